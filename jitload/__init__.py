@@ -20,6 +20,7 @@ from jitload.launch import Launch
 
 if TYPE_CHECKING:
     from jitload.loader.module import Module, global_tensor
+    from jitload.measuring.comparison import compare as compare
     from jitload.operators.operator import torch_op as torch_op
     from jitload.prebuilding.api import prebuild as prebuild
 
@@ -41,35 +42,25 @@ __all__ = [
 ]
 
 _MODULES = ("dtype", "extension", "nvrtc")  # imported when they are named
-_FROM_NOTEBOOK = ("load_ipython_extension", "unload_ipython_extension")  # for `%load_ext jitload`
-_FROM_LOADER = ("Module", "global_tensor")  # imported late: the loader imports tvm-ffi, which imports torch
+_LATE = {  # names whose modules take longer to import: the loader imports tvm-ffi, for example, which imports torch
+    "Module": "jitload.loader.module",
+    "compare": "jitload.measuring.comparison",
+    "global_tensor": "jitload.loader.module",
+    "load_ipython_extension": "jitload.notebook",  # for `%load_ext jitload`
+    "prebuild": "jitload.prebuilding.api",
+    "to_cpp_dtype": "jitload.dtype",
+    "torch_op": "jitload.operators.operator",
+    "unload_ipython_extension": "jitload.notebook",
+}
 
 
 def __getattr__(name: str) -> Any:
     if name in _MODULES:
         return importlib.import_module(f"jitload.{name}")
-    if name == "to_cpp_dtype":
-        from jitload.dtype import to_cpp_dtype
-
-        return to_cpp_dtype
-    if name in _FROM_LOADER:
-        from jitload.loader import module as loader
-
-        return getattr(loader, name)
-    if name == "prebuild":
-        from jitload.prebuilding.api import prebuild
-
-        return prebuild
-    if name in _FROM_NOTEBOOK:
-        from jitload import notebook
-
-        return getattr(notebook, name)
-    if name == "torch_op":
-        from jitload.operators.operator import torch_op
-
-        return torch_op
+    if name in _LATE:
+        return getattr(importlib.import_module(_LATE[name]), name)
     raise AttributeError(f"module 'jitload' has no attribute {name!r}")
 
 
 def __dir__() -> list[str]:
-    return [*__all__, "__version__", "errors", "nvrtc", "prebuild", "torch_op"]
+    return [*__all__, "__version__", "compare", "errors", "nvrtc", "prebuild", "torch_op"]

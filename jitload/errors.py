@@ -7,7 +7,8 @@
         ├── LaunchSpecError   a `Launch` or one of its expressions is wrong
         ├── ToolchainError    NVRTC, the C++ compiler, ninja or an architecture is missing
         ├── CacheError        the cache cannot be read, written or trusted
-        └── LoadError         a library cannot be loaded
+        ├── LoadError         a library cannot be loaded
+        └── MismatchError     `compare` found a function with other results
 
 Calls of a typed function raise Python's TypeError, ValueError and RuntimeError instead, because only those can cross
 tvm-ffi's C ABI. Exceptions store the facts of a failure as attributes and compose their text in `__str__`.
@@ -225,6 +226,26 @@ class CacheWriteError(CacheError):
 
 class LoadError(JitLoadError):
     """A library cannot be loaded; the message names the file and the reason."""
+
+
+class MismatchError(JitLoadError):
+    """A function that was compared with others has other results.
+
+    Attributes:
+        function: The name of the function.
+        output: The name of the result that differs.
+        index: Where the difference is largest; None if the shapes differ.
+        difference: How large it is there; infinite if one of the numbers is.
+    """
+
+    def __init__(
+        self, message: str, *, function: str, output: str, index: tuple[int, ...] | None = None, difference: float = 0.0
+    ) -> None:
+        super().__init__(message)
+        self.function = function
+        self.output = output
+        self.index = index
+        self.difference = difference
 
 
 def nearest_name(name: str, names: Iterable[str]) -> str:

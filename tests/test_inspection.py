@@ -210,6 +210,23 @@ def test_the_guide_does_what_it_says(tmp_path, monkeypatch, capsys):
     assert "8 blocks and 64 of 64 warps" in output
 
 
+def test_a_triton_kernel_shows_its_own_ptx_and_python(tmp_path, monkeypatch):
+    pytest.importorskip("triton")
+    import triton_kernels
+
+    monkeypatch.setenv("JITLOAD_CACHE_DIR", str(tmp_path))
+    monkeypatch.setenv("TRITON_DISABLE_LINE_INFO", "0")
+    types = {"X_ptr": "*fp32:16", "Y_ptr": "*fp32:16", "n": "i32"}
+    options = {"signature": types, "constexprs": {"BLOCK": 256}, "grid": "ceil_div(n, BLOCK)", "arch": "sm_90a"}
+    function = jitload.load_triton("shown", triton_kernels.square_kernel, **options).square_kernel
+    assert function.ptx().count(".entry") == 1
+    assert "// triton_kernels.py:" in function.sass(source=True)
+    record = function.occupancy()
+    assert (record.block, record.arch) == (128, "sm_90a")
+    with pytest.raises(ValueError, match="the block of a Triton kernel is fixed, to 128 threads"):
+        function.occupancy(256)
+
+
 # ---- which architecture --------------------------------------------------------------------------------------------
 
 

@@ -39,7 +39,7 @@ def read_sass(kernel: LoadedKernel, arch: str | None, *, source: bool) -> Listin
         if not any(_LOCATION.search(line) for line in lines):
             raise JitLoadError(
                 f"{code.function}() was built without line information: build it with extra_cuda_cflags=['-lineinfo'], "
-                "which does not change its instructions"
+                "which does not change its instructions (for a Triton kernel, set TRITON_DISABLE_LINE_INFO=0)"
             )
         lines = list(_with_source(lines, _source_reader(code)))
     facts = code.kernel

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from jitload.inspection.code import LoadedKernel
     from jitload.inspection.listing import Listing
     from jitload.inspection.occupancy import Occupancy
+    from jitload.measuring.benchmark import Benchmark
     from jitload.model import Kernel
 
 
@@ -186,20 +187,68 @@ class TypedFunction(tvm_ffi.Function):  # type: ignore[misc]  # tvm-ffi's own cl
         from jitload.inspection.driver import read_occupancy
 
         kernel, name = self._jitload_kernel(), self.__name__
-        _, has_extent, *extent = (0, *_extent(name, "block", block))
-        if not has_extent:
-            has_extent, *extent = self._jitload_config[5:9]
-        triton = self._jitload_facts.get("triton")
-        fixed = triton["num_warps"] * 32 if triton else None
-        threads = math.prod(extent) if has_extent else fixed
-        if fixed is not None and threads != fixed:
-            raise ValueError(f"{name}(): block={threads}: the block of a Triton kernel is fixed, to {fixed} threads")
+        has_block, *extent = _extent(name, "block", block)
+        if not has_block:
+            has_block, *extent = self._jitload_config[5:9]
         if shared_bytes is None:
             shared_bytes = self._jitload_config[9]
-        if shared_bytes is None:
-            shared_bytes = triton["shared_bytes"] if triton else 0
-        shared_bytes = _integer(name, "shared_bytes", shared_bytes)
+        threads = math.prod(extent) if has_block else None
+        if triton := self._jitload_facts.get("triton"):
+            fixed = triton["num_warps"] * 32
+            if threads not in (None, fixed):
+                raise ValueError(
+                    f"{name}(): block={threads}: the block of a Triton kernel is fixed, to {fixed} threads"
+                )
+            threads, shared_bytes = fixed, triton["shared_bytes"] if shared_bytes is None else shared_bytes
+        shared_bytes = _integer(name, "shared_bytes", shared_bytes or 0)
         return ends_at_caller(read_occupancy)(kernel, arch, threads, shared_bytes)
+
+    def benchmark(  # noqa: PLR0913  the parts of a launch, and how to measure
+        self,
+        *args: Any,
+        grid: Any = None,
+        block: Any = None,
+        shared_bytes: int | None = None,
+        stream: Any = None,
+        flush_l2: bool = False,
+        bytes: int | None = None,  # noqa: A002  what it is
+        flop: float | None = None,
+        restore: bool = False,
+        seconds: float = 0.25,
+    ) -> Benchmark:
+        """Measure calls with these arguments. Afterwards, the tensors have their present values again.
+
+        The time is that of the GPU, measured with events; on the CPU it is the wall clock's.
+
+        Args:
+            *args: The arguments of a call.
+            grid: As in `f[grid, block, shared_bytes, stream]`, as are the next three.
+            block: Threads per block.
+            shared_bytes: Dynamic shared memory per block.
+            stream: The stream to launch in.
+            flush_l2: Whether the L2 cache of a GPU is emptied before each launch that is measured.
+            bytes: The bytes that a call moves. By default they are estimated: each tensor counts once, and those that
+                the kernel changes in place twice.
+            flop: The floating-point operations of a call.
+            restore: Whether each call begins with the present values of the tensors. By default a short kernel that has
+                the same results again is called many times in a row. A kernel must not be if it relies on the values,
+                such as a counter that is zero.
+            seconds: How long to measure, roughly.
+
+        Raises:
+            JitLoadError: A CUDA graph is being captured, or there is not enough memory.
+
+        Example:
+            `print(mod.add_one.benchmark(x, y))`
+        """
+        from jitload.measuring.benchmark import Options, measure
+
+        function = self
+        if any(part is not None for part in (grid, block, shared_bytes, stream)):
+            function = self[grid, block, shared_bytes, stream]
+        handle = function._jitload_config[10]
+        options = Options(stream=handle, flush_l2=flush_l2, bytes=bytes, flop=flop, restore=restore, seconds=seconds)
+        return ends_at_caller(measure)(function, args, options)
 
     def _jitload_source(self) -> str | None:
         """Return the CUDA source of the kernel, or None if it is not kept."""

@@ -1,0 +1,1 @@
+"""Measures how long functions take on the device and on the host, and compares functions that compute the same."""

@@ -1,0 +1,282 @@
+"""Measures one function: device time, host time, bandwidth and arithmetic."""
+
+from __future__ import annotations
+
+import math
+import sys
+import time
+from collections.abc import Sequence
+from contextlib import AbstractContextManager, closing, nullcontext, suppress
+from dataclasses import dataclass
+from typing import Any
+
+from jitload.errors import JitLoadError
+from jitload.measuring.clocks import Clock, CpuClock, Sample, cuda_clock
+from jitload.measuring.memory import Backup, copy_tensor, extent_of, same_bits, tensors_in, written_arguments
+from jitload.toolchain.arch import CPU, current_capability
+
+_SAME_SHARE, _SAME_US = 0.15, 1.0  # two times that differ by no more than this are taken for the same
+_SHORT_US = 200.0  # a function that takes longer is called once in each sample
+_MIN_SAMPLES, _MAX_SAMPLES, _MAX_HOST_SAMPLES = 5, 500, 20
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Benchmark:
+    """How long a function takes.
+
+    Attributes:
+        function: The function's name.
+        device: Where it ran: `cpu`, or `cuda:0` with the GPU's name.
+        median_us: The median of the samples, in microseconds of device time; on the CPU, of wall time. A sample is the
+            mean of `launches` launches.
+        p10_us: The value that 10 % of the samples are below.
+        p90_us: The value that 90 % of the samples are below.
+        host_us: The median time until a call returned to Python; on the CPU, the same as `median_us`.
+        samples: The number of samples.
+        launches: The number of launches in each sample.
+        restored: Whether the arguments had their first values again before each sample. Otherwise several launches
+            follow each other, which is done with short functions if it changes neither their results nor their time.
+        flushed_l2: Whether the L2 cache was emptied before each sample.
+        bytes: The bytes that a launch moves: what was passed, or an estimate.
+        is_estimated: Whether `bytes` is the estimate: each tensor once, and twice what the function changes in place.
+        flop: The floating-point operations of a launch, if they were passed.
+        peak_gb_per_s: The peak bandwidth of the device's memory in 10⁹ bytes per second, or None if it is not known.
+    """
+
+    function: str
+    device: str
+    median_us: float
+    p10_us: float
+    p90_us: float
+    host_us: float
+    samples: int
+    launches: int
+    restored: bool
+    flushed_l2: bool
+    bytes: int
+    is_estimated: bool
+    flop: float | None
+    peak_gb_per_s: float | None
+
+    @property
+    def gb_per_s(self) -> float | None:
+        """The bandwidth in 10⁹ bytes per second, or None if nothing is moved."""
+        return self.bytes / self.median_us / 1000 if self.bytes and self.median_us else None
+
+    @property
+    def flop_per_s(self) -> float | None:
+        """Floating-point operations per second, or None if `flop` was not passed."""
+        return self.flop / self.median_us * 1e6 if self.flop and self.median_us else None
+
+    @property
+    def peak_share(self) -> float | None:
+        """The bandwidth as a share of the peak. More than 1 means that the data was in a cache."""
+        rate, peak = self.gb_per_s, self.peak_gb_per_s
+        return rate / peak if rate is not None and peak else None
+
+    def __str__(self) -> str:
+        parts = [f"{self.median_us:.2f} µs ({self.p10_us:.2f} to {self.p90_us:.2f})", f"host {self.host_us:.2f} µs"]
+        if (rate := self.gb_per_s) is not None:
+            share = f", {self.peak_share:.0%} of the peak" if self.peak_share is not None else ""
+            parts.append(f"{rate:.1f} GB/s{' (estimated)' if self.is_estimated else ''}{share}")
+        if (rate := self.flop_per_s) is not None:
+            parts.append(f"{rate / 1e9:.1f} GFLOP/s")
+        return f"{self.function} on {self.device}: {', '.join(parts)}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Options:
+    """How to measure.
+
+    Attributes:
+        stream: The handle of the stream; None is the current one.
+        flush_l2: Whether to empty the L2 cache before each sample.
+        bytes: The bytes that a launch moves; None estimates them.
+        flop: The floating-point operations of a launch.
+        restore: Whether the function never runs on its own results.
+        seconds: How long to measure, roughly.
+    """
+
+    stream: int | None = None
+    flush_l2: bool = False
+    bytes: int | None = None
+    flop: float | None = None
+    restore: bool = False
+    seconds: float = 0.25
+
+    def __post_init__(self) -> None:
+        """Check the values.
+
+        Raises:
+            ValueError: One of them is negative, or `seconds` is not positive.
+        """
+        if not 0 < self.seconds < math.inf:
+            raise ValueError(f"seconds={self.seconds}: it must be positive")
+        for field in ("bytes", "flop"):
+            if (number := getattr(self, field)) is not None and not 0 <= number < math.inf:
+                raise ValueError(f"{field}={number}: it must not be negative")
+
+
+def measure(function: Any, args: Sequence[Any], options: Options) -> Benchmark:
+    """Measure a function, and leave its arguments as they were.
+
+    Raises:
+        JitLoadError: The stream is being captured, or there is not enough memory.
+    """
+    with open_clock([function], args, options) as clock:
+        arguments = Arguments(args, written_arguments(function, args), clock)
+        subject = Subject(function, arguments)
+        with closing(arguments):
+            subject.prepare(options)
+            for _ in range(subject.sample_count):
+                subject.take_sample()
+            return subject.result(options)
+
+
+def open_clock(functions: Sequence[Any], args: Sequence[Any], options: Options) -> AbstractContextManager[Clock]:
+    """Return the clock of the device that the tensors are on; without tensors, of that which the functions run on."""
+    extents = [extent_of(tensor) for tensor in tensors_in(tuple(args))]
+    device = next((extent.device for extent in extents if extent.device is not None), None)
+    if device is None and not extents and any(map(_runs_on_gpu, functions)):
+        device = _current_device()
+    if device is None:
+        return nullcontext(CpuClock())
+    return cuda_clock(device, options.stream, flushes_l2=options.flush_l2)
+
+
+def _runs_on_gpu(function: Any) -> bool:
+    """Return whether a function is a kernel with code for a GPU."""
+    with suppress(AttributeError):
+        return any(arch != CPU for arch in function.kernels)
+    return False
+
+
+def _current_device() -> int | None:
+    torch = sys.modules.get("torch")
+    if torch is not None:
+        return int(torch.cuda.current_device()) if torch.cuda.is_available() else None
+    return 0 if current_capability() else None
+
+
+class Arguments:
+    """The arguments of calls. Their tensors have the first values again when this is closed."""
+
+    def __init__(self, args: Sequence[Any], written: Sequence[bool], clock: Clock) -> None:
+        self.values, self.clock = tuple(args), clock
+        self.written = [arg for arg, is_written in zip(args, written, strict=True) if is_written]
+        self.extents = [extent_of(tensor) for tensor in tensors_in(self.values)]
+        self.written_extents = [extent_of(tensor) for tensor in tensors_in(self.written)]
+        self._backup = Backup(self.written_extents, clock.copier)
+
+    def restore(self) -> None:
+        """Give the tensors their first values again."""
+        self._backup.restore()
+
+    def close(self) -> None:
+        """Give the tensors their first values again, and wait until they have them."""
+        with suppress(JitLoadError):  # after a failed kernel, nothing can be copied
+            self.clock.wait()
+            self._backup.restore()
+            self.clock.wait()
+
+    def outputs(self) -> list[Any]:
+        """Return copies of the tensors that may have been written to."""
+        copies = [copy_tensor(tensor) for tensor in tensors_in(self.written)]
+        self.clock.wait()  # the copies may be made in another stream
+        return copies
+
+
+class Subject:
+    """A function that is measured."""
+
+    def __init__(self, function: Any, arguments: Arguments, name: str = "") -> None:
+        self.name = name or str(getattr(function, "__name__", None) or type(function).__name__)
+        self.sample_count = _MIN_SAMPLES
+        self._function, self._arguments, self._clock = function, arguments, arguments.clock
+        self._sample = Sample(self.call)
+        self._changes_in_place = False
+        self._times: list[float] = []
+        self._host_times: list[float] = []
+
+    def call(self) -> Any:
+        """Call the function once."""
+        return self._function(*self._arguments.values)
+
+    def run(self) -> Any:
+        """Call the function once with the first values of its arguments, wait, and return its result."""
+        self._arguments.restore()
+        result = self.call()
+        self._clock.wait()
+        return result
+
+    def prepare(self, options: Options) -> None:
+        """Warm up, find out whether launches may follow each other without restoring, and choose the number of samples.
+
+        Raises:
+            Whatever a wrong call raises.
+        """
+        self.run()
+        self._changes_in_place = options.restore or self._has_other_results_again()
+        self._sample = Sample(self.call, restore=self._arguments.restore)
+        if not self._clock.is_host:
+            self._clock.time_host(self._sample)
+        is_short = self._clock.time(self._sample) < _SHORT_US
+        if is_short and not self._changes_in_place and self._takes_the_same_time_again():
+            once = min(self._clock.time(Sample(self.call, 3)) for _ in range(3))
+            self._sample = Sample(self.call, self._clock.batch(once))
+        start = time.perf_counter()
+        self.take_sample()
+        cost = time.perf_counter() - start
+        self._times.clear()
+        self._host_times.clear()
+        self.sample_count = min(_MAX_SAMPLES, max(_MIN_SAMPLES, int(options.seconds / max(cost, 1e-6))))
+
+    def _has_other_results_again(self) -> bool:
+        """Return whether a second call, which finds the results of the first, has other results."""
+        first = self._arguments.outputs()
+        self.call()
+        self._clock.wait()
+        return not all(map(same_bits, first, self._arguments.outputs()))
+
+    def _takes_the_same_time_again(self) -> bool:
+        """Return whether a call takes as long with its own results as with the first values: sorting may not."""
+        if not self._arguments.written_extents:
+            return True
+        first, again = (min(self._clock.time(s) for _ in range(5)) for s in (self._sample, Sample(self.call)))
+        return abs(first - again) <= _SAME_SHARE * first + _SAME_US
+
+    def _estimate_bytes(self) -> int:
+        arguments = self._arguments
+        twice = arguments.written_extents if self._changes_in_place else []
+        return sum(extent.size for extent in (*arguments.extents, *twice))
+
+    def take_sample(self) -> None:
+        """Measure once."""
+        if not self._clock.is_host and len(self._host_times) < _MAX_HOST_SAMPLES:
+            self._host_times.append(self._clock.time_host(self._sample))
+        self._times.append(self._clock.time(self._sample))
+
+    def result(self, options: Options) -> Benchmark:
+        """Return what the samples say."""
+        times = sorted(self._times)
+        peak = self._clock.peak_bytes_per_s
+        return Benchmark(
+            function=self.name,
+            device=self._clock.device,
+            median_us=_quantile(times, 0.5),
+            p10_us=_quantile(times, 0.1),
+            p90_us=_quantile(times, 0.9),
+            host_us=_quantile(sorted(self._host_times) or times, 0.5),
+            samples=len(times),
+            launches=self._sample.launches,
+            restored=self._sample.restore is not None,
+            flushed_l2=options.flush_l2 and not self._clock.is_host,
+            bytes=self._estimate_bytes() if options.bytes is None else options.bytes,
+            is_estimated=options.bytes is None,
+            flop=options.flop,
+            peak_gb_per_s=peak / 1e9 if peak else None,
+        )
+
+
+def _quantile(times: Sequence[float], share: float) -> float:
+    return times[round(share * (len(times) - 1))]

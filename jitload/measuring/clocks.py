@@ -1,0 +1,253 @@
+"""Times functions: on a GPU with events of its driver, on the CPU with the wall clock."""
+
+from __future__ import annotations
+
+import math
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from typing import Any, NamedTuple, Protocol
+
+from jitload.cuda.bindings import import_bindings
+from jitload.errors import JitLoadError
+from jitload.measuring.memory import Copier, Extent, HostCopier
+
+_BATCH_US = 200.0  # a sample should take this long, so that the clock's resolution does not matter
+_MAX_LAUNCHES = 50  # in a sample on a GPU: a stream holds so many without blocking the host
+_MAX_CALLS = 1000  # in a sample on the CPU
+_MIN_FLUSH_BYTES = 64 << 20
+_WARM_UP = 2  # launches before the first event of a sample, because the work before it may have emptied the caches
+
+
+class Sample(NamedTuple):
+    """How a function is called for one sample.
+
+    Attributes:
+        call: Calls it once.
+        launches: How often it is called between two readings of the clock.
+        restore: Restores its arguments before that, or None.
+    """
+
+    call: Callable[[], Any]
+    launches: int = 1
+    restore: Callable[[], None] | None = None
+
+
+class Clock(Protocol):
+    """A way to measure time, in microseconds.
+
+    Attributes:
+        device: What it measures: `cpu`, or `cuda:0` with the GPU's name.
+        is_host: Whether that is the host itself.
+        peak_bytes_per_s: The peak bandwidth of its memory, or None if it is not known.
+    """
+
+    device: str
+    is_host: bool
+    peak_bytes_per_s: float | None
+
+    def time(self, sample: Sample) -> float:
+        """Return how long one call takes on the device."""
+
+    def time_host(self, sample: Sample) -> float:
+        """Return how long it takes until one call returns, if the device has nothing else to do."""
+
+    def batch(self, once_us: float) -> int:
+        """Return how many calls make a sample, if one takes this long."""
+
+    def wait(self) -> None:
+        """Wait until the device has done all work."""
+
+    def copier(self, extent: Extent) -> Copier:
+        """Return what copies memory."""
+
+
+class CpuClock:
+    """The wall clock."""
+
+    device: str = "cpu"
+    is_host: bool = True
+    peak_bytes_per_s: float | None = None
+
+    def time(self, sample: Sample) -> float:
+        """Return how long one call takes."""
+        if sample.restore:
+            sample.restore()
+        call = sample.call
+        start = time.perf_counter_ns()
+        for _ in range(sample.launches):
+            call()
+        return (time.perf_counter_ns() - start) / sample.launches / 1000
+
+    time_host = time
+
+    def batch(self, once_us: float) -> int:
+        """Return how many calls make a sample, if one takes this long."""
+        return min(_MAX_CALLS, math.ceil(_BATCH_US / max(once_us, 0.01)))
+
+    def wait(self) -> None:
+        """Return at once: calls on the CPU end with their work."""
+
+    def copier(self, extent: Extent) -> Copier:  # noqa: ARG002  there is one kind of memory
+        """Return what copies memory."""
+        return HostCopier()
+
+
+class CudaClock:
+    """Events in a stream of a GPU.
+
+    A function is launched faster than it runs, or slower. So that the time of the host is not measured, the GPU is kept
+    busy with clearing a buffer until the host has enqueued the whole sample.
+    """
+
+    is_host: bool = False
+
+    def __init__(self, driver: Any, device: int, stream: int, *, flushes_l2: bool) -> None:
+        self._driver, self._stream, self._flushes_l2 = driver, stream, flushes_l2
+        attribute = driver.CUdevice_attribute
+        self._number = _checked(driver.cuDeviceGet(device))
+        name = _checked(driver.cuDeviceGetName(256, self._number)).rstrip(b"\0").decode()
+        self.device = f"cuda:{device} ({name})"
+        clock_khz = self._get(attribute.CU_DEVICE_ATTRIBUTE_MEMORY_CLOCK_RATE)
+        bus_bits = self._get(attribute.CU_DEVICE_ATTRIBUTE_GLOBAL_MEMORY_BUS_WIDTH)
+        self.peak_bytes_per_s: float | None = 2 * 1000 * clock_khz * bus_bits / 8 or None  # two transfers in each cycle
+        self._flush_bytes = max(_MIN_FLUSH_BYTES, 2 * self._get(attribute.CU_DEVICE_ATTRIBUTE_L2_CACHE_SIZE))
+        self._memory: list[Any] = []
+        self._buffer = self._allocate(self._flush_bytes)
+        self._events = [_checked(driver.cuEventCreate(0)) for _ in range(2)]
+        self._host_us = 0.0
+        self._flush_us = max(1.0, self._time(self._flush, self._flush, 1))
+
+    def close(self) -> None:
+        """Free the memory and the events."""
+        for event in self._events:
+            self._driver.cuEventDestroy(event)
+        for memory in self._memory:
+            self._driver.cuMemFree(memory)
+
+    def time(self, sample: Sample) -> float:
+        """Return how long one call takes on the device."""
+
+        def prepare() -> None:
+            if not self._flushes_l2:
+                for _ in range(min(50, math.ceil((sample.launches + _WARM_UP) * self._host_us / self._flush_us) + 1)):
+                    self._flush()
+            if sample.restore:
+                sample.restore()
+            elif not self._flushes_l2:
+                for _ in range(_WARM_UP):
+                    sample.call()
+            if self._flushes_l2:
+                self._flush()
+
+        return self._time(prepare, sample.call, sample.launches)
+
+    def time_host(self, sample: Sample) -> float:
+        """Return how long it takes until one call returns, if the device has nothing else to do."""
+        if sample.restore:
+            sample.restore()
+        self.wait()
+        start = time.perf_counter_ns()
+        sample.call()
+        self._host_us = (time.perf_counter_ns() - start) / 1000
+        return self._host_us
+
+    def batch(self, once_us: float) -> int:
+        """Return how many calls make a sample, if one takes this long: one only if the cache is to be empty."""
+        return 1 if self._flushes_l2 else min(_MAX_LAUNCHES, math.ceil(_BATCH_US / max(once_us, 0.01)))
+
+    def wait(self) -> None:
+        """Wait until the device has done all work."""
+        _checked(self._driver.cuCtxSynchronize())
+
+    def copier(self, extent: Extent) -> Copier:
+        """Return what copies memory."""
+        return HostCopier(self.wait) if extent.device is None else self
+
+    def save(self, extent: Extent) -> Any:
+        """Copy memory, and return the copy."""
+        copy = self._allocate(extent.span)
+        _checked(self._driver.cuMemcpyDtoDAsync(copy, extent.address, extent.span, self._stream))
+        return copy
+
+    def restore(self, extent: Extent, copy: Any) -> None:
+        """Copy a copy back."""
+        _checked(self._driver.cuMemcpyDtoDAsync(extent.address, copy, extent.span, self._stream))
+
+    def _time(self, prepare: Callable[[], Any], call: Callable[[], Any], launches: int) -> float:
+        start, stop = self._events
+        prepare()
+        _checked(self._driver.cuEventRecord(start, self._stream))
+        for _ in range(launches):
+            call()
+        _checked(self._driver.cuEventRecord(stop, self._stream))
+        _checked(self._driver.cuEventSynchronize(stop))
+        return float(_checked(self._driver.cuEventElapsedTime(start, stop))) * 1000 / launches
+
+    def _flush(self) -> None:
+        _checked(self._driver.cuMemsetD8Async(self._buffer, 0, self._flush_bytes, self._stream))
+
+    def _allocate(self, size: int) -> Any:
+        self._memory.append(_checked(self._driver.cuMemAlloc(size)))
+        return self._memory[-1]
+
+    def _get(self, attribute: Any) -> int:
+        return int(_checked(self._driver.cuDeviceGetAttribute(attribute, self._number)))
+
+
+@contextmanager
+def cuda_clock(device: int, stream: int | None, *, flushes_l2: bool) -> Iterator[CudaClock]:
+    """Provide a clock of a GPU, for its current stream or another one.
+
+    Raises:
+        JitLoadError: The stream is being captured, or there is not enough memory.
+        ToolchainError: cuda-bindings is not installed.
+    """
+    driver = import_bindings("driver")
+    with ExitStack() as stack:
+        _checked(driver.cuInit(0))
+        number = _checked(driver.cuDeviceGet(device))
+        if torch := _torch_with_cuda():
+            stack.enter_context(torch.cuda.device(device))
+            if stream:
+                stack.enter_context(torch.cuda.stream(torch.cuda.ExternalStream(stream)))
+        current = _current_stream(device)
+        _checked(driver.cuCtxPushCurrent(_checked(driver.cuDevicePrimaryCtxRetain(number))))
+        stack.callback(driver.cuDevicePrimaryCtxRelease, number)
+        stack.callback(driver.cuCtxPopCurrent)
+        for handle in {current, current if stream is None else stream}:
+            status, capture = driver.cuStreamIsCapturing(handle)
+            if status or int(capture):
+                raise JitLoadError("nothing can be measured while a CUDA graph is captured: measure before or after")
+        _checked(driver.cuCtxSynchronize())  # other streams may still write the arguments
+        clock = CudaClock(driver, device, current if stream is None else stream, flushes_l2=flushes_l2)
+        stack.callback(clock.close)
+        yield clock
+
+
+def _torch_with_cuda() -> Any:
+    """Return torch if this program has imported it and it can use the GPU."""
+    torch = sys.modules.get("torch")
+    return torch if torch is not None and torch.cuda.is_available() else None
+
+
+def _current_stream(device: int) -> int:
+    if torch := _torch_with_cuda():
+        return int(torch.cuda.current_stream(device).cuda_stream)
+    import tvm_ffi
+
+    return int(tvm_ffi.get_raw_stream(tvm_ffi.device("cuda", device)))
+
+
+def _checked(answer: tuple[Any, ...]) -> Any:
+    """Return what a function of the driver returned beside its status."""
+    status, *values = answer
+    if not status:
+        return values[0] if values else None
+    if status.name == "CUDA_ERROR_OUT_OF_MEMORY":
+        raise JitLoadError(
+            "measuring needs memory on the GPU for a copy of the tensors that the function writes to, and there is not "
+            "enough: use smaller tensors, or free memory (torch.cuda.empty_cache() frees what torch keeps)"
+        )
+    raise JitLoadError(f"measuring failed: {status.name}. If a kernel failed, its error is the cause")

@@ -1,0 +1,258 @@
+"""Compares functions that compute the same: first their results, then their times."""
+
+from __future__ import annotations
+
+import html
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import closing
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from jitload.errors import JitLoadError, ends_at_caller
+from jitload.measuring.benchmark import Arguments, Benchmark, Options, Subject, open_clock
+from jitload.measuring.difference import Tolerance, check_agrees
+from jitload.measuring.memory import copy_tensor, extent_of, tensors_in, written_arguments
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """The measurements of functions that agree, by name, in the order in which they were passed."""
+
+    benchmarks: dict[str, Benchmark]
+
+    def __getitem__(self, name: str) -> Benchmark:
+        return self.benchmarks[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.benchmarks)
+
+    def __len__(self) -> int:
+        return len(self.benchmarks)
+
+    def rows(self) -> list[list[str]]:
+        """Return the table: a row of titles, and one for each function."""
+        fastest = min(benchmark.median_us for benchmark in self.benchmarks.values())
+        columns = [column for column in _COLUMNS if any(column.value(b) is not None for b in self.benchmarks.values())]
+        rows = [["", *(column.title for column in columns), "time"]]
+        for name, benchmark in self.benchmarks.items():
+            cells = [column.cell(benchmark) for column in columns]
+            rows.append([name, *cells, f"{benchmark.median_us / fastest:.2f}x" if fastest else ""])
+        return rows
+
+    def __str__(self) -> str:
+        rows = self.rows()
+        widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+        lines = [
+            "  ".join(cell.rjust(width) if number else cell.ljust(width) for number, (cell, width) in enumerate(pairs))
+            for pairs in (zip(row, widths, strict=True) for row in rows)
+        ]
+        return "\n".join((next(iter(self.benchmarks.values())).device, *(line.rstrip() for line in lines)))
+
+    def _repr_html_(self) -> str:
+        head, *body = self.rows()
+        titles = "".join(f"<th>{html.escape(cell)}</th>" for cell in head)
+        rows = "".join(f"<tr>{''.join(f'<td>{html.escape(cell)}</td>' for cell in row)}</tr>" for row in body)
+        device = html.escape(next(iter(self.benchmarks.values())).device)
+        return f"<table><caption>{device}</caption><thead><tr>{titles}</tr></thead><tbody>{rows}</tbody></table>"
+
+    def plot(self) -> Any:
+        """Return a figure of matplotlib's: bars from p10 to p90, and with `flop=` each function in a roofline diagram.
+
+        Raises:
+            JitLoadError: matplotlib is not installed.
+        """
+        from jitload.measuring.plot import plot_comparison
+
+        return ends_at_caller(plot_comparison)(self)
+
+
+class _Column(NamedTuple):
+    """A column of the table: its title, its number for a function (None is empty), and how the number is written."""
+
+    title: str
+    value: Callable[[Benchmark], float | None]
+    form: str = "{:.2f}"
+
+    def cell(self, benchmark: Benchmark) -> str:
+        value = self.value(benchmark)
+        return "" if value is None else self.form.format(value)
+
+
+_COLUMNS = (
+    _Column("median µs", lambda b: b.median_us),
+    _Column("p10", lambda b: b.p10_us),
+    _Column("p90", lambda b: b.p90_us),
+    _Column("host µs", lambda b: b.host_us),
+    _Column("GB/s", lambda b: b.gb_per_s, "{:.1f}"),
+    _Column("of peak", lambda b: b.peak_share, "{:.0%}"),
+    _Column("GFLOP/s", lambda b: b.flop_per_s and b.flop_per_s / 1e9, "{:.1f}"),
+)
+
+
+@ends_at_caller
+def compare(  # noqa: PLR0913  the parts of a launch, and how to measure
+    functions: Mapping[str, Any],
+    *args: Any,
+    reference: Callable[..., Any] | None = None,
+    outputs: Sequence[str | int] | None = None,
+    rtol: float | None = None,
+    atol: float | None = None,
+    grid: Any = None,
+    block: Any = None,
+    shared_bytes: int | None = None,
+    flush_l2: bool = False,
+    bytes: int | None = None,  # noqa: A002  what it is
+    flop: float | None = None,
+    restore: bool = False,
+    seconds: float = 0.25,
+) -> Comparison:
+    """Check that functions have the same results, and measure them in turns.
+
+    Each function begins with the present values of the arguments, which they have again afterwards. The results of a
+    function are the tensors that it returns or, if it returns None, those that it may write to: a kernel's pointers
+    that are not `const`.
+
+    Args:
+        functions: Kernels or other callables, by the names that the table has.
+        *args: The arguments of a call.
+        reference: A function with the right results, which is not measured, such as one of torch's. Without it, the
+            first of the functions is right.
+        outputs: The arguments that are compared, by name or position, in place of all that a function may write to.
+        rtol: The difference that is allowed, relative to the right result. By default it depends on the dtype, as in
+            `torch.testing.assert_close`: 1.3e-6 for float32, 1e-3 for float16, and 0 for integers.
+        atol: The absolute difference that is allowed as well, 1e-5 by default for float32 and float16.
+        grid: As in `f[grid, block, shared_bytes]`, for all kernels, as are the next two.
+        block: Threads per block.
+        shared_bytes: Dynamic shared memory per block.
+        flush_l2: Whether the L2 cache of a GPU is emptied before each launch that is measured.
+        bytes: The bytes that a call moves; estimated by default.
+        flop: The floating-point operations of a call.
+        restore: Whether each call begins with the first values, as for `benchmark`.
+        seconds: How long to measure each function, roughly.
+
+    Returns:
+        A `Comparison`, which prints as a table; `.plot()` draws it.
+
+    Raises:
+        MismatchError: A function has other results. Nothing is measured then.
+
+    Example:
+        `print(jitload.compare({"v1": mod1.add, "v2": mod2.add}, x, y, reference=lambda x, y: x + 1))`
+    """
+    if not isinstance(functions, Mapping) or not functions or not all(map(callable, functions.values())):
+        raise TypeError(
+            "compare() takes a dict of functions by name, {'v1': mod1.f, 'v2': mod2.f}, before the arguments"
+        )
+    options = Options(flush_l2=flush_l2, bytes=bytes, flop=flop, restore=restore, seconds=seconds)
+    if any(part is not None for part in (grid, block, shared_bytes)):
+        functions = {n: f[grid, block, shared_bytes] if hasattr(f, "kernel") else f for n, f in functions.items()}
+    callables = [*functions.values(), *([reference] if reference else [])]
+    with open_clock(list(functions.values()), args, options) as clock:
+        arguments = Arguments(args, _written_by_any(callables, args), clock)
+        with closing(arguments):
+            subjects = [Subject(function, arguments, name) for name, function in functions.items()]
+            check = _Check(arguments, _output_positions(list(functions.values()), args, outputs), Tolerance(rtol, atol))
+            check.run(subjects, reference and Subject(reference, arguments, "the reference"))
+            for subject in subjects:
+                subject.prepare(options)
+            for _ in range(min(subject.sample_count for subject in subjects)):
+                for subject in subjects:
+                    subject.take_sample()
+            check.run(subjects, reference and Subject(reference, arguments, "the reference"))
+            return Comparison({subject.name: subject.result(options) for subject in subjects})
+
+
+def _written_by_any(functions: Sequence[Any], args: Sequence[Any]) -> list[bool]:
+    return [any(written) for written in zip(*(written_arguments(f, args) for f in functions), strict=True)]
+
+
+class _Output(NamedTuple):
+    """An argument that is a result: its position, and its name for messages."""
+
+    position: int
+    name: str
+
+
+def _output_positions(
+    functions: Sequence[Any], args: Sequence[Any], outputs: Sequence[str | int] | None
+) -> list[_Output]:
+    """Return the arguments that are results: those that are named, or that the first kernel may write to."""
+    import inspect
+
+    kernel = next((function for function in functions if hasattr(function, "kernel")), None)
+    names = list(inspect.signature(kernel).parameters) if kernel else []
+    names = names if len(names) == len(args) else [f"argument {number}" for number in range(len(args))]
+    if outputs is None:
+        written = written_arguments(kernel, args) if kernel else [True] * len(args)
+        positions = [number for number, is_written in enumerate(written) if is_written]
+    else:
+        positions = [_position(output, names) for output in outputs]
+    return [_Output(number, names[number]) for number in positions if _has_tensor(args[number])]
+
+
+def _position(output: str | int, names: Sequence[str]) -> int:
+    if output in names:
+        return names.index(str(output))
+    if isinstance(output, int) and -len(names) <= output < len(names):
+        return output % len(names)
+    raise ValueError(f"outputs={output!r}: there is no such argument; they are {', '.join(names) or 'none'}")
+
+
+class _Check(NamedTuple):
+    """How results are compared."""
+
+    arguments: Arguments
+    outputs: list[_Output]
+    tolerance: Tolerance
+
+    def run(self, subjects: Sequence[Subject], reference: Subject | None) -> None:
+        """Run each function once, and compare its results with the reference's or the first function's.
+
+        Raises:
+            MismatchError: They differ.
+        """
+        right, *others = [reference, *subjects] if reference else subjects
+        expected = self._results(right)
+        for subject in others:
+            results = self._results(subject)
+            if len(results) != len(expected):
+                names = ", ".join(name for name, _ in results) or "none"
+                raise JitLoadError(
+                    f"{subject.name!r} has {len(results)} results ({names}), and {right.name} has {len(expected)}: "
+                    "name the arguments to compare, outputs=['y']"
+                )
+            for (name, result), (_, value) in zip(results, expected, strict=True):
+                check_agrees((subject.name, name, result), (right.name, value), self.tolerance, is_sure=bool(reference))
+
+    def _results(self, subject: Subject) -> list[tuple[str, Any]]:
+        """Return the names and copies of a function's results."""
+        try:
+            returned = subject.run()
+        except (TypeError, ValueError, RuntimeError) as error:
+            if type(error) not in (TypeError, ValueError, RuntimeError):
+                raise
+            raise type(error)(f"{subject.name!r}: {error}") from error
+        if returned is None:
+            arguments = [(output.name, self.arguments.values[output.position]) for output in self.outputs]
+            results = [(name, tensor) for name, argument in arguments for tensor in tensors_in(argument)]
+        else:
+            results = self._named(returned if isinstance(returned, tuple | list) else (returned,))
+        clock = self.arguments.clock
+        tensors = [value for _, value in results if _has_tensor(value)]
+        if clock.is_host and any(extent_of(tensor).device is not None for tensor in tensors):
+            raise JitLoadError(
+                f"{subject.name!r} runs on a GPU without a tensor argument there: pass one, to measure it"
+            )
+        copies = [(name, copy_tensor(value) if _has_tensor(value) else value) for name, value in results]
+        clock.wait()  # the copies may be made in another stream
+        return copies
+
+    def _named(self, values: Sequence[Any]) -> list[tuple[str, Any]]:
+        """Return what a function has returned, with the names of the arguments in place of which it is returned."""
+        names = [output.name for output in self.outputs]
+        names = names if len(names) == len(values) else [f"result {number}" for number in range(len(values))]
+        return list(zip(names, values, strict=True))
+
+
+def _has_tensor(value: Any) -> bool:
+    return next(tensors_in(value), None) is not None

@@ -1,0 +1,128 @@
+"""Compares a result with the right one, element by element."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any, NamedTuple
+
+from jitload.errors import MismatchError
+
+# Relative and absolute tolerances by the name of the dtype, those of torch.testing.assert_close; others are exact.
+_TOLERANCES = {
+    "float16": (1e-3, 1e-5),
+    "bfloat16": (1.6e-2, 1e-5),
+    "float32": (1.3e-6, 1e-5),
+    "complex64": (1.3e-6, 1e-5),
+    "float64": (1e-7, 1e-7),
+    "complex128": (1e-7, 1e-7),
+}
+_TOLERANCES_OF_FP8 = {"e4m3": (0.125, 1e-5), "e5m2": (0.25, 1e-5), "e8m0": (0.5, 1e-5)}
+
+
+class Tolerance(NamedTuple):
+    """The differences that are allowed; None depends on the dtype."""
+
+    relative: float | None
+    absolute: float | None
+
+    def of(self, *dtypes: object) -> tuple[float, float]:
+        """Return the relative and the absolute tolerance for two dtypes: those of the less precise one."""
+        defaults = [_default(str(dtype).removeprefix("torch.")) for dtype in dtypes]
+        relative = max(pair[0] for pair in defaults) if self.relative is None else self.relative
+        absolute = max(pair[1] for pair in defaults) if self.absolute is None else self.absolute
+        return relative, absolute
+
+
+def _default(dtype: str) -> tuple[float, float]:
+    if dtype.startswith("float8_"):
+        return next((pair for name, pair in _TOLERANCES_OF_FP8.items() if name in dtype), (0.25, 1e-5))
+    return _TOLERANCES.get(dtype, (0.0, 0.0))
+
+
+def check_agrees(
+    result: tuple[str, str, Any], expected: tuple[str, Any], tolerance: Tolerance, *, is_sure: bool
+) -> None:
+    """Raise an error if a result differs from the right one by more than the tolerance. NaN agrees with NaN.
+
+    Args:
+        result: The function's name, the name of its result, and the result.
+        expected: The name of the function that is right, and its result.
+        tolerance: The differences that are allowed.
+        is_sure: Whether that function is known to be right.
+
+    Raises:
+        MismatchError: They differ.
+    """
+    (function, name, actual), (right, value) = result, expected
+    actual, value = _array(actual), _array(value)
+    subject = f"{function!r} is wrong: its {name!r}" if is_sure else f"{function!r} and {right!r} disagree: {name!r}"
+    advice = "" if is_sure else ". Pass reference=, a function that is right, to learn which of them is wrong"
+    if tuple(actual.shape) != tuple(value.shape):
+        shapes = f"has shape {tuple(actual.shape)}, and that of {right} {tuple(value.shape)}"
+        raise MismatchError(f"{subject} {shapes}{advice}", function=function, output=name)
+    relative, absolute = tolerance.of(actual.dtype, value.dtype)
+    wrong, difference = _compare(actual, value, relative, absolute)
+    count = int(wrong.sum())
+    if count == 0:
+        return
+    position = int(difference.argmax())
+    index = _unravel(position, tuple(actual.shape))
+    numbers = [array.reshape(-1)[position].item() for array in (actual, value)]
+    largest = float(difference[position])
+    raise MismatchError(
+        f"{subject} differs from that of {right} at {count} of {len(wrong)} elements"
+        f" (rtol {relative:g}, atol {absolute:g}). The largest difference is {largest:g} at index {index}: "
+        f"{numbers[0]}, not {numbers[1]}{advice}",
+        function=function,
+        output=name,
+        index=index,
+        difference=largest,
+    )
+
+
+def _array(value: Any) -> Any:
+    """Return a tensor of torch if that is installed, or else an array of NumPy."""
+    torch = sys.modules.get("torch")
+    if torch is None:
+        import numpy as np
+
+        return np.asarray(value)
+    if isinstance(value, torch.Tensor):
+        return value.detach().resolve_conj().resolve_neg()
+    return torch.from_dlpack(value) if hasattr(value, "__dlpack__") else torch.as_tensor(value)
+
+
+def _compare(actual: Any, value: Any, relative: float, absolute: float) -> tuple[Any, Any]:
+    """Return which elements differ, in one dimension, and by how much: 0 where they agree, infinity for NaN."""
+    torch = sys.modules.get("torch")
+    if torch is not None and isinstance(actual, torch.Tensor):
+        xp, value = torch, value.to(actual.device)
+        is_complex = actual.is_complex() or value.is_complex()
+        pair = [t.reshape(-1).to(torch.complex128 if is_complex else torch.float64) for t in (actual, value)]
+        is_exact = not any(t.is_floating_point() or t.is_complex() for t in (actual, value))
+    else:
+        import numpy as np
+
+        xp = np
+        is_complex = np.iscomplexobj(actual) or np.iscomplexobj(value)
+        pair = [t.reshape(-1).astype(np.complex128 if is_complex else np.float64) for t in (actual, value)]
+        is_exact = all(t.dtype.kind in "biu" for t in (actual, value))
+    first, second = pair
+    difference = abs(first - second)
+    equal = (first == second) | (xp.isnan(first) & xp.isnan(second))
+    if is_exact and actual.dtype == value.dtype:  # integers beyond 2**53 differ although their floats are equal
+        equal = (actual == value).reshape(-1)
+        difference = xp.where(equal, difference * 0, xp.where(difference > 0, difference, difference * 0 + 1))
+    is_near = xp.isfinite(difference) & (difference <= absolute + relative * abs(second))
+    wrong = ~(equal | is_near)
+    difference = xp.where(xp.isnan(difference), xp.full_like(difference, float("inf")), difference)
+    difference = xp.where(wrong, difference, xp.zeros_like(difference))
+    return wrong, difference
+
+
+def _unravel(position: int, shape: tuple[int, ...]) -> tuple[int, ...]:
+    index: list[int] = []
+    for extent in reversed(shape):
+        position, remainder = divmod(position, extent)
+        index.insert(0, remainder)
+    return tuple(index)

@@ -1,0 +1,163 @@
+"""Saves and restores the tensors that a function writes to, so that each repetition begins with the same values."""
+
+from __future__ import annotations
+
+import ctypes
+import inspect
+import sys
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any, NamedTuple, Protocol
+
+
+class Extent(NamedTuple):
+    """The memory of a tensor.
+
+    Attributes:
+        address: The first byte.
+        span: The bytes from there to the end of the last element.
+        size: The bytes of its elements, each counted once.
+        device: The number of its GPU, or None for memory of the host.
+    """
+
+    address: int
+    span: int
+    size: int
+    device: int | None
+
+
+class Copier(Protocol):
+    """Copies memory of a device."""
+
+    def save(self, extent: Extent) -> Any:
+        """Copy memory, and return the copy."""
+
+    def restore(self, extent: Extent, copy: Any) -> None:
+        """Copy a copy back."""
+
+
+class HostCopier:
+    """Copies memory of the host. Before it writes, the work of a GPU must have ended, for which `wait` waits."""
+
+    def __init__(self, wait: Callable[[], None] = lambda: None) -> None:
+        self._wait = wait
+
+    def save(self, extent: Extent) -> bytes:
+        """Copy memory, and return the copy."""
+        self._wait()
+        return ctypes.string_at(extent.address, extent.span)
+
+    def restore(self, extent: Extent, copy: bytes) -> None:
+        """Copy a copy back."""
+        self._wait()
+        if ctypes.string_at(extent.address, extent.span) != copy:  # memory that nobody has changed may be read-only
+            ctypes.memmove(extent.address, copy, extent.span)
+
+
+class Backup:
+    """The contents of tensors at the time of its creation, byte for byte, and what lies between their elements."""
+
+    def __init__(self, extents: Iterable[Extent], copiers: Callable[[Extent], Copier]) -> None:
+        self._copies = [(copiers(extent), extent, copiers(extent).save(extent)) for extent in merge_extents(extents)]
+
+    def restore(self) -> None:
+        """Give the tensors these contents again."""
+        for copier, extent, copy in self._copies:
+            copier.restore(extent, copy)
+
+
+def merge_extents(extents: Iterable[Extent]) -> list[Extent]:
+    """Return extents of the same bytes that do not overlap."""
+    merged: list[Extent] = []
+    for extent in sorted(extents, key=lambda extent: (extent.device is None, extent.device or 0, extent.address)):
+        last = merged[-1] if merged else None
+        if last and last.device == extent.device and extent.address <= last.address + last.span:
+            end = max(last.address + last.span, extent.address + extent.span)
+            merged[-1] = last._replace(span=end - last.address)
+        elif extent.span:
+            merged.append(extent)
+    return merged
+
+
+# ---- tensors among arguments ---------------------------------------------------------------------------------------
+
+
+def tensors_in(value: Any) -> Iterator[Any]:
+    """Yield the tensors of an argument: itself, the items of a tuple, or the tensor of a descriptor of Triton's."""
+    if isinstance(value, tuple | list):
+        for item in value:
+            yield from tensors_in(item)
+    elif hasattr(value, "__dlpack__"):
+        yield value
+    elif hasattr(getattr(value, "base", None), "__dlpack__"):
+        yield value.base
+
+
+def extent_of(tensor: Any) -> Extent:
+    """Return the memory of a tensor of torch, NumPy or another library with DLPack; none of a sparse tensor, say."""
+    if hasattr(tensor, "__array_interface__") and not hasattr(tensor, "data_ptr"):
+        return _extent(tensor.__array_interface__["data"][0], tensor.shape, tensor.strides, tensor.itemsize, None)
+    torch = sys.modules.get("torch")
+    if torch and isinstance(tensor, torch.Tensor):
+        if tensor.layout != torch.strided or tensor.device.type not in ("cpu", "cuda"):
+            return _NOTHING  # a kernel refuses it
+        itemsize, strides, device = tensor.element_size(), tensor.stride(), tensor.device.index
+        is_host = tensor.device.type == "cpu"
+    else:
+        import tvm_ffi
+
+        tensor = tvm_ffi.from_dlpack(tensor)
+        itemsize, strides, device = tensor.dtype.itemsize, tensor.strides, tensor.device.index
+        is_host = tensor.device.dlpack_device_type() == _HOST
+    strides = [stride * itemsize for stride in strides]
+    return _extent(tensor.data_ptr(), tensor.shape, strides, itemsize, None if is_host else device)
+
+
+_HOST = 1  # DLPack's device type
+_NOTHING = Extent(0, 0, 0, None)
+
+
+def _extent(address: int, shape: Sequence[int], strides: Sequence[int], itemsize: int, device: int | None) -> Extent:
+    if 0 in shape:
+        return Extent(address, 0, 0, device)
+    reaches = [(extent - 1) * stride for extent, stride in zip(shape, strides, strict=True)]
+    first, last = sum(reach for reach in reaches if reach < 0), sum(reach for reach in reaches if reach > 0)
+    distinct = itemsize
+    for extent, stride in zip(shape, strides, strict=True):
+        distinct *= extent if stride else 1  # an expanded dimension repeats the same elements
+    span = last - first + itemsize
+    return Extent(address + first, span, min(distinct, span), device)
+
+
+def copy_tensor(tensor: Any) -> Any:
+    """Return a copy: a tensor of torch if that is installed, and of the tensor's own library otherwise."""
+    if hasattr(tensor, "detach"):
+        return tensor.detach().clone()
+    if hasattr(tensor, "__array_interface__"):
+        return tensor.copy()
+    if torch := sys.modules.get("torch"):
+        return torch.from_dlpack(tensor).clone()
+    return tensor.copy()
+
+
+def same_bits(first: Any, second: Any) -> bool:
+    """Return whether two copies of a tensor are equal bit for bit."""
+    torch = sys.modules.get("torch")
+    if torch and isinstance(first, torch.Tensor):
+        if first.layout != torch.strided:
+            return False
+        return bool(torch.equal(*(copy.contiguous().reshape(-1).view(torch.uint8) for copy in (first, second))))
+    return bool(first.tobytes() == second.tobytes())
+
+
+def written_arguments(function: Any, args: Sequence[Any]) -> list[bool]:
+    """Return which arguments a function may write to: those of a kernel that are not `const`, and else all."""
+    if getattr(function, "_jitload_facts", {}).get("variants"):  # which kernel is called depends on the dtypes
+        return [True] * len(args)
+    try:
+        names = list(inspect.signature(function).parameters)
+        types = {parameter.name: parameter.type for parameter in function.kernel.parameters}
+    except (AttributeError, TypeError, ValueError):
+        names, types = [], {}
+    if len(names) != len(args):
+        return [True] * len(args)
+    return [not types.get(name, "").startswith("const ") for name in names]

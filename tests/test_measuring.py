@@ -1,0 +1,437 @@
+"""Tests of `benchmark` and `compare`: what they measure, what they leave as it was, and what they refuse."""
+
+from __future__ import annotations
+
+import re
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+import jitload
+from jitload.errors import JitLoadError, MismatchError
+from jitload.measuring.benchmark import Benchmark
+from jitload.measuring.comparison import Comparison
+from jitload.measuring.memory import Extent, extent_of, merge_extents, written_arguments
+
+pytest_plugins = ["support.gpu_fixtures"]
+
+SOURCE = r"""
+extern "C" __global__ void add(const float* x, float* y, int n) {
+    int i = blockIdx.x * blockDim.x + threadIdx.x;
+    if (i < n) y[i] = x[i] + 1;
+}
+extern "C" __global__ void wrong(const float* x, float* y, int n) {
+    int i = blockIdx.x * blockDim.x + threadIdx.x;
+    if (i < n) y[i] = x[i] + 1 + (i == 77 ? 0.5f : i == 80 ? -0.25f : 0);
+}
+extern "C" __global__ void half_of_it(const float* x, float* y, int n) {
+    int i = blockIdx.x * blockDim.x + threadIdx.x;
+    if (i < n / 2) y[i] = x[i] + 1;
+}
+extern "C" __global__ void increment(float* x, int n) {
+    int i = blockIdx.x * blockDim.x + threadIdx.x;
+    if (i < n) x[i] += 1;
+}
+extern "C" __global__ void sort(int* x, int n) {  // the second time it is done at once
+    for (int i = 1; i < n; ++i)
+        for (int j = i; j > 0 && x[j - 1] > x[j]; --j) { int t = x[j]; x[j] = x[j - 1]; x[j - 1] = t; }
+}
+extern "C" __global__ void nothing(int n) {}
+extern "C" __global__ void both(const float* x, float* y, float* scratch, int n) {
+    for (int i = 0; i < n; ++i) { scratch[i] = i; y[i] = x[i] + 1; }
+}
+extern "C" __global__ void count(const int* x, unsigned* y) { y[0] = 4294967295u - x[0]; }
+extern "C" __global__ void once(int* x) { if (x[0]) __trap(); x[0] = 1; }
+"""
+LAUNCH = jitload.Launch(grid="ceil_div(n, 256)", block=256, args={"n": "x.numel()"})
+FUNCTIONS = {
+    **dict.fromkeys(("add", "wrong", "half_of_it", "increment"), LAUNCH),
+    "sort": jitload.Launch(grid=1, block=1, args={"n": "x.numel()"}),
+    "nothing": jitload.Launch(),
+    "both": jitload.Launch(grid=1, block=1, args={"n": "x.numel()"}),
+    "count": jitload.Launch(grid=1, block=1),
+    "once": jitload.Launch(grid=1, block=1),
+}
+FAST = {"seconds": 0.01}
+N = 1000
+
+
+def load(arch):
+    return jitload.load_inline("measured", cuda_sources=SOURCE, functions=FUNCTIONS, arch=arch)
+
+
+@pytest.fixture(scope="module")
+def mod(tmp_path_factory):
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("JITLOAD_CACHE_DIR", str(tmp_path_factory.mktemp("cache")))
+        yield load("cpu")
+
+
+@pytest.fixture(params=["cpu", pytest.param("cuda", marks=pytest.mark.gpu)])
+def device(request):
+    """Run a test on the CPU and, where there is one, on the GPU."""
+    if request.param == "cuda":
+        request.getfixturevalue("gpu")
+    return request.param
+
+
+@pytest.fixture
+def measured(device, mod, tmp_path, monkeypatch):
+    if device == "cpu":
+        return mod
+    monkeypatch.setenv("JITLOAD_CACHE_DIR", str(tmp_path))
+    return load("native")
+
+
+@pytest.fixture
+def x(device):
+    return torch.arange(float(N), device=device)
+
+
+# ---- benchmark -----------------------------------------------------------------------------------------------------
+
+
+def test_benchmark_of_a_function_that_writes_another_tensor(measured, x, device):
+    y = torch.full_like(x, 7)
+    record = measured.add.benchmark(x, y, flop=N, **FAST)
+    assert isinstance(record, Benchmark)
+    assert 0 < record.p10_us <= record.median_us <= record.p90_us
+    assert record.host_us > 0
+    assert record.samples >= 5
+    assert (record.bytes, record.is_estimated, record.flop) == (2 * 4 * N, True, N)
+    assert record.gb_per_s == pytest.approx(record.bytes / record.median_us / 1000)
+    assert record.flop_per_s == pytest.approx(N / record.median_us * 1e6)
+    assert record.device.startswith(device)
+    assert (record.peak_share is None) == (record.peak_gb_per_s is None)
+    assert (y == 7).all()
+    assert str(record).startswith(f"add on {record.device}: {record.median_us:.2f} µs (")
+
+
+def test_benchmark_of_a_function_that_changes_its_argument(measured, x):
+    record = measured.increment.benchmark(x, **FAST)
+    assert record.restored
+    assert record.launches == 1
+    assert record.bytes == 2 * 4 * N
+    assert torch.equal(x.cpu(), torch.arange(float(N)))
+
+
+def test_sorting_is_measured_with_what_is_not_sorted(measured, device):
+    x = torch.arange(300, 0, -1, dtype=torch.int32, device=device)
+    in_order = torch.arange(300, dtype=torch.int32, device=device)
+    slow, fast = (measured.sort.benchmark(values, **FAST) for values in (x, in_order))
+    assert slow.restored
+    assert slow.median_us > 5 * fast.median_us
+    assert x[0] == 300
+
+
+def test_a_function_that_must_not_run_on_its_own_results(mod):
+    x = torch.zeros(1, dtype=torch.int32)
+    record = mod.once.benchmark(x, restore=True, **FAST)
+    assert (record.restored, record.launches, record.bytes) == (True, 1, 8)
+    assert len(jitload.compare({"a": mod.once, "b": mod.once}, x, restore=True, **FAST)) == 2
+    with pytest.raises(RuntimeError, match="once"):
+        mod.once.benchmark(x, **FAST)
+    assert x[0] == 0
+
+
+def test_benchmark_takes_the_launch_and_bytes(measured, x):
+    y = torch.zeros_like(x)
+    record = measured.add.benchmark(x, y, grid=1, block=32, bytes=10**6, **FAST)
+    assert (record.bytes, record.is_estimated) == (10**6, False)
+    measured.add[1, 32](x, y)
+    assert y.cpu().count_nonzero() == 32
+    configured = measured.nothing[1, 32].benchmark(5, **FAST)
+    assert configured.bytes == 0
+    assert (configured.gb_per_s, configured.flop_per_s, configured.peak_share) == (None, None, None)
+    assert measured.nothing.benchmark(5, grid=0, block=32, **FAST).median_us >= 0
+
+
+def test_benchmark_restores_aliases_views_and_offsets(measured, device):
+    memory = torch.arange(4.0 * N, device=device)
+    before = memory.clone()
+    view = memory[N : 2 * N]
+    assert measured.add.benchmark(view, view, **FAST).restored
+    measured.add.benchmark(view, memory[N + 1 : 2 * N + 1], **FAST)
+    assert torch.equal(memory, before)
+
+
+def test_benchmark_of_empty_tensors_and_parameters(measured, device):
+    empty = torch.empty(0, device=device)
+    assert measured.add.benchmark(empty, empty, **FAST).bytes == 0
+    parameter = torch.nn.Parameter(torch.zeros(N, device=device))
+    assert measured.add.benchmark(parameter, torch.empty(N, device=device), **FAST).bytes == 8 * N
+
+
+def test_benchmark_of_numpy_arrays(mod):
+    x, y = np.arange(N, dtype=np.float32), np.full(N, 7, np.float32)
+    x.flags.writeable = False
+    assert mod.add.benchmark(x, y, **FAST).bytes == 8 * N
+    assert (y == 7).all()
+
+
+def test_a_wrong_call_is_the_calls_own_error_and_changes_nothing(measured, x):
+    y = torch.full_like(x, 7)
+    with pytest.raises(TypeError, match="argument 'y' must be a float32"):
+        measured.add.benchmark(x, y.double(), **FAST)
+    with pytest.raises(TypeError, match="add"):
+        measured.add.benchmark(x, **FAST)
+    with pytest.raises(TypeError, match=r"argument 'x' must be"):
+        measured.add.benchmark(x.to("meta"), y, **FAST)
+    with pytest.raises((TypeError, ValueError), match="contiguous"):
+        measured.add.benchmark(x[::2], y, **FAST)
+    assert (y == 7).all()
+
+
+@pytest.mark.parametrize(("options", "message"), [
+    ({"seconds": 0}, "seconds=0: it must be positive"),
+    ({"seconds": float("nan")}, "seconds=nan"),
+    ({"bytes": -1}, "bytes=-1: it must not be negative"),
+    ({"flop": float("inf")}, "flop=inf"),
+])  # fmt: skip
+def test_impossible_options(mod, options, message):
+    with pytest.raises(ValueError, match=message):
+        mod.nothing.benchmark(1, grid=1, block=1, **options)
+
+
+def test_a_long_function_is_not_called_often(mod):
+    calls = []
+
+    def slow(x):
+        calls.append(x)
+        time.sleep(0.05)
+
+    record = jitload.compare({"slow": slow}, torch.zeros(1), seconds=0.01)["slow"]
+    assert len(calls) < 20
+    assert record.median_us > 50_000
+
+
+def test_a_host_function_is_measured(mod):
+    host = jitload.load_inline(
+        "host", cpp_sources="void f(float* x) { x[0] += 1; }", functions={"f": jitload.Launch(host="x")}
+    )
+    x = torch.zeros(3)
+    assert host.f.benchmark(x, **FAST).restored
+    assert x[0] == 0
+
+
+# ---- compare -------------------------------------------------------------------------------------------------------
+
+
+def test_compare_measures_functions_that_agree(measured, x):
+    y = torch.full_like(x, 7)
+    functions = {"mine": measured.add, "torch": lambda x, y: torch.add(x, 1, out=y), "new": lambda x, y: x + 1}
+    table = jitload.compare(functions, x, y, reference=lambda x, y: x.double() + 1, flop=N, **FAST)
+    assert isinstance(table, Comparison)
+    assert list(table) == list(functions)
+    assert table["mine"].flop_per_s > 0
+    assert (y == 7).all()
+    lines = str(table).splitlines()
+    assert [line.split()[0] for line in lines[2:]] == list(functions)
+    assert "1.00x" in str(table)
+    assert table._repr_html_().count("<tr>") == 4
+
+
+def test_compare_names_the_wrong_one_before_it_measures(measured, x, monkeypatch):
+    monkeypatch.setattr("jitload.measuring.benchmark.Subject.take_sample", lambda _: pytest.fail("it was measured"))
+    y = torch.full_like(x, 7)
+    functions = {"right": measured.add, "other": measured.wrong}
+    with pytest.raises(MismatchError) as caught:
+        jitload.compare(functions, x, y, reference=lambda x, y: x + 1, **FAST)
+    assert str(caught.value) == (
+        "'other' is wrong: its 'y' differs from that of the reference at 2 of 1000 elements (rtol 1.3e-06, atol 1e-05)."
+        " The largest difference is 0.5 at index (77,): 78.5, not 78.0"
+    )
+    error = caught.value
+    assert (error.function, error.output, error.index, error.difference) == ("other", "y", (77,), 0.5)
+    with pytest.raises(MismatchError, match=r"'other' and 'right' disagree.*reference="):
+        jitload.compare(functions, x, y, **FAST)
+    assert (y == 7).all()
+
+
+def test_compare_finds_elements_that_nobody_wrote(measured, x):
+    with pytest.raises(
+        MismatchError, match="'half' is wrong: its 'y' differs from that of the reference at 500 of 1000"
+    ):
+        jitload.compare({"half": measured.half_of_it}, x, torch.zeros_like(x), reference=lambda x, y: x + 1, **FAST)
+
+
+def test_compare_runs_each_on_the_first_values(measured, x):
+    before = x.clone()
+    table = jitload.compare(
+        {"a": measured.increment, "b": measured.increment, "c": lambda x: x.add_(1)}, x,
+        reference=lambda x: x + 1, **FAST,
+    )  # fmt: skip
+    assert all(table[name].restored for name in table)
+    assert torch.equal(x, before)
+
+
+@pytest.mark.parametrize(("reference", "message"), [
+    (lambda x, y: (x + 1).reshape(10, 100), r"has shape \(1000,\), and that of the reference \(10, 100\)"),
+    (lambda x, y: (x + 1)[:1], r"and that of the reference \(1,\)"),
+    (lambda x, y: (x + 1).half(), None),
+    (lambda x, y: (x + 1).to(torch.int64), None),
+    (lambda x, y: x * torch.nan, "1000 of 1000 elements.*largest difference is inf at index .*, not nan"),
+    (lambda x, y: (x, y), r"'mine' has 1 results \(y\), and the reference has 2: name the arguments"),
+    (lambda x, y: None, "differs"),
+    (lambda x, y: (x + 1).cpu(), None),
+])  # fmt: skip
+def test_compare_with_other_results_of_the_reference(mod, reference, message):
+    x = torch.arange(float(N))
+    call = lambda: jitload.compare({"mine": mod.add}, x, torch.zeros(N), reference=reference, **FAST)  # noqa: E731
+    if message is None:
+        assert len(call()) == 1
+        return
+    with pytest.raises(JitLoadError, match=message):
+        call()
+
+
+def test_nan_agrees_with_nan_and_infinity_with_infinity_alone(mod):
+    x = torch.tensor([torch.nan, torch.inf, -torch.inf, 1.0])
+    y = torch.zeros(4)
+    assert len(jitload.compare({"mine": mod.add}, x, y, reference=lambda x, y: x + 1, **FAST)) == 1
+    with pytest.raises(MismatchError, match=r"at 1 of 4 .*index \(1,\): inf, not -inf"):
+        jitload.compare({"mine": mod.add}, x, y, reference=lambda x, y: torch.where(x == torch.inf, -x, x + 1), **FAST)
+
+
+def test_tolerances(mod):
+    x = torch.arange(float(N))
+    near = lambda x, y: (x + 1) * (1 + 1e-4)  # noqa: E731
+    with pytest.raises(MismatchError):
+        jitload.compare({"mine": mod.add}, x, torch.zeros(N), reference=near, **FAST)
+    assert len(jitload.compare({"mine": mod.add}, x, torch.zeros(N), reference=near, rtol=1e-3, **FAST)) == 1
+    assert len(jitload.compare({"mine": mod.add}, x, torch.zeros(N), reference=near, rtol=0, atol=0.2, **FAST)) == 1
+
+
+def test_integers_and_doubles_that_floats_cannot_tell_apart(mod):
+    x = torch.tensor([5], dtype=torch.int32)
+    y = torch.zeros(1, dtype=torch.uint32)
+    right = torch.tensor([4294967290], dtype=torch.uint32)
+    assert len(jitload.compare({"mine": mod.count}, x, y, reference=lambda x, y: right, **FAST)) == 1
+    with pytest.raises(MismatchError, match="largest difference is 1 at"):
+        jitload.compare({"mine": mod.count}, x, y, reference=lambda x, y: right.to(torch.int64) - 1, **FAST)
+    large = 2**60
+    with pytest.raises(MismatchError):
+        jitload.compare({"a": lambda: torch.tensor(large), "b": lambda: torch.tensor(large + 1)}, **FAST)
+
+
+def test_outputs_names_what_is_compared(mod):
+    args = (torch.arange(8.0), torch.zeros(8), torch.zeros(8))
+    call = lambda **options: jitload.compare(  # noqa: E731
+        {"mine": mod.both}, *args, reference=lambda x, y, scratch: x + 1, **options, **FAST
+    )
+    with pytest.raises(JitLoadError, match=r"2 results \(y, scratch\), and the reference has 1.*outputs=\['y'\]"):
+        call()
+    assert len(call(outputs=["y"])) == len(call(outputs=[1])) == len(call(outputs=[-2])) == 1
+    with pytest.raises(ValueError, match=r"outputs='z': there is no such argument; they are x, y, scratch"):
+        call(outputs=["z"])
+
+
+def test_compare_names_the_function_that_fails(mod):
+    x = torch.arange(4.0)
+    with pytest.raises(TypeError, match=r"^'bad': add\(\): argument 'y' must be a float32"):
+        jitload.compare({"bad": mod.add}, x, x.double(), **FAST)
+    with pytest.raises(ZeroDivisionError):
+        jitload.compare({"bad": lambda x: 1 // 0}, x, **FAST)
+    with pytest.raises(ValueError, match=r"^'raises': not today"):
+        jitload.compare({"raises": lambda x: (_ for _ in ()).throw(ValueError("not today"))}, x, **FAST)
+
+
+@pytest.mark.gpu
+def test_results_on_a_gpu_are_not_measured_by_the_wall_clock(gpu):
+    with pytest.raises(JitLoadError, match="runs on a GPU without a tensor argument there"):
+        jitload.compare({"made": lambda: torch.zeros(5, device="cuda")}, **FAST)
+
+
+@pytest.mark.parametrize("functions", [{}, [], None, {"a": 5}])
+def test_compare_takes_a_dict_of_functions(functions):
+    with pytest.raises(TypeError, match="takes a dict of functions by name"):
+        jitload.compare(functions, 1)
+
+
+def test_compare_takes_the_launch_for_all(mod):
+    x = torch.arange(64.0)
+    table = jitload.compare(
+        {"mine": mod.add, "torch": lambda x, y: x + 1}, x, torch.zeros(64), grid=1, block=64, **FAST
+    )
+    assert len(table) == 2
+
+
+def test_numpy_alone(mod):
+    x = np.arange(N, dtype=np.float32)
+    assert (
+        len(jitload.compare({"mine": mod.add}, x, np.zeros(N, np.float32), reference=lambda x, y: x + 1, **FAST)) == 1
+    )
+    with pytest.raises(MismatchError, match=r"index \(77,\)"):
+        jitload.compare({"w": mod.wrong}, x, np.zeros(N, np.float32), reference=lambda x, y: x + 1, **FAST)
+
+
+def test_plot(mod):
+    pytest.importorskip("matplotlib").use("Agg")
+    x = torch.arange(float(N))
+    functions = {"mine": mod.add, "torch": lambda x, y: x + 1}
+    bars = jitload.compare(functions, x, torch.zeros(N), **FAST).plot()
+    assert len(bars.axes) == 1
+    assert len(bars.axes[0].patches) == 2
+    both = jitload.compare(functions, x, torch.zeros(N), flop=N, **FAST).plot()
+    assert [line.get_label() for line in both.axes[1].lines] == ["mine", "torch"]
+
+
+def test_plot_without_matplotlib(monkeypatch):
+    monkeypatch.setitem(__import__("sys").modules, "matplotlib.pyplot", None)
+    record = jitload.compare({"a": lambda: None}, **FAST)
+    with pytest.raises(JitLoadError, match=r"pip install 'jitload\[plot\]'"):
+        record.plot()
+
+
+# ---- memory of tensors ---------------------------------------------------------------------------------------------
+
+
+def test_extents():
+    x = torch.zeros(6, 4)
+    address = x.data_ptr()
+    assert extent_of(x) == Extent(address, 96, 96, None)
+    assert extent_of(x[1:3, ::2]) == Extent(address + 16, 28, 16, None)
+    assert extent_of(x[0, :1].expand(1000, 1)) == Extent(address, 4, 4, None)
+    array = np.zeros(8, np.int16)
+    assert extent_of(array[::-2]) == Extent(array.ctypes.data + 2, 14, 8, None)
+    assert extent_of(torch.zeros(3, device="meta")).span == 0
+    assert extent_of(torch.eye(3).to_sparse()).span == 0
+
+
+def test_merged_extents_do_not_overlap():
+    extents = [Extent(100, 50, 50, None), Extent(100, 10, 10, 0), Extent(140, 30, 30, None), Extent(300, 5, 5, None)]
+    merged = merge_extents([*extents, Extent(0, 0, 0, None), Extent(110, 5, 5, None)])
+    assert [(e.address, e.span, e.device) for e in merged] == [(100, 10, 0), (100, 70, None), (300, 5, None)]
+
+
+def test_what_a_function_may_write(mod):
+    assert written_arguments(mod.add, [1, 2]) == [False, True]
+    assert written_arguments(mod.add, [1, 2, 3]) == [True] * 3
+    assert written_arguments(lambda a, b: None, [1, 2]) == [True, True]
+
+
+def test_memory_that_cannot_be_written_is_left_alone(mod, tmp_path):
+    (tmp_path / "x").write_bytes(np.arange(N, dtype=np.float32).tobytes())
+    x = np.memmap(tmp_path / "x", np.float32, "r")
+    y = np.zeros(N, np.float32)
+    assert len(jitload.compare({"mine": mod.add, "numpy": lambda x, y: x + 1}, x, y, **FAST)) == 2
+
+
+def test_every_tensor_of_a_function_with_several_kernels_may_be_written(mod):
+    text = "template <class T> __global__ void k(T* x, T* y) { y[0] = x[0]; }"
+    launches = [jitload.Launch(kernel=f"k<{kind}>", grid=1, block=1) for kind in ("float", "const float", "int")]
+    several = jitload.load_inline("several", cuda_sources=text, functions={"k": launches[::2]}, arch="cpu")
+    assert written_arguments(several.k, [1, 2]) == [True, True]
+
+
+def test_the_guide_does_what_it_says(tmp_path, monkeypatch, capsys):
+    monkeypatch.setenv("JITLOAD_CACHE_DIR", str(tmp_path))
+    monkeypatch.setenv("JITLOAD_ARCH", "cpu")
+    guide = (Path(__file__).parent.parent / "docs" / "measuring.md").read_text()
+    names = {}
+    for block in re.findall(r"```python\n(.*?)```", guide, re.DOTALL):
+        exec(compile(block, "measuring.md", "exec"), names)
+    assert "GB/s" in capsys.readouterr().out

@@ -1,0 +1,190 @@
+"""Tests of the clock of a GPU, with a driver that only records and on a GPU."""
+
+from __future__ import annotations
+
+import textwrap
+from types import SimpleNamespace
+
+import pytest
+import torch
+from builds import run_python
+
+import jitload
+from jitload.errors import JitLoadError
+from jitload.measuring.clocks import CudaClock, Sample
+from jitload.measuring.memory import Backup, Extent
+
+pytest_plugins = ["support.gpu_fixtures"]
+
+FAST = {"seconds": 0.01}
+
+# ---- the clock of a GPU, with a driver that only records ------------------------------------------------------------
+
+
+class RecordingDriver:
+    """A driver whose functions succeed and are recorded; each pair of events is 100 µs apart."""
+
+    def __init__(self):
+        self.calls = []
+        self.CUdevice_attribute = SimpleNamespace(
+            CU_DEVICE_ATTRIBUTE_MEMORY_CLOCK_RATE=3_201_000,
+            CU_DEVICE_ATTRIBUTE_GLOBAL_MEMORY_BUS_WIDTH=6144,
+            CU_DEVICE_ATTRIBUTE_L2_CACHE_SIZE=60 << 20,
+        )
+        self.answers = {
+            "cuDeviceGetAttribute": lambda attribute, _: (0, attribute),
+            "cuDeviceGetName": lambda size, _: (0, b"GPU".ljust(size, b"\0")),
+            "cuEventElapsedTime": lambda *_: (0, 0.1),
+        }
+
+    def __getattr__(self, name):
+        def call(*_):
+            self.calls.append(name)
+            return 0, len(self.calls)
+
+        return self.answers.get(name, call)
+
+
+@pytest.mark.parametrize("flushes_l2", [False, True])
+def test_the_gpu_is_kept_busy_and_warm_or_its_cache_emptied(flushes_l2):
+    driver = RecordingDriver()
+    clock = CudaClock(driver, 0, 5, flushes_l2=flushes_l2)
+    assert clock.device == "cuda:0 (GPU)"
+    assert clock.peak_bytes_per_s == pytest.approx(4.917e12, rel=1e-3)  # an H200
+    extent = Extent(4096, 64, 64, 0)
+    backup = Backup([extent], clock.copier)
+    launch = lambda: driver.calls.append("launch")  # noqa: E731
+    driver.calls.clear()
+    clock.time_host(Sample(launch))
+    assert driver.calls == ["cuCtxSynchronize", "launch"]
+    clear, start, stop = ["cuMemsetD8Async"], ["cuEventRecord"], ["cuEventRecord", "cuEventSynchronize"]
+    for sample, expected in (
+        (Sample(launch, 3), ["launch"] * 2 + start + ["launch"] * 3 + stop),
+        (Sample(launch, 1, backup.restore), ["cuMemcpyDtoDAsync", *start, "launch", *stop]),
+    ):
+        driver.calls.clear()
+        assert clock.time(sample) == pytest.approx(100 / sample.launches)
+        if flushes_l2:
+            restoring = ["cuMemcpyDtoDAsync"] if sample.restore else []
+            assert driver.calls == restoring + clear + start + ["launch"] * sample.launches + stop
+        else:
+            while driver.calls[0] == clear[0]:
+                driver.calls.pop(0)
+            assert driver.calls == expected
+    clock.close()
+    assert driver.calls[-4:] == ["cuEventDestroy"] * 2 + ["cuMemFree"] * 2
+
+
+def test_errors_of_the_driver():
+    class Status(int):
+        name = "CUDA_ERROR_OUT_OF_MEMORY"
+
+    driver = RecordingDriver()
+    driver.answers["cuMemAlloc"] = lambda _: (Status(2), None)
+    with pytest.raises(JitLoadError, match="there is not enough: use smaller tensors"):
+        CudaClock(driver, 0, 5, flushes_l2=False)
+
+
+# ---- on a GPU ------------------------------------------------------------------------------------------------------
+
+SPIN = r"""
+extern "C" __global__ void spin(float* x, long long ns) {
+    unsigned long long start, now;
+    asm volatile("mov.u64 %0, %globaltimer;" : "=l"(start));
+    do { asm volatile("mov.u64 %0, %globaltimer;" : "=l"(now)); } while (now - start < ns);
+}
+extern "C" __global__ void read(const float4* x, float4* y, int n) {
+    float4 sum = make_float4(0, 0, 0, 0);
+    for (int i = blockIdx.x * blockDim.x + threadIdx.x; i < n; i += gridDim.x * blockDim.x) sum.x += x[i].x + x[i].w;
+    if (sum.x == 1.5f) y[0] = sum;
+}
+"""
+
+
+@pytest.fixture(scope="module")
+def spinning(gpu, tmp_path_factory):
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("JITLOAD_CACHE_DIR", str(tmp_path_factory.mktemp("cache")))
+        yield jitload.load_inline("spinning", cuda_sources=SPIN)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("microseconds", [20, 100, 1000])
+def test_device_time_is_that_of_the_device(spinning, microseconds):
+    record = spinning.spin[1, 32].benchmark(torch.zeros(1, device="cuda"), 1000 * microseconds)
+    assert microseconds - 2 <= record.median_us <= 1.1 * microseconds + 8
+    assert record.host_us < 50
+
+
+@pytest.mark.gpu
+def test_a_short_kernel_is_not_measured_by_its_launch_from_python(spinning):
+    record = spinning.spin[1, 32].benchmark(torch.zeros(1, device="cuda"), 0)
+    assert record.launches > 10
+    assert 0 < record.median_us < 6
+
+
+@pytest.mark.gpu
+def test_flushing_the_cache_shows_the_bandwidth_of_the_memory(spinning):
+    x, y = torch.zeros(4 << 20, device="cuda"), torch.zeros(4, device="cuda")
+    warm = spinning.read.benchmark(x, y, x.numel() // 4, grid=1024, block=256)
+    cold = spinning.read.benchmark(x, y, x.numel() // 4, grid=1024, block=256, flush_l2=True)
+    assert cold.flushed_l2
+    assert cold.median_us > warm.median_us
+    assert cold.peak_share is None or cold.peak_share < 1.05
+
+
+@pytest.mark.gpu
+def test_nothing_is_measured_during_a_capture_which_goes_on(spinning):
+    x = torch.zeros(1, device="cuda")
+    spinning.spin[1, 1](x, 0)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        x += 1
+        with pytest.raises(JitLoadError, match="while a CUDA graph is captured"):
+            spinning.spin[1, 1].benchmark(x, 0)
+    graph.replay()
+    assert x.item() == 1
+
+
+@pytest.mark.gpu
+def test_another_stream(spinning):
+    stream = torch.cuda.Stream()
+    x = torch.zeros(1, device="cuda")
+    for function in (spinning.spin[1, 32, 0, stream], spinning.spin[1, 32, 0, stream.cuda_stream]):
+        assert 95 < function.benchmark(x, 100_000).median_us < 120
+    with torch.cuda.stream(stream):
+        assert 95 < spinning.spin[1, 32].benchmark(x, 100_000).median_us < 120
+    assert 95 < spinning.spin.benchmark(x, 100_000, grid=1, block=32, stream=stream).median_us < 120
+
+
+@pytest.mark.gpu
+def test_another_device(two_gpus, spinning):
+    record = spinning.spin[1, 32].benchmark(torch.zeros(1, device="cuda:1"), 100_000)
+    assert record.device.startswith("cuda:1 (")
+    assert 95 < record.median_us < 120
+    assert torch.cuda.current_device() == 0
+
+
+@pytest.mark.gpu
+def test_kernels_without_tensors_and_tensors_of_the_cpu(spinning, gpu, tmp_path, monkeypatch):
+    monkeypatch.setenv("JITLOAD_CACHE_DIR", str(tmp_path))
+    plain = jitload.load_inline("plain", cuda_sources='extern "C" __global__ void k(int n) {}')
+    assert plain.k[1, 32].benchmark(5, **FAST).device.startswith("cuda:0 (")
+    with pytest.raises(TypeError, match="argument 'x'"):
+        spinning.spin[1, 32].benchmark(torch.zeros(1), 0)
+
+
+@pytest.mark.gpu
+def test_a_kernel_that_fails_is_an_error(gpu):
+    code = """
+        import jitload, torch
+        mod = jitload.load_inline("m", cuda_sources='extern "C" __global__ void k(float* x) { x[1ll << 40] = 1; }')
+        x = torch.zeros(1, device="cuda")
+        try:
+            mod.k[1, 1].benchmark(x)
+        except RuntimeError as error:
+            print("error:", error)
+    """
+    result = run_python(textwrap.dedent(code), timeout=300)
+    assert "error: " in result.stdout, result.stderr
+    assert "ILLEGAL_ADDRESS" in result.stdout
