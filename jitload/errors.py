@@ -72,7 +72,7 @@ def _render_last_error() -> list[str]:
     """Return what IPython shows of the error that it has stored: the traceback without our frames at its end."""
     from IPython import get_ipython
 
-    error = sys.last_value  # a reference from the error to itself would keep the tensors of its frames alive
+    error: Any = sys.last_value  # a reference from the error to itself would keep the tensors of its frames alive
     last = traceback = error.__traceback__
     while traceback is not None:
         if traceback.tb_frame.f_globals.get("__name__", "").partition(".")[0] != "jitload":
