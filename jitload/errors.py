@@ -100,6 +100,10 @@ def ends_at_caller(function: Callable[P, R]) -> Callable[P, R]:
             if _log.isEnabledFor(logging.DEBUG):
                 raise
             raise at_caller(error) from None
+        except TypeError as error:
+            if error.__traceback__ is None or error.__traceback__.tb_next is not None:
+                raise
+            raise at_caller(error) from None  # the function does not take these arguments
 
     return call
 
