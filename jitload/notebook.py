@@ -22,8 +22,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from typing import Any
 
-from IPython import get_ipython  # noqa: TID253
-from IPython.core.error import UsageError  # noqa: TID253  `%load_ext` imports this module
+import IPython  # noqa: TID253  `%load_ext` imports this module
+from IPython.core.error import UsageError  # noqa: TID253
 from IPython.core.magic import Magics, cell_magic, magics_class  # noqa: TID253
 from IPython.core.magic_arguments import argument, magic_arguments  # noqa: TID253
 
@@ -45,7 +45,8 @@ def load_ipython_extension(shell: Any) -> None:
     shell.register_magics(CudaMagics)
     shell.set_hook("complete_command", _complete, str_key="%%cuda")
     shell.events.register("post_run_cell", _end_cell)
-    shell.inspector.info = functools.partial(_describe, shell.inspector.info)
+    name = _describer()
+    setattr(shell.inspector, name, functools.partial(_describe, getattr(shell.inspector, name)))
 
 
 def unload_ipython_extension(shell: Any) -> None:
@@ -55,9 +56,14 @@ def unload_ipython_extension(shell: Any) -> None:
         hooks.strs.pop("%%cuda", None)
     with suppress(ValueError):  # it is not registered
         shell.events.unregister("post_run_cell", _end_cell)
-    describe = shell.inspector.info
+    describe = getattr(shell.inspector, name := _describer())
     if isinstance(describe, functools.partial) and describe.func is _describe:
-        shell.inspector.info = describe.args[0]
+        setattr(shell.inspector, name, describe.args[0])
+
+
+def _describer() -> str:
+    """Return the name of the method that collects what `f?` shows; IPython 7 has another one."""
+    return "info" if IPython.version_info >= (8,) else "_info"
 
 
 @magics_class
@@ -235,7 +241,7 @@ def _end_cell(result: Any) -> None:
         except RuntimeError as error:
             if result.success:
                 result.error_in_exec = error  # ends "Run all"
-                get_ipython().showtraceback((type(error), error, None))
+                IPython.get_ipython().showtraceback((type(error), error, None))
     ctypes.CDLL(None).fflush(None)
     if hasattr(sys.stdout, "watch_fd_thread"):
         _await_reader()
@@ -267,9 +273,8 @@ def _describe(describe: Callable[..., dict[str, Any]], obj: object, *args: Any, 
 
 def _complete(_shell: object, event: Any) -> list[str]:
     """Return the options of `%%cuda`, or after `--arch` the names of architectures."""
-    words = event.line.split()
-    before = words[-1] if event.line.endswith(" ") else words[-2]
-    if before == "--arch":
+    words = event.line.split() if event.line.endswith(" ") else event.line.split()[:-1]
+    if words[-1:] == ["--arch"]:
         return ["native", "cpu", "sm_80", "sm_86", "sm_89", "sm_90a", "sm_100a", "sm_120a"]
     return [
         option for action in CudaMagics.cuda.parser._actions for option in action.option_strings if "-h" not in option

@@ -162,11 +162,41 @@ def test_local_memory_is_marked(cache):
         'extern "C" __global__ void k(int* x) { int a[64]; for (int i = 0; i < 64; ++i) a[x[i]] = i; x[0] = a[x[1]]; }'
     )
     module = jitload.load_inline("local", cuda_sources=source, arch=ARCH)
-    assert '<td style="color: #c00"><b>256 B</b></td>' in module._repr_html_()
+    assert "<td><b>256 B !</b></td>" in module._repr_html_()
+
+
+def test_shared_memory_that_a_launch_declares(cache):
+    text = "extern __shared__ float s[]; s[n] = x[n]; x[0] = s[1];"
+    source = f"__global__ void k(float* x, int n) {{ {text} }}\n__global__ void l(float* x, int n) {{ {text} }}"
+    launches = {"k": jitload.Launch(shared_bytes="4 * n if n < 5 else 8"), "l": jitload.Launch(shared_bytes=64)}
+    page = jitload.load_inline("m", cuda_sources=source, arch=ARCH, functions=launches)._repr_html_()
+    assert "<td>4 * n if n &lt; 5 else 8</td>" in page
+    assert "<td>64 B</td>" in page
+    page = jitload.load_inline("m", cuda_sources=source, arch=ARCH)._repr_html_()
+    assert page.count("<td>at the call</td>") == 2
 
 
 def test_text_in_a_terminal(cache):
     from IPython.lib.pretty import pretty
 
-    module = jitload.load_inline("vec", cuda_sources=ADD, arch="cpu")
-    assert pretty(module).splitlines()[1] == "  add(const float* x, float* y, int n)"
+    names = ", ".join(f"const float* parameter{number}" for number in range(9))
+    source = f"""{ADD}
+        template <int N> __global__ void many({names}, int* y) {{
+            int a[64]; for (int i = 0; i < 64; ++i) a[y[i]] = i; y[0] = a[y[1]]; }}"""
+    launches = {"add": jitload.Launch(), "many": jitload.Launch(kernel="many<3>", shared_bytes=64)}
+    module = jitload.load_inline("vec", cuda_sources=source, arch=("cpu", ARCH), functions=launches)
+    lines = pretty(module).splitlines()
+    assert lines[1] == "  add(const float* x, float* y, int n)"
+    assert re.fullmatch(r"    sm_90a: registers \d+, max threads per block 1024", lines[2])
+    assert lines[3] == "    cpu: max threads per block 1024"
+    assert max(map(len, lines)) < 80
+    assert "spills and local memory 256 B !, dynamic shared memory 64 B" in re.sub(r"\n +", " ", "\n".join(lines))
+
+
+def test_text_of_the_user_cannot_become_html(cache):
+    source = """/* </td><script>alert(1)</script> & "quotes" */
+        template <class T> __global__ void scale(T* x) { x[0] *= 2; }"""
+    launches = {"scale": jitload.Launch(kernel="scale<float>", shared_bytes="x.size(0) < 3 and 8")}
+    page = jitload.load_inline("m", cuda_sources=source, arch=ARCH, functions=launches)._repr_html_()
+    assert "<script" not in page
+    assert set(re.findall(r"<(\w+)", page)) == {"div", "table", "thead", "tr", "th", "tbody", "td", "code"}

@@ -150,7 +150,7 @@ class Module(tvm_ffi.Module):  # type: ignore[misc]  # tvm-ffi is not checked he
     def _repr_pretty_(self, printer: Any, cycle: bool) -> None:  # noqa: FBT001  called by IPython
         from jitload.loader.display import text_table
 
-        printer.text(repr(self) if cycle else text_table(self))
+        printer.text(repr(self) if cycle else text_table(self, printer.max_width))
 
     def __reduce__(self) -> NoReturn:
         raise TypeError(

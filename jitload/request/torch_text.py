@@ -376,7 +376,9 @@ _UNKNOWN = re.compile(
     r"|no matching function|no instance of|does not name a|was not declared|is undefined|no operator|no match for"
     r"|could not convert|cannot convert|no suitable|not a class or|incomplete type|no match found|ambiguous|more than one"
 )
-_OF_TORCH = re.compile(r"\b(?:torch|at|c10|ATen|pybind11|py|caffe2|jitload_torch)(?:::|/)|[\"‘](?:torch|at|c10|pybind11|py|std|caffe2)[\"’]")
+_OF_TORCH = re.compile(
+    r"\b(?:torch|at|c10|ATen|pybind11|py|caffe2|jitload_torch)(?:::|/)|[\"‘](?:torch|at|c10|pybind11|py|std|caffe2)[\"’]"
+)
 _MACRO_OF_TORCH = re.compile(r"\b(?:AT|TORCH|C10|PYBIND11|CUDA)_[A-Z]\w*")
 _QUOTED = re.compile(r"[‘\"]([^‘’\"]+)[’\"]")
 _HEADER = re.compile(r"[\w/]+\.(?:cu)?h(?:pp)?\b")
