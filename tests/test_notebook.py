@@ -25,10 +25,11 @@ LAUNCH = "--launch 'add: grid=ceil_div(n, 256) block=256 args.n=x.numel()'"
 def shell():
     from IPython.core.interactiveshell import InteractiveShell
 
-    shell = InteractiveShell()
+    shell = InteractiveShell.instance()
     shell.run_line_magic("load_ext", "jitload")
     yield shell
     shell.run_line_magic("unload_ext", "jitload")
+    InteractiveShell.clear_instance()
 
 
 def run(shell, line: str, cell: str = CELL):
@@ -65,6 +66,95 @@ def test_options_become_those_of_the_build(cache, shell, tmp_path):
     text = '#include "number.h"\nextern "C" __global__ void k(int* x) { x[0] = NUMBER + N; }'
     run(shell, f"--arch cpu --flags '-DN=4 -DM' --include {tmp_path}", text)
     assert shell.run_cell("k[1, 1](i); i.item()").result == 11
+
+
+def test_flags_may_begin_with_a_dash(cache, shell):
+    run(shell, "--flags -DN=5 --arch cpu", 'extern "C" __global__ void k(int* x) { x[0] = N; }')
+    assert shell.run_cell("k[1, 1](i); i.item()").result == 5
+
+
+def test_ipython_leaves_the_text_as_it_is(cache, shell):
+    text = (
+        "#define K(x) x\n__global__ void k(int* x) { // \u00fc {i} $i\r\n int a = 1\r\n? 12\n: 3; x[0] = a\n%5 +\n!a; }"
+    )
+    run(shell, "--arch cpu", text)
+    assert shell.run_cell("k[1, 1](i); i.item()").result == 2
+
+
+def test_templates_are_named_by_a_launch(cache, shell):
+    text = "template <class T> __global__ void scale(T* x, T factor) { x[0] *= factor; }"
+    assert not run(shell, "--arch cpu", text).success
+    assert run(shell, "--arch cpu --launch 'scale: kernel=scale<float> grid=1 block=1'", text).success
+    assert shell.run_cell("x = torch.ones(1); scale(x, 3.0); x.item()").result == 3.0
+
+
+def test_functions_of_the_host_are_named(cache, shell):
+    text = "int twice(int n) { return 2 * n; }\nint thrice(int n) { return 3 * n; }"
+    run(shell, "--functions 'twice, thrice'", text)
+    assert shell.run_cell("twice(3), thrice(3)").result == (6, 9)
+
+
+def test_a_cell_that_exports_nothing_is_an_error(cache, shell, capsys):
+    text = "#include <tvm/ffi/c_api.h>\n// TVM_FFI_DLL_EXPORT_TYPED_FUNC\nint f(int n) { return n; }"
+    assert not run(shell, "", text).success
+    assert "the cell exports nothing. Name functions of its host code: --functions 'f,g'" in capsys.readouterr().err
+    for text in ("// only a comment\n", "\n\n", "int main() { return 0; }"):
+        assert not run(shell, "--arch cpu", text).success
+
+
+@pytest.mark.parametrize("name", ["lambda", "_", "In", "get_ipython"])
+def test_names_that_cannot_be_variables(cache, shell, capsys, name):
+    text = "\n".join(f"__global__ void {kernel}(int n) {{}}" for kernel in ("_", "In", "get_ipython", "lambda"))
+    assert not run(shell, f"--arch {ARCH}", text).success
+    assert "cannot be a variable of the notebook. Name the module" in capsys.readouterr().err
+    run(shell, f"names --arch {ARCH}", text)
+    assert shell.user_ns["names"][name].__name__ == name
+    assert shell.user_ns.get(name) is not shell.user_ns["names"][name]
+    assert not run(shell, f"{name} --arch {ARCH}", text).success
+
+
+def test_interrupting_a_build_shows_no_frames(cache, shell, capsys, monkeypatch):
+    from jitload import notebook
+
+    def interrupted(*_, **__):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(notebook, "load_inline", interrupted)
+    assert isinstance(run(shell, "").error_in_exec, KeyboardInterrupt)
+    assert capsys.readouterr().out == "KeyboardInterrupt: the build of 'cell' was stopped\n"
+
+
+def test_a_kernel_that_fails_on_a_gpu_fails_its_cell(shell, capsys, monkeypatch):
+    import torch
+
+    def fail():
+        raise RuntimeError("an illegal memory access was encountered")
+
+    monkeypatch.setattr(torch.cuda, "is_initialized", lambda: True)
+    monkeypatch.setattr(torch.cuda, "synchronize", fail)
+    result = shell.run_cell("1")
+    assert not result.success
+    assert isinstance(result.error_in_exec, RuntimeError)
+    shown = capsys.readouterr().out
+    assert shown.endswith("RuntimeError: an illegal memory access was encountered\n")
+    assert "notebook.py" not in shown
+    assert isinstance(shell.run_cell("1 / 0").error_in_exec, ZeroDivisionError)
+    assert "illegal" not in capsys.readouterr().out
+
+
+def test_the_extension_is_loaded_once_and_removed_whole(shell):
+    describe = shell.inspector.info.args[0]
+    for magic in ("reload_ext", "load_ext"):
+        shell.run_line_magic(magic, "jitload")
+        jitload.load_ipython_extension(shell)
+        assert shell.inspector.info.args == (describe,)
+        assert [call.__name__ for call in shell.events.callbacks["post_run_cell"]].count("_end_cell") == 1
+    shell.run_line_magic("unload_ext", "jitload")
+    assert shell.inspector.info == describe
+    assert "cuda" not in shell.magics_manager.magics["cell"]
+    assert "%%cuda" not in shell.strdispatchers["complete_command"].strs
+    assert not any(call.__name__ == "_end_cell" for call in shell.events.callbacks["post_run_cell"])
+    shell.run_line_magic("load_ext", "jitload")
 
 
 def test_a_build_error_is_shown_alone(cache, shell, capsys):
@@ -114,6 +204,7 @@ def test_completion(shell):
 
     assert complete("%%cuda vec --la") == ["--launch"]
     assert "cpu" in complete("%%cuda --arch c")
+    assert complete("%%cuda") == ["%%cuda"]
 
 
 def test_a_slow_build_shows_its_stage(shell, capsys, monkeypatch):
