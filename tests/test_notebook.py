@@ -135,7 +135,7 @@ def test_a_kernel_that_fails_on_a_gpu_fails_its_cell(shell, capsys, monkeypatch)
     result = shell.run_cell("1")
     assert not result.success
     assert isinstance(result.error_in_exec, RuntimeError)
-    shown = capsys.readouterr().out
+    shown = re.sub(r"\x1b\[[\d;]*m", "", capsys.readouterr().out)
     assert shown.endswith("RuntimeError: an illegal memory access was encountered\n")
     assert "notebook.py" not in shown
     assert isinstance(shell.run_cell("1 / 0").error_in_exec, ZeroDivisionError)
