@@ -21,6 +21,7 @@ from jitload.launch import Launch
 if TYPE_CHECKING:
     from jitload.loader.module import Module, global_tensor
     from jitload.measuring.comparison import compare as compare
+    from jitload.operators.jax_call import jax_call as jax_call
     from jitload.operators.operator import torch_op as torch_op
     from jitload.prebuilding.api import prebuild as prebuild
 
@@ -46,6 +47,7 @@ _LATE = {  # names whose modules take longer to import: the loader imports tvm-f
     "Module": "jitload.loader.module",
     "compare": "jitload.measuring.comparison",
     "global_tensor": "jitload.loader.module",
+    "jax_call": "jitload.operators.jax_call",
     "load_ipython_extension": "jitload.notebook",  # for `%load_ext jitload`
     "prebuild": "jitload.prebuilding.api",
     "to_cpp_dtype": "jitload.dtype",
@@ -63,4 +65,4 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return [*__all__, "__version__", "compare", "errors", "nvrtc", "prebuild", "torch_op"]
+    return [*__all__, "__version__", "compare", "errors", "jax_call", "nvrtc", "prebuild", "torch_op"]

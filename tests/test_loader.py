@@ -80,9 +80,9 @@ def test_it_knows_what_it_holds(module):
         pickle.dumps(module)
 
 
-def test_it_adds_no_public_name_of_its_own():
+def test_it_adds_one_public_name_of_its_own():
     public = {name for name in vars(jitload.Module) if not name.startswith("_")}
-    assert public <= {name for name in dir(tvm_ffi.Module) if not name.startswith("_")}
+    assert public - {"write_stub"} <= {name for name in dir(tvm_ffi.Module) if not name.startswith("_")}
 
 
 def test_kernels_named_like_its_attributes_are_reached_by_name():

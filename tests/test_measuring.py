@@ -345,7 +345,19 @@ def test_results_on_a_gpu_are_not_measured_by_the_wall_clock(gpu):
         jitload.compare({"made": lambda: torch.zeros(5, device="cuda")}, **FAST)
 
 
-@pytest.mark.parametrize("functions", [{}, [], None, {"a": 5}])
+def test_compare_refuses_what_it_cannot_compare(mod):
+    x = torch.arange(4.0)
+    with pytest.raises(TypeError, match=r"reference= is a function.*, got Tensor"):
+        jitload.compare({"a": mod.add}, x, x, reference=x + 1, **FAST)
+    with pytest.raises(TypeError, match="'b' has returned str: results are tensors and numbers"):
+        jitload.compare({"a": lambda: 1, "b": lambda: "1"}, **FAST)
+    with pytest.raises(JitLoadError, match="a has no results to compare: it returns None and writes to no tensor"):
+        jitload.compare({"a": lambda: None, "b": lambda: None}, **FAST)
+    with pytest.raises(JitLoadError, match="the reference has no results"):
+        jitload.compare({"a": lambda: 1}, reference=lambda: None, **FAST)
+
+
+@pytest.mark.parametrize("functions", [{}, [], None, {"a": 5}, {1: len}])
 def test_compare_takes_a_dict_of_functions(functions):
     with pytest.raises(TypeError, match="takes a dict of functions by name"):
         jitload.compare(functions, 1)

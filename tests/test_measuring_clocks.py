@@ -125,7 +125,7 @@ def test_a_short_kernel_is_not_measured_by_its_launch_from_python(spinning):
 
 @pytest.mark.gpu
 def test_flushing_the_cache_shows_the_bandwidth_of_the_memory(spinning):
-    x, y = torch.zeros(4 << 20, device="cuda"), torch.zeros(4, device="cuda")
+    x, y = torch.zeros(8 << 20, device="cuda"), torch.zeros(4, device="cuda")  # 32 MiB fit into the L2 cache
     warm = spinning.read.benchmark(x, y, x.numel() // 4, grid=1024, block=256)
     cold = spinning.read.benchmark(x, y, x.numel() // 4, grid=1024, block=256, flush_l2=True)
     assert cold.flushed_l2
@@ -170,7 +170,7 @@ def test_kernels_without_tensors_and_tensors_of_the_cpu(spinning, gpu, tmp_path,
     monkeypatch.setenv("JITLOAD_CACHE_DIR", str(tmp_path))
     plain = jitload.load_inline("plain", cuda_sources='extern "C" __global__ void k(int n) {}')
     assert plain.k[1, 32].benchmark(5, **FAST).device.startswith("cuda:0 (")
-    with pytest.raises(TypeError, match="argument 'x'"):
+    with pytest.raises(ValueError, match="argument 'x' must be a CUDA tensor"):
         spinning.spin[1, 32].benchmark(torch.zeros(1), 0)
 
 

@@ -32,7 +32,7 @@ LONG_FILES = {ROOT / "tests/test_signature.py"}  # tables of texts
 def test_all_is_what_is_visible():
     assert sorted(jitload.__all__) == jitload.__all__
     assert len(jitload.__all__) <= 12
-    others = ("__version__", "compare", "errors", "nvrtc", "prebuild", "torch_op")
+    others = ("__version__", "compare", "errors", "jax_call", "nvrtc", "prebuild", "torch_op")
     assert dir(jitload) == sorted([*jitload.__all__, *others])
     for name in jitload.__all__:
         assert getattr(jitload, name) is not None

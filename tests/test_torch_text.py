@@ -22,7 +22,7 @@ from jitload.errors import CompileError
 from jitload.host_cpp.torch_headers import FORWARDED, find_or_write_torch_headers
 from jitload.request import torch_text
 from jitload.request.arguments import Sources
-from jitload.request.torch_text import is_torch_text, missing_names, operators
+from jitload.request.torch_text import is_torch_text, missing_names, operator_table
 from torch_names import PAGE, names_page
 from torch_texts import CASES, Case
 
@@ -50,6 +50,7 @@ torch::Tensor f(torch::Tensor x, int64_t n, double a, bool b, std::string s, std
   return x;
 }
 """
+ONCE = "int f(int x) { return x; }"
 BINDINGS = """
 PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
   m.doc() = "about";
@@ -267,6 +268,59 @@ def test_an_error_of_the_text_is_at_its_line():
         )
 
 
+@pytest.mark.parametrize("name", ["a-b", "1x", "a/b", "class", "naïve"])
+def test_a_module_may_have_any_name(name: str):
+    assert cpp_extension.load_inline(name, ONCE, functions=("f",)).f(3) == 3
+
+
+@pytest.mark.parametrize(
+    ("sources", "functions", "result"),
+    [
+        (["", ONCE, ""], {"f": 'a "quoted"\n%s \\ ??/ ünï \0 end'}, "f"),
+        (ONCE, {"f": 3}, "f"),
+        (ONCE, ["f", "f"], "f"),
+        ("namespace n { int f(int x) { return x; } }", "n::f", "n::f"),
+        (f"{ONCE}\n#define g f", ["g"], "g"),
+        (f"\ufeff{ONCE}", ["f"], "f"),
+        (ONCE.replace("{", "{\r\n"), ["f"], "f"),
+        ([f"{ONCE}\n#define A \\", "int y;"], ["f"], "f"),
+        (f"{ONCE}\nint main() {{ return 0; }}", ["f"], "f"),
+        (f'{ONCE}\nconst char* s = R"(#include <nope.h> std::hermite x.sum(1))";', ["f"], "f"),
+        ("using namespace torch; using namespace at; using namespace std; int f(int x) { return max(x, 2); }", ["f"], "f"),
+        (f'{ONCE}\nPYBIND11_MODULE(other, m) {{ m.def("f", &f); }}', None, "f"),
+    ],
+)  # fmt: skip
+def test_odd_texts_build(sources: Any, functions: Any, result: str):
+    assert getattr(cpp_extension.load_inline("odd", sources, functions=functions), result)(3) == 3
+
+
+@pytest.mark.parametrize(
+    ("sources", "functions", "message"),
+    [
+        (None, ["f"], "module 'odd' has no source"),
+        ("", ["f"], "module 'odd' has no source"),
+        (ONCE.encode(), ["f"], "cpp_sources must be a str or a list of str, got bytes"),
+        (f"{ONCE}\0", ["f"], "cpp_sources contains a NUL character"),
+        (f"{ONCE}// \udc80", ["f"], "cpp_sources is not valid Unicode"),
+        (ONCE, ["f;"], "functions= has 'f;', which is not the name"),
+        (ONCE, [3], "functions= has 3, which is not the name"),
+        (ONCE, 3, "functions must be a list or dict of"),
+        (ONCE, [], "has no PYBIND11_MODULE: list the functions to export"),
+        (ONCE, ["g"], "functions:2: ‘g’ was not declared"),
+        (f"{ONCE}\n/*", ["f"], "odd.cpp:2: unterminated comment"),
+        (f"{ONCE}\n#error stop", ["f"], "odd.cpp:2: #error stop"),
+        (["int y;", f"{ONCE}\nint z = undeclared;"], ["f"], r"cpp_sources\[1\]:2: ‘undeclared’ was not declared"),
+        (f'#include "nope.h"\n{ONCE}', ["f"], "odd.cpp:1: nope.h: No such file"),
+        ("int h(int);\nint f(int x) { return h(x); }", ["f"], r"odd.so needs h\(int\)"),
+        (f'{ONCE}\nPYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {{ m.def("f", &f); }}', ["f"], r"leave functions= out, and add the functions there\.$"),
+        (f'{ONCE}\nPYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {{ throw std::runtime_error("in it"); }}', None, "^in it$"),
+    ],
+)  # fmt: skip
+def test_texts_that_cannot_be_built_end_in_one_clear_error(sources: Any, functions: Any, message: str):
+    with pytest.raises(RuntimeError, match=message):
+        cpp_extension.load_inline("odd", sources, functions=functions)
+
+
 @pytest.fixture
 def torchs_own(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
     """The arguments with which torch's own functions are called, which do nothing."""
@@ -354,6 +408,15 @@ def test_a_torch_for_the_cpu_cannot_build_what_needs_cuda(monkeypatch: pytest.Mo
         ("x.cpp:3:4: error: ‘TORCH_LIBRARY’ was not declared in this scope", ["TORCH_LIBRARY"]),
         ("x.cpp:3: error: ‘accumulate’ is not a member of ‘std’", ["std::accumulate"]),
         ("x.cpp:3: error: ‘y’ was not declared in this scope", []),
+        ("x.cpp:7:109: error: ‘caffe2’ has not been declared", ["caffe2"]),
+        (
+            "x.cpp:3: error: call of overloaded ‘conv2d(torch::Tensor&, int)’ is ambiguous",
+            ["conv2d(torch::Tensor&, int)"],
+        ),
+        (
+            "x.cpp:2: error: ‘using Tensor = class at::Tensor’ {aka ‘class at::Tensor’} has no member named ‘bar’; did you",
+            ["at::Tensor::bar"],
+        ),
         ('x.cu(3): error: expected a ";"', []),
     ],
 )
@@ -471,7 +534,7 @@ def test_the_page_of_names_is_current():
 
 def test_every_operator_of_the_table_compiles():
     """Build texts that name every operator, so that every signature of the table is seen by the compiler."""
-    names = sorted(operators())
+    names = sorted({line.partition("\t")[0] for line in operator_table().splitlines()})
     uses = "\n".join(f"// at::{name}( x.{name}(" for name in names)
     text = f"{uses}\ntorch::Tensor same(torch::Tensor x) {{ return x; }}\n"
     x = torch.ones(1)
@@ -515,5 +578,5 @@ def test_the_names_of_torchs_headers_are_written_once_and_whole(tmp_path: Path):
     with ThreadPoolExecutor(8) as pool:
         (directory,) = {*pool.map(find_or_write_torch_headers, [tmp_path] * 8)}
     assert list(directory.parent.iterdir()) == [directory]
-    names = {str(path.relative_to(directory)) for path in directory.rglob("*.h")}
+    names = {str(path.relative_to(directory)) for path in directory.rglob("*.*h")}
     assert names == {name for names in FORWARDED.values() for name in names.split()}

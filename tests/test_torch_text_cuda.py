@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from pathlib import Path
 from types import ModuleType
 from typing import Any
 
@@ -11,6 +12,7 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from jitload import cpp_extension
+from jitload.errors import CompileError
 from torch_cuda_texts import CASES, CudaCase
 
 pytest_plugins = ["support.gpu_fixtures"]
@@ -53,6 +55,20 @@ def test_the_checks_of_a_text_run_before_its_kernels(monkeypatch: pytest.MonkeyP
         load(cases["scale_half"]).scale_half(torch.ones(2, 3), 1.0)
 
 
+@needs_nvcc
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [("  int y = 3 +;", "expected an expression"), ("  k<<<1, 1>>>(x.data_ptr<float>(), 3);", "too many arguments")],
+)
+def test_an_error_in_a_text_with_kernels_is_at_its_line(line: str, message: str, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("JITLOAD_ARCH", "sm_90a")
+    kernel = "__global__ void k(float* x) { *x = 1; }"
+    host = f"torch::Tensor f(torch::Tensor x) {{\n{line}\n  return x;\n}}"
+    with pytest.raises(CompileError, match=rf"cuda_sources\[1\]:2: {message}") as caught:
+        cpp_extension.load_inline("wrong", "torch::Tensor f(torch::Tensor x);", [kernel, host], functions=["f"])
+    assert [(each.file, each.line) for each in caught.value.diagnostics] == [("cuda_sources[1]", 2)]
+
+
 @pytest.mark.gpu
 @pytest.mark.usefixtures("gpu")
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
@@ -83,3 +99,56 @@ def test_kernels_run_on_the_current_stream_and_a_failed_launch_is_reported():
     torch.testing.assert_close(y, torch.relu(x) * 2)
     with pytest.raises(RuntimeError, match=r"CUDA error: invalid (configuration )?argument"):
         relu(torch.empty(0, device="cuda"))
+
+
+LIBRARIES = """
+#include <torch/extension.h>
+#include <ATen/cuda/CUDAContext.h>
+#include <ATen/cudnn/Handle.h>
+#include <cublas_v2.h>
+#include <curand_kernel.h>
+#include <cusparse.h>
+
+torch::Tensor product(torch::Tensor a, torch::Tensor b) {
+  int m = a.size(0), k = a.size(1), n = b.size(1);
+  torch::Tensor c = torch::empty({m, n}, a.options());
+  const float one = 1, zero = 0;
+  cublasHandle_t handle = at::cuda::getCurrentCUDABlasHandle();
+  TORCH_CUDABLAS_CHECK(cublasSgemm(handle, CUBLAS_OP_N, CUBLAS_OP_N, n, m, k, &one, b.data_ptr<float>(), n,
+                                   a.data_ptr<float>(), k, &zero, c.data_ptr<float>(), n));
+  return c;
+}
+std::vector<int64_t> have_the_stream() {
+  cudaStream_t current = at::cuda::getCurrentCUDAStream(), blas = nullptr, sparse = nullptr;
+  TORCH_CUDABLAS_CHECK(cublasGetStream(at::cuda::getCurrentCUDABlasHandle(), &blas));
+  TORCH_CUDASPARSE_CHECK(cusparseGetStream(at::cuda::getCurrentCUDASparseHandle(), &sparse));
+  return {blas == current, sparse == current, at::native::getCudnnHandle() != nullptr,
+          at::cuda::getCurrentCUDABlasLtHandle() != nullptr, at::cuda::getCurrentCUDASolverDnHandle() != nullptr};
+}
+__global__ void fill(float* x, int n) {
+  curandStatePhilox4_32_10_t state;
+  curand_init(1, threadIdx.x, 0, &state);
+  if (threadIdx.x < n) x[threadIdx.x] = curand_uniform(&state);
+}
+void noise(torch::Tensor x) { fill<<<1, 32>>>(x.data_ptr<float>(), x.numel()); }
+PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
+  m.def("product", &product);
+  m.def("have_the_stream", &have_the_stream);
+  m.def("noise", &noise);
+}
+"""
+
+
+@pytest.mark.gpu
+@pytest.mark.usefixtures("gpu")
+@pytest.mark.parametrize("flags", [[], ["-lcublas", "-lcusparse", "-lcurand"]], ids=["", "with flags"])
+def test_texts_call_the_libraries_that_torch_has_loaded(flags: list[str]):
+    module = cpp_extension.load_inline("libraries", [""], [LIBRARIES], extra_ldflags=flags)
+    a, b, x = torch.randn(5, 7, device="cuda"), torch.randn(7, 3, device="cuda"), torch.zeros(32, device="cuda")
+    with torch.cuda.stream(torch.cuda.Stream()):
+        assert module.have_the_stream() == [1] * 5
+    torch.testing.assert_close(module.product(a, b), a @ b)
+    module.noise(x)
+    assert len(x.unique()) == 32
+    loaded = {line.split()[-1] for line in Path("/proc/self/maps").read_text().splitlines() if "/libcublas.so" in line}
+    assert len(loaded) == 1  # torch's copy

@@ -13,6 +13,7 @@ import logging
 import os
 import pickle
 import re
+import shutil
 import subprocess
 import sys
 import time
@@ -33,8 +34,11 @@ _BACKTRACE = re.compile(r"\n?Exception raised from .*", re.DOTALL)
 # ---- one text, in a process of its own -----------------------------------------------------------------------------
 
 
-def run_program(program: Program, peer: str) -> dict[str, Any]:
-    """Build a text and run its calls; return what happened."""
+def run_program(program: Program, peer: str, record: Path) -> None:
+    """Build a text and run its calls; write what happened after each, because a call may end the process.
+
+    A second process continues behind the call that ended the first one.
+    """
     messages: list[str] = []
     handler = logging.Handler()
     handler.emit = lambda record: messages.append(record.getMessage())  # type: ignore[method-assign]
@@ -49,15 +53,26 @@ def run_program(program: Program, peer: str) -> dict[str, Any]:
     try:
         module = load_inline(**program.arguments())
     except Exception as error:  # noqa: BLE001  the record says it
-        return {"build_error": f"{type(error).__name__}: {error}", "seconds": time.perf_counter() - start}
-    seconds = time.perf_counter() - start
+        _write(record, {"build_error": f"{type(error).__name__}: {error}", "seconds": time.perf_counter() - start})
+        return
+    known = pickle.loads(record.read_bytes()) if record.exists() else {}
+    outcomes = known.get("outcomes", [])
+    seconds = known.get("seconds", time.perf_counter() - start)
     device = "cuda" if torch.cuda.is_available() else "cpu"
     functions = functions_of(module)
     is_host_only = device == "cpu" and program.cuda is not None
-    calls = [call for call in program.calls if device in call.on or not is_host_only]
-    outcomes = [run_call(call.expression, call.result, functions, device) for call in calls]
-    missing = [message for message in messages if "own headers" in message]
-    return {"seconds": seconds, "fallback": missing, "outcomes": outcomes}
+    calls = [call for call in program.calls if device in call.on or not (is_host_only or call.on == ("cpu",))]
+    missing = known.get("fallback", [message for message in messages if "own headers" in message])
+    for call in calls[len(outcomes) :]:
+        facts = {"seconds": seconds, "fallback": missing, "outcomes": outcomes, "calling": call.expression}
+        _write(record, facts)
+        outcomes.append(run_call(call.expression, call.result, functions, device))
+    _write(record, {"seconds": seconds, "fallback": missing, "outcomes": outcomes})
+
+
+def _write(record: Path, facts: dict[str, Any]) -> None:
+    record.with_suffix(".new").write_bytes(pickle.dumps(facts))
+    record.with_suffix(".new").rename(record)
 
 
 def run_call(expression: str, expected: str, functions: dict[str, Any], device: str) -> dict[str, Any]:
@@ -90,6 +105,7 @@ def run_call(expression: str, expected: str, functions: dict[str, Any], device: 
 
 
 def _without_files(text: str) -> str:
+    text = text.replace(" | typing.SupportsIndex", "")  # pybind11 3.0.2 writes it, older ones do not
     return _FILE.sub("FILE:LINE", _BACKTRACE.sub("", text)).rstrip("\n")
 
 
@@ -138,19 +154,29 @@ def _run_apart(program: Program, peer: str, *, options: argparse.Namespace, dead
         return
     path = _record(options.out, program, peer)
     extensions = options.out / "extensions" / f"{program.name}.{peer}"
-    extensions.mkdir(parents=True, exist_ok=True)
+    shutil.rmtree(extensions, ignore_errors=True)  # torch would wait for the lock of a build that was killed
+    extensions.mkdir(parents=True)
     environment = {**os.environ, "TORCH_EXTENSIONS_DIR": str(extensions), "MAX_JOBS": "2", "PYTHONFAULTHANDLER": "1"}
     command = [sys.executable, __file__, "--out", str(options.out), "--run", program.name, "--peer", peer]
+    partial = path.with_suffix(".partial")
     with (options.out / f"{program.name}.{peer}.log").open("wb") as log:
-        try:
-            status = subprocess.run(
-                command, env=environment, stdout=log, stderr=log, timeout=remaining, check=False
-            ).returncode
-        except subprocess.TimeoutExpired:
-            status = None
-    if status not in (0, None):
-        tail = Path(log.name).read_text(errors="replace")[-2000:]
-        path.write_bytes(pickle.dumps({"build_error": f"exit status {status}: {tail}", "seconds": 0.0}))
+        while (remaining := min(options.timeout, deadline - time.monotonic())) > 0:
+            try:
+                status = subprocess.run(
+                    command, env=environment, stdout=log, stderr=log, timeout=remaining, check=False
+                ).returncode
+            except subprocess.TimeoutExpired:
+                return
+            if status == 0:
+                partial.rename(path)
+                return
+            facts = pickle.loads(partial.read_bytes()) if partial.exists() else {}
+            if "calling" not in facts:
+                tail = Path(log.name).read_text(errors="replace")[-2000:]
+                path.write_bytes(pickle.dumps({"build_error": f"exit status {status}: {tail}", "seconds": 0.0}))
+                return
+            facts["outcomes"].append({"call": facts.pop("calling"), "died": f"exit status {status}"})
+            _write(partial, facts)
 
 
 def compare(program: Program, directory: Path) -> dict[str, Any]:
@@ -166,15 +192,19 @@ def compare(program: Program, directory: Path) -> dict[str, Any]:
         details += [] if "build_error" in theirs else ["torch builds the text, which is marked as refused"]
         return {**line, "status": "differs" if details else "ours alone", "details": details}
     details += [f"torch: {theirs['build_error']}"] if "build_error" in theirs else []
+    deaths = 0
     for one, other in zip(ours.get("outcomes", []), theirs.get("outcomes", []), strict=False):
-        details += [f"{one['call']}: {text}" for text in _differences(one, other)]
-    return {**line, "status": "differs" if details else "equal", "details": details}
+        if "died" in other and "died" not in one:
+            deaths += 1  # torch's own extension ended the process, so there is nothing to compare with
+        else:
+            details += [f"{one['call']}: {text}" for text in _differences(one, other)]
+    return {**line, "status": "differs" if details else "equal", "details": details, "torch_died": deaths}
 
 
 def _differences(ours: dict[str, Any], theirs: dict[str, Any]) -> list[str]:
     texts = [
         f"{key}: jitload {_short(ours.get(key))}, torch {_short(theirs.get(key))}"
-        for key in ("error", "value", "arguments", "same_as")
+        for key in ("died", "error", "value", "arguments", "same_as")
         if ours.get(key) != theirs.get(key)
     ]
     for peer, outcome in zip(PEERS, (ours, theirs), strict=True):
@@ -205,7 +235,10 @@ def report(programs: list[Program], directory: Path) -> int:
         for status in ("equal", "ours alone", "differs", "not run")
     }
     fallbacks = [line for line in lines if line.get("fallback")]
-    print(f"{len(lines)} texts: {counts}; {len(fallbacks)} fell back to torch's headers")
+    deaths = sum(line.get("torch_died", 0) for line in lines)
+    print(
+        f"{len(lines)} texts: {counts}; {len(fallbacks)} fell back to torch's headers; {deaths} calls ended torch's process"
+    )
     (directory / "comparison.json").write_text(json.dumps(lines, indent=1))
     return 1 if counts["differs"] else 2 if counts["not run"] else 0
 
@@ -227,10 +260,7 @@ def main() -> int:
     options.out.mkdir(parents=True, exist_ok=True)
     if options.run:
         program = next(program for program in PROGRAMS if program.name == options.run)
-        outcome = run_program(program, options.peer)
-        partial = _record(options.out, program, options.peer).with_suffix(".partial")
-        partial.write_bytes(pickle.dumps(outcome))
-        partial.rename(partial.with_suffix(".pickle"))
+        run_program(program, options.peer, _record(options.out, program, options.peer).with_suffix(".partial"))
         os._exit(0)  # a failed kernel may hang the interpreter's exit
     part, count = map(int, options.part.split("/"))
     programs = [program for program in PROGRAMS if not options.names or program.name in options.names]

@@ -208,3 +208,8 @@ CASES = {
 def load() -> jitload.Module:
     """Return the kernels for the CPU."""
     return jitload.load_inline("torch_op_kernels", cuda_sources=SOURCE, functions=FUNCTIONS, arch="cpu")
+
+
+def compiled(program: Callable[..., Any], **options: Any) -> Callable[..., Any]:
+    """Return the program as one graph of torch's."""
+    return torch.compile(program, fullgraph=True, backend="aot_eager", **options)

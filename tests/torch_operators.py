@@ -21,9 +21,10 @@ from torchgen.model import NativeFunction, SelfArgument, TensorOptionsArguments,
 
 _TABLE = Path(__file__).parent.parent / "jitload/include/torch_light/operators.txt"
 _UNSUPPORTED = re.compile(
-    r"Generator|Storage|Dimname|Stream|SymInt|MTLCommandBuffer|std::array|List<|ITensorListRef|Layout [a-z]|Tensor&[,>]|QScheme|SymBool"
+    r"Storage|Dimname|Stream|SymInt|MTLCommandBuffer|std::array|List<|ITensorListRef|Layout [a-z]|Tensor&[,>]|QScheme|SymBool"
 )
 _WITHOUT_TENSORS = ("is_vulkan_available", "sym_constrain_range", "sym_constrain_range_for_size")
+_PRIVATE = ("_softmax", "_log_softmax", "_scaled_mm", "_indices", "_values", "_nnz", "_unique2")  # that texts use
 _TYPES = {
     "::std::": "std::",
     "at::": "",
@@ -48,7 +49,7 @@ def main() -> None:
 
 def _lines(function: NativeFunction) -> Iterator[str]:
     name = function.func.name.name
-    if str(name).startswith("_") and not str(name).startswith(("_softmax", "_log_softmax", "_scaled_mm")):
+    if str(name).startswith("_") and not str(name).startswith(_PRIVATE):
         return
     if str(name) in _WITHOUT_TENSORS or "backward" in str(name) or "generated" in function.tags:
         return

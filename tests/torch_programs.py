@@ -45,6 +45,7 @@ class Program(NamedTuple):
     """A text with its calls."""
 
     name: str
+    file: str
     cuda: str | None
     cpp: str
     functions: tuple[str, ...]
@@ -74,6 +75,7 @@ def _programs() -> Iterator[Program]:
             values = dict(options)
             yield Program(
                 name=name,
+                file=path.stem,
                 cuda=text if path.suffix == ".cu" else None,
                 cpp=values.get("cpp", "") if path.suffix == ".cu" else text,
                 functions=tuple(values["functions"].split(", ")) if "functions" in values else (),
@@ -120,7 +122,7 @@ def difference(value: Any, expected: Any) -> str:
         return "; ".join(filter(None, map(difference, value, expected)))
     if isinstance(value, torch.Tensor | float):
         try:
-            torch.testing.assert_close(value, expected, check_stride=True)
+            torch.testing.assert_close(value, expected, check_stride=True, equal_nan=True)
         except AssertionError as error:
             return str(error)
         return ""

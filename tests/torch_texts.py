@@ -236,7 +236,7 @@ CASES = (
             }""", lambda: (_values(4, 6),), lambda x: torch.full_like(x, 2.5)),
     Case("""std::string dtypes(torch::Tensor x) {
               return std::string(x.dtype().name()) + c10::toString(torch::typeMetaToScalarType(x.dtype()));
-            }""", lambda: (_values(1, dtype=torch.int64),), lambda _: "longLong"),
+            }""", lambda: (_values(1, dtype=torch.int64),), lambda _: "long intLong"),
     Case("""bool last_channels(torch::Tensor x) {
               return x.is_contiguous(at::MemoryFormat::ChannelsLast) && !x.is_contiguous()
                   && x.suggest_memory_format() == at::MemoryFormat::ChannelsLast && x.contiguous().stride(1) == 9

@@ -25,7 +25,7 @@ from jitload.errors import CompileError
 from jitload.host_cpp import link, objects, precompiled
 from jitload.host_cpp.embedding import check_cubins, check_embeds
 from jitload.host_cpp.functions import choose_host_exports, export_hint, has_typed, host_wrapper, read_typed_functions
-from jitload.host_cpp.nvcc import TORCH_HINT, device_runtime, is_of_nvcc, nvcc_failure
+from jitload.host_cpp.nvcc import device_runtime, is_of_nvcc, nvcc_failure
 from jitload.host_cpp.steps import (
     FLAGS,
     STANDARD,
@@ -41,7 +41,7 @@ from jitload.host_cpp.steps import (
     write_host_sources,
 )
 from jitload.request.request import HostSource, Request
-from jitload.request.torch_text import missing_names
+from jitload.request.torch_text import torch_hint
 from jitload.toolchain.cuda import CudaToolchain, Nvcc
 from jitload.toolchain.host import Compiler, find_ninja, own_include_dir, tvm_ffi_include_dirs
 from jitload.toolchain.libraries import library_hint, library_include_dirs
@@ -125,8 +125,8 @@ def _run(build: HostBuild, steps: Sequence[Step]) -> None:
 
 def _hint(log: str, build: HostBuild) -> str:
     """Return what to do about a compiler's messages, or "" if nothing is known."""
-    if build.host.is_torch and missing_names(log):
-        return TORCH_HINT
+    if build.host.is_torch and (hint := torch_hint(log)):
+        return hint
     includes_vectors = any("jitload/vectors.h" in text for unit in build.host.units for _, text in unit.pieces)
     if _UNPACKED_VECTOR.search(log) and not includes_vectors:
         return "Include <jitload/vectors.h>, with which functions take CUDA's vectors as tuples of numbers."

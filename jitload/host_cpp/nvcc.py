@@ -23,10 +23,6 @@ from jitload.toolchain.nvcc import run_nvcc
 _FLAGS = ("-Xcompiler=-fPIC,-fvisibility=hidden,-pipe", "-DJITLOAD_LAUNCHER_LINKED")
 _HOST_COMPILER = "host_compiler"
 _DEVICE_LINK = "device_link.o"
-TORCH_HINT = (
-    "These are names of torch's that jitload's headers do not have: load the text with "
-    "jitload.cpp_extension.load_inline, which then builds it with torch's own headers (docs/torch.md)."
-)
 
 
 def nvcc_options(

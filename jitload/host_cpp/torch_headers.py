@@ -16,15 +16,18 @@ from jitload.files import make_private_dir
 # Names of torch's, by the header in include/torch_light/jitload_torch/ that has what they declare.
 FORWARDED = {
     "dispatch.h": "ATen/ATen.h ATen/AccumulateType.h ATen/DeviceGuard.h ATen/Dispatch.h ATen/Functions.h "
-    "ATen/OpMathType.h ATen/Tensor.h ATen/core/Tensor.h ATen/core/TensorAccessor.h c10/core/Device.h "
-    "c10/core/DeviceGuard.h c10/core/DeviceType.h c10/core/Layout.h c10/core/MemoryFormat.h c10/core/Scalar.h "
-    "c10/core/ScalarType.h c10/core/TensorOptions.h c10/macros/Macros.h c10/util/ArrayRef.h c10/util/BFloat16.h "
-    "c10/util/Exception.h c10/util/Half.h c10/util/Optional.h c10/util/StringUtil.h c10/util/irange.h torch/all.h "
-    "torch/torch.h torch/types.h",
+    "ATen/OpMathType.h ATen/Tensor.h ATen/ceil_div.h ATen/core/Tensor.h ATen/core/TensorAccessor.h c10/core/Device.h "
+    "c10/core/DeviceGuard.h c10/core/DeviceType.h c10/core/GradMode.h c10/core/InferenceMode.h c10/core/Layout.h "
+    "c10/core/MemoryFormat.h c10/core/Scalar.h c10/core/ScalarType.h c10/core/TensorOptions.h "
+    "c10/macros/Macros.h c10/util/ArrayRef.h c10/util/BFloat16.h c10/util/Exception.h "
+    "c10/util/Float8_e4m3fn.h c10/util/Float8_e5m2.h c10/util/Half.h c10/util/Optional.h "
+    "c10/util/StringUtil.h c10/util/irange.h torch/all.h torch/torch.h torch/types.h",
     "pybind.h": "pybind11/pybind11.h pybind11/stl.h torch/csrc/utils/pybind.h torch/extension.h torch/python.h",
-    "cuda.h": "ATen/cuda/CUDABlas.h ATen/cuda/CUDAContext.h ATen/cuda/CUDAContextLight.h ATen/cuda/CUDAUtils.h "
-    "ATen/cuda/Exceptions.h ATen/cudnn/Handle.h c10/cuda/CUDAException.h c10/cuda/CUDAFunctions.h c10/cuda/CUDAGuard.h "
-    "c10/cuda/CUDAMacros.h c10/cuda/CUDAStream.h",
+    "cuda.h": "ATen/cuda/CUDABlas.h ATen/cuda/CUDAContext.h ATen/cuda/CUDAContextLight.h ATen/cuda/CUDADevice.h "
+    "ATen/cuda/CUDAUtils.h ATen/cuda/Exceptions.h ATen/cuda/detail/KernelUtils.h ATen/cudnn/Handle.h "
+    "c10/cuda/CUDAException.h c10/cuda/CUDAFunctions.h c10/cuda/CUDAGuard.h c10/cuda/CUDAMacros.h "
+    "c10/cuda/CUDAStream.h",
+    "device.h": "ATen/cuda/Atomic.cuh ATen/cuda/DeviceUtils.cuh",
     "parallel.h": "ATen/Parallel.h",
 }
 

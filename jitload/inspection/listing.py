@@ -40,7 +40,7 @@ def _lexer() -> Any:
                 (r"@!?%?[\w]+", token.Keyword.Pseudo),
                 (r"%[\w.]+|\bU?[RP](?:\d+|Z|T)\b(?:\.\w+)*|\bSR_[\w.]+", token.Name.Variable),
                 (r"-?\b0[xXfFdD][0-9a-fA-F]+|-?\b\d+(?:\.\d+)?(?:e[+-]?\d+)?\b", token.Number),
-                (r"^\s*\.\w+", token.Keyword.Declaration),
+                (r"\.[a-z_]\w*", token.Keyword.Type),
                 (r"\b[A-Z][A-Z0-9]+(?:\.[\w.]+)?|\b[a-z]\w*(?:\.[\w:.]+)+", token.Keyword),
                 (r"[\w.$]+", token.Name),
                 (r"\s+", token.Whitespace),

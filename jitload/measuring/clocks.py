@@ -107,7 +107,7 @@ class CudaClock:
         self._driver, self._stream, self._flushes_l2 = driver, stream, flushes_l2
         attribute = driver.CUdevice_attribute
         self._number = _checked(driver.cuDeviceGet(device))
-        name = _checked(driver.cuDeviceGetName(256, self._number)).rstrip(b"\0").decode()
+        name = _checked(driver.cuDeviceGetName(256, self._number)).partition(b"\0")[0].decode()
         self.device = f"cuda:{device} ({name})"
         clock_khz = self._get(attribute.CU_DEVICE_ATTRIBUTE_MEMORY_CLOCK_RATE)
         bus_bits = self._get(attribute.CU_DEVICE_ATTRIBUTE_GLOBAL_MEMORY_BUS_WIDTH)

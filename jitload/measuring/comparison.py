@@ -139,27 +139,36 @@ def compare(  # noqa: PLR0913  the parts of a launch, and how to measure
     Example:
         `print(jitload.compare({"v1": mod1.add, "v2": mod2.add}, x, y, reference=lambda x, y: x + 1))`
     """
-    if not isinstance(functions, Mapping) or not functions or not all(map(callable, functions.values())):
-        raise TypeError(
-            "compare() takes a dict of functions by name, {'v1': mod1.f, 'v2': mod2.f}, before the arguments"
-        )
+    _check_callables(functions, reference)
     options = Options(flush_l2=flush_l2, bytes=bytes, flop=flop, restore=restore, seconds=seconds)
     if any(part is not None for part in (grid, block, shared_bytes)):
         functions = {n: f[grid, block, shared_bytes] if hasattr(f, "kernel") else f for n, f in functions.items()}
-    callables = [*functions.values(), *([reference] if reference else [])]
+    callables = [*functions.values(), *([reference] if reference is not None else [])]
     with open_clock(list(functions.values()), args, options) as clock:
         arguments = Arguments(args, _written_by_any(callables, args), clock)
         with closing(arguments):
             subjects = [Subject(function, arguments, name) for name, function in functions.items()]
             check = _Check(arguments, _output_positions(list(functions.values()), args, outputs), Tolerance(rtol, atol))
-            check.run(subjects, reference and Subject(reference, arguments, "the reference"))
+            right = None if reference is None else Subject(reference, arguments, "the reference")
+            check.run(subjects, right)
             for subject in subjects:
                 subject.prepare(options)
             for _ in range(min(subject.sample_count for subject in subjects)):
                 for subject in subjects:
+                    arguments.restore()  # the function before may have changed what this one reads
                     subject.take_sample()
-            check.run(subjects, reference and Subject(reference, arguments, "the reference"))
+            check.run(subjects, right)
             return Comparison({subject.name: subject.result(options) for subject in subjects})
+
+
+def _check_callables(functions: object, reference: object) -> None:
+    is_dict = isinstance(functions, Mapping) and len(functions) > 0
+    if not is_dict or not all(isinstance(name, str) and callable(f) for name, f in functions.items()):  # type: ignore[attr-defined]
+        raise TypeError(
+            "compare() takes a dict of functions by name, {'v1': mod1.f, 'v2': mod2.f}, before the arguments"
+        )
+    if reference is not None and not callable(reference):
+        raise TypeError(f"reference= is a function that takes the same arguments, got {type(reference).__name__}")
 
 
 def _written_by_any(functions: Sequence[Any], args: Sequence[Any]) -> list[bool]:
@@ -213,6 +222,8 @@ class _Check(NamedTuple):
         """
         right, *others = [reference, *subjects] if reference else subjects
         expected = self._results(right)
+        if others and not expected:
+            raise JitLoadError(f"{right.name} has no results to compare: it returns None and writes to no tensor")
         for subject in others:
             results = self._results(subject)
             if len(results) != len(expected):

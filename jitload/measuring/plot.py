@@ -44,13 +44,12 @@ def _draw_bars(axes: Any, benchmarks: dict[str, Benchmark]) -> None:
 
 def _draw_roofline(axes: Any, benchmarks: dict[str, Benchmark]) -> None:
     """Draw operations per second over operations per byte, below the line that the memory's bandwidth allows."""
+    intensities = {name: (benchmark.flop or 0) / benchmark.bytes for name, benchmark in benchmarks.items()}
     for name, benchmark in benchmarks.items():
-        assert benchmark.flop is not None
-        assert benchmark.flop_per_s is not None
-        intensity, rate = benchmark.flop / benchmark.bytes, benchmark.flop_per_s / 1e9
-        axes.plot(intensity, rate, "o", label=name)
-        if (peak := benchmark.peak_gb_per_s) is not None:
-            axes.plot([intensity / 10, intensity * 10], [intensity / 10 * peak, intensity * 10 * peak], "k-", lw=0.8)
+        axes.plot(intensities[name], (benchmark.flop_per_s or 0) / 1e9, "o", label=name)
+    if peak := next(iter(benchmarks.values())).peak_gb_per_s:
+        ends = [min(intensities.values()) / 10, max(intensities.values()) * 10]
+        axes.plot(ends, [peak * end for end in ends], "k-", lw=0.8)
     axes.set_xscale("log")
     axes.set_yscale("log")
     axes.set_xlabel("FLOP per byte")

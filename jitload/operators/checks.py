@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator
 
 import torch
 
-from jitload.operators.arguments import Argument, Signature, dtype_name
+from jitload.operators.signature import Argument, Signature
 
 Pairs = list[tuple[Argument, torch.Tensor]]
 
@@ -35,22 +35,22 @@ def check_tensors(signature: Signature, values: Iterable[torch.Tensor | None]) -
 
 def _check_dtypes(signature: Signature, tensors: Pairs) -> None:
     kernels = max((len(argument.dtypes) for argument, _ in tensors), default=1)
-    if any(all(a.accepts(tensor.dtype, kernel) for a, tensor in tensors) for kernel in range(kernels)):
+    if any(all(a.accepts(_name(tensor.dtype), kernel) for a, tensor in tensors) for kernel in range(kernels)):
         return
     if kernels > 1:
         raise _variant_error(signature, tensors, kernels)
-    argument, tensor = next((a, tensor) for a, tensor in tensors if not a.accepts(tensor.dtype))
+    argument, tensor = next((a, tensor) for a, tensor in tensors if not a.accepts(_name(tensor.dtype)))
     expected = argument.dtypes[0] or ""
     article = "an" if expected[0] in "aeio" else "a"
     options = " or None" * argument.is_nullable + " or an int address" * argument.is_raw
     raise TypeError(
         f"{signature.name}(): argument {argument.name!r} must be {article} {expected} {_devices(signature, argument)} "
-        f"tensor{options}, got {dtype_name(tensor.dtype)}"
+        f"tensor{options}, got {_name(tensor.dtype)}"
     )
 
 
 def _variant_error(signature: Signature, tensors: Pairs, kernels: int) -> TypeError:
-    got = ", ".join(f"{argument.name}={dtype_name(tensor.dtype)}" for argument, tensor in tensors)
+    got = ", ".join(f"{argument.name}={_name(tensor.dtype)}" for argument, tensor in tensors)
     supported = ", ".join(f"({', '.join(_dtypes_of(signature, kernel))})" for kernel in range(kernels))
     return TypeError(f"{signature.name}(): no kernel takes ({got}); there are kernels for {supported}")
 
@@ -59,6 +59,10 @@ def _dtypes_of(signature: Signature, kernel: int) -> Iterator[str]:
     for argument in signature.arguments:
         if argument.is_tensor and argument.dtypes[kernel] is not None:
             yield f"{argument.name}={argument.dtypes[kernel]}"
+
+
+def _name(dtype: torch.dtype) -> str:
+    return str(dtype).removeprefix("torch.")
 
 
 def _devices(signature: Signature, argument: Argument) -> str:

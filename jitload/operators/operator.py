@@ -1,8 +1,8 @@
 """Register a function as an operator of torch, through `torch.library`'s define and impl.
 
 The operator's kernel is a Python function that is written for its schema, like one that a person would write: it
-allocates the outputs and calls the function. Two more checks are in it: tensors that need a gradient, when the operator
-has none, and tensors that autograd has saved and that are written to.
+allocates the outputs and calls the function. It also checks whether a gradient is needed, which autograd does only from
+then on, and tells autograd which tensors are written to.
 """
 
 from __future__ import annotations
@@ -12,18 +12,20 @@ import re
 import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from types import CodeType
+from types import CellType, CodeType
 from typing import Any
 
 import torch
 from torch._ops import OpOverload
+from torch.autograd import forward_ad
 
 from jitload.errors import LaunchSpecError, outside_graphs
 from jitload.expressions.python import FUNCTIONS
-from jitload.operators.arguments import read_function, read_schema
 from jitload.operators.checks import check_tensors
 from jitload.operators.outputs import allocation_names
 from jitload.operators.plan import Plan, make_plan
+from jitload.operators.schema import read_schema
+from jitload.operators.signature import read_function
 
 _QUALIFIED_NAME = re.compile(r"([A-Za-z_]\w*)::([A-Za-z_]\w*)")
 _RESERVED = ("aten", "prim", "prims")
@@ -119,6 +121,7 @@ class TorchOp(OpOverload):
         self._jitload_state.vmap_rule = rule
         self._jitload_state.make_batched(self)
         _forget_graphs()
+        _mark_caches()
         return rule
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -264,7 +267,12 @@ def _compile(state: _State, function: Any) -> None:
         "_is_grad_enabled": torch.is_grad_enabled,
     }
     names |= {f"_default_{argument.name}": argument.default[0] for argument in plan.inputs if argument.default}
-    names |= {"_increment_version": torch._C._increment_version, "_function": function, "_fresh": _check_fresh}
+    names |= {
+        "_increment_version": torch._C._increment_version,
+        "_function": function,
+        "_forward_ad": forward_ad,
+        "_fresh": _check_fresh,
+    }
 
     def check(values: tuple[Any, ...]) -> None:
         check_tensors(plan.signature, values)
@@ -272,7 +280,13 @@ def _compile(state: _State, function: Any) -> None:
             _prepare_gradient(plan)
 
     def without_gradient(*args: Any, **kwargs: Any) -> Any:
-        if torch._C._get_autograd_fallback_mode() == "nothing":
+        if forward_ad._current_level >= 0 and any(isinstance(a, torch.Tensor) and a.is_floating_point() for a in args):
+            raise RuntimeError(
+                f"the operator {plan.name} has no tangents, so it cannot be called within torch.func.jvp, jacfwd or "
+                "torch.autograd.forward_ad.dual_level; use reverse mode, such as torch.autograd.grad"
+            )
+        is_recorded = torch._C._any_requires_grad(*args) and torch.is_grad_enabled()
+        if not is_recorded or torch._C._get_autograd_fallback_mode() == "nothing":
             return names["launch"](*args, **kwargs)
         return _prepare_gradient(plan)(*args, **kwargs)
 
@@ -393,8 +407,8 @@ def _mark_caches() -> None:
     parts: list[str] = []
     for name, operator in sorted(_registered.items()):
         state = operator._jitload_state
-        parts += [name, state.plan.schema, state.plan.source]
-        parts += [_describe_code(function) for function in (state.backward, state.setup_context)]
+        parts += [name, state.plan.schema, state.plan.source, repr(state.casts)]
+        parts += [_describe_code(function) for function in (state.backward, state.setup_context, state.vmap_rule)]
     digest = hashlib.sha256("\0".join(parts).encode()).hexdigest()
     config.cache_key_tag = f"{tag} jitload:{digest[:16]}"
 
@@ -402,7 +416,11 @@ def _mark_caches() -> None:
 def _describe_code(function: Any) -> str:
     """Return what a Python function does, as far as its own code tells."""
     code = getattr(function, "__code__", None)
-    return repr(list(_walk_code(code))) if code is not None else ""
+    if code is None:
+        return ""
+    captured = [cell.cell_contents for cell in function.__closure__ or () if cell != CellType()]
+    values = [value for value in (*captured, *(function.__defaults__ or ())) if isinstance(value, int | float | str)]
+    return repr([values, *_walk_code(code)])
 
 
 def _walk_code(code: CodeType) -> Iterator[object]:

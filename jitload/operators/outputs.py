@@ -15,7 +15,8 @@ import torch
 from jitload.errors import LaunchSpecError
 from jitload.expressions.compiler import ScopeEntry
 from jitload.expressions.python import to_python
-from jitload.operators.arguments import Argument, dtype_name, split_at_commas
+from jitload.operators.schema import split_at_commas
+from jitload.operators.signature import Argument
 
 _RULE = re.compile(
     r"(?P<zeros>zeros\b)?\s*(?P<dtype>[\w.]+)??\s*(?:\blike\s+(?P<like>\w+)|\[(?P<shape>.*)\])", re.DOTALL
@@ -129,11 +130,11 @@ class Allocator:
             self._check_dtype(rule, argument, self._tensor(name, rule))
             return f"a_{name}.dtype"
         dtype = getattr(torch, rule.dtype, None)
-        if not isinstance(dtype, torch.dtype):
+        if str(dtype) != f"torch.{rule.dtype}":  # aliases such as torch.half are not names of dtypes
             raise self._error(f"there is no dtype {rule.dtype!r}; write float32, or x.dtype for that of x", rule)
-        if not any(argument.accepts(dtype, kernel) for kernel in range(len(argument.dtypes))):
-            raise self._wrong_dtype(rule, argument, dtype_name(dtype))
-        return f"_dtype_{dtype_name(dtype)}"
+        if not any(argument.accepts(rule.dtype, kernel) for kernel in range(len(argument.dtypes))):
+            raise self._wrong_dtype(rule, argument, rule.dtype)
+        return f"_dtype_{rule.dtype}"
 
     def _check_dtype(self, rule: Rule, argument: Argument, model: Argument) -> None:
         """Raise an error if the dtype of another tensor can never be that of the output."""

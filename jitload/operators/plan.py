@@ -7,8 +7,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from jitload.errors import LaunchSpecError
-from jitload.operators.arguments import Argument, Signature, check_names
 from jitload.operators.outputs import Allocator, parse_rule
+from jitload.operators.signature import Argument, Signature, check_names
 
 
 class Plan(NamedTuple):
@@ -44,6 +44,7 @@ def make_plan(name: str, signature: Signature, out: Mapping[str, str], unwritten
         check_names(out, arguments, function=function, field="out")
     if both := [item for item in unwritten if item in out]:
         raise LaunchSpecError(f"{both[0]!r} is in out as well, so it is written", kernel=function, field="unwritten")
+    _check_has_effect(signature, out, unwritten)
     inputs = tuple(_as_read(a) if a.name in unwritten else a for a in arguments if a.name not in out)
     allocator = Allocator(function, arguments, inputs)
     sources = {key: allocator.allocate(parse_rule(key, rule, function)) for key, rule in out.items()}
@@ -54,6 +55,15 @@ def make_plan(name: str, signature: Signature, out: Mapping[str, str], unwritten
     schema = f"({', '.join(declarations)}) -> {returns}"
     source = _write_source(signature, inputs, sources, ["*", "device=None"] if needs_device else [])
     return Plan(name, signature, inputs, schema, source)
+
+
+def _check_has_effect(signature: Signature, out: Mapping[str, str], unwritten: Sequence[str]) -> None:
+    """Raise an error for an operator without visible results, which torch would leave out of compiled programs."""
+    if not out and not any(argument.is_written and argument.name not in unwritten for argument in signature.arguments):
+        raise LaunchSpecError(
+            "it neither returns a tensor nor writes to one, so torch would leave it out of compiled programs",
+            kernel=signature.name, hint="Let it write to a tensor: a pointer that is not const, or Tensor(a!)",
+        )  # fmt: skip
 
 
 def _check_results(signature: Signature, out: Mapping[str, str]) -> None:
@@ -76,7 +86,7 @@ def launch({parameters}):
 {launch}
 
 def impl({parameters}):
-    if _any_requires_grad({tensors}) and _is_grad_enabled():
+    if (_any_requires_grad({tensors}) and _is_grad_enabled()) or _forward_ad._current_level >= 0:
         return _without_gradient({passed})
 {launch}
 

@@ -20,7 +20,7 @@ _INCLUDE = re.compile(r'^[ \t]*#[ \t]*include[ \t]*[<"](?:torch|ATen|c10|pybind1
 _NAME = re.compile(r"\b(?:torch|at)\s*::\s*\w|\bPYBIND11_MODULE\b")
 _QUOTED_INCLUDE = re.compile(r'^[ \t]*#[ \t]*include[ \t]*"([^"\n]+)"', re.MULTILINE)
 _ANY_INCLUDE = re.compile(r"^[ \t]*#[ \t]*include[ \t]*(?:[<\"]([^>\"\n]+)[>\"])?", re.MULTILINE)
-_OPERATOR = re.compile(r"(?:\.|->|::)\s*(?:template\s+)?([a-z]\w*)\s*\(")
+_OPERATOR = re.compile(r"(?:\.|->|::)\s*(?:template\s+)?([a-z_]\w*)\s*\(")
 _STD_NAME = re.compile(r"\bstd\s*::\s*(\w+)")
 _WORD = re.compile(r"\b[A-Za-z_]\w*")
 
@@ -95,8 +95,9 @@ _WORD_HEADERS = {
     "isinf floor ceil tanh sin cos roundf rintf floorf ceilf erff log1pf",
     "cstdio": "printf fprintf snprintf stderr",
     "cstring": "memcpy memset",
-    "cstdlib": "malloc free exit abort getenv abs",
+    "cstdlib": "malloc free exit abort getenv abs uint ushort",
     "cassert": "assert",
+    "exception": "Error what_without_backtrace",
     "cfloat": "FLT_MAX FLT_MIN FLT_EPSILON DBL_MAX DBL_MIN DBL_EPSILON",
     "climits": "INT_MAX INT_MIN UINT_MAX LONG_MAX CHAR_BIT",
     "cuda_fp16.h": "half half2 __half __half2 __float2half __half2float __half_raw",
@@ -105,11 +106,11 @@ _WORD_HEADERS = {
 # Parts of libstdc++'s <cmath> and <algorithm> that few texts use, by their include guards. cuda_runtime.h includes
 # <cmath>; without them, it is compiled in half the time.
 _UNUSED_PARTS = ("_GLIBCXX_BITS_SPECFUN_H", "_PSTL_GLUE_ALGORITHM_DEFS_H", "_RANGES_ALGO_H")
-_PLAIN_NAMES = "size_t ptrdiff_t nullptr_t u?int(?:_fast|_least)?(?:8|16|32|64|ptr|max)_t"
+_PLAIN_NAME = re.compile(r"size_t|ptrdiff_t|nullptr_t|u?int\w+_t")
 _PLAIN_INCLUDE = re.compile(
-    rf"(?:torch|ATen|c10|pybind11)/[\w/]+\.h|cu[a-z]\w+\.h|cooperative_groups(?:/\w+)?\.h|mma\.h|math_constants\.h"
-    rf"|device_launch_parameters\.h|vector_\w+\.h|(?:assert|ctype|errno|float|limits|math|std\w+|string|time)\.h"
-    rf"|c(?:assert|ctype|errno|float|inttypes|limits|std\w+|time)|{'|'.join(_STD_HEADERS)}"
+    r"(?:torch|ATen|c10|pybind11)/[\w/]+\.h|cu[a-z]\w+\.h|cooperative_groups(?:/\w+)?\.h|mma\.h|math_constants\.h"
+    r"|device_launch_parameters\.h|vector_\w+\.h|(?:assert|ctype|errno|float|limits|math|std\w+|string|time)\.h"
+    r"|c(?:assert|ctype|errno|float|inttypes|limits|std\w+|time)"
 )
 _LIBRARY_HEADERS = {
     "cublas": "cublas_v2.h",
@@ -266,11 +267,13 @@ def _unused_parts(texts: Sequence[str], header_dirs: Sequence[Path]) -> tuple[st
     own = [*_included_texts(texts, header_dirs)]
     quoted = {name for text in (*texts, *own) for name in _QUOTED_INCLUDE.findall(text)}
     resolved = {name for name in quoted if any((directory / name).is_file() for directory in header_dirs)}
-    known = re.compile("|".join(" ".join((_PLAIN_NAMES, *_STD_HEADERS.values())).split()))
+    names_in_tables = {*" ".join(_STD_HEADERS.values()).split()}
     for text in (*texts, *own):
-        if "namespace std" in text or not all(map(known.fullmatch, _STD_NAME.findall(text))):
+        names = {*_STD_NAME.findall(text)} - names_in_tables
+        headers = {*_ANY_INCLUDE.findall(text)} - resolved - _STD_HEADERS.keys()
+        if "namespace std" in text or not all(map(_PLAIN_NAME.fullmatch, names)):
             return ()
-        if not all(name in resolved or _PLAIN_INCLUDE.fullmatch(name) for name in _ANY_INCLUDE.findall(text)):
+        if not all(map(_PLAIN_INCLUDE.fullmatch, headers)):
             return ()
     return _UNUSED_PARTS
 
@@ -296,21 +299,23 @@ def _standard_headers(text: str, *, is_cuda: bool) -> Iterator[str]:
 
 
 @functools.lru_cache(maxsize=1)
-def operators() -> Mapping[str, tuple[Operator, ...]]:
-    """Return the signatures of ATen's operators by their names in C++."""
-    table: dict[str, list[Operator]] = {}
-    path = own_include_dir().parent / "torch_light" / "operators.txt"
-    for line in path.read_text(encoding="utf-8").splitlines():
-        operator = Operator(*line.split("\t"))
-        table.setdefault(operator.name, []).append(operator)
-    return {name: tuple(signatures) for name, signatures in table.items()}
+def operator_table() -> str:
+    """Return the signatures of ATen's operators, a line each, with those of one name in C++ next to each other."""
+    return (own_include_dir().parent / "torch_light" / "operators.txt").read_text(encoding="utf-8")
+
+
+def _find_operators(name: str) -> Iterator[Operator]:
+    table = operator_table()
+    start = 0 if table.startswith(f"{name}\t") else table.find(f"\n{name}\t") + 1 or len(table)
+    while table.startswith(f"{name}\t", start):
+        end = table.index("\n", start)
+        yield Operator(*table[start:end].split("\t"))
+        start = end + 1
 
 
 def _operator_declarations(text: str) -> tuple[list[str], list[str], set[str]]:
     """Return declarations of methods, definitions of methods and functions, and the headers that they need."""
-    table = operators()
-    names = sorted({name for name in _OPERATOR.findall(text) if name in table})
-    chosen = [operator for name in names for operator in table[name]]
+    chosen = [operator for name in sorted({*_OPERATOR.findall(text)}) for operator in _find_operators(name)]
     methods = [operator for operator in chosen if operator.kind == "m" and operator.name not in _OWN_METHODS.split()]
     functions = [operator for operator in chosen if operator.kind == "f" and operator.name not in _OWN_FUNCTIONS]
     declarations = [f"{op.result} {op.name}({op.parameters}) const;" for op in methods]
@@ -374,12 +379,23 @@ def _string_literal(text: str) -> str:
 _UNKNOWN = re.compile(
     r"is not a member of|has no (?:actual )?member|has not been declared|No such file|cannot open source file"
     r"|no matching function|no instance of|does not name a|was not declared|is undefined|no operator|no match for"
-    r"|could not convert|cannot convert|no suitable|not a class or|incomplete type|no match found|ambiguous|more than one"
+    r"|could not convert|cannot convert|no suitable|not a class or|incomplete type|no match found|ambiguous"
+    r"|more than one"
 )
 _OF_TORCH = re.compile(
     r"\b(?:torch|at|c10|ATen|pybind11|py|caffe2|jitload_torch)(?:::|/)|[\"‘](?:torch|at|c10|pybind11|py|std|caffe2)[\"’]"
 )
 _MACRO_OF_TORCH = re.compile(r"\b(?:AT|TORCH|C10|PYBIND11|CUDA)_[A-Z]\w*")
+_NO_MEMBER = re.compile(
+    r"[‘\"](?:class |struct )?([^‘’\"]+)[’\"]\}? has no (?:actual )?member (?:named )?[‘\"]([^’\"]+)"
+)
+_SECOND_MODULE = re.compile(
+    r"(?:redefinition|multiple definition) of .*_jitload_torch_module|_jitload_torch_module.* has already been defined"
+)
+_LACKING = (
+    "These are names of torch's that jitload's headers do not have: load the text with "
+    "jitload.cpp_extension.load_inline, which then builds it with torch's own headers (docs/torch.md)."
+)
 _QUOTED = re.compile(r"[‘\"]([^‘’\"]+)[’\"]")
 _HEADER = re.compile(r"[\w/]+\.(?:cu)?h(?:pp)?\b")
 
@@ -396,7 +412,14 @@ def missing_names(log: str) -> list[str]:
         name, *owners = [macro[0]] if macro else [header[0]] if header else [*_QUOTED.findall(message), "?"]
         if owners and "is not a member of" in message:
             name = f"{owners[0]}::{name}"
-        elif len(owners) > 1 and "member" in message:
-            name = f"{name}::{owners[0]}"
+        elif member := _NO_MEMBER.search(message):
+            name = f"{member[1]}::{member[2]}"
         names[name] = None
     return list(names)
+
+
+def torch_hint(log: str) -> str:
+    """Return what to do about a compiler's messages on a text for torch, or nothing."""
+    if _SECOND_MODULE.search(log):
+        return "The text has a PYBIND11_MODULE of its own: leave functions= out, and add the functions there."
+    return _LACKING if missing_names(log) else ""

@@ -106,19 +106,28 @@ struct Gil {
 
 void* none_object() { return &_Py_NoneStruct; }
 
-/* An error of Python on its way through C++. */
-class PythonError : public std::exception {
- public:
-  PythonError() {
-    PyErr_Fetch(&type_, &value_, &trace_);
-    PyErr_NormalizeException(&type_, &value_, &trace_);
-    Object text(value_ != nullptr ? PyObject_Str(value_) : nullptr);
+/* An error of Python, and the references to it. */
+struct PythonParts {
+  void *type = nullptr, *value = nullptr, *trace = nullptr;
+  std::string text;
+  static PythonParts fetch() {
+    PythonParts parts;
+    PyErr_Fetch(&parts.type, &parts.value, &parts.trace);
+    PyErr_NormalizeException(&parts.type, &parts.value, &parts.trace);
+    const Object text(parts.value != nullptr ? PyObject_Str(parts.value) : nullptr);
     const char* characters = text.get() != nullptr ? PyUnicode_AsUTF8AndSize(text.get(), nullptr) : nullptr;
     if (characters == nullptr) PyErr_Clear();
-    text_ = characters != nullptr ? characters : "an error of Python";
+    parts.text = characters != nullptr ? characters : "an error of Python";
+    return parts;
   }
-  PythonError(const PythonError& other)
-      : type_(other.type_), value_(other.value_), trace_(other.trace_), text_(other.text_) {
+};
+
+/* An error of Python on its way through C++. */
+class PythonError : public c10::Error {
+ public:
+  PythonError() : PythonError(PythonParts::fetch()) {}
+  PythonError(const PythonError& other) noexcept
+      : c10::Error(other), type_(other.type_), value_(other.value_), trace_(other.trace_) {
     Gil gil;
     for (void* object : {type_, value_, trace_}) Py_IncRef(object);
   }
@@ -126,26 +135,22 @@ class PythonError : public std::exception {
     Gil gil;
     for (void* object : {type_, value_, trace_}) Py_DecRef(object);
   }
-  const char* what() const noexcept override { return text_.c_str(); }
   void restore() const {
     for (void* object : {type_, value_, trace_}) Py_IncRef(object);
     PyErr_Restore(type_, value_, trace_);
   }
 
  private:
-  void *type_ = nullptr, *value_ = nullptr, *trace_ = nullptr;
-  std::string text_;
+  explicit PythonError(const PythonParts& parts)
+      : c10::Error(ErrorKind::runtime, parts.text.c_str()), type_(parts.type), value_(parts.value), trace_(parts.trace) {}
+  void *type_, *value_, *trace_;
 };
 
 /* An error of the text's own checks. */
-class CheckError : public std::exception {
+class CheckError : public c10::Error {
  public:
-  CheckError(ErrorKind kind, std::string text) : kind(kind), text_(std::move(text)) {}
-  const char* what() const noexcept override { return text_.c_str(); }
-  const ErrorKind kind;
-
- private:
-  std::string text_;
+  CheckError(ErrorKind kind, const std::string& text) : c10::Error(kind, text.c_str()) {}
+  ErrorKind kind() const { return kind_; }
 };
 
 Object checked(void* owned) {
@@ -183,8 +188,8 @@ constexpr Dtype kDtypes[] = {
     {4, 0, 64, "int64"},        {5, 2, 16, "float16"},       {6, 2, 32, "float32"},        {7, 2, 64, "float64"},
     {8, 5, 32, "complex32"},    {9, 5, 64, "complex64"},     {10, 5, 128, "complex128"},   {11, 6, 8, "bool"},
     {15, 4, 16, "bfloat16"},    {23, 12, 8, "float8_e5m2"},  {24, 10, 8, "float8_e4m3fn"}, {25, 13, 8, "float8_e5m2fnuz"},
-    {26, 11, 8, "float8_e4m3fnuz"}, {44, 14, 8, "float8_e8m0fnu"}, {27, 1, 16, "uint16"},   {28, 1, 32, "uint32"},
-    {29, 1, 64, "uint64"},
+    {26, 11, 8, "float8_e4m3fnuz"}, {44, 14, 8, "float8_e8m0fnu"}, {45, 17, 4, "float4_e2m1fn_x2"}, {27, 1, 16, "uint16"},   {28, 1, 32, "uint32"},
+    {29, 1, 64, "uint64"},      {12, 255, 8, "qint8"},       {13, 254, 8, "quint8"},       {14, 255, 32, "qint32"}, /* not of DLPack */
 };
 constexpr int kDtypeCount = sizeof kDtypes / sizeof *kDtypes;
 const char* const kLayouts[] = {"strided", "sparse_coo", "sparse_csr", "_mkldnn"};
@@ -264,14 +269,14 @@ void set_python_error(bool is_torch_wrapped) {
   } catch (const CheckError& error) {
     void* type = nullptr;
     Object named;
-    switch (error.kind) {
+    switch (error.kind()) {
       case ErrorKind::index: type = PyExc_IndexError; break;
       case ErrorKind::value: type = PyExc_ValueError; break;
       case ErrorKind::type: type = PyExc_TypeError; break;
       case ErrorKind::not_implemented: type = PyExc_NotImplementedError; break;
       case ErrorKind::linear_algebra:
       case ErrorKind::accelerator: {
-        const bool is_linear = error.kind == ErrorKind::linear_algebra;
+        const bool is_linear = error.kind() == ErrorKind::linear_algebra;
         const Object owner(is_linear ? PyImport_ImportModule("torch.linalg") : PyImport_ImportModule("torch"));
         if (owner.get() != nullptr) {
           named = Object(PyObject_GetAttrString(owner.get(), is_linear ? "LinAlgError" : "AcceleratorError"));
@@ -285,9 +290,10 @@ void set_python_error(bool is_torch_wrapped) {
     PyErr_SetString(type != nullptr ? type : PyExc_RuntimeError, error.what());
   } catch (const std::exception& error) {
     void* type = PyExc_RuntimeError;
-    if (dynamic_cast<const std::bad_alloc*>(&error) != nullptr) type = PyExc_MemoryError;
     if (!is_torch_wrapped) { /* as pybind11 translates them */
-      if (dynamic_cast<const std::domain_error*>(&error) || dynamic_cast<const std::invalid_argument*>(&error) ||
+      if (dynamic_cast<const std::bad_alloc*>(&error) != nullptr) {
+        type = PyExc_MemoryError;
+      } else if (dynamic_cast<const std::domain_error*>(&error) || dynamic_cast<const std::invalid_argument*>(&error) ||
           dynamic_cast<const std::length_error*>(&error) || dynamic_cast<const std::range_error*>(&error)) {
         type = PyExc_ValueError;
       } else if (dynamic_cast<const std::out_of_range*>(&error)) {
@@ -322,6 +328,18 @@ struct Arguments { /* owns the references */
 };
 
 }  // namespace
+
+}  // namespace jitload_torch
+
+namespace c10 {
+Error::Error(jitload_torch::ErrorKind kind, const char* text) : kind_(kind), text_(strdup(text)) {
+  if (text_ == nullptr) throw std::bad_alloc();
+}
+Error::Error(const Error& other) noexcept : std::exception(other), kind_(other.kind_), text_(strdup(other.text_)) {}
+Error::~Error() { free(text_); }
+}  // namespace c10
+
+namespace jitload_torch {
 
 // ---- objects and texts ----------------------------------------------------------------------------------------------
 
@@ -386,7 +404,10 @@ void fail_dimension(int64_t dim, int64_t ndim) {
   throw CheckError(ErrorKind::index, "Dimension out of range (expected to be in range of [" + std::to_string(-ndim) + ", " +
                                          std::to_string(ndim - 1) + "], but got " + number + ")");
 }
-void fail_strides() { throw CheckError(ErrorKind::runtime, "Tensor implementation doesn't support strides"); }
+void fail_device() { throw CheckError(ErrorKind::runtime, "tensor does not have a device"); }
+void fail_strides(const char* method) {
+  throw CheckError(ErrorKind::runtime, std::string("Sparse CSR tensors do not have ") + method);
+}
 void fail_data(const Node* node) {
   Gil gil;
   const Object method = attribute(node->object, "data_ptr");
@@ -424,7 +445,7 @@ void read_attributes(Node* node) {
   const Object strides = is_strided ? call(attribute(node->object, "stride").get(), {}) : Object();
   for (size_t i = 0; i < count; ++i) {
     node->sizes[i] = PyLong_AsLongLong(sequence_item(shape.get(), i).get());
-    if (is_strided) node->sizes[count + i] = PyLong_AsLongLong(sequence_item(strides.get(), i).get());
+    node->sizes[count + i] = is_strided ? PyLong_AsLongLong(sequence_item(strides.get(), i).get()) : 0;
   }
   if (PyErr_Occurred() != nullptr) throw PythonError();
   if (!dtype_from(dtype.get(), &node->scalar_type)) {
@@ -433,7 +454,7 @@ void read_attributes(Node* node) {
   device_from(device.get(), &type, &index);
   const bool is_meta = type == static_cast<int8_t>(c10::DeviceType::Meta);
   node->view = {nullptr, kOtherDevice + type, index, static_cast<int32_t>(count), 0, 0, 1, node->sizes,
-                is_strided ? node->sizes + count : nullptr, is_meta && is_strided ? 0 : kNoMemory};
+                is_strided || layout_number == 1 ? node->sizes + count : nullptr, is_meta && is_strided ? 0 : kNoMemory};
   node->is_viewed = true;
 }
 }  // namespace
@@ -872,7 +893,12 @@ Object invoke_path(const char* path, const char* keywords, void** arguments, siz
   const Object names = keyword_tuple(keywords, &keyword_count);
   void* const tuple = keyword_count != 0 ? names.get() : nullptr;
   if (*path != '.') return checked(PyObject_Vectorcall(object_at(path).get(), arguments, count - keyword_count, tuple));
-  if (is_none(arguments[0])) throw CheckError(ErrorKind::runtime, std::string(path + 1) + "() was called on an undefined tensor");
+  if (is_none(arguments[0])) {
+    for (const char* method : {".cpu", ".cuda", ".to"}) {
+      if (strcmp(path, method) == 0) fail_device();
+    }
+    throw CheckError(ErrorKind::runtime, "Expected a proper Tensor but got None (or an undefined Tensor in C++) for argument #0 'self'");
+  }
   Object member = attribute(arguments[0], path + 1);
   if (strcmp(path, ".grad") == 0 || strcmp(path, ".requires_grad") == 0) return member;
   return checked(PyObject_Vectorcall(member.get(), arguments + 1, count - 1 - keyword_count, tuple));
@@ -963,7 +989,7 @@ extern "C" void* call_function(void* capsule, void* const* arguments, ptrdiff_t 
 
 }  // namespace
 
-void append_parameter(Message& m, const Record* record, size_t index, void (*describe)(Message&)) {
+void append_parameter(Message& m, const Record* record, size_t index, void (*describe)(Message&, bool)) {
   if (index != 0) m.append(", ");
   const Parameter* parameter = record->parameters != nullptr ? &record->parameters[index] : nullptr;
   if (parameter != nullptr && parameter->name != nullptr) {
@@ -972,7 +998,7 @@ void append_parameter(Message& m, const Record* record, size_t index, void (*des
     append_all(m, "arg", index);
   }
   m.append(": ");
-  describe(m);
+  describe(m, parameter != nullptr && parameter->is_exact);
   if (parameter == nullptr || parameter->default_value == nullptr) return;
   m.append(" = ");
   m.append(text_of(repr_of(parameter->default_value).get()).c_str());

@@ -88,7 +88,7 @@ std::tuple<std::vector<torch::Tensor>, double, int64_t, bool, float> reduce_all(
   auto [values, indices] = x.max(1);
   std::tuple<torch::Tensor, torch::Tensor> smallest = torch::min(x, 0, true);
   auto sorted = std::get<0>(torch::sort(x, -1, true));
-  std::vector<torch::Tensor> results = {x.sum(), x.sum(0), x.sum({0, 1}, true), x.mean(), x.mean(-1, false), x.prod(), x.norm(), x.norm(2, 1), x.std(), x.var(0, false), x.max(), x.min(), values, indices,
+  std::vector<torch::Tensor> results = {x.sum(), x.sum(0), x.sum(at::IntArrayRef({0, 1}), true), x.mean(), x.mean(-1, false), x.prod(), x.norm(), x.norm(2, 1), x.std(), x.var(0, false), x.max(), x.min(), values, indices,
       std::get<0>(smallest), std::get<1>(smallest), sorted, x.argmax(), x.argmax(1, true), x.any(), x.all(0), x.cumsum(1), std::get<1>(x.topk(2, 1)), x.abs().amax(1), x.softmax(-1), torch::logsumexp(x, 1), x.median()};
   return {results, x.sum().item<double>(), x.argmax().item().toLong(), (x > 100).any().item<bool>(), x[0][0].item().to<float>()};
 }
@@ -158,7 +158,7 @@ torch::Tensor loop_rows(const torch::Tensor& x) {
 /// call: devices(torch.device("cpu"), torch.float16) -> ("cpu", torch.float16, torch.device("cpu"))
 /// call: devices(torch.device("cuda:1"), torch.bool) -> ("cuda:1", torch.bool, torch.device("cuda:1"))
 /// call: devices(torch.device("meta"), torch.bool) -> ("meta", torch.bool, torch.device("meta"))
-/// call: devices("cpu", torch.float16)
+/// call: devices("cpu", torch.float16) !!
 /// call: devices("nonsense", torch.float16) !!
 /// call: devices(3, "float16") !! TypeError: devices(): incompatible function arguments.
 /// call: nested([[1, 2], [3]], (1.5, True)) -> ([[1, 2], [3]], (1.5, True))
@@ -206,7 +206,7 @@ std::tuple<int64_t, double, bool> scalars(int64_t a, double b, bool c) { return 
 /// call: undefined(rand(3), 5) !! RuntimeError: a Tensor with 3 elements cannot be converted to Scalar
 /// call: undefined(rand(3), 6) !! IndexError: Dimension out of range (expected to be in range of [-1, 0], but got 3)
 /// call: undefined(rand(3), 7) !! IndexError: Dimension out of range (expected to be in range of [-1, 0], but got -2)
-/// call: undefined(rand(3), 8) !!
+/// call: undefined(rand(3), 8) !! RuntimeError: tensor does not have a device
 /// call: undefined(rand(3), 9) !! RuntimeError: expected scalar type Double but found Float
 /// call: undefined(rand(3), 10) !!
 /// call: undefined(rand(3), 11) !!
@@ -291,7 +291,7 @@ torch::Tensor newton_schulz(const torch::Tensor& G, int64_t steps) {
 /// call: net(rand(2, 3, 16, 16), rand(8, 3, 3, 3), rand(8), rand(10, 8 * 7 * 7))
 #include <torch/extension.h>
 torch::Tensor net(torch::Tensor x, torch::Tensor w, torch::Tensor b, torch::Tensor fc) {
-  auto y = torch::conv2d(x, w, b, /*stride=*/1, /*padding=*/0);
+  auto y = torch::conv2d(x, w, b, /*stride=*/1);
   y = torch::max_pool2d(torch::relu_(y), {2, 2});
   y = torch::dropout(y, 0.5, /*train=*/false);
   y = y.view({y.size(0), -1});
@@ -320,7 +320,7 @@ at::Tensor mha(const at::Tensor& x, const at::Tensor& w, int64_t heads) {
 torch::Tensor grad_of_square(torch::Tensor x) {
   auto leaf = x.detach().clone().requires_grad_(true);
   auto y = (leaf * leaf).sum();
-  y.backward();
+  { py::gil_scoped_release no_gil; y.backward(); }
   return leaf.grad().clone();
 }
 //// from_blob_vector
@@ -368,3 +368,186 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
   m.def("counts", &counts);
   m.def("split", [](torch::Tensor x, std::vector<int64_t> sizes) { return torch::split_with_sizes(x, sizes); });
 }
+//// caught_errors
+/// functions: caught, thrown
+/// call: caught(rand(2, 3), 0) -> "checked: x has 2 dims"
+/// call: caught(rand(2, 3), 1) -> "operator: mat1 and mat2 shapes cannot be multiplied (2x3 and 2x3)"
+/// call: caught(rand(2, 3), 2) -> "standard: other"
+/// call: caught(rand(2, 3), 3) -> "checked: position 3"
+/// call: caught(rand(2, 3), 4) -> "nothing"
+/// call: thrown(rand(2, 3), 0) !! IndexError: thrown index
+/// call: thrown(rand(2, 3), 1) !! ValueError: thrown value 1
+/// call: thrown(rand(2, 3), 2) !! RuntimeError: invalid argument 3: too large
+/// call: thrown(rand(2, 3), 3) !! TypeError: thrown type
+/// call: thrown(rand(2, 3), 4) !! RuntimeError:
+/// call: thrown(rand(2, 3), 5) !! RuntimeError: wrapped: shape '[4]' is invalid for input of size 6
+#include <torch/extension.h>
+std::string caught(torch::Tensor x, int how) {
+  try {
+    if (how == 0) TORCH_CHECK(x.dim() == 3, "x has ", x.dim(), " dims");
+    if (how == 2) throw std::runtime_error("other");
+    if (how == 3) TORCH_CHECK_INDEX(false, "position ", how);
+  } catch (const c10::Error& error) {
+    return std::string("checked: ") + error.what_without_backtrace();
+  } catch (const std::exception& error) {
+    return std::string("standard: ") + error.what();
+  }
+  try {
+    if (how == 1) torch::mm(x, x);
+  } catch (c10::Error& error) {
+    return "operator: " + error.msg();
+  }
+  return "nothing";
+}
+void thrown(torch::Tensor x, int how) {
+  if (how == 0) C10_THROW_ERROR(IndexError, "thrown index");
+  TORCH_CHECK_WITH(ValueError, how != 1, "thrown value ", how);
+  TORCH_CHECK_ARG(how != 2, 3, "too large");
+  TORCH_CHECK_WITH(TypeError, how != 3, "thrown type");
+  TORCH_INTERNAL_ASSERT_DEBUG_ONLY(how != 4, "in builds without NDEBUG");
+  if (how == 5) { try { x.view({4}); } catch (const c10::Error& error) { TORCH_CHECK(false, "wrapped: ", error.msg()); } }
+}
+//// exact_arguments
+/// call: exact(1.5) -> 3.0
+/// call: exact(x=1.5, times=3) -> 4.5
+/// call: exact(1) !! TypeError: exact(): incompatible function arguments.
+/// call: exact(1.5, times=3.0) !! TypeError: exact(): incompatible function arguments.
+/// call: either(1) -> "int"
+/// call: either(1.0) -> "float"
+/// call: either("x") -> "text"
+/// call: either(None) !! TypeError: either(): incompatible function arguments.
+/// call: either(True)
+/// call: either(np.float32(1))
+/// call: either(rand(2)) -> "tensor"
+/// call: no_default()
+/// call: no_default(rand(2)) -> False
+/// call: letter("x") -> "y"
+/// call: letter("xy") !! ValueError: Expected a character, but multi-character string found
+/// call: letter(None) !! ValueError: Cannot convert None to a character
+#include <torch/extension.h>
+PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
+  m.def("exact", [](double x, int times) { return x * times; }, py::arg("x").noconvert(), py::arg("times") = 2);
+  m.def("either", [](torch::Tensor) { return "tensor"; });
+  m.def("either", [](int64_t) { return "int"; });
+  m.def("either", [](double) { return "float"; });
+  m.def("either", [](const std::string&) { return "text"; });
+  m.def("no_default", [](c10::optional<torch::Tensor> x) { return !x.has_value(); }, py::arg("x") = py::none());
+  m.def("letter", [](char c) { return static_cast<char>(c + 1); });
+}
+//// other_tensors
+/// functions: facts, first, strides_of
+/// call: facts(rand(2, 3))
+/// call: facts(torch.empty(3, 2, device="meta"))
+/// call: facts(torch.eye(3).to_sparse())
+/// call: facts(torch.eye(3).to_sparse_csr()) !! RuntimeError: Sparse CSR tensors do not have is_contiguous
+/// call: facts(torch.ones(2, 3, dtype=torch.complex64))
+/// call: facts(torch.nn.Parameter(rand(2)))
+/// call: facts(rand(2, 3)[:, 1:2])
+/// call: facts(rand(1, 4).expand(3, 4))
+/// call: facts(torch.ones(2, dtype=torch.float8_e4m3fn))
+/// call: facts(torch.ones(2, dtype=torch.uint16))
+/// call: first(rand(3).cpu()) -> float(rand(3)[0])
+/// call: first(torch.eye(3).to_sparse()) !! RuntimeError: Cannot access data pointer of Tensor that doesn't have storage
+/// call: first(rand(3).int()) !! RuntimeError: expected scalar type Float but found Int
+/// call: first(torch.nn.Parameter(rand(3).cpu())) -> float(rand(3)[0])
+/// call: strides_of(rand(2, 3)) -> [3, 1]
+/// call: strides_of(torch.eye(3).to_sparse()) -> [0, 0]
+/// call: strides_of(torch.eye(3).to_sparse_csr()) !! RuntimeError: Sparse CSR tensors do not have strides
+/// call: strides_of(torch.empty(3, 2, device="meta")) -> [2, 1]
+#include <torch/extension.h>
+std::string facts(const torch::Tensor& x) {
+  return c10::str(x.sizes(), " ", x.dim(), " ", x.numel(), " ", x.device(), " ", x.dtype(), " ", x.scalar_type(), " ", x.layout(), " ", x.is_sparse(), " ", x.is_meta(), " ",
+                  x.is_cpu(), " ", x.is_contiguous(), " ", x.is_floating_point(), " ", x.is_complex(), " ", x.is_signed(), " ", x.requires_grad(), " ", x.element_size(), " ",
+                  x.defined(), " ", x.is_leaf(), " ", x.toString(), " ", x.is_quantized());
+}
+float first(torch::Tensor x) { return *x.data_ptr<float>(); }
+std::vector<int64_t> strides_of(torch::Tensor x) { return x.strides().vec(); }
+//// eight_bit_floats
+/// functions: to_eight, from_eight
+/// call: to_eight(torch.arange(-460, 460, 7).float().cpu()) -> [(torch.arange(-460, 460, 7).float().cpu()).to(torch.float8_e4m3fn).view(torch.uint8), (torch.arange(-460, 460, 7).float().cpu()).to(torch.float8_e5m2).view(torch.uint8)]
+/// call: to_eight((rand(200) * 0.01).cpu()) -> [((rand(200) * 0.01).cpu()).to(torch.float8_e4m3fn).view(torch.uint8), ((rand(200) * 0.01).cpu()).to(torch.float8_e5m2).view(torch.uint8)]
+/// call: to_eight(torch.tensor([float("nan"), 448.0, 463.0, 0.0, -0.0])) -> [(torch.tensor([float("nan"), 448.0, 463.0, 0.0, -0.0])).to(torch.float8_e4m3fn).view(torch.uint8), (torch.tensor([float("nan"), 448.0, 463.0, 0.0, -0.0])).to(torch.float8_e5m2).view(torch.uint8)]
+/// call: from_eight(torch.arange(256, dtype=torch.uint8).view(torch.float8_e4m3fn)) -> torch.arange(256, dtype=torch.uint8).view(torch.float8_e4m3fn).float()
+/// call: from_eight(torch.arange(256, dtype=torch.uint8).view(torch.float8_e5m2)) -> torch.arange(256, dtype=torch.uint8).view(torch.float8_e5m2).float()
+#include <torch/extension.h>
+std::vector<torch::Tensor> to_eight(torch::Tensor x) {
+  auto a = torch::empty(x.sizes(), x.options().dtype(torch::kFloat8_e4m3fn)), b = torch::empty(x.sizes(), x.options().dtype(at::kFloat8_e5m2));
+  for (int64_t i = 0; i < x.numel(); ++i) {
+    a.data_ptr<c10::Float8_e4m3fn>()[i] = static_cast<c10::Float8_e4m3fn>(x.data_ptr<float>()[i]);
+    b.data_ptr<at::Float8_e5m2>()[i] = static_cast<at::Float8_e5m2>(x.data_ptr<float>()[i]);
+  }
+  return {a.view(torch::kByte), b.view(torch::kByte)};
+}
+torch::Tensor from_eight(torch::Tensor x) {
+  auto y = torch::empty(x.sizes(), torch::kFloat);
+  for (int64_t i = 0; i < x.numel(); ++i)
+    y.data_ptr<float>()[i] = x.scalar_type() == at::kFloat8_e5m2 ? static_cast<float>(x.data_ptr<c10::Float8_e5m2>()[i]) : static_cast<float>(x.data_ptr<c10::Float8_e4m3fn>()[i]);
+  return y;
+}
+//// no_names_of_torch
+/// functions: hello_world, add_integers
+/// call: hello_world() -> "Hello World!"
+/// call: add_integers(2, 3) -> 5
+/// call: add_integers(2**31 - 1, 3000000000) -> 5147483647
+/// call: add_integers(2**31, 1) !! TypeError: add_integers(): incompatible function arguments.
+std::string hello_world() { return "Hello World!"; }
+int64_t add_integers(int a, const uint& b) { return static_cast<int64_t>(a) + b; }
+//// random_numbers
+/// functions: draw
+/// call: draw(rand(3, 4).cpu())
+#include <torch/extension.h>
+std::vector<torch::Tensor> draw(torch::Tensor x) {
+  torch::manual_seed(3);
+  auto y = torch::empty_like(x);
+  return {torch::rand({2, 3}), torch::randn({4}, x.options()), torch::randint(0, 10, {3}, torch::kLong), torch::randperm(5), torch::bernoulli(x.sigmoid()), y.normal_(0, 2).clone(),
+          y.uniform_(-1, 1).clone(), y.random_(10).clone(), y.bernoulli_(0.25).clone(), torch::rand_like(x), torch::normal(0.0, 1.0, {3}), torch::multinomial(x.softmax(1), 2), torch::dropout(x, 0.5, true)};
+}
+//// sparse_and_accumulated
+/// functions: sparse, accumulate
+/// call: sparse(rand(3, 4).cpu())
+/// call: accumulate(rand(4, 2), ints(6).clamp(0, 3), rand(6, 2))
+#include <torch/extension.h>
+std::vector<torch::Tensor> sparse(torch::Tensor x) {
+  auto s = torch::sparse_coo_tensor(torch::tensor({{0, 1, 1}, {2, 0, 0}}), torch::tensor({3.0, 4.0, 5.0}), {2, 3}).coalesce();
+  TORCH_CHECK(s._nnz() == 2 && s.is_sparse() && s.layout() == torch::kSparse);
+  return {s.to_dense(), s._indices(), s._values(), x.to_sparse()._values(), std::get<0>(torch::_unique2(x > 0))};
+}
+torch::Tensor accumulate(torch::Tensor x, torch::Tensor rows, torch::Tensor values) {
+  auto y = x.clone();
+  y.index_put_({rows}, values, /*accumulate=*/true);
+  return y;
+}
+//// module_errors
+/// call: fail(rand(2), 0) !! RuntimeError: plain 0
+/// call: fail(rand(2), 1) !!
+/// call: fail(rand(2), 2) !!
+/// call: fail(rand(2), 3) !!
+/// call: fail(rand(2), 4) !!
+/// call: fail(rand(2), 5) !! IndexError: Dimension out of range (expected to be in range of [-1, 0], but got 4)
+/// call: fail(rand(2), 6) !!
+/// call: fail(rand(2), 7) !! ValueError: invalid
+/// call: fail(rand(2), 8) !! IndexError: out of range
+/// call: fail(rand(2), 9) !! MemoryError: std::bad_alloc
+/// call: fail(rand(2), 10) !!
+/// call: fail(rand(2), 11) !! NotImplementedError: "kernel" not implemented for 'Float'
+/// call: fail(rand(2), 12) !! RuntimeError: expected scalar type Int but found Float
+/// call: fail(rand(2), 13) -> None
+#include <torch/extension.h>
+#include <new>
+#include <stdexcept>
+void fail(torch::Tensor x, int how) {
+  TORCH_CHECK(how != 0, "plain ", how);
+  TORCH_CHECK_VALUE(how != 1, "value");
+  TORCH_CHECK_INDEX(how != 2, "index");
+  TORCH_CHECK_TYPE(how != 3, "type");
+  TORCH_CHECK_NOT_IMPLEMENTED(how != 4, "not implemented");
+  if (how == 5) x.size(4);
+  if (how == 6) torch::matmul(x, torch::ones({3}));
+  if (how == 7) throw std::invalid_argument("invalid");
+  if (how == 8) throw std::out_of_range("out of range");
+  if (how == 9) throw std::bad_alloc();
+  if (how == 10) throw 3;
+  if (how == 11) AT_DISPATCH_INTEGRAL_TYPES(x.scalar_type(), "kernel", [] {});
+  if (how == 12) x.data_ptr<int>();
+}
+PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) { m.def("fail", &fail); }

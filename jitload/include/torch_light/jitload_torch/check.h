@@ -33,7 +33,10 @@ inline void append(Message& m, const c10::Device& value) {
   m.append(":");
   m.append_integer(value.index());
 }
-inline void append(Message& m, c10::Layout value) { m.append(value == c10::kStrided ? "Strided" : "Sparse"); }
+inline void append(Message& m, c10::Layout value) { 
+  static const char* const names[] = {"Strided", "Sparse", "SparseCsr", "Mkldnn"};
+  m.append(names[static_cast<int>(value)]);
+}
 inline void append(Message& m, const c10::Scalar& value) {
   value.isFloatingPoint() ? m.append_float(value.toDouble())
   : value.isBoolean()     ? m.append(value.toBool() ? "true" : "false")
@@ -56,6 +59,9 @@ void append(Message& m, c10::ArrayRef<T> values) {
 }
 #if defined(_GLIBCXX_STRING)
 inline void append(Message& m, const std::string& value) { m.append(value.data(), value.size()); }
+#endif
+#if defined(_GLIBCXX_STRING_VIEW)
+inline void append(Message& m, std::string_view value) { m.append(value.data(), value.size()); }
 #endif
 #if defined(_GLIBCXX_VECTOR)
 template <class T>
@@ -80,6 +86,12 @@ template <class... Parts>
   Message message;
   append_all(message, parts...);
   fail(kind, message.text());
+}
+/* The names of c10's classes of errors. */
+namespace error_kinds {
+constexpr ErrorKind Error = ErrorKind::runtime, IndexError = ErrorKind::index, ValueError = ErrorKind::value,
+                    TypeError = ErrorKind::type, NotImplementedError = ErrorKind::not_implemented,
+                    LinAlgError = ErrorKind::linear_algebra;
 }
 [[noreturn]] __attribute__((noinline, cold)) inline void fail_check(ErrorKind kind, const char* condition) {
   Message message;
@@ -139,11 +151,24 @@ void warn_with(const char* file, int line, const Parts&... parts) {
     if (C10_UNLIKELY(!(condition)))                                                                   \
       ::jitload_torch::fail_assert(#condition, __FILE__, __LINE__, ##__VA_ARGS__);                    \
   } while (false)
-#define TORCH_INTERNAL_ASSERT_DEBUG_ONLY(...) static_cast<void>(0)
+#if defined(NDEBUG)
+#define TORCH_INTERNAL_ASSERT_DEBUG_ONLY(...) \
+  while (false) TORCH_INTERNAL_ASSERT(__VA_ARGS__)
+#else
+#define TORCH_INTERNAL_ASSERT_DEBUG_ONLY(...) TORCH_INTERNAL_ASSERT(__VA_ARGS__)
+#endif
+#define TORCH_CHECK_WITH(type, condition, ...)                                                        \
+  do {                                                                                                \
+    if (C10_UNLIKELY(!(condition)))                                                                   \
+      ::jitload_torch::fail_check(::jitload_torch::error_kinds::type, #condition, ##__VA_ARGS__);     \
+  } while (false)
+#define TORCH_CHECK_ARG(condition, number, ...) \
+  TORCH_CHECK(condition, "invalid argument ", number, ": ", ##__VA_ARGS__)
+#define TORCH_CHECK_IF_NOT_ON_CUDA(condition, ...) TORCH_CHECK(condition, ##__VA_ARGS__)
 #define AT_ASSERT(condition, ...) TORCH_INTERNAL_ASSERT(condition, ##__VA_ARGS__)
 #define AT_ASSERTM(condition, ...) TORCH_INTERNAL_ASSERT(condition, ##__VA_ARGS__)
 #define AT_ERROR(...) ::jitload_torch::fail_check(::jitload_torch::ErrorKind::runtime, "", ##__VA_ARGS__)
-#define C10_THROW_ERROR(type, ...) AT_ERROR(__VA_ARGS__)
+#define C10_THROW_ERROR(type, ...) ::jitload_torch::fail_check(::jitload_torch::error_kinds::type, "", __VA_ARGS__)
 #define TORCH_WARN(...) ::jitload_torch::warn_with(__FILE__, __LINE__, ##__VA_ARGS__)
 #define TORCH_WARN_ONCE(...)                                                                          \
   do {                                                                                                \
@@ -159,8 +184,40 @@ void warn_with(const char* file, int line, const Parts&... parts) {
 #define TORCH_CHECK_LE(a, b) JITLOAD_TORCH_COMPARE_(a, <=, b)
 #define TORCH_CHECK_GT(a, b) JITLOAD_TORCH_COMPARE_(a, >, b)
 #define TORCH_CHECK_GE(a, b) JITLOAD_TORCH_COMPARE_(a, >=, b)
+#if defined(NDEBUG)
+#define JITLOAD_TORCH_DEBUG_COMPARE_(a, op, b) \
+  while (false) JITLOAD_TORCH_COMPARE_(a, op, b)
+#else
+#define JITLOAD_TORCH_DEBUG_COMPARE_(a, op, b) JITLOAD_TORCH_COMPARE_(a, op, b)
+#endif
+#define TORCH_DCHECK_EQ(a, b) JITLOAD_TORCH_DEBUG_COMPARE_(a, ==, b)
+#define TORCH_DCHECK_NE(a, b) JITLOAD_TORCH_DEBUG_COMPARE_(a, !=, b)
+#define TORCH_DCHECK_LT(a, b) JITLOAD_TORCH_DEBUG_COMPARE_(a, <, b)
+#define TORCH_DCHECK_LE(a, b) JITLOAD_TORCH_DEBUG_COMPARE_(a, <=, b)
+#define TORCH_DCHECK_GT(a, b) JITLOAD_TORCH_DEBUG_COMPARE_(a, >, b)
+#define TORCH_DCHECK_GE(a, b) JITLOAD_TORCH_DEBUG_COMPARE_(a, >=, b)
 
 namespace c10 {
+#if defined(__EXCEPTION_H)
+/* What failed checks and operators of torch throw. */
+class Error : public std::exception {
+ public:
+  Error(jitload_torch::ErrorKind kind, const char* text);
+  Error(const Error& other) noexcept;
+  ~Error() override;
+  const char* what() const noexcept override { return text_; }
+  const char* what_without_backtrace() const noexcept { return text_; }
+#if defined(_GLIBCXX_STRING)
+  std::string msg() const { return text_; }
+#endif
+
+ protected:
+  jitload_torch::ErrorKind kind_;
+
+ private:
+  char* text_;
+};
+#endif
 #if defined(_GLIBCXX_STRING)
 template <class... Parts>
 std::string str(const Parts&... parts) {

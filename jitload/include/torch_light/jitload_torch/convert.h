@@ -138,6 +138,10 @@ JITLOAD_TORCH_ENUMERATION_(Layout, layout, "torch.layout")
 JITLOAD_TORCH_ENUMERATION_(MemoryFormat, memory_format, "torch.memory_format")
 #undef JITLOAD_TORCH_ENUMERATION_
 template <>
+struct Caster<c10::Generator> {
+  static Object to_python(const c10::Generator&) { return none(); }
+};
+template <>
 struct Caster<c10::TypeMeta> {
   static Object to_python(c10::TypeMeta value) { return python_dtype(static_cast<int8_t>(value.toScalarType())); }
   static void describe(Message& m, bool) { m.append("torch.dtype"); }

@@ -34,7 +34,8 @@ namespace c10 {
   X(uint16_t, UInt16, 27) X(uint32_t, UInt32, 28) X(uint64_t, UInt64, 29)
 #define JITLOAD_TORCH_OTHER_SCALAR_TYPES(X)                                                                        \
   X(ComplexHalf, 8, 4) X(ComplexFloat, 9, 8) X(ComplexDouble, 10, 16) X(Float8_e5m2, 23, 1) X(Float8_e4m3fn, 24, 1) \
-  X(Float8_e5m2fnuz, 25, 1) X(Float8_e4m3fnuz, 26, 1) X(Float8_e8m0fnu, 44, 1)
+  X(Float8_e5m2fnuz, 25, 1) X(Float8_e4m3fnuz, 26, 1) X(Float8_e8m0fnu, 44, 1)                       \
+  X(Float4_e2m1fn_x2, 45, 1) X(QInt8, 12, 1) X(QUInt8, 13, 1) X(QInt32, 14, 4)
 
 enum class ScalarType : int8_t {
 #define X(T, name, value) name = value,
@@ -69,6 +70,17 @@ struct ScalarTypeToCPPType;
     using type = T;                                                                            \
   };
 JITLOAD_TORCH_SCALAR_TYPES(X)
+#undef X
+#define X(T)                                                \
+  template <>                                               \
+  struct CppTypeToScalarType<T> {                           \
+    static constexpr ScalarType value = ScalarType::T;      \
+  };                                                        \
+  template <>                                               \
+  struct ScalarTypeToCPPType<ScalarType::T> {               \
+    using type = T;                                         \
+  };
+X(Float8_e4m3fn) X(Float8_e5m2) X(Float8_e4m3fnuz) X(Float8_e5m2fnuz) X(Float8_e8m0fnu)
 #undef X
 #if INT64_MAX == __LONG_MAX__
 template <>
@@ -123,6 +135,9 @@ inline bool isFloatingType(ScalarType t) {
 }
 inline bool isReducedFloatingType(ScalarType t) { return isFloatingType(t) && t != kFloat && t != kDouble; }
 
+/* torch's own generator stands for every absent one; a text that makes a generator is built by torch. */
+struct Generator {};
+
 /* What Tensor::dtype() returns: a dtype that prints the name of its C++ type. */
 class TypeMeta {
  public:
@@ -137,9 +152,9 @@ class TypeMeta {
     switch (type_) {
       case kByte: return "unsigned char";
       case kChar: return "signed char";
-      case kShort: return "short";
+      case kShort: return "short int";
       case kInt: return "int";
-      case kLong: return "long";
+      case kLong: return "long int";
       case kHalf: return "c10::Half";
       case kFloat: return "float";
       case kDouble: return "double";
@@ -148,9 +163,18 @@ class TypeMeta {
       case kComplexDouble: return "c10::complex<double>";
       case kBool: return "bool";
       case kBFloat16: return "c10::BFloat16";
-      case kUInt16: return "unsigned short";
+      case kUInt16: return "short unsigned int";
       case kUInt32: return "unsigned int";
-      case kUInt64: return "unsigned long";
+      case kUInt64: return "long unsigned int";
+      case kFloat8_e5m2: return "c10::Float8_e5m2";
+      case kFloat8_e4m3fn: return "c10::Float8_e4m3fn";
+      case kFloat8_e5m2fnuz: return "c10::Float8_e5m2fnuz";
+      case kFloat8_e4m3fnuz: return "c10::Float8_e4m3fnuz";
+      case kFloat8_e8m0fnu: return "c10::Float8_e8m0fnu";
+      case kFloat4_e2m1fn_x2: return "c10::Float4_e2m1fn_x2";
+      case kQInt8: return "c10::qint8";
+      case kQUInt8: return "c10::quint8";
+      case kQInt32: return "c10::qint32";
       case ScalarType::Undefined: return "nullptr (uninitialized)";
       default: return toString(type_);
     }
@@ -165,6 +189,7 @@ class TypeMeta {
  private:
   ScalarType type_;
 };
+inline TypeMeta scalarTypeToTypeMeta(ScalarType type) { return type; }
 inline ScalarType typeMetaToScalarType(TypeMeta type) { return type.toScalarType(); }
 
 // ---- devices and layouts ------------------------------------------------------------------------------------------

@@ -97,6 +97,27 @@ inline CUDAStream getDefaultCUDAStream(DeviceIndex index = -1) {
   return CUDAStream(nullptr, index == -1 ? current_device() : index);
 }
 
+inline CUDAStream getStreamFromPool(int priority, DeviceIndex index = -1) {
+  const DeviceIndex device = index == -1 ? current_device() : index;
+  const jitload_torch::Object stream =
+      jitload_torch::call_path("torch.cuda.Stream", "device priority ", Device(kCUDA, device), priority);
+  long long address = 0;
+  jitload_torch::Caster<long long>::load(
+      jitload_torch::call_path("builtins.getattr", "", stream, TextArg("cuda_stream")).get(), true, &address);
+  return CUDAStream(reinterpret_cast<cudaStream_t>(address), device);
+}
+inline CUDAStream getStreamFromPool(bool is_high_priority = false, DeviceIndex index = -1) {
+  return getStreamFromPool(is_high_priority ? -1 : 0, index);
+}
+inline CUDAStream getStreamFromExternal(cudaStream_t stream, DeviceIndex index) { return CUDAStream(stream, index); }
+/* Makes a stream torch's current one on its device. */
+inline void setCurrentCUDAStream(CUDAStream stream) {
+  const jitload_torch::Object object = jitload_torch::call_path(
+      "torch.cuda.ExternalStream", "", reinterpret_cast<long long>(stream.stream()), stream.device());
+  jitload_torch::call_path("torch.cuda.set_stream", "", object);
+}
+inline void stream_synchronize(cudaStream_t stream) { C10_CUDA_CHECK(cudaStreamSynchronize(stream)); }
+
 class CUDAGuard {
  public:
   explicit CUDAGuard(DeviceIndex index) : original_(current_device()), current_(index) { switch_to(index); }
@@ -141,6 +162,23 @@ class OptionalCUDAGuard {
 
  private:
   CUDAGuard* guard_ = nullptr;
+};
+
+/* Makes a stream, and the device that it is on, the current ones while it lives. */
+class CUDAStreamGuard {
+ public:
+  explicit CUDAStreamGuard(CUDAStream stream)
+      : guard_(stream.device()), original_(getCurrentCUDAStream(stream.device_index())), current_(stream) {
+    setCurrentCUDAStream(stream);
+  }
+  CUDAStreamGuard(const CUDAStreamGuard&) = delete;
+  ~CUDAStreamGuard() { setCurrentCUDAStream(original_); }
+  CUDAStream original_stream() const { return original_; }
+  CUDAStream current_stream() const { return current_; }
+
+ private:
+  CUDAGuard guard_;
+  CUDAStream original_, current_;
 };
 
 }  // namespace cuda
@@ -190,10 +228,6 @@ inline cudnnHandle_t getCudnnHandle() {
   return static_cast<cudnnHandle_t>(jitload_torch::library_handle("_ZN2at6native14getCudnnHandleEv"));
 }
 }  // namespace native
-template <class T>
-C10_HOST_DEVICE T ceil_div(T a, T b) {
-  return (a + b - 1) / b;
-}
 }  // namespace at
 
 namespace torch {

@@ -24,7 +24,7 @@ inline C10_HOST_DEVICE float half_to_float(uint16_t half) {
   return value;
 #else
   const uint32_t sign = static_cast<uint32_t>(half & 0x8000) << 16, rest = half & 0x7fff;
-  if (rest >= 0x7c00) return bits_to_float(sign | 0x7f800000 | (rest & 0x3ff) << 13);
+  if (rest >= 0x7c00) return bits_to_float(sign | (rest > 0x7c00 ? 0x7fc00000 : 0x7f800000) | (rest & 0x3ff) << 13);
   if (rest >= 0x400) return bits_to_float(sign | ((rest << 13) + (112u << 23)));
   const float value = static_cast<float>(rest) * 5.9604644775390625e-08f; /* 2**-24 */
   return bits_to_float(sign | float_to_bits(value));
@@ -95,6 +95,65 @@ struct alignas(2) BFloat16 {
     return value;
   }
 #endif
+};
+
+/* Of eight bits, with conversions alone. */
+struct alignas(1) Float8_e4m3fn {
+  uint8_t x;
+  struct from_bits_t {};
+  static constexpr C10_HOST_DEVICE from_bits_t from_bits() { return {}; }
+  Float8_e4m3fn() = default;
+  constexpr C10_HOST_DEVICE Float8_e4m3fn(uint8_t bits, from_bits_t) : x(bits) {}
+  C10_HOST_DEVICE Float8_e4m3fn(float value) {
+    uint32_t bits = float_to_bits(value);
+    const uint32_t sign = bits & 0x80000000;
+    bits ^= sign;
+    if (bits >= 1087u << 20) {
+      x = bits > 0x7f800000 ? 0x7f : 0x7e; /* 448, the largest number */
+    } else if (bits < 121u << 23) {
+      x = static_cast<uint8_t>(float_to_bits(bits_to_float(bits) + 16384.0f) - (141u << 23));
+    } else {
+      x = static_cast<uint8_t>((bits - (120u << 23) + 0x7ffff + (bits >> 20 & 1)) >> 20);
+      if (x == 0x7f) x = 0x7e;
+    }
+    x |= static_cast<uint8_t>(sign >> 24);
+  }
+  C10_HOST_DEVICE operator float() const {
+    const uint32_t sign = static_cast<uint32_t>(x & 0x80) << 24, rest = x & 0x7f;
+    if (rest == 0x7f) return bits_to_float(sign | 0x7ff00000);
+    if (rest < 8) return bits_to_float(sign | float_to_bits(static_cast<float>(rest) * 0.001953125f)); /* 2**-9 */
+    return bits_to_float(sign | ((rest << 20) + (120u << 23)));
+  }
+};
+struct alignas(1) Float8_e5m2 {
+  uint8_t x;
+  struct from_bits_t {};
+  static constexpr C10_HOST_DEVICE from_bits_t from_bits() { return {}; }
+  Float8_e5m2() = default;
+  constexpr C10_HOST_DEVICE Float8_e5m2(uint8_t bits, from_bits_t) : x(bits) {}
+  C10_HOST_DEVICE Float8_e5m2(float value) {
+    uint32_t bits = float_to_bits(value);
+    const uint32_t sign = bits & 0x80000000;
+    bits ^= sign;
+    if (bits >= 143u << 23) {
+      x = bits > 0x7f800000 ? 0x7f : 0x7c;
+    } else if (bits < 113u << 23) {
+      x = static_cast<uint8_t>(float_to_bits(bits_to_float(bits) + 128.0f) - (134u << 23));
+    } else {
+      x = static_cast<uint8_t>((bits - (112u << 23) + 0xfffff + (bits >> 21 & 1)) >> 21);
+    }
+    x |= static_cast<uint8_t>(sign >> 24);
+  }
+  C10_HOST_DEVICE operator float() const { return half_to_float(static_cast<uint16_t>(x << 8)); }
+};
+struct alignas(1) Float8_e5m2fnuz {
+  uint8_t x;
+};
+struct alignas(1) Float8_e4m3fnuz {
+  uint8_t x;
+};
+struct alignas(1) Float8_e8m0fnu {
+  uint8_t x;
 };
 
 /* Arithmetic is that of float; a mix with another number has that number's type, or this one for an integer. */

@@ -6,6 +6,12 @@
 
 namespace at {
 
+template <class T>
+C10_HOST_DEVICE constexpr T ceil_div(T a, T b) {
+  return (a + b - 1) / b;
+}
+inline int64_t divup(int64_t a, int64_t b) { return ceil_div(a, b); }
+
 template <class F>
 void parallel_for(int64_t begin, int64_t end, int64_t grain_size, const F& function) {
   if (begin >= end) return;

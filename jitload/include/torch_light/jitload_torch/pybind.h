@@ -34,7 +34,7 @@ struct Slot {
   T value{};
   bool load(void* object, bool convert) { return Caster<T>::load(object, convert, &value); }
   T& get() { return value; }
-  static void describe(Message& m) { Caster<T>::describe(m, false); }
+  static void describe(Message& m, bool is_exact) { Caster<T>::describe(m, is_exact); }
 };
 template <>
 struct Slot<const char*> {
@@ -44,7 +44,7 @@ struct Slot<const char*> {
     return text_from(object, &value, &size);
   }
   const char*& get() { return value; }
-  static void describe(Message& m) { m.append("str"); }
+  static void describe(Message& m, bool) { m.append("str"); }
 };
 /* References to arrays own the items for the time of the call. */
 template <class T>
@@ -61,7 +61,7 @@ struct Slot<c10::ArrayRef<T>> {
     return load_items(object, convert, items, size);
   }
   c10::ArrayRef<T>& get() { return value; }
-  static void describe(Message& m) { m.append("Tuple[int, ...]"); }
+  static void describe(Message& m, bool) { m.append("Tuple[int, ...]"); }
   T* items = nullptr;
   c10::ArrayRef<T> value;
 };
@@ -70,7 +70,7 @@ struct Slot<c10::ArrayRef<T>> {
 struct Parameter {
   const char* name;
   void* default_value;     /* a Python object, or NULL */
-  Message* default_text;
+  bool is_exact; /* without conversions */
 };
 
 /* A function as pybind11 records it, one of several with its name. */
@@ -84,7 +84,7 @@ struct Record {
   const char* doc;
   Parameter* parameters; /* `count` of them, or NULL */
 };
-void append_parameter(Message& m, const Record* record, size_t index, void (*describe)(Message&));
+void append_parameter(Message& m, const Record* record, size_t index, void (*describe)(Message&, bool));
 void add_function(void* module, const char* name, const Record& record);
 void set_attribute(void* module, const char* name, Object value);
 void set_doc(void* module, const char* text);
@@ -104,8 +104,9 @@ template <class I, class... A>
 struct Slots;
 template <size_t... I, class... A>
 struct Slots<Indices<I...>, A...> : IndexedSlot<I, A>... {
-  bool load(void* const* arguments, bool convert) {
-    return (true && ... && this->IndexedSlot<I, A>::slot.load(arguments[I], convert));
+  bool load(const Parameter* parameters, void* const* arguments, bool convert) {
+    return (true && ... && this->IndexedSlot<I, A>::slot.load(
+                               arguments[I], convert && (parameters == nullptr || !parameters[I].is_exact)));
   }
   template <class R, class F>
   R call(F& function) {
@@ -117,7 +118,7 @@ template <class R, class F, class... A>
 struct Binding {
   static bool call(Record* record, void* const* arguments, bool convert, Object* result) {
     Slots<IndicesOf<sizeof...(A)>, A...> slots;
-    if (!slots.load(arguments, convert)) return false;
+    if (!slots.load(record->parameters, arguments, convert)) return false;
     F& function = *static_cast<F*>(record->callable);
     struct Released {
       explicit Released(bool releases) : state(releases ? leave_gil() : nullptr) {}
@@ -189,22 +190,26 @@ struct arg {
   constexpr explicit arg(const char* name) : name(name) {}
   template <class T>
   arg_v operator=(const T& value) const;
-  arg& noconvert(bool = true) { return *this; }
+  arg& noconvert(bool flag = true) {
+    is_exact = flag;
+    return *this;
+  }
   const char* name;
+  bool is_exact = false;
 };
 struct none {};
 struct arg_v : arg {
-  arg_v(const char* name, void* value) : arg(name), value(value) {}
+  arg_v(const arg& base, void* value) : arg(base), value(value) {}
   void* value;
 };
 template <class T>
 arg_v arg::operator=(const T& value) const {
   if constexpr (__is_same(T, none)) {
-    return {name, jitload_torch::none().release()};
+    return {*this, jitload_torch::none().release()};
   } else if constexpr (jitload_torch::is_text<T>::value) {
-    return {name, jitload_torch::Caster<const char*>::to_python(value).release()};
+    return {*this, jitload_torch::Caster<const char*>::to_python(value).release()};
   } else {
-    return {name, jitload_torch::Caster<T>::to_python(value).release()};
+    return {*this, jitload_torch::Caster<T>::to_python(value).release()};
   }
 }
 namespace literals {
@@ -269,10 +274,10 @@ class module_ {
   }
   static void apply(jitload_torch::Record& record, size_t&, const char* doc) { record.doc = doc; }
   static void apply(jitload_torch::Record& record, size_t& position, const arg_v& parameter) {
-    if (position < record.count) record.parameters[position++] = {parameter.name, parameter.value, nullptr};
+    if (position < record.count) record.parameters[position++] = {parameter.name, parameter.value, parameter.is_exact};
   }
   static void apply(jitload_torch::Record& record, size_t& position, const arg& parameter) {
-    if (position < record.count) record.parameters[position++] = {parameter.name, nullptr, nullptr};
+    if (position < record.count) record.parameters[position++] = {parameter.name, nullptr, parameter.is_exact};
   }
   template <class... Guards>
   static void apply(jitload_torch::Record& record, size_t&, call_guard<Guards...>) {

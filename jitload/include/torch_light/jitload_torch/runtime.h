@@ -16,6 +16,7 @@
 #define C10_DEVICE
 #define C10_HOST_DEVICE
 #endif
+#define C10_NOINLINE __attribute__((noinline))
 #define C10_ALWAYS_INLINE inline __attribute__((always_inline))
 #define C10_LIKELY(condition) (__builtin_expect(static_cast<bool>(condition), 1))
 #define C10_UNLIKELY(condition) (__builtin_expect(static_cast<bool>(condition), 0))
@@ -24,6 +25,23 @@
 #define C10_CONCATENATE_(a, b) a##b
 #define C10_CONCATENATE(a, b) C10_CONCATENATE_(a, b)
 #define C10_ANONYMOUS_VARIABLE(name) C10_CONCATENATE(name, __COUNTER__)
+#if __CUDA_ARCH__ == 750
+constexpr uint32_t CUDA_MAX_THREADS_PER_SM = 1024;
+#elif __CUDA_ARCH__ == 860 || __CUDA_ARCH__ == 870 || __CUDA_ARCH__ == 890 || __CUDA_ARCH__ == 1200
+constexpr uint32_t CUDA_MAX_THREADS_PER_SM = 1536;
+#else
+constexpr uint32_t CUDA_MAX_THREADS_PER_SM = 2048;
+#endif
+constexpr uint32_t CUDA_MAX_THREADS_PER_BLOCK = 1024, CUDA_THREADS_PER_BLOCK_FALLBACK = 256;
+#define C10_WARP_SIZE 32
+#define C10_MAX_THREADS_PER_BLOCK(count) (((count) <= CUDA_MAX_THREADS_PER_BLOCK) ? (count) : CUDA_THREADS_PER_BLOCK_FALLBACK)
+#define C10_MIN_BLOCKS_PER_SM(threads, blocks)                      \
+  ((((threads) * (blocks) <= CUDA_MAX_THREADS_PER_SM) ? (blocks)    \
+                                                      : ((CUDA_MAX_THREADS_PER_SM + (threads) - 1) / (threads))))
+#define C10_LAUNCH_BOUNDS_0 __launch_bounds__(CUDA_MAX_THREADS_PER_BLOCK, 4)
+#define C10_LAUNCH_BOUNDS_1(threads) __launch_bounds__((C10_MAX_THREADS_PER_BLOCK((threads))))
+#define C10_LAUNCH_BOUNDS_2(threads, blocks) \
+  __launch_bounds__((C10_MAX_THREADS_PER_BLOCK((threads))), (C10_MIN_BLOCKS_PER_SM((threads), (blocks))))
 #define TORCH_API
 #define C10_API
 
@@ -114,8 +132,9 @@ void destroy(Node* node);
 void read_view(Node* node);
 void check_dtype(Node* node, int8_t scalar_type);
 [[noreturn]] void fail_dimension(int64_t dim, int64_t ndim);
-[[noreturn]] void fail_strides();
+[[noreturn]] void fail_strides(const char* method);
 [[noreturn]] void fail_data(const Node* node);
+[[noreturn]] void fail_device();
 bool has_layout(const Node* node, int8_t layout);
 
 /* Values of Python: from_… return false for an object of another type. */

@@ -56,10 +56,11 @@ class Tensor {
   }
   ScalarType scalar_type() const { return view(), node_ != nullptr ? ScalarType(node_->scalar_type) : ScalarType::Undefined; }
   TypeMeta dtype() const { return scalar_type(); }
-  size_t element_size() const { return elementSize(scalar_type()); }
-  size_t itemsize() const { return element_size(); }
-  size_t nbytes() const { return static_cast<size_t>(numel()) * element_size(); }
+  int64_t element_size() const { return static_cast<int64_t>(itemsize()); }
+  size_t itemsize() const { return elementSize(scalar_type()); }
+  size_t nbytes() const { return static_cast<size_t>(numel()) * itemsize(); }
   Device device() const {
+    if (C10_UNLIKELY(!defined())) jitload_torch::fail_device();
     const jitload_torch::View& v = view();
     if (v.device_type == 1 || v.device_type == 3 || v.device_type == 0) return Device(kCPU);
     if (v.device_type == 2 || v.device_type == 13) return Device(kCUDA, static_cast<DeviceIndex>(v.device_index));
@@ -68,17 +69,25 @@ class Tensor {
     return Device(type, static_cast<DeviceIndex>(v.device_index));
   }
   int64_t get_device() const { return device().index(); }
-  bool is_cuda() const { return device().is_cuda(); }
-  bool is_cpu() const { return device().is_cpu(); }
-  bool is_meta() const { return device().is_meta(); }
+  bool is_cuda() const { return defined() && device().is_cuda(); }
+  bool is_cpu() const { return defined() && device().is_cpu(); }
+  bool is_meta() const { return defined() && device().is_meta(); }
+  bool is_xpu() const { return defined() && device().type() == DeviceType::XPU; }
+  bool is_mps() const { return defined() && device().type() == DeviceType::MPS; }
+  bool is_hip() const { return defined() && device().type() == DeviceType::HIP; }
+  bool is_sparse_csr() const { return layout() == Layout::SparseCsr; }
+  bool is_mkldnn() const { return layout() == Layout::Mkldnn; }
   bool is_sparse() const { return layout() == kSparse; }
-  bool is_quantized() const { return false; }
+  bool is_quantized() const { return scalar_type() >= kQInt8 && scalar_type() <= kQInt32; }
   bool is_floating_point() const { return isFloatingType(scalar_type()); }
   bool is_complex() const { return isComplexType(scalar_type()); }
-  bool is_signed() const { return scalar_type() != kByte && scalar_type() != kBool; }
+  bool is_signed() const { 
+    const ScalarType type = scalar_type();
+    return type != kByte && type != kBool && type != kUInt16 && type != kUInt32 && type != kUInt64;
+  }
   bool has_storage() const { return defined(); }
   Layout layout() const {
-    if (view().strides != nullptr) return kStrided;
+    if (view().device_type < jitload_torch::kOtherDevice || jitload_torch::has_layout(node_, 0)) return kStrided;
     return jitload_torch::has_layout(node_, 1) ? kSparse : jitload_torch::has_layout(node_, 2) ? Layout::SparseCsr : Layout::Mkldnn;
   }
   TensorOptions options() const { return TensorOptions(scalar_type()).device(device()).layout(layout()); }
@@ -172,11 +181,15 @@ class Tensor {
   Tensor cuda() const;
   Tensor toType(ScalarType type) const;
   Tensor operator[](int64_t index) const;
+  Tensor operator[](const Scalar& index) const;
   Tensor operator[](const Tensor& index) const;
   Tensor index(ArrayRef<indexing::TensorIndex> indices) const;
   Tensor index(std::initializer_list<indexing::TensorIndex> indices) const;
-  const Tensor& index_put_(std::initializer_list<indexing::TensorIndex> indices, const Tensor& value) const;
-  const Tensor& index_put_(std::initializer_list<indexing::TensorIndex> indices, const Scalar& value) const;
+  Tensor& index_put_(ArrayRef<indexing::TensorIndex> indices, const Tensor& value);
+  Tensor& index_put_(ArrayRef<indexing::TensorIndex> indices, const Scalar& value);
+  Tensor& index_put_(std::initializer_list<indexing::TensorIndex> indices, const Tensor& value);
+  Tensor& index_put_(std::initializer_list<indexing::TensorIndex> indices, const Scalar& value);
+  Tensor& index_put_(std::initializer_list<indexing::TensorIndex> indices, const Tensor& value, bool accumulate);
   Tensor operator-() const;
   Tensor operator~() const;
 #define JITLOAD_TORCH_IN_PLACE_(op, name)        \
@@ -206,7 +219,7 @@ class Tensor {
     return node_->view;
   }
   const int64_t* stride_data() const {
-    if (C10_UNLIKELY(view().strides == nullptr)) jitload_torch::fail_strides();
+    if (C10_UNLIKELY(view().strides == nullptr)) jitload_torch::fail_strides("strides");
     return view().strides;
   }
   Tensor& assign(const Tensor& other);
@@ -234,7 +247,7 @@ inline bool Tensor::is_contiguous(MemoryFormat format) const {
   if (is_last && v.ndim != 4) return false;
   static const int last[] = {0, 2, 3, 1};
   int64_t expected = 1;
-  if (v.strides == nullptr) return false;
+  if (v.strides == nullptr) jitload_torch::fail_strides("is_contiguous");
   if (numel() == 0 && !is_last) return true;
   for (int i = v.ndim - 1; i >= 0; --i) {
     const int d = is_last ? last[i] : i;
@@ -345,19 +358,32 @@ inline Tensor Tensor::index(ArrayRef<indexing::TensorIndex> indices) const {
 inline Tensor Tensor::index(std::initializer_list<indexing::TensorIndex> indices) const {
   return index(ArrayRef<indexing::TensorIndex>(indices));
 }
-inline const Tensor& Tensor::index_put_(std::initializer_list<indexing::TensorIndex> indices, const Tensor& value) const {
-  jitload_torch::call_path(".__setitem__", "", *this, ArrayRef<indexing::TensorIndex>(indices), value);
-  return *this;
-}
-inline const Tensor& Tensor::index_put_(std::initializer_list<indexing::TensorIndex> indices, const Scalar& value) const {
-  jitload_torch::call_path(".__setitem__", "", *this, ArrayRef<indexing::TensorIndex>(indices), value);
+#define X(Value)                                                                                              \
+  inline Tensor& Tensor::index_put_(ArrayRef<indexing::TensorIndex> indices, const Value& value) {            \
+    jitload_torch::call_path(".__setitem__", "", *this, indices, value);                                      \
+    return *this;                                                                                             \
+  }                                                                                                           \
+  inline Tensor& Tensor::index_put_(std::initializer_list<indexing::TensorIndex> indices, const Value& value) { \
+    return index_put_(ArrayRef<indexing::TensorIndex>(indices), value);                                       \
+  }
+X(Tensor) X(Scalar)
+#undef X
+inline Tensor& Tensor::index_put_(std::initializer_list<indexing::TensorIndex> indices, const Tensor& value, bool accumulate) {
+  jitload_torch::call_path(".index_put_", "", *this, ArrayRef<indexing::TensorIndex>(indices), value, accumulate);
   return *this;
 }
 inline Tensor Tensor::operator[](int64_t index) const {
-  return Tensor(jitload_torch::call_path(".__getitem__", "", *this, index));
+  static jitload_torch::Operator select{"select.int", "", nullptr, nullptr};
+  return jitload_torch::call<Tensor>(select, *this, 0, index);
+}
+inline Tensor Tensor::operator[](const Scalar& index) const {
+  TORCH_CHECK_INDEX(index.isIntegral(false), "Can only index tensors with integral scalars");
+  return (*this)[index.toLong()];
 }
 inline Tensor Tensor::operator[](const Tensor& index) const {
-  return Tensor(jitload_torch::call_path(".__getitem__", "", *this, index));
+  TORCH_CHECK_INDEX(index.defined(), "Can only index with tensors that are defined");
+  TORCH_CHECK_INDEX(index.dim() == 0, "Can only index with tensors that are scalars (zero-dim)");
+  return (*this)[index.item()];
 }
 
 // ---- what needs torch ---------------------------------------------------------------------------------------------
@@ -616,6 +642,27 @@ class NoGradGuard {
  private:
   bool was_enabled_;
 };
+class AutoGradMode {
+ public:
+  explicit AutoGradMode(bool enabled) : was_enabled_(jitload_torch::set_grad_enabled(enabled)) {}
+  AutoGradMode(const AutoGradMode&) = delete;
+  ~AutoGradMode() { jitload_torch::set_grad_enabled(was_enabled_); }
+
+ private:
+  bool was_enabled_;
+};
+inline int get_num_threads() {
+  int count = 1;
+  jitload_torch::Caster<int>::load(jitload_torch::call_path("torch.get_num_threads", "").get(), true, &count);
+  return count;
+}
+inline void set_num_threads(int count) { jitload_torch::call_path("torch.set_num_threads", "", count); }
+inline TypeMeta get_default_dtype() {
+  ScalarType type = kFloat;
+  jitload_torch::Caster<ScalarType>::load(jitload_torch::call_path("torch.get_default_dtype", "").get(), true, &type);
+  return type;
+}
+inline void manual_seed(uint64_t seed) { jitload_torch::call_path("torch.manual_seed", "", seed); }
 }  // namespace at
 
 namespace c10 {
@@ -640,6 +687,17 @@ class OptionalDeviceGuard {
   int original_ = -1;
 };
 using DeviceGuard = OptionalDeviceGuard;
+
+class InferenceMode {
+ public:
+  explicit InferenceMode(bool enabled = true)
+      : guard_(jitload_torch::call_path("torch.autograd.grad_mode._enter_inference_mode", "", enabled)) {}
+  InferenceMode(const InferenceMode&) = delete;
+  ~InferenceMode() { jitload_torch::call_path("torch.autograd.grad_mode._exit_inference_mode", "", guard_); }
+
+ private:
+  jitload_torch::Object guard_;
+};
 }  // namespace c10
 namespace at {
 using c10::DeviceGuard;

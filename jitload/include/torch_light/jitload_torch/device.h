@@ -1,0 +1,59 @@
+/* Functions for kernels: atomic additions of every number, and shuffles of a warp. */
+#ifndef JITLOAD_TORCH_DEVICE_H_
+#define JITLOAD_TORCH_DEVICE_H_
+
+#include <cuda_bf16.h>
+#include <cuda_fp16.h>
+
+#include "cuda.h"
+
+#if defined(__CUDACC__)
+inline __device__ int32_t gpuAtomicAdd(int32_t* address, int32_t value) { return atomicAdd(address, value); }
+inline __device__ float gpuAtomicAdd(float* address, float value) { return atomicAdd(address, value); }
+inline __device__ double gpuAtomicAdd(double* address, double value) { return atomicAdd(address, value); }
+inline __device__ void gpuAtomicAdd(int64_t* address, int64_t value) {
+  atomicAdd(reinterpret_cast<unsigned long long*>(address), static_cast<unsigned long long>(value));
+}
+inline __device__ at::Half gpuAtomicAdd(at::Half* address, at::Half value) {
+  const __half before = atomicAdd(reinterpret_cast<__half*>(address), *reinterpret_cast<__half*>(&value));
+  return *reinterpret_cast<const at::Half*>(&before);
+}
+inline __device__ at::BFloat16 gpuAtomicAdd(at::BFloat16* address, at::BFloat16 value) {
+  const __nv_bfloat16 before =
+      atomicAdd(reinterpret_cast<__nv_bfloat16*>(address), *reinterpret_cast<__nv_bfloat16*>(&value));
+  return *reinterpret_cast<const at::BFloat16*>(&before);
+}
+template <class T>
+inline __device__ void gpuAtomicAddNoReturn(T* address, T value) {
+  gpuAtomicAdd(address, value);
+}
+inline __device__ at::Half atomicAdd(at::Half* address, at::Half value) { return gpuAtomicAdd(address, value); }
+inline __device__ at::BFloat16 atomicAdd(at::BFloat16* address, at::BFloat16 value) { return gpuAtomicAdd(address, value); }
+inline __device__ void atomicAdd(int64_t* address, int64_t value) { gpuAtomicAdd(address, value); }
+
+inline __device__ void WARP_SYNC(unsigned mask = 0xffffffff) { __syncwarp(mask); }
+inline __device__ unsigned WARP_BALLOT(int predicate, unsigned mask = 0xffffffff) { return __ballot_sync(mask, predicate); }
+template <class T>
+inline __device__ T WARP_SHFL(T value, int lane, int width = warpSize, unsigned mask = 0xffffffff) {
+  return __shfl_sync(mask, value, lane, width);
+}
+template <class T>
+inline __device__ T WARP_SHFL_XOR(T value, int lanes, int width = warpSize, unsigned mask = 0xffffffff) {
+  return __shfl_xor_sync(mask, value, lanes, width);
+}
+template <class T>
+inline __device__ T WARP_SHFL_UP(T value, unsigned delta, int width = warpSize, unsigned mask = 0xffffffff) {
+  return __shfl_up_sync(mask, value, delta, width);
+}
+template <class T>
+inline __device__ T WARP_SHFL_DOWN(T value, unsigned delta, int width = warpSize, unsigned mask = 0xffffffff) {
+  return __shfl_down_sync(mask, value, delta, width);
+}
+template <>
+inline __device__ at::Half WARP_SHFL_DOWN<at::Half>(at::Half value, unsigned delta, int width, unsigned mask) {
+  value.x = static_cast<uint16_t>(__shfl_down_sync(mask, static_cast<unsigned>(value.x), delta, width));
+  return value;
+}
+#endif
+
+#endif  // JITLOAD_TORCH_DEVICE_H_

@@ -1,0 +1,86 @@
+"""`jitload.jax_call` on the CPU. It is skipped without JAX, which is no requirement of the tests."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import jitload
+
+jax = pytest.importorskip("jax")
+pytest.importorskip("jax_tvm_ffi")
+
+SOURCE = """
+__global__ void scale(const float* x, float* y, float factor, int n) {
+  int i = blockIdx.x * blockDim.x + threadIdx.x;
+  if (i < n) y[i] = x[i] * factor;
+}
+__global__ void mixed(int shift, const int* x, int* low, const int* y, int* high, int n) {
+  for (int i = 0; i < n; ++i) { low[i] = min(x[i], y[i]) + shift; high[i] = max(x[i], y[i]) + shift; }
+}
+__global__ void in_place(float* x, int n) {}
+struct Pair { int a, b; };
+__global__ void by_value(const float* x, float* y, Pair pair) {}
+"""
+
+
+@pytest.fixture(scope="module")
+def mod():
+    launch = jitload.Launch(grid="ceil_div(n, 128)", block=128, args={"n": "x.numel()"})
+    once = jitload.Launch(grid=1, block=1, args={"n": "x.numel()"})
+    functions = {"scale": launch, "mixed": once, "in_place": once, "by_value": jitload.Launch(grid=1, block=1)}
+    return jitload.load_inline("jax_call", cuda_sources=SOURCE, functions=functions, arch="cpu")
+
+
+def test_kernels_run_in_jitted_functions(mod):
+    x = jax.numpy.arange(300.0)
+
+    @jax.jit
+    def program(x):
+        return jitload.jax_call(mod.scale, x, 2.5, out={"y": x}) + 1
+
+    assert np.array_equal(program(x), np.arange(300) * np.float32(2.5) + 1)
+    assert np.array_equal(jitload.jax_call(mod.scale, x[:7], -1.0, out={"y": x[:7]}), -np.arange(7.0))
+
+
+def test_outputs_may_be_anywhere_among_the_parameters(mod):
+    x, y = jax.numpy.array([1, 5]), jax.numpy.array([3, 2])
+    result = jax.ShapeDtypeStruct((2,), "int32")
+    low, high = jitload.jax_call(mod.mixed, 10, x, y, out={"low": result, "high": result})
+    assert low.tolist() == [11, 12]
+    assert high.tolist() == [13, 15]
+    high, low = jitload.jax_call(mod.mixed, 10, x, y, out={"high": result, "low": result})
+    assert low.tolist() == [11, 12]
+
+
+def test_gradients_are_given_as_to_any_function_of_jax(mod):
+    @jax.custom_vjp
+    def triple(x):
+        return jitload.jax_call(mod.scale, x, 3.0, out={"y": x})
+
+    triple.defvjp(lambda x: (triple(x), None), lambda _, grad: (triple(grad),))
+    x = jax.numpy.arange(4.0)
+    assert jax.grad(lambda x: triple(x).sum())(x).tolist() == [3] * 4
+
+
+@pytest.mark.parametrize(
+    ("name", "args", "out", "message"),
+    [
+        ("scale", (1.0,), ["y"], "scale\\(\\) takes x, factor; got 1 argument"),
+        ("scale", ("x", 1.0), ["z"], "there is no tensor 'z'"),
+        ("scale", ("x", 1.0), ["x", "y"], "'x' .* is const, so it is an input"),
+        ("in_place", ("x",), ["x"][1:], "writes to 'x'.*arrays of JAX cannot be written to"),
+        ("by_value", ("x", 1), ["y"], "argument 'pair' .* is a structure"),
+    ],
+)
+def test_wrong_calls_are_refused(mod, name, args, out, message):
+    x = jax.numpy.arange(4.0)
+    args = [x if arg == "x" else arg for arg in args]
+    with pytest.raises((TypeError, jitload.errors.LaunchSpecError), match=message):
+        jitload.jax_call(mod[name], *args, out=dict.fromkeys(out, x))
+
+
+def test_errors_of_the_call_reach_jax(mod):
+    x = jax.numpy.arange(4)
+    with pytest.raises(Exception, match="argument 'x' must be a float32 CPU tensor, got int32"):
+        jitload.jax_call(mod.scale, x, 1.0, out={"y": x}).block_until_ready()

@@ -1,0 +1,168 @@
+"""What `jitload.torch_op` refuses, schemas for other functions, and jitload within compiled functions."""
+
+from __future__ import annotations
+
+import pytest
+
+torch = pytest.importorskip("torch")
+import torch_op_kernels
+from torch_op_kernels import X, compiled
+
+import jitload
+
+
+@pytest.fixture(scope="module")
+def mod():
+    return torch_op_kernels.load()
+
+
+@pytest.fixture(autouse=True)
+def _fresh_dynamo():
+    torch._dynamo.reset()
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "message"),
+    [
+        ("add_one", {"out": {"z": "like x"}}, "there is no tensor 'z'"),
+        ("add_one", {"out": {"x": "like y"}}, r"out: 'x' \(const float\*\) is const, so it is an input"),
+        ("add_one", {"unwritten": "x"}, "unwritten: 'x' .* is const"),
+        ("add_one", {"out": {"y": "like x"}, "unwritten": "y"}, "'y' is in out as well"),
+        ("add_one", {"out": {"y": "as x"}}, r"out\['y'\]: this is not a rule for an output"),
+        ("add_one", {"out": {"y": 3}}, "a rule is a str, got int"),
+        ("add_one", {"out": {"y": "like z"}}, "there is no tensor 'z' among the inputs; they are x"),
+        (
+            "add_one",
+            {"out": {"y": "float16 like x"}},
+            "'y' is a tensor of float32, not float16: write 'float32 like x'",
+        ),
+        ("add_one", {"out": {"y": "float33[3]"}}, "there is no dtype 'float33'"),
+        ("add_one", {"out": {"y": "[n]"}}, "there is no parameter 'n'"),
+        ("add_one", {"out": {"y": "[x.shape[0] / 2]"}}, "/ is not part of launch expressions"),
+        ("to_half", {"out": {"y": "like x"}}, "'y' is a tensor of float16, not float32 of 'x'"),
+        ("square", {"out": {"y": "[3]"}}, "'y' takes several dtypes: begin the rule with one"),
+        ("square", {"out": {"y": "like x"}, "autocast": True}, "its kernels take several dtypes"),
+        ("add_one", {"out": {"y": "like x"}, "autocast": "int32"}, "must be True or a floating-point dtype"),
+        ("scale_", {"unwritten": "x"}, "it neither returns a tensor nor writes to one"),
+        ("bias_gelu", {"out": {"y": "like bias"}}, "'bias' may be None, so an output cannot depend on it"),
+        ("bias_gelu", {"out": {"y": "[bias.shape[0]]"}}, "'bias' is not a tensor"),
+    ],
+)
+def test_wrong_rules_are_refused(mod, name, options, message):
+    with pytest.raises(jitload.errors.LaunchSpecError, match=message):
+        jitload.torch_op("wrong::f", mod[name], **options)
+    assert not hasattr(torch.ops.wrong, "f")
+
+
+@pytest.mark.parametrize("name", ["add", "my::", "my::add.out", "a::b::c", "aten::add", 3])
+def test_wrong_names_are_refused(mod, name):
+    with pytest.raises(jitload.errors.LaunchSpecError, match="must be like 'my::add', in a namespace of your own"):
+        jitload.torch_op(name, mod.add_one)
+
+
+def test_operators_of_others_are_not_replaced(mod):
+    with torch.library._scoped_library("others", "FRAGMENT") as library:
+        library.define("f(Tensor x) -> Tensor")
+        with pytest.raises(jitload.errors.LaunchSpecError, match="others::f is already an operator"):
+            jitload.torch_op("others::f", mod.add_one, out={"y": "like x"})
+
+
+def test_types_that_torch_lacks_are_refused_by_name():
+    mod = jitload.load_inline(
+        "torch_op_types",
+        cuda_sources="""
+        struct Params { int n; float scale; };
+        __global__ void by_value(float* x, Params params) {}
+        __global__ void addresses(float** x) {}""",
+        arch="cpu",
+    )
+    with pytest.raises(jitload.errors.LaunchSpecError, match=r"argument 'params' \(Params\) is a structure"):
+        jitload.torch_op("types::by_value", mod.by_value)
+    with pytest.raises(jitload.errors.LaunchSpecError, match=r"argument 'x' \(float\*\*\) points to addresses"):
+        jitload.torch_op("types::addresses", mod.addresses)
+
+
+# ---- schemas -----------------------------------------------------------------------------------------------------
+
+
+def test_a_schema_describes_any_function(mod):
+    def double_into(x, y, n):
+        assert n == 3
+        torch.mul(x, 2, out=y)
+
+    written = jitload.torch_op("schemas::written", double_into, schema="(Tensor x, Tensor(a!) y, SymInt n=3) -> ()")
+    y = torch.empty_like(X)
+    written(X, y)
+    assert y.equal(2 * X)
+    allocated = jitload.torch_op(
+        "schemas::allocated",
+        double_into,
+        schema="(Tensor x, Tensor(a!) y, SymInt n=3) -> ()",
+        out={"y": "x.dtype[3, 4]"},
+    )
+    assert str(allocated._schema) == "schemas::allocated(Tensor x, SymInt n=3) -> Tensor"
+    assert compiled(lambda x: allocated(x) + 1)(X).equal(2 * X + 1)
+    returned = jitload.torch_op(
+        "schemas::returned", torch.aminmax, schema="(Tensor x) -> (Tensor low, Tensor high)",
+        out={"low": "x.dtype[]", "high": "x.dtype[]"},
+    )  # fmt: skip
+    assert [value.item() for value in compiled(lambda x: returned(x))(X)] == [0, 2.75]
+    torch.library.opcheck(returned, (X,))
+
+
+@pytest.mark.parametrize(
+    ("schema", "options", "message"),
+    [
+        ("Tensor x -> Tensor", {}, "schema: it is malformed"),
+        ("(Tensor(a!) x) -> Tensor(a!)", {}, "cannot return one of its arguments"),
+        ("(Tensor x) -> int", {}, "an operator returns tensors only"),
+        ("(Tensor x, *, int n) -> ()", {}, "arguments that are only keywords"),
+        ("(Tensor x) -> (Tensor y)", {}, "it must have a rule for each result, y"),
+    ],
+)
+def test_wrong_schemas_are_refused(schema, options, message):
+    with pytest.raises(jitload.errors.LaunchSpecError, match=message):
+        jitload.torch_op("wrong::f", print, schema=schema, **options)
+
+
+def test_results_that_are_arguments_are_refused():
+    operator = jitload.torch_op(
+        "schemas::same", lambda x: x[1:], schema="(Tensor x) -> (Tensor y)", out={"y": "like x"}
+    )
+    with pytest.raises(RuntimeError, match="must not return one of its arguments or a view"):
+        operator(X)
+
+
+def test_functions_without_types_need_a_schema():
+    with pytest.raises(jitload.errors.LaunchSpecError, match="Give them: schema="):
+        jitload.torch_op("wrong::f", print)
+
+
+# ---- jitload within compiled functions ----------------------------------------------------------------------------
+
+
+def test_calls_without_an_operator_say_what_to_do(mod):
+    y = torch.empty_like(X)
+    for program in (
+        lambda x: mod.add_one(x, y),
+        lambda x: mod.add_one[1, 128](x, y),
+        lambda x: mod.add_one.call(x, y=y),
+    ):
+        with pytest.raises(torch._dynamo.exc.Unsupported, match=r'jitload.torch_op\("my::f", f\)'):
+            compiled(program)(X)
+        torch.compile(program, backend="aot_eager")(X)
+        assert y.equal(X + 1)
+
+
+def test_builds_within_a_compiled_function(mod):
+    def program(x):
+        module = torch_op_kernels.load()
+        y = torch.empty_like(x)
+        module.add_one(x, y)
+        return y * 2
+
+    with pytest.raises(torch._dynamo.exc.Unsupported, match="do it before, at module level"):
+        compiled(program)(X)
+    assert torch.compile(program, backend="aot_eager")(X).equal(2 * X + 2)
+    with pytest.raises(torch._dynamo.exc.Unsupported, match="register operators outside of compiled functions"):
+        compiled(lambda x: jitload.torch_op("inside::f", mod.add_one)(x))(X)

@@ -1,0 +1,104 @@
+"""The texts of `torch_programs/` are built, and their host side runs with tensors on the CPU.
+
+Texts that can share a unit are built together here, and each alone with `-m soak`. `torch_compare.py` compares them with
+torch's own builds, on a GPU.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from jitload import cpp_extension
+from torch_programs import PROGRAMS, Program, difference, functions_of, names
+
+pytest_plugins = ["support.gpu_fixtures"]
+needs_nvcc = pytest.mark.skipif(shutil.which("nvcc") is None, reason="needs nvcc, and there is none on the PATH")
+pytestmark = pytest.mark.filterwarnings("ignore:Sparse CSR tensor support", "ignore:Sparse invariant checks")
+parametrized = pytest.mark.parametrize(
+    "program",
+    [pytest.param(p, id=p.name, marks=[needs_nvcc] if p.cuda else []) for p in PROGRAMS],
+)
+
+
+@pytest.fixture(autouse=True, scope="module")
+def arch() -> Any:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("JITLOAD_ARCH", "sm_90a")
+        yield
+
+
+@pytest.fixture(autouse=True)
+def no_fallback(monkeypatch: pytest.MonkeyPatch):
+    """Fail if a text is left to torch, which would take a minute for it."""
+    monkeypatch.setattr(
+        cpp_extension, "_build_with_torch", lambda _function, _arguments, missing: pytest.fail(str(missing))
+    )
+
+
+@pytest.fixture(scope="module")
+def build() -> Callable[[Program], ModuleType]:
+    """Return a function that builds a text, with the others that can share its unit."""
+    modules: dict[str, ModuleType] = {}
+
+    def build_group(program: Program) -> ModuleType:
+        is_alone = not program.functions or program.cuda_flags
+        key = program.name if is_alone else program.file
+        if key not in modules:
+            group = [p for p in PROGRAMS if p.functions and not p.cuda_flags and p.file == key]
+            modules[key] = load(program) if is_alone else load_together(key, group)
+        return modules[key]
+
+    return build_group
+
+
+def load(program: Program) -> ModuleType:
+    return cpp_extension.load_inline(**program.arguments())
+
+
+def load_together(name: str, group: list[Program]) -> ModuleType:
+    return cpp_extension.load_inline(
+        name=name,
+        cpp_sources=[program.cpp for program in group],
+        cuda_sources=[program.cuda for program in group if program.cuda] or None,
+        functions=[function for program in group for function in program.functions],
+    )
+
+
+@parametrized
+def test_a_text_is_built_and_behaves_on_the_cpu(program: Program, build: Callable[[Program], ModuleType]):
+    check_calls(program, build(program), "cpu")
+
+
+@pytest.mark.soak
+@parametrized
+def test_a_text_is_built_alone(program: Program):
+    check_calls(program, load(program), "cpu")
+
+
+@pytest.mark.gpu
+@pytest.mark.usefixtures("gpu")
+@parametrized
+def test_a_text_behaves_on_a_gpu(program: Program, build: Callable[[Program], ModuleType]):
+    check_calls(program, build(program), "cuda")
+
+
+def check_calls(program: Program, module: ModuleType, device: str) -> None:
+    """Run the calls of a text, without a GPU only those that fail before they need one."""
+    functions = functions_of(module)
+    for call in program.calls:
+        scope = {**names(device), **functions}
+        if device in call.on:
+            with pytest.raises(Exception) as caught:
+                eval(call.expression, scope)
+            assert f"{type(caught.value).__name__}: {caught.value}".startswith(call.error), call.expression
+        elif call.on != ("cpu",) and (device == "cuda" or program.cuda is None):
+            value = eval(call.expression, scope)
+            if call.result:
+                assert not difference(value, eval(call.result, names(device))), call.expression
