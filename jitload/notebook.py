@@ -29,12 +29,15 @@ from IPython.core.magic_arguments import argument, magic_arguments  # noqa: TID2
 
 from jitload import stages
 from jitload.api import load_inline
+from jitload.cpptext.declarations import find_candidates
 from jitload.errors import JitLoadError, LaunchSpecError
 from jitload.launch import Launch
 from jitload.loader.function import TypedFunction
 from jitload.loader.module import Module
 
 _FIELD = re.compile(r"(?:^|\s)(\w+(?:\.\w+)?)=(?!=)")
+_HIDES_KERNELS = re.compile(r"#\s*include\s*[\"\w]|#\s*define\b(?:\\\r?\n|.)*__global__")
+_FLAG_HIDES_KERNELS = re.compile(r"-I|include|-isystem|__global__")
 _PATIENCE_S = 1.0  # a shorter build shows nothing
 _NEEDED_BY_IPYTHON = frozenset({"In", "Out", "get_ipython", "exit", "quit", "_", "__", "___"})
 
@@ -144,12 +147,31 @@ def _load(name: str, cell: str, functions: Mapping[str, Launch | None], build: M
     """Load the module with all kernels of the cell, those that `--launch` does not name included."""
     if None in functions.values() or not functions:
         return load_inline(name, cuda_sources=cell, functions=functions or None, **build)
-    kernels = {launch.kernel or exported for exported, launch in functions.items() if launch}
+    kernels = [] if build["extra_include_paths"] else _find_kernels(cell, build["extra_cuda_cflags"])
+    with suppress(LaunchSpecError):  # the compiler does not see all of these kernels
+        if kernels:
+            return _load_all(name, cell, functions, kernels, build)
     try:
-        others = [kernel for kernel in load_inline(name, cuda_sources=cell, **build) if kernel not in kernels]
+        kernels = list(load_inline(name, cuda_sources=cell, **build))
     except LaunchSpecError:  # there are only templates
-        others = []
-    return load_inline(name, cuda_sources=cell, functions={**functions, **dict.fromkeys(others, Launch())}, **build)
+        kernels = []
+    return _load_all(name, cell, functions, kernels, build)
+
+
+def _find_kernels(cell: str, flags: Sequence[str]) -> list[str]:
+    """Return the names of the kernels, or nothing if some may come from templates, macros or other files."""
+    candidates = find_candidates([cell])
+    if _HIDES_KERNELS.search(cell) or _FLAG_HIDES_KERNELS.search(" ".join(flags)):
+        return []
+    return [] if any(kernel.is_template for kernel in candidates) else [kernel.name for kernel in candidates]
+
+
+def _load_all(
+    name: str, cell: str, functions: Mapping[str, Launch | None], kernels: Sequence[str], build: Mapping[str, Any]
+) -> Module:
+    launched = {launch.kernel or exported for exported, launch in functions.items() if launch}
+    others = {kernel: Launch() for kernel in kernels if kernel not in launched}
+    return load_inline(name, cuda_sources=cell, functions={**functions, **others}, **build)
 
 
 # ---- launches ----------------------------------------------------------------------------------------------------

@@ -88,6 +88,33 @@ def test_templates_are_named_by_a_launch(cache, shell):
     assert shell.run_cell("x = torch.ones(1); scale(x, 3.0); x.item()").result == 3.0
 
 
+def test_kernels_that_no_launch_names_are_bound_wherever_they_come_from(cache, shell, tmp_path, monkeypatch):
+    from jitload import notebook
+
+    builds = []
+    load_inline = notebook.load_inline
+    monkeypatch.setattr(notebook, "load_inline", lambda *a, **k: (builds.append(k), load_inline(*a, **k))[1])
+    (tmp_path / "more.h").write_text("__global__ void included(int n) {}\n")
+    plain = "__global__ void named(int n) {}\n__global__ void other(int n) {}\n"
+    hidden = """#include "more.h"
+        #define KERNEL(name) \\
+            __global__ void name(int n) {}
+        KERNEL(made)
+        template <int N> __global__ void sized(int n) {} template __global__ void sized<3>(int n);
+        namespace a { __global__ void inner(int n) {} }
+        #if 0
+        __global__ void absent(int n) {}
+        #endif
+        """
+    options = f"--arch {ARCH} --launch 'named: grid=1 block=1'"
+    assert set(run(shell, options, plain).result) == {"named", "other"}
+    assert len(builds) == 1
+    found = set(run(shell, f"{options} --include {tmp_path}", hidden + plain).result)
+    assert found == {"named", "other", "included", "made", "sized", "inner"}
+    inactive = "#ifdef ABSENT\n__global__ void absent(int n) {}\n#endif\n"
+    assert set(run(shell, options, inactive + plain).result) == {"named", "other"}
+
+
 def test_functions_of_the_host_are_named(cache, shell):
     text = "int twice(int n) { return 2 * n; }\nint thrice(int n) { return 3 * n; }"
     run(shell, "--functions 'twice, thrice'", text)

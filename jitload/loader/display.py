@@ -14,13 +14,14 @@ _COLUMNS = (
     "registers", "spills and local memory", "static shared memory", "dynamic shared memory", "max threads per block",
 )  # fmt: skip
 _LOCAL = _COLUMNS.index("spills and local memory")
-_LEFT = "text-align: left; overflow-wrap: anywhere"  # a signature may be long; no colours, because themes differ
+# A signature may be long. There are no colours, because themes differ.
+_LEFT = "text-align: left; min-width: 16em; overflow-wrap: anywhere"
 
 
 def html_table(module: Module) -> str:
     """Return the table as HTML; local memory is marked, because it is slow."""
     rows = "".join(f"<tr>{''.join(_cells(*row))}</tr>" for row in _rows(module))
-    head = "".join(f"<th>{column}</th>" for column in ("kernel", "arch", *_COLUMNS))
+    head = f'<th style="{_LEFT}">kernel</th>' + "".join(f"<th>{column}</th>" for column in ("arch", *_COLUMNS))
     table = f"<table><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table>" if rows else ""
     others = "".join(f"<div><code>{html.escape(name)}(…)</code></div>" for name in _plain_functions(module))
     return f"<div>{html.escape(_title(module))}</div>{table}{others}"
