@@ -96,6 +96,7 @@ class CudaMagics(Magics):  # type: ignore[misc]  # IPython is not checked here
             "extra_cuda_cflags": shlex.split(options.flags),
             "extra_include_paths": options.include,
             "debug": options.debug,
+            "isolate": True,  # ends at once when it is interrupted, and a crash of NVRTC leaves the notebook alone
         }
         name = options.name or "cell"
         if not _is_variable(name):
