@@ -93,7 +93,7 @@ class CudaMagics(Magics):  # type: ignore[misc]  # IPython is not checked here
         options = self.cuda.parser.parse_args(_split(line))
         build = {
             "arch": tuple(options.arch.split(",")) if "," in options.arch else options.arch,
-            "extra_cuda_cflags": shlex.split(options.flags),
+            "extra_cuda_cflags": _split(options.flags),
             "extra_include_paths": options.include,
             "debug": options.debug,
             "isolate": True,  # ends at once when it is interrupted, and a crash of NVRTC leaves the notebook alone

@@ -200,6 +200,7 @@ def test_a_build_error_is_shown_alone(cache, shell, capsys):
         ("--launch 'add: 256'", "'256' is not of the form field=value"),
         ("--launch 'add: grids=1'", "unexpected keyword argument 'grids'"),
         ("--launch 'add: grid=1", "No closing quotation"),
+        ("--flags '-DN=\"a'", "No closing quotation"),
         ("--frob", "unrecognized arguments: --frob"),
         ("two words", "unrecognized arguments: words"),
         ("a-b", "must be an identifier"),
