@@ -106,7 +106,8 @@ class CudaMagics(Magics):  # type: ignore[misc]  # IPython is not checked here
             with _shown_stages():
                 module = _load(name, cell, functions, build)
         except (JitLoadError, KeyboardInterrupt) as error:
-            text = f"{type(error).__name__}: {str(error) or f'the build of {name!r} was stopped'}"
+            message = str(error) or f"the build of {name!r} was stopped"
+            text = "\n".join((f"{type(error).__name__}: {message}", *getattr(error, "__notes__", ())))
             error._render_traceback_ = lambda: [text]  # type: ignore[union-attr]  # IPython shows this alone
             raise
         self._bind(module, options.name)

@@ -27,6 +27,7 @@ def shell():
 
     shell = InteractiveShell.instance()
     shell.run_line_magic("load_ext", "jitload")
+    shell.run_cell("import torch; i = torch.zeros(1, dtype=torch.int32)")
     yield shell
     shell.run_line_magic("unload_ext", "jitload")
     InteractiveShell.clear_instance()
