@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ast
 import ctypes
+import dataclasses
 import fcntl
 import functools
 import keyword
@@ -30,7 +31,7 @@ from IPython.core.magic_arguments import argument, magic_arguments  # noqa: TID2
 from jitload import stages
 from jitload.api import load_inline
 from jitload.cpptext.declarations import find_candidates
-from jitload.errors import JitLoadError, LaunchSpecError
+from jitload.errors import JitLoadError, LaunchSpecError, nearest_name
 from jitload.launch import Launch
 from jitload.loader.function import TypedFunction
 from jitload.loader.module import Module
@@ -206,6 +207,11 @@ def _read_launch(fields: str, text: str) -> Launch:
             values.setdefault(record, {})[key] = value.strip()
         else:
             values[record] = _value(value.strip())
+    names = [field.name for field in dataclasses.fields(Launch)]
+    for name in values.keys() - names:
+        suggestion = nearest_name(name, names)
+        hint = f"did you mean {suggestion!r}?" if suggestion else f"its fields are {', '.join(names)}"
+        raise UsageError(f"--launch {text!r}: Launch has no field {name!r}; {hint}")
     try:
         return Launch(**values)
     except TypeError as error:

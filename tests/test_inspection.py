@@ -236,8 +236,11 @@ def test_the_architecture_has_to_be_named_or_be_the_gpus(mod, method, monkeypatc
         call()
     with pytest.raises(jitload.JitLoadError, match=r"has no code for sm_75.*sm_80, sm_90a"):
         call(arch="sm_75")
-    with pytest.raises(jitload.JitLoadError, match="runs on the CPU as part of the library"):
+    with pytest.raises(jitload.JitLoadError, match=r"shows only code for GPUs: the library has code for sm_80"):
         call(arch="cpu")
+    for arch in (90, ["sm_90a"]):
+        with pytest.raises(jitload.errors.ToolchainError, match=r"first\(\): arch= must be a str such as 'sm_80', got"):
+            call(arch=arch)
     with pytest.raises(jitload.errors.ToolchainError, match="is not an architecture"):
         call(arch="hopper")
 

@@ -186,12 +186,31 @@ def test_a_wrong_call_is_the_calls_own_error_and_changes_nothing(measured, x):
 @pytest.mark.parametrize(("options", "message"), [
     ({"seconds": 0}, "seconds=0: it must be positive"),
     ({"seconds": float("nan")}, "seconds=nan"),
+    ({"seconds": float("inf")}, "seconds=inf: it must be finite"),
     ({"bytes": -1}, "bytes=-1: it must not be negative"),
     ({"flop": float("inf")}, "flop=inf"),
 ])  # fmt: skip
 def test_impossible_options(mod, options, message):
     with pytest.raises(ValueError, match=message):
         mod.nothing.benchmark(1, grid=1, block=1, **options)
+
+
+@pytest.mark.parametrize("options", [{"seconds": "1"}, {"bytes": "x"}, {"flop": True}])
+def test_options_that_are_not_numbers(mod, options):
+    with pytest.raises(TypeError, match="it must be a number, got"):
+        mod.nothing.benchmark(1, grid=1, block=1, **options)
+
+
+@pytest.mark.parametrize("tolerance", [{"rtol": -1}, {"atol": float("nan")}, {"rtol": "1"}])
+def test_impossible_tolerances(tolerance):
+    with pytest.raises((TypeError, ValueError), match=f"{next(iter(tolerance))}=.*: it must"):
+        jitload.compare({"f": abs}, -1, **tolerance, **FAST)
+
+
+def test_results_of_functions_without_a_signature_are_not_called_arguments(x):
+    functions = {"one": lambda x: x + 1, "two": lambda x: x + 2}
+    with pytest.raises(MismatchError, match="'two' and 'one' disagree: 'result 0' differs"):
+        jitload.compare(functions, x, **FAST)
 
 
 def test_a_long_function_is_not_called_often(mod):

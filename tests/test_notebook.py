@@ -199,7 +199,7 @@ def test_a_build_error_is_shown_alone(cache, shell, capsys):
     [
         ("--launch 'add grid=1'", "begin with the name of the kernel and a colon"),
         ("--launch 'add: 256'", "'256' is not of the form field=value"),
-        ("--launch 'add: grids=1'", "unexpected keyword argument 'grids'"),
+        ("--launch 'add: grids=1'", "Launch has no field 'grids'; did you mean 'grid'?"),
         ("--launch 'add: grid=1", "No closing quotation"),
         ("--flags '-DN=\"a'", "No closing quotation"),
         ("--frob", "unrecognized arguments: --frob"),

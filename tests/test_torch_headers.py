@@ -63,6 +63,9 @@ def test_every_operator_of_the_table_compiles():
         ("x.cpp:3:4: error: ‘TORCH_LIBRARY’ was not declared in this scope", ["TORCH_LIBRARY"]),
         ("x.cpp:3: error: ‘accumulate’ is not a member of ‘std’", ["std::accumulate"]),
         ("x.cpp:3: error: ‘y’ was not declared in this scope", []),
+        ("x.cpp:3: error: ‘yy’ was not declared in this scope; did you mean ‘py’?", []),
+        ("x.cpp:3: error: ‘tensors’ was not declared in this scope; did you mean ‘torch::Tensor’?", []),
+        ("x.cpp:3: error: ‘nm’ is not a member of ‘torch’; did you mean ‘mm’?", ["torch::nm"]),
         ("x.cpp:7:109: error: ‘caffe2’ has not been declared", ["caffe2"]),
         (
             "x.cpp:3: error: call of overloaded ‘conv2d(torch::Tensor&, int)’ is ambiguous",

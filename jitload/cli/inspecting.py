@@ -65,4 +65,5 @@ def print_kernels(rows: list[dict[str, Any]]) -> None:
     labels = [label for label in (*_RESOURCES, "spill_bytes") if any(row.get(label) is not None for row in rows)]
     if rows:
         columns = ("kernel", "arch", *(label.replace("_", " ") for label in labels))
-        print_table(columns, [(row["name"], row["arch"], *(str(row.get(label)) for label in labels)) for row in rows])
+        cells = [["-" if row.get(label) is None else str(row[label]) for label in labels] for row in rows]
+        print_table(columns, [(row["name"], row["arch"], *used) for row, used in zip(rows, cells, strict=True)])

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 from jitload.cache.entry import MANIFEST, read_manifest
 from jitload.elf.cubin import read_image
 from jitload.elf.file import HEADER_SIZE, file_size
-from jitload.errors import JitLoadError
+from jitload.errors import JitLoadError, ToolchainError
 from jitload.model import Image, ImageKernel
 from jitload.toolchain.arch import CPU, canonical_arch, current_capability
 
@@ -102,10 +102,14 @@ def _read_images(kernel: LoadedKernel) -> Iterator[tuple[bytes, Image]]:
 def _choose_arch(function: str, archs: tuple[str, ...], requested: str | None) -> str:
     listed = ", ".join(archs)
     if requested is not None:
+        if not isinstance(requested, str):
+            raise ToolchainError(
+                f"{function}(): arch= must be a str such as {archs[0]!r}, got {type(requested).__name__}"
+            )
         name = canonical_arch(requested)
         if name in archs:
             return name
-        problem = "runs on the CPU as part of the library, and" if name == CPU else f"has no code for {name}:"
+        problem = "shows only code for GPUs:" if name == CPU else f"has no code for {name}:"
         raise JitLoadError(
             f"{function}() {problem} the library has code for {listed}; name one of these, arch={archs[0]!r}"
         )

@@ -8,6 +8,7 @@ import time
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, closing, nullcontext, suppress
 from dataclasses import dataclass
+from numbers import Real
 from typing import Any
 
 from jitload.errors import JitLoadError
@@ -108,13 +109,26 @@ class Options:
         """Check the values.
 
         Raises:
-            ValueError: One of them is negative, or `seconds` is not positive.
+            TypeError: One of them is not a number.
+            ValueError: One of them is negative or not finite, or `seconds` is 0.
         """
-        if not 0 < self.seconds < math.inf:
+        for field in ("seconds", "bytes", "flop"):
+            check_number(field, getattr(self, field))
+        if not self.seconds:
             raise ValueError(f"seconds={self.seconds}: it must be positive")
-        for field in ("bytes", "flop"):
-            if (number := getattr(self, field)) is not None and not 0 <= number < math.inf:
-                raise ValueError(f"{field}={number}: it must not be negative")
+
+
+def check_number(name: str, number: object, *, may_be_infinite: bool = False) -> None:
+    """Raise an error unless an argument is None or a number that is not negative."""
+    if number is None:
+        return
+    if isinstance(number, bool) or not isinstance(number, Real):
+        raise TypeError(f"{name}={number!r}: it must be a number, got {type(number).__name__}")
+    value = float(number)
+    if not value >= 0:
+        raise ValueError(f"{name}={number}: it must not be negative")
+    if math.isinf(value) and not may_be_infinite:
+        raise ValueError(f"{name}={number}: it must be finite")
 
 
 def measure(function: Any, args: Sequence[Any], options: Options) -> Benchmark:

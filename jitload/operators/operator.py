@@ -22,7 +22,7 @@ from torch.autograd import forward_ad
 from jitload.errors import LaunchSpecError, outside_graphs
 from jitload.expressions.python import FUNCTIONS
 from jitload.operators.checks import check_tensors
-from jitload.operators.outputs import allocation_names
+from jitload.operators.outputs import allocation_names, shape_error
 from jitload.operators.plan import Plan, make_plan
 from jitload.operators.schema import read_schema
 from jitload.operators.signature import read_function
@@ -71,6 +71,8 @@ def torch_op(  # noqa: PLR0913  each is a part of an operator's definition
     match = _QUALIFIED_NAME.fullmatch(name) if isinstance(name, str) else None
     if match is None or match[1] in _RESERVED:
         raise LaunchSpecError(f"the operator's name is {name!r}; it must be like 'my::add', in a namespace of your own")
+    if out is not None and not isinstance(out, Mapping):
+        raise LaunchSpecError(f"out={out!r} is not a dict of rules by name", hint='Write out={"y": "like x"}')
     label = str(getattr(function, "__name__", name))
     signature = read_function(function) if schema is None else read_schema(schema, label)
     plan = make_plan(name, signature, out or {}, (unwritten,) if isinstance(unwritten, str) else tuple(unwritten))
@@ -106,6 +108,8 @@ class TorchOp(OpOverload):
             `square.register_autograd(lambda ctx, g: 2 * ctx.saved_tensors[0] * g, setup_context=save_input)`
         """
         state = self._jitload_state
+        if not callable(backward):
+            raise TypeError(f"backward must be a function, got {type(backward).__name__}")
         if state.plan.written:
             raise LaunchSpecError(
                 f"it writes to {', '.join(state.plan.written)}, so it cannot have a gradient", kernel=state.plan.name,
@@ -118,6 +122,8 @@ class TorchOp(OpOverload):
 
     def register_vmap(self, rule: Callable[..., Any], /) -> Callable[..., Any]:
         """Register `rule(info, in_dims, *args)` for `torch.vmap`, which returns the outputs and their `out_dims`."""
+        if not callable(rule):
+            raise TypeError(f"the rule for vmap must be a function, got {type(rule).__name__}")
         self._jitload_state.vmap_rule = rule
         self._jitload_state.make_batched(self)
         _forget_graphs()
@@ -230,7 +236,8 @@ def _define(plan: Plan, previous: TorchOp | None) -> Any:
         library.define(f"{short_name}{plan.schema}", tags=(torch.Tag.pt2_compliant_tag, torch.Tag.needs_exact_strides))
     except RuntimeError as error:
         if "multiple times" not in str(error):
-            raise
+            problem = f"torch refuses the operator {plan.name}: {error}"
+            raise LaunchSpecError(problem, kernel=plan.signature.name) from None
         problem = f"{plan.name} is already an operator, which torch_op did not register; choose another name"
         raise LaunchSpecError(problem, kernel=plan.signature.name) from None
     return library
@@ -272,6 +279,7 @@ def _compile(state: _State, function: Any) -> None:
         "_function": function,
         "_forward_ad": forward_ad,
         "_fresh": _check_fresh,
+        "_shape_error": shape_error,
     }
 
     def check(values: tuple[Any, ...]) -> None:

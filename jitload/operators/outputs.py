@@ -166,6 +166,13 @@ def _describe(argument: Argument) -> str:
     return f"{argument.cpp_type or argument.declaration}{', which may be None' if argument.is_nullable else ''}"
 
 
+def shape_error(operator: str, name: str, rule: str, error: Exception, tensors: dict[str, torch.Tensor]) -> ValueError:
+    """Return the error for a shape that cannot be computed in a call."""
+    shapes = ", ".join(f"{key} has shape {list(tensor.shape)}" for key, tensor in tensors.items())
+    reason = "an axis is out of range" if isinstance(error, IndexError) else str(error)
+    return ValueError(f"{operator}(): {field_of(name)} = {rule!r}: {reason}{f'; {shapes}' if shapes else ''}")
+
+
 def allocation_names() -> dict[str, object]:
     """Return the names that allocations use."""
     dtypes = {f"_dtype_{name}": value for name, value in vars(torch).items() if isinstance(value, torch.dtype)}
