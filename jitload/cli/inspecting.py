@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from jitload.cli.output import format_part, json_option, print_json, print_lines, print_table
-from jitload.errors import JitLoadError
 
 if TYPE_CHECKING:
     from jitload.loader.module import Module
@@ -42,12 +41,10 @@ def inspect_command(library: Path, *, as_json: bool) -> None:
 
 def _read_parts(library: Path) -> dict[str, Any]:
     """Return what the manifest beside a library in a cache or a bundle records; nothing for a library elsewhere."""
-    from jitload.cache.entry import read_manifest
+    from jitload.inspection.code import read_entry
 
-    try:
-        return dict(read_manifest(library.resolve().parent)["parts"])
-    except (OSError, JitLoadError):
-        return {}
+    parts = (read_entry(library.resolve()) or {}).get("parts")
+    return parts if isinstance(parts, dict) else {}
 
 
 def kernel_rows(module: Module) -> list[dict[str, Any]]:
