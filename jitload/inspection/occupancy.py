@@ -130,7 +130,7 @@ def multiprocessor_of(number: int, function: str) -> Multiprocessor:
         JitLoadError: They are not known.
     """
     if number not in MULTIPROCESSORS:
-        names = ", ".join(f"sm_{known}" for known in MULTIPROCESSORS)
+        names = ", ".join(f"sm_{capability}" for capability in MULTIPROCESSORS)
         raise JitLoadError(
             f"{function}(): the limits of sm_{number} are not known, only those of {names}; on a GPU of that "
             "kind the driver knows them"

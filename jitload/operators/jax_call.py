@@ -113,8 +113,8 @@ def _reorder(function: Any, signature: Signature, out: tuple[str, ...]) -> tuple
     names = [argument.name for argument in signature.arguments]
     inputs = [a.name for a in signature.arguments if a.is_tensor and a.name not in out]
     numbers = [argument.name for argument in signature.arguments if not argument.is_tensor]
-    given = [*inputs, *out, *numbers]
-    positions = [given.index(name) for name in names]
+    order = [*inputs, *out, *numbers]
+    positions = [order.index(name) for name in names]
 
     def call(*args: Any) -> None:
         function(*(args[position] for position in positions))
