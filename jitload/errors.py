@@ -1,5 +1,7 @@
 """The exceptions that jitload raises, and warnings that are logged only once.
 
+The tree of exceptions::
+
     RuntimeError
     └── JitLoadError
         ├── CompileError      a compiler rejected the source
@@ -26,7 +28,18 @@ _log = logging.getLogger(__name__)
 
 
 class JitLoadError(RuntimeError):
-    """The base class of the errors that jitload raises when it compiles, builds, caches or loads."""
+    """The base class of the errors that jitload raises when it compiles, builds, caches or loads.
+
+    Attributes:
+        code: The code under which the manual describes errors of this kind. Python 3.11 and newer print it after
+            the text.
+    """
+
+    code = "JL-REQUEST"
+
+    def __init__(self, *args: object) -> None:
+        super().__init__(*args)
+        self.__notes__ = [f"{self.code}: `jitload explain {self.code}` says what to do"]
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Return how to restore the error in another process: its class takes keywords that are not in `args`."""
@@ -112,6 +125,7 @@ class CompileError(JitLoadError):
         work_dir: Path | None = None,
         hint: str = "",
     ) -> None:
+        self.code = f"JL-{stage.upper()}"
         super().__init__(stage, name)
         self.stage = stage
         self.name = name
@@ -141,6 +155,8 @@ class CompileError(JitLoadError):
 class SignatureError(JitLoadError):
     """A kernel's parameters cannot be read from its source, or disagree with the cubin."""
 
+    code = "JL-SIGNATURE"
+
 
 class LaunchSpecError(JitLoadError):
     """A `Launch`, a launch expression or `functions=` is malformed or does not match the kernel.
@@ -153,6 +169,8 @@ class LaunchSpecError(JitLoadError):
         problem: What is wrong with it.
         hint: What to do next.
     """
+
+    code = "JL-LAUNCH"
 
     def __init__(  # noqa: PLR0913  the facts of one failure
         self,
@@ -187,9 +205,13 @@ class LaunchSpecError(JitLoadError):
 class ToolchainError(JitLoadError):
     """A tool is missing, unknown or unsuitable; the message says how to get one."""
 
+    code = "JL-TOOLS"
+
 
 class CacheError(JitLoadError):
     """The cache cannot be read, written or trusted; the message names the directory and what to do."""
+
+    code = "JL-CACHE"
 
 
 class CacheWriteError(CacheError):
@@ -198,6 +220,8 @@ class CacheWriteError(CacheError):
 
 class LoadError(JitLoadError):
     """A library cannot be loaded; the message names the file and the reason."""
+
+    code = "JL-LOAD"
 
 
 class MismatchError(JitLoadError):
@@ -209,6 +233,8 @@ class MismatchError(JitLoadError):
         index: Where the difference is largest; None if the shapes differ.
         difference: How large it is there; infinite if one of the numbers is.
     """
+
+    code = "JL-MISMATCH"
 
     def __init__(
         self, message: str, *, function: str, output: str, index: tuple[int, ...] | None = None, difference: float = 0.0

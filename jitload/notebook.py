@@ -83,7 +83,7 @@ class CudaMagics(Magics):  # type: ignore[misc]  # IPython is not checked here
             with _shown_stages():
                 module = _load(name, cell, read_launches(options.launch), build)
         except JitLoadError as error:
-            text = f"{type(error).__name__}: {error}"
+            text = "\n".join((f"{type(error).__name__}: {error}", *error.__notes__))
             error._render_traceback_ = lambda: [text]  # type: ignore[attr-defined]  # IPython shows this alone
             raise
         if options.name in module:

@@ -218,10 +218,12 @@ def _find_without_tools(request: Request, cache_dir: Path, missing: ToolchainErr
     key = library_key(request, cuda, identity or "", own_identity(cache_dir))._replace(unknown_parts=unknown_parts)
     if entry := find_in_tiers(cache_dir, key, request.settings):
         return entry
-    if request.settings.mode == "load-only":
-        from jitload.cache.explain import explain_miss
+    from jitload.cache.explain import explain_bundle_miss, explain_miss
 
+    if request.settings.mode == "load-only":
         raise CacheError(explain_miss(cache_dir, key, request.settings)) from missing
+    if explanation := explain_bundle_miss(cache_dir, key, request.settings):
+        raise ToolchainError(f"{missing}{explanation}") from missing
     raise missing
 
 

@@ -17,8 +17,13 @@ from builds import ADD, ARCH, ROOT, build, kernel, load
 from test_cache_tiers import package
 
 import jitload
+from jitload import errors
+from jitload.cache import tiers
+from jitload.cache.key import CacheKey
+from jitload.cache.matching import differing_parts
 from jitload.cli import main
 from jitload.errors import CacheError, ToolchainError
+from jitload.settings import read_settings
 from jitload.toolchain import cuda
 
 BY_HAND = "int64_t twice(int64_t x) { return 2 * x; }"
@@ -109,7 +114,7 @@ def test_the_newest_is_taken_of_several_that_differ_in_their_tools_alone(cache, 
     with caplog.at_level("INFO", logger="jitload"):
         found = build(ADD, "vec")
     assert json.loads((found.parent / "manifest.json").read_text())["parts"]["compiler"] == "gcc version 99"
-    assert "is used though this machine lacks the tools that made it: gcc version 99" in caplog.text
+    assert "is used though other tools made it: gcc version 99" in caplog.text
 
 
 def test_a_directory_is_read_once_and_again_when_it_changes(cache, lose, monkeypatch):
@@ -253,6 +258,92 @@ def test_whom_the_cache_trusts_is_asked_here_too(cache, lose, caplog):
     cache.chmod(0o777)
     with pytest.raises(CacheError, match="chmod"):
         build(ADD, "vec")
+
+
+# ---- bundles in packages -----------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def bundle(cache, tmp_path, monkeypatch):
+    """Return the key directory of a library in a bundle, for sm_80; the local cache does not have it."""
+    key_dir = build(ADD, "vec", arch="sm_80").parents[1]
+    site = package(tmp_path, None)
+    moved = site / "pack_with_kernels" / "kernels" / key_dir.name
+    moved.parent.mkdir(mode=0o755)
+    key_dir.rename(moved)
+    monkeypatch.syspath_prepend(site)
+    errors.warn_once.cache_clear()
+    yield moved
+    errors.warn_once.cache_clear()
+
+
+def test_a_bundle_is_used_whichever_tools_made_it(bundle, cache, monkeypatch):
+    (leaf,) = bundle.iterdir()
+    rewrite(leaf / "vec.so", nvrtc="nvidia_cuda_nvrtc-13", compiler="gcc version 99")
+    shutil.rmtree(bundle)
+    for mode in ("load-only", "auto"):
+        monkeypatch.setenv("JITLOAD_MODE", mode)
+        assert build(ADD, "vec", arch="sm_80").is_relative_to(bundle.parent)
+    monkeypatch.setenv("JITLOAD_NVRTC", "12")  # the bundle's is of CUDA 13
+    monkeypatch.setattr("jitload.pipeline._find_cuda", lambda *_: None)
+    monkeypatch.setenv("JITLOAD_MODE", "load-only")
+    with pytest.raises(CacheError, match=r"nvrtc: nvidia_cuda_nvrtc-13 and "):
+        build(ADD, "vec", arch="sm_80")
+
+
+def test_an_architecture_that_a_bundle_lacks_is_built_where_it_can_be(bundle, cache, lose):
+    assert build(ADD, "vec", arch="sm_86").is_relative_to(cache)
+    lose("compiler")
+    assert build(ADD, "vec", arch="sm_87").is_relative_to(bundle.parent)  # code for sm_80 runs there
+    with pytest.raises(ToolchainError, match=f"no C.. compiler(?s:.)*in {bundle.parent} do not fit:") as caught:
+        build(ADD, "vec", arch="sm_90a")
+    assert str(caught.value).splitlines()[-1].strip() == "archs: sm_80 and sm_90a"
+
+
+def test_another_release_of_jitload_is_named_where_nothing_can_be_built(bundle, lose, monkeypatch):
+    lose("compiler")
+    monkeypatch.setattr("jitload.pipeline.own_identity", lambda _: "9.9.9 0123456789")
+    with pytest.raises(ToolchainError) as caught:
+        build(ADD, "vec", arch="sm_80")
+    line = str(caught.value).splitlines()[-1].strip()
+    assert line.startswith(f"jitload: {jitload.__version__} (a checkout) ")
+    assert line.endswith(" and 9.9.9 0123456789")
+
+
+@pytest.mark.usefixtures("cache")
+def test_a_bundle_of_another_user_is_skipped_with_advice(bundle, monkeypatch, caplog):
+    os.chown(bundle.parent, 4711, -1) if os.getuid() == 0 else pytest.skip("needs root")
+    monkeypatch.setenv("JITLOAD_MODE", "load-only")
+    with pytest.raises(CacheError):
+        build(ADD, "vec", arch="sm_80")
+    assert (
+        "belongs to user 4711, neither this user nor root. Install the package as this user or as root." in caplog.text
+    )
+
+
+@pytest.mark.parametrize(
+    ("label", "own", "entry", "is_accepted"),
+    [
+        ("libc", "glibc 2.36", "glibc 2.28", True),
+        ("libc", "glibc 2.9", "glibc 2.28", False),
+        ("libc", "", "glibc 2.28", False),
+        ("archs", ["sm_86"], ["sm_80"], True),
+        ("archs", ["sm_90a"], ["sm_80", "sm_90"], True),
+        ("archs", ["sm_103a"], ["sm_100f"], True),
+        ("archs", ["sm_103a"], ["sm_100a"], False),
+        ("archs", ["sm_80"], ["sm_86"], False),
+        ("archs", ["sm_90a"], ["sm_80"], False),
+        ("archs", ["sm_86", "cpu"], ["sm_80", "cpu"], True),
+        ("archs", ["sm_86", "cpu"], ["sm_80"], False),
+        ("archs", [], ["sm_80"], False),
+        ("gpu_check", "off", None, True),
+        ("gpu_check", None, "off", True),
+    ],
+)
+def test_what_a_bundle_may_differ_in(label, own, entry, is_accepted):
+    key = tiers.bundle_key(CacheKey.of("vec", ())._replace(unknown_parts=("compiler",)))
+    parts, entry_parts = ({label: value} if value is not None else {} for value in (own, entry))
+    assert differing_parts(parts, entry_parts, key, read_settings()) == (() if is_accepted else (label,))
 
 
 # ---- an image without tools ------------------------------------------------------------------------------------

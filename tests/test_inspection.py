@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import re
 import shutil
 import subprocess
 from pathlib import Path
@@ -197,17 +196,6 @@ def test_listing_shows_itself_plainly_and_in_colours():
     html = text._repr_html_()
     assert "a &lt; b" in html
     assert "<span" in html
-
-
-def test_the_guide_does_what_it_says(tmp_path, monkeypatch, capsys):
-    monkeypatch.setenv("JITLOAD_CACHE_DIR", str(tmp_path))
-    guide = (Path(__file__).parent.parent / "docs" / "inspecting.md").read_text()
-    for block in re.findall(r"```python\n(.*?)```", guide, re.DOTALL):
-        exec(compile(block, "inspecting.md", "exec"), {})
-    output = capsys.readouterr().out
-    for line in re.search(r"```\n(    // vec.cu:4.*?)\n", guide).groups():
-        assert line in output
-    assert "8 blocks and 64 of 64 warps" in output
 
 
 def test_a_triton_kernel_shows_its_own_ptx_and_python(tmp_path, monkeypatch):

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import re
 import time
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -437,13 +435,3 @@ def test_every_tensor_of_a_function_with_several_kernels_may_be_written(mod):
     launches = [jitload.Launch(kernel=f"k<{kind}>", grid=1, block=1) for kind in ("float", "const float", "int")]
     several = jitload.load_inline("several", cuda_sources=text, functions={"k": launches[::2]}, arch="cpu")
     assert written_arguments(several.k, [1, 2]) == [True, True]
-
-
-def test_the_guide_does_what_it_says(tmp_path, monkeypatch, capsys):
-    monkeypatch.setenv("JITLOAD_CACHE_DIR", str(tmp_path))
-    monkeypatch.setenv("JITLOAD_ARCH", "cpu")
-    guide = (Path(__file__).parent.parent / "docs" / "measuring.md").read_text()
-    names = {}
-    for block in re.findall(r"```python\n(.*?)```", guide, re.DOTALL):
-        exec(compile(block, "measuring.md", "exec"), names)
-    assert "GB/s" in capsys.readouterr().out

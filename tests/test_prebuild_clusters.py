@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 from builds import python_env
-from test_prebuild_workers import cache, killer  # noqa: F401  fixtures
+from test_prebuild_workers import killer  # noqa: F401  a fixture
 
 _RAY = """
 import json
@@ -80,7 +80,7 @@ def test_ray_builds_again_what_a_killed_worker_left(cache, killer, tmp_path):  #
 
 
 @pytest.mark.parametrize("ranks", [["-n", "3"], ["-n", "1", "-usize", "3"]], ids=["started-together", "spawned"])
-def test_mpi(cache, tmp_path, ranks):  # noqa: F811
+def test_mpi(cache, tmp_path, ranks):
     together = ["-m", "mpi4py.futures"] if "3" in ranks[1] else []
     check(run([mpiexec(), *ranks, sys.executable, *together], tmp_path, _MPI))
 

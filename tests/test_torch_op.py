@@ -15,7 +15,6 @@ import pytest
 
 torch = pytest.importorskip("torch")
 import torch_op_kernels
-from torch._dynamo.testing import CompileCounter
 from torch_op_kernels import CASES, X, compiled
 
 import jitload
@@ -95,6 +94,8 @@ def test_the_operator_is_torchs_own(operators):
 
 def test_graphs_serve_other_sizes(operators):
     pool = operators["pool"]
+    from torch._dynamo.testing import CompileCounter  # slow: not while tests are collected
+
     count = CompileCounter()
     program = torch.compile(lambda x, width: pool(x, width) * 2, fullgraph=True, backend=count, dynamic=True)
     for size, width in ((12, 5), (40, 7), (9, 2)):

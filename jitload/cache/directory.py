@@ -17,6 +17,8 @@ from pathlib import Path
 from jitload.errors import CacheError, warn_once
 from jitload.settings import Settings
 
+OTHER_DIR_HINT = "Set JITLOAD_CACHE_DIR to a directory of your own."
+
 
 def find_cache_dir(settings: Settings) -> Path:
     """Return the cache directory, which need not exist. For a user without a home, it lasts as long as this process.
@@ -155,7 +157,7 @@ def _check_writers(
     if status.st_uid not in (os.getuid(), 0):
         raise CacheError(
             f"the cache {cache_dir} is not trusted: {path} belongs to user {status.st_uid}, neither this user nor "
-            "root. Set JITLOAD_CACHE_DIR to a directory of your own."
+            f"root. {OTHER_DIR_HINT}"
         )
     if status.st_mode & stat.S_ISVTX and not is_entry:
         return  # nobody else can replace our files there, as in /tmp

@@ -12,11 +12,12 @@ from jitload.cache.key import CacheKey, describe_parts
 from jitload.cache.listing import StoredEntry, list_entries
 from jitload.cache.matching import differing_parts, matching_digests
 from jitload.cache.remote import hide_credentials
-from jitload.cache.tiers import find_bundles
+from jitload.cache.tiers import bundle_key, find_bundles
 from jitload.errors import CacheError
 from jitload.settings import Settings
 
 _LONGEST_SHOWN = 160
+_NO_ENTRY = "There is no entry of that name."
 _MAX_COMPARED = 1000  # entries of one name
 
 
@@ -78,8 +79,7 @@ def explain_miss(cache_dir: Path, key: CacheKey, settings: Settings) -> str:
     ]
     tiers = f"{cache_dir}, nor in {', '.join(other_tiers)}" if other_tiers else cache_dir
     lines = [f"module {key.name!r} is not in the cache {tiers}, and JITLOAD_MODE={settings.mode} does not build it"]
-    cache_dirs = (cache_dir, *bundles, *map(Path, settings.cache_path))
-    lines += [f"    {line}" for line in _reasons(cache_dirs, key, settings)]
+    lines += [f"    {line}" for line in _reasons(_searched_dirs(cache_dir, bundles, key, settings), key, settings)]
     if key.unknown_parts:
         labels = ", ".join(key.unknown_parts)
         lines.append(f"    This machine lacks tools, so these parts of an entry's key do not matter: {labels}.")
@@ -87,14 +87,41 @@ def explain_miss(cache_dir: Path, key: CacheKey, settings: Settings) -> str:
     return "\n".join(lines)
 
 
-def _reasons(cache_dirs: Sequence[Path], key: CacheKey, settings: Settings) -> list[str]:
-    for cache_dir in cache_dirs:
-        for digest in matching_digests(cache_dir, key, settings) if key.unknown_parts else (key.digest,):
+def explain_bundle_miss(cache_dir: Path, key: CacheKey, settings: Settings) -> str:
+    """Return why the bundles that have entries of the key's name cannot serve a request that cannot be built here.
+
+    The text is empty if there are none.
+    """
+    bundles = [bundle for bundle in find_bundles(cache_dir) if _entries_named(bundle, key.name)]
+    if not bundles:
+        return ""
+    searched = [(bundle, bundle_key(key)) for bundle in bundles]
+    lines = _reasons(searched, key, settings)
+    if lines == [_NO_ENTRY]:
+        lines = ["None of them can be read or is trusted; the log says why."]
+    reasons = "".join(f"\n    {line}" for line in lines)
+    return f"\nThe libraries of that name in {', '.join(map(str, bundles))} do not fit:{reasons}"
+
+
+def _searched_dirs(
+    cache_dir: Path, bundles: Sequence[Path], key: CacheKey, settings: Settings
+) -> list[tuple[Path, CacheKey]]:
+    """Return the directories in which an entry is looked for, each with the key for it."""
+    return [
+        (cache_dir, key),
+        *((bundle, bundle_key(key)) for bundle in bundles),
+        *((Path(directory), key) for directory in settings.cache_path),
+    ]
+
+
+def _reasons(searched: Sequence[tuple[Path, CacheKey]], key: CacheKey, settings: Settings) -> list[str]:
+    for cache_dir, its_key in searched:
+        for digest in (key.digest, *(matching_digests(cache_dir, its_key, settings) if its_key.unknown_parts else ())):
             if lines := _problems_of_key(key_dir_of(cache_dir, key, digest), key):
                 return lines
-    nearest = _nearest_entry(cache_dirs, key, settings)
+    nearest = _nearest_entry(searched, settings)
     if nearest is None:
-        return ["There is no entry of that name."]
+        return [_NO_ENTRY]
     entry, lines = nearest
     return [
         f"The nearest entry, {entry.name}-{entry.digest[:12]}, has another key (its parts, and the request's):",
@@ -103,16 +130,17 @@ def _reasons(cache_dirs: Sequence[Path], key: CacheKey, settings: Settings) -> l
 
 
 def _nearest_entry(
-    cache_dirs: Sequence[Path], key: CacheKey, settings: Settings
+    searched: Sequence[tuple[Path, CacheKey]], settings: Settings
 ) -> tuple[StoredEntry, list[str]] | None:
     """Return the entry of the key's name that differs in the fewest parts, with a line for each of those."""
-    parts, nearest = describe_parts(key), None
-    entries = [entry for cache_dir in cache_dirs for entry in _entries_named(cache_dir, key.name)]
-    for entry in sorted(entries, key=lambda entry: -entry.used_s)[:_MAX_COMPARED]:
+    nearest = None
+    entries = [(entry, key) for cache_dir, key in searched for entry in _entries_named(cache_dir, key.name)]
+    for entry, key in sorted(entries, key=lambda pair: -pair[0].used_s)[:_MAX_COMPARED]:
         try:
             entry_parts = _parts(entry.manifest())
         except CacheError:
             continue
+        parts = describe_parts(key)
         labels = differing_parts(parts, entry_parts, key, settings)
         lines = compare_parts(
             *({label: side[label] for label in labels if label in side} for side in (entry_parts, parts))

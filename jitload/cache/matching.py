@@ -1,8 +1,9 @@
-"""Finds entries on a machine that lacks a tool, by the parts of the key that do not depend on the tool.
+"""Finds entries that other tools made, by the parts of the key that do not depend on the tools.
 
 The key names the compiler and the NVRTC that made a library, because another tool makes a different library. On a
-machine without them no other library could be made, so an entry may be used whichever tools made it. Every other part
-of its key must be the same.
+machine without them no other library could be made, so an entry may be used whichever tools made it. The bundle of an
+installed package has libraries that its author built, for machines with any tools. Every other part of the key must be
+the same.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ import os
 import re
 import shlex
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +23,7 @@ from jitload.cache.entry import KEY_DIR_NAME, newest_first, read_manifest
 from jitload.cache.key import SCHEMA, CacheKey, describe_parts
 from jitload.errors import ToolchainError
 from jitload.settings import Settings
-from jitload.toolchain.arch import driver_version
+from jitload.toolchain.arch import CPU, capability_of, driver_version
 from jitload.toolchain.host import cpu_identity
 
 _CUDA_MAJOR = re.compile(r"(?:cuda_nvrtc(?:_cu\d+)?-|toolkit |wheel |nvcc )(\d+)")
@@ -30,18 +31,26 @@ _log = logging.getLogger(__name__)
 
 
 def matching_digests(cache_dir: Path, key: CacheKey, settings: Settings) -> Iterator[str]:
-    """Yield the digests of keys that differ from this one only in parts that are unknown here, the newest first."""
-    parts = describe_parts(key)
+    """Yield the digests of keys that differ from this one only in parts that are unknown here, the newest first.
+
+    Of keys for other architectures, those for the newest come first.
+    """
+    manifests = list(_manifests(cache_dir, key.name, settings))
+    parts = describe_parts(key) if manifests else {}
     matches = [
-        (manifest["created"], digest, manifest["parts"])
-        for digest, manifest in _manifests(cache_dir, key.name, settings)
+        (_newest_arch(manifest["parts"]), manifest["created"], digest, manifest["parts"])
+        for digest, manifest in manifests
         if not differing_parts(parts, manifest["parts"], key, settings)
     ]
-    for _, digest, its_parts in sorted(matches, key=lambda match: match[:2], reverse=True):
-        tools = " | ".join(str(its_parts[label]) for label in key.unknown_parts if its_parts[label])
+    for _, _, digest, its_parts in sorted(matches, key=lambda match: match[:3], reverse=True):
+        tools = " | ".join(str(its_parts[label]) for label in key.unknown_parts if its_parts.get(label))
         tools = tools.replace("\n", ", ")
-        _log.info("%s-%s is used though this machine lacks the tools that made it: %s", key.name, digest[:12], tools)
+        _log.info("%s-%s is used though other tools made it: %s", key.name, digest[:12], tools)
         yield digest
+
+
+def _newest_arch(parts: Mapping[str, Any]) -> tuple[int, str]:
+    return max((capability_of(arch) for arch in parts.get("archs") or () if arch != CPU), default=(0, ""))
 
 
 def differing_parts(
@@ -52,24 +61,53 @@ def differing_parts(
         label
         for label in dict.fromkeys((*parts, *entry_parts))
         if parts.get(label) != entry_parts.get(label)
-        and not (label in key.unknown_parts and _is_acceptable(label, entry_parts.get(label), settings))
+        and not (
+            label in key.unknown_parts and _is_acceptable(label, parts.get(label), entry_parts.get(label), settings)
+        )
     )
 
 
-def _is_acceptable(label: str, value: Any, settings: Settings) -> bool:
-    """Return whether an entry made by a tool that this machine lacks may be used."""
-    if not isinstance(value, str):
-        return False
+def _is_acceptable(label: str, own: Any, value: Any, settings: Settings) -> bool:
+    """Return whether an entry may be used though a part of its key differs from that of this machine."""
+    if label == "archs":
+        return bool(own) and isinstance(value, list) and all(_is_served(arch, value) for arch in own)
+    if label == "gpu_check" or not isinstance(
+        value, str
+    ):  # NVRTC's check of a kernel for the CPU changes nothing in it
+        return label == "gpu_check"
+    if label == "libc":  # programs linked with an older C library run with a newer one
+        return isinstance(own, str) and _is_older_libc(value, own)
     if label == "cpu":  # what `-march=native` meant where the entry was built
         return value in ("", cpu_identity())
     if label == "compiler":
         options = _compiler_options(settings)
         return not options or options == [line for line in value.splitlines() if line[:1] in "'\""][: len(options)]
-    major = _CUDA_MAJOR.search(value)
+    return _is_acceptable_nvrtc(value, settings)
+
+
+def _is_acceptable_nvrtc(identity: str, settings: Settings) -> bool:
+    """Return whether the driver runs what an NVRTC made, and `JITLOAD_NVRTC` does not name another release of CUDA."""
+    major = _CUDA_MAJOR.search(identity)
     if major and settings.nvrtc.isdigit() and major[1] != settings.nvrtc:
         return False
     driver = driver_version() if major else None
     return not (major and driver) or int(major[1]) <= driver[0]
+
+
+def _is_served(arch: str, entry_archs: Sequence[str]) -> bool:
+    """Return whether one of an entry's architectures runs on a GPU: an older one of the same major version."""
+    if arch == CPU or arch in entry_archs:
+        return arch in entry_archs
+    number = capability_of(arch)[0]
+    others = [capability_of(other) for other in entry_archs if other != CPU]
+    return any(suffix != "a" and number // 10 == other // 10 and number >= other for other, suffix in others)
+
+
+def _is_older_libc(entry_libc: str, own_libc: str) -> bool:
+    """Return whether a C library, "glibc 2.36", is the same one as this machine's in an older version."""
+    names = [text.partition(" ")[0] for text in (entry_libc, own_libc)]
+    entry_version, own_version = ([int(n) for n in re.findall(r"\d+", text)] for text in (entry_libc, own_libc))
+    return names[0] == names[1] and entry_version <= own_version
 
 
 def _compiler_options(settings: Settings) -> list[str]:

@@ -22,7 +22,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from jitload.cache.directory import check_cache_dir
+from jitload.cache.directory import OTHER_DIR_HINT, check_cache_dir
 from jitload.cache.entry import Entry, find_entry
 from jitload.cache.key import CacheKey
 from jitload.errors import CacheError, warn_once
@@ -33,6 +33,7 @@ _ENTRY_POINT_GROUP = "jitload.bundles"
 _METADATA_SUFFIXES = (".dist-info", ".egg-info")
 _BUNDLES_FILE = ".tools/bundles"
 _MAX_REMEMBERED_DIRS = 200
+_TOOL_PARTS = ("nvrtc", "compiler", "cpu", "libc", "gpu_check")  # of a key: with which tools a library was made
 _unwritten: dict[Path, dict[str, Any]] = {}  # by cache directory, what was found since it was last recorded
 
 
@@ -47,8 +48,8 @@ def find_in_tiers(cache_dir: Path, key: CacheKey, settings: Settings) -> Entry |
     is_rebuild = settings.mode == "rebuild"
     bundles = find_bundles(cache_dir)
     if not is_rebuild and (bundles or settings.cache_path):
-        for read_only_dir in _read_only_dirs(bundles, settings):
-            if entry := _find_in_dir(read_only_dir, key, settings, is_read_only=True):
+        for directory, tier_key in _read_only_dirs(bundles, key, settings):
+            if entry := _find_in_dir(directory, tier_key, settings, is_read_only=True):
                 return entry
     if entry := _find_in_dir(cache_dir, key, settings, is_read_only=False):
         return entry
@@ -61,8 +62,10 @@ def find_in_tiers(cache_dir: Path, key: CacheKey, settings: Settings) -> Entry |
 
 def _find_in_dir(cache_dir: Path, key: CacheKey, settings: Settings, *, is_read_only: bool) -> Entry | None:
     """Return the entry for a key from one directory: by its digest, or by its other parts if some are unknown."""
+    if entry := find_entry(cache_dir, key, settings, is_read_only=is_read_only):
+        return entry
     if not key.unknown_parts:
-        return find_entry(cache_dir, key, settings, is_read_only=is_read_only)
+        return None
     from jitload.cache.matching import matching_digests
 
     for digest in matching_digests(cache_dir, key, settings):
@@ -79,15 +82,16 @@ def upload_entry(entry: Entry, key: CacheKey, settings: Settings) -> None:
         put_entry(entry, key, settings)
 
 
-def _read_only_dirs(bundles: Sequence[Path], settings: Settings) -> Iterator[Path]:
-    """Yield the directories that are only read."""
+def _read_only_dirs(bundles: Sequence[Path], key: CacheKey, settings: Settings) -> Iterator[tuple[Path, CacheKey]]:
+    """Yield the directories that are only read, each with the key to look for in it."""
     for bundle in bundles:
         try:
             check_cache_dir(bundle, settings)
         except CacheError as error:  # it came with a package, and this user did not ask for it
-            warn_once(f"a bundle is skipped: {error}")
+            remedy = "Install the package as this user or as root."
+            warn_once(f"a bundle is skipped: {error}".replace(OTHER_DIR_HINT, remedy))
         else:
-            yield bundle
+            yield bundle, bundle_key(key)
     for text in settings.cache_path:
         directory = _absolute_dir(text)
         if not directory.is_dir():
@@ -97,7 +101,15 @@ def _read_only_dirs(bundles: Sequence[Path], settings: Settings) -> Iterator[Pat
             check_cache_dir(directory, settings)
         except CacheError as error:
             raise CacheError(f"JITLOAD_CACHE_PATH: {error}".replace("Set JITLOAD_CACHE_DIR to", "Name")) from error
-        yield directory
+        yield directory, key
+
+
+def bundle_key(key: CacheKey) -> CacheKey:
+    """Return a key for bundles, in which an entry may be used whichever tools made it.
+
+    Where nothing can be built, code for an older architecture may be used, too, if the GPU runs it.
+    """
+    return key._replace(unknown_parts=(*_TOOL_PARTS, *(("archs",) if key.unknown_parts else ())))
 
 
 def _absolute_dir(text: str) -> Path:

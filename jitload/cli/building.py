@@ -26,6 +26,7 @@ from jitload.errors import JitLoadError
 
 if TYPE_CHECKING:
     from jitload.model import Cubin
+    from jitload.prebuilding.api import Prebuilt
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -238,20 +239,20 @@ def prebuild_command(targets: tuple[str, ...], archs: tuple[str, ...], **options
             print_json(asdict(outcome))
     elif result.failed or not options["quiet"]:
         print_lines(str(result).splitlines())
-    lines = _ship([Path(outcome.path).parent for outcome in (*result.built, *result.reused)], options)
+    lines = _ship(result, options)
     if not options["quiet"] and not options["as_json"]:
         print_lines(lines)
     return 1 if result.failed else 0
 
 
-def _ship(entry_dirs: Sequence[Path], options: dict[str, Any]) -> list[str]:
+def _ship(result: Prebuilt, options: dict[str, Any]) -> list[str]:
     """Copy entries to the directory of `--bundle` and to the archive of `--pack`, and return what to say of it."""
-    from jitload.cache.archive import fill_bundle, pack_entries
+    from jitload.cache.archive import pack_entries
 
-    lines, bundle, archive = [], options["bundle"], options["pack"]
+    lines, bundle, archive, entry_dirs = [], options["bundle"], options["pack"], result.entry_dirs()
     if entry_dirs and bundle:
-        result = fill_bundle(entry_dirs, bundle.absolute())
-        lines.append(f"added {format_entries(result.added)} to {bundle}; {result.present} were there already")
+        copied = result.fill_bundle(bundle)
+        lines.append(f"added {format_entries(copied.added)} to {bundle}; {copied.present} were there already")
     if entry_dirs and archive:
         count = pack_entries(entry_dirs, archive.absolute())
         lines.append(f"packed {format_entries(count)} into {archive}, {format_size(archive.stat().st_size)}")

@@ -72,6 +72,8 @@ def layout_expressions(
     read_others: Callable[[], Sequence[str]],
     candidates: Sequence[Candidate],
     kernels: Sequence[str],
+    *,
+    is_nvrtc: bool,
 ) -> tuple[str, ...]:
     """Return the name expressions for structures that kernels may take by value, and for device variables.
 
@@ -82,12 +84,14 @@ def layout_expressions(
         read_others: Reads other texts that may declare structures or macros, such as headers.
         candidates: The functions in the source that look like kernels.
         kernels: The kernels that launches name.
+        is_nvrtc: Whether NVRTC reads the expressions, or g++.
     """
+    offset = _nvrtc_offset if is_nvrtc else _host_offset
     roots = tuple(_roots(_typed_kernels(candidates, kernels)))
     declarations = _declarations(pieces, read_others, roots)
     if declarations is None:
         return ()
-    layouts = [expression for layout in _layouts(declarations, roots) for expression in _expressions(layout)]
+    layouts = [expression for layout in _layouts(declarations, roots) for expression in _expressions(layout, offset)]
     variables = [
         f"__jitload_members<void, __jitload_field<{number}, sizeof({name}), __jitload_promote<decltype({name})>"
         "::__jitload_type>>"
@@ -119,7 +123,7 @@ def host_layouts(
             parameters.append(
                 f"class __jitload_t{depth + 1} = typename __jitload_element<decltype({member})>::__jitload_type"
             )
-        for part, expression in enumerate(_expressions(_Layout(f"__jitload_t{len(steps)}", structure))):
+        for part, expression in enumerate(_expressions(_Layout(f"__jitload_t{len(steps)}", structure), _host_offset)):
             test = f"__jitload_layout_{name}_{number}_{part}"
             lines.append(
                 f"struct {test} {{ template<{', '.join(parameters)}> static "
@@ -198,14 +202,23 @@ def _member(type_: str, path: str) -> str:
     return f"(({type_}*)0)->{path}"
 
 
-def _expressions(layout: _Layout) -> Iterator[str]:
+def _nvrtc_offset(type_: str, path: str) -> str:
+    """Return a constant expression for the offset of a member: NVRTC has `__builtin_offsetof` only since 13.5."""
+    return f"__INTADDR__(&{_member(type_, path)})"
+
+
+def _host_offset(type_: str, path: str) -> str:
+    return f"__builtin_offsetof({type_}, {path})"
+
+
+def _expressions(layout: _Layout, offset: Callable[[str, str], str]) -> Iterator[str]:
     """Yield expressions that contain the members of a structure."""
     type_, structure = layout
     tag = "::".join((*structure.name.split("::")[:-1], structure.aliases[0]))
     is_complete = "true" if structure.is_complete else "false"
     whole = f"__jitload_whole<{name_number(tag)}, sizeof({type_}), {is_complete}>"
     fields = [
-        f"__jitload_field<__builtin_offsetof({type_}, {field.path}), sizeof({_member(type_, field.path)}), "
+        f"__jitload_field<{offset(type_, field.path)}, sizeof({_member(type_, field.path)}), "
         + (
             "void>"
             if field.is_opaque

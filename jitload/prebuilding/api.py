@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 import secrets
 import sys
 import time
@@ -10,6 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import BrokenExecutor, CancelledError, Executor, Future, as_completed
 from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from jitload.errors import JitLoadError
@@ -19,6 +21,8 @@ from jitload.prebuilding.worker import Outcome, Task, build_task, failure, worke
 
 if TYPE_CHECKING:
     import rich.progress
+
+    from jitload.cache.archive import UnpackResult
 
 _LINES = 10  # of progress where there is no terminal
 _log = logging.getLogger(__name__)
@@ -55,6 +59,26 @@ class Prebuilt:
         """Raise JitLoadError if any request failed. Its message is the text of this summary."""
         if self.failed:
             raise JitLoadError(str(self))
+
+    def fill_bundle(self, directory: str | os.PathLike[str]) -> UnpackResult:
+        """Copy the libraries to a directory that every user may read, to ship them in a package or an image.
+
+        Libraries that the directory has already stay in it. A package names its directory in its entry points, in the
+        group `jitload.bundles`.
+
+        Returns:
+            How many libraries were added, `added`, and how many were there already, `present`.
+
+        Raises:
+            CacheError: The directory cannot be written.
+        """
+        from jitload.cache.archive import fill_bundle
+
+        return fill_bundle(self.entry_dirs(), Path(directory).absolute())
+
+    def entry_dirs(self) -> tuple[Path, ...]:
+        """Return the directories in the cache that hold the libraries."""
+        return tuple(Path(outcome.path).parent for outcome in (*self.built, *self.reused))
 
     def __str__(self) -> str:
         counts = f"{len(self.built)} built, {len(self.reused)} reused, {len(self.failed)} failed"

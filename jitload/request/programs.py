@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Sequence
 
 from jitload.errors import JitLoadError
 from jitload.request.arguments import Call, read_functions
@@ -20,7 +21,8 @@ def choose_kernels(call: Call, kind: Kind) -> tuple[Call, Kind, bool]:
         JitLoadError: `functions=` names kernels as well as functions of the host.
     """
     texts = tuple(text for _, text in call.sources.cuda)
-    if CPU in (call.arch, *call.arch) or not _leaves_host_code_out(call, kind, texts):
+    targets = (call.arch, *call.arch) if isinstance(call.arch, Sequence) else ()
+    if CPU in targets or not _leaves_host_code_out(call, kind, texts):
         return call, kind, False
 
     from jitload.cpptext.host_functions import without_host_code

@@ -316,7 +316,7 @@ def cpu_identity() -> str:
 
 @functools.lru_cache(maxsize=16)
 def own_identity(cache_dir: Path) -> str:
-    """Return a digest of jitload's code, headers and templates, which is part of every key.
+    """Return jitload's version and a digest of its code, headers and templates, which are part of every key.
 
     An installed wheel has the digests in its RECORD. The files of a checkout are digested once and looked at each time.
     """
@@ -325,12 +325,14 @@ def own_identity(cache_dir: Path) -> str:
     if os.path.isdir(f"{_PACKAGE}/templates"):
         with suppress(OSError), open(f"{_PACKAGE.parent}/jitload-{__version__}.dist-info/RECORD", "rb") as record:
             rows = [row for row in record.read().splitlines() if row[:8] == b"jitload/" and b"sha256=" in row]
-            return hashlib.sha256(b"\n".join(sorted(rows))).hexdigest()
+            digest = hashlib.sha256(b"\n".join(sorted(rows))).hexdigest()
+            return f"{__version__} {digest}"
     roots = [str(_PACKAGE), str(_PACKAGE.parent / "templates")]
     states = [state for root in roots if os.path.isdir(root) for state in _states_below(root)]
-    return remembered(
+    digest = remembered(
         states, str(_PACKAGE), cache_dir, lambda: _digest_files(state.partition("\0")[0] for state in states)
     )
+    return f"{__version__} (a checkout) {digest}"
 
 
 def _states_below(directory: str) -> list[str]:

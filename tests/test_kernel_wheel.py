@@ -1,0 +1,161 @@
+"""examples/kernel_wheel: its wheel is built, installed and used in environments with and without tools."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import zipfile
+from importlib.metadata import distribution
+from importlib.util import find_spec
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+from builds import ROOT
+
+import jitload
+
+pytest_plugins = ["support.gpu_fixtures"]
+
+EXAMPLE = ROOT / "examples/kernel_wheel"
+PROGRAM = """
+import sys
+
+sys.modules["torch"] = None  # it takes seconds to import
+import numpy as np
+import fast_ops, jitload
+from fast_ops.requests import REQUEST
+
+x = np.arange(1000, dtype=np.float32)
+out = np.zeros_like(x)
+fast_ops.scale(x, 2.0, 1.0, out)
+assert (out == 2 * x + 1).all()
+for arch in sys.argv[1:]:
+    try:
+        print(jitload.build(**REQUEST, arch=arch))
+    except jitload.JitLoadError as error:
+        print(type(error).__name__, error)
+"""
+ON_THE_GPU = """
+import torch, fast_ops
+x = torch.arange(1000, device="cuda", dtype=torch.float32)
+out = torch.empty_like(x)
+fast_ops.scale(x, 2.0, 1.0, out)
+torch.testing.assert_close(out, 2 * x + 1)
+print(fast_ops._kernels("native"))
+"""
+FROM_THE_HUB = """
+import sys
+
+sys.modules["torch"] = None
+from pathlib import Path
+import numpy as np
+from kernels import get_local_kernel
+
+fast_ops = get_local_kernel(Path(sys.argv[1]), backend="cpu")
+x = np.arange(1000, dtype=np.float32)
+out = np.zeros_like(x)
+fast_ops.scale(x, 2.0, 1.0, out)
+assert (out == 2 * x + 1).all()
+assert "jitload" not in sys.modules
+print("right")
+"""
+
+
+class Installed(NamedTuple):
+    """The example's wheel, the directory that it and jitload are installed in, its project, and the cache."""
+
+    wheel: Path
+    site: Path
+    project: Path
+    cache: Path
+
+
+def run_in(env: dict[str, str], *command: str, cwd: Path) -> str:
+    done = subprocess.run([sys.executable, *command], env=env, cwd=cwd, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+@pytest.fixture(scope="module")
+def installed(tmp_path_factory: pytest.TempPathFactory) -> Installed:
+    """Build jitload's wheel and the example's, the latter from its sdist, and install both."""
+    home = tmp_path_factory.mktemp("wheel")
+    site, cache = home / "site", home / "cache"
+    project = Path(shutil.copytree(EXAMPLE, home / "project"))
+    env = {**os.environ, "JITLOAD_CACHE_DIR": str(cache), "PYTHONPATH": str(site)}
+    run_in(env, "-m", "hatchling", "build", "-t", "wheel", "-d", str(home), cwd=ROOT)
+    with zipfile.ZipFile(home / f"jitload-{jitload.__version__}-py3-none-any.whl") as wheel:
+        wheel.extractall(site)  # what pip does, in a tenth of the time
+    run_in(env, "-m", "hatchling", "build", "-t", "sdist", "-d", str(home), cwd=project)
+    offline = ("--no-deps", "--no-index", "-q")
+    build = ("-m", "pip", "wheel", "--no-build-isolation", *offline, "-w", str(home))
+    run_in(env, *build, str(home / "fast_ops-1.0.tar.gz"), cwd=home)
+    (wheel_path,) = home.glob("fast_ops-*.whl")
+    run_in(env, "-m", "pip", "install", *offline, "--no-compile", "--target", str(site), str(wheel_path), cwd=home)
+    return Installed(wheel_path, site, project, cache)
+
+
+def bare_env(installed: Installed, tmp_path: Path) -> dict[str, str]:
+    """Return the environment of a machine with Python, NumPy and what jitload loads libraries with, and no tools."""
+    dependencies = tmp_path / "dependencies"
+    dependencies.mkdir()
+    for name in ("tvm_ffi", "platformdirs", "typing_extensions", "numpy"):
+        path = Path(find_spec(name).origin)  # type: ignore[union-attr, arg-type]
+        path = path.parent if path.name == "__init__.py" else path
+        (dependencies / path.name).symlink_to(path)
+    metadata = Path(distribution("apache-tvm-ffi")._path)  # type: ignore[attr-defined]
+    (dependencies / metadata.name).symlink_to(metadata)
+    search = os.pathsep.join((str(installed.site), str(dependencies)))
+    return {"PATH": "/nowhere", "JITLOAD_NVRTC": "/nowhere", "HOME": str(tmp_path / "home"), "PYTHONPATH": search}
+
+
+def test_it_runs_where_nothing_can_be_built(installed, tmp_path):
+    assert installed.wheel.name.startswith("fast_ops-1.0-py3-none-linux_")
+    env = bare_env(installed, tmp_path)
+    command = ("-S", "-c", PROGRAM, "cpu", "sm_80", "sm_86", "sm_90a", "sm_100a")
+    for mode in ("auto", "load-only"):
+        lines = run_in({**env, "JITLOAD_MODE": mode}, *command, cwd=tmp_path).splitlines()
+        bundle = str(installed.site / "fast_ops" / "kernels" / "fast_ops-")
+        assert all(line.startswith(bundle) for line in lines[:4])
+        assert lines[1] == lines[2] != lines[3]  # a GPU of sm_86 runs the code for sm_80
+        assert lines[4].startswith("CacheError" if mode == "load-only" else "ToolchainError")
+        assert any(line.strip().startswith("archs: ") and line.endswith(" and sm_100a") for line in lines)
+    assert not (tmp_path / "home").exists()  # nothing was built or written
+
+
+def test_an_architecture_that_is_missing_is_compiled_where_the_tools_are(installed, tmp_path):
+    cache = tmp_path / "cache"
+    for runtime in installed.cache.glob("runtime-*"):
+        shutil.copytree(runtime, cache / runtime.name)
+    cache.chmod(0o700)
+    env = {**os.environ, "PYTHONPATH": str(installed.site), "JITLOAD_CACHE_DIR": str(cache), "CPATH": str(tmp_path)}
+    present, missing = run_in(env, "-c", PROGRAM, "sm_90a", "sm_86", cwd=tmp_path).splitlines()
+    assert present.startswith(str(installed.site))  # the compiler differs from the one that built it: CPATH
+    assert missing.startswith(str(cache))
+
+
+def test_the_example_pins_this_release():
+    text = (EXAMPLE / "pyproject.toml").read_text()
+    for requirement in ("jitload", "jitload[cu13]"):
+        assert text.count(f'"{requirement}=={jitload.__version__}"') == 1
+
+
+def test_hugging_face_kernels_loads_its_build_variant(installed, tmp_path):
+    pytest.importorskip("kernels")
+    env = {**os.environ, "JITLOAD_CACHE_DIR": str(installed.cache), "PYTHONPATH": str(installed.site)}
+    run_in(env, str(installed.project / "hub_build.py"), cwd=tmp_path)
+    variants = sorted(path.name.split("-")[2] for path in (installed.project / "build").iterdir())
+    assert variants == ["cpu", "cu130"]
+    assert run_in(dict(os.environ), "-c", FROM_THE_HUB, str(installed.project), cwd=tmp_path) == "right\n"
+
+
+@pytest.mark.gpu
+@pytest.mark.usefixtures("gpu")
+def test_on_a_gpu_nothing_is_built(installed, tmp_path):
+    env = {**os.environ, "PYTHONPATH": str(installed.site), "JITLOAD_CACHE_DIR": str(tmp_path / "cache")}
+    env |= {"JITLOAD_CXX": "none", "JITLOAD_NVRTC": "none", "JITLOAD_MODE": "load-only"}
+    assert run_in(env, "-c", ON_THE_GPU, cwd=tmp_path).startswith("<jitload.Module 'fast_ops' (sm_")
+    assert not list((tmp_path / "cache").glob("*-*"))
