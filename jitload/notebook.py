@@ -1,7 +1,7 @@
 """Notebooks: the cell magic `%%cuda`, which compiles a cell and binds its kernels.
 
-`%load_ext jitload` registers it. An error stands under the cell with its line marked, a build that takes more than a
-second shows its stage, and what kernels print with `printf` appears in the cell.
+`%load_ext jitload` registers it. An error is shown under the cell with its line marked, a build that takes more than
+a second shows its stage, and what kernels print with `printf` appears in the cell.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from jitload.loader.function import TypedFunction
 from jitload.loader.module import Module
 
 _FIELD = re.compile(r"(?:^|\s)(\w+(?:\.\w+)?)=(?!=)")
-_PATIENCE_S = 1.0  # a shorter build shows nothing
+_SHOW_AFTER_S = 1.0  # a shorter build shows nothing
 
 
 def load_ipython_extension(shell: Any) -> None:
@@ -87,7 +87,7 @@ class CudaMagics(Magics):  # type: ignore[misc]  # IPython is not checked here
             error._render_traceback_ = lambda: [text]  # type: ignore[attr-defined]  # IPython shows this alone
             raise
         if options.name in module:
-            raise UsageError(f"%%cuda {name}: a kernel has this name, too; choose another one for the module")
+            raise UsageError(f"%%cuda {name}: a kernel has the same name; choose another for the module")
         self.shell.push({kernel: module[kernel] for kernel in module})
         if options.name:
             self.shell.push({options.name: module})
@@ -172,7 +172,7 @@ def _shown_stages() -> Iterator[None]:
 
     def show() -> None:
         width = 0
-        while not is_over.wait(_PATIENCE_S if width == 0 else 0.5):
+        while not is_over.wait(_SHOW_AFTER_S if width == 0 else 0.5):
             line = f"{stage or 'jitload builds the cell'}, {time.monotonic() - started:.0f} s"
             width = max(width, len(line))
             sys.stderr.write(f"\r{line:{width}}")
@@ -192,7 +192,7 @@ def _shown_stages() -> Iterator[None]:
 
 
 def _flush_device_printf(_result: object) -> None:
-    """Let what kernels printed appear in the cell that launched them: the driver keeps it until a synchronisation."""
+    """Show what kernels printed under the cell that launched them; the driver buffers it until the GPU is idle."""
     torch = sys.modules.get("torch")
     if torch is not None and torch.cuda.is_initialized():
         torch.cuda.synchronize()

@@ -11,7 +11,7 @@ import pytest
 
 import jitload
 from jitload.elf.cubin import read_image
-from jitload.inspection.code import KernelCode, runs_on
+from jitload.inspection.code import KernelCode, image_rank
 from jitload.inspection.listing import Listing
 from jitload.inspection.occupancy import MULTIPROCESSORS, block_limits, compute_occupancy, suggest_block
 from jitload.inspection.ptx import extract_entry
@@ -238,12 +238,12 @@ def test_the_gpu_decides_between_architectures(mod, monkeypatch):
         assert f".target {arch}\n" in mod.first.ptx()
 
 
-def test_runs_on():
+def test_image_rank():
     archs = ("sm_80", "sm_86", "sm_90a", "sm_100f", "sm_100a", "sm_120")
-    runs = {number: [arch for arch in archs if runs_on(arch, number)] for number in (80, 89, 90, 100, 103, 121)}
+    runs = {number: [arch for arch in archs if image_rank(arch, number)] for number in (80, 89, 90, 100, 103, 121)}
     assert runs == {80: ["sm_80"], 89: ["sm_80", "sm_86"], 90: ["sm_90a"], 100: ["sm_100f", "sm_100a"],
                     103: ["sm_100f"], 121: ["sm_120"]}  # fmt: skip
-    assert max(archs, key=lambda arch: runs_on(arch, 100)) == "sm_100a"
+    assert max(archs, key=lambda arch: image_rank(arch, 100)) == "sm_100a"
 
 
 # ---- functions without a kernel of their own ------------------------------------------------------------------------

@@ -86,7 +86,7 @@ def test_a_build_error_is_shown_alone(cache, shell, capsys):
         ("--frob", "unrecognized arguments: --frob"),
         ("two words", "unrecognized arguments: words"),
         ("a-b", "must be an identifier"),
-        ("add --arch cpu", "a kernel has this name, too"),
+        ("add --arch cpu", "a kernel has the same name"),
     ],
 )
 def test_wrong_options_are_usage_errors(cache, shell, capsys, line, message):
@@ -119,7 +119,7 @@ def test_completion(shell):
 def test_a_slow_build_shows_its_stage(shell, capsys, monkeypatch):
     from jitload import notebook, stages
 
-    monkeypatch.setattr(notebook, "_PATIENCE_S", 0.05)
+    monkeypatch.setattr(notebook, "_SHOW_AFTER_S", 0.05)
     with notebook._shown_stages(), stages.stage("NVRTC compiles vec"):
         shown = ""
         while "NVRTC compiles vec, 0 s" not in shown:

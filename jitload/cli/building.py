@@ -60,7 +60,7 @@ def _archs(arch: str) -> str | tuple[str, ...]:
 
 
 def _prepare(directory: str, *, is_verbose: bool) -> None:
-    """Choose the cache, and show what is logged."""
+    """Set the cache's directory, and for `--verbose` print the log."""
     import logging
 
     if directory:
@@ -224,8 +224,7 @@ def prebuild_command(targets: tuple[str, ...], archs: tuple[str, ...], **options
     """Build many libraries into the cache.
 
     No GPU is needed. A TARGET holds requests as for jitload.prebuild: the list or function REQUESTS in kernels.py
-    or package.module, or
-    the one that kernels.py:NAME names; or the table [[requests]] in kernels.toml or kernels.json.
+    or package.module, or the one that kernels.py:NAME names; or the table [[requests]] in kernels.toml or kernels.json.
     """
     from jitload.prebuilding.api import prebuild
     from jitload.prebuilding.files import read_requests
@@ -246,7 +245,7 @@ def prebuild_command(targets: tuple[str, ...], archs: tuple[str, ...], **options
 
 
 def _ship(result: Prebuilt, options: dict[str, Any]) -> list[str]:
-    """Copy entries to the directory of `--bundle` and to the archive of `--pack`, and return what to say of it."""
+    """Copy entries to the directory of `--bundle` and to the archive of `--pack`, and return messages about them."""
     from jitload.cache.archive import pack_entries
 
     lines, bundle, archive, entry_dirs = [], options["bundle"], options["pack"], result.entry_dirs()

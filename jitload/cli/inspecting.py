@@ -40,7 +40,7 @@ def inspect_command(library: Path, *, as_json: bool) -> None:
 
 
 def _read_parts(library: Path) -> dict[str, Any]:
-    """Return what the manifest beside a library in a cache or a bundle records; nothing for a library elsewhere."""
+    """Return the parts of a library's key, from the manifest next to it in a cache or a bundle; empty elsewhere."""
     from jitload.inspection.code import read_entry
 
     parts = (read_entry(library.resolve()) or {}).get("parts")

@@ -53,7 +53,7 @@ _CHUNK = 16  # how many members are in one name, because demanglers reject long 
 
 
 class _Layout(NamedTuple):
-    """A structure whose members are wanted: an expression for its type, and what the text says about it."""
+    """A structure to ask for: an expression for its type, and its declaration in the text."""
 
     type: str
     structure: Structure
@@ -145,7 +145,7 @@ def _typed_kernels(candidates: Sequence[Candidate], kernels: Sequence[str]) -> I
 
 
 def _roots(functions: Iterable[tuple[str, Candidate]]) -> Iterator[_Root]:
-    """Yield the parameters that may be structures by value; of a template, its arguments name those, too."""
+    """Yield the parameters that may be structures passed by value; template arguments may be their types, too."""
     for expression, candidate in functions:
         arguments = re.findall(r"[A-Za-z_]\w*", expression.partition("<")[2]) if candidate.is_template else []
         for index, text in enumerate(candidate.types):
@@ -157,7 +157,7 @@ def _roots(functions: Iterable[tuple[str, Candidate]]) -> Iterator[_Root]:
 def _declarations(
     pieces: Sequence[str], read_others: Callable[[], Sequence[str]], roots: Sequence[_Root]
 ) -> Declarations | None:
-    """Return what the texts declare; None if that is neither one of these structures nor a variable."""
+    """Return the declarations in the texts, or None if they have no device variable and none of these structures."""
     names = frozenset(name for root in roots for name in root.names)
     others = tuple(read_others()) if names else ()
     if not any(may_declare(text, names) for text in (*pieces, *others)):

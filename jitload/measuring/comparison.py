@@ -115,8 +115,8 @@ def compare(  # noqa: PLR0913  the parts of a launch, and how to measure
     Args:
         functions: Kernels or other callables, by the names that the table has.
         *args: The arguments of a call.
-        reference: A function with the right results, which is not measured, such as one of torch's. Without it, the
-            first of the functions is right.
+        reference: A function that is known to be right and is not measured, such as one of torch's. Without it, the
+            results are compared with those of the first function.
         outputs: The arguments that are compared, by name or position, in place of all that a function may write to.
         rtol: The difference that is allowed, relative to the right result. By default it depends on the dtype, as in
             `torch.testing.assert_close`: 1.3e-6 for float32, 1e-3 for float16, and 0 for integers.
@@ -259,7 +259,7 @@ class _Check(NamedTuple):
         return copies
 
     def _named(self, values: Sequence[Any]) -> list[tuple[str, Any]]:
-        """Return what a function has returned, with the names of the arguments in place of which it is returned."""
+        """Return what a function returned, each value with the name of the output that it corresponds to."""
         names = [output.name for output in self.outputs]
         names = names if len(names) == len(values) else [f"result {number}" for number in range(len(values))]
         return list(zip(names, values, strict=True))

@@ -125,12 +125,12 @@ class TorchOp(OpOverload):
         return rule
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Return how to find it in another process, which has to register it as well."""
+        """Return how to unpickle the operator, in a process that has registered it as well."""
         return _find_operator, (self._jitload_state.plan.name,)
 
 
 class _State:
-    """What is registered for an operator. All of it looks here for what to do, so that it can be replaced."""
+    """The functions of an operator. What torch has registered looks them up here, so that they can be replaced."""
 
     def __init__(self, library: Any) -> None:
         self.library = library
@@ -138,7 +138,7 @@ class _State:
         self.names: dict[str, Any] = {}  # the namespace of the operator's functions
 
     def set(self, plan: Plan, function: Any, casts: tuple[torch.dtype | None, ...]) -> None:
-        """Let the operator do this from now on; it has no gradient and no rule for vmap at first."""
+        """Replace what the operator does, and drop its gradient and its rule for vmap."""
         self.plan = plan
         self.casts = casts
         self.backward: Callable[..., Any] | None = None
@@ -154,14 +154,14 @@ class _State:
     def make_differentiable(self, operator: TorchOp) -> None:
         """Let autograd record the operator from now on; without a gradient, the backward pass raises an error.
 
-        It does not do so at first, because a call through autograd's Python takes several microseconds.
+        Until this is called, calls avoid autograd's Python, which takes several microseconds.
         """
         with _lock:
             if "Autograd" not in self.registered:
                 run, prepare = self._run_backward, self._run_setup
                 torch.library.register_autograd(operator, run, setup_context=prepare, lib=self.library)
                 self.registered.add("Autograd")
-                operator._dispatch_cache.clear()  # torch would go on as if there were no gradient
+                operator._dispatch_cache.clear()  # otherwise torch would continue without the gradient
 
     def make_batched(self, operator: TorchOp) -> None:
         """Let `torch.vmap` call the rule."""
@@ -297,14 +297,14 @@ def _compile(state: _State, function: Any) -> None:
 
 
 def _keep_out_dynamo(code: CodeType) -> None:
-    """Let torch.compile run a function and what it calls, but not trace it, which it does after a graph break."""
+    """Keep torch.compile from tracing a function and what it calls, as it would after a graph break."""
     frames = torch._C._dynamo.eval_frame
     skip = frames._FrameAction.SKIP
     frames.set_code_exec_strategy(code, frames._FrameExecStrategy(skip, skip))
 
 
 def _prepare_gradient(plan: Plan) -> TorchOp:
-    """Let autograd record the operator, for a call with tensors that need a gradient.
+    """Return the operator with autograd turned on, for a call with tensors that require a gradient.
 
     Raises:
         RuntimeError: The operator writes to its arguments, so it cannot have a gradient.
@@ -335,7 +335,7 @@ def _default_device(plan: Plan) -> Callable[[torch.device | None], torch.device]
 
 
 def _check_fresh(results: Any, tensors: tuple[Any, ...]) -> Any:
-    """Return the results of a function; torch relies on it that an operator does not return its arguments."""
+    """Return the results of a function, or raise an error if one shares memory with an argument: torch forbids that."""
     memory = {tensor.untyped_storage().data_ptr() for tensor in tensors if isinstance(tensor, torch.Tensor)} - {0}
     for result in results if isinstance(results, tuple | list) else (results,):
         if isinstance(result, torch.Tensor) and result.untyped_storage().data_ptr() in memory:
@@ -344,7 +344,7 @@ def _check_fresh(results: Any, tensors: tuple[Any, ...]) -> Any:
 
 
 def _find_operator(name: str) -> TorchOp:
-    """Return the operator of a name, for pickle."""
+    """Return the operator with this name, for pickle."""
     if name not in _registered:
         raise LaunchSpecError(f"the operator {name} is not registered in this process: call jitload.torch_op first")
     return _registered[name]
@@ -393,14 +393,14 @@ def _convert(value: Any, dtype: torch.dtype | None) -> Any:
 
 
 def _forget_graphs() -> None:
-    """Drop what torch has compiled in this process: graphs do not notice that an operator was replaced."""
+    """Drop what torch has compiled in this process, because graphs do not notice that an operator was replaced."""
     dynamo: Any = sys.modules.get("torch._dynamo")
     if dynamo is not None and hasattr(dynamo, "reset"):
         dynamo.reset()
 
 
 def _mark_caches() -> None:
-    """Put what the operators do into the keys of torch's caches of compiled graphs, which have only their names."""
+    """Add the operators' definitions to the keys of torch's caches of compiled graphs, which contain only names."""
     from torch.compiler import config
 
     tag: str = getattr(config, "cache_key_tag", "").partition(" jitload:")[0]
@@ -414,7 +414,7 @@ def _mark_caches() -> None:
 
 
 def _describe_code(function: Any) -> str:
-    """Return what a Python function does, as far as its own code tells."""
+    """Return the bytecode and constants of a Python function and the numbers it captures, as text for a cache key."""
     code = getattr(function, "__code__", None)
     if code is None:
         return ""

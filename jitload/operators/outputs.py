@@ -62,7 +62,7 @@ def parse_rule(name: str, text: object, function: str) -> Rule:
 
 
 def field_of(name: str) -> str:
-    """Return the field that messages name."""
+    """Return the name of an output's rule in error messages, `out['y']`."""
     return f"out[{name!r}]"
 
 

@@ -1,4 +1,4 @@
-"""What an operator does: its schema, and the Python text of its kernel and its fake function."""
+"""The definition of an operator: its schema, and the Python text of its kernel and its fake function."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from jitload.operators.signature import Argument, Signature, check_names
 
 
 class Plan(NamedTuple):
-    """What an operator does.
+    """The definition of an operator.
 
     Attributes:
         name: The qualified name, `my::add`.
@@ -35,7 +35,7 @@ class Plan(NamedTuple):
 
 
 def make_plan(name: str, signature: Signature, out: Mapping[str, str], unwritten: Sequence[str]) -> Plan:
-    """Return what an operator does, without registering it."""
+    """Return the definition of an operator, without registering it."""
     function, arguments = signature.name, signature.arguments
     check_names(unwritten, arguments, function=function, field="unwritten")
     if signature.returns:
