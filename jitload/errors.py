@@ -20,6 +20,7 @@ from __future__ import annotations
 
 import functools
 import logging
+import sys
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any, NamedTuple, ParamSpec, TypeVar
@@ -54,6 +55,7 @@ def _restore_error(error_type: type[JitLoadError], args: tuple[Any, ...], facts:
 
 P = ParamSpec("P")
 R = TypeVar("R")
+E = TypeVar("E", bound=BaseException)
 
 
 def outside_graphs(advice: str) -> Callable[[Callable[P, R]], Callable[P, R]]:
@@ -67,6 +69,32 @@ def outside_graphs(advice: str) -> Callable[[Callable[P, R]], Callable[P, R]]:
         return function
 
     return mark
+
+
+def at_caller(error: E) -> E:
+    """Return an error whose traceback ends at the caller of the function that raises it.
+
+    Python adds the frame that raises it, which IPython does not show.
+    """
+    if "IPython" in sys.modules:
+        error.__dict__["_render_traceback_"] = _render_last_error
+    return error.with_traceback(None)
+
+
+def _render_last_error() -> list[str]:
+    """Return what IPython shows of the error that it has stored: the traceback without our frames at its end."""
+    from IPython import get_ipython
+
+    error: Any = sys.last_value  # a reference from the error to itself would keep the tensors of its frames alive
+    last = traceback = error.__traceback__
+    while traceback is not None:
+        if traceback.tb_frame.f_globals.get("__name__", "").partition(".")[0] != "jitload":
+            last = traceback
+        traceback = traceback.tb_next
+    if last is not None:
+        last.tb_next = None
+    lines: list[str] = get_ipython().InteractiveTB.structured_traceback(type(error), error, error.__traceback__)
+    return lines
 
 
 def ends_at_caller(function: Callable[P, R]) -> Callable[P, R]:
@@ -84,7 +112,11 @@ def ends_at_caller(function: Callable[P, R]) -> Callable[P, R]:
         except JitLoadError as error:
             if _log.isEnabledFor(logging.DEBUG):
                 raise
-            raise error.with_traceback(None) from None
+            raise at_caller(error) from None
+        except TypeError as error:
+            if error.__traceback__ is None or error.__traceback__.tb_next is not None:
+                raise
+            raise at_caller(error) from None  # the function does not take these arguments
 
     return call
 

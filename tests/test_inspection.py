@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import re
 import shutil
 import subprocess
 from pathlib import Path
@@ -196,6 +197,15 @@ def test_listing_shows_itself_plainly_and_in_colours():
     html = text._repr_html_()
     assert "a &lt; b" in html
     assert "<span" in html
+    text = Listing('.reg .b32 %r1; "s" @P0 LDG.E R0, `(.L) ; -12 // c\n')
+    colours = set(re.findall(r"color: #(\w{6})", text._repr_html_()))
+    assert len(colours) > 3
+    for colour in colours:  # to be read on white and on black
+        luminance = sum(
+            weight * (int(colour[i : i + 2], 16) / 255) ** 2.2 for i, weight in ((0, 0.21), (2, 0.72), (4, 0.07))
+        )
+        assert (1.05 / (luminance + 0.05)) > 4
+        assert ((luminance + 0.05) / 0.0556) > 4
 
 
 def test_a_triton_kernel_shows_its_own_ptx_and_python(tmp_path, monkeypatch):
