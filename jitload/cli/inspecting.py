@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from jitload.cli.output import format_part, json_option, print_json, print_lines, print_table
+from jitload.loader.display import kernel_builds
 
 if TYPE_CHECKING:
     from jitload.loader.module import Module
@@ -50,10 +51,9 @@ def _read_parts(library: Path) -> dict[str, Any]:
 def kernel_rows(module: Module) -> list[dict[str, Any]]:
     """Return what each kernel of a library uses on each of its architectures."""
     return [
-        {"name": name, "arch": arch, "signature": function["signature"]} | {label: used[label] for label in _RESOURCES}
-        for name, function in module._jitload_facts()["functions"].items()
-        if "kernel" in function
-        for arch, used in (function.get("builds") or {function["arch"]: function["kernel"]}).items()
+        {"name": function["name"], "arch": arch, "signature": function["signature"]}
+        | {label: used[label] for label in _RESOURCES}
+        for function, arch, used in kernel_builds(module)
     ]
 
 
