@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import logging
+import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 
 _log = logging.getLogger("jitload")  # of the whole package, whose level and handlers the program sets
 
@@ -22,21 +23,40 @@ def stage(description: str) -> Iterator[None]:
     _log.info("%s: %.0f ms", description, 1000 * (time.perf_counter() - started))
 
 
-@contextmanager
-def shown_log(*, is_shown: bool) -> Iterator[None]:
+class _ShownLog:
+    """Lets messages of level INFO appear while any thread is in the block; the last one restores the logger."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._blocks = 0
+        self._changes = ExitStack()
+
+    def __enter__(self) -> None:
+        with self._lock:
+            self._blocks += 1
+            if self._blocks == 1:
+                self._change_logger()
+
+    def _change_logger(self) -> None:
+        if not _log.hasHandlers():
+            handler = logging.StreamHandler()
+            handler.setFormatter(logging.Formatter("jitload: %(message)s"))
+            _log.addHandler(handler)
+            self._changes.callback(_log.removeHandler, handler)
+        if not _log.isEnabledFor(logging.INFO):
+            self._changes.callback(_log.setLevel, _log.level)
+            _log.setLevel(logging.INFO)
+
+    def __exit__(self, *_: object) -> None:
+        with self._lock:
+            self._blocks -= 1
+            if self._blocks == 0:
+                self._changes.close()
+
+
+_shown_log = _ShownLog()
+
+
+def shown_log(*, is_shown: bool) -> AbstractContextManager[None]:
     """Let messages of level INFO appear, on standard error if the program has not configured `logging`."""
-    if not is_shown or _log.isEnabledFor(logging.INFO):
-        yield
-        return
-    handler = logging.StreamHandler()
-    handler.setFormatter(logging.Formatter("jitload: %(message)s"))
-    has_handlers = _log.hasHandlers()
-    level = _log.level
-    _log.setLevel(logging.INFO)
-    if not has_handlers:
-        _log.addHandler(handler)
-    try:
-        yield
-    finally:
-        _log.removeHandler(handler)
-        _log.setLevel(level)
+    return _shown_log if is_shown else nullcontext()

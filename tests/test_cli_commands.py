@@ -95,6 +95,8 @@ def test_resources_tell_spilled_registers(source, capsys, caplog):
         (["compile", "vec.cu", "--ptx", "--arch", "sm_1"], 1, "sm_1"),
         (["compile", "vec.cu", "vec.cu", "--cubin"], 2, "--cubin takes one source file, not 2"),
         (["compile", "vec.cu", "--cubin", "--ptx"], 2, "--cubin and --ptx exclude each other"),
+        (["compile", "vec.cu", "--ptx", "--ldflags=-lm"], 2, "--ptx links nothing: leave --ldflags out"),
+        (["compile", "vec.cu", "--resources", "-o", "x"], 2, "--resources prints a table: leave -o out"),
         (["compile"], 2, "Missing argument 'SOURCE...'"),
         (["inspect", "missing.so"], 1, "missing.so"),
         (["inspect", "vec.cu"], 1, "vec.cu"),

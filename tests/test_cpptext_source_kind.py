@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from jitload import Launch
 from jitload.cpptext.source_kind import SourceKind, classify
 from jitload.request.arguments import Call, Options, inline_sources
 from jitload.request.request import make_request
@@ -128,3 +129,20 @@ def test_headers_that_include_each_other_end(tmp_path):
     (tmp_path / "a.h").write_text('#include "b.h"\n')
     (tmp_path / "b.h").write_text('#include "a.h"\n#include "missing.h"\n')
     assert not is_mixed('#include "a.h"', dirs=[tmp_path])
+
+
+@pytest.mark.parametrize(
+    ("text", "functions"),
+    [
+        ('extern "C" __global__ void domain(float* x) { x[0] = 1; }  // main', ["domain"]),
+        ("template <class T> __global__ void fill(T* x) { x[0] = 1; }", {"f": Launch(kernel="fill<float>")}),
+        ('#define KERNEL(name) extern "C" __global__ void name(float* x)\nKERNEL(fill) { x[0] = 1; }', ["fill"]),
+        ("__global__ void k(float* x) { x[0] = 1; }\nint main() { k<<<1, 1>>>(nullptr); }", None),
+    ],
+)
+def test_a_second_call_does_not_read_the_text_again(monkeypatch, text, functions):
+    sources = inline_sources("m", text, cpp_sources=None, embed_cubin=None)
+    call = Call(name="m", sources=sources, makes="library", functions=functions, options=Options(), arch="sm_90a")
+    request = make_request(call)
+    monkeypatch.setattr("jitload.cpptext.lexer.tokenize", lambda _: pytest.fail("the text is read again"))
+    assert make_request(call) == request

@@ -10,6 +10,7 @@ from builds import load
 SOURCE = r"""
 // Scales x; "in place" \ '''.
 extern "C" __global__ void scale(float* x, float factor, int n, bool is_fast) {}
+// Moves x "by a vector"
 extern "C" __global__ void shift(const float4* x, float3 by) {}
 extern "C" __global__ void lambda(int* in) {}
 """

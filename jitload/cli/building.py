@@ -118,9 +118,13 @@ def _compile_kernels(sources: tuple[str, ...], output: str, product: str, option
 
     if len(sources) > 1:
         raise click.UsageError(f"--{product} takes one source file, not {len(sources)}")
+    if options["ldflags"]:
+        raise click.UsageError(f"--{product} links nothing: leave --ldflags out")
+    if product == "resources" and output:
+        raise click.UsageError("--resources prints a table: leave -o out")
     source = Path(sources[0])
     try:
-        text = source.read_text()
+        text = source.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         raise JitLoadError(f"{source} cannot be read as text: {error}") from error
     if product == "resources" and not options["verbose"]:  # what ptxas reports of resources becomes the table
@@ -139,7 +143,7 @@ def _compile_kernels(sources: tuple[str, ...], output: str, product: str, option
     else:
         text = cubin.ptx if product == "ptx" else _assembler_text(cubin)
         if output:
-            Path(output).write_text(text)
+            Path(output).write_text(text, encoding="utf-8")
         else:
             print_json({product: text}) if options["as_json"] else click.echo(text)
 

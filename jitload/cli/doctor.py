@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import ctypes
+import functools
 import platform
 import tempfile
 import time
 from collections.abc import Callable, Iterator
 from importlib import metadata
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import click
 
@@ -107,7 +108,7 @@ def _find_tools(settings: Settings) -> Iterator[Finding]:
 def _check(subject: str, describe: Callable[[], str]) -> Finding:
     try:
         return Finding(subject, is_good=True, description=describe())
-    except (JitLoadError, OSError) as error:
+    except (RuntimeError, OSError) as error:  # RuntimeError: a failed launch, and jitload's own errors
         return Finding(subject, is_good=False, description="not usable", advice=str(error))
 
 
@@ -139,25 +140,19 @@ def _run_on_cpu(directory: str) -> str:
 
 def _run_on_gpu(directory: str) -> str:
     """Run the kernel on memory that the CPU and the GPU share, so that torch is not needed."""
-    from jitload.cuda.bindings import import_bindings
+    from jitload.cuda.bindings import check_driver, import_bindings
 
     driver = import_bindings("driver")
-    device = _checked(driver.cuDeviceGet(0))
-    _checked(driver.cuCtxSetCurrent(_checked(driver.cuDevicePrimaryCtxRetain(device))))
+    checked = functools.partial(check_driver, problem="the driver cannot run a kernel")
+    device = checked(driver.cuDeviceGet(0))
+    checked(driver.cuCtxSetCurrent(checked(driver.cuDevicePrimaryCtxRetain(device))))
     flags = driver.CUmemAttach_flags.CU_MEM_ATTACH_GLOBAL
-    address = int(_checked(driver.cuMemAllocManaged(4 * _COUNT, flags)))
+    address = int(checked(driver.cuMemAllocManaged(4 * _COUNT, flags)))
     try:
-        return _time_kernel("native", address, directory, synchronize=lambda: _checked(driver.cuCtxSynchronize()))
+        return _time_kernel("native", address, directory, synchronize=lambda: checked(driver.cuCtxSynchronize()))
     finally:
         driver.cuMemFree(address)
         driver.cuDevicePrimaryCtxRelease(device)
-
-
-def _checked(answer: tuple[Any, ...]) -> Any:
-    """Return the value of a call of the driver."""
-    if int(answer[0]) != 0:
-        raise JitLoadError(f"the driver reports {answer[0].name}")
-    return answer[1] if len(answer) > 1 else None
 
 
 def _time_kernel(arch: str, address: int, directory: str, synchronize: Callable[[], None] = lambda: None) -> str:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from jitload.cli.output import format_part, json_option, print_json, print_lines, print_table
-from jitload.errors import JitLoadError
+from jitload.loader.display import kernel_builds
 
 if TYPE_CHECKING:
     from jitload.loader.module import Module
@@ -42,21 +42,18 @@ def inspect_command(library: Path, *, as_json: bool) -> None:
 
 def _read_parts(library: Path) -> dict[str, Any]:
     """Return the parts of a library's key, from the manifest next to it in a cache or a bundle; empty elsewhere."""
-    from jitload.cache.entry import read_manifest
+    from jitload.inspection.code import read_entry
 
-    try:
-        return dict(read_manifest(library.resolve().parent)["parts"])
-    except (OSError, JitLoadError):
-        return {}
+    parts = (read_entry(library.resolve()) or {}).get("parts")
+    return parts if isinstance(parts, dict) else {}
 
 
 def kernel_rows(module: Module) -> list[dict[str, Any]]:
     """Return what each kernel of a library uses on each of its architectures."""
     return [
-        {"name": name, "arch": arch, "signature": function["signature"]} | {label: used[label] for label in _RESOURCES}
-        for name, function in module._jitload_facts()["functions"].items()
-        if "kernel" in function
-        for arch, used in (function.get("builds") or {function["arch"]: function["kernel"]}).items()
+        {"name": function["name"], "arch": arch, "signature": function["signature"]}
+        | {label: used[label] for label in _RESOURCES}
+        for function, arch, used in kernel_builds(module)
     ]
 
 

@@ -428,7 +428,7 @@ _PLAIN = rf'{_SPECIFIERS}|{_TYPES}|cuda[A-Z]\w*|CU[a-z]\w*|"C"|[*&<>,]|::'
 
 
 @functools.lru_cache(maxsize=64)
-def defines_host_functions(texts: Sequence[str], names: Sequence[str]) -> bool:
+def defines_host_functions(texts: tuple[str, ...], names: tuple[str, ...]) -> bool:
     """Return whether texts define a host function of each name, with only plain types before the name.
 
     Example:

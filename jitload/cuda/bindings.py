@@ -14,7 +14,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, Literal
 
-from jitload.errors import ToolchainError
+from jitload.errors import JitLoadError, ToolchainError
 
 _LIBRARIES = {"nvrtc": "NVRTC", "nvjitlink": "nvJitLink"}
 _REQUIREMENT = "'cuda-bindings>=12.9.4,<14'"
@@ -34,6 +34,18 @@ def import_bindings(name: Literal["nvrtc", "nvjitlink", "driver"]) -> Any:
             f"compiling for a GPU needs cuda-bindings, which cannot be imported ({error}). "
             f"Install it with: pip install {_REQUIREMENT}"
         ) from error
+
+
+def check_driver(answer: tuple[Any, ...], problem: str) -> Any:
+    """Return what a function of the driver returned beside its status: a value, or a tuple of none or several.
+
+    Raises:
+        JitLoadError: The function failed; the message is the problem with the name of the status.
+    """
+    status, *values = answer
+    if status:
+        raise JitLoadError(f"{problem}: {status.name}")
+    return values[0] if len(values) == 1 else tuple(values)
 
 
 def load_bindings(name: Literal["nvrtc", "nvjitlink"], path: Path) -> Any:

@@ -74,7 +74,8 @@ def check_expression(text: str, field: str) -> tuple[int | None, frozenset[str]]
 INT64 = range(-(2**63), 2**63)
 
 
-def _ceil_div(a: int, b: int) -> int:
+def ceil_div(a: int, b: int) -> int:
+    """Return a quotient, rounded up."""
     return -(-a // b)
 
 
@@ -98,7 +99,7 @@ _COMPARISONS: dict[type[ast.cmpop], tuple[str, Callable[[int, int], bool]]] = {
     ast.NotEq: ("!=", operator.ne),
 }
 _FUNCTIONS: dict[str, tuple[str, Callable[..., int]]] = {
-    "ceil_div": ("two integers", _ceil_div),
+    "ceil_div": ("two integers", ceil_div),
     "max": ("two or more integers", max),
     "min": ("two or more integers", min),
     "next_power_of_2": ("one integer", _next_power_of_2),

@@ -10,7 +10,7 @@ import ast
 from collections.abc import Mapping
 from typing import Any
 
-from jitload.expressions.compiler import ScopeEntry, compile_expression
+from jitload.expressions.compiler import ScopeEntry, ceil_div, compile_expression
 from jitload.expressions.parse import ExpressionText
 
 
@@ -52,10 +52,6 @@ def _as_integer(node: ast.AST) -> ast.Call:
     return ast.Call(ast.Name("_int"), [node], [])  # type: ignore[list-item]  # it is an expression
 
 
-def _ceil_div(a: Any, b: Any) -> Any:
-    return -(-a // b)
-
-
 def _next_power_of_2(n: Any) -> Any:
     power = 1  # only compared with n, so that a compiled program is valid for all n up to the power
     while power < n:
@@ -63,4 +59,4 @@ def _next_power_of_2(n: Any) -> Any:
     return power if n > 0 else 0
 
 
-FUNCTIONS = {"_ceil_div": _ceil_div, "_next_power_of_2": _next_power_of_2, "_min": min, "_max": max, "_int": int}
+FUNCTIONS = {"_ceil_div": ceil_div, "_next_power_of_2": _next_power_of_2, "_min": min, "_max": max, "_int": int}

@@ -19,6 +19,7 @@ from jitload.host_cpp.nvcc import device_link_step, nvcc_options, nvcc_steps, wr
 from jitload.host_cpp.precompiled import PRELUDE, PrecompiledHeader
 from jitload.host_cpp.torch_headers import find_or_write_torch_headers
 from jitload.request.request import HostSource, Request, Unit
+from jitload.request.torch_text import string_literal
 from jitload.toolchain.cuda import CudaToolchain, Nvcc
 from jitload.toolchain.host import Compiler, own_include_dir, tvm_ffi_include_dirs
 
@@ -118,7 +119,7 @@ def _unit_text(unit: Unit, exports: Sequence[HostExport], include_dirs: Sequence
     """Return the text of a unit for the compiler: its pieces with their own names and lines, and the exports."""
     parts = [_PRELUDE] if needs_prelude(unit, exports) else []
     for label, text in unit.pieces:
-        parts.append(f"#line 1 {_string_literal(label)}\n{text}\n\n")  # a text may end with a backslash
+        parts.append(f"#line 1 {string_literal(label)}\n{text}\n\n")  # a text may end with a backslash
     if exports:
         parts.append(_END_OF_SOURCE)
     if any(export.needs_call_header for export in exports):
@@ -127,10 +128,10 @@ def _unit_text(unit: Unit, exports: Sequence[HostExport], include_dirs: Sequence
         parts.append("#include <tvm/ffi/function.h>\n")
     for export in exports:
         name, doc = export.name, export.launch.doc
-        label = _string_literal(f"functions['{name}']")
+        label = string_literal(f"functions['{name}']")
         parts.append(f"#line 1 {label}\n{export.text}")
         if doc and not export.is_typed:
-            parts.append(_DOC.format(name=name, text=_string_literal(doc), size=len(doc.encode())))
+            parts.append(_DOC.format(name=name, text=string_literal(doc), size=len(doc.encode())))
     parts.append(layout_lines([text for _, text in unit.pieces], exports, include_dirs))
     return "".join(parts)
 
@@ -141,12 +142,6 @@ def _cuda_includes(unit: Unit) -> str:
     if unit.is_mixed or not any(_CUDA_RUNTIME_NAME.search(strip_comments(text)) for text in texts):
         return ""
     return "#include <cuda_runtime.h>\n"
-
-
-def _string_literal(text: str) -> str:
-    """Return a text as a C++ string literal; characters beyond ASCII stay as they are, in UTF-8."""
-    text = text.replace("\\", "\\\\").replace('"', '\\"').replace("?", "\\?")
-    return '"' + re.sub(r"[\x00-\x1f\x7f]", lambda control: f"\\{ord(control[0]):03o}", text) + '"'
 
 
 def with_driver_calls(build: HostBuild, functions: Sequence[str]) -> HostBuild:

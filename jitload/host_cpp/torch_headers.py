@@ -40,13 +40,13 @@ def find_or_write_torch_headers(cache_dir: Path) -> Path:
         return directory
     make_private_dir(tools_dir)
     fresh = Path(tempfile.mkdtemp(dir=tools_dir))
-    for header, names in FORWARDED.items():
-        for path in (fresh / name for name in names.split()):
-            path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_text(f'#include "jitload_torch/{header}"\n')
     try:
+        for header, names in FORWARDED.items():
+            for path in (fresh / name for name in names.split()):
+                path.parent.mkdir(parents=True, exist_ok=True)
+                path.write_text(f'#include "jitload_torch/{header}"\n')
         fresh.rename(directory)
-    except OSError:  # another process has written it
+    except OSError:  # another process has written it, or nothing can be written
         shutil.rmtree(fresh)
         if not directory.is_dir():
             raise

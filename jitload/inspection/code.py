@@ -142,19 +142,19 @@ def image_rank(arch: str, number: int) -> int:
 
 def find_beside_cubin(code: KernelCode, suffix: str) -> Path | None:
     """Return the file that differs from the cubin's only in its suffix, in the cache entry that the cubin came from."""
-    manifest = read_entry(code)
+    manifest = read_entry(code.origin)
     digest = hashlib.sha256(code.cubin).hexdigest()
     names = (name for name, (_, sha256) in (manifest or {"files": {}})["files"].items() if sha256 == digest)
     paths = (code.origin.with_name(name).with_suffix(suffix) for name in names)
     return next((path for path in paths if manifest and path.name in manifest["files"] and path.is_file()), None)
 
 
-def read_entry(code: KernelCode) -> dict[str, Any] | None:
-    """Return the manifest of the cache entry that the library came from, or None if it came from elsewhere."""
-    if not (code.origin.parent / MANIFEST).is_file():
+def read_entry(library: Path) -> dict[str, Any] | None:
+    """Return the manifest of the cache entry that a library came from, or None if it came from elsewhere."""
+    if not (library.parent / MANIFEST).is_file():
         return None
     try:
-        manifest = read_manifest(code.origin.parent)
+        manifest = read_manifest(library.parent)
         return manifest if isinstance(manifest.get("files"), dict) else None
     except (OSError, ValueError, RecursionError):
         return None

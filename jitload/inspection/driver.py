@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
-from jitload.cuda.bindings import import_bindings
-from jitload.errors import JitLoadError, ToolchainError
+from jitload.cuda.bindings import check_driver, import_bindings
+from jitload.errors import ToolchainError
 from jitload.inspection.code import KernelCode, LoadedKernel, find_code, image_rank
 from jitload.inspection.occupancy import (
     MULTIPROCESSORS,
@@ -18,6 +19,8 @@ from jitload.inspection.occupancy import (
     multiprocessor_of,
 )
 from jitload.toolchain.arch import capability_of, current_capability
+
+_checked = functools.partial(check_driver, problem="the driver cannot tell the occupancy")
 
 
 def read_occupancy(kernel: LoadedKernel, arch: str | None, block: int | None, shared_bytes: int) -> Occupancy:
@@ -118,11 +121,3 @@ def _limits(driver: Any, device: Any) -> Multiprocessor:
         shared_bytes=get("MAX_SHARED_MEMORY_PER_MULTIPROCESSOR"),
         reserved_bytes=get("RESERVED_SHARED_MEMORY_PER_BLOCK"),
     )
-
-
-def _checked(answer: tuple[Any, ...]) -> Any:
-    """Return the results of a driver call, or raise an error for its status."""
-    status, *values = answer
-    if status:
-        raise JitLoadError(f"the driver cannot tell the occupancy: {status.name}")
-    return values[0] if len(values) == 1 else tuple(values)

@@ -36,7 +36,7 @@ def read_ptx(kernel: LoadedKernel, arch: str | None) -> Listing:
 
 
 def _no_ptx(code: KernelCode) -> JitLoadError:
-    if read_entry(code) is not None:
+    if read_entry(code.origin) is not None:
         reason = "its cubin was not compiled here, so there is no PTX of it"
         advice = "What made the cubin can write the PTX"
     else:

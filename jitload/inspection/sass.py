@@ -88,7 +88,7 @@ def _with_source(lines: list[str], read: Callable[[str, int], str]) -> Iterator[
 
 def _source_reader(code: KernelCode) -> Callable[[str, int], str]:
     """Return a function that returns a line of a file, or "" if it is not known what stood there at the build."""
-    manifest = read_entry(code)
+    manifest = read_entry(code.origin)
 
     @lru_cache(maxsize=64)
     def lines_of(file: str) -> list[str]:

@@ -61,14 +61,17 @@ def _title(module: Module) -> str:
     return f"{facts['name'] or 'module'}: {origin}"
 
 
+def kernel_builds(module: Module) -> Iterator[tuple[dict[str, Any], str, dict[str, Any]]]:
+    """Yield each kernel's function, and each of its architectures with what the kernel uses there."""
+    for function in module._jitload_facts()["functions"].values():
+        if "kernel" in function:
+            for arch, used in (function.get("builds") or {function["arch"]: function["kernel"]}).items():
+                yield function, arch, used
+
+
 def _rows(module: Module) -> list[tuple[str, str, tuple[str, ...]]]:
     """Return a signature, an architecture and the texts of the columns for each kernel on each architecture."""
-    return [
-        (function["signature"], arch, _resources(function, used))
-        for function in module._jitload_facts()["functions"].values()
-        if "kernel" in function
-        for arch, used in (function.get("builds") or {function["arch"]: function["kernel"]}).items()
-    ]
+    return [(function["signature"], arch, _resources(function, used)) for function, arch, used in kernel_builds(module)]
 
 
 def _resources(function: dict[str, Any], used: dict[str, Any]) -> tuple[str, ...]:

@@ -33,12 +33,13 @@ class _{name}:
 def write_stub(module: Module, path: str | os.PathLike[str]) -> Path:
     """Write the stub and return its path."""
     facts = module._jitload_facts()
-    names = [name for name in facts["functions"] if name.isidentifier() and not keyword.iskeyword(name)]
-    others = [name for name in module if name not in facts["functions"]]
+    names = [name for name in (*facts["functions"], *module) if name.isidentifier() and not keyword.iskeyword(name)]
+    typed = [name for name in dict.fromkeys(names) if name in facts["functions"]]
+    others = [name for name in dict.fromkeys(names) if name not in facts["functions"]]
     target = Path(path)
     target.write_text(
         _HEAD.format(name=facts["name"])
-        + "".join(_function(name, str(module[name].__doc__), module[name].__signature__) for name in names)
+        + "".join(_function(name, str(module[name].__doc__), module[name].__signature__) for name in typed)
         + "".join(f"\ndef {name}(*args: Any) -> Any: ...\n" for name in others),
         encoding="utf-8",
     )
@@ -47,7 +48,7 @@ def write_stub(module: Module, path: str | os.PathLike[str]) -> Path:
 
 def _function(name: str, doc: str, signature: inspect.Signature) -> str:
     parameters = [f"{parameter.name}: {_type(parameter.annotation)}" for parameter in signature.parameters.values()]
-    text = doc.replace("\\", "\\\\").replace('"""', '\\"""').replace("\n", "\n    ")
+    text = doc.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\n    ")
     return _FUNCTION.format(
         name=name,
         doc=text,

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from typing import Any, NamedTuple, Protocol
 
-from jitload.cuda.bindings import import_bindings
+from jitload.cuda.bindings import check_driver, import_bindings
 from jitload.errors import JitLoadError
 from jitload.measuring.memory import Copier, Extent, HostCopier
 
@@ -242,12 +242,9 @@ def _current_stream(device: int) -> int:
 
 def _checked(answer: tuple[Any, ...]) -> Any:
     """Return the results of a driver call, or raise an error for its status."""
-    status, *values = answer
-    if not status:
-        return values[0] if values else None
-    if status.name == "CUDA_ERROR_OUT_OF_MEMORY":
+    if answer[0] and answer[0].name == "CUDA_ERROR_OUT_OF_MEMORY":
         raise JitLoadError(
             "measuring needs memory on the GPU for a copy of the tensors that the function writes to, and there is not "
             "enough: use smaller tensors, or free memory (torch.cuda.empty_cache() frees what torch keeps)"
         )
-    raise JitLoadError(f"measuring failed: {status.name}. If a kernel failed, its error is the cause")
+    return check_driver(answer, "measuring failed, perhaps because a kernel failed")

@@ -8,6 +8,8 @@ import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple, Protocol
 
+from jitload.signature.types import is_read_only
+
 
 class Extent(NamedTuple):
     """The memory of a tensor.
@@ -160,4 +162,4 @@ def written_arguments(function: Any, args: Sequence[Any]) -> list[bool]:
         names, types = [], {}
     if len(names) != len(args):
         return [True] * len(args)
-    return [not types.get(name, "").startswith("const ") for name in names]
+    return [not is_read_only(types.get(name, "")) for name in names]

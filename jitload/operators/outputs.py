@@ -111,14 +111,10 @@ class Allocator:
         return f"_{kind}(({shape}), dtype={dtype}, device=_device(device))"
 
     def _size(self, text: str, rule: Rule) -> str:
-        kinds = {"tensor": "tensor", "int": "int", "other": "other"}
-        usable = {**self.inputs, **self.tensors}
         scope = {
-            name: ScopeEntry(
-                position=0, kind="other" if a.is_nullable else kinds[a.kind], type=_describe(a)  # type: ignore[arg-type]
-            )
-            for name, a in usable.items()
-        }  # fmt: skip
+            name: ScopeEntry(position=0, kind="other" if a.is_nullable else a.kind, type=_describe(a))
+            for name, a in {**self.inputs, **self.tensors}.items()
+        }
         return to_python(text, scope, kernel=self.function, field=field_of(rule.name))
 
     def _dtype(self, rule: Rule, argument: Argument) -> str:

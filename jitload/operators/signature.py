@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Literal, NamedTuple
 
 from jitload.errors import LaunchSpecError, nearest_name
-from jitload.signature.types import describe_type, is_complex, is_pointer_to_pointer
+from jitload.signature.types import describe_type, is_complex, is_pointer_to_pointer, is_read_only
 
 _SCHEMA_TYPES = {"int": "SymInt", "uint": "SymInt", "float": "float", "bool": "bool"}
 _PAIRS = {"float16": "complex32", "float32": "complex64", "float64": "complex128"}
@@ -124,7 +124,7 @@ def _read_arguments(function: str, facts: Mapping[str, Any]) -> Iterator[Argumen
         dtype = parameters[name]["dtype"] if name in parameters else describe_type(cpp_type).dtype
         types = [variant[index] for variant in facts.get("variant_types", [])] or [(cpp_type, dtype)]
         flags = {f"is_{flag}": record.get(flag, False) for flag in ("nullable", "raw", "strided", "host")}
-        flags["is_written"] = not all(_is_const(text) for text, _ in types)
+        flags["is_written"] = not all(is_read_only(text) for text, _ in types)
         schema_type = f"Tensor{f'(a{index}!)' * flags['is_written']}{'?' * flags['is_nullable']}"
         declaration = f"{schema_type} {_schema_name(name, index)}"
         yield Argument(name, "tensor", declaration, cpp_type, dtypes=tuple(dtype for _, dtype in types), **flags)
@@ -133,11 +133,6 @@ def _read_arguments(function: str, facts: Mapping[str, Any]) -> Iterator[Argumen
 def _schema_name(name: str, index: int) -> str:
     """Return an argument's name in a schema, which is ASCII."""
     return name if name.isascii() else f"arg{index}"
-
-
-def _is_const(cpp_type: str) -> bool:
-    """Return whether a kernel cannot write through a pointer; Triton writes such types as `*kfp32`."""
-    return cpp_type.startswith(("const ", "*k"))
 
 
 def _schema_type(function: str, record: Mapping[str, Any]) -> str:

@@ -381,9 +381,10 @@ def check_flags(keywords: Mapping[str, Any]) -> None:
         JitLoadError: One of them is not a bool.
     """
     for name in _FLAGS:
-        value = keywords.get(name, False)
-        is_flag = isinstance(value, int) and value in (0, 1)
-        if not is_flag and not (value is None and name in _OPTIONAL_FLAGS):
+        value = keywords[name] if name in keywords else False  # noqa: SIM401  on the way of a hit
+        if value is False or value is True or (value is None and name in _OPTIONAL_FLAGS):
+            continue
+        if not isinstance(value, int) or value not in (0, 1):
             choice = "True, False or None" if name in _OPTIONAL_FLAGS else "True or False"
             raise JitLoadError(f"{name}={value!r} must be {choice}")
 

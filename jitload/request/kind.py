@@ -115,26 +115,29 @@ def _include_dirs(call: Call) -> list[Path]:
 
 
 def _names_functions_beside_kernels(call: Call, texts: tuple[str, ...]) -> bool:
-    """Return whether `functions=` names a function of the host: of the text, or of headers if these have all kernels.
-
-    At a glance most names are those of kernels.
-    """
+    """Return whether `functions=` names a host function of the text, or of headers if all kernels are in these."""
     if call.functions is None or is_empty(call.functions):
         return False
     launches = ((launch.kernel or name, launch) for name, launch in read_functions(call.functions) or ())
     names = {unqualified(name) for name, launch in launches if launch.grid is None and launch.block is None}
-    text = "\n".join(texts)
-    names = {name for name in names if not re.search(rf"__global__[^;{{}}]*\b{re.escape(name)}\s*\(", text)}
-    if not names:
+    others = [name for name in names if not _looks_like_kernel(name, texts)]
+    if not others:
         return False
-    if "__global__" not in text and any("#include" in text for text in texts):
+    if any("#include" in text for text in texts) and not any("__global__" in text for text in texts):
         from jitload.cpptext.source_kind import user_headers
 
         texts = (*texts, *user_headers(texts, _include_dirs(call)))
 
     from jitload.cpptext.declarations import defines_host_functions
 
-    return any(defines_host_functions(texts, (name,)) for name in names)
+    return any(defines_host_functions(texts, (name,)) for name in others)
+
+
+@functools.lru_cache(maxsize=1024)
+def _looks_like_kernel(name: str, texts: tuple[str, ...]) -> bool:
+    """Return whether, at a glance, a name is that of a kernel in the texts."""
+    pattern = re.compile(rf"__global__[^;{{}}]*\b{re.escape(name)}\s*\(")
+    return any(pattern.search(text) for text in texts)
 
 
 def unqualified(name: str) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 
 from jitload.errors import JitLoadError
@@ -37,19 +38,23 @@ def _leaves_host_code_out(call: Call, kind: Kind, texts: tuple[str, ...]) -> boo
         return not is_explicit and _asks_for_kernels(call, texts)
     if kind == "host" or call.sources.host or call.sources.objects:
         return False
-    if any("main" in text for text in texts) and _is_program(call, texts):
+    if _is_program(texts, call.options.cuda):
         return True
     return is_explicit and not looks_like_kernels(texts) and _is_mixed(call, texts)
 
 
-def _is_program(call: Call, texts: tuple[str, ...]) -> bool:
+@functools.lru_cache(maxsize=64)  # each call of load_inline asks
+def _is_program(texts: tuple[str, ...], options: tuple[str, ...]) -> bool:
     """Return whether a text has a `main()` that NVRTC would read."""
+    if not any("main" in text for text in texts):
+        return False
+
     from jitload.cpptext.host_functions import has_main
     from jitload.cpptext.lexer import code_tokens
     from jitload.cpptext.preprocessor import NVRTC_MACROS, Macros, live_tokens
 
     code = [token for text in texts for token in code_tokens(text)]
-    live = live_tokens(code, Macros(NVRTC_MACROS, call.options.cuda))
+    live = live_tokens(code, Macros(NVRTC_MACROS, options))
     return any(token.text == "main" for token in live) and has_main(texts)
 
 

@@ -222,7 +222,7 @@ def _units(pieces: Pieces, *, are_files: bool) -> tuple[Pieces, ...]:
 def _merge(pieces: Pieces, suffix: str, *, implicit: bool, header_dirs: Sequence[Path]) -> tuple[str, str]:
     """Return a unit as one piece, in which each text keeps its own name and lines."""
     prelude = _prelude([text for _, text in pieces], is_cuda=suffix == "cu", implicit=implicit, header_dirs=header_dirs)
-    texts = [f"#line 1 {_string_literal(label)}\n{text}\n" for label, text in pieces]
+    texts = [f"#line 1 {string_literal(label)}\n{text}\n" for label, text in pieces]
     label = pieces[0][0]
     is_named = Path(label).suffix.lower() in (HOST_SUFFIXES if suffix == "cpp" else (".cu", ".cuh"))
     return label if is_named else f"{label}.{suffix}", "".join((prelude, *texts))
@@ -365,11 +365,12 @@ def binding_text(functions: Functions, *, wraps_errors: bool) -> str:
             raise JitLoadError(f"functions= has {name!r}, which is not the name of a C++ function")
         function = f"torch::wrap_pybind_function({name})" if wraps_errors else name
         text = doc if isinstance(doc, str) else name
-        definitions.append(f'm.def("{name}", {function}, {_string_literal(text)});')
+        definitions.append(f'm.def("{name}", {function}, {string_literal(text)});')
     return "PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {\n" + "\n".join(definitions) + "\n}\n"
 
 
-def _string_literal(text: str) -> str:
+def string_literal(text: str) -> str:
+    """Return a text as a C++ string literal; characters beyond ASCII stay as they are, in UTF-8."""
     text = text.replace("\\", "\\\\").replace('"', '\\"').replace("?", "\\?")
     return '"' + re.sub(r"[\x00-\x1f\x7f]", lambda control: f"\\{ord(control[0]):03o}", text) + '"'
 

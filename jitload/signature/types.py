@@ -90,6 +90,11 @@ def is_pointer_to_pointer(text: str) -> bool:
     return _split_declarator(text).has_addresses
 
 
+def is_read_only(text: str) -> bool:
+    """Return whether a kernel cannot write through a parameter of this type; Triton writes `*kfp32`."""
+    return text.startswith("*k") or (text.startswith("const ") and text.count("*") <= 1)
+
+
 def find_undeclared_name(text: str) -> str | None:
     """Return the type's name if neither C++ nor CUDA declares it: a user-defined type, or a misspelling."""
     parts = _split_declarator(text)

@@ -271,7 +271,7 @@ def run_tool(
     directory: Path | None = None,
     variables: Mapping[str, str] | None = None,
 ) -> subprocess.CompletedProcess[str]:
-    """Run a compiler that only prints something, and return what it printed and its exit status.
+    """Run a tool that only prints something, and return what it printed and its exit status.
 
     Args:
         command: The program and its arguments.
@@ -292,7 +292,7 @@ def run_tool(
             capture_output=True,
             text=True,
             errors="replace",
-            timeout=60,
+            timeout=120,
             check=False,
         )
     except (OSError, subprocess.TimeoutExpired) as error:

@@ -10,10 +10,9 @@ from pathlib import Path
 from jitload.errors import ToolchainError
 from jitload.settings import Settings
 from jitload.toolchain.cuda import DEFAULT_HOME
-from jitload.toolchain.host import package_dirs, tool_environment
+from jitload.toolchain.host import package_dirs, run_tool
 
 _INSTALL = "pip install 'jitload[inspect]'"
-_TIMEOUT_S = 120
 
 
 def find_nvdisasm(settings: Settings) -> Path:
@@ -42,15 +41,7 @@ def run_nvdisasm(program: Path, options: Sequence[str], cubin_path: Path) -> str
     Raises:
         ToolchainError: nvdisasm cannot be run, or does not know the architecture.
     """
-    import subprocess
-
-    command = (str(program), *options, str(cubin_path))
-    try:
-        result = subprocess.run(
-            command, env=tool_environment(), capture_output=True, text=True, timeout=_TIMEOUT_S, check=False
-        )
-    except (OSError, subprocess.TimeoutExpired) as error:
-        raise ToolchainError(f"nvdisasm cannot be run: {error}") from error
+    result = run_tool((str(program), *options, str(cubin_path)), f"nvdisasm {program}")
     if result.returncode != 0:
         raise ToolchainError(
             f"nvdisasm {program} failed:\n{(result.stdout + result.stderr).strip()}\n"
