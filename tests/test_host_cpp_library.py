@@ -193,7 +193,7 @@ KINDS = [
     (ADD_CPP, {"functions": "add"}, "host"),
     (ADD_CPP, {"functions": {"add": Launch()}}, "host"),
     (ADD_CPP, {"functions": {"add": Launch(grid=1, block=1)}}, "device"),
-    (ADD + "int one() { return 1; }", {"functions": {"add": Launch(), "one": Launch()}}, "mixed"),
+    (ADD + "int one() { return 1; }", {"functions": {"one": Launch()}}, "mixed"),
     ("#include <cuda_runtime.h>\n" + ADD_CPP, {"functions": "add"}, "host"),
     ('#include "macros.cuh"\nKERNEL add(float* x) {}', {"functions": "add"}, "device"),
     ("#include <cuda_runtime.h>\nint f();", {"cpp": (("m.cpp", ADD_CPP),)}, "host"),

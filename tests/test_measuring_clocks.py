@@ -162,6 +162,7 @@ def test_another_stream(spinning):
         assert 95 < function.benchmark(x, 100_000).median_us < 120
     with torch.cuda.stream(stream):
         assert 95 < spinning.spin[1, 32].benchmark(x, 100_000).median_us < 120
+        assert 95 < spinning.spin[1, 32, 0, 0].benchmark(x, 100_000).median_us < 120  # the default stream
     assert 95 < spinning.spin.benchmark(x, 100_000, grid=1, block=32, stream=stream).median_us < 120
 
 
