@@ -128,7 +128,6 @@ class CudaClock:
 
     def time(self, sample: Sample) -> float:
         """Return how long one call takes on the device."""
-
         restore = sample.restore or (lambda: None)
 
         def prepare() -> None:
