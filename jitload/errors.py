@@ -1,5 +1,7 @@
 """The exceptions that jitload raises, and warnings that are logged only once.
 
+The tree of exceptions::
+
     RuntimeError
     └── JitLoadError
         ├── CompileError      a compiler rejected the source
@@ -18,6 +20,7 @@ from __future__ import annotations
 
 import functools
 import logging
+import sys
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any, NamedTuple, ParamSpec, TypeVar
@@ -26,7 +29,18 @@ _log = logging.getLogger(__name__)
 
 
 class JitLoadError(RuntimeError):
-    """The base class of the errors that jitload raises when it compiles, builds, caches or loads."""
+    """The base class of the errors that jitload raises when it compiles, builds, caches or loads.
+
+    Attributes:
+        code: The code under which the manual describes errors of this kind. Python 3.11 and newer print it after
+            the text.
+    """
+
+    code = "JL-REQUEST"
+
+    def __init__(self, *args: object) -> None:
+        super().__init__(*args)
+        self.__notes__ = [f"{self.code}: `jitload explain {self.code}` says what to do"]
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Return how to restore the error in another process: its class takes keywords that are not in `args`."""
@@ -41,6 +55,7 @@ def _restore_error(error_type: type[JitLoadError], args: tuple[Any, ...], facts:
 
 P = ParamSpec("P")
 R = TypeVar("R")
+E = TypeVar("E", bound=BaseException)
 
 
 def outside_graphs(advice: str) -> Callable[[Callable[P, R]], Callable[P, R]]:
@@ -54,6 +69,32 @@ def outside_graphs(advice: str) -> Callable[[Callable[P, R]], Callable[P, R]]:
         return function
 
     return mark
+
+
+def at_caller(error: E) -> E:
+    """Return an error whose traceback ends at the caller of the function that raises it.
+
+    Python adds the frame that raises it, which IPython does not show.
+    """
+    if "IPython" in sys.modules:
+        error.__dict__["_render_traceback_"] = _render_last_error
+    return error.with_traceback(None)
+
+
+def _render_last_error() -> list[str]:
+    """Return what IPython shows of the error that it has stored: the traceback without our frames at its end."""
+    from IPython import get_ipython
+
+    error: Any = sys.last_value  # a reference from the error to itself would keep the tensors of its frames alive
+    last = traceback = error.__traceback__
+    while traceback is not None:
+        if traceback.tb_frame.f_globals.get("__name__", "").partition(".")[0] != "jitload":
+            last = traceback
+        traceback = traceback.tb_next
+    if last is not None:
+        last.tb_next = None
+    lines: list[str] = get_ipython().InteractiveTB.structured_traceback(type(error), error, error.__traceback__)
+    return lines
 
 
 def ends_at_caller(function: Callable[P, R]) -> Callable[P, R]:
@@ -71,7 +112,11 @@ def ends_at_caller(function: Callable[P, R]) -> Callable[P, R]:
         except JitLoadError as error:
             if _log.isEnabledFor(logging.DEBUG):
                 raise
-            raise error.with_traceback(None) from None
+            raise at_caller(error) from None
+        except TypeError as error:
+            if error.__traceback__ is None or error.__traceback__.tb_next is not None:
+                raise
+            raise at_caller(error) from None  # the function does not take these arguments
 
     return call
 
@@ -112,6 +157,7 @@ class CompileError(JitLoadError):
         work_dir: Path | None = None,
         hint: str = "",
     ) -> None:
+        self.code = f"JL-{stage.upper()}"
         super().__init__(stage, name)
         self.stage = stage
         self.name = name
@@ -141,6 +187,8 @@ class CompileError(JitLoadError):
 class SignatureError(JitLoadError):
     """A kernel's parameters cannot be read from its source, or disagree with the cubin."""
 
+    code = "JL-SIGNATURE"
+
 
 class LaunchSpecError(JitLoadError):
     """A `Launch`, a launch expression or `functions=` is malformed or does not match the kernel.
@@ -153,6 +201,8 @@ class LaunchSpecError(JitLoadError):
         problem: What is wrong with it.
         hint: What to do next.
     """
+
+    code = "JL-LAUNCH"
 
     def __init__(  # noqa: PLR0913  the facts of one failure
         self,
@@ -187,9 +237,13 @@ class LaunchSpecError(JitLoadError):
 class ToolchainError(JitLoadError):
     """A tool is missing, unknown or unsuitable; the message says how to get one."""
 
+    code = "JL-TOOLS"
+
 
 class CacheError(JitLoadError):
     """The cache cannot be read, written or trusted; the message names the directory and what to do."""
+
+    code = "JL-CACHE"
 
 
 class CacheWriteError(CacheError):
@@ -198,6 +252,8 @@ class CacheWriteError(CacheError):
 
 class LoadError(JitLoadError):
     """A library cannot be loaded; the message names the file and the reason."""
+
+    code = "JL-LOAD"
 
 
 class MismatchError(JitLoadError):
@@ -209,6 +265,8 @@ class MismatchError(JitLoadError):
         index: Where the difference is largest; None if the shapes differ.
         difference: How large it is there; infinite if one of the numbers is.
     """
+
+    code = "JL-MISMATCH"
 
     def __init__(
         self, message: str, *, function: str, output: str, index: tuple[int, ...] | None = None, difference: float = 0.0

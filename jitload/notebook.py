@@ -1,52 +1,73 @@
 """Notebooks: the cell magic `%%cuda`, which compiles a cell and binds its kernels.
 
-`%load_ext jitload` registers it. An error stands under the cell with its line marked, a build that takes more than a
-second shows its stage, and what kernels print with `printf` appears in the cell.
+`%load_ext jitload` registers it. An error is shown under the cell with its line marked, a build that takes more than
+a second shows its stage, and what kernels print with `printf` appears in the cell.
 """
 
 from __future__ import annotations
 
 import ast
 import ctypes
+import dataclasses
+import fcntl
 import functools
+import keyword
 import re
 import shlex
+import struct
 import sys
+import termios
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
 
-from IPython.core.error import UsageError  # noqa: TID253  `%load_ext` imports this module
+import IPython  # noqa: TID253  `%load_ext` imports this module
+from IPython.core.error import UsageError  # noqa: TID253
 from IPython.core.magic import Magics, cell_magic, magics_class  # noqa: TID253
 from IPython.core.magic_arguments import argument, magic_arguments  # noqa: TID253
 
 from jitload import stages
 from jitload.api import load_inline
-from jitload.errors import JitLoadError
+from jitload.cpptext.declarations import find_candidates
+from jitload.errors import JitLoadError, LaunchSpecError, nearest_name
 from jitload.launch import Launch
 from jitload.loader.function import TypedFunction
 from jitload.loader.module import Module
 
 _FIELD = re.compile(r"(?:^|\s)(\w+(?:\.\w+)?)=(?!=)")
-_PATIENCE_S = 1.0  # a shorter build shows nothing
+_HIDES_KERNELS = re.compile(r"#\s*include\s*[\"\w]|#\s*define\b(?:\\\r?\n|.)*__global__")
+_FLAG_HIDES_KERNELS = re.compile(r"-I|include|-isystem|__global__")
+_SHOW_AFTER_S = 1.0  # a shorter build shows nothing
+_NEEDED_BY_IPYTHON = frozenset({"In", "Out", "get_ipython", "exit", "quit", "_", "__", "___"})
 
 
 def load_ipython_extension(shell: Any) -> None:
     """Register `%%cuda` and its completion."""
+    unload_ipython_extension(shell)  # what an earlier call registered
     shell.register_magics(CudaMagics)
     shell.set_hook("complete_command", _complete, str_key="%%cuda")
-    shell.events.register("post_run_cell", _flush_device_printf)
-    shell.inspector.info = functools.partial(_describe, shell.inspector.info)
+    shell.events.register("post_run_cell", _end_cell)
+    name = _describer()
+    setattr(shell.inspector, name, functools.partial(_describe, getattr(shell.inspector, name)))
 
 
 def unload_ipython_extension(shell: Any) -> None:
-    """Remove what `load_ipython_extension` registered, except for the completion."""
+    """Remove what `load_ipython_extension` registered."""
     shell.magics_manager.magics["cell"].pop("cuda", None)
-    shell.events.unregister("post_run_cell", _flush_device_printf)
-    if isinstance(describe := shell.inspector.info, functools.partial):
-        shell.inspector.info = describe.args[0]
+    if hooks := shell.strdispatchers.get("complete_command"):
+        hooks.strs.pop("%%cuda", None)
+    with suppress(ValueError):  # it is not registered
+        shell.events.unregister("post_run_cell", _end_cell)
+    describe = getattr(shell.inspector, name := _describer())
+    if isinstance(describe, functools.partial) and describe.func is _describe:
+        setattr(shell.inspector, name, describe.args[0])
+
+
+def _describer() -> str:
+    """Return the name of the method that collects what `f?` shows; IPython 7 has another one."""
+    return "info" if IPython.version_info >= (8,) else "_info"
 
 
 @magics_class
@@ -63,6 +84,7 @@ class CudaMagics(Magics):  # type: ignore[misc]  # IPython is not checked here
         metavar="'KERNEL: grid=… block=…'",
         help="launch a kernel like this; fields of jitload.Launch, and args.n=x.numel() for a computed parameter",
     )
+    @argument("--functions", default="", metavar="'F,G'", help="functions of the host code to export")
     @argument("--flags", default="", help="compiler options in one word: '-O3 -DN=4'")
     @argument("--include", action="append", default=[], metavar="DIR", help="a directory to search for headers")
     @argument("--debug", action="store_true", help="compile for a debugger")
@@ -72,43 +94,87 @@ class CudaMagics(Magics):  # type: ignore[misc]  # IPython is not checked here
         options = self.cuda.parser.parse_args(_split(line))
         build = {
             "arch": tuple(options.arch.split(",")) if "," in options.arch else options.arch,
-            "extra_cuda_cflags": shlex.split(options.flags),
+            "extra_cuda_cflags": _split(options.flags),
             "extra_include_paths": options.include,
             "debug": options.debug,
+            "isolate": True,  # ends at once when it is interrupted, and a crash of NVRTC leaves the notebook alone
         }
         name = options.name or "cell"
-        if not name.isidentifier():
-            raise UsageError(f"%%cuda {name}: the name of the module must be an identifier")
+        if not _is_variable(name):
+            raise UsageError(f"%%cuda {name}: the name of the module must be an identifier that IPython does not need")
+        functions = {**dict.fromkeys(options.functions.replace(",", " ").split()), **read_launches(options.launch)}
         try:
             with _shown_stages():
-                module = _load(name, cell, read_launches(options.launch), build)
-        except JitLoadError as error:
-            text = f"{type(error).__name__}: {error}"
-            error._render_traceback_ = lambda: [text]  # type: ignore[attr-defined]  # IPython shows this alone
+                module = _load(name, cell, functions, build)
+        except (JitLoadError, KeyboardInterrupt) as error:
+            message = str(error) or f"the build of {name!r} was stopped"
+            text = "\n".join((f"{type(error).__name__}: {message}", *getattr(error, "__notes__", ())))
+            error._render_traceback_ = lambda: [text]  # type: ignore[union-attr]  # IPython shows this alone
             raise
-        if options.name in module:
-            raise UsageError(f"%%cuda {name}: a kernel has this name, too; choose another one for the module")
-        self.shell.push({kernel: module[kernel] for kernel in module})
-        if options.name:
-            self.shell.push({options.name: module})
+        self._bind(module, options.name)
         return module
+
+    def _bind(self, module: Module, name: str | None) -> None:
+        """Make the functions of the module variables of the notebook, and the module as well if it has a name."""
+        if name in module:
+            raise UsageError(f"%%cuda {name}: a kernel has the same name; choose another for the module")
+        if not len(module):
+            raise UsageError("%%cuda: the cell exports nothing. Name functions of its host code: --functions 'f,g'")
+        hidden = [function for function in module if not _is_variable(function)]
+        if hidden and not name:
+            raise UsageError(
+                f"%%cuda: {hidden[0]!r} cannot be a variable of the notebook. Name the module, `%%cuda mod`, and use "
+                f"mod[{hidden[0]!r}]"
+            )
+        self.shell.push({function: module[function] for function in module if function not in hidden})
+        if name:
+            self.shell.push({name: module})
+
+
+def _is_variable(name: str) -> bool:
+    return name.isidentifier() and not keyword.iskeyword(name) and name not in _NEEDED_BY_IPYTHON
 
 
 def _split(line: str) -> list[str]:
     try:
-        return shlex.split(line)
+        words = shlex.split(line)
     except ValueError as error:
         raise UsageError(f"%%cuda {line}: {error}") from None
+    if "--flags" in words[:-1]:  # argparse would take -O3 in `--flags -O3` for an option of its own
+        index = words.index("--flags")
+        words[index : index + 2] = [f"--flags={words[index + 1]}"]
+    return words
 
 
-def _load(name: str, cell: str, launches: Mapping[str, Launch], build: Mapping[str, Any]) -> Module:
+def _load(name: str, cell: str, functions: Mapping[str, Launch | None], build: Mapping[str, Any]) -> Module:
     """Load the module with all kernels of the cell, those that `--launch` does not name included."""
-    if not launches:
-        return load_inline(name, cuda_sources=cell, **build)
-    kernels = {launch.kernel or exported for exported, launch in launches.items()}
-    others = [kernel for kernel in load_inline(name, cuda_sources=cell, **build) if kernel not in kernels]
-    functions = {**launches, **{kernel: Launch() for kernel in others}}
-    return load_inline(name, cuda_sources=cell, functions=functions, **build)
+    if None in functions.values() or not functions:
+        return load_inline(name, cuda_sources=cell, functions=functions or None, **build)
+    kernels = [] if build["extra_include_paths"] else _find_kernels(cell, build["extra_cuda_cflags"])
+    with suppress(LaunchSpecError):  # the compiler does not see all of these kernels
+        if kernels:
+            return _load_all(name, cell, functions, kernels, build)
+    try:
+        kernels = list(load_inline(name, cuda_sources=cell, **build))
+    except LaunchSpecError:  # there are only templates
+        kernels = []
+    return _load_all(name, cell, functions, kernels, build)
+
+
+def _find_kernels(cell: str, flags: Sequence[str]) -> list[str]:
+    """Return the names of the kernels, or nothing if some may come from templates, macros or other files."""
+    candidates = find_candidates([cell])
+    if _HIDES_KERNELS.search(cell) or _FLAG_HIDES_KERNELS.search(" ".join(flags)):
+        return []
+    return [] if any(kernel.is_template for kernel in candidates) else [kernel.name for kernel in candidates]
+
+
+def _load_all(
+    name: str, cell: str, functions: Mapping[str, Launch | None], kernels: Sequence[str], build: Mapping[str, Any]
+) -> Module:
+    launched = {launch.kernel or exported for exported, launch in functions.items() if launch}
+    others = {kernel: Launch() for kernel in kernels if kernel not in launched}
+    return load_inline(name, cuda_sources=cell, functions={**functions, **others}, **build)
 
 
 # ---- launches ----------------------------------------------------------------------------------------------------
@@ -141,6 +207,11 @@ def _read_launch(fields: str, text: str) -> Launch:
             values.setdefault(record, {})[key] = value.strip()
         else:
             values[record] = _value(value.strip())
+    names = [field.name for field in dataclasses.fields(Launch)]
+    for name in values.keys() - names:
+        suggestion = nearest_name(name, names)
+        hint = f"did you mean {suggestion!r}?" if suggestion else f"its fields are {', '.join(names)}"
+        raise UsageError(f"--launch {text!r}: Launch has no field {name!r}; {hint}")
     try:
         return Launch(**values)
     except TypeError as error:
@@ -172,7 +243,7 @@ def _shown_stages() -> Iterator[None]:
 
     def show() -> None:
         width = 0
-        while not is_over.wait(_PATIENCE_S if width == 0 else 0.5):
+        while not is_over.wait(_SHOW_AFTER_S if width == 0 else 0.5):
             line = f"{stage or 'jitload builds the cell'}, {time.monotonic() - started:.0f} s"
             width = max(width, len(line))
             sys.stderr.write(f"\r{line:{width}}")
@@ -191,12 +262,32 @@ def _shown_stages() -> Iterator[None]:
         thread.join()
 
 
-def _flush_device_printf(_result: object) -> None:
-    """Let what kernels printed appear in the cell that launched them: the driver keeps it until a synchronisation."""
+def _end_cell(result: Any) -> None:
+    """Show what kernels printed under the cell that launched them, and let the cell fail if one of them failed."""
     torch = sys.modules.get("torch")
     if torch is not None and torch.cuda.is_initialized():
-        torch.cuda.synchronize()
+        try:
+            torch.cuda.synchronize()  # the driver prints what it has kept
+        except RuntimeError as error:
+            if result.success:
+                result.error_in_exec = error  # ends "Run all"
+                IPython.get_ipython().showtraceback((type(error), error, None))
     ctypes.CDLL(None).fflush(None)
+    if hasattr(sys.stdout, "watch_fd_thread"):
+        _await_reader()
+
+
+def _await_reader() -> None:
+    """Wait until ipykernel has read the pipe that stands for the standard output: it belongs to the cell that runs."""
+    for _ in range(200):
+        size = bytearray(4)
+        try:
+            fcntl.ioctl(1, termios.FIONREAD, size)
+        except OSError:
+            return  # not a pipe
+        time.sleep(0.001)  # for the thread that reads
+        if struct.unpack("i", size) == (0,):
+            return
 
 
 # ---- help and completion -----------------------------------------------------------------------------------------
@@ -206,15 +297,14 @@ def _describe(describe: Callable[..., dict[str, Any]], obj: object, *args: Any, 
     """Return what `f?` and `f??` show: of a kernel its signature and comment, or its CUDA source."""
     facts = describe(obj, *args, **kwargs)
     if isinstance(obj, TypedFunction):
-        facts.update(file=None, class_docstring=None, call_docstring=None, source=obj._jitload_source())
+        facts.update(file=None, class_docstring=None, call_def=None, call_docstring=None, source=obj._jitload_source())
     return facts
 
 
 def _complete(_shell: object, event: Any) -> list[str]:
     """Return the options of `%%cuda`, or after `--arch` the names of architectures."""
-    words = event.line.split()
-    before = words[-1] if event.line.endswith(" ") else words[-2]
-    if before == "--arch":
+    words = event.line.split() if event.line.endswith(" ") else event.line.split()[:-1]
+    if words[-1:] == ["--arch"]:
         return ["native", "cpu", "sm_80", "sm_86", "sm_89", "sm_90a", "sm_100a", "sm_120a"]
     return [
         option for action in CudaMagics.cuda.parser._actions for option in action.option_strings if "-h" not in option

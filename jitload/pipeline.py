@@ -93,7 +93,7 @@ def _remember_module(request: Request, entry: Entry, module: Module) -> Module:
 
 
 def build_request(request: Request, build_directory: PathLike | None, output: PathLike | None, *, verbose: bool) -> str:
-    """Return the path of a request's library, where the caller wants it or in the cache."""
+    """Build a request unless the cache has its library, and return the path of the library or of the caller's copy."""
     directory = None if build_directory is None else absolute_path(build_directory, "build_directory")
     target = _output_path(output, directory)
     is_object = target is not None and target.suffix == ".o"

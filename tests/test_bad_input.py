@@ -177,7 +177,7 @@ def test_options_for_another_output(flag):
 
 
 def test_names_that_are_none():
-    with pytest.raises(JitLoadError, match=r"^name must be a str, got int$"):
+    with pytest.raises(JitLoadError, match=r"(?m)^name must be a str, got int$"):
         nvrtc.nvrtc_compile(ADD, name=1, arch=ARCH)
     with pytest.raises(JitLoadError, match=r"^name contains a NUL character"):
         nvrtc.nvrtc_compile(ADD, name="a\0b", arch=ARCH)

@@ -13,7 +13,9 @@ import torch
 from support.wrappers import find_cuda_headers
 
 import jitload
+from jitload.cpptext.declarations import find_candidates
 from jitload.cpptext.structures import find_declarations, may_declare, type_name
+from jitload.cuda.layout_probe import layout_expressions
 
 pytest_plugins = ["support.gpu_fixtures"]
 SOURCE = r"""
@@ -153,6 +155,14 @@ def test_other_members_are_refused(mod: jitload.Module, vector: Any, pair: Any, 
     with pytest.raises((TypeError, ValueError), match=message):
         mod.two(vector, pair, out)
     assert out.tolist() == [-1] * 4
+
+
+def test_nvrtc_before_13_5_knows_the_offsets() -> None:
+    text = "struct Pair { float a; int b; }; __global__ void k(Pair p) {}"
+    candidates = find_candidates([text])
+    (expression,) = layout_expressions([text], tuple, candidates, (), is_nvrtc=True)
+    assert "__INTADDR__(&((Pair*)0)->b)" in expression
+    assert "__builtin_offsetof" not in expression
 
 
 def test_a_structure_of_many_members(mod: jitload.Module) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import subprocess
 import sys
@@ -12,6 +13,8 @@ from builds import ARCH, python_env
 
 import jitload
 from jitload.cli import main
+from jitload.cli.inspecting import print_kernels
+from jitload.cli.output import print_table
 
 pytest_plugins = ["support.gpu_fixtures"]
 
@@ -72,7 +75,7 @@ def test_a_cubin_and_its_text(source, capsys):
     assert "FADD" in run(capsys, "compile", source, "--arch", ARCH, "--sass")[1]
 
 
-def test_resources_tell_spilled_registers(source, capsys):
+def test_resources_tell_spilled_registers(source, capsys, caplog):
     source.write_text(
         "__global__ __launch_bounds__(1024, 2) void k(float* x) { float v[128];\n"
         "#pragma unroll\nfor (int i = 0; i < 128; ++i) v[i] = x[i * 7];\n"
@@ -81,6 +84,7 @@ def test_resources_tell_spilled_registers(source, capsys):
     (row,) = json.loads(run(capsys, "compile", source, "--arch", ARCH, "--resources", "--json")[1])
     assert (row["name"], row["arch"], row["registers"]) == ("k", ARCH, 32)
     assert row["spill_bytes"] > 0
+    assert "ptxas info" not in caplog.text  # it became the table
     assert not list(Path().glob("*.so"))
 
 
@@ -90,6 +94,7 @@ def test_resources_tell_spilled_registers(source, capsys):
         (["compile", "missing.cu"], 1, "missing.cu"),
         (["compile", "vec.cu", "--ptx", "--arch", "sm_1"], 1, "sm_1"),
         (["compile", "vec.cu", "vec.cu", "--cubin"], 2, "--cubin takes one source file, not 2"),
+        (["compile", "vec.cu", "--cubin", "--ptx"], 2, "--cubin and --ptx exclude each other"),
         (["compile"], 2, "Missing argument 'SOURCE...'"),
         (["inspect", "missing.so"], 1, "missing.so"),
         (["inspect", "vec.cu"], 1, "vec.cu"),
@@ -100,6 +105,26 @@ def test_errors_and_exit_codes(source, capsys, words, code, message):
     returned, out, err = run(capsys, *words)
     assert (returned, out) == (code, "")
     assert message in err
+
+
+def test_tables_on_a_narrow_terminal_are_complete(monkeypatch):
+    """Names and paths are folded, not shortened; the middle column keeps its width."""
+    monkeypatch.setenv("COLUMNS", "40")
+    terminal = io.StringIO()
+    monkeypatch.setattr(terminal, "isatty", lambda: True)
+    monkeypatch.setattr("sys.stdout", terminal)
+    name, path = "scale_rows_of_a_matrix", "/a/long/path/to/a/library/in/a/cache.so"
+    print_table(("", "", ""), [(name, "sm_90a", path)])
+    lines = terminal.getvalue().splitlines()
+    assert max(map(len, lines)) <= 40
+    assert lines[0].strip()  # there is no row of empty titles
+    assert "sm_90a" in lines[0]
+    assert path in "".join(line.split()[-1] for line in lines)
+
+
+def test_numbers_that_a_kernel_for_the_cpu_lacks_are_a_dash(capsys):
+    print_kernels([{"name": "k", "arch": "sm_90a", "registers": 8}, {"name": "k", "arch": "cpu", "registers": None}])
+    assert capsys.readouterr().out.splitlines()[2].split() == ["k", "cpu", "-"]
 
 
 # ---- doctor ------------------------------------------------------------------------------------------------------

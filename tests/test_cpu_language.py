@@ -413,39 +413,6 @@ def test_what_runs_on_both() -> None:
         assert x.item() == 2, case
 
 
-NV_ATOMICS = r"""
-__global__ void waits(int* x) { /* the last thread's number is released by its predecessor's */
-  while (__nv_atomic_load_n(x, __NV_ATOMIC_ACQUIRE, __NV_THREAD_SCOPE_BLOCK) != threadIdx.x) { }
-  __nv_atomic_fetch_add(x, 1, __NV_ATOMIC_RELEASE, __NV_THREAD_SCOPE_BLOCK);
-}
-__global__ void changes(int* x, float* f, unsigned long long* u) {
-  int expected = 0, desired = 7;
-  __nv_atomic_store_n(x, 3, __NV_ATOMIC_RELEASE);
-  __nv_atomic_load(x, x + 1, __NV_ATOMIC_RELAXED);
-  x[2] = __nv_atomic_fetch_sub(x, 1, __NV_ATOMIC_RELAXED, __NV_THREAD_SCOPE_DEVICE);
-  __nv_atomic_max(x, 50, __NV_ATOMIC_RELAXED);
-  x[3] = __nv_atomic_compare_exchange_n(x, &expected, 9, true, __NV_ATOMIC_ACQ_REL, __NV_ATOMIC_RELAXED);
-  x[4] = expected;
-  x[5] = __nv_atomic_compare_exchange(x, &expected, &desired, false, __NV_ATOMIC_SEQ_CST, __NV_ATOMIC_CONSUME);
-  x[6] = __nv_atomic_exchange_n(x, 1, __NV_ATOMIC_ACQ_REL);
-  __nv_atomic_exchange(x, &desired, x + 7, __NV_ATOMIC_ACQ_REL);
-  __nv_atomic_add(f, 1.5f, __NV_ATOMIC_RELAXED);
-  __nv_atomic_or(u, 6ull, __NV_ATOMIC_RELAXED, __NV_THREAD_SCOPE_CLUSTER);
-  __nv_atomic_thread_fence(__NV_ATOMIC_SEQ_CST, __NV_THREAD_SCOPE_DEVICE);
-}
-"""
-
-
-def test_atomics_with_an_order() -> None:
-    module = load(NV_ATOMICS)
-    x, f, u = torch.zeros(8, dtype=torch.int32), torch.ones(1), torch.ones(1, dtype=torch.uint64)
-    module.waits[1, 64](x)
-    assert x[0] == 64
-    module.changes[1, 1](x, f, u)
-    assert x.tolist() == [7, 3, 3, 0, 50, 1, 7, 1]
-    assert (f.item(), u.item()) == (2.5, 7)
-
-
 def test_a_failed_assertion_of_libcxx_ends_the_launch() -> None:
     """C's function would end the process."""
     text = "#include <cuda/functional>\n" + K + ' __assert_fail("x", "f.h", 3, "k");\n}'
@@ -506,18 +473,3 @@ def test_printf_comes_in_order(capfd: pytest.CaptureFixture[str]) -> None:
     module.k[1, 2](7)
     os.write(1, b"after\n")
     assert capfd.readouterr().out == "before\n0 of 7\n1 of 7\nafter\n"
-
-
-@pytest.mark.parametrize("flags", [(), ("-march=native",), ("-march=native", "-ffp-contract=off")])
-def test_what_is_one_rounding(flags: tuple[str, ...]) -> None:
-    words = Path("/proc/cpuinfo").read_text().split() if Path("/proc/cpuinfo").exists() else []
-    contracts = flags == ("-march=native",) and "fma" in words
-    body = {"plain": "x[1] * x[2] + x[3]", "apart": "__fmul_rn(x[1], x[2]) + x[3]", "fused": "fmaf(x[1], x[2], x[3])"}
-    text = "".join(f'extern "C" __global__ void {name}(float* x) {{ x[0] = {one}; }}\n' for name, one in body.items())
-    module = load(text, extra_cflags=list(flags))
-    found = {}
-    for name in body:
-        x = torch.tensor([-1, 1 + 2**-12, 1 + 2**-12, -1 - 2**-11])
-        getattr(module, name)[1, 1](x)
-        found[name] = x[0].item()
-    assert found == {"plain": 2**-24 if contracts else 0, "apart": 0, "fused": 2**-24}

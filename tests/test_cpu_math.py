@@ -1,8 +1,9 @@
-"""Functions of float that jitload computes itself on the CPU: their errors and special values."""
+"""Functions of float that jitload computes itself on the CPU: errors, special values and rounding."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -113,3 +114,20 @@ def test_exact_where_the_compiler_contracts() -> None:
     mod = load(extra_cflags=["-march=native"])
     for name, (_, most) in FUNCTIONS.items():
         assert worst(mod, name, np.arange(0, 1 << 32, 20_011, dtype=np.uint64).astype(np.uint32)) <= most
+
+
+@pytest.mark.parametrize("flags", [(), ("-march=native",), ("-march=native", "-ffp-contract=off")])
+def test_what_is_one_rounding(flags: tuple[str, ...]) -> None:
+    words = Path("/proc/cpuinfo").read_text().split() if Path("/proc/cpuinfo").exists() else []
+    contracts = flags == ("-march=native",) and "fma" in words
+    body = {"plain": "x[1] * x[2] + x[3]", "apart": "__fmul_rn(x[1], x[2]) + x[3]", "fused": "fmaf(x[1], x[2], x[3])"}
+    text = "".join(
+        f'extern "C" __global__ void {name}(float* x) {{ x[0] = {value}; }}\n' for name, value in body.items()
+    )
+    module = jitload.load_inline("m", cuda_sources=text, arch="cpu", extra_cflags=list(flags))
+    results = {}
+    for name in body:
+        x = np.array([-1, 1 + 2**-12, 1 + 2**-12, -1 - 2**-11], np.float32)
+        getattr(module, name)[1, 1](x)
+        results[name] = x[0].item()
+    assert results == {"plain": 2**-24 if contracts else 0, "apart": 0, "fused": 2**-24}

@@ -1,4 +1,4 @@
-"""Threads on the CPU that wait without end are found, whatever they wait with; threads that work are left alone."""
+"""Threads on the CPU that wait for each other: endless waits are found, and threads that work are left alone."""
 
 from __future__ import annotations
 
@@ -133,3 +133,36 @@ except RuntimeError as error:
     print("a block that waits for a later one is GPU only" in str(error))
 """
     assert run_python(program, path) == "True\nTrue\n"
+
+
+NV_ATOMICS = r"""
+__global__ void waits(int* x) { /* the last thread's number is released by its predecessor's */
+  while (__nv_atomic_load_n(x, __NV_ATOMIC_ACQUIRE, __NV_THREAD_SCOPE_BLOCK) != threadIdx.x) { }
+  __nv_atomic_fetch_add(x, 1, __NV_ATOMIC_RELEASE, __NV_THREAD_SCOPE_BLOCK);
+}
+__global__ void changes(int* x, float* f, unsigned long long* u) {
+  int expected = 0, desired = 7;
+  __nv_atomic_store_n(x, 3, __NV_ATOMIC_RELEASE);
+  __nv_atomic_load(x, x + 1, __NV_ATOMIC_RELAXED);
+  x[2] = __nv_atomic_fetch_sub(x, 1, __NV_ATOMIC_RELAXED, __NV_THREAD_SCOPE_DEVICE);
+  __nv_atomic_max(x, 50, __NV_ATOMIC_RELAXED);
+  x[3] = __nv_atomic_compare_exchange_n(x, &expected, 9, true, __NV_ATOMIC_ACQ_REL, __NV_ATOMIC_RELAXED);
+  x[4] = expected;
+  x[5] = __nv_atomic_compare_exchange(x, &expected, &desired, false, __NV_ATOMIC_SEQ_CST, __NV_ATOMIC_CONSUME);
+  x[6] = __nv_atomic_exchange_n(x, 1, __NV_ATOMIC_ACQ_REL);
+  __nv_atomic_exchange(x, &desired, x + 7, __NV_ATOMIC_ACQ_REL);
+  __nv_atomic_add(f, 1.5f, __NV_ATOMIC_RELAXED);
+  __nv_atomic_or(u, 6ull, __NV_ATOMIC_RELAXED, __NV_THREAD_SCOPE_CLUSTER);
+  __nv_atomic_thread_fence(__NV_ATOMIC_SEQ_CST, __NV_THREAD_SCOPE_DEVICE);
+}
+"""
+
+
+def test_atomics_with_an_order() -> None:
+    module = jitload.load_inline("m", cuda_sources=NV_ATOMICS, arch="cpu")
+    x, f, u = np.zeros(8, np.int32), np.ones(1, np.float32), np.ones(1, np.uint64)
+    module.waits[1, 64](x)
+    assert x[0] == 64
+    module.changes[1, 1](x, f, u)
+    assert x.tolist() == [7, 3, 3, 0, 50, 1, 7, 1]
+    assert (f.item(), u.item()) == (2.5, 7)

@@ -133,7 +133,7 @@ def test_a_ninja_that_does_not_run_or_fails_by_itself(tmp_path):
     with pytest.raises(ToolchainError, match=f"ninja cannot be run: {ninja}: Permission denied"):
         run_ninja(ninja, tmp_path, name="m")
     ninja.chmod(0o755)
-    with pytest.raises(ToolchainError, match=r"^ninja failed on module 'm': ninja: error: no space$"):
+    with pytest.raises(ToolchainError, match=r"(?m)^ninja failed on module 'm': ninja: error: no space$"):
         run_ninja(ninja, tmp_path, name="m")
 
 

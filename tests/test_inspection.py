@@ -12,7 +12,7 @@ import pytest
 
 import jitload
 from jitload.elf.cubin import read_image
-from jitload.inspection.code import KernelCode, runs_on
+from jitload.inspection.code import KernelCode, image_rank
 from jitload.inspection.listing import Listing
 from jitload.inspection.occupancy import MULTIPROCESSORS, block_limits, compute_occupancy, suggest_block
 from jitload.inspection.ptx import extract_entry
@@ -197,17 +197,15 @@ def test_listing_shows_itself_plainly_and_in_colours():
     html = text._repr_html_()
     assert "a &lt; b" in html
     assert "<span" in html
-
-
-def test_the_guide_does_what_it_says(tmp_path, monkeypatch, capsys):
-    monkeypatch.setenv("JITLOAD_CACHE_DIR", str(tmp_path))
-    guide = (Path(__file__).parent.parent / "docs" / "inspecting.md").read_text()
-    for block in re.findall(r"```python\n(.*?)```", guide, re.DOTALL):
-        exec(compile(block, "inspecting.md", "exec"), {})
-    output = capsys.readouterr().out
-    for line in re.search(r"```\n(    // vec.cu:4.*?)\n", guide).groups():
-        assert line in output
-    assert "8 blocks and 64 of 64 warps" in output
+    text = Listing('.reg .b32 %r1; "s" @P0 LDG.E R0, `(.L) ; -12 // c\n')
+    colours = set(re.findall(r"color: #(\w{6})", text._repr_html_()))
+    assert len(colours) > 3
+    for colour in colours:  # to be read on white and on black
+        luminance = sum(
+            weight * (int(colour[i : i + 2], 16) / 255) ** 2.2 for i, weight in ((0, 0.21), (2, 0.72), (4, 0.07))
+        )
+        assert (1.05 / (luminance + 0.05)) > 4
+        assert ((luminance + 0.05) / 0.0556) > 4
 
 
 def test_a_triton_kernel_shows_its_own_ptx_and_python(tmp_path, monkeypatch):
@@ -238,8 +236,11 @@ def test_the_architecture_has_to_be_named_or_be_the_gpus(mod, method, monkeypatc
         call()
     with pytest.raises(jitload.JitLoadError, match=r"has no code for sm_75.*sm_80, sm_90a"):
         call(arch="sm_75")
-    with pytest.raises(jitload.JitLoadError, match="runs on the CPU as part of the library"):
+    with pytest.raises(jitload.JitLoadError, match=r"shows only code for GPUs: the library has code for sm_80"):
         call(arch="cpu")
+    for arch in (90, ["sm_90a"]):
+        with pytest.raises(jitload.errors.ToolchainError, match=r"first\(\): arch= must be a str such as 'sm_80', got"):
+            call(arch=arch)
     with pytest.raises(jitload.errors.ToolchainError, match="is not an architecture"):
         call(arch="hopper")
 
@@ -250,12 +251,12 @@ def test_the_gpu_decides_between_architectures(mod, monkeypatch):
         assert f".target {arch}\n" in mod.first.ptx()
 
 
-def test_runs_on():
+def test_image_rank():
     archs = ("sm_80", "sm_86", "sm_90a", "sm_100f", "sm_100a", "sm_120")
-    runs = {number: [arch for arch in archs if runs_on(arch, number)] for number in (80, 89, 90, 100, 103, 121)}
+    runs = {number: [arch for arch in archs if image_rank(arch, number)] for number in (80, 89, 90, 100, 103, 121)}
     assert runs == {80: ["sm_80"], 89: ["sm_80", "sm_86"], 90: ["sm_90a"], 100: ["sm_100f", "sm_100a"],
                     103: ["sm_100f"], 121: ["sm_120"]}  # fmt: skip
-    assert max(archs, key=lambda arch: runs_on(arch, 100)) == "sm_100a"
+    assert max(archs, key=lambda arch: image_rank(arch, 100)) == "sm_100a"
 
 
 # ---- functions without a kernel of their own ------------------------------------------------------------------------

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import re
 import time
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -188,12 +186,31 @@ def test_a_wrong_call_is_the_calls_own_error_and_changes_nothing(measured, x):
 @pytest.mark.parametrize(("options", "message"), [
     ({"seconds": 0}, "seconds=0: it must be positive"),
     ({"seconds": float("nan")}, "seconds=nan"),
+    ({"seconds": float("inf")}, "seconds=inf: it must be finite"),
     ({"bytes": -1}, "bytes=-1: it must not be negative"),
     ({"flop": float("inf")}, "flop=inf"),
 ])  # fmt: skip
 def test_impossible_options(mod, options, message):
     with pytest.raises(ValueError, match=message):
         mod.nothing.benchmark(1, grid=1, block=1, **options)
+
+
+@pytest.mark.parametrize("options", [{"seconds": "1"}, {"bytes": "x"}, {"flop": True}])
+def test_options_that_are_not_numbers(mod, options):
+    with pytest.raises(TypeError, match="it must be a number, got"):
+        mod.nothing.benchmark(1, grid=1, block=1, **options)
+
+
+@pytest.mark.parametrize("tolerance", [{"rtol": -1}, {"atol": float("nan")}, {"rtol": "1"}])
+def test_impossible_tolerances(tolerance):
+    with pytest.raises((TypeError, ValueError), match=f"{next(iter(tolerance))}=.*: it must"):
+        jitload.compare({"f": abs}, -1, **tolerance, **FAST)
+
+
+def test_results_of_functions_without_a_signature_are_not_called_arguments(x):
+    functions = {"one": lambda x: x + 1, "two": lambda x: x + 2}
+    with pytest.raises(MismatchError, match="'two' and 'one' disagree: 'result 0' differs"):
+        jitload.compare(functions, x, **FAST)
 
 
 def test_a_long_function_is_not_called_often(mod):
@@ -437,13 +454,3 @@ def test_every_tensor_of_a_function_with_several_kernels_may_be_written(mod):
     launches = [jitload.Launch(kernel=f"k<{kind}>", grid=1, block=1) for kind in ("float", "const float", "int")]
     several = jitload.load_inline("several", cuda_sources=text, functions={"k": launches[::2]}, arch="cpu")
     assert written_arguments(several.k, [1, 2]) == [True, True]
-
-
-def test_the_guide_does_what_it_says(tmp_path, monkeypatch, capsys):
-    monkeypatch.setenv("JITLOAD_CACHE_DIR", str(tmp_path))
-    monkeypatch.setenv("JITLOAD_ARCH", "cpu")
-    guide = (Path(__file__).parent.parent / "docs" / "measuring.md").read_text()
-    names = {}
-    for block in re.findall(r"```python\n(.*?)```", guide, re.DOTALL):
-        exec(compile(block, "measuring.md", "exec"), names)
-    assert "GB/s" in capsys.readouterr().out

@@ -25,10 +25,12 @@ LAUNCH = "--launch 'add: grid=ceil_div(n, 256) block=256 args.n=x.numel()'"
 def shell():
     from IPython.core.interactiveshell import InteractiveShell
 
-    shell = InteractiveShell()
+    shell = InteractiveShell.instance()
     shell.run_line_magic("load_ext", "jitload")
+    shell.run_cell("import torch; i = torch.zeros(1, dtype=torch.int32)")
     yield shell
     shell.run_line_magic("unload_ext", "jitload")
+    InteractiveShell.clear_instance()
 
 
 def run(shell, line: str, cell: str = CELL):
@@ -67,6 +69,122 @@ def test_options_become_those_of_the_build(cache, shell, tmp_path):
     assert shell.run_cell("k[1, 1](i); i.item()").result == 11
 
 
+def test_flags_may_begin_with_a_dash(cache, shell):
+    run(shell, "--flags -DN=5 --arch cpu", 'extern "C" __global__ void k(int* x) { x[0] = N; }')
+    assert shell.run_cell("k[1, 1](i); i.item()").result == 5
+
+
+def test_ipython_leaves_the_text_as_it_is(cache, shell):
+    text = (
+        "#define K(x) x\n__global__ void k(int* x) { // \u00fc {i} $i\r\n int a = 1\r\n? 12\n: 3; x[0] = a\n%5 +\n!a; }"
+    )
+    run(shell, "--arch cpu", text)
+    assert shell.run_cell("k[1, 1](i); i.item()").result == 2
+
+
+def test_templates_are_named_by_a_launch(cache, shell):
+    text = "template <class T> __global__ void scale(T* x, T factor) { x[0] *= factor; }"
+    assert not run(shell, "--arch cpu", text).success
+    assert run(shell, "--arch cpu --launch 'scale: kernel=scale<float> grid=1 block=1'", text).success
+    assert shell.run_cell("x = torch.ones(1); scale(x, 3.0); x.item()").result == 3.0
+
+
+def test_kernels_that_no_launch_names_are_bound_wherever_they_come_from(cache, shell, tmp_path, monkeypatch):
+    from jitload import notebook
+
+    builds = []
+    load_inline = notebook.load_inline
+    monkeypatch.setattr(notebook, "load_inline", lambda *a, **k: (builds.append(k), load_inline(*a, **k))[1])
+    (tmp_path / "more.h").write_text("__global__ void included(int n) {}\n")
+    plain = "__global__ void named(int n) {}\n__global__ void other(int n) {}\n"
+    hidden = """#include "more.h"
+        #define KERNEL(name) \\
+            __global__ void name(int n) {}
+        KERNEL(made)
+        template <int N> __global__ void sized(int n) {} template __global__ void sized<3>(int n);
+        namespace a { __global__ void inner(int n) {} }
+        #if 0
+        __global__ void absent(int n) {}
+        #endif
+        """
+    options = f"--arch {ARCH} --launch 'named: grid=1 block=1'"
+    assert set(run(shell, options, plain).result) == {"named", "other"}
+    assert len(builds) == 1
+    found = set(run(shell, f"{options} --include {tmp_path}", hidden + plain).result)
+    assert found == {"named", "other", "included", "made", "sized", "inner"}
+    inactive = "#ifdef ABSENT\n__global__ void absent(int n) {}\n#endif\n"
+    assert set(run(shell, options, inactive + plain).result) == {"named", "other"}
+
+
+def test_functions_of_the_host_are_named(cache, shell):
+    text = "int twice(int n) { return 2 * n; }\nint thrice(int n) { return 3 * n; }"
+    run(shell, "--functions 'twice, thrice'", text)
+    assert shell.run_cell("twice(3), thrice(3)").result == (6, 9)
+
+
+def test_a_cell_that_exports_nothing_is_an_error(cache, shell, capsys):
+    text = "#include <tvm/ffi/c_api.h>\n// TVM_FFI_DLL_EXPORT_TYPED_FUNC\nint f(int n) { return n; }"
+    assert not run(shell, "", text).success
+    assert "the cell exports nothing. Name functions of its host code: --functions 'f,g'" in capsys.readouterr().err
+    for text in ("// only a comment\n", "\n\n", "int main() { return 0; }"):
+        assert not run(shell, "--arch cpu", text).success
+
+
+@pytest.mark.parametrize("name", ["lambda", "_", "In", "get_ipython"])
+def test_names_that_cannot_be_variables(cache, shell, capsys, name):
+    text = "\n".join(f"__global__ void {kernel}(int n) {{}}" for kernel in ("_", "In", "get_ipython", "lambda"))
+    assert not run(shell, f"--arch {ARCH}", text).success
+    assert "cannot be a variable of the notebook. Name the module" in capsys.readouterr().err
+    run(shell, f"names --arch {ARCH}", text)
+    assert shell.user_ns["names"][name].__name__ == name
+    assert shell.user_ns.get(name) is not shell.user_ns["names"][name]
+    assert not run(shell, f"{name} --arch {ARCH}", text).success
+
+
+def test_interrupting_a_build_shows_no_frames(cache, shell, capsys, monkeypatch):
+    from jitload import notebook
+
+    def interrupted(*_, **__):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(notebook, "load_inline", interrupted)
+    assert isinstance(run(shell, "").error_in_exec, KeyboardInterrupt)
+    assert capsys.readouterr().out == "KeyboardInterrupt: the build of 'cell' was stopped\n"
+
+
+def test_a_kernel_that_fails_on_a_gpu_fails_its_cell(shell, capsys, monkeypatch):
+    import torch
+
+    def fail():
+        raise RuntimeError("an illegal memory access was encountered")
+
+    monkeypatch.setattr(torch.cuda, "is_initialized", lambda: True)
+    monkeypatch.setattr(torch.cuda, "synchronize", fail)
+    result = shell.run_cell("1")
+    assert not result.success
+    assert isinstance(result.error_in_exec, RuntimeError)
+    shown = re.sub(r"\x1b\[[\d;]*m", "", capsys.readouterr().out)
+    assert shown.endswith("RuntimeError: an illegal memory access was encountered\n")
+    assert "notebook.py" not in shown
+    assert isinstance(shell.run_cell("1 / 0").error_in_exec, ZeroDivisionError)
+    assert "illegal" not in capsys.readouterr().out
+
+
+def test_the_extension_is_loaded_once_and_removed_whole(shell):
+    describe = shell.inspector.info.args[0]
+    for magic in ("reload_ext", "load_ext"):
+        shell.run_line_magic(magic, "jitload")
+        jitload.load_ipython_extension(shell)
+        assert shell.inspector.info.args == (describe,)
+        assert [call.__name__ for call in shell.events.callbacks["post_run_cell"]].count("_end_cell") == 1
+    shell.run_line_magic("unload_ext", "jitload")
+    assert shell.inspector.info == describe
+    assert "cuda" not in shell.magics_manager.magics["cell"]
+    assert "%%cuda" not in shell.strdispatchers["complete_command"].strs
+    assert not any(call.__name__ == "_end_cell" for call in shell.events.callbacks["post_run_cell"])
+    shell.run_line_magic("load_ext", "jitload")
+
+
 def test_a_build_error_is_shown_alone(cache, shell, capsys):
     result = run(shell, f"--arch {ARCH}", "__global__ void bad(float* x) {\n  x[0] = y;\n}\n")
     assert isinstance(result.error_in_exec, jitload.errors.CompileError)
@@ -81,12 +199,13 @@ def test_a_build_error_is_shown_alone(cache, shell, capsys):
     [
         ("--launch 'add grid=1'", "begin with the name of the kernel and a colon"),
         ("--launch 'add: 256'", "'256' is not of the form field=value"),
-        ("--launch 'add: grids=1'", "unexpected keyword argument 'grids'"),
+        ("--launch 'add: grids=1'", "Launch has no field 'grids'; did you mean 'grid'?"),
         ("--launch 'add: grid=1", "No closing quotation"),
+        ("--flags '-DN=\"a'", "No closing quotation"),
         ("--frob", "unrecognized arguments: --frob"),
         ("two words", "unrecognized arguments: words"),
         ("a-b", "must be an identifier"),
-        ("add --arch cpu", "a kernel has this name, too"),
+        ("add --arch cpu", "a kernel has the same name"),
     ],
 )
 def test_wrong_options_are_usage_errors(cache, shell, capsys, line, message):
@@ -114,12 +233,13 @@ def test_completion(shell):
 
     assert complete("%%cuda vec --la") == ["--launch"]
     assert "cpu" in complete("%%cuda --arch c")
+    assert complete("%%cuda") == ["%%cuda"]
 
 
 def test_a_slow_build_shows_its_stage(shell, capsys, monkeypatch):
     from jitload import notebook, stages
 
-    monkeypatch.setattr(notebook, "_PATIENCE_S", 0.05)
+    monkeypatch.setattr(notebook, "_SHOW_AFTER_S", 0.05)
     with notebook._shown_stages(), stages.stage("NVRTC compiles vec"):
         shown = ""
         while "NVRTC compiles vec, 0 s" not in shown:
@@ -162,11 +282,41 @@ def test_local_memory_is_marked(cache):
         'extern "C" __global__ void k(int* x) { int a[64]; for (int i = 0; i < 64; ++i) a[x[i]] = i; x[0] = a[x[1]]; }'
     )
     module = jitload.load_inline("local", cuda_sources=source, arch=ARCH)
-    assert '<td style="color: #c00"><b>256 B</b></td>' in module._repr_html_()
+    assert "<td><b>256 B !</b></td>" in module._repr_html_()
+
+
+def test_shared_memory_that_a_launch_declares(cache):
+    text = "extern __shared__ float s[]; s[n] = x[n]; x[0] = s[1];"
+    source = f"__global__ void k(float* x, int n) {{ {text} }}\n__global__ void l(float* x, int n) {{ {text} }}"
+    launches = {"k": jitload.Launch(shared_bytes="4 * n if n < 5 else 8"), "l": jitload.Launch(shared_bytes=64)}
+    page = jitload.load_inline("m", cuda_sources=source, arch=ARCH, functions=launches)._repr_html_()
+    assert "<td>4 * n if n &lt; 5 else 8</td>" in page
+    assert "<td>64 B</td>" in page
+    page = jitload.load_inline("m", cuda_sources=source, arch=ARCH)._repr_html_()
+    assert page.count("<td>at the call</td>") == 2
 
 
 def test_text_in_a_terminal(cache):
     from IPython.lib.pretty import pretty
 
-    module = jitload.load_inline("vec", cuda_sources=ADD, arch="cpu")
-    assert pretty(module).splitlines()[1] == "  add(const float* x, float* y, int n)"
+    names = ", ".join(f"const float* parameter{number}" for number in range(9))
+    source = f"""{ADD}
+        template <int N> __global__ void many({names}, int* y) {{
+            int a[64]; for (int i = 0; i < 64; ++i) a[y[i]] = i; y[0] = a[y[1]]; }}"""
+    launches = {"add": jitload.Launch(), "many": jitload.Launch(kernel="many<3>", shared_bytes=64)}
+    module = jitload.load_inline("vec", cuda_sources=source, arch=("cpu", ARCH), functions=launches)
+    lines = pretty(module).splitlines()
+    assert lines[1] == "  add(const float* x, float* y, int n)"
+    assert re.fullmatch(r"    sm_90a: registers \d+, max threads per block 1024", lines[2])
+    assert lines[3] == "    cpu: max threads per block 1024"
+    assert max(map(len, lines)) < 80
+    assert "spills and local memory 256 B !, dynamic shared memory 64 B" in re.sub(r"\n +", " ", "\n".join(lines))
+
+
+def test_text_of_the_user_cannot_become_html(cache):
+    source = """/* </td><script>alert(1)</script> & "quotes" */
+        template <class T> __global__ void scale(T* x) { x[0] *= 2; }"""
+    launches = {"scale": jitload.Launch(kernel="scale<float>", shared_bytes="x.size(0) < 3 and 8")}
+    page = jitload.load_inline("m", cuda_sources=source, arch=ARCH, functions=launches)._repr_html_()
+    assert "<script" not in page
+    assert set(re.findall(r"<(\w+)", page)) == {"div", "table", "thead", "tr", "th", "tbody", "td", "code"}

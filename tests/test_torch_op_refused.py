@@ -30,6 +30,7 @@ def _fresh_dynamo():
         ("add_one", {"out": {"y": "like x"}, "unwritten": "y"}, "'y' is in out as well"),
         ("add_one", {"out": {"y": "as x"}}, r"out\['y'\]: this is not a rule for an output"),
         ("add_one", {"out": {"y": 3}}, "a rule is a str, got int"),
+        ("add_one", {"out": "like x"}, "out='like x' is not a dict of rules by name"),
         ("add_one", {"out": {"y": "like z"}}, "there is no tensor 'z' among the inputs; they are x"),
         (
             "add_one",
@@ -58,6 +59,30 @@ def test_wrong_rules_are_refused(mod, name, options, message):
 def test_wrong_names_are_refused(mod, name):
     with pytest.raises(jitload.errors.LaunchSpecError, match="must be like 'my::add', in a namespace of your own"):
         jitload.torch_op(name, mod.add_one)
+
+
+def test_names_that_torch_cannot_read_are_refused(mod):
+    with pytest.raises(jitload.errors.LaunchSpecError, match="torch refuses the operator wrong::class"):
+        jitload.torch_op("wrong::class", mod.add_one)
+
+
+@pytest.mark.parametrize(
+    ("shape", "problem"),
+    [("x.shape[1]", "an axis is out of range"), ("4 // (x.numel() - 3)", "division")],
+)
+@pytest.mark.parametrize("device", ["cpu", "meta"])
+def test_shapes_that_cannot_be_computed_name_the_rule(mod, shape, problem, device):
+    operator = jitload.torch_op("shapes::f", mod.add_one, out={"y": f"[{shape}]"})
+    with pytest.raises(ValueError, match=rf"shapes::f\(\): out\['y'\] = .*{problem}.*; x has shape \[3\]"):
+        operator(torch.ones(3, device=device))
+
+
+def test_gradients_and_rules_are_functions(mod):
+    operator = jitload.torch_op("shapes::g", mod.add_one, out={"y": "like x"})
+    with pytest.raises(TypeError, match="backward must be a function, got NoneType"):
+        operator.register_autograd(None)
+    with pytest.raises(TypeError, match="the rule for vmap must be a function, got int"):
+        operator.register_vmap(3)
 
 
 def test_operators_of_others_are_not_replaced(mod):

@@ -55,14 +55,14 @@ def run_program(program: Program, peer: str, record: Path) -> None:
     except Exception as error:  # noqa: BLE001  the record says it
         _write(record, {"build_error": f"{type(error).__name__}: {error}", "seconds": time.perf_counter() - start})
         return
-    known = pickle.loads(record.read_bytes()) if record.exists() else {}
-    outcomes = known.get("outcomes", [])
-    seconds = known.get("seconds", time.perf_counter() - start)
+    previous = pickle.loads(record.read_bytes()) if record.exists() else {}
+    outcomes = previous.get("outcomes", [])
+    seconds = previous.get("seconds", time.perf_counter() - start)
     device = "cuda" if torch.cuda.is_available() else "cpu"
     functions = functions_of(module)
     is_host_only = device == "cpu" and program.cuda is not None
     calls = [call for call in program.calls if device in call.on or not (is_host_only or call.on == ("cpu",))]
-    missing = known.get("fallback", [message for message in messages if "own headers" in message])
+    missing = previous.get("fallback", [message for message in messages if "own headers" in message])
     for call in calls[len(outcomes) :]:
         facts = {"seconds": seconds, "fallback": missing, "outcomes": outcomes, "calling": call.expression}
         _write(record, facts)
@@ -193,11 +193,11 @@ def compare(program: Program, directory: Path) -> dict[str, Any]:
         return {**line, "status": "differs" if details else "ours alone", "details": details}
     details += [f"torch: {theirs['build_error']}"] if "build_error" in theirs else []
     deaths = 0
-    for one, other in zip(ours.get("outcomes", []), theirs.get("outcomes", []), strict=False):
-        if "died" in other and "died" not in one:
+    for outcome, peer_outcome in zip(ours.get("outcomes", []), theirs.get("outcomes", []), strict=False):
+        if "died" in peer_outcome and "died" not in outcome:
             deaths += 1  # torch's own extension ended the process, so there is nothing to compare with
         else:
-            details += [f"{one['call']}: {text}" for text in _differences(one, other)]
+            details += [f"{outcome['call']}: {text}" for text in _differences(outcome, peer_outcome)]
     return {**line, "status": "differs" if details else "equal", "details": details, "torch_died": deaths}
 
 

@@ -1,4 +1,4 @@
-"""Compiles the kernels when the wheel is built, and puts them into it beside their source."""
+"""Compiles the kernels when the wheel is built, and puts them into it next to their source."""
 
 import sys
 import sysconfig

@@ -170,7 +170,7 @@ class _EntryPoll:
 
 
 def _writable(cache_dir: Path) -> Path:
-    """Return the cache or, if it cannot be written, a directory of this process, with a warning."""
+    """Return the cache's directory; if it cannot be written, warn and return a directory for this process alone."""
     try:
         _prepare(cache_dir)
     except OSError as error:

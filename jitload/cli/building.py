@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import re
 import shlex
@@ -60,9 +61,7 @@ def _archs(arch: str) -> str | tuple[str, ...]:
 
 
 def _prepare(directory: str, *, is_verbose: bool) -> None:
-    """Choose the cache, and show what is logged."""
-    import logging
-
+    """Set the cache's directory, and for `--verbose` print the log."""
     if directory:
         os.environ["JITLOAD_CACHE_DIR"] = directory
     if is_verbose:
@@ -75,21 +74,24 @@ def _prepare(directory: str, *, is_verbose: bool) -> None:
 @click.command("compile")
 @click.argument("sources", nargs=-1, required=True, metavar="SOURCE...")
 @click.option("-o", "--output", default="", help="The file to write; without it, NAME.so, NAME.cubin, or the terminal.")
-@click.option("--cubin", "product", flag_value="cubin", help="Write the machine code instead of a library.")
-@click.option("--ptx", "product", flag_value="ptx", help="Print the PTX.")
-@click.option("--sass", "product", flag_value="sass", help="Print the machine code as assembler text.")
-@click.option("--resources", "product", flag_value="resources", help="Only show what the kernels use.")
+@click.option("--cubin", is_flag=True, help="Write the machine code instead of a library.")
+@click.option("--ptx", is_flag=True, help="Print the PTX.")
+@click.option("--sass", is_flag=True, help="Print the machine code as assembler text.")
+@click.option("--resources", is_flag=True, help="Only show what the kernels use.")
 @_build_options
 @json_option
-def compile_command(sources: tuple[str, ...], output: str, product: str | None, **options: Any) -> None:
+def compile_command(sources: tuple[str, ...], output: str, **options: Any) -> None:
     """Compile source files to a library.
 
     The sources are .cu, .cpp, .c and .o files, and `jitload.load_module` loads the library. With --cubin, --ptx,
     --sass or --resources, compile only the kernels of one file.
     """
     _prepare(options["directory"], is_verbose=options["verbose"])
-    if product:
-        _compile_kernels(sources, output, product, options)
+    products = [product for product in ("cubin", "ptx", "sass", "resources") if options[product]]
+    if len(products) > 1:
+        raise click.UsageError(f"--{products[0]} and --{products[1]} exclude each other")
+    if products:
+        _compile_kernels(sources, output, products[0], options)
         return
     from jitload.api import build, load_module
 
@@ -121,6 +123,8 @@ def _compile_kernels(sources: tuple[str, ...], output: str, product: str, option
         text = source.read_text()
     except (OSError, UnicodeDecodeError) as error:
         raise JitLoadError(f"{source} cannot be read as text: {error}") from error
+    if product == "resources" and not options["verbose"]:  # what ptxas reports of resources becomes the table
+        logging.getLogger("jitload.cuda.nvrtc").addFilter(lambda record: "warning" in record.getMessage())
     flags = [*options["cuda_flags"], *(["--ptxas-options=-v"] if product == "resources" else [])]
     cubin = compile_cubin(
         text, name=source.name, arch=options["arch"], extra_cuda_cflags=flags, extra_include_paths=[source.parent]
@@ -220,8 +224,7 @@ def prebuild_command(targets: tuple[str, ...], archs: tuple[str, ...], **options
     """Build many libraries into the cache.
 
     No GPU is needed. A TARGET holds requests as for jitload.prebuild: the list or function REQUESTS in kernels.py
-    or package.module, or
-    the one that kernels.py:NAME names; or the table [[requests]] in kernels.toml or kernels.json.
+    or package.module, or the one that kernels.py:NAME names; or the table [[requests]] in kernels.toml or kernels.json.
     """
     from jitload.prebuilding.api import prebuild
     from jitload.prebuilding.files import read_requests
@@ -242,7 +245,7 @@ def prebuild_command(targets: tuple[str, ...], archs: tuple[str, ...], **options
 
 
 def _ship(result: Prebuilt, options: dict[str, Any]) -> list[str]:
-    """Copy entries to the directory of `--bundle` and to the archive of `--pack`, and return what to say of it."""
+    """Copy entries to the directory of `--bundle` and to the archive of `--pack`, and return messages about them."""
     from jitload.cache.archive import pack_entries
 
     lines, bundle, archive, entry_dirs = [], options["bundle"], options["pack"], result.entry_dirs()

@@ -167,7 +167,7 @@ def prune_command(max_size: int | None, max_age: float | None, directory: str, *
     from jitload.cache.prune import prune
 
     if max_size is None and max_age is None:
-        raise JitLoadError("pass --max-size 2GB, --max-age 30d, or both; to remove all entries: jitload cache clear")
+        raise click.UsageError("pass --max-size 2GB, --max-age 30d, or both; to remove all: jitload cache clear")
     _check_dir(directory)
     _report(prune(_writable_cache(directory), max_size=max_size, max_age_s=max_age), as_json=as_json)
 

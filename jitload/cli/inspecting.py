@@ -41,7 +41,7 @@ def inspect_command(library: Path, *, as_json: bool) -> None:
 
 
 def _read_parts(library: Path) -> dict[str, Any]:
-    """Return what the manifest beside a library in a cache or a bundle records; nothing for a library elsewhere."""
+    """Return the parts of a library's key, from the manifest next to it in a cache or a bundle; empty elsewhere."""
     from jitload.cache.entry import read_manifest
 
     try:
@@ -65,4 +65,5 @@ def print_kernels(rows: list[dict[str, Any]]) -> None:
     labels = [label for label in (*_RESOURCES, "spill_bytes") if any(row.get(label) is not None for row in rows)]
     if rows:
         columns = ("kernel", "arch", *(label.replace("_", " ") for label in labels))
-        print_table(columns, [(row["name"], row["arch"], *(str(row.get(label)) for label in labels)) for row in rows])
+        cells = [["-" if row.get(label) is None else str(row[label]) for label in labels] for row in rows]
+        print_table(columns, [(row["name"], row["arch"], *used) for row, used in zip(rows, cells, strict=True)])

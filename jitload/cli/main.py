@@ -12,6 +12,7 @@ from jitload import __version__
 from jitload.cli.building import compile_command, prebuild_command, run_command
 from jitload.cli.cache import cache_group
 from jitload.cli.doctor import doctor_command
+from jitload.cli.explaining import explain_command
 from jitload.cli.inspecting import inspect_command
 from jitload.errors import JitLoadError
 
@@ -26,7 +27,9 @@ def jitload() -> None:
     """
 
 
-for _command in (doctor_command, compile_command, inspect_command, run_command, prebuild_command, cache_group):
+for _command in (
+    doctor_command, compile_command, inspect_command, run_command, prebuild_command, cache_group, explain_command
+):  # fmt: skip
     jitload.add_command(_command)
 
 
@@ -40,7 +43,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         error.show()
         return error.exit_code
     except JitLoadError as error:
-        click.echo(f"jitload: {error}", err=True)
+        click.echo("\n".join((f"jitload: {error}", *error.__notes__)), err=True)
         return 1
     except BrokenPipeError:  # `jitload cache list | head`
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -40,16 +40,18 @@ def print_table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
     """Print a table: with Rich on a terminal, in columns of spaces elsewhere."""
     if sys.stdout.isatty():
         from rich.console import Console
-        from rich.table import Table
+        from rich.table import Column, Table
         from rich.text import Text
 
-        table = Table(*columns, box=None, header_style="bold", pad_edge=False)
+        headers = [Column(column, overflow="fold") for column in columns]  # a shortened name or path is of no use
+        table = Table(*headers, box=None, header_style="bold", pad_edge=False, show_header=any(columns))
         for row in rows:
             table.add_row(*map(Text, row))
         Console().print(table)
         return
-    widths = [max(map(len, column)) for column in zip(columns, *rows, strict=True)]
-    print_lines("  ".join(map(str.ljust, row, widths)).rstrip() for row in (columns, *rows))
+    lines = [columns, *rows] if any(columns) else rows
+    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+    print_lines("  ".join(map(str.ljust, line, widths)).rstrip() for line in lines)
 
 
 def format_entries(count: int) -> str:

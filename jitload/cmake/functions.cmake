@@ -121,7 +121,7 @@ function(jitload_internal_binary_target caller kind target)
   endif()
   get_filename_component(name "${ARG_CUDA}" NAME_WE)
   set(output "${CMAKE_CURRENT_BINARY_DIR}/${target}/${name}.${kind}")
-  # What is said of the target later, by target_compile_options() and its kin, holds for the compile.
+  # The compile also uses what is set for the target later, with target_compile_options() and similar commands.
   set(dirs "$<TARGET_PROPERTY:${target},INCLUDE_DIRECTORIES>")
   set(macros "$<TARGET_PROPERTY:${target},COMPILE_DEFINITIONS>")
   set(options "$<$<BOOL:${dirs}>:-I$<JOIN:${dirs},$<SEMICOLON>-I>>" "$<$<BOOL:${macros}>:-D$<JOIN:${macros},$<SEMICOLON>-D>>"

@@ -121,6 +121,7 @@ def describe_function(export: Export) -> dict[str, Any]:
         **({"variant_types": [_types_of(variant) for variant in export.variants]} if export.variants else {}),
         **({} if export.returns else {"kernel": asdict(export.kernel)}),
         **({"returns": export.returns} if export.returns else {}),
+        **({"dynamic_shared": str(export.launch.shared_bytes)} if export.launch.shared_bytes else {}),
         **({"has_stream": True} if any(p.kind == "stream" for p in export.kernel.parameters) else {}),
         **({"builds": {arch: _resources(kernel) for arch, kernel in export.builds}} if export.builds else {}),
     }

@@ -202,7 +202,7 @@ class _Compilation:
         self._toolkit_dirs = toolchain.include_dirs if toolchain else ()
         self._known_dirs = (own_include_dir().parent, Path("/usr"), *self._toolkit_dirs)
         self._is_preemptive = may_spin(text for _, text in source.pieces)
-        self._layouts = layout_expressions(source, self.candidates)
+        self._layouts = layout_expressions(source, self.candidates, is_nvrtc=False)
 
     def run(self) -> ObjectFile:
         """Compile the source with a row for each of its kernels."""

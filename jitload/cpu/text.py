@@ -122,9 +122,10 @@ def taken_names(log: str) -> frozenset[str]:
 
 
 def put_launch_bounds_last(text: str) -> str:
-    """Return the text with no `__global__` after a `__launch_bounds__(…)`: g++ keeps the last of their attributes.
+    """Return the text with launch bounds after each `__global__`, because g++ keeps only the last of their attributes.
 
-    The bounds are repeated after a `__global__`, and an explicit instantiation has the attributes of its template.
+    Bounds that stand before a `__global__` are repeated after it. An explicit instantiation loses its `__global__`,
+    because it has the attributes of its template.
     """
     if "__launch_bounds__" not in text:
         return text

@@ -175,14 +175,14 @@ class DeviceSource:
         return join_pieces(self.pieces)
 
 
-def layout_expressions(source: DeviceSource, candidates: Sequence[Candidate]) -> tuple[str, ...]:
+def layout_expressions(source: DeviceSource, candidates: Sequence[Candidate], *, is_nvrtc: bool) -> tuple[str, ...]:
     """Return the name expressions for a source's structures and variables (see `cuda/layout_probe`)."""
-    options = source.texts[len(source.pieces) :]
 
     def read_others() -> tuple[str, ...]:
-        return (*options, *user_headers(source.texts, source.include_dirs))
+        return (*source.texts[len(source.pieces) :], *user_headers(source.texts, source.include_dirs))
 
-    return layout_probe.layout_expressions(source.piece_texts, read_others, candidates, source.kernels)
+    texts, kernels = source.piece_texts, source.kernels
+    return layout_probe.layout_expressions(texts, read_others, candidates, kernels, is_nvrtc=is_nvrtc)
 
 
 def join_pieces(pieces: Iterable[tuple[str, str]]) -> str:
@@ -380,7 +380,7 @@ class _Compilation:
         self._job = job
         self._is_minimal = source.is_minimal and toolchain.version >= (12, 4)
         self._rejected: frozenset[str] = frozenset()
-        self._layouts = layout_expressions(source, candidates)
+        self._layouts = layout_expressions(source, candidates, is_nvrtc=True)
         self._is_checked = False
 
     def compile(self, expressions: tuple[str, ...]) -> tuple[NvrtcResult, Image]:

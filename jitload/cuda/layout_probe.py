@@ -53,7 +53,7 @@ _CHUNK = 16  # how many members are in one name, because demanglers reject long 
 
 
 class _Layout(NamedTuple):
-    """A structure whose members are wanted: an expression for its type, and what the text says about it."""
+    """A structure to ask for: an expression for its type, and its declaration in the text."""
 
     type: str
     structure: Structure
@@ -72,6 +72,8 @@ def layout_expressions(
     read_others: Callable[[], Sequence[str]],
     candidates: Sequence[Candidate],
     kernels: Sequence[str],
+    *,
+    is_nvrtc: bool,
 ) -> tuple[str, ...]:
     """Return the name expressions for structures that kernels may take by value, and for device variables.
 
@@ -82,12 +84,14 @@ def layout_expressions(
         read_others: Reads other texts that may declare structures or macros, such as headers.
         candidates: The functions in the source that look like kernels.
         kernels: The kernels that launches name.
+        is_nvrtc: Whether NVRTC reads the expressions, or g++.
     """
+    offset = _nvrtc_offset if is_nvrtc else _host_offset
     roots = tuple(_roots(_typed_kernels(candidates, kernels)))
     declarations = _declarations(pieces, read_others, roots)
     if declarations is None:
         return ()
-    layouts = [expression for layout in _layouts(declarations, roots) for expression in _expressions(layout)]
+    layouts = [expression for layout in _layouts(declarations, roots) for expression in _expressions(layout, offset)]
     variables = [
         f"__jitload_members<void, __jitload_field<{number}, sizeof({name}), __jitload_promote<decltype({name})>"
         "::__jitload_type>>"
@@ -119,7 +123,7 @@ def host_layouts(
             parameters.append(
                 f"class __jitload_t{depth + 1} = typename __jitload_element<decltype({member})>::__jitload_type"
             )
-        for part, expression in enumerate(_expressions(_Layout(f"__jitload_t{len(steps)}", structure))):
+        for part, expression in enumerate(_expressions(_Layout(f"__jitload_t{len(steps)}", structure), _host_offset)):
             test = f"__jitload_layout_{name}_{number}_{part}"
             lines.append(
                 f"struct {test} {{ template<{', '.join(parameters)}> static "
@@ -141,7 +145,7 @@ def _typed_kernels(candidates: Sequence[Candidate], kernels: Sequence[str]) -> I
 
 
 def _roots(functions: Iterable[tuple[str, Candidate]]) -> Iterator[_Root]:
-    """Yield the parameters that may be structures by value; of a template, its arguments name those, too."""
+    """Yield the parameters that may be structures passed by value; template arguments may be their types, too."""
     for expression, candidate in functions:
         arguments = re.findall(r"[A-Za-z_]\w*", expression.partition("<")[2]) if candidate.is_template else []
         for index, text in enumerate(candidate.types):
@@ -153,7 +157,7 @@ def _roots(functions: Iterable[tuple[str, Candidate]]) -> Iterator[_Root]:
 def _declarations(
     pieces: Sequence[str], read_others: Callable[[], Sequence[str]], roots: Sequence[_Root]
 ) -> Declarations | None:
-    """Return what the texts declare; None if that is neither one of these structures nor a variable."""
+    """Return the declarations in the texts, or None if they have no device variable and none of these structures."""
     names = frozenset(name for root in roots for name in root.names)
     others = tuple(read_others()) if names else ()
     if not any(may_declare(text, names) for text in (*pieces, *others)):
@@ -198,14 +202,23 @@ def _member(type_: str, path: str) -> str:
     return f"(({type_}*)0)->{path}"
 
 
-def _expressions(layout: _Layout) -> Iterator[str]:
+def _nvrtc_offset(type_: str, path: str) -> str:
+    """Return a constant expression for the offset of a member: NVRTC has `__builtin_offsetof` only since 13.5."""
+    return f"__INTADDR__(&{_member(type_, path)})"
+
+
+def _host_offset(type_: str, path: str) -> str:
+    return f"__builtin_offsetof({type_}, {path})"
+
+
+def _expressions(layout: _Layout, offset: Callable[[str, str], str]) -> Iterator[str]:
     """Yield expressions that contain the members of a structure."""
     type_, structure = layout
     tag = "::".join((*structure.name.split("::")[:-1], structure.aliases[0]))
     is_complete = "true" if structure.is_complete else "false"
     whole = f"__jitload_whole<{name_number(tag)}, sizeof({type_}), {is_complete}>"
     fields = [
-        f"__jitload_field<__builtin_offsetof({type_}, {field.path}), sizeof({_member(type_, field.path)}), "
+        f"__jitload_field<{offset(type_, field.path)}, sizeof({_member(type_, field.path)}), "
         + (
             "void>"
             if field.is_opaque

@@ -253,7 +253,7 @@ def parse_diagnostics(log: str) -> tuple[Diagnostic, ...]:
 
 
 def _restore_locale() -> None:
-    """Give the thread the locale of the process: NVRTC 12.4 leaves another behind, in which `open()` reads ASCII."""
+    """Give the thread the locale of the process: NVRTC 12.4 leaves it in another, in which `open()` reads ASCII."""
     with suppress(AttributeError):  # no uselocale in this libc
         uselocale = ctypes.pythonapi.uselocale
         uselocale.argtypes, uselocale.restype = (ctypes.c_void_p,), ctypes.c_void_p
@@ -280,7 +280,7 @@ def _read(nvrtc: Any, program: Any, name: str) -> bytes:
 
 
 def _checked(nvrtc: Any, answer: tuple[Any, ...]) -> Any:
-    """Return the value that a function of NVRTC returned beside its status."""
+    """Return the result of a call of NVRTC, or raise an error for its status."""
     status, *values = answer
     if status != 0:
         raise ToolchainError(f"NVRTC failed: {_status_text(nvrtc, status)}")

@@ -116,7 +116,7 @@ def _recognize(head: bytes) -> str | None:
 
 
 class _CubinReader:
-    """Reads one cubin. Damage raises ElfError, struct.error or UnicodeError."""
+    """Reads a cubin; a damaged one raises ElfError, struct.error or UnicodeError."""
 
     def __init__(self, data: bytes) -> None:
         self.file = ElfFile(data)

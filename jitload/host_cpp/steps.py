@@ -175,7 +175,7 @@ def compile_steps(build: HostBuild) -> tuple[Step, ...]:
 
 
 def nvcc_compile_steps(build: HostBuild) -> list[Step]:
-    """Return the commands of nvcc: those that compile the units with kernels, and the link of their device code."""
+    """Return the commands of nvcc that compile the units with kernels, and the one that links their device code."""
     nvcc, units = build.cuda, [unit for unit in build.host.units if _is_for_nvcc(build, unit)]
     if not isinstance(nvcc, Nvcc):
         return []

@@ -1,7 +1,7 @@
-"""The names under which texts include torch's headers.
+"""Makes the light headers available under the names of torch's.
 
-The light headers are few: each of torch's names only forwards to one of them. The forwarding files are written into the
-cache once for each release of jitload, for the compiler to search.
+Each of torch's headers becomes a file that includes one of the few light ones. These files are written into the cache
+once for each version of the table, for the compiler to search.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from pathlib import Path
 
 from jitload.files import make_private_dir
 
-# Names of torch's, by the header in include/torch_light/jitload_torch/ that has what they declare.
+# torch's headers, by the header in include/torch_light/jitload_torch/ that replaces them.
 FORWARDED = {
     "dispatch.h": "ATen/ATen.h ATen/AccumulateType.h ATen/DeviceGuard.h ATen/Dispatch.h ATen/Functions.h "
     "ATen/OpMathType.h ATen/Tensor.h ATen/ceil_div.h ATen/core/Tensor.h ATen/core/TensorAccessor.h c10/core/Device.h "
@@ -33,7 +33,7 @@ FORWARDED = {
 
 
 def find_or_write_torch_headers(cache_dir: Path) -> Path:
-    """Return the directory of the forwarding files in a cache; it appears there as a whole."""
+    """Return the directory of the forwarding files in a cache. It is written elsewhere and then renamed."""
     tools_dir = cache_dir / ".tools"
     directory = tools_dir / f"torch-headers-{hashlib.sha256(repr(FORWARDED).encode()).hexdigest()[:16]}"
     if directory.is_dir():
@@ -46,7 +46,7 @@ def find_or_write_torch_headers(cache_dir: Path) -> Path:
             path.write_text(f'#include "jitload_torch/{header}"\n')
     try:
         fresh.rename(directory)
-    except OSError:  # another process was first
+    except OSError:  # another process has written it
         shutil.rmtree(fresh)
         if not directory.is_dir():
             raise

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 from jitload.cache.entry import MANIFEST, read_manifest
 from jitload.elf.cubin import read_image
 from jitload.elf.file import HEADER_SIZE, file_size
-from jitload.errors import JitLoadError
+from jitload.errors import JitLoadError, ToolchainError
 from jitload.model import Image, ImageKernel
 from jitload.toolchain.arch import CPU, canonical_arch, current_capability
 
@@ -23,7 +23,7 @@ class LoadedKernel(NamedTuple):
         name: The function's name.
         symbol: The kernel's symbol in the cubins.
         archs: The architectures that the library's description names for it.
-        get_image: Returns the address of the cubin with an index, or None behind the last.
+        get_image: Returns the address of the cubin with an index, or None after the last.
         origin: The library's file, in the cache entry if it came from one.
     """
 
@@ -35,7 +35,7 @@ class LoadedKernel(NamedTuple):
 
 
 class KernelCode(NamedTuple):
-    """A kernel's machine code for one architecture: the whole cubin, and what that says about the kernel."""
+    """A kernel's machine code for one architecture: the whole cubin, and the kernel's entry in it."""
 
     function: str
     arch: str
@@ -102,12 +102,16 @@ def _read_images(kernel: LoadedKernel) -> Iterator[tuple[bytes, Image]]:
 def _choose_arch(function: str, archs: tuple[str, ...], requested: str | None) -> str:
     listed = ", ".join(archs)
     if requested is not None:
+        if not isinstance(requested, str):
+            raise ToolchainError(
+                f"{function}(): arch= must be a str such as {archs[0]!r}, got {type(requested).__name__}"
+            )
         name = canonical_arch(requested)
         if name in archs:
             return name
-        what = "runs on the CPU as part of the library, and" if name == CPU else f"has no code for {name}:"
+        problem = "shows only code for GPUs:" if name == CPU else f"has no code for {name}:"
         raise JitLoadError(
-            f"{function}() {what} the library has code for {listed}; name one of these, arch={archs[0]!r}"
+            f"{function}() {problem} the library has code for {listed}; name one of these, arch={archs[0]!r}"
         )
     if len(archs) == 1:
         return archs[0]
@@ -118,11 +122,13 @@ def _choose_arch(function: str, archs: tuple[str, ...], requested: str | None) -
 
 def _best_arch(archs: tuple[str, ...], number: int) -> str | None:
     """Return the architecture whose code a launch would use on a GPU, as `jitload_image_rank` ranks them."""
-    return max((arch for arch in archs if runs_on(arch, number)), key=lambda arch: runs_on(arch, number), default=None)
+    return max(
+        (arch for arch in archs if image_rank(arch, number)), key=lambda arch: image_rank(arch, number), default=None
+    )
 
 
-def runs_on(arch: str, number: int) -> int:
-    """Return how well code for an architecture suits a GPU of compute capability 9.0 as 90; 0 if it cannot run it."""
+def image_rank(arch: str, number: int) -> int:
+    """Return the rank of an architecture's code on a GPU, or 0 if it cannot run there; `number` is 90 for 9.0."""
     text = arch.removeprefix("sm_")
     capability = int(text.rstrip("af"))
     is_family = capability // 10 == number // 10 and capability <= number

@@ -9,7 +9,7 @@ from typing import Any
 
 from jitload.cuda.bindings import import_bindings
 from jitload.errors import JitLoadError, ToolchainError
-from jitload.inspection.code import KernelCode, LoadedKernel, find_code, runs_on
+from jitload.inspection.code import KernelCode, LoadedKernel, find_code, image_rank
 from jitload.inspection.occupancy import (
     MULTIPROCESSORS,
     Multiprocessor,
@@ -42,7 +42,7 @@ def read_occupancy(kernel: LoadedKernel, arch: str | None, block: int | None, sh
         raise ValueError(f"{code.function}(): shared_bytes={shared_bytes} is negative")
     capability = current_capability()
     number = 10 * capability[0] + capability[1] if capability else 0
-    is_current = runs_on(code.arch, number) and (arch is None or capability_of(code.arch)[0] == number)
+    is_current = image_rank(code.arch, number) and (arch is None or capability_of(code.arch)[0] == number)
     if is_current:
         try:
             driver = import_bindings("driver")
@@ -57,7 +57,7 @@ def read_occupancy(kernel: LoadedKernel, arch: str | None, block: int | None, sh
 
 
 def _ask(driver: Any, device: int, function: Any, computed: Occupancy) -> Occupancy:
-    """Return an occupancy with the numbers that the driver states."""
+    """Return an occupancy with the driver's numbers in place of computed ones."""
     shared = driver.CUdevice_attribute.CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN
     static = driver.CUfunction_attribute.CU_FUNC_ATTRIBUTE_SHARED_SIZE_BYTES
     most = _checked(driver.cuDeviceGetAttribute(shared, device)) - _checked(driver.cuFuncGetAttribute(static, function))
@@ -81,7 +81,7 @@ def _ask(driver: Any, device: int, function: Any, computed: Occupancy) -> Occupa
 
 @contextmanager
 def _function(driver: Any, code: KernelCode) -> Iterator[tuple[int, Any]]:
-    """Provide the current device, and the kernel loaded on it in a library of its own."""
+    """Provide the current device and the kernel, which is loaded there apart from the module."""
     _checked(driver.cuInit(0))
     status, device = driver.cuCtxGetDevice()
     has_context = not status
@@ -89,7 +89,7 @@ def _function(driver: Any, code: KernelCode) -> Iterator[tuple[int, Any]]:
         device = _checked(driver.cuDeviceGet(0))
         _checked(driver.cuCtxPushCurrent(_checked(driver.cuDevicePrimaryCtxRetain(device))))
     mode = driver.CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_RELAXED
-    mode = _checked(driver.cuThreadExchangeStreamCaptureMode(mode))  # a capture may be going on
+    mode = _checked(driver.cuThreadExchangeStreamCaptureMode(mode))  # this thread may be capturing a graph
     try:
         library = _checked(driver.cuLibraryLoadData(code.cubin, [], [], 0, [], [], 0))
         try:
@@ -121,7 +121,7 @@ def _limits(driver: Any, device: Any) -> Multiprocessor:
 
 
 def _checked(answer: tuple[Any, ...]) -> Any:
-    """Return what a function of the driver returned beside its status."""
+    """Return the results of a driver call, or raise an error for its status."""
     status, *values = answer
     if status:
         raise JitLoadError(f"the driver cannot tell the occupancy: {status.name}")

@@ -20,8 +20,29 @@ class Listing(str):
             from pygments.formatters import HtmlFormatter
         except ImportError:
             return f"<pre>{html.escape(self)}</pre>"
-        text: str = highlight(str(self), _lexer(), HtmlFormatter(noclasses=True, nobackground=True))
+        formatter = HtmlFormatter(style=_style(), noclasses=True, nobackground=True)
+        text: str = highlight(str(self), _lexer(), formatter)
         return text
+
+
+def _style() -> Any:
+    """Return colours that can be read on a light and on a dark background."""
+    from pygments import token
+    from pygments.style import Style
+
+    class _AssemblyStyle(Style):  # type: ignore[misc]  # Pygments may be missing
+        styles = {  # noqa: RUF012  Pygments reads it from the class
+            token.Comment: "italic #767676",
+            token.Keyword: "bold",
+            token.Keyword.Pseudo: "#b0559b",
+            token.Keyword.Type: "#2b8755",
+            token.Name.Label: "#b8584a",
+            token.Name.Variable: "#2a7fc4",
+            token.Number: "#a8690b",
+            token.String: "#2b8755",
+        }
+
+    return _AssemblyStyle
 
 
 def _lexer() -> Any:

@@ -127,10 +127,10 @@ def multiprocessor_of(number: int, function: str) -> Multiprocessor:
     """Return the limits of an architecture, 90 for `sm_90a`.
 
     Raises:
-        JitLoadError: They are not known.
+        JitLoadError: The table does not have them.
     """
     if number not in MULTIPROCESSORS:
-        names = ", ".join(f"sm_{known}" for known in MULTIPROCESSORS)
+        names = ", ".join(f"sm_{listed}" for listed in MULTIPROCESSORS)
         raise JitLoadError(
             f"{function}(): the limits of sm_{number} are not known, only those of {names}; on a GPU of that "
             "kind the driver knows them"

@@ -42,7 +42,7 @@ def _definition(text: str, line: int) -> str:
 
 
 def _first_line(tokens: list[Token], index: int) -> int:
-    """Return the line behind the previous declaration, at which comments, attributes and `template <…>` may stand."""
+    """Return the first line after the previous declaration, where comments, attributes or `template <…>` may begin."""
     first = index
     while first and tokens[first - 1].text not in {";", "{", "}"} and not tokens[first - 1].in_directive:
         first -= 1

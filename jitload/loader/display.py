@@ -1,45 +1,58 @@
-"""Shows a module in a notebook: a table of its kernels and what they use."""
+"""Shows a module in a notebook or a terminal: a table of its kernels and what they use."""
 
 from __future__ import annotations
 
 import html
+import textwrap
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from jitload.loader.module import Module
 
-_COLUMNS = ("kernel", "arch", "registers", "spills and local memory", "static shared memory", "max threads")
+_COLUMNS = (
+    "registers", "spills and local memory", "static shared memory", "dynamic shared memory", "max threads per block",
+)  # fmt: skip
 _LOCAL = _COLUMNS.index("spills and local memory")
+# A signature may be long. There are no colours, because themes differ.
+_LEFT = "text-align: left; min-width: 16em; overflow-wrap: anywhere"
 
 
 def html_table(module: Module) -> str:
     """Return the table as HTML; local memory is marked, because it is slow."""
-    rows = "".join(f"<tr>{''.join(_cells(row))}</tr>" for row in _rows(module))
-    head = "".join(f"<th>{column}</th>" for column in _COLUMNS)
+    rows = "".join(f"<tr>{''.join(_cells(*row))}</tr>" for row in _rows(module))
+    head = f'<th style="{_LEFT}">kernel</th>' + "".join(f"<th>{column}</th>" for column in ("arch", *_COLUMNS))
     table = f"<table><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table>" if rows else ""
     others = "".join(f"<div><code>{html.escape(name)}(…)</code></div>" for name in _plain_functions(module))
     return f"<div>{html.escape(_title(module))}</div>{table}{others}"
 
 
-def _cells(row: tuple[str, ...]) -> list[str]:
-    cells = [f"<td>{html.escape(text)}</td>" for text in row]
-    cells[0] = f'<td style="text-align: left"><code>{html.escape(row[0])}</code></td>'
-    if row[_LOCAL] not in ("0 B", "-"):
-        cells[_LOCAL] = f'<td style="color: #c00"><b>{html.escape(row[_LOCAL])}</b></td>'
-    return cells
+def _cells(signature: str, arch: str, used: tuple[str, ...]) -> Iterator[str]:
+    yield f'<td style="{_LEFT}"><code>{html.escape(signature)}</code></td>'
+    for number, text in enumerate((arch, *used), -1):
+        shown = html.escape(text)
+        yield f"<td><b>{shown} !</b></td>" if _is_slow(number, text) else f"<td>{shown}</td>"
 
 
-def text_table(module: Module) -> str:
-    """Return the table as text; local memory is marked, because it is slow."""
-    rows = [list(row) for row in _rows(module)]
-    for row in rows:
-        if row[_LOCAL] not in ("0 B", "-"):
-            row[_LOCAL] += " !"
-    lines = [_title(module)]
-    for row in rows:
-        facts = ", ".join(f"{name} {value}" for name, value in zip(_COLUMNS[2:], row[2:], strict=True) if value != "-")
-        lines.append(f"  {row[0]}" + (f"\n    {row[1]}: {facts}" if facts else ""))
+def text_table(module: Module, width: int) -> str:
+    """Return the table as text; what a kernel does not use is left out, and local memory is marked."""
+    lines, last_signature = [_title(module)], ""
+    for signature, arch, used in _rows(module):
+        if signature != last_signature:
+            lines += textwrap.wrap(signature, width, initial_indent="  ", subsequent_indent=" " * 6)
+        facts = [
+            f"{name} {value}{' !' if _is_slow(number, value) else ''}"
+            for number, (name, value) in enumerate(zip(_COLUMNS, used, strict=True))
+            if value not in ("-", "0 B", "at the call")
+        ]
+        text = f"{arch}: {', '.join(facts)}"
+        lines += textwrap.wrap(text, width, initial_indent=" " * 4, subsequent_indent=" " * 6)
+        last_signature = signature
     return "\n".join([*lines, *(f"  {name}(…)" for name in _plain_functions(module))])
+
+
+def _is_slow(number: int, text: str) -> bool:
+    return number == _LOCAL and text not in ("-", "0 B")
 
 
 def _title(module: Module) -> str:
@@ -48,21 +61,23 @@ def _title(module: Module) -> str:
     return f"{facts['name'] or 'module'}: {origin}"
 
 
-def _rows(module: Module) -> list[tuple[str, ...]]:
+def _rows(module: Module) -> list[tuple[str, str, tuple[str, ...]]]:
+    """Return a signature, an architecture and the texts of the columns for each kernel on each architecture."""
     return [
-        (function["signature"], arch, *_resources(used))
+        (function["signature"], arch, _resources(function, used))
         for function in module._jitload_facts()["functions"].values()
         if "kernel" in function
         for arch, used in (function.get("builds") or {function["arch"]: function["kernel"]}).items()
     ]
 
 
-def _resources(used: dict[str, Any]) -> tuple[str, ...]:
-    registers = used["registers"]
-    memory = (used["local_bytes"], used["shared_bytes"])
+def _resources(function: dict[str, Any], used: dict[str, Any]) -> tuple[str, ...]:
+    registers, local_bytes, shared_bytes = used["registers"], used["local_bytes"], used["shared_bytes"]
+    dynamic = function.get("triton", {}).get("shared_bytes", function.get("dynamic_shared", "at the call"))
     return (
         "-" if registers is None else str(registers),
-        *("-" if size is None else f"{size} B" for size in memory),
+        *("-" if size is None else f"{size} B" for size in (local_bytes, shared_bytes)),
+        f"{dynamic} B" if str(dynamic).isdigit() else dynamic,
         str(used["max_threads"]),
     )
 

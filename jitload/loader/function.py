@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import tvm_ffi
 
-from jitload.errors import ends_at_caller, nearest_name, outside_graphs
+from jitload.errors import at_caller, ends_at_caller, nearest_name, outside_graphs
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -113,7 +113,7 @@ class TypedFunction(tvm_ffi.Function):  # type: ignore[misc]  # tvm-ffi's own cl
         try:
             return self._jitload_configure(key)
         except (TypeError, ValueError) as error:
-            raise error.with_traceback(None) from None
+            raise at_caller(error) from None
 
     @in_graphs
     def call(self, *args: Any, **kwargs: Any) -> Any:
@@ -130,11 +130,11 @@ class TypedFunction(tvm_ffi.Function):  # type: ignore[misc]  # tvm-ffi's own cl
             hint = (
                 f", did you mean {suggestion!r}?" if suggestion else f"; its arguments are {', '.join(names) or 'none'}"
             )
-            raise TypeError(f"{self.__name__}() has no argument {unknown[0]!r}{hint}")
+            raise at_caller(TypeError(f"{self.__name__}() has no argument {unknown[0]!r}{hint}"))
         try:
             bound = _with_keywords(self.__signature__).bind(*args, **kwargs)
         except TypeError as error:
-            raise TypeError(f"{self.__name__}(): {error}") from None
+            raise at_caller(TypeError(f"{self.__name__}(): {error}")) from None
         return self(*bound.args)
 
     def ptx(self, *, arch: str | None = None) -> Listing:

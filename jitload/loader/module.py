@@ -20,7 +20,7 @@ from typing import Any, NoReturn
 
 import tvm_ffi
 
-from jitload.errors import LoadError
+from jitload.errors import LoadError, at_caller
 from jitload.loader.direct import CheckedFunction, direct_arguments, direct_type, torch_exchange
 from jitload.loader.function import Library, TypedFunction, in_graphs
 
@@ -65,14 +65,14 @@ class Module(tvm_ffi.Module):  # type: ignore[misc]  # tvm-ffi is not checked he
     def get_function(self, name: str, query_imports: bool = False) -> TypedFunction:  # noqa: FBT001, FBT002  upstream's
         """Return a function of the library by its exported name."""
         if not isinstance(name, str):
-            raise TypeError(f"names of functions of {self!r} must be str, got {type(name).__name__}")
+            raise at_caller(TypeError(f"names of functions of {self!r} must be str, got {type(name).__name__}"))
         if (functions := self.__dict__.get("_jitload_torch")) is not None and hasattr(functions, name):
             return getattr(functions, name)  # type: ignore[no-any-return]  # a function of Python
         try:
             function: TypedFunction = super().get_function(name, query_imports)
         except AttributeError:
             names = ", ".join(self) or "none"
-            raise AttributeError(f"{self!r} has no function {name!r}; it has: {names}") from None
+            raise at_caller(AttributeError(f"{self!r} has no function {name!r}; it has: {names}")) from None
         facts = self._jitload_facts()["functions"].get(name)
         if facts is not None:
             return _typed(self, function, facts)
@@ -150,7 +150,7 @@ class Module(tvm_ffi.Module):  # type: ignore[misc]  # tvm-ffi is not checked he
     def _repr_pretty_(self, printer: Any, cycle: bool) -> None:  # noqa: FBT001  called by IPython
         from jitload.loader.display import text_table
 
-        printer.text(repr(self) if cycle else text_table(self))
+        printer.text(repr(self) if cycle else text_table(self, printer.max_width))
 
     def __reduce__(self) -> NoReturn:
         raise TypeError(

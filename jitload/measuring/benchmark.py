@@ -8,6 +8,7 @@ import time
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, closing, nullcontext, suppress
 from dataclasses import dataclass
+from numbers import Real
 from typing import Any
 
 from jitload.errors import JitLoadError
@@ -15,7 +16,7 @@ from jitload.measuring.clocks import Clock, CpuClock, Sample, cuda_clock
 from jitload.measuring.memory import Backup, copy_tensor, extent_of, same_bits, tensors_in, written_arguments
 from jitload.toolchain.arch import CPU, current_capability
 
-_SAME_SHARE, _SAME_US = 0.15, 1.0  # two times that differ by no more than this are taken for the same
+_SAME_SHARE, _SAME_US = 0.15, 1.0  # times that differ by no more than this count as equal
 _SHORT_US = 200.0  # a function that takes longer is called once in each sample
 _MIN_SAMPLES, _MAX_SAMPLES, _MAX_HOST_SAMPLES = 5, 500, 20
 
@@ -93,7 +94,7 @@ class Options:
         flush_l2: Whether to empty the L2 cache before each sample.
         bytes: The bytes that a launch moves; None estimates them.
         flop: The floating-point operations of a launch.
-        restore: Whether the function never runs on its own results.
+        restore: Whether to restore the arguments before each launch, so that none starts from the results of another.
         seconds: How long to measure, roughly.
     """
 
@@ -108,13 +109,26 @@ class Options:
         """Check the values.
 
         Raises:
-            ValueError: One of them is negative, or `seconds` is not positive.
+            TypeError: One of them is not a number.
+            ValueError: One of them is negative or not finite, or `seconds` is 0.
         """
-        if not 0 < self.seconds < math.inf:
+        for field in ("seconds", "bytes", "flop"):
+            check_number(field, getattr(self, field))
+        if not self.seconds:
             raise ValueError(f"seconds={self.seconds}: it must be positive")
-        for field in ("bytes", "flop"):
-            if (number := getattr(self, field)) is not None and not 0 <= number < math.inf:
-                raise ValueError(f"{field}={number}: it must not be negative")
+
+
+def check_number(name: str, number: object, *, may_be_infinite: bool = False) -> None:
+    """Raise an error unless an argument is None or a number that is not negative."""
+    if number is None:
+        return
+    if isinstance(number, bool) or not isinstance(number, Real):
+        raise TypeError(f"{name}={number!r}: it must be a number, got {type(number).__name__}")
+    value = float(number)
+    if not value >= 0:
+        raise ValueError(f"{name}={number}: it must not be negative")
+    if math.isinf(value) and not may_be_infinite:
+        raise ValueError(f"{name}={number}: it must be finite")
 
 
 def measure(function: Any, args: Sequence[Any], options: Options) -> Benchmark:
@@ -159,7 +173,7 @@ def _current_device() -> int | None:
 
 
 class Arguments:
-    """The arguments of calls. Their tensors have the first values again when this is closed."""
+    """The arguments of calls. `close` restores the first values of their tensors."""
 
     def __init__(self, args: Sequence[Any], written: Sequence[bool], clock: Clock) -> None:
         self.values, self.clock = tuple(args), clock
@@ -169,11 +183,11 @@ class Arguments:
         self._backup = Backup(self.written_extents, clock.copier)
 
     def restore(self) -> None:
-        """Give the tensors their first values again."""
+        """Restore the first values of the tensors."""
         self._backup.restore()
 
     def close(self) -> None:
-        """Give the tensors their first values again, and wait until they have them."""
+        """Restore the first values of the tensors, and wait until they are complete."""
         with suppress(JitLoadError):  # after a failed kernel, nothing can be copied
             self.clock.wait()
             self._backup.restore()
@@ -216,12 +230,12 @@ class Subject:
             Whatever a wrong call raises.
         """
         self.run()
-        self._changes_in_place = options.restore or self._has_other_results_again()
+        self._changes_in_place = options.restore or self._differs_when_repeated()
         self._sample = Sample(self.call, restore=self._arguments.restore)
         if not self._clock.is_host:
             self._clock.time_host(self._sample)
         is_short = self._clock.time(self._sample) < _SHORT_US
-        if is_short and not self._changes_in_place and self._takes_the_same_time_again():
+        if is_short and not self._changes_in_place and self._is_as_fast_when_repeated():
             once = min(self._clock.time(Sample(self.call, 3)) for _ in range(3))
             self._sample = Sample(self.call, self._clock.batch(once))
         start = time.perf_counter()
@@ -231,15 +245,15 @@ class Subject:
         self._host_times.clear()
         self.sample_count = min(_MAX_SAMPLES, max(_MIN_SAMPLES, int(options.seconds / max(cost, 1e-6))))
 
-    def _has_other_results_again(self) -> bool:
-        """Return whether a second call, which finds the results of the first, has other results."""
+    def _differs_when_repeated(self) -> bool:
+        """Return whether a second call, which starts from the results of the first, gives other results."""
         first = self._arguments.outputs()
         self.call()
         self._clock.wait()
         return not all(map(same_bits, first, self._arguments.outputs()))
 
-    def _takes_the_same_time_again(self) -> bool:
-        """Return whether a call takes as long with its own results as with the first values: sorting may not."""
+    def _is_as_fast_when_repeated(self) -> bool:
+        """Return whether a call on its own results takes as long as on the first values; sorting in place may not."""
         if not self._arguments.written_extents:
             return True
         first, again = (min(self._clock.time(s) for _ in range(5)) for s in (self._sample, Sample(self.call)))
@@ -251,13 +265,13 @@ class Subject:
         return sum(extent.size for extent in (*arguments.extents, *twice))
 
     def take_sample(self) -> None:
-        """Measure once."""
+        """Measure one sample, and on a GPU also how long the host takes."""
         if not self._clock.is_host and len(self._host_times) < _MAX_HOST_SAMPLES:
             self._host_times.append(self._clock.time_host(self._sample))
         self._times.append(self._clock.time(self._sample))
 
     def result(self, options: Options) -> Benchmark:
-        """Return what the samples say."""
+        """Return the medians and quantiles of the samples."""
         times = sorted(self._times)
         peak = self._clock.peak_bytes_per_s
         return Benchmark(

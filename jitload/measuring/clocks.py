@@ -14,7 +14,7 @@ from jitload.errors import JitLoadError
 from jitload.measuring.memory import Copier, Extent, HostCopier
 
 _BATCH_US = 200.0  # a sample should take this long, so that the clock's resolution does not matter
-_MAX_LAUNCHES = 50  # in a sample on a GPU: a stream holds so many without blocking the host
+_MAX_LAUNCHES = 50  # in a sample on a GPU: a stream holds this many without blocking the host
 _MAX_CALLS = 1000  # in a sample on the CPU
 _MIN_FLUSH_BYTES = 64 << 20
 _WARM_UP = 2  # launches before the first event of a sample, because the work before it may have emptied the caches
@@ -48,19 +48,19 @@ class Clock(Protocol):
     peak_bytes_per_s: float | None
 
     def time(self, sample: Sample) -> float:
-        """Return how long one call takes on the device."""
+        """Return the time of one call on the device, averaged over the launches of a sample."""
 
     def time_host(self, sample: Sample) -> float:
-        """Return how long it takes until one call returns, if the device has nothing else to do."""
+        """Return the time until a call returns to Python while the device is idle."""
 
     def batch(self, once_us: float) -> int:
-        """Return how many calls make a sample, if one takes this long."""
+        """Return the number of calls in a sample if one call takes this long."""
 
     def wait(self) -> None:
         """Wait until the device has done all work."""
 
     def copier(self, extent: Extent) -> Copier:
-        """Return what copies memory."""
+        """Return what saves and restores this memory."""
 
 
 class CpuClock:
@@ -71,7 +71,7 @@ class CpuClock:
     peak_bytes_per_s: float | None = None
 
     def time(self, sample: Sample) -> float:
-        """Return how long one call takes."""
+        """Return the time of one call, averaged over those of a sample."""
         if sample.restore:
             sample.restore()
         call = sample.call
@@ -83,22 +83,22 @@ class CpuClock:
     time_host = time
 
     def batch(self, once_us: float) -> int:
-        """Return how many calls make a sample, if one takes this long."""
+        """Return the number of calls in a sample if one call takes this long."""
         return min(_MAX_CALLS, math.ceil(_BATCH_US / max(once_us, 0.01)))
 
     def wait(self) -> None:
         """Return at once: calls on the CPU end with their work."""
 
     def copier(self, extent: Extent) -> Copier:  # noqa: ARG002  there is one kind of memory
-        """Return what copies memory."""
+        """Return what saves and restores this memory."""
         return HostCopier()
 
 
 class CudaClock:
     """Events in a stream of a GPU.
 
-    A function is launched faster than it runs, or slower. So that the time of the host is not measured, the GPU is kept
-    busy with clearing a buffer until the host has enqueued the whole sample.
+    The host may need longer to launch a function than the GPU to run it. So that only the GPU's time is measured, the
+    GPU is kept busy with clearing a buffer until the host has enqueued the whole sample.
     """
 
     is_host: bool = False
@@ -127,7 +127,7 @@ class CudaClock:
             self._driver.cuMemFree(memory)
 
     def time(self, sample: Sample) -> float:
-        """Return how long one call takes on the device."""
+        """Return the time of one call on the device, averaged over the launches of a sample."""
         restore = sample.restore or (lambda: None)
 
         def prepare() -> None:
@@ -144,7 +144,7 @@ class CudaClock:
         return self._time(prepare, sample.call, sample.launches)
 
     def time_host(self, sample: Sample) -> float:
-        """Return how long it takes until one call returns, if the device has nothing else to do."""
+        """Return the time until a call returns to Python while the device is idle."""
         if sample.restore:
             sample.restore()
         self.wait()
@@ -154,7 +154,7 @@ class CudaClock:
         return self._host_us
 
     def batch(self, once_us: float) -> int:
-        """Return how many calls make a sample, if one takes this long: one only if the cache is to be empty."""
+        """Return the number of calls in a sample if one takes this long: only one if each must find an empty cache."""
         return 1 if self._flushes_l2 else min(_MAX_LAUNCHES, math.ceil(_BATCH_US / max(once_us, 0.01)))
 
     def wait(self) -> None:
@@ -162,7 +162,7 @@ class CudaClock:
         _checked(self._driver.cuCtxSynchronize())
 
     def copier(self, extent: Extent) -> Copier:
-        """Return what copies memory."""
+        """Return what saves and restores this memory."""
         return HostCopier(self.wait) if extent.device is None else self
 
     def save(self, extent: Extent) -> Any:
@@ -172,7 +172,7 @@ class CudaClock:
         return copy
 
     def restore(self, extent: Extent, copy: Any) -> None:
-        """Copy a copy back."""
+        """Write a copy back to the memory that it was made from."""
         _checked(self._driver.cuMemcpyDtoDAsync(extent.address, copy, extent.span, self._stream))
 
     def _time(self, prepare: Callable[[], Any], call: Callable[[], Any], launches: int) -> float:
@@ -242,7 +242,7 @@ def _current_stream(device: int) -> int:
 
 
 def _checked(answer: tuple[Any, ...]) -> Any:
-    """Return what a function of the driver returned beside its status."""
+    """Return the results of a driver call, or raise an error for its status."""
     status, *values = answer
     if not status:
         return values[0] if values else None

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from jitload.errors import JitLoadError, ends_at_caller
-from jitload.measuring.benchmark import Arguments, Benchmark, Options, Subject, open_clock
+from jitload.measuring.benchmark import Arguments, Benchmark, Options, Subject, check_number, open_clock
 from jitload.measuring.difference import Tolerance, check_agrees
 from jitload.measuring.memory import copy_tensor, extent_of, tensors_in, written_arguments
 
@@ -115,8 +115,8 @@ def compare(  # noqa: PLR0913  the parts of a launch, and how to measure
     Args:
         functions: Kernels or other callables, by the names that the table has.
         *args: The arguments of a call.
-        reference: A function with the right results, which is not measured, such as one of torch's. Without it, the
-            first of the functions is right.
+        reference: A function that is known to be right and is not measured, such as one of torch's. Without it, the
+            results are compared with those of the first function.
         outputs: The arguments that are compared, by name or position, in place of all that a function may write to.
         rtol: The difference that is allowed, relative to the right result. By default it depends on the dtype, as in
             `torch.testing.assert_close`: 1.3e-6 for float32, 1e-3 for float16, and 0 for integers.
@@ -140,6 +140,8 @@ def compare(  # noqa: PLR0913  the parts of a launch, and how to measure
         `print(jitload.compare({"v1": mod1.add, "v2": mod2.add}, x, y, reference=lambda x, y: x + 1))`
     """
     _check_callables(functions, reference)
+    for name, number in (("rtol", rtol), ("atol", atol)):
+        check_number(name, number, may_be_infinite=True)
     options = Options(flush_l2=flush_l2, bytes=bytes, flop=flop, restore=restore, seconds=seconds)
     if any(part is not None for part in (grid, block, shared_bytes)):
         functions = {n: f[grid, block, shared_bytes] if hasattr(f, "kernel") else f for n, f in functions.items()}
@@ -176,10 +178,11 @@ def _written_by_any(functions: Sequence[Any], args: Sequence[Any]) -> list[bool]
 
 
 class _Output(NamedTuple):
-    """An argument that is a result: its position, and its name for messages."""
+    """An argument that is a result: its position, its name for messages, and whether a kernel's signature has it."""
 
     position: int
     name: str
+    is_parameter: bool
 
 
 def _output_positions(
@@ -190,13 +193,14 @@ def _output_positions(
 
     kernel = next((function for function in functions if hasattr(function, "kernel")), None)
     names = list(inspect.signature(kernel).parameters) if kernel else []
-    names = names if len(names) == len(args) else [f"argument {number}" for number in range(len(args))]
+    are_parameters = len(names) == len(args)
+    names = names if are_parameters else [f"argument {number}" for number in range(len(args))]
     if outputs is None:
         written = written_arguments(kernel, args) if kernel else [True] * len(args)
         positions = [number for number, is_written in enumerate(written) if is_written]
     else:
         positions = [_position(output, names) for output in outputs]
-    return [_Output(number, names[number]) for number in positions if _has_tensor(args[number])]
+    return [_Output(number, names[number], are_parameters) for number in positions if _has_tensor(args[number])]
 
 
 def _position(output: str | int, names: Sequence[str]) -> int:
@@ -259,8 +263,8 @@ class _Check(NamedTuple):
         return copies
 
     def _named(self, values: Sequence[Any]) -> list[tuple[str, Any]]:
-        """Return what a function has returned, with the names of the arguments in place of which it is returned."""
-        names = [output.name for output in self.outputs]
+        """Return what a function returned, each value with the name of the output that it corresponds to."""
+        names = [output.name for output in self.outputs if output.is_parameter]
         names = names if len(names) == len(values) else [f"result {number}" for number in range(len(values))]
         return list(zip(names, values, strict=True))
 

@@ -1,4 +1,4 @@
-"""Compares a result with the right one, element by element."""
+"""Compares a result with the expected one, element by element."""
 
 from __future__ import annotations
 
@@ -43,13 +43,13 @@ def _default(dtype: str) -> tuple[float, float]:
 def check_agrees(
     result: tuple[str, str, Any], expected: tuple[str, Any], tolerance: Tolerance, *, is_sure: bool
 ) -> None:
-    """Raise an error if a result differs from the right one by more than the tolerance. NaN agrees with NaN.
+    """Raise an error if a result differs from the expected one by more than the tolerance. NaN agrees with NaN.
 
     Args:
         result: The function's name, the name of its result, and the result.
-        expected: The name of the function that is right, and its result.
+        expected: The name of the function to agree with, and its result.
         tolerance: The differences that are allowed.
-        is_sure: Whether that function is known to be right.
+        is_sure: Whether that function is a reference. Otherwise either of the two may be wrong.
 
     Raises:
         MismatchError: They differ.

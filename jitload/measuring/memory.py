@@ -32,11 +32,11 @@ class Copier(Protocol):
         """Copy memory, and return the copy."""
 
     def restore(self, extent: Extent, copy: Any) -> None:
-        """Copy a copy back."""
+        """Write a copy back to the memory that it was made from."""
 
 
 class HostCopier:
-    """Copies memory of the host. Before it writes, the work of a GPU must have ended, for which `wait` waits."""
+    """Copies memory of the host, after `wait` has waited for the work of a GPU."""
 
     def __init__(self, wait: Callable[[], None] = lambda: None) -> None:
         self._wait = wait
@@ -47,26 +47,26 @@ class HostCopier:
         return ctypes.string_at(extent.address, extent.span)
 
     def restore(self, extent: Extent, copy: bytes) -> None:
-        """Copy a copy back."""
+        """Write a copy back to the memory that it was made from."""
         self._wait()
         if ctypes.string_at(extent.address, extent.span) != copy:  # memory that nobody has changed may be read-only
             ctypes.memmove(extent.address, copy, extent.span)
 
 
 class Backup:
-    """The contents of tensors at the time of its creation, byte for byte, and what lies between their elements."""
+    """A copy of the memory of tensors, byte for byte and with the gaps between their elements."""
 
     def __init__(self, extents: Iterable[Extent], copiers: Callable[[Extent], Copier]) -> None:
         self._copies = [(copiers(extent), extent, copiers(extent).save(extent)) for extent in merge_extents(extents)]
 
     def restore(self) -> None:
-        """Give the tensors these contents again."""
+        """Write the copies back."""
         for copier, extent, copy in self._copies:
             copier.restore(extent, copy)
 
 
 def merge_extents(extents: Iterable[Extent]) -> list[Extent]:
-    """Return extents of the same bytes that do not overlap."""
+    """Return extents that cover the same bytes without overlapping."""
     merged: list[Extent] = []
     for extent in sorted(extents, key=lambda extent: (extent.device is None, extent.device or 0, extent.address)):
         last = merged[-1] if merged else None
@@ -82,7 +82,7 @@ def merge_extents(extents: Iterable[Extent]) -> list[Extent]:
 
 
 def tensors_in(value: Any) -> Iterator[Any]:
-    """Yield the tensors of an argument: itself, the items of a tuple, or the tensor of a descriptor of Triton's."""
+    """Yield the tensors of an argument: itself, the items of a tuple, or the tensor of a Triton descriptor."""
     if isinstance(value, tuple | list):
         for item in value:
             yield from tensors_in(item)
@@ -93,13 +93,13 @@ def tensors_in(value: Any) -> Iterator[Any]:
 
 
 def extent_of(tensor: Any) -> Extent:
-    """Return the memory of a tensor of torch, NumPy or another library with DLPack; none of a sparse tensor, say."""
+    """Return the memory of a tensor of torch, NumPy or another DLPack library; that of a sparse tensor is empty."""
     if hasattr(tensor, "__array_interface__") and not hasattr(tensor, "data_ptr"):
         return _extent(tensor.__array_interface__["data"][0], tensor.shape, tensor.strides, tensor.itemsize, None)
     torch = sys.modules.get("torch")
     if torch and isinstance(tensor, torch.Tensor):
         if tensor.layout != torch.strided or tensor.device.type not in ("cpu", "cuda"):
-            return _NOTHING  # a kernel refuses it
+            return _NOTHING  # kernels do not accept it
         itemsize, strides, device = tensor.element_size(), tensor.stride(), tensor.device.index
         is_host = tensor.device.type == "cpu"
     else:
@@ -150,7 +150,7 @@ def same_bits(first: Any, second: Any) -> bool:
 
 
 def written_arguments(function: Any, args: Sequence[Any]) -> list[bool]:
-    """Return which arguments a function may write to: those of a kernel that are not `const`, and else all."""
+    """Return which arguments a function may write to: for a kernel those that are not `const`, otherwise all."""
     if getattr(function, "_jitload_facts", {}).get("variants"):  # which kernel is called depends on the dtypes
         return [True] * len(args)
     try:

@@ -1,4 +1,4 @@
-"""The checks of a typed function's tensors for fake ones, with the errors of a call (`argument_errors.cc`).
+"""Checks fake tensors as a call checks real ones, with the same errors (`argument_errors.cc`).
 
 A fake tensor has no address, so alignment is only checked when the compiled program runs, as are ranges of integers.
 """

@@ -55,7 +55,7 @@ def jax_call(function: Any, *args: Any, out: Mapping[str, Any], unwritten: str |
 
 
 def _number(value: Any) -> Any:
-    """Return a number as the attribute of a call in XLA, which has a type."""
+    """Return a number as a typed attribute of a call in XLA."""
     import numpy as np
 
     if isinstance(value, bool | np.bool_):
@@ -64,7 +64,7 @@ def _number(value: Any) -> Any:
 
 
 def _check(signature: Signature, out: Mapping[str, Any], unwritten: Sequence[str]) -> None:
-    """Raise an error for names that are wrong, and for what XLA cannot pass."""
+    """Raise an error for unknown names, arguments that are changed in place, and calls without results."""
     check_names(out, signature.arguments, function=signature.name, field="out")
     check_names(unwritten, signature.arguments, function=signature.name, field="unwritten")
     for argument in signature.arguments:
@@ -102,7 +102,7 @@ def _register(name: str, function: Any, signature: Signature, out: tuple[str, ..
 
 
 def _part(name: str, kind: str, out: tuple[str, ...]) -> str:
-    """Return where an argument comes from, as jax-tvm-ffi names it."""
+    """Return the place of an argument in a call of XLA, as jax-tvm-ffi names it."""
     return "rets" if name in out else "args" if kind == "tensor" else f"attrs.{name}"
 
 
@@ -113,8 +113,8 @@ def _reorder(function: Any, signature: Signature, out: tuple[str, ...]) -> tuple
     names = [argument.name for argument in signature.arguments]
     inputs = [a.name for a in signature.arguments if a.is_tensor and a.name not in out]
     numbers = [argument.name for argument in signature.arguments if not argument.is_tensor]
-    given = [*inputs, *out, *numbers]
-    positions = [given.index(name) for name in names]
+    call_order = [*inputs, *out, *numbers]
+    positions = [call_order.index(name) for name in names]
 
     def call(*args: Any) -> None:
         function(*(args[position] for position in positions))

@@ -22,7 +22,7 @@ from torch.autograd import forward_ad
 from jitload.errors import LaunchSpecError, outside_graphs
 from jitload.expressions.python import FUNCTIONS
 from jitload.operators.checks import check_tensors
-from jitload.operators.outputs import allocation_names
+from jitload.operators.outputs import allocation_names, shape_error
 from jitload.operators.plan import Plan, make_plan
 from jitload.operators.schema import read_schema
 from jitload.operators.signature import read_function
@@ -71,6 +71,8 @@ def torch_op(  # noqa: PLR0913  each is a part of an operator's definition
     match = _QUALIFIED_NAME.fullmatch(name) if isinstance(name, str) else None
     if match is None or match[1] in _RESERVED:
         raise LaunchSpecError(f"the operator's name is {name!r}; it must be like 'my::add', in a namespace of your own")
+    if out is not None and not isinstance(out, Mapping):
+        raise LaunchSpecError(f"out={out!r} is not a dict of rules by name", hint='Write out={"y": "like x"}')
     label = str(getattr(function, "__name__", name))
     signature = read_function(function) if schema is None else read_schema(schema, label)
     plan = make_plan(name, signature, out or {}, (unwritten,) if isinstance(unwritten, str) else tuple(unwritten))
@@ -106,6 +108,8 @@ class TorchOp(OpOverload):
             `square.register_autograd(lambda ctx, g: 2 * ctx.saved_tensors[0] * g, setup_context=save_input)`
         """
         state = self._jitload_state
+        if not callable(backward):
+            raise TypeError(f"backward must be a function, got {type(backward).__name__}")
         if state.plan.written:
             raise LaunchSpecError(
                 f"it writes to {', '.join(state.plan.written)}, so it cannot have a gradient", kernel=state.plan.name,
@@ -118,6 +122,8 @@ class TorchOp(OpOverload):
 
     def register_vmap(self, rule: Callable[..., Any], /) -> Callable[..., Any]:
         """Register `rule(info, in_dims, *args)` for `torch.vmap`, which returns the outputs and their `out_dims`."""
+        if not callable(rule):
+            raise TypeError(f"the rule for vmap must be a function, got {type(rule).__name__}")
         self._jitload_state.vmap_rule = rule
         self._jitload_state.make_batched(self)
         _forget_graphs()
@@ -125,12 +131,12 @@ class TorchOp(OpOverload):
         return rule
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Return how to find it in another process, which has to register it as well."""
+        """Return how to unpickle the operator, in a process that has registered it as well."""
         return _find_operator, (self._jitload_state.plan.name,)
 
 
 class _State:
-    """What is registered for an operator. All of it looks here for what to do, so that it can be replaced."""
+    """The functions of an operator. What torch has registered looks them up here, so that they can be replaced."""
 
     def __init__(self, library: Any) -> None:
         self.library = library
@@ -138,7 +144,7 @@ class _State:
         self.names: dict[str, Any] = {}  # the namespace of the operator's functions
 
     def set(self, plan: Plan, function: Any, casts: tuple[torch.dtype | None, ...]) -> None:
-        """Let the operator do this from now on; it has no gradient and no rule for vmap at first."""
+        """Replace what the operator does, and drop its gradient and its rule for vmap."""
         self.plan = plan
         self.casts = casts
         self.backward: Callable[..., Any] | None = None
@@ -154,14 +160,14 @@ class _State:
     def make_differentiable(self, operator: TorchOp) -> None:
         """Let autograd record the operator from now on; without a gradient, the backward pass raises an error.
 
-        It does not do so at first, because a call through autograd's Python takes several microseconds.
+        Until this is called, calls avoid autograd's Python, which takes several microseconds.
         """
         with _lock:
             if "Autograd" not in self.registered:
                 run, prepare = self._run_backward, self._run_setup
                 torch.library.register_autograd(operator, run, setup_context=prepare, lib=self.library)
                 self.registered.add("Autograd")
-                operator._dispatch_cache.clear()  # torch would go on as if there were no gradient
+                operator._dispatch_cache.clear()  # otherwise torch would continue without the gradient
 
     def make_batched(self, operator: TorchOp) -> None:
         """Let `torch.vmap` call the rule."""
@@ -230,7 +236,8 @@ def _define(plan: Plan, previous: TorchOp | None) -> Any:
         library.define(f"{short_name}{plan.schema}", tags=(torch.Tag.pt2_compliant_tag, torch.Tag.needs_exact_strides))
     except RuntimeError as error:
         if "multiple times" not in str(error):
-            raise
+            problem = f"torch refuses the operator {plan.name}: {error}"
+            raise LaunchSpecError(problem, kernel=plan.signature.name) from None
         problem = f"{plan.name} is already an operator, which torch_op did not register; choose another name"
         raise LaunchSpecError(problem, kernel=plan.signature.name) from None
     return library
@@ -272,6 +279,7 @@ def _compile(state: _State, function: Any) -> None:
         "_function": function,
         "_forward_ad": forward_ad,
         "_fresh": _check_fresh,
+        "_shape_error": shape_error,
     }
 
     def check(values: tuple[Any, ...]) -> None:
@@ -297,14 +305,14 @@ def _compile(state: _State, function: Any) -> None:
 
 
 def _keep_out_dynamo(code: CodeType) -> None:
-    """Let torch.compile run a function and what it calls, but not trace it, which it does after a graph break."""
+    """Keep torch.compile from tracing a function and what it calls, as it would after a graph break."""
     frames = torch._C._dynamo.eval_frame
     skip = frames._FrameAction.SKIP
     frames.set_code_exec_strategy(code, frames._FrameExecStrategy(skip, skip))
 
 
 def _prepare_gradient(plan: Plan) -> TorchOp:
-    """Let autograd record the operator, for a call with tensors that need a gradient.
+    """Return the operator with autograd turned on, for a call with tensors that require a gradient.
 
     Raises:
         RuntimeError: The operator writes to its arguments, so it cannot have a gradient.
@@ -335,7 +343,7 @@ def _default_device(plan: Plan) -> Callable[[torch.device | None], torch.device]
 
 
 def _check_fresh(results: Any, tensors: tuple[Any, ...]) -> Any:
-    """Return the results of a function; torch relies on it that an operator does not return its arguments."""
+    """Return the results of a function, or raise an error if one shares memory with an argument: torch forbids that."""
     memory = {tensor.untyped_storage().data_ptr() for tensor in tensors if isinstance(tensor, torch.Tensor)} - {0}
     for result in results if isinstance(results, tuple | list) else (results,):
         if isinstance(result, torch.Tensor) and result.untyped_storage().data_ptr() in memory:
@@ -344,7 +352,7 @@ def _check_fresh(results: Any, tensors: tuple[Any, ...]) -> Any:
 
 
 def _find_operator(name: str) -> TorchOp:
-    """Return the operator of a name, for pickle."""
+    """Return the operator with this name, for pickle."""
     if name not in _registered:
         raise LaunchSpecError(f"the operator {name} is not registered in this process: call jitload.torch_op first")
     return _registered[name]
@@ -393,14 +401,14 @@ def _convert(value: Any, dtype: torch.dtype | None) -> Any:
 
 
 def _forget_graphs() -> None:
-    """Drop what torch has compiled in this process: graphs do not notice that an operator was replaced."""
+    """Drop what torch has compiled in this process, because graphs do not notice that an operator was replaced."""
     dynamo: Any = sys.modules.get("torch._dynamo")
     if dynamo is not None and hasattr(dynamo, "reset"):
         dynamo.reset()
 
 
 def _mark_caches() -> None:
-    """Put what the operators do into the keys of torch's caches of compiled graphs, which have only their names."""
+    """Add the operators' definitions to the keys of torch's caches of compiled graphs, which contain only names."""
     from torch.compiler import config
 
     tag: str = getattr(config, "cache_key_tag", "").partition(" jitload:")[0]
@@ -414,7 +422,7 @@ def _mark_caches() -> None:
 
 
 def _describe_code(function: Any) -> str:
-    """Return what a Python function does, as far as its own code tells."""
+    """Return the bytecode and constants of a Python function and the numbers it captures, as text for a cache key."""
     code = getattr(function, "__code__", None)
     if code is None:
         return ""

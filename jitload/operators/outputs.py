@@ -62,7 +62,7 @@ def parse_rule(name: str, text: object, function: str) -> Rule:
 
 
 def field_of(name: str) -> str:
-    """Return the field that messages name."""
+    """Return the name of an output's rule in error messages, `out['y']`."""
     return f"out[{name!r}]"
 
 
@@ -164,6 +164,13 @@ class Allocator:
 
 def _describe(argument: Argument) -> str:
     return f"{argument.cpp_type or argument.declaration}{', which may be None' if argument.is_nullable else ''}"
+
+
+def shape_error(operator: str, name: str, rule: str, error: Exception, tensors: dict[str, torch.Tensor]) -> ValueError:
+    """Return the error for a shape that cannot be computed in a call."""
+    shapes = ", ".join(f"{key} has shape {list(tensor.shape)}" for key, tensor in tensors.items())
+    reason = "an axis is out of range" if isinstance(error, IndexError) else str(error)
+    return ValueError(f"{operator}(): {field_of(name)} = {rule!r}: {reason}{f'; {shapes}' if shapes else ''}")
 
 
 def allocation_names() -> dict[str, object]:

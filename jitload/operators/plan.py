@@ -1,4 +1,4 @@
-"""What an operator does: its schema, and the Python text of its kernel and its fake function."""
+"""The definition of an operator: its schema, and the Python text of its kernel and its fake function."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from jitload.errors import LaunchSpecError
-from jitload.operators.outputs import Allocator, parse_rule
+from jitload.operators.outputs import Allocator, Rule, parse_rule
 from jitload.operators.signature import Argument, Signature, check_names
 
 
 class Plan(NamedTuple):
-    """What an operator does.
+    """The definition of an operator.
 
     Attributes:
         name: The qualified name, `my::add`.
@@ -35,7 +35,7 @@ class Plan(NamedTuple):
 
 
 def make_plan(name: str, signature: Signature, out: Mapping[str, str], unwritten: Sequence[str]) -> Plan:
-    """Return what an operator does, without registering it."""
+    """Return the definition of an operator, without registering it."""
     function, arguments = signature.name, signature.arguments
     check_names(unwritten, arguments, function=function, field="unwritten")
     if signature.returns:
@@ -47,14 +47,29 @@ def make_plan(name: str, signature: Signature, out: Mapping[str, str], unwritten
     _check_has_effect(signature, out, unwritten)
     inputs = tuple(_as_read(a) if a.name in unwritten else a for a in arguments if a.name not in out)
     allocator = Allocator(function, arguments, inputs)
-    sources = {key: allocator.allocate(parse_rule(key, rule, function)) for key, rule in out.items()}
+    rules = [parse_rule(key, rule, function) for key, rule in out.items()]
+    allocations = {rule.name: _allocation(name, rule, allocator.allocate(rule), inputs) for rule in rules}
     needs_device = bool(out) and not allocator.model
     declarations = [argument.declaration for argument in inputs]
     declarations += ["*, Device? device=None"] if needs_device else []
     returns = "Tensor" if len(out) == 1 else f"({', '.join('Tensor' for _ in out)})"
     schema = f"({', '.join(declarations)}) -> {returns}"
-    source = _write_source(signature, inputs, sources, ["*", "device=None"] if needs_device else [])
+    source = _write_source(signature, inputs, allocations, ["*", "device=None"] if needs_device else [])
     return Plan(name, signature, inputs, schema, source)
+
+
+def _allocation(operator: str, rule: Rule, source: str, inputs: Sequence[Argument]) -> str:
+    """Return the lines that allocate an output, with an error that names the rule if its shape cannot be computed."""
+    line = f"a_{rule.name} = {source}"
+    if not rule.shape:
+        return f"    {line}"
+    used = [a.name for a in inputs if a.is_tensor and re.search(rf"\b{a.name}\b", rule.text)]
+    tensors = f"{{{', '.join(f'{name!r}: a_{name}' for name in used)}}}"
+    return f"""\
+    try:
+        {line}
+    except (IndexError, ZeroDivisionError) as error:
+        raise _shape_error({operator!r}, {rule.name!r}, {rule.text!r}, error, {tensors}) from None"""
 
 
 def _check_has_effect(signature: Signature, out: Mapping[str, str], unwritten: Sequence[str]) -> None:
@@ -96,26 +111,25 @@ def fake({parameters}):
 
 
 def _write_source(
-    signature: Signature, inputs: Sequence[Argument], outputs: Mapping[str, str], extra: Sequence[str]
+    signature: Signature, inputs: Sequence[Argument], allocations: Mapping[str, str], extra: Sequence[str]
 ) -> str:
     """Return the Python text of the operator's functions."""
     tensors = [f"a_{argument.name}" for argument in inputs if argument.is_tensor]
     names = [f"a_{argument.name}" for argument in inputs]
     parameters = [f"a_{a.name}=_default_{a.name}" if a.default else f"a_{a.name}" for a in inputs]
     checked = [f"a_{argument.name}" for argument in signature.arguments if argument.is_tensor]
-    allocations = [f"    a_{name} = {source}" for name, source in outputs.items()]
-    results = f"    return {', '.join(f'a_{name}' for name in outputs)}" if outputs else "    return None"
+    results = f"    return {', '.join(f'a_{name}' for name in allocations)}" if allocations else "    return None"
     arguments = ", ".join(f"a_{argument.name}" for argument in signature.arguments)
     if signature.returns:
         launch = [f"    return _fresh(_function({arguments}), {_tuple(tensors)})"]
     else:
-        launch = [*allocations, *_count_versions(inputs), f"    _function({arguments})", results]
+        launch = [*allocations.values(), *_count_versions(inputs), f"    _function({arguments})", results]
     return _SOURCE.format(
         parameters=", ".join([*parameters, *extra]),
         passed=", ".join([*names, *(["device=device"] if extra else [])]),
         tensors=", ".join(tensors),
         launch="\n".join(launch),
-        fake="\n".join([*allocations, f"    _check({_tuple(checked)})", results]),
+        fake="\n".join([*allocations.values(), f"    _check({_tuple(checked)})", results]),
     )
 
 

@@ -1,4 +1,4 @@
-"""What a function takes and returns, from a schema of torch's, for functions that have no types of their own."""
+"""Reads what a function takes and returns from a torch schema, for functions whose types are unknown."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def _declared(argument: Any, text: str) -> Argument:
 
 
 def split_at_commas(text: str) -> list[str]:
-    """Split at the commas outside of brackets."""
+    """Return the parts of a text between the commas that are outside of brackets."""
     parts, depth = [""], 0
     for character in text:
         depth += {"(": 1, "[": 1, ")": -1, "]": -1}.get(character, 0)

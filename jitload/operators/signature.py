@@ -1,4 +1,4 @@
-"""What a framework has to know of a function's arguments, from the types of a typed function."""
+"""What a framework has to know about a function's arguments, read from the types of a typed function."""
 
 from __future__ import annotations
 

@@ -248,7 +248,7 @@ class _Progress:
         self.show()
 
     def show(self) -> None:
-        """Show the progress."""
+        """Show how many tasks are done; this one shows nothing."""
 
 
 class _Lines(_Progress):

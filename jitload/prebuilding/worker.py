@@ -1,4 +1,4 @@
-"""The worker of `prebuild`: builds one request after another, in a process of this machine or of a cluster."""
+"""The worker of `prebuild`: a process on this machine or in a cluster that builds one request after another."""
 
 from __future__ import annotations
 

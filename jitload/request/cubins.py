@@ -83,7 +83,7 @@ def check_cubin_name(name: str, subject: str) -> None:
 
 
 def read_cubin(value: CubinLike, label: str) -> bytes:
-    """Return the bytes of a cubin given as bytes, a path, a `Cubin` or an object of a compiler."""
+    """Return the bytes of a cubin, from bytes, a path, a `Cubin`, or the compiled object of another library."""
     from jitload.model import Cubin
 
     value = _unwrap(value, label)

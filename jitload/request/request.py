@@ -168,7 +168,7 @@ class Request(NamedTuple):
 
     @property
     def slug(self) -> str:
-        """The name as part of a file name: letters, digits, `_`, `.` and `-`, at most 48."""
+        """The name for use in file names: at most 48 letters, digits and the characters `_`, `.` and `-`."""
         return slug_of(self.name)
 
     @property

@@ -404,7 +404,7 @@ def missing_names(log: str) -> list[str]:
     """Return the names of torch's, of pybind11's or of the C++ library that a compiler did not find, or misused."""
     names: dict[str, None] = {}
     for line in log.splitlines():
-        _, _, message = line.partition("error")
+        message = line.partition("error")[2].partition("did you mean")[0]  # a suggestion may be any name of torch's
         macro = _MACRO_OF_TORCH.search(message)
         if not (_UNKNOWN.search(message) and (macro or _OF_TORCH.search(message))):
             continue

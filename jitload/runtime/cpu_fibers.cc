@@ -39,7 +39,7 @@ void append_waits(char* text, size_t size, const WaitGroup* group, const char* v
            group->count, plural, index[0], index[1], index[2], verb, group->count == 1 ? "s" : "", object);
 }
 
-/* Report which threads wait, and for what: none can ever go on, or they repeat what they do. */
+/* Fail because no thread can go on, or because their states repeat; the message says which wait, and for what. */
 void fail_waiting(Worker* worker, bool is_repeated) {
   WaitGroup barrier = {}, memory = {}, warp = {};
   const Fiber* fiber = worker->current;
@@ -84,7 +84,7 @@ inline void wait_until(Worker* worker, Test is_over) {
   }
 }
 
-/* Let the scheduler look now and then whether what the threads do repeats. */
+/* Let the scheduler check from time to time whether the state of the threads repeats. */
 inline void count_turn(Worker* worker) {
   Fiber* fiber = worker->current;
   if (worker->spinning.turns-- != 0) return;

@@ -2,8 +2,9 @@
  *
  * The threads of a block run on one thread of the operating system, in a fixed order. If their stacks, where a waiting
  * thread's registers are saved, the barriers and warps, and the memory of the kernel are the same as at an earlier time,
- * everything since then will happen again, unless another block changes that memory. So this looks for a state that repeats, however long the
- * threads take. The launch fails once every thread of the pool that runs one of its blocks has found one.
+ * everything since then will happen again, unless another block changes that memory. So this looks for a state that
+ * repeats, however long the threads take. The launch fails once every thread of the pool that runs one of its blocks has
+ * seen its state repeat.
  */
 #ifndef JITLOAD_CPU_SPINNING_H_
 #define JITLOAD_CPU_SPINNING_H_

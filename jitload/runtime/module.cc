@@ -321,7 +321,7 @@ JITLOAD_LOADER_FUNCTION(configure)(void*, const TVMFFIAny* args, int32_t num_arg
   return 0;
 }
 
-/* Return the address of one of a kernel's cubins, or None behind the last. args: (kernel index, index of the cubin). */
+/* Return the address of one of a kernel's cubins, or None after the last. args: (kernel index, index of the cubin). */
 JITLOAD_LOADER_FUNCTION(image)(void*, const TVMFFIAny* args, int32_t num_args, TVMFFIAny* result) {
   if (num_args != 2) return jitload_fail("TypeError", "_jitload_image() takes 2 arguments, got %d", (int)num_args);
   const jitload_module* module = jitload_library.kernels[args[0].v_int64].module;

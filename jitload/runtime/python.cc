@@ -202,7 +202,7 @@ static __attribute__((cold, noinline)) void* jitload_raise_in_python(void) {
   return NULL;
 }
 
-/* Whether an object is a NumPy array with a mask, which DLPack drops. Most objects are of the type of the one before. */
+/* Whether an object is a NumPy array with a mask, which DLPack drops. Most have the type of the last one. */
 static int jitload_is_masked(void* object) {
   static const void* last_plain_type;
   const void* type = ((const jitload_object*)object)->type;

@@ -4,9 +4,8 @@
 #include <stdlib.h>
 
 /* Consecutive numbers in a structure, one part of Parameter.layout (model.py): `f4*2@8`, or `f4*6@8/12` with the sizes of
- * the rows of an array. The kinds are `f` (float), `r`
- * (bfloat16), `i` and `u` (integers, bool, pointers), `b` (bytes of any meaning) and `?` (bytes whose meaning is not
- * known). */
+ * the rows of an array. The kinds are `f` (float), `r` (bfloat16), `i` and `u` (integers, bool, pointers), `b` (bytes of
+ * any meaning) and `?` (bytes whose meaning is not known). */
 typedef struct jitload_numbers {
   char kind;
   int size, count, offset;

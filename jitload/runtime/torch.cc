@@ -107,7 +107,7 @@ struct Gil {
 
 void* none_object() { return &_Py_NoneStruct; }
 
-/* An error of Python, and the references to it. */
+/* A Python exception: owned references to its parts, and its text. */
 struct PythonParts {
   void *type = nullptr, *value = nullptr, *trace = nullptr;
   std::string text;
@@ -123,7 +123,7 @@ struct PythonParts {
   }
 };
 
-/* An error of Python on its way through C++. */
+/* A Python exception that is thrown through C++. */
 class PythonError : public c10::Error {
  public:
   PythonError() : PythonError(PythonParts::fetch()) {}
@@ -847,7 +847,7 @@ Object sequence_item(void* object, size_t index) {
 // ---- operators ------------------------------------------------------------------------------------------------------
 
 namespace {
-/* Operators whose functions in Python take the same arguments, and take half the time of the general way. */
+/* Operators whose Python functions take the same arguments. Calling those takes half the time of the general way. */
 const char* const kFactories[] = {"empty.memory_format", "empty_like", "zeros", "zeros_like", "ones", "ones_like", "full"};
 const char* const kFunctions[] = {"add.Tensor", "sub.Tensor", "mul.Tensor", "mul.Scalar", "div.Tensor", "div.Scalar",
                                   "sum",        "mean",       "sum.dim_IntList", "mean.dim"};

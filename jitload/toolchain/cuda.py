@@ -162,7 +162,7 @@ def _existing_dirs(directories: Iterable[Path]) -> tuple[Path, ...]:
 
 
 def _file_state(path: Path) -> str:
-    """Return what changes if another file takes this one's place."""
+    """Return the size, time and inode of a file, which show whether another has replaced it."""
     status = path.stat()
     return f"{status.st_size} {status.st_mtime_ns} {status.st_ino}"
 

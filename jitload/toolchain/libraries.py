@@ -1,7 +1,7 @@
 """Finds CUDA's libraries and CUTLASS, cuBLAS for example, for C++ that includes their headers or calls them.
 
 They are in wheels, which torch brings, or in a toolkit. A library is linked by its path; at run time the dynamic loader
-takes the copy that the process has loaded already, because it goes by the library's name.
+uses the copy that the process has loaded already, because it looks libraries up by name.
 """
 
 from __future__ import annotations
@@ -53,13 +53,13 @@ def _wheel_directories(major: int) -> tuple[str, ...]:
 
 
 def library_of(function: str) -> str:
-    """Return the library that has a function of this name, or nothing."""
+    """Return the library that a function belongs to by its name, or ""."""
     match = _FUNCTION.fullmatch(function)
     return match[1] if match else ""
 
 
 def find_library(library: str, cuda: CudaToolchain | Nvcc) -> Path | None:
-    """Return a library of wheels, of the toolkit, or else the one that this process has loaded."""
+    """Return the path of a library in a wheel or in the toolkit, or else of the one that this process has loaded."""
     wheels = (root / name / "lib" for root in package_dirs("nvidia") for name in _wheel_directories(cuda.major))
     toolkit = (include.parent / lib for include in cuda.include_dirs for lib in ("lib", "lib64"))
     for directory in (*wheels, *toolkit):
@@ -82,15 +82,15 @@ def library_wheel(library: str, major: int) -> str:
 
 
 def library_hint(log: str, major: int) -> str:
-    """Return what to install for a header or a name of the libraries that a compiler did not find, or nothing."""
+    """Return what to install for a header or a name of these libraries that a compiler did not find, or ""."""
     if match := _MISSING_HEADER.search(log):
         header = match[1] or match[2]
         if header.startswith(("cutlass/", "cute/")):
-            return (
-                f"{header} is CUTLASS's: pip install nvidia-cutlass, or name its directory in extra_include_paths=[…]."
-            )
+            advice = "pip install nvidia-cutlass, or name its directory in extra_include_paths=[…]."
+            return f"{header} belongs to CUTLASS: {advice}"
         if _TEMPLATES.fullmatch(header):
-            return f"{header} is of CUDA's C++ libraries: pip install nvidia-cuda-cccl{'' if major >= 13 else '-cu12'}"
+            wheel = f"nvidia-cuda-cccl{'' if major >= 13 else '-cu12'}"
+            return f"{header} belongs to CUDA's C++ libraries: pip install {wheel}"
         return _install_hint(header, major)
     if match := _UNDECLARED.search(log):
         return _install_hint(match[match.lastindex or 0], major)

@@ -224,7 +224,7 @@ def outer_values(function: Any) -> tuple[tuple[str, str], ...] | None:
 
 
 class _Search:
-    """A walk through everything that a function can reach."""
+    """Collects the values that a function and the functions it calls read from outside."""
 
     def __init__(self) -> None:
         self.values: set[tuple[str, str]] = set()

@@ -128,7 +128,7 @@ def _check_parameters(interface: _Interface, entry: ImageKernel, threads: int) -
 
 
 def _launch_attributes(metadata: Any, triton: Triton) -> dict[str, Any]:
-    """Return what a launch needs besides parameters, as it is after compilation, which may change the warps."""
+    """Return what a launch needs besides the parameters. It is read after compilation, which may change `num_warps`."""
     num_ctas = int(getattr(metadata, "num_ctas", 1))
     return {
         "num_warps": int(metadata.num_warps),

@@ -1,8 +1,8 @@
 /* CUDA C++ for g++: what nvcc gives every kernel without an #include.
  *
  * The compiler reads this header before the user's text. `__global__` leaves a mark in the object file, so the compiler
- * decides what is a kernel. threadIdx and its kin are variables of this translation unit whose address is never taken:
- * in the loops over a block's threads they become the loops' counters.
+ * decides what is a kernel. threadIdx, blockIdx and the like are variables of this translation unit whose address is
+ * never taken, so that they become the counters of the loops over a block's threads.
  */
 #ifndef JITLOAD_CPU_DEVICE_H_
 #define JITLOAD_CPU_DEVICE_H_
@@ -118,8 +118,8 @@ static thread_local int __jitload_countdown = 4096; /* basic blocks until anothe
 #define __JITLOAD_SET_COUNTDOWN(blocks) ((void)0)
 #endif
 
-/* Let other threads run: this one may be waiting for one of them. The next one always runs equally long, because a wait
- * without end is recognised by a state that repeats, and the countdown is a part of it. */
+/* Let other threads run, because this one may be waiting for one of them. The countdown is set to a fixed value, because
+ * it is part of the state whose repetition shows an endless wait. */
 __JITLOAD_INLINE void __jitload_yield() {
   __JITLOAD_SET_COUNTDOWN(512);
   __JITLOAD_KEEP_THREAD_INDEX(jitload_cpu_yield());
@@ -198,7 +198,7 @@ __JITLOAD_INLINE void __nanosleep(unsigned) { __jitload_yield(); }
 #include "jitload_cpu_math.h"
 #include <assert.h>
 
-/* What failed assertions of libcu++ call: C's function would end the process. */
+/* Assertions of libcu++ call this when they fail. C's function would end the process. */
 #define __assert_fail __jitload_assert_fail
 extern "C" __attribute__((noreturn)) inline void __assert_fail(const char* assertion, const char* file, unsigned line,
                                                                const char*) noexcept {

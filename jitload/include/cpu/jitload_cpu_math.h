@@ -33,7 +33,7 @@
 #define __sincosf __jitload_sincosf
 #define __tanhf __jitload_tanhf
 
-/* Keep a product from being contracted with a sum, as CUDA promises for __fmul_rn and its kin. */
+/* Keep a product from being contracted with a sum, as CUDA promises for __fmul_rn and similar functions. */
 template <class __jitload_t>
 __JITLOAD_INLINE __jitload_t __jitload_fence(__jitload_t value) {
 #if defined(__GNUC__) && !defined(__clang__) && __GNUC__ >= 12

@@ -207,7 +207,7 @@ enum {
   __NV_THREAD_SCOPE_SYSTEM
 };
 
-/* A load, or an exchange that fails: a loop around it waits for another thread. */
+/* A loop around a load, or around an exchange that fails, waits for another thread. */
 template <class __jitload_t>
 __JITLOAD_INLINE void __nv_atomic_load(const __jitload_t* p, __jitload_t* result, int, int = 0) {
   __jitload_yield();

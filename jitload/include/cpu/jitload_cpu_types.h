@@ -53,7 +53,7 @@ __JITLOAD_VECTOR4S(ulonglong4, unsigned long long)
 #define __NV_SILENCE_DEPRECATION_BEGIN
 #define __NV_SILENCE_DEPRECATION_END
 
-/* threadIdx and its kin. If the members were adjacent or aligned, the compiler would access several at once through the
+/* threadIdx and the like. If the members were adjacent or aligned, the compiler would access several at once through the
  * variable's address, and from then on assume that any pointer may point to it. */
 struct __attribute__((packed)) __jitload_index {
   unsigned int x;

@@ -143,7 +143,7 @@ template <bool __jitload_first, bool... __jitload_b> struct __jitload_all<__jitl
   static constexpr bool __jitload_holds = __jitload_first && __jitload_all<__jitload_b...>::__jitload_holds;
 };
 
-/* One of several functions of a name, by the types of its parameters. */
+/* Selects the overload of a function with these types of parameters. */
 template <class... __jitload_p> struct __jitload_overload {
   template <class __jitload_r>
   static constexpr auto __jitload_of(__jitload_r (*__jitload_f)(__jitload_p...)) -> __jitload_r (*)(__jitload_p...) {

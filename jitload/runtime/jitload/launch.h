@@ -123,7 +123,7 @@ typedef struct jitload_kernel {
   int32_t struct_bytes; /* for by-value structures, each aligned to 64 bytes */
   const struct jitload_triton* triton; /* triton.h; NULL for a kernel of CUDA C++ */
   const struct jitload_cpu_kernel* cpu; /* cpu.h; NULL without code for the CPU */
-  int32_t cpu_mode;     /* JITLOAD_CPU_LOOP and its kin */
+  int32_t cpu_mode;     /* JITLOAD_CPU_LOOP or another mode */
   int32_t max_threads;  /* on the CPU: of a block */
   const char* metadata; /* for tvm-ffi, of an exported kernel: its types */
   const char* doc;

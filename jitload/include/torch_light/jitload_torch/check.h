@@ -1,4 +1,4 @@
-/* TORCH_CHECK and its kin, and the texts that they put together. */
+/* TORCH_CHECK and similar macros, and the messages that they put together. */
 #ifndef JITLOAD_TORCH_CHECK_H_
 #define JITLOAD_TORCH_CHECK_H_
 
@@ -87,7 +87,7 @@ template <class... Parts>
   append_all(message, parts...);
   fail(kind, message.text());
 }
-/* The names of c10's classes of errors. */
+/* The names of c10's error classes. */
 namespace error_kinds {
 constexpr ErrorKind Error = ErrorKind::runtime, IndexError = ErrorKind::index, ValueError = ErrorKind::value,
                     TypeError = ErrorKind::type, NotImplementedError = ErrorKind::not_implemented,
@@ -107,7 +107,7 @@ template <class... Parts>
   append_all(message, parts...);
   fail_internal(condition, file, line, message.text());
 }
-/* A failed TORCH_CHECK_EQ, to which the text may add with <<. */
+/* A failed TORCH_CHECK_EQ, whose message may be extended with <<. */
 class Comparison {
  public:
   template <class A, class B>
@@ -199,7 +199,7 @@ void warn_with(const char* file, int line, const Parts&... parts) {
 
 namespace c10 {
 #if defined(__EXCEPTION_H)
-/* What failed checks and operators of torch throw. */
+/* Thrown by failed checks and by torch's operators. */
 class Error : public std::exception {
  public:
   Error(jitload_torch::ErrorKind kind, const char* text);

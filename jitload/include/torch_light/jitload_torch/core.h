@@ -373,7 +373,7 @@ class OptionalIntArrayRef {
 class TextArg {
  public:
   TextArg() = default;
-  /* Not of 0, which is a number where a parameter may be either. */
+  /* Not for a literal 0, which means a number where a parameter may be a text or a number. */
   template <class C, class = decltype(jitload_torch::accept_text(static_cast<C*>(nullptr))), class = C[sizeof(C) == 1]>
   TextArg(C* text) : data_(text), size_(__builtin_strlen(text)) {}
   template <class S, class = decltype(jitload_torch::value_of<const S&>().c_str())>

@@ -1,4 +1,4 @@
-/* Functions for kernels: atomic additions of every number, and shuffles of a warp. */
+/* Device functions for kernels: atomic additions for all types of numbers, and warp shuffles. */
 #ifndef JITLOAD_TORCH_DEVICE_H_
 #define JITLOAD_TORCH_DEVICE_H_
 

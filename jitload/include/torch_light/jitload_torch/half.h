@@ -97,7 +97,7 @@ struct alignas(2) BFloat16 {
 #endif
 };
 
-/* Of eight bits, with conversions alone. */
+/* The types of eight bits have conversions, but no arithmetic. */
 struct alignas(1) Float8_e4m3fn {
   uint8_t x;
   struct from_bits_t {};

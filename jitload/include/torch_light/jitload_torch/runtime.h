@@ -66,9 +66,9 @@ struct Node {
   bool is_viewed;
   int8_t scalar_type;
   View view;
-  int64_t* sizes;  /* of a tensor that DLPack does not export, or NULL: sizes and strides */
+  int64_t* sizes;  /* sizes and strides of a tensor that DLPack does not export; otherwise NULL */
 };
-constexpr int32_t kOtherDevice = 100;        /* in View: c10's number of a device that DLPack does not know, and this */
+constexpr int32_t kOtherDevice = 100;        /* in View: added to c10's number of a device that DLPack does not know */
 constexpr uint64_t kNoMemory = UINT64_MAX;   /* as View's byte_offset: asking for the address is an error */
 
 /* A reference to a Python object that is owned. */
@@ -185,7 +185,7 @@ struct Operator {
   void* callable;
   void* keyword_names;
   bool is_python = false;    /* the callable is the function of Python */
-  bool has_defaults = false; /* None for the keywords is the same as none of them */
+  bool has_defaults = false; /* passing None for a keyword is the same as leaving it out */
 };
 Object invoke(Operator& op, void** arguments, size_t count); /* takes the arguments over */
 /* Calls a function by its path, "torch.tensor" or ".__getitem__" for a method of the first argument. */

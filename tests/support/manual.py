@@ -1,0 +1,120 @@
+"""Runs the blocks of the manual's pages: `python -m support.manual DIRECTORY PAGE…`.
+
+The Python and shell blocks of a page run in their order, in one namespace and one directory. A comment in HTML before a
+block, which readers do not see, says more:
+
+    <!-- not run: the reason -->    the block is left out
+    <!-- needs a GPU -->            it runs where there is one; the same for "nvcc", "nvcc and a GPU", "JAX"
+    <!-- file: x.cu -->             the block, in any language, is written to a file
+    <!-- setup … -->                Python that defines what the next blocks use
+"""
+
+from __future__ import annotations
+
+import gc
+import os
+import re
+import subprocess
+import sys
+import textwrap
+import traceback
+from collections.abc import Iterator
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any, NamedTuple
+
+_PART = re.compile(
+    r"^<!-- setup\n(?P<setup>.*?)^-->\n"
+    r"|(?:^ *<!-- (?P<mark>[^\n]*) -->\n)?^(?P<indent> *)```(?P<language>\w*)[^\n]*\n(?P<text>.*?)^(?P=indent)```$",
+    re.DOTALL | re.MULTILINE,
+)
+_SHELLS = ("bash", "sh")
+
+
+class Block(NamedTuple):
+    """A block of a page: the line of its first character, its language, and what the comment before it says."""
+
+    line: int
+    language: str
+    text: str
+    mark: str
+
+
+def read_blocks(page: Path) -> Iterator[Block]:
+    """Yield the blocks that do something."""
+    text = page.read_text(encoding="utf-8")
+    for match in _PART.finditer(text):
+        if match["setup"] is not None:
+            yield Block(text.count("\n", 0, match.start("setup")) + 1, "python", match["setup"], "")
+            continue
+        mark, language = match["mark"] or "", match["language"]
+        if language in ("python", *_SHELLS) or mark.startswith("file: "):
+            line = text.count("\n", 0, match.start("text")) + 1
+            yield Block(line, language, textwrap.dedent(match["text"]), mark)
+
+
+def is_runnable(block: Block) -> bool:
+    """Return whether this machine has what the block needs."""
+    needs = block.mark.removeprefix("needs ").split(" and ") if block.mark.startswith("needs ") else []
+    if "a GPU" in needs:
+        import torch
+
+        if not torch.cuda.is_available():
+            return False
+    if "JAX" in needs and not find_spec("jax_tvm_ffi"):
+        return False
+    if "nvcc" in needs:
+        from support.nvcc import real_nvcc
+
+        return real_nvcc() is not None
+    return not block.mark.startswith("not run: ")
+
+
+def run_page(page: Path) -> None:
+    """Run the blocks of a page in the working directory."""
+    namespace: dict[str, Any] = {"__name__": "__main__"}
+    for block in read_blocks(page):
+        if not is_runnable(block):
+            continue
+        print(f"{page.name}:{block.line}", flush=True)  # noqa: T201  the output is shown if the page fails
+        if block.mark.startswith("file: "):
+            Path(block.mark.removeprefix("file: ")).write_text(block.text)
+        elif block.language in _SHELLS:
+            subprocess.run(["bash", "-euo", "pipefail", "-c", block.text], check=True)
+        else:  # with the lines of the page
+            exec(compile("\n" * (block.line - 1) + block.text, str(page), "exec"), namespace)
+
+
+def main() -> None:
+    """Run each page in a process and a directory of its own, in which the slow imports are past."""
+    import torch
+    import tvm_ffi  # noqa: F401
+
+    torch.testing.assert_close(torch.ones(1), torch.ones(1))
+    gc.freeze()  # or each process would look through all that was imported
+    home = Path(sys.argv[1])
+    for page in (Path(name).resolve() for name in sys.argv[2:]):
+        directory = home / page.stem
+        directory.mkdir()
+        if not os.fork():
+            _run_child(page, directory)
+        status = os.waitstatus_to_exitcode(os.wait()[1])
+        (directory / "status").write_text(str(status))
+
+
+def _run_child(page: Path, directory: Path) -> None:
+    output = os.open(directory / "output", os.O_WRONLY | os.O_CREAT)
+    os.dup2(output, 1)
+    os.dup2(output, 2)
+    os.chdir(directory)
+    sys.path[0] = str(directory)
+    try:
+        run_page(page)
+    except BaseException:  # noqa: BLE001  SystemExit as well: this is a child
+        traceback.print_exc()
+        sys.exit(1)
+    sys.exit(0)
+
+
+if __name__ == "__main__":
+    main()

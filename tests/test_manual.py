@@ -1,0 +1,103 @@
+"""The manual: Sphinx builds it without a warning, and every block of its pages runs."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from builds import ROOT, python_env
+from support.manual import is_runnable, read_blocks
+
+DOCS = ROOT / "docs"
+PAGES = sorted({path.stem for path in DOCS.glob("*.md")} - {"README", "index"})
+WITH_BLOCKS = [page for page in PAGES if any(read_blocks(DOCS / f"{page}.md"))]
+KNOWN_MARK = re.compile(r"|needs (a GPU|nvcc|nvcc and a GPU|JAX)|file: [\w.]+|not run: .+")
+PRINTED = {
+    "inspecting": ["    // vec.cu:4  if (i < n) y[i] = x[i] + 1.0f;", "8 blocks and 64 of 64 warps"],
+    "measuring": ["GB/s"],
+    "quickstart": ["argument 'x' must be a float32", "JL-", "wrong.cu:2"],
+    "torch": ["tensor([1.5000, 1.5000])"],
+    "untrusted": ["a read of 4 bytes at byte 400 of 'x', which has 400 bytes"],
+}
+
+
+def test_the_manual_builds_without_warnings(tmp_path: Path) -> None:
+    for package in ("furo", "myst_parser", "sphinx", "sphinx_click"):
+        pytest.importorskip(package, reason="the extra docs is not installed")
+    command = [sys.executable, "-m", "sphinx", "-q", "-W", "--keep-going", str(DOCS), str(tmp_path)]
+    done = subprocess.run(command, env=python_env(), capture_output=True, text=True, timeout=300, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+    reference = (tmp_path / "reference.html").read_text()
+    import jitload
+
+    for name in [*jitload.__all__, "compare", "jax_call", "prebuild", "torch_op"]:
+        assert re.search(rf'id="jitload\.(errors\.)?{name}"', reference), name
+    options = (tmp_path / "reference_cli.html").read_text()
+    assert "--resources" in options
+
+
+def test_the_contents_and_the_readme_list_each_page() -> None:
+    toctrees = re.findall(r"^[a-z_]+$", (DOCS / "index.md").read_text(), flags=re.MULTILINE)
+    assert sorted(toctrees) == PAGES
+    linked = re.findall(r"\((\w+)\.md\)", (DOCS / "README.md").read_text())
+    assert sorted(set(linked)) == PAGES
+
+
+# ---- the blocks --------------------------------------------------------------------------------------------------
+
+
+def test_blocks_and_what_comments_say_about_them(tmp_path: Path) -> None:
+    page = tmp_path / "page.md"
+    page.write_text(
+        "<!-- setup\nx = 1\n-->\n```python\nassert x == 1\n```\n- item\n  ```sh\n  true\n  ```\n"
+        "<!-- not run: no -->\n```python\nraise ValueError\n```\n"
+        "<!-- file: a.txt -->\n```toml\na = 1\n```\n```cuda\nint\n```\n"
+    )
+    blocks = list(read_blocks(page))
+    assert [(block.line, block.language) for block in blocks] == [
+        (2, "python"), (5, "python"), (9, "sh"), (13, "python"), (17, "toml")
+    ]  # fmt: skip
+    assert [is_runnable(block) for block in blocks] == [True, True, True, False, True]
+    assert blocks[2].text == "true\n"
+
+
+def test_each_mark_says_something_that_is_known() -> None:
+    for page in PAGES:
+        for block in read_blocks(DOCS / f"{page}.md"):
+            assert KNOWN_MARK.fullmatch(block.mark), f"{page}.md:{block.line}"
+
+
+@pytest.fixture(scope="module")
+def results(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Run the blocks of all pages; a directory for each page has its output and its exit code."""
+    home = tmp_path_factory.mktemp("manual")
+    pages = [DOCS / f"{page}.md" for page in WITH_BLOCKS]
+    environment = python_env()
+    environment["PATH"] = os.pathsep.join([str(Path(sys.executable).parent), environment["PATH"]])
+    subprocess.run([sys.executable, "-m", "support.manual", home, *pages], env=environment, timeout=500, check=True)
+    return home
+
+
+@pytest.mark.parametrize("page", WITH_BLOCKS)
+def test_the_blocks_of_the_page_run(page: str, results: Path) -> None:
+    if page == "triton":
+        pytest.importorskip("triton")
+    output = (results / page / "output").read_text()
+    assert (results / page / "status").read_text() == "0", output
+    for line in PRINTED.get(page, ()):
+        assert line in output
+
+
+def test_the_first_block_of_the_readme_runs() -> None:
+    first = next(read_blocks(ROOT / "README.md"))
+    code, refused = first.text.replace('device="cuda"', 'device="cpu"').rstrip().rsplit("\n", 1)
+    namespace: dict[str, Any] = {}
+    exec(code.replace('"vec",', '"vec", arch="cpu",'), namespace)
+    assert namespace["y"].tolist() == [1, 2, 3, 4, 5]
+    with pytest.raises(TypeError, match=r"argument 'x' must be a float32 .*, got float16"):
+        exec(refused, namespace)

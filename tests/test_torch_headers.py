@@ -1,0 +1,122 @@
+"""Texts for torch: how they are recognised, the table of operators, and the headers that they include."""
+
+from __future__ import annotations
+
+import subprocess
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+import jitload
+from jitload.host_cpp.torch_headers import FORWARDED, find_or_write_torch_headers
+from jitload.request import torch_text
+from jitload.request.arguments import Sources
+from jitload.request.torch_text import is_torch_text, missing_names, operator_table
+from torch_names import PAGE, names_page
+
+
+@pytest.mark.parametrize(
+    ("sources", "is_for_torch"),
+    [
+        (Sources(host=(("m.cpp", "#include <torch/extension.h>"),)), True),
+        (Sources(cuda=(("m.cu", "void f(const at::Tensor& x) {}"),)), True),
+        (Sources(cuda=(("m.cu", "#include <torch/extension.h>\n__global__ void k() {}"),)), False),
+        (Sources(host=(("m.cpp", "void f(tvm::ffi::TensorView x) {} // not torch::Tensor"),)), False),
+    ],
+)
+def test_texts_for_torch_are_told_apart(sources: Sources, *, is_for_torch: bool):
+    assert is_torch_text(sources) is is_for_torch
+
+
+def test_functions_may_ask_for_the_kernels_of_a_text_for_torch():
+    text = "__global__ void scale(float* x) {}\nvoid run(at::Tensor x) { scale<<<1, 1>>>(x.data_ptr<float>()); }"
+    sources = Sources(cuda=(("m.cu", text),))
+    assert not is_torch_text(sources, ["scale"])
+    assert is_torch_text(sources, ["run"])
+
+
+def test_the_page_of_names_is_current():
+    assert PAGE.read_text() == names_page(), "run python tests/torch_names.py"
+
+
+def test_every_operator_of_the_table_compiles():
+    """Build texts that name every operator, so that every signature of the table is seen by the compiler."""
+    names = sorted({line.partition("\t")[0] for line in operator_table().splitlines()})
+    uses = "\n".join(f"// at::{name}( x.{name}(" for name in names)
+    text = f"{uses}\ntorch::Tensor same(torch::Tensor x) {{ return x; }}\n"
+    x = torch.ones(1)
+    # Unlike that of `cpp_extension`, this function raises an error if the light headers do not compile.
+    assert jitload.load_inline("operators", cpp_sources=text, functions=["same"]).same(x) is x
+
+
+@pytest.mark.parametrize(
+    ("line", "names"),
+    [
+        ("x.cpp:1:2: error: ‘nn’ is not a member of ‘torch’", ["torch::nn"]),
+        ('x.cu(3): error: namespace "at" has no member "foo"', ["at::foo"]),
+        ('x.cu(3): error: class "at::Tensor" has no member "bar"', ["at::Tensor::bar"]),
+        ("x.cpp:1:10: fatal error: torch/library.h: No such file or directory", ["torch/library.h"]),
+        ('x.cu(3): error: identifier "AT_FOO" is undefined', ["AT_FOO"]),
+        ("x.cpp:3:4: error: ‘TORCH_LIBRARY’ was not declared in this scope", ["TORCH_LIBRARY"]),
+        ("x.cpp:3: error: ‘accumulate’ is not a member of ‘std’", ["std::accumulate"]),
+        ("x.cpp:3: error: ‘y’ was not declared in this scope", []),
+        ("x.cpp:3: error: ‘yy’ was not declared in this scope; did you mean ‘py’?", []),
+        ("x.cpp:3: error: ‘tensors’ was not declared in this scope; did you mean ‘torch::Tensor’?", []),
+        ("x.cpp:3: error: ‘nm’ is not a member of ‘torch’; did you mean ‘mm’?", ["torch::nm"]),
+        ("x.cpp:7:109: error: ‘caffe2’ has not been declared", ["caffe2"]),
+        (
+            "x.cpp:3: error: call of overloaded ‘conv2d(torch::Tensor&, int)’ is ambiguous",
+            ["conv2d(torch::Tensor&, int)"],
+        ),
+        (
+            "x.cpp:2: error: ‘using Tensor = class at::Tensor’ {aka ‘class at::Tensor’} has no member named ‘bar’; did you",
+            ["at::Tensor::bar"],
+        ),
+        ('x.cu(3): error: expected a ";"', []),
+    ],
+)
+def test_missing_names_are_those_of_torch(line: str, names: list[str]):
+    assert missing_names(line) == names
+
+
+# ---- the C++ library ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("standard", ["-std=c++17", "-std=c++20"])
+def test_the_headers_of_the_table_compile_without_the_unused_parts(standard: str):
+    text = "".join(f"#include <{header}>\n" for header in torch_text._STD_HEADERS)
+    text += "auto f(std::vector<int>& v) { std::sort(v.begin(), v.end()); return std::pow(std::max(v[0], 2), 0.5); }\n"
+    flags = [f"-D{guard}" for guard in torch_text._UNUSED_PARTS]
+    subprocess.run(["g++", standard, "-fsyntax-only", "-x", "c++", *flags, "-"], input=text, text=True, check=True)
+
+
+@pytest.mark.parametrize(
+    ("text", "is_plain"),
+    [
+        ("#include <torch/extension.h>\n#include <vector>\n#include <cmath>\nfloat f(float x) { return std::exp(x); }", True),
+        ("#include <cooperative_groups/reduce.h>\n#include <curand_kernel.h>\nstd::size_t n; std::vector<std::int64_t> v;", True),
+        ('#include "mine.h"\nstd::string s;', True),
+        ('#include "other.h"', False),
+        ("double f(double x) { return std::cyl_bessel_i(0, x); }", False),
+        ("void f(int* x) { std::ranges::sort(x, x + 3); }", False),
+        ("using namespace std;", False),
+        ("#include <execution>", False),
+        ("#include <cub/cub.cuh>", False),
+        ("#include MINE", False),
+    ],
+)  # fmt: skip
+def test_parts_of_the_library_are_left_out_if_only_plain_names_are_used(text: str, is_plain: bool, tmp_path: Path):  # noqa: FBT001
+    (tmp_path / "mine.h").write_text("#include <vector>\n")
+    (tmp_path / "other.h").write_text("inline double f() { return std::hermite(1, 2.0); }\n")
+    assert bool(torch_text._unused_parts([text], [tmp_path])) is is_plain
+
+
+def test_the_names_of_torchs_headers_are_written_once_and_whole(tmp_path: Path):
+    with ThreadPoolExecutor(8) as pool:
+        (directory,) = {*pool.map(find_or_write_torch_headers, [tmp_path] * 8)}
+    assert list(directory.parent.iterdir()) == [directory]
+    names = {str(path.relative_to(directory)) for path in directory.rglob("*.*h")}
+    assert names == {name for names in FORWARDED.values() for name in names.split()}
