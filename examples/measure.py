@@ -34,6 +34,8 @@ def main() -> None:
         },
         arch="native" if device == "cuda" else "cpu",
     )
+    for name in mod:
+        print(f"{name}: {mod[name].kernel}, {mod[name].kernel.registers or 'no'} registers")
     x = torch.rand(1 << 20, device=device)
     y = torch.zeros_like(x)
 
@@ -50,6 +52,7 @@ def main() -> None:
         message = str(error)
     print(message)
     assert message.startswith("'two' is wrong: its 'y' differs from that of the reference")
+    print("add_one: equal to torch's result on 1048576 elements, and measured; add_two: refused")
 
 
 if __name__ == "__main__":

@@ -22,6 +22,7 @@ RESULTS = {
     "kernel_library": "scale: equal to torch's results in three dtypes",
     "layer_norm": "torch.bfloat16: equal to torch's result on (512, 4096)",
     "matmul": "matmul: equal to torch's result on (700, 513) @ (513, 900)",
+    "measure": "add_one: equal to torch's result on 1048576 elements, and measured; add_two: refused",
     "prebuild": "sum_rows: equal to torch's results for rows of 1, 2, 3 and 4",
     "program": "saxpy: equal to torch's result on 100000 elements",
     "ptx": "fast_tanh: within 0.001 of torch's on 100000 elements",
@@ -44,6 +45,11 @@ KERNELS = {
         for t in ("__half", "__nv_bfloat16")
     ],
     "matmul": ["matmul(const float* a, const float* b, float* c, int m, int n, int k)"],
+    "measure": [
+        "add_one(const float* x, float* y, int n)",
+        "add_one_by_four(const float4* x, float4* y, int n)",
+        "add_two(const float* x, float* y, int n)",
+    ],
     "prebuild": [f"sum_rows_{size}(const float* x, float* sums, int rows)" for size in (1, 2, 3, 4)],
     "program": ["saxpy(int n, float a, const float* x, float* y)"],
     "ptx": ["fast_tanh(const float* x, float* y, int n)"],
@@ -64,7 +70,7 @@ KERNELS = {
 }
 
 # Without a GPU these run on the CPU. The others are about a GPU's code: cubins, PTX, graphs, Triton, C++ that launches.
-ON_THE_CPU = {"layer_norm", "matmul", "quickstart", "struct_parameter", "template_kernel"}
+ON_THE_CPU = {"layer_norm", "matmul", "measure", "quickstart", "struct_parameter", "template_kernel"}
 
 
 # Runs each example in a process of its own, in which the slow imports are past, those of `assert_close` too.

@@ -417,6 +417,8 @@ HUNGRY = """{
 
 @pytest.mark.gpu
 def test_computed_occupancy_is_the_drivers(gpu, tmp_path, monkeypatch):
+    import torch
+
     monkeypatch.setenv("JITLOAD_CACHE_DIR", str(tmp_path))
     body = "{{ {} if (threadIdx.x > 4000) x[0] = 1; }}"
     shared = "__shared__ float s[{}]; s[threadIdx.x % {}] = x[0]; __syncthreads(); x[threadIdx.x] = s[0];"
@@ -435,9 +437,11 @@ def test_computed_occupancy_is_the_drivers(gpu, tmp_path, monkeypatch):
     )
     mod = jitload.load_inline("occupied", cuda_sources=source)
     (arch,) = mod.plain.kernels
+    assert mod.plain.occupancy().source == "driver"  # also where the thread has no context
+    torch.zeros(1, device="cuda")  # from now on it has one, which need not be created for each question
     different = []
     for name, block, shared_bytes in itertools.product(
-        kernels, (1, 32, 64, 96, 128, 160, 256, 512, 1024), (0, 1, 1000, 9000, 47000, 60000, 99000)
+        kernels, (1, 32, 96, 160, 256, 1024), (0, 1, 1000, 9000, 47000, 99000)
     ):
         if block > mod[name].kernel.max_threads:
             continue
@@ -449,7 +453,6 @@ def test_computed_occupancy_is_the_drivers(gpu, tmp_path, monkeypatch):
         assert computed.source == "computed"
         if numbers[0] != numbers[1]:
             different.append((name, block, shared_bytes, *numbers))
-    assert mod.plain.occupancy().source == "driver"
     assert not different
 
 

@@ -60,7 +60,10 @@ def test_the_gpu_is_kept_busy_and_warm_or_its_cache_emptied(flushes_l2):
     clear, start, stop = ["cuMemsetD8Async"], ["cuEventRecord"], ["cuEventRecord", "cuEventSynchronize"]
     for sample, expected in (
         (Sample(launch, 3), ["launch"] * 2 + start + ["launch"] * 3 + stop),
-        (Sample(launch, 1, backup.restore), ["cuMemcpyDtoDAsync", *start, "launch", *stop]),
+        (
+            Sample(launch, 1, backup.restore),
+            [*["cuMemcpyDtoDAsync", "launch"] * 2, "cuMemcpyDtoDAsync", *start, "launch", *stop],
+        ),
     ):
         driver.calls.clear()
         assert clock.time(sample) == pytest.approx(100 / sample.launches)
@@ -125,11 +128,16 @@ def test_a_short_kernel_is_not_measured_by_its_launch_from_python(spinning):
 
 @pytest.mark.gpu
 def test_flushing_the_cache_shows_the_bandwidth_of_the_memory(spinning):
-    x, y = torch.zeros(8 << 20, device="cuda"), torch.zeros(4, device="cuda")  # 32 MiB fit into the L2 cache
+    x, y = torch.zeros(4 << 20, device="cuda"), torch.zeros(4, device="cuda")  # 16 MiB fit into the L2 cache
     warm = spinning.read.benchmark(x, y, x.numel() // 4, grid=1024, block=256)
     cold = spinning.read.benchmark(x, y, x.numel() // 4, grid=1024, block=256, flush_l2=True)
     assert cold.flushed_l2
+    assert (warm.flushed_l2, warm.restored) == (False, False)
+    assert warm.launches > 1
     assert cold.median_us > warm.median_us
+    restored = spinning.read.benchmark(x, y, x.numel() // 4, grid=1024, block=256, restore=True)
+    assert (restored.launches, restored.restored) == (1, True)
+    assert cold.median_us > restored.median_us  # restoring a small result leaves the argument in the cache
     assert cold.peak_share is None or cold.peak_share < 1.05
 
 
@@ -154,6 +162,7 @@ def test_another_stream(spinning):
         assert 95 < function.benchmark(x, 100_000).median_us < 120
     with torch.cuda.stream(stream):
         assert 95 < spinning.spin[1, 32].benchmark(x, 100_000).median_us < 120
+        assert 95 < spinning.spin[1, 32, 0, 0].benchmark(x, 100_000).median_us < 120  # the default stream
     assert 95 < spinning.spin.benchmark(x, 100_000, grid=1, block=32, stream=stream).median_us < 120
 
 

@@ -92,7 +92,9 @@ def test_kernels_run_on_the_current_stream_and_a_failed_launch_is_reported():
     x = torch.randn(1 << 20, device="cuda")
     torch.cuda.synchronize()
     with torch.cuda.stream(stream):
-        torch.cuda._sleep(1_000_000_000)  # half a second: the first launch loads the kernels
+        relu(x)  # CUDA loads the kernel, and torch allocates memory for the stream: either may wait for the GPU
+        stream.synchronize()
+        torch.cuda._sleep(1_000_000_000)  # half a second
         y = relu(x)
     assert not stream.query()
     stream.synchronize()

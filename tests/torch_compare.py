@@ -27,7 +27,7 @@ import torch
 from torch_programs import PROGRAMS, Program, difference, functions_of, names
 
 PEERS = ("jitload", "torch")
-_FILE = re.compile(r"[^\s\"'(\[]*\.(?:cpp|cu|h|cuh):\d+")
+_FILE = re.compile(r"[^\s\"'(\[]*\.(?:cpp|cu|h|cuh)\"?:\d+")
 _BACKTRACE = re.compile(r"\n?Exception raised from .*", re.DOTALL)
 
 

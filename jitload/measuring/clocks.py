@@ -128,16 +128,16 @@ class CudaClock:
 
     def time(self, sample: Sample) -> float:
         """Return the time of one call on the device, averaged over the launches of a sample."""
+        restore = sample.restore or (lambda: None)
 
         def prepare() -> None:
             if not self._flushes_l2:
                 for _ in range(min(50, math.ceil((sample.launches + _WARM_UP) * self._host_us / self._flush_us) + 1)):
                     self._flush()
-            if sample.restore:
-                sample.restore()
-            elif not self._flushes_l2:
                 for _ in range(_WARM_UP):
+                    restore()
                     sample.call()
+            restore()
             if self._flushes_l2:
                 self._flush()
 
@@ -210,8 +210,9 @@ def cuda_clock(device: int, stream: int | None, *, flushes_l2: bool) -> Iterator
         number = _checked(driver.cuDeviceGet(device))
         if torch := _torch_with_cuda():
             stack.enter_context(torch.cuda.device(device))
-            if stream:
-                stack.enter_context(torch.cuda.stream(torch.cuda.ExternalStream(stream)))
+            if stream is not None:  # of the handle 0, ExternalStream makes a new stream
+                chosen = torch.cuda.ExternalStream(stream) if stream else torch.cuda.default_stream(device)
+                stack.enter_context(torch.cuda.stream(chosen))
         current = _current_stream(device)
         _checked(driver.cuCtxPushCurrent(_checked(driver.cuDevicePrimaryCtxRetain(number))))
         stack.callback(driver.cuDevicePrimaryCtxRelease, number)

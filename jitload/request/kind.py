@@ -38,9 +38,11 @@ def find_kind(call: Call) -> Kind:
         return next(kind for kind in _KINDS if kind == call.kind)
     has_host_code = bool(sources.host or sources.objects) or _names_host_functions(texts, call.functions, options)
     kind = _kind_of_texts(texts, bool(sources.cubins), has_host_code, options)
-    if kind == "host" and _headers_have_kernels(call, texts):
-        return "mixed"
     if kind == "device" and call.makes != "cubin" and _names_functions_beside_kernels(call, texts):
+        has_host_code = True
+        kind = _kind_of_texts(texts, bool(sources.cubins), has_host_code, options)
+        kind = "host" if kind == "host" else "mixed"
+    if kind == "host" and _headers_have_kernels(call, texts):
         return "mixed"
     if kind == "host":
         _check_is_no_kernel_source(call, texts)

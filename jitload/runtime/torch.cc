@@ -3,6 +3,7 @@
  * Everything here holds the GIL, as torch's own functions do, also in code that has released it.
  */
 #include <dlfcn.h>
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -385,8 +386,13 @@ void fail_comparison(const char* file, int line, const char* message) {
                    "[" + std::string(name != nullptr ? name + 1 : file) + ":" + std::to_string(line) + "] " + message + "\n");
 }
 void fail_cuda(const char* description, const char* name) {
-  std::string text = std::string("CUDA error: ") + description + "\nSearch for `" + name +
-                     "' in https://docs.nvidia.com/cuda/cuda-runtime-api/group__CUDART__TYPES.html for more information.";
+  std::string text = std::string("CUDA error: ") + description;
+  if (strcmp(name, "cudaErrorInvalidDevice") == 0) {
+    text += "\nGPU device may be out of range, do you have enough GPUs?";
+  } else {
+    text += std::string("\nSearch for `") + name +
+            "' in https://docs.nvidia.com/cuda/cuda-runtime-api/group__CUDART__TYPES.html for more information.";
+  }
   const char* blocking = getenv("CUDA_LAUNCH_BLOCKING");
   if (blocking == nullptr || atoi(blocking) == 0) {
     text += "\nCUDA kernel errors might be asynchronously reported at some other API call, so the stacktrace below might be "
@@ -554,8 +560,15 @@ void* current_stream(int device_index) {
 void* library_handle(const char* function) {
   void* library = dlopen("libtorch_cuda.so", RTLD_LAZY | RTLD_NOLOAD);
   void* address = library != nullptr ? dlsym(library, function) : nullptr;
+  char directory[PATH_MAX];
+  if (library != nullptr && address == nullptr && dlinfo(library, RTLD_DI_ORIGIN, directory) == 0) {
+    /* torch loads the library with the solvers when it needs one */
+    library = dlopen((std::string(directory) + "/libtorch_cuda_linalg.so").c_str(), RTLD_LAZY);
+    address = library != nullptr ? dlsym(library, function) : nullptr;
+  }
   if (address == nullptr) {
-    throw CheckError(ErrorKind::runtime, std::string("this torch does not have the function ") + function + " of libtorch_cuda.so");
+    throw CheckError(ErrorKind::runtime, std::string("this torch does not have the function ") + function +
+                                             " in libtorch_cuda.so or libtorch_cuda_linalg.so");
   }
   return reinterpret_cast<void* (*)()>(address)();
 }

@@ -72,10 +72,10 @@ torch::Tensor tanh_backward(torch::Tensor grad, torch::Tensor y) {
 /// functions: bad_launch
 /// cpp: void bad_launch(int how);
 /// call: bad_launch(0) -> None
-/// call: bad_launch(1) !gpu RuntimeError: launch failed: invalid configuration argument
+/// call: bad_launch(1) !gpu RuntimeError: launch failed: invalid 
 /// call: bad_launch(2) !gpu
 /// call: bad_launch(3) !gpu
-/// call: bad_launch(4) !gpu
+/// call: bad_launch(4) !gpu AcceleratorError: CUDA error: invalid device ordinal
 /// call: bad_launch(5) !! RuntimeError: std::runtime_error from the host
 /// call: bad_launch(6) !! RuntimeError: an index is out of range
 /// call: bad_launch(7) !! IndexError: position 7

@@ -247,7 +247,7 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
 /// call: depthwise(rand(2, 4, 6, 7), rand(4, 1, 3, 3), [1, 0]) -> torch.nn.functional.conv2d(rand(2, 4, 6, 7), rand(4, 1, 3, 3), padding=(1, 0), groups=4)
 /// call: depthwise(rand(2, 4, 6, 7), rand(4, 1, 3, 3), [1]) !! RuntimeError: padding needs two numbers, got 1
 /// call: depthwise(rand(2, 4, 6, 7), rand(4, 1, 3, 3), 1) !! TypeError: depthwise(): incompatible function arguments.
-/// call: depthwise(rand(2, 4, 6, 7), rand(4, 1, 3, 3), torch.tensor([1, 0])) 
+/// call: depthwise(rand(2, 4, 6, 7), rand(4, 1, 3, 3), torch.tensor([1, 0])) !! TypeError: depthwise(): incompatible function arguments.
 #include <torch/extension.h>
 __global__ void depthwise_kernel(const float* x, const float* w, float* y, int H, int W, int K, int OH, int OW, int ph, int pw) {
   const int c = blockIdx.x, oh = blockIdx.y, ow = threadIdx.x;

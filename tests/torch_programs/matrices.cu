@@ -85,8 +85,8 @@ torch::Tensor bmm_strided(torch::Tensor a, torch::Tensor b) {
 //// attention_naive
 /// functions: attention
 /// cpp: torch::Tensor attention(torch::Tensor q, torch::Tensor k, torch::Tensor v, bool causal, std::optional<double> scale);
-/// call: attention(rand(2, 3, 8, 16), rand(2, 3, 8, 16), rand(2, 3, 8, 16), False, None) -> torch.nn.functional.scaled_dot_product_attention(rand(2, 3, 8, 16), rand(2, 3, 8, 16), rand(2, 3, 8, 16))
-/// call: attention(rand(2, 3, 8, 16), rand(2, 3, 8, 16), rand(2, 3, 8, 16), True, 0.5) -> torch.nn.functional.scaled_dot_product_attention(rand(2, 3, 8, 16), rand(2, 3, 8, 16), rand(2, 3, 8, 16), is_causal=True, scale=0.5)
+/// call: attention(rand(2, 3, 8, 16), rand(2, 3, 8, 16), rand(2, 3, 8, 16), False, None) -> torch.nn.functional.scaled_dot_product_attention(rand(2, 3, 8, 16), rand(2, 3, 8, 16), rand(2, 3, 8, 16)).contiguous()
+/// call: attention(rand(2, 3, 8, 16), rand(2, 3, 8, 16), rand(2, 3, 8, 16), True, 0.5) -> torch.nn.functional.scaled_dot_product_attention(rand(2, 3, 8, 16), rand(2, 3, 8, 16), rand(2, 3, 8, 16), is_causal=True, scale=0.5).contiguous()
 /// call: attention(rand(2, 3, 8, 16), rand(2, 3, 8, 15), rand(2, 3, 8, 16), False, None) !! RuntimeError: q and k must have the same head size, but have 16 and 15
 #include <torch/extension.h>
 #include <cmath>

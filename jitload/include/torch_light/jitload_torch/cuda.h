@@ -110,11 +110,16 @@ inline CUDAStream getStreamFromPool(bool is_high_priority = false, DeviceIndex i
   return getStreamFromPool(is_high_priority ? -1 : 0, index);
 }
 inline CUDAStream getStreamFromExternal(cudaStream_t stream, DeviceIndex index) { return CUDAStream(stream, index); }
-/* Makes a stream torch's current one on its device. */
+/* Makes a stream torch's current one on its device; the current device stays. */
 inline void setCurrentCUDAStream(CUDAStream stream) {
-  const jitload_torch::Object object = jitload_torch::call_path(
-      "torch.cuda.ExternalStream", "", reinterpret_cast<long long>(stream.stream()), stream.device());
+  const DeviceIndex device = current_device();
+  const jitload_torch::Object object = /* of the address 0, ExternalStream makes a new stream */
+      stream.stream() == nullptr
+          ? jitload_torch::call_path("torch.cuda.default_stream", "", stream.device())
+          : jitload_torch::call_path("torch.cuda.ExternalStream", "", reinterpret_cast<long long>(stream.stream()),
+                                     stream.device());
   jitload_torch::call_path("torch.cuda.set_stream", "", object);
+  if (current_device() != device) set_device(device);
 }
 inline void stream_synchronize(cudaStream_t stream) { C10_CUDA_CHECK(cudaStreamSynchronize(stream)); }
 
