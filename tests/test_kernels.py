@@ -364,6 +364,11 @@ def test_architectures_with_different_parameters_are_refused():
         build(text + 'extern "C" __global__ void k(T* x) {}', arch=("sm_80", "sm_90a"))
 
 
+def test_an_enum_that_one_compiler_calls_unsigned_is_the_same_for_both():
+    text = 'enum Mode { ADD, MUL }; extern "C" __global__ void k(Mode mode, float* x) {}'
+    assert jitload.load_module(build(text, arch=(ARCH, "cpu"))).k.kernel.parameters[0].kind == "int"
+
+
 @pytest.mark.parametrize("otherwise", ["", 'extern "C" __global__ void old(int* x) {}'])
 def test_a_kernel_that_one_architecture_alone_has_is_refused_not_dropped(otherwise: str):
     text = 'extern "C" __global__ void both(int* x) {}\n#if __CUDA_ARCH__ >= 900\n'

@@ -31,7 +31,7 @@ from jitload.cuda.nvrtc import (
 )
 from jitload.elf.cubin import read_image
 from jitload.errors import CompileError, JitLoadError, LaunchSpecError, SignatureError, ToolchainError, nearest_name
-from jitload.model import Candidate, CompiledSource, Cubin, Image, Parameter
+from jitload.model import Candidate, CompiledSource, Cubin, Image
 from jitload.request.arguments import NO_INSTRUMENTATION, Instrumentation
 from jitload.request.kind import looks_like_kernels
 from jitload.request.request import Request
@@ -253,10 +253,9 @@ def layout_difference(first: Cubin, second: Cubin) -> str:
     return ""
 
 
-def _layouts(cubin: Cubin) -> list[tuple[str, list[Parameter]]]:
-    """Return the parameters of a cubin's kernels, which compilers list in different orders."""
-    kernels = ((k.name, [replace(p, name="", layout="") for p in k.parameters]) for k in cubin.kernels)
-    return sorted(kernels, key=repr)
+def _layouts(cubin: Cubin) -> list[tuple[str, list[tuple[object, ...]]]]:
+    """Return the parameters of a cubin's kernels. Compilers differ in the order, and in whether an enum is signed."""
+    return sorted((k.name, [(p.type, p.size, p.offset, p.alignment) for p in k.parameters]) for k in cubin.kernels)
 
 
 # ---- one architecture ---------------------------------------------------------------------------------------------
