@@ -80,13 +80,15 @@ def test_an_import_makes_no_directory(tmp_path):
 def test_a_build_says_that_it_begins_and_how_long_it_took(caplog):
     with caplog.at_level(logging.INFO, "jitload"):
         build(kernel("said"), "said")
-        first, last = [record.message for record in caplog.records if "said" in record.message]
+        decision, first, *_, last = [record.message for record in caplog.records if "said" in record.message]
+        assert decision.startswith("said is not in the cache: ")
         assert first.startswith("building said in ")
         assert last.startswith("built said in ")
         assert last.endswith(" s")
         caplog.clear()
         build(kernel("said"), "said")
-        assert caplog.text == ""
+        (decision,) = [record.message for record in caplog.records]
+        assert decision.startswith("said is in the cache: ")
 
 
 def test_an_entry_needs_no_other(cache):

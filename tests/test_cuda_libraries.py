@@ -133,6 +133,6 @@ def test_wheels_have_other_names_for_cuda_12():
 def test_the_error_of_a_missing_header_ends_with_the_command(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(libraries, "package_dirs", lambda name: [])
     with pytest.raises(
-        CompileError, match=r"nccl\.h was not found; the headers come with: pip install nvidia-nccl-cu13$"
+        CompileError, match=r"(?m)nccl\.h was not found; the headers come with: pip install nvidia-nccl-cu13$"
     ):
         jitload.load_inline("lacks", cpp_sources="#include <nccl.h>\nint f(int x) { return x; }", functions=["f"])
