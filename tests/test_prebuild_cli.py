@@ -158,7 +158,7 @@ def test_a_python_file_that_holds_none(capsys, tmp_path, text, words):
     assert (code, out) == (1, "")
     assert err.startswith(f"jitload: {tmp_path}/requests_here.py: ")
     assert words in err
-    assert len(err.splitlines()) == 1
+    assert len(err.splitlines()) == 2  # the message, and the code of the error
 
 
 @pytest.mark.parametrize(

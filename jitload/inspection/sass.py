@@ -9,6 +9,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
+from jitload.cache.entry import MANIFEST
 from jitload.elf.file import ElfFile
 from jitload.errors import JitLoadError
 from jitload.inspection.code import KernelCode, LoadedKernel, find_code, read_entry
@@ -111,5 +112,5 @@ def _source_file(entry_dir: Path, manifest: dict[str, Any], file: str) -> Path |
         path = entry_dir / f"source{number}.cu"
         return path if path.name in pieces and path.is_file() else None
     path = Path(file)
-    is_unchanged = path.is_file() and path.stat().st_mtime <= manifest.get("created", 0)
-    return path if is_unchanged else None
+    built = min((entry_dir / MANIFEST).stat().st_mtime, manifest.get("created", 0) + 1)  # `created` is in whole seconds
+    return path if path.is_file() and path.stat().st_mtime <= built else None
