@@ -88,10 +88,8 @@ def notebook(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Notebook]:
     yield notebook
     notebook.client.stop_channels()
     notebook.manager.shutdown_kernel(now=True)
-    del notebook.client, notebook.manager
-    with (
-        pytest.MonkeyPatch.context() as patch
-    ):  # the client leaves event loops open, of which a later test would be warned
+    del notebook.client, notebook.manager  # they leave event loops open, of which a later test would be warned
+    with pytest.MonkeyPatch.context() as patch:
         patch.setattr(sys, "unraisablehook", lambda _: None)
         gc.collect()
 
