@@ -17,6 +17,7 @@ from builds import ROOT
 
 import jitload
 
+pytest.importorskip("hatchling", reason="it builds the wheels")
 pytest_plugins = ["support.gpu_fixtures"]
 
 EXAMPLE = ROOT / "examples/kernel_wheel"
