@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -10,7 +11,7 @@ import torch
 
 import jitload
 from jitload.errors import JitLoadError, MismatchError
-from jitload.measuring.benchmark import Benchmark
+from jitload.measuring.benchmark import Arguments, Benchmark
 from jitload.measuring.comparison import Comparison
 from jitload.measuring.memory import Extent, extent_of, merge_extents, written_arguments
 
@@ -145,6 +146,18 @@ def test_benchmark_takes_the_launch_and_bytes(measured, x):
     assert configured.bytes == 0
     assert (configured.gb_per_s, configured.flop_per_s, configured.peak_share) == (None, None, None)
     assert measured.nothing.benchmark(5, grid=0, block=32, **FAST).median_us >= 0
+
+
+@pytest.mark.parametrize(("error", "message"), [(None, "copy failed"), (ValueError("kernel failed"), "kernel failed")])
+def test_a_failed_restore_is_an_error_unless_the_kernel_failed(error, message):
+    def restore() -> None:
+        raise jitload.JitLoadError("the copy failed")
+
+    arguments = Arguments.__new__(Arguments)
+    arguments.clock, arguments._backup = SimpleNamespace(wait=lambda: None), SimpleNamespace(restore=restore)
+    with pytest.raises(Exception, match=message), arguments:
+        if error:
+            raise error
 
 
 def test_benchmark_restores_aliases_views_and_offsets(measured, device):

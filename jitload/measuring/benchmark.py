@@ -6,7 +6,7 @@ import math
 import sys
 import time
 from collections.abc import Sequence
-from contextlib import AbstractContextManager, closing, nullcontext, suppress
+from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass
 from numbers import Real
 from typing import Any
@@ -140,7 +140,7 @@ def measure(function: Any, args: Sequence[Any], options: Options) -> Benchmark:
     with open_clock([function], args, options) as clock:
         arguments = Arguments(args, written_arguments(function, args), clock)
         subject = Subject(function, arguments)
-        with closing(arguments):
+        with arguments:
             subject.prepare(options)
             for _ in range(subject.sample_count):
                 subject.take_sample()
@@ -186,9 +186,15 @@ class Arguments:
         """Restore the first values of the tensors."""
         self._backup.restore()
 
-    def close(self) -> None:
-        """Restore the first values of the tensors, and wait until they are complete."""
-        with suppress(JitLoadError):  # after a failed kernel, nothing can be copied
+    def __enter__(self) -> None:
+        """Begin to change the tensors."""
+
+    def __exit__(self, error_type: type[BaseException] | None, *_: object) -> None:
+        """Restore the first values of the tensors, and wait until they are complete.
+
+        After a failed kernel nothing can be copied, and its error says so; otherwise a failed copy is an error.
+        """
+        with suppress(JitLoadError) if error_type else nullcontext():
             self.clock.wait()
             self._backup.restore()
             self.clock.wait()

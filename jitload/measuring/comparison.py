@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import html
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import closing
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -148,7 +147,7 @@ def compare(  # noqa: PLR0913  the parts of a launch, and how to measure
     callables = [*functions.values(), *([reference] if reference is not None else [])]
     with open_clock(list(functions.values()), args, options) as clock:
         arguments = Arguments(args, _written_by_any(callables, args), clock)
-        with closing(arguments):
+        with arguments:
             subjects = [Subject(function, arguments, name) for name, function in functions.items()]
             check = _Check(arguments, _output_positions(list(functions.values()), args, outputs), Tolerance(rtol, atol))
             right = None if reference is None else Subject(reference, arguments, "the reference")
