@@ -1,12 +1,16 @@
-"""`jitload.jax_call` on the CPU. It is skipped without JAX, which is no requirement of the tests."""
+"""`jitload.jax_call` on the CPU and on a GPU. It is skipped without JAX, which is no requirement of the tests."""
 
 from __future__ import annotations
+
+import os
 
 import numpy as np
 import pytest
 
 import jitload
 
+pytest_plugins = ["support.gpu_fixtures"]
+os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")  # other tests share the GPU
 jax = pytest.importorskip("jax")
 pytest.importorskip("jax_tvm_ffi")
 
@@ -24,12 +28,23 @@ __global__ void by_value(const float* x, float* y, Pair pair) {}
 """
 
 
-@pytest.fixture(scope="module")
-def mod():
+def load(arch):
     launch = jitload.Launch(grid="ceil_div(n, 128)", block=128, args={"n": "x.numel()"})
     once = jitload.Launch(grid=1, block=1, args={"n": "x.numel()"})
     functions = {"scale": launch, "mixed": once, "in_place": once, "by_value": jitload.Launch(grid=1, block=1)}
-    return jitload.load_inline("jax_call", cuda_sources=SOURCE, functions=functions, arch="cpu")
+    return jitload.load_inline("jax_call", cuda_sources=SOURCE, functions=functions, arch=arch)
+
+
+@pytest.fixture(scope="module")
+def mod():
+    return load("cpu")
+
+
+@pytest.fixture(autouse=True)
+def device(request):
+    """Let JAX compute where the test's kernels run, also where a GPU is its default."""
+    with jax.default_device(jax.devices("gpu" if "gpu" in request.fixturenames else "cpu")[0]):
+        yield
 
 
 def test_kernels_run_in_jitted_functions(mod):
@@ -84,3 +99,22 @@ def test_errors_of_the_call_reach_jax(mod):
     x = jax.numpy.arange(4)
     with pytest.raises(Exception, match="argument 'x' must be a float32 CPU tensor, got int32"):
         jitload.jax_call(mod.scale, x, 1.0, out={"y": x}).block_until_ready()
+
+
+@pytest.mark.gpu
+def test_kernels_run_on_a_gpu(gpu):
+    mod = load(("native", "cpu"))
+    x = jax.numpy.arange(100_000.0)
+
+    @jax.jit
+    def program(x):
+        return jitload.jax_call(mod.scale, x * 2, 0.5, out={"y": x}) + 1
+
+    for _ in range(3):
+        assert np.array_equal(program(x), np.arange(100_000, dtype=np.float32) + 1)
+    y = jax.numpy.array([3, 2])
+    result = jax.ShapeDtypeStruct((2,), "int32")
+    low, high = jax.jit(lambda x: jitload.jax_call(mod.mixed, 10, x, y, out={"low": result, "high": result}))(y[::-1])
+    assert (low.tolist(), high.tolist()) == ([12, 12], [13, 13])
+    with jax.default_device(jax.devices("cpu")[0]):
+        assert jitload.jax_call(mod.scale, np.ones(4, np.float32), 3.0, out={"y": x[:4]}).tolist() == [3] * 4

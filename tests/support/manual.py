@@ -12,12 +12,12 @@ block, which readers do not see, says more:
 from __future__ import annotations
 
 import gc
+import multiprocessing
 import os
 import re
 import subprocess
 import sys
 import textwrap
-import traceback
 from collections.abc import Iterator
 from importlib.util import find_spec
 from pathlib import Path
@@ -92,14 +92,15 @@ def main() -> None:
 
     torch.testing.assert_close(torch.ones(1), torch.ones(1))
     gc.freeze()  # or each process would look through all that was imported
+    context = multiprocessing.get_context("spawn" if torch.cuda.is_available() else "fork")  # CUDA survives no fork
     home = Path(sys.argv[1])
     for page in (Path(name).resolve() for name in sys.argv[2:]):
         directory = home / page.stem
         directory.mkdir()
-        if not os.fork():
-            _run_child(page, directory)
-        status = os.waitstatus_to_exitcode(os.wait()[1])
-        (directory / "status").write_text(str(status))
+        process = context.Process(target=_run_child, args=(page, directory))
+        process.start()
+        process.join()
+        (directory / "status").write_text(str(process.exitcode))
 
 
 def _run_child(page: Path, directory: Path) -> None:
@@ -110,10 +111,8 @@ def _run_child(page: Path, directory: Path) -> None:
     sys.path[0] = str(directory)
     try:
         run_page(page)
-    except BaseException:  # noqa: BLE001  SystemExit as well: this is a child
-        traceback.print_exc()
-        sys.exit(1)
-    sys.exit(0)
+    except SystemExit as error:
+        sys.exit(f"the page calls sys.exit({error.code!r})")
 
 
 if __name__ == "__main__":
