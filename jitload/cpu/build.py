@@ -36,11 +36,11 @@ from jitload.cpu.text import (
     taken_names,
     without_table_errors,
 )
-from jitload.cuda import probe
 from jitload.cuda.kernels import DeviceSource, layout_expressions, no_such_kernel
 from jitload.errors import CompileError
 from jitload.model import CompiledSource, CpuKernel, CpuProgram, Cubin, Image, ImageKernel
 from jitload.request.arguments import Instrumentation
+from jitload.signature import probe
 from jitload.signature.demangle import demangle, demangle_variables
 from jitload.signature.kernels import read_kernels
 from jitload.signature.layouts import read_layouts, typed_variables

@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from jitload.errors import JitLoadError, LaunchSpecError
-from jitload.launch import Launch
 from jitload.request.cubins import CubinLike
+from jitload.request.launch import Launch
 from jitload.toolchain.arch import CPU
 
 if TYPE_CHECKING:

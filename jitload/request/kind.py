@@ -10,11 +10,15 @@ import functools
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
-from jitload.errors import CompileError, Diagnostic, JitLoadError
-from jitload.launch import Launch
+from jitload.errors import CompileError, Diagnostic, JitLoadError, LaunchSpecError
 from jitload.request.arguments import Call, Functions, Pieces, read_functions, split_includes
+from jitload.request.launch import Launch
+from jitload.toolchain.arch import CPU
+
+if TYPE_CHECKING:
+    from jitload.request.request import HostSource
 
 Kind = Literal["device", "host", "mixed"]
 
@@ -193,3 +197,121 @@ def cpu_launch_error(pieces: Pieces) -> CompileError:
         diagnostics=(Diagnostic(file=label, line=line, severity="error", message=message),),
         hint='This needs a GPU: leave "cpu" out of arch, or write an alternative under #ifdef JITLOAD_CPU.',
     )
+
+
+# ---- functions of hand-written C++ -----------------------------------------------------------------------------------
+
+# The keywords and operator names of C++17.
+_KEYWORDS = """
+ alignas alignof and and_eq asm auto bitand bitor bool break case catch char char16_t char32_t class compl const
+ const_cast constexpr continue decltype default delete do double dynamic_cast else enum explicit export extern false
+ float for friend goto if inline int long mutable namespace new noexcept not not_eq nullptr operator or or_eq
+ private protected public register reinterpret_cast return short signed sizeof static static_assert static_cast
+ struct switch template this thread_local throw true try typedef typeid typename union unsigned using virtual void
+ volatile wchar_t while xor xor_eq
+""".replace("\n", " ")
+# Fields of a Launch that only kernels have.
+_KERNEL_FIELDS = (
+    "grid", "block", "shared_bytes", "cluster", "cluster_policy", "cooperative", "pdl", "priority", "signature",
+)  # fmt: skip
+
+
+def check_host_functions(functions: Functions | None, host: HostSource, *, names: Sequence[str]) -> None:
+    """Raise an error for what `functions=` cannot say about C++ functions."""
+    if keyword := next((name for name in names if f" {name} " in _KEYWORDS), None):
+        raise LaunchSpecError(
+            f"{keyword!r} is a C++ keyword, so no function can have that name",
+            field="functions",
+            hint=f"Export it by hand: TVM_FFI_DLL_EXPORT_TYPED_FUNC({keyword}, function).",
+        )
+    for name, value in functions.items() if isinstance(functions, Mapping) else ():
+        fields = [field for field in _KERNEL_FIELDS if getattr(value, field, None) not in (None, 0, False)]
+        if isinstance(value, list | tuple) or fields:
+            problem = f"is for kernels, and {name!r} is a function of the host, which chooses its launches itself"
+            field = f"functions[{name!r}]" if not fields else f"Launch.{fields[0]}"
+            hint = "Pass its name alone or with a docstring, or a Launch without grid and block."
+            raise LaunchSpecError(problem, kernel=name, field=field, hint=hint)
+    if functions is not None and not host.units:
+        raise LaunchSpecError("names functions, and there is no source that could define them", field="functions")
+
+
+# ---- sources with kernels and host code ------------------------------------------------------------------------------
+
+# Types and constants that kernels share with the host have no `__device__`, and members for the host have no body.
+DEFAULT_DEVICE = ("-default-device", "--diag-suppress=940")
+
+
+def choose_kernels(call: Call, kind: Kind) -> tuple[Call, Kind, bool]:
+    """Return the call with its kernels alone, if these are what it asks for, and whether host code was left out.
+
+    Raises:
+        JitLoadError: `functions=` names kernels as well as functions of the host.
+    """
+    texts = tuple(text for _, text in call.sources.cuda)
+    targets = (call.arch, *call.arch) if isinstance(call.arch, Sequence) else ()
+    if CPU in targets or not _leaves_host_code_out(call, kind, texts):
+        return call, kind, False
+
+    from jitload.cpptext.host_functions import without_host_code
+
+    labels = [label for label, _ in call.sources.cuda]
+    pieces = tuple(zip(labels, without_host_code(texts), strict=True))
+    return call._replace(sources=call.sources._replace(cuda=pieces)), "device", True
+
+
+def _leaves_host_code_out(call: Call, kind: Kind, texts: tuple[str, ...]) -> bool:
+    is_explicit = call.kind is not None or call.makes == "cubin"
+    if kind == "mixed":
+        return not is_explicit and _asks_for_kernels(call, texts)
+    if kind == "host" or call.sources.host or call.sources.objects:
+        return False
+    if _is_program(texts, call.options.cuda):
+        return True
+    return is_explicit and not looks_like_kernels(texts) and _is_mixed(call, texts)
+
+
+@functools.lru_cache(maxsize=64)  # each call of load_inline asks
+def _is_program(texts: tuple[str, ...], options: tuple[str, ...]) -> bool:
+    """Return whether a text has a `main()` that NVRTC would read."""
+    if not any("main" in text for text in texts):
+        return False
+
+    from jitload.cpptext.host_functions import has_main
+    from jitload.cpptext.lexer import code_tokens
+    from jitload.cpptext.preprocessor import NVRTC_MACROS, Macros, live_tokens
+
+    code = [token for text in texts for token in code_tokens(text)]
+    live = live_tokens(code, Macros(NVRTC_MACROS, options))
+    return any(token.text == "main" for token in live) and has_main(texts)
+
+
+def _is_mixed(call: Call, texts: tuple[str, ...]) -> bool:
+    from jitload.cpptext.source_kind import classify
+
+    return classify(texts, has_embed_cubin=False, options=call.options.cuda, for_nvrtc=True) == "mixed"
+
+
+def _asks_for_kernels(call: Call, texts: tuple[str, ...]) -> bool:
+    """Return whether a call with kernels and host code in one text asks for the kernels."""
+    if call.sources.host or call.sources.objects or call.sources.cubins:
+        return False
+
+    from jitload.cpptext.declarations import find_candidates
+    from jitload.cpptext.host_functions import find_host_functions, has_main
+
+    if call.functions is None or is_empty(call.functions):
+        return not any("TVM_FFI_" in text for text in texts) and has_main(texts)
+    kernel_names = {unqualified(candidate.name) for candidate in find_candidates(list(texts))}
+    host_names = {unqualified(f.candidate.name) for text in texts for f in find_host_functions(text)}
+    kernels: list[str] = []
+    others: list[str] = []
+    for name, launch in read_functions(call.functions) or ():
+        target = unqualified(launch.kernel or name)
+        is_kernel = target in kernel_names or launch.grid is not None or launch.block is not None
+        (kernels if is_kernel and target not in host_names else others).append(name)
+    if kernels and others:
+        raise JitLoadError(
+            f"module {call.name!r}: {kernels[0]!r} is a kernel and {others[0]!r} is not. Load the kernels and the "
+            "functions of the host in two calls, each with the names of its own."
+        )
+    return bool(kernels)

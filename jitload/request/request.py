@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from jitload.errors import JitLoadError
-from jitload.launch import Launch
 from jitload.request.arguments import (
     HOST_SUFFIXES,
     NO_INSTRUMENTATION,
@@ -25,10 +24,19 @@ from jitload.request.arguments import (
     read_options,
 )
 from jitload.request.cubins import LabelledCubin, read_embedded_cubins, read_labelled_cubins
-from jitload.request.host_functions import check_host_functions
-from jitload.request.kind import Kind, check_has_no_launches, cpu_launch_error, find_kind, has_launches, is_empty
+from jitload.request.kind import (
+    DEFAULT_DEVICE,
+    Kind,
+    check_has_no_launches,
+    check_host_functions,
+    choose_kernels,
+    cpu_launch_error,
+    find_kind,
+    has_launches,
+    is_empty,
+)
+from jitload.request.launch import Launch
 from jitload.request.options import cpu_options, take_archs, translate_cuda_options
-from jitload.request.programs import DEFAULT_DEVICE, choose_kernels
 from jitload.settings import Settings, read_settings
 from jitload.toolchain.arch import CPU, add_archs, resolve_arch, resolve_gpu_arch
 

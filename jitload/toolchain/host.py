@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import functools
 import hashlib
-import json
 import os
 import re
 import shlex
@@ -21,8 +20,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from jitload.errors import ToolchainError
-from jitload.files import load_text, save_text
 from jitload.settings import Settings
+from jitload.toolchain.memory import load_json, save_json
 
 if TYPE_CHECKING:
     import subprocess
@@ -192,7 +191,7 @@ def _identity_of(compiler: Compiler, answer: _CompilerAnswer) -> str:
 def _recall_answer(memory: Path) -> _CompilerAnswer | None:
     """Return the answer that the cache remembers, if the files behind the command are as they were."""
     with suppress(OSError, ValueError, KeyError, TypeError, RecursionError):
-        record = json.loads(load_text(memory))
+        record = load_json(memory)
         files = tuple((str(path), str(state)) for path, state in record["files"])
         answer = _CompilerAnswer(words=str(record["identity"]), files=files)
         return answer if answer.is_current() else None
@@ -203,8 +202,8 @@ def _ask_and_remember(compiler: Compiler, cache_dir: Path) -> str:
     state = _compiler_state(compiler)
     words, paths = _ask_compiler(compiler)
     files = tuple((path, program) for path in paths if (program := _state_of_file(path)))
-    record = json.dumps({"identity": words, "file": str(compiler.path), "files": files})
-    save_text(_compiler_memory_file(compiler, state, cache_dir), record)
+    record = {"identity": words, "file": str(compiler.path), "files": files}
+    save_json(_compiler_memory_file(compiler, state, cache_dir), record)
     answer = _answers[compiler.command, state, cache_dir] = _CompilerAnswer(words=words, files=files)
     return _identity_of(compiler, answer)
 
@@ -240,9 +239,9 @@ def remembered(words: Iterable[str], label: str, cache_dir: Path, compute: Calla
     """
     memory = _memory_file(words, cache_dir)
     with suppress(OSError, ValueError, KeyError, TypeError, RecursionError):
-        return str(json.loads(load_text(memory))["identity"])
+        return str(load_json(memory)["identity"])
     identity = compute()
-    save_text(memory, json.dumps({"identity": identity, "file": label}))
+    save_json(memory, {"identity": identity, "file": label})
     return identity
 
 

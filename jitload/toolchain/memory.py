@@ -1,11 +1,13 @@
-"""Directories and small text files that only this user may write."""
+"""Small private files, in which processes leave facts for later ones, such as the version of a compiler."""
 
 from __future__ import annotations
 
+import json
 import os
 import stat
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 
 def make_private_dir(directory: Path) -> None:
@@ -19,25 +21,26 @@ def make_private_dir(directory: Path) -> None:
         directory.chmod(0o700)
 
 
-def save_text(path: Path, text: str) -> None:
-    """Write a small text file atomically, for later processes; if it cannot be written, they work without it."""
+def save_json(path: Path, value: object) -> None:
+    """Write a small file atomically, for later processes; if it cannot be written, they work without it."""
     temporary = path.with_name(f"{path.name}.{os.urandom(8).hex()}")  # a process id is not unique on a shared disk
     with suppress(OSError):
         make_private_dir(path.parent)
         try:
-            temporary.write_text(text, encoding="utf-8")
+            temporary.write_text(json.dumps(value), encoding="utf-8")
             temporary.replace(path)
         finally:
             temporary.unlink(missing_ok=True)
 
 
-def load_text(path: Path) -> str:
-    """Return the contents of a file that `save_text` wrote.
+def load_json(path: Path) -> Any:
+    """Return the value in a file that `save_json` wrote.
 
     Raises:
-        OSError, ValueError: There is no such file, or it is not a regular file: reading a pipe would never end.
+        OSError, ValueError, RecursionError: There is no such file, or something else is in its place. Reading a pipe,
+            for example, would never end.
     """
     with open(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), encoding="utf-8") as file:
         if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
             raise ValueError(f"{path} is not a regular file")
-        return file.read()
+        return json.load(file)
