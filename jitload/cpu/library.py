@@ -14,7 +14,7 @@ from jitload.building.resources import run_in_background
 from jitload.building.runtime import find_or_build_cpu_runtime, find_or_build_runtime, wrapper_step
 from jitload.cache.store import Work
 from jitload.codegen.wrapper import write_sources
-from jitload.cpu.build import compile_for_cpu
+from jitload.cpu.build import SHORT_HEADERS, compile_for_cpu
 from jitload.cuda.kernels import (
     check_device_code,
     check_is_device_code,
@@ -185,6 +185,7 @@ def _missing_cuda_header(error: CompileError, toolchain: CudaToolchain) -> str:
     if not name or not files:
         return ""
     is_included_by_cuda = any(files[0].is_relative_to(root) for root in toolchain.include_dirs)
-    if is_included_by_cuda or name.startswith("cuda/") or (own_include_dir().parent / "cpu" / name).is_file():
+    is_own = name in SHORT_HEADERS or (own_include_dir().parent / "cpu" / name).is_file()
+    if is_included_by_cuda or name.startswith("cuda/") or is_own:
         return f"CUDA's header {name!r} is missing. Install it with: pip install 'jitload[cu13]'"
     return ""

@@ -191,8 +191,9 @@ def find_nvdisasm(settings: Settings) -> Path:
     Raises:
         ToolchainError: There is none.
     """
-    if program := next((path for path in _nvdisasm_candidates(settings) if path.is_file() and os.access(path, os.X_OK)), None):
-        return program
+    for path in _nvdisasm_candidates(settings):
+        if path.is_file() and os.access(path, os.X_OK):
+            return path
     raise ToolchainError(
         f"nvdisasm was not found, which disassembles machine code. Install it with: {_INSTALL_NVDISASM}"
     )
