@@ -34,7 +34,7 @@ from jitload.cache.dependencies import Dependency, from_manifest, refresh
 from jitload.cache.key import SCHEMA, CacheKey
 from jitload.errors import CacheError, warn_once
 from jitload.settings import Settings
-from jitload.toolchain.memory import make_private_dir
+from jitload.toolchain.host import make_private_dir
 
 MANIFEST = "manifest.json"
 WORK_DIR = ".work"  # of a cache: the directories of builds in progress, and of failed ones

@@ -19,7 +19,7 @@ from jitload.cache.key import SCHEMA, CacheKey
 from jitload.cache.locks import LOCKS_DIR, hold_lock
 from jitload.errors import CacheError
 from jitload.settings import Settings
-from jitload.toolchain.memory import make_private_dir
+from jitload.toolchain.host import make_private_dir
 
 _MAX_PACKED = 256 << 20
 _MAX_UNPACKED = 1 << 30

@@ -25,7 +25,7 @@ from jitload.cache.entry import OTHER_DIR_HINT, Entry, check_cache_dir, find_ent
 from jitload.cache.key import CacheKey
 from jitload.errors import CacheError, warn_once
 from jitload.settings import Settings
-from jitload.toolchain.memory import load_json, save_json
+from jitload.toolchain.host import load_json, save_json
 
 _ENTRY_POINT_GROUP = "jitload.bundles"
 _METADATA_SUFFIXES = (".dist-info", ".egg-info")

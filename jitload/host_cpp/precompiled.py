@@ -40,8 +40,7 @@ from jitload.cache.store import Work, claim_entry
 from jitload.cpptext.includes import opening_includes
 from jitload.request.request import Unit
 from jitload.settings import Settings, read_settings
-from jitload.toolchain.host import Compiler, compiler_identity, tool_environment
-from jitload.toolchain.memory import make_private_dir
+from jitload.toolchain.host import Compiler, compiler_identity, make_private_dir, tool_environment
 
 PRELUDE = (
     "tvm/ffi/container/tensor.h",

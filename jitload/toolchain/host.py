@@ -1,27 +1,29 @@
 """Finds the host's C++ compiler, ninja and headers, and takes the fingerprints that are part of the cache key.
 
 A fingerprint of the compiler, of the processor or of jitload itself is the same wherever the same thing is installed.
+Small private files in the cache keep the answers of tools for later processes.
 """
 
 from __future__ import annotations
 
 import functools
 import hashlib
+import json
 import os
 import re
 import shlex
 import shutil
+import stat
 import sys
 import sysconfig
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from jitload.errors import ToolchainError
 from jitload.settings import Settings
-from jitload.toolchain.memory import load_json, save_json
 
 if TYPE_CHECKING:
     import subprocess
@@ -358,3 +360,42 @@ def _digest_files(paths: Iterable[str]) -> str:
         digest.update(f"{'/'.join(path.rsplit('/', 2)[1:])}\0{len(data)}\0".encode())
         digest.update(data)
     return digest.hexdigest()
+
+
+# ---- private files ---------------------------------------------------------------------------------------------------
+
+
+def make_private_dir(directory: Path) -> None:
+    """Create a directory and its missing parents, each accessible to this user alone, whatever the umask."""
+    if directory.is_dir():
+        return
+    if not directory.parent.is_dir():
+        make_private_dir(directory.parent)
+    with suppress(FileExistsError):
+        directory.mkdir(mode=0o700)
+        directory.chmod(0o700)
+
+
+def save_json(path: Path, value: object) -> None:
+    """Write a small file atomically, for later processes; if it cannot be written, they work without it."""
+    temporary = path.with_name(f"{path.name}.{os.urandom(8).hex()}")  # a process id is not unique on a shared disk
+    with suppress(OSError):
+        make_private_dir(path.parent)
+        try:
+            temporary.write_text(json.dumps(value), encoding="utf-8")
+            temporary.replace(path)
+        finally:
+            temporary.unlink(missing_ok=True)
+
+
+def load_json(path: Path) -> Any:
+    """Return the value in a file that `save_json` wrote.
+
+    Raises:
+        OSError, ValueError, RecursionError: There is no such file, or something else is in its place. Reading a pipe,
+            for example, would never end.
+    """
+    with open(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), encoding="utf-8") as file:
+        if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+            raise ValueError(f"{path} is not a regular file")
+        return json.load(file)
