@@ -18,7 +18,7 @@ from jitload.building.resources import run_in_background
 from jitload.building.stages import stage
 from jitload.cuda.bindings import load_bindings
 from jitload.cuda.interruptible import Cancellation, run_interruptible
-from jitload.errors import CompileError, Diagnostic, ToolchainError
+from jitload.errors import CompileError, Diagnostic, ToolchainError, find_diagnostics
 from jitload.toolchain.arch import load_driver
 
 _DIAGNOSTIC = re.compile(
@@ -246,10 +246,7 @@ def _compiling() -> Iterator[None]:
 
 def parse_diagnostics(log: str) -> tuple[Diagnostic, ...]:
     """Return the messages of an NVRTC log."""
-    return tuple(
-        Diagnostic(file=match["file"], line=int(match["line"]), severity=match["severity"], message=match["message"])
-        for match in _DIAGNOSTIC.finditer(log)
-    )
+    return find_diagnostics(_DIAGNOSTIC, log)
 
 
 def _restore_locale() -> None:

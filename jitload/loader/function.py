@@ -184,7 +184,7 @@ class TypedFunction(tvm_ffi.Function):  # type: ignore[misc]  # tvm-ffi's own cl
             JitLoadError: There is no such architecture, its limits are not known, or there is no kernel for a GPU.
             ValueError: A block of the kernel cannot have that many threads.
         """
-        from jitload.inspection.driver import read_occupancy
+        from jitload.inspection.occupancy import read_occupancy
 
         kernel, name = self._jitload_kernel(), self.__name__
         has_block, *extent = _extent(name, "block", block)
