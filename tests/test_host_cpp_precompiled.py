@@ -45,6 +45,7 @@ def settings(tmp_path, monkeypatch):
     monkeypatch.setenv("JITLOAD_CACHE_DIR", str(tmp_path / "cache"))
     monkeypatch.setenv("JITLOAD_PRECOMPILE", "1")
     monkeypatch.setenv("TMPDIR", str(tmp_path))
+    monkeypatch.setattr(precompiled, "find_precompiled", find_precompiled)  # not the header of the test run
     return read_settings()
 
 
