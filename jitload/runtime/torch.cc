@@ -430,6 +430,10 @@ Error::~Error() { free(text_); }
 
 namespace jitload_torch {
 
+namespace {
+void* const* slot_of(const Node* node) { return node->object != nullptr ? direct().slot(node->object) : &node->impl; }
+}  // namespace
+
 // ---- objects and texts ----------------------------------------------------------------------------------------------
 
 void Object::drop(void* object) {
@@ -503,7 +507,12 @@ void fail_device() { throw CheckError(ErrorKind::runtime, "tensor does not have 
 void fail_strides(const char* method) {
   throw CheckError(ErrorKind::runtime, std::string("Sparse CSR tensors do not have ") + method);
 }
-void fail_data(Node* node) {
+void read_memory(Node* node) {
+  const bool is_readable = node->view.byte_offset == kUnreadMemory;
+  if (is_readable && direct().get_data(slot_of(node), &node->view.data) == 0) {
+    node->view.byte_offset = 0;
+    return;
+  }
   Gil gil;
   const Object method = attribute(object_of(node), "data_ptr");
   const Object address = call(method.get(), {}); /* throws torch's error */
@@ -550,8 +559,7 @@ void* object_of(Node* node) {
 
 void* const* tensor_slot(const at::Tensor& tensor) {
   const Node* node = tensor.node();
-  if (node == nullptr) return &direct().undefined;
-  return node->object != nullptr ? direct().slot(node->object) : &node->impl;
+  return node != nullptr ? slot_of(node) : &direct().undefined;
 }
 
 namespace {
@@ -589,8 +597,6 @@ bool has_layout(Node* node, int8_t layout) {
 }
 
 namespace {
-void* const* slot_of(Node* node) { return node->object != nullptr ? direct().slot(node->object) : &node->impl; }
-
 /* Reads a tensor through torch's C interface; returns whether it is one with strides on the CPU or a GPU. */
 bool read_impl(Node* node) {
   const Direct& functions = direct();
@@ -600,8 +606,7 @@ bool read_impl(Node* node) {
   int32_t scalar_type = 0, layout = 0, device_type = 0, device_index = 0;
   View& view = node->view;
   if (functions.get_layout(tensor, &layout) != 0 || layout != 0 || functions.get_device_type(tensor, &device_type) != 0 ||
-      device_type > static_cast<int32_t>(c10::DeviceType::CUDA) || functions.get_data(tensor, &view.data) != 0 ||
-      functions.get_dim(tensor, &ndim) != 0 || functions.get_sizes(tensor, &view.sizes) != 0 ||
+      device_type > static_cast<int32_t>(c10::DeviceType::CUDA) || functions.get_dim(tensor, &ndim) != 0 || functions.get_sizes(tensor, &view.sizes) != 0 ||
       functions.get_strides(tensor, &view.strides) != 0 || functions.get_dtype(tensor, &scalar_type) != 0 ||
       functions.get_device_index(tensor, &device_index) != 0) {
     return false;
@@ -609,7 +614,7 @@ bool read_impl(Node* node) {
   view.device_type = device_type == 0 ? 1 : 2; /* as DLPack numbers them */
   view.device_index = device_index;
   view.ndim = static_cast<int32_t>(ndim);
-  view.byte_offset = 0;
+  view.byte_offset = kUnreadMemory;
   node->scalar_type = static_cast<int8_t>(scalar_type);
   node->is_viewed = true;
   return true;
