@@ -15,10 +15,10 @@ from pathlib import Path
 from typing import Any
 
 from jitload.building.resources import run_in_background
+from jitload.building.stages import stage
 from jitload.cuda.bindings import load_bindings
 from jitload.cuda.interruptible import Cancellation, run_interruptible
 from jitload.errors import CompileError, Diagnostic, ToolchainError
-from jitload.stages import stage
 from jitload.toolchain.arch import load_driver
 
 _DIAGNOSTIC = re.compile(
