@@ -45,6 +45,8 @@ def read_sass(kernel: LoadedKernel, arch: str | None, *, source: bool) -> Listin
         lines = list(_with_source(lines, _source_reader(code)))
     facts = code.kernel
     numbers = f"{facts.registers} registers, {facts.shared_bytes} bytes of static shared memory"
+    if facts.spill_bytes:
+        numbers += f", {facts.spill_bytes} bytes of spills"
     return Listing(f"// {code.function}, {code.arch}: {numbers}\n" + "\n".join(lines) + "\n")
 
 
