@@ -158,12 +158,13 @@ def share_precompiled_headers(directory: Path, patch: pytest.MonkeyPatch) -> Non
 
 
 @pytest.fixture(scope="session", autouse=True)
-def _cache(run_dir: Path) -> Iterator[Path]:
+def _cache(run_dir: Path, used_cache: Path) -> Iterator[Path]:
     """Give the test run a cache of its own; tests that look into a cache make one more."""
     with pytest.MonkeyPatch.context() as patch:
         directory = run_dir / "shared" / "cache"
         directory.parent.mkdir(exist_ok=True)
         patch.setenv("JITLOAD_CACHE_DIR", str(directory))
+        patch.setenv("JITLOAD_CACHE_PATH", str(used_cache))  # the runtime library is compiled once
         patch.setenv("JITLOAD_PRECOMPILE", "0")  # no process in the background but where a test asks for it
         share_precompiled_headers(directory, patch)
         patch.setenv("JITLOAD_CPU_GPU_CHECK", "0")  # NVRTC would take half as long as g++; test_cpu_gpu_check.py has it

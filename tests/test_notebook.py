@@ -238,7 +238,8 @@ def test_completion(shell):
 
 
 def test_a_slow_build_shows_its_stage(shell, capsys, monkeypatch):
-    from jitload import notebook, stages
+    from jitload import notebook
+    from jitload.building import stages
 
     monkeypatch.setattr(notebook, "_SHOW_AFTER_S", 0.05)
     with notebook._shown_stages(), stages.stage("NVRTC compiles vec"):

@@ -10,7 +10,7 @@ import pytest
 from builds import load
 
 import jitload
-from jitload.loader.cpp_signatures import UNKNOWN, pybind_signatures, python_type
+from jitload.loader.stub import UNKNOWN, pybind_signatures, python_type
 
 SOURCE = r"""
 // Scales x; "in place" \ '''.

@@ -14,8 +14,8 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+from jitload.building.stages import stage
 from jitload.errors import CompileError, Diagnostic, ToolchainError
-from jitload.stages import stage
 from jitload.toolchain.host import tool_environment
 
 _DIAGNOSTIC = re.compile(

@@ -149,7 +149,7 @@ def _compile_kernels(sources: tuple[str, ...], output: str, product: str, option
 
 
 def _assembler_text(cubin: Cubin) -> str:
-    from jitload.inspection.sass import disassemble
+    from jitload.inspection.listing import disassemble
 
     return "\n\n".join("\n".join(disassemble(cubin.data, kernel.symbol)) for kernel in cubin.kernels)
 

@@ -15,11 +15,11 @@ from pathlib import Path
 from typing import Any
 
 from jitload.building.resources import run_in_background
+from jitload.building.stages import stage
 from jitload.cuda.bindings import load_bindings
 from jitload.cuda.interruptible import Cancellation, run_interruptible
 from jitload.cuda.spills import REPORT, read_spills, without_report
 from jitload.errors import CompileError, Diagnostic, ToolchainError
-from jitload.stages import stage
 from jitload.toolchain.arch import load_driver
 
 _DIAGNOSTIC = re.compile(
