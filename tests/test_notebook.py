@@ -313,7 +313,7 @@ def test_text_in_a_terminal(cache):
     assert re.fullmatch(r"    sm_90a: registers \d+, max threads per block 1024", lines[2])
     assert lines[3] == "    cpu: max threads per block 1024"
     assert max(map(len, lines)) < 80
-    assert "spills and local memory 256 B !, dynamic shared memory 64 B" in re.sub(r"\n +", " ", "\n".join(lines))
+    assert "local memory 256 B, dynamic shared memory 64 B" in re.sub(r"\n +", " ", "\n".join(lines))
 
 
 def test_text_of_the_user_cannot_become_html(cache):

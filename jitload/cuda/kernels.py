@@ -385,7 +385,7 @@ class _Compilation:
     def compile(self, expressions: tuple[str, ...]) -> tuple[NvrtcResult, Image]:
         """Compile, and return the machine code as it is and read."""
         result = self.run(expressions)
-        return result, read_image(result.cubin, name=self._source.name)
+        return result, read_image(result.cubin, name=self._source.name, spill_bytes=result.spill_bytes)
 
     def run(self, expressions: tuple[str, ...]) -> NvrtcResult:
         """Run NVRTC, and again without the expressions that it rejects, until it rejects none.

@@ -88,6 +88,8 @@ def _lexer() -> Any:
 
 # ---- CUDA source -----------------------------------------------------------------------------------------------------
 
+_SOURCE = re.compile(r"(?:source\d+|c(?:pp|uda)_sources)\.(?:cu|cc)")
+
 
 def read_source(facts: Mapping[str, Any], origin: Path) -> str | None:
     """Return the definition of a typed function's kernel, or None if its source is not kept in a cache entry.
@@ -99,17 +101,19 @@ def read_source(facts: Mapping[str, Any], origin: Path) -> str | None:
     if "kernel" not in facts:
         return None
     name = facts["kernel"]["name"].partition("<")[0]
-    texts = _kept_texts(origin.parent)
+    texts = kept_texts(origin)
     for candidate in find_candidates(texts):
         if candidate.name == name or candidate.name.endswith(f"::{name}"):
             return _definition(texts[candidate.piece], candidate.line)
     return None
 
 
-def _kept_texts(entry_dir: Path) -> list[str]:
-    """Return the pieces of device code that `write_sources` has kept."""
-    paths = [entry_dir / f"source{number}.cu" for number in range(len(list(entry_dir.glob("source*.cu"))))]
-    return [path.read_text(encoding="utf-8", errors="replace") for path in paths]
+def kept_texts(origin: Path) -> list[str]:
+    """Return the sources that are kept in the cache entry of a library, or nothing if it is not in one."""
+    manifest = read_entry(origin)
+    names = [name for name in (manifest["files"] if manifest else ()) if _SOURCE.fullmatch(name)]
+    names.sort(key=lambda name: [int(number) for number in re.findall(r"\d+", name)])
+    return [(origin.parent / name).read_text(encoding="utf-8", errors="replace") for name in names]
 
 
 def _definition(text: str, line: int) -> str:

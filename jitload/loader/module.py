@@ -87,7 +87,7 @@ class Module(tvm_ffi.Module):  # type: ignore[misc]  # tvm-ffi is not checked he
         Example:
             `mod.write_stub("vec.pyi")`, beside a `vec.py` that loads the module and assigns its functions
         """
-        from jitload.loader.display import write_stub
+        from jitload.loader.stub import write_stub
 
         return write_stub(self, path)
 

@@ -70,7 +70,8 @@ struct Node {
   int64_t* sizes;  /* sizes and strides of a tensor that DLPack does not export; otherwise NULL */
 };
 constexpr int32_t kOtherDevice = 100;        /* in View: added to c10's number of a device that DLPack does not know */
-constexpr uint64_t kNoMemory = UINT64_MAX;   /* as View's byte_offset: asking for the address is an error */
+/* As View's byte_offset: asking for the address is an error, or the address has not been read. */
+constexpr uint64_t kNoMemory = UINT64_MAX, kUnreadMemory = kNoMemory - 1;
 
 /* A reference to a Python object that is owned. */
 class Object {
@@ -136,7 +137,7 @@ void read_view(Node* node);
 void check_dtype(Node* node, int8_t scalar_type);
 [[noreturn]] void fail_dimension(int64_t dim, int64_t ndim);
 [[noreturn]] void fail_strides(const char* method);
-[[noreturn]] void fail_data(Node* node);
+void read_memory(Node* node); /* or throws torch's error */
 [[noreturn]] void fail_device();
 bool has_layout(Node* node, int8_t layout);
 

@@ -124,7 +124,7 @@ class Tensor {
   // ---- its memory
   void* data_ptr() const {
     const jitload_torch::View& v = view();
-    if (C10_UNLIKELY(v.byte_offset == jitload_torch::kNoMemory)) jitload_torch::fail_data(node_);
+    if (C10_UNLIKELY(v.byte_offset >= jitload_torch::kUnreadMemory)) jitload_torch::read_memory(node_);
     return v.data != nullptr ? static_cast<char*>(v.data) + v.byte_offset : nullptr;
   }
   template <class T>
