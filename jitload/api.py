@@ -34,7 +34,7 @@ PathLike = str | os.PathLike[str]
 
 
 @ends_at_caller
-def load_inline(  # noqa: PLR0913  the keywords are upstream's
+def load_inline(
     name: str,
     *,
     cuda_sources: Texts | None = None,
@@ -116,7 +116,7 @@ def load_inline(  # noqa: PLR0913  the keywords are upstream's
 
 
 @ends_at_caller
-def build_inline(  # noqa: D417, PLR0913  the keywords are upstream's, described once
+def build_inline(
     name: str,
     *,
     cuda_sources: Texts | None = None,
@@ -157,7 +157,7 @@ def build_inline(  # noqa: D417, PLR0913  the keywords are upstream's, described
 
 
 @ends_at_caller
-def load(  # noqa: D417, PLR0913  the keywords are upstream's, described once
+def load(
     name: str,
     *,
     sources: Paths | None = None,
@@ -198,7 +198,7 @@ def load(  # noqa: D417, PLR0913  the keywords are upstream's, described once
 
 
 @ends_at_caller
-def build(  # noqa: PLR0913  the keywords are upstream's, described once
+def build(
     name: str,
     *,
     sources: Paths | None = None,
@@ -257,7 +257,7 @@ def load_module(path: PathLike, *, keep_module_alive: bool = True) -> Module:
 
 
 @ends_at_caller
-def compile_cubin(  # noqa: PLR0913  the keywords of load_inline that concern the device
+def compile_cubin(
     source: Texts | bytes | bytearray | memoryview,
     *,
     name: str = "kernel",
@@ -326,7 +326,7 @@ def compile_cubin(  # noqa: PLR0913  the keywords of load_inline that concern th
 
 
 @ends_at_caller
-def load_triton(  # noqa: D417, PLR0913  the keywords of Triton's launches, and of load_inline
+def load_triton(
     name: str,
     kernel: Any,
     *args: Any,
@@ -394,7 +394,7 @@ def load_triton(  # noqa: D417, PLR0913  the keywords of Triton's launches, and 
 
 
 @ends_at_caller
-def extract_triton(  # noqa: PLR0913  the keywords of Triton's launches
+def extract_triton(
     kernel: Any,
     *args: Any,
     signature: Mapping[str, Any] | str | None = None,

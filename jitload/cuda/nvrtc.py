@@ -297,7 +297,7 @@ def _checked(nvrtc: Any, answer: tuple[Any, ...]) -> Any:
 
 
 def _status_text(nvrtc: Any, status: Any) -> str:
-    return nvrtc.nvrtcGetErrorString(status)[1].decode()  # type: ignore[no-any-return]
+    return str(nvrtc.nvrtcGetErrorString(status)[1], "utf-8")
 
 
 def _compile_error(nvrtc: Any, path: Path, job: NvrtcJob, status: Any, log: str) -> CompileError | ToolchainError:

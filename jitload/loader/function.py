@@ -367,11 +367,11 @@ def _is_int_tuple(value: object) -> bool:
     return type(value) is tuple and all(type(item) is int for item in value)
 
 
-def _integer(name: str, field: str, value: object) -> int:
+def _integer(name: str, field: str, value: Any) -> int:
     if isinstance(value, bool):
         raise TypeError(f"{name}[…]: {field} must be an int, got bool")
     try:
-        number = operator.index(value)  # type: ignore[arg-type]
+        number = operator.index(value)
     except TypeError:
         raise TypeError(f"{name}[…]: {field} must be an int, got {type(value).__name__}") from None
     if not -(2**63) <= number < 2**63:

@@ -163,8 +163,8 @@ def compare(  # noqa: PLR0913  the parts of a launch, and how to measure
 
 
 def _check_callables(functions: object, reference: object) -> None:
-    is_dict = isinstance(functions, Mapping) and len(functions) > 0
-    if not is_dict or not all(isinstance(name, str) and callable(f) for name, f in functions.items()):  # type: ignore[attr-defined]
+    items = functions.items() if isinstance(functions, Mapping) else ()
+    if not items or not all(isinstance(name, str) and callable(function) for name, function in items):
         raise TypeError(
             "compare() takes a dict of functions by name, {'v1': mod1.f, 'v2': mod2.f}, before the arguments"
         )

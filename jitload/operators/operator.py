@@ -24,7 +24,8 @@ from jitload.expressions.python import FUNCTIONS
 from jitload.operators.checks import check_tensors
 from jitload.operators.outputs import allocation_names, shape_error
 from jitload.operators.plan import Plan, make_plan
-from jitload.operators.signature import read_function, read_schema
+from jitload.operators.schema import read_schema
+from jitload.operators.signature import read_function
 
 _QUALIFIED_NAME = re.compile(r"([A-Za-z_]\w*)::([A-Za-z_]\w*)")
 _RESERVED = ("aten", "prim", "prims")
