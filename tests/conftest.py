@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import gc
 import os
 import shutil
 import signal
@@ -82,6 +83,12 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     stubbed = {item for item in items if not has_driver and "loaded_stub" in getattr(item, "fixturenames", ())}
     late = {item.path for item in stubbed if shared_build(item.path.name)}
     items.sort(key=lambda item: (item in stubbed or item.path in late, not shared_build(item.path.name)))
+
+
+def pytest_collection_finish() -> None:
+    """Let the garbage collector look at what tests make, and not at all that was imported before."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture(scope="session")
