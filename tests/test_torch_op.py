@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import functools
 import os
 import pickle
 import subprocess
@@ -372,15 +373,31 @@ def test_registering_again_replaces_the_operator(mod):
 def test_torchs_caches_on_disk_know_what_an_operator_does(mod):
     from torch.compiler import config
 
-    def tag(rule, factor=None):
+    def tag(rule, backward=None):
         operator = jitload.torch_op("tags::f", mod.add_one, out={"y": rule})
-        if factor:
-            operator.register_autograd(lambda ctx, grad: grad * factor)
+        if backward:
+            operator.register_autograd(backward)
         return config.cache_key_tag
 
-    assert tag("like x") == tag("like x")
-    tags = {tag("like x"), tag("[x.numel()]"), tag("like x", 2), tag("like x", 3)}
-    assert len(tags) == 4
+    def run(text, **names):
+        exec(text, names)
+        return names["backward"]
+
+    calls = "def scale(grad): return grad * {}\ndef backward(ctx, grad): return scale(grad)"
+    reads = "backward = lambda ctx, grad: [grad * factor for _ in range(1)][0]"
+    closes = "def make(factor): return lambda ctx, grad: grad * factor\nbackward = make({})"
+    backwards = [
+        lambda: None,
+        lambda: run(calls.format(2)),
+        lambda: run(calls.format(3)),
+        lambda: run(reads, factor=2),
+        lambda: run(reads, factor=3),
+        lambda: run(closes.format(2)),
+        lambda: run(closes.format(3)),
+    ]
+    tags = [tag("like x", make()) for make in backwards]
+    assert tags == [tag("like x", make()) for make in backwards]
+    assert len({*tags, tag("[x.numel()]"), tag("like x", functools.partial(max, 2))}) == len(tags) + 2
 
 
 def test_threads_call_and_register_operators(mod, operators):

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import hashlib
+import secrets
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from types import CellType, CodeType
+from types import CellType, CodeType, FunctionType
 from typing import Any
 
 import torch
@@ -63,25 +64,39 @@ def mark_caches(operators: Mapping[str, Any]) -> None:
     for name, operator in sorted(operators.items()):
         state = operator._jitload_state
         parts += [name, state.plan.schema, state.plan.source, repr(state.casts)]
-        parts += [_describe_code(function) for function in (state.backward, state.setup_context, state.vmap_rule)]
+        parts += [
+            _describe_code(function, set()) for function in (state.backward, state.setup_context, state.vmap_rule)
+        ]
     digest = hashlib.sha256("\0".join(parts).encode()).hexdigest()
     config.cache_key_tag = f"{tag} jitload:{digest[:16]}"
 
 
-def _describe_code(function: Any) -> str:
-    """Return the bytecode and constants of a Python function and the numbers it captures, as text for a cache key."""
-    code = getattr(function, "__code__", None)
-    if code is None:
+def _describe_code(function: Any, seen: set[int]) -> str:
+    """Return the code of a Python function, and the numbers and functions of its module that it uses, as text."""
+    if function is None or id(function) in seen:
         return ""
+    seen.add(id(function))
+    if not hasattr(function, "__code__"):
+        return secrets.token_hex()  # such as an object with __call__: what it does is unknown
+    codes = list(_walk_code(function.__code__))
     captured = [cell.cell_contents for cell in function.__closure__ or () if cell != CellType()]
-    values = [value for value in (*captured, *(function.__defaults__ or ())) if isinstance(value, int | float | str)]
-    return repr([values, *_walk_code(code)])
+    names = {name for code in codes for name in code.co_names}
+    read = [value for name, value in function.__globals__.items() if name in names]
+    texts = [repr((code.co_code, code.co_names, code.co_varnames, *_constants(code))) for code in codes]
+    for value in (*captured, *(function.__defaults__ or ()), *read):
+        if isinstance(value, int | float | str):
+            texts.append(repr(value))
+        elif isinstance(value, FunctionType) and value.__globals__ is function.__globals__:
+            texts.append(_describe_code(value, seen))
+    return "\0".join(texts)
 
 
-def _walk_code(code: CodeType) -> Iterator[object]:
-    yield from (code.co_code, code.co_names, code.co_varnames)
+def _walk_code(code: CodeType) -> Iterator[CodeType]:
+    yield code
     for constant in code.co_consts:
         if isinstance(constant, CodeType):
             yield from _walk_code(constant)
-        else:
-            yield constant
+
+
+def _constants(code: CodeType) -> list[object]:
+    return [constant for constant in code.co_consts if not isinstance(constant, CodeType)]
