@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from jitload.errors import ends_at_caller
-from jitload.launch import Extent
 from jitload.pipeline import build_request, load_request
 from jitload.request.arguments import (
     Call,
@@ -24,6 +23,7 @@ from jitload.request.arguments import (
     read_texts,
 )
 from jitload.request.cubins import CubinLike
+from jitload.request.launch import Extent
 from jitload.request.request import make_request
 
 if TYPE_CHECKING:

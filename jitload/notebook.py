@@ -28,13 +28,13 @@ from IPython.core.error import UsageError  # noqa: TID253
 from IPython.core.magic import Magics, cell_magic, magics_class  # noqa: TID253
 from IPython.core.magic_arguments import argument, magic_arguments  # noqa: TID253
 
-from jitload import stages
 from jitload.api import load_inline
+from jitload.building import stages
 from jitload.cpptext.declarations import find_candidates
 from jitload.errors import JitLoadError, LaunchSpecError, nearest_name
-from jitload.launch import Launch
 from jitload.loader.function import TypedFunction
 from jitload.loader.module import Module
+from jitload.request.launch import Launch
 
 _FIELD = re.compile(r"(?:^|\s)(\w+(?:\.\w+)?)=(?!=)")
 _HIDES_KERNELS = re.compile(r"#\s*include\s*[\"\w]|#\s*define\b(?:\\\r?\n|.)*__global__")

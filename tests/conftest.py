@@ -6,7 +6,8 @@ import functools
 import os
 import shutil
 import signal
-from collections.abc import Iterator
+import subprocess
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -16,14 +17,19 @@ from builds import build, kernel
 from filelock import FileLock
 from support.fixtures import loaded_stub, stub_driver, stub_library  # noqa: F401  pytest finds fixtures by name here
 
-from jitload.cache.key import CacheKey
+from jitload.building import runtime
 from jitload.cache.store import claim_entry
+from jitload.cpu import build as cpu_build
 from jitload.cuda import kernels
+from jitload.cuda.kernels import DeviceSource
 from jitload.cuda.nvrtc import NvrtcJob, NvrtcResult
-from jitload.host_cpp import precompiled
-from jitload.host_cpp.precompiled import HeaderSpec
-from jitload.host_cpp.steps import FLAGS, STANDARD
-from jitload.settings import Settings
+from jitload.host_cpp import library, precompiled, steps
+from jitload.host_cpp.precompiled import HeaderSpec, PrecompiledHeader
+from jitload.settings import Settings, read_settings
+from jitload.toolchain.cuda import CudaToolchain
+from jitload.toolchain.host import find_compiler, own_include_dir
+
+HEADER = "jitload_cpu.h"  # of kernels for the CPU
 
 
 def pytest_configure() -> None:
@@ -87,13 +93,16 @@ def run_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def used_cache(run_dir: Path) -> Path:
-    """Make a cache with what each machine's first build makes for all: the runtime, and what the compiler said."""
+    """Make a cache with what the first builds on a machine make for all: the runtime, and what the compiler said."""
     made = run_dir / "used" / "cache"
     with FileLock(run_dir / "used.lock"):
         if not made.exists():
             with pytest.MonkeyPatch.context() as patch:
                 patch.setenv("JITLOAD_CACHE_DIR", str(made))
                 entry = build(kernel("first"), "first").parents[1]
+                settings = read_settings()
+                for find_or_build in (runtime.find_or_build_cpu_runtime, runtime.find_or_build_triton_runtime):
+                    find_or_build(find_compiler(settings), made, settings)
             for leftover in (entry, *(made / name for name in (".grown", ".locks", ".uses", ".work"))):
                 if leftover.is_dir():
                     shutil.rmtree(leftover)
@@ -105,7 +114,7 @@ def used_cache(run_dir: Path) -> Path:
 @pytest.fixture
 def cache(used_cache: Path, empty_cache: Path) -> Path:
     """Give a cache of its own that has what all libraries share, without the modules of the process."""
-    return Path(shutil.copytree(used_cache, empty_cache))
+    return Path(shutil.copytree(used_cache, empty_cache, ignore=shutil.ignore_patterns("cpu_*", "triton_*")))
 
 
 @pytest.fixture
@@ -131,21 +140,26 @@ def nvrtc_runs(monkeypatch: pytest.MonkeyPatch) -> list[NvrtcJob]:
 
 
 def share_precompiled_headers(directory: Path, patch: pytest.MonkeyPatch) -> None:
-    """Precompile tvm-ffi's headers once in the cache of the run: C++ without options then builds in half the time.
+    """Precompile tvm-ffi's headers once in the cache of the run, for all caches of its processes.
 
-    Other caches, and the processes that tests start, have no precompiled headers.
+    C++ without options then builds in half the time. A test that sets `JITLOAD_PRECOMPILE` gets what it asks for. The
+    processes that tests start have no precompiled headers.
     """
-    is_usable, start = precompiled._is_usable, precompiled.start_precompiling
+    find, start = precompiled.find_precompiled, precompiled.start_precompiling
 
-    def is_usable_in_run(key: CacheKey, cache_dir: Path, settings: Settings) -> bool:
-        return is_usable(key, cache_dir, settings._replace(precompiles=settings.precompiles or cache_dir == directory))
+    def find_in_run(
+        spec: HeaderSpec, cache_dir: Path, settings: Settings, include_dirs: Sequence[str] = ()
+    ) -> PrecompiledHeader | None:
+        if settings.precompiles:
+            return find(spec, cache_dir, settings, include_dirs)
+        return find(spec, directory, settings._replace(precompiles=True), include_dirs)
 
     def make_in_run(spec: HeaderSpec, cache_dir: Path, settings: Settings) -> None:
-        if cache_dir != directory:
+        if settings.precompiles:
             start(spec, cache_dir, settings)
             return
         options = {word for word in spec.command[1:] if word.startswith("-") and not word.startswith("-I")}
-        if spec.includes == precompiled.PRELUDE and options == {STANDARD, *FLAGS, "-isystem"}:
+        if spec.includes == precompiled.PRELUDE and options == {steps.STANDARD, *steps.FLAGS, "-isystem"}:
             with suppress(FileExistsError):
                 (directory.parent / "precompiled").mkdir()
                 with claim_entry(directory, spec.key, settings) as work:
@@ -153,19 +167,47 @@ def share_precompiled_headers(directory: Path, patch: pytest.MonkeyPatch) -> Non
                     assert not problem
                     precompiled.publish_header(work, headers)
 
-    patch.setattr(precompiled, "_is_usable", is_usable_in_run)
+    patch.setattr(precompiled, "find_precompiled", find_in_run)
     patch.setattr(precompiled, "start_precompiling", make_in_run)
+    flags = ("-O1", *steps.FLAGS[1:])
+    for module in (steps, library):  # half the time again
+        patch.setattr(module, "FLAGS", flags)
+
+
+def precompile_cpu_header(directory: Path, patch: pytest.MonkeyPatch) -> None:
+    """Precompile the header of kernels for the CPU once in a directory, for the processes of the run.
+
+    g++ takes it where the options are the same, in half the time, and otherwise the header itself.
+    """
+    cpu_flags = cpu_build.cpu_flags
+
+    def flags_in_run(source: DeviceSource, toolchain: CudaToolchain | None) -> tuple[str, ...]:
+        flags = cpu_flags(source, toolchain)
+        if source.cpu_flags or source.instrumentation or source.include_dirs:
+            return flags
+        compiled = directory / f"{HEADER}.gch"
+        with FileLock(directory.with_suffix(".lock")):
+            if not compiled.exists():
+                directory.mkdir()
+                command = [*find_compiler(read_settings()).command, *flags, "-x", "c++-header"]
+                header = own_include_dir().parent / "cpu" / HEADER
+                subprocess.run([*command, str(header), "-o", str(compiled)], check=True)
+        return (f"-I{directory}", "-fpch-deps", *flags)
+
+    patch.setattr(cpu_build, "cpu_flags", flags_in_run)
 
 
 @pytest.fixture(scope="session", autouse=True)
-def _cache(run_dir: Path) -> Iterator[Path]:
+def _cache(run_dir: Path, used_cache: Path) -> Iterator[Path]:
     """Give the test run a cache of its own; tests that look into a cache make one more."""
     with pytest.MonkeyPatch.context() as patch:
         directory = run_dir / "shared" / "cache"
         directory.parent.mkdir(exist_ok=True)
         patch.setenv("JITLOAD_CACHE_DIR", str(directory))
+        patch.setenv("JITLOAD_CACHE_PATH", str(used_cache))  # the runtime library is compiled once
         patch.setenv("JITLOAD_PRECOMPILE", "0")  # no process in the background but where a test asks for it
         share_precompiled_headers(directory, patch)
+        precompile_cpu_header(run_dir / "cpu_header", patch)
         patch.setenv("JITLOAD_CPU_GPU_CHECK", "0")  # NVRTC would take half as long as g++; test_cpu_gpu_check.py has it
         patch.setenv("TRITON_CACHE_DIR", str(run_dir / "triton"))
         patch.setenv("TRITON_DEFAULT_FP_FUSION", "1")  # Triton 3.9 warns where it is not set

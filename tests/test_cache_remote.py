@@ -53,31 +53,24 @@ def _afresh(monkeypatch):
     monkeypatch.setattr(f"{__name__}.store", Store())
     monkeypatch.setenv("JITLOAD_CACHE_REMOTE", f"{__name__}:store")
     monkeypatch.setenv("JITLOAD_CACHE_REMOTE_WRITE", "1")
+    monkeypatch.delenv("JITLOAD_CACHE_PATH")  # the runtime library travels, too
     errors.warn_once.cache_clear()
 
 
 @pytest.fixture
-def node(tmp_path, monkeypatch):
+def node(used_cache, tmp_path, monkeypatch):
     """Return a function that makes this process one of another cache: a node by that name."""
-    shared = run_cache()
 
     def become(name: str, *, has_runtime: bool = True) -> Path:
         cache = tmp_path / name
         monkeypatch.setenv("JITLOAD_CACHE_DIR", str(cache))
         if has_runtime and not cache.exists():
-            for found in shared.glob("runtime-*"):
+            for found in used_cache.glob("runtime-*"):
                 shutil.copytree(found, cache / found.name)
             cache.chmod(0o700)
         return cache
 
     return become
-
-
-def run_cache() -> Path:
-    """Return the cache of the test run, with the part that all libraries share."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.delenv("JITLOAD_CACHE_REMOTE", raising=False)
-        return build(kernel("f")).parents[2]
 
 
 # ---- there and back --------------------------------------------------------------------------------------------
@@ -287,14 +280,14 @@ def test_a_store_that_is_slow_costs_a_bounded_time(node, caplog, monkeypatch):
     end.set()
 
 
-def test_a_hanging_store_does_not_hold_a_process_at_its_end(tmp_path):
+def test_a_hanging_store_does_not_hold_a_process_at_its_end(node, tmp_path):
     (tmp_path / "hanging.py").write_text(
         "import time\nclass Hanging:\n    def get(self, key): time.sleep(60)\n    put = get\nstore = Hanging()\n"
     )
     code = f"import sys; sys.path.insert(0, {str(tmp_path)!r}); import builds; print(builds.build(builds.kernel('z')))"
     env = {"JITLOAD_CACHE_REMOTE": "hanging:store", "JITLOAD_CACHE_REMOTE_TIMEOUT": "0.2"}
     started = time.monotonic()
-    done = run_python(code, env={**env, "JITLOAD_CACHE_DIR": str(run_cache())})
+    done = run_python(code, env={**env, "JITLOAD_CACHE_DIR": str(node("one"))})
     assert done.returncode == 0, done.stderr
     assert time.monotonic() - started < 20
 

@@ -17,7 +17,7 @@ TEXT = kernel("f")
 
 
 @pytest.fixture
-def place(tmp_path, monkeypatch):
+def place(used_cache, tmp_path, monkeypatch):
     """Return a function that gives a cache of that name, and one that holds the library of `TEXT` where it is asked."""
     monkeypatch.setattr("jitload.pipeline._modules", {})
     errors.warn_once.cache_clear()
@@ -26,7 +26,7 @@ def place(tmp_path, monkeypatch):
         cache = tmp_path / name
         if is_filled:
             key_dir = build(TEXT).parents[1]  # in the run's own cache
-            for directory in (key_dir, *key_dir.parent.glob("runtime-*")):
+            for directory in (key_dir, *used_cache.glob("runtime-*")):
                 shutil.copytree(directory, cache / directory.name)
         cache.mkdir(exist_ok=True)
         cache.chmod(0o700)

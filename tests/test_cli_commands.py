@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 from builds import ARCH, python_env
+from support.kernels import SPILLS
 
 import jitload
 from jitload.cli import main
@@ -76,16 +77,16 @@ def test_a_cubin_and_its_text(source, capsys):
 
 
 def test_resources_tell_spilled_registers(source, capsys, caplog):
-    source.write_text(
-        "__global__ __launch_bounds__(1024, 2) void k(float* x) { float v[128];\n"
-        "#pragma unroll\nfor (int i = 0; i < 128; ++i) v[i] = x[i * 7];\n"
-        "__syncthreads();\n#pragma unroll\nfor (int i = 0; i < 128; ++i) x[i] = v[i] * v[127 - i]; }"
-    )
-    (row,) = json.loads(run(capsys, "compile", source, "--arch", ARCH, "--resources", "--json")[1])
-    assert (row["name"], row["arch"], row["registers"]) == ("k", ARCH, 32)
+    source.write_text(SPILLS)
+    row = json.loads(run(capsys, "compile", source, "--arch", ARCH, "--resources", "--json")[1])[0]
+    assert (row["name"], row["arch"], row["registers"]) == ("spilling", ARCH, 32)
     assert row["spill_bytes"] > 0
     assert "ptxas info" not in caplog.text  # it became the table
     assert not list(Path().glob("*.so"))
+    table = run(capsys, "compile", source, "--arch", ARCH)[1].splitlines()
+    assert table[0].split() == ["kernel", "arch", "registers", "spills", "local", "shared", "max", "threads"]
+    assert table[1].split()[:6] == ["spilling", ARCH, "32", str(row["spill_bytes"]), "B", "!"]
+    assert table[1] in run(capsys, "inspect", "vec.so")[1].splitlines()
 
 
 @pytest.mark.parametrize(
@@ -125,8 +126,17 @@ def test_tables_on_a_narrow_terminal_are_complete(monkeypatch):
 
 
 def test_numbers_that_a_kernel_for_the_cpu_lacks_are_a_dash(capsys):
-    print_kernels([{"name": "k", "arch": "sm_90a", "registers": 8}, {"name": "k", "arch": "cpu", "registers": None}])
-    assert capsys.readouterr().out.splitlines()[2].split() == ["k", "cpu", "-"]
+    nothing = dict.fromkeys(("registers", "spill_bytes", "local_bytes", "shared_bytes"))
+    used = {
+        **nothing,
+        "registers": 8,
+        "local_bytes": 16,
+        "shared_bytes": 0,
+    }  # a compiler that does not tell what was spilled
+    rows = [("sm_90a", used), ("cpu", nothing)]
+    print_kernels([{"name": "k", "arch": arch, "max_threads": 1024, **numbers} for arch, numbers in rows])
+    lines = [line.split() for line in capsys.readouterr().out.splitlines()]
+    assert lines[1:] == [["k", "sm_90a", "8", "unknown", "16", "B", "0", "B", "1024"], ["k", "cpu", *"----", "1024"]]
 
 
 # ---- doctor ------------------------------------------------------------------------------------------------------

@@ -238,7 +238,8 @@ def test_completion(shell):
 
 
 def test_a_slow_build_shows_its_stage(shell, capsys, monkeypatch):
-    from jitload import notebook, stages
+    from jitload import notebook
+    from jitload.building import stages
 
     monkeypatch.setattr(notebook, "_SHOW_AFTER_S", 0.05)
     with notebook._shown_stages(), stages.stage("NVRTC compiles vec"):
@@ -312,7 +313,7 @@ def test_text_in_a_terminal(cache):
     assert re.fullmatch(r"    sm_90a: registers \d+, max threads per block 1024", lines[2])
     assert lines[3] == "    cpu: max threads per block 1024"
     assert max(map(len, lines)) < 80
-    assert "spills and local memory 256 B !, dynamic shared memory 64 B" in re.sub(r"\n +", " ", "\n".join(lines))
+    assert "local memory 256 B, dynamic shared memory 64 B" in re.sub(r"\n +", " ", "\n".join(lines))
 
 
 def test_text_of_the_user_cannot_become_html(cache):

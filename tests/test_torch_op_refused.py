@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+
 import pytest
 
 torch = pytest.importorskip("torch")
@@ -268,3 +271,8 @@ def test_builds_within_a_compiled_function(mod):
     assert torch.compile(program, backend="aot_eager")(X).equal(2 * X + 2)
     with pytest.raises(torch._dynamo.exc.Unsupported, match="register operators outside of compiled functions"):
         compiled(lambda x: jitload.torch_op("inside::f", mod.add_one)(x))(X)
+
+
+def test_jax_call_does_not_need_torch():
+    program = "import sys; sys.modules['torch'] = None; import jitload; print(jitload.jax_call.__name__)"
+    assert subprocess.check_output([sys.executable, "-c", program], text=True) == "jax_call\n"

@@ -6,9 +6,10 @@ as an object file with a cache entry of its own.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
-from jitload.building.ninja import COMPILE_FLAGS, Step, check_is_made, compile_step, run_ninja, write_ninja
+from jitload.building.ninja import COMPILE_FLAGS, Step, check_is_made, compile_step, link_step, run_ninja, write_ninja
 from jitload.cache.entry import Entry
 from jitload.cache.key import CacheKey
 from jitload.cache.store import claim_entry
@@ -100,6 +101,20 @@ def _object_step(name: str, compiler: Compiler) -> Step:
     extra = {"cpu_watched": ("-DJITLOAD_CPU_WATCHES=1",), "torch_runtime": ("-fexceptions", "-frtti")}.get(name, ())
     flags = ("-std=c++17", *_OPTIMIZED, *extra, *include_flags())
     return compile_step(compiler.command, flags, str(source), f"{name}.o")
+
+
+def library_steps(compiler: Compiler, cubins: Sequence[str], runtimes: Sequence[str], slug: str) -> tuple[Step, Step]:
+    """Return the commands that compile a wrapper, with cubins in it, and link it with objects of the runtime."""
+    return (
+        wrapper_step(compiler, cubins),
+        link_step(compiler.command, ("wrapper.o", *runtimes), f"{slug}.so"),
+    )
+
+
+def wrapper_step(compiler: Compiler, cubins: Sequence[str]) -> Step:
+    """Return the command that compiles a generated wrapper, with the cubins that it embeds."""
+    flags = (*COMPILE_FLAGS, *include_flags())
+    return compile_step(compiler.command, flags, "wrapper.cc", "wrapper.o", reads=tuple(cubins))
 
 
 def include_flags() -> tuple[str, ...]:

@@ -29,7 +29,7 @@ from jitload.cache.entry import (
 from jitload.cache.listing import StoredEntry, check_leaf, list_entries
 from jitload.cache.locks import host_tag, lock_directory, unlock
 from jitload.errors import CacheError
-from jitload.files import make_private_dir
+from jitload.toolchain.host import make_private_dir
 
 _MEMBER = re.compile(
     r"([A-Za-z0-9_][A-Za-z0-9_.-]{0,47}-[0-9a-f]{64})/(\d{4,}-[0-9a-f]{16})/([A-Za-z0-9_@+-][A-Za-z0-9_.@+-]{0,99})"

@@ -14,7 +14,6 @@ The directory `my_package/kernels` is a cache, filled by `jitload prebuild --bun
 from __future__ import annotations
 
 import functools
-import json
 import os
 import sys
 from collections.abc import Iterator, Sequence
@@ -22,12 +21,11 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from jitload.cache.directory import OTHER_DIR_HINT, check_cache_dir
-from jitload.cache.entry import Entry, find_entry
+from jitload.cache.entry import OTHER_DIR_HINT, Entry, check_cache_dir, find_entry
 from jitload.cache.key import CacheKey
 from jitload.errors import CacheError, warn_once
-from jitload.files import load_text, save_text
 from jitload.settings import Settings
+from jitload.toolchain.host import load_json, save_json
 
 _ENTRY_POINT_GROUP = "jitload.bundles"
 _METADATA_SUFFIXES = (".dist-info", ".egg-info")
@@ -146,12 +144,12 @@ def _find_bundles(search_path: tuple[str, ...], cache_dir: Path) -> tuple[Path, 
 def remember_bundles(cache_dir: Path) -> None:
     """Record in the cache which bundles were found. This is done after a build, because a hit writes nothing."""
     if rows := _unwritten.pop(cache_dir, None):
-        save_text(cache_dir / _BUNDLES_FILE, json.dumps(dict(list(rows.items())[-_MAX_REMEMBERED_DIRS:])))
+        save_json(cache_dir / _BUNDLES_FILE, dict(list(rows.items())[-_MAX_REMEMBERED_DIRS:]))
 
 
 def _recall_bundles(memory: Path) -> dict[str, Any]:
     with suppress(OSError, ValueError, RecursionError):
-        rows = json.loads(load_text(memory))
+        rows = load_json(memory)
         if isinstance(rows, dict) and all(map(_is_bundles_row, rows.values())):
             return rows
     return {}

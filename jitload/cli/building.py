@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import os
-import re
 import shlex
 import sys
 from collections.abc import Callable, Sequence
@@ -14,7 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from jitload.cli.inspecting import kernel_rows, print_kernels
+from jitload.cli.inspecting import cubin_rows, kernel_rows, print_kernels
 from jitload.cli.output import (
     dir_option,
     format_entries,
@@ -127,18 +126,19 @@ def _compile_kernels(sources: tuple[str, ...], output: str, product: str, option
         text = source.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         raise JitLoadError(f"{source} cannot be read as text: {error}") from error
-    if product == "resources" and not options["verbose"]:  # what ptxas reports of resources becomes the table
-        logging.getLogger("jitload.cuda.nvrtc").addFilter(lambda record: "warning" in record.getMessage())
-    flags = [*options["cuda_flags"], *(["--ptxas-options=-v"] if product == "resources" else [])]
     cubin = compile_cubin(
-        text, name=source.name, arch=options["arch"], extra_cuda_cflags=flags, extra_include_paths=[source.parent]
+        text,
+        name=source.name,
+        arch=options["arch"],
+        extra_cuda_cflags=options["cuda_flags"],
+        extra_include_paths=[source.parent],
     )
     if product == "cubin":
         path = Path(output or f"{source.stem}.cubin")
         path.write_bytes(cubin.data)
         print_json({"path": str(path), "arch": cubin.arch}) if options["as_json"] else print_lines([str(path)])
     elif product == "resources":
-        rows = _resource_rows(cubin)
+        rows = cubin_rows(cubin)
         print_json(rows) if options["as_json"] else print_kernels(rows)
     else:
         text = cubin.ptx if product == "ptx" else _assembler_text(cubin)
@@ -149,30 +149,9 @@ def _compile_kernels(sources: tuple[str, ...], output: str, product: str, option
 
 
 def _assembler_text(cubin: Cubin) -> str:
-    from jitload.inspection.sass import disassemble
+    from jitload.inspection.listing import disassemble
 
     return "\n\n".join("\n".join(disassemble(cubin.data, kernel.symbol)) for kernel in cubin.kernels)
-
-
-def _resource_rows(cubin: Cubin) -> list[dict[str, Any]]:
-    """Return what each kernel uses; the bytes of spilled registers are those that ptxas reports."""
-    return [
-        {
-            "name": kernel.name,
-            "arch": cubin.arch,
-            "registers": kernel.registers,
-            "spill_bytes": _spilled(kernel.symbol, cubin.log),
-            "shared_bytes": kernel.shared_bytes,
-            "local_bytes": kernel.local_bytes,
-            "max_threads": kernel.max_threads,
-        }
-        for kernel in cubin.kernels
-    ]
-
-
-def _spilled(symbol: str, log: str) -> int | None:
-    match = re.search(rf"Function properties for {re.escape(symbol)}\n.* (\d+) bytes spill stores", log)
-    return int(match[1]) if match else None
 
 
 # ---- run ---------------------------------------------------------------------------------------------------------

@@ -11,8 +11,7 @@ import click
 from jitload import __version__
 from jitload.cli.building import compile_command, prebuild_command, run_command
 from jitload.cli.cache import cache_group
-from jitload.cli.doctor import doctor_command
-from jitload.cli.explaining import explain_command
+from jitload.cli.doctor import doctor_command, explain_command
 from jitload.cli.inspecting import inspect_command
 from jitload.errors import JitLoadError
 

@@ -14,8 +14,8 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from jitload.cuda.fatbin import make_fatbin
 from jitload.cuda.kernels import DeviceSource, check_is_device_code, compile_for_arch
-from jitload.elf.fatbin import make_fatbin
 from jitload.errors import ToolchainError
 from jitload.model import CompiledSource
 from jitload.request.arguments import Call, Sources, read_options, read_source_file

@@ -18,7 +18,6 @@ from jitload.cpptext.declarations import find_candidates
 from jitload.cpptext.includes import IncludeScan
 from jitload.cpptext.lexer import has_matching_brackets
 from jitload.cpptext.source_kind import user_headers
-from jitload.cuda import layout_probe, probe
 from jitload.cuda.headers import STAND_INS, provide_headers
 from jitload.cuda.nvrtc import (
     SYNTAX_ONLY,
@@ -35,9 +34,10 @@ from jitload.model import Candidate, CompiledSource, Cubin, Image
 from jitload.request.arguments import NO_INSTRUMENTATION, Instrumentation
 from jitload.request.kind import looks_like_kernels
 from jitload.request.request import Request
+from jitload.signature import layouts, probe
 from jitload.signature.demangle import demangle_variables
 from jitload.signature.kernels import find_expressions_to_probe, read_kernels
-from jitload.signature.layouts import read_layouts, typed_variables
+from jitload.signature.layouts import LAYOUT_DECLARATIONS, read_layouts, typed_variables
 from jitload.toolchain.arch import CPU
 from jitload.toolchain.cuda import CudaToolchain, nvrtc_include_dirs
 
@@ -176,13 +176,13 @@ class DeviceSource:
 
 
 def layout_expressions(source: DeviceSource, candidates: Sequence[Candidate], *, is_nvrtc: bool) -> tuple[str, ...]:
-    """Return the name expressions for a source's structures and variables (see `cuda/layout_probe`)."""
+    """Return the name expressions for a source's structures and variables (see `signature/layouts`)."""
 
     def read_others() -> tuple[str, ...]:
         return (*source.texts[len(source.pieces) :], *user_headers(source.texts, source.include_dirs))
 
     texts, kernels = source.piece_texts, source.kernels
-    return layout_probe.layout_expressions(texts, read_others, candidates, kernels, is_nvrtc=is_nvrtc)
+    return layouts.layout_expressions(texts, read_others, candidates, kernels, is_nvrtc=is_nvrtc)
 
 
 def join_pieces(pieces: Iterable[tuple[str, str]]) -> str:
@@ -385,7 +385,7 @@ class _Compilation:
     def compile(self, expressions: tuple[str, ...]) -> tuple[NvrtcResult, Image]:
         """Compile, and return the machine code as it is and read."""
         result = self.run(expressions)
-        return result, read_image(result.cubin, name=self._source.name)
+        return result, read_image(result.cubin, name=self._source.name, spill_bytes=result.spill_bytes)
 
     def run(self, expressions: tuple[str, ...]) -> NvrtcResult:
         """Run NVRTC, and again without the expressions that it rejects, until it rejects none.
@@ -441,7 +441,7 @@ class _Compilation:
         if self.expressions:
             name, text = probe.PROBE_HEADER
             options = (*options, f"--pre-include={name}")
-            headers = ((name, text + (layout_probe.LAYOUT_DECLARATIONS if self._layouts else "")), *headers)
+            headers = ((name, text + (LAYOUT_DECLARATIONS if self._layouts else "")), *headers)
             names += self._layouts
         return replace(
             self._job,

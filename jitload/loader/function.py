@@ -148,7 +148,7 @@ class TypedFunction(tvm_ffi.Function):  # type: ignore[misc]  # tvm-ffi's own cl
         Raises:
             JitLoadError: There is no PTX, no such architecture, or the function has no kernel of its own.
         """
-        from jitload.inspection.ptx import read_ptx
+        from jitload.inspection.listing import read_ptx
 
         return ends_at_caller(read_ptx)(self._jitload_kernel(), arch)
 
@@ -164,7 +164,7 @@ class TypedFunction(tvm_ffi.Function):  # type: ignore[misc]  # tvm-ffi's own cl
             JitLoadError: There is no line information, no such architecture, or no kernel for a GPU.
             ToolchainError: nvdisasm is missing: `pip install 'jitload[inspect]'`.
         """
-        from jitload.inspection.sass import read_sass
+        from jitload.inspection.listing import read_sass
 
         return ends_at_caller(read_sass)(self._jitload_kernel(), arch, source=source)
 
@@ -184,7 +184,7 @@ class TypedFunction(tvm_ffi.Function):  # type: ignore[misc]  # tvm-ffi's own cl
             JitLoadError: There is no such architecture, its limits are not known, or there is no kernel for a GPU.
             ValueError: A block of the kernel cannot have that many threads.
         """
-        from jitload.inspection.driver import read_occupancy
+        from jitload.inspection.occupancy import read_occupancy
 
         kernel, name = self._jitload_kernel(), self.__name__
         has_block, *extent = _extent(name, "block", block)
@@ -252,7 +252,7 @@ class TypedFunction(tvm_ffi.Function):  # type: ignore[misc]  # tvm-ffi's own cl
 
     def _jitload_source(self) -> str | None:
         """Return the CUDA source of the kernel, or None if it is not kept."""
-        from jitload.inspection.source import read_source
+        from jitload.inspection.listing import read_source
 
         return read_source(self._jitload_facts, self._jitload_library.origin)
 

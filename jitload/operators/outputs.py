@@ -15,8 +15,7 @@ import torch
 from jitload.errors import LaunchSpecError
 from jitload.expressions.compiler import ScopeEntry
 from jitload.expressions.python import to_python
-from jitload.operators.schema import split_at_commas
-from jitload.operators.signature import Argument
+from jitload.operators.signature import Argument, split_at_commas
 
 _RULE = re.compile(
     r"(?P<zeros>zeros\b)?\s*(?P<dtype>[\w.]+)??\s*(?:\blike\s+(?P<like>\w+)|\[(?P<shape>.*)\])", re.DOTALL

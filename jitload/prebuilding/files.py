@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from jitload.errors import JitLoadError, LaunchSpecError
-from jitload.launch import Launch
 from jitload.prebuilding.requests import import_object, import_user_module
+from jitload.request.launch import Launch
 
 _DEFAULT_NAME = "REQUESTS"
 _DATA_SUFFIXES = (".toml", ".json")

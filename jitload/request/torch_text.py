@@ -150,6 +150,8 @@ class Operator(NamedTuple):
     result: str
     parameters: str
     arguments: str
+    letters: str
+    types: str
 
 
 def is_torch_text(sources: Sources, functions: Functions | None = None) -> bool:
@@ -337,18 +339,21 @@ def _body(operator: Operator) -> str:
     arguments = [argument for argument in operator.arguments.split(", ") if argument]
     values = [argument.partition("=")[2] or argument for argument in arguments]
     keywords = "".join(f"{argument.partition('=')[0]} " for argument in arguments if "=" in argument)
-    declaration = f'static jitload_torch::Operator op{{"{operator.schema}", "{keywords}", nullptr, nullptr}};'
-    call = f"(op, {', '.join(values)})"
+    declaration = (
+        f'static jitload_torch::Operator op{{"{operator.schema}", "{keywords}", "{operator.types}", '
+        "nullptr, nullptr, nullptr};"
+    )
+    result = "void" if operator.result == "Tensor&" else operator.result
+    letters = "".join(f", '{letter}'" for letter in operator.letters)
+    call = f"jitload_torch::call<{result}{letters}>(op, {', '.join(values)})"
     if operator.result == "Tensor&":  # the tensor that is changed: itself, or that of the argument `out`
         target = "out" if "out=out" in arguments else values[0]
-        return (
-            f"{{ {declaration} jitload_torch::call<Tensor>{call}; return const_cast<Tensor&>(({target}).reread()); }}"
-        )
-    if operator.result == "void":
-        return f"{{ {declaration} jitload_torch::change{call}; }}"
+        return f"{{ {declaration} {call}; return const_cast<Tensor&>(({target}).reread()); }}"
+    if result == "void":
+        return f"{{ {declaration} {call}; ({values[0]}).reread(); }}"
     if "TensorOptions options" in operator.parameters:
-        return f"{{ {declaration} return jitload_torch::with_options(jitload_torch::call<Tensor>{call}, options); }}"
-    return f"{{ {declaration} return jitload_torch::call<{operator.result}>{call}; }}"
+        return f"{{ {declaration} return jitload_torch::with_options({call}, options); }}"
+    return f"{{ {declaration} return {call}; }}"
 
 
 # ---- functions ---------------------------------------------------------------------------------------------------

@@ -274,6 +274,7 @@ def _apply_prototype(image_kernel: ImageKernel, prototype: _Prototype) -> Kernel
         shared_bytes=image_kernel.shared_bytes,
         local_bytes=image_kernel.local_bytes,
         max_threads=image_kernel.max_threads,
+        spill_bytes=image_kernel.spill_bytes,
     )
 
 

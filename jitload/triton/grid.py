@@ -12,7 +12,7 @@ from types import CodeType, FunctionType
 from typing import Any, NamedTuple, NoReturn
 
 from jitload.errors import LaunchSpecError
-from jitload.launch import Extent
+from jitload.request.launch import Extent
 from jitload.triton.kernel import plain_value
 from jitload.triton.key import outer_names
 

@@ -16,8 +16,8 @@ import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from jitload.cuda.fatbin import is_fatbin, read_fatbin
 from jitload.elf.cubin import is_unknown_format, read_image
-from jitload.elf.fatbin import is_fatbin, read_fatbin
 from jitload.elf.object import ObjectFile
 from jitload.errors import JitLoadError, LoadError
 from jitload.request.cubins import check_cubin_name

@@ -17,6 +17,7 @@ class TensorIndex;
 class Tensor {
  public:
   Tensor() noexcept : node_(nullptr) {}
+  explicit Tensor(jitload_torch::Node* owned) noexcept : node_(owned) {}
   explicit Tensor(jitload_torch::Object object) : node_(jitload_torch::share(static_cast<jitload_torch::Object&&>(object))) {}
   Tensor(const Tensor& other) : node_(other.node_) {
     if (node_ != nullptr) __atomic_fetch_add(&node_->count, 1, __ATOMIC_RELAXED);
@@ -40,7 +41,8 @@ class Tensor {
   }
   bool defined() const { return node_ != nullptr; }
   bool is_same(const Tensor& other) const { return object() == other.object(); }
-  void* object() const { return node_ != nullptr ? node_->object : nullptr; }
+  void* object() const { return node_ != nullptr ? jitload_torch::object_of(node_) : nullptr; }
+  jitload_torch::Node* node() const { return node_; }
 
   // ---- what a tensor is
   int64_t dim() const { return view().ndim; }
@@ -122,7 +124,7 @@ class Tensor {
   // ---- its memory
   void* data_ptr() const {
     const jitload_torch::View& v = view();
-    if (C10_UNLIKELY(v.byte_offset == jitload_torch::kNoMemory)) jitload_torch::fail_data(node_);
+    if (C10_UNLIKELY(v.byte_offset >= jitload_torch::kUnreadMemory)) jitload_torch::read_memory(node_);
     return v.data != nullptr ? static_cast<char*>(v.data) + v.byte_offset : nullptr;
   }
   template <class T>
@@ -195,8 +197,10 @@ class Tensor {
 #define JITLOAD_TORCH_IN_PLACE_(op, name)        \
   Tensor& operator op(const Tensor & other);     \
   Tensor& operator op(const Scalar & other);
+#define JITLOAD_TORCH_IN_PLACE_SUMS(X) X(+=, "add_") X(-=, "sub_")
 #define JITLOAD_TORCH_IN_PLACE_OPERATORS(X) \
-  X(+=, "add_") X(-=, "sub_") X(*=, "mul_") X(/=, "div_") X(&=, "bitwise_and_") X(|=, "bitwise_or_") X(^=, "bitwise_xor_")
+  X(*=, "mul_") X(/=, "div_") X(&=, "bitwise_and_") X(|=, "bitwise_or_") X(^=, "bitwise_xor_")
+  JITLOAD_TORCH_IN_PLACE_SUMS(JITLOAD_TORCH_IN_PLACE_)
   JITLOAD_TORCH_IN_PLACE_OPERATORS(JITLOAD_TORCH_IN_PLACE_)
 #undef JITLOAD_TORCH_IN_PLACE_
 
@@ -223,6 +227,7 @@ class Tensor {
     return view().strides;
   }
   Tensor& assign(const Tensor& other);
+  Tensor convert(const TensorOptions& options) const;
   int64_t wrap(int64_t index) const {
     const int64_t count = dim();
     if (C10_UNLIKELY(index < -count || index >= count)) jitload_torch::fail_dimension(index, count);
@@ -260,6 +265,8 @@ inline bool Tensor::is_contiguous(MemoryFormat format) const {
 
 }  // namespace at
 
+#include "direct.h"
+
 namespace jitload_torch {
 
 template <>
@@ -273,13 +280,7 @@ struct Caster<at::Tensor> {
   static void describe(Message& m, bool) { m.append("torch.Tensor"); }
 };
 
-/* A call that changes its first argument. */
-template <class... A>
-void change(Operator& op, const at::Tensor& self, const A&... arguments) {
-  void* objects[] = {Caster<at::Tensor>::to_python(self).release(), Caster<A>::to_python(arguments).release()...};
-  invoke(op, objects, 1 + sizeof...(A));
-  self.reread();
-}
+inline at::Tensor RawResult<at::Tensor>::take(const RawTensor& value) { return at::Tensor(adopt(value.impl)); }
 inline at::Tensor with_options(at::Tensor tensor, const c10::TensorOptions& options) {
   return options.requires_grad() ? at::Tensor(call_path(".requires_grad_", "", tensor)) : tensor;
 }
@@ -373,8 +374,8 @@ inline Tensor& Tensor::index_put_(std::initializer_list<indexing::TensorIndex> i
   return *this;
 }
 inline Tensor Tensor::operator[](int64_t index) const {
-  static jitload_torch::Operator select{"select.int", "", nullptr, nullptr};
-  return jitload_torch::call<Tensor>(select, *this, 0, index);
+  static jitload_torch::Operator op{"select.int", "", "ERKNS_6TensorElN3c106SymIntE", nullptr, nullptr, nullptr};
+  return jitload_torch::call<Tensor, 't', 'l', 'y'>(op, *this, 0, index);
 }
 inline Tensor Tensor::operator[](const Scalar& index) const {
   TORCH_CHECK_INDEX(index.isIntegral(false), "Can only index tensors with integral scalars");
@@ -388,34 +389,47 @@ inline Tensor Tensor::operator[](const Tensor& index) const {
 
 // ---- what needs torch ---------------------------------------------------------------------------------------------
 
+#define JITLOAD_TORCH_NAMED_OPERATOR_(op, name, keywords, types) \
+  static jitload_torch::Operator op { name, keywords, types, nullptr, nullptr, nullptr }
+#define JITLOAD_TORCH_OPERATOR_(name, types) JITLOAD_TORCH_NAMED_OPERATOR_(op, name, "", types)
+#define JITLOAD_TORCH_UNARY_TYPES_ "ERKNS_6TensorE"
+#define JITLOAD_TORCH_BINARY_TYPES_ "ERKNS_6TensorES4_"
+#define JITLOAD_TORCH_SCALAR_TYPES_ "ERKNS_6TensorERKN3c106ScalarE"
+#define JITLOAD_TORCH_CHANGE_TYPES_ "ERNS_6TensorERKS2_"
+#define JITLOAD_TORCH_CHANGE_SCALAR_TYPES_ "ERNS_6TensorERKN3c106ScalarE"
+
 inline Scalar Tensor::item() const {
-  Scalar value;
-  const jitload_torch::Object object = jitload_torch::call_path(".item", "", *this);
-  if (!jitload_torch::Caster<Scalar>::load(object.get(), true, &value)) jitload_torch::fail_result("item");
-  return value;
+  JITLOAD_TORCH_OPERATOR_("item", JITLOAD_TORCH_UNARY_TYPES_);
+  return jitload_torch::call<Scalar, 't'>(op, *this);
 }
 inline Tensor Tensor::contiguous(MemoryFormat format) const {
   if (is_contiguous(format)) return *this;
-  return Tensor(jitload_torch::call_path(".contiguous", "memory_format ", *this, format));
+  JITLOAD_TORCH_NAMED_OPERATOR_(op, "contiguous", "memory_format ", "ERKNS_6TensorEN3c1012MemoryFormatE");
+  return jitload_torch::call<Tensor, 't', 'm'>(op, *this, format);
 }
 inline Tensor& Tensor::assign(const Tensor& other) {
-  jitload_torch::call_path(".copy_", "", *this, other);
+  JITLOAD_TORCH_OPERATOR_("copy_", JITLOAD_TORCH_CHANGE_TYPES_ "b");
+  jitload_torch::call<void, 't', 't', 'b'>(op, *this, other, false);
   return *this;
 }
 inline Tensor& Tensor::operator=(const Scalar& value) && {
-  jitload_torch::call_path(".fill_", "", *this, value);
+  JITLOAD_TORCH_OPERATOR_("fill_.Scalar", JITLOAD_TORCH_CHANGE_SCALAR_TYPES_);
+  jitload_torch::call<void, 't', 's'>(op, *this, value);
   return *this;
 }
-inline Tensor Tensor::cpu() const { return Tensor(jitload_torch::call_path(".cpu", "", *this)); }
-inline Tensor Tensor::cuda() const { return Tensor(jitload_torch::call_path(".cuda", "", *this)); }
-inline Tensor Tensor::toType(ScalarType type) const { return Tensor(jitload_torch::call_path(".to", "", *this, type)); }
-inline Tensor Tensor::data() const { return Tensor(jitload_torch::call_path(".detach", "", *this)); }
-inline bool Tensor::requires_grad() const {
-  bool value = false;
-  const jitload_torch::Object object = jitload_torch::call_path(".requires_grad", "", *this);
-  jitload_torch::bool_from(object.get(), true, &value);
-  return value;
+inline Tensor Tensor::convert(const TensorOptions& options) const {
+  JITLOAD_TORCH_NAMED_OPERATOR_(
+      op, "to.dtype_layout", "dtype layout device pin_memory non_blocking copy memory_format ",
+      "ERKNS_6TensorESt8optionalIN3c1010ScalarTypeEES5_INS6_6LayoutEES5_INS6_6DeviceEES5_IbEbbS5_INS6_12MemoryFormatEE");
+  return jitload_torch::call<Tensor, 't', 'C', 'U', 'V', 'B', 'b', 'b', 'M'>(
+      op, *this, options.dtype_opt(), options.layout_opt(), options.device_opt(), options.pinned_memory_opt(), false, false,
+      options.memory_format_opt());
 }
+inline Tensor Tensor::cpu() const { return convert(options().device(kCPU)); }
+inline Tensor Tensor::cuda() const { return convert(options().device(kCUDA)); }
+inline Tensor Tensor::toType(ScalarType type) const { return type == scalar_type() ? *this : convert(options().dtype(type)); }
+inline Tensor Tensor::data() const { return Tensor(jitload_torch::call_path(".detach", "", *this)); }
+inline bool Tensor::requires_grad() const { return jitload_torch::requires_grad(*this); }
 inline const Tensor& Tensor::set_requires_grad(bool value) const {
   jitload_torch::call_path(".requires_grad_", "", *this, value);
   return *this;
@@ -438,69 +452,93 @@ inline void Tensor::backward(const Tensor& gradient, OptionalArg<bool> retain_gr
   jitload_torch::call_path(".backward", "", *this, gradient, retain_graph, create_graph, inputs);
 }
 
-#define JITLOAD_TORCH_NAMED_OPERATOR_(op, text) static jitload_torch::Operator op{text, "", nullptr, nullptr}
-#define JITLOAD_TORCH_OPERATOR_(text) JITLOAD_TORCH_NAMED_OPERATOR_(op, text)
-#define X(symbol, name)                                                                          \
-  inline Tensor& Tensor::operator symbol(const Tensor & other) {                                 \
-    JITLOAD_TORCH_OPERATOR_(name ".Tensor");                                                     \
-    jitload_torch::change(op, *this, other);                                                     \
-    return *this;                                                                                \
-  }                                                                                              \
-  inline Tensor& Tensor::operator symbol(const Scalar & other) {                                 \
-    JITLOAD_TORCH_OPERATOR_(name ".Scalar");                                                     \
-    jitload_torch::change(op, *this, other);                                                     \
-    return *this;                                                                                \
+#define JITLOAD_TORCH_CHANGE_(symbol, name)                                              \
+  inline Tensor& Tensor::operator symbol(const Tensor & other) {                         \
+    JITLOAD_TORCH_OPERATOR_(name ".Tensor", JITLOAD_TORCH_CHANGE_TYPES_);                \
+    jitload_torch::call<void, 't', 't'>(op, *this, other);                               \
+    return const_cast<Tensor&>(reread());                                                \
+  }                                                                                      \
+  inline Tensor& Tensor::operator symbol(const Scalar & other) {                         \
+    JITLOAD_TORCH_OPERATOR_(name ".Scalar", JITLOAD_TORCH_CHANGE_SCALAR_TYPES_);         \
+    jitload_torch::call<void, 't', 's'>(op, *this, other);                               \
+    return const_cast<Tensor&>(reread());                                                \
   }
-JITLOAD_TORCH_IN_PLACE_OPERATORS(X)
-#undef X
+JITLOAD_TORCH_IN_PLACE_OPERATORS(JITLOAD_TORCH_CHANGE_)
+#undef JITLOAD_TORCH_CHANGE_
+/* Sums and differences have a factor of the second operand. */
+#define JITLOAD_TORCH_CHANGE_(symbol, name)                                                                    \
+  inline Tensor& Tensor::operator symbol(const Tensor & other) {                                               \
+    JITLOAD_TORCH_NAMED_OPERATOR_(op, name ".Tensor", "alpha ", JITLOAD_TORCH_CHANGE_TYPES_ "RKN3c106ScalarE"); \
+    jitload_torch::call<void, 't', 't', 's'>(op, *this, other, Scalar(1));                                     \
+    return const_cast<Tensor&>(reread());                                                                      \
+  }                                                                                                            \
+  inline Tensor& Tensor::operator symbol(const Scalar & other) {                                               \
+    JITLOAD_TORCH_OPERATOR_(name ".Scalar", JITLOAD_TORCH_CHANGE_SCALAR_TYPES_ "S7_");                         \
+    jitload_torch::call<void, 't', 's', 's'>(op, *this, other, Scalar(1));                                     \
+    return const_cast<Tensor&>(reread());                                                                      \
+  }
+JITLOAD_TORCH_IN_PLACE_SUMS(JITLOAD_TORCH_CHANGE_)
+#undef JITLOAD_TORCH_CHANGE_
+#define JITLOAD_TORCH_SUM_(symbol, name)                                                                  \
+  inline Tensor operator symbol(const Tensor& a, const Tensor& b) {                                       \
+    JITLOAD_TORCH_NAMED_OPERATOR_(op, name ".Tensor", "alpha ", JITLOAD_TORCH_BINARY_TYPES_ "RKN3c106ScalarE"); \
+    return jitload_torch::call<Tensor, 't', 't', 's'>(op, a, b, Scalar(1));                               \
+  }                                                                                                       \
+  inline Tensor operator symbol(const Tensor& a, const Scalar& b) {                                       \
+    JITLOAD_TORCH_OPERATOR_(name ".Scalar", JITLOAD_TORCH_SCALAR_TYPES_ "S7_");                           \
+    return jitload_torch::call<Tensor, 't', 's', 's'>(op, a, b, Scalar(1));                               \
+  }
+JITLOAD_TORCH_SUM_(+, "add") JITLOAD_TORCH_SUM_(-, "sub")
+#undef JITLOAD_TORCH_SUM_
+#define JITLOAD_TORCH_BINARY_(symbol, name)                                        \
+  inline Tensor operator symbol(const Tensor& a, const Tensor& b) {                \
+    JITLOAD_TORCH_OPERATOR_(name ".Tensor", JITLOAD_TORCH_BINARY_TYPES_);          \
+    return jitload_torch::call<Tensor, 't', 't'>(op, a, b);                        \
+  }                                                                                \
+  inline Tensor operator symbol(const Tensor& a, const Scalar& b) {                \
+    JITLOAD_TORCH_OPERATOR_(name ".Scalar", JITLOAD_TORCH_SCALAR_TYPES_);          \
+    return jitload_torch::call<Tensor, 't', 's'>(op, a, b);                        \
+  }
+JITLOAD_TORCH_BINARY_(*, "mul") JITLOAD_TORCH_BINARY_(/, "div") JITLOAD_TORCH_BINARY_(%, "remainder")
+inline Tensor operator+(const Scalar& a, const Tensor& b) { return b + a; }
+inline Tensor operator*(const Scalar& a, const Tensor& b) { return b * a; }
 namespace detail {
-/* A number in front: a tensor of the other's dtype that is filled with it, and then changed. */
-inline Tensor change_filled(jitload_torch::Operator& op, const Scalar& number, const Tensor& other) {
-  JITLOAD_TORCH_NAMED_OPERATOR_(fill, "fill_.Scalar");
-  Tensor result(jitload_torch::call_path("torch.empty_like", "", other));
-  jitload_torch::change(fill, result, number);
-  jitload_torch::change(op, result, other);
+/* A number in front: a tensor like the other that is filled with it, and then changed. */
+inline Tensor filled_like(const Scalar& number, const Tensor& other) {
+  JITLOAD_TORCH_NAMED_OPERATOR_(
+      op, "empty_like", "dtype layout device pin_memory memory_format ",
+      "ERKNS_6TensorESt8optionalIN3c1010ScalarTypeEES5_INS6_6LayoutEES5_INS6_6DeviceEES5_IbES5_INS6_12MemoryFormatEE");
+  Tensor result = jitload_torch::call<Tensor, 't', 'C', 'U', 'V', 'B', 'M'>(
+      op, other, OptionalArg<ScalarType>(), OptionalArg<Layout>(), OptionalArg<Device>(), OptionalArg<bool>(),
+      OptionalArg<MemoryFormat>());
+  static_cast<Tensor&&>(result) = number;
   return result;
 }
 }  // namespace detail
-#define JITLOAD_TORCH_BINARY_(symbol, name)                                        \
-  inline Tensor operator symbol(const Tensor& a, const Tensor& b) {                \
-    JITLOAD_TORCH_OPERATOR_(name ".Tensor");                                       \
-    return jitload_torch::call<Tensor>(op, a, b);                                  \
-  }                                                                                \
-  inline Tensor operator symbol(const Tensor& a, const Scalar& b) {                \
-    JITLOAD_TORCH_OPERATOR_(name ".Scalar");                                       \
-    return jitload_torch::call<Tensor>(op, a, b);                                  \
-  }
-#define X(symbol, name)                                                            \
-  JITLOAD_TORCH_BINARY_(symbol, name)                                              \
-  inline Tensor operator symbol(const Scalar& a, const Tensor& b) { return b symbol a; }
-X(+, "add") X(*, "mul")
-#undef X
-#define X(symbol, name)                                                            \
-  JITLOAD_TORCH_BINARY_(symbol, name)                                              \
-  inline Tensor operator symbol(const Scalar& a, const Tensor& b) {                \
-    JITLOAD_TORCH_OPERATOR_(name "_.Tensor");                                      \
-    return detail::change_filled(op, a, b);                                        \
-  }
-X(-, "sub") X(/, "div") X(%, "remainder")
-#undef X
+inline Tensor operator-(const Scalar& a, const Tensor& b) { return detail::filled_like(a, b) -= b; }
+inline Tensor operator/(const Scalar& a, const Tensor& b) { return detail::filled_like(a, b) /= b; }
+inline Tensor operator%(const Scalar& a, const Tensor& b) {
+  JITLOAD_TORCH_OPERATOR_("remainder_.Tensor", JITLOAD_TORCH_CHANGE_TYPES_);
+  Tensor result = detail::filled_like(a, b);
+  jitload_torch::call<void, 't', 't'>(op, result, b);
+  return result;
+}
 #define X(symbol, name, swapped)                                                   \
   JITLOAD_TORCH_BINARY_(symbol, name)                                              \
   inline Tensor operator symbol(const Scalar& a, const Tensor& b) {                \
-    JITLOAD_TORCH_OPERATOR_(swapped ".Scalar");                                    \
-    return jitload_torch::call<Tensor>(op, b, a);                                  \
+    JITLOAD_TORCH_OPERATOR_(swapped ".Scalar", JITLOAD_TORCH_SCALAR_TYPES_);       \
+    return jitload_torch::call<Tensor, 't', 's'>(op, b, a);                        \
   }
 X(<, "lt", "gt") X(<=, "le", "ge") X(>, "gt", "lt") X(>=, "ge", "le") X(==, "eq", "eq") X(!=, "ne", "ne")
 X(&, "bitwise_and", "bitwise_and") X(|, "bitwise_or", "bitwise_or") X(^, "bitwise_xor", "bitwise_xor")
 #undef X
 inline Tensor Tensor::operator-() const {
-  JITLOAD_TORCH_OPERATOR_("neg");
-  return jitload_torch::call<Tensor>(op, *this);
+  JITLOAD_TORCH_OPERATOR_("neg", JITLOAD_TORCH_UNARY_TYPES_);
+  return jitload_torch::call<Tensor, 't'>(op, *this);
 }
 inline Tensor Tensor::operator~() const {
-  JITLOAD_TORCH_OPERATOR_("bitwise_not");
-  return jitload_torch::call<Tensor>(op, *this);
+  JITLOAD_TORCH_OPERATOR_("bitwise_not", JITLOAD_TORCH_UNARY_TYPES_);
+  return jitload_torch::call<Tensor, 't'>(op, *this);
 }
 #undef JITLOAD_TORCH_BINARY_
 #undef JITLOAD_TORCH_OPERATOR_
