@@ -209,7 +209,7 @@ X(*=, "mul_") X(/=, "div_") X(&=, "bitwise_and_") X(|=, "bitwise_or_") X(^=, "bi
     return call<Tensor, 't', 't', 's'>(op, a, b, Scalar(1));                                     \
   }                                                                                              \
   Tensor operator symbol(const Tensor& a, const Scalar& b) {                                     \
-    static Operator op{name ".Scalar", "", "ERKNS_6TensorERKN3c106ScalarES7_"};                    \
+    static Operator op{name ".Scalar", "", "ERKNS_6TensorERKN3c106ScalarES8_"};                    \
     return call<Tensor, 't', 's', 's'>(op, a, b, Scalar(1));                                     \
   }
 X(+, "add") X(-, "sub")
