@@ -280,12 +280,21 @@ def test_a_module_shows_its_kernels(cache):
     assert "<div>vec: loaded</div>" in jitload.load_module(build(source, "vec"))._repr_html_()
 
 
-def test_local_memory_is_marked(cache):
-    source = (
-        'extern "C" __global__ void k(int* x) { int a[64]; for (int i = 0; i < 64; ++i) a[x[i]] = i; x[0] = a[x[1]]; }'
-    )
-    module = jitload.load_inline("local", cuda_sources=source, arch=ARCH)
-    assert "<td><b>256 B !</b></td>" in module._repr_html_()
+def test_spills_are_marked_and_local_arrays_are_not(cache):
+    source = """
+    __global__ void indexed(int* x) { int a[64]; for (int i = 0; i < 64; ++i) a[x[i]] = i; x[0] = a[x[1]]; }
+    __global__ void spilling(float* x, int n) {
+      float a[64];
+    #pragma unroll
+      for (int i = 0; i < 64; ++i) a[i] = x[i * n];
+      __syncthreads();
+    #pragma unroll
+      for (int i = 0; i < 64; ++i) x[i] = a[63 - i] * a[(i * 7) % 64];
+    }"""
+    module = jitload.load_inline("local", cuda_sources=source, arch=ARCH, extra_cuda_cflags=["--maxrregcount=32"])
+    indexed, spilling = re.findall(r"<tr><td.*?</tr>", module._repr_html_())
+    assert "<td>0 B</td><td>256 B</td>" in indexed
+    assert re.search(r"<td><b>\d+ B !</b></td>", spilling)
 
 
 def test_shared_memory_that_a_launch_declares(cache):

@@ -216,7 +216,8 @@ def _reason(error: RuntimeError) -> str:
         return f"{error}\nIt needs the runtime library of CUDA {match[1]}: pip install {wheel}"
     match = re.search(r"([^\s/]+): undefined symbol: ([\w.$]+)", str(error))
     if match is None:
-        return str(error)
+        message = re.sub(r"Check failed: .* shared library (.*) (?=\1: )", "", str(error), flags=re.DOTALL)
+        return f"{message}\nBuild or copy it again, for this machine"
     from jitload.signature.demangle import demangle
 
     name = demangle(match[2]) or match[2]
@@ -237,6 +238,8 @@ def _check_is_library(path: Path) -> None:
         )
     if not path.is_file():
         raise LoadError(f"no library at {path}")
+    if path.suffix not in (".so", ".dylib", ".dll"):
+        raise LoadError(f"{path} is not a library: the name of one ends in .so")
     _check_is_complete(path)
 
 

@@ -12,6 +12,8 @@ from jitload.measuring.benchmark import Arguments, Benchmark, Options, Subject, 
 from jitload.measuring.difference import Tolerance, check_agrees
 from jitload.measuring.memory import copy_tensor, extent_of, tensors_in, written_arguments
 
+_WIDTH, _MIN_NAME = 80, 8  # characters of the table, and of a name in it
+
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
@@ -40,6 +42,9 @@ class Comparison:
 
     def __str__(self) -> str:
         rows = self.rows()
+        columns = list(zip(*rows, strict=True))[1:]
+        room = _WIDTH - sum(max(map(len, column)) + 2 for column in columns)
+        rows = [[_shortened(name, max(room, _MIN_NAME)), *cells] for name, *cells in rows]
         widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
         lines = [
             "  ".join(cell.rjust(width) if number else cell.ljust(width) for number, (cell, width) in enumerate(pairs))
@@ -65,16 +70,27 @@ class Comparison:
         return ends_at_caller(plot_comparison)(self)
 
 
+def _shortened(name: str, width: int) -> str:
+    """Return a name without its middle if it is longer than `width`."""
+    end = (width - 1) // 2
+    return name if len(name) <= width else f"{name[: width - 1 - end]}…{name[-end:]}"
+
+
+def _four_digits(value: float) -> str:
+    """Return a number with two decimal places, or fewer if it is large."""
+    return f"{value:.{max(0, min(2, 4 - len(str(int(value)))))}f}"
+
+
 class _Column(NamedTuple):
     """A column of the table: its title, its number for a function (None is empty), and how the number is written."""
 
     title: str
     value: Callable[[Benchmark], float | None]
-    form: str = "{:.2f}"
+    form: Callable[[float], str] = _four_digits
 
     def cell(self, benchmark: Benchmark) -> str:
         value = self.value(benchmark)
-        return "" if value is None else self.form.format(value)
+        return "" if value is None else self.form(value)
 
 
 _COLUMNS = (
@@ -82,9 +98,9 @@ _COLUMNS = (
     _Column("p10", lambda b: b.p10_us),
     _Column("p90", lambda b: b.p90_us),
     _Column("host µs", lambda b: b.host_us),
-    _Column("GB/s", lambda b: b.gb_per_s, "{:.1f}"),
-    _Column("of peak", lambda b: b.peak_share, "{:.0%}"),
-    _Column("GFLOP/s", lambda b: b.flop_per_s and b.flop_per_s / 1e9, "{:.1f}"),
+    _Column("GB/s", lambda b: b.gb_per_s),
+    _Column("of peak", lambda b: b.peak_share, "{:.0%}".format),
+    _Column("GFLOP/s", lambda b: b.flop_per_s and b.flop_per_s / 1e9),
 )
 
 

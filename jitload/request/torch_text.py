@@ -340,8 +340,7 @@ def _body(operator: Operator) -> str:
     values = [argument.partition("=")[2] or argument for argument in arguments]
     keywords = "".join(f"{argument.partition('=')[0]} " for argument in arguments if "=" in argument)
     declaration = (
-        f'static jitload_torch::Operator op{{"{operator.schema}", "{keywords}", "{operator.types}", '
-        "nullptr, nullptr, nullptr};"
+        f'static jitload_torch::Operator op{{"{operator.schema}", "{keywords}", "{operator.types}"}};'
     )
     result = "void" if operator.result == "Tensor&" else operator.result
     letters = "".join(f", '{letter}'" for letter in operator.letters)
