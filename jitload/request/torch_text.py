@@ -339,9 +339,7 @@ def _body(operator: Operator) -> str:
     arguments = [argument for argument in operator.arguments.split(", ") if argument]
     values = [argument.partition("=")[2] or argument for argument in arguments]
     keywords = "".join(f"{argument.partition('=')[0]} " for argument in arguments if "=" in argument)
-    declaration = (
-        f'static jitload_torch::Operator op{{"{operator.schema}", "{keywords}", "{operator.types}"}};'
-    )
+    declaration = f'static jitload_torch::Operator op{{"{operator.schema}", "{keywords}", "{operator.types}"}};'
     result = "void" if operator.result == "Tensor&" else operator.result
     letters = "".join(f", '{letter}'" for letter in operator.letters)
     call = f"jitload_torch::call<{result}{letters}>(op, {', '.join(values)})"
