@@ -77,13 +77,13 @@ def check_is_device_code(request: Request) -> None:
     """
     if request.is_kind_explicit:
         return
-    from jitload.cpptext.source_kind import classify
-
     texts = [text for _, text in request.pieces]
     if any(".version" in text for text in texts):
         _check_is_not_ptx(request)
     if looks_like_kernels(texts) and find_candidates(texts):  # the candidates are remembered, and needed later
         return
+    from jitload.cpptext.source_kind import classify
+
     kind = classify(texts, has_embed_cubin=False, options=request.options, for_nvrtc=True)
     if kind == "mixed":
         raise ToolchainError(
