@@ -289,6 +289,33 @@ def test_autograd_notices_writes_to_saved_tensors(operators, run, name):
         run(program)(torch.ones(3, 4, requires_grad=True)).backward()
 
 
+def test_the_backward_pass_does_not_overwrite_written_arguments(operators):
+    from functorch.compile import min_cut_rematerialization_partition, nop
+    from torch._dynamo.backends.common import aot_autograd
+
+    def program(x, weight):
+        with torch.no_grad():
+            operators["scale_"](x, 2.0)
+        return (weight * x * X).sum()
+
+    def check(graph, args):
+        donated.append(torch._guards.TracingContext.get().fw_metadata.bw_donated_idxs)
+        return nop(graph, args)
+
+    donated: list[Any] = []
+    backend = aot_autograd(
+        fw_compiler=nop,
+        bw_compiler=check,
+        partition_fn=min_cut_rematerialization_partition,
+        keep_inference_input_mutations=True,  # as Inductor
+    )
+    weight = torch.ones(3, 4, requires_grad=True)
+    with torch._functorch.config.patch(donated_buffer=True):
+        torch.compile(program, fullgraph=True, backend=backend)(X.clone(), weight).backward()
+    assert weight.grad.equal(2 * X * X)
+    assert donated == [None]
+
+
 @pytest.mark.filterwarnings("ignore:`torch.jit.script` is deprecated")  # torch's own
 @pytest.mark.parametrize("run", [lambda f: f, compiled], ids=["eager", "compiled"])
 @pytest.mark.parametrize("has_gradient", [False, True])
