@@ -192,7 +192,7 @@ def _build_with_torch(function: str, arguments: Mapping[str, Any], reason: str) 
 
 
 def _arguments_for(original: Callable[..., Any], arguments: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the arguments for this torch: an older one has fewer keywords, and each changes the lists that it gets."""
+    """Return the arguments that this version of torch accepts. Lists are copied, because torch modifies them."""
     accepted = inspect.signature(original).parameters
     takes_all = any(parameter.kind is parameter.VAR_KEYWORD for parameter in accepted.values())
     defaults = inspect.signature(load_inline).parameters

@@ -112,7 +112,7 @@ def test_resources_tell_spilled_registers(source, capsys, caplog):
         (["compile", "vec.cu", "--arch", ARCH, "--cuda-flags=--odd"], 1, "take this one out of --cuda-flags."),
         (["compile", "vec.cu", "--arch", ARCH, "--cuda-flags=-arch=odd"], 1, "--arch takes"),
         (["compile", "empty.cu", "--arch", ARCH], 1, "module 'empty' has no source: the files are empty"),
-        (["compile", "host.cu", "--arch", ARCH], 1, "name its functions in --functions, export"),
+        (["compile", "host.cu", "--arch", ARCH], 1, "name its functions in --functions, or export"),
         (["compile", "missing.cu", "--arch", ARCH, "--cubin"], 1, "missing.cu cannot be read as text"),
         (["run", "vec.cu", "--arch", "cpu"], 2, "programs run on a GPU"),
         (["prebuild", "vec.cu"], 1, "'vec.cu' holds no requests"),

@@ -28,6 +28,8 @@ _SPELLINGS = {
     r"\bjitload\.load\(…, functions=\[…\]\)": "`jitload compile --functions`",
     r"\bfunctions=\['(\w+)'\]": r"--functions \1",
     r"\bfunctions=(?![{\w])": "--functions",
+    r", (export them with \w+), or pass kind='host'": r", or \1",
+    r'functions=\{"f": Launch\(kernel="([^"<\n]*)<…>"\)\}': r"add `template __global__ void \1<float>(…);`",
     r"pass cuda_sources= or cpp_sources=, or files as sources=": "the files are empty",
     r"load_module\(\) loads what build\(\) made\. For this file, use load\(name, sources='(.*)'\)": (
         r"build one from it first: jitload compile \1"

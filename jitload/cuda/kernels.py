@@ -321,7 +321,7 @@ def _check(source: DeviceSource, arch: str, toolchain: CudaToolchain) -> tuple[P
 
 @contextmanager
 def _nvrtc_job(source: DeviceSource, arch: str, toolchain: CudaToolchain, scan: IncludeScan) -> Iterator[NvrtcJob]:
-    """Yield the job that every run of NVRTC begins with."""
+    """Yield the NVRTC job for the source and the architecture, of which each compilation uses a changed copy."""
     include_dirs = nvrtc_include_dirs(toolchain, source.include_dirs)
     with provide_headers(include_dirs, scan.quoted_files(STAND_INS), source.text) as (headers, stand_in_dirs):
         yield NvrtcJob(

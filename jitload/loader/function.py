@@ -336,7 +336,7 @@ class TypedFunction(tvm_ffi.Function):  # type: ignore[misc]  # tvm-ffi's own cl
         return self._jitload_with((self._jitload_facts["index"], *(0,) * 8, None, handle))
 
     def _jitload_cache(self, key: tuple[Any, ...], configured: TypedFunction) -> None:
-        """Cache it for the next `f[grid, block]`, unless the key has a stream object, whose handle may change."""
+        """Remember the configured function. A key with a stream object is not kept: its handle may change."""
         if all(part is None or type(part) is int or _is_int_tuple(part) for part in key):
             if len(self._jitload_configured) >= _MAX_CONFIGURED:
                 self._jitload_configured.clear()
@@ -380,7 +380,7 @@ def _integer(name: str, field: str, value: Any) -> int:
 
 
 def _extent(name: str, field: str, value: object) -> tuple[int, int, int, int]:
-    """Return `(1, x, y, z)`, or zeros for None, which stands for what the `Launch` declares."""
+    """Return `(1, x, y, z)`. For None, which leaves the extent to the `Launch`, return `(0, 0, 0, 0)`."""
     if value is None:
         return (0, 0, 0, 0)
     extents = value if isinstance(value, tuple | list) else (value,)

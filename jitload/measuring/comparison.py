@@ -323,7 +323,7 @@ def _draw_bars(axes: Any, benchmarks: dict[str, Benchmark]) -> None:
 
 
 def _draw_roofline(axes: Any, benchmarks: dict[str, Benchmark]) -> None:
-    """Draw operations per second over operations per byte, below the line that the memory's bandwidth allows."""
+    """Plot operations per second against operations per byte, and the limit of the memory's bandwidth."""
     intensities = {name: (benchmark.flop or 0) / benchmark.bytes for name, benchmark in benchmarks.items()}
     for name, benchmark in benchmarks.items():
         axes.plot(intensities[name], (benchmark.flop_per_s or 0) / 1e9, "o", label=name)

@@ -10,13 +10,19 @@ from types import CellType, CodeType, FunctionType
 from typing import Any
 
 import torch
+from torch._functorch import config as functorch_config
 from torch._subclasses.functional_tensor import FunctionalTensorMode
 
 from jitload.operators.checks import check_tangents, flatten, is_recorded
 
 
 def functionalize(mode: FunctionalTensorMode, operator: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-    """Trace a call that writes to arguments, and let autograd notice if one was saved for the backward pass."""
+    """Trace a call that writes to arguments, and let autograd notice if one was saved for the backward pass.
+
+    Inductor lets the operator write to the arguments of the program, but AOTAutograd takes what was written for memory
+    that the backward pass may overwrite. This is turned off.
+    """
+    functorch_config.donated_buffer = False
     for argument, value in zip(operator._schema.arguments, args, strict=False):
         if argument.alias_info is not None and argument.alias_info.is_write:
             increment_versions(value)
@@ -60,7 +66,7 @@ def mark_caches(operators: Mapping[str, Any]) -> None:
     from torch.compiler import config
 
     tag: str = getattr(config, "cache_key_tag", "").partition(" jitload:")[0]
-    parts: list[str] = []
+    parts = ["2"]  # changes with what `functionalize` does
     for name, operator in sorted(operators.items()):
         state = operator._jitload_state
         parts += [name, state.plan.schema, state.plan.source, repr(state.casts)]

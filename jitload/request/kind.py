@@ -195,14 +195,18 @@ def cpu_launch_error(pieces: Pieces) -> CompileError:
     launches = ((label, token) for label, token in tokens if token.text == "<<<" or token.text in LAUNCH_FUNCTIONS)
     label, launch = next(launches, (pieces[0][0], None))
     line = launch.line if launch else 1
-    means = "host code" if launch is None else "<<<…>>>" if launch.text == "<<<" else launch.text
-    message = f"GPU only: launches with {means}; on the CPU a Launch gives grid and block"
+    message = "GPU only: C++ for the host that is built together with kernels"
+    hint = 'Leave "cpu" out of arch, or make two modules: one of the kernels, and one of the C++.'
+    if launch:
+        means = "<<<…>>>" if launch.text == "<<<" else launch.text
+        message = f"GPU only: launches with {means}; on the CPU a Launch gives grid and block"
+        hint = 'This needs a GPU: leave "cpu" out of arch, or write an alternative under #ifdef JITLOAD_CPU.'
     return CompileError(
         stage="host",
         name=label,
         log=f"{label}:{line}: error: {message}\n",
         diagnostics=(Diagnostic(file=label, line=line, severity="error", message=message),),
-        hint='This needs a GPU: leave "cpu" out of arch, or write an alternative under #ifdef JITLOAD_CPU.',
+        hint=hint,
     )
 
 
