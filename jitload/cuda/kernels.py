@@ -275,9 +275,10 @@ def compile_for_arch(source: DeviceSource, arch: str, toolchain: CudaToolchain) 
     with _nvrtc_job(source, arch, toolchain, scan) as job:
         compilation = _Compilation(source, candidates, toolchain, job)
         result, image = compilation.compile(_first_expressions(source, candidates))
-        if missing := find_expressions_to_probe(image, compilation.symbols(result)):
+        symbols = compilation.symbols(result)
+        if missing := find_expressions_to_probe(image, symbols):
             result, image = compilation.compile((*compilation.expressions, *missing))
-    symbols = compilation.symbols(result)
+            symbols = compilation.symbols(result)
     layouts = read_layouts(result.lowered.values())
     try:
         kernels = read_kernels(image, symbols, candidates, source.signatures_by_expression, layouts)
