@@ -1,4 +1,7 @@
-"""Builds the library of a request whose architectures include the CPU."""
+"""Builds the library of a request whose architectures include the CPU.
+
+While g++ compiles the kernels, NVRTC checks that they would compile for a GPU, too.
+"""
 
 from __future__ import annotations
 
