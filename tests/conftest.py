@@ -99,8 +99,9 @@ def used_cache(run_dir: Path) -> Path:
                 patch.setenv("JITLOAD_CACHE_DIR", str(made))
                 entry = build(kernel("first"), "first").parents[1]
                 settings = read_settings()
-                for find_or_build in (runtime.find_or_build_cpu_runtime, runtime.find_or_build_triton_runtime):
-                    find_or_build(find_compiler(settings), made, settings)
+                runtime.find_or_build_objects(
+                    ("cpu_runtime", "triton_runtime"), find_compiler(settings), made, settings
+                )
             for leftover in (entry, *(made / name for name in (".grown", ".locks", ".uses", ".work"))):
                 if leftover.is_dir():
                     shutil.rmtree(leftover)

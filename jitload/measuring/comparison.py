@@ -1,4 +1,4 @@
-"""Compares functions that compute the same: first their results, then their times."""
+"""Compares functions that compute the same: first their results, then their times, as a table or a plot."""
 
 from __future__ import annotations
 
