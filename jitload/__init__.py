@@ -16,7 +16,7 @@ from jitload.api import (
     load_triton,
 )
 from jitload.errors import JitLoadError
-from jitload.launch import Launch
+from jitload.request.launch import Launch
 
 if TYPE_CHECKING:
     from jitload.loader.module import Module, global_tensor

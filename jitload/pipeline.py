@@ -5,23 +5,23 @@ Read from top to bottom, this file shows what happens to one kernel; each stage 
 
 from __future__ import annotations
 
+import importlib
 import logging
 import os
 import threading
 import time
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from jitload.building.resources import pause_garbage_collection
-from jitload.cache.directory import private_cache_dir
-from jitload.cache.entry import Entry, open_cache
+from jitload.building.stages import shown_log
+from jitload.cache.entry import Entry, open_cache, private_cache_dir
 from jitload.cache.key import CacheKey, library_key
 from jitload.cache.tiers import find_in_tiers, upload_entry
 from jitload.errors import CacheError, CacheWriteError, JitLoadError, ToolchainError, warn_once
 from jitload.request.arguments import absolute_path, check_path
 from jitload.request.request import Request
-from jitload.stages import shown_log
 from jitload.toolchain.arch import CPU
 from jitload.toolchain.cuda import CudaToolchain, Nvcc, find_cuda_headers, find_cuda_toolchain
 from jitload.toolchain.host import Compiler, compiler_identity, find_compiler, own_identity, recall_compiler_identity
@@ -59,7 +59,7 @@ def load_request(
 
 def _load(request: Request, directory: Path | None, *, keep_module_alive: bool, verbose: bool) -> tuple[Entry, Module]:
     """Find or build the library of a request, and load it."""
-    with pause_garbage_collection(), shown_log(is_shown=verbose):
+    with pause_garbage_collection(), shown_log if verbose else nullcontext():
         entry = find_or_build(request, verbose=verbose)
         try:
             return entry, _load_entry(entry, request, directory, keep_module_alive=keep_module_alive)
@@ -99,7 +99,7 @@ def build_request(request: Request, build_directory: PathLike | None, output: Pa
     is_object = target is not None and target.suffix == ".o"
     if is_object and request.host is not None:
         request = request._replace(host=request.host._replace(is_object=True))
-    with shown_log(is_shown=verbose):
+    with shown_log if verbose else nullcontext():
         entry = find_or_build(request, verbose=verbose)
     if target is None and directory is None:
         return str(entry.product)
@@ -272,7 +272,7 @@ def _build_device_library(
     """Compile kernels with NVRTC, generate the C++ that launches them, and link a library of both."""
     from jitload.building.ninja import run_ninja, write_ninja
     from jitload.building.resources import run_in_background
-    from jitload.building.runtime import find_or_build_runtime
+    from jitload.building.runtime import find_or_build_runtime, library_steps
     from jitload.cuda.kernels import compile_device_code
     from jitload.toolchain.host import find_ninja
 
@@ -285,11 +285,10 @@ def _build_device_library(
     run_in_background(_import_for_wrapper)
     compiled = compile_device_code(request, toolchain)  # machine code, and the signature of each kernel in it
 
-    from jitload.building.library import library_steps, write_sources
+    from jitload.codegen.wrapper import write_sources
 
-    write_sources(request, compiled, work.dir)  # the wrapper, and the cubins that it embeds
-    steps = library_steps(request, compiled, compiler, runtime.result().product)
-    write_ninja(work.dir, steps)
+    cubins = write_sources(request, compiled, work.dir)  # the wrapper, and the cubins that it embeds
+    write_ninja(work.dir, library_steps(compiler, cubins, (str(runtime.result().product),), request.slug))
     run_ninja(find_ninja(request.settings), work.dir, name=request.name, verbose=verbose)
     return tuple(sorted({path for code in compiled for path in code.headers}))
 
@@ -299,16 +298,14 @@ def _import_for_build(request: Request) -> None:
 
     `_find_tools` calls this on a thread while the compiler starts; a second call costs nothing.
     """
-    import jitload.cache.store
-
     if request.triton is not None:
-        import jitload.triton.library
+        module = "triton.library"
     elif request.host is not None:
-        import jitload.host_cpp.library
-    elif CPU in request.archs:
-        import jitload.cpu.library
+        module = "host_cpp.library"
     else:
-        import jitload.cuda.kernels  # noqa: F401
+        module = "cpu.library" if CPU in request.archs else "cuda.kernels"
+    for name in ("cache.store", module):
+        importlib.import_module(f"jitload.{name}")
 
 
 def _import_for_wrapper() -> None:

@@ -242,10 +242,10 @@ def test_without_a_home_the_cache_is_private_and_said_once(monkeypatch, caplog, 
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setattr("os.path.expanduser", lambda path: path)
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
-    jitload.cache.directory._private_cache_dir.cache_clear()
+    jitload.cache.entry._private_cache_dir.cache_clear()
     with caplog.at_level(logging.WARNING, "jitload"):
         paths = {build(ADD), build(ADD)}
-    jitload.cache.directory._private_cache_dir.cache_clear()
+    jitload.cache.entry._private_cache_dir.cache_clear()
     assert len(paths) == 1
     assert paths.pop().is_relative_to(tmp_path)
     (record,) = caplog.records

@@ -96,10 +96,10 @@ def test_a_disk_that_is_full_altogether(tmp_path, monkeypatch):
         monkeypatch.setenv("JITLOAD_CACHE_DIR", str(disk / "cache"))
         monkeypatch.setattr("tempfile.tempdir", str(disk / "tmp"))
         monkeypatch.setattr("jitload.pipeline._modules", {})
-        jitload.cache.directory._private_cache_dir.cache_clear()
+        jitload.cache.entry._private_cache_dir.cache_clear()
         with pytest.raises(CacheError, match="there is no directory to build in"):
             build(ADD)
-    jitload.cache.directory._private_cache_dir.cache_clear()
+    jitload.cache.entry._private_cache_dir.cache_clear()
 
 
 def test_a_cache_removed_during_the_build_is_no_failure(cache, monkeypatch, caplog):

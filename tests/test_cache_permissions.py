@@ -9,7 +9,7 @@ import pytest
 from builds import ADD, build
 
 import jitload
-from jitload.cache.directory import check_cache_dir
+from jitload.cache.entry import check_cache_dir
 from jitload.settings import read_settings
 
 

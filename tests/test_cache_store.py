@@ -104,7 +104,7 @@ import socket
 import jitload.cache.prune
 import jitload.loader.module
 import jitload.cuda.kernels
-import jitload.building.library
+import jitload.building.runtime
 import filelock
 os.chdir("/")
 from jitload.errors import CacheError

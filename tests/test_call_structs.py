@@ -15,7 +15,7 @@ from support.wrappers import find_cuda_headers
 import jitload
 from jitload.cpptext.declarations import find_candidates
 from jitload.cpptext.structures import find_declarations, may_declare, type_name
-from jitload.cuda.layout_probe import layout_expressions
+from jitload.signature.layouts import layout_expressions
 
 pytest_plugins = ["support.gpu_fixtures"]
 SOURCE = r"""

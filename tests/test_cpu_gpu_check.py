@@ -15,7 +15,7 @@ from builds import run_python
 
 import jitload
 from jitload import Launch
-from jitload.cpu import gpu_check
+from jitload.cpu import library
 from jitload.cuda.kernels import DeviceSource, check_device_code
 from jitload.cuda.nvrtc import NvrtcJob
 from jitload.errors import CompileError
@@ -137,7 +137,7 @@ def test_without_nvrtc_it_says_so_once(
         monkeypatch.setitem(sys.modules, "cuda.bindings.nvrtc", None)
         monkeypatch.setattr("jitload.cuda.nvrtc.load_nvrtc", gpu_check_without_cache)
     monkeypatch.setattr("jitload.pipeline.find_cuda_headers", lambda _: toolchain)
-    gpu_check.warn_once.cache_clear()
+    library.warn_once.cache_clear()
     with caplog.at_level(logging.INFO, "jitload"):
         load(text)
         load(f"{text}\n")

@@ -10,7 +10,7 @@ import pytest
 
 from jitload import errors
 from jitload.cli import main
-from jitload.cli.explaining import read_sections
+from jitload.cli.doctor import read_sections
 from jitload.errors import CompileError, JitLoadError, MismatchError
 
 CLASSES = {value for value in vars(errors).values() if isinstance(value, type) and issubclass(value, JitLoadError)}

@@ -13,13 +13,12 @@ import pytest
 import jitload
 from jitload.elf.cubin import read_image
 from jitload.inspection.code import KernelCode, image_rank
-from jitload.inspection.listing import Listing
+from jitload.inspection.listing import Listing, extract_entry
 from jitload.inspection.occupancy import MULTIPROCESSORS, block_limits, compute_occupancy, suggest_block
-from jitload.inspection.ptx import extract_entry
 from jitload.model import ImageKernel
 from jitload.settings import read_settings
 from jitload.toolchain.cuda import find_cuda_toolchain
-from jitload.toolchain.nvdisasm import find_nvdisasm
+from jitload.toolchain.nvcc import find_nvdisasm
 
 pytest_plugins = ["support.gpu_fixtures"]
 
@@ -172,13 +171,13 @@ def test_sass_with_source_of_files_and_of_several_texts(tmp_path, monkeypatch):
 
 
 def test_nvdisasm_missing_and_too_old(mod, tmp_path, monkeypatch):
-    monkeypatch.setattr("jitload.toolchain.nvdisasm._candidates", lambda _: iter(()))
+    monkeypatch.setattr("jitload.toolchain.nvcc._nvdisasm_candidates", lambda _: iter(()))
     with pytest.raises(jitload.errors.ToolchainError, match=r"pip install 'jitload\[inspect\]'"):
         mod.first.sass(arch="sm_80")
     program = tmp_path / "nvdisasm"
     program.write_text("#!/bin/sh\necho nvdisasm fatal: unknown SM80 >&2\nexit 1\n")
     program.chmod(0o755)
-    monkeypatch.setattr("jitload.toolchain.nvdisasm._candidates", lambda _: iter([program]))
+    monkeypatch.setattr("jitload.toolchain.nvcc._nvdisasm_candidates", lambda _: iter([program]))
     with pytest.raises(jitload.errors.ToolchainError, match="unknown SM80\nIf it does not know the architecture"):
         mod.first.sass(arch="sm_80")
 
@@ -447,7 +446,7 @@ def test_computed_occupancy_is_the_drivers(gpu, tmp_path, monkeypatch):
             continue
         driver = mod[name].occupancy(block, shared_bytes)
         with monkeypatch.context() as patch:
-            patch.setattr("jitload.inspection.driver.current_capability", lambda: None)
+            patch.setattr("jitload.inspection.occupancy.current_capability", lambda: None)
             computed = mod[name].occupancy(block, shared_bytes, arch=arch)
         numbers = [(o.blocks, o.warps, o.max_warps, o.suggested_block, o.limits) for o in (driver, computed)]
         assert computed.source == "computed"

@@ -29,7 +29,7 @@ CRASHING = "template <const int N = 256> __global__ void k(whatever_t*, int*) {}
 
 @pytest.fixture
 def crashes(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("jitload.cuda.probe.instantiations", lambda _: "")
+    monkeypatch.setattr("jitload.signature.probe.instantiations", lambda _: "")
 
 
 def compile_alone(text: str, *, isolate: bool | None = True) -> bytes:

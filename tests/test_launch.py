@@ -13,7 +13,7 @@ import pytest
 
 from jitload.errors import LaunchSpecError
 from jitload.expressions.parse import python_name
-from jitload.launch import Launch
+from jitload.request.launch import Launch
 
 
 def refusal(**fields: Any) -> str:

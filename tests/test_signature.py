@@ -12,19 +12,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from jitload.cpptext.declarations import find_candidates
-from jitload.cuda.probe import (
-    PROBE_HEADER,
-    is_only_name_errors,
-    kernel_expression,
-    probe_expression,
-    rejected_expressions,
-)
 from jitload.elf.cubin import read_image
 from jitload.errors import LaunchSpecError, SignatureError
 from jitload.model import Image, ImageKernel, Kernel, Parameter, ParameterSlot
 from jitload.signature.declared import parse_signature
 from jitload.signature.exports import choose_export_names
 from jitload.signature.kernels import find_candidate, find_expressions_to_probe, make_typed_kernel, read_kernels
+from jitload.signature.probe import (
+    PROBE_HEADER,
+    is_only_name_errors,
+    kernel_expression,
+    probe_expression,
+    rejected_expressions,
+)
 from jitload.signature.types import describe_type, readable_type
 
 

@@ -7,7 +7,7 @@ import re
 
 import pytest
 
-from jitload.stages import shown_log, stage
+from jitload.building.stages import shown_log, stage
 
 
 def unconfigured_logger(monkeypatch, level=logging.NOTSET):
@@ -21,13 +21,12 @@ def unconfigured_logger(monkeypatch, level=logging.NOTSET):
 @pytest.mark.parametrize("level", [logging.WARNING, logging.ERROR, logging.INFO])
 def test_the_last_of_several_builds_restores_the_logger(monkeypatch, capsys, level):
     logger = unconfigured_logger(monkeypatch, level)
-    first, second = shown_log(is_shown=True), shown_log(is_shown=True)
-    first.__enter__()
-    second.__enter__()
-    first.__exit__(None, None, None)
+    shown_log.__enter__()
+    shown_log.__enter__()
+    shown_log.__exit__(None, None, None)
     with stage("the second build"):
         pass
-    second.__exit__(None, None, None)
+    shown_log.__exit__(None, None, None)
     assert logger.level == level
     assert not logger.handlers
     with stage("a build that is not shown"):
@@ -37,6 +36,6 @@ def test_the_last_of_several_builds_restores_the_logger(monkeypatch, capsys, lev
 
 def test_nothing_is_shown_by_default(monkeypatch, capsys):
     unconfigured_logger(monkeypatch)
-    with shown_log(is_shown=False), stage("a build"):
+    with stage("a build"):
         pass
     assert not capsys.readouterr().err

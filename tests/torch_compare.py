@@ -28,6 +28,7 @@ from torch_programs import PROGRAMS, Program, difference, functions_of, names
 
 PEERS = ("jitload", "torch")
 _FILE = re.compile(r"[^\s\"'(\[]*\.(?:cpp|cu|h|cuh)\"?:\d+")
+_LOG_TIME = re.compile(r"(?<=\[)F\d{4} [\d:.]+ ")  # CHECK of torch's logging
 _BACKTRACE = re.compile(r"\n?Exception raised from .*", re.DOTALL)
 
 
@@ -106,7 +107,7 @@ def run_call(expression: str, expected: str, functions: dict[str, Any], device: 
 
 def _without_files(text: str) -> str:
     text = text.replace(" | typing.SupportsIndex", "")  # pybind11 3.0.2 writes it, older ones do not
-    return _FILE.sub("FILE:LINE", _BACKTRACE.sub("", text)).rstrip("\n")
+    return _FILE.sub("FILE:LINE", _LOG_TIME.sub("", _BACKTRACE.sub("", text))).rstrip("\n")
 
 
 def _describe(value: Any) -> Any:

@@ -2,19 +2,24 @@
 
 Run it with a release of torch and PyYAML: `python tests/torch_operators.py`. Each line has, separated by tabs: the name
 in C++, the schema's name and overload, `f` for a function and `m` for a method, the type of the result, the parameters,
-and the arguments in the schema's order, those that are passed by keyword with their names.
+the arguments in the schema's order, those that are passed by keyword with their names, and how torch's C++ function is
+called directly: a letter for the type of each argument (`Raw` in `direct.h`), and the types in its mangled name.
+Operators with a type that has no letter are left out.
 """
 
 from __future__ import annotations
 
+import functools
 import re
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import torch
 import torchgen
 from torchgen import local
-from torchgen.api import cpp
+from torchgen.api import cpp, dispatcher
 from torchgen.api.types import CppSignature, CppSignatureGroup
 from torchgen.gen import parse_native_yaml
 from torchgen.model import NativeFunction, SelfArgument, TensorOptionsArguments, Variant
@@ -35,6 +40,42 @@ _TYPES = {
     "string_view": "TextArg",
     "MemoryFormContiguous": "MemoryFormat::Contiguous",
 }
+# The types of arguments of torch's C++ functions, as c++filt writes them, by their letters.
+_LETTERS = {
+    "at::Tensor const&": "t",
+    "at::Tensor&": "t",
+    "std::optional<at::Tensor> const&": "o",
+    "c10::Scalar const&": "s",
+    "std::optional<c10::Scalar> const&": "S",
+    "c10::SymInt": "y",
+    "std::optional<c10::SymInt>": "Y",
+    "long": "l",
+    "std::optional<long>": "L",
+    "bool": "b",
+    "std::optional<bool>": "B",
+    "double": "d",
+    "std::optional<double>": "D",
+    "c10::ScalarType": "c",
+    "std::optional<c10::ScalarType>": "C",
+    "c10::Device": "v",
+    "std::optional<c10::Device>": "V",
+    "std::optional<c10::Layout>": "U",
+    "c10::MemoryFormat": "m",
+    "std::optional<c10::MemoryFormat>": "M",
+    "c10::ArrayRef<long>": "a",
+    "c10::ArrayRef<c10::SymInt>": "x",
+    "c10::OptionalArrayRef<long>": "A",
+    "c10::OptionalArrayRef<c10::SymInt>": "X",
+    "std::optional<c10::ArrayRef<double> >": "e",
+    "c10::ArrayRef<at::Tensor>": "q",
+    "c10::IListRef<at::Tensor> const&": "Q",
+    "std::basic_string_view<char, std::char_traits<char> >": "w",
+    "std::optional<std::basic_string_view<char, std::char_traits<char> > >": "W",
+    "std::optional<at::Generator>": "g",
+}
+_DIRECT_RESULTS = re.compile(
+    r"Tensor&?|bool|int64_t|double|void|ScalarType|Scalar|std::(?:tuple|vector)<Tensor(?:,Tensor)*>"
+)
 
 
 def main() -> None:
@@ -73,7 +114,44 @@ def _line(function: NativeFunction, signature: CppSignature, letter: str) -> str
         arguments["self"] = "*this"
     ordered = [arguments[argument.name] for argument in function.func.schema_order_arguments()]
     overload = f"{function.func.name.name}.{function.func.name.overload_name}".rstrip(".")
-    return "\t".join((signature.name(), overload, letter, result, ", ".join(params), ", ".join(ordered)))
+    columns = (signature.name(), overload, letter, result, ", ".join(params), ", ".join(ordered))
+    direct_call = _direct_call(function, result)
+    return "\t".join((*columns, *direct_call)) if direct_call else None
+
+
+def _direct_call(function: NativeFunction, result: str) -> tuple[str, str] | None:
+    """Return the letters of the arguments and the types in the mangled name of torch's C++ function."""
+    returns = dispatcher.returns_type(function.func.returns).cpp_type()
+    name = function.func.name.unambiguous_name()
+    mangled, types = _symbols().get(f"_ZN2at4_ops{len(name)}{name}4call", ("", ()))
+    if not mangled or "SymInt" in returns or not _DIRECT_RESULTS.fullmatch(result) or not {*types} <= {*_LETTERS}:
+        return None
+    return "".join(_LETTERS[text] for text in types), mangled
+
+
+@functools.lru_cache(maxsize=1)
+def _symbols() -> dict[str, tuple[str, list[str]]]:
+    """Return the types of the functions in torch's library, mangled and in C++, by the mangled names in front of them."""
+    library = Path(torch.__file__).parent / "lib/libtorch_cpu.so"
+    names = subprocess.run(["nm", "-D", "--defined-only", library], capture_output=True, text=True, check=True).stdout
+    names = "\n".join(re.findall(r" T (_ZN2at4_ops\d+\w+?4callE\w+)$", names, re.MULTILINE))
+    texts = subprocess.run(["c++filt"], input=names, capture_output=True, text=True, check=True).stdout
+    return {
+        name[: end + 5]: (name[end + 5 :], _split(text.partition("::call(")[2].removesuffix(")")))
+        for name, text in zip(names.splitlines(), texts.splitlines(), strict=True)
+        if (end := name.index("4callE"))
+    }
+
+
+def _split(types: str) -> list[str]:
+    """Split a list of types at the commas between them."""
+    parts = [""]
+    for character in types:
+        if character == "," and parts[-1].count("<") == parts[-1].count(">"):
+            parts.append("")
+        else:
+            parts[-1] += character
+    return [part.strip() for part in parts if part.strip()]
 
 
 def _arguments(function: NativeFunction, argument: Any) -> Iterator[tuple[str, str]]:

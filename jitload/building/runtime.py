@@ -6,9 +6,10 @@ as an object file with a cache entry of its own.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
-from jitload.building.ninja import COMPILE_FLAGS, Step, check_is_made, compile_step, run_ninja, write_ninja
+from jitload.building.ninja import COMPILE_FLAGS, Step, check_is_made, compile_step, link_step, run_ninja, write_ninja
 from jitload.cache.entry import Entry
 from jitload.cache.key import CacheKey
 from jitload.cache.store import claim_entry
@@ -25,8 +26,12 @@ from jitload.toolchain.host import (
 
 _RUNTIME_DIR = Path(__file__).parent.parent / "runtime"
 _OPTIMIZED = ("-O2", *COMPILE_FLAGS[1:])
+_FOR_TORCH = ("-std=c++17", *_OPTIMIZED, "-fexceptions", "-frtti")
 # The sources that every call runs through are optimised; the others are compiled as quickly as possible.
-_SOURCES = {"launch": _OPTIMIZED, "python": _OPTIMIZED, "module": COMPILE_FLAGS, "cold": COMPILE_FLAGS}
+_SOURCES: dict[str, dict[str, tuple[str, ...]]] = {
+    "runtime": {"launch": _OPTIMIZED, "python": _OPTIMIZED, "module": COMPILE_FLAGS, "cold": COMPILE_FLAGS},
+    "torch_runtime": {"torch": _FOR_TORCH, "torch_tensor": _FOR_TORCH},
+}
 
 
 def find_or_build_runtime(compiler: Compiler, cache_dir: Path, settings: Settings) -> Entry:
@@ -68,7 +73,8 @@ def _find_or_build(name: str, compiler: Compiler, cache_dir: Path, settings: Set
     with claim_entry(cache_dir, key, settings) as work:
         if work.entry:
             return work.entry
-        write_ninja(work.dir, _runtime_steps(compiler) if name == "runtime" else (_object_step(name, compiler),))
+        steps = _joined_steps(name, compiler) if name in _SOURCES else (_object_step(name, compiler),)
+        write_ninja(work.dir, steps)
         run_ninja(find_ninja(settings), work.dir, name=f"jitload's {name}")
         check_is_made(work.dir / f"{name}.o", compiler.command)
         entry = work.publish(f"{name}.o")
@@ -76,16 +82,16 @@ def _find_or_build(name: str, compiler: Compiler, cache_dir: Path, settings: Set
     return entry
 
 
-def _runtime_steps(compiler: Compiler) -> tuple[Step, ...]:
-    """Return the steps that compile the runtime's sources side by side and join them to one object file."""
+def _joined_steps(product: str, compiler: Compiler) -> tuple[Step, ...]:
+    """Return the steps that compile the sources of an object file side by side and join them."""
     includes = include_flags()
     compiles = tuple(
         compile_step(compiler.command, (*flags, *includes), str(_RUNTIME_DIR / f"{name}.cc"), f"{name}.o")
-        for name, flags in _SOURCES.items()
+        for name, flags in _SOURCES[product].items()
     )
     objects = tuple(step.output for step in compiles)
-    command = (*compiler.command, "-r", "-nostdlib", *objects, "-o", "runtime.o")
-    return (*compiles, Step(output="runtime.o", command=command, inputs=objects))
+    command = (*compiler.command, "-r", "-nostdlib", *objects, "-o", f"{product}.o")
+    return (*compiles, Step(output=f"{product}.o", command=command, inputs=objects))
 
 
 def _object_step(name: str, compiler: Compiler) -> Step:
@@ -94,12 +100,25 @@ def _object_step(name: str, compiler: Compiler) -> Step:
         "cpu_runtime": _RUNTIME_DIR / "cpu.cc",
         "cpu_watched": _RUNTIME_DIR / "cpu.cc",
         "triton_runtime": _RUNTIME_DIR / "triton.cc",
-        "torch_runtime": _RUNTIME_DIR / "torch.cc",
         "launcher": own_include_dir() / "launcher.cc",
     }[name]
-    extra = {"cpu_watched": ("-DJITLOAD_CPU_WATCHES=1",), "torch_runtime": ("-fexceptions", "-frtti")}.get(name, ())
+    extra = ("-DJITLOAD_CPU_WATCHES=1",) if name == "cpu_watched" else ()
     flags = ("-std=c++17", *_OPTIMIZED, *extra, *include_flags())
     return compile_step(compiler.command, flags, str(source), f"{name}.o")
+
+
+def library_steps(compiler: Compiler, cubins: Sequence[str], runtimes: Sequence[str], slug: str) -> tuple[Step, Step]:
+    """Return the commands that compile a wrapper, with cubins in it, and link it with objects of the runtime."""
+    return (
+        wrapper_step(compiler, cubins),
+        link_step(compiler.command, ("wrapper.o", *runtimes), f"{slug}.so"),
+    )
+
+
+def wrapper_step(compiler: Compiler, cubins: Sequence[str]) -> Step:
+    """Return the command that compiles a generated wrapper, with the cubins that it embeds."""
+    flags = (*COMPILE_FLAGS, *include_flags())
+    return compile_step(compiler.command, flags, "wrapper.cc", "wrapper.o", reads=tuple(cubins))
 
 
 def include_flags() -> tuple[str, ...]:

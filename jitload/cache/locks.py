@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from jitload.errors import warn_once
-from jitload.files import load_text, make_private_dir
+from jitload.toolchain.host import load_json, make_private_dir
 
 LOCKS_DIR = ".locks"  # of a cache
 _FIRST_REPORT_S, _NEXT_REPORTS_S = 2.0, 60.0
@@ -157,7 +157,7 @@ def _reported_wait(path: Path, description: str) -> Iterator[None]:
 
 def _holder(path: Path) -> str:
     with suppress(OSError, ValueError, KeyError, TypeError):
-        holder = json.loads(load_text(path))
+        holder = load_json(path)
         return f"process {holder['pid']} on {holder['host']}"
     return "another process"
 

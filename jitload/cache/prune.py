@@ -14,7 +14,7 @@ from jitload.cache.entry import BLOCK_BYTES, FAILED_MARKER, GROWTH_FILE, WORK_DI
 from jitload.cache.listing import StoredEntry, directory_size, list_damaged, list_entries
 from jitload.cache.locks import LOCKS_DIR, is_local, lock_directory, unlock
 from jitload.errors import CacheError
-from jitload.files import make_private_dir
+from jitload.toolchain.host import make_private_dir
 
 _TRASH_DIR = ".trash"
 _DAMAGED_KEPT_S = 7 * 86400.0

@@ -14,13 +14,12 @@ from concurrent.futures import TimeoutError as FutureTimeoutError
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
-from jitload.cache.directory import private_cache_dir
-from jitload.cache.entry import Entry, find_entry
+from jitload.cache.entry import Entry, find_entry, private_cache_dir
 from jitload.cache.key import SCHEMA, CacheKey
 from jitload.cache.locks import LOCKS_DIR, hold_lock
 from jitload.errors import CacheError
-from jitload.files import make_private_dir
 from jitload.settings import Settings
+from jitload.toolchain.host import make_private_dir
 
 _MAX_PACKED = 256 << 20
 _MAX_UNPACKED = 1 << 30

@@ -30,7 +30,6 @@ from jitload.cache.dependencies import (
     record_dependencies,
     to_manifest,
 )
-from jitload.cache.directory import private_cache_dir
 from jitload.cache.entry import (
     BLOCK_BYTES,
     EXHAUSTED,
@@ -43,14 +42,15 @@ from jitload.cache.entry import (
     append_bytes,
     find_entry,
     key_dir_of,
+    private_cache_dir,
     remember_rebuild,
 )
 from jitload.cache.key import SCHEMA, CacheKey, describe_parts
 from jitload.cache.locks import LOCKS_DIR, hold_lock, host_tag, lock_directory, unlock
 from jitload.cache.tiers import remember_bundles
 from jitload.errors import CacheError, CacheWriteError, CompileError, JitLoadError, warn_once
-from jitload.files import make_private_dir
 from jitload.settings import Settings
+from jitload.toolchain.host import make_private_dir
 
 _FAILED_KEPT_S = 7 * 86400.0
 _LONGEST_BUILD_S = 86400.0

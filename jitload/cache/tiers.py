@@ -14,7 +14,6 @@ The directory `my_package/kernels` is a cache, filled by `jitload prebuild --bun
 from __future__ import annotations
 
 import functools
-import json
 import os
 import sys
 from collections.abc import Iterator, Sequence
@@ -22,12 +21,11 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from jitload.cache.directory import OTHER_DIR_HINT, check_cache_dir
-from jitload.cache.entry import Entry, find_entry
+from jitload.cache.entry import OTHER_DIR_HINT, Entry, check_cache_dir, find_entry, resolve_dir
 from jitload.cache.key import CacheKey
 from jitload.errors import CacheError, warn_once
-from jitload.files import load_text, save_text
 from jitload.settings import Settings
+from jitload.toolchain.host import load_json, save_json
 
 _ENTRY_POINT_GROUP = "jitload.bundles"
 _METADATA_SUFFIXES = (".dist-info", ".egg-info")
@@ -93,7 +91,7 @@ def _read_only_dirs(bundles: Sequence[Path], key: CacheKey, settings: Settings) 
         else:
             yield bundle, bundle_key(key)
     for text in settings.cache_path:
-        directory = _absolute_dir(text)
+        directory = resolve_dir(text, "JITLOAD_CACHE_PATH")
         if not directory.is_dir():
             warn_once(f"JITLOAD_CACHE_PATH names {directory}, which is not a directory; it is skipped")
             continue
@@ -110,13 +108,6 @@ def bundle_key(key: CacheKey) -> CacheKey:
     Where nothing can be built, code for an older architecture may be used, too, if the GPU runs it.
     """
     return key._replace(unknown_parts=(*_TOOL_PARTS, *(("archs",) if key.unknown_parts else ())))
-
-
-def _absolute_dir(text: str) -> Path:
-    try:
-        return Path(text).expanduser().absolute()
-    except (RuntimeError, OSError) as error:
-        raise CacheError(f"JITLOAD_CACHE_PATH: {text!r} cannot be resolved: {error}. Write the whole path.") from error
 
 
 # ---- bundles in installed packages -------------------------------------------------------------------------------
@@ -146,12 +137,12 @@ def _find_bundles(search_path: tuple[str, ...], cache_dir: Path) -> tuple[Path, 
 def remember_bundles(cache_dir: Path) -> None:
     """Record in the cache which bundles were found. This is done after a build, because a hit writes nothing."""
     if rows := _unwritten.pop(cache_dir, None):
-        save_text(cache_dir / _BUNDLES_FILE, json.dumps(dict(list(rows.items())[-_MAX_REMEMBERED_DIRS:])))
+        save_json(cache_dir / _BUNDLES_FILE, dict(list(rows.items())[-_MAX_REMEMBERED_DIRS:]))
 
 
 def _recall_bundles(memory: Path) -> dict[str, Any]:
     with suppress(OSError, ValueError, RecursionError):
-        rows = json.loads(load_text(memory))
+        rows = load_json(memory)
         if isinstance(rows, dict) and all(map(_is_bundles_row, rows.values())):
             return rows
     return {}

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from jitload.cache.directory import find_cache_dir
+from jitload.cache.entry import find_cache_dir
 from jitload.cli.output import (
     dir_option,
     format_age,

@@ -5,6 +5,8 @@ from __future__ import annotations
 import ctypes
 import functools
 import platform
+import re
+import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
@@ -15,7 +17,7 @@ from typing import NamedTuple
 import click
 
 from jitload import __version__
-from jitload.cli.output import format_size, json_option, print_json, print_lines, print_table
+from jitload.cli.output import format_size, json_option, print_json, print_lines, print_table, print_wrapped
 from jitload.errors import JitLoadError
 from jitload.settings import Settings, read_settings
 
@@ -56,7 +58,7 @@ def doctor_command(*, as_json: bool) -> int:
         return 0 if works else 1
     report = [*findings, *runs]
     print_table(("", "", ""), [(row.subject, "ok" if row.is_good else "--", row.description) for row in report])
-    print_lines(["", *(f"{row.subject}: {row.advice}" for row in report if not row.is_good)])
+    print_wrapped(["", *(f"{row.subject}: {row.advice}" for row in report if not row.is_good)])
     print_lines(["jitload builds and runs kernels here." if works else "jitload cannot build and run kernels here."])
     return 0 if works else 1
 
@@ -117,7 +119,9 @@ def _describe_driver() -> str:
 
     version, capability = driver_version(), current_capability()
     if version is None:
-        raise JitLoadError("there is no NVIDIA driver, so kernels run on the CPU alone: arch='cpu'")
+        raise JitLoadError(
+            "there is no NVIDIA driver, so kernels run on the CPU alone: --arch cpu, in Python arch='cpu'"
+        )
     if capability is None:
         raise JitLoadError(f"the driver for CUDA {version[0]}.{version[1]} finds no GPU")
     return f"CUDA {version[0]}.{version[1]}, GPU with compute capability {capability[0]}.{capability[1]}"
@@ -168,3 +172,36 @@ def _time_kernel(arch: str, address: int, directory: str, synchronize: Callable[
     if numbers != list(range(1, _COUNT + 1)):
         raise JitLoadError(f"the kernel wrote {numbers} instead of 1 to {_COUNT}")
     return f"ready in {seconds:.2f} s, its result is right"
+
+
+# ---- explain ---------------------------------------------------------------------------------------------------------
+
+
+@click.command("explain")
+@click.argument("code")
+@json_option
+def explain_command(code: str, *, as_json: bool) -> None:
+    """Show what the code of an error means, such as JL-NVRTC, and what to do."""
+    sections = read_sections()
+    text = sections.get(code.upper())
+    if text is None:
+        raise click.BadParameter(f"{code!r} is not a code; there are {', '.join(sections)}", param_hint="CODE")
+    if as_json:
+        print_json({"code": code.upper(), "text": text})
+    elif sys.stdout.isatty():
+        from rich.console import Console
+        from rich.markdown import Markdown
+
+        Console().print(Markdown(text))
+    else:
+        click.echo(text)
+
+
+def read_sections() -> dict[str, str]:
+    """Return the sections of the manual's page about errors, by their codes."""
+    package = Path(__file__).parents[1]
+    packaged = package / "troubleshooting.md"  # in a wheel; a checkout has it in docs/
+    page = packaged if packaged.is_file() else package.parent / "docs" / "troubleshooting.md"
+    parts = re.split(r"^## (.+)\n", page.read_text(encoding="utf-8"), flags=re.MULTILINE)
+    sections = dict(zip(parts[1::2], map(str.strip, parts[2::2]), strict=True))
+    return {title: text for title, text in sections.items() if title.startswith("JL-")}

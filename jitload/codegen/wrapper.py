@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict
 from functools import lru_cache
 from pathlib import Path
@@ -12,13 +12,17 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from jitload.errors import LaunchSpecError
 from jitload.expressions.compiler import ScopeEntry, compile_expression
-from jitload.launch import Launch
 from jitload.model import CpuProgram, Kernel, Parameter, Variable
-from jitload.signature.exports import Export
+from jitload.request.launch import Launch
+from jitload.signature.exports import Export, choose_exports
 from jitload.signature.types import is_complex, is_pointer_to_pointer
+from jitload.toolchain.arch import CPU, capability_of
 
 if TYPE_CHECKING:
     from jinja2 import Template
+
+    from jitload.model import CompiledSource
+    from jitload.request.request import Request
 
 _DTYPES = (
     "int", "uint", "float", "bfloat", "complex", "bool", "float8_e4m3b11fnuz", "float8_e4m3fn", "float8_e4m3fnuz",
@@ -73,6 +77,39 @@ class Wrapper(NamedTuple):
     variables: tuple[Variable, ...]
     cpu: CpuProgram | None = None
     has_cpp: bool = False
+
+
+def write_sources(
+    request: Request, compiled: Sequence[CompiledSource], work_dir: Path, cpu: CpuProgram | None = None
+) -> tuple[str, ...]:
+    """Write the cubins and the wrapper of a library, and for people who inspect the code its source and PTX.
+
+    Returns:
+        The names of the cubins' files.
+    """
+    images = []
+    for code in compiled:
+        arch = code.cubin.arch
+        capability, suffix = capability_of(arch)
+        identifier = re.sub(r"\W", "_", request.slug)
+        image = EmbeddedImage(name=f"{identifier}_{arch}", file=f"{arch}.cubin", capability=capability, suffix=suffix)
+        images.append(image)
+        (work_dir / image.file).write_bytes(code.cubin.data)
+        if code.cubin.ptx:
+            (work_dir / f"{arch}.ptx").write_text(code.cubin.ptx, encoding="utf-8", newline="")
+    first, *others = compiled if cpu is None else (*compiled, cpu.compiled)
+    wrapper = Wrapper(
+        name=request.name,
+        archs=(*(code.cubin.arch for code in compiled), *((CPU,) if cpu else ())),
+        images=tuple(images),
+        exports=choose_exports(request.functions, first, others),
+        variables=first.cubin.variables,
+        cpu=cpu,
+    )
+    for number, (_, text) in enumerate(request.pieces):
+        (work_dir / f"source{number}.cu").write_text(text, encoding="utf-8", newline="")
+    (work_dir / "wrapper.cc").write_text(render_wrapper(wrapper), encoding="utf-8")
+    return tuple(image.file for image in images)
 
 
 def render_wrapper(wrapper: Wrapper) -> str:
@@ -134,7 +171,8 @@ def _types_of(export: Export) -> list[tuple[str, str | None]]:
 
 def _resources(kernel: Kernel) -> dict[str, int | None]:
     """Return the attributes of a kernel that depend on the architecture."""
-    return {name: getattr(kernel, name) for name in ("registers", "shared_bytes", "local_bytes", "max_threads")}
+    names = ("registers", "shared_bytes", "local_bytes", "max_threads", "spill_bytes")
+    return {name: getattr(kernel, name) for name in names}
 
 
 def _argument_record(parameter: Parameter, launch: Launch) -> dict[str, Any]:

@@ -36,11 +36,11 @@ from jitload.cpu.text import (
     taken_names,
     without_table_errors,
 )
-from jitload.cuda import probe
 from jitload.cuda.kernels import DeviceSource, layout_expressions, no_such_kernel
 from jitload.errors import CompileError
 from jitload.model import CompiledSource, CpuKernel, CpuProgram, Cubin, Image, ImageKernel
 from jitload.request.arguments import Instrumentation
+from jitload.signature import probe
 from jitload.signature.demangle import demangle, demangle_variables
 from jitload.signature.kernels import read_kernels
 from jitload.signature.layouts import read_layouts, typed_variables
@@ -74,7 +74,22 @@ _SANITIZER_FLAGS = {
         "-fno-sanitize-recover=undefined,float-cast-overflow", "-fno-wrapv",
     ),
 }  # fmt: skip
-_CORRECTED_DIR = "corrected"  # of NVIDIA's headers that g++ needs changed, in the work directory
+# Headers of one line, in addition to the files in include/cpu. What most of them declare is there before every text:
+# jitload_cpu.h. The classes called pipeline are GPU only.
+SHORT_HEADERS = {
+    **dict.fromkeys(
+        (
+            *("cuda_runtime.h", "device_atomic_functions.h", "device_functions.h", "device_launch_parameters.h"),
+            *("math_functions.h", "sm_20_atomic_functions.h", "sm_20_intrinsics.h", "sm_30_intrinsics.h"),
+            *("sm_32_atomic_functions.h", "sm_32_intrinsics.h", "sm_60_atomic_functions.h", "sm_61_intrinsics.h"),
+            *("vector_functions.h", "vector_types.h"),
+        ),
+        "",
+    ),
+    "cuda/pipeline": "#include <cuda/barrier>\n",
+    "cuda_pipeline.h": "#include <cuda_pipeline_primitives.h>\n",
+}
+_SHORT_DIR, _CORRECTED_DIR = "headers", "corrected"  # in the work directory: these, and NVIDIA's that g++ needs changed
 _PAIR_CONSTRUCTOR = re.compile(r"(__half2|__nv_bfloat162)\(\) = default;")
 _LIST_ASSIGNMENT = r"\g<0> \1& operator=(std::initializer_list<struct __jitload_nothing>) { return *this = \1(); }"
 _DYNAMIC_SHARED_SYMBOL = "__jitload_dynamic_shared"  # tells cpu_sanitize.cc where dynamic shared memory begins
@@ -135,12 +150,19 @@ def cpu_flags(source: DeviceSource, toolchain: CudaToolchain | None) -> tuple[st
         *_processor_flags(source.cpu_flags),
         *_instrumentation_flags(source.instrumentation),
         *compiler_flags(source.cpu_flags),
-        *(f"-I{path}" for path in (own / "cpu", own, *tvm_ffi_include_dirs(), *source.include_dirs)),
+        *(f"-I{path}" for path in (_SHORT_DIR, own / "cpu", own, *tvm_ffi_include_dirs(), *source.include_dirs)),
         *(word for path in (_CORRECTED_DIR, *toolkit_dirs) for word in ("-isystem", str(path))),
     )
 
 
-def write_corrected_headers(directory: Path, toolkit_dirs: Sequence[Path]) -> None:
+def _write_short_headers(directory: Path) -> None:
+    for name, text in SHORT_HEADERS.items():
+        path = directory / name
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        path.write_text(text)
+
+
+def _write_corrected_headers(directory: Path, toolkit_dirs: Sequence[Path]) -> None:
     """Write NVIDIA's headers of half and bfloat16 so that `pair = {}` compiles, as it does with NVRTC.
 
     For g++, the assignment of a pair and that of its raw bits fit `{}` equally well. An assignment of an empty list
@@ -206,11 +228,13 @@ class _Compilation:
 
     def run(self) -> ObjectFile:
         """Compile the source with a row for each of its kernels."""
-        corrected_dir = self._work_dir / _CORRECTED_DIR
-        if any("include" in text for _, text in self._source.pieces):
-            write_corrected_headers(corrected_dir, self._toolkit_dirs)
+        short_dir, corrected_dir = self._work_dir / _SHORT_DIR, self._work_dir / _CORRECTED_DIR
+        if any("include" in text for text in (*self._source.piece_texts, *self._source.cpu_flags)):
+            _write_short_headers(short_dir)
+            _write_corrected_headers(corrected_dir, self._toolkit_dirs)
         object_file = self._compile_all()
-        shutil.rmtree(corrected_dir, ignore_errors=True)  # a failed build is kept whole
+        for directory in (short_dir, corrected_dir):
+            shutil.rmtree(directory, ignore_errors=True)  # a failed build is kept whole
         return object_file
 
     def _compile_all(self) -> ObjectFile:
@@ -391,7 +415,7 @@ def _expression_of(symbol: str) -> str:
 
 
 def _declaration_of(symbol: str) -> str:
-    """Return the table's entry for a kernel whose name cannot be written in C++: its symbol and its parameters."""
+    """Return the table's entry, a symbol and parameters, for a kernel whose name cannot be written in C++."""
     readable = demangle(symbol)
     match = re.fullmatch(r".*\((.*)\)", readable or "")
     return f"{BY_SYMBOL}{symbol}({match[1].replace('(anonymous namespace)::', '')})" if match else ""

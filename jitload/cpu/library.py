@@ -2,19 +2,29 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator
+from concurrent.futures import Future
+from contextlib import contextmanager
 from pathlib import Path
 
 from jitload.building.files_read import files_in_options, headers_to_record, search_dirs
-from jitload.building.library import write_sources
-from jitload.building.ninja import COMPILE_FLAGS, Step, compile_step, run_ninja, write_ninja
+from jitload.building.ninja import Step, run_ninja, write_ninja
 from jitload.building.resources import run_in_background
-from jitload.building.runtime import find_or_build_cpu_runtime, find_or_build_runtime, include_flags
+from jitload.building.runtime import find_or_build_cpu_runtime, find_or_build_runtime, wrapper_step
 from jitload.cache.store import Work
-from jitload.cpu.build import compile_for_cpu
-from jitload.cpu.gpu_check import check_shared_memory, gpu_check
-from jitload.cuda.kernels import check_is_device_code, check_layouts, compile_for_gpus, device_source, naming_exports
-from jitload.errors import ToolchainError
+from jitload.codegen.wrapper import write_sources
+from jitload.cpu.build import SHORT_HEADERS, compile_for_cpu
+from jitload.cuda.kernels import (
+    check_device_code,
+    check_is_device_code,
+    check_layouts,
+    compile_for_gpus,
+    device_source,
+    naming_exports,
+)
+from jitload.cuda.nvrtc import missing_header
+from jitload.errors import CompileError, LaunchSpecError, ToolchainError, warn_once
 from jitload.model import CpuProgram
 from jitload.request.request import Request
 from jitload.toolchain.cuda import CudaToolchain
@@ -46,8 +56,7 @@ def build_cpu_library(
         check_shared_memory(request, program)
         compiled = () if toolchain is None or len(request.archs) == 1 else compile_for_gpus(request, toolchain)
         check_layouts((*compiled, program.compiled))
-        write_sources(request, compiled, work.dir, program)
-        cubins = tuple(f"{gpu.cubin.arch}.cubin" for gpu in compiled)
+        cubins = write_sources(request, compiled, work.dir, program)
         write_ninja(work.dir, _steps(request, program, compiler, cubins, runtimes.result()))
         run_ninja(ninja, work.dir, name=request.name, verbose=verbose)
         gpu_headers = {*check.result(), *(path for gpu in compiled for path in gpu.headers)}
@@ -86,11 +95,97 @@ def _headers_read(request: Request, toolchain: CudaToolchain | None, work: Work,
 def _steps(
     request: Request, program: CpuProgram, compiler: Compiler, cubins: tuple[str, ...], runtimes: tuple[str, ...]
 ) -> tuple[Step, ...]:
-    flags = (*COMPILE_FLAGS, *include_flags())
     objects = ("wrapper.o", program.object_file, *runtimes)
     product = f"{request.slug}.so"
     wraps = _INSTRUMENTED_LINK_FLAGS if request.instrumentation else ()
     link = Step(
         output=product, command=(*compiler.command, *objects, "-o", product, *_LINK_FLAGS, *wraps), inputs=objects
     )
-    return (compile_step(compiler.command, flags, "wrapper.cc", "wrapper.o", reads=cubins), link)
+    return (wrapper_step(compiler, cubins), link)
+
+
+# ---- the check for GPUs ----------------------------------------------------------------------------------------------
+
+_ARCH = "sm_90"  # every NVRTC that jitload supports knows it
+_MAX_STATIC_SHARED = 48 << 10
+_HINT = (
+    "A GPU cannot run this source. Write code for the CPU alone under #ifdef JITLOAD_CPU, or turn this check off with "
+    "gpu_check=False or JITLOAD_CPU_GPU_CHECK=0."
+)
+
+
+@contextmanager
+def gpu_check(request: Request, toolchain: CudaToolchain | None) -> Iterator[Future[tuple[Path, ...]]]:
+    """Check a request for the CPU during a `with` block; the future's result is the user's headers that NVRTC read.
+
+    An error in the block is raised rather than NVRTC's, unless it is about a header of ours or says that a kernel is
+    missing. It is raised after NVRTC has finished, because the program may end with it, and NVRTC must not be running
+    then.
+    """
+    if not request.settings.checks_for_gpu or len(request.archs) > 1:  # NVRTC compiles the others
+        check: Future[tuple[Path, ...]] = Future()
+        check.set_result(())
+    else:
+        check = run_in_background(_check, request, toolchain)
+    try:
+        yield check
+    except Exception as error:
+        nvrtc_error = check.exception()
+        is_vague = isinstance(error, LaunchSpecError) or _is_about_own_header(error)
+        if nvrtc_error is not None and is_vague:
+            raise nvrtc_error from error
+        raise
+
+
+def _check(request: Request, toolchain: CudaToolchain | None) -> tuple[Path, ...]:
+    """Raise NVRTC's errors; if NVRTC cannot judge the source, log once that nothing was checked."""
+    reason = "there is no NVRTC. Install it with: pip install 'jitload[cu13]'"
+    if toolchain is not None:
+        try:
+            with naming_exports(request):
+                return check_device_code(device_source(request), _ARCH, toolchain)
+        except ToolchainError as error:
+            reason = str(error)
+        except CompileError as error:
+            reason = _missing_cuda_header(error, toolchain)
+            if not reason:
+                error.hint = "\n".join(filter(None, (error.hint, _HINT)))
+                raise
+    warn_once(f"Kernels for the CPU are not checked for GPUs: {reason}", level=logging.INFO)
+    return ()
+
+
+def check_shared_memory(request: Request, program: CpuProgram) -> None:
+    """Raise an error for a kernel with more shared memory than a GPU gives it: NVRTC's front end does not see that."""
+    if not request.settings.checks_for_gpu:
+        return
+    for kernel in program.compiled.cubin.kernels:
+        if (size := program.kernels[kernel.symbol].shared_bytes) > _MAX_STATIC_SHARED:
+            raise CompileError(
+                stage="host",
+                name=request.name,
+                log=f"kernel {kernel.name!r} has __shared__ variables of {size} bytes, and on a GPU they can have "
+                f"{_MAX_STATIC_SHARED} bytes at most. Dynamic shared memory can have more: extern __shared__, and "
+                "Launch(shared_bytes=…).",
+                hint=_HINT,
+            )
+
+
+def _is_about_own_header(error: Exception) -> bool:
+    if not isinstance(error, CompileError):
+        return False
+    files = [Path(diagnostic.file) for diagnostic in error.diagnostics if "error" in diagnostic.severity]
+    return bool(files) and files[0].is_relative_to(own_include_dir().parent)
+
+
+def _missing_cuda_header(error: CompileError, toolchain: CudaToolchain) -> str:
+    """Return which of CUDA's own headers is missing, if that is why NVRTC rejected the source."""
+    name = missing_header(error.log)
+    files = [Path(diagnostic.file) for diagnostic in error.diagnostics if "open source file" in diagnostic.message]
+    if not name or not files:
+        return ""
+    is_included_by_cuda = any(files[0].is_relative_to(root) for root in toolchain.include_dirs)
+    is_own = name in SHORT_HEADERS or (own_include_dir().parent / "cpu" / name).is_file()
+    if is_included_by_cuda or name.startswith("cuda/") or is_own:
+        return f"CUDA's header {name!r} is missing. Install it with: pip install 'jitload[cu13]'"
+    return ""

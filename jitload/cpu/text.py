@@ -16,11 +16,11 @@ from jitload.cpptext.declarations import find_declarator
 from jitload.cpptext.lexer import Token, code_tokens, strip_comments
 from jitload.cpptext.preprocessor import HEADER_NAME, Conditional, read_conditionals, split_directives
 from jitload.cpu.object_file import TABLE
-from jitload.cuda import probe
 from jitload.cuda.kernels import DeviceSource, join_pieces
-from jitload.cuda.layout_probe import LAYOUT_DECLARATIONS
 from jitload.cuda.nvrtc import missing_header_hint, type_hint
 from jitload.errors import CompileError, Diagnostic
+from jitload.signature import probe
+from jitload.signature.layouts import LAYOUT_DECLARATIONS
 
 ROW_FILE = "<kernels>"  # the file that messages name for the rows of the kernel table; the line is the row's number
 TABLE_FILE = "<kernel table>"  # likewise, for the lines around the rows
@@ -69,7 +69,7 @@ def cpu_text(
     Args:
         source: The source.
         expressions: Its kernels, as C++ expressions.
-        layouts: The name expressions for its structures and variables (see `cuda/layout_probe`).
+        layouts: The name expressions for its structures and variables (see `signature/layouts`).
         overloads: The names of kernels that are declared `extern "C"` although a function has the same name.
     """
     texts = [text for _, text in source.pieces]

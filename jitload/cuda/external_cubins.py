@@ -12,9 +12,9 @@ from dataclasses import replace
 from jitload.cuda.kernels import layout_difference
 from jitload.elf.cubin import read_image
 from jitload.errors import JitLoadError, LaunchSpecError
-from jitload.launch import Launch
 from jitload.model import CompiledSource, Cubin, Kernel
 from jitload.request.cubins import LabelledCubin
+from jitload.request.launch import Launch
 from jitload.request.request import Request
 from jitload.signature.declared import check_agrees, check_is_typed, parse_signature
 from jitload.signature.demangle import demangle_variables

@@ -18,7 +18,6 @@ from jitload.cpptext.declarations import find_candidates
 from jitload.cpptext.includes import IncludeScan
 from jitload.cpptext.lexer import has_matching_brackets
 from jitload.cpptext.source_kind import user_headers
-from jitload.cuda import layout_probe, probe
 from jitload.cuda.headers import STAND_INS, provide_headers
 from jitload.cuda.nvrtc import (
     SYNTAX_ONLY,
@@ -35,9 +34,10 @@ from jitload.model import Candidate, CompiledSource, Cubin, Image
 from jitload.request.arguments import NO_INSTRUMENTATION, Instrumentation
 from jitload.request.kind import looks_like_kernels
 from jitload.request.request import Request
+from jitload.signature import layouts, probe
 from jitload.signature.demangle import demangle_variables
 from jitload.signature.kernels import find_expressions_to_probe, read_kernels
-from jitload.signature.layouts import read_layouts, typed_variables
+from jitload.signature.layouts import LAYOUT_DECLARATIONS, read_layouts, typed_variables
 from jitload.toolchain.arch import CPU
 from jitload.toolchain.cuda import CudaToolchain, nvrtc_include_dirs
 
@@ -77,13 +77,13 @@ def check_is_device_code(request: Request) -> None:
     """
     if request.is_kind_explicit:
         return
-    from jitload.cpptext.source_kind import classify
-
     texts = [text for _, text in request.pieces]
     if any(".version" in text for text in texts):
         _check_is_not_ptx(request)
     if looks_like_kernels(texts) and find_candidates(texts):  # the candidates are remembered, and needed later
         return
+    from jitload.cpptext.source_kind import classify
+
     kind = classify(texts, has_embed_cubin=False, options=request.options, for_nvrtc=True)
     if kind == "mixed":
         raise ToolchainError(
@@ -176,13 +176,13 @@ class DeviceSource:
 
 
 def layout_expressions(source: DeviceSource, candidates: Sequence[Candidate], *, is_nvrtc: bool) -> tuple[str, ...]:
-    """Return the name expressions for a source's structures and variables (see `cuda/layout_probe`)."""
+    """Return the name expressions for a source's structures and variables (see `signature/layouts`)."""
 
     def read_others() -> tuple[str, ...]:
         return (*source.texts[len(source.pieces) :], *user_headers(source.texts, source.include_dirs))
 
     texts, kernels = source.piece_texts, source.kernels
-    return layout_probe.layout_expressions(texts, read_others, candidates, kernels, is_nvrtc=is_nvrtc)
+    return layouts.layout_expressions(texts, read_others, candidates, kernels, is_nvrtc=is_nvrtc)
 
 
 def join_pieces(pieces: Iterable[tuple[str, str]]) -> str:
@@ -321,7 +321,7 @@ def _check(source: DeviceSource, arch: str, toolchain: CudaToolchain) -> tuple[P
 
 @contextmanager
 def _nvrtc_job(source: DeviceSource, arch: str, toolchain: CudaToolchain, scan: IncludeScan) -> Iterator[NvrtcJob]:
-    """Yield the job that every run of NVRTC begins with."""
+    """Yield the NVRTC job for the source and the architecture, of which each compilation uses a changed copy."""
     include_dirs = nvrtc_include_dirs(toolchain, source.include_dirs)
     with provide_headers(include_dirs, scan.quoted_files(STAND_INS), source.text) as (headers, stand_in_dirs):
         yield NvrtcJob(
@@ -385,7 +385,7 @@ class _Compilation:
     def compile(self, expressions: tuple[str, ...]) -> tuple[NvrtcResult, Image]:
         """Compile, and return the machine code as it is and read."""
         result = self.run(expressions)
-        return result, read_image(result.cubin, name=self._source.name)
+        return result, read_image(result.cubin, name=self._source.name, spill_bytes=result.spill_bytes)
 
     def run(self, expressions: tuple[str, ...]) -> NvrtcResult:
         """Run NVRTC, and again without the expressions that it rejects, until it rejects none.
@@ -441,7 +441,7 @@ class _Compilation:
         if self.expressions:
             name, text = probe.PROBE_HEADER
             options = (*options, f"--pre-include={name}")
-            headers = ((name, text + (layout_probe.LAYOUT_DECLARATIONS if self._layouts else "")), *headers)
+            headers = ((name, text + (LAYOUT_DECLARATIONS if self._layouts else "")), *headers)
             names += self._layouts
         return replace(
             self._job,

@@ -15,17 +15,16 @@ from typing import NamedTuple
 from jitload.codegen.wrapper import Wrapper, render_wrapper
 from jitload.cpptext.host_functions import HostFunction, find_host_functions, is_string
 from jitload.cpptext.source_kind import user_headers
-from jitload.cuda.layout_probe import HOST_LAYOUT_DECLARATIONS, host_layouts
-from jitload.cuda.probe import kernel_expression
 from jitload.elf.file import ElfFile
 from jitload.errors import LaunchSpecError, SignatureError, nearest_name
-from jitload.launch import Launch
 from jitload.model import Candidate, Image, ImageKernel, Kernel, Parameter, ParameterSlot
+from jitload.request.launch import Launch
 from jitload.request.request import Request, Unit
 from jitload.signature.demangle import read_host_probe
 from jitload.signature.exports import Export, rename_parameters
 from jitload.signature.kernels import read_kernels
-from jitload.signature.layouts import Layout, read_layouts
+from jitload.signature.layouts import HOST_LAYOUT_DECLARATIONS, Layout, host_layouts, read_layouts
+from jitload.signature.probe import kernel_expression
 
 CALL_HEADER = "#include <jitload/host_call.h>\n"
 _PROBE = b"__jitload_host_probe"

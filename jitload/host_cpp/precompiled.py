@@ -38,10 +38,9 @@ from jitload.cache.entry import Entry, find_entry
 from jitload.cache.key import CacheKey
 from jitload.cache.store import Work, claim_entry
 from jitload.cpptext.includes import opening_includes
-from jitload.files import make_private_dir
 from jitload.request.request import Unit
 from jitload.settings import Settings, read_settings
-from jitload.toolchain.host import Compiler, compiler_identity, tool_environment
+from jitload.toolchain.host import Compiler, compiler_identity, make_private_dir, tool_environment
 
 PRELUDE = (
     "tvm/ffi/container/tensor.h",

@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from jitload.building.ninja import COMPILE_FLAGS, Step, compile_step
-from jitload.building.runtime import include_flags as wrapper_include_flags
+from jitload.building.ninja import Step, compile_step
+from jitload.building.runtime import wrapper_step
 from jitload.cache.store import Work
 from jitload.cpptext.lexer import strip_comments
 from jitload.host_cpp.dryrun import Template, find_template, module_id, module_id_file
@@ -162,8 +162,7 @@ def compile_steps(build: HostBuild) -> tuple[Step, ...]:
         reads = tuple(f"{name}.cubin" for name, _ in host.cubins)
         steps.append(compile_step(command, (), "cubins.s", "cubins.o", reads=reads))
     if build.runtime:
-        flags = (*COMPILE_FLAGS, *wrapper_include_flags())
-        steps.append(compile_step(command, flags, "wrapper.cc", "wrapper.o"))
+        steps.append(wrapper_step(build.compiler, ()))
     if build.calls_driver:
         steps.append(compile_step(command, ("-x", "c", *FLAGS), "driver_calls.c", "driver_calls.c.o"))
     return tuple(steps)

@@ -11,7 +11,7 @@ import shutil
 import tempfile
 from pathlib import Path
 
-from jitload.files import make_private_dir
+from jitload.toolchain.host import make_private_dir
 
 # torch's headers, by the header in include/torch_light/jitload_torch/ that replaces them.
 FORWARDED = {

@@ -1,9 +1,24 @@
-"""Text of PTX and machine code that shows itself in colours in a notebook."""
+"""Shows a kernel: its CUDA source, its PTX and its machine code, in colours in a notebook."""
 
 from __future__ import annotations
 
 import html
+import re
+import tempfile
+from collections.abc import Callable, Iterator, Mapping
+from functools import lru_cache
+from pathlib import Path
 from typing import Any
+
+from jitload.cache.entry import MANIFEST
+from jitload.cpptext.declarations import find_candidates
+from jitload.cpptext.host_functions import find_host_functions
+from jitload.cpptext.lexer import Token, tokenize
+from jitload.elf.file import ElfFile
+from jitload.errors import JitLoadError
+from jitload.inspection.code import KernelCode, LoadedKernel, find_beside_cubin, find_code, read_entry
+from jitload.settings import read_settings
+from jitload.toolchain.nvcc import find_nvdisasm, run_nvdisasm
 
 
 class Listing(str):
@@ -70,3 +85,249 @@ def _lexer() -> Any:
         }
 
     return _AssemblyLexer()
+
+
+# ---- CUDA source -----------------------------------------------------------------------------------------------------
+
+_SOURCE = re.compile(r"(?:source\d+|c(?:pp|uda)_sources)\.(?:cu|cc)")
+
+
+def read_source(facts: Mapping[str, Any], origin: Path) -> str | None:
+    """Return the definition of a typed function, or None if its source is not kept in a cache entry.
+
+    Args:
+        facts: The description of the function.
+        origin: The library's file, in the cache entry if it came from one.
+    """
+    name = facts["kernel"]["name"].partition("<")[0] if "kernel" in facts else facts["name"]
+    texts = kept_texts(origin)
+    if "kernel" in facts:
+        candidates = [(texts[candidate.piece], candidate) for candidate in find_candidates(texts)]
+    else:
+        functions = [(text, function) for text in texts for function in find_host_functions(text)]
+        candidates = [(text, function.candidate) for text, function in functions if function.is_definition]
+    for text, candidate in candidates:
+        if f"::{candidate.name}".endswith(f"::{name}"):
+            return _definition(text, candidate.line)
+    return None
+
+
+def kept_texts(origin: Path) -> list[str]:
+    """Return the sources that are kept in the cache entry of a library, or nothing if it is not in one."""
+    manifest = read_entry(origin)
+    names = [name for name in (manifest["files"] if manifest else ()) if _SOURCE.fullmatch(name)]
+    names.sort(key=lambda name: [int(number) for number in re.findall(r"\d+", name)])
+    return [(origin.parent / name).read_text(encoding="utf-8", errors="replace") for name in names]
+
+
+def _definition(text: str, line: int) -> str:
+    """Return the lines of the function whose name is on a line, counted from 1."""
+    tokens = tokenize(text)
+    index = next(number for number, token in enumerate(tokens) if token.line >= line and token.kind == "word")
+    first, last = _first_line(tokens, index), _last_line(tokens, index)
+    return "\n".join(text.splitlines()[first - 1 : last])
+
+
+def _first_line(tokens: list[Token], index: int) -> int:
+    """Return the first line after the previous declaration, where comments, attributes or `template <…>` may begin."""
+    first = index
+    while first and tokens[first - 1].text not in {";", "{", "}"} and not tokens[first - 1].in_directive:
+        first -= 1
+    while tokens[first].kind == "comment" and tokens[first].line == tokens[first - 1].end_line and first:
+        first += 1  # it belongs to the previous declaration
+    return tokens[first].line
+
+
+def _last_line(tokens: list[Token], index: int) -> int:
+    """Return the line of the brace that ends the function's body."""
+    depth = 0
+    for token in tokens[index:]:
+        if token.kind == "punctuator" and token.text in "{}":
+            depth += 1 if token.text == "{" else -1
+            if depth == 0 and token.text == "}":
+                return token.line
+    return tokens[-1].end_line
+
+
+# ---- PTX -------------------------------------------------------------------------------------------------------------
+
+_NAME = re.compile(r"[\w$]+")
+_COMMENT = re.compile(r"//[^\n]*|/\*.*?\*/", re.DOTALL)
+_IS_ENTRY = re.compile(r"(?:\.\w+\s+)?\.entry\b")
+_FOR_ALL = re.compile(r"\.(?:version|target|address_size|file|section|pragma)\b")
+_DEFINED = re.compile(r"\.(?:entry|func|alias)\s+(?:\([^)]*\)\s*)?([\w$]+)|[.\w]+\s+([\w$]+)\s*[\[;=]")
+# What can end a directive; comments and strings are among them so that nothing is found in those.
+_BOUNDARY = re.compile(
+    r"//[^\n]*|/\*.*?\*/|\"[^\"\n]*\"|^\s*\.(?:version|target|address_size|file)\b[^\n]*\n|[{};]",
+    re.MULTILINE | re.DOTALL,
+)
+_SEMICOLON = re.compile(r"\s*;")
+
+
+def read_ptx(kernel: LoadedKernel, arch: str | None) -> Listing:
+    """Return the PTX of a kernel with the functions and variables that it uses.
+
+    Raises:
+        JitLoadError: The PTX was not kept, or `find_code` raises it.
+    """
+    code = find_code(kernel, arch)
+    path = find_beside_cubin(code, ".ptx")
+    if path is None:
+        raise _no_ptx(code)
+    return Listing(extract_entry(path.read_text(encoding="utf-8", errors="replace"), code.kernel.symbol))
+
+
+def _no_ptx(code: KernelCode) -> JitLoadError:
+    if read_entry(code.origin) is not None:
+        reason = "its cubin was not compiled here, so there is no PTX of it"
+        advice = "What made the cubin can write the PTX"
+    else:
+        reason = f"the library {code.origin} holds machine code alone; PTX is kept in the cache entry of a build"
+        advice = "Load the kernel from its source, with load_inline() or load()"
+    return JitLoadError(f"{code.function}() has no PTX: {reason}. {advice}; sass() shows the machine code")
+
+
+def extract_entry(ptx: str, symbol: str) -> str:
+    """Return the part of a PTX text that one kernel needs, as PTX that is complete in itself."""
+    items = list(_split(ptx))
+    by_name: dict[str, list[int]] = {}
+    for number, item in enumerate(items):
+        if (name := _defined_name(item)) is not None:
+            by_name.setdefault(name, []).append(number)
+    kept = {number for number, item in enumerate(items) if _defined_name(item) is None}
+    pending = list(by_name.get(symbol, ()))
+    while pending:
+        number = pending.pop()
+        if number not in kept:
+            kept.add(number)
+            names = set(_NAME.findall(_COMMENT.sub("", items[number])))
+            pending += [other for name in names for other in by_name.get(name, ()) if not _is_entry(items[other])]
+    return "".join(items[number] for number in sorted(kept)).strip("\n") + "\n"
+
+
+def _is_entry(item: str) -> bool:
+    return _IS_ENTRY.match(_COMMENT.sub("", item).strip()) is not None
+
+
+def _defined_name(item: str) -> str | None:
+    """Return the name that a directive defines, or None for one that every kernel needs."""
+    text = _COMMENT.sub("", item).strip()
+    if not text or _FOR_ALL.match(text):
+        return None
+    match = _DEFINED.search(text)
+    return next(filter(None, match.groups())) if match else None
+
+
+def _split(ptx: str) -> Iterator[str]:
+    """Yield the directives at the top level of a PTX text, each with the comments before it."""
+    start = depth = 0
+    for match in _BOUNDARY.finditer(ptx):
+        text = match[0]
+        depth += (text == "{") - (text == "}")
+        is_line = depth == 0 and text.lstrip().startswith(".")
+        is_body = text == "}" and not _SEMICOLON.match(ptx, match.end())  # `= {1, 2};` goes on
+        if is_line or (depth == 0 and (text == ";" or is_body)):
+            yield ptx[start : match.end()]
+            start = match.end()
+    yield ptx[start:]
+
+
+# ---- machine code ----------------------------------------------------------------------------------------------------
+
+_LOCATION = re.compile(r'^\s*//## File "([^"]*)", line (\d+)(?: inlined at "([^"]*)", line (\d+))?')
+_PIECE = re.compile(r"cuda_sources\[(\d+)\]")
+_DIRECTIVE = re.compile(r"\s+\.(?:type|size|other|global|align|section|sectioninfo|sectionflags|weak|local)\b")
+
+
+def read_sass(kernel: LoadedKernel, arch: str | None, *, source: bool) -> Listing:
+    """Return the machine code of a kernel, with the functions that it calls.
+
+    Args:
+        kernel: The kernel.
+        arch: As for `find_code`.
+        source: Whether each piece of code is preceded by the line of the source that it was compiled from.
+
+    Raises:
+        JitLoadError: The code was built without line information, or as for `find_code`.
+        ToolchainError: nvdisasm is missing, or does not know the architecture.
+    """
+    code = find_code(kernel, arch)
+    lines = disassemble(code.cubin, code.kernel.symbol, with_lines=source)
+    if source:
+        if not any(_LOCATION.search(line) for line in lines):
+            raise JitLoadError(
+                f"{code.function}() was built without line information: build it with extra_cuda_cflags=['-lineinfo'], "
+                "which does not change its instructions (for a Triton kernel, set TRITON_DISABLE_LINE_INFO=0)"
+            )
+        lines = list(_with_source(lines, _source_reader(code)))
+    facts = code.kernel
+    numbers = f"{facts.registers} registers, {facts.shared_bytes} bytes of static shared memory"
+    return Listing(f"// {code.function}, {code.arch}: {numbers}\n" + "\n".join(lines) + "\n")
+
+
+def disassemble(cubin: bytes, symbol: str, *, with_lines: bool = False) -> list[str]:
+    """Return the lines of nvdisasm's listing of one kernel, without the assembler's directives.
+
+    Raises:
+        ToolchainError: nvdisasm is missing, or does not know the architecture.
+    """
+    program = find_nvdisasm(read_settings())
+    index = next(number for number, entry in enumerate(ElfFile(cubin).symbols()) if entry.name == symbol)
+    with tempfile.TemporaryDirectory(prefix="jitload-") as directory:
+        path = Path(directory) / "kernel.cubin"
+        path.write_bytes(cubin)
+        options = ("--print-code", *(("--print-line-info-inline",) if with_lines else ()), f"-fun={index}")
+        listing = run_nvdisasm(program, options, path)
+    _, _, body = listing.partition(f".text.{symbol}:\n")
+    body, _, _ = body.partition("\n//-----")
+    lines = [line.expandtabs() for line in body.rstrip().splitlines()]
+    return [line for line in lines if not _DIRECTIVE.match(line)]
+
+
+# ---- lines of the source -----------------------------------------------------------------------------------------
+
+
+def _with_source(lines: list[str], read: Callable[[str, int], str]) -> Iterator[str]:
+    """Yield the lines with the text of the source in place of nvdisasm's names of files."""
+    is_inlined = False
+    for line in lines:
+        match = _LOCATION.search(line)
+        if match is None:
+            yield line
+            is_inlined = False
+            continue
+        file, number, caller, caller_number = match.groups()
+        if caller or not is_inlined:  # after inlined code, nvdisasm names the outermost line once more
+            text = read(file, int(number))
+            inlined = f", inlined at {Path(caller).name}:{caller_number}" if caller else ""
+            yield f"    // {Path(file).name}:{number}{inlined}{'  ' if text else ''}{text}"
+        is_inlined = caller is not None
+
+
+def _source_reader(code: KernelCode) -> Callable[[str, int], str]:
+    """Return a function that returns a line of a file, or "" if it is not known what stood there at the build."""
+    manifest = read_entry(code.origin)
+
+    @lru_cache(maxsize=64)
+    def lines_of(file: str) -> list[str]:
+        path = manifest and _source_file(code.origin.parent, manifest, file)
+        return path.read_text(encoding="utf-8", errors="replace").splitlines() if path else []
+
+    def read(file: str, number: int) -> str:
+        lines = lines_of(file)
+        return lines[number - 1].strip() if 0 < number <= len(lines) else ""
+
+    return read
+
+
+def _source_file(entry_dir: Path, manifest: dict[str, Any], file: str) -> Path | None:
+    """Return the file with the text that was compiled under a name, unless it may have changed since."""
+    match = _PIECE.fullmatch(Path(file).name)
+    pieces = [name for name in manifest["files"] if re.fullmatch(r"source\d+\.cu", name)]
+    number = int(match[1]) if match else 0
+    if match or (len(pieces) == 1 and Path(file).name == f"{manifest.get('name')}.cu"):
+        path = entry_dir / f"source{number}.cu"
+        return path if path.name in pieces and path.is_file() else None
+    path = Path(file)
+    built = min((entry_dir / MANIFEST).stat().st_mtime, manifest.get("created", 0) + 1)  # `created` is in whole seconds
+    return path if path.is_file() and path.stat().st_mtime <= built else None

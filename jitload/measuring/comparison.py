@@ -12,6 +12,8 @@ from jitload.measuring.benchmark import Arguments, Benchmark, Options, Subject, 
 from jitload.measuring.difference import Tolerance, check_agrees
 from jitload.measuring.memory import copy_tensor, extent_of, tensors_in, written_arguments
 
+_WIDTH, _MIN_NAME = 80, 8  # characters of the table, and of a name in it
+
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
@@ -40,6 +42,9 @@ class Comparison:
 
     def __str__(self) -> str:
         rows = self.rows()
+        columns = list(zip(*rows, strict=True))[1:]
+        room = _WIDTH - sum(max(map(len, column)) + 2 for column in columns)
+        rows = [[_shortened(name, max(room, _MIN_NAME)), *cells] for name, *cells in rows]
         widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
         lines = [
             "  ".join(cell.rjust(width) if number else cell.ljust(width) for number, (cell, width) in enumerate(pairs))
@@ -60,9 +65,20 @@ class Comparison:
         Raises:
             JitLoadError: matplotlib is not installed.
         """
-        from jitload.measuring.plot import plot_comparison
+        from jitload.measuring.comparison import plot_comparison
 
         return ends_at_caller(plot_comparison)(self)
+
+
+def _shortened(name: str, width: int) -> str:
+    """Return a name without its middle if it is longer than `width`."""
+    end = (width - 1) // 2
+    return name if len(name) <= width else f"{name[: width - 1 - end]}…{name[-end:]}"
+
+
+def _four_digits(value: float) -> str:
+    """Return a number with two decimal places, or fewer if it is large."""
+    return f"{value:.{max(0, min(2, 4 - len(str(int(value)))))}f}"
 
 
 class _Column(NamedTuple):
@@ -70,11 +86,11 @@ class _Column(NamedTuple):
 
     title: str
     value: Callable[[Benchmark], float | None]
-    form: str = "{:.2f}"
+    form: Callable[[float], str] = _four_digits
 
     def cell(self, benchmark: Benchmark) -> str:
         value = self.value(benchmark)
-        return "" if value is None else self.form.format(value)
+        return "" if value is None else self.form(value)
 
 
 _COLUMNS = (
@@ -82,9 +98,9 @@ _COLUMNS = (
     _Column("p10", lambda b: b.p10_us),
     _Column("p90", lambda b: b.p90_us),
     _Column("host µs", lambda b: b.host_us),
-    _Column("GB/s", lambda b: b.gb_per_s, "{:.1f}"),
-    _Column("of peak", lambda b: b.peak_share, "{:.0%}"),
-    _Column("GFLOP/s", lambda b: b.flop_per_s and b.flop_per_s / 1e9, "{:.1f}"),
+    _Column("GB/s", lambda b: b.gb_per_s),
+    _Column("of peak", lambda b: b.peak_share, "{:.0%}".format),
+    _Column("GFLOP/s", lambda b: b.flop_per_s and b.flop_per_s / 1e9),
 )
 
 
@@ -163,8 +179,8 @@ def compare(  # noqa: PLR0913  the parts of a launch, and how to measure
 
 
 def _check_callables(functions: object, reference: object) -> None:
-    is_dict = isinstance(functions, Mapping) and len(functions) > 0
-    if not is_dict or not all(isinstance(name, str) and callable(f) for name, f in functions.items()):  # type: ignore[attr-defined]
+    items = functions.items() if isinstance(functions, Mapping) else ()
+    if not items or not all(isinstance(name, str) and callable(function) for name, function in items):
         raise TypeError(
             "compare() takes a dict of functions by name, {'v1': mod1.f, 'v2': mod2.f}, before the arguments"
         )
@@ -270,3 +286,53 @@ class _Check(NamedTuple):
 
 def _has_tensor(value: Any) -> bool:
     return next(tensors_in(value), None) is not None
+
+
+# ---- plots -----------------------------------------------------------------------------------------------------------
+
+
+def plot_comparison(comparison: Comparison) -> Any:
+    """Return a figure with a bar for each function and, if their operations are known, a roofline diagram.
+
+    Raises:
+        JitLoadError: matplotlib is not installed.
+    """
+    try:
+        import matplotlib.pyplot as plt
+    except ImportError as error:
+        raise JitLoadError("plot() needs matplotlib: pip install 'jitload[plot]'") from error
+    benchmarks = comparison.benchmarks
+    has_roofline = all(b.flop_per_s and b.bytes for b in benchmarks.values())
+    figure, axes = plt.subplots(
+        1, 1 + has_roofline, figsize=(5 * (1 + has_roofline), 3.5), squeeze=False, layout="constrained"
+    )
+    _draw_bars(axes[0][0], benchmarks)
+    if has_roofline:
+        _draw_roofline(axes[0][1], benchmarks)
+    plt.close(figure)  # a notebook would show it twice
+    return figure
+
+
+def _draw_bars(axes: Any, benchmarks: dict[str, Benchmark]) -> None:
+    records = list(benchmarks.values())
+    medians = [b.median_us for b in records]
+    spread = [[b.median_us - b.p10_us for b in records], [b.p90_us - b.median_us for b in records]]
+    axes.bar(list(benchmarks), medians, yerr=spread, capsize=4)
+    axes.set_ylabel("median time in µs, from p10 to p90")
+    axes.set_title(records[0].device)
+
+
+def _draw_roofline(axes: Any, benchmarks: dict[str, Benchmark]) -> None:
+    """Plot operations per second against operations per byte, and the limit of the memory's bandwidth."""
+    intensities = {name: (benchmark.flop or 0) / benchmark.bytes for name, benchmark in benchmarks.items()}
+    for name, benchmark in benchmarks.items():
+        axes.plot(intensities[name], (benchmark.flop_per_s or 0) / 1e9, "o", label=name)
+    if peak := next(iter(benchmarks.values())).peak_gb_per_s:
+        ends = [min(intensities.values()) / 10, max(intensities.values()) * 10]
+        axes.plot(ends, [peak * end for end in ends], "k-", lw=0.8)
+    axes.set_xscale("log")
+    axes.set_yscale("log")
+    axes.set_xlabel("FLOP per byte")
+    axes.set_ylabel("GFLOP/s")
+    axes.set_title("roofline of the memory")
+    axes.legend()

@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
-from typing import Any
+import re
+from typing import Any, Literal
 
 import torch
 
 from jitload.errors import LaunchSpecError
 from jitload.expressions.parse import python_name
 from jitload.operators.signature import Argument, Signature
+
+_KINDS: dict[str, Literal["tensor", "tensors", "int", "device"]] = {
+    "Tensor": "tensor", "List[Tensor]": "tensors", "List[Optional[Tensor]]": "tensors",
+    "int": "int", "SymInt": "int", "bool": "int", "Device": "device",
+}  # fmt: skip
+_STRING_OR_CHARACTER = re.compile(r"""\"(?:\\.|[^"\\])*"|'(?:\\.|[^'\\])*'|.""", re.DOTALL)
+_ENUMERATIONS = ("ScalarType", "Layout", "MemoryFormat")
 
 
 def read_schema(schema: str, function: str) -> Signature:
@@ -17,11 +25,17 @@ def read_schema(schema: str, function: str) -> Signature:
     Raises:
         LaunchSpecError: The schema is malformed, or it declares something that is not supported.
     """
+    example = "A schema looks like (Tensor x, Tensor(a!) y, SymInt n) -> ()"
+    if not isinstance(schema, str) or not schema.strip().startswith("("):
+        raise _schema_error("it is malformed: it does not begin with (", str(schema), function, example)
     try:
         parsed = torch._C.parse_schema(f"f{schema.strip()}")
     except RuntimeError as error:
-        example = "A schema looks like (Tensor x, Tensor(a!) y, SymInt n) -> ()"
-        raise _schema_error(f"it is malformed: {str(error).splitlines()[0]}", schema, function, example) from None
+        reason = str(error).strip().splitlines()[0].rpartition("report a bug to PyTorch. ")[2]
+        raise _schema_error(f"it is malformed: {reason}", schema, function, example) from None
+    names = [argument.name for argument in parsed.arguments]
+    if repeated := [name for name in names if names.count(name) > 1]:
+        raise _schema_error(f"two arguments are named {repeated[0]!r}", schema, function)
     if any(result.alias_info for result in parsed.returns):
         hint = "Mark the argument that is written, Tensor(a!), and return (); or return a new tensor."
         raise _schema_error("an operator cannot return one of its arguments", schema, function, hint)
@@ -46,26 +60,33 @@ def _split_arguments(schema: str) -> list[str]:
 
 
 def _declared(argument: Any, text: str) -> Argument:
-    kind = str(argument.type).removeprefix("Optional[").removesuffix("]")
+    schema_type = re.match(r"\w+", text)
+    kind = str(argument.type)
+    is_nullable = kind.startswith("Optional[")
+    if is_nullable:
+        kind = kind.removeprefix("Optional[")[:-1]
+    default = argument.default_value if argument.has_default_value() else None
+    if schema_type and schema_type[0] in _ENUMERATIONS and isinstance(default, int):
+        default = getattr(torch, text.partition("=")[2].strip())  # torch tells only its number
     return Argument(
         python_name(argument.name),
-        "tensor" if kind == "Tensor" else "int" if kind in ("int", "SymInt", "bool") else "other",
+        _KINDS.get(kind, "other"),
         text,
-        is_nullable=str(argument.type).startswith("Optional["),
+        is_nullable=is_nullable,
         is_written=argument.alias_info is not None and argument.alias_info.is_write,
         is_strided=True,
-        default=(argument.default_value,) if argument.has_default_value() else (),
+        default=(default,) if argument.has_default_value() else (),
     )
 
 
 def split_at_commas(text: str) -> list[str]:
-    """Return the parts of a text between the commas that are outside of brackets."""
+    """Return the parts of a text between the commas that are outside of brackets and strings."""
     parts, depth = [""], 0
-    for character in text:
-        depth += {"(": 1, "[": 1, ")": -1, "]": -1}.get(character, 0)
-        if character == "," and depth == 0:
+    for item in _STRING_OR_CHARACTER.findall(text):
+        depth += {"(": 1, "[": 1, ")": -1, "]": -1}.get(item, 0)
+        if item == "," and depth == 0:
             parts.append("")
         else:
-            parts[-1] += character
+            parts[-1] += item
     stripped = [part.strip() for part in parts]
     return stripped if stripped[-1] else stripped[:-1]

@@ -20,7 +20,7 @@ class Argument(NamedTuple):
 
     Attributes:
         name: Its name.
-        kind: `tensor`, `int`, or `other`.
+        kind: `tensor`, `tensors` for a list of them, `int`, `device`, or `other`.
         declaration: Its text in a schema, `Tensor(a!)? y` or `SymInt n`.
         cpp_type: Its type in C++, or "" if a schema declares it.
         is_nullable: Whether it may be None.
@@ -33,7 +33,7 @@ class Argument(NamedTuple):
     """
 
     name: str
-    kind: Literal["tensor", "int", "other"]
+    kind: Literal["tensor", "tensors", "int", "device", "other"]
     declaration: str
     cpp_type: str = ""
     is_nullable: bool = False
@@ -48,6 +48,11 @@ class Argument(NamedTuple):
     def is_tensor(self) -> bool:
         """Whether it is a tensor."""
         return self.kind == "tensor"
+
+    @property
+    def has_tensors(self) -> bool:
+        """Whether it is a tensor or a list of tensors."""
+        return self.kind in ("tensor", "tensors")
 
     def accepts(self, dtype: str, kernel: int = 0) -> bool:
         """Return whether one of the function's kernels takes tensors of a dtype."""
@@ -92,7 +97,7 @@ def read_function(function: Any) -> Signature:
     """
     facts: Mapping[str, Any] | None = getattr(function, "_jitload_facts", None)
     name = str(getattr(function, "__name__", function))
-    if facts is None:
+    if not isinstance(facts, Mapping):
         raise LaunchSpecError(
             "only functions that jitload made from kernels, or from C++ of plain types, tell their types",
             kernel=name, field="schema", hint='Give them: schema="(Tensor x, Tensor(a!) y, SymInt n) -> ()"',

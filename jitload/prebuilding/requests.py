@@ -114,7 +114,7 @@ def build_request(fields: Any) -> Entry:
         JitLoadError: `fields` is not a request, or no cache can keep its library; and what `build_inline`, `build` or
             `load_triton` raises.
     """
-    from jitload.cache.directory import find_cache_dir, is_in_private_cache
+    from jitload.cache.entry import find_cache_dir, is_in_private_cache
     from jitload.pipeline import find_or_build
     from jitload.settings import read_settings
 
@@ -166,7 +166,7 @@ def _show_keys(fields: Mapping[str, Any]) -> str:
 
 def _triton_request(fields: Mapping[str, Any]) -> tuple[Request, bool]:
     """Return the request of `load_triton`, and whether `verbose` is set."""
-    from jitload.cache.directory import find_cache_dir
+    from jitload.cache.entry import find_cache_dir
     from jitload.settings import read_settings
     from jitload.triton.kernel import CompileSpec
     from jitload.triton.request import make_triton_request

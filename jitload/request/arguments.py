@@ -12,9 +12,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from jitload.errors import JitLoadError, LaunchSpecError
-from jitload.launch import Launch
 from jitload.request.cubins import CubinLike
-from jitload.toolchain.arch import CPU
+from jitload.request.launch import Launch
 
 if TYPE_CHECKING:
     from jitload.request.torch_text import TorchText
@@ -300,7 +299,10 @@ def absolute_path(value: object, argument: str) -> Path:
 
 
 def read_functions(functions: Functions | None) -> tuple[tuple[str, Launch], ...] | None:
-    """Return `functions=` as pairs of exported name and launch; a name with several launches has several pairs."""
+    """Return `functions=` as pairs of exported name and launch; a name with several launches has several pairs.
+
+    A list or mapping without entries, which hand-written C++ may pass, gives an empty tuple.
+    """
     if functions is None:
         return None
     if isinstance(functions, Mapping):
@@ -311,8 +313,6 @@ def read_functions(functions: Functions | None) -> tuple[tuple[str, Launch], ...
     else:
         problem = f"must be a name, several names, or a mapping to Launch records, got {type(functions).__name__}"
         raise LaunchSpecError(problem, field="functions")
-    if not items:
-        raise LaunchSpecError("is empty", field="functions", hint="Leave it out to export every kernel.")
     exported = [_check_export_name(name) for name, _ in items]
     if duplicate := next((name for name in exported if exported.count(name) > 1), None):
         raise LaunchSpecError(f"names {duplicate!r} twice", field="functions")
@@ -404,19 +404,6 @@ def read_instrumentation(sanitize: str | Iterable[str] | None, *, debug: bool) -
     return Instrumentation(tuple(name for name in SANITIZERS if name in names), is_debug=bool(debug))
 
 
-def check_instrumentation(instrumentation: Instrumentation, archs: Sequence[str], *, has_host_code: bool) -> None:
-    """Raise an error if the code of a request cannot be instrumented.
-
-    Raises:
-        JitLoadError: The code is C++ written by hand, or kernels for a GPU are to be sanitized.
-    """
-    if instrumentation and has_host_code:
-        raise JitLoadError("sanitize= and debug= are for kernels; for C++ of your own pass options in extra_cflags")
-    if instrumentation.sanitizers and CPU not in archs:
-        target = ", ".join(archs) or "that of the cubins"
-        raise JitLoadError(f"sanitize= is for kernels on the CPU, but the architecture is {target}: pass arch='cpu'")
-
-
 # ---- all arguments ---------------------------------------------------------------------------------------------
 
 
@@ -429,6 +416,7 @@ class Call(NamedTuple):
         makes: `"module"` is loaded here, so `"native"` may mean the CPU; `"library"` is only built; `"cubin"` is only
             device code; `"program"` is run.
         functions: `functions=`, as given.
+        exports: `functions=` as `read_functions` returns it; None until then.
         options: Compiler options.
         arch: The architectures, as given.
         backend: None or `"cuda"`.
@@ -451,6 +439,7 @@ class Call(NamedTuple):
     gpu_check: bool | None = None
     isolate: bool | None = None
     torch: TorchText | None = None
+    exports: tuple[tuple[str, Launch], ...] | None = None
 
 
 def read_call(keywords: Mapping[str, Any], *, makes: Literal["module", "library"]) -> Call:

@@ -8,18 +8,41 @@ from __future__ import annotations
 
 import functools
 import re
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
-from jitload.errors import CompileError, Diagnostic, JitLoadError
-from jitload.launch import Launch
-from jitload.request.arguments import Call, Functions, Pieces, read_functions, split_includes
+from jitload.errors import CompileError, Diagnostic, JitLoadError, LaunchSpecError
+from jitload.request.arguments import Call, Functions, Pieces, split_includes
+from jitload.request.launch import Launch
+from jitload.toolchain.arch import CPU
+
+if TYPE_CHECKING:
+    from jitload.request.request import HostSource
 
 Kind = Literal["device", "host", "mixed"]
 
 _KINDS: tuple[Kind, ...] = ("device", "host", "mixed")
+_TORCH_MARKS = ("torch", "at::", "PYBIND11_MODULE")  # a text without any of them is not for torch
 _HOST_MARKERS = ("TVM_FFI_", "tvm::", "tvm/ffi/")
+
+
+def with_light_torch(call: Call) -> Call:
+    """Return the call with a text for torch prepared for the light headers; other calls are returned unchanged."""
+    sources = call.sources
+    is_open = call.kind is None and call.makes in ("module", "library") and not _has_launches(call.functions)
+    texts = (text for _, text in (*sources.cuda, *sources.host))
+    if call.torch is None and not (is_open and any(mark in text for text in texts for mark in _TORCH_MARKS)):
+        return call
+
+    from jitload.request.torch_text import TorchText, is_torch_text, torch_sources
+
+    if call.torch is None and not is_torch_text(sources, call.functions):
+        return call
+    torch = call.torch or TorchText()
+    sources, options = torch_sources(call.name, sources, call.functions, call.options, torch)
+    kind = "mixed" if sources.cuda else "host"
+    return call._replace(sources=sources, options=options, functions=None, kind=kind, torch=torch)
 
 
 def find_kind(call: Call) -> Kind:
@@ -36,11 +59,11 @@ def find_kind(call: Call) -> Kind:
         return "host"
     if call.kind is not None:
         return next(kind for kind in _KINDS if kind == call.kind)
-    has_host_code = bool(sources.host or sources.objects) or _names_host_functions(texts, call.functions, options)
-    kind = _kind_of_texts(texts, bool(sources.cubins), has_host_code, options)
+    has_host_code = bool(sources.host or sources.objects) or _names_host_functions(call, texts)
+    kind = _kind_of_texts(texts, options, has_cubins=bool(sources.cubins), has_host_code=has_host_code)
     if kind == "device" and call.makes != "cubin" and _names_functions_beside_kernels(call, texts):
         has_host_code = True
-        kind = _kind_of_texts(texts, bool(sources.cubins), has_host_code, options)
+        kind = _kind_of_texts(texts, options, has_cubins=bool(sources.cubins), has_host_code=has_host_code)
         kind = "host" if kind == "host" else "mixed"
     if kind == "host" and _headers_have_kernels(call, texts):
         return "mixed"
@@ -56,12 +79,7 @@ def looks_like_kernels(texts: Sequence[str]) -> bool:
 
 
 @functools.lru_cache(maxsize=64)
-def _kind_of_texts(
-    texts: tuple[str, ...],
-    has_cubins: bool,  # noqa: FBT001  positional for the cache
-    has_host_code: bool,  # noqa: FBT001
-    options: tuple[str, ...],
-) -> Kind:
+def _kind_of_texts(texts: tuple[str, ...], options: tuple[str, ...], *, has_cubins: bool, has_host_code: bool) -> Kind:
     if not has_cubins and looks_like_kernels(texts):
         return "device"
 
@@ -74,28 +92,23 @@ def _kind_of_texts(
     return "host" if is_host_like or has_host_code else "device"  # the kernels may be in a header
 
 
-def has_launches(functions: Functions | None) -> bool:
+def _has_launches(functions: Functions | None) -> bool:
     """Return whether `functions=` can only name kernels."""
     return isinstance(functions, Mapping) and any(isinstance(value, Launch) for value in functions.values())
 
 
-def is_empty(functions: Functions | None) -> bool:
-    """Return whether `functions=` is an empty list or mapping, which hand-written C++ may pass."""
-    return isinstance(functions, Collection) and not isinstance(functions, str) and not functions
-
-
-def _names_host_functions(texts: tuple[str, ...], functions: Functions | None, options: tuple[str, ...]) -> bool:
+def _names_host_functions(call: Call, texts: tuple[str, ...]) -> bool:
     """Return whether `functions=` names C++ functions: of a text that includes others they may be kernels as well."""
-    if functions is None or is_empty(functions) or has_launches(functions):
+    if not call.exports or _has_launches(call.functions):
         return False
-    if not any("#include" in text for text in texts) and not any("__global__" in option for option in options):
+    in_options = any("__global__" in option for option in call.options.cuda)
+    if not any("#include" in text for text in texts) and not in_options:
         return True
-    names = (functions,) if isinstance(functions, str) else tuple(functions) if isinstance(functions, Iterable) else ()
-    if any("__global__" in text for text in texts) or not all(isinstance(name, str) for name in names):
+    if any("__global__" in text for text in texts):
         return False
     from jitload.cpptext.declarations import defines_host_functions
 
-    return defines_host_functions(texts, names)
+    return defines_host_functions(texts, tuple(name for name, _ in call.exports))
 
 
 def _headers_have_kernels(call: Call, texts: tuple[str, ...]) -> bool:
@@ -118,9 +131,7 @@ def _include_dirs(call: Call) -> list[Path]:
 
 def _names_functions_beside_kernels(call: Call, texts: tuple[str, ...]) -> bool:
     """Return whether `functions=` names a host function of the text, or of headers if all kernels are in these."""
-    if call.functions is None or is_empty(call.functions):
-        return False
-    launches = ((launch.kernel or name, launch) for name, launch in read_functions(call.functions) or ())
+    launches = ((launch.kernel or name, launch) for name, launch in call.exports or ())
     names = {unqualified(name) for name, launch in launches if launch.grid is None and launch.block is None}
     others = [name for name in names if not _looks_like_kernel(name, texts)]
     if not others:
@@ -184,12 +195,135 @@ def cpu_launch_error(pieces: Pieces) -> CompileError:
     launches = ((label, token) for label, token in tokens if token.text == "<<<" or token.text in LAUNCH_FUNCTIONS)
     label, launch = next(launches, (pieces[0][0], None))
     line = launch.line if launch else 1
-    means = "host code" if launch is None else "<<<…>>>" if launch.text == "<<<" else launch.text
-    message = f"GPU only: launches with {means}; on the CPU a Launch gives grid and block"
+    message = "GPU only: C++ for the host that is built together with kernels"
+    hint = 'Leave "cpu" out of arch, or make two modules: one of the kernels, and one of the C++.'
+    if launch:
+        means = "<<<…>>>" if launch.text == "<<<" else launch.text
+        message = f"GPU only: launches with {means}; on the CPU a Launch gives grid and block"
+        hint = 'This needs a GPU: leave "cpu" out of arch, or write an alternative under #ifdef JITLOAD_CPU.'
     return CompileError(
         stage="host",
         name=label,
         log=f"{label}:{line}: error: {message}\n",
         diagnostics=(Diagnostic(file=label, line=line, severity="error", message=message),),
-        hint='This needs a GPU: leave "cpu" out of arch, or write an alternative under #ifdef JITLOAD_CPU.',
+        hint=hint,
     )
+
+
+# ---- functions of hand-written C++ -----------------------------------------------------------------------------------
+
+# The keywords and operator names of C++17.
+_KEYWORDS = """
+ alignas alignof and and_eq asm auto bitand bitor bool break case catch char char16_t char32_t class compl const
+ const_cast constexpr continue decltype default delete do double dynamic_cast else enum explicit export extern false
+ float for friend goto if inline int long mutable namespace new noexcept not not_eq nullptr operator or or_eq
+ private protected public register reinterpret_cast return short signed sizeof static static_assert static_cast
+ struct switch template this thread_local throw true try typedef typeid typename union unsigned using virtual void
+ volatile wchar_t while xor xor_eq
+""".replace("\n", " ")
+# Fields of a Launch that only kernels have.
+_KERNEL_FIELDS = (
+    "grid", "block", "shared_bytes", "cluster", "cluster_policy", "cooperative", "pdl", "priority", "signature",
+)  # fmt: skip
+
+
+def check_host_functions(call: Call, host: HostSource) -> None:
+    """Raise an error for what `functions=` cannot say about C++ functions."""
+    exports = call.exports or ()
+    if keyword := next((name for name, _ in exports if f" {name} " in _KEYWORDS), None):
+        raise LaunchSpecError(
+            f"{keyword!r} is a C++ keyword, so no function can have that name",
+            field="functions",
+            hint=f"Export it by hand: TVM_FFI_DLL_EXPORT_TYPED_FUNC({keyword}, function).",
+        )
+    for name, value in call.functions.items() if isinstance(call.functions, Mapping) else ():
+        fields = [field for field in _KERNEL_FIELDS if getattr(value, field, None) not in (None, 0, False)]
+        if isinstance(value, list | tuple) or fields:
+            problem = f"is for kernels, and {name!r} is a function of the host, which chooses its launches itself"
+            field = f"functions[{name!r}]" if not fields else f"Launch.{fields[0]}"
+            hint = "Pass its name alone or with a docstring, or a Launch without grid and block."
+            raise LaunchSpecError(problem, kernel=name, field=field, hint=hint)
+    if exports and not host.units:
+        raise LaunchSpecError("names functions, and there is no source that could define them", field="functions")
+
+
+# ---- sources with kernels and host code ------------------------------------------------------------------------------
+
+# Types and constants that kernels share with the host have no `__device__`, and members for the host have no body.
+DEFAULT_DEVICE = ("-default-device", "--diag-suppress=940")
+
+
+def choose_kernels(call: Call, kind: Kind) -> tuple[Call, Kind, bool]:
+    """Return the call with its kernels alone, if these are what it asks for, and whether host code was left out.
+
+    Raises:
+        JitLoadError: `functions=` names kernels as well as functions of the host.
+    """
+    texts = tuple(text for _, text in call.sources.cuda)
+    targets = (call.arch, *call.arch) if isinstance(call.arch, Sequence) else ()
+    if CPU in targets or not _leaves_host_code_out(call, kind, texts):
+        return call, kind, False
+
+    from jitload.cpptext.host_functions import without_host_code
+
+    labels = [label for label, _ in call.sources.cuda]
+    pieces = tuple(zip(labels, without_host_code(texts), strict=True))
+    return call._replace(sources=call.sources._replace(cuda=pieces)), "device", True
+
+
+def _leaves_host_code_out(call: Call, kind: Kind, texts: tuple[str, ...]) -> bool:
+    is_explicit = call.kind is not None or call.makes == "cubin"
+    if kind == "mixed":
+        return not is_explicit and _asks_for_kernels(call, texts)
+    if kind == "host" or call.sources.host or call.sources.objects:
+        return False
+    if _is_program(texts, call.options.cuda):
+        return True
+    return is_explicit and not looks_like_kernels(texts) and _is_mixed(call, texts)
+
+
+@functools.lru_cache(maxsize=64)  # each call of load_inline asks
+def _is_program(texts: tuple[str, ...], options: tuple[str, ...]) -> bool:
+    """Return whether a text has a `main()` that NVRTC would read."""
+    if not any("main" in text for text in texts):
+        return False
+
+    from jitload.cpptext.host_functions import has_main
+    from jitload.cpptext.lexer import code_tokens
+    from jitload.cpptext.preprocessor import NVRTC_MACROS, Macros, live_tokens
+
+    code = [token for text in texts for token in code_tokens(text)]
+    live = live_tokens(code, Macros(NVRTC_MACROS, options))
+    return any(token.text == "main" for token in live) and has_main(texts)
+
+
+def _is_mixed(call: Call, texts: tuple[str, ...]) -> bool:
+    from jitload.cpptext.source_kind import classify
+
+    return classify(texts, has_embed_cubin=False, options=call.options.cuda, for_nvrtc=True) == "mixed"
+
+
+def _asks_for_kernels(call: Call, texts: tuple[str, ...]) -> bool:
+    """Return whether a call with kernels and host code in one text asks for the kernels."""
+    if call.sources.host or call.sources.objects or call.sources.cubins:
+        return False
+
+    from jitload.cpptext.declarations import find_candidates
+    from jitload.cpptext.host_functions import find_host_functions, has_main
+
+    if not call.exports:
+        return not any("TVM_FFI_" in text for text in texts) and has_main(texts)
+    kernel_names = {unqualified(candidate.name) for candidate in find_candidates(list(texts))}
+    host_names = {unqualified(f.candidate.name) for text in texts for f in find_host_functions(text)}
+    kernels: list[str] = []
+    others: list[str] = []
+    for name, launch in call.exports:
+        target = unqualified(launch.kernel or name)
+        is_kernel = target in kernel_names or launch.grid is not None or launch.block is not None
+        (kernels if is_kernel and target not in host_names else others).append(name)
+    if kernels and others:
+        raise JitLoadError(
+            f"module {call.name!r}: {kernels[0]!r} is a kernel and {others[0]!r} is not. Load the kernels and the "
+            "functions of the host in two calls, each with the names of its own."
+        )
+    return bool(kernels)

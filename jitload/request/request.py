@@ -7,8 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from jitload.errors import JitLoadError
-from jitload.launch import Launch
+from jitload.errors import JitLoadError, LaunchSpecError
 from jitload.request.arguments import (
     HOST_SUFFIXES,
     NO_INSTRUMENTATION,
@@ -18,24 +17,30 @@ from jitload.request.arguments import (
     Sources,
     absolute_path,
     check_backend,
-    check_instrumentation,
     check_name,
     file_sources,
     read_functions,
     read_options,
 )
 from jitload.request.cubins import LabelledCubin, read_embedded_cubins, read_labelled_cubins
-from jitload.request.host_functions import check_host_functions
-from jitload.request.kind import Kind, check_has_no_launches, cpu_launch_error, find_kind, has_launches, is_empty
+from jitload.request.kind import (
+    DEFAULT_DEVICE,
+    Kind,
+    check_has_no_launches,
+    check_host_functions,
+    choose_kernels,
+    cpu_launch_error,
+    find_kind,
+    with_light_torch,
+)
+from jitload.request.launch import Launch
 from jitload.request.options import cpu_options, take_archs, translate_cuda_options
-from jitload.request.programs import DEFAULT_DEVICE, choose_kernels
 from jitload.settings import Settings, read_settings
 from jitload.toolchain.arch import CPU, add_archs, resolve_arch, resolve_gpu_arch
 
 if TYPE_CHECKING:
     from jitload.model import Cubin
 
-_TORCH_MARKS = ("torch", "at::", "PYBIND11_MODULE")  # a text without any of them is not for torch
 _NOT_IN_FILE_NAMES = re.compile(r"^[.-]|[^A-Za-z0-9_.-]+")  # a leading dot hides a file, a hyphen makes it an option
 
 
@@ -168,8 +173,11 @@ class Request(NamedTuple):
 
     @property
     def slug(self) -> str:
-        """The name for use in file names: at most 48 letters, digits and the characters `_`, `.` and `-`."""
-        return slug_of(self.name)
+        """The name for use in file names: at most 48 letters, digits and the characters `_`, `.` and `-`.
+
+        Two names may have the same slug; their cache keys differ.
+        """
+        return _NOT_IN_FILE_NAMES.sub("_", self.name)[:48] or "_"
 
     @property
     def product(self) -> str:
@@ -179,11 +187,6 @@ class Request(NamedTuple):
         return f"{self.slug}.o" if self.host is not None and self.host.is_object else f"{self.slug}.so"
 
 
-def slug_of(name: str) -> str:
-    """Return a name as part of a file name. Two names may have the same slug; their cache keys differ."""
-    return _NOT_IN_FILE_NAMES.sub("_", name)[:48] or "_"
-
-
 def make_request(call: Call) -> Request:
     """Return the request of a call, with the settings of this moment: its kind first, which the rest depends on."""
     settings = _settings_of(call)
@@ -191,22 +194,22 @@ def make_request(call: Call) -> Request:
     check_backend(call.backend)
     if not call.sources.has_code:
         return _request_for_cubins(call, settings)
-    call = _with_light_torch(call)
+    call = with_light_torch(call)
+    if call.functions is not None:
+        call = call._replace(exports=read_functions(call.functions))
     kind = "device" if call.makes == "cubin" else find_kind(call)
     call, kind, has_cut_texts = choose_kernels(call, kind)
     options, option_archs = take_archs(call.options.cuda) if call.options.cuda else ((), ())
     cuda_options, cuda_dirs = translate_cuda_options(kind, options) if options else ((), ())
     host = _host_source(call, kind, cuda_options)
-    functions = None if kind != "device" and is_empty(call.functions) else call.functions
-    exports = read_functions(functions)
     if host is not None:
         _check_is_no_program(call, host)
-        check_host_functions(functions, host, names=[name for name, _ in exports or ()])
+        check_host_functions(call, host)
     include_dirs = (*call.options.include_dirs, *call.sources.directories, *cuda_dirs, *call.options.host_dirs)
     request = Request(
         name=call.name,
         pieces=call.sources.cuda if kind == "device" else (),
-        functions=exports,
+        functions=_kernels(call) if kind == "device" else call.exports or None,
         archs=() if kind == "host" else _resolve_archs(call, host, option_archs, settings),
         options=(*cuda_options, *(DEFAULT_DEVICE if has_cut_texts else ())) if kind == "device" else (),
         include_dirs=tuple(str(absolute_path(path, "extra_include_paths")) for path in include_dirs),
@@ -217,26 +220,8 @@ def make_request(call: Call) -> Request:
     )
     if host is not None and request.pieces:
         _check_embeddable(request)
-    check_instrumentation(request.instrumentation, request.archs, has_host_code=host is not None)
+    _check_instrumentation(request.instrumentation, request.archs, has_host_code=host is not None)
     return _with_cpu_flags(request, call.options.host)
-
-
-def _with_light_torch(call: Call) -> Call:
-    """Return the call with a text for torch prepared for the light headers; other calls are returned unchanged."""
-    sources = call.sources
-    is_open = call.kind is None and call.makes in ("module", "library") and not has_launches(call.functions)
-    texts = (text for _, text in (*sources.cuda, *sources.host))
-    if call.torch is None and not (is_open and any(mark in text for text in texts for mark in _TORCH_MARKS)):
-        return call
-
-    from jitload.request.torch_text import TorchText, is_torch_text, torch_sources
-
-    if call.torch is None and not is_torch_text(sources, call.functions):
-        return call
-    torch = call.torch or TorchText()
-    sources, options = torch_sources(call.name, sources, call.functions, call.options, torch)
-    kind = "mixed" if sources.cuda else "host"
-    return call._replace(sources=sources, options=options, functions=None, kind=kind, torch=torch)
 
 
 def make_program_request(
@@ -283,13 +268,24 @@ def _request_for_cubins(call: Call, settings: Settings) -> Request:
     return Request(
         name=call.name,
         pieces=(),
-        functions=read_functions(call.functions),
+        functions=_kernels(call._replace(exports=read_functions(call.functions))),
         archs=() if call.arch == "native" else resolve_gpu_arch(call.arch, settings, subject="cubins are"),
         options=(),
         include_dirs=(),
         settings=settings,
         cubins=read_labelled_cubins(call.sources.cubins),
     )
+
+
+def _kernels(call: Call) -> tuple[tuple[str, Launch], ...] | None:
+    """Return what `functions=` exports, or None for every kernel.
+
+    Raises:
+        LaunchSpecError: It is a list or mapping without entries.
+    """
+    if call.exports == ():
+        raise LaunchSpecError("is empty", field="functions", hint="Leave it out to export every kernel.")
+    return call.exports
 
 
 def _resolve_archs(
@@ -407,3 +403,16 @@ def _check_embeddable(request: Request) -> None:
             f"module {request.name!r} embeds one cubin for its C++, so it takes one architecture, not "
             f"{', '.join(request.archs)}"
         )
+
+
+def _check_instrumentation(instrumentation: Instrumentation, archs: Sequence[str], *, has_host_code: bool) -> None:
+    """Raise an error if the code of a request cannot be instrumented.
+
+    Raises:
+        JitLoadError: The code is C++ written by hand, or kernels for a GPU are to be sanitized.
+    """
+    if instrumentation and has_host_code:
+        raise JitLoadError("sanitize= and debug= are for kernels; for C++ of your own pass options in extra_cflags")
+    if instrumentation.sanitizers and CPU not in archs:
+        target = ", ".join(archs) or "that of the cubins"
+        raise JitLoadError(f"sanitize= is for kernels on the CPU, but the architecture is {target}: pass arch='cpu'")

@@ -10,8 +10,8 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from jitload.errors import LaunchSpecError, nearest_name
-from jitload.launch import Launch
 from jitload.model import CompiledSource, Cubin, Kernel, Parameter
+from jitload.request.launch import Launch
 from jitload.signature.declared import check_is_typed
 
 _MAX_LENGTH = 120

@@ -1,17 +1,239 @@
-"""Reads the members of structures that are passed by value, and the types of device variables."""
+"""Asks compilers for the members of structures that are passed by value, and for the types of device variables.
+
+The text suggests the names of members (`cpptext/structures`). Their offsets, sizes and types are in the mangled names
+of template instances: name expressions under NVRTC, functions in the object file with compilers of the host. The first
+half of this file writes them, and the second half reads the answers.
+"""
 
 from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
-from jitload.cpptext.structures import find_declarations
-from jitload.model import Variable
+from jitload.cpptext.structures import Declarations, Structure, find_declarations, may_declare, type_name
+from jitload.model import Candidate, Variable
 from jitload.signature.demangle import demangle, name_number, split_top_level
-from jitload.signature.types import describe_type, scalars_in
+from jitload.signature.probe import kernel_expression
+from jitload.signature.types import describe_type, find_undeclared_name, resolve_aliases, scalars_in
+
+# `__jitload_promote` replaces an enum by its integer; it stands in the header of probes and in host_call.h.
+LAYOUT_DECLARATIONS = """\
+#if __cplusplus >= 201103L
+template<class __jitload_t> struct __jitload_element { typedef __jitload_t __jitload_type; };
+template<class __jitload_t> struct __jitload_element<const __jitload_t> : __jitload_element<__jitload_t> {};
+template<class __jitload_t> struct __jitload_element<__jitload_t&> : __jitload_element<__jitload_t> {};
+template<class __jitload_t, unsigned long __jitload_n>
+struct __jitload_element<__jitload_t[__jitload_n]> : __jitload_element<__jitload_t> {};
+template<class __jitload_t, unsigned long __jitload_n>
+struct __jitload_element<const __jitload_t[__jitload_n]> : __jitload_element<__jitload_t> {};
+template<int __jitload_i, class __jitload_f> struct __jitload_nth_parameter { typedef void __jitload_type; };
+template<int __jitload_i, class __jitload_r, class... __jitload_a>
+struct __jitload_nth_parameter<__jitload_i, __jitload_r(*)(__jitload_a...)>
+    : __jitload_nth_parameter<__jitload_i, __jitload_r(__jitload_a...)> {};
+template<int __jitload_i, class __jitload_r, class __jitload_p, class... __jitload_a>
+struct __jitload_nth_parameter<__jitload_i, __jitload_r(__jitload_p, __jitload_a...)>
+    : __jitload_nth_parameter<__jitload_i - 1, __jitload_r(__jitload_a...)> {};
+template<class __jitload_r, class __jitload_p, class... __jitload_a>
+struct __jitload_nth_parameter<0, __jitload_r(__jitload_p, __jitload_a...)> : __jitload_element<__jitload_p> {};
+template<unsigned long __jitload_offset, unsigned long __jitload_size, class __jitload_t> struct __jitload_field;
+template<unsigned long __jitload_name, unsigned long __jitload_size, bool __jitload_is_complete> struct __jitload_whole;
+template<class __jitload_t, class... __jitload_fields> struct __jitload_list;
+template<class __jitload_t, class... __jitload_fields> __global__ void __jitload_members();
+#endif
+"""
+
+HOST_LAYOUT_DECLARATIONS = (
+    '#line 1 "<layouts>"\n#pragma GCC diagnostic ignored "-Winvalid-offsetof"\n'
+    "#ifdef __CUDACC__\n#pragma nv_diag_suppress 1427\n#endif\n"
+    + LAYOUT_DECLARATIONS.replace("__global__ void __jitload_members();",
+                                  "__attribute__((noinline)) void __jitload_members() {}")
+)  # fmt: skip
+_MAX_DEPTH = 8  # of structures within structures
+_CHUNK = 16  # how many members are in one name, because demanglers reject long names
+
+
+class _Layout(NamedTuple):
+    """A structure to ask for: an expression for its type, and its declaration in the text."""
+
+    type: str
+    structure: Structure
+
+
+class _Root(NamedTuple):
+    """A parameter: the function, its position, and the names of the structures that it may have."""
+
+    function: str
+    position: int
+    names: tuple[str, ...]
+
+
+def layout_expressions(
+    pieces: Sequence[str],
+    read_others: Callable[[], Sequence[str]],
+    candidates: Sequence[Candidate],
+    kernels: Sequence[str],
+    *,
+    is_nvrtc: bool,
+) -> tuple[str, ...]:
+    """Return the name expressions for structures that kernels may take by value, and for device variables.
+
+    Their lowered names contain the members of the structures and the types of the variables.
+
+    Args:
+        pieces: The texts of the source.
+        read_others: Reads other texts that may declare structures or macros, such as headers.
+        candidates: The functions in the source that look like kernels.
+        kernels: The kernels that launches name.
+        is_nvrtc: Whether NVRTC reads the expressions, or g++.
+    """
+    offset = _nvrtc_offset if is_nvrtc else _host_offset
+    roots = tuple(_roots(_typed_kernels(candidates, kernels)))
+    declarations = _declarations(pieces, read_others, roots)
+    if declarations is None:
+        return ()
+    layouts = [expression for layout in _layouts(declarations, roots) for expression in _expressions(layout, offset)]
+    variables = [
+        f"__jitload_members<void, __jitload_field<{number}, sizeof({name}), __jitload_promote<decltype({name})>"
+        "::__jitload_type>>"
+        for number, name in enumerate(declarations.variables)
+    ]
+    return (*layouts, *variables)
+
+
+def host_layouts(
+    name: str, function: tuple[str, Candidate], texts: Sequence[str], read_others: Callable[[], Sequence[str]]
+) -> str:
+    """Return lines of C++ that leave the layouts of a host function's parameters in its object file.
+
+    A wrong guess about a structure is no error there, because the members are named in template arguments to deduce.
+
+    Args:
+        name: The exported name of the function.
+        function: An expression for it, and the function in the text.
+        texts: The texts of the source.
+        read_others: Reads other texts that may declare structures or macros, such as headers.
+    """
+    roots = tuple(_roots([function]))
+    declarations = _declarations(texts, read_others, roots) if roots else None
+    lines = []
+    for number, (root, steps, structure) in enumerate(_chains(declarations, roots) if declarations else ()):
+        parameters = ["class __jitload_t0"]
+        for depth, step in enumerate(steps):
+            member = _member(f"__jitload_t{depth}", step)
+            parameters.append(
+                f"class __jitload_t{depth + 1} = typename __jitload_element<decltype({member})>::__jitload_type"
+            )
+        for part, expression in enumerate(_expressions(_Layout(f"__jitload_t{len(steps)}", structure), _host_offset)):
+            test = f"__jitload_layout_{name}_{number}_{part}"
+            lines.append(
+                f"struct {test} {{ template<{', '.join(parameters)}> static "
+                f"{expression.replace('__jitload_members<', '__jitload_list<', 1)} __jitload_test(int); "
+                "template<class> static void __jitload_test(...); };\n"
+                f'extern "C" __attribute__((used, visibility("hidden"))) const void* const {test}_name = (const void*)'
+                f"&__jitload_members<decltype({test}::__jitload_test<{root}>(0))>;\n"
+            )
+    return "".join(lines)
+
+
+def _typed_kernels(candidates: Sequence[Candidate], kernels: Sequence[str]) -> Iterator[tuple[str, Candidate]]:
+    """Yield expressions for kernels, with the functions in the text that they may be."""
+    names = [candidate.name for candidate in candidates]
+    yield from ((c.name, c) for c in candidates if not c.is_template and names.count(c.name) == 1)
+    for kernel in kernels:
+        target = re.split(r"[<(]", kernel)[0].strip().removeprefix("::")
+        yield from ((kernel_expression(kernel), c) for c in candidates if c.name == target)
+
+
+def _roots(functions: Iterable[tuple[str, Candidate]]) -> Iterator[_Root]:
+    """Yield the parameters that may be structures passed by value; template arguments may be their types, too."""
+    for expression, candidate in functions:
+        arguments = re.findall(r"[A-Za-z_]\w*", expression.partition("<")[2]) if candidate.is_template else []
+        for index, text in enumerate(candidate.types):
+            name = type_name(text)
+            if name and find_undeclared_name(resolve_aliases(text.partition("&")[0])) is not None:
+                yield _Root(expression, index, (name, *arguments))
+
+
+def _declarations(
+    pieces: Sequence[str], read_others: Callable[[], Sequence[str]], roots: Sequence[_Root]
+) -> Declarations | None:
+    """Return the declarations in the texts, or None if they have no device variable and none of these structures."""
+    names = frozenset(name for root in roots for name in root.names)
+    others = tuple(read_others()) if names else ()
+    if not any(may_declare(text, names) for text in (*pieces, *others)):
+        return None
+    return find_declarations(tuple(pieces), others)
+
+
+def _layouts(declarations: Declarations, roots: Sequence[_Root]) -> Iterator[_Layout]:
+    """Yield the structures of parameters and the structures within them, each once."""
+    types: set[str] = set()
+    for root, steps, structure in _chains(declarations, roots):
+        type_ = root
+        for step in steps:
+            type_ = f"__jitload_element<decltype({_member(type_, step)})>::__jitload_type"
+        type_ = type_ if structure.is_template else structure.name
+        if type_ not in types:
+            types.add(type_)
+            yield _Layout(type_, structure)
+
+
+def _chains(declarations: Declarations, roots: Sequence[_Root]) -> Iterator[tuple[str, tuple[str, ...], Structure]]:
+    """Yield each structure in a parameter: the parameter's type as C++, the path of members, the structure."""
+    for root in roots:
+        parameter = f"__jitload_nth_parameter<{root.position}, decltype({root.function})>::__jitload_type"
+        own = declarations.structures_named(root.names[0])
+        others = (s for name in root.names[1:] for s in declarations.structures_named(name))
+        for structure in own or others:
+            yield from ((parameter, *chain) for chain in _inner_chains(declarations, (), structure))
+
+
+def _inner_chains(
+    declarations: Declarations, steps: tuple[str, ...], structure: Structure
+) -> Iterator[tuple[tuple[str, ...], Structure]]:
+    yield steps, structure
+    for field in structure.fields if len(steps) < _MAX_DEPTH else ():
+        if field.type and not field.is_opaque:
+            for inner in declarations.structures_named(field.type):
+                yield from _inner_chains(declarations, (*steps, field.path), inner)
+
+
+def _member(type_: str, path: str) -> str:
+    return f"(({type_}*)0)->{path}"
+
+
+def _nvrtc_offset(type_: str, path: str) -> str:
+    """Return a constant expression for the offset of a member: NVRTC has `__builtin_offsetof` only since 13.5."""
+    return f"__INTADDR__(&{_member(type_, path)})"
+
+
+def _host_offset(type_: str, path: str) -> str:
+    return f"__builtin_offsetof({type_}, {path})"
+
+
+def _expressions(layout: _Layout, offset: Callable[[str, str], str]) -> Iterator[str]:
+    """Yield expressions that contain the members of a structure."""
+    type_, structure = layout
+    tag = "::".join((*structure.name.split("::")[:-1], structure.aliases[0]))
+    is_complete = "true" if structure.is_complete else "false"
+    whole = f"__jitload_whole<{name_number(tag)}, sizeof({type_}), {is_complete}>"
+    fields = [
+        f"__jitload_field<{offset(type_, field.path)}, sizeof({_member(type_, field.path)}), "
+        + (
+            "void>"
+            if field.is_opaque
+            else f"typename __jitload_promote<decltype({_member(type_, field.path)})>::__jitload_type>"
+        )
+        for field in structure.fields
+    ]
+    for start in range(0, len(fields), _CHUNK):
+        yield f"__jitload_members<{', '.join((type_, whole, *fields[start : start + _CHUNK]))}>"
+
+
+# ---- the answers -----------------------------------------------------------------------------------------------------
 
 _MAX_ELEMENTS = 1024  # of an array of structures; in a longer one, the members count as unknown
 
@@ -44,7 +266,7 @@ class Layout(NamedTuple):
 
 
 def read_layouts(lowered: Iterable[str]) -> tuple[Layout, ...]:
-    """Read the names of the functions `__jitload_members` (see `cuda/layout_probe`); other names are ignored."""
+    """Read the names of the functions `__jitload_members`; other names are ignored."""
     readable = (demangle(symbol) or "" for symbol in lowered if "__jitload_members" in symbol)
     return tuple(filter(None, (_read_layout(text) for text in readable if text.startswith("void __jitload_members<"))))
 

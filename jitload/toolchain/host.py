@@ -1,6 +1,7 @@
 """Finds the host's C++ compiler, ninja and headers, and takes the fingerprints that are part of the cache key.
 
 A fingerprint of the compiler, of the processor or of jitload itself is the same wherever the same thing is installed.
+Small private files in the cache keep the answers of tools for later processes.
 """
 
 from __future__ import annotations
@@ -12,16 +13,16 @@ import os
 import re
 import shlex
 import shutil
+import stat
 import sys
 import sysconfig
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from jitload.errors import ToolchainError
-from jitload.files import load_text, save_text
 from jitload.settings import Settings
 
 if TYPE_CHECKING:
@@ -192,7 +193,7 @@ def _identity_of(compiler: Compiler, answer: _CompilerAnswer) -> str:
 def _recall_answer(memory: Path) -> _CompilerAnswer | None:
     """Return the answer that the cache remembers, if the files behind the command are as they were."""
     with suppress(OSError, ValueError, KeyError, TypeError, RecursionError):
-        record = json.loads(load_text(memory))
+        record = load_json(memory)
         files = tuple((str(path), str(state)) for path, state in record["files"])
         answer = _CompilerAnswer(words=str(record["identity"]), files=files)
         return answer if answer.is_current() else None
@@ -203,8 +204,8 @@ def _ask_and_remember(compiler: Compiler, cache_dir: Path) -> str:
     state = _compiler_state(compiler)
     words, paths = _ask_compiler(compiler)
     files = tuple((path, program) for path in paths if (program := _state_of_file(path)))
-    record = json.dumps({"identity": words, "file": str(compiler.path), "files": files})
-    save_text(_compiler_memory_file(compiler, state, cache_dir), record)
+    record = {"identity": words, "file": str(compiler.path), "files": files}
+    save_json(_compiler_memory_file(compiler, state, cache_dir), record)
     answer = _answers[compiler.command, state, cache_dir] = _CompilerAnswer(words=words, files=files)
     return _identity_of(compiler, answer)
 
@@ -240,9 +241,9 @@ def remembered(words: Iterable[str], label: str, cache_dir: Path, compute: Calla
     """
     memory = _memory_file(words, cache_dir)
     with suppress(OSError, ValueError, KeyError, TypeError, RecursionError):
-        return str(json.loads(load_text(memory))["identity"])
+        return str(load_json(memory)["identity"])
     identity = compute()
-    save_text(memory, json.dumps({"identity": identity, "file": label}))
+    save_json(memory, {"identity": identity, "file": label})
     return identity
 
 
@@ -359,3 +360,42 @@ def _digest_files(paths: Iterable[str]) -> str:
         digest.update(f"{'/'.join(path.rsplit('/', 2)[1:])}\0{len(data)}\0".encode())
         digest.update(data)
     return digest.hexdigest()
+
+
+# ---- private files ---------------------------------------------------------------------------------------------------
+
+
+def make_private_dir(directory: Path) -> None:
+    """Create a directory and its missing parents, each accessible to this user alone, whatever the umask."""
+    if directory.is_dir():
+        return
+    if not directory.parent.is_dir():
+        make_private_dir(directory.parent)
+    with suppress(FileExistsError):
+        directory.mkdir(mode=0o700)
+        directory.chmod(0o700)
+
+
+def save_json(path: Path, value: object) -> None:
+    """Write a small file atomically, for later processes; if it cannot be written, they work without it."""
+    temporary = path.with_name(f"{path.name}.{os.urandom(8).hex()}")  # a process id is not unique on a shared disk
+    with suppress(OSError):
+        make_private_dir(path.parent)
+        try:
+            temporary.write_text(json.dumps(value), encoding="utf-8")
+            temporary.replace(path)
+        finally:
+            temporary.unlink(missing_ok=True)
+
+
+def load_json(path: Path) -> Any:
+    """Return the value in a file that `save_json` wrote.
+
+    Raises:
+        OSError, ValueError, RecursionError: There is no such file, or something else is in its place. Reading a pipe,
+            for example, would never end.
+    """
+    with open(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), encoding="utf-8") as file:
+        if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+            raise ValueError(f"{path} is not a regular file")
+        return json.load(file)

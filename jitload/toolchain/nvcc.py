@@ -1,4 +1,4 @@
-"""Finds nvcc, which compiles sources that contain kernels and the C++ that launches them with `<<<…>>>`."""
+"""Finds nvcc, which compiles sources that launch kernels with `<<<…>>>`, and the disassembler nvdisasm."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import functools
 import os
 import re
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from jitload.errors import ToolchainError
@@ -178,3 +178,46 @@ def run_nvcc(
     """Return what an nvcc prints; see `run_tool`."""
     result = run_tool(command, f"nvcc {command[0]}", directory=directory, variables=variables)
     return result.stdout + result.stderr
+
+
+# ---- nvdisasm --------------------------------------------------------------------------------------------------------
+
+_INSTALL_NVDISASM = "pip install 'jitload[inspect]'"
+
+
+def find_nvdisasm(settings: Settings) -> Path:
+    """Return nvdisasm: that of `CUDA_HOME` or `CUDA_PATH`, of NVIDIA's wheel, on the PATH, of a toolkit, of Triton.
+
+    Raises:
+        ToolchainError: There is none.
+    """
+    for path in _nvdisasm_candidates(settings):
+        if path.is_file() and os.access(path, os.X_OK):
+            return path
+    raise ToolchainError(
+        f"nvdisasm was not found, which disassembles machine code. Install it with: {_INSTALL_NVDISASM}"
+    )
+
+
+def _nvdisasm_candidates(settings: Settings) -> Iterator[Path]:
+    yield from (Path(home) / "bin" / "nvdisasm" for home in settings.toolkits)
+    for root in package_dirs("nvidia"):
+        yield from (root / directory / "bin" / "nvdisasm" for directory in ("cu13", "cuda_nvdisasm"))
+    if program := shutil.which("nvdisasm", path=f"{settings.path}{os.pathsep}{DEFAULT_HOME}/bin"):
+        yield Path(program)
+    yield from (root / "backends" / "nvidia" / "bin" / "nvdisasm" for root in package_dirs("triton"))
+
+
+def run_nvdisasm(program: Path, options: Sequence[str], cubin_path: Path) -> str:
+    """Return the listing of a cubin.
+
+    Raises:
+        ToolchainError: nvdisasm cannot be run, or does not know the architecture.
+    """
+    result = run_tool((str(program), *options, str(cubin_path)), f"nvdisasm {program}")
+    if result.returncode != 0:
+        raise ToolchainError(
+            f"nvdisasm {program} failed:\n{(result.stdout + result.stderr).strip()}\n"
+            f"If it does not know the architecture, install a newer one: {_INSTALL_NVDISASM}"
+        )
+    return result.stdout

@@ -5,15 +5,15 @@ from __future__ import annotations
 import inspect
 from pathlib import Path
 
-from jitload.building.ninja import COMPILE_FLAGS, compile_step, link_step, run_ninja, write_ninja
+from jitload.building.ninja import run_ninja, write_ninja
 from jitload.building.resources import run_in_background
-from jitload.building.runtime import find_or_build_runtime, find_or_build_triton_runtime, include_flags
+from jitload.building.runtime import find_or_build_runtime, find_or_build_triton_runtime, library_steps
+from jitload.building.stages import stage
 from jitload.cache.store import Work
-from jitload.launch import Launch
 from jitload.model import Cubin
+from jitload.request.launch import Launch
 from jitload.request.request import Request, TritonSource, VariantSource
 from jitload.settings import Settings
-from jitload.stages import stage
 from jitload.toolchain.arch import capability_of
 from jitload.toolchain.host import Compiler, find_ninja
 from jitload.triton.compile import compile_cubin
@@ -29,7 +29,7 @@ from jitload.triton.wrapper import (
 
 
 def build_triton_library(request: Request, compiler: Compiler, work: Work, *, verbose: bool) -> tuple[Path, ...]:
-    """Build the library of a Triton kernel in a work directory, and return the headers that were read: none."""
+    """Build the library of a Triton kernel in a work directory. Return an empty tuple: it reads no headers."""
     source = request.triton
     assert source is not None
     runtimes = run_in_background(_find_or_build_runtimes, compiler, work.cache_dir, request.settings)
@@ -42,13 +42,7 @@ def build_triton_library(request: Request, compiler: Compiler, work: Work, *, ve
         (work.dir / name).write_bytes(data)
     for name, text in ptx_files(wrapper):
         (work.dir / name).write_text(text, encoding="utf-8", newline="")
-    flags = (*COMPILE_FLAGS, *include_flags())
-    reads = tuple(name for name, _ in files)
-    steps = (
-        compile_step(compiler.command, flags, "wrapper.cc", "wrapper.o", reads=reads),
-        link_step(compiler.command, ("wrapper.o", *runtimes.result()), f"{request.slug}.so"),
-    )
-    write_ninja(work.dir, steps)
+    write_ninja(work.dir, library_steps(compiler, [name for name, _ in files], runtimes.result(), request.slug))
     run_ninja(find_ninja(request.settings), work.dir, name=request.name, verbose=verbose)
     return ()
 

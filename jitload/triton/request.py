@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from jitload.cache.directory import private_cache_dir
+from jitload.cache.entry import private_cache_dir
 from jitload.errors import SignatureError
 from jitload.model import Cubin
 from jitload.request.arguments import check_name

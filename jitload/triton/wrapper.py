@@ -22,8 +22,8 @@ from jitload.codegen.wrapper import (
 )
 from jitload.errors import LaunchSpecError
 from jitload.expressions.compiler import INT64, ScopeEntry, write_constant
-from jitload.launch import Launch
 from jitload.model import Cubin, Descriptor, Kernel, Parameter, Specialization
+from jitload.request.launch import Launch
 from jitload.signature.exports import Export
 from jitload.toolchain.arch import capability_of
 

@@ -13,8 +13,8 @@ import numpy as np
 
 import jitload
 from jitload import Launch
-from jitload.building.ninja import COMPILE_FLAGS, compile_step, link_step, run_ninja, write_ninja
-from jitload.building.runtime import find_or_build_runtime, find_or_build_triton_runtime, include_flags
+from jitload.building.ninja import run_ninja, write_ninja
+from jitload.building.runtime import find_or_build_runtime, find_or_build_triton_runtime, library_steps
 from jitload.cache.entry import open_cache
 from jitload.model import Assumption, Cubin, Kernel, Parameter, Specialization
 from jitload.settings import read_settings
@@ -154,13 +154,7 @@ def build_triton(directory: Path, *functions: TritonFunction) -> Path:
     for name, data in files:
         (directory / name).write_bytes(data)
     (directory / "wrapper.cc").write_text(render_triton_wrapper(wrapper), encoding="utf-8")
-    reads = tuple(name for name, _ in files)
-    flags = (*COMPILE_FLAGS, *include_flags())
-    steps = (
-        compile_step(compiler.command, flags, "wrapper.cc", "wrapper.o", reads=reads),
-        link_step(compiler.command, ("wrapper.o", *runtimes), "kernels.so"),
-    )
-    write_ninja(directory, steps)
+    write_ninja(directory, library_steps(compiler, [name for name, _ in files], runtimes, "kernels"))
     run_ninja(find_ninja(settings), directory, name="kernels")
     return directory / "kernels.so"
 

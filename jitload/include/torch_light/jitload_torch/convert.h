@@ -413,19 +413,6 @@ struct Caster<std::unordered_map<K, V, Rest...>> : MapCaster<std::unordered_map<
 
 [[noreturn]] void fail_result(const char* name); /* an operator's result is of a type that its schema excludes */
 
-/* Calls an operator with arguments in the schema's order. */
-template <class R, class... A>
-R call(Operator& op, const A&... arguments) {
-  void* objects[] = {Caster<A>::to_python(arguments).release()..., nullptr};
-  const Object result = invoke(op, objects, sizeof...(A));
-  R value{};
-  if constexpr (__is_same(R, c10::ScalarType)) { /* operators return its number */
-    int number = 0;
-    if (Caster<int>::load(result.get(), true, &number)) return static_cast<R>(number);
-  }
-  if (!Caster<R>::load(result.get(), true, &value)) fail_result(op.name);
-  return value;
-}
 template <class... A>
 Object call_path(const char* path, const char* keywords, const A&... arguments) {
   void* objects[] = {Caster<A>::to_python(arguments).release()..., nullptr};

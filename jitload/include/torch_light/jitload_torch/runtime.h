@@ -59,17 +59,19 @@ struct View {
   uint64_t byte_offset;
 };
 
-/* A tensor of the running torch, which several `at::Tensor` share. */
+/* A tensor of the running torch, which several `at::Tensor` share: a torch.Tensor of Python, or a TensorImpl. */
 struct Node {
   int64_t count;
-  void* object; /* the torch.Tensor in Python */
+  void* object; /* NULL until it is needed, if there is a TensorImpl */
+  void* impl;   /* NULL if there is an object, which then owns it */
   bool is_viewed;
   int8_t scalar_type;
   View view;
   int64_t* sizes;  /* sizes and strides of a tensor that DLPack does not export; otherwise NULL */
 };
 constexpr int32_t kOtherDevice = 100;        /* in View: added to c10's number of a device that DLPack does not know */
-constexpr uint64_t kNoMemory = UINT64_MAX;   /* as View's byte_offset: asking for the address is an error */
+/* As View's byte_offset: asking for the address is an error, or the address has not been read. */
+constexpr uint64_t kNoMemory = UINT64_MAX, kUnreadMemory = kNoMemory - 1;
 
 /* A reference to a Python object that is owned. */
 class Object {
@@ -128,14 +130,16 @@ void warn(const char* file, int line, const char* message);
 
 /* Tensors. */
 Node* share(Object tensor);
+Node* adopt(void* impl); /* NULL for torch's undefined tensor */
 void destroy(Node* node);
+void* object_of(Node* node);
 void read_view(Node* node);
 void check_dtype(Node* node, int8_t scalar_type);
 [[noreturn]] void fail_dimension(int64_t dim, int64_t ndim);
 [[noreturn]] void fail_strides(const char* method);
-[[noreturn]] void fail_data(const Node* node);
+void read_memory(Node* node); /* or throws torch's error */
 [[noreturn]] void fail_device();
-bool has_layout(const Node* node, int8_t layout);
+bool has_layout(Node* node, int8_t layout);
 
 /* Values of Python: from_… return false for an object of another type. */
 Object none();
@@ -182,12 +186,12 @@ Object mapping_items(void* object, bool convert); /* a list of pairs, or nothing
 struct Operator {
   const char* name;     /* "sum.dim_IntList" of aten */
   const char* keywords; /* the names of the last arguments, each with a space after it */
-  void* callable;
-  void* keyword_names;
-  bool is_python = false;    /* the callable is the function of Python */
-  bool has_defaults = false; /* passing None for a keyword is the same as leaving it out */
+  const char* types;    /* those of torch's C++ function, as they are mangled */
+  void* function = nullptr; /* torch's C++ function */
+  void* callable = nullptr; /* the operator in Python */
+  void* keyword_names = nullptr;
 };
-Object invoke(Operator& op, void** arguments, size_t count); /* takes the arguments over */
+void* find_direct(Operator& op); /* torch's C++ function, or NULL if it is not to be called */
 /* Calls a function by its path, "torch.tensor" or ".__getitem__" for a method of the first argument. */
 Object invoke_path(const char* path, const char* keywords, void** arguments, size_t count);
 

@@ -6,7 +6,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+from contextlib import ExitStack, contextmanager
 
 _log = logging.getLogger("jitload")  # of the whole package, whose level and handlers the program sets
 
@@ -24,7 +24,10 @@ def stage(description: str) -> Iterator[None]:
 
 
 class _ShownLog:
-    """Lets messages of level INFO appear while any thread is in the block; the last one restores the logger."""
+    """Lets messages of level INFO appear while any thread is in the block; the last one restores the logger.
+
+    They appear on standard error if the program has not configured `logging`.
+    """
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -54,9 +57,4 @@ class _ShownLog:
                 self._changes.close()
 
 
-_shown_log = _ShownLog()
-
-
-def shown_log(*, is_shown: bool) -> AbstractContextManager[None]:
-    """Let messages of level INFO appear, on standard error if the program has not configured `logging`."""
-    return _shown_log if is_shown else nullcontext()
+shown_log = _ShownLog()

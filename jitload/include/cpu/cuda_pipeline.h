@@ -1,2 +1,0 @@
-/* Without the class nvcuda::experimental::pipeline. */
-#include <cuda_pipeline_primitives.h>

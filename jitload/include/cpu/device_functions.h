@@ -1,1 +1,0 @@
-/* What it declares is there before every text: jitload_cpu.h. */
