@@ -21,7 +21,7 @@ from __future__ import annotations
 import functools
 import logging
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, ParamSpec, TypeVar
 
@@ -284,6 +284,22 @@ class MismatchError(JitLoadError):
         self.output = output
         self.index = index
         self.difference = difference
+
+
+def in_options(error: JitLoadError, spellings: Mapping[str, str]) -> str:
+    """Return an error's message in the words of a command. A compiler's output stays as it is.
+
+    Args:
+        error: The error, whose message names arguments of Python's functions.
+        spellings: Patterns of those names, and what replaces them.
+    """
+    import re  # only for a message
+
+    hint = error.hint if isinstance(error, CompileError) else str(error)
+    output = str(error).removesuffix(hint)
+    for pattern, option in spellings.items():
+        hint = re.sub(pattern, option, hint)
+    return "\n".join((output + hint, *getattr(error, "__notes__", ())))
 
 
 def nearest_name(name: str, names: Iterable[str]) -> str:

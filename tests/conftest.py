@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import functools
+import gc
 import os
 import shutil
 import signal
-import subprocess
-from collections.abc import Iterator, Sequence
-from contextlib import suppress
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -16,20 +15,13 @@ import pytest
 from builds import build, kernel
 from filelock import FileLock
 from support.fixtures import loaded_stub, stub_driver, stub_library  # noqa: F401  pytest finds fixtures by name here
+from support.headers import share_headers
 
 from jitload.building import runtime
-from jitload.cache.store import claim_entry
-from jitload.cpu import build as cpu_build
 from jitload.cuda import kernels
-from jitload.cuda.kernels import DeviceSource
 from jitload.cuda.nvrtc import NvrtcJob, NvrtcResult
-from jitload.host_cpp import library, precompiled, steps
-from jitload.host_cpp.precompiled import HeaderSpec, PrecompiledHeader
-from jitload.settings import Settings, read_settings
-from jitload.toolchain.cuda import CudaToolchain
-from jitload.toolchain.host import find_compiler, own_include_dir
-
-HEADER = "jitload_cpu.h"  # of kernels for the CPU
+from jitload.settings import read_settings
+from jitload.toolchain.host import find_compiler
 
 
 def pytest_configure() -> None:
@@ -82,6 +74,12 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     stubbed = {item for item in items if not has_driver and "loaded_stub" in getattr(item, "fixturenames", ())}
     late = {item.path for item in stubbed if shared_build(item.path.name)}
     items.sort(key=lambda item: (item in stubbed or item.path in late, not shared_build(item.path.name)))
+
+
+def pytest_collection_finish() -> None:
+    """Let the garbage collector look at what tests make, and not at all that was imported before."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture(scope="session")
@@ -139,64 +137,6 @@ def nvrtc_runs(monkeypatch: pytest.MonkeyPatch) -> list[NvrtcJob]:
     return jobs
 
 
-def share_precompiled_headers(directory: Path, patch: pytest.MonkeyPatch) -> None:
-    """Precompile tvm-ffi's headers once in the cache of the run, for all caches of its processes.
-
-    C++ without options then builds in half the time. A test that sets `JITLOAD_PRECOMPILE` gets what it asks for. The
-    processes that tests start have no precompiled headers.
-    """
-    find, start = precompiled.find_precompiled, precompiled.start_precompiling
-
-    def find_in_run(
-        spec: HeaderSpec, cache_dir: Path, settings: Settings, include_dirs: Sequence[str] = ()
-    ) -> PrecompiledHeader | None:
-        if settings.precompiles:
-            return find(spec, cache_dir, settings, include_dirs)
-        return find(spec, directory, settings._replace(precompiles=True), include_dirs)
-
-    def make_in_run(spec: HeaderSpec, cache_dir: Path, settings: Settings) -> None:
-        if settings.precompiles:
-            start(spec, cache_dir, settings)
-            return
-        options = {word for word in spec.command[1:] if word.startswith("-") and not word.startswith("-I")}
-        if spec.includes == precompiled.PRELUDE and options == {steps.STANDARD, *steps.FLAGS, "-isystem"}:
-            with suppress(FileExistsError):
-                (directory.parent / "precompiled").mkdir()
-                with claim_entry(directory, spec.key, settings) as work:
-                    headers, problem = precompiled.make_header(spec.command, spec.includes, work.dir)
-                    assert not problem
-                    precompiled.publish_header(work, headers)
-
-    patch.setattr(precompiled, "find_precompiled", find_in_run)
-    patch.setattr(precompiled, "start_precompiling", make_in_run)
-    flags = ("-O1", *steps.FLAGS[1:])
-    for module in (steps, library):  # half the time again
-        patch.setattr(module, "FLAGS", flags)
-
-
-def precompile_cpu_header(directory: Path, patch: pytest.MonkeyPatch) -> None:
-    """Precompile the header of kernels for the CPU once in a directory, for the processes of the run.
-
-    g++ takes it where the options are the same, in half the time, and otherwise the header itself.
-    """
-    cpu_flags = cpu_build.cpu_flags
-
-    def flags_in_run(source: DeviceSource, toolchain: CudaToolchain | None) -> tuple[str, ...]:
-        flags = cpu_flags(source, toolchain)
-        if source.cpu_flags or source.instrumentation or source.include_dirs:
-            return flags
-        compiled = directory / f"{HEADER}.gch"
-        with FileLock(directory.with_suffix(".lock")):
-            if not compiled.exists():
-                directory.mkdir()
-                command = [*find_compiler(read_settings()).command, *flags, "-x", "c++-header"]
-                header = own_include_dir().parent / "cpu" / HEADER
-                subprocess.run([*command, str(header), "-o", str(compiled)], check=True)
-        return (f"-I{directory}", "-fpch-deps", *flags)
-
-    patch.setattr(cpu_build, "cpu_flags", flags_in_run)
-
-
 @pytest.fixture(scope="session", autouse=True)
 def _cache(run_dir: Path, used_cache: Path) -> Iterator[Path]:
     """Give the test run a cache of its own; tests that look into a cache make one more."""
@@ -206,8 +146,7 @@ def _cache(run_dir: Path, used_cache: Path) -> Iterator[Path]:
         patch.setenv("JITLOAD_CACHE_DIR", str(directory))
         patch.setenv("JITLOAD_CACHE_PATH", str(used_cache))  # the runtime library is compiled once
         patch.setenv("JITLOAD_PRECOMPILE", "0")  # no process in the background but where a test asks for it
-        share_precompiled_headers(directory, patch)
-        precompile_cpu_header(run_dir / "cpu_header", patch)
+        share_headers(run_dir, patch)
         patch.setenv("JITLOAD_CPU_GPU_CHECK", "0")  # NVRTC would take half as long as g++; test_cpu_gpu_check.py has it
         patch.setenv("TRITON_CACHE_DIR", str(run_dir / "triton"))
         patch.setenv("TRITON_DEFAULT_FP_FUSION", "1")  # Triton 3.9 warns where it is not set

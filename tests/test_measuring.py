@@ -264,6 +264,21 @@ def test_compare_measures_functions_that_agree(measured, x):
     assert table._repr_html_().count("<tr>") == 4
 
 
+@pytest.mark.parametrize("us", [0.5, 3.14159, 99_999.9, 2e6])
+def test_the_table_fits_a_terminal(us):
+    record = Benchmark(
+        function="f", device="cuda:0 (NVIDIA H200)", median_us=us, p10_us=us, p90_us=us, host_us=12.3456, samples=5,
+        launches=1, restored=False, flushed_l2=False, bytes=10**6, is_estimated=True, flop=1e8, peak_gb_per_s=4800.0,
+    )  # fmt: skip
+    names = ["short", *(f"reduce_rows_of_a_matrix_with_warp_shuffles_v{number}" for number in (1, 2))]
+    lines = str(Comparison(dict.fromkeys(names, record))).splitlines()
+    assert max(map(len, lines)) <= 80
+    shown = [line.split()[0] for line in lines[2:]]
+    assert shown[0] == "short"
+    assert [name[:3] + name[-3:] for name in shown[1:]] == ["red_v1", "red_v2"]
+    assert all("…" in name for name in shown[1:])
+
+
 def test_compare_names_the_wrong_one_before_it_measures(measured, x, monkeypatch):
     monkeypatch.setattr("jitload.measuring.benchmark.Subject.take_sample", lambda _: pytest.fail("it was measured"))
     y = torch.full_like(x, 7)

@@ -102,6 +102,16 @@ std::vector<torch::Tensor> operators(torch::Tensor x) { // each kind of argument
       x.toType(torch::kInt),
   };
 }
+std::vector<torch::Tensor> symbols(torch::Tensor x, torch::Tensor n) {
+  auto changed = x.clone(), bits = n.clone();
+  changed += x, changed -= x * 2, changed *= x, changed /= x + 1;
+  changed += 1, changed -= 3, changed *= 2, changed /= 4;
+  bits &= n + 1, bits |= n, bits ^= 5, bits |= 8, bits &= 14;
+  changed[0] = 7;
+  changed[1] = x[0];
+  return {changed, bits, x + x, x + 1.5, 1.5 + x, x - x, x - 1.5, 1.5 - x, x * x, x * 2, 2 * x, x / x, x / 2, 2 / x,
+          n % n, n % 2, 2 % n, x < x, x < 1, 1 < x, x <= 1, x > 1, x >= x, x == 1, 1 != x, n & n, n & 1, 1 | n, n ^ 3, -x, ~n};
+}
 std::vector<bool> gradients(torch::Tensor x) {
   torch::NoGradGuard guard;
   return {x.requires_grad(), (x * 2).requires_grad(), torch::zeros({2}, x.options().requires_grad(true)).requires_grad()};
@@ -127,6 +137,7 @@ FUNCTIONS = [
     "first",
     "facts",
     "operators",
+    "symbols",
     "gradients",
     "undefined",
     "fail_undefined",
@@ -138,6 +149,8 @@ def module(request: pytest.FixtureRequest) -> Iterator[ModuleType]:
     with pytest.MonkeyPatch.context() as patch:
         if request.param == "Python":
             patch.setattr(torch, "__version__", "2.99.0")
+        else:  # no operator is called through Python
+            patch.setattr(torch._C, "_get_operation_overload", None)
         module = cpp_extension.load_inline(f"runtime_{len(request.param)}", TEXT, functions=FUNCTIONS)
         module.add(torch.ones(1), torch.ones(1))  # here a library finds out which torch it has
     yield module
@@ -290,6 +303,20 @@ def test_each_kind_of_argument_and_of_result(module: ModuleType):
     assert len(results) == len(expected)
     for index, (result, value) in enumerate(zip(results, expected, strict=True)):
         assert (result.dtype, result.shape, result.stride()) == (value.dtype, value.shape, value.stride()), index
+        assert torch.equal(result, value), index
+
+
+def test_each_symbol(module: ModuleType):
+    x, n = torch.tensor([[0.5, 2.0], [1.0, 4.0]]), torch.tensor([[1, 6], [3, 9]])
+    changed = ((x + x - x * 2) * x / (x + 1) + 1 - 3) * 2 / 4
+    changed[0], changed[1] = 7, x[0]
+    bits = ((n & (n + 1) | n) ^ 5 | 8) & 14
+    comparisons = [x < x, x < 1, x > 1, x <= 1, x > 1, x >= x, x == 1, x != 1]  # noqa: PLR0124
+    sums = [x + x, x + 1.5, x + 1.5, x - x, x - 1.5, 1.5 - x]
+    products = [x * x, x * 2, x * 2, x / x, x / 2, 2 / x, n % n, n % 2, 2 % n]
+    expected = [changed, bits, *sums, *products, *comparisons, n & n, n & 1, n | 1, n ^ 3, -x, ~n]
+    for index, (result, value) in enumerate(zip(module.symbols(x, n), expected, strict=True)):
+        assert result.dtype == value.dtype, index
         assert torch.equal(result, value), index
 
 

@@ -117,7 +117,7 @@ def run_ninja(ninja: Path, work_dir: Path, *, name: str, verbose: bool = False, 
         work_dir: The directory, with `build.ninja` in it.
         name: The module's name, for error messages.
         verbose: Also log the commands, and log everything at level INFO.
-        level: Where to log what the compilers print, unless `verbose` is set.
+        level: The level at which the compilers' output is logged, unless `verbose` is set.
 
     Raises:
         CompileError: A command failed; `.log` has the compiler's output.

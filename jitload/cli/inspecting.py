@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from jitload.cli.output import format_part, json_option, print_json, print_lines, print_table
+from jitload.cli.output import format_part, json_option, print_json, print_lines, print_table, print_wrapped
 from jitload.loader.display import kernel_builds
 
 if TYPE_CHECKING:
@@ -36,10 +36,13 @@ def inspect_command(library: Path, *, as_json: bool) -> None:
         print_json(described | {"functions": list(module), "kernels": rows, "made_of": parts})
         return
     print_lines([f"{facts['name'] or library.stem} ({', '.join(facts['archs']) or 'C++ alone'})"])
-    print_lines(f"  {facts['functions'].get(name, {}).get('signature', name + '(...)')}" for name in module)
+    print_wrapped(f"  {facts['functions'].get(name, {}).get('signature', name + '(...)')}" for name in module)
+    if not len(module):
+        print_lines(["  no functions that Python can call"])
     print_lines(f"  variable {row['name']}, {row['size']} bytes" for row in facts["variables"])
     print_kernels(rows)
-    print_lines(["Made of:", *(f"  {label}: {format_part(value)}" for label, value in parts.items())] if parts else [])
+    if parts:
+        print_wrapped(["Made of:", *(f"  {label}: {format_part(value)}" for label, value in parts.items())])
 
 
 def _read_parts(library: Path) -> dict[str, Any]:

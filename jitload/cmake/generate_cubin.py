@@ -132,7 +132,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if args.verbose:
             for result in compiled:
                 for kernel in result.cubin.kernels:
-                    print(f"{result.cubin.arch} {kernel}: {kernel.registers} registers")  # noqa: T201
+                    print(f"{result.cubin.arch} {kernel}: {kernel.registers} registers")
 
     return run_command(compile_source)
 

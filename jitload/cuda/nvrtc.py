@@ -297,7 +297,7 @@ def _checked(nvrtc: Any, answer: tuple[Any, ...]) -> Any:
 
 
 def _status_text(nvrtc: Any, status: Any) -> str:
-    return nvrtc.nvrtcGetErrorString(status)[1].decode()  # type: ignore[no-any-return]
+    return str(nvrtc.nvrtcGetErrorString(status)[1], "utf-8")
 
 
 def _compile_error(nvrtc: Any, path: Path, job: NvrtcJob, status: Any, log: str) -> CompileError | ToolchainError:
@@ -317,7 +317,7 @@ def _compile_error(nvrtc: Any, path: Path, job: NvrtcJob, status: Any, log: str)
         log=log,
         diagnostics=diagnostics,
         command=job.options,
-        hint=type_hint(log) or _hint(log, job.options),
+        hint=type_hint(log) or _character_hint(log) or _hint(log, job.options),
     )
 
 
@@ -328,6 +328,12 @@ def type_hint(log: str) -> str:
             if re.fullmatch(pattern, match[1] or match[2]):
                 return f"CUDA's types of this kind are {types}, which #include <{header}> declares."
     return ""
+
+
+def _character_hint(log: str) -> str:
+    if "unrecognized token" not in log or log.isascii():
+        return ""
+    return "Outside of comments and strings NVRTC reads ASCII only: rename what has other letters, and replace quotes."
 
 
 def _hint(log: str, options: Sequence[str]) -> str:

@@ -12,6 +12,7 @@ from typing import Any
 
 from jitload.cache.entry import MANIFEST
 from jitload.cpptext.declarations import find_candidates
+from jitload.cpptext.host_functions import find_host_functions
 from jitload.cpptext.lexer import Token, tokenize
 from jitload.elf.file import ElfFile
 from jitload.errors import JitLoadError
@@ -92,19 +93,22 @@ _SOURCE = re.compile(r"(?:source\d+|c(?:pp|uda)_sources)\.(?:cu|cc)")
 
 
 def read_source(facts: Mapping[str, Any], origin: Path) -> str | None:
-    """Return the definition of a typed function's kernel, or None if its source is not kept in a cache entry.
+    """Return the definition of a typed function, or None if its source is not kept in a cache entry.
 
     Args:
         facts: The description of the function.
         origin: The library's file, in the cache entry if it came from one.
     """
-    if "kernel" not in facts:
-        return None
-    name = facts["kernel"]["name"].partition("<")[0]
+    name = facts["kernel"]["name"].partition("<")[0] if "kernel" in facts else facts["name"]
     texts = kept_texts(origin)
-    for candidate in find_candidates(texts):
-        if candidate.name == name or candidate.name.endswith(f"::{name}"):
-            return _definition(texts[candidate.piece], candidate.line)
+    if "kernel" in facts:
+        candidates = [(texts[candidate.piece], candidate) for candidate in find_candidates(texts)]
+    else:
+        functions = [(text, function) for text in texts for function in find_host_functions(text)]
+        candidates = [(text, function.candidate) for text, function in functions if function.is_definition]
+    for text, candidate in candidates:
+        if f"::{candidate.name}".endswith(f"::{name}"):
+            return _definition(text, candidate.line)
     return None
 
 
@@ -164,7 +168,7 @@ def read_ptx(kernel: LoadedKernel, arch: str | None) -> Listing:
     """Return the PTX of a kernel with the functions and variables that it uses.
 
     Raises:
-        JitLoadError: The PTX was not kept, or as for `find_code`.
+        JitLoadError: The PTX was not kept, or `find_code` raises it.
     """
     code = find_code(kernel, arch)
     path = find_beside_cubin(code, ".ptx")

@@ -105,9 +105,9 @@ def _type(annotation: object) -> str:
     return text
 
 
-# ---- functions that tvm-ffi converts -----------------------------------------------------------------------------------
-# tvm-ffi keeps their types only if the C++ is compiled with TVM_FFI_DLL_EXPORT_INCLUDE_METADATA, which takes the compiler
-# half a second. Otherwise they are read from the source that the cache entry keeps.
+# ---- functions that tvm-ffi converts ---------------------------------------------------------------------------------
+# tvm-ffi keeps their types only if the C++ is compiled with TVM_FFI_DLL_EXPORT_INCLUDE_METADATA, which takes half a
+# second. Otherwise they are read from the source that the cache entry keeps.
 
 _EXPORT = re.compile(r"\bTVM_FFI_DLL_EXPORT_TYPED_FUNC\s*\(\s*(\w+)\s*,\s*([\w:]+)\s*\)")
 _TYPE = re.compile(r"(?:const )?([\w:. ]+?) ?(?:<(.*)>)? ?(?:const)? ?([*&]*)", re.DOTALL)
@@ -224,7 +224,7 @@ def _python_name(name: str, arguments: Sequence[str]) -> str:
     return _SIMPLE.get(base, "Any")
 
 
-# ---- functions that pybind11 converts ---------------------------------------------------------------------------------
+# ---- functions that pybind11 converts --------------------------------------------------------------------------------
 
 
 def pybind_signatures(name: str, doc: str) -> list[Signature]:

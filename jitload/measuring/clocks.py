@@ -59,7 +59,7 @@ class Clock(Protocol):
     def wait(self) -> None:
         """Wait until the device has done all work."""
 
-    def copier(self, extent: Extent) -> Copier:
+    def copier(self, extent: Extent, /) -> Copier:
         """Return what saves and restores this memory."""
 
 
@@ -89,7 +89,7 @@ class CpuClock:
     def wait(self) -> None:
         """Return at once: calls on the CPU end with their work."""
 
-    def copier(self, extent: Extent) -> Copier:  # noqa: ARG002  there is one kind of memory
+    def copier(self, _: Extent) -> Copier:
         """Return what saves and restores this memory."""
         return HostCopier()
 

@@ -12,6 +12,8 @@ from jitload.measuring.benchmark import Arguments, Benchmark, Options, Subject, 
 from jitload.measuring.difference import Tolerance, check_agrees
 from jitload.measuring.memory import copy_tensor, extent_of, tensors_in, written_arguments
 
+_WIDTH, _MIN_NAME = 80, 8  # characters of the table, and of a name in it
+
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
@@ -40,6 +42,9 @@ class Comparison:
 
     def __str__(self) -> str:
         rows = self.rows()
+        columns = list(zip(*rows, strict=True))[1:]
+        room = _WIDTH - sum(max(map(len, column)) + 2 for column in columns)
+        rows = [[_shortened(name, max(room, _MIN_NAME)), *cells] for name, *cells in rows]
         widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
         lines = [
             "  ".join(cell.rjust(width) if number else cell.ljust(width) for number, (cell, width) in enumerate(pairs))
@@ -65,16 +70,27 @@ class Comparison:
         return ends_at_caller(plot_comparison)(self)
 
 
+def _shortened(name: str, width: int) -> str:
+    """Return a name without its middle if it is longer than `width`."""
+    end = (width - 1) // 2
+    return name if len(name) <= width else f"{name[: width - 1 - end]}…{name[-end:]}"
+
+
+def _four_digits(value: float) -> str:
+    """Return a number with two decimal places, or fewer if it is large."""
+    return f"{value:.{max(0, min(2, 4 - len(str(int(value)))))}f}"
+
+
 class _Column(NamedTuple):
     """A column of the table: its title, its number for a function (None is empty), and how the number is written."""
 
     title: str
     value: Callable[[Benchmark], float | None]
-    form: str = "{:.2f}"
+    form: Callable[[float], str] = _four_digits
 
     def cell(self, benchmark: Benchmark) -> str:
         value = self.value(benchmark)
-        return "" if value is None else self.form.format(value)
+        return "" if value is None else self.form(value)
 
 
 _COLUMNS = (
@@ -82,9 +98,9 @@ _COLUMNS = (
     _Column("p10", lambda b: b.p10_us),
     _Column("p90", lambda b: b.p90_us),
     _Column("host µs", lambda b: b.host_us),
-    _Column("GB/s", lambda b: b.gb_per_s, "{:.1f}"),
-    _Column("of peak", lambda b: b.peak_share, "{:.0%}"),
-    _Column("GFLOP/s", lambda b: b.flop_per_s and b.flop_per_s / 1e9, "{:.1f}"),
+    _Column("GB/s", lambda b: b.gb_per_s),
+    _Column("of peak", lambda b: b.peak_share, "{:.0%}".format),
+    _Column("GFLOP/s", lambda b: b.flop_per_s and b.flop_per_s / 1e9),
 )
 
 
@@ -163,8 +179,8 @@ def compare(  # noqa: PLR0913  the parts of a launch, and how to measure
 
 
 def _check_callables(functions: object, reference: object) -> None:
-    is_dict = isinstance(functions, Mapping) and len(functions) > 0
-    if not is_dict or not all(isinstance(name, str) and callable(f) for name, f in functions.items()):  # type: ignore[attr-defined]
+    items = functions.items() if isinstance(functions, Mapping) else ()
+    if not items or not all(isinstance(name, str) and callable(function) for name, function in items):
         raise TypeError(
             "compare() takes a dict of functions by name, {'v1': mod1.f, 'v2': mod2.f}, before the arguments"
         )
@@ -307,7 +323,7 @@ def _draw_bars(axes: Any, benchmarks: dict[str, Benchmark]) -> None:
 
 
 def _draw_roofline(axes: Any, benchmarks: dict[str, Benchmark]) -> None:
-    """Draw operations per second over operations per byte, below the line that the memory's bandwidth allows."""
+    """Plot operations per second against operations per byte, and the limit of the memory's bandwidth."""
     intensities = {name: (benchmark.flop or 0) / benchmark.bytes for name, benchmark in benchmarks.items()}
     for name, benchmark in benchmarks.items():
         axes.plot(intensities[name], (benchmark.flop_per_s or 0) / 1e9, "o", label=name)

@@ -27,7 +27,8 @@ from jitload.operators.checks import check_results, check_tangents, check_tensor
 from jitload.operators.graphs import forget_graphs, functionalize, increment_versions, mark_caches, run_in_transforms
 from jitload.operators.outputs import allocation_error, allocation_names
 from jitload.operators.plan import Plan, make_plan
-from jitload.operators.signature import read_function, read_schema
+from jitload.operators.schema import read_schema
+from jitload.operators.signature import read_function
 
 _QUALIFIED_NAME = re.compile(r"([A-Za-z_]\w*)::([A-Za-z_]\w*)")
 _RESERVED = ("aten", "prim", "prims")

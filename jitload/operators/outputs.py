@@ -15,7 +15,8 @@ import torch
 from jitload.errors import LaunchSpecError
 from jitload.expressions.compiler import ScopeEntry
 from jitload.expressions.python import to_python
-from jitload.operators.signature import Argument, split_at_commas
+from jitload.operators.schema import split_at_commas
+from jitload.operators.signature import Argument
 
 _RULE = re.compile(
     r"(?P<zeros>zeros\b)?\s*(?P<dtype>[\w.]+)??\s*(?:\blike\s+(?P<like>\w+)|\[(?P<shape>.*)\])", re.DOTALL

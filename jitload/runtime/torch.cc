@@ -1069,22 +1069,89 @@ c10::Scalar RawScalar::get() const {
     default: return words[0];
   }
 }
-Raw<'Q'>::Raw(const c10::ArrayRef<at::Tensor>& argument) : value{{nullptr, argument.size()}, 0} {
+Raw<'o'>::Raw(const c10::OptionalArg<at::Tensor>& argument)
+    : value(&argument), passed{argument.has_value() ? *tensor_slot(*argument) : nullptr, argument.has_value()} {}
+Raw<'q'>::Raw(const c10::ArrayRef<at::Tensor>& argument) : value(argument), passed{{nullptr, argument.size()}, 0} {
   void** impls = new void*[argument.size() + 1];
   for (size_t i = 0; i < argument.size(); ++i) impls[i] = *tensor_slot(argument[i]);
-  value.array.data = impls;
+  passed.array.data = impls;
+}
+bool is_plain(int64_t value) { return value >= -(static_cast<int64_t>(1) << 62); }
+bool is_plain(const RawArray<int64_t>& values) {
+  return std::all_of(values.data, values.data + values.size, [](int64_t value) { return is_plain(value); });
 }
 
-Object invoke(Operator& op, void** arguments, size_t count) {
+namespace {
+template <class T>
+const T& as(const void* value) {
+  return *static_cast<const T*>(value);
+}
+template <class T>
+Object python_optional(const void* value) {
+  const auto& optional = as<RawOptional<T>>(value);
+  return optional.has_value ? Caster<T>::to_python(optional.value) : none();
+}
+template <class T>
+Object python_array(const RawArray<T>& array) {
+  return Caster<c10::ArrayRef<T>>::to_python(c10::ArrayRef<T>(array.data, array.size));
+}
+
+/* The Python object for the value of an argument, by the letter of its type. */
+Object python_argument(char letter, const void* value) {
+  switch (letter) {
+    case 't': return Caster<at::Tensor>::to_python(*as<const at::Tensor*>(value));
+    case 'o': return Caster<c10::OptionalArg<at::Tensor>>::to_python(*as<const c10::OptionalArg<at::Tensor>*>(value));
+    case 'q':
+    case 'Q': return Caster<c10::ArrayRef<at::Tensor>>::to_python(as<c10::ArrayRef<at::Tensor>>(value));
+    case 's': return Caster<c10::Scalar>::to_python(as<RawScalar>(value).get());
+    case 'S':
+      return as<RawOptional<RawScalar>>(value).has_value
+                 ? Caster<c10::Scalar>::to_python(as<RawOptional<RawScalar>>(value).value.get())
+                 : none();
+    case 'l':
+    case 'y': return python_integer(as<int64_t>(value));
+    case 'L':
+    case 'Y': return python_optional<int64_t>(value);
+    case 'b': return python_bool(as<bool>(value));
+    case 'B': return python_optional<bool>(value);
+    case 'd': return python_float(as<double>(value));
+    case 'D': return python_optional<double>(value);
+    case 'c': return Caster<c10::ScalarType>::to_python(as<c10::ScalarType>(value));
+    case 'C': return python_optional<c10::ScalarType>(value);
+    case 'v': return Caster<c10::Device>::to_python(as<c10::Device>(value));
+    case 'V': return python_optional<c10::Device>(value);
+    case 'U': return python_optional<c10::Layout>(value);
+    case 'm': return Caster<c10::MemoryFormat>::to_python(as<c10::MemoryFormat>(value));
+    case 'M': return python_optional<c10::MemoryFormat>(value);
+    case 'a':
+    case 'x': return python_array(as<RawArray<int64_t>>(value));
+    case 'A':
+    case 'X':
+      return as<RawOptional<RawArray<int64_t>>>(value).has_value ? python_array(as<RawArray<int64_t>>(value)) : none();
+    case 'e': return as<RawOptional<RawArray<double>>>(value).has_value ? python_array(as<RawArray<double>>(value)) : none();
+    case 'w': return python_text(as<RawText>(value).data, as<RawText>(value).size);
+    case 'W':
+      return as<RawOptional<RawText>>(value).has_value ? python_text(as<RawText>(value).data, as<RawText>(value).size) : none();
+    default: return none(); /* no generator */
+  }
+}
+}  // namespace
+
+Object invoke(Operator& op, const char* letters, const void* const* values, size_t count) {
   Gil gil;
-  const Arguments owner{arguments, count};
-  size_t keyword_count = 0;
   if (op.callable == nullptr) {
+    size_t keyword_count = 0;
     op.keyword_names = keyword_tuple(op.keywords, &keyword_count).release();
     op.callable = find_operator(op.name).release();
   }
-  keyword_count = static_cast<size_t>(PySequence_Size(op.keyword_names));
-  return checked(PyObject_Vectorcall(op.callable, arguments, count - keyword_count,
+  std::vector<Object> objects;
+  std::vector<void*> arguments;
+  for (size_t i = 0; i < count; ++i) {
+    objects.push_back(python_argument(letters[i], values[i]));
+    arguments.push_back(objects.back().get());
+  }
+  const size_t keyword_count = static_cast<size_t>(PySequence_Size(op.keyword_names));
+  return checked(PyObject_Vectorcall(op.callable, arguments.data(), count - keyword_count,
                                      keyword_count != 0 ? op.keyword_names : nullptr));
 }
 

@@ -187,12 +187,11 @@ struct Operator {
   const char* name;     /* "sum.dim_IntList" of aten */
   const char* keywords; /* the names of the last arguments, each with a space after it */
   const char* types;    /* those of torch's C++ function, as they are mangled */
-  void* function;       /* torch's C++ function */
-  void* callable;       /* the operator in Python */
-  void* keyword_names;
+  void* function = nullptr; /* torch's C++ function */
+  void* callable = nullptr; /* the operator in Python */
+  void* keyword_names = nullptr;
 };
 void* find_direct(Operator& op); /* torch's C++ function, or NULL if it is not to be called */
-Object invoke(Operator& op, void** arguments, size_t count); /* takes the arguments over */
 /* Calls a function by its path, "torch.tensor" or ".__getitem__" for a method of the first argument. */
 Object invoke_path(const char* path, const char* keywords, void** arguments, size_t count);
 
