@@ -25,8 +25,10 @@ FUNCTIONS = (
     (
         "checks",
         "torch::Tensor x",
-        'TORCH_CHECK(x.dim() == 2, "2D"); TORCH_CHECK(x.is_contiguous(), "contiguous"); '
-        "TORCH_CHECK(x.scalar_type() == torch::kFloat); return x;",
+        (
+            'TORCH_CHECK(x.dim() == 2, "2D"); TORCH_CHECK(x.is_contiguous(), "contiguous"); '
+            "TORCH_CHECK(x.scalar_type() == torch::kFloat); return x;"
+        ),
         "x",
     ),
     ("empty_like", "torch::Tensor x", "return torch::empty_like(x);", "x"),
@@ -73,10 +75,11 @@ def main() -> None:
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     parser.add_argument("--number", type=int, default=2000, help="calls of a turn")
     parser.add_argument("--turns", type=int, default=15)
+    parser.add_argument("--cflags", default="", help="options of both compilers")
     parser.add_argument("names", nargs="*", help="functions; default: all")
     options = parser.parse_args()
     names = [name for name, *_ in FUNCTIONS]
-    keywords: dict[str, Any] = {"functions": names, "extra_cflags": ["-O2"]}
+    keywords: dict[str, Any] = {"functions": names, "extra_cflags": options.cflags.split()}
     peers = [jitload.cpp_extension.load_inline, torch.utils.cpp_extension.load_inline]
     modules = [load("torch_calls", source(), **keywords) for load in peers]
     x = torch.rand(4, 8, device=options.device)

@@ -23,7 +23,10 @@ import logging
 import sys
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
-from typing import Any, NamedTuple, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, ParamSpec, TypeVar
+
+if TYPE_CHECKING:
+    import re
 
 _log = logging.getLogger(__name__)
 
@@ -128,6 +131,11 @@ class Diagnostic(NamedTuple):
     line: int
     severity: str
     message: str
+
+
+def find_diagnostics(pattern: re.Pattern[str], log: str) -> tuple[Diagnostic, ...]:
+    """Return the messages in a log; the pattern has groups with the names of a message's attributes."""
+    return tuple(Diagnostic(m["file"], int(m["line"]), m["severity"], m["message"]) for m in pattern.finditer(log))
 
 
 _COMPILERS = {"nvrtc": "NVRTC", "nvcc": "nvcc", "ptx": "the linker", "triton": "Triton", "host": "the C++ compiler"}

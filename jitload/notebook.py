@@ -23,10 +23,10 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from typing import Any
 
-import IPython  # noqa: TID253  `%load_ext` imports this module
-from IPython.core.error import UsageError  # noqa: TID253
-from IPython.core.magic import Magics, cell_magic, magics_class  # noqa: TID253
-from IPython.core.magic_arguments import argument, magic_arguments  # noqa: TID253
+import IPython
+from IPython.core.error import UsageError
+from IPython.core.magic import Magics, cell_magic, magics_class
+from IPython.core.magic_arguments import argument, magic_arguments
 
 from jitload.api import load_inline
 from jitload.building import stages

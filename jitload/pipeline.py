@@ -5,6 +5,7 @@ Read from top to bottom, this file shows what happens to one kernel; each stage 
 
 from __future__ import annotations
 
+import importlib
 import logging
 import os
 import threading
@@ -297,16 +298,14 @@ def _import_for_build(request: Request) -> None:
 
     `_find_tools` calls this on a thread while the compiler starts; a second call costs nothing.
     """
-    import jitload.cache.store
-
     if request.triton is not None:
-        import jitload.triton.library
+        module = "triton.library"
     elif request.host is not None:
-        import jitload.host_cpp.library
-    elif CPU in request.archs:
-        import jitload.cpu.library
+        module = "host_cpp.library"
     else:
-        import jitload.cuda.kernels  # noqa: F401
+        module = "cpu.library" if CPU in request.archs else "cuda.kernels"
+    for name in ("cache.store", module):
+        importlib.import_module(f"jitload.{name}")
 
 
 def _import_for_wrapper() -> None:

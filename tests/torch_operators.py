@@ -3,8 +3,8 @@
 Run it with a release of torch and PyYAML: `python tests/torch_operators.py`. Each line has, separated by tabs: the name
 in C++, the schema's name and overload, `f` for a function and `m` for a method, the type of the result, the parameters,
 the arguments in the schema's order, those that are passed by keyword with their names, and how torch's C++ function is
-called directly: a letter for the type of each argument (`Raw` in `direct.h`), and the types in its mangled name. The
-last two are empty if it has a type that has no letter.
+called directly: a letter for the type of each argument (`Raw` in `direct.h`), and the types in its mangled name.
+Operators with a type that has no letter are left out.
 """
 
 from __future__ import annotations
@@ -73,7 +73,9 @@ _LETTERS = {
     "std::optional<std::basic_string_view<char, std::char_traits<char> > >": "W",
     "std::optional<at::Generator>": "g",
 }
-_DIRECT_RESULTS = re.compile(r"Tensor&?|bool|int64_t|double|void|ScalarType|Scalar|std::(?:tuple|vector)<Tensor(?:,Tensor)*>")
+_DIRECT_RESULTS = re.compile(
+    r"Tensor&?|bool|int64_t|double|void|ScalarType|Scalar|std::(?:tuple|vector)<Tensor(?:,Tensor)*>"
+)
 
 
 def main() -> None:
@@ -113,16 +115,17 @@ def _line(function: NativeFunction, signature: CppSignature, letter: str) -> str
     ordered = [arguments[argument.name] for argument in function.func.schema_order_arguments()]
     overload = f"{function.func.name.name}.{function.func.name.overload_name}".rstrip(".")
     columns = (signature.name(), overload, letter, result, ", ".join(params), ", ".join(ordered))
-    return "\t".join((*columns, *_direct_call(function, result)))
+    direct_call = _direct_call(function, result)
+    return "\t".join((*columns, *direct_call)) if direct_call else None
 
 
-def _direct_call(function: NativeFunction, result: str) -> tuple[str, str]:
+def _direct_call(function: NativeFunction, result: str) -> tuple[str, str] | None:
     """Return the letters of the arguments and the types in the mangled name of torch's C++ function."""
     returns = dispatcher.returns_type(function.func.returns).cpp_type()
     name = function.func.name.unambiguous_name()
     mangled, types = _symbols().get(f"_ZN2at4_ops{len(name)}{name}4call", ("", ()))
     if not mangled or "SymInt" in returns or not _DIRECT_RESULTS.fullmatch(result) or not {*types} <= {*_LETTERS}:
-        return "", ""
+        return None
     return "".join(_LETTERS[text] for text in types), mangled
 
 

@@ -26,8 +26,12 @@ from jitload.toolchain.host import (
 
 _RUNTIME_DIR = Path(__file__).parent.parent / "runtime"
 _OPTIMIZED = ("-O2", *COMPILE_FLAGS[1:])
+_FOR_TORCH = ("-std=c++17", *_OPTIMIZED, "-fexceptions", "-frtti")
 # The sources that every call runs through are optimised; the others are compiled as quickly as possible.
-_SOURCES = {"launch": _OPTIMIZED, "python": _OPTIMIZED, "module": COMPILE_FLAGS, "cold": COMPILE_FLAGS}
+_SOURCES: dict[str, dict[str, tuple[str, ...]]] = {
+    "runtime": {"launch": _OPTIMIZED, "python": _OPTIMIZED, "module": COMPILE_FLAGS, "cold": COMPILE_FLAGS},
+    "torch_runtime": {"torch": _FOR_TORCH, "torch_tensor": _FOR_TORCH},
+}
 
 
 def find_or_build_runtime(compiler: Compiler, cache_dir: Path, settings: Settings) -> Entry:
@@ -69,7 +73,8 @@ def _find_or_build(name: str, compiler: Compiler, cache_dir: Path, settings: Set
     with claim_entry(cache_dir, key, settings) as work:
         if work.entry:
             return work.entry
-        write_ninja(work.dir, _runtime_steps(compiler) if name == "runtime" else (_object_step(name, compiler),))
+        steps = _joined_steps(name, compiler) if name in _SOURCES else (_object_step(name, compiler),)
+        write_ninja(work.dir, steps)
         run_ninja(find_ninja(settings), work.dir, name=f"jitload's {name}")
         check_is_made(work.dir / f"{name}.o", compiler.command)
         entry = work.publish(f"{name}.o")
@@ -77,16 +82,16 @@ def _find_or_build(name: str, compiler: Compiler, cache_dir: Path, settings: Set
     return entry
 
 
-def _runtime_steps(compiler: Compiler) -> tuple[Step, ...]:
-    """Return the steps that compile the runtime's sources side by side and join them to one object file."""
+def _joined_steps(product: str, compiler: Compiler) -> tuple[Step, ...]:
+    """Return the steps that compile the sources of an object file side by side and join them."""
     includes = include_flags()
     compiles = tuple(
         compile_step(compiler.command, (*flags, *includes), str(_RUNTIME_DIR / f"{name}.cc"), f"{name}.o")
-        for name, flags in _SOURCES.items()
+        for name, flags in _SOURCES[product].items()
     )
     objects = tuple(step.output for step in compiles)
-    command = (*compiler.command, "-r", "-nostdlib", *objects, "-o", "runtime.o")
-    return (*compiles, Step(output="runtime.o", command=command, inputs=objects))
+    command = (*compiler.command, "-r", "-nostdlib", *objects, "-o", f"{product}.o")
+    return (*compiles, Step(output=f"{product}.o", command=command, inputs=objects))
 
 
 def _object_step(name: str, compiler: Compiler) -> Step:
@@ -95,10 +100,9 @@ def _object_step(name: str, compiler: Compiler) -> Step:
         "cpu_runtime": _RUNTIME_DIR / "cpu.cc",
         "cpu_watched": _RUNTIME_DIR / "cpu.cc",
         "triton_runtime": _RUNTIME_DIR / "triton.cc",
-        "torch_runtime": _RUNTIME_DIR / "torch.cc",
         "launcher": own_include_dir() / "launcher.cc",
     }[name]
-    extra = {"cpu_watched": ("-DJITLOAD_CPU_WATCHES=1",), "torch_runtime": ("-fexceptions", "-frtti")}.get(name, ())
+    extra = ("-DJITLOAD_CPU_WATCHES=1",) if name == "cpu_watched" else ()
     flags = ("-std=c++17", *_OPTIMIZED, *extra, *include_flags())
     return compile_step(compiler.command, flags, str(source), f"{name}.o")
 

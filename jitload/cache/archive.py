@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import io
 import os
 import re
@@ -302,10 +303,7 @@ def unpack_key(cache_dir: Path, data: bytes, key_dir_name: str, *, max_size: int
     """
     import gzip
 
-    def open_stream() -> AbstractContextManager[IO[bytes]]:
-        stream: Any = gzip.GzipFile(fileobj=io.BytesIO(data))
-        return stream  # type: ignore[no-any-return]
-
+    open_stream: Any = functools.partial(gzip.GzipFile, fileobj=io.BytesIO(data))
     return _unpack(cache_dir, open_stream, "its archive", max_size=max_size, only=key_dir_name)
 
 

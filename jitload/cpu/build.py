@@ -415,7 +415,7 @@ def _expression_of(symbol: str) -> str:
 
 
 def _declaration_of(symbol: str) -> str:
-    """Return the table's entry for a kernel whose name cannot be written in C++: its symbol and its parameters."""
+    """Return the table's entry, a symbol and parameters, for a kernel whose name cannot be written in C++."""
     readable = demangle(symbol)
     match = re.fullmatch(r".*\((.*)\)", readable or "")
     return f"{BY_SYMBOL}{symbol}({match[1].replace('(anonymous namespace)::', '')})" if match else ""

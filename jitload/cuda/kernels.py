@@ -77,13 +77,13 @@ def check_is_device_code(request: Request) -> None:
     """
     if request.is_kind_explicit:
         return
-    from jitload.cpptext.source_kind import classify
-
     texts = [text for _, text in request.pieces]
     if any(".version" in text for text in texts):
         _check_is_not_ptx(request)
     if looks_like_kernels(texts) and find_candidates(texts):  # the candidates are remembered, and needed later
         return
+    from jitload.cpptext.source_kind import classify
+
     kind = classify(texts, has_embed_cubin=False, options=request.options, for_nvrtc=True)
     if kind == "mixed":
         raise ToolchainError(
@@ -321,7 +321,7 @@ def _check(source: DeviceSource, arch: str, toolchain: CudaToolchain) -> tuple[P
 
 @contextmanager
 def _nvrtc_job(source: DeviceSource, arch: str, toolchain: CudaToolchain, scan: IncludeScan) -> Iterator[NvrtcJob]:
-    """Yield the job that every run of NVRTC begins with."""
+    """Yield the NVRTC job for the source and the architecture, of which each compilation uses a changed copy."""
     include_dirs = nvrtc_include_dirs(toolchain, source.include_dirs)
     with provide_headers(include_dirs, scan.quoted_files(STAND_INS), source.text) as (headers, stand_in_dirs):
         yield NvrtcJob(

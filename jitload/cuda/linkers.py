@@ -120,7 +120,7 @@ def link_with_driver(job: LinkJob) -> Linked | None:
 
 @contextmanager
 def _context(driver: Any) -> Iterator[bool]:
-    """Provide a context: the thread's own, or else the primary one of the first device."""
+    """Make a CUDA context current: the thread's own, or else device 0's primary one. Yield whether there is one."""
     error, context = driver.cuCtxGetCurrent()
     if not error and int(context):
         yield True

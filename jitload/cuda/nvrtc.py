@@ -19,7 +19,7 @@ from jitload.building.stages import stage
 from jitload.cuda.bindings import load_bindings
 from jitload.cuda.interruptible import Cancellation, run_interruptible
 from jitload.cuda.spills import REPORT, read_spills, without_report
-from jitload.errors import CompileError, Diagnostic, ToolchainError
+from jitload.errors import CompileError, Diagnostic, ToolchainError, find_diagnostics
 from jitload.toolchain.arch import load_driver
 
 _DIAGNOSTIC = re.compile(
@@ -258,10 +258,7 @@ def _compiling() -> Iterator[None]:
 
 def parse_diagnostics(log: str) -> tuple[Diagnostic, ...]:
     """Return the messages of an NVRTC log."""
-    return tuple(
-        Diagnostic(file=match["file"], line=int(match["line"]), severity=match["severity"], message=match["message"])
-        for match in _DIAGNOSTIC.finditer(log)
-    )
+    return find_diagnostics(_DIAGNOSTIC, log)
 
 
 def _restore_locale() -> None:
@@ -300,7 +297,7 @@ def _checked(nvrtc: Any, answer: tuple[Any, ...]) -> Any:
 
 
 def _status_text(nvrtc: Any, status: Any) -> str:
-    return nvrtc.nvrtcGetErrorString(status)[1].decode()  # type: ignore[no-any-return]
+    return str(nvrtc.nvrtcGetErrorString(status)[1], "utf-8")
 
 
 def _compile_error(nvrtc: Any, path: Path, job: NvrtcJob, status: Any, log: str) -> CompileError | ToolchainError:

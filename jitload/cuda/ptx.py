@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
+from jitload.cuda.fatbin import is_fatbin, read_fatbin, select_cubin, select_ptx
 from jitload.cuda.linkers import Format, Linked, LinkJob, link_with_driver, link_with_nvjitlink
 from jitload.elf.cubin import read_image
-from jitload.elf.fatbin import is_fatbin, read_fatbin, select_cubin, select_ptx
 from jitload.errors import CompileError, Diagnostic, JitLoadError, ToolchainError
 from jitload.model import Cubin, Image
 from jitload.request.arguments import check_name, read_flags

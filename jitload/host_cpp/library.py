@@ -11,7 +11,7 @@ import logging
 import re
 import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import Future
+from concurrent.futures import Future, wait
 from dataclasses import replace
 from pathlib import Path
 
@@ -262,7 +262,8 @@ def _compile_and_try_link(build: HostBuild, launcher: Future[Path] | None) -> St
     """Compile, and link in the same run of ninja if that is likely to suffice; return the link, even if it failed."""
     attempt = None
     can_link = not has_typed(build.exports)  # their wrapper is written after the compile
-    if can_link and not build.host.link_flags and (launcher is None or launcher.done()):
+    # A launcher that exists is found in milliseconds; one that is being built is not waited for.
+    if can_link and not build.host.link_flags and (launcher is None or wait((launcher,), timeout=0.1).done):
         attempt = _fast_link(replace(build, launcher=launcher.result() if launcher else None))
     try:
         _run(build, (*compile_steps(build), *((attempt,) if attempt else ())))

@@ -168,7 +168,7 @@ def read_ptx(kernel: LoadedKernel, arch: str | None) -> Listing:
     """Return the PTX of a kernel with the functions and variables that it uses.
 
     Raises:
-        JitLoadError: The PTX was not kept, or as for `find_code`.
+        JitLoadError: The PTX was not kept, or `find_code` raises it.
     """
     code = find_code(kernel, arch)
     path = find_beside_cubin(code, ".ptx")

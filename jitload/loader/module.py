@@ -67,9 +67,10 @@ class Module(tvm_ffi.Module):  # type: ignore[misc]  # tvm-ffi is not checked he
         if not isinstance(name, str):
             raise at_caller(TypeError(f"names of functions of {self!r} must be str, got {type(name).__name__}"))
         if (functions := self.__dict__.get("_jitload_torch")) is not None and hasattr(functions, name):
-            return getattr(functions, name)  # type: ignore[no-any-return]  # a function of Python
+            function: TypedFunction = getattr(functions, name)
+            return function
         try:
-            function: TypedFunction = super().get_function(name, query_imports)
+            function = super().get_function(name, query_imports)
         except AttributeError:
             names = ", ".join(self) or "none"
             raise at_caller(AttributeError(f"{self!r} has no function {name!r}; it has: {names}")) from None
@@ -379,12 +380,12 @@ def global_tensor(module: Module, name: str, dtype: object, shape: int | Sequenc
     return tvm_ffi.Module.get_function(module, "_jitload_global")(number, kind, size, *extents)
 
 
-def _extents(shape: int | Sequence[int]) -> list[int]:
+def _extents(shape: Any) -> list[int]:
     try:
-        return [operator.index(shape)]  # type: ignore[arg-type]
+        return [operator.index(shape)]
     except TypeError:
         with suppress(TypeError):
-            return [operator.index(extent) for extent in shape]  # type: ignore[union-attr]
+            return [operator.index(extent) for extent in shape]
     raise TypeError(f"shape must be an int or a sequence of them, got {shape!r}")
 
 

@@ -193,7 +193,7 @@ class Arguments:
         self._backup.restore()
 
     def __enter__(self) -> None:
-        """Begin to change the tensors."""
+        """Do nothing: the tensors were saved when this object was created."""
 
     def __exit__(self, error_type: type[BaseException] | None, *_: object) -> None:
         """Restore the first values of the tensors, and wait until they are complete.

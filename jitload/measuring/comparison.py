@@ -184,8 +184,8 @@ def compare(  # noqa: PLR0913  the parts of a launch, and how to measure
 
 
 def _check_callables(functions: object, reference: object) -> None:
-    is_dict = isinstance(functions, Mapping) and len(functions) > 0
-    if not is_dict or not all(isinstance(name, str) and callable(f) for name, f in functions.items()):  # type: ignore[attr-defined]
+    items = functions.items() if isinstance(functions, Mapping) else ()
+    if not items or not all(isinstance(name, str) and callable(function) for name, function in items):
         raise TypeError(
             "compare() takes a dict of functions by name, {'v1': mod1.f, 'v2': mod2.f}, before the arguments"
         )
@@ -382,7 +382,7 @@ def _draw_bars(axes: Any, benchmarks: dict[str, Benchmark]) -> None:
 
 
 def _draw_roofline(axes: Any, benchmarks: dict[str, Benchmark]) -> None:
-    """Draw operations per second over operations per byte, below the line that the memory's bandwidth allows."""
+    """Plot operations per second against operations per byte, and the limit of the memory's bandwidth."""
     intensities = {name: (benchmark.flop or 0) / benchmark.bytes for name, benchmark in benchmarks.items()}
     for name, benchmark in benchmarks.items():
         axes.plot(intensities[name], (benchmark.flop_per_s or 0) / 1e9, "o", label=name)

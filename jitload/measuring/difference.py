@@ -94,7 +94,10 @@ def _array(value: Any) -> Any:
 
 
 def _compare(actual: Any, value: Any, relative: float, absolute: float) -> tuple[Any, Any]:
-    """Return which elements differ, in one dimension, and by how much: 0 where they agree, infinity for NaN."""
+    """Return two flat arrays: which elements are outside the tolerances, and by how much they differ.
+
+    The difference is 0 for all other elements, and infinity where it is NaN.
+    """
     torch = sys.modules.get("torch")
     if torch is not None and isinstance(actual, torch.Tensor):
         xp, value = torch, value.to(actual.device)

@@ -60,10 +60,10 @@ def find_kind(call: Call) -> Kind:
     if call.kind is not None:
         return next(kind for kind in _KINDS if kind == call.kind)
     has_host_code = bool(sources.host or sources.objects) or _names_host_functions(call, texts)
-    kind = _kind_of_texts(texts, bool(sources.cubins), has_host_code, options)
+    kind = _kind_of_texts(texts, options, has_cubins=bool(sources.cubins), has_host_code=has_host_code)
     if kind == "device" and call.makes != "cubin" and _names_functions_beside_kernels(call, texts):
         has_host_code = True
-        kind = _kind_of_texts(texts, bool(sources.cubins), has_host_code, options)
+        kind = _kind_of_texts(texts, options, has_cubins=bool(sources.cubins), has_host_code=has_host_code)
         kind = "host" if kind == "host" else "mixed"
     if kind == "host" and _headers_have_kernels(call, texts):
         return "mixed"
@@ -79,12 +79,7 @@ def looks_like_kernels(texts: Sequence[str]) -> bool:
 
 
 @functools.lru_cache(maxsize=64)
-def _kind_of_texts(
-    texts: tuple[str, ...],
-    has_cubins: bool,  # noqa: FBT001  positional for the cache
-    has_host_code: bool,  # noqa: FBT001
-    options: tuple[str, ...],
-) -> Kind:
+def _kind_of_texts(texts: tuple[str, ...], options: tuple[str, ...], *, has_cubins: bool, has_host_code: bool) -> Kind:
     if not has_cubins and looks_like_kernels(texts):
         return "device"
 

@@ -192,7 +192,6 @@ def torch_sources(
         host = (((*host[0], binding) if host else (binding,)),)
     directories = (*sources.directories, *options.include_dirs, *options.host_dirs)
     implicit = torch.has_implicit_headers and not sources.are_files
-    define = f"-DTORCH_EXTENSION_NAME={name}"
     standard = () if any(flag.startswith("-std") for flag in options.host) else CPP_FLAGS[:1]
     has_cuda_standard = any(flag.startswith(("-std", "--std")) for flag in options.cuda)
     host_level = () if any(flag.startswith("-O") for flag in options.cuda) else ("-O0",)  # as torch; kernels keep -O3
@@ -200,14 +199,14 @@ def torch_sources(
     parts = [f"-D{guard}" for guard in _unused_parts([text for _, text in (*sources.host, *sources.cuda)], directories)]
     return (
         sources._replace(
-            cuda=tuple(_merge(unit, "cu", implicit=implicit, header_dirs=directories) for unit in cuda),
-            host=tuple(_merge(unit, "cpp", implicit=implicit, header_dirs=directories) for unit in host),
+            cuda=tuple(_merge(name, unit, "cu", implicit=implicit, header_dirs=directories) for unit in cuda),
+            host=tuple(_merge(name, unit, "cpp", implicit=implicit, header_dirs=directories) for unit in host),
             directories=sources.directories,
             are_files=True,
         ),
         options._replace(
-            host=(*standard, *CPP_FLAGS[1:], define, *parts, *filter(None, options.host)),
-            cuda=(*NVCC_FLAGS[has_cuda_standard:], *host_level, define, *parts, *filter(None, options.cuda)),
+            host=(*standard, *CPP_FLAGS[1:], *parts, *filter(None, options.host)),
+            cuda=(*NVCC_FLAGS[has_cuda_standard:], *host_level, *parts, *filter(None, options.cuda)),
             link=tuple(flag for flag in options.link if flag and not _LIBRARY_OF_TORCH.fullmatch(flag)),
             include_dirs=(light_headers, *options.include_dirs),
         ),
@@ -221,13 +220,17 @@ def _units(pieces: Pieces, *, are_files: bool) -> tuple[Pieces, ...]:
     return (pieces,) if pieces else ()
 
 
-def _merge(pieces: Pieces, suffix: str, *, implicit: bool, header_dirs: Sequence[Path]) -> tuple[str, str]:
-    """Return a unit as one piece, in which each text keeps its own name and lines."""
+def _merge(name: str, pieces: Pieces, suffix: str, *, implicit: bool, header_dirs: Sequence[Path]) -> tuple[str, str]:
+    """Return a unit as one piece, in which each text keeps its own name and lines.
+
+    The macro with the module's name is not an option, because what nvcc runs is asked once for each set of options.
+    """
+    macro = f"#ifndef TORCH_EXTENSION_NAME\n#define TORCH_EXTENSION_NAME {name}\n#endif\n"
     prelude = _prelude([text for _, text in pieces], is_cuda=suffix == "cu", implicit=implicit, header_dirs=header_dirs)
     texts = [f"#line 1 {string_literal(label)}\n{text}\n" for label, text in pieces]
     label = pieces[0][0]
     is_named = Path(label).suffix.lower() in (HOST_SUFFIXES if suffix == "cpp" else (".cu", ".cuh"))
-    return label if is_named else f"{label}.{suffix}", "".join((prelude, *texts))
+    return label if is_named else f"{label}.{suffix}", "".join((macro, prelude, *texts))
 
 
 def _prelude(texts: Sequence[str], *, is_cuda: bool, implicit: bool, header_dirs: Sequence[Path]) -> str:
@@ -339,10 +342,7 @@ def _body(operator: Operator) -> str:
     arguments = [argument for argument in operator.arguments.split(", ") if argument]
     values = [argument.partition("=")[2] or argument for argument in arguments]
     keywords = "".join(f"{argument.partition('=')[0]} " for argument in arguments if "=" in argument)
-    declaration = (
-        f'static jitload_torch::Operator op{{"{operator.schema}", "{keywords}", "{operator.types}", '
-        "nullptr, nullptr, nullptr};"
-    )
+    declaration = f'static jitload_torch::Operator op{{"{operator.schema}", "{keywords}", "{operator.types}"}};'
     result = "void" if operator.result == "Tensor&" else operator.result
     letters = "".join(f", '{letter}'" for letter in operator.letters)
     call = f"jitload_torch::call<{result}{letters}>(op, {', '.join(values)})"

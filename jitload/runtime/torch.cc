@@ -30,7 +30,7 @@ typedef struct {
   int flags;
   const char* doc;
 } PyMethodDef;
-extern char _Py_NoneStruct, PyDict_Type, PyFloat_Type, PyLong_Type;
+extern char _Py_NoneStruct, _Py_TrueStruct, _Py_FalseStruct, PyDict_Type, PyFloat_Type, PyLong_Type, PyUnicode_Type, PyBytes_Type;
 extern void *PyExc_RuntimeError, *PyExc_ValueError, *PyExc_IndexError, *PyExc_TypeError, *PyExc_NotImplementedError, *PyExc_MemoryError, *PyExc_OverflowError,
     *PyExc_UserWarning;
 int Py_IsInitialized(void);
@@ -99,10 +99,24 @@ namespace {
 
 constexpr size_t kKeep = static_cast<size_t>(1) << (8 * sizeof(size_t) - 1); /* PY_VECTORCALL_ARGUMENTS_OFFSET */
 
+/* Whether this thread is in a call from Python that has not released the GIL; asking Python takes longer. */
+thread_local bool holds_gil = false;
+
 struct Gil {
-  Gil() : state(PyGILState_Ensure()) {}
-  ~Gil() { PyGILState_Release(state); }
-  int state;
+  Gil() : was_held(holds_gil), state(was_held ? 0 : PyGILState_Ensure()) { holds_gil = true; }
+  ~Gil() {
+    holds_gil = was_held;
+    if (!was_held) PyGILState_Release(state);
+  }
+  const bool was_held;
+  const int state;
+};
+
+/* While it lives, `holds_gil` has another value. */
+struct GilNote {
+  explicit GilNote(bool holds) : before(holds_gil) { holds_gil = holds; }
+  ~GilNote() { holds_gil = before; }
+  const bool before;
 };
 
 void* none_object() { return &_Py_NoneStruct; }
@@ -264,7 +278,7 @@ struct Direct {
   void* undefined = nullptr; /* torch's undefined tensor */
   void* (*wrap)(void** tensor); /* takes the tensor over */
   void (*translate)(const std::exception_ptr& error);
-  int32_t (*delete_tensor)(void** tensor);
+  int32_t (*assign)(void* const* source, void** target);
   int32_t (*get_dim)(void* const*, int64_t*);
   int32_t (*get_sizes)(void* const*, int64_t**);
   int32_t (*get_strides)(void* const*, int64_t**);
@@ -293,7 +307,7 @@ struct Direct {
                 find(core, "_ZN3c1019UndefinedTensorImpl10_singletonE", singleton) &&
                 find(python, "_Z16THPVariable_WrapON2at10TensorBaseE", wrap) &&
                 find(python, "_ZN5torch29translate_exception_to_pythonERKNSt15__exception_ptr13exception_ptrE", translate) &&
-                find(torch, "aoti_torch_delete_tensor_object", delete_tensor) &&
+                find(torch, "aoti_torch_assign_tensors", assign) &&
                 find(torch, "aoti_torch_get_dim", get_dim) && find(torch, "aoti_torch_get_sizes", get_sizes) &&
                 find(torch, "aoti_torch_get_strides", get_strides) && find(torch, "aoti_torch_get_dtype", get_dtype) &&
                 find(torch, "aoti_torch_get_layout", get_layout) &&
@@ -320,16 +334,19 @@ struct Direct {
   }
   void* const* slot(void* object) const { return reinterpret_cast<void* const*>(static_cast<char*>(object) + offset); }
 };
+Direct* direct_functions;
 Direct& direct() {
-  static Direct* const functions = new Direct;
-  return *functions;
+  if (direct_functions == nullptr) direct_functions = new Direct; /* under the GIL, before anything is called */
+  return *direct_functions;
 }
 
 Object repr_of(void* object) { return checked(PyObject_Repr(object)); }
 
 bool is_instance(void* object, void* type) {
-  const Object own(PyObject_Type(object));
-  return own.get() == type || PyType_IsSubtype(own.get(), type) != 0;
+  void* const own = PyObject_Type(object);
+  const bool is_same = own == type || PyType_IsSubtype(own, type) != 0;
+  Py_DecRef(own);
+  return is_same;
 }
 
 /* Sets Python's error for the exception that is being handled. */
@@ -413,9 +430,14 @@ Error::~Error() { free(text_); }
 
 namespace jitload_torch {
 
+namespace {
+void* const* slot_of(const Node* node) { return node->object != nullptr ? direct().slot(node->object) : &node->impl; }
+}  // namespace
+
 // ---- objects and texts ----------------------------------------------------------------------------------------------
 
 void Object::drop(void* object) {
+  if (holds_gil) return Py_DecRef(object);
   if (Py_IsInitialized() == 0) return; /* a static tensor of the text at the end of the process */
   Gil gil;
   Py_DecRef(object);
@@ -485,7 +507,12 @@ void fail_device() { throw CheckError(ErrorKind::runtime, "tensor does not have 
 void fail_strides(const char* method) {
   throw CheckError(ErrorKind::runtime, std::string("Sparse CSR tensors do not have ") + method);
 }
-void fail_data(Node* node) {
+void read_memory(Node* node) {
+  const bool is_readable = node->view.byte_offset == kUnreadMemory;
+  if (is_readable && direct().get_data(slot_of(node), &node->view.data) == 0) {
+    node->view.byte_offset = 0;
+    return;
+  }
   Gil gil;
   const Object method = attribute(object_of(node), "data_ptr");
   const Object address = call(method.get(), {}); /* throws torch's error */
@@ -500,14 +527,23 @@ void warn(const char* file, int line, const char* message) {
 
 // ---- tensors --------------------------------------------------------------------------------------------------------
 
-Node* share(Object tensor) { return new Node{1, tensor.release(), nullptr, false, 0, {}, nullptr}; }
-Node* adopt(void* impl) {
-  return impl != direct().undefined ? new Node{1, nullptr, impl, false, 0, {}, nullptr} : nullptr;
+namespace {
+Node* make_node(void* object, void* impl) {
+  Node* node = new Node; /* whose view is filled in when it is needed */
+  node->count = 1;
+  node->object = object;
+  node->impl = impl;
+  node->is_viewed = false;
+  node->sizes = nullptr;
+  return node;
 }
+}  // namespace
+Node* share(Object tensor) { return make_node(tensor.release(), nullptr); }
+Node* adopt(void* impl) { return impl != direct().undefined ? make_node(nullptr, impl) : nullptr; }
 
 void destroy(Node* node) {
   if (node->object != nullptr) Object::drop(node->object);
-  if (node->impl != nullptr) direct().delete_tensor(new void*(node->impl));
+  if (node->impl != nullptr) direct().assign(&direct().undefined, &node->impl); /* frees the former one */
   delete[] node->sizes;
   delete node;
 }
@@ -523,8 +559,7 @@ void* object_of(Node* node) {
 
 void* const* tensor_slot(const at::Tensor& tensor) {
   const Node* node = tensor.node();
-  if (node == nullptr) return &direct().undefined;
-  return node->object != nullptr ? direct().slot(node->object) : &node->impl;
+  return node != nullptr ? slot_of(node) : &direct().undefined;
 }
 
 namespace {
@@ -562,16 +597,16 @@ bool has_layout(Node* node, int8_t layout) {
 }
 
 namespace {
-/* Reads a tensor without an object in Python; returns whether it is one with strides on the CPU or a GPU. */
+/* Reads a tensor through torch's C interface; returns whether it is one with strides on the CPU or a GPU. */
 bool read_impl(Node* node) {
   const Direct& functions = direct();
-  void* const* tensor = &node->impl;
+  if (!functions.is_usable) return false;
+  void* const* tensor = slot_of(node);
   int64_t ndim = 0;
   int32_t scalar_type = 0, layout = 0, device_type = 0, device_index = 0;
   View& view = node->view;
   if (functions.get_layout(tensor, &layout) != 0 || layout != 0 || functions.get_device_type(tensor, &device_type) != 0 ||
-      device_type > static_cast<int32_t>(c10::DeviceType::CUDA) || functions.get_data(tensor, &view.data) != 0 ||
-      functions.get_dim(tensor, &ndim) != 0 || functions.get_sizes(tensor, &view.sizes) != 0 ||
+      device_type > static_cast<int32_t>(c10::DeviceType::CUDA) || functions.get_dim(tensor, &ndim) != 0 || functions.get_sizes(tensor, &view.sizes) != 0 ||
       functions.get_strides(tensor, &view.strides) != 0 || functions.get_dtype(tensor, &scalar_type) != 0 ||
       functions.get_device_index(tensor, &device_index) != 0) {
     return false;
@@ -579,7 +614,7 @@ bool read_impl(Node* node) {
   view.device_type = device_type == 0 ? 1 : 2; /* as DLPack numbers them */
   view.device_index = device_index;
   view.ndim = static_cast<int32_t>(ndim);
-  view.byte_offset = 0;
+  view.byte_offset = kUnreadMemory;
   node->scalar_type = static_cast<int8_t>(scalar_type);
   node->is_viewed = true;
   return true;
@@ -587,8 +622,8 @@ bool read_impl(Node* node) {
 }  // namespace
 
 void read_view(Node* node) {
-  if (node->object == nullptr && read_impl(node)) return;
   Gil gil;
+  if (read_impl(node)) return;
   if (torch_module().view(object_of(node), &node->view) != 0) {
     PyErr_Clear();
     return read_attributes(node);
@@ -630,6 +665,7 @@ Object tensor_over(const View& view, void (*release)(void* context, void* data),
   Memory* memory = new Memory{{1, 0, nullptr, nullptr, 0, view}, release, context};
   memory->managed.context = memory;
   memory->managed.deleter = [](Managed* managed) {
+    const GilNote note(false); /* torch may have released it */
     Memory* mine = static_cast<Memory*>(managed->context);
     if (mine->release != nullptr) mine->release(mine->context, managed->view.data);
     delete[] managed->view.sizes; /* the strides are behind them */
@@ -780,11 +816,7 @@ void set_tuple_item(const Object& tuple, size_t index, Object item) {
 }
 
 bool is_none(void* object) { return object == none_object(); }
-bool is_bool(void* object) {
-  Gil gil;
-  const Object yes(PyBool_FromLong(1)), no(PyBool_FromLong(0));
-  return object == yes.get() || object == no.get();
-}
+bool is_bool(void* object) { return object == &_Py_TrueStruct || object == &_Py_FalseStruct; }
 bool is_float(void* object) {
   Gil gil;
   return is_instance(object, &PyFloat_Type);
@@ -943,9 +975,7 @@ bool device_from(void* object, int8_t* type, int8_t* index) {
 }
 bool sequence_size(void* object, size_t* size) {
   Gil gil;
-  const char* text = nullptr;
-  size_t length = 0;
-  if (PySequence_Check(object) == 0 || text_from(object, &text, &length)) return false;
+  if (PySequence_Check(object) == 0 || is_instance(object, &PyUnicode_Type) || is_instance(object, &PyBytes_Type)) return false;
   const ptrdiff_t count = PySequence_Size(object);
   if (count < 0) PyErr_Clear();
   *size = static_cast<size_t>(count);
@@ -1039,22 +1069,89 @@ c10::Scalar RawScalar::get() const {
     default: return words[0];
   }
 }
-Raw<'Q'>::Raw(const c10::ArrayRef<at::Tensor>& argument) : value{{nullptr, argument.size()}, 0} {
+Raw<'o'>::Raw(const c10::OptionalArg<at::Tensor>& argument)
+    : value(&argument), passed{argument.has_value() ? *tensor_slot(*argument) : nullptr, argument.has_value()} {}
+Raw<'q'>::Raw(const c10::ArrayRef<at::Tensor>& argument) : value(argument), passed{{nullptr, argument.size()}, 0} {
   void** impls = new void*[argument.size() + 1];
   for (size_t i = 0; i < argument.size(); ++i) impls[i] = *tensor_slot(argument[i]);
-  value.array.data = impls;
+  passed.array.data = impls;
+}
+bool is_plain(int64_t value) { return value >= -(static_cast<int64_t>(1) << 62); }
+bool is_plain(const RawArray<int64_t>& values) {
+  return std::all_of(values.data, values.data + values.size, [](int64_t value) { return is_plain(value); });
 }
 
-Object invoke(Operator& op, void** arguments, size_t count) {
+namespace {
+template <class T>
+const T& as(const void* value) {
+  return *static_cast<const T*>(value);
+}
+template <class T>
+Object python_optional(const void* value) {
+  const auto& optional = as<RawOptional<T>>(value);
+  return optional.has_value ? Caster<T>::to_python(optional.value) : none();
+}
+template <class T>
+Object python_array(const RawArray<T>& array) {
+  return Caster<c10::ArrayRef<T>>::to_python(c10::ArrayRef<T>(array.data, array.size));
+}
+
+/* The Python object for the value of an argument, by the letter of its type. */
+Object python_argument(char letter, const void* value) {
+  switch (letter) {
+    case 't': return Caster<at::Tensor>::to_python(*as<const at::Tensor*>(value));
+    case 'o': return Caster<c10::OptionalArg<at::Tensor>>::to_python(*as<const c10::OptionalArg<at::Tensor>*>(value));
+    case 'q':
+    case 'Q': return Caster<c10::ArrayRef<at::Tensor>>::to_python(as<c10::ArrayRef<at::Tensor>>(value));
+    case 's': return Caster<c10::Scalar>::to_python(as<RawScalar>(value).get());
+    case 'S':
+      return as<RawOptional<RawScalar>>(value).has_value
+                 ? Caster<c10::Scalar>::to_python(as<RawOptional<RawScalar>>(value).value.get())
+                 : none();
+    case 'l':
+    case 'y': return python_integer(as<int64_t>(value));
+    case 'L':
+    case 'Y': return python_optional<int64_t>(value);
+    case 'b': return python_bool(as<bool>(value));
+    case 'B': return python_optional<bool>(value);
+    case 'd': return python_float(as<double>(value));
+    case 'D': return python_optional<double>(value);
+    case 'c': return Caster<c10::ScalarType>::to_python(as<c10::ScalarType>(value));
+    case 'C': return python_optional<c10::ScalarType>(value);
+    case 'v': return Caster<c10::Device>::to_python(as<c10::Device>(value));
+    case 'V': return python_optional<c10::Device>(value);
+    case 'U': return python_optional<c10::Layout>(value);
+    case 'm': return Caster<c10::MemoryFormat>::to_python(as<c10::MemoryFormat>(value));
+    case 'M': return python_optional<c10::MemoryFormat>(value);
+    case 'a':
+    case 'x': return python_array(as<RawArray<int64_t>>(value));
+    case 'A':
+    case 'X':
+      return as<RawOptional<RawArray<int64_t>>>(value).has_value ? python_array(as<RawArray<int64_t>>(value)) : none();
+    case 'e': return as<RawOptional<RawArray<double>>>(value).has_value ? python_array(as<RawArray<double>>(value)) : none();
+    case 'w': return python_text(as<RawText>(value).data, as<RawText>(value).size);
+    case 'W':
+      return as<RawOptional<RawText>>(value).has_value ? python_text(as<RawText>(value).data, as<RawText>(value).size) : none();
+    default: return none(); /* no generator */
+  }
+}
+}  // namespace
+
+Object invoke(Operator& op, const char* letters, const void* const* values, size_t count) {
   Gil gil;
-  const Arguments owner{arguments, count};
-  size_t keyword_count = 0;
   if (op.callable == nullptr) {
+    size_t keyword_count = 0;
     op.keyword_names = keyword_tuple(op.keywords, &keyword_count).release();
     op.callable = find_operator(op.name).release();
   }
-  keyword_count = static_cast<size_t>(PySequence_Size(op.keyword_names));
-  return checked(PyObject_Vectorcall(op.callable, arguments, count - keyword_count,
+  std::vector<Object> objects;
+  std::vector<void*> arguments;
+  for (size_t i = 0; i < count; ++i) {
+    objects.push_back(python_argument(letters[i], values[i]));
+    arguments.push_back(objects.back().get());
+  }
+  const size_t keyword_count = static_cast<size_t>(PySequence_Size(op.keyword_names));
+  return checked(PyObject_Vectorcall(op.callable, arguments.data(), count - keyword_count,
                                      keyword_count != 0 ? op.keyword_names : nullptr));
 }
 
@@ -1078,9 +1175,14 @@ Object invoke_path(const char* path, const char* keywords, void** arguments, siz
 
 // ---- functions of Python --------------------------------------------------------------------------------------------
 
-void* leave_gil() { return PyGILState_Check() != 0 ? PyEval_SaveThread() : nullptr; }
-void enter_gil(void* state) {
-  if (state != nullptr) PyEval_RestoreThread(state);
+GilRelease::GilRelease(bool releases)
+    : state_(releases && PyGILState_Check() != 0 ? PyEval_SaveThread() : nullptr), was_held_(holds_gil) {
+  if (state_ != nullptr) holds_gil = false;
+}
+GilRelease::~GilRelease() {
+  if (state_ == nullptr) return;
+  PyEval_RestoreThread(state_);
+  holds_gil = was_held_;
 }
 
 namespace {
@@ -1098,9 +1200,11 @@ std::string signature_of(const std::string& name, Record& record) {
   return name + message.text();
 }
 
-/* Puts the arguments of a call in the order of the parameters; returns whether they fit. */
-bool place_arguments(const Record& record, void* const* arguments, size_t count, void* keyword_names, std::vector<void*>& placed) {
-  if (count > record.count) return false;
+/* Puts the arguments of a call in the order of the parameters; returns these, or NULL if they do not fit. */
+void* const* place_arguments(const Record& record, void* const* arguments, size_t count, void* keyword_names,
+                             std::vector<void*>& placed) {
+  if (count == record.count && keyword_names == nullptr) return arguments;
+  if (count > record.count) return nullptr;
   placed.assign(arguments, arguments + count);
   placed.resize(record.count + 1, nullptr);
   const size_t keyword_count = keyword_names != nullptr ? static_cast<size_t>(PySequence_Size(keyword_names)) : 0;
@@ -1112,14 +1216,14 @@ bool place_arguments(const Record& record, void* const* arguments, size_t count,
            (record.parameters == nullptr || record.parameters[i].name == nullptr || name != record.parameters[i].name)) {
       ++i;
     }
-    if (i == record.count || placed[i] != nullptr) return false;
+    if (i == record.count || placed[i] != nullptr) return nullptr;
     placed[i] = arguments[count + k];
   }
   for (size_t i = count; i < record.count; ++i) {
     if (placed[i] == nullptr && record.parameters != nullptr) placed[i] = record.parameters[i].default_value;
-    if (placed[i] == nullptr) return false;
+    if (placed[i] == nullptr) return nullptr;
   }
-  return true;
+  return placed.data();
 }
 
 void fail_arguments(Function& function, void* const* arguments, size_t count, void* keyword_names) {
@@ -1139,7 +1243,8 @@ void fail_arguments(Function& function, void* const* arguments, size_t count, vo
 }
 
 extern "C" void* call_function(void* capsule, void* const* arguments, ptrdiff_t count, void* keyword_names) {
-  Function& function = *static_cast<Function*>(PyCapsule_GetPointer(capsule, "jitload.torch"));
+  Function& function = *static_cast<Function*>(PyCapsule_GetPointer(capsule, nullptr));
+  const GilNote note(true);
   bool is_torch_wrapped = false;
   try {
     std::vector<void*> placed;
@@ -1148,8 +1253,8 @@ extern "C" void* call_function(void* capsule, void* const* arguments, ptrdiff_t 
       for (Record& record : function.overloads) {
         is_torch_wrapped = record.is_torch_wrapped;
         Object result;
-        if (!place_arguments(record, arguments, positional, keyword_names, placed)) continue;
-        if (record.call(&record, placed.data(), convert != 0, &result)) return result.release();
+        void* const* ordered = place_arguments(record, arguments, positional, keyword_names, placed);
+        if (ordered != nullptr && record.call(&record, ordered, convert != 0, &result)) return result.release();
       }
     }
     fail_arguments(function, arguments, positional, keyword_names);
@@ -1186,7 +1291,7 @@ void add_function(void* module, const char* name, const Record& record) {
   if (*record.doc != '\0') function->doc += std::string("\n") + record.doc + "\n";
   /* METH_FASTCALL | METH_KEYWORDS */
   function->method = {function->name.c_str(), reinterpret_cast<void*>(&call_function), 0x0080 | 0x0002, function->doc.c_str()};
-  const Object capsule = checked(PyCapsule_New(function, "jitload.torch", nullptr));
+  const Object capsule = checked(PyCapsule_New(function, nullptr, nullptr));
   const Object module_name = attribute(module, "__name__");
   const Object object = checked(PyCMethod_New(&function->method, capsule.get(), module_name.get(), nullptr));
   set_attribute(module, name, borrow(object.get()));

@@ -182,7 +182,7 @@ def _layouts(declarations: Declarations, roots: Sequence[_Root]) -> Iterator[_La
 
 
 def _chains(declarations: Declarations, roots: Sequence[_Root]) -> Iterator[tuple[str, tuple[str, ...], Structure]]:
-    """Yield an expression for a parameter's type, the members that lead to a structure in it, and the structure."""
+    """Yield each structure in a parameter: the parameter's type as C++, the path of members, the structure."""
     for root in roots:
         parameter = f"__jitload_nth_parameter<{root.position}, decltype({root.function})>::__jitload_type"
         own = declarations.structures_named(root.names[0])

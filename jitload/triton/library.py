@@ -29,7 +29,7 @@ from jitload.triton.wrapper import (
 
 
 def build_triton_library(request: Request, compiler: Compiler, work: Work, *, verbose: bool) -> tuple[Path, ...]:
-    """Build the library of a Triton kernel in a work directory, and return the headers that were read: none."""
+    """Build the library of a Triton kernel in a work directory. Return an empty tuple: it reads no headers."""
     source = request.triton
     assert source is not None
     runtimes = run_in_background(_find_or_build_runtimes, compiler, work.cache_dir, request.settings)

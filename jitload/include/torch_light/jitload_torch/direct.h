@@ -56,30 +56,38 @@ void* const* tensor_slot(const at::Tensor& tensor); /* where the address of its 
 [[noreturn]] void rethrow_from_torch();
 bool requires_grad(const at::Tensor& tensor);
 
-/* An argument: `get` returns what is passed. */
+/* An argument: `get` returns what is passed, unless it does not fit, because torch's SymInt has an object for it. */
 template <char K>
 struct Raw;
-#define JITLOAD_TORCH_RAW_(letter, Parameter, Stored, Passed, passed, ...)  \
-  template <>                                                               \
-  struct Raw<letter> {                                                      \
-    using Type = Passed;                                                    \
-    Stored value;                                                           \
-    explicit Raw([[maybe_unused]] const Parameter& argument) : value __VA_ARGS__ {} \
-    Type get() const { return passed; }                                     \
+bool is_plain(int64_t value);
+bool is_plain(const RawArray<int64_t>& values);
+#define JITLOAD_TORCH_RAW_(letter, Parameter, Stored, Passed, passed, condition, ...)  \
+  template <>                                                                          \
+  struct Raw<letter> {                                                                 \
+    using Type = Passed;                                                               \
+    Stored value;                                                                      \
+    Raw([[maybe_unused]] const Parameter& argument) : value __VA_ARGS__ {}             \
+    Type get() const { return passed; }                                                \
+    bool fits() const { return condition; }                                            \
   };
 #define JITLOAD_TORCH_VALUE_(letter, Parameter, Stored, ...) \
-  JITLOAD_TORCH_RAW_(letter, Parameter, Stored, Stored, value, __VA_ARGS__)
-#define JITLOAD_TORCH_REFERENCE_(letter, Parameter, Stored, ...) \
-  JITLOAD_TORCH_RAW_(letter, Parameter, Stored, const Stored*, &value, __VA_ARGS__)
+  JITLOAD_TORCH_RAW_(letter, Parameter, Stored, Stored, value, true, __VA_ARGS__)
 #define JITLOAD_TORCH_OPTIONAL_(letter, T) \
   JITLOAD_TORCH_VALUE_(letter, c10::OptionalArg<T>, RawOptional<T>, {argument.value(), argument.has_value()})
-
 JITLOAD_TORCH_VALUE_('l', int64_t, int64_t, (argument))
 JITLOAD_TORCH_VALUE_('b', bool, bool, (argument))
 JITLOAD_TORCH_VALUE_('d', double, double, (argument))
 JITLOAD_TORCH_VALUE_('c', c10::ScalarType, c10::ScalarType, (argument))
 JITLOAD_TORCH_VALUE_('v', c10::Device, c10::Device, (argument))
 JITLOAD_TORCH_VALUE_('m', c10::MemoryFormat, c10::MemoryFormat, (argument))
+JITLOAD_TORCH_VALUE_('a', c10::IntArrayRef, RawArray<int64_t>, {argument.data(), argument.size()})
+JITLOAD_TORCH_VALUE_('w', c10::TextArg, RawText, {argument.size(), argument.data()})
+JITLOAD_TORCH_VALUE_('A', c10::OptionalIntArrayRef, RawOptional<RawArray<int64_t>>,
+                     {{(*argument).data(), (*argument).size()}, argument.has_value()})
+JITLOAD_TORCH_VALUE_('e', c10::OptionalArg<c10::ArrayRef<double>>, RawOptional<RawArray<double>>,
+                     {{argument->data(), argument->size()}, argument.has_value()})
+JITLOAD_TORCH_VALUE_('W', c10::OptionalArg<c10::TextArg>, RawOptional<RawText>,
+                     {{argument->size(), argument->data()}, argument.has_value()})
 JITLOAD_TORCH_OPTIONAL_('L', int64_t)
 JITLOAD_TORCH_OPTIONAL_('B', bool)
 JITLOAD_TORCH_OPTIONAL_('D', double)
@@ -87,81 +95,48 @@ JITLOAD_TORCH_OPTIONAL_('C', c10::ScalarType)
 JITLOAD_TORCH_OPTIONAL_('V', c10::Device)
 JITLOAD_TORCH_OPTIONAL_('U', c10::Layout)
 JITLOAD_TORCH_OPTIONAL_('M', c10::MemoryFormat)
-JITLOAD_TORCH_REFERENCE_('y', int64_t, int64_t, (argument))
-JITLOAD_TORCH_REFERENCE_('Y', c10::OptionalArg<int64_t>, RawOptional<int64_t>, {argument.value(), argument.has_value()})
-JITLOAD_TORCH_VALUE_('a', c10::IntArrayRef, RawArray<int64_t>, {argument.data(), argument.size()})
-JITLOAD_TORCH_VALUE_('A', c10::OptionalIntArrayRef, RawOptional<RawArray<int64_t>>,
-                     {{(*argument).data(), (*argument).size()}, argument.has_value()})
-JITLOAD_TORCH_VALUE_('e', c10::OptionalArg<c10::ArrayRef<double>>, RawOptional<RawArray<double>>,
-                     {{argument->data(), argument->size()}, argument.has_value()})
-JITLOAD_TORCH_VALUE_('w', c10::TextArg, RawText, {argument.size(), argument.data()})
-JITLOAD_TORCH_VALUE_('W', c10::OptionalArg<c10::TextArg>, RawOptional<RawText>,
-                     {{argument->size(), argument->data()}, argument.has_value()})
-JITLOAD_TORCH_REFERENCE_('s', c10::Scalar, RawScalar, (argument))
-JITLOAD_TORCH_REFERENCE_('g', c10::OptionalArg<c10::Generator>, RawOptional<void*>, {nullptr, false})
-JITLOAD_TORCH_RAW_('t', at::Tensor, void* const*, void* const*, value, (tensor_slot(argument)))
+JITLOAD_TORCH_RAW_('y', int64_t, int64_t, const int64_t*, &value, is_plain(value), (argument))
+JITLOAD_TORCH_RAW_('Y', c10::OptionalArg<int64_t>, RawOptional<int64_t>, const RawOptional<int64_t>*, &value,
+                   is_plain(value.value), {argument.value(), argument.has_value()})
+JITLOAD_TORCH_RAW_('x', c10::IntArrayRef, RawArray<int64_t>, RawArray<int64_t>, value, is_plain(value),
+                   {argument.data(), argument.size()})
+JITLOAD_TORCH_RAW_('X', c10::OptionalIntArrayRef, RawOptional<RawArray<int64_t>>, RawOptional<RawArray<int64_t>>, value,
+                   is_plain(value.value), {{(*argument).data(), (*argument).size()}, argument.has_value()})
+JITLOAD_TORCH_RAW_('g', c10::OptionalArg<c10::Generator>, RawOptional<void*>, const RawOptional<void*>*, &value, true,
+                   {nullptr, false})
+JITLOAD_TORCH_RAW_('s', c10::Scalar, RawScalar, const RawScalar*, &value, true, (argument))
+JITLOAD_TORCH_RAW_('S', c10::OptionalArg<c10::Scalar>, RawOptional<RawScalar>, const RawOptional<RawScalar>*, &value, true,
+                   {RawScalar(argument.value()), argument.has_value()})
+JITLOAD_TORCH_RAW_('t', at::Tensor, const at::Tensor*, void* const*, tensor_slot(*value), true, (&argument))
 #undef JITLOAD_TORCH_OPTIONAL_
-#undef JITLOAD_TORCH_REFERENCE_
 #undef JITLOAD_TORCH_VALUE_
 #undef JITLOAD_TORCH_RAW_
 template <>
-struct Raw<'x'> : Raw<'a'> {
-  using Raw<'a'>::Raw;
-};
-template <>
-struct Raw<'X'> : Raw<'A'> {
-  using Raw<'A'>::Raw;
-};
-template <>
 struct Raw<'o'> {
   using Type = const RawOptional<void*>*;
-  RawOptional<void*> value;
-  explicit Raw(const c10::OptionalArg<at::Tensor>& argument)
-      : value{argument.has_value() ? *tensor_slot(*argument) : nullptr, argument.has_value()} {}
-  Type get() const { return &value; }
+  const c10::OptionalArg<at::Tensor>* value;
+  RawOptional<void*> passed;
+  Raw(const c10::OptionalArg<at::Tensor>& argument);
+  Type get() const { return &passed; }
+  bool fits() const { return true; }
 };
 template <>
-struct Raw<'S'> {
-  struct Optional {
-    RawScalar value;
-    bool has_value;
-  } value;
-  using Type = const Optional*;
-  explicit Raw(const c10::OptionalArg<c10::Scalar>& argument) : value{RawScalar(argument.value()), argument.has_value()} {}
-  Type get() const { return &value; }
-};
-template <>
-struct Raw<'Q'> {
-  using Type = const RawTensorList*;
-  RawTensorList value;
-  explicit Raw(const c10::ArrayRef<at::Tensor>& argument);
-  Raw(const Raw&) = delete;
-  ~Raw() { delete[] value.array.data; }
-  Type get() const { return &value; }
-};
-template <>
-struct Raw<'q'> : Raw<'Q'> {
+struct Raw<'q'> {
   using Type = RawArray<void*>;
-  using Raw<'Q'>::Raw;
-  Type get() const { return value.array; }
+  c10::ArrayRef<at::Tensor> value;
+  RawTensorList passed;
+  Raw(const c10::ArrayRef<at::Tensor>& argument);
+  Raw(const Raw&) = delete;
+  ~Raw() { delete[] passed.array.data; }
+  Type get() const { return passed.array; }
+  bool fits() const { return true; }
 };
-
-/* Whether torch's SymInt holds integers as they are; it has objects for the least ones. */
-inline bool is_plain(int64_t value) { return value >= -(static_cast<int64_t>(1) << 62); }
-inline bool is_plain(c10::IntArrayRef values) {
-  for (int64_t value : values) {
-    if (!is_plain(value)) return false;
-  }
-  return true;
-}
-template <char K, class A>
-bool fits(const A& argument) {
-  if constexpr (K == 'y') return is_plain(static_cast<int64_t>(argument));
-  if constexpr (K == 'x') return is_plain(c10::IntArrayRef(argument));
-  if constexpr (K == 'Y') return is_plain(c10::OptionalArg<int64_t>(argument).value_or(0));
-  if constexpr (K == 'X') return is_plain(*c10::OptionalIntArrayRef(argument));
-  return true;
-}
+template <>
+struct Raw<'Q'> : Raw<'q'> {
+  using Type = const RawTensorList*;
+  using Raw<'q'>::Raw;
+  Type get() const { return &passed; }
+};
 
 /* A result: `take` makes a value of what is returned. */
 template <class R>
@@ -177,7 +152,7 @@ struct RawResult<void> { /* of a function that returns a reference to its argume
 template <>
 struct RawResult<at::Tensor> {
   using Type = RawTensor;
-  static at::Tensor take(const RawTensor& value);
+  static at::Tensor take(const RawTensor& value) { return at::Tensor(adopt(value.impl)); }
 };
 template <>
 struct RawResult<c10::Scalar> {
@@ -207,25 +182,25 @@ struct RawResult<std::vector<T>> {
 };
 #endif
 
-template <class R, class... Raws>
-R call_direct(void* function, const Raws&... arguments) {
-  using Function = typename RawResult<R>::Type (*)(typename Raws::Type...);
-  try {
-    return RawResult<R>::take(reinterpret_cast<Function>(function)(arguments.get()...));
-  } catch (...) {
-    rethrow_from_torch();
-  }
-}
+/* Calls an operator through Python, with the values of the arguments. */
+Object invoke(Operator& op, const char* letters, const void* const* values, size_t count);
+[[noreturn]] void fail_result(const char* name); /* a result is of a type that the schema excludes */
 
-/* Calls an operator with arguments in the schema's order; the letters say how torch's C++ function takes them. */
-template <class R, char... K, class... A>
-R call(Operator& op, const A&... arguments) {
-  if constexpr (sizeof...(K) != 0) {
-    void* function = find_direct(op);
-    if (function != nullptr && (fits<K>(arguments) && ...)) return call_direct<R>(function, Raw<K>(arguments)...);
+/* Calls an operator with arguments in the schema's order, whose letters are given. */
+template <class R, char... K>
+R call(Operator& op, const Raw<K>&... arguments) {
+  void* const function = find_direct(op);
+  if (function != nullptr && (arguments.fits() && ...)) {
+    try {
+      using Function = typename RawResult<R>::Type (*)(typename Raw<K>::Type...);
+      return RawResult<R>::take(reinterpret_cast<Function>(function)(arguments.get()...));
+    } catch (...) {
+      rethrow_from_torch();
+    }
   }
-  void* objects[] = {Caster<A>::to_python(arguments).release()..., nullptr};
-  const Object result = invoke(op, objects, sizeof...(A));
+  static const char letters[] = {K...};
+  const void* const values[] = {&arguments.value...};
+  const Object result = invoke(op, letters, values, sizeof...(K));
   if constexpr (!__is_same(R, void)) {
     R value{};
     if constexpr (__is_same(R, c10::ScalarType)) { /* operators return its number */

@@ -88,8 +88,18 @@ void append_parameter(Message& m, const Record* record, size_t index, void (*des
 void add_function(void* module, const char* name, const Record& record);
 void set_attribute(void* module, const char* name, Object value);
 void set_doc(void* module, const char* text);
-void* leave_gil();
-void enter_gil(void* state);
+
+/* Code without the GIL, if this thread holds it. */
+class GilRelease {
+ public:
+  explicit GilRelease(bool releases = true);
+  GilRelease(const GilRelease&) = delete;
+  ~GilRelease();
+
+ private:
+  void* state_;
+  bool was_held_;
+};
 
 template <size_t... I>
 struct Indices {};
@@ -120,20 +130,13 @@ struct Binding {
     Slots<IndicesOf<sizeof...(A)>, A...> slots;
     if (!slots.load(record->parameters, arguments, convert)) return false;
     F& function = *static_cast<F*>(record->callable);
-    struct Released {
-      explicit Released(bool releases) : state(releases ? leave_gil() : nullptr) {}
-      ~Released() {
-        if (state != nullptr) enter_gil(state);
-      }
-      void* state;
-    };
     if constexpr (__is_same(R, void)) {
-      Released released(record->releases_gil);
+      const GilRelease release(record->releases_gil);
       slots.template call<R>(function);
     } else {
       using Plain = typename decay<R>::type;
       *result = Caster<Plain>::to_python([&]() -> R {
-        Released released(record->releases_gil);
+        const GilRelease release(record->releases_gil);
         return slots.template call<R>(function);
       }());
       return true;
@@ -217,11 +220,7 @@ constexpr arg operator""_a(const char* name, size_t) { return arg(name); }
 }
 using namespace literals;
 
-struct gil_scoped_release {
-  gil_scoped_release() : state(jitload_torch::leave_gil()) {}
-  ~gil_scoped_release() { jitload_torch::enter_gil(state); }
-  void* state;
-};
+using gil_scoped_release = jitload_torch::GilRelease;
 template <class... Guards>
 struct call_guard {};
 enum class return_value_policy { automatic, automatic_reference, take_ownership, copy, move, reference, reference_internal };

@@ -70,7 +70,8 @@ struct Node {
   int64_t* sizes;  /* sizes and strides of a tensor that DLPack does not export; otherwise NULL */
 };
 constexpr int32_t kOtherDevice = 100;        /* in View: added to c10's number of a device that DLPack does not know */
-constexpr uint64_t kNoMemory = UINT64_MAX;   /* as View's byte_offset: asking for the address is an error */
+/* As View's byte_offset: asking for the address is an error, or the address has not been read. */
+constexpr uint64_t kNoMemory = UINT64_MAX, kUnreadMemory = kNoMemory - 1;
 
 /* A reference to a Python object that is owned. */
 class Object {
@@ -136,7 +137,7 @@ void read_view(Node* node);
 void check_dtype(Node* node, int8_t scalar_type);
 [[noreturn]] void fail_dimension(int64_t dim, int64_t ndim);
 [[noreturn]] void fail_strides(const char* method);
-[[noreturn]] void fail_data(Node* node);
+void read_memory(Node* node); /* or throws torch's error */
 [[noreturn]] void fail_device();
 bool has_layout(Node* node, int8_t layout);
 
@@ -186,12 +187,11 @@ struct Operator {
   const char* name;     /* "sum.dim_IntList" of aten */
   const char* keywords; /* the names of the last arguments, each with a space after it */
   const char* types;    /* those of torch's C++ function, as they are mangled */
-  void* function;       /* torch's C++ function */
-  void* callable;       /* the operator in Python */
-  void* keyword_names;
+  void* function = nullptr; /* torch's C++ function */
+  void* callable = nullptr; /* the operator in Python */
+  void* keyword_names = nullptr;
 };
 void* find_direct(Operator& op); /* torch's C++ function, or NULL if it is not to be called */
-Object invoke(Operator& op, void** arguments, size_t count); /* takes the arguments over */
 /* Calls a function by its path, "torch.tensor" or ".__getitem__" for a method of the first argument. */
 Object invoke_path(const char* path, const char* keywords, void** arguments, size_t count);
 
