@@ -95,6 +95,14 @@ def test_shapes_that_cannot_be_computed_name_the_rule(mod, shape, problem, devic
         operator(torch.ones(3, device=device))
 
 
+def test_results_in_nullable_pointers_are_never_none(mod):
+    rules = {"seen": "zeros like in_", "out": "[seen.shape[0], seen.shape[1]]"}
+    operator = jitload.torch_op("shapes::nullable", mod.maybe, out=rules)
+    seen, out = operator(X)
+    assert seen.equal(torch.ones_like(X))
+    assert out.equal(X - 1)
+
+
 def test_gradients_and_rules_are_functions(mod):
     operator = jitload.torch_op("shapes::g", mod.add_one, out={"y": "like x"})
     with pytest.raises(TypeError, match="backward must be a function, got NoneType"):

@@ -88,7 +88,7 @@ class Allocator:
         argument = self.by_name.get(rule.name) or Argument(rule.name, "tensor", "", is_strided=True)
         dtype = self._dtype(rule, argument)
         source = self._like(rule, argument, dtype) if rule.like else self._shaped(rule, argument, dtype)
-        self.tensors[rule.name] = argument
+        self.tensors[rule.name] = argument._replace(is_nullable=False)
         return source
 
     def _like(self, rule: Rule, argument: Argument, dtype: str) -> str:
