@@ -99,8 +99,9 @@ def used_cache(run_dir: Path) -> Path:
                 patch.setenv("JITLOAD_CACHE_DIR", str(made))
                 entry = build(kernel("first"), "first").parents[1]
                 settings = read_settings()
-                for find_or_build in (runtime.find_or_build_cpu_runtime, runtime.find_or_build_triton_runtime):
-                    find_or_build(find_compiler(settings), made, settings)
+                runtime.find_or_build_objects(
+                    ("cpu_runtime", "triton_runtime"), find_compiler(settings), made, settings
+                )
             for leftover in (entry, *(made / name for name in (".grown", ".locks", ".uses", ".work"))):
                 if leftover.is_dir():
                     shutil.rmtree(leftover)
@@ -138,13 +139,12 @@ def nvrtc_runs(monkeypatch: pytest.MonkeyPatch) -> list[NvrtcJob]:
 
 
 @pytest.fixture(scope="session", autouse=True)
-def _cache(run_dir: Path, used_cache: Path) -> Iterator[Path]:
+def _cache(run_dir: Path, request: pytest.FixtureRequest) -> Iterator[Path]:
     """Give the test run a cache of its own; tests that look into a cache make one more."""
     with pytest.MonkeyPatch.context() as patch:
         directory = run_dir / "shared" / "cache"
         directory.parent.mkdir(exist_ok=True)
         patch.setenv("JITLOAD_CACHE_DIR", str(directory))
-        patch.setenv("JITLOAD_CACHE_PATH", str(used_cache))  # the runtime library is compiled once
         patch.setenv("JITLOAD_PRECOMPILE", "0")  # no process in the background but where a test asks for it
         share_headers(run_dir, patch)
         patch.setenv("JITLOAD_CPU_GPU_CHECK", "0")  # NVRTC would take half as long as g++; test_cpu_gpu_check.py has it
@@ -153,4 +153,6 @@ def _cache(run_dir: Path, used_cache: Path) -> Iterator[Path]:
         for name in ("ARCH", "NVRTC", "NVCC", "CXX", "TRUST_GROUP", "MODE", "CACHE_LIMIT"):
             patch.delenv(f"JITLOAD_{name}", raising=False)
         patch.delenv("TVM_FFI_CUDA_ARCH_LIST", raising=False)
+        used_cache = request.getfixturevalue("used_cache")
+        patch.setenv("JITLOAD_CACHE_PATH", str(used_cache))  # the runtime library is compiled once
         yield directory

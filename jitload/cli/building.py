@@ -151,7 +151,7 @@ def _compile_kernels(sources: tuple[str, ...], output: str, product: str, option
         print_json({"path": str(path), "arch": cubin.arch}) if options["as_json"] else print_lines([str(path)])
     elif product == "resources":
         rows = cubin_rows(cubin)
-        print_json(rows) if options["as_json"] else print_kernels(rows)
+        print_json(rows) if options["as_json"] else print_kernels(rows) if rows else print_lines(["no kernels"])
     else:
         text = cubin.ptx if product == "ptx" else _assembler_text(cubin)
         if output:

@@ -1,4 +1,8 @@
-"""`jitload doctor`: which tools there are, what is missing and how to get it, and whether a kernel builds and runs."""
+"""The commands that help when something fails: `jitload doctor` and `jitload explain`.
+
+`doctor` tells which tools there are, what is missing and how to get it, and whether a kernel builds and runs. `explain`
+shows what the code of an error means.
+"""
 
 from __future__ import annotations
 

@@ -123,9 +123,9 @@ class _CubinReader:
 
     def __init__(self, data: bytes, spill_bytes: Mapping[str, int]) -> None:
         self.file = ElfFile(data)
-        self.spill_bytes = spill_bytes
-        self.sections = {section.name: section for section in self.file.sections}
         self.symbols = self.file.symbols()
+        self.sections = {section.name: section for section in self.file.sections}
+        self.spill_bytes = spill_bytes
         "".join([*self.sections, *(symbol.name for symbol in self.symbols)]).encode()  # raises UnicodeError on damage
         self.sm, self.suffix = self.read_arch()
         # For each attribute of functions, its value by the index of the function's symbol.

@@ -1,7 +1,7 @@
 """What `cuda_sources` contains: kernels, C++ that launches cubins, or both with `<<<…>>>` between them.
 
-The kind decides which compiler reads the text, so it is determined before the rest of a call is read. A cache hit
-with plain kernels needs no lexer for it.
+The kind decides which compiler reads the text, so it is determined before the rest of a call is read. Of a text with
+both, a call may ask for the kernels alone. A cache hit with plain kernels needs no lexer for any of this.
 """
 
 from __future__ import annotations

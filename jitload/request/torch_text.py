@@ -195,7 +195,6 @@ def torch_sources(
     standard = () if any(flag.startswith("-std") for flag in options.host) else CPP_FLAGS[:1]
     has_cuda_standard = any(flag.startswith(("-std", "--std")) for flag in options.cuda)
     host_level = () if any(flag.startswith("-O") for flag in options.cuda) else ("-O0",)  # as torch; kernels keep -O3
-    light_headers = own_include_dir().parent / "torch_light"
     parts = [f"-D{guard}" for guard in _unused_parts([text for _, text in (*sources.host, *sources.cuda)], directories)]
     return (
         sources._replace(
@@ -208,9 +207,19 @@ def torch_sources(
             host=(*standard, *CPP_FLAGS[1:], *parts, *filter(None, options.host)),
             cuda=(*NVCC_FLAGS[has_cuda_standard:], *host_level, *parts, *filter(None, options.cuda)),
             link=tuple(flag for flag in options.link if flag and not _LIBRARY_OF_TORCH.fullmatch(flag)),
-            include_dirs=(light_headers, *options.include_dirs),
+            include_dirs=(light_header_dir(), *options.include_dirs),
         ),
     )
+
+
+def light_header_dir() -> Path:
+    """Return the directory of the light headers."""
+    return own_include_dir().parent / "torch_light"
+
+
+def included_names(text: str) -> list[str]:
+    """Return what a text includes, with an empty name for what a macro names."""
+    return _ANY_INCLUDE.findall(text)
 
 
 def _units(pieces: Pieces, *, are_files: bool) -> tuple[Pieces, ...]:
@@ -275,7 +284,7 @@ def _unused_parts(texts: Sequence[str], header_dirs: Sequence[Path]) -> tuple[st
     names_in_tables = {*" ".join(_STD_HEADERS.values()).split()}
     for text in (*texts, *own):
         names = {*_STD_NAME.findall(text)} - names_in_tables
-        headers = {*_ANY_INCLUDE.findall(text)} - resolved - _STD_HEADERS.keys()
+        headers = {*included_names(text)} - resolved - _STD_HEADERS.keys()
         if "namespace std" in text or not all(map(_PLAIN_NAME.fullmatch, names)):
             return ()
         if not all(map(_PLAIN_INCLUDE.fullmatch, headers)):
@@ -306,7 +315,7 @@ def _standard_headers(text: str, *, is_cuda: bool) -> Iterator[str]:
 @functools.lru_cache(maxsize=1)
 def operator_table() -> str:
     """Return the signatures of ATen's operators, a line each, with those of one name in C++ next to each other."""
-    return (own_include_dir().parent / "torch_light" / "operators.txt").read_text(encoding="utf-8")
+    return (light_header_dir() / "operators.txt").read_text(encoding="utf-8")
 
 
 def _find_operators(name: str) -> Iterator[Operator]:

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
+from jitload.cpptext.declarations import find_unambiguous
 from jitload.cpptext.structures import Declarations, Structure, find_declarations, may_declare, type_name
 from jitload.model import Candidate, Variable
 from jitload.signature.demangle import demangle, name_number, split_top_level
@@ -140,8 +141,7 @@ def host_layouts(
 
 def _typed_kernels(candidates: Sequence[Candidate], kernels: Sequence[str]) -> Iterator[tuple[str, Candidate]]:
     """Yield expressions for kernels, with the functions in the text that they may be."""
-    names = [candidate.name for candidate in candidates]
-    yield from ((c.name, c) for c in candidates if not c.is_template and names.count(c.name) == 1)
+    yield from ((candidate.name, candidate) for candidate in find_unambiguous(candidates))
     for kernel in kernels:
         target = re.split(r"[<(]", kernel)[0].strip().removeprefix("::")
         yield from ((kernel_expression(kernel), c) for c in candidates if c.name == target)

@@ -78,13 +78,14 @@ def _share_cpu_header(directory: Path, patch: pytest.MonkeyPatch) -> None:
 
     def flags_in_run(source: DeviceSource, toolchain: CudaToolchain | None) -> tuple[str, ...]:
         flags = cpu_flags(source, toolchain)
-        if source.cpu_flags or source.instrumentation or source.include_dirs:
+        settings = read_settings()
+        if settings.cxx or source.cpu_flags or source.instrumentation or source.include_dirs:
             return flags
         compiled = directory / f"{HEADER}.gch"
         with FileLock(directory.with_suffix(".lock")):
             if not compiled.exists():
                 directory.mkdir()
-                command = [*find_compiler(read_settings()).command, *flags, "-x", "c++-header"]
+                command = [*find_compiler(settings).command, *flags, "-x", "c++-header"]
                 header = own_include_dir().parent / "cpu" / HEADER
                 subprocess.run([*command, str(header), "-o", str(compiled)], check=True)
         return (f"-I{directory}", "-fpch-deps", *flags)
