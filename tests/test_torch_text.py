@@ -485,7 +485,9 @@ def fallbacks(monkeypatch: pytest.MonkeyPatch, name: str, text: str, **arguments
     reasons: list[str] = []
     runs = [0]
     run = library._run
-    monkeypatch.setattr(cpp_extension, "_build_with_torch", lambda _function, _arguments, reason: reasons.append(reason))
+    monkeypatch.setattr(
+        cpp_extension, "_build_with_torch", lambda _function, _arguments, reason: reasons.append(reason)
+    )
     monkeypatch.setattr(library, "_run", lambda *call: (runs.append(runs.pop() + 1), run(*call)))
     for _ in range(2):
         cpp_extension.load_inline(name, text, functions=["f"], **arguments)
@@ -508,7 +510,7 @@ def test_what_the_headers_lack_is_remembered(monkeypatch: pytest.MonkeyPatch):
 def test_what_a_header_of_the_user_lacks_is_not_remembered(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
     (tmp_path / "own.h").write_text(NEEDS_TORCH % "gelu")
     include = {"extra_include_paths": [str(tmp_path)]}
-    reasons, runs = fallbacks(monkeypatch, "lacking_header", '#include <own.h>', **include)
+    reasons, runs = fallbacks(monkeypatch, "lacking_header", "#include <own.h>", **include)
     assert reasons == ["missing: torch::nn"] * 2
     assert runs == [1, 1]
     (tmp_path / "own.h").write_text("torch::Tensor f(torch::Tensor x) { return x + 1; }")

@@ -73,7 +73,9 @@ _LETTERS = {
     "std::optional<std::basic_string_view<char, std::char_traits<char> > >": "W",
     "std::optional<at::Generator>": "g",
 }
-_DIRECT_RESULTS = re.compile(r"Tensor&?|bool|int64_t|double|void|ScalarType|Scalar|std::(?:tuple|vector)<Tensor(?:,Tensor)*>")
+_DIRECT_RESULTS = re.compile(
+    r"Tensor&?|bool|int64_t|double|void|ScalarType|Scalar|std::(?:tuple|vector)<Tensor(?:,Tensor)*>"
+)
 
 
 def main() -> None:

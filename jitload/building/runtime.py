@@ -28,7 +28,7 @@ _RUNTIME_DIR = Path(__file__).parent.parent / "runtime"
 _OPTIMIZED = ("-O2", *COMPILE_FLAGS[1:])
 _FOR_TORCH = ("-std=c++17", *_OPTIMIZED, "-fexceptions", "-frtti")
 # The sources that every call runs through are optimised; the others are compiled as quickly as possible.
-_SOURCES = {
+_SOURCES: dict[str, dict[str, tuple[str, ...]]] = {
     "runtime": {"launch": _OPTIMIZED, "python": _OPTIMIZED, "module": COMPILE_FLAGS, "cold": COMPILE_FLAGS},
     "torch_runtime": {"torch": _FOR_TORCH, "torch_tensor": _FOR_TORCH},
 }

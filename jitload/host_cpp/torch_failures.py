@@ -1,7 +1,7 @@
 """Remembers in the cache which texts for torch the light headers cannot build, so that only one process tries.
 
-`jitload.cpp_extension` has torch build such a text. The record is a file beside the tools' fingerprints, named after the
-key of the library, which has the text, the options and the versions of the compilers and of jitload.
+`jitload.cpp_extension` has torch build such a text. The record is a file beside the tools' fingerprints. It is named
+after the key of the library, which has the text, the options and the versions of the compilers and of jitload.
 """
 
 from __future__ import annotations
@@ -36,7 +36,9 @@ def find_failure(work: Work) -> CompileError | None:
 
 def remember_failure(work: Work, request: Request, error: CompileError) -> None:
     """Record an error that names what the light headers lack, unless a header of the user's may be the reason."""
-    if not missing_names(error.log) or any(_headers_of_user(request)):
+    assert request.host is not None
+    texts = [text for unit in request.host.units for _, text in unit.pieces]
+    if not missing_names(error.log, texts) or any(_headers_of_user(request)):
         return
     facts = {name: getattr(error, name) for name in ("stage", "name", "log", "diagnostics", "command", "hint")}
     save_json(_record_path(work), facts)
