@@ -10,7 +10,7 @@ import jitload
 from jitload.errors import JitLoadError, MismatchError
 from jitload.measuring.benchmark import Benchmark
 from jitload.measuring.comparison import Comparison
-from jitload.measuring.memory import Extent, extent_of, merge_extents
+from jitload.measuring.memory import Extent, extent_of, is_zero, merge_extents
 
 FAST = {"seconds": 0.01}
 
@@ -81,3 +81,19 @@ def test_results_of_functions_without_a_signature_are_not_called_arguments():
     functions = {"one": lambda x: x + 1, "two": lambda x: x + 2}
     with pytest.raises(MismatchError, match="'two' and 'one' disagree: 'result 0' differs"):
         jitload.compare(functions, torch.ones(3), **FAST)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float8_e4m3fn, torch.bool, torch.complex64, torch.int64])
+def test_zeros_of_each_dtype(dtype):
+    zeros = torch.zeros(2, 3).to(dtype)
+    assert is_zero(zeros)
+    assert is_zero(zeros.t()[:, :0])
+    assert not is_zero(torch.tensor([[0.0, 1.0]]).to(dtype))
+    assert not is_zero(torch.ones(2, dtype=torch.complex64).conj())
+
+
+def test_zeros_of_numpy_and_of_python():
+    assert is_zero(np.zeros(3))
+    assert is_zero(0.0)
+    assert not is_zero(np.arange(2))
+    assert not is_zero(torch.eye(2).to_sparse())
