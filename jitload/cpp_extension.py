@@ -154,7 +154,7 @@ def _load(function: str, arguments: Mapping[str, Any], call: Call) -> Any:
     try:
         return torch_module(load_request(request, None, keep_module_alive=True, verbose=bool(arguments["verbose"])))
     except CompileError as error:
-        missing = ", ".join(missing_names(error.log))
+        missing = ", ".join(missing_names(error.log, [text for _, text in (*call.sources.host, *call.sources.cuda)]))
         if not missing:
             raise
         if reason := _why_torch_cannot_build(call):

@@ -76,10 +76,31 @@ def test_every_operator_of_the_table_compiles():
             ["at::Tensor::bar"],
         ),
         ('x.cu(3): error: expected a ";"', []),
+        (
+            'x.cu(9): error: no instance of overloaded function "gpuAtomicMax" matches the argument list',
+            ["gpuAtomicMax"],
+        ),
     ],
 )
 def test_missing_names_are_those_of_torch(line: str, names: list[str]):
     assert missing_names(line) == names
+
+
+def test_unknown_macros_are_missing_where_the_log_names_nothing():
+    log = "x.cpp:1:14: error: expected constructor, destructor, or type conversion before ‘(’ token"
+    text = """
+        #define TORCH_MINE(x) x
+        // TORCH_COMMENT(x)
+        TORCH_LIBRARY(mine, m) { TORCH_CHECK(true); TORCH_MINE(1); }
+    """
+    assert missing_names(log, [text]) == ["TORCH_LIBRARY"]
+    assert missing_names("x.cpp:3: error: ‘nm’ is not a member of ‘torch’", [text]) == ["torch::nm"]
+    assert missing_names(log, ["int f(int x) { TORCH_CHECK(x > 0) return x }"]) == []
+    log = 'x.cu(9): error: name followed by "::" must be a class or namespace name'
+    assert missing_names(log, ["int n = at::cuda::philox::unpack(1) + at::ceil_div(1, 2);"]) == [
+        "at::cuda::philox::unpack"
+    ]
+    assert missing_names(log, ["int n = mine::f(at::ceil_div(1, 2));"]) == []
 
 
 # ---- the C++ library ---------------------------------------------------------------------------------------------

@@ -144,9 +144,10 @@ def _run(build: HostBuild, steps: Sequence[Step]) -> None:
 
 def _hint(log: str, build: HostBuild) -> str:
     """Return what to do about a compiler's messages, or "" if nothing is known."""
-    if build.host.is_torch and (hint := torch_hint(log)):
+    texts = [text for unit in build.host.units for _, text in unit.pieces]
+    if build.host.is_torch and (hint := torch_hint(log, texts)):
         return hint
-    includes_vectors = any("jitload/vectors.h" in text for unit in build.host.units for _, text in unit.pieces)
+    includes_vectors = any("jitload/vectors.h" in text for text in texts)
     if _UNPACKED_VECTOR.search(log) and not includes_vectors:
         return "Include <jitload/vectors.h>, with which functions take CUDA's vectors as tuples of numbers."
     return library_hint(log, build.cuda.major if build.cuda else 13) or export_hint(log, build.exports)

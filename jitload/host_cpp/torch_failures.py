@@ -36,7 +36,9 @@ def find_failure(work: Work) -> CompileError | None:
 
 def remember_failure(work: Work, request: Request, error: CompileError) -> None:
     """Record an error that names what the light headers lack, unless a header of the user's may be the reason."""
-    if not missing_names(error.log) or any(_headers_of_user(request)):
+    assert request.host is not None
+    texts = [text for unit in request.host.units for _, text in unit.pieces]
+    if not missing_names(error.log, texts) or any(_headers_of_user(request)):
         return
     facts = {name: getattr(error, name) for name in ("stage", "name", "log", "diagnostics", "command", "hint")}
     save_json(_record_path(work), facts)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import functools
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -21,10 +21,11 @@ _NAME = re.compile(r"\b(?:torch|at)\s*::\s*\w|\bPYBIND11_MODULE\b")
 _QUOTED_INCLUDE = re.compile(r'^[ \t]*#[ \t]*include[ \t]*"([^"\n]+)"', re.MULTILINE)
 _ANY_INCLUDE = re.compile(r"^[ \t]*#[ \t]*include[ \t]*(?:[<\"]([^>\"\n]+)[>\"])?", re.MULTILINE)
 _OPERATOR = re.compile(r"(?:\.|->|::)\s*(?:template\s+)?([a-z_]\w*)\s*\(")
+_OPERATOR_IN_PART = re.compile(r"\b(linalg|special|fft)\s*::\s*([a-z_]\w*)\s*\(")
 _STD_NAME = re.compile(r"\bstd\s*::\s*(\w+)")
 _WORD = re.compile(r"\b[A-Za-z_]\w*")
 
-_CUDA_NAME = re.compile(r"\b(?:torch|at|c10)\s*::\s*cuda\b")
+_CUDA_NAME = re.compile(r"\b(?:torch|at|c10)\s*::\s*cuda\b|\b(?:C10|AT)_CUDA_(?:KERNEL_LAUNCH_)?CHECK\b")
 # Libraries that torch has loaded for everyone; another copy of them might be of another release.
 _LIBRARY_OF_TORCH = re.compile(
     r"-l(?:torch\w*|c10\w*|cudart|cublas|cublasLt|curand|cusparse|cusolver|cufft|cudnn|nvrtc|nccl)"
@@ -128,6 +129,10 @@ _OWN_METHODS = (
 _OWN_FUNCTIONS = ("tensor", "from_blob", "is_complex", "is_floating_point")
 
 
+# An error here, and not in our headers, where the text lacks a closing brace.
+_END_OF_TEXT = ("the end of the text", "template <class> struct jitload_torch_end_of_text;")
+
+
 class TorchText(NamedTuple):
     """How torch's functions treat a text.
 
@@ -189,7 +194,7 @@ def torch_sources(
         raise JitLoadError(f"functions must be a list or dict of C++ names, got {type(functions).__name__}")
     if functions and not sources.are_files:
         binding = ("functions", binding_text(functions, wraps_errors=torch.wraps_errors))
-        host = (((*host[0], binding) if host else (binding,)),)
+        host = (((*host[0], _END_OF_TEXT, binding) if host else (binding,)),)
     directories = (*sources.directories, *options.include_dirs, *options.host_dirs)
     implicit = torch.has_implicit_headers and not sources.are_files
     standard = () if any(flag.startswith("-std") for flag in options.host) else CPP_FLAGS[:1]
@@ -329,7 +334,9 @@ def _find_operators(name: str) -> Iterator[Operator]:
 
 def _operator_declarations(text: str) -> tuple[list[str], list[str], set[str]]:
     """Return declarations of methods, definitions of methods and functions, and the headers that they need."""
-    chosen = [operator for name in sorted({*_OPERATOR.findall(text)}) for operator in _find_operators(name)]
+    parts = {*_OPERATOR_IN_PART.findall(text)}
+    names = {*_OPERATOR.findall(text), *(f"{part}_{name}" for part, name in parts)}
+    chosen = [operator for name in sorted(names) for operator in _find_operators(name)]
     methods = [operator for operator in chosen if operator.kind == "m" and operator.name not in _OWN_METHODS.split()]
     functions = [operator for operator in chosen if operator.kind == "f" and operator.name not in _OWN_FUNCTIONS]
     declarations = [f"{op.result} {op.name}({op.parameters}) const;" for op in methods]
@@ -337,6 +344,13 @@ def _operator_declarations(text: str) -> tuple[list[str], list[str], set[str]]:
         f"inline {op.result} Tensor::{op.name}({_without_defaults(op.parameters)}) const {_body(op)}" for op in methods
     ]
     definitions += [f"inline {op.result} {op.name}({op.parameters}) {_body(op)}" for op in functions]
+    # A function of torch::linalg, torch::special or torch::fft: `using namespace at` is in the namespace torch.
+    definitions += [
+        f"namespace {part} {{ inline {op.result} {name}({op.parameters}) {_body(op)} }}"
+        for part, name in sorted(parts)
+        for op in functions
+        if op.name == f"{part}_{name}"
+    ]
     results = {op.result for op in (*methods, *functions)}
     headers = {header for header in ("tuple", "vector") if any(f"std::{header}<" in result for result in results)}
     return declarations, definitions, headers
@@ -400,7 +414,10 @@ _UNKNOWN = re.compile(
 _OF_TORCH = re.compile(
     r"\b(?:torch|at|c10|ATen|pybind11|py|caffe2|jitload_torch)(?:::|/)|[\"‘](?:torch|at|c10|pybind11|py|std|caffe2)[\"’]"
 )
-_MACRO_OF_TORCH = re.compile(r"\b(?:AT|TORCH|C10|PYBIND11|CUDA)_[A-Z]\w*")
+_MACRO_OF_TORCH = re.compile(r"\b(?:AT|TORCH|C10|PYBIND11|CUDA)_[A-Z]\w*|\bgpuAtomic\w+|\bWARP_[A-Z]\w*")
+_NESTED_NAME = re.compile(r"\b(?:torch|at|c10)(?:::\w+){2,}")
+_MACRO_CALL = re.compile(r"\b(?:AT|TORCH|C10|PYBIND11)_[A-Z]\w*(?=\s*\()")
+_MACRO_DEFINITION = re.compile(r"^[ \t]*#[ \t]*define[ \t]+(\w+)", re.MULTILINE)
 _NO_MEMBER = re.compile(
     r"[‘\"](?:class |struct )?([^‘’\"]+)[’\"]\}? has no (?:actual )?member (?:named )?[‘\"]([^’\"]+)"
 )
@@ -415,8 +432,12 @@ _QUOTED = re.compile(r"[‘\"]([^‘’\"]+)[’\"]")
 _HEADER = re.compile(r"[\w/]+\.(?:cu)?h(?:pp)?\b")
 
 
-def missing_names(log: str) -> list[str]:
-    """Return the names of torch's, of pybind11's or of the C++ library that a compiler did not find, or misused."""
+def missing_names(log: str, texts: Iterable[str] = ()) -> list[str]:
+    """Return the names of torch's, of pybind11's or of the C++ library that a compiler did not find, or misused.
+
+    An unknown macro is a mere syntax error, and nvcc does not name an unknown namespace: if the log has no name, those
+    that the texts use are returned.
+    """
     names: dict[str, None] = {}
     for line in log.splitlines():
         message = line.partition("error")[2].partition("did you mean")[0]  # a suggestion may be any name of torch's
@@ -430,11 +451,27 @@ def missing_names(log: str) -> list[str]:
         elif member := _NO_MEMBER.search(message):
             name = f"{member[1]}::{member[2]}"
         names[name] = None
-    return list(names)
+    if names:
+        return list(names)
+    if "must be a class or namespace name" in log:
+        return sorted({name for text in texts for name in _NESTED_NAME.findall(text)})
+    return _undefined_macros(texts)
 
 
-def torch_hint(log: str) -> str:
+def _undefined_macros(texts: Iterable[str]) -> list[str]:
+    """Return the macros with names of torch's that neither the texts nor the light headers define."""
+    from jitload.cpptext.lexer import strip_comments
+
+    text = "\n".join(map(strip_comments, texts))
+    macros = {*_MACRO_CALL.findall(text)} - {*_MACRO_DEFINITION.findall(text)}
+    if macros:
+        headers = (light_header_dir() / "jitload_torch").glob("*.h")
+        macros -= {name for path in headers for name in _MACRO_DEFINITION.findall(path.read_text(encoding="utf-8"))}
+    return sorted(macros)
+
+
+def torch_hint(log: str, texts: Iterable[str]) -> str:
     """Return what to do about a compiler's messages on a text for torch, or nothing."""
     if _SECOND_MODULE.search(log):
         return "The text has a PYBIND11_MODULE of its own: leave functions= out, and add the functions there."
-    return _LACKING if missing_names(log) else ""
+    return _LACKING if missing_names(log, texts) else ""

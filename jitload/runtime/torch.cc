@@ -13,6 +13,7 @@
 #include <map>
 #include <mutex>
 #include <new>
+#include <sstream>
 #include <stdexcept>
 #include <string>
 #include <tuple>
@@ -494,6 +495,21 @@ void fail_cuda(const char* description, const char* name) {
   text += "\nCompile with `TORCH_USE_CUDA_DSA` to enable device-side assertions.\n";
   throw CheckError(ErrorKind::accelerator, text);
 }
+void fail_cusolver(int status, const char* expression) {
+  static const char* const names[] = {
+      "CUSOLVER_STATUS_SUCCESS",          "CUSOLVER_STATUS_NOT_INITIALIZED",  "CUSOLVER_STATUS_ALLOC_FAILED",
+      "CUSOLVER_STATUS_INVALID_VALUE",    "CUSOLVER_STATUS_ARCH_MISMATCH",    "CUSOLVER_STATUS_MAPPING_ERROR",
+      "CUSOLVER_STATUS_EXECUTION_FAILED", "CUSOLVER_STATUS_INTERNAL_ERROR",   "CUSOLVER_STATUS_MATRIX_TYPE_NOT_SUPPORTED"};
+  const bool is_known = status > 0 && status < static_cast<int>(sizeof names / sizeof *names);
+  const bool is_value = status == 3;
+  const std::string text =
+      std::string("cusolver error: ") + (is_known ? names[status] : "Unknown cusolver error number") + ", when calling `" +
+      expression + (is_value ? "`. This error may appear if the input matrix contains NaN. " : "`. ") +
+      "If you keep seeing this error, you may use `torch.backends.cuda.preferred_linalg_library()` to try linear algebra "
+      "operators with other supported backends. See "
+      "https://pytorch.org/docs/stable/backends.html#torch.backends.cuda.preferred_linalg_library";
+  throw CheckError(is_value ? ErrorKind::linear_algebra : ErrorKind::runtime, text);
+}
 void fail_result(const char* name) {
   throw CheckError(ErrorKind::runtime, std::string("aten::") + name + " returned a value of another type than its schema says");
 }
@@ -676,6 +692,22 @@ Object tensor_over(const View& view, void (*release)(void* context, void* data),
   return Object(tensor);
 }
 
+void print(std::ostream& stream, const at::Tensor& tensor) {
+  using Print = std::ostream& (*)(std::ostream&, void* const*, int64_t);
+  Gil gil;
+  void* const function = direct().is_usable ? dlsym(direct().torch, "_ZN2at5printERSoRKNS_6TensorEl") : nullptr;
+  if (function == nullptr) throw CheckError(ErrorKind::runtime, "tensors are printed only with torch 2.10 to 2.13");
+  try {
+    reinterpret_cast<Print>(function)(stream, tensor_slot(tensor), 80);
+  } catch (...) {
+    rethrow_from_torch();
+  }
+}
+void append(Message& m, const at::Tensor& value) {
+  std::ostringstream stream;
+  print(stream, value);
+  m.append(stream.str().c_str());
+}
 void append(Message& m, const c10::TensorOptions& value) {
   const auto flag = [&](const char* name, const c10::OptionalArg<bool>& flag) {
     append_all(m, name, flag.value_or(false) ? "true" : "false", flag.has_value() ? "" : " (default)");

@@ -353,3 +353,30 @@ torch::Tensor add_all(torch::Tensor x) {
   });
   return sum;
 }
+//// small_atomics
+/// functions: counted
+/// cpp: torch::Tensor counted(torch::Tensor x, int64_t bins);
+/// call: counted(ints(64).clamp(0, 6), 7) -> torch.bincount(ints(64).clamp(0, 6), minlength=7)
+/// call: counted(ints(64).clamp(0, 6).to(torch.uint8), 7) -> torch.bincount(ints(64).clamp(0, 6), minlength=7).to(torch.uint8)
+/// call: counted(ints(64).clamp(0, 6).to(torch.int8), 7) -> torch.bincount(ints(64).clamp(0, 6), minlength=7).to(torch.int8)
+/// call: counted(ints(64).clamp(0, 6).to(torch.int16), 7) -> torch.bincount(ints(64).clamp(0, 6), minlength=7).to(torch.int16)
+/// call: counted(ints(64).clamp(0, 6).int(), 7) -> torch.bincount(ints(64).clamp(0, 6), minlength=7).int()
+#include <torch/extension.h>
+#include <ATen/cuda/Atomic.cuh>
+#include <ATen/cuda/CUDAContext.h>
+#include <ATen/cuda/detail/KernelUtils.h>
+#include <c10/cuda/CUDAException.h>
+template <typename scalar_t>
+__global__ void count_kernel(const scalar_t* x, scalar_t* counts, int n) {
+  CUDA_KERNEL_LOOP(i, n) { gpuAtomicAdd(counts + static_cast<int>(x[i]), static_cast<scalar_t>(1)); }
+}
+torch::Tensor counted(torch::Tensor x, int64_t bins) {
+  auto counts = torch::zeros({bins}, x.options());
+  AT_DISPATCH_INTEGRAL_TYPES(x.scalar_type(), "counted", [&] {
+    count_kernel<scalar_t><<<at::cuda::detail::GET_BLOCKS(x.numel()), at::cuda::detail::CUDA_NUM_THREADS, 0,
+                             at::cuda::getCurrentCUDAStream()>>>(x.data_ptr<scalar_t>(), counts.data_ptr<scalar_t>(),
+                                                                 x.numel());
+  });
+  C10_CUDA_KERNEL_LAUNCH_CHECK();
+  return counts;
+}

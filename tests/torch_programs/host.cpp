@@ -551,3 +551,24 @@ void fail(torch::Tensor x, int how) {
   if (how == 12) x.data_ptr<int>();
 }
 PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) { m.def("fail", &fail); }
+//// printed_tensors
+/// functions: printed, refused
+/// call: printed(rand(2, 3)) 
+/// call: printed(ints(2, 2))
+/// call: refused(rand(2, 2)) !! RuntimeError: not this one:
+#include <torch/extension.h>
+#include <sstream>
+std::string printed(torch::Tensor x) {
+  std::ostringstream stream;
+  stream << "x = " << x << ", " << x.sizes() << ", " << x.options() << std::endl;
+  return stream.str();
+}
+void refused(torch::Tensor x) { TORCH_CHECK(false, "not this one: ", x); }
+//// parts_of_torch
+/// functions: parts
+/// call: parts(rand(3, 3)) -> [torch.linalg.qr(rand(3, 3))[0], torch.special.expit(rand(3, 3)), torch.fft.fft(rand(3, 3)).abs()]
+#include <torch/torch.h>
+std::vector<torch::Tensor> parts(const torch::Tensor& x) {
+  auto [q, r] = torch::linalg::qr(x);
+  return {q, torch::special::expit(x), torch::fft::fft(x).abs()};
+}

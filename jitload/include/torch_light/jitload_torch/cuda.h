@@ -37,6 +37,11 @@
                     ? ". This error may appear if you passed in a non-contiguous input."                            \
                     : "");                                                                                          \
   } while (false)
+#define TORCH_CUSOLVER_CHECK(...)                                                                                   \
+  do {                                                                                                              \
+    const int jitload_status_ = static_cast<int>(__VA_ARGS__);                                                      \
+    if (C10_UNLIKELY(jitload_status_ != 0)) ::jitload_torch::fail_cusolver(jitload_status_, #__VA_ARGS__);          \
+  } while (false)
 #define CUDA_KERNEL_LOOP_TYPE(i, n, index_type)                                            \
   int64_t i##_next_ = static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;         \
   for (index_type i = static_cast<index_type>(i##_next_); i##_next_ < (n);                 \
@@ -217,6 +222,15 @@ inline cusparseHandle_t getCurrentCUDASparseHandle() {
 inline cusolverDnHandle_t getCurrentCUDASolverDnHandle() {
   return static_cast<cusolverDnHandle_t>(jitload_torch::library_handle("_ZN2at4cuda28getCurrentCUDASolverDnHandleEv"));
 }
+namespace detail {
+constexpr int CUDA_NUM_THREADS = 1024;
+inline int GET_BLOCKS(int64_t count, int64_t max_threads = CUDA_NUM_THREADS) {
+  TORCH_INTERNAL_ASSERT(count > 0, "CUDA kernel launch blocks must be positive, but got N=", count);
+  const int64_t blocks = (count - 1) / max_threads + 1;
+  TORCH_INTERNAL_ASSERT(blocks <= INT32_MAX, "Can't schedule too many blocks on CUDA device");
+  return static_cast<int>(blocks);
+}
+}  // namespace detail
 inline int warp_size() { return getCurrentDeviceProperties()->warpSize; }
 inline bool is_available() { return device_count() > 0; }
 template <class T>

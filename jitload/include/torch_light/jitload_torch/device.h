@@ -14,6 +14,24 @@ inline __device__ double gpuAtomicAdd(double* address, double value) { return at
 inline __device__ void gpuAtomicAdd(int64_t* address, int64_t value) {
   atomicAdd(reinterpret_cast<unsigned long long*>(address), static_cast<unsigned long long>(value));
 }
+/* Of a number of one or two bytes, in the word that it is in. */
+template <class T>
+inline __device__ T jitload_torch_atomic_add(T* address, T value) {
+  const size_t offset = reinterpret_cast<size_t>(address) & 3;
+  unsigned* const word = reinterpret_cast<unsigned*>(reinterpret_cast<char*>(address) - offset);
+  const unsigned shift = static_cast<unsigned>(8 * offset), mask = (sizeof(T) == 1 ? 0xffu : 0xffffu) << shift;
+  unsigned before = *word, expected;
+  do {
+    expected = before;
+    const T sum = static_cast<T>(static_cast<T>((expected & mask) >> shift) + value);
+    const unsigned bits = static_cast<unsigned>(sum) << shift & mask;
+    before = atomicCAS(word, expected, (expected & ~mask) | bits);
+  } while (before != expected);
+  return static_cast<T>((before & mask) >> shift);
+}
+inline __device__ uint8_t gpuAtomicAdd(uint8_t* address, uint8_t value) { return jitload_torch_atomic_add(address, value); }
+inline __device__ int8_t gpuAtomicAdd(int8_t* address, int8_t value) { return jitload_torch_atomic_add(address, value); }
+inline __device__ int16_t gpuAtomicAdd(int16_t* address, int16_t value) { return jitload_torch_atomic_add(address, value); }
 inline __device__ at::Half gpuAtomicAdd(at::Half* address, at::Half value) {
   const __half before = atomicAdd(reinterpret_cast<__half*>(address), *reinterpret_cast<__half*>(&value));
   return *reinterpret_cast<const at::Half*>(&before);

@@ -126,6 +126,7 @@ enum class ErrorKind { runtime, index, value, type, not_implemented, linear_alge
 [[noreturn]] void fail_internal(const char* condition, const char* file, int line, const char* message);
 [[noreturn]] void fail_comparison(const char* file, int line, const char* message);
 [[noreturn]] void fail_cuda(const char* description, const char* name);
+[[noreturn]] void fail_cusolver(int status, const char* expression);
 void warn(const char* file, int line, const char* message);
 
 /* Tensors. */

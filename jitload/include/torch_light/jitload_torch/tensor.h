@@ -398,6 +398,10 @@ Tensor from_blob(void* data, IntArrayRef sizes, IntArrayRef strides, const F& de
 }  // namespace at
 
 namespace jitload_torch {
+void append(Message& m, const at::Tensor& value); /* as torch prints it */
+#if defined(_GLIBCXX_OSTREAM)
+void print(std::ostream& stream, const at::Tensor& tensor);
+#endif
 inline void append(Message& m, const at::Tensor::Type& type) {
   append_all(m, type.cuda ? "torch.cuda." : "torch.", type.scalar, "Tensor");
 }
@@ -460,6 +464,14 @@ using c10::OptionalDeviceGuard;
 /* Of a tensor on a GPU; nothing for one on the CPU. */
 OptionalArg<Device> device_of(const Tensor& tensor);
 }  // namespace at
+#if defined(_GLIBCXX_OSTREAM)
+namespace at {
+inline std::ostream& operator<<(std::ostream& stream, const Tensor& tensor) {
+  jitload_torch::print(stream, tensor);
+  return stream;
+}
+}  // namespace at
+#endif
 namespace torch {
 using Tensor = at::Tensor;
 using IntArrayRef = at::IntArrayRef;
