@@ -25,8 +25,10 @@ FUNCTIONS = (
     (
         "checks",
         "torch::Tensor x",
-        'TORCH_CHECK(x.dim() == 2, "2D"); TORCH_CHECK(x.is_contiguous(), "contiguous"); '
-        "TORCH_CHECK(x.scalar_type() == torch::kFloat); return x;",
+        (
+            'TORCH_CHECK(x.dim() == 2, "2D"); TORCH_CHECK(x.is_contiguous(), "contiguous"); '
+            "TORCH_CHECK(x.scalar_type() == torch::kFloat); return x;"
+        ),
         "x",
     ),
     ("empty_like", "torch::Tensor x", "return torch::empty_like(x);", "x"),

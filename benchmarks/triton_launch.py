@@ -109,30 +109,23 @@ def triton_jit(case: Case) -> Sample:
 
 def triton_compiled(case: Case) -> Sample:
     """Call the compiled kernel that a launch returned, held with its grid."""
-    held = compiled(case)[(1, 1, 1)]
-    args = (*case.args, BLOCK)
-
-    def sample(count: int) -> float:
-        start = perf_counter()
-        for _ in repeat(None, count):
-            held(*args)
-        return perf_counter() - start
-
-    return sample
+    return calls(compiled(case)[(1, 1, 1)], (*case.args, BLOCK))
 
 
 def jitload_function(case: Case) -> Sample:
     """Call jitload's function around the same machine code; the grid is computed in the wrapper."""
     import jitload
 
-    return calls(jitload.load_triton("bench", compiled(case), grid="ceil_div(n, BLOCK)")[case.kernel.__name__], case)
+    return calls(
+        jitload.load_triton("bench", compiled(case), grid="ceil_div(n, BLOCK)")[case.kernel.__name__], case.args
+    )
 
 
 def jitload_held(case: Case) -> Sample:
     """Call it with a grid that is held, `g = f[grid]`."""
     import jitload
 
-    return calls(jitload.load_triton("bench", compiled(case))[case.kernel.__name__][1], case)
+    return calls(jitload.load_triton("bench", compiled(case))[case.kernel.__name__][1], case.args)
 
 
 def jitload_dispatcher(case: Case) -> Sample:
@@ -150,7 +143,7 @@ def jitload_dispatcher(case: Case) -> Sample:
         variants=[{}, {"signature": {"n": "i32"}}],
         grid="ceil_div(n, BLOCK)",
     )
-    return calls(module[case.kernel.__name__], case)
+    return calls(module[case.kernel.__name__], case.args)
 
 
 WAYS: dict[str, Callable[[Case], Sample]] = {
@@ -166,9 +159,7 @@ def compiled(case: Case) -> Any:
     return case.kernel[(1,)](*case.args, BLOCK=BLOCK)
 
 
-def calls(function: Any, case: Case) -> Sample:
-    args = case.args
-
+def calls(function: Any, args: tuple[Any, ...]) -> Sample:
     def sample(count: int) -> float:
         start = perf_counter()
         for _ in repeat(None, count):

@@ -34,7 +34,7 @@ PathLike = str | os.PathLike[str]
 
 
 @ends_at_caller
-def load_inline(  # noqa: PLR0913  the keywords are upstream's
+def load_inline(
     name: str,
     *,
     cuda_sources: Texts | None = None,
@@ -116,7 +116,7 @@ def load_inline(  # noqa: PLR0913  the keywords are upstream's
 
 
 @ends_at_caller
-def build_inline(  # noqa: D417, PLR0913  the keywords are upstream's, described once
+def build_inline(
     name: str,
     *,
     cuda_sources: Texts | None = None,
@@ -141,7 +141,7 @@ def build_inline(  # noqa: D417, PLR0913  the keywords are upstream's, described
     """Compile as `load_inline` does, and return the library's path. Nothing is loaded, and no GPU is needed.
 
     Args:
-        name: As for `load_inline`, like the other arguments that are not listed here.
+        name: The module's name. Arguments that are not listed here are those of `load_inline`.
         output: The path to copy the library to; if it is relative, it is relative to `build_directory`, if that is
             given. If it ends with `.o`, it becomes an object file to link into a library of your own. Such a library
             may contain any number of objects of hand-written C++, but only one object of kernels alone.
@@ -157,7 +157,7 @@ def build_inline(  # noqa: D417, PLR0913  the keywords are upstream's, described
 
 
 @ends_at_caller
-def load(  # noqa: D417, PLR0913  the keywords are upstream's, described once
+def load(
     name: str,
     *,
     sources: Paths | None = None,
@@ -183,7 +183,7 @@ def load(  # noqa: D417, PLR0913  the keywords are upstream's, described once
     """Compile source files as `load_inline` compiles texts, and return their kernels as typed functions.
 
     Args:
-        name: As for `load_inline`, like the other arguments that are not listed here.
+        name: The module's name. Arguments that are not listed here are those of `load_inline`.
         sources: Files, whose suffixes say what they contain: CUDA C++ (`.cu`, `.cuh`), C++ and C (`.cpp`, `.cc`,
             `.cxx`, `.c`), object files and archives (`.o`, `.obj`, `.a`), and cubins (`.cubin`), which are embedded
             under their file names. Their directories are searched for headers.
@@ -198,7 +198,7 @@ def load(  # noqa: D417, PLR0913  the keywords are upstream's, described once
 
 
 @ends_at_caller
-def build(  # noqa: PLR0913  the keywords are upstream's, described once
+def build(
     name: str,
     *,
     sources: Paths | None = None,
@@ -257,7 +257,7 @@ def load_module(path: PathLike, *, keep_module_alive: bool = True) -> Module:
 
 
 @ends_at_caller
-def compile_cubin(  # noqa: PLR0913  the keywords of load_inline that concern the device
+def compile_cubin(
     source: Texts | bytes | bytearray | memoryview,
     *,
     name: str = "kernel",
@@ -326,7 +326,7 @@ def compile_cubin(  # noqa: PLR0913  the keywords of load_inline that concern th
 
 
 @ends_at_caller
-def load_triton(  # noqa: D417, PLR0913  the keywords of Triton's launches, and of load_inline
+def load_triton(
     name: str,
     kernel: Any,
     *args: Any,
@@ -345,13 +345,15 @@ def load_triton(  # noqa: D417, PLR0913  the keywords of Triton's launches, and 
 ) -> Module:
     """Compile a Triton kernel, or find it compiled in the cache, and return it as a function that needs no Triton.
 
-    The function has the kernel's name, and the kernel's run-time parameters as arguments. Each call checks that the
-    arguments have the properties that the kernel was specialized for, such as being a multiple of 16, 1 or None.
+    The function has the kernel's name, and the kernel's run-time parameters as arguments. Each call checks that
+    its arguments have the properties that the kernel was specialized for, for example that an integer is 1 or divisible
+    by 16, or that a pointer is None.
 
     Args:
-        name: As for `load_inline`, like the other arguments that are not listed here.
+        name: The module's name. Arguments that are not listed here are those of `load_inline`.
         kernel: A `@triton.jit` function, an autotuned one, or the result of a launch, `warmup()` or `extract_triton`.
-        *args: As for `extract_triton`, like `signature`, `constexprs`, `num_warps`, `num_stages` and `config`.
+        *args: Example arguments. They, `signature`, `constexprs`, `num_warps`, `num_stages` and `config` are as in
+            `extract_triton`.
         grid: Number of programs in x, y and z: integers and launch expressions over run-time parameters and integer
             constexprs, such as `"ceil_div(n, BLOCK)"`, or a Triton grid function that can be translated to them. None
             leaves it to the call, `mod.f[grid](…)`.
@@ -394,7 +396,7 @@ def load_triton(  # noqa: D417, PLR0913  the keywords of Triton's launches, and 
 
 
 @ends_at_caller
-def extract_triton(  # noqa: PLR0913  the keywords of Triton's launches
+def extract_triton(
     kernel: Any,
     *args: Any,
     signature: Mapping[str, Any] | str | None = None,
@@ -407,15 +409,16 @@ def extract_triton(  # noqa: PLR0913  the keywords of Triton's launches
 ) -> Cubin:
     """Compile a Triton kernel, or take a compiled one, and return its machine code with everything that a launch needs.
 
-    If `arch` is not `"native"`, this needs no GPU and no driver. Only Triton's own cache is used.
+    If `arch` is not `"native"`, this needs no GPU and no driver. Only Triton's own cache keeps the result.
 
     Args:
         kernel: A `@triton.jit` function, also within `@triton.autotune` or `@triton.heuristics`, or the compiled kernel
             that a launch or `warmup()` returned.
-        *args: Example arguments, instead of `signature`: tensors (also with `device="meta"`), numbers, or torch dtypes
-            for aligned tensors. The kernel is specialized for them as Triton does at a launch.
+        *args: Example arguments in place of `signature`: tensors (`device="meta"` works, too), numbers, or a dtype of
+            torch, which stands for a tensor with an aligned address. The kernel is specialized as for a launch.
         signature: Types by parameter, in Triton's spelling: `"*fp32:16"` (a pointer whose address is a multiple of 16),
-            `"i32"`, `"i32:16"`, `"i32:1"`, `"fp32"`, `"tensordesc<fp16[128, 64]>"`, or None for a pointer that is None.
+            `"i32"`, `"i32:16"`, `"i32:1"`, `"fp32"`, `"tensordesc<fp16[128, 64]>"`, or None for a
+            pointer that is always None.
         constexprs: Values that are compiled in.
         num_warps: Warps per block.
         num_stages: Stages of software pipelines.

@@ -61,7 +61,7 @@ _WITHOUT_MEANING: dict[str, tuple[object, ...]] = {
 }
 
 
-def load_inline(  # noqa: PLR0913, PLR0917  the signature is torch's
+def load_inline(
     name: str,
     cpp_sources: Texts | None = None,
     cuda_sources: Texts | None = None,
@@ -73,14 +73,14 @@ def load_inline(  # noqa: PLR0913, PLR0917  the signature is torch's
     extra_ldflags: Sequence[str] | None = None,
     extra_include_paths: Paths | None = None,
     build_directory: PathLike | None = None,
-    verbose: bool = False,  # noqa: FBT001, FBT002
-    with_cuda: bool | None = None,  # noqa: FBT001
-    with_sycl: bool | None = None,  # noqa: FBT001
-    is_python_module: bool = True,  # noqa: FBT001, FBT002
-    with_pytorch_error_handling: bool = True,  # noqa: FBT001, FBT002
-    keep_intermediates: bool = True,  # noqa: FBT001, FBT002
-    use_pch: bool = False,  # noqa: FBT001, FBT002
-    no_implicit_headers: bool = False,  # noqa: FBT001, FBT002
+    verbose: bool = False,
+    with_cuda: bool | None = None,
+    with_sycl: bool | None = None,
+    is_python_module: bool = True,
+    with_pytorch_error_handling: bool = True,
+    keep_intermediates: bool = True,
+    use_pch: bool = False,
+    no_implicit_headers: bool = False,
 ) -> Any:
     """Compile C++ and CUDA texts that use torch's C++ interface, and return a module of their functions.
 
@@ -102,7 +102,7 @@ def load_inline(  # noqa: PLR0913, PLR0917  the signature is torch's
     return _load("load_inline", arguments, Call(name, sources, "module", functions=functions, torch=torch))
 
 
-def load(  # noqa: PLR0913, PLR0917  the signature is torch's
+def load(
     name: str,
     sources: Paths,
     extra_cflags: Sequence[str] | None = None,
@@ -111,12 +111,12 @@ def load(  # noqa: PLR0913, PLR0917  the signature is torch's
     extra_ldflags: Sequence[str] | None = None,
     extra_include_paths: Paths | None = None,
     build_directory: PathLike | None = None,
-    verbose: bool = False,  # noqa: FBT001, FBT002
-    with_cuda: bool | None = None,  # noqa: FBT001
-    with_sycl: bool | None = None,  # noqa: FBT001
-    is_python_module: bool = True,  # noqa: FBT001, FBT002
-    is_standalone: bool = False,  # noqa: FBT001, FBT002
-    keep_intermediates: bool = True,  # noqa: FBT001, FBT002
+    verbose: bool = False,
+    with_cuda: bool | None = None,
+    with_sycl: bool | None = None,
+    is_python_module: bool = True,
+    is_standalone: bool = False,
+    keep_intermediates: bool = True,
 ) -> Any:
     """Compile C++ and CUDA files that use torch's C++ interface, and return a module of their functions.
 
@@ -192,7 +192,7 @@ def _build_with_torch(function: str, arguments: Mapping[str, Any], reason: str) 
 
 
 def _arguments_for(original: Callable[..., Any], arguments: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the arguments for this torch: an older one has fewer keywords, and each changes the lists that it gets."""
+    """Return the arguments that this version of torch accepts. Lists are copied, because torch modifies them."""
     accepted = inspect.signature(original).parameters
     takes_all = any(parameter.kind is parameter.VAR_KEYWORD for parameter in accepted.values())
     defaults = inspect.signature(load_inline).parameters

@@ -21,9 +21,12 @@ from __future__ import annotations
 import functools
 import logging
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
-from typing import Any, NamedTuple, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, ParamSpec, TypeVar
+
+if TYPE_CHECKING:
+    import re
 
 _log = logging.getLogger(__name__)
 
@@ -128,6 +131,11 @@ class Diagnostic(NamedTuple):
     line: int
     severity: str
     message: str
+
+
+def find_diagnostics(pattern: re.Pattern[str], log: str) -> tuple[Diagnostic, ...]:
+    """Return the messages in a log; the pattern has groups with the names of a message's attributes."""
+    return tuple(Diagnostic(m["file"], int(m["line"]), m["severity"], m["message"]) for m in pattern.finditer(log))
 
 
 _COMPILERS = {"nvrtc": "NVRTC", "nvcc": "nvcc", "ptx": "the linker", "triton": "Triton", "host": "the C++ compiler"}
@@ -276,6 +284,22 @@ class MismatchError(JitLoadError):
         self.output = output
         self.index = index
         self.difference = difference
+
+
+def in_options(error: JitLoadError, spellings: Mapping[str, str]) -> str:
+    """Return an error's message in the words of a command. A compiler's output stays as it is.
+
+    Args:
+        error: The error, whose message names arguments of Python's functions.
+        spellings: Patterns of those names, and what replaces them.
+    """
+    import re  # only for a message
+
+    hint = error.hint if isinstance(error, CompileError) else str(error)
+    output = str(error).removesuffix(hint)
+    for pattern, option in spellings.items():
+        hint = re.sub(pattern, option, hint)
+    return "\n".join((output + hint, *getattr(error, "__notes__", ())))
 
 
 def nearest_name(name: str, names: Iterable[str]) -> str:

@@ -52,6 +52,8 @@ class Kernel:
         shared_bytes: Static shared memory per block, in bytes.
         local_bytes: Local memory (stack frame) per thread, in bytes.
         max_threads: The maximum number of threads per block: `__launch_bounds__`, or else 1024.
+        spill_bytes: The bytes that a thread stores to local memory because it has too few registers, as ptxas reports
+            them; None if they are not known, as for cubins that were compiled elsewhere.
     """
 
     name: str
@@ -61,6 +63,7 @@ class Kernel:
     shared_bytes: int | None
     local_bytes: int | None
     max_threads: int
+    spill_bytes: int | None = None
 
     def __str__(self) -> str:
         return f"{self.name}({', '.join(f'{p.type} {p.name}' for p in self.parameters)})"
@@ -228,6 +231,7 @@ class ImageKernel:
     local_bytes: int | None
     max_threads: int
     barriers: int = 0
+    spill_bytes: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

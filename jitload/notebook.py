@@ -23,15 +23,15 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from typing import Any
 
-import IPython  # noqa: TID253  `%load_ext` imports this module
-from IPython.core.error import UsageError  # noqa: TID253
-from IPython.core.magic import Magics, cell_magic, magics_class  # noqa: TID253
-from IPython.core.magic_arguments import argument, magic_arguments  # noqa: TID253
+import IPython
+from IPython.core.error import UsageError
+from IPython.core.magic import Magics, cell_magic, magics_class
+from IPython.core.magic_arguments import argument, magic_arguments
 
 from jitload.api import load_inline
 from jitload.building import stages
 from jitload.cpptext.declarations import find_candidates
-from jitload.errors import JitLoadError, LaunchSpecError, nearest_name
+from jitload.errors import JitLoadError, LaunchSpecError, in_options, nearest_name
 from jitload.loader.function import TypedFunction
 from jitload.loader.module import Module
 from jitload.request.launch import Launch
@@ -39,6 +39,19 @@ from jitload.request.launch import Launch
 _FIELD = re.compile(r"(?:^|\s)(\w+(?:\.\w+)?)=(?!=)")
 _HIDES_KERNELS = re.compile(r"#\s*include\s*[\"\w]|#\s*define\b(?:\\\r?\n|.)*__global__")
 _FLAG_HIDES_KERNELS = re.compile(r"-I|include|-isystem|__global__")
+# How messages name arguments of `load_inline`, and the options that stand for them here.
+_SPELLINGS = {
+    r"\barch='([^'\n]*)'": r"--arch \1",
+    r"\barch=(?![\w('\"])": "--arch",
+    r"\bextra_(?:cuda_)?cflags=\['([^'\n]*)'\]": r"--flags=\1",
+    r"\bextra_(?:cuda_)?cflags\b=?": "--flags",
+    r"\bextra_include_paths(?:=\[…\])?": "--include DIR",
+    r"pass cuda_sources= or cpp_sources=, or files as sources=": "the cell is empty",
+    r", (export them with \w+), or pass kind='host'": r", or \1",
+    r'functions=\{"(\w+)": Launch\(kernel="([^"\n]*)"\)\}': r"--launch '\1: kernel=\2'",
+    r"\bfunctions=\['(\w+)'\]": r"--functions \1",
+    r"\bfunctions=(?![{\w])": "--functions",
+}
 _SHOW_AFTER_S = 1.0  # a shorter build shows nothing
 _NEEDED_BY_IPYTHON = frozenset({"In", "Out", "get_ipython", "exit", "quit", "_", "__", "___"})
 
@@ -91,7 +104,10 @@ class CudaMagics(Magics):  # type: ignore[misc]  # IPython is not checked here
     @cell_magic
     def cuda(self, line: str, cell: str) -> Module:
         """Compile the cell, and bind its kernels by their names."""
-        options = self.cuda.parser.parse_args(_split(line))
+        try:
+            options = self.cuda.parser.parse_args(_split(line))
+        except UsageError as error:
+            raise UsageError(f"%%cuda {line}: {error}. %%cuda? shows the options.") from None
         build = {
             "arch": tuple(options.arch.split(",")) if "," in options.arch else options.arch,
             "extra_cuda_cflags": _split(options.flags),
@@ -102,13 +118,15 @@ class CudaMagics(Magics):  # type: ignore[misc]  # IPython is not checked here
         name = options.name or "cell"
         if not _is_variable(name):
             raise UsageError(f"%%cuda {name}: the name of the module must be an identifier that IPython does not need")
-        functions = {**dict.fromkeys(options.functions.replace(",", " ").split()), **read_launches(options.launch)}
         try:
+            exports = dict.fromkeys(options.functions.replace(",", " ").split())
+            functions = {**exports, **read_launches(options.launch)}
             with _shown_stages():
                 module = _load(name, cell, functions, build)
         except (JitLoadError, KeyboardInterrupt) as error:
-            message = str(error) or f"the build of {name!r} was stopped"
-            text = "\n".join((f"{type(error).__name__}: {message}", *getattr(error, "__notes__", ())))
+            stopped = str(error) or f"the build of {name!r} was stopped"
+            message = in_options(error, _SPELLINGS) if isinstance(error, JitLoadError) else stopped
+            text = f"{type(error).__name__}: {message}"
             error._render_traceback_ = lambda: [text]  # type: ignore[union-attr]  # IPython shows this alone
             raise
         self._bind(module, options.name)
@@ -139,7 +157,7 @@ def _split(line: str) -> list[str]:
     try:
         words = shlex.split(line)
     except ValueError as error:
-        raise UsageError(f"%%cuda {line}: {error}") from None
+        raise UsageError(str(error)) from None
     if "--flags" in words[:-1]:  # argparse would take -O3 in `--flags -O3` for an option of its own
         index = words.index("--flags")
         words[index : index + 2] = [f"--flags={words[index + 1]}"]
@@ -148,6 +166,11 @@ def _split(line: str) -> list[str]:
 
 def _load(name: str, cell: str, functions: Mapping[str, Launch | None], build: Mapping[str, Any]) -> Module:
     """Load the module with all kernels of the cell, those that `--launch` does not name included."""
+    if (
+        "#include <torch/" in cell and "__global__" not in cell and "<<<" not in cell
+    ):  # this needs neither nvcc nor a GPU
+        flags = {"extra_cflags": build["extra_cuda_cflags"], "extra_include_paths": build["extra_include_paths"]}
+        return load_inline(name, cpp_sources=cell, functions=functions or None, **flags)
     if None in functions.values() or not functions:
         return load_inline(name, cuda_sources=cell, functions=functions or None, **build)
     kernels = [] if build["extra_include_paths"] else _find_kernels(cell, build["extra_cuda_cflags"])
@@ -192,7 +215,13 @@ def read_launches(texts: Sequence[str]) -> dict[str, Launch]:
         name, colon, fields = text.partition(":")
         if not colon or not name.strip().isidentifier():
             raise UsageError(f"--launch {text!r}: begin with the name of the kernel and a colon, 'add: grid=… block=…'")
-        launches[name.strip()] = _read_launch(fields, text)
+        if name.strip() in launches:
+            raise UsageError(f"--launch {text!r}: there is another --launch for {name.strip()!r}")
+        try:
+            launches[name.strip()] = _read_launch(fields, text)
+        except LaunchSpecError as error:
+            error.kernel = name.strip()
+            raise
     return launches
 
 
@@ -225,7 +254,7 @@ def _value(text: str) -> Any:
     except SyntaxError:
         return text  # such as scale<float>
     if isinstance(body, ast.Tuple):
-        return tuple(ast.unparse(part) for part in body.elts)
+        return tuple(str(part.value) if isinstance(part, ast.Constant) else ast.unparse(part) for part in body.elts)
     return body.value if isinstance(body, ast.Constant) else text
 
 

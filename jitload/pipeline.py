@@ -5,6 +5,7 @@ Read from top to bottom, this file shows what happens to one kernel; each stage 
 
 from __future__ import annotations
 
+import importlib
 import logging
 import os
 import threading
@@ -271,7 +272,7 @@ def _build_device_library(
     """Compile kernels with NVRTC, generate the C++ that launches them, and link a library of both."""
     from jitload.building.ninja import run_ninja, write_ninja
     from jitload.building.resources import run_in_background
-    from jitload.building.runtime import find_or_build_runtime, library_steps
+    from jitload.building.runtime import find_or_build_objects, library_steps
     from jitload.cuda.kernels import compile_device_code
     from jitload.toolchain.host import find_ninja
 
@@ -280,14 +281,14 @@ def _build_device_library(
 
         prepare_nvrtc(toolchain.nvrtc_path, is_isolated=request.settings.isolates)
     _import_for_build(request)
-    runtime = run_in_background(find_or_build_runtime, compiler, work.cache_dir, request.settings)
+    runtime = run_in_background(find_or_build_objects, ("runtime",), compiler, work.cache_dir, request.settings)
     run_in_background(_import_for_wrapper)
     compiled = compile_device_code(request, toolchain)  # machine code, and the signature of each kernel in it
 
     from jitload.codegen.wrapper import write_sources
 
     cubins = write_sources(request, compiled, work.dir)  # the wrapper, and the cubins that it embeds
-    write_ninja(work.dir, library_steps(compiler, cubins, (str(runtime.result().product),), request.slug))
+    write_ninja(work.dir, library_steps(compiler, cubins, runtime.result(), request.slug))
     run_ninja(find_ninja(request.settings), work.dir, name=request.name, verbose=verbose)
     return tuple(sorted({path for code in compiled for path in code.headers}))
 
@@ -297,16 +298,14 @@ def _import_for_build(request: Request) -> None:
 
     `_find_tools` calls this on a thread while the compiler starts; a second call costs nothing.
     """
-    import jitload.cache.store
-
     if request.triton is not None:
-        import jitload.triton.library
+        module = "triton.library"
     elif request.host is not None:
-        import jitload.host_cpp.library
-    elif CPU in request.archs:
-        import jitload.cpu.library
+        module = "host_cpp.library"
     else:
-        import jitload.cuda.kernels  # noqa: F401
+        module = "cpu.library" if CPU in request.archs else "cuda.kernels"
+    for name in ("cache.store", module):
+        importlib.import_module(f"jitload.{name}")
 
 
 def _import_for_wrapper() -> None:

@@ -9,8 +9,6 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 import jitload
 
 ROOT = Path(__file__).parent.parent
@@ -51,6 +49,8 @@ def build(text: Any, name: str = "m", **options: Any) -> Path:
 
 def message(error: type[jitload.JitLoadError], text: Any, **options: Any) -> str:
     """Return what a build that fails says."""
+    import pytest  # programs that import this file do not need it
+
     with pytest.raises(error) as caught:
         build(text, **options)
     assert type(caught.value) is error
@@ -71,9 +71,10 @@ def start_python(code: str, env: Mapping[str, str] | None = None) -> subprocess.
 
 
 def python_command(code: str) -> list[str]:
-    """Return the command of a program; without torch, which tvm-ffi takes seconds to import, unless it uses torch."""
+    """Return the command of a program, without torch and NumPy, which tvm-ffi would import, unless it names them."""
     if "torch" not in code:
-        code = f"import sys; sys.modules['torch'] = None\n{code}"
+        unused = ["torch"] if "numpy" in code else ["torch", "numpy"]
+        code = f"import sys; sys.modules.update(dict.fromkeys({unused}))\n{code}"
     return [sys.executable, "-W", "error", "-c", code]
 
 

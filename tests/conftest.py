@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import functools
+import gc
 import os
 import shutil
 import signal
 from collections.abc import Iterator
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -15,15 +15,13 @@ import pytest
 from builds import build, kernel
 from filelock import FileLock
 from support.fixtures import loaded_stub, stub_driver, stub_library  # noqa: F401  pytest finds fixtures by name here
+from support.headers import share_headers
 
-from jitload.cache.key import CacheKey
-from jitload.cache.store import claim_entry
+from jitload.building import runtime
 from jitload.cuda import kernels
 from jitload.cuda.nvrtc import NvrtcJob, NvrtcResult
-from jitload.host_cpp import precompiled
-from jitload.host_cpp.precompiled import HeaderSpec
-from jitload.host_cpp.steps import FLAGS, STANDARD
-from jitload.settings import Settings
+from jitload.settings import read_settings
+from jitload.toolchain.host import find_compiler
 
 
 def pytest_configure() -> None:
@@ -78,6 +76,12 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     items.sort(key=lambda item: (item in stubbed or item.path in late, not shared_build(item.path.name)))
 
 
+def pytest_collection_finish() -> None:
+    """Let the garbage collector look at what tests make, and not at all that was imported before."""
+    gc.collect()
+    gc.freeze()
+
+
 @pytest.fixture(scope="session")
 def run_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return the directory that all processes of this test run share."""
@@ -87,13 +91,17 @@ def run_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def used_cache(run_dir: Path) -> Path:
-    """Make a cache with what each machine's first build makes for all: the runtime, and what the compiler said."""
+    """Make a cache with what the first builds on a machine make for all: the runtime, and what the compiler said."""
     made = run_dir / "used" / "cache"
     with FileLock(run_dir / "used.lock"):
         if not made.exists():
             with pytest.MonkeyPatch.context() as patch:
                 patch.setenv("JITLOAD_CACHE_DIR", str(made))
                 entry = build(kernel("first"), "first").parents[1]
+                settings = read_settings()
+                runtime.find_or_build_objects(
+                    ("cpu_runtime", "triton_runtime"), find_compiler(settings), made, settings
+                )
             for leftover in (entry, *(made / name for name in (".grown", ".locks", ".uses", ".work"))):
                 if leftover.is_dir():
                     shutil.rmtree(leftover)
@@ -105,7 +113,7 @@ def used_cache(run_dir: Path) -> Path:
 @pytest.fixture
 def cache(used_cache: Path, empty_cache: Path) -> Path:
     """Give a cache of its own that has what all libraries share, without the modules of the process."""
-    return Path(shutil.copytree(used_cache, empty_cache))
+    return Path(shutil.copytree(used_cache, empty_cache, ignore=shutil.ignore_patterns("cpu_*", "triton_*")))
 
 
 @pytest.fixture
@@ -130,47 +138,21 @@ def nvrtc_runs(monkeypatch: pytest.MonkeyPatch) -> list[NvrtcJob]:
     return jobs
 
 
-def share_precompiled_headers(directory: Path, patch: pytest.MonkeyPatch) -> None:
-    """Precompile tvm-ffi's headers once in the cache of the run: C++ without options then builds in half the time.
-
-    Other caches, and the processes that tests start, have no precompiled headers.
-    """
-    is_usable, start = precompiled._is_usable, precompiled.start_precompiling
-
-    def is_usable_in_run(key: CacheKey, cache_dir: Path, settings: Settings) -> bool:
-        return is_usable(key, cache_dir, settings._replace(precompiles=settings.precompiles or cache_dir == directory))
-
-    def make_in_run(spec: HeaderSpec, cache_dir: Path, settings: Settings) -> None:
-        if cache_dir != directory:
-            start(spec, cache_dir, settings)
-            return
-        options = {word for word in spec.command[1:] if word.startswith("-") and not word.startswith("-I")}
-        if spec.includes == precompiled.PRELUDE and options == {STANDARD, *FLAGS, "-isystem"}:
-            with suppress(FileExistsError):
-                (directory.parent / "precompiled").mkdir()
-                with claim_entry(directory, spec.key, settings) as work:
-                    headers, problem = precompiled.make_header(spec.command, spec.includes, work.dir)
-                    assert not problem
-                    precompiled.publish_header(work, headers)
-
-    patch.setattr(precompiled, "_is_usable", is_usable_in_run)
-    patch.setattr(precompiled, "start_precompiling", make_in_run)
-
-
 @pytest.fixture(scope="session", autouse=True)
-def _cache(run_dir: Path, used_cache: Path) -> Iterator[Path]:
+def _cache(run_dir: Path, request: pytest.FixtureRequest) -> Iterator[Path]:
     """Give the test run a cache of its own; tests that look into a cache make one more."""
     with pytest.MonkeyPatch.context() as patch:
         directory = run_dir / "shared" / "cache"
         directory.parent.mkdir(exist_ok=True)
         patch.setenv("JITLOAD_CACHE_DIR", str(directory))
-        patch.setenv("JITLOAD_CACHE_PATH", str(used_cache))  # the runtime library is compiled once
         patch.setenv("JITLOAD_PRECOMPILE", "0")  # no process in the background but where a test asks for it
-        share_precompiled_headers(directory, patch)
+        share_headers(run_dir, patch)
         patch.setenv("JITLOAD_CPU_GPU_CHECK", "0")  # NVRTC would take half as long as g++; test_cpu_gpu_check.py has it
         patch.setenv("TRITON_CACHE_DIR", str(run_dir / "triton"))
         patch.setenv("TRITON_DEFAULT_FP_FUSION", "1")  # Triton 3.9 warns where it is not set
         for name in ("ARCH", "NVRTC", "NVCC", "CXX", "TRUST_GROUP", "MODE", "CACHE_LIMIT"):
             patch.delenv(f"JITLOAD_{name}", raising=False)
         patch.delenv("TVM_FFI_CUDA_ARCH_LIST", raising=False)
+        used_cache = request.getfixturevalue("used_cache")
+        patch.setenv("JITLOAD_CACHE_PATH", str(used_cache))  # the runtime library is compiled once
         yield directory

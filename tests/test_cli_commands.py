@@ -4,17 +4,21 @@ from __future__ import annotations
 
 import io
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 from builds import ARCH, python_env
+from support.kernels import SPILLS
 
 import jitload
 from jitload.cli import main
 from jitload.cli.inspecting import print_kernels
-from jitload.cli.output import print_table
+from jitload.cli.main import _SPELLINGS
+from jitload.cli.output import print_table, print_wrapped
+from jitload.errors import CompileError, in_options
 
 pytest_plugins = ["support.gpu_fixtures"]
 
@@ -76,16 +80,16 @@ def test_a_cubin_and_its_text(source, capsys):
 
 
 def test_resources_tell_spilled_registers(source, capsys, caplog):
-    source.write_text(
-        "__global__ __launch_bounds__(1024, 2) void k(float* x) { float v[128];\n"
-        "#pragma unroll\nfor (int i = 0; i < 128; ++i) v[i] = x[i * 7];\n"
-        "__syncthreads();\n#pragma unroll\nfor (int i = 0; i < 128; ++i) x[i] = v[i] * v[127 - i]; }"
-    )
-    (row,) = json.loads(run(capsys, "compile", source, "--arch", ARCH, "--resources", "--json")[1])
-    assert (row["name"], row["arch"], row["registers"]) == ("k", ARCH, 32)
+    source.write_text(SPILLS)
+    row = json.loads(run(capsys, "compile", source, "--arch", ARCH, "--resources", "--json")[1])[0]
+    assert (row["name"], row["arch"], row["registers"]) == ("spilling", ARCH, 32)
     assert row["spill_bytes"] > 0
     assert "ptxas info" not in caplog.text  # it became the table
     assert not list(Path().glob("*.so"))
+    table = run(capsys, "compile", source, "--arch", ARCH)[1].splitlines()
+    assert table[0].split() == ["kernel", "arch", "registers", "spills", "local", "shared", "max", "threads"]
+    assert table[1].split()[:6] == ["spilling", ARCH, "32", str(row["spill_bytes"]), "B", "!"]
+    assert table[1] in run(capsys, "inspect", "vec.so")[1].splitlines()
 
 
 @pytest.mark.parametrize(
@@ -97,6 +101,26 @@ def test_resources_tell_spilled_registers(source, capsys, caplog):
         (["compile", "vec.cu", "--cubin", "--ptx"], 2, "--cubin and --ptx exclude each other"),
         (["compile", "vec.cu", "--ptx", "--ldflags=-lm"], 2, "--ptx links nothing: leave --ldflags out"),
         (["compile", "vec.cu", "--resources", "-o", "x"], 2, "--resources prints a table: leave -o out"),
+        (["compile", "vec.cu", "--ptx", "--arch", "cpu"], 2, "--ptx is for one GPU: --arch sm_90a, not cpu"),
+        (["compile", "vec.cu", "--sass", "--arch", "sm_80,sm_90a"], 2, "for one GPU: --arch sm_90a, not sm_80,sm_90a"),
+        (["compile", "vec.cu", "--cubin", "--functions", "add"], 2, "compiles all kernels: leave --functions out"),
+        (["compile", "vec.cu", "--cubin", "-o", "no/x", "--arch", ARCH], 1, "jitload: no/x: No such file or directory"),
+        (["compile", "vec.cu", "--ptx", "-o", ".", "--arch", ARCH], 1, "jitload: .: Is a directory"),
+        (["compile", "vec.cu", "--arch", "foo"], 1, "--arch foo is not an architecture"),
+        (["compile", "vec.cu", "--arch", ""], 1, "--arch is empty"),
+        (["compile", "vec.cu", "--arch", ARCH, "--cuda-flags=-o x"], 1, "--cuda-flags has '-o'"),
+        (["compile", "vec.cu", "--arch", ARCH, "--cuda-flags=--odd"], 1, "take this one out of --cuda-flags."),
+        (["compile", "vec.cu", "--arch", ARCH, "--cuda-flags=-arch=odd"], 1, "--arch takes"),
+        (["compile", "empty.cu", "--arch", ARCH], 1, "module 'empty' has no source: the files are empty"),
+        (["compile", "host.cu", "--arch", ARCH], 1, "name its functions in --functions, or export"),
+        (["compile", "missing.cu", "--arch", ARCH, "--cubin"], 1, "missing.cu cannot be read as text"),
+        (["run", "vec.cu", "--arch", "cpu"], 2, "programs run on a GPU"),
+        (["prebuild", "vec.cu"], 1, "'vec.cu' holds no requests"),
+        (["prebuild", "vec.py", "--pack", "x.zip"], 1, "'x.zip' must end in .tar.zst"),
+        (["inspect", "."], 1, "no library at"),
+        (["inspect", "empty.so.6"], 1, "the name of one ends in .so"),
+        (["inspect", "empty.so"], 1, "empty.so: file too short\nBuild or copy it again, for this machine"),
+        (["inspect", "vec.cu"], 1, "build one from it first: jitload compile vec.cu"),
         (["compile"], 2, "Missing argument 'SOURCE...'"),
         (["inspect", "missing.so"], 1, "missing.so"),
         (["inspect", "vec.cu"], 1, "vec.cu"),
@@ -104,9 +128,56 @@ def test_resources_tell_spilled_registers(source, capsys, caplog):
     ],
 )
 def test_errors_and_exit_codes(source, capsys, words, code, message):
+    for name in ("empty.cu", "empty.so", "empty.so.6"):
+        Path(name).touch()
+    Path("host.cu").write_text("int f(int x) { return x; }")
     returned, out, err = run(capsys, *words)
     assert (returned, out) == (code, "")
     assert message in err
+    assert not re.search(r"(?<!-)\b(?:arch|extra_\w+|functions)=", err)
+    assert "Check failed" not in err
+
+
+def test_the_spelling_of_options_leaves_the_output_of_compilers_alone():
+    log = "k.cu(1): error: arch='sm_1' extra_cuda_cflags"
+    error = CompileError(stage="nvrtc", name="k.cu", log=log, hint="leave extra_cuda_cflags=['-lineinfo'] out")
+    lines = in_options(error, _SPELLINGS).splitlines()
+    assert log in lines
+    assert lines[-2] == "leave --cuda-flags=-lineinfo out"
+
+
+def test_a_source_without_kernels_is_named(source, capsys):
+    source.write_text("template <class T> __global__ void k(T* x) {}")
+    assert run(capsys, "compile", source, "--arch", ARCH, "--resources") == (0, "no kernels\n", "")
+    message = "Instantiate one of its templates (k): add `template __global__ void k<float>(…);`"
+    assert message in run(capsys, "compile", source, "--arch", ARCH)[2]
+
+
+def test_functions_of_the_host(source, capsys):
+    Path("host.cpp").write_text("int twice(int* x) { return 2 * x[0]; }")
+    returned, _, err = run(capsys, "compile", "host.cpp")
+    assert (returned, err) == (0, "It has no functions that Python can call: name those of the C++, --functions f,g\n")
+    assert run(capsys, "inspect", "host.so")[1].splitlines()[1] == "  no functions that Python can call"
+    assert run(capsys, "compile", "host.cpp", "--functions", "twice")[1].startswith("twice: a function of the host\n")
+    assert run(capsys, "inspect", "host.so")[1].splitlines()[1] == "  twice(int* x)"
+
+
+@pytest.mark.parametrize("words", [["explain", "JL-NVRTC"], ["cache", "list"], ["cache", "list", "--json"], ["--help"]])
+def test_output_that_cannot_be_written(cache, words):
+    command = [sys.executable, "-m", "jitload", *words]
+    with open("/dev/full", "w") as full:
+        done = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, env=python_env(), check=False)
+    assert (done.returncode, done.stderr) == (1, "jitload: the output cannot be written: No space left on device\n")
+    closed = subprocess.run(
+        ["sh", "-c", '"$@" >&-', "sh", *command], stderr=subprocess.PIPE, text=True, env=python_env(), check=False
+    )
+    assert (closed.returncode, closed.stderr) == (0, "")
+
+
+def test_characters_that_the_output_cannot_represent():
+    command = [sys.executable, "-m", "jitload", "cache", "path", "--dir", "/tmp/größe"]
+    env = {**python_env(), "PYTHONIOENCODING": "ascii"}
+    assert subprocess.run(command, env=env, capture_output=True, check=True).stdout == b"/tmp/gr??e\n"
 
 
 def test_tables_on_a_narrow_terminal_are_complete(monkeypatch):
@@ -124,9 +195,32 @@ def test_tables_on_a_narrow_terminal_are_complete(monkeypatch):
     assert path in "".join(line.split()[-1] for line in lines)
 
 
+def test_tables_of_many_columns_become_paragraphs_on_a_narrow_terminal(monkeypatch):
+    monkeypatch.setenv("COLUMNS", "40")
+    terminal = io.StringIO()
+    monkeypatch.setattr(terminal, "isatty", lambda: True)
+    monkeypatch.setattr("sys.stdout", terminal)
+    titles = ("kernel", "arch", "registers", "spills", "local", "shared", "max threads")
+    print_table(titles, [("scale_the_rows_of_a_matrix", "sm_90a", "32", "440 B !", "352 B", "0 B", "1024")])
+    print_wrapped(["  scale_rows(const float* x, float* y, int rows, int columns)"])
+    lines = terminal.getvalue().splitlines()
+    assert max(map(len, lines)) <= 40
+    assert lines[0] == "scale_the_rows_of_a_matrix"
+    assert "arch sm_90a, registers 32, spills 440 B !, local 352 B" in " ".join(map(str.strip, lines))
+
+
 def test_numbers_that_a_kernel_for_the_cpu_lacks_are_a_dash(capsys):
-    print_kernels([{"name": "k", "arch": "sm_90a", "registers": 8}, {"name": "k", "arch": "cpu", "registers": None}])
-    assert capsys.readouterr().out.splitlines()[2].split() == ["k", "cpu", "-"]
+    nothing = dict.fromkeys(("registers", "spill_bytes", "local_bytes", "shared_bytes"))
+    used = {
+        **nothing,
+        "registers": 8,
+        "local_bytes": 16,
+        "shared_bytes": 0,
+    }  # a compiler that does not tell what was spilled
+    rows = [("sm_90a", used), ("cpu", nothing)]
+    print_kernels([{"name": "k", "arch": arch, "max_threads": 1024, **numbers} for arch, numbers in rows])
+    lines = [line.split() for line in capsys.readouterr().out.splitlines()]
+    assert lines[1:] == [["k", "sm_90a", "8", "unknown", "16", "B", "0", "B", "1024"], ["k", "cpu", *"----", "1024"]]
 
 
 # ---- doctor ------------------------------------------------------------------------------------------------------

@@ -14,8 +14,8 @@ from support.wrappers import run_compiler
 from jitload.building.files_read import read_depfile
 from jitload.cmake import cubin_source
 from jitload.cmake.generate_cubin import main
+from jitload.cuda.fatbin import read_fatbin
 from jitload.elf.cubin import read_image
-from jitload.elf.fatbin import read_fatbin
 
 SOURCE = """\
 #include "n.h"

@@ -11,8 +11,8 @@ from support.cmake import CMAKE, GENERATORS, MACRO, NINJA, USER, change, configu
 from support.driver import StubDriver
 
 import jitload
+from jitload.cuda.fatbin import read_fatbin
 from jitload.elf.cubin import read_image
-from jitload.elf.fatbin import read_fatbin
 
 pytestmark = pytest.mark.skipif(CMAKE is None, reason="cmake is not installed: pip install cmake")
 

@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import shutil
 import time
+from collections.abc import Iterator
+from pathlib import Path
 
 import numpy as np
 import pytest
 from support.calls import run_python
 
 import jitload
+from jitload.building import runtime
+
+INTERVAL_S = 0.1  # between two looks at the memory; three looks find an endless wait
 
 SPINS = {
     "add": "while (atomicAdd(x + 1, 0) == 0);",
@@ -56,6 +62,19 @@ extern "C" __global__ void backwards(unsigned* x) {
 
 
 PLAIN = 'extern "C" __global__ void plain(int* x) { x[threadIdx.x] += 1; }\n'
+
+
+@pytest.fixture(scope="module", autouse=True)
+def short_interval(used_cache: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Compile the runtime library so that it finds endless waits in a fifth of the usual time."""
+    cache = tmp_path_factory.mktemp("waiting") / "cache"
+    shutil.copytree(used_cache, cache, ignore=shutil.ignore_patterns("cpu_runtime-*"))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("JITLOAD_CACHE_DIR", str(cache))
+        patch.delenv("JITLOAD_CACHE_PATH")
+        interval = f"-DJITLOAD_CPU_SEARCH_INTERVAL={int(INTERVAL_S * 1e9)}"
+        patch.setattr(runtime, "_OPTIMIZED", (*runtime._OPTIMIZED, interval))
+        yield
 
 
 @pytest.mark.parametrize("names", [("add", "add_float", "exchange"), ("reads", "lock", "sleeps")])
@@ -106,14 +125,14 @@ def test_threads_that_work_are_not_ended(name: str, threads: int) -> None:
     mod = jitload.load_inline("working", cuda_sources=WORKING, arch="cpu")
     x = np.zeros(1, np.uint32 if name == "computes" else np.int32)
     n, spent = 2_000_000, 0.0
-    while spent < 0.1:
+    while spent < INTERVAL_S / 2:
         n *= 2
         x[:] = 0
         begin = time.monotonic()
         mod[name][1, threads](x, n)
         spent = time.monotonic() - begin
     x[:] = 0
-    mod[name][1, threads](x, min(int(n / spent * 2.2), 2**31 - 1))  # threads that wait are found within 1.5 s
+    mod[name][1, threads](x, min(int(n / spent * 5 * INTERVAL_S), 2**31 - 1))  # threads that wait are found before
     assert x[0] != 0
 
 
@@ -125,7 +144,7 @@ def test_blocks_that_wait_for_other_blocks(monkeypatch: pytest.MonkeyPatch) -> N
 import numpy as np
 mod = jitload.load_module(sys.argv[1])
 x = np.zeros(1, np.uint32)
-mod.chain[64, 1](x, 900_000_000)
+mod.chain[64, 1](x, 250_000_000)
 print(x[0] != 0)
 try:
     mod.backwards[4, 32](np.zeros(1, np.uint32))

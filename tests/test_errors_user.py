@@ -250,11 +250,11 @@ def test_a_driver_that_does_not_start_is_no_missing_gpu(monkeypatch):
     assert "and there is none here" in message(ToolchainError, ADD, arch="native")
 
 
-def test_a_home_that_nobody_knows_is_named(monkeypatch):
-    monkeypatch.setenv("JITLOAD_CACHE_DIR", "~no-such-user/cache")
-    assert message(CacheError, ADD).startswith(
-        "JITLOAD_CACHE_DIR=~no-such-user/cache: the home of this user is unknown."
-    )
+@pytest.mark.parametrize("variable", ["JITLOAD_CACHE_DIR", "JITLOAD_CACHE_PATH"])
+def test_a_home_that_nobody_knows_is_named(monkeypatch, variable):
+    monkeypatch.setenv(variable, "~no-such-user/cache")
+    problem = "=~no-such-user/cache: the home of this user is unknown."
+    assert message(CacheError, ADD).startswith(variable + problem)
 
 
 def test_an_option_that_nvrtc_does_not_know():

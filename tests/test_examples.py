@@ -76,11 +76,13 @@ ON_THE_CPU = {"layer_norm", "matmul", "measure", "quickstart", "struct_parameter
 
 # Runs each example in a process of its own, in which the slow imports are past, those of `assert_close` too.
 EACH = """
-import gc, os, runpy, sys
-import torch, tvm_ffi
-torch.testing.assert_close(torch.ones(1), torch.ones(1))
-gc.freeze()  # or each process would look through all that was imported
-home, *paths = sys.argv[1:]
+import os, pathlib, runpy, sys
+import pytest
+from support.headers import share_headers
+from support.imports import import_slow_modules
+import_slow_modules()
+run_dir, home, *paths = sys.argv[1:]
+share_headers(pathlib.Path(run_dir), pytest.MonkeyPatch())
 for path in paths:
     if not os.fork():
         out = os.open(os.path.join(home, os.path.basename(path)), os.O_WRONLY | os.O_CREAT)
@@ -88,7 +90,8 @@ for path in paths:
         os.dup2(out, 2)
         sys.path[0] = os.path.dirname(path)
         runpy.run_path(path, run_name="__main__")
-        sys.exit()
+        sys.stdout.flush()
+        os._exit(0)  # at once: Python's own end takes as long as the example
     status = os.waitstatus_to_exitcode(os.wait()[1])
     if status:
         with open(os.path.join(home, os.path.basename(path)), "a") as out:
@@ -97,12 +100,12 @@ for path in paths:
 
 
 @pytest.fixture(scope="module")
-def printed(tmp_path_factory: pytest.TempPathFactory) -> Callable[[Path], list[str]]:
+def printed(run_dir: Path, tmp_path_factory: pytest.TempPathFactory) -> Callable[[Path], list[str]]:
     """Return what tells the lines that an example prints on a machine without a GPU, and a failure as the last one."""
     home = tmp_path_factory.mktemp("printed")
     paths = [path for path in EXAMPLES if find_spec("triton") or "triton" not in path.stem]
     environment = python_env({"CUDA_VISIBLE_DEVICES": ""})
-    command = [sys.executable, "-c", EACH, str(home), *map(str, paths)]
+    command = [sys.executable, "-c", EACH, str(run_dir), str(home), *map(str, paths)]
     subprocess.run(command, env=environment, timeout=300, check=True)
     return lambda path: (home / path.name).read_text().splitlines()
 

@@ -21,7 +21,7 @@ from support.hopper import (
 )
 
 import jitload
-from jitload.elf.fatbin import make_fatbin
+from jitload.cuda.fatbin import make_fatbin
 
 pytest_plugins = ["support.gpu_fixtures"]
 pytestmark = [pytest.mark.gpu, pytest.mark.usefixtures("hopper")]

@@ -15,7 +15,7 @@ import pytest
 import jitload
 from jitload.cache.store import claim_entry
 from jitload.errors import CompileError
-from jitload.host_cpp import precompiled
+from jitload.host_cpp import library, precompiled
 from jitload.host_cpp.precompiled import (
     PRELUDE,
     PrecompiledHeader,
@@ -45,6 +45,7 @@ def settings(tmp_path, monkeypatch):
     monkeypatch.setenv("JITLOAD_CACHE_DIR", str(tmp_path / "cache"))
     monkeypatch.setenv("JITLOAD_PRECOMPILE", "1")
     monkeypatch.setenv("TMPDIR", str(tmp_path))
+    monkeypatch.setattr(precompiled, "find_precompiled", find_precompiled)  # not the header of the test run
     return read_settings()
 
 
@@ -75,6 +76,23 @@ def answer(number, **options):
 
 def commands(library):
     return (library.parent / "build.ninja").read_text()
+
+
+class CompilerStarted(Exception):  # noqa: N818  it stops a build
+    """Raised where the compiler would start, with what it would be given."""
+
+
+def is_used(number, **options):
+    """Return whether a build would use a precompiled header, without running the compiler."""
+
+    def stop(build, launcher):
+        raise CompilerStarted(build.precompiled)
+
+    with pytest.MonkeyPatch.context() as patch, pytest.raises(CompilerStarted) as caught:
+        patch.setattr(library, "_compile_and_try_link", stop)
+        answer(number, **options)
+    (headers,) = caught.value.args
+    return bool(headers)
 
 
 def wait_for(condition):
@@ -169,7 +187,7 @@ def test_a_later_build_includes_it(cache):
     library = answer(42)
     assert f"-include {cache}/precompiled-" in commands(library)
     assert jitload.load_module(library).answer() == 42
-    assert "prelude.h" in commands(answer(43, extra_cflags=["-DMINE=1"]))
+    assert is_used(43, extra_cflags=["-DMINE=1"])
     assert "prelude" not in (library.parent / "manifest.json").read_text()
 
 
@@ -200,25 +218,27 @@ def test_gcc_ignores_it_if_macros_differ(cache):
 
 
 def test_other_options_build_without_it(cache):
-    assert "prelude.h" not in commands(answer(5, extra_cflags=["-O1"]))
+    assert is_used(5)
+    assert not is_used(5, extra_cflags=["-O3"])
 
 
 def test_a_users_directory_may_have_headers_of_the_same_names(cache, tmp_path):
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "a.h").write_text("")
-    assert "prelude.h" in commands(answer(6, extra_include_paths=[tmp_path / "mine"]))
+    assert is_used(6, extra_include_paths=[tmp_path / "mine"])
     (tmp_path / "mine" / "tvm").mkdir()
-    assert "prelude.h" not in commands(answer(7, extra_include_paths=[tmp_path / "mine"]))
+    assert not is_used(7, extra_include_paths=[tmp_path / "mine"])
 
 
 def test_variables_of_the_compiler_rule_it_out(cache, monkeypatch, tmp_path):
     monkeypatch.setenv("CPATH", str(tmp_path))
-    assert "prelude.h" not in commands(answer(8))
+    assert not is_used(8)
 
 
 def test_it_can_be_switched_off(cache, monkeypatch):
+    assert is_used(9)
     monkeypatch.setenv("JITLOAD_PRECOMPILE", "0")
-    assert "prelude.h" not in commands(answer(9))
+    assert not is_used(9)
 
 
 def test_compile_errors_are_the_same_with_it(cache, monkeypatch):
@@ -248,10 +268,11 @@ def test_a_damaged_header_is_not_used_and_made_again(cache, damage, monkeypatch)
     file.unlink()
     if damage != "gone":
         file.write_bytes({"flipped": data, "cut": data[:middle]}[damage])
-    assert jitload.load_module(answer(20)).answer() == 20
     if damage != "flipped":
+        assert not is_used(20)
         assert not list(cache.glob("precompiled-*/*"))
         return
+    assert jitload.load_module(answer(20)).answer() == 20
     wait_for(lambda: list(cache.glob("precompiled-*/*/precompiled.json")))
     assert f"-include {cache}/precompiled-" in commands(answer(21))
 
@@ -263,14 +284,14 @@ def test_a_header_that_does_not_work_is_not_tried_again(cache, monkeypatch):
         header = find_precompiled(*arguments)
         return header and header._replace(path=Path("/none/prelude.h"))
 
-    monkeypatch.setattr(precompiled, "find_precompiled", broken)
-    monkeypatch.setattr(PrecompiledHeader, "is_intact", lambda self: True)
-    assert jitload.load_module(answer(30)).answer() == 30
+    assert is_used(31)
+    with monkeypatch.context() as patch:
+        patch.setattr(precompiled, "find_precompiled", broken)
+        patch.setattr(PrecompiledHeader, "is_intact", lambda self: True)
+        assert jitload.load_module(answer(30)).answer() == 30
     (refused,) = (cache / ".tools").glob("*.refused")
     assert "/none/prelude.h" in refused.read_text()
-    monkeypatch.undo()
-    monkeypatch.setenv("JITLOAD_CACHE_DIR", str(cache))
-    assert "prelude.h" not in commands(answer(31))
+    assert not is_used(31)
 
 
 # ---- how headers are made ----------------------------------------------------------------------------------------
@@ -368,8 +389,10 @@ def test_nothing_is_started_without_memory_and_disk(settings, tmp_path, monkeypa
 def test_a_process_that_cannot_be_started_does_no_harm(settings, tmp_path, monkeypatch):
     monkeypatch.setattr(precompiled, "_retry_at", {})
     monkeypatch.setattr(precompiled.sys, "executable", "/no/such/python")
-    path = jitload.build_inline("m", cpp_sources="int f() { return 50; }", functions="f")
-    assert jitload.load_module(path).f() == 50
+    cache_dir = tmp_path / "cache"
+    cache_dir.mkdir()
+    start_precompiling(simple_header(tmp_path), cache_dir, settings)
+    assert list(precompiled._retry_at)  # it was tried
 
 
 def test_one_process_works_at_a_time(monkeypatch, tmp_path):

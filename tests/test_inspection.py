@@ -446,7 +446,7 @@ def test_computed_occupancy_is_the_drivers(gpu, tmp_path, monkeypatch):
             continue
         driver = mod[name].occupancy(block, shared_bytes)
         with monkeypatch.context() as patch:
-            patch.setattr("jitload.inspection.driver.current_capability", lambda: None)
+            patch.setattr("jitload.inspection.occupancy.current_capability", lambda: None)
             computed = mod[name].occupancy(block, shared_bytes, arch=arch)
         numbers = [(o.blocks, o.warps, o.max_warps, o.suggested_block, o.limits) for o in (driver, computed)]
         assert computed.source == "computed"

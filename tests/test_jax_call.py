@@ -22,6 +22,9 @@ __global__ void scale(const float* x, float* y, float factor, int n) {
 __global__ void mixed(int shift, const int* x, int* low, const int* y, int* high, int n) {
   for (int i = 0; i < n; ++i) { low[i] = min(x[i], y[i]) + shift; high[i] = max(x[i], y[i]) + shift; }
 }
+__global__ void add(const float* x, const float* y, float* z, int n) {
+  for (int i = 0; i < n; ++i) z[i] = x[i] + (y ? y[i] : 0);
+}
 __global__ void in_place(float* x, int n) {}
 struct Pair { int a, b; };
 __global__ void by_value(const float* x, float* y, Pair pair) {}
@@ -32,6 +35,7 @@ def load(arch):
     launch = jitload.Launch(grid="ceil_div(n, 128)", block=128, args={"n": "x.numel()"})
     once = jitload.Launch(grid=1, block=1, args={"n": "x.numel()"})
     functions = {"scale": launch, "mixed": once, "in_place": once, "by_value": jitload.Launch(grid=1, block=1)}
+    functions["add"] = jitload.Launch(grid=1, block=1, args={"n": "x.numel()"}, nullable="y")
     return jitload.load_inline("jax_call", cuda_sources=SOURCE, functions=functions, arch=arch)
 
 
@@ -76,6 +80,51 @@ def test_gradients_are_given_as_to_any_function_of_jax(mod):
     triple.defvjp(lambda x: (triple(x), None), lambda _, grad: (triple(grad),))
     x = jax.numpy.arange(4.0)
     assert jax.grad(lambda x: triple(x).sum())(x).tolist() == [3] * 4
+
+
+@pytest.mark.parametrize("factor", [2.5, np.float32(2.5), np.array(2.5), jax.numpy.array(2.5), jax.numpy.bfloat16(2.5)])
+def test_numbers_may_be_arrays(mod, factor):
+    x = jax.numpy.arange(4.0)
+    assert jitload.jax_call(mod.scale, x, factor, out={"y": x}).tolist() == [0, 2.5, 5, 7.5]
+
+
+@pytest.mark.parametrize("factor", [None, "2", 2**64, 2**63, np.ones((2, 2)), 1j])
+def test_values_that_are_not_numbers_are_refused(mod, factor):
+    x = jax.numpy.arange(4.0)
+    with pytest.raises(
+        TypeError, match=r"scale\(\): argument 'factor' must be a number that int64 or float64 can hold"
+    ):
+        jitload.jax_call(mod.scale, x, factor, out={"y": x})
+
+
+def test_numbers_are_constants_of_the_program(mod):
+    x = jax.numpy.arange(4.0)
+    program = jax.jit(lambda x, factor: jitload.jax_call(mod.scale, x, factor, out={"y": x}))
+    with pytest.raises(TypeError, match="argument 'factor' must be a number that is known while JAX traces"):
+        program(x, 2.0)
+
+
+def test_pointers_may_be_absent(mod):
+    x = jax.numpy.arange(4.0)
+    program = jax.jit(lambda x, y: jitload.jax_call(mod.add, x, y, out={"z": x}))
+    assert program(x, None).tolist() == [0, 1, 2, 3]
+    assert program(x, x).tolist() == [0, 2, 4, 6]
+
+
+def test_vmap_follows_the_method(mod):
+    def scale(x, method=None):
+        return jitload.jax_call(mod.scale, x, 2.0, out={"y": x}, vmap_method=method)
+
+    x = jax.numpy.arange(6.0).reshape(2, 3)
+    assert np.array_equal(jax.vmap(lambda x: scale(x, "sequential"))(x), 2 * x)
+    with pytest.raises(NotImplementedError, match="vmap"):
+        jax.vmap(scale)(x)
+
+
+@pytest.mark.parametrize("out", [None, ["y"], {"y": (4,)}, {"y": "like x"}])
+def test_results_are_arrays_by_name(mod, out):
+    with pytest.raises(jitload.errors.LaunchSpecError, match="out: it is not a dict of arrays"):
+        jitload.jax_call(mod.scale, jax.numpy.arange(4.0), 2.0, out=out)
 
 
 @pytest.mark.parametrize(

@@ -73,13 +73,14 @@ def test_each_mark_says_something_that_is_known() -> None:
 
 
 @pytest.fixture(scope="module")
-def results(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def results(run_dir: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Run the blocks of all pages; a directory for each page has its output and its exit code."""
     home = tmp_path_factory.mktemp("manual")
     pages = [DOCS / f"{page}.md" for page in WITH_BLOCKS]
     environment = python_env()
     environment["PATH"] = os.pathsep.join([str(Path(sys.executable).parent), environment["PATH"]])
-    subprocess.run([sys.executable, "-m", "support.manual", home, *pages], env=environment, timeout=500, check=True)
+    command = [sys.executable, "-m", "support.manual", run_dir, home, *pages]
+    subprocess.run(command, env=environment, timeout=500, check=True)
     return home
 
 

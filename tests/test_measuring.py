@@ -39,6 +39,7 @@ extern "C" __global__ void sort(int* x, int n) {  // the second time it is done 
         for (int j = i; j > 0 && x[j - 1] > x[j]; --j) { int t = x[j]; x[j] = x[j - 1]; x[j - 1] = t; }
 }
 extern "C" __global__ void nothing(int n) {}
+extern "C" __global__ void nothing_written(const float* x, float* y, int n) {}
 extern "C" __global__ void both(const float* x, float* y, float* scratch, int n) {
     for (int i = 0; i < n; ++i) { scratch[i] = i; y[i] = x[i] + 1; }
 }
@@ -47,7 +48,7 @@ extern "C" __global__ void once(int* x) { if (x[0]) __trap(); x[0] = 1; }
 """
 LAUNCH = jitload.Launch(grid="ceil_div(n, 256)", block=256, args={"n": "x.numel()"})
 FUNCTIONS = {
-    **dict.fromkeys(("add", "wrong", "half_of_it", "increment"), LAUNCH),
+    **dict.fromkeys(("add", "wrong", "half_of_it", "increment", "nothing_written"), LAUNCH),
     "sort": jitload.Launch(grid=1, block=1, args={"n": "x.numel()"}),
     "nothing": jitload.Launch(),
     "both": jitload.Launch(grid=1, block=1, args={"n": "x.numel()"}),
@@ -202,15 +203,18 @@ def test_a_wrong_call_is_the_calls_own_error_and_changes_nothing(measured, x):
     ({"seconds": float("inf")}, "seconds=inf: it must be finite"),
     ({"bytes": -1}, "bytes=-1: it must not be negative"),
     ({"flop": float("inf")}, "flop=inf"),
+    ({"flop": 10**400}, "flop=inf: it must be finite"),
 ])  # fmt: skip
 def test_impossible_options(mod, options, message):
     with pytest.raises(ValueError, match=message):
         mod.nothing.benchmark(1, grid=1, block=1, **options)
 
 
-@pytest.mark.parametrize("options", [{"seconds": "1"}, {"bytes": "x"}, {"flop": True}])
-def test_options_that_are_not_numbers(mod, options):
-    with pytest.raises(TypeError, match="it must be a number, got"):
+@pytest.mark.parametrize(
+    "options", [{"seconds": "1"}, {"bytes": "x"}, {"flop": True}, {"bytes": 1j}, {"flush_l2": 1}, {"restore": "no"}]
+)
+def test_options_of_another_type(mod, options):
+    with pytest.raises(TypeError, match=r"it must be (?:a number, got|True or False)"):
         mod.nothing.benchmark(1, grid=1, block=1, **options)
 
 
@@ -264,6 +268,21 @@ def test_compare_measures_functions_that_agree(measured, x):
     assert table._repr_html_().count("<tr>") == 4
 
 
+@pytest.mark.parametrize("us", [0.5, 3.14159, 99_999.9, 2e6])
+def test_the_table_fits_a_terminal(us):
+    record = Benchmark(
+        function="f", device="cuda:0 (NVIDIA H200)", median_us=us, p10_us=us, p90_us=us, host_us=12.3456, samples=5,
+        launches=1, restored=False, flushed_l2=False, bytes=10**6, is_estimated=True, flop=1e8, peak_gb_per_s=4800.0,
+    )  # fmt: skip
+    names = ["short", *(f"reduce_rows_of_a_matrix_with_warp_shuffles_v{number}" for number in (1, 2))]
+    lines = str(Comparison(dict.fromkeys(names, record))).splitlines()
+    assert max(map(len, lines)) <= 80
+    shown = [line.split()[0] for line in lines[2:]]
+    assert shown[0] == "short"
+    assert [name[:3] + name[-3:] for name in shown[1:]] == ["red_v1", "red_v2"]
+    assert all("…" in name for name in shown[1:])
+
+
 def test_compare_names_the_wrong_one_before_it_measures(measured, x, monkeypatch):
     monkeypatch.setattr("jitload.measuring.benchmark.Subject.take_sample", lambda _: pytest.fail("it was measured"))
     y = torch.full_like(x, 7)
@@ -286,6 +305,65 @@ def test_compare_finds_elements_that_nobody_wrote(measured, x):
         MismatchError, match="'half' is wrong: its 'y' differs from that of the reference at 500 of 1000"
     ):
         jitload.compare({"half": measured.half_of_it}, x, torch.zeros_like(x), reference=lambda x, y: x + 1, **FAST)
+
+
+def test_compare_finds_a_function_that_writes_nothing_where_the_result_is_already(measured, x, caplog):
+    y, right = x + 1, {"right": measured.add}
+    before = y.clone()
+    wrong = {"lazy": measured.half_of_it}
+    message = "500 of 1000 elements.*: 0.0, not 1000.0. Here the outputs began with other values"
+    with pytest.raises(MismatchError, match=f"'lazy' is wrong: .*{message}"):
+        jitload.compare(wrong, x, y, reference=lambda x, y: x + 1, **FAST)
+    with pytest.raises(MismatchError, match="'lazy' and 'right' disagree"):
+        jitload.compare(right | wrong, x, y, **FAST)
+    zeros = torch.full_like(x, -1)
+    with pytest.raises(MismatchError, match="500 of 1000"):  # the right values are zeros
+        jitload.compare(wrong, zeros, torch.zeros_like(x), reference=lambda x, y: x + 1, **FAST)
+    assert len(jitload.compare(right, x, y, reference=lambda x, y: before, **FAST)) == 1
+    assert torch.equal(y, before)
+    sorted_values = torch.arange(300, dtype=torch.int32, device=x.device)
+    assert len(jitload.compare({"a": measured.sort}, sorted_values, reference=lambda x: x.sort().values, **FAST)) == 1
+    assert not caplog.records
+    jitload.compare({"a": measured.nothing_written, "b": measured.nothing_written}, x, y, **FAST)
+    assert "compared nothing: a leaves its outputs as they were" in caplog.text
+
+
+def test_a_function_that_relies_on_its_first_values_is_not_given_others(mod):
+    x = torch.zeros(1, dtype=torch.int32)
+    expected = torch.ones(1, dtype=torch.int32)
+    assert len(jitload.compare({"a": mod.once}, x, reference=lambda x: expected, restore=True, **FAST)) == 1
+
+
+def test_results_of_other_kinds(mod):
+    x, y = torch.arange(float(N)), torch.zeros(N)
+    compare = lambda reference, **options: jitload.compare({"a": mod.add}, x, y, reference=reference, **options, **FAST)  # noqa: E731
+    for result, kind in (({"y": x + 1}, "dict"), ((x + 1, (x,)), "tuple"), ("text", "str")):
+        with pytest.raises(TypeError, match=f"'the reference' has returned {kind}: results are tensors and numbers"):
+            compare(lambda x, y, result=result: result)
+    for reference in (lambda x, y: (x + 1).to_sparse(), lambda x, y: (x + 1,), lambda x, y: x.numpy() + 1):
+        assert len(compare(reference, outputs="y")) == 1
+    halves = (x * 60).half(), y.half()
+    assert len(jitload.compare({"a": lambda x, y: x + 1}, *halves, reference=lambda x, y: x.double() + 1, **FAST)) == 1
+    with pytest.raises(MismatchError, match=r"largest difference is 1 at .*: True, not False"):
+        jitload.compare({"a": lambda x: ~x}, x > 3, reference=lambda x: x, **FAST)
+    with pytest.raises(ValueError, match="outputs=5: there is no such argument"):
+        compare(lambda x, y: x + 1, outputs=5)
+
+
+def test_a_function_that_fails_midway_leaves_the_arguments_as_they_were():
+    x, y, calls = torch.arange(4.0), torch.zeros(4), []
+
+    def fails(x, y):
+        calls.append(1)
+        y.fill_(len(calls))
+        if len(calls) > 2:
+            raise RuntimeError("midway")
+        return y
+
+    with pytest.raises(RuntimeError, match="midway"):
+        jitload.compare({"a": fails}, x, y, **FAST)
+    assert len(calls) == 3
+    assert torch.equal(y, torch.zeros(4))
 
 
 def test_compare_runs_each_on_the_first_values(measured, x):

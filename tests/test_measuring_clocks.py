@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import textwrap
+from contextlib import ExitStack
 from types import SimpleNamespace
 
 import pytest
@@ -48,7 +49,8 @@ class RecordingDriver:
 @pytest.mark.parametrize("flushes_l2", [False, True])
 def test_the_gpu_is_kept_busy_and_warm_or_its_cache_emptied(flushes_l2):
     driver = RecordingDriver()
-    clock = CudaClock(driver, 0, 5, flushes_l2=flushes_l2)
+    resources = ExitStack()
+    clock = CudaClock(driver, 0, 5, flushes_l2=flushes_l2, resources=resources)
     assert clock.device == "cuda:0 (GPU)"
     assert clock.peak_bytes_per_s == pytest.approx(4.917e12, rel=1e-3)  # an H200
     extent = Extent(4096, 64, 64, 0)
@@ -74,8 +76,8 @@ def test_the_gpu_is_kept_busy_and_warm_or_its_cache_emptied(flushes_l2):
             while driver.calls[0] == clear[0]:
                 driver.calls.pop(0)
             assert driver.calls == expected
-    clock.close()
-    assert driver.calls[-4:] == ["cuEventDestroy"] * 2 + ["cuMemFree"] * 2
+    resources.close()
+    assert driver.calls[-4:] == ["cuMemFree", *["cuEventDestroy"] * 2, "cuMemFree"]
 
 
 def test_errors_of_the_driver():
@@ -85,7 +87,20 @@ def test_errors_of_the_driver():
     driver = RecordingDriver()
     driver.answers["cuMemAlloc"] = lambda _: (Status(2), None)
     with pytest.raises(JitLoadError, match="there is not enough: use smaller tensors"):
-        CudaClock(driver, 0, 5, flushes_l2=False)
+        CudaClock(driver, 0, 5, flushes_l2=False, resources=ExitStack())
+
+
+@pytest.mark.parametrize("function", ["cuEventCreate", "cuEventElapsedTime"])
+def test_a_clock_that_cannot_be_made_leaves_nothing_behind(function):
+    class Status(int):
+        name = "CUDA_ERROR_UNKNOWN"
+
+    driver = RecordingDriver()
+    driver.answers[function] = lambda *_: (Status(999), None)
+    with pytest.raises(JitLoadError, match="CUDA_ERROR_UNKNOWN"), ExitStack() as resources:
+        CudaClock(driver, 0, 5, flushes_l2=False, resources=resources)
+    assert driver.calls.count("cuMemAlloc") == driver.calls.count("cuMemFree") == 1
+    assert driver.calls.count("cuEventCreate") == driver.calls.count("cuEventDestroy")
 
 
 # ---- on a GPU ------------------------------------------------------------------------------------------------------

@@ -7,6 +7,7 @@ import time
 
 import pytest
 from builds import ADD, ARCH, build
+from support.kernels import SPILLS
 
 import jitload
 
@@ -207,12 +208,56 @@ def test_a_build_error_is_shown_alone(cache, shell, capsys):
         ("two words", "unrecognized arguments: words"),
         ("a-b", "must be an identifier"),
         ("add --arch cpu", "a kernel has the same name"),
+        ("--launch 'add: grid=1' --launch 'add: grid=2'", "there is another --launch for 'add'"),
+        ("--help", "%%cuda? shows the options."),
     ],
 )
 def test_wrong_options_are_usage_errors(cache, shell, capsys, line, message):
     result = run(shell, line)
     assert type(result.error_in_exec).__name__ == "UsageError"
     assert message in capsys.readouterr().err
+
+
+@pytest.mark.usefixtures("cache")
+@pytest.mark.parametrize(
+    ("line", "cell", "message"),
+    [
+        ("--launch 'add: grid=ceil_div(n,2 block=4'", CELL, "LaunchSpecError: kernel 'add', grid: this is not an expr"),
+        ("--launch 'add: block=2048'", CELL, "LaunchSpecError: kernel 'add', block: must be from 1 to 1024, got 2048"),
+        ("--arch foo", CELL, "ToolchainError: --arch foo is not an architecture"),
+        ("--arch cpu", "  \n", "JitLoadError: module 'cell' has no source: the cell is empty"),
+        ("--arch cpu", "// no code", "name its functions in --functions, or export them with TVM_FFI_"),
+        (f"--arch {ARCH} --flags=--odd", CELL, "take this one out of --flags."),
+        (f"--arch {ARCH}", '#include "no.h"\n' + CELL, "pass its directory in --include DIR"),
+        (f"--arch {ARCH}", "template <class T> __global__ void k(T* x) {}", "--launch 'f: kernel=k<…>'"),
+        (f"--arch {ARCH}", "__global__ void größe(int* x) {}", "NVRTC reads ASCII only"),
+        ("--arch cpu --functions f", f"int f() {{ return 1; }}\n{CELL}", "GPU only: C++ for the host that is built"),
+        (f"--arch {ARCH} --functions firts", f"int first(int* x) {{ return 1; }}\n{CELL}", "Did you mean 'first'?"),
+    ],
+)
+def test_errors_speak_of_the_options_and_show_no_frames(shell, capsys, line, cell, message):
+    run(shell, line, cell)
+    shown = capsys.readouterr().out
+    assert message in shown
+    assert "Traceback" not in shown
+    assert not re.search(r"\b(?:arch|extra_\w+|functions|cuda_sources)=", shown)
+
+
+def test_a_text_for_torch_needs_no_gpu(cache, shell):
+    text = "#include <torch/extension.h>\ntorch::Tensor twice(torch::Tensor x) { return x * FACTOR; }"
+    run(shell, "--functions twice --flags -DFACTOR=2", text)
+    assert shell.run_cell("twice(torch.ones(2)).tolist()").result == [2.0, 2.0]
+
+
+def test_a_function_of_the_host_shows_its_source_and_errors_without_frames(cache, shell, capsys):
+    run(shell, "--functions first", "// Returns x[0].\nint first(const int* x) { return x[0]; }")
+    shell.run_cell("first??")
+    shown = re.sub(r"\x1b\[[\d;]*m", "", capsys.readouterr().out)
+    assert shown.rstrip().endswith("// Returns x[0].\nint first(const int* x) { return x[0]; }")
+    shell.run_cell("first(5.5)")
+    shown = capsys.readouterr().out
+    assert "first(): argument 'x' must be" in shown
+    assert "direct.py" not in shown
 
 
 def test_fields_of_a_launch(shell):
@@ -223,6 +268,7 @@ def test_fields_of_a_launch(shell):
     assert (launch.kernel, launch.grid, launch.block) == ("scale<float>", ("ceil_div(n, 32)", "n == 4"), 64)
     assert launch.cooperative is True
     assert dict(launch.args) == {"n": "x.numel()", "m": "2"}
+    assert read_launches(["k: nullable=('x', \"y\")"])["k"].nullable == ("x", "y")
 
 
 def test_completion(shell):
@@ -280,12 +326,11 @@ def test_a_module_shows_its_kernels(cache):
     assert "<div>vec: loaded</div>" in jitload.load_module(build(source, "vec"))._repr_html_()
 
 
-def test_local_memory_is_marked(cache):
-    source = (
-        'extern "C" __global__ void k(int* x) { int a[64]; for (int i = 0; i < 64; ++i) a[x[i]] = i; x[0] = a[x[1]]; }'
-    )
-    module = jitload.load_inline("local", cuda_sources=source, arch=ARCH)
-    assert "<td><b>256 B !</b></td>" in module._repr_html_()
+def test_spills_are_marked_and_local_arrays_are_not(cache):
+    page = jitload.load_inline("local", cuda_sources=SPILLS, arch=ARCH)._repr_html_()
+    assert "<th>spills</th><th>local memory</th>" in page
+    assert "<td>0 B</td><td>256 B</td>" in page
+    assert len(re.findall(r"<td><b>\d+ B !</b></td><td>\d+ B</td>", page)) == 2
 
 
 def test_shared_memory_that_a_launch_declares(cache):
@@ -313,7 +358,7 @@ def test_text_in_a_terminal(cache):
     assert re.fullmatch(r"    sm_90a: registers \d+, max threads per block 1024", lines[2])
     assert lines[3] == "    cpu: max threads per block 1024"
     assert max(map(len, lines)) < 80
-    assert "spills and local memory 256 B !, dynamic shared memory 64 B" in re.sub(r"\n +", " ", "\n".join(lines))
+    assert "local memory 256 B, dynamic shared memory 64 B" in re.sub(r"\n +", " ", "\n".join(lines))
 
 
 def test_text_of_the_user_cannot_become_html(cache):

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+
 import pytest
 
 torch = pytest.importorskip("torch")
@@ -46,7 +49,7 @@ def _fresh_dynamo():
         ("add_one", {"out": {"y": "like x"}, "autocast": "int32"}, "must be True or a floating-point dtype"),
         ("scale_", {"unwritten": "x"}, "it neither returns a tensor nor writes to one"),
         ("bias_gelu", {"out": {"y": "like bias"}}, "'bias' may be None, so an output cannot depend on it"),
-        ("bias_gelu", {"out": {"y": "[bias.shape[0]]"}}, "'bias' is not a tensor"),
+        ("bias_gelu", {"out": {"y": "[bias.shape[0]]"}}, "'bias' may be None, so an output cannot depend on it"),
     ],
 )
 def test_wrong_rules_are_refused(mod, name, options, message):
@@ -61,9 +64,24 @@ def test_wrong_names_are_refused(mod, name):
         jitload.torch_op(name, mod.add_one)
 
 
-def test_names_that_torch_cannot_read_are_refused(mod):
-    with pytest.raises(jitload.errors.LaunchSpecError, match="torch refuses the operator wrong::class"):
-        jitload.torch_op("wrong::class", mod.add_one)
+@pytest.mark.parametrize("name", ["wrong::class", "class::f", "wrong::name", "load_library::f"])
+def test_names_that_torch_cannot_read_are_refused(mod, name):
+    with pytest.raises(jitload.errors.LaunchSpecError, match=f"torch refuses the operator {name}"):
+        jitload.torch_op(name, mod.add_one, out={"y": "like x"})
+
+
+@pytest.mark.parametrize("function", [None, 3, "add_one"])
+def test_functions_can_be_called(mod, function):
+    for value in (function, mod):
+        with pytest.raises(jitload.errors.LaunchSpecError, match="is not a function"):
+            jitload.torch_op("wrong::f", value, schema="(Tensor(a!) x) -> ()")
+
+
+@pytest.mark.parametrize("rule", ["like x", "[x.shape[0]]"])
+def test_tensors_are_not_none(mod, rule):
+    operator = jitload.torch_op("shapes::none", mod.add_one, out={"y": rule})
+    with pytest.raises(TypeError, match=r"shapes::none\(\): argument 'x' must be a tensor, got None"):
+        operator(None)
 
 
 @pytest.mark.parametrize(
@@ -77,10 +95,20 @@ def test_shapes_that_cannot_be_computed_name_the_rule(mod, shape, problem, devic
         operator(torch.ones(3, device=device))
 
 
+def test_results_in_nullable_pointers_are_never_none(mod):
+    rules = {"seen": "zeros like in_", "out": "[seen.shape[0], seen.shape[1]]"}
+    operator = jitload.torch_op("shapes::nullable", mod.maybe, out=rules)
+    seen, out = operator(X)
+    assert seen.equal(torch.ones_like(X))
+    assert out.equal(X - 1)
+
+
 def test_gradients_and_rules_are_functions(mod):
     operator = jitload.torch_op("shapes::g", mod.add_one, out={"y": "like x"})
     with pytest.raises(TypeError, match="backward must be a function, got NoneType"):
         operator.register_autograd(None)
+    with pytest.raises(TypeError, match="setup_context must be a function, got int"):
+        operator.register_autograd(print, setup_context=3)
     with pytest.raises(TypeError, match="the rule for vmap must be a function, got int"):
         operator.register_vmap(3)
 
@@ -135,10 +163,62 @@ def test_a_schema_describes_any_function(mod):
     torch.library.opcheck(returned, (X,))
 
 
+def test_lists_of_tensors_are_tensors():
+    join = jitload.torch_op(
+        "schemas::join", lambda parts: torch.cat(parts), schema="(Tensor[] parts) -> (Tensor y)",
+        out={"y": "float32[6, 4]"},
+    )  # fmt: skip
+    assert compiled(lambda x: join([x, x]))(X).equal(torch.cat([X, X]))
+    assert join([X.to("meta"), X.to("meta")]).is_meta
+    with pytest.raises(RuntimeError, match="schemas::join has no gradient"):
+        join([X, X.clone().requires_grad_()]).sum().backward()
+    first = jitload.torch_op(
+        "schemas::first", lambda parts: parts[0], schema="(Tensor[] parts) -> (Tensor y)", out={"y": "float32[3, 4]"}
+    )
+    with pytest.raises(RuntimeError, match="must not return one of its arguments"):
+        first([X])
+
+
+def test_values_reach_the_function_as_torch_shows_them():
+    import tvm_ffi
+
+    values = []
+    arguments = "Tensor(a!) x, Device? device, ScalarType dtype=float16, Layout layout=strided, int[] sizes=[1, 2]"
+    for function in (lambda *args: values.append(args), tvm_ffi.convert(lambda *args: values.append(args))):
+        operator = jitload.torch_op("schemas::values", function, schema=f"({arguments}, str name='a,b') -> ()")
+        for options in ({}, {"dtype": torch.float64}):
+            operator(X, torch.device("cpu"), **options)
+        compiled(lambda x, operator=operator: operator(x, torch.device("cpu")))(X.clone())
+    expected = [[torch.float16, torch.strided], [torch.float64, torch.strided], [torch.float16, torch.strided]]
+    assert [list(args[2:4]) for args in values[:3]] == expected
+    assert all(args[1] == torch.device("cpu") and args[4:] == ([1, 2], "a,b") for args in values[:3])
+    assert all(isinstance(args[1], tvm_ffi.Device) for args in values[3:])
+
+
+def test_a_declared_device_chooses_that_of_results():
+    ones = jitload.torch_op(
+        "schemas::ones", lambda n, device: torch.ones(n, device=device),
+        schema="(SymInt n, Device? device=None) -> (Tensor y)", out={"y": "float32[n]"},
+    )  # fmt: skip
+    assert str(ones._schema) == "schemas::ones(SymInt n, Device? device=None) -> Tensor"
+    assert compiled(lambda x: ones(x.shape[0]), dynamic=True)(X).tolist() == [1, 1, 1]
+    from torch._subclasses import FakeTensorMode
+
+    with FakeTensorMode():
+        assert ones(3, torch.device("cuda")).is_cuda
+
+
 @pytest.mark.parametrize(
     ("schema", "options", "message"),
     [
         ("Tensor x -> Tensor", {}, "schema: it is malformed"),
+        ("f(Tensor x) -> Tensor", {}, r"it does not begin with \("),
+        (3, {}, r"it does not begin with \("),
+        ("(Unknown x) -> ()", {}, "it is malformed: unknown type specifier"),
+        ("(int n=3, Tensor(a!) x) -> ()", {}, "malformed: Non-default positional argument follows default argument"),
+        ("(Tensor x, Tensor x) -> ()", {}, "two arguments are named 'x'"),
+        ("(Tensor x) -> (Tensor x)", {"out": {"x": "like x"}}, "'x' is the name of an argument and of a result"),
+        ("(Tensor x, int? n) -> (Tensor y)", {"out": {"y": "x.dtype[n]"}}, "'n' may be None"),
         ("(Tensor(a!) x) -> Tensor(a!)", {}, "cannot return one of its arguments"),
         ("(Tensor x) -> int", {}, "an operator returns tensors only"),
         ("(Tensor x, *, int n) -> ()", {}, "arguments that are only keywords"),
@@ -150,11 +230,19 @@ def test_wrong_schemas_are_refused(schema, options, message):
         jitload.torch_op("wrong::f", print, schema=schema, **options)
 
 
-def test_results_that_are_arguments_are_refused():
-    operator = jitload.torch_op(
-        "schemas::same", lambda x: x[1:], schema="(Tensor x) -> (Tensor y)", out={"y": "like x"}
-    )
-    with pytest.raises(RuntimeError, match="must not return one of its arguments or a view"):
+@pytest.mark.parametrize(
+    ("function", "message"),
+    [
+        (lambda x: (x[1:], x + 1), "must not return one of its arguments or a view"),
+        (lambda x: (x + 1,) * 2, "nor one tensor twice"),
+        (lambda x: x + 1, "declares 2 tensors, but the function returned Tensor$"),
+        (lambda x: [x + 1, None], "declares 2 tensors, but the function returned Tensor, NoneType"),
+    ],
+)
+def test_results_are_those_of_the_schema(function, message):
+    rules = {"y": "like x", "z": "like x"}
+    operator = jitload.torch_op("schemas::same", function, schema="(Tensor x) -> (Tensor y, Tensor z)", out=rules)
+    with pytest.raises((RuntimeError, TypeError), match=message):
         operator(X)
 
 
@@ -191,3 +279,8 @@ def test_builds_within_a_compiled_function(mod):
     assert torch.compile(program, backend="aot_eager")(X).equal(2 * X + 2)
     with pytest.raises(torch._dynamo.exc.Unsupported, match="register operators outside of compiled functions"):
         compiled(lambda x: jitload.torch_op("inside::f", mod.add_one)(x))(X)
+
+
+def test_jax_call_does_not_need_torch():
+    program = "import sys; sys.modules['torch'] = None; import jitload; print(jitload.jax_call.__name__)"
+    assert subprocess.check_output([sys.executable, "-c", program], text=True) == "jax_call\n"

@@ -88,8 +88,8 @@ def kernel(x_ptr, n, BLOCK: tl.constexpr):
 """
 # Each of the modules is loaded in a process of its own, in which the slow imports are past.
 PROGRAM = """
-import gc, json, os, sys
-import torch, triton, tvm_ffi
+import json, os, sys
+from support.imports import import_slow_modules
 
 def answer():
     import user, jitload
@@ -97,7 +97,7 @@ def answer():
                         arch="sm_90")
     print("built" if "jitload.triton.library" in sys.modules else "found", flush=True)
 
-gc.freeze()
+import_slow_modules()
 for user, settings in json.loads(sys.argv[1]):
     for name, text in ("user.py", user), ("settings.py", settings):
         with open(name, "w") as file:

@@ -9,12 +9,10 @@ in which directory the children write (tests/test_triton_launches.py).
 from __future__ import annotations
 
 import ctypes
-import gc
 import os
 import re
 import sys
 from collections.abc import Callable
-from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -194,15 +192,12 @@ WAYS = {"sizes": write_sizes, "triton": launch_with_triton, "jitload": launch_wi
 
 def main(*cases: str) -> None:
     """Fork a child for each way of each case; the first that fails ends the program."""
-    import triton  # noqa: F401  slow to import, as torch and tvm-ffi are
-
-    with suppress(ImportError):
-        import torch  # noqa: F401
-    import tvm_ffi  # noqa: F401
+    import numpy as np  # noqa: F401
+    from support.imports import import_slow_modules
 
     import jitload  # noqa: F401
 
-    gc.freeze()  # or each child would look through all that was imported
+    import_slow_modules()
     for case in cases:
         name, capability = case.split(":")
         files = {way: Path(os.environ["RECORDER_DIR"], f"{way}-{name}-{capability}.txt") for way in WAYS}

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from jitload.building.stages import stage
-from jitload.errors import CompileError, Diagnostic, ToolchainError
+from jitload.errors import CompileError, Diagnostic, ToolchainError, find_diagnostics
 from jitload.toolchain.host import tool_environment
 
 _DIAGNOSTIC = re.compile(
@@ -117,7 +117,7 @@ def run_ninja(ninja: Path, work_dir: Path, *, name: str, verbose: bool = False, 
         work_dir: The directory, with `build.ninja` in it.
         name: The module's name, for error messages.
         verbose: Also log the commands, and log everything at level INFO.
-        level: Where to log what the compilers print, unless `verbose` is set.
+        level: The level at which the compilers' output is logged, unless `verbose` is set.
 
     Raises:
         CompileError: A command failed; `.log` has the compiler's output.
@@ -220,7 +220,4 @@ def _drop_repeats(texts: Sequence[str]) -> str:
 
 def parse_diagnostics(log: str) -> tuple[Diagnostic, ...]:
     """Return the messages of a g++ or clang log."""
-    return tuple(
-        Diagnostic(file=match["file"], line=int(match["line"]), severity=match["severity"], message=match["message"])
-        for match in _DIAGNOSTIC.finditer(log)
-    )
+    return find_diagnostics(_DIAGNOSTIC, log)

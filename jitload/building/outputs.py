@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from jitload.building.ninja import Step, run_ninja, write_ninja
-from jitload.building.runtime import find_or_build_cpu_runtime, find_or_build_runtime
+from jitload.building.runtime import ObjectName, find_or_build_objects
 from jitload.cache.entry import Entry, check_file, read_manifest
 from jitload.errors import CacheError, JitLoadError
 from jitload.request.request import Request
@@ -76,12 +76,13 @@ def write_object(entry: Entry, request: Request, target: Path) -> Path:
     """
     compiler, settings = find_compiler(request.settings), request.settings
     cache_dir = entry.dir.parent.parent
-    runtimes = [find_or_build_runtime(compiler, cache_dir, settings)]
+    names: list[ObjectName] = ["runtime"]
     if CPU in request.archs:
         if request.instrumentation:
             raise JitLoadError("sanitize= and debug= make a library; leave them out for an object")
-        runtimes.append(find_or_build_cpu_runtime(compiler, cache_dir, settings))
-    objects = (*map(str, _check_objects(entry)), *(str(runtime.product) for runtime in runtimes))
+        names.append("cpu_runtime")
+    runtimes = find_or_build_objects(names, compiler, cache_dir, settings)
+    objects = tuple(map(str, (*_check_objects(entry), *runtimes)))
     command = (*compiler.command, "-r", "-nostdlib", *objects, "-o", "whole.o")
     with tempfile.TemporaryDirectory(prefix="jitload-") as work:
         work_dir = Path(work)

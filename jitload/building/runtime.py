@@ -6,8 +6,9 @@ as an object file with a cache entry of its own.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
+from typing import Literal
 
 from jitload.building.ninja import COMPILE_FLAGS, Step, check_is_made, compile_step, link_step, run_ninja, write_ninja
 from jitload.cache.entry import Entry
@@ -24,6 +25,8 @@ from jitload.toolchain.host import (
     tvm_ffi_include_dirs,
 )
 
+ObjectName = Literal["runtime", "cpu_runtime", "cpu_watched", "triton_runtime", "torch_runtime", "launcher"]
+
 _RUNTIME_DIR = Path(__file__).parent.parent / "runtime"
 _OPTIMIZED = ("-O2", *COMPILE_FLAGS[1:])
 _FOR_TORCH = ("-std=c++17", *_OPTIMIZED, "-fexceptions", "-frtti")
@@ -34,34 +37,23 @@ _SOURCES: dict[str, dict[str, tuple[str, ...]]] = {
 }
 
 
-def find_or_build_runtime(compiler: Compiler, cache_dir: Path, settings: Settings) -> Entry:
-    """Return the entry with the runtime library for this compiler, building it if there is none."""
-    return _find_or_build("runtime", compiler, cache_dir, settings)
+def find_or_build_objects(
+    names: Iterable[ObjectName], compiler: Compiler, cache_dir: Path, settings: Settings
+) -> tuple[Path, ...]:
+    """Return our object files of these names for a compiler, building those that the cache lacks.
+
+    Args:
+        names: `runtime` is linked into every library with a generated wrapper. Only some need the others:
+            `cpu_runtime`, or `cpu_watched` with `sanitize=` and `debug=`, for kernels on the CPU, `triton_runtime` for
+            Triton kernels, `launcher` for C++ by hand, and `torch_runtime` for texts that are written for torch.
+        compiler: The C++ compiler.
+        cache_dir: The cache.
+        settings: The settings of this call.
+    """
+    return tuple(_find_or_build(name, compiler, cache_dir, settings).product for name in names)
 
 
-def find_or_build_cpu_runtime(
-    compiler: Compiler, cache_dir: Path, settings: Settings, *, watches: bool = False
-) -> Entry:
-    """Return the entry with the code that runs kernels on the CPU, with or without `sanitize=`."""
-    return _find_or_build("cpu_watched" if watches else "cpu_runtime", compiler, cache_dir, settings)
-
-
-def find_or_build_triton_runtime(compiler: Compiler, cache_dir: Path, settings: Settings) -> Entry:
-    """Return the entry with the code that calls of Triton kernels need in addition to the runtime library."""
-    return _find_or_build("triton_runtime", compiler, cache_dir, settings)
-
-
-def find_or_build_launcher(compiler: Compiler, cache_dir: Path, settings: Settings) -> Entry:
-    """Return the entry with the compiled part of the C++ launcher, which hand-written wrappers are linked with."""
-    return _find_or_build("launcher", compiler, cache_dir, settings)
-
-
-def find_or_build_torch_runtime(compiler: Compiler, cache_dir: Path, settings: Settings) -> Entry:
-    """Return the entry with the compiled part of the light torch, which texts written for torch are linked with."""
-    return _find_or_build("torch_runtime", compiler, cache_dir, settings)
-
-
-def _find_or_build(name: str, compiler: Compiler, cache_dir: Path, settings: Settings) -> Entry:
+def _find_or_build(name: ObjectName, compiler: Compiler, cache_dir: Path, settings: Settings) -> Entry:
     parts = (
         ("kind", name),
         ("compiler", compiler_identity(compiler, cache_dir)),
@@ -94,7 +86,7 @@ def _joined_steps(product: str, compiler: Compiler) -> tuple[Step, ...]:
     return (*compiles, Step(output=f"{product}.o", command=command, inputs=objects))
 
 
-def _object_step(name: str, compiler: Compiler) -> Step:
+def _object_step(name: ObjectName, compiler: Compiler) -> Step:
     """Return the step that compiles one of the object files that only some libraries need."""
     source = {
         "cpu_runtime": _RUNTIME_DIR / "cpu.cc",
@@ -107,11 +99,11 @@ def _object_step(name: str, compiler: Compiler) -> Step:
     return compile_step(compiler.command, flags, str(source), f"{name}.o")
 
 
-def library_steps(compiler: Compiler, cubins: Sequence[str], runtimes: Sequence[str], slug: str) -> tuple[Step, Step]:
+def library_steps(compiler: Compiler, cubins: Sequence[str], runtimes: Sequence[Path], slug: str) -> tuple[Step, Step]:
     """Return the commands that compile a wrapper, with cubins in it, and link it with objects of the runtime."""
     return (
         wrapper_step(compiler, cubins),
-        link_step(compiler.command, ("wrapper.o", *runtimes), f"{slug}.so"),
+        link_step(compiler.command, ("wrapper.o", *map(str, runtimes)), f"{slug}.so"),
     )
 
 

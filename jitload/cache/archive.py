@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import io
 import os
 import re
@@ -103,7 +104,8 @@ def _write_archive(entries: Sequence[StoredEntry], target: Path) -> int:
             _write_tar(stream, entries)
         unfinished.replace(target)
     except (OSError, ValueError) as error:
-        raise CacheError(f"the archive {target} cannot be written: {error}") from error
+        reason = error.strerror if isinstance(error, OSError) and error.strerror else error
+        raise CacheError(f"the archive {target} cannot be written: {reason}") from error
     finally:
         unfinished.unlink(missing_ok=True)
     return len(entries)
@@ -301,10 +303,7 @@ def unpack_key(cache_dir: Path, data: bytes, key_dir_name: str, *, max_size: int
     """
     import gzip
 
-    def open_stream() -> AbstractContextManager[IO[bytes]]:
-        stream: Any = gzip.GzipFile(fileobj=io.BytesIO(data))
-        return stream  # type: ignore[no-any-return]
-
+    open_stream: Any = functools.partial(gzip.GzipFile, fileobj=io.BytesIO(data))
     return _unpack(cache_dir, open_stream, "its archive", max_size=max_size, only=key_dir_name)
 
 
@@ -348,6 +347,7 @@ def _make_readable(cache_dir: Path) -> None:
 @contextmanager
 def _open_archive(path: Path, name: str, mode: str) -> Iterator[IO[bytes]]:
     """Open an archive for reading or writing; its name determines the compression."""
+    check_archive_name(name)
     with ExitStack() as stack:
         if name.endswith((".tar.zst", ".tzst")):
             yield stack.enter_context(_open_zstd(path, mode))
@@ -358,10 +358,14 @@ def _open_archive(path: Path, name: str, mode: str) -> Iterator[IO[bytes]]:
             # Without a name and a time in it, the same entries give the same archive.
             stream: Any = gzip.GzipFile("", mode, 6, file, mtime=0)
             yield stack.enter_context(stream)
-        elif name.endswith(".tar"):
-            yield stack.enter_context(path.open(mode))
         else:
-            raise CacheError(f"{name!r} must end in .tar.zst, .tar.gz or .tar, which says how it is compressed")
+            yield stack.enter_context(path.open(mode))
+
+
+def check_archive_name(name: str) -> None:
+    """Raise an error for the name of an archive that does not say how it is compressed."""
+    if not name.endswith((".tar.zst", ".tzst", ".tar.gz", ".tgz", ".tar")):
+        raise CacheError(f"{name!r} must end in .tar.zst, .tar.gz or .tar, which says how it is compressed")
 
 
 def _open_zstd(path: Path, mode: str) -> Any:

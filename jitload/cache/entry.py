@@ -1,4 +1,7 @@
-"""Finds the finished entry for a key, after checking that it is whole, up to date and not someone else's.
+"""Finds the cache directory, and in it the finished entry for a key.
+
+Loading a library runs its owner's code with this user's rights. So the directory is checked first: nobody else may be
+able to write it. An entry must be whole and up to date.
 
     <cache>/<name>-<key>/<number>-<dependencies>/manifest.json, <name>.so, and everything it was made from
 
@@ -302,7 +305,7 @@ def find_cache_dir(settings: Settings) -> Path:
     if settings.cache_dir.startswith("/"):
         return _to_path(settings.cache_dir)
     if settings.cache_dir:
-        return _resolve_dir(settings.cache_dir)
+        return resolve_dir(settings.cache_dir, "JITLOAD_CACHE_DIR")
     from platformdirs import user_cache_dir
 
     with suppress(RuntimeError, KeyError, OSError):
@@ -317,17 +320,19 @@ def find_cache_dir(settings: Settings) -> Path:
 _to_path = functools.lru_cache(maxsize=16)(Path)
 
 
-def _resolve_dir(directory: str) -> Path:
+def resolve_dir(directory: str, variable: str) -> Path:
+    """Return the absolute path of a directory that an environment variable names.
+
+    Raises:
+        CacheError: There is no such path.
+    """
     try:
         return Path(directory).expanduser().absolute()
     except RuntimeError as error:
-        raise CacheError(
-            f"JITLOAD_CACHE_DIR={directory}: the home of this user is unknown. Write the whole path."
-        ) from error
+        raise CacheError(f"{variable}={directory}: the home of this user is unknown. Write the whole path.") from error
     except OSError as error:
         raise CacheError(
-            f"JITLOAD_CACHE_DIR={directory} is relative, and the working directory no longer exists. "
-            "Write the whole path."
+            f"{variable}={directory} is relative, and the working directory no longer exists. Write the whole path."
         ) from error
 
 

@@ -132,7 +132,7 @@ def _reasons(searched: Sequence[tuple[Path, CacheKey]], key: CacheKey, settings:
 def _nearest_entry(
     searched: Sequence[tuple[Path, CacheKey]], settings: Settings
 ) -> tuple[StoredEntry, list[str]] | None:
-    """Return the entry of the key's name that differs in the fewest parts, with a line for each of those."""
+    """Return the entry of the same name whose key differs least, and a line for each part that differs."""
     nearest = None
     entries = [(entry, key) for cache_dir, key in searched for entry in _entries_named(cache_dir, key.name)]
     for entry, key in sorted(entries, key=lambda pair: -pair[0].used_s)[:_MAX_COMPARED]:

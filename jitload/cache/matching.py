@@ -23,7 +23,7 @@ from jitload.cache.entry import KEY_DIR_NAME, newest_first, read_manifest
 from jitload.cache.key import SCHEMA, CacheKey, describe_parts
 from jitload.errors import ToolchainError
 from jitload.settings import Settings
-from jitload.toolchain.arch import CPU, capability_of, driver_version
+from jitload.toolchain.arch import CPU, capability_of, driver_version, runs_on
 from jitload.toolchain.host import cpu_identity
 
 _CUDA_MAJOR = re.compile(r"(?:cuda_nvrtc(?:_cu\d+)?-|toolkit |wheel |nvcc )(\d+)")
@@ -95,12 +95,10 @@ def _is_acceptable_nvrtc(identity: str, settings: Settings) -> bool:
 
 
 def _is_served(arch: str, entry_archs: Sequence[str]) -> bool:
-    """Return whether one of an entry's architectures runs on a GPU: an older one of the same major version."""
-    if arch == CPU or arch in entry_archs:
-        return arch in entry_archs
-    number = capability_of(arch)[0]
-    others = [capability_of(other) for other in entry_archs if other != CPU]
-    return any(suffix != "a" and number // 10 == other // 10 and number >= other for other, suffix in others)
+    """Return whether the code for one of an entry's architectures runs on another one."""
+    if arch == CPU:
+        return CPU in entry_archs
+    return any(runs_on(other, arch) for other in entry_archs if other != CPU)
 
 
 def _is_older_libc(entry_libc: str, own_libc: str) -> bool:

@@ -21,7 +21,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from jitload.cache.entry import OTHER_DIR_HINT, Entry, check_cache_dir, find_entry
+from jitload.cache.entry import OTHER_DIR_HINT, Entry, check_cache_dir, find_entry, resolve_dir
 from jitload.cache.key import CacheKey
 from jitload.errors import CacheError, warn_once
 from jitload.settings import Settings
@@ -91,7 +91,7 @@ def _read_only_dirs(bundles: Sequence[Path], key: CacheKey, settings: Settings) 
         else:
             yield bundle, bundle_key(key)
     for text in settings.cache_path:
-        directory = _absolute_dir(text)
+        directory = resolve_dir(text, "JITLOAD_CACHE_PATH")
         if not directory.is_dir():
             warn_once(f"JITLOAD_CACHE_PATH names {directory}, which is not a directory; it is skipped")
             continue
@@ -108,13 +108,6 @@ def bundle_key(key: CacheKey) -> CacheKey:
     Where nothing can be built, code for an older architecture may be used, too, if the GPU runs it.
     """
     return key._replace(unknown_parts=(*_TOOL_PARTS, *(("archs",) if key.unknown_parts else ())))
-
-
-def _absolute_dir(text: str) -> Path:
-    try:
-        return Path(text).expanduser().absolute()
-    except (RuntimeError, OSError) as error:
-        raise CacheError(f"JITLOAD_CACHE_PATH: {text!r} cannot be resolved: {error}. Write the whole path.") from error
 
 
 # ---- bundles in installed packages -------------------------------------------------------------------------------

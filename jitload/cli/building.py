@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import os
-import re
 import shlex
 import sys
 from collections.abc import Callable, Sequence
@@ -14,7 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from jitload.cli.inspecting import kernel_rows, print_kernels
+from jitload.cli.inspecting import cubin_rows, kernel_rows, print_kernels
 from jitload.cli.output import (
     dir_option,
     format_entries,
@@ -24,6 +23,7 @@ from jitload.cli.output import (
     print_lines,
 )
 from jitload.errors import JitLoadError
+from jitload.toolchain.arch import CPU
 
 if TYPE_CHECKING:
     from jitload.model import Cubin
@@ -78,6 +78,7 @@ def _prepare(directory: str, *, is_verbose: bool) -> None:
 @click.option("--ptx", is_flag=True, help="Print the PTX.")
 @click.option("--sass", is_flag=True, help="Print the machine code as assembler text.")
 @click.option("--resources", is_flag=True, help="Only show what the kernels use.")
+@click.option("--functions", default="", metavar="F,G", help="Export these functions and kernels alone.")
 @_build_options
 @json_option
 def compile_command(sources: tuple[str, ...], output: str, **options: Any) -> None:
@@ -98,18 +99,24 @@ def compile_command(sources: tuple[str, ...], output: str, **options: Any) -> No
     path = build(
         Path(sources[0]).stem,
         sources=list(sources),
+        functions=options["functions"].replace(",", " ").split() or None,
         arch=_archs(options["arch"]),
         extra_cuda_cflags=options["cuda_flags"],
         extra_ldflags=options["ldflags"],
         output=output or f"{Path(sources[0]).stem}.so",
         verbose=options["verbose"],
     )
-    rows = kernel_rows(load_module(path))
+    module = load_module(path)
+    rows = kernel_rows(module)
     if options["as_json"]:
         print_json({"path": path, "kernels": rows})
         return
     print_kernels(rows)
+    kernels = {row["name"] for row in rows}
+    print_lines(f"{name}: a function of the host" for name in module if name not in kernels)
     print_lines([f"{path}, {format_size(Path(path).stat().st_size)}"])
+    if not len(module):
+        click.echo("It has no functions that Python can call: name those of the C++, --functions f,g", err=True)
 
 
 def _compile_kernels(sources: tuple[str, ...], output: str, product: str, options: dict[str, Any]) -> None:
@@ -120,26 +127,31 @@ def _compile_kernels(sources: tuple[str, ...], output: str, product: str, option
         raise click.UsageError(f"--{product} takes one source file, not {len(sources)}")
     if options["ldflags"]:
         raise click.UsageError(f"--{product} links nothing: leave --ldflags out")
+    if options["functions"]:
+        raise click.UsageError(f"--{product} compiles all kernels: leave --functions out")
     if product == "resources" and output:
         raise click.UsageError("--resources prints a table: leave -o out")
+    if options["arch"] == CPU or "," in options["arch"]:
+        raise click.UsageError(f"--{product} is for one GPU: --arch sm_90a, not {options['arch']}")
     source = Path(sources[0])
     try:
         text = source.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         raise JitLoadError(f"{source} cannot be read as text: {error}") from error
-    if product == "resources" and not options["verbose"]:  # what ptxas reports of resources becomes the table
-        logging.getLogger("jitload.cuda.nvrtc").addFilter(lambda record: "warning" in record.getMessage())
-    flags = [*options["cuda_flags"], *(["--ptxas-options=-v"] if product == "resources" else [])]
     cubin = compile_cubin(
-        text, name=source.name, arch=options["arch"], extra_cuda_cflags=flags, extra_include_paths=[source.parent]
+        text,
+        name=source.name,
+        arch=options["arch"],
+        extra_cuda_cflags=options["cuda_flags"],
+        extra_include_paths=[source.parent],
     )
     if product == "cubin":
         path = Path(output or f"{source.stem}.cubin")
         path.write_bytes(cubin.data)
         print_json({"path": str(path), "arch": cubin.arch}) if options["as_json"] else print_lines([str(path)])
     elif product == "resources":
-        rows = _resource_rows(cubin)
-        print_json(rows) if options["as_json"] else print_kernels(rows)
+        rows = cubin_rows(cubin)
+        print_json(rows) if options["as_json"] else print_kernels(rows) if rows else print_lines(["no kernels"])
     else:
         text = cubin.ptx if product == "ptx" else _assembler_text(cubin)
         if output:
@@ -152,27 +164,6 @@ def _assembler_text(cubin: Cubin) -> str:
     from jitload.inspection.listing import disassemble
 
     return "\n\n".join("\n".join(disassemble(cubin.data, kernel.symbol)) for kernel in cubin.kernels)
-
-
-def _resource_rows(cubin: Cubin) -> list[dict[str, Any]]:
-    """Return what each kernel uses; the bytes of spilled registers are those that ptxas reports."""
-    return [
-        {
-            "name": kernel.name,
-            "arch": cubin.arch,
-            "registers": kernel.registers,
-            "spill_bytes": _spilled(kernel.symbol, cubin.log),
-            "shared_bytes": kernel.shared_bytes,
-            "local_bytes": kernel.local_bytes,
-            "max_threads": kernel.max_threads,
-        }
-        for kernel in cubin.kernels
-    ]
-
-
-def _spilled(symbol: str, log: str) -> int | None:
-    match = re.search(rf"Function properties for {re.escape(symbol)}\n.* (\d+) bytes spill stores", log)
-    return int(match[1]) if match else None
 
 
 # ---- run ---------------------------------------------------------------------------------------------------------
@@ -193,6 +184,8 @@ def run_command(program_arguments: Sequence[str], /, sources: tuple[str, ...], *
     from jitload.request.request import make_program_request
 
     _prepare(options["directory"], is_verbose=options["verbose"])
+    if CPU in options["arch"].split(","):
+        raise click.UsageError("programs run on a GPU: --arch cpu is for the kernels of `jitload compile`")
     request = make_program_request(
         sources,
         arch=_archs(options["arch"]),
@@ -217,7 +210,9 @@ def run_command(program_arguments: Sequence[str], /, sources: tuple[str, ...], *
 
 @click.command("prebuild")
 @click.argument("targets", nargs=-1, required=True, metavar="TARGET...")
-@click.option("--arch", "archs", multiple=True, help="Build all requests for this architecture; may be repeated.")
+@click.option(
+    "--arch", "archs", multiple=True, help="Build requests that name none for this architecture; may be repeated."
+)
 @click.option("-j", "--jobs", type=int, metavar="N", help="Number of processes (default: by cores and memory).")
 @click.option("--bundle", type=click.Path(path_type=Path), help="Copy the libraries to this directory, to ship them.")
 @click.option("--pack", type=click.Path(path_type=Path), help="Write them to an archive: .tar.zst, .tar.gz or .tar.")
@@ -230,10 +225,13 @@ def prebuild_command(targets: tuple[str, ...], archs: tuple[str, ...], **options
     No GPU is needed. A TARGET holds requests as for jitload.prebuild: the list or function REQUESTS in kernels.py
     or package.module, or the one that kernels.py:NAME names; or the table [[requests]] in kernels.toml or kernels.json.
     """
+    from jitload.cache.archive import check_archive_name
     from jitload.prebuilding.api import prebuild
     from jitload.prebuilding.files import read_requests
 
     _prepare(options["directory"], is_verbose=False)
+    if options["pack"]:
+        check_archive_name(options["pack"].name)
     requests = [request for target in targets for request in read_requests(target)]
     names = [name for arch in archs for name in arch.split(",")]
     result = prebuild(requests, progress=not options["quiet"], archs=names or None, jobs=options["jobs"])

@@ -1,4 +1,8 @@
-"""`jitload doctor`: which tools there are, what is missing and how to get it, and whether a kernel builds and runs."""
+"""The commands that help when something fails: `jitload doctor` and `jitload explain`.
+
+`doctor` tells which tools there are, what is missing and how to get it, and whether a kernel builds and runs. `explain`
+shows what the code of an error means.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +21,7 @@ from typing import NamedTuple
 import click
 
 from jitload import __version__
-from jitload.cli.output import format_size, json_option, print_json, print_lines, print_table
+from jitload.cli.output import format_size, json_option, print_json, print_lines, print_table, print_wrapped
 from jitload.errors import JitLoadError
 from jitload.settings import Settings, read_settings
 
@@ -58,7 +62,7 @@ def doctor_command(*, as_json: bool) -> int:
         return 0 if works else 1
     report = [*findings, *runs]
     print_table(("", "", ""), [(row.subject, "ok" if row.is_good else "--", row.description) for row in report])
-    print_lines(["", *(f"{row.subject}: {row.advice}" for row in report if not row.is_good)])
+    print_wrapped(["", *(f"{row.subject}: {row.advice}" for row in report if not row.is_good)])
     print_lines(["jitload builds and runs kernels here." if works else "jitload cannot build and run kernels here."])
     return 0 if works else 1
 
@@ -119,7 +123,9 @@ def _describe_driver() -> str:
 
     version, capability = driver_version(), current_capability()
     if version is None:
-        raise JitLoadError("there is no NVIDIA driver, so kernels run on the CPU alone: arch='cpu'")
+        raise JitLoadError(
+            "there is no NVIDIA driver, so kernels run on the CPU alone: --arch cpu, in Python arch='cpu'"
+        )
     if capability is None:
         raise JitLoadError(f"the driver for CUDA {version[0]}.{version[1]} finds no GPU")
     return f"CUDA {version[0]}.{version[1]}, GPU with compute capability {capability[0]}.{capability[1]}"

@@ -7,13 +7,15 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from jitload.cli.output import format_part, json_option, print_json, print_lines, print_table
+from jitload.cli.output import format_part, json_option, print_json, print_lines, print_table, print_wrapped
 from jitload.loader.display import kernel_builds
 
 if TYPE_CHECKING:
     from jitload.loader.module import Module
+    from jitload.model import Cubin
 
-_RESOURCES = ("registers", "shared_bytes", "local_bytes", "max_threads")
+_RESOURCES = ("registers", "spill_bytes", "local_bytes", "shared_bytes", "max_threads")
+_TITLES = {"spill_bytes": "spills", "max_threads": "max threads"}
 
 
 @click.command("inspect")
@@ -34,10 +36,13 @@ def inspect_command(library: Path, *, as_json: bool) -> None:
         print_json(described | {"functions": list(module), "kernels": rows, "made_of": parts})
         return
     print_lines([f"{facts['name'] or library.stem} ({', '.join(facts['archs']) or 'C++ alone'})"])
-    print_lines(f"  {facts['functions'].get(name, {}).get('signature', name + '(...)')}" for name in module)
+    print_wrapped(f"  {facts['functions'].get(name, {}).get('signature', name + '(...)')}" for name in module)
+    if not len(module):
+        print_lines(["  no functions that Python can call"])
     print_lines(f"  variable {row['name']}, {row['size']} bytes" for row in facts["variables"])
     print_kernels(rows)
-    print_lines(["Made of:", *(f"  {label}: {format_part(value)}" for label, value in parts.items())] if parts else [])
+    if parts:
+        print_wrapped(["Made of:", *(f"  {label}: {format_part(value)}" for label, value in parts.items())])
 
 
 def _read_parts(library: Path) -> dict[str, Any]:
@@ -52,15 +57,29 @@ def kernel_rows(module: Module) -> list[dict[str, Any]]:
     """Return what each kernel of a library uses on each of its architectures."""
     return [
         {"name": function["name"], "arch": arch, "signature": function["signature"]}
-        | {label: used[label] for label in _RESOURCES}
+        | {label: used.get(label) for label in _RESOURCES}
         for function, arch, used in kernel_builds(module)
     ]
 
 
+def cubin_rows(cubin: Cubin) -> list[dict[str, Any]]:
+    """Return what each kernel of a cubin uses."""
+    return [
+        {"name": kernel.name, "arch": cubin.arch} | {label: getattr(kernel, label) for label in _RESOURCES}
+        for kernel in cubin.kernels
+    ]
+
+
 def print_kernels(rows: list[dict[str, Any]]) -> None:
-    """Print what kernels use as a table; memory is in bytes."""
-    labels = [label for label in (*_RESOURCES, "spill_bytes") if any(row.get(label) is not None for row in rows)]
+    """Print what kernels use as a table, in which spills are marked."""
+    columns = _RESOURCES if any(row["registers"] is not None for row in rows) else ("max_threads",)
+    titles = ("kernel", "arch", *(_TITLES.get(label, label.removesuffix("_bytes")) for label in columns))
     if rows:
-        columns = ("kernel", "arch", *(label.replace("_", " ") for label in labels))
-        cells = [["-" if row.get(label) is None else str(row[label]) for label in labels] for row in rows]
-        print_table(columns, [(row["name"], row["arch"], *used) for row, used in zip(rows, cells, strict=True)])
+        print_table(titles, [(row["name"], row["arch"], *(_cell(row, label) for label in columns)) for row in rows])
+
+
+def _cell(row: dict[str, Any], label: str) -> str:
+    value = row[label]
+    if value is None:
+        return "-" if row["registers"] is None else "unknown"  # the first is for the CPU
+    return f"{value}{' B' if label.endswith('_bytes') else ''}{' !' if label == 'spill_bytes' and value else ''}"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Sequence
+from contextlib import suppress
 
 import click
 
@@ -13,7 +14,28 @@ from jitload.cli.building import compile_command, prebuild_command, run_command
 from jitload.cli.cache import cache_group
 from jitload.cli.doctor import doctor_command, explain_command
 from jitload.cli.inspecting import inspect_command
-from jitload.errors import JitLoadError
+from jitload.errors import JitLoadError, in_options
+
+# How messages name arguments of Python's functions, and the options that stand for them here.
+_SPELLINGS = {
+    r"\barch='([^'\n]*)'": r"--arch \1",
+    r"\barch=(?![\w('\"])": "--arch",
+    r"\bextra_(?:cuda_)?cflags=\['([^'\n]*)'\]": r"--cuda-flags=\1",
+    r"\bextra_(?:cuda_)?cflags\b=?": "--cuda-flags",
+    r"\bextra_ldflags=\[\"([^\"\n]*)\"\]": r"--ldflags=\1",
+    r"\bextra_ldflags\b(?:=\[…\])?": "--ldflags",
+    r"\bextra_include_paths=\[…\]": "--cuda-flags=-IDIR",
+    r"\bjitload\.load\(…, functions=\[…\]\)": "`jitload compile --functions`",
+    r"\bfunctions=\['(\w+)'\]": r"--functions \1",
+    r"\bfunctions=(?![{\w])": "--functions",
+    r", (export them with \w+), or pass kind='host'": r", or \1",
+    r'functions=\{"f": Launch\(kernel="([^"<\n]*)<…>"\)\}': r"add `template __global__ void \1<float>(…);`",
+    r"pass cuda_sources= or cpp_sources=, or files as sources=": "the files are empty",
+    r"load_module\(\) loads what build\(\) made\. For this file, use load\(name, sources='(.*)'\)": (
+        r"build one from it first: jitload compile \1"
+    ),
+    r"\bload_inline\(\)": "`jitload compile`",
+}
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
@@ -34,6 +56,7 @@ for _command in (
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command and return its exit code."""
+    _prepare_streams()
     words = list(sys.argv[1:] if arguments is None else arguments)
     end = words.index("--") if words[:1] == ["run"] and "--" in words else len(words)
     try:
@@ -42,10 +65,30 @@ def main(arguments: Sequence[str] | None = None) -> int:
         error.show()
         return error.exit_code
     except JitLoadError as error:
-        click.echo("\n".join((f"jitload: {error}", *error.__notes__)), err=True)
+        click.echo(f"jitload: {in_options(error, _SPELLINGS)}", err=True)
         return 1
-    except BrokenPipeError:  # `jitload cache list | head`
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    except OSError as error:
+        if not isinstance(error, BrokenPipeError):  # `jitload cache list | head`
+            subject = error.filename if error.filename is not None else "the output cannot be written"
+            click.echo(f"jitload: {subject}: {error.strerror or error}", err=True)
+        _discard_output()
         return 1
     except click.Abort:  # Ctrl-C
         return 130
+
+
+def _prepare_streams() -> None:
+    """Let the output go nowhere if it is closed, and characters that it cannot represent become question marks."""
+    for name in ("stdout", "stderr"):
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(os.devnull, "w"))  # noqa: SIM115  until the process ends
+        with suppress(AttributeError):  # not a stream of Python's own
+            getattr(sys, name).reconfigure(errors="replace")
+
+
+def _discard_output() -> None:
+    """Drop what cannot be written, which Python would try to write once more at the end."""
+    try:
+        sys.stdout.flush()
+    except OSError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import shutil
 import sys
+import textwrap
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, TypeVar
 
@@ -24,11 +26,22 @@ def dir_option(command: F) -> F:
     )(command)
 
 
+_FOLDED_WIDTH, _MIN_FOLDED_WIDTH = 20, 12
+
+
 def print_lines(lines: Iterable[str]) -> None:
     """Print lines, without the characters that could control a terminal: names come from other people's files."""
     for line in lines:
         sys.stdout.write("".join(character if character.isprintable() else "?" for character in line) + "\n")
     sys.stdout.flush()
+
+
+def print_wrapped(lines: Iterable[str]) -> None:
+    """Print lines that are broken between words where they are longer than the terminal is wide."""
+    width = shutil.get_terminal_size().columns if sys.stdout.isatty() else sys.maxsize
+    for line in lines:
+        indent = " " * (len(line) - len(line.lstrip()))
+        print_lines(textwrap.wrap(line, width, subsequent_indent=f"{indent}    ", break_on_hyphens=False) or [""])
 
 
 def print_json(value: object) -> None:
@@ -37,21 +50,33 @@ def print_json(value: object) -> None:
 
 
 def print_table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-    """Print a table: with Rich on a terminal, in columns of spaces elsewhere."""
-    if sys.stdout.isatty():
-        from rich.console import Console
-        from rich.table import Column, Table
-        from rich.text import Text
+    """Print a table: with Rich on a terminal, in columns of spaces elsewhere.
 
-        headers = [Column(column, overflow="fold") for column in columns]  # a shortened name or path is of no use
-        table = Table(*headers, box=None, header_style="bold", pad_edge=False, show_header=any(columns))
-        for row in rows:
-            table.add_row(*map(Text, row))
-        Console().print(table)
-        return
+    Long names and paths are folded, because a shortened one is of no use. Where that does not suffice, each row is
+    printed as a paragraph.
+    """
     lines = [columns, *rows] if any(columns) else rows
     widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
-    print_lines("  ".join(map(str.ljust, line, widths)).rstrip() for line in lines)
+    if not sys.stdout.isatty():
+        print_lines("  ".join(map(str.ljust, line, widths)).rstrip() for line in lines)
+        return
+    from rich.console import Console
+    from rich.table import Column, Table
+    from rich.text import Text
+
+    console = Console()
+    if sum(min(w, _MIN_FOLDED_WIDTH) if w > _FOLDED_WIDTH else w for w in widths) + 2 * len(widths) > console.width:
+        for first, *others in rows:
+            cells = (f"{title} {cell}".strip() for title, cell in zip(columns[1:], others, strict=True))
+            print_wrapped([first, f"    {', '.join(cells)}"])
+        return
+    headers = [
+        Column(column, overflow="fold", no_wrap=w <= _FOLDED_WIDTH) for column, w in zip(columns, widths, strict=True)
+    ]
+    table = Table(*headers, box=None, header_style="bold", pad_edge=False, show_header=any(columns))
+    for row in rows:
+        table.add_row(*map(Text, row))
+    console.print(table)
 
 
 def format_entries(count: int) -> str:

@@ -61,7 +61,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
     def print_answers() -> None:
         for answer in selected:
-            print(answer())  # noqa: T201
+            print(answer())
 
     return run_command(print_answers)
 

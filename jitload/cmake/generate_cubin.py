@@ -14,8 +14,8 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from jitload.cuda.fatbin import make_fatbin
 from jitload.cuda.kernels import DeviceSource, check_is_device_code, compile_for_arch
-from jitload.elf.fatbin import make_fatbin
 from jitload.errors import ToolchainError
 from jitload.model import CompiledSource
 from jitload.request.arguments import Call, Sources, read_options, read_source_file
@@ -132,7 +132,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if args.verbose:
             for result in compiled:
                 for kernel in result.cubin.kernels:
-                    print(f"{result.cubin.arch} {kernel}: {kernel.registers} registers")  # noqa: T201
+                    print(f"{result.cubin.arch} {kernel}: {kernel.registers} registers")
 
     return run_command(compile_source)
 

@@ -171,7 +171,8 @@ def _types_of(export: Export) -> list[tuple[str, str | None]]:
 
 def _resources(kernel: Kernel) -> dict[str, int | None]:
     """Return the attributes of a kernel that depend on the architecture."""
-    return {name: getattr(kernel, name) for name in ("registers", "shared_bytes", "local_bytes", "max_threads")}
+    names = ("registers", "shared_bytes", "local_bytes", "max_threads", "spill_bytes")
+    return {name: getattr(kernel, name) for name in names}
 
 
 def _argument_record(parameter: Parameter, launch: Launch) -> dict[str, Any]:

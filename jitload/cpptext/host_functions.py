@@ -34,6 +34,7 @@ _KEYWORDS = frozenset(
         *("void", "bool", "char", "short", "int", "long", "unsigned", "signed", "float", "double", "size_t"),
     )
 )
+_SPECIFIERS = frozenset(("static", "inline", "extern", '"C"'))
 _CLASSES = frozenset(("struct", "class", "union", "enum"))
 # Types of tvm-ffi, and those that only tvm-ffi converts.
 _FFI_WORDS = frozenset(
@@ -61,12 +62,14 @@ class HostFunction(NamedTuple):
 
     Attributes:
         candidate: Its name with namespaces, its parameters and its documentation.
+        result: The text of its result's type, and `auto` if that follows the parameters.
         is_definition: Whether it has a body here.
         is_plain: Whether no type in its declaration looks like one that only tvm-ffi knows.
         has_numbers_only: Whether it takes and returns only numbers and `void*`, which tvm-ffi converts as well.
     """
 
     candidate: Candidate
+    result: str
     is_definition: bool
     is_plain: bool
     has_numbers_only: bool
@@ -169,11 +172,11 @@ def _function(scan: DeclarationScan, begin: int, declarator: Declarator, namespa
     candidate = scan.candidate(declarator.name_index, declarator, namespaces)
     words = {token.text for token in _without_plain_std(tokens)}
     is_plain = _FFI_WORDS.isdisjoint(words) and not any(map(is_string, candidate.types))
-    result = {token.text for token in scan.code[begin : declarator.name_index]}
-    has_numbers_only = result <= {*_NUMBER_WORDS, "static", "inline", "extern", '"C"'} and all(
+    result = [t.text for t in scan.code[begin : declarator.name_index] if t.text not in _SPECIFIERS]
+    has_numbers_only = _NUMBER_WORDS.issuperset(result) and all(
         type_ == "void*" or {*type_.split()} <= _NUMBER_WORDS for type_ in candidate.types
     )
-    return HostFunction(candidate, declarator.is_definition, is_plain, has_numbers_only)
+    return HostFunction(candidate, " ".join(result), declarator.is_definition, is_plain, has_numbers_only)
 
 
 def _is_type(head: Sequence[Token]) -> bool:

@@ -129,7 +129,7 @@ def headers_have_kernels(texts: Sequence[str], include_dirs: Sequence[Path], opt
 
 
 def user_headers(texts: Sequence[str], include_dirs: Sequence[Path]) -> Iterator[str]:
-    """Yield the user's headers that texts include, nearest first, without their comments."""
+    """Yield the text, without comments, of each user header that the texts include; direct includes come first."""
     include_dirs = [path for path in include_dirs if not (path / "cuda_runtime.h").is_file()]
     waiting: deque[tuple[str, tuple[Path, ...]]] = deque()
     waiting.extend((name, ()) for text in texts for name, _ in included_headers(text))

@@ -36,7 +36,7 @@ from jitload.cpu.text import (
     taken_names,
     without_table_errors,
 )
-from jitload.cuda.kernels import DeviceSource, layout_expressions, no_such_kernel
+from jitload.cuda.kernels import DeviceSource, first_expressions, layout_expressions, no_such_kernel
 from jitload.errors import CompileError
 from jitload.model import CompiledSource, CpuKernel, CpuProgram, Cubin, Image, ImageKernel
 from jitload.request.arguments import Instrumentation
@@ -238,9 +238,7 @@ class _Compilation:
         return object_file
 
     def _compile_all(self) -> ObjectFile:
-        names = [candidate.name for candidate in self.candidates]
-        plain = [c.name for c in self.candidates if not c.is_template and names.count(c.name) == 1]
-        object_file = self._run_with_rows(tuple(dict.fromkeys((*self.launched, *plain))))
+        object_file = self._run_with_rows(first_expressions(self._source, self.candidates))
         if hidden := self._hidden_names(object_file):
             self._overloads |= hidden
             object_file = self._run_with_rows(self.expressions)
@@ -415,7 +413,7 @@ def _expression_of(symbol: str) -> str:
 
 
 def _declaration_of(symbol: str) -> str:
-    """Return the table's entry for a kernel whose name cannot be written in C++: its symbol and its parameters."""
+    """Return the table's entry, a symbol and parameters, for a kernel whose name cannot be written in C++."""
     readable = demangle(symbol)
     match = re.fullmatch(r".*\((.*)\)", readable or "")
     return f"{BY_SYMBOL}{symbol}({match[1].replace('(anonymous namespace)::', '')})" if match else ""

@@ -1,4 +1,7 @@
-"""Builds the library of a request whose architectures include the CPU."""
+"""Builds the library of a request whose architectures include the CPU.
+
+While g++ compiles the kernels, NVRTC checks that they would compile for a GPU, too.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +14,7 @@ from pathlib import Path
 from jitload.building.files_read import files_in_options, headers_to_record, search_dirs
 from jitload.building.ninja import Step, run_ninja, write_ninja
 from jitload.building.resources import run_in_background
-from jitload.building.runtime import find_or_build_cpu_runtime, find_or_build_runtime, wrapper_step
+from jitload.building.runtime import ObjectName, find_or_build_objects, wrapper_step
 from jitload.cache.store import Work
 from jitload.codegen.wrapper import write_sources
 from jitload.cpu.build import SHORT_HEADERS, compile_for_cpu
@@ -48,7 +51,8 @@ def build_cpu_library(
     """
     check_is_device_code(request)
     _check_compiler(compiler, work.cache_dir)
-    runtimes = run_in_background(_find_or_build_runtimes, request, compiler, work.cache_dir)
+    names: tuple[ObjectName, ...] = ("runtime", "cpu_watched" if request.instrumentation else "cpu_runtime")
+    runtimes = run_in_background(find_or_build_objects, names, compiler, work.cache_dir, request.settings)
     with gpu_check(request, toolchain) as check:
         ninja = find_ninja(request.settings)
         with naming_exports(request):
@@ -61,13 +65,6 @@ def build_cpu_library(
         run_ninja(ninja, work.dir, name=request.name, verbose=verbose)
         gpu_headers = {*check.result(), *(path for gpu in compiled for path in gpu.headers)}
     return tuple(sorted({*gpu_headers, *_headers_read(request, toolchain, work, program)}))
-
-
-def _find_or_build_runtimes(request: Request, compiler: Compiler, cache_dir: Path) -> tuple[str, ...]:
-    """Return the paths of the objects that the library is linked with."""
-    runtime = find_or_build_runtime(compiler, cache_dir, request.settings)
-    cpu = find_or_build_cpu_runtime(compiler, cache_dir, request.settings, watches=bool(request.instrumentation))
-    return (str(runtime.product), str(cpu.product))
 
 
 def _check_compiler(compiler: Compiler, cache_dir: Path) -> None:
@@ -93,9 +90,9 @@ def _headers_read(request: Request, toolchain: CudaToolchain | None, work: Work,
 
 
 def _steps(
-    request: Request, program: CpuProgram, compiler: Compiler, cubins: tuple[str, ...], runtimes: tuple[str, ...]
+    request: Request, program: CpuProgram, compiler: Compiler, cubins: tuple[str, ...], runtimes: tuple[Path, ...]
 ) -> tuple[Step, ...]:
-    objects = ("wrapper.o", program.object_file, *runtimes)
+    objects = ("wrapper.o", program.object_file, *map(str, runtimes))
     product = f"{request.slug}.so"
     wraps = _INSTRUMENTED_LINK_FLAGS if request.instrumentation else ()
     link = Step(

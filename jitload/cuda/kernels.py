@@ -14,7 +14,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from jitload.cpptext.declarations import find_candidates
+from jitload.cpptext.declarations import find_candidates, find_unambiguous
 from jitload.cpptext.includes import IncludeScan
 from jitload.cpptext.lexer import has_matching_brackets
 from jitload.cpptext.source_kind import user_headers
@@ -51,6 +51,7 @@ _NEEDS_MORE_THAN_MINIMAL = re.compile(
 )
 # With this macro of NVIDIA's, cooperative_groups.h does not include the C++ library, which takes NVRTC a second.
 _LIGHT_COOPERATIVE_GROUPS = "-D_CG_LIMIT_INCLUDED_DEPENDENCIES"
+_FOR_HOST = "is considered a host function"  # in messages of NVRTC
 _OLD_STANDARD = re.compile(r"--?std=(?:c|gnu)\+\+(?:98|03)")
 
 
@@ -77,13 +78,13 @@ def check_is_device_code(request: Request) -> None:
     """
     if request.is_kind_explicit:
         return
-    from jitload.cpptext.source_kind import classify
-
     texts = [text for _, text in request.pieces]
     if any(".version" in text for text in texts):
         _check_is_not_ptx(request)
     if looks_like_kernels(texts) and find_candidates(texts):  # the candidates are remembered, and needed later
         return
+    from jitload.cpptext.source_kind import classify
+
     kind = classify(texts, has_embed_cubin=False, options=request.options, for_nvrtc=True)
     if kind == "mixed":
         raise ToolchainError(
@@ -187,12 +188,8 @@ def layout_expressions(source: DeviceSource, candidates: Sequence[Candidate], *,
 
 def join_pieces(pieces: Iterable[tuple[str, str]]) -> str:
     """Return the pieces of a source as one text, in which each counts its own lines under its label."""
-    return "".join(f'#line 1 "{quoted_label(label)}"\n{text}\n' for label, text in pieces)
-
-
-def quoted_label(label: str) -> str:
-    """Return a label, which is printable, with the escapes that it needs between the quotes of a `#line`."""
-    return re.sub(r'(["\\])', r"\\\1", label)
+    escaped = ((re.sub(r'(["\\])', r"\\\1", label), text) for label, text in pieces)  # labels are printable
+    return "".join(f'#line 1 "{label}"\n{text}\n' for label, text in escaped)
 
 
 def compile_for_gpus(request: Request, toolchain: CudaToolchain) -> tuple[CompiledSource, ...]:
@@ -223,9 +220,20 @@ def device_source(request: Request) -> DeviceSource:
 
 @contextmanager
 def naming_exports(request: Request) -> Iterator[None]:
-    """Add the name of the exported function to an error about its `Launch.kernel`."""
+    """Add the name of the exported function to an error about its `Launch.kernel`, or that the source does not have it.
+
+    A misspelt function of the host makes the whole source that of a compiler for kernels, which rejects the others.
+    """
     try:
         yield
+    except CompileError as error:
+        exports = [name for name, launch in request.functions or () if not launch.kernel]
+        words = set(re.findall(r"\w+", " ".join(text for _, text in request.pieces)))
+        if _FOR_HOST in error.log and (missing := [name for name in exports if name not in words]):
+            suggestion = nearest_name(missing[0], words)
+            question = f" Did you mean {suggestion!r}?" if suggestion else ""
+            error.hint = f"functions= has {missing[0]!r}, which is not in the source.{question}"
+        raise
     except LaunchSpecError as error:
         names = (name for name, launch in request.functions or () if launch.kernel == error.expression)
         error.kernel = error.kernel or next(names, "")
@@ -274,10 +282,11 @@ def compile_for_arch(source: DeviceSource, arch: str, toolchain: CudaToolchain) 
     scan = IncludeScan(source.texts, source.include_dirs)
     with _nvrtc_job(source, arch, toolchain, scan) as job:
         compilation = _Compilation(source, candidates, toolchain, job)
-        result, image = compilation.compile(_first_expressions(source, candidates))
-        if missing := find_expressions_to_probe(image, compilation.symbols(result)):
+        result, image = compilation.compile(first_expressions(source, candidates))
+        symbols = compilation.symbols(result)
+        if missing := find_expressions_to_probe(image, symbols):
             result, image = compilation.compile((*compilation.expressions, *missing))
-    symbols = compilation.symbols(result)
+            symbols = compilation.symbols(result)
     layouts = read_layouts(result.lowered.values())
     try:
         kernels = read_kernels(image, symbols, candidates, source.signatures_by_expression, layouts)
@@ -321,7 +330,7 @@ def _check(source: DeviceSource, arch: str, toolchain: CudaToolchain) -> tuple[P
 
 @contextmanager
 def _nvrtc_job(source: DeviceSource, arch: str, toolchain: CudaToolchain, scan: IncludeScan) -> Iterator[NvrtcJob]:
-    """Yield the job that every run of NVRTC begins with."""
+    """Yield the NVRTC job for the source and the architecture, of which each compilation uses a changed copy."""
     include_dirs = nvrtc_include_dirs(toolchain, source.include_dirs)
     with provide_headers(include_dirs, scan.quoted_files(STAND_INS), source.text) as (headers, stand_in_dirs):
         yield NvrtcJob(
@@ -349,14 +358,12 @@ def _with_standard(error: SignatureError, options: Sequence[str]) -> SignatureEr
     )
 
 
-def _first_expressions(source: DeviceSource, candidates: Sequence[Candidate]) -> tuple[str, ...]:
-    """Return the expressions for the first run: those of `Launch` records, and candidates that are not templates.
+def first_expressions(source: DeviceSource, candidates: Sequence[Candidate]) -> tuple[str, ...]:
+    """Return the expressions for the first run of a compiler: those of `Launch` records, and unambiguous candidates.
 
-    If a name has several candidates, or a template among them, it is not an expression by itself. The symbols of those
-    kernels contain their types.
+    The symbols of templates and overloads contain their types.
     """
-    names = [candidate.name for candidate in candidates]
-    functions = [c.name for c in candidates if not c.is_template and names.count(c.name) == 1]
+    functions = [candidate.name for candidate in find_unambiguous(candidates)]
     return tuple(dict.fromkeys((*map(probe.kernel_expression, source.kernels), *functions)))
 
 
@@ -385,7 +392,7 @@ class _Compilation:
     def compile(self, expressions: tuple[str, ...]) -> tuple[NvrtcResult, Image]:
         """Compile, and return the machine code as it is and read."""
         result = self.run(expressions)
-        return result, read_image(result.cubin, name=self._source.name)
+        return result, read_image(result.cubin, name=self._source.name, spill_bytes=result.spill_bytes)
 
     def run(self, expressions: tuple[str, ...]) -> NvrtcResult:
         """Run NVRTC, and again without the expressions that it rejects, until it rejects none.

@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import ctypes
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
 from jitload.cuda.bindings import import_bindings, load_bindings
+from jitload.cuda.spills import read_spills, without_report
 from jitload.toolchain.arch import capability_of, driver_version
 
 Format = Literal["ptx", "lto-ir", "fatbin"]
 
 _LOG_BYTES = 1 << 16
+_REPORT = "-Xptxas=-v"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,10 +33,11 @@ class LinkJob:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Linked:
-    """Machine code, or None if the linker failed, and the linker's messages."""
+    """Machine code, or None if the linker failed, the linker's messages, and the bytes that kernels spill."""
 
     cubin: bytes | None
     log: str
+    spill_bytes: Mapping[str, int] = field(default_factory=dict)
 
 
 # ---- nvJitLink ---------------------------------------------------------------------------------------------------
@@ -48,16 +51,18 @@ def link_with_nvjitlink(path: Path, job: LinkJob) -> Linked:
     """
     nvjitlink = load_bindings("nvjitlink", path)
     lto = ("-lto",) if job.format == "lto-ir" else ()
-    handle, failure = _create(path, (f"-arch={job.arch}", *lto, *job.options))
+    handle, failure = _create(path, (f"-arch={job.arch}", *lto, *job.options, _REPORT))
     try:
         if not failure:
             failure = _link(nvjitlink, handle, job)
         logs = [_read(nvjitlink, handle, name) for name in ("error_log", "info_log")] if handle else []
         texts = [log.rstrip(b"\0").decode(errors="replace").rstrip() for log in logs]
-        log = "\n".join(text for text in texts if text)
+        report = "\n".join(text for text in texts if text)
+        log = without_report(report, job.options)
         if failure:
             return Linked(cubin=None, log=log or f"nvJitLink failed with {failure}")
-        return Linked(cubin=_read(nvjitlink, handle, "linked_cubin"), log=log)
+        cubin = _read(nvjitlink, handle, "linked_cubin")
+        return Linked(cubin=cubin, log=log, spill_bytes=read_spills(report, is_linked=True))
     finally:
         if handle:
             nvjitlink.destroy(handle)
@@ -115,7 +120,7 @@ def link_with_driver(job: LinkJob) -> Linked | None:
 
 @contextmanager
 def _context(driver: Any) -> Iterator[bool]:
-    """Provide a context: the thread's own, or else the primary one of the first device."""
+    """Make a CUDA context current: the thread's own, or else device 0's primary one. Yield whether there is one."""
     error, context = driver.cuCtxGetCurrent()
     if not error and int(context):
         yield True

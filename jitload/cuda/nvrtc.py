@@ -18,7 +18,8 @@ from jitload.building.resources import run_in_background
 from jitload.building.stages import stage
 from jitload.cuda.bindings import load_bindings
 from jitload.cuda.interruptible import Cancellation, run_interruptible
-from jitload.errors import CompileError, Diagnostic, ToolchainError
+from jitload.cuda.spills import REPORT, read_spills, without_report
+from jitload.errors import CompileError, Diagnostic, ToolchainError, find_diagnostics
 from jitload.toolchain.arch import load_driver
 
 _DIAGNOSTIC = re.compile(
@@ -106,12 +107,21 @@ class NvrtcJob:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NvrtcResult:
-    """The cubin, the PTX that it was assembled from, the messages, and the symbol of each name expression."""
+    """What one run of NVRTC returned.
+
+    Attributes:
+        cubin: The machine code.
+        log: The messages.
+        lowered: The symbol of each name expression.
+        ptx: The PTX that the machine code was assembled from.
+        spill_bytes: The bytes of registers that each kernel spills, by its symbol.
+    """
 
     cubin: bytes = field(repr=False)
     log: str
     lowered: Mapping[str, str]
     ptx: str = field(default="", repr=False)
+    spill_bytes: Mapping[str, int] = field(default_factory=dict)
 
 
 def device_options(version: tuple[int, ...], arch: str) -> tuple[str, ...]:
@@ -172,10 +182,11 @@ def _compile(nvrtc: Any, library_path: Path, job: NvrtcJob, cancellation: Cancel
         cancellation.watch(nvrtc, program)
         for expression in job.expressions:
             _checked(nvrtc, nvrtc.nvrtcAddNameExpression(program, expression.encode()))
-        options = [os.fsencode(option) for option in job.options]
+        options = [os.fsencode(option) for option in (*job.options, REPORT)]
         (status,) = nvrtc.nvrtcCompileProgram(program, len(options), options)
         _restore_locale()
-        log = _read(nvrtc, program, "ProgramLog").rstrip(b"\0").decode(errors="replace")
+        report = _read(nvrtc, program, "ProgramLog").rstrip(b"\0").decode(errors="replace")
+        log = without_report(report, job.options)
         if status != 0:
             raise _compile_error(nvrtc, library_path, job, status, log)
         if SYNTAX_ONLY in job.options:
@@ -185,7 +196,8 @@ def _compile(nvrtc: Any, library_path: Path, job: NvrtcJob, cancellation: Cancel
             for expression in job.expressions
         }
         ptx = _read(nvrtc, program, "PTX").rstrip(b"\0").decode(errors="replace")
-        return NvrtcResult(cubin=_read(nvrtc, program, "CUBIN"), log=log, lowered=lowered, ptx=ptx)
+        cubin = _read(nvrtc, program, "CUBIN")
+        return NvrtcResult(cubin=cubin, log=log, lowered=lowered, ptx=ptx, spill_bytes=read_spills(report))
 
 
 def declarations_for(error: CompileError, declared: tuple[str, ...]) -> tuple[str, ...]:
@@ -246,10 +258,7 @@ def _compiling() -> Iterator[None]:
 
 def parse_diagnostics(log: str) -> tuple[Diagnostic, ...]:
     """Return the messages of an NVRTC log."""
-    return tuple(
-        Diagnostic(file=match["file"], line=int(match["line"]), severity=match["severity"], message=match["message"])
-        for match in _DIAGNOSTIC.finditer(log)
-    )
+    return find_diagnostics(_DIAGNOSTIC, log)
 
 
 def _restore_locale() -> None:
@@ -288,7 +297,7 @@ def _checked(nvrtc: Any, answer: tuple[Any, ...]) -> Any:
 
 
 def _status_text(nvrtc: Any, status: Any) -> str:
-    return nvrtc.nvrtcGetErrorString(status)[1].decode()  # type: ignore[no-any-return]
+    return str(nvrtc.nvrtcGetErrorString(status)[1], "utf-8")
 
 
 def _compile_error(nvrtc: Any, path: Path, job: NvrtcJob, status: Any, log: str) -> CompileError | ToolchainError:
@@ -308,7 +317,7 @@ def _compile_error(nvrtc: Any, path: Path, job: NvrtcJob, status: Any, log: str)
         log=log,
         diagnostics=diagnostics,
         command=job.options,
-        hint=type_hint(log) or _hint(log, job.options),
+        hint=type_hint(log) or _character_hint(log) or _hint(log, job.options),
     )
 
 
@@ -319,6 +328,12 @@ def type_hint(log: str) -> str:
             if re.fullmatch(pattern, match[1] or match[2]):
                 return f"CUDA's types of this kind are {types}, which #include <{header}> declares."
     return ""
+
+
+def _character_hint(log: str) -> str:
+    if "unrecognized token" not in log or log.isascii():
+        return ""
+    return "Outside of comments and strings NVRTC reads ASCII only: rename what has other letters, and replace quotes."
 
 
 def _hint(log: str, options: Sequence[str]) -> str:

@@ -5,11 +5,11 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
+from jitload.cuda.fatbin import is_fatbin, read_fatbin, select_cubin, select_ptx
 from jitload.cuda.linkers import Format, Linked, LinkJob, link_with_driver, link_with_nvjitlink
 from jitload.elf.cubin import read_image
-from jitload.elf.fatbin import is_fatbin, read_fatbin, select_cubin, select_ptx
 from jitload.errors import CompileError, Diagnostic, JitLoadError, ToolchainError
-from jitload.model import Cubin
+from jitload.model import Cubin, Image
 from jitload.request.arguments import check_name, read_flags
 from jitload.request.options import nvrtc_options
 from jitload.settings import Settings, read_settings
@@ -74,7 +74,7 @@ def compile_image(
     if format_ == "fatbin":
         entries = read_fatbin(data, name=repr(name))
         if not options and (code := select_cubin(entries, target)):
-            return _typed_cubin(code, name, target)
+            return _typed_cubin(code, read_image(code, name=name), target)
         if text := select_ptx(entries, target):
             data, format_ = text, "ptx"
     return _compile(LinkJob(data=data, format=format_, name=name, arch=target, options=options), settings)
@@ -102,14 +102,14 @@ def _compile(job: LinkJob, settings: Settings) -> Cubin:
         raise _no_linker_error(job, settings)
     if linked.cubin is None:
         raise _link_error(job, linked, "nvJitLink" if path else "the driver's linker")
-    cubin = _typed_cubin(linked.cubin, job.name, job.arch, log=linked.log)
+    image = read_image(linked.cubin, name=job.name, spill_bytes=linked.spill_bytes)
+    cubin = _typed_cubin(linked.cubin, image, job.arch, log=linked.log)
     if job.format == "fatbin" and not cubin.kernels:
         raise _no_code_error(job)
     return cubin
 
 
-def _typed_cubin(code: bytes, name: str, arch: str, *, log: str = "") -> Cubin:
-    image = read_image(code, name=name)
+def _typed_cubin(code: bytes, image: Image, arch: str, *, log: str = "") -> Cubin:
     variables = demangle_variables(image.variables)
     return Cubin(data=code, arch=arch, log=log, kernels=read_kernels_without_source(image), variables=variables)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import struct
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from math import prod
 
 from jitload.elf import file as elf
@@ -28,12 +28,15 @@ _UNKNOWN_STACK_SIZE = 0xFFFFFFFF
 _ABI_OF_CUDA_13 = 8
 
 
-def read_image(data: bytes | bytearray | memoryview, *, name: str = "cubin") -> Image:
+def read_image(
+    data: bytes | bytearray | memoryview, *, name: str = "cubin", spill_bytes: Mapping[str, int] | None = None
+) -> Image:
     """Read what a cubin says about its architecture, its kernels and its variables.
 
     Args:
         data: The bytes of one cubin.
         name: Their name in error messages.
+        spill_bytes: The bytes that each kernel spills, by its symbol, which a cubin does not say.
 
     Returns:
         The image; kernels in the order in which the compiler met them, template instances last, and variables with
@@ -49,7 +52,7 @@ def read_image(data: bytes | bytearray | memoryview, *, name: str = "cubin") -> 
     if problem := _find_problem(data):
         raise LoadError(f"{name}: {problem}")
     try:
-        return _CubinReader(bytes(data)).read()
+        return _CubinReader(bytes(data), spill_bytes or {}).read()
     except (ElfError, struct.error, UnicodeError) as error:
         raise LoadError(f"{name}: this cubin is damaged: {error}. Compile it again.") from error
 
@@ -118,10 +121,11 @@ def _recognize(head: bytes) -> str | None:
 class _CubinReader:
     """Reads a cubin; a damaged one raises ElfError, struct.error or UnicodeError."""
 
-    def __init__(self, data: bytes) -> None:
+    def __init__(self, data: bytes, spill_bytes: Mapping[str, int]) -> None:
         self.file = ElfFile(data)
-        self.sections = {section.name: section for section in self.file.sections}
         self.symbols = self.file.symbols()
+        self.sections = {section.name: section for section in self.file.sections}
+        self.spill_bytes = spill_bytes
         "".join([*self.sections, *(symbol.name for symbol in self.symbols)]).encode()  # raises UnicodeError on damage
         self.sm, self.suffix = self.read_arch()
         # For each attribute of functions, its value by the index of the function's symbol.
@@ -166,14 +170,16 @@ class _CubinReader:
             raise ElfError(f"kernel {symbol.name!r} has no section '.nv.info'")
         slots, max_threads = _read_launch_attributes(symbol.name, info)
         text = self.file.sections[symbol.section]
+        local_bytes = self.read_local_bytes(index)
         barriers = next((value[0] for attribute, value in _read_attributes(info) if attribute == _NUM_BARRIERS), None)
         return ImageKernel(
             symbol=symbol.name,
             slots=slots,
             registers=self.function_attributes[_REGCOUNT].get(index, text.info >> 24),  # in `info` up to CUDA 12
             shared_bytes=self.read_shared_bytes(symbol.name),
-            local_bytes=self.read_local_bytes(index),
+            local_bytes=local_bytes,
             max_threads=max_threads,
+            spill_bytes=self.spill_bytes.get(symbol.name, None if local_bytes else 0),
             barriers=text.flags >> 20 & 0x7F if barriers is None else barriers,  # in `flags` up to CUDA 12
         )
 

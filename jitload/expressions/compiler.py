@@ -362,7 +362,7 @@ class Code(NamedTuple):
 
     @property
     def truth(self) -> str:
-        """The text as a condition."""
+        """The expression as text in C++ that can be used as a condition."""
         # Compilers warn of a conditional within a condition, unless the comparison is written out.
         return self.operand if self.is_atom or self.is_boolean else f"(({self.text}) != 0)"
 

@@ -48,8 +48,8 @@ class _ToPython(ast.NodeTransformer):
         return _as_integer(node) if isinstance(node.op, ast.Not) else node
 
 
-def _as_integer(node: ast.AST) -> ast.Call:
-    return ast.Call(ast.Name("_int"), [node], [])  # type: ignore[list-item]  # it is an expression
+def _as_integer(node: Any) -> ast.Call:
+    return ast.Call(ast.Name("_int"), [node], [])
 
 
 def _next_power_of_2(n: Any) -> Any:

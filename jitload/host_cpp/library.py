@@ -18,7 +18,7 @@ from pathlib import Path
 from jitload.building.files_read import files_in_options, headers_to_record, read_depfile, search_dirs
 from jitload.building.ninja import Step, run_ninja, write_ninja
 from jitload.building.resources import run_in_background
-from jitload.building.runtime import find_or_build_launcher, find_or_build_runtime, find_or_build_torch_runtime
+from jitload.building.runtime import ObjectName, find_or_build_objects
 from jitload.cache.store import Work
 from jitload.elf.file import read_dynamic_symbols
 from jitload.errors import CompileError
@@ -98,8 +98,11 @@ def _build(
 
 def _find_launcher(build: HostBuild) -> Path:
     """Return the object with jitload's part of the library: the launcher, or the light torch."""
-    find_or_build = find_or_build_torch_runtime if build.host.is_torch else find_or_build_launcher
-    return find_or_build(build.compiler, build.work.cache_dir, build.request.settings).product
+    return _find_object("torch_runtime" if build.host.is_torch else "launcher", build)
+
+
+def _find_object(name: ObjectName, build: HostBuild) -> Path:
+    return find_or_build_objects((name,), build.compiler, build.work.cache_dir, build.request.settings)[0]
 
 
 def _probably_launches(host: HostSource) -> bool:
@@ -156,7 +159,7 @@ def _hint(log: str, build: HostBuild) -> str:
 def _build_library(build: HostBuild, launcher: Future[Path] | None) -> HostBuild:
     """Compile and link; return the build with everything that was finally used."""
     specs = _header_specs(build)
-    runtime = run_in_background(_find_runtime, build) if has_typed(build.exports) else None
+    runtime = run_in_background(_find_object, "runtime", build) if has_typed(build.exports) else None
     build, tried_link = _compile(build, specs, launcher)
     if runtime:
         build = _with_wrapper(build, runtime)
@@ -169,10 +172,6 @@ def _build_library(build: HostBuild, launcher: Future[Path] | None) -> HostBuild
     build = _link_cuda(build)
     _precompile_later(dict.fromkeys(specs.values()), build)
     return build
-
-
-def _find_runtime(build: HostBuild) -> Path:
-    return find_or_build_runtime(build.compiler, build.work.cache_dir, build.request.settings).product
 
 
 def _with_wrapper(build: HostBuild, runtime: Future[Path]) -> HostBuild:
@@ -305,7 +304,7 @@ def _precompile_later(specs: Iterable[precompiled.HeaderSpec], build: HostBuild)
 
 def _build_object(build: HostBuild) -> HostBuild:
     """Compile, and merge everything to one object; what is undefined in it is left to the user's link."""
-    runtime = run_in_background(_find_runtime, build) if has_typed(build.exports) else None
+    runtime = run_in_background(_find_object, "runtime", build) if has_typed(build.exports) else None
     _run(build, compile_steps(build))
     if runtime:
         build = _with_wrapper(build, runtime)

@@ -1,7 +1,7 @@
 """Remembers in the cache which texts for torch the light headers cannot build, so that only one process tries.
 
-`jitload.cpp_extension` has torch build such a text. The record is a file beside the tools' fingerprints. It is named
-after the key of the library, which has the text, the options and the versions of the compilers and of jitload.
+`jitload.cpp_extension` has torch build such a text. The record is a file beside the tools' fingerprints, named after
+the key of the library, which covers the text, the options and the versions of the compilers and of jitload.
 """
 
 from __future__ import annotations

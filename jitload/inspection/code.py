@@ -13,7 +13,7 @@ from jitload.elf.cubin import read_image
 from jitload.elf.file import HEADER_SIZE, file_size
 from jitload.errors import JitLoadError, ToolchainError
 from jitload.model import Image, ImageKernel
-from jitload.toolchain.arch import CPU, canonical_arch, capability_of, current_capability
+from jitload.toolchain.arch import CPU, canonical_arch, capability_of, current_capability, is_compatible
 
 
 class LoadedKernel(NamedTuple):
@@ -130,10 +130,9 @@ def _best_arch(archs: tuple[str, ...], number: int) -> str | None:
 def image_rank(arch: str, number: int) -> int:
     """Return the rank of an architecture's code on a GPU, or 0 if it cannot run there; `number` is 90 for 9.0."""
     capability, suffix = capability_of(arch)
-    is_family = capability // 10 == number // 10 and capability <= number
     if suffix == "a":
         return 1000 if capability == number else 0
-    return (500 if suffix == "f" else 1) + capability % 10 if is_family else 0
+    return (500 if suffix == "f" else 1) + capability % 10 if is_compatible(capability, number) else 0
 
 
 # ---- the cache entry ---------------------------------------------------------------------------------------------

@@ -12,6 +12,7 @@ from typing import Any
 
 from jitload.cache.entry import MANIFEST
 from jitload.cpptext.declarations import find_candidates
+from jitload.cpptext.host_functions import find_host_functions
 from jitload.cpptext.lexer import Token, tokenize
 from jitload.elf.file import ElfFile
 from jitload.errors import JitLoadError
@@ -88,28 +89,35 @@ def _lexer() -> Any:
 
 # ---- CUDA source -----------------------------------------------------------------------------------------------------
 
+_SOURCE = re.compile(r"(?:source\d+|c(?:pp|uda)_sources)\.(?:cu|cc)")
+
 
 def read_source(facts: Mapping[str, Any], origin: Path) -> str | None:
-    """Return the definition of a typed function's kernel, or None if its source is not kept in a cache entry.
+    """Return the definition of a typed function, or None if its source is not kept in a cache entry.
 
     Args:
         facts: The description of the function.
         origin: The library's file, in the cache entry if it came from one.
     """
-    if "kernel" not in facts:
-        return None
-    name = facts["kernel"]["name"].partition("<")[0]
-    texts = _kept_texts(origin.parent)
-    for candidate in find_candidates(texts):
-        if candidate.name == name or candidate.name.endswith(f"::{name}"):
-            return _definition(texts[candidate.piece], candidate.line)
+    name = facts["kernel"]["name"].partition("<")[0] if "kernel" in facts else facts["name"]
+    texts = kept_texts(origin)
+    if "kernel" in facts:
+        candidates = [(texts[candidate.piece], candidate) for candidate in find_candidates(texts)]
+    else:
+        functions = [(text, function) for text in texts for function in find_host_functions(text)]
+        candidates = [(text, function.candidate) for text, function in functions if function.is_definition]
+    for text, candidate in candidates:
+        if f"::{candidate.name}".endswith(f"::{name}"):
+            return _definition(text, candidate.line)
     return None
 
 
-def _kept_texts(entry_dir: Path) -> list[str]:
-    """Return the pieces of device code that `write_sources` has kept."""
-    paths = [entry_dir / f"source{number}.cu" for number in range(len(list(entry_dir.glob("source*.cu"))))]
-    return [path.read_text(encoding="utf-8", errors="replace") for path in paths]
+def kept_texts(origin: Path) -> list[str]:
+    """Return the sources that are kept in the cache entry of a library, or nothing if it is not in one."""
+    manifest = read_entry(origin)
+    names = [name for name in (manifest["files"] if manifest else ()) if _SOURCE.fullmatch(name)]
+    names.sort(key=lambda name: [int(number) for number in re.findall(r"\d+", name)])
+    return [(origin.parent / name).read_text(encoding="utf-8", errors="replace") for name in names]
 
 
 def _definition(text: str, line: int) -> str:
@@ -160,7 +168,7 @@ def read_ptx(kernel: LoadedKernel, arch: str | None) -> Listing:
     """Return the PTX of a kernel with the functions and variables that it uses.
 
     Raises:
-        JitLoadError: The PTX was not kept, or as for `find_code`.
+        JitLoadError: The PTX was not kept, or `find_code` raises it.
     """
     code = find_code(kernel, arch)
     path = find_beside_cubin(code, ".ptx")

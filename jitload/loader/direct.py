@@ -17,6 +17,7 @@ from typing import Any
 
 import tvm_ffi
 
+from jitload.errors import at_caller
 from jitload.loader.function import TypedFunction, in_graphs
 
 _DLPACK_MAJOR = 1  # another major version may lay the exchange table out differently
@@ -70,7 +71,10 @@ class CheckedFunction(TypedFunction):
                 problem = f"is a tensor with a pending operation; pass a copy of it, x.{method}()"
                 raise TypeError(f"{self.__name__}(): argument {index + 1} {problem}")
         flat = flatten_tuples(self, args) if any(isinstance(arg, tuple) for arg in args) else None
-        return tvm_ffi.Function.__call__(self, *(flat or args), **kwargs)
+        try:
+            return tvm_ffi.Function.__call__(self, *(flat or args), **kwargs)
+        except (TypeError, ValueError, RuntimeError) as error:
+            raise at_caller(error) from error.__cause__
 
 
 @functools.lru_cache(maxsize=1)

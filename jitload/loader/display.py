@@ -3,28 +3,23 @@
 from __future__ import annotations
 
 import html
-import keyword
-import os
 import textwrap
 from collections.abc import Iterator
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    import inspect
-
     from jitload.loader.module import Module
 
 _COLUMNS = (
-    "registers", "spills and local memory", "static shared memory", "dynamic shared memory", "max threads per block",
+    "registers", "spills", "local memory", "static shared memory", "dynamic shared memory", "max threads per block",
 )  # fmt: skip
-_LOCAL = _COLUMNS.index("spills and local memory")
+_SPILLS = _COLUMNS.index("spills")
 # A signature may be long. There are no colours, because themes differ.
 _LEFT = "text-align: left; min-width: 16em; overflow-wrap: anywhere"
 
 
 def html_table(module: Module) -> str:
-    """Return the table as HTML; local memory is marked, because it is slow."""
+    """Return the table as HTML; spills are marked, because they are slow."""
     rows = "".join(f"<tr>{''.join(_cells(*row))}</tr>" for row in _rows(module))
     head = f'<th style="{_LEFT}">kernel</th>' + "".join(f"<th>{column}</th>" for column in ("arch", *_COLUMNS))
     table = f"<table><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table>" if rows else ""
@@ -36,17 +31,17 @@ def _cells(signature: str, arch: str, used: tuple[str, ...]) -> Iterator[str]:
     yield f'<td style="{_LEFT}"><code>{html.escape(signature)}</code></td>'
     for number, text in enumerate((arch, *used), -1):
         shown = html.escape(text)
-        yield f"<td><b>{shown} !</b></td>" if _is_slow(number, text) else f"<td>{shown}</td>"
+        yield f"<td><b>{shown} !</b></td>" if _is_spill(number, text) else f"<td>{shown}</td>"
 
 
 def text_table(module: Module, width: int) -> str:
-    """Return the table as text; what a kernel does not use is left out, and local memory is marked."""
+    """Return the table as text; what a kernel does not use is left out, and spills are marked."""
     lines, last_signature = [_title(module)], ""
     for signature, arch, used in _rows(module):
         if signature != last_signature:
             lines += textwrap.wrap(signature, width, initial_indent="  ", subsequent_indent=" " * 6)
         facts = [
-            f"{name} {value}{' !' if _is_slow(number, value) else ''}"
+            f"{name} {value}{' !' if _is_spill(number, value) else ''}"
             for number, (name, value) in enumerate(zip(_COLUMNS, used, strict=True))
             if value not in ("-", "0 B", "at the call")
         ]
@@ -56,8 +51,8 @@ def text_table(module: Module, width: int) -> str:
     return "\n".join([*lines, *(f"  {name}(…)" for name in _plain_functions(module))])
 
 
-def _is_slow(number: int, text: str) -> bool:
-    return number == _LOCAL and text not in ("-", "0 B")
+def _is_spill(number: int, text: str) -> bool:
+    return number == _SPILLS and text not in ("-", "0 B", "unknown")
 
 
 def _title(module: Module) -> str:
@@ -80,11 +75,12 @@ def _rows(module: Module) -> list[tuple[str, str, tuple[str, ...]]]:
 
 
 def _resources(function: dict[str, Any], used: dict[str, Any]) -> tuple[str, ...]:
-    registers, local_bytes, shared_bytes = used["registers"], used["local_bytes"], used["shared_bytes"]
+    registers, sizes = used["registers"], (used.get("spill_bytes"), used["local_bytes"], used["shared_bytes"])
+    absent = "-" if registers is None else "unknown"  # the first is for the CPU
     dynamic = function.get("triton", {}).get("shared_bytes", function.get("dynamic_shared", "at the call"))
     return (
         "-" if registers is None else str(registers),
-        *("-" if size is None else f"{size} B" for size in (local_bytes, shared_bytes)),
+        *(absent if size is None else f"{size} B" for size in sizes),
         f"{dynamic} B" if str(dynamic).isdigit() else dynamic,
         str(used["max_threads"]),
     )
@@ -93,58 +89,3 @@ def _resources(function: dict[str, Any], used: dict[str, Any]) -> tuple[str, ...
 def _plain_functions(module: Module) -> list[str]:
     kernels = {name for name, facts in module._jitload_facts()["functions"].items() if "kernel" in facts}
     return [name for name in module if name not in kernels]
-
-
-# ---- type stubs ------------------------------------------------------------------------------------------------------
-
-_HEAD = """\
-# Made by write_stub() from the library {name!r}.
-from typing import Any
-
-import torch
-"""
-_FUNCTION = '''
-class _{name}:
-    """{doc}"""
-
-    def __call__({parameters}) -> {returns}: ...
-    def __getitem__(self, key: Any, /) -> "_{name}": ...
-    def call(self, *args: Any, **kwargs: Any) -> {returns}: ...
-
-{name}: _{name}
-'''
-
-
-def write_stub(module: Module, path: str | os.PathLike[str]) -> Path:
-    """Write the stub and return its path."""
-    facts = module._jitload_facts()
-    names = [name for name in (*facts["functions"], *module) if name.isidentifier() and not keyword.iskeyword(name)]
-    typed = [name for name in dict.fromkeys(names) if name in facts["functions"]]
-    others = [name for name in dict.fromkeys(names) if name not in facts["functions"]]
-    target = Path(path)
-    target.write_text(
-        _HEAD.format(name=facts["name"])
-        + "".join(_function(name, str(module[name].__doc__), module[name].__signature__) for name in typed)
-        + "".join(f"\ndef {name}(*args: Any) -> Any: ...\n" for name in others),
-        encoding="utf-8",
-    )
-    return target
-
-
-def _function(name: str, doc: str, signature: inspect.Signature) -> str:
-    parameters = [f"{parameter.name}: {_type(parameter.annotation)}" for parameter in signature.parameters.values()]
-    text = doc.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\n    ")
-    return _FUNCTION.format(
-        name=name,
-        doc=text,
-        parameters=", ".join(["self", *parameters, "/"]),
-        returns=_type(signature.return_annotation),
-    )
-
-
-def _type(annotation: object) -> str:
-    """Return an annotation as text: Python's types by their names, every kind of tensor as torch's."""
-    text = annotation.__name__ if isinstance(annotation, type) else str(annotation)
-    if text.partition(" ")[0].endswith("Tensor"):
-        text = "torch.Tensor" + text.partition(" ")[1] + text.partition(" ")[2]
-    return text

@@ -184,7 +184,7 @@ class TypedFunction(tvm_ffi.Function):  # type: ignore[misc]  # tvm-ffi's own cl
             JitLoadError: There is no such architecture, its limits are not known, or there is no kernel for a GPU.
             ValueError: A block of the kernel cannot have that many threads.
         """
-        from jitload.inspection.driver import read_occupancy
+        from jitload.inspection.occupancy import read_occupancy
 
         kernel, name = self._jitload_kernel(), self.__name__
         has_block, *extent = _extent(name, "block", block)
@@ -336,7 +336,7 @@ class TypedFunction(tvm_ffi.Function):  # type: ignore[misc]  # tvm-ffi's own cl
         return self._jitload_with((self._jitload_facts["index"], *(0,) * 8, None, handle))
 
     def _jitload_cache(self, key: tuple[Any, ...], configured: TypedFunction) -> None:
-        """Cache it for the next `f[grid, block]`, unless the key has a stream object, whose handle may change."""
+        """Remember the configured function. A key with a stream object is not kept: its handle may change."""
         if all(part is None or type(part) is int or _is_int_tuple(part) for part in key):
             if len(self._jitload_configured) >= _MAX_CONFIGURED:
                 self._jitload_configured.clear()
@@ -367,11 +367,11 @@ def _is_int_tuple(value: object) -> bool:
     return type(value) is tuple and all(type(item) is int for item in value)
 
 
-def _integer(name: str, field: str, value: object) -> int:
+def _integer(name: str, field: str, value: Any) -> int:
     if isinstance(value, bool):
         raise TypeError(f"{name}[…]: {field} must be an int, got bool")
     try:
-        number = operator.index(value)  # type: ignore[arg-type]
+        number = operator.index(value)
     except TypeError:
         raise TypeError(f"{name}[…]: {field} must be an int, got {type(value).__name__}") from None
     if not -(2**63) <= number < 2**63:
@@ -380,7 +380,7 @@ def _integer(name: str, field: str, value: object) -> int:
 
 
 def _extent(name: str, field: str, value: object) -> tuple[int, int, int, int]:
-    """Return `(1, x, y, z)`, or zeros for None, which stands for what the `Launch` declares."""
+    """Return `(1, x, y, z)`. For None, which leaves the extent to the `Launch`, return `(0, 0, 0, 0)`."""
     if value is None:
         return (0, 0, 0, 0)
     extents = value if isinstance(value, tuple | list) else (value,)

@@ -67,9 +67,10 @@ class Module(tvm_ffi.Module):  # type: ignore[misc]  # tvm-ffi is not checked he
         if not isinstance(name, str):
             raise at_caller(TypeError(f"names of functions of {self!r} must be str, got {type(name).__name__}"))
         if (functions := self.__dict__.get("_jitload_torch")) is not None and hasattr(functions, name):
-            return getattr(functions, name)  # type: ignore[no-any-return]  # a function of Python
+            function: TypedFunction = getattr(functions, name)
+            return function
         try:
-            function: TypedFunction = super().get_function(name, query_imports)
+            function = super().get_function(name, query_imports)
         except AttributeError:
             names = ", ".join(self) or "none"
             raise at_caller(AttributeError(f"{self!r} has no function {name!r}; it has: {names}")) from None
@@ -87,7 +88,7 @@ class Module(tvm_ffi.Module):  # type: ignore[misc]  # tvm-ffi is not checked he
         Example:
             `mod.write_stub("vec.pyi")`, beside a `vec.py` that loads the module and assigns its functions
         """
-        from jitload.loader.display import write_stub
+        from jitload.loader.stub import write_stub
 
         return write_stub(self, path)
 
@@ -215,7 +216,8 @@ def _reason(error: RuntimeError) -> str:
         return f"{error}\nIt needs the runtime library of CUDA {match[1]}: pip install {wheel}"
     match = re.search(r"([^\s/]+): undefined symbol: ([\w.$]+)", str(error))
     if match is None:
-        return str(error)
+        message = re.sub(r"Check failed: .* shared library (.*) (?=\1: )", "", str(error), flags=re.DOTALL)
+        return f"{message}\nBuild or copy it again, for this machine"
     from jitload.signature.demangle import demangle
 
     name = demangle(match[2]) or match[2]
@@ -236,6 +238,8 @@ def _check_is_library(path: Path) -> None:
         )
     if not path.is_file():
         raise LoadError(f"no library at {path}")
+    if path.suffix not in (".so", ".dylib", ".dll"):
+        raise LoadError(f"{path} is not a library: the name of one ends in .so")
     _check_is_complete(path)
 
 
@@ -376,12 +380,12 @@ def global_tensor(module: Module, name: str, dtype: object, shape: int | Sequenc
     return tvm_ffi.Module.get_function(module, "_jitload_global")(number, kind, size, *extents)
 
 
-def _extents(shape: int | Sequence[int]) -> list[int]:
+def _extents(shape: Any) -> list[int]:
     try:
-        return [operator.index(shape)]  # type: ignore[arg-type]
+        return [operator.index(shape)]
     except TypeError:
         with suppress(TypeError):
-            return [operator.index(extent) for extent in shape]  # type: ignore[union-attr]
+            return [operator.index(extent) for extent in shape]
     raise TypeError(f"shape must be an int or a sequence of them, got {shape!r}")
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass
 from numbers import Real
@@ -109,13 +109,16 @@ class Options:
         """Check the values.
 
         Raises:
-            TypeError: One of them is not a number.
+            TypeError: One of them is not a number, or not a bool.
             ValueError: One of them is negative or not finite, or `seconds` is 0.
         """
         for field in ("seconds", "bytes", "flop"):
             check_number(field, getattr(self, field))
         if not self.seconds:
             raise ValueError(f"seconds={self.seconds}: it must be positive")
+        for field in ("flush_l2", "restore"):
+            if not isinstance(getattr(self, field), bool):
+                raise TypeError(f"{field}={getattr(self, field)!r}: it must be True or False")
 
 
 def check_number(name: str, number: object, *, may_be_infinite: bool = False) -> None:
@@ -124,11 +127,14 @@ def check_number(name: str, number: object, *, may_be_infinite: bool = False) ->
         return
     if isinstance(number, bool) or not isinstance(number, Real):
         raise TypeError(f"{name}={number!r}: it must be a number, got {type(number).__name__}")
-    value = float(number)
+    try:
+        value = float(number)
+    except OverflowError:
+        value = math.inf
     if not value >= 0:
-        raise ValueError(f"{name}={number}: it must not be negative")
+        raise ValueError(f"{name}={value:g}: it must not be negative")
     if math.isinf(value) and not may_be_infinite:
-        raise ValueError(f"{name}={number}: it must be finite")
+        raise ValueError(f"{name}={value:g}: it must be finite")
 
 
 def measure(function: Any, args: Sequence[Any], options: Options) -> Benchmark:
@@ -187,7 +193,7 @@ class Arguments:
         self._backup.restore()
 
     def __enter__(self) -> None:
-        """Begin to change the tensors."""
+        """Do nothing: the tensors were saved when this object was created."""
 
     def __exit__(self, error_type: type[BaseException] | None, *_: object) -> None:
         """Restore the first values of the tensors, and wait until they are complete.
@@ -222,9 +228,14 @@ class Subject:
         """Call the function once."""
         return self._function(*self._arguments.values)
 
-    def run(self) -> Any:
-        """Call the function once with the first values of its arguments, wait, and return its result."""
+    def run(self, overwrite: Callable[[], None] = lambda: None) -> Any:
+        """Call the function once with the first values of its arguments, wait, and return its result.
+
+        Args:
+            overwrite: Changes some of the values.
+        """
         self._arguments.restore()
+        overwrite()
         result = self.call()
         self._clock.wait()
         return result

@@ -59,7 +59,7 @@ class Clock(Protocol):
     def wait(self) -> None:
         """Wait until the device has done all work."""
 
-    def copier(self, extent: Extent) -> Copier:
+    def copier(self, extent: Extent, /) -> Copier:
         """Return what saves and restores this memory."""
 
 
@@ -89,7 +89,7 @@ class CpuClock:
     def wait(self) -> None:
         """Return at once: calls on the CPU end with their work."""
 
-    def copier(self, extent: Extent) -> Copier:  # noqa: ARG002  there is one kind of memory
+    def copier(self, _: Extent) -> Copier:
         """Return what saves and restores this memory."""
         return HostCopier()
 
@@ -98,13 +98,14 @@ class CudaClock:
     """Events in a stream of a GPU.
 
     The host may need longer to launch a function than the GPU to run it. So that only the GPU's time is measured, the
-    GPU is kept busy with clearing a buffer until the host has enqueued the whole sample.
+    GPU is kept busy with clearing a buffer until the host has enqueued the whole sample. Closing `resources` frees
+    memory and events.
     """
 
     is_host: bool = False
 
-    def __init__(self, driver: Any, device: int, stream: int, *, flushes_l2: bool) -> None:
-        self._driver, self._stream, self._flushes_l2 = driver, stream, flushes_l2
+    def __init__(self, driver: Any, device: int, stream: int, *, flushes_l2: bool, resources: ExitStack) -> None:
+        self._driver, self._stream, self._flushes_l2, self._resources = driver, stream, flushes_l2, resources
         attribute = driver.CUdevice_attribute
         self._number = _checked(driver.cuDeviceGet(device))
         name = _checked(driver.cuDeviceGetName(256, self._number)).partition(b"\0")[0].decode()
@@ -113,18 +114,10 @@ class CudaClock:
         bus_bits = self._get(attribute.CU_DEVICE_ATTRIBUTE_GLOBAL_MEMORY_BUS_WIDTH)
         self.peak_bytes_per_s: float | None = 2 * 1000 * clock_khz * bus_bits / 8 or None  # two transfers in each cycle
         self._flush_bytes = max(_MIN_FLUSH_BYTES, 2 * self._get(attribute.CU_DEVICE_ATTRIBUTE_L2_CACHE_SIZE))
-        self._memory: list[Any] = []
         self._buffer = self._allocate(self._flush_bytes)
-        self._events = [_checked(driver.cuEventCreate(0)) for _ in range(2)]
+        self._events = [self._create_event() for _ in range(2)]
         self._host_us = 0.0
         self._flush_us = max(1.0, self._time(self._flush, self._flush, 1))
-
-    def close(self) -> None:
-        """Free the memory and the events."""
-        for event in self._events:
-            self._driver.cuEventDestroy(event)
-        for memory in self._memory:
-            self._driver.cuMemFree(memory)
 
     def time(self, sample: Sample) -> float:
         """Return the time of one call on the device, averaged over the launches of a sample."""
@@ -175,6 +168,10 @@ class CudaClock:
         """Write a copy back to the memory that it was made from."""
         _checked(self._driver.cuMemcpyDtoDAsync(extent.address, copy, extent.span, self._stream))
 
+    def fill(self, extent: Extent, byte: int) -> None:
+        """Give all bytes this value."""
+        _checked(self._driver.cuMemsetD8Async(extent.address, byte, extent.span, self._stream))
+
     def _time(self, prepare: Callable[[], Any], call: Callable[[], Any], launches: int) -> float:
         start, stop = self._events
         prepare()
@@ -189,8 +186,14 @@ class CudaClock:
         _checked(self._driver.cuMemsetD8Async(self._buffer, 0, self._flush_bytes, self._stream))
 
     def _allocate(self, size: int) -> Any:
-        self._memory.append(_checked(self._driver.cuMemAlloc(size)))
-        return self._memory[-1]
+        memory = _checked(self._driver.cuMemAlloc(size))
+        self._resources.callback(self._driver.cuMemFree, memory)
+        return memory
+
+    def _create_event(self) -> Any:
+        event = _checked(self._driver.cuEventCreate(0))
+        self._resources.callback(self._driver.cuEventDestroy, event)
+        return event
 
     def _get(self, attribute: Any) -> int:
         return int(_checked(self._driver.cuDeviceGetAttribute(attribute, self._number)))
@@ -217,14 +220,13 @@ def cuda_clock(device: int, stream: int | None, *, flushes_l2: bool) -> Iterator
         _checked(driver.cuCtxPushCurrent(_checked(driver.cuDevicePrimaryCtxRetain(number))))
         stack.callback(driver.cuDevicePrimaryCtxRelease, number)
         stack.callback(driver.cuCtxPopCurrent)
-        for handle in {current, current if stream is None else stream}:
+        timed = current if stream is None else stream
+        for handle in {current, timed}:
             status, capture = driver.cuStreamIsCapturing(handle)
             if status or int(capture):
                 raise JitLoadError("nothing can be measured while a CUDA graph is captured: measure before or after")
         _checked(driver.cuCtxSynchronize())  # other streams may still write the arguments
-        clock = CudaClock(driver, device, current if stream is None else stream, flushes_l2=flushes_l2)
-        stack.callback(clock.close)
-        yield clock
+        yield CudaClock(driver, device, timed, flushes_l2=flushes_l2, resources=stack)
 
 
 def _torch_with_cuda() -> Any:

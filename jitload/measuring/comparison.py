@@ -1,16 +1,23 @@
-"""Compares functions that compute the same: first their results, then their times."""
+"""Compares functions that compute the same: first their results, then their times, as a table or a plot."""
 
 from __future__ import annotations
 
 import html
+import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
+from numbers import Number
 from typing import Any, NamedTuple
 
-from jitload.errors import JitLoadError, ends_at_caller
+from jitload.errors import JitLoadError, MismatchError, ends_at_caller
 from jitload.measuring.benchmark import Arguments, Benchmark, Options, Subject, check_number, open_clock
 from jitload.measuring.difference import Tolerance, check_agrees
-from jitload.measuring.memory import copy_tensor, extent_of, tensors_in, written_arguments
+from jitload.measuring.memory import Extent, copy_tensor, extent_of, tensors_in, written_arguments
+
+_log = logging.getLogger(__name__)
+_NOT_ZERO = 0x3F  # bytes that are a moderate number in every floating-point format
+_WIDTH, _MIN_NAME = 80, 8  # characters of the table, and of a name in it
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +47,9 @@ class Comparison:
 
     def __str__(self) -> str:
         rows = self.rows()
+        columns = list(zip(*rows, strict=True))[1:]
+        room = _WIDTH - sum(max(map(len, column)) + 2 for column in columns)
+        rows = [[_shortened(name, max(room, _MIN_NAME)), *cells] for name, *cells in rows]
         widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
         lines = [
             "  ".join(cell.rjust(width) if number else cell.ljust(width) for number, (cell, width) in enumerate(pairs))
@@ -65,16 +75,27 @@ class Comparison:
         return ends_at_caller(plot_comparison)(self)
 
 
+def _shortened(name: str, width: int) -> str:
+    """Return a name without its middle if it is longer than `width`."""
+    end = (width - 1) // 2
+    return name if len(name) <= width else f"{name[: width - 1 - end]}…{name[-end:]}"
+
+
+def _four_digits(value: float) -> str:
+    """Return a number with two decimal places, or fewer if it is large."""
+    return f"{value:.{max(0, min(2, 4 - len(str(int(value)))))}f}"
+
+
 class _Column(NamedTuple):
     """A column of the table: its title, its number for a function (None is empty), and how the number is written."""
 
     title: str
     value: Callable[[Benchmark], float | None]
-    form: str = "{:.2f}"
+    form: Callable[[float], str] = _four_digits
 
     def cell(self, benchmark: Benchmark) -> str:
         value = self.value(benchmark)
-        return "" if value is None else self.form.format(value)
+        return "" if value is None else self.form(value)
 
 
 _COLUMNS = (
@@ -82,9 +103,9 @@ _COLUMNS = (
     _Column("p10", lambda b: b.p10_us),
     _Column("p90", lambda b: b.p90_us),
     _Column("host µs", lambda b: b.host_us),
-    _Column("GB/s", lambda b: b.gb_per_s, "{:.1f}"),
-    _Column("of peak", lambda b: b.peak_share, "{:.0%}"),
-    _Column("GFLOP/s", lambda b: b.flop_per_s and b.flop_per_s / 1e9, "{:.1f}"),
+    _Column("GB/s", lambda b: b.gb_per_s),
+    _Column("of peak", lambda b: b.peak_share, "{:.0%}".format),
+    _Column("GFLOP/s", lambda b: b.flop_per_s and b.flop_per_s / 1e9),
 )
 
 
@@ -93,7 +114,7 @@ def compare(  # noqa: PLR0913  the parts of a launch, and how to measure
     functions: Mapping[str, Any],
     *args: Any,
     reference: Callable[..., Any] | None = None,
-    outputs: Sequence[str | int] | None = None,
+    outputs: Sequence[str | int] | str | int | None = None,
     rtol: float | None = None,
     atol: float | None = None,
     grid: Any = None,
@@ -151,7 +172,7 @@ def compare(  # noqa: PLR0913  the parts of a launch, and how to measure
             subjects = [Subject(function, arguments, name) for name, function in functions.items()]
             check = _Check(arguments, _output_positions(list(functions.values()), args, outputs), Tolerance(rtol, atol))
             right = None if reference is None else Subject(reference, arguments, "the reference")
-            check.run(subjects, right)
+            check.run(subjects, right, is_repeatable=not restore)
             for subject in subjects:
                 subject.prepare(options)
             for _ in range(min(subject.sample_count for subject in subjects)):
@@ -163,8 +184,8 @@ def compare(  # noqa: PLR0913  the parts of a launch, and how to measure
 
 
 def _check_callables(functions: object, reference: object) -> None:
-    is_dict = isinstance(functions, Mapping) and len(functions) > 0
-    if not is_dict or not all(isinstance(name, str) and callable(f) for name, f in functions.items()):  # type: ignore[attr-defined]
+    items = functions.items() if isinstance(functions, Mapping) else ()
+    if not items or not all(isinstance(name, str) and callable(function) for name, function in items):
         raise TypeError(
             "compare() takes a dict of functions by name, {'v1': mod1.f, 'v2': mod2.f}, before the arguments"
         )
@@ -185,7 +206,7 @@ class _Output(NamedTuple):
 
 
 def _output_positions(
-    functions: Sequence[Any], args: Sequence[Any], outputs: Sequence[str | int] | None
+    functions: Sequence[Any], args: Sequence[Any], outputs: Sequence[str | int] | str | int | None
 ) -> list[_Output]:
     """Return the arguments that are results: those that are named, or that the first kernel may write to."""
     import inspect
@@ -198,7 +219,7 @@ def _output_positions(
         written = written_arguments(kernel, args) if kernel else [True] * len(args)
         positions = [number for number, is_written in enumerate(written) if is_written]
     else:
-        positions = [_position(output, names) for output in outputs]
+        positions = [_position(output, names) for output in ([outputs] if isinstance(outputs, str | int) else outputs)]
     return [_Output(number, names[number], are_parameters) for number in positions if _has_tensor(args[number])]
 
 
@@ -217,18 +238,58 @@ class _Check(NamedTuple):
     outputs: list[_Output]
     tolerance: Tolerance
 
-    def run(self, subjects: Sequence[Subject], reference: Subject | None) -> None:
+    def run(self, subjects: Sequence[Subject], reference: Subject | None, *, is_repeatable: bool = False) -> None:
         """Run each function once, and compare its results with the reference's or the first function's.
+
+        An output may have the right values before the call, of an earlier one. A function that writes nothing there
+        would agree, so all functions then run once more with other values in it, if they are repeatable.
 
         Raises:
             MismatchError: They differ.
         """
+        expected = self._compare(subjects, reference, lambda: None)
+        if is_repeatable and (stale := self._find_stale(expected)):
+            has_zeros = any(not _any_set(value) for _, value in expected)
+
+            def overwrite() -> None:
+                for extent in stale:
+                    self.arguments.clock.copier(extent).fill(extent, _NOT_ZERO if has_zeros else 0)
+
+            try:
+                expected = self._compare(subjects, reference, overwrite)
+            except MismatchError as error:
+                error.args = (f"{error}. Here the outputs began with other values than the right ones, which they had",)
+                raise
+            if not reference and len(self._find_stale(expected, overwrite)) == len(expected):
+                _log.warning("compare() compared nothing: %s leaves its outputs as they were", subjects[0].name)
+
+    def _find_stale(
+        self, expected: Sequence[tuple[str, Any]], overwrite: Callable[[], None] = lambda: None
+    ) -> list[Extent]:
+        """Return the memory of the kernels' outputs that have the expected values before a call."""
+        self.arguments.restore()
+        overwrite()
+        self.arguments.clock.wait()
+        tensors = [tensor for output in self.outputs for tensor in tensors_in(self.arguments.values[output.position])]
+        if len(tensors) != len(expected) or not all(output.is_parameter for output in self.outputs):
+            return []
+        extents = []
+        for tensor, (_, value) in zip(tensors, expected, strict=True):
+            with suppress(MismatchError):
+                check_agrees(("", "", tensor), ("", value), self.tolerance, is_sure=True)
+                extents.append(extent_of(tensor))
+        return [extent for extent in extents if extent.span]
+
+    def _compare(
+        self, subjects: Sequence[Subject], reference: Subject | None, overwrite: Callable[[], None]
+    ) -> list[tuple[str, Any]]:
+        """Compare the results of all functions, and return the expected ones."""
         right, *others = [reference, *subjects] if reference else subjects
-        expected = self._results(right)
+        expected = self._results(right, overwrite)
         if others and not expected:
             raise JitLoadError(f"{right.name} has no results to compare: it returns None and writes to no tensor")
         for subject in others:
-            results = self._results(subject)
+            results = self._results(subject, overwrite)
             if len(results) != len(expected):
                 names = ", ".join(name for name, _ in results) or "none"
                 raise JitLoadError(
@@ -237,11 +298,16 @@ class _Check(NamedTuple):
                 )
             for (name, result), (_, value) in zip(results, expected, strict=True):
                 check_agrees((subject.name, name, result), (right.name, value), self.tolerance, is_sure=bool(reference))
+        return expected
 
-    def _results(self, subject: Subject) -> list[tuple[str, Any]]:
-        """Return the names and copies of a function's results."""
+    def _results(self, subject: Subject, overwrite: Callable[[], None]) -> list[tuple[str, Any]]:
+        """Return the names and copies of a function's results.
+
+        Raises:
+            TypeError: One of them is neither a tensor nor a number.
+        """
         try:
-            returned = subject.run()
+            returned = subject.run(overwrite)
         except (TypeError, ValueError, RuntimeError) as error:
             if type(error) not in (TypeError, ValueError, RuntimeError):
                 raise
@@ -251,6 +317,10 @@ class _Check(NamedTuple):
             results = [(name, tensor) for name, argument in arguments for tensor in tensors_in(argument)]
         else:
             results = self._named(returned if isinstance(returned, tuple | list) else (returned,))
+            for _, value in results:
+                if not hasattr(value, "__dlpack__") and not isinstance(value, Number):
+                    kind = type(value).__name__
+                    raise TypeError(f"{subject.name!r} has returned {kind}: results are tensors and numbers")
         clock = self.arguments.clock
         tensors = [value for _, value in results if _has_tensor(value)]
         if clock.is_host and any(extent_of(tensor).device is not None for tensor in tensors):
@@ -266,6 +336,11 @@ class _Check(NamedTuple):
         names = [output.name for output in self.outputs if output.is_parameter]
         names = names if len(names) == len(values) else [f"result {number}" for number in range(len(values))]
         return list(zip(names, values, strict=True))
+
+
+def _any_set(value: Any) -> bool:
+    """Return whether an element of a result is not zero."""
+    return bool(value.any()) if hasattr(value, "any") else bool(value)
 
 
 def _has_tensor(value: Any) -> bool:
@@ -307,7 +382,7 @@ def _draw_bars(axes: Any, benchmarks: dict[str, Benchmark]) -> None:
 
 
 def _draw_roofline(axes: Any, benchmarks: dict[str, Benchmark]) -> None:
-    """Draw operations per second over operations per byte, below the line that the memory's bandwidth allows."""
+    """Plot operations per second against operations per byte, and the limit of the memory's bandwidth."""
     intensities = {name: (benchmark.flop or 0) / benchmark.bytes for name, benchmark in benchmarks.items()}
     for name, benchmark in benchmarks.items():
         axes.plot(intensities[name], (benchmark.flop_per_s or 0) / 1e9, "o", label=name)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from numbers import Number
 from typing import Any, NamedTuple
 
 from jitload.errors import MismatchError
@@ -55,7 +54,7 @@ def check_agrees(
         MismatchError: They differ.
     """
     (function, name, actual), (right, value) = result, expected
-    actual, value = _array(actual, function), _array(value, right)
+    actual, value = _array(actual), _array(value)
     subject = f"{function!r} is wrong: its {name!r}" if is_sure else f"{function!r} and {right!r} disagree: {name!r}"
     advice = "" if is_sure else ". Pass reference=, a function that is right, to learn which of them is wrong"
     if tuple(actual.shape) != tuple(value.shape):
@@ -81,26 +80,24 @@ def check_agrees(
     )
 
 
-def _array(value: Any, function: str) -> Any:
-    """Return a tensor of torch if that is installed, or else an array of NumPy.
-
-    Raises:
-        TypeError: It is neither a tensor nor a number.
-    """
-    if not hasattr(value, "__dlpack__") and not isinstance(value, Number):
-        raise TypeError(f"{function!r} has returned {type(value).__name__}: results are tensors and numbers")
+def _array(value: Any) -> Any:
+    """Return a tensor of torch if that is installed, or else an array of NumPy."""
     torch = sys.modules.get("torch")
     if torch is None:
         import numpy as np
 
         return np.asarray(value)
     if isinstance(value, torch.Tensor):
-        return value.detach().resolve_conj().resolve_neg()
+        value = value.detach() if value.layout == torch.strided else value.detach().to_dense()
+        return value.resolve_conj().resolve_neg()
     return torch.from_dlpack(value) if hasattr(value, "__dlpack__") else torch.as_tensor(value)
 
 
 def _compare(actual: Any, value: Any, relative: float, absolute: float) -> tuple[Any, Any]:
-    """Return which elements differ, in one dimension, and by how much: 0 where they agree, infinity for NaN."""
+    """Return two flat arrays: which elements are outside the tolerances, and by how much they differ.
+
+    The difference is 0 for all other elements, and infinity where it is NaN.
+    """
     torch = sys.modules.get("torch")
     if torch is not None and isinstance(actual, torch.Tensor):
         xp, value = torch, value.to(actual.device)

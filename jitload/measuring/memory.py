@@ -36,6 +36,9 @@ class Copier(Protocol):
     def restore(self, extent: Extent, copy: Any) -> None:
         """Write a copy back to the memory that it was made from."""
 
+    def fill(self, extent: Extent, byte: int) -> None:
+        """Give all bytes this value."""
+
 
 class HostCopier:
     """Copies memory of the host, after `wait` has waited for the work of a GPU."""
@@ -53,6 +56,11 @@ class HostCopier:
         self._wait()
         if ctypes.string_at(extent.address, extent.span) != copy:  # memory that nobody has changed may be read-only
             ctypes.memmove(extent.address, copy, extent.span)
+
+    def fill(self, extent: Extent, byte: int) -> None:
+        """Give all bytes this value."""
+        self._wait()
+        ctypes.memset(extent.address, byte, extent.span)
 
 
 class Backup:

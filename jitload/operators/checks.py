@@ -1,11 +1,14 @@
-"""Checks fake tensors as a call checks real ones, with the same errors (`argument_errors.cc`).
+"""Checks what operators take and return.
+
+`check_tensors` checks fake tensors as a call checks real ones, with the same errors (`argument_errors.cc`).
 
 A fake tensor has no address, so alignment is only checked when the compiled program runs, as are ranges of integers.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
 
 import torch
 
@@ -26,8 +29,7 @@ def check_tensors(signature: Signature, values: Iterable[torch.Tensor | None]) -
     arguments = [argument for argument in signature.arguments if argument.is_tensor]
     tensors = [(argument, value) for argument, value in zip(arguments, values, strict=True) if value is not None]
     _check_dtypes(signature, tensors)
-    if not any(tensor.device.type == "meta" for _, tensor in tensors):
-        _check_devices(signature, tensors)
+    _check_devices(signature, tensors)
     for argument, tensor in tensors:
         if not argument.is_strided and not tensor.is_contiguous():
             raise _layout_error(signature.name, argument, tensor)
@@ -74,7 +76,7 @@ def _check_devices(signature: Signature, tensors: Pairs) -> None:
     for argument, tensor in tensors:
         name = f"{signature.name}(): argument {argument.name!r}"
         devices = _devices(signature, argument)
-        if tensor.device.type.upper() not in devices.split(" or "):
+        if tensor.device.type.upper() not in (*devices.split(" or "), "META"):
             hint = '; to support both, build it with arch=("native", "cpu")' if tensor.device.type == "cuda" else ""
             raise ValueError(f"{name} must be a {devices} tensor, but it is on {tensor.device}{hint}")
         if argument.is_host:
@@ -98,3 +100,51 @@ def _layout_error(function: str, argument: Argument, tensor: torch.Tensor) -> Va
         f"{function}(): argument {name!r} must be contiguous, got shape {shape} with strides {strides}; {copy}, "
         "or name it in Launch(strided=…)"
     )
+
+
+def is_recorded(args: Sequence[Any]) -> bool:
+    """Return whether autograd records a call with these arguments."""
+    return torch._C._any_requires_grad(*args) and torch.is_grad_enabled()
+
+
+def check_tangents(name: str, args: Sequence[Any]) -> None:
+    """Raise an error for floating-point tensors, whose tangents would be lost."""
+    if any(isinstance(value, torch.Tensor) and value.is_floating_point() for value in flatten(args)):
+        raise RuntimeError(
+            f"the operator {name} has no tangents, so it cannot be called within torch.func.jvp, jacfwd or "
+            "torch.autograd.forward_ad.dual_level; use reverse mode, such as torch.autograd.grad"
+        )
+
+
+def flatten(values: Iterable[Any]) -> Iterator[Any]:
+    """Yield values, and those of lists among them."""
+    for value in values:
+        yield from value if isinstance(value, list | tuple) else (value,)
+
+
+def check_results(results: Any, tensors: tuple[Any, ...], plan_name: str, count: int) -> Any:
+    """Return the results of a function as torch takes them.
+
+    Raises:
+        TypeError: They are not as many tensors as the schema declares.
+        RuntimeError: One shares memory with an argument or with another result, which torch forbids.
+    """
+    values = tuple(flatten((results,)))
+    if len(values) != count or not all(isinstance(value, torch.Tensor) for value in values):
+        plural = "" if count == 1 else "s"
+        types = ", ".join(type(value).__name__ for value in values)
+        raise TypeError(f"{plan_name}(): its schema declares {count} tensor{plural}, but the function returned {types}")
+    memory = {_address(tensor) for tensor in flatten(tensors) if tensor is not None}
+    for value in values:
+        address = _address(value)
+        if address and address in memory:
+            raise RuntimeError(
+                f"{plan_name}(): an operator must not return one of its arguments or a view of it, nor one tensor "
+                "twice; return a copy"
+            )
+        memory.add(address)
+    return values if count > 1 else values[0]
+
+
+def _address(tensor: torch.Tensor) -> int:
+    return tensor.untyped_storage().data_ptr()

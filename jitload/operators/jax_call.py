@@ -11,24 +11,33 @@ from jitload.errors import LaunchSpecError, ToolchainError
 from jitload.operators.signature import Signature, check_names, read_function
 
 _numbers = itertools.count()
-_targets: weakref.WeakKeyDictionary[Any, dict[tuple[str, ...], str]] = weakref.WeakKeyDictionary()
+_targets: weakref.WeakKeyDictionary[Any, dict[tuple[tuple[str, ...], ...], str]] = weakref.WeakKeyDictionary()
 
 
-def jax_call(function: Any, *args: Any, out: Mapping[str, Any], unwritten: str | Sequence[str] = ()) -> Any:
+def jax_call(
+    function: Any,
+    *args: Any,
+    out: Mapping[str, Any],
+    unwritten: str | Sequence[str] = (),
+    vmap_method: str | None = None,
+) -> Any:
     """Call a typed function with arrays of JAX, also within `jax.jit`.
 
     Args:
         function: A function of a `jitload.Module`.
-        args: Its arguments without those that `out` names. Numbers are constants of the compiled program.
+        args: Its arguments without those that `out` names. Numbers are constants of the compiled program. None stands
+            for a pointer that the `Launch` names in `nullable`.
         out: For each pointer that the function writes to, an array or a `jax.ShapeDtypeStruct` with the shape and dtype
             of the result.
         unwritten: Names of pointers that are not `const`, but are only read.
+        vmap_method: How `jax.vmap` calls the function, as for `jax.ffi.ffi_call`: "sequential" calls it for each
+            element. By default, `jax.vmap` raises an error.
 
     Returns:
         The result, or a tuple of them in the order of `out`.
 
     Raises:
-        TypeError: The number of arguments is wrong.
+        TypeError: The number of arguments is wrong, or one is not a number.
         LaunchSpecError: A name is wrong, or JAX has no type for a parameter.
         ToolchainError: jax-tvm-ffi is not installed.
 
@@ -44,27 +53,47 @@ def jax_call(function: Any, *args: Any, out: Mapping[str, Any], unwritten: str |
     if len(args) != len(names):
         plural = "" if len(args) == 1 else "s"
         raise TypeError(f"{signature.name}() takes {', '.join(names)}; got {len(args)} argument{plural}")
-    kinds = {argument.name: argument.kind for argument in signature.arguments}
+    arguments = {argument.name: argument for argument in signature.arguments}
     values = dict(zip(names, args, strict=True))
-    tensors = [value for name, value in values.items() if kinds[name] == "tensor"]
-    numbers = {name: _number(value) for name, value in values.items() if kinds[name] != "tensor"}
-    results = {name: jax.ShapeDtypeStruct(like.shape, like.dtype) for name, like in out.items()}
-    call = jax.ffi.ffi_call(_target(function, signature, tuple(out)), tuple(results.values()))
-    answers = call(*tensors, **numbers)
+    absent = tuple(name for name, value in values.items() if value is None and arguments[name].is_nullable)
+    tensors = [value for name, value in values.items() if arguments[name].is_tensor and name not in absent]
+    numbers = {
+        name: _number(f"{signature.name}(): argument {name!r}", value)
+        for name, value in values.items()
+        if not arguments[name].is_tensor
+    }
+    results = tuple(jax.ShapeDtypeStruct(like.shape, like.dtype) for like in out.values())
+    target = _target(function, signature, tuple(out), absent)
+    answers = jax.ffi.ffi_call(target, results, vmap_method=vmap_method)(*tensors, **numbers)
     return answers[0] if len(answers) == 1 else tuple(answers)
 
 
-def _number(value: Any) -> Any:
-    """Return a number as a typed attribute of a call in XLA."""
+def _number(argument: str, value: Any) -> Any:
+    """Return a number, or the numbers of a vector, as a typed attribute of a call in XLA."""
+    import jax
     import numpy as np
 
-    if isinstance(value, bool | np.bool_):
-        return np.bool_(value)
-    return np.int64(value) if hasattr(value, "__index__") else np.float64(value)
+    if isinstance(value, jax.core.Tracer):
+        raise TypeError(
+            f"{argument} must be a number that is known while JAX traces the program, got {value}; "
+            "name it in static_argnums of jax.jit, or let the kernel read it through a pointer"
+        )
+    number = np.asarray(value)
+    types = (np.bool_, np.bool_), (np.integer, np.int64), (np.floating, np.float64)
+    wide = next((wide for kind, wide in types if jax.numpy.issubdtype(number.dtype, kind)), None)
+    is_too_large = number.dtype == np.uint64 and number.max(initial=0) > np.iinfo(np.int64).max
+    if wide is None or number.ndim > 1 or is_too_large:
+        raise TypeError(f"{argument} must be a number that int64 or float64 can hold, got {value!r}")
+    return number.astype(wide) if number.ndim else wide(number)
 
 
 def _check(signature: Signature, out: Mapping[str, Any], unwritten: Sequence[str]) -> None:
     """Raise an error for unknown names, arguments that are changed in place, and calls without results."""
+    if not isinstance(out, Mapping) or not all(
+        hasattr(like, "shape") and hasattr(like, "dtype") for like in out.values()
+    ):
+        problem = "it is not a dict of arrays or jax.ShapeDtypeStruct by name"
+        raise LaunchSpecError(problem, kernel=signature.name, field="out", hint='out={"y": x}')
     check_names(out, signature.arguments, function=signature.name, field="out")
     check_names(unwritten, signature.arguments, function=signature.name, field="unwritten")
     for argument in signature.arguments:
@@ -77,46 +106,44 @@ def _check(signature: Signature, out: Mapping[str, Any], unwritten: Sequence[str
         raise LaunchSpecError(problem, kernel=signature.name, field="out", hint='out={"y": x}')
 
 
-def _target(function: Any, signature: Signature, out: tuple[str, ...]) -> str:
+def _target(function: Any, signature: Signature, out: tuple[str, ...], absent: tuple[str, ...]) -> str:
     """Return the name under which XLA knows the function, and register it at the first call."""
     targets = _targets.setdefault(function, {})
-    if out not in targets:
+    key = (out, absent)
+    if key not in targets:
         name = f"jitload_{signature.name}_{next(_numbers)}"
         for platform in signature.devices.lower().replace("cuda", "gpu").split(" or "):
-            _register(name, function, signature, out, platform)
-        targets[out] = name
-    return targets[out]
+            _register(name, platform, *_arrange(function, signature, out, absent))
+        targets[key] = name
+    return targets[key]
 
 
-def _register(name: str, function: Any, signature: Signature, out: tuple[str, ...], platform: str) -> None:
+def _register(name: str, platform: str, function: Any, order: list[str]) -> None:
     try:
         import jax_tvm_ffi
     except ImportError as error:
         raise ToolchainError("jax_call() needs jax-tvm-ffi: pip install jax-tvm-ffi") from error
-    parts = [_part(argument.name, argument.kind, out) for argument in signature.arguments]
-    order = [part for part, _ in itertools.groupby(parts)]
-    results = tuple(argument.name for argument in signature.arguments if argument.name in out)
-    if order.count("args") > 1 or order.count("rets") > 1 or results != out:
-        function, order = _reorder(function, signature, out)
     jax_tvm_ffi.register_ffi_target(name, function, order, platform, allow_cuda_graph=True)
 
 
-def _part(name: str, kind: str, out: tuple[str, ...]) -> str:
-    """Return the place of an argument in a call of XLA, as jax-tvm-ffi names it."""
-    return "rets" if name in out else "args" if kind == "tensor" else f"attrs.{name}"
-
-
-def _reorder(function: Any, signature: Signature, out: tuple[str, ...]) -> tuple[Any, list[str]]:
-    """Return a function that takes inputs, results and numbers, since XLA passes each of these together."""
+def _arrange(
+    function: Any, signature: Signature, out: tuple[str, ...], absent: tuple[str, ...]
+) -> tuple[Any, list[str]]:
+    """Return the function as XLA calls it, and what it passes: inputs, results and numbers, each of these together."""
     import tvm_ffi
 
     names = [argument.name for argument in signature.arguments]
-    inputs = [a.name for a in signature.arguments if a.is_tensor and a.name not in out]
+    inputs = [a.name for a in signature.arguments if a.is_tensor and a.name not in (*out, *absent)]
     numbers = [argument.name for argument in signature.arguments if not argument.is_tensor]
+    parts = dict.fromkeys(inputs, "args") | dict.fromkeys(out, "rets") | {name: f"attrs.{name}" for name in numbers}
+    order = [part for part, _ in itertools.groupby(parts.get(name, "") for name in names)]
+    if len(set(order)) == len(order) and not absent and tuple(name for name in names if name in out) == out:
+        return function, order
     call_order = [*inputs, *out, *numbers]
-    positions = [call_order.index(name) for name in names]
+    positions = [call_order.index(name) if name in call_order else len(call_order) for name in names]
 
     def call(*args: Any) -> None:
-        function(*(args[position] for position in positions))
+        values = (*args, None)
+        function(*(values[position] for position in positions))
 
     return tvm_ffi.convert(call), ["args", "rets", *(f"attrs.{name}" for name in numbers)]

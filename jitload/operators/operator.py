@@ -7,27 +7,32 @@ then on, and tells autograd which tensors are written to.
 
 from __future__ import annotations
 
-import hashlib
 import re
 import sys
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from types import CellType, CodeType
+from collections.abc import Callable, Mapping, Sequence
+from types import CodeType
 from typing import Any
 
 import torch
-from torch._ops import OpOverload
+from torch._ops import OpOverload, OpOverloadPacket, _OpNamespace
+from torch._subclasses.functional_tensor import FunctionalTensorMode
 from torch.autograd import forward_ad
+from torch.fx import operator_schemas
 
 from jitload.errors import LaunchSpecError, outside_graphs
 from jitload.expressions.python import FUNCTIONS
-from jitload.operators.checks import check_tensors
-from jitload.operators.outputs import allocation_names, shape_error
+from jitload.loader.module import Module
+from jitload.operators.checks import check_results, check_tangents, check_tensors, is_recorded
+from jitload.operators.graphs import forget_graphs, functionalize, increment_versions, mark_caches, run_in_transforms
+from jitload.operators.outputs import allocation_error, allocation_names
 from jitload.operators.plan import Plan, make_plan
-from jitload.operators.signature import read_function, read_schema
+from jitload.operators.schema import read_schema
+from jitload.operators.signature import read_function
 
 _QUALIFIED_NAME = re.compile(r"([A-Za-z_]\w*)::([A-Za-z_]\w*)")
 _RESERVED = ("aten", "prim", "prims")
+_TRANSFORMS = "FuncTorchDynamicLayerFrontMode"  # the dispatch key of calls within a transform of torch.func
 _lock = threading.Lock()
 _registered: dict[str, TorchOp] = {}
 
@@ -72,6 +77,9 @@ def torch_op(  # noqa: PLR0913  each is a part of an operator's definition
         raise LaunchSpecError(f"the operator's name is {name!r}; it must be like 'my::add', in a namespace of your own")
     if out is not None and not isinstance(out, Mapping):
         raise LaunchSpecError(f"out={out!r} is not a dict of rules by name", hint='Write out={"y": "like x"}')
+    if not callable(function) or isinstance(function, Module):
+        problem = f"{function!r} is not a function"
+        raise LaunchSpecError(problem, kernel=name, hint="Pass a function of a module, such as mod.add")
     label = str(getattr(function, "__name__", name))
     signature = read_function(function) if schema is None else read_schema(schema, label)
     plan = make_plan(name, signature, out or {}, (unwritten,) if isinstance(unwritten, str) else tuple(unwritten))
@@ -107,8 +115,9 @@ class TorchOp(OpOverload):
             `square.register_autograd(lambda ctx, g: 2 * ctx.saved_tensors[0] * g, setup_context=save_input)`
         """
         state = self._jitload_state
-        if not callable(backward):
-            raise TypeError(f"backward must be a function, got {type(backward).__name__}")
+        for name, value in (("backward", backward), ("setup_context", setup_context or backward)):
+            if not callable(value):
+                raise TypeError(f"{name} must be a function, got {type(value).__name__}")
         if state.plan.written:
             raise LaunchSpecError(
                 f"it writes to {', '.join(state.plan.written)}, so it cannot have a gradient", kernel=state.plan.name,
@@ -116,8 +125,8 @@ class TorchOp(OpOverload):
             )  # fmt: skip
         state.backward, state.setup_context = backward, setup_context
         state.make_differentiable(self)
-        _forget_graphs()
-        _mark_caches()
+        forget_graphs()
+        mark_caches(_registered)
 
     def register_vmap(self, rule: Callable[..., Any], /) -> Callable[..., Any]:
         """Register `rule(info, in_dims, *args)` for `torch.vmap`, which returns the outputs and their `out_dims`."""
@@ -125,8 +134,8 @@ class TorchOp(OpOverload):
             raise TypeError(f"the rule for vmap must be a function, got {type(rule).__name__}")
         self._jitload_state.vmap_rule = rule
         self._jitload_state.make_batched(self)
-        _forget_graphs()
-        _mark_caches()
+        forget_graphs()
+        mark_caches(_registered)
         return rule
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -208,7 +217,7 @@ class _State:
 def _register(plan: Plan, function: Any, casts: tuple[torch.dtype | None, ...]) -> TorchOp:
     operator = _registered.get(plan.name)
     if operator is not None:
-        _forget_graphs()
+        forget_graphs()
     if operator is None or operator._jitload_state.plan.schema != plan.schema:
         state = _State(_define(plan, operator))
         state.set(plan, function, casts)
@@ -218,28 +227,42 @@ def _register(plan: Plan, function: Any, casts: tuple[torch.dtype | None, ...]) 
     operator.function = function
     if any(casts):
         operator._jitload_state.make_cast(operator)
-    _mark_caches()
+    mark_caches(_registered)
     return operator
 
 
 def _define(plan: Plan, previous: TorchOp | None) -> Any:
     """Return the library that defines the operator, in place of one of the same name with another schema."""
     namespace, short_name = plan.name.split("::")
+    _check_name(plan)
     if previous is not None:
         del _registered[plan.name]
         previous._jitload_state.library._destroy()
         previous._op = previous._op_dk = _retired(plan.name)  # torch would use freed memory
+        operator_schemas._SCHEMA_TO_SIGNATURE_CACHE.pop((plan.name, ""), None)
     make: Any = torch.library.Library  # its methods have no types
     library = make(namespace, "FRAGMENT")
     try:
         library.define(f"{short_name}{plan.schema}", tags=(torch.Tag.pt2_compliant_tag, torch.Tag.needs_exact_strides))
     except RuntimeError as error:
-        if "multiple times" not in str(error):
-            problem = f"torch refuses the operator {plan.name}: {error}"
-            raise LaunchSpecError(problem, kernel=plan.signature.name) from None
         problem = f"{plan.name} is already an operator, which torch_op did not register; choose another name"
-        raise LaunchSpecError(problem, kernel=plan.signature.name) from None
+        raise LaunchSpecError(problem, kernel=plan.signature.name) from error
     return library
+
+
+def _check_name(plan: Plan) -> None:
+    """Raise an error for names that torch cannot read, or uses for itself in `torch.ops`."""
+    problem = f"torch refuses the operator {plan.name}"
+    try:
+        torch._C.parse_schema(f"{plan.name}{plan.schema}")
+    except RuntimeError as error:
+        raise LaunchSpecError(f"{problem}: {error}", kernel=plan.signature.name) from None
+    namespace, short_name = plan.name.split("::")
+    operators = getattr(torch.ops, namespace)
+    packet = getattr(operators, short_name, None)
+    if not isinstance(operators, _OpNamespace) or not isinstance(packet, OpOverloadPacket | None):
+        problem = f"{problem}: torch.ops.{namespace}.{short_name} is another attribute; choose another name"
+        raise LaunchSpecError(problem, kernel=plan.signature.name)
 
 
 def _implement(state: _State) -> TorchOp:
@@ -248,9 +271,13 @@ def _implement(state: _State) -> TorchOp:
     namespace, short_name = name.split("::")
     state.library.impl(short_name, state.names["impl"], "CompositeExplicitAutograd")
     torch.library.register_fake(name, state.names["fake"], lib=state.library)
+    if state.plan.written:
+        torch.library.register_torch_dispatch(name, FunctionalTensorMode, functionalize, lib=state.library)
     operator: TorchOp = getattr(getattr(torch.ops, namespace), short_name).default
     operator.__class__ = TorchOp
     operator._jitload_state = state
+    kernel = torch.library.get_kernel(operator, _TRANSFORMS)
+    state.library.impl(short_name, run_in_transforms(name, kernel), _TRANSFORMS, with_keyset=True)
     _registered[name] = operator
     return operator
 
@@ -271,29 +298,25 @@ def _compile(state: _State, function: Any) -> None:
         **allocation_names(),
         "_any_requires_grad": torch._C._any_requires_grad,
         "_is_grad_enabled": torch.is_grad_enabled,
+        "_forward_ad": forward_ad,
+        "_increment_version": torch._C._increment_version,
+        "_increment_versions": increment_versions,
+        "_allocation_error": allocation_error,
+        "_results": check_results,
+        "_to_device": _device_converter(function),
+        "_function": function,
     }
     names |= {f"_default_{argument.name}": argument.default[0] for argument in plan.inputs if argument.default}
-    names |= {
-        "_increment_version": torch._C._increment_version,
-        "_function": function,
-        "_forward_ad": forward_ad,
-        "_fresh": _check_fresh,
-        "_shape_error": shape_error,
-    }
 
     def check(values: tuple[Any, ...]) -> None:
         check_tensors(plan.signature, values)
-        if torch._C._any_requires_grad(*values) and torch.is_grad_enabled():
+        if is_recorded(values):
             _prepare_gradient(plan)
 
     def without_gradient(*args: Any, **kwargs: Any) -> Any:
-        if forward_ad._current_level >= 0 and any(isinstance(a, torch.Tensor) and a.is_floating_point() for a in args):
-            raise RuntimeError(
-                f"the operator {plan.name} has no tangents, so it cannot be called within torch.func.jvp, jacfwd or "
-                "torch.autograd.forward_ad.dual_level; use reverse mode, such as torch.autograd.grad"
-            )
-        is_recorded = torch._C._any_requires_grad(*args) and torch.is_grad_enabled()
-        if not is_recorded or torch._C._get_autograd_fallback_mode() == "nothing":
+        if forward_ad._current_level >= 0:
+            check_tangents(plan.name, args)
+        if not is_recorded(args) or torch._C._get_autograd_fallback_mode() == "nothing":
             return names["launch"](*args, **kwargs)
         return _prepare_gradient(plan)(*args, **kwargs)
 
@@ -341,13 +364,12 @@ def _default_device(plan: Plan) -> Callable[[torch.device | None], torch.device]
     return choose
 
 
-def _check_fresh(results: Any, tensors: tuple[Any, ...]) -> Any:
-    """Return the results of a function, or raise an error if one shares memory with an argument: torch forbids that."""
-    memory = {tensor.untyped_storage().data_ptr() for tensor in tensors if isinstance(tensor, torch.Tensor)} - {0}
-    for result in results if isinstance(results, tuple | list) else (results,):
-        if isinstance(result, torch.Tensor) and result.untyped_storage().data_ptr() in memory:
-            raise RuntimeError("an operator must not return one of its arguments or a view of it; return a copy")
-    return tuple(results) if isinstance(results, list) else results
+def _device_converter(function: Any) -> Callable[[torch.device | None], Any]:
+    """Return a function that converts devices to what the operator's function takes."""
+    tvm_ffi: Any = sys.modules.get("tvm_ffi")
+    if tvm_ffi is None or not isinstance(function, tvm_ffi.Function):
+        return lambda device: device
+    return lambda device: None if device is None else tvm_ffi.device(str(device))
 
 
 def _find_operator(name: str) -> TorchOp:
@@ -394,46 +416,3 @@ def _caster(operator: TorchOp, key: str) -> Callable[..., Any]:
 def _convert(value: Any, dtype: torch.dtype | None) -> Any:
     is_float = dtype is not None and isinstance(value, torch.Tensor) and value.is_floating_point()
     return value.to(dtype) if is_float else value
-
-
-# ---- compiled graphs ---------------------------------------------------------------------------------------------
-
-
-def _forget_graphs() -> None:
-    """Drop what torch has compiled in this process, because graphs do not notice that an operator was replaced."""
-    dynamo: Any = sys.modules.get("torch._dynamo")
-    if dynamo is not None and hasattr(dynamo, "reset"):
-        dynamo.reset()
-
-
-def _mark_caches() -> None:
-    """Add the operators' definitions to the keys of torch's caches of compiled graphs, which contain only names."""
-    from torch.compiler import config
-
-    tag: str = getattr(config, "cache_key_tag", "").partition(" jitload:")[0]
-    parts: list[str] = []
-    for name, operator in sorted(_registered.items()):
-        state = operator._jitload_state
-        parts += [name, state.plan.schema, state.plan.source, repr(state.casts)]
-        parts += [_describe_code(function) for function in (state.backward, state.setup_context, state.vmap_rule)]
-    digest = hashlib.sha256("\0".join(parts).encode()).hexdigest()
-    config.cache_key_tag = f"{tag} jitload:{digest[:16]}"
-
-
-def _describe_code(function: Any) -> str:
-    """Return the bytecode and constants of a Python function and the numbers it captures, as text for a cache key."""
-    code = getattr(function, "__code__", None)
-    if code is None:
-        return ""
-    captured = [cell.cell_contents for cell in function.__closure__ or () if cell != CellType()]
-    values = [value for value in (*captured, *(function.__defaults__ or ())) if isinstance(value, int | float | str)]
-    return repr([values, *_walk_code(code)])
-
-
-def _walk_code(code: CodeType) -> Iterator[object]:
-    yield from (code.co_code, code.co_names, code.co_varnames)
-    for constant in code.co_consts:
-        if isinstance(constant, CodeType):
-            yield from _walk_code(constant)
-        else:
-            yield constant

@@ -8,14 +8,15 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 import torch
 
 from jitload.errors import LaunchSpecError
 from jitload.expressions.compiler import ScopeEntry
 from jitload.expressions.python import to_python
-from jitload.operators.signature import Argument, split_at_commas
+from jitload.operators.schema import split_at_commas
+from jitload.operators.signature import Argument
 
 _RULE = re.compile(
     r"(?P<zeros>zeros\b)?\s*(?P<dtype>[\w.]+)??\s*(?:\blike\s+(?P<like>\w+)|\[(?P<shape>.*)\])", re.DOTALL
@@ -77,14 +78,17 @@ class Allocator:
         self.by_name = {argument.name: argument for argument in arguments}
         self.inputs = {argument.name: argument for argument in inputs}
         self.tensors = {argument.name: argument for argument in inputs if argument.is_tensor}
-        self.model = next((a.name for a in inputs if a.is_tensor and not a.is_nullable and not a.is_host), "")
+        self.has_device = any(a.kind == "device" and a.name == "device" for a in inputs)
+        models = [a for a in inputs if a.has_tensors and not a.is_nullable and not a.is_host]
+        models.sort(key=lambda a: not a.is_tensor)
+        self.model = f"a_{models[0].name}{'' if models[0].is_tensor else '[0]'}" if models else ""
 
     def allocate(self, rule: Rule) -> str:
         """Return the Python expression for an output, which later rules may use."""
         argument = self.by_name.get(rule.name) or Argument(rule.name, "tensor", "", is_strided=True)
         dtype = self._dtype(rule, argument)
         source = self._like(rule, argument, dtype) if rule.like else self._shaped(rule, argument, dtype)
-        self.tensors[rule.name] = argument
+        self.tensors[rule.name] = argument._replace(is_nullable=False)
         return source
 
     def _like(self, rule: Rule, argument: Argument, dtype: str) -> str:
@@ -106,13 +110,18 @@ class Allocator:
         kind = "zeros" if rule.is_zeroed else "empty"
         dtype = dtype or f"_dtype_{expected}"
         if self.model:
-            return f"a_{self.model}.new_{kind}(({shape}), dtype={dtype})"
-        return f"_{kind}(({shape}), dtype={dtype}, device=_device(device))"
+            return f"{self.model}.new_{kind}(({shape}), dtype={dtype})"
+        device = "a_device" if self.has_device else "device"
+        return f"_{kind}(({shape}), dtype={dtype}, device=_device({device}))"
 
     def _size(self, text: str, rule: Rule) -> str:
+        arguments = {**self.inputs, **self.tensors}
+        for name, argument in arguments.items():
+            if argument.is_nullable and re.search(rf"\b{name}\b", text):
+                raise self._missing(name, rule)
         scope = {
-            name: ScopeEntry(position=0, kind="other" if a.is_nullable else a.kind, type=_describe(a))
-            for name, a in {**self.inputs, **self.tensors}.items()
+            name: ScopeEntry(position=0, kind=_scope_kind(a), type=a.cpp_type or a.declaration)
+            for name, a in arguments.items()
         }
         return to_python(text, scope, kernel=self.function, field=field_of(rule.name))
 
@@ -148,8 +157,11 @@ class Allocator:
             names = ", ".join(self.tensors) or "none"
             raise self._error(f"there is no tensor {name!r} among the inputs; they are {names}", rule)
         if self.tensors[name].is_nullable:
-            raise self._error(f"{name!r} may be None, so an output cannot depend on it", rule)
+            raise self._missing(name, rule)
         return self.tensors[name]
+
+    def _missing(self, name: str, rule: Rule) -> LaunchSpecError:
+        return self._error(f"{name!r} may be None, so an output cannot depend on it", rule)
 
     def _error(self, problem: str, rule: Rule) -> LaunchSpecError:
         return LaunchSpecError(
@@ -157,12 +169,19 @@ class Allocator:
         )
 
 
-def _describe(argument: Argument) -> str:
-    return f"{argument.cpp_type or argument.declaration}{', which may be None' if argument.is_nullable else ''}"
+def _scope_kind(argument: Argument) -> Literal["tensor", "int", "other"]:
+    return argument.kind if argument.kind in ("tensor", "int") else "other"
 
 
-def shape_error(operator: str, name: str, rule: str, error: Exception, tensors: dict[str, torch.Tensor]) -> ValueError:
-    """Return the error for a shape that cannot be computed in a call."""
+def allocation_error(
+    operator: str, name: str, rule: str, error: Exception, tensors: dict[str, torch.Tensor]
+) -> Exception:
+    """Return the error for a missing tensor, or for a shape that cannot be computed in a call."""
+    for argument, tensor in tensors.items():
+        if tensor is None:
+            return TypeError(f"{operator}(): argument {argument!r} must be a tensor, got None")
+    if isinstance(error, AttributeError | TypeError):
+        return error
     shapes = ", ".join(f"{key} has shape {list(tensor.shape)}" for key, tensor in tensors.items())
     reason = "an axis is out of range" if isinstance(error, IndexError) else str(error)
     return ValueError(f"{operator}(): {field_of(name)} = {rule!r}: {reason}{f'; {shapes}' if shapes else ''}")

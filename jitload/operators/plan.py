@@ -49,27 +49,24 @@ def make_plan(name: str, signature: Signature, out: Mapping[str, str], unwritten
     allocator = Allocator(function, arguments, inputs)
     rules = [parse_rule(key, rule, function) for key, rule in out.items()]
     allocations = {rule.name: _allocation(name, rule, allocator.allocate(rule), inputs) for rule in rules}
-    needs_device = bool(out) and not allocator.model
+    needs_device = bool(out) and not allocator.model and not allocator.has_device
     declarations = [argument.declaration for argument in inputs]
     declarations += ["*, Device? device=None"] if needs_device else []
     returns = "Tensor" if len(out) == 1 else f"({', '.join('Tensor' for _ in out)})"
     schema = f"({', '.join(declarations)}) -> {returns}"
-    source = _write_source(signature, inputs, allocations, ["*", "device=None"] if needs_device else [])
+    source = _write_source(name, signature, inputs, allocations, ["*", "device=None"] if needs_device else [])
     return Plan(name, signature, inputs, schema, source)
 
 
 def _allocation(operator: str, rule: Rule, source: str, inputs: Sequence[Argument]) -> str:
-    """Return the lines that allocate an output, with an error that names the rule if its shape cannot be computed."""
-    line = f"a_{rule.name} = {source}"
-    if not rule.shape:
-        return f"    {line}"
-    used = [a.name for a in inputs if a.is_tensor and re.search(rf"\b{a.name}\b", rule.text)]
+    """Return the lines that allocate an output, with an error that names the rule if that fails."""
+    used = [a.name for a in inputs if a.is_tensor and re.search(rf"\ba_{a.name}\b", source)]
     tensors = f"{{{', '.join(f'{name!r}: a_{name}' for name in used)}}}"
     return f"""\
     try:
-        {line}
-    except (IndexError, ZeroDivisionError) as error:
-        raise _shape_error({operator!r}, {rule.name!r}, {rule.text!r}, error, {tensors}) from None"""
+        a_{rule.name} = {source}
+    except (AttributeError, IndexError, TypeError, ZeroDivisionError) as error:
+        raise _allocation_error({operator!r}, {rule.name!r}, {rule.text!r}, error, {tensors}) from None"""
 
 
 def _check_has_effect(signature: Signature, out: Mapping[str, str], unwritten: Sequence[str]) -> None:
@@ -83,6 +80,9 @@ def _check_has_effect(signature: Signature, out: Mapping[str, str], unwritten: S
 
 def _check_results(signature: Signature, out: Mapping[str, str]) -> None:
     """Raise an error unless there is a rule for each tensor that the function returns, and for no other."""
+    if both := {argument.name for argument in signature.arguments}.intersection(signature.returns):
+        problem = f"{min(both)!r} is the name of an argument and of a result"
+        raise LaunchSpecError(problem, kernel=signature.name, field="schema")
     if tuple(out) != signature.returns:
         names = ", ".join(signature.returns)
         raise LaunchSpecError(
@@ -111,17 +111,21 @@ def fake({parameters}):
 
 
 def _write_source(
-    signature: Signature, inputs: Sequence[Argument], allocations: Mapping[str, str], extra: Sequence[str]
+    name: str, signature: Signature, inputs: Sequence[Argument], allocations: Mapping[str, str], extra: Sequence[str]
 ) -> str:
     """Return the Python text of the operator's functions."""
-    tensors = [f"a_{argument.name}" for argument in inputs if argument.is_tensor]
+    tensors = [f"a_{argument.name}" for argument in inputs if argument.has_tensors]
     names = [f"a_{argument.name}" for argument in inputs]
     parameters = [f"a_{a.name}=_default_{a.name}" if a.default else f"a_{a.name}" for a in inputs]
-    checked = [f"a_{argument.name}" for argument in signature.arguments if argument.is_tensor]
+    checked = [f"a_{argument.name}" for argument in signature.arguments if argument.has_tensors]
     results = f"    return {', '.join(f'a_{name}' for name in allocations)}" if allocations else "    return None"
-    arguments = ", ".join(f"a_{argument.name}" for argument in signature.arguments)
+    arguments = ", ".join(
+        f"_to_device(a_{argument.name})" if argument.kind == "device" else f"a_{argument.name}"
+        for argument in signature.arguments
+    )
     if signature.returns:
-        launch = [f"    return _fresh(_function({arguments}), {_tuple(tensors)})"]
+        checks = f"{_tuple(tensors)}, {name!r}, {len(signature.returns)}"
+        launch = [f"    return _results(_function({arguments}), {checks})"]
     else:
         launch = [*allocations.values(), *_count_versions(inputs), f"    _function({arguments})", results]
     return _SOURCE.format(
@@ -141,5 +145,6 @@ def _count_versions(inputs: Sequence[Argument]) -> Iterator[str]:
     """Yield the lines that tell autograd which tensors are written to, so that it notices changes to saved ones."""
     for argument in inputs:
         if argument.is_written:
-            condition = f"if a_{argument.name} is not None: " if argument.is_nullable else ""
-            yield f"    {condition}_increment_version((a_{argument.name},))"
+            is_plain = argument.is_tensor and not argument.is_nullable
+            function = "_increment_version((a_{},))" if is_plain else "_increment_versions(a_{})"
+            yield f"    {function.format(argument.name)}"

@@ -36,6 +36,11 @@ def read_requests(target: str) -> list[Any]:
         file, name = Path(match[1]), match[2] or _DEFAULT_NAME
         _import_file(file.absolute(), target)
         return _read_object(f"{file.stem}:{name}", target)
+    if Path(target).is_file():
+        raise JitLoadError(
+            f"{target!r} holds no requests: give kernels.py, a.module, kernels.toml or kernels.json. To build it as a "
+            f"source: jitload compile {target}"
+        )
     if not re.fullmatch(r"[\w.:-]+", target):
         raise JitLoadError(f"{target!r} names no requests: give kernels.py, a.module, kernels.toml or kernels.json")
     if os.getcwd() not in sys.path and "" not in sys.path:  # as with `python -m`

@@ -88,7 +88,7 @@ class LocalWorkers:
 
 @contextmanager
 def local_workers(count: int) -> Iterator[LocalWorkers]:
-    """Provide workers for a `with` block; if that raises an exception, end them without waiting for their builds."""
+    """Provide workers for a `with` block. If the block raises an exception, their unfinished builds are interrupted."""
     workers = LocalWorkers(count)
     try:
         yield workers

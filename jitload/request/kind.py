@@ -1,7 +1,7 @@
 """What `cuda_sources` contains: kernels, C++ that launches cubins, or both with `<<<…>>>` between them.
 
-The kind decides which compiler reads the text, so it is determined before the rest of a call is read. A cache hit
-with plain kernels needs no lexer for it.
+The kind decides which compiler reads the text, so it is determined before the rest of a call is read. Of a text with
+both, a call may ask for the kernels alone. A cache hit with plain kernels needs no lexer for any of this.
 """
 
 from __future__ import annotations
@@ -60,10 +60,10 @@ def find_kind(call: Call) -> Kind:
     if call.kind is not None:
         return next(kind for kind in _KINDS if kind == call.kind)
     has_host_code = bool(sources.host or sources.objects) or _names_host_functions(call, texts)
-    kind = _kind_of_texts(texts, bool(sources.cubins), has_host_code, options)
+    kind = _kind_of_texts(texts, options, has_cubins=bool(sources.cubins), has_host_code=has_host_code)
     if kind == "device" and call.makes != "cubin" and _names_functions_beside_kernels(call, texts):
         has_host_code = True
-        kind = _kind_of_texts(texts, bool(sources.cubins), has_host_code, options)
+        kind = _kind_of_texts(texts, options, has_cubins=bool(sources.cubins), has_host_code=has_host_code)
         kind = "host" if kind == "host" else "mixed"
     if kind == "host" and _headers_have_kernels(call, texts):
         return "mixed"
@@ -79,12 +79,7 @@ def looks_like_kernels(texts: Sequence[str]) -> bool:
 
 
 @functools.lru_cache(maxsize=64)
-def _kind_of_texts(
-    texts: tuple[str, ...],
-    has_cubins: bool,  # noqa: FBT001  positional for the cache
-    has_host_code: bool,  # noqa: FBT001
-    options: tuple[str, ...],
-) -> Kind:
+def _kind_of_texts(texts: tuple[str, ...], options: tuple[str, ...], *, has_cubins: bool, has_host_code: bool) -> Kind:
     if not has_cubins and looks_like_kernels(texts):
         return "device"
 
@@ -200,14 +195,18 @@ def cpu_launch_error(pieces: Pieces) -> CompileError:
     launches = ((label, token) for label, token in tokens if token.text == "<<<" or token.text in LAUNCH_FUNCTIONS)
     label, launch = next(launches, (pieces[0][0], None))
     line = launch.line if launch else 1
-    means = "host code" if launch is None else "<<<…>>>" if launch.text == "<<<" else launch.text
-    message = f"GPU only: launches with {means}; on the CPU a Launch gives grid and block"
+    message = "GPU only: C++ for the host that is built together with kernels"
+    hint = 'Leave "cpu" out of arch, or make two modules: one of the kernels, and one of the C++.'
+    if launch:
+        means = "<<<…>>>" if launch.text == "<<<" else launch.text
+        message = f"GPU only: launches with {means}; on the CPU a Launch gives grid and block"
+        hint = 'This needs a GPU: leave "cpu" out of arch, or write an alternative under #ifdef JITLOAD_CPU.'
     return CompileError(
         stage="host",
         name=label,
         log=f"{label}:{line}: error: {message}\n",
         diagnostics=(Diagnostic(file=label, line=line, severity="error", message=message),),
-        hint='This needs a GPU: leave "cpu" out of arch, or write an alternative under #ifdef JITLOAD_CPU.',
+        hint=hint,
     )
 
 

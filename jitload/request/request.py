@@ -173,8 +173,11 @@ class Request(NamedTuple):
 
     @property
     def slug(self) -> str:
-        """The name for use in file names: at most 48 letters, digits and the characters `_`, `.` and `-`."""
-        return slug_of(self.name)
+        """The name for use in file names: at most 48 letters, digits and the characters `_`, `.` and `-`.
+
+        Two names may have the same slug; their cache keys differ.
+        """
+        return _NOT_IN_FILE_NAMES.sub("_", self.name)[:48] or "_"
 
     @property
     def product(self) -> str:
@@ -182,11 +185,6 @@ class Request(NamedTuple):
         if self.host is not None and self.host.is_program:
             return f"{self.slug}.program"
         return f"{self.slug}.o" if self.host is not None and self.host.is_object else f"{self.slug}.so"
-
-
-def slug_of(name: str) -> str:
-    """Return a name as part of a file name. Two names may have the same slug; their cache keys differ."""
-    return _NOT_IN_FILE_NAMES.sub("_", name)[:48] or "_"
 
 
 def make_request(call: Call) -> Request:

@@ -16,9 +16,13 @@
 /* The variables of this library that do not belong to kernels. */
 extern "C" __attribute__((visibility("hidden"))) char __start_jitload_state[], __stop_jitload_state[];
 
+#ifndef JITLOAD_CPU_SEARCH_INTERVAL /* tests set a shorter one */
+#define JITLOAD_CPU_SEARCH_INTERVAL 500000000
+#endif
+
 namespace {
 
-constexpr int64_t kSearchInterval = 500000000; /* nanoseconds; what the host changes is noticed meanwhile */
+constexpr int64_t kSearchInterval = JITLOAD_CPU_SEARCH_INTERVAL; /* nanoseconds; the host may change memory meanwhile */
 constexpr int64_t kLeastRest = 20;             /* times as long as a search takes */
 constexpr uint32_t kMostLooks = 1024;          /* of a search */
 constexpr uint64_t kMostBytes = 256 << 20;     /* likewise, of stacks */

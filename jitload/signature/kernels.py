@@ -165,7 +165,7 @@ def read_kernels_without_source(image: Image) -> tuple[Kernel, ...]:
 
 
 def _untyped_prototype(match: _Match) -> _Prototype:
-    """Return a prototype of sizes alone: `b64` for eight bytes, `b8[24]` for a size that is not 1, 2, 4 or 8."""
+    """Return a prototype that gives only sizes: `b64` for 8 bytes, `b8[24]` for a size other than 1, 2, 4 or 8."""
     slots = match.image_kernel.slots
     texts = (f"b{8 * slot.size}" if slot.size in (1, 2, 4, 8) else f"b8[{slot.size}]" for slot in slots)
     return _Prototype(match.name, tuple(TypeFacts(text=text, kind="bits") for text in texts))
@@ -274,6 +274,7 @@ def _apply_prototype(image_kernel: ImageKernel, prototype: _Prototype) -> Kernel
         shared_bytes=image_kernel.shared_bytes,
         local_bytes=image_kernel.local_bytes,
         max_threads=image_kernel.max_threads,
+        spill_bytes=image_kernel.spill_bytes,
     )
 
 

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
+from jitload.cpptext.declarations import find_unambiguous
 from jitload.cpptext.structures import Declarations, Structure, find_declarations, may_declare, type_name
 from jitload.model import Candidate, Variable
 from jitload.signature.demangle import demangle, name_number, split_top_level
@@ -140,8 +141,7 @@ def host_layouts(
 
 def _typed_kernels(candidates: Sequence[Candidate], kernels: Sequence[str]) -> Iterator[tuple[str, Candidate]]:
     """Yield expressions for kernels, with the functions in the text that they may be."""
-    names = [candidate.name for candidate in candidates]
-    yield from ((c.name, c) for c in candidates if not c.is_template and names.count(c.name) == 1)
+    yield from ((candidate.name, candidate) for candidate in find_unambiguous(candidates))
     for kernel in kernels:
         target = re.split(r"[<(]", kernel)[0].strip().removeprefix("::")
         yield from ((kernel_expression(kernel), c) for c in candidates if c.name == target)
@@ -182,7 +182,7 @@ def _layouts(declarations: Declarations, roots: Sequence[_Root]) -> Iterator[_La
 
 
 def _chains(declarations: Declarations, roots: Sequence[_Root]) -> Iterator[tuple[str, tuple[str, ...], Structure]]:
-    """Yield an expression for a parameter's type, the members that lead to a structure in it, and the structure."""
+    """Yield each structure in a parameter: the parameter's type as C++, the path of members, the structure."""
     for root in roots:
         parameter = f"__jitload_nth_parameter<{root.position}, decltype({root.function})>::__jitload_type"
         own = declarations.structures_named(root.names[0])

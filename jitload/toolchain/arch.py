@@ -127,6 +127,17 @@ def capability_of(arch: str) -> tuple[int, str]:
     return int(match[1]), match[2]
 
 
+def runs_on(code_arch: str, arch: str) -> bool:
+    """Return whether code for one architecture runs on every GPU that another one names."""
+    (code_number, suffix), (number, _) = capability_of(code_arch), capability_of(arch)
+    return code_arch == arch if suffix == "a" else is_compatible(code_number, number)
+
+
+def is_compatible(code_number: int, number: int) -> bool:
+    """Return whether code for 8.0, as 80, runs on another number: the major version is the same, the minor not less."""
+    return code_number // 10 == number // 10 and code_number <= number
+
+
 # ---- the driver --------------------------------------------------------------------------------------------------
 
 

@@ -46,7 +46,8 @@ def read_grid(grid: Any, scope: GridScope) -> Extent | None:
         LaunchSpecError: It is a function that cannot be translated.
     """
     if not callable(grid):
-        return grid  # type: ignore[no-any-return]  # expressions already, which Launch checks
+        expressions: Extent | None = grid  # which Launch checks
+        return expressions
     if not isinstance(grid, FunctionType):
         raise LaunchSpecError(f"is a {type(grid).__name__}", kernel=scope.kernel, field="grid", hint=_HINT)
     return _Translator(grid, scope).run()

@@ -117,7 +117,8 @@ def _argument_kinds(kernel: TritonKernel, spec: CompileSpec) -> Iterator[tuple[s
         types = types_by_name(kernel, spec.signature)
         for param in kernel.params:
             if not param.is_constexpr:
-                yield param.name, _kind_of_type(types.get(param.name, param.annotation_type), param.name in types)
+                text = types.get(param.name, param.annotation_type)
+                yield param.name, "null" if text is None and param.name in types else _kind_of_type(text)
         return
     names = [param.name for param in kernel.params]
     for name, value in {**dict(zip(names, spec.args, strict=False)), **spec.named_args}.items():
@@ -126,9 +127,7 @@ def _argument_kinds(kernel: TritonKernel, spec: CompileSpec) -> Iterator[tuple[s
         yield name, "descriptor" if hasattr(value, "block_shape") else kind
 
 
-def _kind_of_type(text: object, is_in_signature: bool) -> str:  # noqa: FBT001  None also means: not annotated
-    if text is None and is_in_signature:
-        return "null"
+def _kind_of_type(text: object) -> str:
     if not isinstance(text, str):
         return "other"
     return "descriptor" if text.startswith("tensordesc") else "pointer" if text.startswith("*") else "other"

@@ -48,9 +48,9 @@ class CompileSpec(NamedTuple):
         named_args: Example arguments by name.
         signature: Types of the run-time parameters, or None if there are example arguments.
         constexprs: Values that are compiled in.
-        options: Options of Triton's compiler. Parameters passed by name are among them until `assign_keywords`.
-        config: The configuration of an autotuned kernel, or None for the one that tuning chose.
-        variants: `variants=` of `load_triton`.
+        options: Options of Triton's compiler and, until `assign_keywords()` is called, the parameters passed by name.
+        config: The configuration to use for an autotuned kernel; None uses the one that tuning chose.
+        variants: The argument of `load_triton()`.
     """
 
     args: tuple[Any, ...]

@@ -7,13 +7,12 @@ from pathlib import Path
 
 from jitload.building.ninja import run_ninja, write_ninja
 from jitload.building.resources import run_in_background
-from jitload.building.runtime import find_or_build_runtime, find_or_build_triton_runtime, library_steps
+from jitload.building.runtime import find_or_build_objects, library_steps
 from jitload.building.stages import stage
 from jitload.cache.store import Work
 from jitload.model import Cubin
 from jitload.request.launch import Launch
 from jitload.request.request import Request, TritonSource, VariantSource
-from jitload.settings import Settings
 from jitload.toolchain.arch import capability_of
 from jitload.toolchain.host import Compiler, find_ninja
 from jitload.triton.compile import compile_cubin
@@ -29,10 +28,12 @@ from jitload.triton.wrapper import (
 
 
 def build_triton_library(request: Request, compiler: Compiler, work: Work, *, verbose: bool) -> tuple[Path, ...]:
-    """Build the library of a Triton kernel in a work directory, and return the headers that were read: none."""
+    """Build the library of a Triton kernel in a work directory. Return an empty tuple: it reads no headers."""
     source = request.triton
     assert source is not None
-    runtimes = run_in_background(_find_or_build_runtimes, compiler, work.cache_dir, request.settings)
+    runtimes = run_in_background(
+        find_or_build_objects, ("runtime", "triton_runtime"), compiler, work.cache_dir, request.settings
+    )
     variants = tuple(_variant(source, variant, request.archs) for variant in source.variants)
     function = TritonFunction(name=source.name, doc=_doc(source), variants=variants)
     wrapper = TritonWrapper(name=request.name, functions=(function,))
@@ -45,12 +46,6 @@ def build_triton_library(request: Request, compiler: Compiler, work: Work, *, ve
     write_ninja(work.dir, library_steps(compiler, [name for name, _ in files], runtimes.result(), request.slug))
     run_ninja(find_ninja(request.settings), work.dir, name=request.name, verbose=verbose)
     return ()
-
-
-def _find_or_build_runtimes(compiler: Compiler, cache_dir: Path, settings: Settings) -> tuple[str, ...]:
-    """Return the paths of the two objects that every library of Triton kernels is linked with."""
-    runtimes = (find_or_build_runtime, find_or_build_triton_runtime)
-    return tuple(str(find_or_build(compiler, cache_dir, settings).product) for find_or_build in runtimes)
 
 
 def _variant(source: TritonSource, variant: VariantSource, archs: tuple[str, ...]) -> TritonVariant:

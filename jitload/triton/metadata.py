@@ -65,6 +65,7 @@ def read_compiled_kernel(compiled: Any, triton: Triton, constexprs: frozenset[st
         shared_bytes=entry.shared_bytes,
         local_bytes=entry.local_bytes,
         max_threads=entry.max_threads,
+        spill_bytes=entry.spill_bytes,
     )
     specialization = Specialization(
         kernel=kernel,

@@ -16,8 +16,8 @@ import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from jitload.cuda.fatbin import is_fatbin, read_fatbin
 from jitload.elf.cubin import is_unknown_format, read_image
-from jitload.elf.fatbin import is_fatbin, read_fatbin
 from jitload.elf.object import ObjectFile
 from jitload.errors import JitLoadError, LoadError
 from jitload.request.cubins import check_cubin_name
@@ -67,7 +67,7 @@ def _embed_cubins(cubins: Sequence[tuple[str, Path]], source: Path, output: Path
             _log.warning("%s has no TVM_FFI_EMBED_CUBIN(%s); names without a cubin: %s", source, name, names)
         if verbose:
             contents = _describe_image(image)
-            print(f"{output}: {source.name} with {path} ({len(image)} bytes, {contents}) as {name}")  # noqa: T201
+            print(f"{output}: {source.name} with {path} ({len(image)} bytes, {contents}) as {name}")
     replace_file(output, data)
 
 
@@ -123,7 +123,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         source, output = Path(options.input_obj), Path(options.output_obj)
         _embed_cubins(read_cubin_options(options), source, output, verbose=options.verbose)
         if not options.verbose:
-            print(f"Created {options.output_obj}")  # noqa: T201
+            print(f"Created {options.output_obj}")
 
     return run_command(embed)
 
@@ -170,7 +170,7 @@ def run_command(command: Callable[[], None]) -> int:
     try:
         command()
     except (JitLoadError, OSError) as error:
-        print(f"Error: {error}", file=sys.stderr)  # noqa: T201
+        print(f"Error: {error}", file=sys.stderr)
         if isinstance(error, FileNotFoundError):
             return 1
         return 2 if isinstance(error, JitLoadError) else 3

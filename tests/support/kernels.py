@@ -264,6 +264,26 @@ extern "C" __global__ void spills(const int* order, float* y, int n) {
     for (int i = 0; i < n; ++i) y[i] = local[order[n - 1 - i]];
 }
 """
+# The float array of `spilling` is in registers, of which there are too few.
+SPILLS = r"""
+__device__ __forceinline__ void mix(float* x) {
+    float values[128];
+#pragma unroll
+    for (int i = 0; i < 128; ++i) values[i] = x[i * 7];
+    __syncthreads();
+#pragma unroll
+    for (int i = 0; i < 128; ++i) x[i] = values[i] * values[127 - i];
+}
+__device__ __noinline__ void mix_in_function(float* x) { mix(x); }
+extern "C" __global__ __launch_bounds__(1024, 2) void spilling(float* x) { mix(x); }
+extern "C" __global__ __launch_bounds__(1024, 2) void spilling_function(float* x) { mix_in_function(x); }
+extern "C" __global__ void local_array(const int* order, int* y) {
+    int values[64];
+    for (int i = 0; i < 64; ++i) values[order[i]] = i;
+    y[0] = values[order[1]];
+}
+extern "C" __global__ void plain(float* x) { x[0] = 1; }
+"""
 ARCHS = r"""
 extern "C" __global__ void which(int* out) {
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)

@@ -1,4 +1,4 @@
-"""Runs the blocks of the manual's pages: `python -m support.manual DIRECTORY PAGE…`.
+"""Runs the blocks of the manual's pages: `python -m support.manual RUN_DIRECTORY DIRECTORY PAGE…`.
 
 The Python and shell blocks of a page run in their order, in one namespace and one directory. A comment in HTML before a
 block, which readers do not see, says more:
@@ -11,7 +11,6 @@ block, which readers do not see, says more:
 
 from __future__ import annotations
 
-import gc
 import multiprocessing
 import os
 import re
@@ -22,6 +21,11 @@ from collections.abc import Iterator
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, NamedTuple
+
+import pytest
+
+from .headers import share_headers
+from .imports import import_slow_modules
 
 _PART = re.compile(
     r"^<!-- setup\n(?P<setup>.*?)^-->\n"
@@ -88,13 +92,12 @@ def run_page(page: Path) -> None:
 def main() -> None:
     """Run each page in a process and a directory of its own, in which the slow imports are past."""
     import torch
-    import tvm_ffi  # noqa: F401
 
-    torch.testing.assert_close(torch.ones(1), torch.ones(1))
-    gc.freeze()  # or each process would look through all that was imported
+    import_slow_modules()
+    share_headers(Path(sys.argv[1]), pytest.MonkeyPatch())
     context = multiprocessing.get_context("spawn" if torch.cuda.is_available() else "fork")  # CUDA survives no fork
-    home = Path(sys.argv[1])
-    for page in (Path(name).resolve() for name in sys.argv[2:]):
+    home = Path(sys.argv[2])
+    for page in (Path(name).resolve() for name in sys.argv[3:]):
         directory = home / page.stem
         directory.mkdir()
         process = context.Process(target=_run_child, args=(page, directory))

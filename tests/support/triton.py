@@ -14,7 +14,7 @@ import numpy as np
 import jitload
 from jitload import Launch
 from jitload.building.ninja import run_ninja, write_ninja
-from jitload.building.runtime import find_or_build_runtime, find_or_build_triton_runtime, library_steps
+from jitload.building.runtime import find_or_build_objects, library_steps
 from jitload.cache.entry import open_cache
 from jitload.model import Assumption, Cubin, Kernel, Parameter, Specialization
 from jitload.settings import read_settings
@@ -145,10 +145,7 @@ def build_triton(directory: Path, *functions: TritonFunction) -> Path:
     wrapper = TritonWrapper(name="kernels", functions=functions)
     settings = read_settings()
     compiler = find_compiler(settings)
-    runtimes = [
-        str(find_or_build(compiler, open_cache(settings), settings).product)
-        for find_or_build in (find_or_build_runtime, find_or_build_triton_runtime)
-    ]
+    runtimes = find_or_build_objects(("runtime", "triton_runtime"), compiler, open_cache(settings), settings)
     directory.mkdir(parents=True)
     files = cubin_files(wrapper)
     for name, data in files:

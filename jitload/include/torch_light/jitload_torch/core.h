@@ -70,17 +70,8 @@ struct ScalarTypeToCPPType;
     using type = T;                                                                            \
   };
 JITLOAD_TORCH_SCALAR_TYPES(X)
-#undef X
-#define X(T)                                                \
-  template <>                                               \
-  struct CppTypeToScalarType<T> {                           \
-    static constexpr ScalarType value = ScalarType::T;      \
-  };                                                        \
-  template <>                                               \
-  struct ScalarTypeToCPPType<ScalarType::T> {               \
-    using type = T;                                         \
-  };
-X(Float8_e4m3fn) X(Float8_e5m2) X(Float8_e4m3fnuz) X(Float8_e5m2fnuz) X(Float8_e8m0fnu)
+X(Float8_e4m3fn, Float8_e4m3fn, 24) X(Float8_e5m2, Float8_e5m2, 23) X(Float8_e4m3fnuz, Float8_e4m3fnuz, 26)
+X(Float8_e5m2fnuz, Float8_e5m2fnuz, 25) X(Float8_e8m0fnu, Float8_e8m0fnu, 44)
 #undef X
 #if INT64_MAX == __LONG_MAX__
 template <>

@@ -21,18 +21,14 @@
     (void)(__VA_ARGS__);         \
   } while (false)
 #define C10_CUDA_IGNORE_ERROR(...) C10_CUDA_CHECK_WARN(__VA_ARGS__)
-#define TORCH_CUDABLAS_CHECK(...)                                                                                   \
-  do {                                                                                                              \
-    const cublasStatus_t jitload_status_ = (__VA_ARGS__);                                                           \
-    TORCH_CHECK(jitload_status_ == CUBLAS_STATUS_SUCCESS, "CUDA error: ", cublasGetStatusName(jitload_status_),     \
-                " when calling `" #__VA_ARGS__ "`");                                                                \
+#define JITLOAD_TORCH_LIBRARY_CHECK_(library, name_of, call, ...)                                                     \
+  do {                                                                                                               \
+    const library##Status_t jitload_status_ = (__VA_ARGS__);                                                         \
+    TORCH_CHECK(jitload_status_ == 0, "CUDA error: ", name_of(jitload_status_), " when calling `" call "`");         \
   } while (false)
-#define TORCH_CUDASPARSE_CHECK(...)                                                                                 \
-  do {                                                                                                              \
-    const cusparseStatus_t jitload_status_ = (__VA_ARGS__);                                                         \
-    TORCH_CHECK(jitload_status_ == CUSPARSE_STATUS_SUCCESS, "CUDA error: ", cusparseGetErrorString(jitload_status_), \
-                " when calling `" #__VA_ARGS__ "`");                                                                \
-  } while (false)
+#define TORCH_CUDABLAS_CHECK(...) JITLOAD_TORCH_LIBRARY_CHECK_(cublas, cublasGetStatusName, #__VA_ARGS__, __VA_ARGS__)
+#define TORCH_CUDASPARSE_CHECK(...) \
+  JITLOAD_TORCH_LIBRARY_CHECK_(cusparse, cusparseGetErrorString, #__VA_ARGS__, __VA_ARGS__)
 #define AT_CUDNN_CHECK(...)                                                                                         \
   do {                                                                                                              \
     const cudnnStatus_t jitload_status_ = (__VA_ARGS__);                                                            \

@@ -61,12 +61,16 @@ inline C10_HOST_DEVICE uint16_t float_to_bfloat16(float value) {
 #endif
 }
 
+/* The bits of a number, and how it is made of them. */
+#define JITLOAD_TORCH_BITS_(T, U)                                                \
+  U x;                                                                           \
+  struct from_bits_t {};                                                         \
+  static constexpr C10_HOST_DEVICE from_bits_t from_bits() { return {}; }        \
+  T() = default;                                                                 \
+  constexpr C10_HOST_DEVICE T(U bits, from_bits_t) : x(bits) {}
+
 struct alignas(2) Half {
-  struct from_bits_t {};
-  static constexpr C10_HOST_DEVICE from_bits_t from_bits() { return {}; }
-  uint16_t x;
-  Half() = default;
-  constexpr C10_HOST_DEVICE Half(uint16_t bits, from_bits_t) : x(bits) {}
+  JITLOAD_TORCH_BITS_(Half, uint16_t)
   C10_HOST_DEVICE Half(float value) : x(float_to_half(value)) {}
   C10_HOST_DEVICE operator float() const { return half_to_float(x); }
 #if defined(__CUDA_FP16_H__)
@@ -80,11 +84,7 @@ struct alignas(2) Half {
 };
 
 struct alignas(2) BFloat16 {
-  struct from_bits_t {};
-  static constexpr C10_HOST_DEVICE from_bits_t from_bits() { return {}; }
-  uint16_t x;
-  BFloat16() = default;
-  constexpr C10_HOST_DEVICE BFloat16(uint16_t bits, from_bits_t) : x(bits) {}
+  JITLOAD_TORCH_BITS_(BFloat16, uint16_t)
   C10_HOST_DEVICE BFloat16(float value) : x(float_to_bfloat16(value)) {}
   C10_HOST_DEVICE operator float() const { return bits_to_float(static_cast<uint32_t>(x) << 16); }
 #if defined(__CUDA_BF16_H__)
@@ -99,11 +99,7 @@ struct alignas(2) BFloat16 {
 
 /* The types of eight bits have conversions, but no arithmetic. */
 struct alignas(1) Float8_e4m3fn {
-  uint8_t x;
-  struct from_bits_t {};
-  static constexpr C10_HOST_DEVICE from_bits_t from_bits() { return {}; }
-  Float8_e4m3fn() = default;
-  constexpr C10_HOST_DEVICE Float8_e4m3fn(uint8_t bits, from_bits_t) : x(bits) {}
+  JITLOAD_TORCH_BITS_(Float8_e4m3fn, uint8_t)
   C10_HOST_DEVICE Float8_e4m3fn(float value) {
     uint32_t bits = float_to_bits(value);
     const uint32_t sign = bits & 0x80000000;
@@ -126,11 +122,7 @@ struct alignas(1) Float8_e4m3fn {
   }
 };
 struct alignas(1) Float8_e5m2 {
-  uint8_t x;
-  struct from_bits_t {};
-  static constexpr C10_HOST_DEVICE from_bits_t from_bits() { return {}; }
-  Float8_e5m2() = default;
-  constexpr C10_HOST_DEVICE Float8_e5m2(uint8_t bits, from_bits_t) : x(bits) {}
+  JITLOAD_TORCH_BITS_(Float8_e5m2, uint8_t)
   C10_HOST_DEVICE Float8_e5m2(float value) {
     uint32_t bits = float_to_bits(value);
     const uint32_t sign = bits & 0x80000000;
@@ -146,6 +138,7 @@ struct alignas(1) Float8_e5m2 {
   }
   C10_HOST_DEVICE operator float() const { return half_to_float(static_cast<uint16_t>(x << 8)); }
 };
+#undef JITLOAD_TORCH_BITS_
 struct alignas(1) Float8_e5m2fnuz {
   uint8_t x;
 };

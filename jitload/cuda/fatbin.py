@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import re
 import struct
 from collections.abc import Sequence
 from typing import NamedTuple
 
 from jitload.elf.cubin import read_image
 from jitload.errors import LoadError
+from jitload.toolchain.arch import capability_of, runs_on
 
 _MAGIC = b"\x50\xed\x55\xba"
 _HEADER = struct.Struct("<4sHHQ")  # magic, version, size of the header, size of all entries
@@ -18,7 +18,6 @@ _PTX, _ELF = 1, 2
 _ENTRY_VERSION, _ENTRY_SIZE = 0x101, 64
 _FLAGS_LINUX_64, _FLAG_ARCH_SPECIFIC = 0x11, 0x100000  # the latter for sm_90a
 _FIRST_SM_WITH_MORE_FIELDS = 100
-_ARCH = re.compile(r"(?:sm|compute)_(\d+)([af]?)")
 
 
 class FatbinEntry(NamedTuple):
@@ -50,7 +49,7 @@ def make_fatbin(cubins: Sequence[tuple[str, bytes]]) -> bytes:
     """
     entries = []
     for arch, cubin in cubins:
-        number, suffix = _split_arch(arch)
+        number, suffix = capability_of(arch)
         if number >= _FIRST_SM_WITH_MORE_FIELDS:
             raise LoadError(f"a fatbin with code for {arch} takes nvcc; without it, compile to one cubin for {arch}.")
         payload = cubin + bytes(-len(cubin) % 8)
@@ -84,29 +83,15 @@ def read_fatbin(data: bytes, *, name: str = "fatbin") -> tuple[FatbinEntry, ...]
 
 def select_cubin(entries: Sequence[FatbinEntry], arch: str) -> bytes:
     """Return the cubin that the driver would choose for an architecture, or nothing if none of them runs on it."""
-    cubins = [entry for entry in entries if entry.code and not entry.is_ptx and _runs_on(entry.arch, arch)]
-    return max(cubins, key=lambda entry: _split_arch(entry.arch)).code if cubins else b""
+    cubins = [entry for entry in entries if entry.code and not entry.is_ptx and runs_on(entry.arch, arch)]
+    return max(cubins, key=lambda entry: capability_of(entry.arch)).code if cubins else b""
 
 
 def select_ptx(entries: Sequence[FatbinEntry], arch: str) -> bytes:
     """Return the newest PTX that can be compiled for an architecture, or nothing."""
-    texts = {_split_arch(entry.arch)[0]: entry.code for entry in entries if entry.is_ptx}
-    numbers = [number for number, text in texts.items() if text and number <= _split_arch(arch)[0]]
+    texts = {capability_of(entry.arch)[0]: entry.code for entry in entries if entry.is_ptx}
+    numbers = [number for number, text in texts.items() if text and number <= capability_of(arch)[0]]
     return texts[max(numbers)] if numbers else b""
-
-
-def _split_arch(arch: str) -> tuple[int, str]:
-    """Return (90, "a") for `sm_90a`."""
-    match = _ARCH.fullmatch(arch)
-    assert match is not None
-    return int(match[1]), match[2]
-
-
-def _runs_on(cubin_arch: str, arch: str) -> bool:
-    (cubin_number, suffix), (number, _) = _split_arch(cubin_arch), _split_arch(arch)
-    if suffix == "a":
-        return cubin_arch == arch
-    return cubin_number // 10 == number // 10 and cubin_number <= number
 
 
 def _read_entries(data: bytes, name: str) -> tuple[FatbinEntry, ...]:

@@ -12,7 +12,7 @@ from support.fatbins import fatbin_of
 from support.program import CUBIN
 from test_embed_cubin import compile_c, embedded, link, options, tool
 
-from jitload.elf.fatbin import make_fatbin, read_fatbin
+from jitload.cuda.fatbin import make_fatbin, read_fatbin
 from jitload.errors import LoadError
 
 IMAGE = CUBIN.read_bytes()

@@ -1,0 +1,267 @@
+"""Writes a type stub of a module, which editors read to complete and check calls of its functions."""
+
+from __future__ import annotations
+
+import ast
+import json
+import keyword
+import os
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from jitload.cpptext.host_functions import HostFunction, find_host_functions
+
+if TYPE_CHECKING:
+    from jitload.loader.function import TypedFunction
+    from jitload.loader.module import Module
+
+_HEAD = """\
+# Made by write_stub() from the library {name!r}.
+import collections.abc
+import typing
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import torch
+"""
+_TYPED_FUNCTION = '''
+class _{name}:
+    """{doc}"""
+
+    def __call__({parameters}) -> {returns}: ...
+{configured}    def call(self, *args: Any, **kwargs: Any) -> {returns}: ...
+
+{name}: _{name}
+'''
+_CONFIGURED = """\
+    def __getitem__(self, key: Any, /) -> "_{name}": ...
+"""
+
+
+def write_stub(module: Module, path: str | os.PathLike[str]) -> Path:
+    """Write the stub and return its path."""
+    facts = module._jitload_facts()
+    names = [name for name in module if name.isidentifier() and not keyword.iskeyword(name)]
+    typed = [name for name in names if name in facts["functions"]]
+    parts = [_HEAD.format(name=facts["name"]), *(_typed_function(name, module[name]) for name in typed)]
+    parts += _functions(module, [name for name in names if name not in facts["functions"]])
+    target = Path(path)
+    target.write_text("".join(parts), encoding="utf-8")
+    return target
+
+
+def _typed_function(name: str, function: TypedFunction) -> str:
+    signature = function.__signature__
+    parameters = [f"{p.name}: {_type(p.annotation)}" for p in signature.parameters.values()]
+    is_kernel = "kernel" in function._jitload_facts
+    return _TYPED_FUNCTION.format(
+        name=name,
+        doc=_quoted(str(function.__doc__)),
+        parameters=", ".join(["_self" if "self" in signature.parameters else "self", *parameters, "/"]),
+        returns=_type(signature.return_annotation),
+        configured=_CONFIGURED.format(name=name) if is_kernel else "",
+    )
+
+
+def _functions(module: Module, names: list[str]) -> Iterator[str]:
+    """Yield the stubs of functions that tvm-ffi or pybind11 converts."""
+    if not names:
+        return
+    from jitload.inspection.listing import kept_texts
+
+    of_torch = module.__dict__.get("_jitload_torch")
+    objects = {name: getattr(of_torch, name) for name in names if hasattr(of_torch, name)}
+    others = [name for name in names if name not in objects]
+    texts = kept_texts(module.__dict__["_jitload_origin"]) if others else []
+    for name, signature in ffi_signatures(module, others, texts).items():
+        yield _function(name, signature)
+    for name, value in objects.items():
+        if isinstance(value, type) or not callable(value):
+            yield f"\n{name}: Any\n"
+            continue
+        signatures = pybind_signatures(name, value.__doc__ or "")
+        decorator = "@typing.overload\n" if len(signatures) > 1 else ""
+        for signature in signatures:
+            yield _function(name, signature, decorator)
+
+
+def _function(name: str, signature: Signature, decorator: str = "") -> str:
+    body = f'\n    """{_quoted(signature.doc)}"""\n' if signature.doc else " ...\n"
+    return f"\n{decorator}def {name}({signature.parameters}) -> {signature.returns}:{body}"
+
+
+def _quoted(doc: str) -> str:
+    text = doc.strip().replace("\\", "\\\\").replace('"', '\\"')
+    return re.sub(r"\n(?=.)", "\n    ", text)
+
+
+def _type(annotation: object) -> str:
+    """Return an annotation as text: Python's types by their names, every kind of tensor as torch's."""
+    text = annotation.__name__ if isinstance(annotation, type) else str(annotation)
+    if text.partition(" ")[0].endswith("Tensor"):
+        text = "torch.Tensor" + text.partition(" ")[1] + text.partition(" ")[2]
+    return text
+
+
+# ---- functions that tvm-ffi converts ---------------------------------------------------------------------------------
+# tvm-ffi keeps their types only if the C++ is compiled with TVM_FFI_DLL_EXPORT_INCLUDE_METADATA, which takes half a
+# second. Otherwise they are read from the source that the cache entry keeps.
+
+_EXPORT = re.compile(r"\bTVM_FFI_DLL_EXPORT_TYPED_FUNC\s*\(\s*(\w+)\s*,\s*([\w:]+)\s*\)")
+_TYPE = re.compile(r"(?:const )?([\w:. ]+?) ?(?:<(.*)>)? ?(?:const)? ?([*&]*)", re.DOTALL)
+_OF_PYTHON = {
+    "torch.Tensor": ("Tensor", "TensorView", "DLTensor*"),
+    "int": ("int", "size_t", "ptrdiff_t", *(f"{sign}int{bits}_t" for sign in ("", "u") for bits in (8, 16, 32, 64))),
+    "float": ("float", "double"),
+    "bool": ("bool",),
+    "None": ("None", "void"),
+    "str": ("String", "string", "string_view", "char*"),
+    "bytes": ("Bytes",),
+    "Sequence[int]": ("Shape", "ShapeView"),
+    "Callable[..., Any]": ("Function", "TypedFunction"),
+}
+_SIMPLE = {name: python for python, names in _OF_PYTHON.items() for name in names}
+_GENERIC = {
+    **dict.fromkeys(("Array", "List", "vector"), "Sequence[{}]"),
+    **dict.fromkeys(("Map", "Dict", "map", "unordered_map"), "Mapping[{}]"),
+    **dict.fromkeys(("Tuple", "tuple", "pair"), "tuple[{}]"),
+}
+_INTEGER_WORDS = frozenset(("unsigned", "signed", "char", "short", "int", "long"))
+# Names in pybind11's signatures that a stub imports, or that Python has.
+_KNOWN_NAMES = frozenset(("torch", "typing", "collections", *_OF_PYTHON, "list", "tuple", "dict", "set", "object"))
+
+
+class Signature(NamedTuple):
+    """A function's parameters and result as they stand in a stub, `x: torch.Tensor, n: int, /`, and its comment."""
+
+    parameters: str
+    returns: str
+    doc: str
+
+
+UNKNOWN = Signature("*args: Any, **kwargs: Any", "Any", "")
+
+
+def ffi_signatures(module: Module, names: Sequence[str], texts: Sequence[str]) -> dict[str, Signature]:
+    """Return the signatures of functions that tvm-ffi exports, as far as its metadata or the source texts tell."""
+    functions = [function for text in texts for function in find_host_functions(text)]
+    targets = dict(match for text in texts for match in _EXPORT.findall(text))
+    return {name: _ffi_signature(module, name, _find(functions, targets.get(name, name))) for name in names}
+
+
+def _find(functions: Sequence[HostFunction], target: str) -> HostFunction | None:
+    """Return the function of a name, unless overloads have it."""
+    matches = [f for f in functions if f"::{f.candidate.name}".endswith(f"::{target.removeprefix('::')}")]
+    signatures = {(match.candidate.types, match.result) for match in matches}
+    return matches[-1] if len(signatures) == 1 and not matches[-1].candidate.is_template else None
+
+
+def _ffi_signature(module: Module, name: str, function: HostFunction | None) -> Signature:
+    metadata = module.get_function_metadata(name)
+    doc = module.get_function_doc(name) or (function.candidate.doc if function else "")
+    if metadata and "type_schema" in metadata:
+        returns, types = _read_schema(json.loads(metadata["type_schema"]))
+    elif function:
+        returns, types = python_type(function.result), [python_type(type_) for type_ in function.candidate.types]
+    else:
+        return UNKNOWN._replace(parameters="*args: Any", doc=doc)
+    names = function.candidate.parameters if function else ()
+    names = names if len(names) == len(types) else ("",) * len(types)
+    named = [f"{names[i] or f'arg{i}'}: {type_}" for i, type_ in enumerate(types)]
+    return Signature(", ".join([*named, "/"] if named else []), returns, doc)
+
+
+def _read_schema(schema: Mapping[str, Any]) -> tuple[str, list[str]]:
+    """Return the result and the parameters of tvm-ffi's description of a function, of which there are two forms."""
+    named = schema.get("named_args")
+    returns, *types = (*named["return"], *named["params"]) if named else schema.get("args", [{"type": "Any"}])
+    return _schema_type(returns), list(map(_schema_type, types))
+
+
+def _schema_type(node: Mapping[str, Any]) -> str:
+    return _python_name(str(node["type"]), [_schema_type(part) for part in node.get("args", ())])
+
+
+def python_type(text: str) -> str:
+    """Return the type that Python passes for a C++ type, `Any` if that is not known.
+
+    Example:
+        >>> python_type("const std::optional<tvm::ffi::Array<int64_t>>&")
+        'Sequence[int] | None'
+    """
+    text = re.sub(r"\s*(::|[<>,*&])\s*", r"\1", text.strip())
+    match = _TYPE.fullmatch(text)
+    if match is None:
+        return "Any"
+    name, arguments, suffix = match[1], match[2], match[3].rstrip("&")
+    if set(name.split()) <= _INTEGER_WORDS and (name != "char" or not suffix):
+        name = "int"
+    return _python_name(name + suffix, [python_type(part) for part in _split_arguments(arguments or "")])
+
+
+def _split_arguments(text: str) -> list[str]:
+    """Return the arguments of a template."""
+    parts, depth = [""], 0
+    for character in text:
+        depth += (character in "<(") - (character in ">)")
+        if character == "," and depth == 0:
+            parts.append("")
+        else:
+            parts[-1] += character
+    return [part for part in parts if part]
+
+
+def _python_name(name: str, arguments: Sequence[str]) -> str:
+    base = re.split(r"::|\.", name)[-1]
+    if base in ("Optional", "optional") and len(arguments) == 1:
+        return f"{arguments[0]} | None"
+    if base in ("Variant", "variant") and arguments:
+        return " | ".join(dict.fromkeys(arguments))
+    if base in _GENERIC and arguments:
+        return _GENERIC[base].format(", ".join(arguments))
+    return _SIMPLE.get(base, "Any")
+
+
+# ---- functions that pybind11 converts --------------------------------------------------------------------------------
+
+
+def pybind_signatures(name: str, doc: str) -> list[Signature]:
+    """Return the signatures that pybind11 has written into a docstring, one for each overload."""
+    lines = [re.sub(r"^\d+\. ", "", line) for line in doc.splitlines()]
+    signatures = [signature for line in lines if line.startswith(f"{name}(") and (signature := _read_line(line))]
+    overloads = [signature for signature in signatures if signature != UNKNOWN] or [UNKNOWN]
+    comment = doc.partition("\n\n")[2].strip() if len(overloads) == 1 else ""
+    return [overload._replace(doc="" if comment == name else comment) for overload in overloads]  # torch writes names
+
+
+def _read_line(line: str) -> Signature | None:
+    line = re.sub(r"=\s*<[^>]*>", "= ...", line)  # the representation of an object
+    try:
+        (function,) = ast.parse(f"def {line}: ...").body
+    except (SyntaxError, ValueError):
+        return None
+    assert isinstance(function, ast.FunctionDef)
+    function = _Known().visit(function)
+    if ast.unparse(function.args) == "*args, **kwargs":  # pybind11 lists the overloads below
+        return UNKNOWN
+    return Signature(ast.unparse(function.args), ast.unparse(function.returns) if function.returns else "Any", "")
+
+
+class _Known(ast.NodeTransformer):
+    """Replaces names that a stub does not import by `Any`, and default values by dots."""
+
+    def visit_Name(self, node: ast.Name) -> ast.Name:
+        name = node.id if node.id in _KNOWN_NAMES else {"Tuple": "tuple", "List": "list"}.get(node.id, "Any")
+        return ast.Name(name)
+
+    def visit_Attribute(self, node: ast.Attribute) -> ast.expr:
+        root = ast.unparse(node).partition(".")[0]
+        return node if root in _KNOWN_NAMES else ast.Name("Any")
+
+    def visit_arguments(self, node: ast.arguments) -> ast.arguments:
+        self.generic_visit(node)
+        node.defaults = [ast.Constant(...) for _ in node.defaults]
+        node.kw_defaults = [default and ast.Constant(...) for default in node.kw_defaults]
+        return node

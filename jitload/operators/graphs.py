@@ -1,0 +1,108 @@
+"""Operators in compiled graphs, and within the transforms of `torch.func`."""
+
+from __future__ import annotations
+
+import hashlib
+import secrets
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from types import CellType, CodeType, FunctionType
+from typing import Any
+
+import torch
+from torch._functorch import config as functorch_config
+from torch._subclasses.functional_tensor import FunctionalTensorMode
+
+from jitload.operators.checks import check_tangents, flatten, is_recorded
+
+
+def functionalize(mode: FunctionalTensorMode, operator: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+    """Trace a call that writes to arguments, and let autograd notice if one was saved for the backward pass.
+
+    Inductor lets the operator write to the arguments of the program, but AOTAutograd takes what was written for memory
+    that the backward pass may overwrite. This is turned off.
+    """
+    functorch_config.donated_buffer = False
+    for argument, value in zip(operator._schema.arguments, args, strict=False):
+        if argument.alias_info is not None and argument.alias_info.is_write:
+            increment_versions(value)
+    return mode.__torch_dispatch__(operator, types, args, kwargs)
+
+
+def increment_versions(value: torch.Tensor | Sequence[torch.Tensor] | None) -> None:
+    """Tell autograd that an argument is written to, so that it notices changes to saved tensors."""
+    torch._C._increment_version([tensor for tensor in flatten((value,)) if tensor is not None])
+
+
+def run_in_transforms(name: str, kernel: Any) -> Callable[..., Any]:
+    """Return what runs within transforms of `torch.func`, before torch's own kernel for them.
+
+    It raises an error where torch would return zeros as gradients or tangents, because it does not see the operator.
+    """
+
+    def run(keys: Any, *args: Any, **kwargs: Any) -> Any:
+        kind = torch._C._functorch.peek_interpreter_stack().key()
+        if kind == torch._C._functorch.TransformType.Jvp:
+            check_tangents(name, args)
+        elif kind == torch._C._functorch.TransformType.Grad and is_recorded(args):
+            raise RuntimeError(
+                f"the operator {name} cannot be differentiated by torch.func.grad, vjp and jacrev; "
+                "call torch.autograd.grad or backward"
+            )
+        return kernel.call_boxed(keys, *args, **kwargs)
+
+    return run
+
+
+def forget_graphs() -> None:
+    """Drop what torch has compiled in this process, because graphs do not notice that an operator was replaced."""
+    dynamo: Any = sys.modules.get("torch._dynamo")
+    if dynamo is not None and hasattr(dynamo, "reset"):
+        dynamo.reset()
+
+
+def mark_caches(operators: Mapping[str, Any]) -> None:
+    """Add the operators' definitions to the keys of torch's caches of compiled graphs, which contain only names."""
+    from torch.compiler import config
+
+    tag: str = getattr(config, "cache_key_tag", "").partition(" jitload:")[0]
+    parts = ["2"]  # changes with what `functionalize` does
+    for name, operator in sorted(operators.items()):
+        state = operator._jitload_state
+        parts += [name, state.plan.schema, state.plan.source, repr(state.casts)]
+        parts += [
+            _describe_code(function, set()) for function in (state.backward, state.setup_context, state.vmap_rule)
+        ]
+    digest = hashlib.sha256("\0".join(parts).encode()).hexdigest()
+    config.cache_key_tag = f"{tag} jitload:{digest[:16]}"
+
+
+def _describe_code(function: Any, seen: set[int]) -> str:
+    """Return the code of a Python function, and the numbers and functions of its module that it uses, as text."""
+    if function is None or id(function) in seen:
+        return ""
+    seen.add(id(function))
+    if not hasattr(function, "__code__"):
+        return secrets.token_hex()  # such as an object with __call__: what it does is unknown
+    codes = list(_walk_code(function.__code__))
+    captured = [cell.cell_contents for cell in function.__closure__ or () if cell != CellType()]
+    names = {name for code in codes for name in code.co_names}
+    read = [value for name, value in function.__globals__.items() if name in names]
+    texts = [repr((code.co_code, code.co_names, code.co_varnames, *_constants(code))) for code in codes]
+    for value in (*captured, *(function.__defaults__ or ()), *read):
+        if isinstance(value, int | float | str):
+            texts.append(repr(value))
+        elif isinstance(value, FunctionType) and value.__globals__ is function.__globals__:
+            texts.append(_describe_code(value, seen))
+    return "\0".join(texts)
+
+
+def _walk_code(code: CodeType) -> Iterator[CodeType]:
+    yield code
+    for constant in code.co_consts:
+        if isinstance(constant, CodeType):
+            yield from _walk_code(constant)
+
+
+def _constants(code: CodeType) -> list[object]:
+    return [constant for constant in code.co_consts if not isinstance(constant, CodeType)]

@@ -1,0 +1,93 @@
+"""Compiles the headers that builds of tests include once for a test run, and optimises their C++ less."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+from filelock import FileLock
+
+from jitload.cache.store import claim_entry
+from jitload.cpu import build as cpu_build
+from jitload.cuda.kernels import DeviceSource
+from jitload.host_cpp import library, precompiled, steps
+from jitload.host_cpp.precompiled import HeaderSpec, PrecompiledHeader
+from jitload.settings import Settings, read_settings
+from jitload.toolchain.cuda import CudaToolchain
+from jitload.toolchain.host import find_compiler, own_include_dir
+
+HEADER = "jitload_cpu.h"  # of kernels for the CPU
+
+
+def share_headers(run_dir: Path, patch: pytest.MonkeyPatch) -> None:
+    """Let this process use the precompiled headers of a test run.
+
+    The programs that tests start have none, unless they call this, too.
+
+    Args:
+        run_dir: The directory that all processes of the run share; its `shared/cache` is their cache.
+        patch: What undoes the changes.
+    """
+    _share_prelude(run_dir / "shared" / "cache", patch)
+    _share_cpu_header(run_dir / "cpu_header", patch)
+
+
+def _share_prelude(directory: Path, patch: pytest.MonkeyPatch) -> None:
+    """Precompile tvm-ffi's headers once in the cache of the run, for all caches of its processes.
+
+    C++ without options then builds in half the time. A test that sets `JITLOAD_PRECOMPILE` gets what it asks for.
+    """
+    find, start = precompiled.find_precompiled, precompiled.start_precompiling
+
+    def find_in_run(
+        spec: HeaderSpec, cache_dir: Path, settings: Settings, include_dirs: Sequence[str] = ()
+    ) -> PrecompiledHeader | None:
+        if settings.precompiles:
+            return find(spec, cache_dir, settings, include_dirs)
+        return find(spec, directory, settings._replace(precompiles=True), include_dirs)
+
+    def make_in_run(spec: HeaderSpec, cache_dir: Path, settings: Settings) -> None:
+        if settings.precompiles:
+            start(spec, cache_dir, settings)
+            return
+        options = {word for word in spec.command[1:] if word.startswith("-") and not word.startswith("-I")}
+        if spec.includes == precompiled.PRELUDE and options == {steps.STANDARD, *steps.FLAGS, "-isystem"}:
+            with suppress(FileExistsError):
+                (directory.parent / "precompiled").mkdir()
+                with claim_entry(directory, spec.key, settings) as work:
+                    headers, problem = precompiled.make_header(spec.command, spec.includes, work.dir)
+                    assert not problem
+                    precompiled.publish_header(work, headers)
+
+    patch.setattr(precompiled, "find_precompiled", find_in_run)
+    patch.setattr(precompiled, "start_precompiling", make_in_run)
+    flags = ("-O1", *steps.FLAGS[1:])
+    for module in (steps, library):  # half the time again
+        patch.setattr(module, "FLAGS", flags)
+
+
+def _share_cpu_header(directory: Path, patch: pytest.MonkeyPatch) -> None:
+    """Precompile the header of kernels for the CPU once in a directory, for the processes of the run.
+
+    g++ takes it where the options are the same, in half the time, and otherwise the header itself.
+    """
+    cpu_flags = cpu_build.cpu_flags
+
+    def flags_in_run(source: DeviceSource, toolchain: CudaToolchain | None) -> tuple[str, ...]:
+        flags = cpu_flags(source, toolchain)
+        settings = read_settings()
+        if settings.cxx or source.cpu_flags or source.instrumentation or source.include_dirs:
+            return flags
+        compiled = directory / f"{HEADER}.gch"
+        with FileLock(directory.with_suffix(".lock")):
+            if not compiled.exists():
+                directory.mkdir()
+                command = [*find_compiler(settings).command, *flags, "-x", "c++-header"]
+                header = own_include_dir().parent / "cpu" / HEADER
+                subprocess.run([*command, str(header), "-o", str(compiled)], check=True)
+        return (f"-I{directory}", "-fpch-deps", *flags)
+
+    patch.setattr(cpu_build, "cpu_flags", flags_in_run)

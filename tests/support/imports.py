@@ -1,0 +1,23 @@
+"""What programs that fork a child for each of their cases do once for all."""
+
+from __future__ import annotations
+
+import gc
+from contextlib import suppress
+
+
+def import_slow_modules() -> None:
+    """Import what takes seconds, and have Triton compute the hash of itself, for 0.4 s, if it is installed."""
+    import jinja2  # noqa: F401
+
+    with suppress(ImportError):
+        import torch
+
+        torch.testing.assert_close(torch.ones(1), torch.ones(1))  # this imports more
+    import tvm_ffi  # noqa: F401
+
+    with suppress(ImportError):
+        from triton.runtime.cache import triton_key
+
+        triton_key()
+    gc.freeze()  # or each child would look through all that was imported
