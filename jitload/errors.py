@@ -286,20 +286,25 @@ class MismatchError(JitLoadError):
         self.difference = difference
 
 
-def in_options(error: JitLoadError, spellings: Mapping[str, str]) -> str:
+def in_options(error: JitLoadError, options: Mapping[str, str], phrases: Mapping[str, str]) -> str:
     """Return an error's message in the words of a command. A compiler's output stays as it is.
 
     Args:
         error: The error, whose message names arguments of Python's functions.
-        spellings: Patterns of those names, and what replaces them.
+        options: The option for each argument, with what stands before its value: `{"arch": "--arch "}`.
+        phrases: Patterns of other words, and what replaces them.
     """
     import re  # only for a message
 
     hint = error.hint if isinstance(error, CompileError) else str(error)
     output = str(error).removesuffix(hint)
-    for pattern, option in spellings.items():
-        hint = re.sub(pattern, option, hint)
-    return "\n".join((output + hint, *getattr(error, "__notes__", ())))
+    for pattern, words in phrases.items():
+        hint = re.sub(pattern, words, hint)
+    for argument, option in options.items():
+        hint = re.sub(rf"\b{argument}=\[?(['\"])([^'\"\n]*)\1\]?", rf"{option}\2", hint)
+        without_value = rf"\b{argument}=(?:\[…\]|(?![\w({{\['\"]))" + (rf"|\b{argument}\b" if "_" in argument else "")
+        hint = re.sub(without_value, option.rstrip(" ="), hint)
+    return "\n".join((output + hint, *error.__notes__))
 
 
 def nearest_name(name: str, names: Iterable[str]) -> str:

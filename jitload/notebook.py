@@ -39,18 +39,18 @@ from jitload.request.launch import Launch
 _FIELD = re.compile(r"(?:^|\s)(\w+(?:\.\w+)?)=(?!=)")
 _HIDES_KERNELS = re.compile(r"#\s*include\s*[\"\w]|#\s*define\b(?:\\\r?\n|.)*__global__")
 _FLAG_HIDES_KERNELS = re.compile(r"-I|include|-isystem|__global__")
-# How messages name arguments of `load_inline`, and the options that stand for them here.
-_SPELLINGS = {
-    r"\barch='([^'\n]*)'": r"--arch \1",
-    r"\barch=(?![\w('\"])": "--arch",
-    r"\bextra_(?:cuda_)?cflags=\['([^'\n]*)'\]": r"--flags=\1",
-    r"\bextra_(?:cuda_)?cflags\b=?": "--flags",
-    r"\bextra_include_paths(?:=\[…\])?": "--include DIR",
+# The options that stand for arguments of `load_inline` in messages, and other words of theirs.
+_OPTIONS = {
+    "arch": "--arch ",
+    "functions": "--functions ",
+    "extra_cflags": "--flags=",
+    "extra_cuda_cflags": "--flags=",
+    "extra_include_paths": "--include ",
+}
+_PHRASES = {
     r"pass cuda_sources= or cpp_sources=, or files as sources=": "the cell is empty",
     r", (export them with \w+), or pass kind='host'": r", or \1",
     r'functions=\{"(\w+)": Launch\(kernel="([^"\n]*)"\)\}': r"--launch '\1: kernel=\2'",
-    r"\bfunctions=\['(\w+)'\]": r"--functions \1",
-    r"\bfunctions=(?![{\w])": "--functions",
 }
 _SHOW_AFTER_S = 1.0  # a shorter build shows nothing
 _NEEDED_BY_IPYTHON = frozenset({"In", "Out", "get_ipython", "exit", "quit", "_", "__", "___"})
@@ -125,7 +125,7 @@ class CudaMagics(Magics):  # type: ignore[misc]  # IPython is not checked here
                 module = _load(name, cell, functions, build)
         except (JitLoadError, KeyboardInterrupt) as error:
             stopped = str(error) or f"the build of {name!r} was stopped"
-            message = in_options(error, _SPELLINGS) if isinstance(error, JitLoadError) else stopped
+            message = in_options(error, _OPTIONS, _PHRASES) if isinstance(error, JitLoadError) else stopped
             text = f"{type(error).__name__}: {message}"
             error._render_traceback_ = lambda: [text]  # type: ignore[union-attr]  # IPython shows this alone
             raise

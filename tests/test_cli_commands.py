@@ -16,7 +16,7 @@ from support.kernels import SPILLS
 import jitload
 from jitload.cli import main
 from jitload.cli.inspecting import print_kernels
-from jitload.cli.main import _SPELLINGS
+from jitload.cli.main import _OPTIONS, _PHRASES
 from jitload.cli.output import print_table, print_wrapped
 from jitload.errors import CompileError, in_options
 
@@ -141,7 +141,7 @@ def test_errors_and_exit_codes(source, capsys, words, code, message):
 def test_the_spelling_of_options_leaves_the_output_of_compilers_alone():
     log = "k.cu(1): error: arch='sm_1' extra_cuda_cflags"
     error = CompileError(stage="nvrtc", name="k.cu", log=log, hint="leave extra_cuda_cflags=['-lineinfo'] out")
-    lines = in_options(error, _SPELLINGS).splitlines()
+    lines = in_options(error, _OPTIONS, _PHRASES).splitlines()
     assert log in lines
     assert lines[-2] == "leave --cuda-flags=-lineinfo out"
 

@@ -9,6 +9,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
+import torch
 
 import jitload
 from jitload.elf.cubin import read_image
@@ -319,6 +320,9 @@ def test_occupancy_is_that_of_nvidias_header(tmp_path):
     include = next(
         path for path in find_cuda_toolchain(read_settings()).include_dirs if (path / "cuda_occupancy.h").is_file()
     )
+    release = int(re.search(r"define CUDART_VERSION +(\d+)", (include / "cuda_runtime_api.h").read_text())[1])
+    if release < 13050:
+        pytest.skip("an older header has other numbers of barriers for sm_103")
     (tmp_path / "reference.cc").write_text(REFERENCE)
     command = ["c++", "-w", f"-I{include}", str(tmp_path / "reference.cc"), "-o", str(tmp_path / "reference")]
     subprocess.run(command, check=True)
@@ -356,6 +360,7 @@ def test_occupancy_is_that_of_nvidias_header(tmp_path):
         assert sm.blocks == most, case
 
 
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU, whose driver computes it")
 def test_occupancy_of_a_loaded_kernel(mod):
     record = mod.second.occupancy(arch="sm_90a")
     assert (record.block, record.shared_bytes, record.max_warps, record.source) == (256, 0, 64, "computed")

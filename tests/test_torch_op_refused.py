@@ -254,6 +254,12 @@ def test_functions_without_types_need_a_schema():
 # ---- jitload within compiled functions ----------------------------------------------------------------------------
 
 
+def compiled_call_raises(advice):
+    """Expect advice from torch.compile; before 2.13, torch looks for a module's functions in its class alone."""
+    other = "|could not find name" if torch.__version__ < (2, 13) else ""
+    return pytest.raises(torch._dynamo.exc.Unsupported, match=advice + other)
+
+
 def test_calls_without_an_operator_say_what_to_do(mod):
     y = torch.empty_like(X)
     for program in (
@@ -261,7 +267,7 @@ def test_calls_without_an_operator_say_what_to_do(mod):
         lambda x: mod.add_one[1, 128](x, y),
         lambda x: mod.add_one.call(x, y=y),
     ):
-        with pytest.raises(torch._dynamo.exc.Unsupported, match=r'jitload.torch_op\("my::f", f\)'):
+        with compiled_call_raises(r'jitload.torch_op\("my::f", f\)'):
             compiled(program)(X)
         torch.compile(program, backend="aot_eager")(X)
         assert y.equal(X + 1)
@@ -277,7 +283,7 @@ def test_builds_within_a_compiled_function(mod):
     with pytest.raises(torch._dynamo.exc.Unsupported, match="do it before, at module level"):
         compiled(program)(X)
     assert torch.compile(program, backend="aot_eager")(X).equal(2 * X + 2)
-    with pytest.raises(torch._dynamo.exc.Unsupported, match="register operators outside of compiled functions"):
+    with compiled_call_raises("register operators outside of compiled functions"):
         compiled(lambda x: jitload.torch_op("inside::f", mod.add_one)(x))(X)
 
 

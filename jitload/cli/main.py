@@ -16,18 +16,17 @@ from jitload.cli.doctor import doctor_command, explain_command
 from jitload.cli.inspecting import inspect_command
 from jitload.errors import JitLoadError, in_options
 
-# How messages name arguments of Python's functions, and the options that stand for them here.
-_SPELLINGS = {
-    r"\barch='([^'\n]*)'": r"--arch \1",
-    r"\barch=(?![\w('\"])": "--arch",
-    r"\bextra_(?:cuda_)?cflags=\['([^'\n]*)'\]": r"--cuda-flags=\1",
-    r"\bextra_(?:cuda_)?cflags\b=?": "--cuda-flags",
-    r"\bextra_ldflags=\[\"([^\"\n]*)\"\]": r"--ldflags=\1",
-    r"\bextra_ldflags\b(?:=\[…\])?": "--ldflags",
-    r"\bextra_include_paths=\[…\]": "--cuda-flags=-IDIR",
+# The options that stand for arguments of Python's functions in messages, and other words of theirs.
+_OPTIONS = {
+    "arch": "--arch ",
+    "functions": "--functions ",
+    "extra_cflags": "--cuda-flags=",
+    "extra_cuda_cflags": "--cuda-flags=",
+    "extra_include_paths": "--cuda-flags=-I",
+    "extra_ldflags": "--ldflags=",
+}
+_PHRASES = {
     r"\bjitload\.load\(…, functions=\[…\]\)": "`jitload compile --functions`",
-    r"\bfunctions=\['(\w+)'\]": r"--functions \1",
-    r"\bfunctions=(?![{\w])": "--functions",
     r", (export them with \w+), or pass kind='host'": r", or \1",
     r'functions=\{"f": Launch\(kernel="([^"<\n]*)<…>"\)\}': r"add `template __global__ void \1<float>(…);`",
     r"pass cuda_sources= or cpp_sources=, or files as sources=": "the files are empty",
@@ -65,7 +64,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         error.show()
         return error.exit_code
     except JitLoadError as error:
-        click.echo(f"jitload: {in_options(error, _SPELLINGS)}", err=True)
+        click.echo(f"jitload: {in_options(error, _OPTIONS, _PHRASES)}", err=True)
         return 1
     except OSError as error:
         if not isinstance(error, BrokenPipeError):  # `jitload cache list | head`

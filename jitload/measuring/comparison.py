@@ -64,15 +64,27 @@ class Comparison:
         device = html.escape(next(iter(self.benchmarks.values())).device)
         return f"<table><caption>{device}</caption><thead><tr>{titles}</tr></thead><tbody>{rows}</tbody></table>"
 
+    @ends_at_caller
     def plot(self) -> Any:
         """Return a figure of matplotlib's: bars from p10 to p90, and with `flop=` each function in a roofline diagram.
 
         Raises:
             JitLoadError: matplotlib is not installed.
         """
-        from jitload.measuring.comparison import plot_comparison
-
-        return ends_at_caller(plot_comparison)(self)
+        try:
+            import matplotlib.pyplot as plt
+        except ImportError as error:
+            raise JitLoadError("plot() needs matplotlib: pip install 'jitload[plot]'") from error
+        benchmarks = self.benchmarks
+        has_roofline = all(b.flop_per_s and b.bytes for b in benchmarks.values())
+        figure, axes = plt.subplots(
+            1, 1 + has_roofline, figsize=(5 * (1 + has_roofline), 3.5), squeeze=False, layout="constrained"
+        )
+        _draw_bars(axes[0][0], benchmarks)
+        if has_roofline:
+            _draw_roofline(axes[0][1], benchmarks)
+        plt.close(figure)  # a notebook would show it twice
+        return figure
 
 
 def _shortened(name: str, width: int) -> str:
@@ -348,28 +360,6 @@ def _has_tensor(value: Any) -> bool:
 
 
 # ---- plots -----------------------------------------------------------------------------------------------------------
-
-
-def plot_comparison(comparison: Comparison) -> Any:
-    """Return a figure with a bar for each function and, if their operations are known, a roofline diagram.
-
-    Raises:
-        JitLoadError: matplotlib is not installed.
-    """
-    try:
-        import matplotlib.pyplot as plt
-    except ImportError as error:
-        raise JitLoadError("plot() needs matplotlib: pip install 'jitload[plot]'") from error
-    benchmarks = comparison.benchmarks
-    has_roofline = all(b.flop_per_s and b.bytes for b in benchmarks.values())
-    figure, axes = plt.subplots(
-        1, 1 + has_roofline, figsize=(5 * (1 + has_roofline), 3.5), squeeze=False, layout="constrained"
-    )
-    _draw_bars(axes[0][0], benchmarks)
-    if has_roofline:
-        _draw_roofline(axes[0][1], benchmarks)
-    plt.close(figure)  # a notebook would show it twice
-    return figure
 
 
 def _draw_bars(axes: Any, benchmarks: dict[str, Benchmark]) -> None:

@@ -78,7 +78,7 @@ def torch_op(  # noqa: PLR0913  each is a part of an operator's definition
     if out is not None and not isinstance(out, Mapping):
         raise LaunchSpecError(f"out={out!r} is not a dict of rules by name", hint='Write out={"y": "like x"}')
     if not callable(function) or isinstance(function, Module):
-        problem = f"{function!r} is not a function"
+        problem = f"a {type(function).__name__} is not a function"
         raise LaunchSpecError(problem, kernel=name, hint="Pass a function of a module, such as mod.add")
     label = str(getattr(function, "__name__", name))
     signature = read_function(function) if schema is None else read_schema(schema, label)

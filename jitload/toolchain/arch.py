@@ -18,7 +18,8 @@ _ARCH = re.compile(r"(?:sm_|compute_)?(\d{2,3})([af]?)|(\d{1,2})\.(\d)([af]?)")
 CPU = "cpu"  # the architecture name of the host's processor
 _CPU_WARNING = (
     "arch='native', and there is no GPU here: kernels are compiled for the CPU and take tensors on the CPU. To compile "
-    "for GPUs, name one, arch='sm_90a', or set JITLOAD_ARCH=sm_90a. Pass arch='cpu' to avoid this warning."
+    "for GPUs, name one, arch='sm_90a', or set JITLOAD_ARCH=sm_90a. Pass arch='cpu' to avoid this warning. "
+    "(The option of commands and of %%cuda is --arch.)"
 )
 _FIRST_WITH_SUFFIX = 90  # sm_90a is the first architecture that has instructions which no other one has
 _NO_DEVICE = 100  # CUDA_ERROR_NO_DEVICE: the driver works, and there is no GPU that it may use

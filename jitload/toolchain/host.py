@@ -28,15 +28,13 @@ from jitload.settings import Settings
 if TYPE_CHECKING:
     import subprocess
 
-_INCLUDE_DIR = Path(__file__).parents[1] / "include"
-
-
+_PACKAGE = Path(__file__).parents[1]
+_INCLUDE_DIR = _PACKAGE / "include"
 # Variables that change only what ninja and compilers print (colours, links, the language), or that a `make` sets.
 _OUTPUT_VARIABLES = """
  CLICOLOR_FORCE CLICOLOR FORCE_COLOR NINJA_STATUS NINJAFLAGS GCC_COLORS GCC_URLS TERM_URLS GCC_EXTRA_DIAGNOSTIC_OUTPUT
  DEPENDENCIES_OUTPUT SUNPRO_DEPENDENCIES MAKEFLAGS MFLAGS CUDAFLAGS LANGUAGE LC_ALL LC_MESSAGES
  """.replace("\n", " ")
-_PACKAGE = Path(__file__).parents[1]
 _PROGRAM = re.compile(r' "?(/[^"\s]+)"? -')  # in the output of `-v`: the path of the compiler proper
 
 
