@@ -95,7 +95,7 @@ std::vector<torch::Tensor> operators(torch::Tensor x) { // each kind of argument
       torch::arange(5, -1, -2),
       torch::randint(-7, -6, {2}),
       torch::tensor({x.equal(x), torch::is_nonzero(x.sum()), x.is_same_size(weight)}),
-      torch::empty({1}, torch::result_type(x, weight)) * 0,
+      torch::zeros({1}, torch::result_type(x, weight)),
       torch::zeros({1}, torch::promote_types(torch::kInt, torch::kHalf)),
       torch::ones({1}) * x[1][2].item(),
       x.cpu(),

@@ -385,9 +385,9 @@ def test_the_error_of_torchs_build_is_the_only_one(monkeypatch: pytest.MonkeyPat
 
 def test_a_torch_for_the_cpu_cannot_build_what_needs_cuda(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(torch.version, "cuda", None)
-    text = "#include <ATen/cuda/CUDAEvent.h>\ntorch::Tensor g(torch::Tensor x) { return x; }"
+    text = "#include <ATen/cuda/CUDAGraph.h>\ntorch::Tensor g(torch::Tensor x) { return x; }"
     with pytest.raises(
-        CompileError, match=r"lack ATen/cuda/CUDAEvent\.h\. Its own headers cannot .* built for the CPU"
+        CompileError, match=r"lack ATen/cuda/CUDAGraph\.h\. Its own headers cannot .* built for the CPU"
     ):
         cpp_extension.load_inline("events", text, functions=["g"])
 

@@ -27,6 +27,7 @@ FORWARDED = {
     "ATen/cuda/CUDAUtils.h ATen/cuda/Exceptions.h ATen/cuda/detail/KernelUtils.h ATen/cudnn/Handle.h "
     "c10/cuda/CUDAException.h c10/cuda/CUDAFunctions.h c10/cuda/CUDAGuard.h c10/cuda/CUDAMacros.h "
     "c10/cuda/CUDAStream.h",
+    "event.h": "ATen/cuda/CUDAEvent.h c10/cuda/CUDACachingAllocator.h c10/cuda/CUDAEvent.h",
     "device.h": "ATen/cuda/Atomic.cuh ATen/cuda/DeviceUtils.cuh",
     "parallel.h": "ATen/Parallel.h",
 }

@@ -364,6 +364,8 @@ def _body(operator: Operator) -> str:
     """Return the C++ that calls an operator by its name."""
     arguments = [argument for argument in operator.arguments.split(", ") if argument]
     values = [argument.partition("=")[2] or argument for argument in arguments]
+    if "TensorOptions options" in operator.parameters:
+        values = ["memory_format_of(options, memory_format)" if value == "memory_format" else value for value in values]
     keywords = "".join(f"{argument.partition('=')[0]} " for argument in arguments if "=" in argument)
     declaration = f'static jitload_torch::Operator op{{"{operator.schema}", "{keywords}", "{operator.types}"}};'
     result = "void" if operator.result == "Tensor&" else operator.result

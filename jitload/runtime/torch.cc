@@ -277,7 +277,7 @@ struct Direct {
   void *torch = nullptr, *core = nullptr;
   ptrdiff_t offset = 0; /* of the address of the TensorImpl in a torch.Tensor of Python */
   void* undefined = nullptr; /* torch's undefined tensor */
-  void* (*wrap)(void** tensor); /* takes the tensor over */
+  void* (*wrap)(void** tensor); /* returns the torch.Tensor, and may take over the reference */
   void (*translate)(const std::exception_ptr& error);
   int32_t (*assign)(void* const* source, void** target);
   int32_t (*get_dim)(void* const*, int64_t*);
@@ -306,7 +306,8 @@ struct Direct {
     void* singleton = nullptr;
     is_usable = torch != nullptr && core != nullptr && python != nullptr &&
                 find(core, "_ZN3c1019UndefinedTensorImpl10_singletonE", singleton) &&
-                find(python, "_Z16THPVariable_WrapON2at10TensorBaseE", wrap) &&
+                (find(python, "_Z16THPVariable_WrapON2at10TensorBaseE", wrap) ||
+                 find(python, "_Z16THPVariable_WrapRKN2at10TensorBaseE", wrap)) &&
                 find(python, "_ZN5torch29translate_exception_to_pythonERKNSt15__exception_ptr13exception_ptrE", translate) &&
                 find(torch, "aoti_torch_assign_tensors", assign) &&
                 find(torch, "aoti_torch_get_dim", get_dim) && find(torch, "aoti_torch_get_sizes", get_sizes) &&
@@ -567,8 +568,10 @@ void destroy(Node* node) {
 void* object_of(Node* node) {
   if (node->object == nullptr) {
     Gil gil;
-    node->object = checked(direct().wrap(&node->impl)).release();
+    Object object = checked(direct().wrap(&node->impl));
+    direct().assign(&direct().undefined, &node->impl);
     node->impl = nullptr;
+    node->object = object.release();
   }
   return node->object;
 }

@@ -291,6 +291,12 @@ Tensor detail::tensor_over(void* data, IntArrayRef sizes, const int64_t* strides
   return with_options(Tensor(jitload_torch::tensor_over(view, release, context)), options);
 }
 
+OptionalArg<MemoryFormat> memory_format_of(const TensorOptions& options, const OptionalArg<MemoryFormat>& argument) {
+  TORCH_CHECK(!options.memory_format_opt().has_value() || !argument.has_value(),
+              "Cannot set memory_format both in TensorOptions and explicit argument; please delete the redundant setter.");
+  return argument.has_value() ? argument : options.memory_format_opt();
+}
+
 // ---- torch's state --------------------------------------------------------------------------------------------------
 
 int get_num_threads() { return python_value<int>(call_path("torch.get_num_threads", "")); }

@@ -380,3 +380,38 @@ torch::Tensor counted(torch::Tensor x, int64_t bins) {
   C10_CUDA_KERNEL_LAUNCH_CHECK();
   return counts;
 }
+//// events_and_memory
+/// functions: doubled, elapsed
+/// cpp: torch::Tensor doubled(torch::Tensor x); float elapsed(torch::Tensor x, bool timed);
+/// call: doubled(rand(64)) -> rand(64) * 2
+/// call: elapsed(rand(8, 8), True) * 0 -> 0.0
+/// call: elapsed(rand(8, 8), False) !gpu ValueError: Both events must be created with argument 'enable_timing=True'.
+#include <torch/extension.h>
+#include <ATen/cuda/CUDAContext.h>
+#include <ATen/cuda/CUDAEvent.h>
+#include <c10/cuda/CUDACachingAllocator.h>
+__global__ void double_kernel(const float* x, float* memory, int n) {
+  int i = blockIdx.x * blockDim.x + threadIdx.x;
+  if (i < n) memory[i] = 2 * x[i];
+}
+torch::Tensor doubled(torch::Tensor x) {
+  auto side = at::cuda::getStreamFromPool();
+  at::cuda::CUDAEvent ready, done;
+  ready.record();
+  ready.block(side);
+  auto* memory = static_cast<float*>(c10::cuda::CUDACachingAllocator::raw_alloc_with_stream(x.nbytes(), side));
+  double_kernel<<<(x.numel() + 127) / 128, 128, 0, side>>>(x.data_ptr<float>(), memory, x.numel());
+  done.record(side);
+  at::cuda::CUDAEvent moved(std::move(done));
+  moved.synchronize();
+  TORCH_CHECK(moved.query() && moved.isCreated() && !done.isCreated());
+  return torch::from_blob(memory, x.sizes(), [](void* p) { c10::cuda::CUDACachingAllocator::raw_delete(p); }, x.options()).clone();
+}
+float elapsed(torch::Tensor x, bool timed) {
+  at::cuda::CUDAEvent start(timed ? cudaEventDefault : cudaEventDisableTiming), stop(cudaEventDefault);
+  start.record();
+  auto y = torch::mm(x, x);
+  stop.record(at::cuda::getCurrentCUDAStream());
+  stop.synchronize();
+  return start.elapsed_time(stop);
+}

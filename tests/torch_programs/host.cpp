@@ -572,3 +572,18 @@ std::vector<torch::Tensor> parts(const torch::Tensor& x) {
   auto [q, r] = torch::linalg::qr(x);
   return {q, torch::special::expit(x), torch::fft::fft(x).abs()};
 }
+//// formats_of_options
+/// functions: made, like, both
+/// call: made(rand(2, 3, 4, 5)) -> torch.zeros(2, 3, 4, 5).contiguous(memory_format=torch.channels_last)
+/// call: like(rand(2, 3, 4, 5)) -> torch.zeros(2, 3, 4, 5).contiguous(memory_format=torch.channels_last)
+/// call: both(rand(2, 3, 4, 5)) !! RuntimeError: Cannot set memory_format both in TensorOptions and explicit argument
+#include <torch/extension.h>
+torch::Tensor made(torch::Tensor x) {
+  return torch::empty(x.sizes(), x.options().memory_format(torch::MemoryFormat::ChannelsLast)).zero_();
+}
+torch::Tensor like(torch::Tensor x) {
+  return torch::zeros_like(x, torch::TensorOptions().memory_format(at::MemoryFormat::ChannelsLast));
+}
+torch::Tensor both(torch::Tensor x) {
+  return torch::empty(x.sizes(), x.options().memory_format(at::MemoryFormat::ChannelsLast), at::MemoryFormat::Contiguous);
+}

@@ -138,10 +138,6 @@ JITLOAD_TORCH_ENUMERATION_(Layout, layout, "torch.layout")
 JITLOAD_TORCH_ENUMERATION_(MemoryFormat, memory_format, "torch.memory_format")
 #undef JITLOAD_TORCH_ENUMERATION_
 template <>
-struct Caster<c10::Generator> {
-  static Object to_python(const c10::Generator&) { return none(); }
-};
-template <>
 struct Caster<c10::TypeMeta> {
   static Object to_python(c10::TypeMeta value) { return python_dtype(static_cast<int8_t>(value.toScalarType())); }
   static void describe(Message& m, bool) { m.append("torch.dtype"); }
@@ -213,12 +209,6 @@ struct Caster<c10::ArrayRef<T>> {
     return tuple;
   }
   static void describe(Message& m, bool) { m.append("Tuple[int, ...]"); }
-};
-template <>
-struct Caster<c10::OptionalIntArrayRef> {
-  static Object to_python(const c10::OptionalIntArrayRef& value) {
-    return value.has_value() ? Caster<c10::IntArrayRef>::to_python(*value) : none();
-  }
 };
 template <class T>
 struct Caster<c10::OptionalArg<T>> {

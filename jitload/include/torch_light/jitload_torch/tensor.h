@@ -289,6 +289,9 @@ class TensorIndex {
 
 }  // namespace indexing
 
+/* The memory format of a call: of its options or its argument, of which only one may be set. */
+OptionalArg<MemoryFormat> memory_format_of(const TensorOptions& options, const OptionalArg<MemoryFormat>& argument);
+
 #define X(symbol)                                            \
   Tensor operator symbol(const Tensor& a, const Tensor& b);  \
   Tensor operator symbol(const Tensor& a, const Scalar& b);  \
