@@ -21,7 +21,6 @@ from jitload.cpu.build import SHORT_HEADERS, compile_for_cpu
 from jitload.cuda.kernels import (
     check_device_code,
     check_is_device_code,
-    check_layouts,
     compile_for_gpus,
     device_source,
     naming_exports,
@@ -30,6 +29,7 @@ from jitload.cuda.nvrtc import missing_header
 from jitload.errors import CompileError, LaunchSpecError, ToolchainError, warn_once
 from jitload.model import CpuProgram
 from jitload.request.request import Request
+from jitload.signature.exports import check_layouts
 from jitload.toolchain.cuda import CudaToolchain
 from jitload.toolchain.host import Compiler, compiler_identity, find_ninja, own_include_dir, tvm_ffi_include_dirs
 

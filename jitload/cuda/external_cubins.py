@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from jitload.cuda.kernels import layout_difference
 from jitload.elf.cubin import read_image
 from jitload.errors import JitLoadError, LaunchSpecError
 from jitload.model import CompiledSource, Cubin, Kernel
@@ -18,7 +17,7 @@ from jitload.request.launch import Launch
 from jitload.request.request import Request
 from jitload.signature.declared import check_agrees, parse_signature
 from jitload.signature.demangle import demangle_variables
-from jitload.signature.exports import check_is_typed, choose_export_names
+from jitload.signature.exports import check_is_typed, choose_export_names, layout_difference
 from jitload.signature.kernels import make_typed_kernel, read_kernels_without_source
 from jitload.signature.types import describe_type
 

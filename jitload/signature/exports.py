@@ -277,3 +277,32 @@ def list_sizes(slots: Sequence[ParameterSlot]) -> str:
     """Return the sizes of parameters as a list for a message."""
     shown = ", ".join(str(slot.size) for slot in slots[:32]) or "no"
     return shown + (f", … ({len(slots)} in all)" if len(slots) > 32 else "")
+
+
+# ---- several architectures ----------------------------------------------------------------------------------------
+
+
+def check_layouts(compiled: Sequence[CompiledSource]) -> None:
+    """Raise an error if kernels differ between architectures, because one wrapper launches all of them."""
+    for later in compiled[1:]:
+        if difference := layout_difference(compiled[0].cubin, later.cubin):
+            raise LaunchSpecError(
+                difference,
+                hint="Build one library for each architecture, or declare the same kernels for all of them.",
+            )
+
+
+def layout_difference(first: Cubin, second: Cubin) -> str:
+    """Return how the kernels for two architectures differ, or "" if one wrapper can launch both."""
+    for cubin, counterpart in ((first, second), (second, first)):
+        names = {kernel.name for kernel in counterpart.kernels}
+        if absent := next((kernel.name for kernel in cubin.kernels if kernel.name not in names), None):
+            return f"kernel {absent!r} exists for {cubin.arch}, but not for {counterpart.arch}"
+    if _layouts(first) != _layouts(second):
+        return f"the kernels of {first.arch} and {second.arch} take different parameters"
+    return ""
+
+
+def _layouts(cubin: Cubin) -> list[tuple[str, list[tuple[object, ...]]]]:
+    """Return the parameters of a cubin's kernels. Compilers differ in the order, and in whether an enum is signed."""
+    return sorted((k.name, [(p.type, p.size, p.offset, p.alignment) for p in k.parameters]) for k in cubin.kernels)
