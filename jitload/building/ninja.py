@@ -9,10 +9,12 @@ import os
 import re
 import signal
 import subprocess
-from collections.abc import Sequence
-from contextlib import suppress
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
+from types import FrameType
 
 from jitload.building.stages import stage
 from jitload.errors import CompileError, Diagnostic, ToolchainError, find_diagnostics
@@ -124,13 +126,16 @@ def run_ninja(ninja: Path, work_dir: Path, *, name: str, verbose: bool = False, 
         ToolchainError: ninja cannot be run, or failed before it ran a command.
     """
     _stop_at_exit()
-    process = _start((str(ninja), "-v" if verbose else "--quiet"), work_dir)
-    _running.add(process)
+    process = None
     try:
+        with _delayed_signals():
+            process = _start((str(ninja), "-v" if verbose else "--quiet"), work_dir)
+            _running.add(process)
         with stage(f"ninja builds {name}"):
             output, _ = process.communicate()
     except BaseException:
-        _stop(process)
+        if process:
+            _stop(process)
         raise
     finally:
         _running.discard(process)
@@ -163,6 +168,26 @@ def _stop_at_exit() -> None:
 def _stop_running() -> None:
     for process in tuple(_running):
         _stop(process)
+
+
+@contextmanager
+def _delayed_signals() -> Iterator[None]:
+    """Handle Ctrl-C and SIGTERM at the end of a block. Within Popen, an exception would lose the process."""
+    caught: list[tuple[int, FrameType | None]] = []
+    handlers: dict[int, Callable[..., object]] = {}
+    if threading.current_thread() is threading.main_thread():  # handlers are called in no other
+        for sign in (signal.SIGINT, signal.SIGTERM):
+            if callable(handler := signal.getsignal(sign)):
+                handlers[sign] = handler
+    try:
+        for number in handlers:
+            signal.signal(number, lambda *arguments: caught.append(arguments))
+        yield
+    finally:
+        for number, handler in handlers.items():
+            signal.signal(number, handler)
+        for number, frame in caught:
+            handlers[number](number, frame)
 
 
 def _start(command: Sequence[str], work_dir: Path) -> subprocess.Popen[str]:

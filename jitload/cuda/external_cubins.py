@@ -16,9 +16,9 @@ from jitload.model import CompiledSource, Cubin, Kernel
 from jitload.request.cubins import LabelledCubin
 from jitload.request.launch import Launch
 from jitload.request.request import Request
-from jitload.signature.declared import check_agrees, check_is_typed, parse_signature
+from jitload.signature.declared import check_agrees, parse_signature
 from jitload.signature.demangle import demangle_variables
-from jitload.signature.exports import choose_export_names
+from jitload.signature.exports import check_is_typed, choose_export_names
 from jitload.signature.kernels import make_typed_kernel, read_kernels_without_source
 from jitload.signature.types import describe_type
 

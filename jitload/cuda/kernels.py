@@ -26,6 +26,7 @@ from jitload.cuda.nvrtc import (
     declarations_for,
     device_options,
     log_warnings,
+    missing_function_hint,
     run_nvrtc,
 )
 from jitload.elf.cubin import read_image
@@ -51,7 +52,6 @@ _NEEDS_MORE_THAN_MINIMAL = re.compile(
 )
 # With this macro of NVIDIA's, cooperative_groups.h does not include the C++ library, which takes NVRTC a second.
 _LIGHT_COOPERATIVE_GROUPS = "-D_CG_LIMIT_INCLUDED_DEPENDENCIES"
-_FOR_HOST = "is considered a host function"  # in messages of NVRTC
 _OLD_STANDARD = re.compile(r"--?std=(?:c|gnu)\+\+(?:98|03)")
 
 
@@ -220,19 +220,12 @@ def device_source(request: Request) -> DeviceSource:
 
 @contextmanager
 def naming_exports(request: Request) -> Iterator[None]:
-    """Add the name of the exported function to an error about its `Launch.kernel`, or that the source does not have it.
-
-    A misspelt function of the host makes the whole source that of a compiler for kernels, which rejects the others.
-    """
+    """Add the name of the exported function to an error about its `Launch.kernel`, or that the source lacks it."""
     try:
         yield
     except CompileError as error:
         exports = [name for name, launch in request.functions or () if not launch.kernel]
-        words = set(re.findall(r"\w+", " ".join(text for _, text in request.pieces)))
-        if _FOR_HOST in error.log and (missing := [name for name in exports if name not in words]):
-            suggestion = nearest_name(missing[0], words)
-            question = f" Did you mean {suggestion!r}?" if suggestion else ""
-            error.hint = f"functions= has {missing[0]!r}, which is not in the source.{question}"
+        error.hint = missing_function_hint(error.log, exports, [text for _, text in request.pieces]) or error.hint
         raise
     except LaunchSpecError as error:
         names = (name for name, launch in request.functions or () if launch.kernel == error.expression)

@@ -8,7 +8,7 @@ import logging
 import os
 import re
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -19,7 +19,7 @@ from jitload.building.stages import stage
 from jitload.cuda.bindings import load_bindings
 from jitload.cuda.interruptible import Cancellation, run_interruptible
 from jitload.cuda.spills import REPORT, read_spills, without_report
-from jitload.errors import CompileError, Diagnostic, ToolchainError, find_diagnostics
+from jitload.errors import CompileError, Diagnostic, ToolchainError, find_diagnostics, nearest_name
 from jitload.toolchain.arch import load_driver
 
 _DIAGNOSTIC = re.compile(
@@ -68,6 +68,7 @@ _KNOWN_TO_NVCC = {
 }
 SYNTAX_ONLY = "--fdevice-syntax-only"  # the option with which NVRTC ends after its front end, without a cubin
 _DECLARED = "__jitload_declared.h"
+_HOST_FUNCTION = "is considered a host function"
 _log = logging.getLogger(__name__)
 
 
@@ -346,13 +347,28 @@ def _hint(log: str, options: Sequence[str]) -> str:
         return f"A macro among {', '.join(macros)} is read by NVRTC's own header, too: #define it in the source."
     if '"__global__" does not apply here' in log and (undeclared := _UNDECLARED.search(log)):
         return f"The type {undeclared[1]!r} is not declared: define it before the kernel, or include its header."
-    if "is considered a host function" in log or "device-side kernel launch could not be processed" in log:
+    if _HOST_FUNCTION in log or "device-side kernel launch could not be processed" in log:
         return (
             "Mark functions that kernels call __device__, and put host functions such as main() between "
             "#ifndef __CUDACC_RTC__ and #endif, where NVRTC does not read them. To call host functions, pass them as "
             "C++ of their own, cpp_sources=, or compile the whole text with nvcc, kind='mixed'."
         )
     return ""
+
+
+def missing_function_hint(log: str, names: Iterable[str], texts: Iterable[str]) -> str:
+    """Return which name of a function is in none of the texts, or "" if NVRTC did not meet functions of the host.
+
+    A misspelt function of the host leads to NVRTC, which takes a source for one of kernels alone.
+    """
+    words = set(re.findall(r"\w+", " ".join(texts)))
+    missing = next((name for name in names if name not in words), "")
+    if not missing or _HOST_FUNCTION not in log:
+        return ""
+    suggestion = nearest_name(missing, words)
+    return f"functions= has {missing!r}, which is not in the source." + (
+        f" Did you mean {suggestion!r}?" if suggestion else ""
+    )
 
 
 def missing_header(log: str) -> str:

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from jitload.errors import JitLoadError, MismatchError, ends_at_caller
 from jitload.measuring.benchmark import Arguments, Benchmark, Options, Subject, check_number, open_clock
 from jitload.measuring.difference import Tolerance, check_agrees
-from jitload.measuring.memory import Extent, copy_tensor, extent_of, tensors_in, written_arguments
+from jitload.measuring.memory import Extent, copy_tensor, extent_of, is_zero, tensors_in, written_arguments
 
 _log = logging.getLogger(__name__)
 _NOT_ZERO = 0x3F  # bytes that are a moderate number in every floating-point format
@@ -261,7 +261,7 @@ class _Check(NamedTuple):
         """
         expected = self._compare(subjects, reference, lambda: None)
         if is_repeatable and (stale := self._find_stale(expected)):
-            has_zeros = any(not _any_set(value) for _, value in expected)
+            has_zeros = any(is_zero(value) for _, value in expected)
 
             def overwrite() -> None:
                 for extent in stale:
@@ -348,11 +348,6 @@ class _Check(NamedTuple):
         names = [output.name for output in self.outputs if output.is_parameter]
         names = names if len(names) == len(values) else [f"result {number}" for number in range(len(values))]
         return list(zip(names, values, strict=True))
-
-
-def _any_set(value: Any) -> bool:
-    """Return whether an element of a result is not zero."""
-    return bool(value.any()) if hasattr(value, "any") else bool(value)
 
 
 def _has_tensor(value: Any) -> bool:

@@ -159,6 +159,16 @@ def same_bits(first: Any, second: Any) -> bool:
     return bool(first.tobytes() == second.tobytes())
 
 
+def is_zero(value: Any) -> bool:
+    """Return whether all bytes of a tensor, or a number, are zero. Not every dtype of torch can be compared."""
+    torch = sys.modules.get("torch")
+    if torch and isinstance(value, torch.Tensor):
+        if value.layout != torch.strided:
+            return False
+        return not value.resolve_conj().resolve_neg().contiguous().reshape(-1).view(torch.uint8).any()
+    return not (value.any() if hasattr(value, "any") else value)
+
+
 def written_arguments(function: Any, args: Sequence[Any]) -> list[bool]:
     """Return which arguments a function may write to: for a kernel those that are not `const`, otherwise all."""
     if getattr(function, "_jitload_facts", {}).get("variants"):  # which kernel is called depends on the dtypes

@@ -1,16 +1,13 @@
-"""Reads hand-written signatures, `Launch(signature=…)`, and asks for one if the types are unknown."""
+"""Reads hand-written signatures, `Launch(signature=…)`."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from typing import NamedTuple
 
 from jitload.cpptext.declarations import read_parameters
 from jitload.cpptext.lexer import code_tokens
 from jitload.errors import SignatureError
-from jitload.model import Kernel, ParameterSlot
-from jitload.signature.demangle import is_refused, name_in
 from jitload.signature.types import (
     TypeFacts,
     describe_type,
@@ -62,7 +59,7 @@ def parse_signature(text: str, kernel: str, other_names: Sequence[str] = ()) -> 
     if repeated := next((name for name in names if names.count(name) > 1), None):
         raise SignatureError(_signature_message(text, kernel, f"two parameters are named {repeated!r}"))
     for index, (type_, name) in enumerate(parameters):
-        _check_written_type(type_, name, index, _Written(text, kernel))
+        _check_written_type(type_, name, index, (text, kernel))
     return parameters
 
 
@@ -88,21 +85,15 @@ def check_agrees(declared: Sequence[str], compiled: Sequence[TypeFacts], kernel:
             )
 
 
-class _Written(NamedTuple):
-    """A hand-written signature and its kernel, for messages."""
-
-    text: str
-    kernel: str
-
-
 _NAME = r"[A-Za-z_]\w*(?:<.*>)?"
 _TYPE_NAME = re.compile(rf"(?:::)?{_NAME}(?:::{_NAME})*")
 _DECLARATOR = re.compile(r"(?:\s*(?:[*&]|\b(?:const|volatile)\b))*\s*(?:\(.*\)|\[[^\]]*\])*", re.DOTALL)
 _NOT_TYPES = frozenset(("void", "auto", "static", "inline", "extern", "template", "typename", "const", "volatile"))
 
 
-def _check_written_type(type_: str, name: str, index: int, written: _Written) -> None:
-    text, kernel = written
+def _check_written_type(type_: str, name: str, index: int, signature: tuple[str, str]) -> None:
+    """Raise SignatureError for a type in a signature, which is given with the name of its kernel."""
+    text, kernel = signature
     if not type_ or type_.endswith("..."):
         raise SignatureError(_signature_message(text, kernel, f"parameter {index + 1} has no type"))
     base, declarator = split_base(type_)
@@ -134,35 +125,6 @@ def _check_written_type(type_: str, name: str, index: int, written: _Written) ->
 def _signature_message(text: str, kernel: str, problem: str, hint: str = "") -> str:
     hint = hint or "Write it as in C++: '(const float* x, int n)'."
     return f"signature of kernel {kernel!r}: {problem}\n    {text}\n    {hint}"
-
-
-def check_is_typed(kernel: Kernel) -> None:
-    """Raise SignatureError if the types of a kernel's parameters are unknown."""
-    if any(parameter.kind == "bits" for parameter in kernel.parameters):
-        slots = tuple(ParameterSlot(offset=p.offset, size=p.size) for p in kernel.parameters)
-        raise untyped_error(slots, kernel.name, kernel.symbol)
-
-
-def untyped_error(slots: Sequence[ParameterSlot], name: str, symbol: str) -> SignatureError:
-    """Return the error for a kernel with unknown types; it asks for `signature=`."""
-    reason = "the types of its parameters are unknown: neither the compiler nor its symbol tells them"
-    if is_refused(symbol):
-        name = name_in(symbol) if name == symbol else name
-        reason = (
-            "the types of its parameters are unknown, because the C++ library's demangler refuses its symbol of "
-            f"{len(symbol):,} characters"
-        )
-    return SignatureError(
-        f"kernel {shorten(name)!r}: {reason}\n"
-        f"    The parameters in the cubin have {list_sizes(slots)} bytes.\n"
-        f'    Declare them: Launch(kernel="{shorten(name)}", signature="(const float* x, int n)").'
-    )
-
-
-def list_sizes(slots: Sequence[ParameterSlot]) -> str:
-    """Return the sizes of parameters as a list for a message."""
-    shown = ", ".join(str(slot.size) for slot in slots[:32]) or "no"
-    return shown + (f", … ({len(slots)} in all)" if len(slots) > 32 else "")
 
 
 def shorten(name: str) -> str:

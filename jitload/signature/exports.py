@@ -9,10 +9,11 @@ from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
-from jitload.errors import LaunchSpecError, nearest_name
-from jitload.model import CompiledSource, Cubin, Kernel, Parameter
+from jitload.errors import LaunchSpecError, SignatureError, nearest_name
+from jitload.model import CompiledSource, Cubin, Kernel, Parameter, ParameterSlot
 from jitload.request.launch import Launch
-from jitload.signature.declared import check_is_typed
+from jitload.signature.declared import shorten
+from jitload.signature.demangle import is_refused, name_in
 
 _MAX_LENGTH = 120
 
@@ -244,3 +245,35 @@ def make_unique_name(name: str, used: Container[str]) -> str:
         unique = f"{name}_{number}"
         number += 1
     return unique
+
+
+# ---- kernels without types -----------------------------------------------------------------------------------------
+
+
+def check_is_typed(kernel: Kernel) -> None:
+    """Raise SignatureError if the types of a kernel's parameters are unknown."""
+    if any(parameter.kind == "bits" for parameter in kernel.parameters):
+        slots = tuple(ParameterSlot(offset=p.offset, size=p.size) for p in kernel.parameters)
+        raise untyped_error(slots, kernel.name, kernel.symbol)
+
+
+def untyped_error(slots: Sequence[ParameterSlot], name: str, symbol: str) -> SignatureError:
+    """Return the error for a kernel with unknown types; it asks for `signature=`."""
+    reason = "the types of its parameters are unknown: neither the compiler nor its symbol tells them"
+    if is_refused(symbol):
+        name = name_in(symbol) if name == symbol else name
+        reason = (
+            "the types of its parameters are unknown, because the C++ library's demangler refuses its symbol of "
+            f"{len(symbol):,} characters"
+        )
+    return SignatureError(
+        f"kernel {shorten(name)!r}: {reason}\n"
+        f"    The parameters in the cubin have {list_sizes(slots)} bytes.\n"
+        f'    Declare them: Launch(kernel="{shorten(name)}", signature="(const float* x, int n)").'
+    )
+
+
+def list_sizes(slots: Sequence[ParameterSlot]) -> str:
+    """Return the sizes of parameters as a list for a message."""
+    shown = ", ".join(str(slot.size) for slot in slots[:32]) or "no"
+    return shown + (f", … ({len(slots)} in all)" if len(slots) > 32 else "")

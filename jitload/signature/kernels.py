@@ -13,9 +13,9 @@ from typing import NamedTuple
 
 from jitload.errors import SignatureError
 from jitload.model import Candidate, Image, ImageKernel, Kernel, Parameter, ParameterSlot
-from jitload.signature.declared import check_agrees, list_sizes, parse_signature, shorten, untyped_error
+from jitload.signature.declared import check_agrees, parse_signature, shorten
 from jitload.signature.demangle import is_refused, read_probe, read_symbol
-from jitload.signature.exports import choose_export_names
+from jitload.signature.exports import choose_export_names, list_sizes, untyped_error
 from jitload.signature.layouts import Layout, describe_layouts
 from jitload.signature.types import (
     TypeFacts,

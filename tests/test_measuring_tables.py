@@ -1,0 +1,99 @@
+"""Tests of measuring without kernels: tables, functions of Python, and the memory of tensors."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+
+import jitload
+from jitload.errors import JitLoadError, MismatchError
+from jitload.measuring.benchmark import Benchmark
+from jitload.measuring.comparison import Comparison
+from jitload.measuring.memory import Extent, extent_of, is_zero, merge_extents
+
+FAST = {"seconds": 0.01}
+
+
+@pytest.mark.parametrize("us", [0.5, 3.14159, 99_999.9, 2e6])
+def test_the_table_fits_a_terminal(us):
+    record = Benchmark(
+        function="f", device="cuda:0 (NVIDIA H200)", median_us=us, p10_us=us, p90_us=us, host_us=12.3456, samples=5,
+        launches=1, restored=False, flushed_l2=False, bytes=10**6, is_estimated=True, flop=1e8, peak_gb_per_s=4800.0,
+    )  # fmt: skip
+    names = ["short", *(f"reduce_rows_of_a_matrix_with_warp_shuffles_v{number}" for number in (1, 2))]
+    lines = str(Comparison(dict.fromkeys(names, record))).splitlines()
+    assert max(map(len, lines)) <= 80
+    shown = [line.split()[0] for line in lines[2:]]
+    assert shown[0] == "short"
+    assert [name[:3] + name[-3:] for name in shown[1:]] == ["red_v1", "red_v2"]
+    assert all("…" in name for name in shown[1:])
+
+
+def test_a_function_that_fails_midway_leaves_the_arguments_as_they_were():
+    x, y, calls = torch.arange(4.0), torch.zeros(4), []
+
+    def fails(x, y):
+        calls.append(1)
+        y.fill_(len(calls))
+        if len(calls) > 2:
+            raise RuntimeError("midway")
+        return y
+
+    with pytest.raises(RuntimeError, match="midway"):
+        jitload.compare({"a": fails}, x, y, **FAST)
+    assert len(calls) == 3
+    assert torch.equal(y, torch.zeros(4))
+
+
+def test_plot_without_matplotlib(monkeypatch):
+    monkeypatch.setitem(__import__("sys").modules, "matplotlib.pyplot", None)
+    record = jitload.compare({"a": lambda: None}, **FAST)
+    with pytest.raises(JitLoadError, match=r"pip install 'jitload\[plot\]'"):
+        record.plot()
+
+
+def test_extents():
+    x = torch.zeros(6, 4)
+    address = x.data_ptr()
+    assert extent_of(x) == Extent(address, 96, 96, None)
+    assert extent_of(x[1:3, ::2]) == Extent(address + 16, 28, 16, None)
+    assert extent_of(x[0, :1].expand(1000, 1)) == Extent(address, 4, 4, None)
+    array = np.zeros(8, np.int16)
+    assert extent_of(array[::-2]) == Extent(array.ctypes.data + 2, 14, 8, None)
+    assert extent_of(torch.zeros(3, device="meta")).span == 0
+    assert extent_of(torch.eye(3).to_sparse()).span == 0
+
+
+def test_merged_extents_do_not_overlap():
+    extents = [Extent(100, 50, 50, None), Extent(100, 10, 10, 0), Extent(140, 30, 30, None), Extent(300, 5, 5, None)]
+    merged = merge_extents([*extents, Extent(0, 0, 0, None), Extent(110, 5, 5, None)])
+    assert [(e.address, e.span, e.device) for e in merged] == [(100, 10, 0), (100, 70, None), (300, 5, None)]
+
+
+@pytest.mark.parametrize("functions", [{}, [], None, {"a": 5}, {1: len}])
+def test_compare_takes_a_dict_of_functions(functions):
+    with pytest.raises(TypeError, match="takes a dict of functions by name"):
+        jitload.compare(functions, 1)
+
+
+def test_results_of_functions_without_a_signature_are_not_called_arguments():
+    functions = {"one": lambda x: x + 1, "two": lambda x: x + 2}
+    with pytest.raises(MismatchError, match="'two' and 'one' disagree: 'result 0' differs"):
+        jitload.compare(functions, torch.ones(3), **FAST)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float8_e4m3fn, torch.bool, torch.complex64, torch.int64])
+def test_zeros_of_each_dtype(dtype):
+    zeros = torch.zeros(2, 3).to(dtype)
+    assert is_zero(zeros)
+    assert is_zero(zeros.t()[:, :0])
+    assert not is_zero(torch.tensor([[0.0, 1.0]]).to(dtype))
+    assert not is_zero(torch.ones(2, dtype=torch.complex64).conj())
+
+
+def test_zeros_of_numpy_and_of_python():
+    assert is_zero(np.zeros(3))
+    assert is_zero(0.0)
+    assert not is_zero(np.arange(2))
+    assert not is_zero(torch.eye(2).to_sparse())
