@@ -13,8 +13,8 @@ torch = pytest.importorskip("torch")
 import jitload
 from jitload.host_cpp.torch_headers import FORWARDED, find_or_write_torch_headers
 from jitload.request import torch_text
-from jitload.request.arguments import Sources
-from jitload.request.torch_text import is_torch_text, missing_names, operator_table
+from jitload.request.arguments import Options, Sources, inline_sources, read_options
+from jitload.request.torch_text import TorchText, is_torch_text, missing_names, operator_table, torch_sources
 from torch_names import PAGE, names_page
 
 
@@ -141,3 +141,11 @@ def test_the_names_of_torchs_headers_are_written_once_and_whole(tmp_path: Path):
     assert list(directory.parent.iterdir()) == [directory]
     names = {str(path.relative_to(directory)) for path in directory.rglob("*.*h")}
     assert names == {name for names in FORWARDED.values() for name in names.split()}
+
+
+def test_the_options_of_a_text_do_not_depend_on_its_name():
+    def options(name: str) -> Options:
+        sources = inline_sources(name, "__global__ void k() {}", cpp_sources="void f();", embed_cubin=None)
+        return torch_sources(name, sources, ["f"], read_options(cuda_cflags=["-O3"]), TorchText())[1]
+
+    assert options("first") == options("second")  # nvcc is asked once for the commands that it runs with them
