@@ -111,18 +111,21 @@ def test_the_kernels_of_a_program_are_loaded():
 
 
 @pytest.mark.parametrize(
-    ("launch", "line", "means"),
+    ("launch", "line", "problem"),
     [
-        ("void f() {\nk<<<1, 1>>>(); }", 3, "<<<…>>>"),
-        ("void f() { cudaLaunchKernelEx(&c, k); }", 2, "cudaLaunchKernelEx"),
-        ("#include <thrust/sort.h>", 1, "host code"),
+        ("void f() {\nk<<<1, 1>>>(); }", 3, "launches with <<<…>>>; on the CPU a Launch gives grid and block"),
+        (
+            "void f() { cudaLaunchKernelEx(&c, k); }",
+            2,
+            "launches with cudaLaunchKernelEx; on the CPU a Launch gives grid and block",
+        ),
+        ("#include <thrust/sort.h>", 1, "C++ for the host that is built together with kernels"),
     ],
 )
-def test_the_cpu_has_no_launches_from_host_code(launch, line, means):
+def test_the_cpu_has_no_launches_from_host_code(launch, line, problem):
     with pytest.raises(CompileError) as caught:
         jitload.load_inline("m", cuda_sources="__global__ void k() {}\n" + launch, arch="cpu")
-    message = f"m.cu:{line}: error: GPU only: launches with {means}; on the CPU a Launch gives grid and block"
-    assert caught.value.log.strip() == message
+    assert caught.value.log.strip() == f"m.cu:{line}: error: GPU only: {problem}"
     assert 'leave "cpu" out of arch, or write an alternative under #ifdef JITLOAD_CPU' in str(caught.value)
 
 
