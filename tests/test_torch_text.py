@@ -42,6 +42,7 @@ torch::Tensor f(torch::Tensor x, int64_t n, double a, bool b, std::string s, std
   if (a == 13) torch::matmul(x, x);
   if (a == 14) TORCH_CHECK_NOT_IMPLEMENTED(false, x.options());
   if (a == 15) TORCH_CHECK_EQ(n, 4);
+  if (a == 16) TORCH_CHECK(false, "wrong: ", x.sum(1));
   return x;
 }
 """
@@ -154,6 +155,7 @@ def bound() -> ModuleType:
          "TensorOptions(dtype=float, device=cpu, layout=Strided, requires_grad=false (default), pinned_memory=false "
          "(default), memory_format=(nullopt))"),
         ((torch.ones(2, 3), 5, 15), RuntimeError, "[checks.cpp:21] Check failed: n == 4 (5 vs. 4). \n"),
+        ((torch.ones(2, 3), 4, 16), RuntimeError, "wrong:  3\n 3\n[ torch.FloatTensor{2} ]"),
     ],
 )  # fmt: skip
 def test_errors_have_the_type_and_the_text_of_torch(checks: ModuleType, arguments: Any, kind: Any, message: str):

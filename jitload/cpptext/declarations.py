@@ -427,13 +427,13 @@ _TYPES = r"void|bool|char|short|int|long|unsigned|signed|float|double|size_t|u?i
 _PLAIN = rf'{_SPECIFIERS}|{_TYPES}|cuda[A-Z]\w*|CU[a-z]\w*|"C"|[*&<>,]|::'
 
 
-@functools.lru_cache(maxsize=64)
 def find_unambiguous(candidates: Sequence[Candidate]) -> list[Candidate]:
     """Return the candidates that are expressions by their names alone: no templates, and no overloads."""
     names = [candidate.name for candidate in candidates]
     return [c for c in candidates if not c.is_template and names.count(c.name) == 1]
 
 
+@functools.lru_cache(maxsize=64)
 def defines_host_functions(texts: tuple[str, ...], names: tuple[str, ...]) -> bool:
     """Return whether texts define a host function of each name, with only plain types before the name.
 

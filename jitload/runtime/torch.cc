@@ -351,6 +351,19 @@ bool is_instance(void* object, void* type) {
   return is_same;
 }
 
+/* The message of an error as torch's own functions show it: `torch.cuda.FloatTensor` instead of `CUDAFloatType`. */
+std::string message_of(const std::exception& error, bool is_torch_wrapped) {
+  using Process = std::string (*)(std::string);
+  std::string message = error.what();
+  if (!is_torch_wrapped || message.find("Type") == std::string::npos) return message;
+  void* const python = dlopen("libtorch_python.so", RTLD_LAZY | RTLD_NOLOAD);
+  void* const function =
+      python != nullptr
+          ? dlsym(python, "_ZN5torch15processErrorMsgENSt7__cxx1112basic_stringIcSt11char_traitsIcESaIcEEE")
+          : nullptr;
+  return function != nullptr ? reinterpret_cast<Process>(function)(message) : message;
+}
+
 /* Sets Python's error for the exception that is being handled. */
 void set_python_error(bool is_torch_wrapped) {
   try {
@@ -378,7 +391,7 @@ void set_python_error(bool is_torch_wrapped) {
       }
       default: break;
     }
-    PyErr_SetString(type != nullptr ? type : PyExc_RuntimeError, error.what());
+    PyErr_SetString(type != nullptr ? type : PyExc_RuntimeError, message_of(error, is_torch_wrapped).c_str());
   } catch (const std::exception& error) {
     void* type = PyExc_RuntimeError;
     if (!is_torch_wrapped) { /* as pybind11 translates them */
@@ -393,7 +406,7 @@ void set_python_error(bool is_torch_wrapped) {
         type = PyExc_OverflowError;
       }
     }
-    PyErr_SetString(type, error.what());
+    PyErr_SetString(type, message_of(error, is_torch_wrapped).c_str());
   } catch (...) {
     PyErr_SetString(PyExc_RuntimeError, "Caught an unknown exception!");
   }

@@ -569,13 +569,13 @@ void refused(torch::Tensor x) { TORCH_CHECK(false, "not this one: ", x); }
 /// call: parts(rand(3, 3)) -> [torch.linalg.qr(rand(3, 3))[0], torch.special.expit(rand(3, 3)), torch.fft.fft(rand(3, 3)).abs()]
 #include <torch/torch.h>
 std::vector<torch::Tensor> parts(const torch::Tensor& x) {
-  auto [q, r] = torch::linalg::qr(x);
+  auto [q, r] = torch::linalg_qr(x);
   return {q, torch::special::expit(x), torch::fft::fft(x).abs()};
 }
 //// formats_of_options
 /// functions: made, like, both
-/// call: made(rand(2, 3, 4, 5)) -> torch.zeros(2, 3, 4, 5).contiguous(memory_format=torch.channels_last)
-/// call: like(rand(2, 3, 4, 5)) -> torch.zeros(2, 3, 4, 5).contiguous(memory_format=torch.channels_last)
+/// call: made(rand(2, 3, 4, 5)) -> rand(2, 3, 4, 5).mul(0).contiguous(memory_format=torch.channels_last)
+/// call: like(rand(2, 3, 4, 5)) -> rand(2, 3, 4, 5).mul(0).contiguous(memory_format=torch.channels_last)
 /// call: both(rand(2, 3, 4, 5)) !! RuntimeError: Cannot set memory_format both in TensorOptions and explicit argument
 #include <torch/extension.h>
 torch::Tensor made(torch::Tensor x) {
