@@ -275,10 +275,10 @@ def _shown_stages() -> Iterator[None]:
         while not is_over.wait(_SHOW_AFTER_S if width == 0 else 0.5):
             line = f"{stage or 'jitload builds the cell'}, {time.monotonic() - started:.0f} s"
             width = max(width, len(line))
-            sys.stderr.write(f"\r{line:{width}}")
-            sys.stderr.flush()
+            sys.stdout.write(f"\r{line:{width}}")
+            sys.stdout.flush()
         if width:
-            sys.stderr.write(f"\r{f'jitload took {time.monotonic() - started:.1f} s':{width}}\n")
+            sys.stdout.write(f"\r{f'jitload took {time.monotonic() - started:.1f} s':{width}}\n")
 
     stages.listeners.append(listen)
     thread = threading.Thread(target=show, daemon=True)

@@ -101,10 +101,12 @@ class Occupancy:
     def __str__(self) -> str:
         limits = ", ".join(f"{name} {count}" for name, count in self.limits.items())
         return (
-            f"{self.function}, {self.arch}, {self.block} threads per block, {self.shared_bytes} bytes of dynamic "
-            f"shared memory: {self.blocks} blocks and {self.warps} of {self.max_warps} warps per multiprocessor "
-            f"({self.share:.0%}), limited by {' and '.join(self.limited_by)}\n"
-            f"blocks that each resource allows: {limits}; suggested block: {self.suggested_block} ({self.source})"
+            f"{self.function}, {self.arch}, {self.block} threads per block, "
+            f"{self.shared_bytes} bytes of dynamic shared memory\n"
+            f"{self.blocks} blocks and {self.warps} of {self.max_warps} warps per multiprocessor ({self.share:.0%}), "
+            f"limited by {' and '.join(self.limited_by)}\n"
+            f"blocks by resource: {limits}\n"
+            f"suggested block: {self.suggested_block} ({self.source})"
         )
 
 
