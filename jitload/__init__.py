@@ -42,8 +42,8 @@ __all__ = [
     "load_triton",
 ]
 
-_MODULES = ("dtype", "extension", "nvrtc")  # imported when they are named
-_LATE = {  # names whose modules take longer to import: the loader imports tvm-ffi, for example, which imports torch
+_MODULES = ("dtype", "extension", "nvrtc")  # submodules that are imported when they are first accessed
+_LATE = {  # names whose modules are slow to import: the loader imports tvm-ffi, for example, which imports torch
     "Module": "jitload.loader.module",
     "compare": "jitload.measuring.comparison",
     "global_tensor": "jitload.loader.module",

@@ -58,22 +58,22 @@ def load_inline(
 ) -> Module:
     """Compile CUDA source, or find it compiled in the cache, and return its kernels as typed functions.
 
-    Hand-written C++ is compiled as `tvm_ffi.cpp.load_inline` compiles it, and its functions are returned.
+    Hand-written C++ is compiled as by `tvm_ffi.cpp.load_inline`, and the module has the functions that it exports.
 
     Args:
         name: The module's name, for messages and file names.
-        cuda_sources: CUDA C++ as one text, or as several that are compiled together: kernels; a hand-written wrapper
-            in C++, which the host compiler compiles; or both, with `<<<…>>>`, which nvcc compiles.
-        cpp_sources: C++ for the host compiler, as one text or several. Kernels in `cuda_sources` are then embedded
-            for it: `TVM_FFI_EMBED_CUBIN(<name>)`.
-        functions: The functions to export: a kernel's name, several names, or a mapping from exported names to
-            `Launch` records or docstrings; of a list of them, each call launches the first whose kernel fits the dtypes
-            of its tensors. None exports every kernel, to be launched as `mod.f[grid, block](…)`. For hand-written C++:
-            the names of its functions, with or without docstrings or `Launch` records; None exports those that the
-            C++ itself exports.
-        embed_cubin: Cubins by name. The C++ launches their kernels with `TVM_FFI_EMBED_CUBIN(name)`; if there is no
-            source, their kernels become functions. A cubin is given as bytes, a path, or the result of
-            `compile_cubin` or of Triton.
+        cuda_sources: CUDA C++ as one text, or as several texts that are compiled together. It contains kernels, or a
+            hand-written C++ wrapper, which the host compiler compiles, or both with `<<<…>>>`, which nvcc compiles.
+        cpp_sources: C++ for the host compiler, as one text or several. The kernels in `cuda_sources` are then embedded
+            as a cubin, and the C++ launches them with `TVM_FFI_EMBED_CUBIN(<name>)`.
+        functions: The functions to export. For kernels: a name, several names, or a mapping from each exported name to
+            a `Launch`, a list of `Launch` records or a docstring. With a list, each call launches the first kernel that
+            fits the dtypes of the tensors. None exports every kernel, to be launched as `mod.f[grid, block](…)`. For
+            hand-written C++: the names of its functions, with or without docstrings or `Launch` records; None exports
+            the functions that the C++ itself exports.
+        embed_cubin: A mapping from names to cubins. C++ launches the kernels of a cubin with
+            `TVM_FFI_EMBED_CUBIN(name)`; if there is no source, the kernels become functions of the module. A cubin is
+            given as bytes, a path, or the result of `compile_cubin` or of Triton.
         arch: `"native"` (the current GPU), `"sm_90a"`, `"cpu"`, or several; each device runs the code that suits it.
             On a machine without a GPU, `"native"` is the value of `JITLOAD_ARCH`, or else the CPU.
         extra_cflags: Options for the host compiler, which also compiles kernels for the CPU.
@@ -86,19 +86,19 @@ def load_inline(
         build_directory: A directory to which the library is copied as `<name>.so`.
         keep_module_alive: Whether the library stays loaded when the module is deleted.
         sanitize: `"address"`, `"undefined"` or both, for kernels on the CPU: an access outside of a tensor or of shared
-            memory, or undefined behaviour, raises an error with the kernel, block, thread and line.
+            memory, or undefined behaviour, raises an error that names the kernel, block, thread and line.
         debug: Compile kernels for a debugger; on the CPU with `-g -O0`.
         gpu_check: Whether NVRTC, if there is one, also checks kernels that are built for the CPU alone, and rejects
             what a GPU could not run. The default is `JITLOAD_CPU_GPU_CHECK`, or True if that is not set.
-        isolate: Whether NVRTC runs in a child process, so that its crash raises a CompileError. The default is
+        isolate: Whether NVRTC runs in a child process, so that a crash of NVRTC raises a CompileError. The default is
             `JITLOAD_ISOLATE`, or False if that is not set.
         verbose: Log the stages of the build and how long they took, the commands and their output, and whether the
             cache has the library, at level INFO of the logger `jitload`. Unless the program configures `logging`,
             the messages go to standard error.
 
     Returns:
-        A `Module`. An identical call returns the same one, unless `build_directory` is given or `keep_module_alive` is
-        False.
+        A `Module`. An identical call returns the same object, unless `build_directory` is given or `keep_module_alive`
+        is False.
 
     Raises:
         CompileError: A compiler rejected the source.
@@ -140,14 +140,17 @@ def build_inline(
 ) -> str:
     """Compile as `load_inline` does, and return the library's path. Nothing is loaded, and no GPU is needed.
 
+    All arguments except `output` are described under `load_inline`.
+
     Args:
-        name: The module's name. Arguments that are not listed here are those of `load_inline`.
-        output: The path to copy the library to; if it is relative, it is relative to `build_directory`, if that is
-            given. If it ends with `.o`, it becomes an object file to link into a library of your own. Such a library
-            may contain any number of objects of hand-written C++, but only one object of kernels alone.
+        name: The module's name.
+        output: The path to copy the library to. A relative path is relative to `build_directory` if that is given. If
+            the path ends with `.o`, the output is an object file, to be linked into a library of your own. Such a
+            library may contain any number of objects of hand-written C++, but only one object of kernels alone.
 
     Returns:
-        `output`, or `<build_directory>/<name>.so`, or the path of the library in the cache.
+        The path `output` if it was passed, or else `<build_directory>/<name>.so` if `build_directory` was passed, or
+        else the path of the library in the cache.
 
     Example:
         `path = build_inline("vec", cuda_sources=text, arch=("sm_80", "sm_90a"), output="vec.so")`
@@ -182,13 +185,15 @@ def load(
 ) -> Module:
     """Compile source files as `load_inline` compiles texts, and return their kernels as typed functions.
 
+    Arguments that are not listed here are described under `load_inline`.
+
     Args:
-        name: The module's name. Arguments that are not listed here are those of `load_inline`.
+        name: The module's name.
         sources: Files, whose suffixes say what they contain: CUDA C++ (`.cu`, `.cuh`), C++ and C (`.cpp`, `.cc`,
             `.cxx`, `.c`), object files and archives (`.o`, `.obj`, `.a`), and cubins (`.cubin`), which are embedded
-            under their file names. Their directories are searched for headers.
-        cuda_files: More files; upstream's name for the CUDA files.
-        cpp_files: More files; upstream's name for the C++ files.
+            under their file names. The directories of the files are searched for headers.
+        cuda_files: More files like those in `sources`; tvm-ffi's argument for CUDA files.
+        cpp_files: More files like those in `sources`; tvm-ffi's argument for C++ files.
 
     Example:
         `mod = load("norms", sources=["layer_norm.cu"])`
@@ -223,7 +228,7 @@ def build(
 ) -> str:
     """Compile source files as `build_inline` compiles texts, and return the library's path.
 
-    The arguments are those of `load` and `build_inline`.
+    The arguments are described under `load`, `build_inline` and `load_inline`.
 
     Example:
         `path = build("norms", sources="layer_norm.cu", arch="sm_90a")`
@@ -246,13 +251,13 @@ def load_module(path: PathLike, *, keep_module_alive: bool = True) -> Module:
     Example:
         `load_module("vec.so").add_one(x, y)`
     """
-    # Before torch is imported: its MKL ends a process whose working directory is gone.
+    # The path is made absolute before torch is imported, whose MKL ends a process that has no working directory.
     library_path = absolute_path(path, "path")
 
     from jitload.loader.module import list_exports, load_library
 
     module = load_library(library_path, keep_module_alive=keep_module_alive)
-    list_exports(module, library_path)  # a user may have linked objects of kernels and of C++
+    list_exports(module, library_path)  # a library that a user has linked may hold kernels and hand-written C++
     return module
 
 
@@ -269,9 +274,9 @@ def compile_cubin(
 ) -> Cubin:
     """Compile CUDA source to machine code for one architecture. Nothing is cached.
 
-    PTX and LTO-IR are compiled by nvJitLink or by the driver. For a fatbin, the machine code for `arch` is returned; if
-    it has none, its PTX is compiled. In these formats, only the sizes of the parameters of `extern "C"` kernels are
-    known, so they need a signature: `Launch(signature="(float* x, int n)")`.
+    PTX and LTO-IR are compiled by nvJitLink or by the driver. For a fatbin, its machine code for `arch` is returned; a
+    fatbin without such code has its PTX compiled. In PTX, LTO-IR and fatbins, only the sizes of the parameters of
+    `extern "C"` kernels are known, so these kernels need a signature: `Launch(signature="(float* x, int n)")`.
 
     Args:
         source: CUDA C++ as one text or several; PTX as text or bytes; LTO-IR or a fatbin as bytes.
@@ -280,14 +285,14 @@ def compile_cubin(
         kernels: Template instantiations and overloads to compile, such as `["scale<float>"]`; only for CUDA C++.
         extra_cuda_cflags: Compiler options.
         extra_include_paths: Directories to search for headers.
-        isolate: As for `load_inline`; for CUDA C++ only.
+        isolate: Whether NVRTC runs in a child process, as for `load_inline`; only for CUDA C++.
 
     Returns:
-        A `Cubin`: the machine code, and its kernels with their parameters, registers and memory in bytes.
+        A `Cubin`: the machine code, and the parameters, registers and memory in bytes of each kernel in it.
 
     Raises:
         CompileError: NVRTC or the linker rejected the source.
-        ToolchainError: There is no NVRTC or no linker, or it does not support the architecture.
+        ToolchainError: NVRTC or the linker is missing, or does not support the architecture.
 
     Example:
         `compile_cubin(text, arch="sm_90a").kernels[0].registers`
@@ -349,17 +354,20 @@ def load_triton(
     its arguments have the properties that the kernel was specialized for, for example that an integer is 1 or divisible
     by 16, or that a pointer is None.
 
+    `signature`, `constexprs`, `num_warps`, `num_stages` and `config` are described under `extract_triton`, and other
+    arguments that are not listed here under `load_inline`.
+
     Args:
-        name: The module's name. Arguments that are not listed here are those of `load_inline`.
-        kernel: A `@triton.jit` function, an autotuned one, or the result of a launch, `warmup()` or `extract_triton`.
-        *args: Example arguments. They, `signature`, `constexprs`, `num_warps`, `num_stages` and `config` are as in
-            `extract_triton`.
+        name: The module's name.
+        kernel: A `@triton.jit` function, also within `@triton.autotune` or `@triton.heuristics`, or the result of a
+            launch, `warmup()` or `extract_triton`.
+        *args: Example arguments, as for `extract_triton`.
         grid: Number of programs in x, y and z: integers and launch expressions over run-time parameters and integer
-            constexprs, such as `"ceil_div(n, BLOCK)"`, or a Triton grid function that can be translated to them. None
-            leaves it to the call, `mod.f[grid](…)`.
-        variants: Several specializations, each a mapping of constexprs and options, `[{"BLOCK": 512}, …]`, with
-            `"signature"` for other types; or `"all"` configurations of an autotuned kernel. Each becomes a function,
-            such as `f__BLOCK_512`, and `f` launches the first one that fits the arguments.
+            constexprs, such as `"ceil_div(n, BLOCK)"`, or a Triton grid function that can be translated to such
+            expressions. With None, each call passes the grid, `mod.f[grid](…)`.
+        variants: Several specializations: a list of mappings of constexprs and options, such as `[{"BLOCK": 512}, …]`,
+            in which `"signature"` gives other types; or `"all"`, for all configurations of an autotuned kernel. Each
+            becomes a function, such as `f__BLOCK_512`, and `f` launches the first one that fits the arguments.
         arch: `"native"` (the current GPU), `"sm_90"`, or several.
         **more: Parameters by name, and further options of Triton's compiler.
 
@@ -415,11 +423,12 @@ def extract_triton(
         kernel: A `@triton.jit` function, also within `@triton.autotune` or `@triton.heuristics`, or the compiled kernel
             that a launch or `warmup()` returned.
         *args: Example arguments in place of `signature`: tensors (`device="meta"` works, too), numbers, or a dtype of
-            torch, which stands for a tensor with an aligned address. The kernel is specialized as for a launch.
-        signature: Types by parameter, in Triton's spelling: `"*fp32:16"` (a pointer whose address is a multiple of 16),
-            `"i32"`, `"i32:16"`, `"i32:1"`, `"fp32"`, `"tensordesc<fp16[128, 64]>"`, or None for a
+            torch, which stands for a tensor with an aligned address. Triton specializes the kernel for these arguments
+            as it does when the kernel is launched.
+        signature: The type of each parameter, in Triton's spelling: `"*fp32:16"` (a pointer whose address is a multiple
+            of 16), `"i32"`, `"i32:16"`, `"i32:1"`, `"fp32"`, `"tensordesc<fp16[128, 64]>"`, or None for a
             pointer that is always None.
-        constexprs: Values that are compiled in.
+        constexprs: Values of parameters that are compiled in, by name.
         num_warps: Warps per block.
         num_stages: Stages of software pipelines.
         arch: One architecture, such as `"native"` or `"sm_90"`.

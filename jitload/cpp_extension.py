@@ -1,10 +1,11 @@
 """`load_inline` and `load` with the signatures of `torch.utils.cpp_extension`, for texts written for torch.
 
-The texts are built as they are, with light headers in place of torch's: docs/torch.md says what differs. A text that
-uses what the light headers lack is built by torch itself.
+The texts are built without changes, with light headers in place of torch's; docs/torch.md says what differs. A text
+that uses names that the light headers lack is built by torch itself.
 
-`install()` makes programs that import the functions from torch use these. `python -m jitload.cpp_extension program.py`
-runs a program under it, and with `JITLOAD_TORCH=1` in the environment every program runs under it.
+After `install()`, programs that import the functions from torch get the functions of this module instead.
+`python -m jitload.cpp_extension program.py` installs them for one program, and `JITLOAD_TORCH=1` in the environment for
+every program.
 """
 
 from __future__ import annotations
@@ -45,11 +46,11 @@ __all__ = ["install", "load", "load_inline"]
 
 _log = logging.getLogger(__name__)
 _TORCH_MODULE = "torch.utils.cpp_extension"
-_originals: dict[str, Callable[..., Any]] = {}  # torch's own functions, while ours are installed
+_originals: dict[str, Callable[..., Any]] = {}  # torch's own functions, while this module's functions replace them
 _installations: set[object] = set()
 _installing = threading.RLock()
 
-# Arguments of torch that have no meaning here, and the values that ask for nothing.
+# The arguments of torch's functions that have no effect here, each with the values that need no message.
 _WITHOUT_MEANING: dict[str, tuple[object, ...]] = {
     "sycl_sources": (None, "", []),
     "extra_sycl_cflags": (None, []),
@@ -87,7 +88,8 @@ def load_inline(
     The arguments are those of `torch.utils.cpp_extension.load_inline`.
 
     Raises:
-        CompileError: A text has an error; the message has the compiler's output, with the lines of the text.
+        CompileError: A text has an error. The message contains the compiler's output, whose line numbers are those of
+            the text.
 
     Example:
         >>> source = "torch::Tensor twice(torch::Tensor x) { return x * 2; }"
@@ -123,7 +125,7 @@ def load(
     The arguments are those of `torch.utils.cpp_extension.load`.
 
     Raises:
-        CompileError: A file has an error; the message has the compiler's output.
+        CompileError: A file has an error. The message contains the compiler's output.
     """
     arguments = dict(locals())
     if not is_python_module or is_standalone:
@@ -133,7 +135,7 @@ def load(
 
 
 def _texts(sources: Texts | None, argument: str) -> Texts | None:
-    """Return the texts that are not empty, of which torch accepts any number."""
+    """Return the texts that are not empty, or None if there are none. Torch accepts empty texts, too."""
     return [text for text in read_texts(sources, argument) if text.strip()] or None
 
 
@@ -160,14 +162,15 @@ def _load(function: str, arguments: Mapping[str, Any], call: Call) -> Any:
         if reason := _why_torch_cannot_build(call):
             error.hint = f"jitload's headers for torch lack {missing}. {reason}"
             raise
-    return _build_with_torch(function, arguments, f"missing: {missing}")  # its error is then the only one
+    # Called after the `except` block, so that an error from torch does not show the first error as its context.
+    return _build_with_torch(function, arguments, f"missing: {missing}")
 
 
 # ---- what the light headers lack ---------------------------------------------------------------------------------
 
 
 def _why_torch_cannot_build(call: Call) -> str:
-    """Return why torch's own headers cannot build a text here, or nothing if they may."""
+    """Return the reason why torch's own headers cannot build a text here, or "" if they may be able to."""
     import torch
 
     needs_cuda = call.sources.cuda or any(re.search(r"[/:]cuda[/:]", text) for _, text in call.sources.host)
@@ -192,7 +195,11 @@ def _build_with_torch(function: str, arguments: Mapping[str, Any], reason: str) 
 
 
 def _arguments_for(original: Callable[..., Any], arguments: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the arguments that this version of torch accepts. Lists are copied, because torch modifies them."""
+    """Return the arguments to pass to torch's function.
+
+    An argument that this version of torch does not have is left out if it has its default value. Lists are copied,
+    because torch modifies them.
+    """
     accepted = inspect.signature(original).parameters
     takes_all = any(parameter.kind is parameter.VAR_KEYWORD for parameter in accepted.values())
     defaults = inspect.signature(load_inline).parameters
@@ -207,10 +214,10 @@ def _arguments_for(original: Callable[..., Any], arguments: Mapping[str, Any]) -
 
 
 class _Installation:
-    """What `install` returns: a context manager. When the last one ends, torch's functions are back."""
+    """The context manager that `install` returns. The exit of the last one restores torch's functions."""
 
     def __enter__(self) -> None:
-        """Do nothing: the functions are installed already."""
+        """Do nothing: `install` has installed the functions already."""
 
     def __exit__(self, *_: object) -> None:
         with _installing:
@@ -220,10 +227,10 @@ class _Installation:
 
 
 def install() -> _Installation:
-    """Make `torch.utils.cpp_extension.load_inline` and `load` be the functions of this module.
+    """Replace `load_inline` and `load` of `torch.utils.cpp_extension` by the functions of this module.
 
-    Call it before the program imports the functions; torch itself may be imported before or later. The result is a
-    context manager that restores torch's functions, unless they are installed by another call as well.
+    Call `install` before the program imports the functions; torch itself may be imported before or later. The result is
+    a context manager that restores torch's functions on exit, unless the result of another call is still in use.
 
     Example:
         >>> with jitload.cpp_extension.install():
@@ -235,12 +242,13 @@ def install() -> _Installation:
         if not any(isinstance(finder, _Finder) for finder in sys.meta_path):
             sys.meta_path.insert(0, _Finder())
     if _TORCH_MODULE in sys.modules:
-        _replace_functions(importlib.import_module(_TORCH_MODULE))  # waits for a thread that imports it
+        # `import_module` waits if another thread is still importing the module.
+        _replace_functions(importlib.import_module(_TORCH_MODULE))
     return installation
 
 
 def install_if_wanted() -> None:
-    """Install the functions if `JITLOAD_TORCH` says so; `jitload_torch.pth` calls this when Python starts."""
+    """Install the functions if `JITLOAD_TORCH` is on; `jitload_torch.pth` calls this when Python starts."""
     if read_flag("JITLOAD_TORCH", os.environ.get("JITLOAD_TORCH", "")):
         install()
 
@@ -263,7 +271,7 @@ def _replace_functions(module: ModuleType) -> None:
 
 
 class _Finder(importlib.abc.MetaPathFinder):
-    """Replaces torch's functions as soon as their module is imported."""
+    """Replaces torch's functions when their module is imported."""
 
     def find_spec(self, name: str, path: Sequence[str] | None = None, *_: object) -> Any:
         if name != _TORCH_MODULE:
@@ -281,13 +289,13 @@ class _Finder(importlib.abc.MetaPathFinder):
 
 
 def main() -> None:
-    """Run a program, `python -m jitload.cpp_extension program.py …`, with these functions in place of torch's."""
+    """Run `python -m jitload.cpp_extension program.py …`: a program, with these functions in place of torch's."""
     if len(sys.argv) < 2:
         raise SystemExit("usage: python -m jitload.cpp_extension program.py [argument …]")
     del sys.argv[0]
     sys.path[0] = str(Path(sys.argv[0]).absolute().parent)
-    os.environ["JITLOAD_TORCH"] = "1"  # for the program's own processes
-    module = importlib.import_module("jitload.cpp_extension")  # not `__main__`, which is another copy of it
+    os.environ["JITLOAD_TORCH"] = "1"  # for child processes of the program
+    module = importlib.import_module("jitload.cpp_extension")  # not `__main__`, which is another copy of this module
     with module.install():
         runpy.run_path(sys.argv[0], run_name="__main__")
 

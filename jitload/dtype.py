@@ -1,4 +1,4 @@
-"""The C++ type of a tensor's elements, for source text that a program generates; as `tvm_ffi.cpp.dtype`."""
+"""The C++ types of tensor elements, for programs that generate source text. A replacement for `tvm_ffi.cpp.dtype`."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def to_cpp_dtype(dtype_str: str | Any) -> str:
         dtype_str: A dtype of torch, NumPy or JAX, a NumPy type such as `np.float16`, or a name such as `"float16"`.
 
     Raises:
-        ValueError: CUDA has no type for it.
+        ValueError: CUDA has no C++ type for the dtype.
 
     Example:
         >>> to_cpp_dtype("bfloat16")

@@ -10,7 +10,7 @@ The tree of exceptions::
         ├── ToolchainError    NVRTC, the C++ compiler, ninja or an architecture is missing
         ├── CacheError        the cache cannot be read, written or trusted
         ├── LoadError         a library cannot be loaded
-        └── MismatchError     `compare` found a function with other results
+        └── MismatchError     `compare` found that two functions have different results
 
 Calls of a typed function raise Python's TypeError, ValueError and RuntimeError instead, because only those can cross
 tvm-ffi's C ABI. Exceptions store the facts of a failure as attributes and compose their text in `__str__`.
@@ -46,7 +46,7 @@ class JitLoadError(RuntimeError):
         self.__notes__ = [f"{self.code}: `jitload explain {self.code}` says what to do"]
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Return how to restore the error in another process: its class takes keywords that are not in `args`."""
+        """Return what pickle needs to restore the error: some classes take keyword arguments, which `args` lacks."""
         return _restore_error, (type(self), self.args, self.__dict__)
 
 
@@ -62,9 +62,10 @@ E = TypeVar("E", bound=BaseException)
 
 
 def outside_graphs(advice: str) -> Callable[[Callable[P, R]], Callable[P, R]]:
-    """Keep torch.compile out of a function: its error, or its message about the graph break, gives the advice.
+    """Return a decorator that keeps torch.compile from tracing a function.
 
-    The attributes are those that `torch.compiler.disable` sets, which would import torch.
+    `advice` becomes part of torch's error, or of its message about the graph break. The decorator sets the attributes
+    that `torch.compiler.disable` would set, without importing torch.
     """
 
     def mark(function: Callable[P, R]) -> Callable[P, R]:
@@ -75,9 +76,9 @@ def outside_graphs(advice: str) -> Callable[[Callable[P, R]], Callable[P, R]]:
 
 
 def at_caller(error: E) -> E:
-    """Return an error whose traceback ends at the caller of the function that raises it.
+    """Return the error without its traceback, so that the function that raises it again is the last frame in it.
 
-    Python adds the frame that raises it, which IPython does not show.
+    IPython does not show this frame either: its traceback ends at the caller of that function.
     """
     if "IPython" in sys.modules:
         error.__dict__["_render_traceback_"] = _render_last_error
@@ -85,10 +86,11 @@ def at_caller(error: E) -> E:
 
 
 def _render_last_error() -> list[str]:
-    """Return what IPython shows of the error that it has stored: the traceback without our frames at its end."""
+    """Return the lines that IPython shows for its last error, without this package's frames at the traceback's end."""
     from IPython import get_ipython
 
-    error: Any = sys.last_value  # a reference from the error to itself would keep the tensors of its frames alive
+    # The error is not an argument: if it referred to itself, it would keep the tensors of its frames alive.
+    error: Any = sys.last_value
     last = traceback = error.__traceback__
     while traceback is not None:
         if traceback.tb_frame.f_globals.get("__name__", "").partition(".")[0] != "jitload":
@@ -101,9 +103,9 @@ def _render_last_error() -> list[str]:
 
 
 def ends_at_caller(function: Callable[P, R]) -> Callable[P, R]:
-    """Let the traceback of an error that the function raises end at the caller's line, and keep torch.compile out.
+    """Let tracebacks of the function's errors end at the caller's line, and keep torch.compile from tracing it.
 
-    A notebook would otherwise show a page of frames of this package above the message.
+    Otherwise, a notebook would show a page of frames of this package above the message.
     """
 
     @outside_graphs("jitload builds and loads outside of compiled functions: do it before, at module level")
@@ -134,7 +136,7 @@ class Diagnostic(NamedTuple):
 
 
 def find_diagnostics(pattern: re.Pattern[str], log: str) -> tuple[Diagnostic, ...]:
-    """Return the messages in a log; the pattern has groups with the names of a message's attributes."""
+    """Return the messages in a log. The pattern has a group for each field of `Diagnostic`, with the field's name."""
     return tuple(Diagnostic(m["file"], int(m["line"]), m["severity"], m["message"]) for m in pattern.finditer(log))
 
 
@@ -205,8 +207,8 @@ class LaunchSpecError(JitLoadError):
         kernel: The exported name.
         field: The part of the `Launch`, such as `"grid[0]"` or `"args['n']"`.
         expression: The text that was rejected.
-        column: The position in the text, counted from 0, or None.
-        problem: What is wrong with it.
+        column: The position of the error in `expression`, counted from 0, or None.
+        problem: What is wrong.
         hint: What to do next.
     """
 
@@ -243,7 +245,7 @@ class LaunchSpecError(JitLoadError):
 
 
 class ToolchainError(JitLoadError):
-    """A tool is missing, unknown or unsuitable; the message says how to get one."""
+    """A tool is missing, unknown or unsuitable; the message says how to get a suitable one."""
 
     code = "JL-TOOLS"
 
@@ -255,7 +257,7 @@ class CacheError(JitLoadError):
 
 
 class CacheWriteError(CacheError):
-    """A build cannot be written to a directory, which is full, read-only or gone; another directory may work."""
+    """A build cannot be written to a directory that is full, read-only or gone; another directory may work."""
 
 
 class LoadError(JitLoadError):
@@ -265,13 +267,13 @@ class LoadError(JitLoadError):
 
 
 class MismatchError(JitLoadError):
-    """A function that was compared with others has other results.
+    """A function's results differ from the results of the function that it was compared with.
 
     Attributes:
         function: The name of the function.
         output: The name of the result that differs.
-        index: Where the difference is largest; None if the shapes differ.
-        difference: How large it is there; infinite if one of the numbers is.
+        index: The index of the element with the largest difference; None if the shapes differ.
+        difference: The largest difference; infinite if one of the two numbers is infinite or NaN.
     """
 
     code = "JL-MISMATCH"
@@ -287,14 +289,16 @@ class MismatchError(JitLoadError):
 
 
 def in_options(error: JitLoadError, options: Mapping[str, str], phrases: Mapping[str, str]) -> str:
-    """Return an error's message in the words of a command. A compiler's output stays as it is.
+    """Return an error's message, with the options of a command in place of the arguments of Python's functions.
+
+    The output of a compiler in the message is not changed.
 
     Args:
-        error: The error, whose message names arguments of Python's functions.
-        options: The option for each argument, with what stands before its value: `{"arch": "--arch "}`.
-        phrases: Patterns of other words, and what replaces them.
+        error: The error.
+        options: The option for each argument, including the character before its value: `{"arch": "--arch "}`.
+        phrases: Regular expressions for other phrases, and the text that replaces each.
     """
-    import re  # only for a message
+    import re  # imported here because most programs never need it
 
     hint = error.hint if isinstance(error, CompileError) else str(error)
     output = str(error).removesuffix(hint)
@@ -309,7 +313,7 @@ def in_options(error: JitLoadError, options: Mapping[str, str], phrases: Mapping
 
 def nearest_name(name: str, names: Iterable[str]) -> str:
     """Return the name that is most similar, ignoring case, or "" if none is similar."""
-    import difflib  # only for a message
+    import difflib  # imported here because most programs never need it
 
     by_lower_case = {candidate.lower(): candidate for candidate in names}
     matches = difflib.get_close_matches(name.lower(), by_lower_case, n=1)
@@ -318,5 +322,5 @@ def nearest_name(name: str, names: Iterable[str]) -> str:
 
 @functools.lru_cache(maxsize=64)
 def warn_once(message: str, *, level: int = logging.WARNING) -> None:
-    """Log a warning, or a message of another level, unless the same one was logged before."""
+    """Log a message, by default as a warning, unless the same message was logged before."""
     _log.log(level, "%s", message)

@@ -15,19 +15,20 @@ class Parameter:
 
     Attributes:
         name: Its name in the source (`in_` for `in`), or `arg0`, `arg1`, … if the source does not show it.
-        type: Its C++ type without typedefs, `const float*`; `b64`, from its size, if it is unknown.
+        type: Its C++ type without typedefs, such as `const float*`; if the type is unknown, a text that shows only the
+            size, such as `b64` or `b8[24]`.
         kind: `pointer`; `int`, `uint`, `float` or `bool` for a scalar; `struct` for any other value; `bits` if the type
-            is unknown (an `extern "C"` kernel in a cubin without source); `stream` for the CUDA stream of a host
-            function, which gets the current one.
-        size: Its bytes in the kernel's parameter block, from the cubin.
+            is unknown (an `extern "C"` kernel in a cubin without source); `stream` for a parameter of a host function
+            to which the current CUDA stream is passed.
+        size: Its size in bytes in the kernel's parameter block, from the cubin.
         offset: Its byte offset in the parameter block, from the cubin.
         dtype: For a pointer, the element type that a tensor must have, as its DLPack name (`float32`, `bfloat16`,
-            `float8_e4m3fn`, `bool`); None accepts any. For a `float` scalar, its format.
+            `float8_e4m3fn`, `bool`); with None, any element type is accepted. For a `float` scalar, its format.
         alignment: For a pointer, the alignment in bytes that its address must have (16 for `float4*`); otherwise 1.
-        layout: For a struct, the numbers in it: `f4*2@0;i4*1@8` is two floats of 4 bytes at byte 0 and an integer at
-            byte 8. `u` is an unsigned integer, a bool or a pointer, `r` a bfloat16, `b` bytes of any meaning, and `?`
-            bytes whose meaning is not known. `f4*6@0/12` is an array with rows of 12 bytes. A vector of CUDA's begins
-            with `=`, `=f4*4@0`. Empty if nothing is known.
+        layout: For a struct, the numbers in it: `f4*2@0;i4*1@8` is two floats of 4 bytes at byte 0 and an integer of
+            4 bytes at byte 8. `u` is an unsigned integer, a bool or a pointer, `r` a bfloat16, `b` bytes of any
+            meaning, and `?` bytes whose meaning is not known. `f4*6@0/12` is an array with rows of 12 bytes. The layout
+            of a CUDA vector type begins with `=`: `=f4*4@0`. The layout is empty if nothing is known.
     """
 
     name: str
@@ -48,12 +49,13 @@ class Kernel:
         name: Its C++ name with namespaces and template arguments, `ns::scale<float, 4>`.
         symbol: Its symbol in the cubin.
         parameters: Its parameters in order.
-        registers: Registers per thread. This and the next two are None on the CPU, where they do not apply.
+        registers: Registers per thread. `registers`, `shared_bytes` and `local_bytes` are None on the CPU, where they
+            do not apply.
         shared_bytes: Static shared memory per block, in bytes.
         local_bytes: Local memory (stack frame) per thread, in bytes.
         max_threads: The maximum number of threads per block: `__launch_bounds__`, or else 1024.
-        spill_bytes: The bytes that a thread stores to local memory because it has too few registers, as ptxas reports
-            them; None if they are not known, as for cubins that were compiled elsewhere.
+        spill_bytes: The bytes that a thread stores to local memory because it has too few registers, as reported by
+            ptxas; None if the number is not known, as for cubins that were compiled elsewhere.
     """
 
     name: str
@@ -71,7 +73,14 @@ class Kernel:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Variable:
-    """A `__device__` or `__constant__` variable of a cubin: C++ name, symbol, bytes, and the dtype of its elements."""
+    """A `__device__` or `__constant__` variable of a cubin.
+
+    Attributes:
+        name: Its C++ name.
+        symbol: Its symbol in the cubin.
+        size: Its size in bytes.
+        dtype: The dtype of its elements, or None if it is not known.
+    """
 
     name: str
     symbol: str
@@ -85,8 +94,8 @@ class Assumption:
 
     Attributes:
         parameter: The name of a run-time parameter.
-        kind: `multiple_of`, of an integer or of the address in a pointer; `equal_to`, of an integer; `null`: the
-            argument is None.
+        kind: `multiple_of`: the integer, or the address in the pointer, is a multiple of `value`; `equal_to`: the
+            integer equals `value`; `null`: the argument is None.
         value: 16 for `multiple_of`, 1 for `equal_to`, 0 for `null`.
     """
 
@@ -101,8 +110,8 @@ class Scratch:
 
     Attributes:
         size: Bytes; 0 if it needs none.
-        alignment: The alignment of the whole, in bytes.
-        is_per_cta: Whether `size` is per block (since Triton 3.4), or else per program (3.3).
+        alignment: The alignment of the whole allocation, in bytes.
+        is_per_cta: Whether `size` is per block (as since Triton 3.4) or per program (as in Triton 3.3).
     """
 
     size: int = 0
@@ -114,19 +123,20 @@ class Scratch:
 class Descriptor:
     """A host-side tensor descriptor among a Triton kernel's parameters, `tensordesc<fp16[128, 64]>`.
 
-    It is passed as several consecutive parameters, the first of which has its name. For rank n: a 128-byte
-    `CUtensorMap`, n x i32 (shape), n x i64 (strides); or, if `is_expanded`, the base pointer, 2n x i64 (shape,
-    strides), `flags` x i1, n x i32 (shape), n x i64 (strides).
+    A descriptor is passed as several consecutive parameters, the first of which has the descriptor's name. For rank n,
+    these are a 128-byte `CUtensorMap`, n x i32 (shape), n x i64 (strides); or, if `is_expanded`, the base pointer,
+    2n x i64 (shape, strides), `flags` x i1, n x i32 (shape), n x i64 (strides).
 
     Attributes:
         parameter: The name of the parameter.
         dtype: The element type that a tensor must have, as its DLPack name.
         block_shape: The block that an access transfers, in elements.
-        swizzle: From Triton's `tensordesc_meta`, in the driver's numbering (0 none, 1 32 B, 2 64 B, 3 128 B).
+        swizzle: The swizzle mode from Triton's `tensordesc_meta`, in the driver's numbering: 0 for none, 1 for 32
+            bytes, 2 for 64 bytes, 3 for 128 bytes.
         elem_size: Bytes per element.
         elem_type: The number of the element type, from `tensordesc_meta`, in the device's numbering, not the driver's.
         fp4_padded: Whether elements have 4 bits, two in a byte, and are padded during the transfer.
-        is_expanded: Whether the descriptor is passed as plain parameters, as it is below sm_90.
+        is_expanded: Whether the descriptor is passed as plain parameters, as on GPUs below sm_90.
         flags: The number of flags among the plain parameters (padding, rounding to tf32).
     """
 
@@ -146,27 +156,28 @@ class Specialization:
     """A compiled Triton kernel: how its cubin is launched, and for which arguments.
 
     Attributes:
-        kernel: The kernel; its parameters are those in the cubin without the hidden pointers that follow them.
+        kernel: The kernel. Its parameters are those of the cubin, without the hidden pointers at their end.
         arguments: The arguments that a caller passes, in the order of the source: all parameters except constexprs.
-            Parameters that are assumed to be 1 or None are among them, although the machine code does not take them.
-            A descriptor is a `pointer` to its element type, with Triton's text as `type`.
+            Parameters that are assumed to be 1 or None are included, although the machine code does not take them.
+            A descriptor has the kind `pointer`, the dtype of its elements, and Triton's name of its type as `type`.
         assumptions: The properties of arguments that the code relies on.
         descriptors: The host-side descriptors among the arguments.
         constexprs: The values that were compiled in, by name; launch expressions may use the integers.
-        tuples: The names of the items of each parameter that is a tuple; some may be in `constexprs`.
+        tuples: For each parameter that is a tuple, its name and the names of its items; some of these may be in
+            `constexprs`.
         num_warps: Warps per block, as the compiler decided.
         warp_size: Threads per warp.
         num_ctas: Blocks per program.
         cluster: Blocks per cluster in x, y and z.
         shared_bytes: Dynamic shared memory per block, in bytes.
         hidden_pointers: The number of pointers (global scratch, profile scratch) after the parameters: 0, 1 or 2.
-        global_scratch: The scratch memory that it needs.
+        global_scratch: The scratch memory that the kernel needs.
         profile_scratch: The scratch memory that instrumentation needs.
-        is_pdl: Whether it may start before the previous kernel in its stream has ended.
+        is_pdl: Whether the kernel may start before the previous kernel in its stream has ended.
         is_cooperative: Whether all blocks start at the same time.
-        grid_multiplies: How the grid of blocks follows from the grid of programs: `x` is multiplied by `num_ctas`, or
-            each dimension by that of the cluster.
-        triton_version: The version of Triton that compiled it.
+        grid_multiplies: How the grid of blocks follows from the grid of programs. With `x`, the grid's x is multiplied
+            by `num_ctas`; with `per_dim`, each dimension is multiplied by the same dimension of `cluster`.
+        triton_version: The version of Triton that compiled the kernel.
     """
 
     kernel: Kernel
@@ -199,8 +210,8 @@ class Cubin:
         log: The compiler's output, word for word.
         kernels: The kernels, in the order of the source.
         variables: The `__device__` and `__constant__` variables.
-        triton: How to launch it, if it was compiled by Triton.
-        ptx: The PTX that it was assembled from, or "" if it is not known.
+        triton: How to launch the kernel, if Triton compiled it.
+        ptx: The PTX that the machine code was assembled from, or "" if it is not known.
     """
 
     data: bytes = field(repr=False)
@@ -222,7 +233,11 @@ class ParameterSlot:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ImageKernel:
-    """A kernel as a cubin describes it, without types and names of parameters; `barriers` is how many a block uses."""
+    """A kernel as a cubin describes it, without types and names of parameters.
+
+    `slots` are the positions of the parameters, and `barriers` is the number of barriers that a block uses. The other
+    attributes are described under `Kernel`.
+    """
 
     symbol: str
     slots: tuple[ParameterSlot, ...]
@@ -249,12 +264,12 @@ class Candidate:
 
     Attributes:
         name: The name with its namespaces, `ns::scale`.
-        is_template: Whether it is a template, which has to be instantiated.
-        parameters: The names of its parameters; "" for an unnamed one.
+        is_template: Whether the function is a template, which has to be instantiated.
+        parameters: The names of its parameters; "" for an unnamed parameter.
         types: The text of each parameter's type, with single spaces.
-        doc: The comment right above it, without comment marks.
-        piece: The index of the text in `cuda_sources` that contains it.
-        line: Its line in that text, counted from 1.
+        doc: The comment right above the function, without comment marks.
+        piece: The index of the text in `cuda_sources` that contains the function.
+        line: The function's line in that text, counted from 1.
     """
 
     name: str
@@ -288,10 +303,10 @@ class CpuKernel:
     """How a kernel runs on the CPU.
 
     Attributes:
-        row: Its row in the object file's table.
-        mode: How its threads run, one of the enumerators of jitload/cpu.h.
+        row: The kernel's row in the object file's table of kernels.
+        mode: How its threads run: the name of an enumerator in jitload/cpu.h.
         max_threads: The maximum number of threads per block: `__launch_bounds__`, or else 1024.
-        shared_bytes: The size of its `__shared__` variables, without `extern` ones.
+        shared_bytes: The size of its `__shared__` variables in bytes, not counting `extern __shared__` arrays.
     """
 
     row: int
@@ -305,10 +320,10 @@ class CpuProgram:
     """Kernels compiled for the CPU.
 
     Attributes:
-        compiled: Their types and names, as NVRTC would have given them; the cubin is empty.
+        compiled: The names and types of kernels and variables, as for code that NVRTC compiled; the cubin is empty.
         object_file: The object file's name in the work directory.
-        kernels: The kernels by their symbols.
-        variables: For each variable's name, its symbol in the object file.
+        kernels: A mapping from symbols to kernels.
+        variables: A mapping from the names of variables to their symbols in the object file.
         dynamic_shared: The symbols of `extern __shared__` arrays, which the wrapper has to define.
         files_read: The files that the compiler read.
     """

@@ -1,7 +1,7 @@
-"""Notebooks: the cell magic `%%cuda`, which compiles a cell and binds its kernels.
+"""The cell magic `%%cuda` for notebooks, which compiles a cell and makes its kernels variables of the notebook.
 
-`%load_ext jitload` registers it. An error is shown under the cell with its line marked, a build that takes more than
-a second shows its stage, and what kernels print with `printf` appears in the cell.
+`%load_ext jitload` registers the magic. An error is shown under the cell, with the line at fault marked. A build that
+takes more than a second shows its current stage. The output of `printf` in kernels appears in the cell.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ from jitload.request.launch import Launch
 _FIELD = re.compile(r"(?:^|\s)(\w+(?:\.\w+)?)=(?!=)")
 _HIDES_KERNELS = re.compile(r"#\s*include\s*[\"\w]|#\s*define\b(?:\\\r?\n|.)*__global__")
 _FLAG_HIDES_KERNELS = re.compile(r"-I|include|-isystem|__global__")
-# The options that stand for arguments of `load_inline` in messages, and other words of theirs.
+# For messages: the options in place of the arguments of `load_inline`, and the texts in place of other phrases.
 _OPTIONS = {
     "arch": "--arch ",
     "functions": "--functions ",
@@ -57,8 +57,8 @@ _NEEDED_BY_IPYTHON = frozenset({"In", "Out", "get_ipython", "exit", "quit", "_",
 
 
 def load_ipython_extension(shell: Any) -> None:
-    """Register `%%cuda` and its completion."""
-    unload_ipython_extension(shell)  # what an earlier call registered
+    """Register `%%cuda`, its completion, and the help for kernels."""
+    unload_ipython_extension(shell)  # an earlier call may have registered them
     shell.register_magics(CudaMagics)
     shell.set_hook("complete_command", _complete, str_key="%%cuda")
     shell.events.register("post_run_cell", _end_cell)
@@ -79,7 +79,7 @@ def unload_ipython_extension(shell: Any) -> None:
 
 
 def _describer() -> str:
-    """Return the name of the method that collects what `f?` shows; IPython 7 has another one."""
+    """Return the name of the inspector's method that collects what `f?` shows; it differs in IPython 7."""
     return "info" if IPython.version_info >= (8,) else "_info"
 
 
@@ -113,7 +113,7 @@ class CudaMagics(Magics):  # type: ignore[misc]  # IPython is not checked here
             "extra_cuda_cflags": _split(options.flags),
             "extra_include_paths": options.include,
             "debug": options.debug,
-            "isolate": True,  # ends at once when it is interrupted, and a crash of NVRTC leaves the notebook alone
+            "isolate": True,  # an interrupt ends NVRTC at once, and a crash of NVRTC does not end the notebook
         }
         name = options.name or "cell"
         if not _is_variable(name):
@@ -133,7 +133,7 @@ class CudaMagics(Magics):  # type: ignore[misc]  # IPython is not checked here
         return module
 
     def _bind(self, module: Module, name: str | None) -> None:
-        """Make the functions of the module variables of the notebook, and the module as well if it has a name."""
+        """Assign each function of the module to a notebook variable, and also the module if it has a name."""
         if name in module:
             raise UsageError(f"%%cuda {name}: a kernel has the same name; choose another for the module")
         if not len(module):
@@ -158,14 +158,14 @@ def _split(line: str) -> list[str]:
         words = shlex.split(line)
     except ValueError as error:
         raise UsageError(str(error)) from None
-    if "--flags" in words[:-1]:  # argparse would take -O3 in `--flags -O3` for an option of its own
+    if "--flags" in words[:-1]:  # in `--flags -O3`, argparse would take -O3 for another option
         index = words.index("--flags")
         words[index : index + 2] = [f"--flags={words[index + 1]}"]
     return words
 
 
 def _load(name: str, cell: str, functions: Mapping[str, Launch | None], build: Mapping[str, Any]) -> Module:
-    """Load the module with all kernels of the cell, those that `--launch` does not name included."""
+    """Load a module with all kernels of the cell, including kernels that `--launch` does not name."""
     if (
         "#include <torch/" in cell and "__global__" not in cell and "<<<" not in cell
     ):  # this needs neither nvcc nor a GPU
@@ -174,7 +174,7 @@ def _load(name: str, cell: str, functions: Mapping[str, Launch | None], build: M
     if None in functions.values() or not functions:
         return load_inline(name, cuda_sources=cell, functions=functions or None, **build)
     kernels = [] if build["extra_include_paths"] else _find_kernels(cell, build["extra_cuda_cflags"])
-    with suppress(LaunchSpecError):  # the compiler does not see all of these kernels
+    with suppress(LaunchSpecError):  # some of these kernels may be removed by the preprocessor
         if kernels:
             return _load_all(name, cell, functions, kernels, build)
     try:
@@ -185,7 +185,7 @@ def _load(name: str, cell: str, functions: Mapping[str, Launch | None], build: M
 
 
 def _find_kernels(cell: str, flags: Sequence[str]) -> list[str]:
-    """Return the names of the kernels, or nothing if some may come from templates, macros or other files."""
+    """Return the names of the kernels, or an empty list if some may come from templates, macros or other files."""
     candidates = find_candidates([cell])
     if _HIDES_KERNELS.search(cell) or _FLAG_HIDES_KERNELS.search(" ".join(flags)):
         return []
@@ -204,7 +204,7 @@ def _load_all(
 
 
 def read_launches(texts: Sequence[str]) -> dict[str, Launch]:
-    """Return the launches that the options `--launch` describe.
+    """Return a mapping from the names of functions to the launches that the `--launch` options describe.
 
     Example:
         >>> read_launches(["add: grid=ceil_div(n, 256) block=256"])["add"].block
@@ -248,7 +248,7 @@ def _read_launch(fields: str, text: str) -> Launch:
 
 
 def _value(text: str) -> Any:
-    """Return a number, a tuple of expressions, or an expression."""
+    """Return the value of a field: a number or another Python constant, a tuple of expressions, or an expression."""
     try:
         body = ast.parse(text, mode="eval").body
     except SyntaxError:
@@ -263,7 +263,7 @@ def _value(text: str) -> Any:
 
 @contextmanager
 def _shown_stages() -> Iterator[None]:
-    """Show the stage of a build and its seconds once it has taken a second."""
+    """Show the current stage of a build and its duration, once the build has taken a second."""
     stage, started, is_over = "", time.monotonic(), threading.Event()
 
     def listen(description: str) -> None:
@@ -292,14 +292,14 @@ def _shown_stages() -> Iterator[None]:
 
 
 def _end_cell(result: Any) -> None:
-    """Show what kernels printed under the cell that launched them, and let the cell fail if one of them failed."""
+    """Show the output of kernels under the cell that launched them, and let the cell fail if a kernel failed."""
     torch = sys.modules.get("torch")
     if torch is not None and torch.cuda.is_initialized():
         try:
-            torch.cuda.synchronize()  # the driver prints what it has kept
+            torch.cuda.synchronize()  # the driver prints the buffered output of kernels
         except RuntimeError as error:
             if result.success:
-                result.error_in_exec = error  # ends "Run all"
+                result.error_in_exec = error  # so that "Run all" stops here
                 IPython.get_ipython().showtraceback((type(error), error, None))
     ctypes.CDLL(None).fflush(None)
     if hasattr(sys.stdout, "watch_fd_thread"):
@@ -307,14 +307,14 @@ def _end_cell(result: Any) -> None:
 
 
 def _await_reader() -> None:
-    """Wait until ipykernel has read the pipe that stands for the standard output: it belongs to the cell that runs."""
+    """Wait until ipykernel has read the pipe of standard output, since it shows output in the running cell."""
     for _ in range(200):
         size = bytearray(4)
         try:
             fcntl.ioctl(1, termios.FIONREAD, size)
         except OSError:
             return  # not a pipe
-        time.sleep(0.001)  # for the thread that reads
+        time.sleep(0.001)  # let the thread that reads run
         if struct.unpack("i", size) == (0,):
             return
 
@@ -323,7 +323,7 @@ def _await_reader() -> None:
 
 
 def _describe(describe: Callable[..., dict[str, Any]], obj: object, *args: Any, **kwargs: Any) -> dict[str, Any]:
-    """Return what `f?` and `f??` show: of a kernel its signature and comment, or its CUDA source."""
+    """Return what `f?` and `f??` show: for a kernel, its signature and comment, and its CUDA source."""
     facts = describe(obj, *args, **kwargs)
     if isinstance(obj, TypedFunction):
         facts.update(file=None, class_docstring=None, call_def=None, call_docstring=None, source=obj._jitload_source())
@@ -331,7 +331,7 @@ def _describe(describe: Callable[..., dict[str, Any]], obj: object, *args: Any, 
 
 
 def _complete(_shell: object, event: Any) -> list[str]:
-    """Return the options of `%%cuda`, or after `--arch` the names of architectures."""
+    """Return the options of `%%cuda` to offer as completions, or names of architectures after `--arch`."""
     words = event.line.split() if event.line.endswith(" ") else event.line.split()[:-1]
     if words[-1:] == ["--arch"]:
         return ["native", "cpu", "sm_80", "sm_86", "sm_89", "sm_90a", "sm_100a", "sm_120a"]

@@ -19,14 +19,14 @@ def nvrtc_compile(
     extra_opts: Sequence[str] | None = None,
     isolate: bool | None = None,
 ) -> bytes:
-    """Compile CUDA source to a cubin; the same call as `tvm_ffi.cpp.nvrtc.nvrtc_compile`.
+    """Compile CUDA source to a cubin, with the signature of `tvm_ffi.cpp.nvrtc.nvrtc_compile`.
 
     Args:
         source: CUDA C++ text.
         name: The name of the source in messages.
-        arch: `"sm_90a"`; None is the current GPU, with its suffix.
+        arch: The architecture, such as `"sm_90a"`; by default that of the current GPU, with its suffix.
         extra_opts: More NVRTC options, such as `["--use_fast_math"]`.
-        isolate: As for `load_inline`.
+        isolate: Whether NVRTC runs in a child process, as for `load_inline`.
 
     Returns:
         The cubin's bytes.

@@ -43,7 +43,7 @@ def load_request(
 ) -> Module:
     """Return the module for a request.
 
-    An identical call gets the same one, as long as the files that it was built from are unchanged.
+    A later identical call gets the same module, as long as the files that the module was built from are unchanged.
     """
     directory = None if build_directory is None else absolute_path(build_directory, "build_directory")
     is_reusable = directory is None and keep_module_alive
@@ -84,7 +84,7 @@ def _load_entry(entry: Entry, request: Request, directory: Path | None, *, keep_
 
 
 def _remember_module(request: Request, entry: Entry, module: Module) -> Module:
-    """Keep the module for identical calls, and return the one that they share: several threads may load one entry."""
+    """Return the module that identical calls share: the given one, unless another thread has stored one before it."""
     with _modules_lock:
         loaded = _modules.get(request)
         if loaded is None or loaded[0].product != entry.product:
@@ -115,7 +115,7 @@ def build_request(request: Request, build_directory: PathLike | None, output: Pa
 
 
 def _output_path(output: PathLike | None, directory: Path | None) -> Path | None:
-    """Return the path for `output`; as in tvm-ffi, a relative one is relative to the build directory."""
+    """Return the absolute path of `output`, or None. As in tvm-ffi, it may be relative to the build directory."""
     if output is None or directory is None:
         return None if output is None else absolute_path(output, "output")
     return absolute_path(directory / check_path(output, "output"), "output")
@@ -128,8 +128,8 @@ class _Tools(NamedTuple):
     """The tools of a build.
 
     Attributes:
-        cuda: The compiler of device code, or CUDA's headers alone; None if neither is needed, or if there are no
-            headers and the build can do without them.
+        cuda: The compiler of device code, or CUDA's headers alone. None if neither is needed, or if CUDA's headers are
+            not found and the build can do without them.
         compiler: The C++ compiler.
         compiler_identity: The compiler's fingerprint, which is part of the key.
     """
@@ -168,7 +168,7 @@ def _find_tools(request: Request, cache_dir: Path) -> _Tools:
     """Return the tools that build the library for a request.
 
     Raises:
-        ToolchainError: One is missing, or the compiler does not work.
+        ToolchainError: A tool is missing, or the compiler does not work.
     """
     cuda, compiler = _find_cuda(request, cache_dir), find_compiler(request.settings)
     identity = recall_compiler_identity(compiler, cache_dir)
@@ -181,7 +181,7 @@ def _find_tools(request: Request, cache_dir: Path) -> _Tools:
 
 
 def _find_cuda(request: Request, cache_dir: Path) -> CudaToolchain | Nvcc | None:
-    """Return the toolchain that compiles the device code, or whose headers hand-written C++ may include."""
+    """Return what compiles the device code, or else the toolchain whose headers host code may include, or None."""
     if request.triton is not None:
         return None
     if request.host is not None and request.host.is_mixed:
@@ -190,7 +190,7 @@ def _find_cuda(request: Request, cache_dir: Path) -> CudaToolchain | Nvcc | None
         return find_nvcc(request.settings, cache_dir, name=request.name)
     if request.cubins:
         return None
-    # In load-only mode a missing NVRTC must be an error, because an entry of any NVRTC fits then.
+    # In load-only mode a missing NVRTC must be an error, so that `_find_without_tools` accepts an entry of any NVRTC.
     if any(arch != CPU for arch in request.archs) or request.settings.mode == "load-only":
         return find_cuda_toolchain(request.settings)
     return find_cuda_headers(request.settings)
@@ -199,11 +199,11 @@ def _find_cuda(request: Request, cache_dir: Path) -> CudaToolchain | Nvcc | None
 def _find_without_tools(request: Request, cache_dir: Path, missing: ToolchainError) -> Entry:
     """Return an entry for a request that cannot be built here because a tool is missing.
 
-    An entry fits if it agrees in everything but the tool that made it.
+    An entry fits if all parts of its key are the same except the parts that describe the missing tools.
 
     Raises:
         ToolchainError: There is no such entry.
-        CacheError: There is no such entry, and `JITLOAD_MODE=load-only` forbids building it anyway.
+        CacheError: There is no such entry, and `JITLOAD_MODE=load-only` forbids building.
     """
     cuda = compiler = None
     with suppress(ToolchainError):
@@ -236,7 +236,7 @@ def _build_in(cache_dir: Path, request: Request, key: CacheKey, tools: _Tools, *
     from jitload.cache.store import claim_entry
 
     with claim_entry(cache_dir, key, request.settings) as work:
-        if work.entry:  # another process has built it meanwhile
+        if work.entry:  # another process has built the library meanwhile
             return work.entry
         with pause_garbage_collection(at_most_s=_GC_PAUSE_S):
             dependencies = _build_library(request, tools, work, verbose=verbose)
@@ -269,7 +269,10 @@ def _build_library(request: Request, tools: _Tools, work: Work, *, verbose: bool
 def _build_device_library(
     request: Request, toolchain: CudaToolchain | None, compiler: Compiler, work: Work, *, verbose: bool
 ) -> tuple[Path, ...]:
-    """Compile kernels with NVRTC, generate the C++ that launches them, and link a library of both."""
+    """Compile kernels with NVRTC, generate the C++ that launches them, and link both into a library.
+
+    Return the user's headers that may have been read.
+    """
     from jitload.building.ninja import run_ninja, write_ninja
     from jitload.building.resources import run_in_background
     from jitload.building.runtime import find_or_build_objects, library_steps
@@ -283,7 +286,7 @@ def _build_device_library(
     _import_for_build(request)
     runtime = run_in_background(find_or_build_objects, ("runtime",), compiler, work.cache_dir, request.settings)
     run_in_background(_import_for_wrapper)
-    compiled = compile_device_code(request, toolchain)  # machine code, and the signature of each kernel in it
+    compiled = compile_device_code(request, toolchain)  # machine code, and the signatures of its kernels
 
     from jitload.codegen.wrapper import write_sources
 
@@ -294,9 +297,9 @@ def _build_device_library(
 
 
 def _import_for_build(request: Request) -> None:
-    """Import what a build of this kind needs first.
+    """Import the modules that a build of this request needs first.
 
-    `_find_tools` calls this on a thread while the compiler starts; a second call costs nothing.
+    `_find_tools` calls this in a background thread while the compiler starts. A second call costs nothing.
     """
     if request.triton is not None:
         module = "triton.library"
@@ -309,7 +312,7 @@ def _import_for_build(request: Request) -> None:
 
 
 def _import_for_wrapper() -> None:
-    """Import what generates the wrapper; on a thread, this goes on while NVRTC compiles, which releases the GIL."""
+    """Import what generates the wrapper: in a background thread, while NVRTC compiles and does not hold the GIL."""
     from jitload.codegen.wrapper import load_template
 
     load_template("wrapper.cc.jinja")

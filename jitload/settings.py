@@ -1,4 +1,4 @@
-"""The environment variables that jitload reads, at each public call, as one record."""
+"""A record of the environment variables that jitload reads at each public call."""
 
 from __future__ import annotations
 
@@ -16,26 +16,28 @@ class Settings(NamedTuple):
     Attributes:
         arch: `JITLOAD_ARCH`: the architectures to build for if there is no GPU, such as `sm_90a` or `80,90a`;
             if it is not set, tvm-ffi's `TVM_FFI_CUDA_ARCH_LIST`, such as `8.0 9.0a`.
-        arch_variable: The name of the variable that `arch` is from.
+        arch_variable: The name of the variable whose value is in `arch`.
         cache_dir: `JITLOAD_CACHE_DIR`, or "" for the user's own cache directory.
         nvrtc: `JITLOAD_NVRTC`: a libnvrtc file, a CUDA toolkit, or a major version such as `12`.
         nvcc: `JITLOAD_NVCC`: the path of nvcc, or a CUDA toolkit.
         cxx: `JITLOAD_CXX`, or else `CXX`: the command of the C++ compiler.
-        trusts_group: `JITLOAD_TRUST_GROUP=1`: load from directories that the group may write.
-        mode: `JITLOAD_MODE`: `auto`; `load-only` never builds; `rebuild` builds even if there is an entry.
+        trusts_group: `JITLOAD_TRUST_GROUP=1`: whether to load from directories that the group may write to.
+        mode: `JITLOAD_MODE`: `auto` builds a library if the cache has no entry for it, `load-only` never builds, and
+            `rebuild` builds even if there is an entry.
         cache_limit: `JITLOAD_CACHE_LIMIT` in bytes: the size to which the cache is pruned, least recently used entries
             first; 0 for no limit.
-        path: `PATH`, in which compilers are searched.
-        toolkits: `CUDA_HOME` and `CUDA_PATH`.
+        path: `PATH`, in whose directories compilers are searched for.
+        toolkits: The values of `CUDA_HOME` and `CUDA_PATH` that are set.
         nvcc_flags: `NVCC_PREPEND_FLAGS` and `NVCC_APPEND_FLAGS`, which nvcc itself reads.
         environment: The variables that the compilers themselves read, as `NAME=value`, if they are set.
-        cache_path: `JITLOAD_CACHE_PATH`: more directories to search for finished entries; they are never written.
+        cache_path: `JITLOAD_CACHE_PATH`: more directories to search for finished entries. Nothing is written to them.
         remote: `JITLOAD_CACHE_REMOTE`: an fsspec URL such as `s3://bucket/kernels`, or `module:name` of a store.
-        remote_writes: `JITLOAD_CACHE_REMOTE_WRITE=1`: upload what is built here.
+        remote_writes: `JITLOAD_CACHE_REMOTE_WRITE=1`: whether to upload what is built here to the remote cache.
         remote_timeout_s: `JITLOAD_CACHE_REMOTE_TIMEOUT`: how many seconds a remote operation may take.
-        checks_for_gpu: Unless `JITLOAD_CPU_GPU_CHECK=0`: have NVRTC check kernels for the CPU.
-        isolates: `JITLOAD_ISOLATE=1`: run NVRTC in a child process.
-        precompiles: Unless `JITLOAD_PRECOMPILE=0`: keep precompiled headers for hand-written C++ in the cache.
+        checks_for_gpu: `JITLOAD_CPU_GPU_CHECK`, by default True: whether NVRTC also checks kernels for the CPU.
+        isolates: `JITLOAD_ISOLATE=1`: whether to run NVRTC in a child process.
+        precompiles: `JITLOAD_PRECOMPILE`, by default True: whether to keep precompiled headers for hand-written C++ in
+            the cache.
     """
 
     arch: str
@@ -86,8 +88,8 @@ _UNITS = {"": 1, "K": 10**3, "M": 10**6, "G": 10**9, "T": 10**12}
 
 
 def read_settings() -> Settings:
-    """Return the settings of this moment."""
-    # For each unset name, `os.environ.get` raises and catches an exception: 7 of the 30 µs that a repeated call takes.
+    """Return the current settings."""
+    # `os.environ.get` raises and catches an exception for each unset name: 7 of the 30 µs that a repeated call takes.
     raw = getattr(os.environ, "_data", None)
     if isinstance(raw, dict):
         return _parse(*[raw.get(key, b"") for key in _KEYS])
@@ -136,10 +138,10 @@ def _parse(*raw: bytes) -> Settings:
 
 
 def read_flag(name: str, text: str, *, default: bool = False) -> bool:
-    """Return what the text of a variable that turns something on or off means; "" is the default.
+    """Return the value of a variable that turns something on or off; an empty text means the default.
 
     Raises:
-        JitLoadError: The text is anything but 1, true, yes, on, 0, false, no or off.
+        JitLoadError: The text is not empty, and not 1, true, yes, on, 0, false, no or off.
     """
     if (flag := _FLAGS.get(text.strip().lower(), default if not text else None)) is None:
         raise JitLoadError(f"{name}={text!r} must be 1, true, yes or on, or 0, false, no or off")
@@ -153,7 +155,7 @@ def _parse_seconds(text: str) -> float:
 
 
 def parse_size(text: str) -> int:
-    """Return a size such as `"2GB"`, `"500M"` or `"0"` in bytes.
+    """Return the number of bytes for a text such as `"2GB"`, `"500M"` or `"0"`.
 
     Raises:
         ValueError: The text is not a size.

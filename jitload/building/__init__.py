@@ -1,1 +1,1 @@
-"""Builds libraries: their sources and commands, ninja, the runtime library that all share, and output files."""
+"""Builds libraries: runs ninja, builds the runtime library that is linked into each one, and writes output files."""

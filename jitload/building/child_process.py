@@ -20,8 +20,8 @@ _SHUTDOWN_S = 10.0  # for a child to end: NVRTC may take this long to stop
 class ChildProcess:
     """A child process and the pipes to it.
 
-    It is not started by multiprocessing, which would import the program's main module in it. It runs in a session of
-    its own, so that Ctrl-C reaches only this process, which then stops the child.
+    The child is not started by `multiprocessing`, which would import this program's main module in the child. It runs
+    in a session of its own, so that Ctrl-C reaches only this process, which then stops the child.
     """
 
     def __init__(self, program: str, *arguments: str, options: Sequence[str] = ()) -> None:
@@ -48,7 +48,7 @@ class ChildProcess:
             self._process.stdin.flush()
             return pickle.load(self._process.stdout)  # noqa: S301  from our own child
         except (OSError, EOFError, ValueError, pickle.UnpicklingError) as error:
-            # A signal handler may raise one, too, such as a TimeoutError, which has no error number.
+            # A signal handler may also raise an OSError, such as a TimeoutError, which has no error number.
             if (isinstance(error, OSError) and error.errno is None) or not self._has_ended():
                 raise
         return None
@@ -68,7 +68,7 @@ class ChildProcess:
         return f"was ended by signal {-status}"
 
     def interrupt(self) -> None:
-        """Tell the process to stop what it does and to clean up."""
+        """Ask the process, by SIGTERM, to stop its work and to clean up."""
         self._process.terminate()
 
     def close(self) -> None:
@@ -92,13 +92,13 @@ class ChildProcess:
         self._process.wait()
 
     def forget(self) -> None:
-        """Drop a process that belongs to the parent of this one, which was forked."""
+        """Close the copies of the pipes in a process that was forked from the one that started the child."""
         self.close()
         self._process.returncode = 0  # otherwise Popen warns that it still runs
 
 
 def answer_questions(answer: Callable[[Any], object]) -> None:
-    """Run a child process: read questions from standard input, and write the answer to each, until the input ends."""
+    """Answer questions in a child process: read them from standard input, and write the answers to standard output."""
     questions, answers = sys.stdin.buffer, os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)  # what tools print must not mix with the answers
     with suppress(EOFError, BrokenPipeError, KeyboardInterrupt):

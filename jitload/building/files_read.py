@@ -26,7 +26,7 @@ _SYSTEM_FILES = re.compile(
 
 
 def search_dirs(dirs: Sequence[Path], flags: Sequence[str], environment: Sequence[str]) -> tuple[Path, ...]:
-    """Return the directories that a compiler searches for the user's headers, in its order.
+    """Return the directories in which a compiler searches for the user's headers, in the order of the search.
 
     Args:
         dirs: The directories of `-I`.
@@ -50,7 +50,7 @@ def search_dirs(dirs: Sequence[Path], flags: Sequence[str], environment: Sequenc
 
 
 def option_values(option: str, flags: Sequence[str]) -> Iterator[Path]:
-    """Yield the directories that an option names, in the same word or in the next."""
+    """Yield the directories that an option such as `-isystem` gives, in the same word or in the next one."""
     for flag, following in zip(flags, (*flags[1:], ""), strict=False):
         if flag.startswith(option):
             yield Path(flag.removeprefix(option) or following)
@@ -59,13 +59,15 @@ def option_values(option: str, flags: Sequence[str]) -> Iterator[Path]:
 def headers_to_record(
     texts: Sequence[str], read: Sequence[Path], dirs: Sequence[Path], versioned_dirs: Sequence[Path], *, cache_dir: Path
 ) -> Iterator[Path]:
-    """Yield the files a library depends on that no version in the key covers, and paths where others could appear.
+    """Yield the files that a library depends on, and the paths of missing files that would be read if they existed.
+
+    Headers in directories whose versions are in the key are left out.
 
     Args:
         texts: The sources.
         read: The files that the depfiles name.
         dirs: The user's include directories, in order.
-        versioned_dirs: Directories whose versions are in the key, jitload's own first.
+        versioned_dirs: Directories whose versions are in the key; the first is jitload's own.
         cache_dir: The cache, which contains generated headers.
     """
     yield from (path for path in read_headers(texts, dirs, versioned_dirs) if path.is_absolute())
@@ -82,14 +84,14 @@ def _text_of(path: Path) -> str:
 
 
 def read_depfile(text: str) -> list[Path]:
-    """Return the prerequisites of the make rule that a compiler wrote."""
+    """Return the prerequisites in the text of a depfile, which is a make rule that a compiler wrote."""
     _, _, names = text.replace("\\\n", " ").partition(": ")
     words = re.findall(r"(?:\\.|\$\$|[^\s\\$])+", names.partition("\n")[0])
     return [Path(re.sub(r"\\([\s#\\])", r"\1", word).replace("$$", "$")) for word in words]
 
 
 def unversioned_headers(paths: Iterable[Path], versioned_dirs: Iterable[Path]) -> Iterator[Path]:
-    """Yield the headers outside these directories that belong neither to the compiler nor to the C library."""
+    """Yield the headers that are outside `versioned_dirs` and belong neither to the compiler nor to the C library."""
     roots = tuple(f"{root.resolve()}/" for root in (*versioned_dirs, *_COMPILER_DIRS))
     real_dirs: dict[str, str] = {}  # hundreds of headers are in a dozen directories
     for path in paths:

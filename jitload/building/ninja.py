@@ -24,15 +24,15 @@ _DIAGNOSTIC = re.compile(
     r"^(?P<file>[^\n:]+):(?P<line>\d+):(?:\d+:)? (?P<severity>fatal error|error|warning|note): (?P<message>.*)$",
     re.MULTILINE,
 )
-# Messages of nvcc are separated by empty lines; one of g++ begins with its place.
+# Messages of nvcc are separated by empty lines; a message of g++ begins with its location.
 _MESSAGE_START = re.compile(r"(?<=\n\n)(?=\S)|^(?=In file included from |[^\s:]+:\d+:\d+: (?!note:))", re.MULTILINE)
 _SHUTDOWN_S = 5.0  # how long a compiler may take to end and to remove its files
 _log = logging.getLogger(__name__)
 _running: set[subprocess.Popen[str]] = set()
 
-# Only exports are visible. Symbols are bound when the library is loaded, so that an undefined one is an error then and
-# not at the first call, and the library stays loaded. libc is not linked: the process has it already, and linking it
-# would take as long as the rest of the link.
+# Only exports are visible. Symbols are bound when the library is loaded, so an undefined symbol is an error at that
+# time and not at the first call. The library is never unloaded. libc is not linked: the process has it already, and
+# linking it would take as long as the rest of the link.
 COMPILE_FLAGS = ("-O0", "-pipe", "-fPIC", "-fvisibility=hidden", "-fno-exceptions", "-fno-rtti", "-w")
 LINK_FLAGS = ("-shared", "-s", "-Wl,-z,now", "-Wl,-z,nodelete", "-Wl,-z,noexecstack", "-nostartfiles", "-nodefaultlibs")
 
@@ -100,7 +100,7 @@ def _ninja_path(path: str) -> str:
 
 
 def shell_line(words: Sequence[str]) -> str:
-    """Return a command as ninja runs it and prints it."""
+    """Return a command as a line for the shell, which is how ninja runs and prints it."""
     return " ".join(map(_shell_word, words))
 
 
@@ -140,7 +140,7 @@ def run_ninja(ninja: Path, work_dir: Path, *, name: str, verbose: bool = False, 
     finally:
         _running.discard(process)
     if verbose or output.strip():
-        quiet_level = level if process.returncode == 0 else logging.DEBUG  # the text of the error contains it
+        quiet_level = level if process.returncode == 0 else logging.DEBUG  # the error contains the output
         _log.log(logging.INFO if verbose else quiet_level, "%s", _drop_repeats([output]).rstrip())
     if process.returncode != 0:
         raise _failure(name, work_dir, process.returncode, output)
@@ -159,8 +159,9 @@ def check_is_made(path: Path, compiler: Sequence[str]) -> None:
 def _stop_at_exit() -> None:
     """Make sure that no ninja outlives this process.
 
-    A build runs ninja after it has claimed its directory. So this is registered after the function that removes the
-    directories of unfinished builds, and `atexit` calls it before that one.
+    The first build calls this function after it has claimed a directory, that is, after the function that removes the
+    directories of unfinished builds was registered. `atexit` calls the function registered last first, so ninja is
+    stopped before the directories are removed.
     """
     atexit.register(_stop_running)
 
@@ -172,10 +173,10 @@ def _stop_running() -> None:
 
 @contextmanager
 def _delayed_signals() -> Iterator[None]:
-    """Handle Ctrl-C and SIGTERM at the end of a block. Within Popen, an exception would lose the process."""
+    """Delay the handling of Ctrl-C and SIGTERM to the end of a block. An exception within Popen loses the process."""
     caught: list[tuple[int, FrameType | None]] = []
     handlers: dict[int, Callable[..., object]] = {}
-    if threading.current_thread() is threading.main_thread():  # handlers are called in no other
+    if threading.current_thread() is threading.main_thread():  # handlers run only there
         for sign in (signal.SIGINT, signal.SIGTERM):
             if callable(handler := signal.getsignal(sign)):
                 handlers[sign] = handler
@@ -221,7 +222,7 @@ def _stop(process: subprocess.Popen[str]) -> None:
 
 
 def _failure(name: str, work_dir: Path, status: int, output: str) -> CompileError | ToolchainError:
-    """Return the error of the command that failed, without ninja's own lines, or of ninja if no command failed."""
+    """Return a CompileError with the output of the failed commands, or a ToolchainError if ninja itself failed."""
     compiler_output = re.sub(r"^ninja: build stopped.*\n?", "", output, flags=re.MULTILINE)
     before, *failures = re.split(r"^FAILED:.*\n", compiler_output, flags=re.MULTILINE)
     if not failures:
@@ -235,7 +236,7 @@ def _failure(name: str, work_dir: Path, status: int, output: str) -> CompileErro
 
 
 def _drop_repeats(texts: Sequence[str]) -> str:
-    """Return what commands printed, without messages that several of them printed for the same text."""
+    """Return the joined output of commands, without the repetitions of a message that several commands printed."""
     messages: dict[str, str] = {}
     for text in texts:
         for message in _MESSAGE_START.split(text):

@@ -1,4 +1,4 @@
-"""Puts what was built where the user wants it: a library in a directory, or an object file for the user's own link."""
+"""Writes build results to the user's paths: a library to a directory, or an object file that the user links."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ class InstalledLibrary(NamedTuple):
 def install_library(entry: Entry, request: Request, directory: Path) -> InstalledLibrary:
     """Copy the library into a directory as `<name>.so`, and under a name that changes with its contents.
 
-    The second name is there to be loaded, because the dynamic loader does not look again at a path that it has loaded.
-    Both names are of one file where the file system can do that, so that loading both is loading one library.
+    The second name is the one to load, because the dynamic loader does not read a path again that it has loaded before.
+    Both names are links to one file if the file system allows this; then loading both loads one library.
     """
     directory = directory.absolute()
     build_id = f"{entry.dir.parent.name.rpartition('-')[2][:16]}-{entry.dir.name.replace('-', '')[:12]}"
@@ -40,7 +40,7 @@ def install_library(entry: Entry, request: Request, directory: Path) -> Installe
     with _replacing(path) as fresh:
         try:
             fresh.hardlink_to(unique_path)
-        except OSError:  # not on this file system
+        except OSError:  # this file system has no hard links
             shutil.copyfile(entry.product, fresh)
     return InstalledLibrary(unique_path, path)
 
@@ -54,7 +54,7 @@ def copy_file(source: Path, target: Path) -> Path:
 
 @contextmanager
 def _replacing(target: Path) -> Iterator[Path]:
-    """Provide an unused path beside the target; the file that is made there then replaces the target."""
+    """Yield an unused path beside the target. At the end of the block, the file at that path replaces the target."""
     fresh = target.with_name(f".jitload-{secrets.token_hex(8)}")
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
@@ -70,9 +70,9 @@ def _replacing(target: Path) -> Iterator[Path]:
 
 
 def write_object(entry: Entry, request: Request, target: Path) -> Path:
-    """Link the objects of a library of kernels, and the runtime library, to one object file at the target.
+    """Link the objects of a kernel library and the runtime library into one object file, and return its path.
 
-    Only its exports are visible, so that a user's library can contain one such object.
+    Only its exports are visible, so that a user's library can contain one such object file.
     """
     compiler, settings = find_compiler(request.settings), request.settings
     cache_dir = entry.dir.parent.parent
@@ -95,7 +95,7 @@ def _check_objects(entry: Entry) -> list[Path]:
     """Return the object files of an entry.
 
     Raises:
-        CacheError: One of them is damaged.
+        CacheError: An object file is damaged.
     """
     objects = {name: facts for name, facts in read_manifest(entry.dir)["files"].items() if name.endswith(".o")}
     for name, (size, digest) in objects.items():

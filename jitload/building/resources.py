@@ -1,4 +1,4 @@
-"""Manages what a build takes of its process and machine: the garbage collector, threads, processors and memory."""
+"""Manages the resources that a build uses: the garbage collector, threads, processors and memory."""
 
 from __future__ import annotations
 
@@ -32,7 +32,9 @@ _pauses = _Pauses()
 
 @contextmanager
 def pause_garbage_collection(*, at_most_s: float | None = None) -> Iterator[None]:
-    """Pause the garbage collector, for a limited time if other threads may need it meanwhile.
+    """Pause the garbage collector during a block, but for no longer than `at_most_s` seconds if this is given.
+
+    The limit is for blocks during which other threads may need the collector.
 
     After `import torch`, the next few thousand objects trigger a full collection over everything that torch has
     created, which takes 80 ms. Our imports create that many objects.
@@ -64,7 +66,7 @@ def _end_pause() -> None:
 
 
 def _collect_young() -> None:
-    """Collect the youngest objects if that is due; an automatic collection might include all of torch's objects."""
+    """Collect the youngest objects if a collection is due. An automatic one might include all of torch's objects."""
     if _pauses.is_disabled and 0 < gc.get_threshold()[0] < gc.get_count()[0]:
         gc.collect(0)
 
@@ -120,7 +122,7 @@ def core_count() -> int:
 
 
 def free_memory() -> int:
-    """Return how many bytes of memory are available, in the system and within its container's limit."""
+    """Return how many bytes of memory are available in the system, or within the container's limit if that is less."""
     available = [_UNLIMITED]
     with suppress(OSError, ValueError):
         available += [

@@ -40,12 +40,13 @@ _SOURCES: dict[str, dict[str, tuple[str, ...]]] = {
 def find_or_build_objects(
     names: Iterable[ObjectName], compiler: Compiler, cache_dir: Path, settings: Settings
 ) -> tuple[Path, ...]:
-    """Return our object files of these names for a compiler, building those that the cache lacks.
+    """Return the paths of jitload's object files with these names, and build those that the cache lacks.
 
     Args:
-        names: `runtime` is linked into every library with a generated wrapper. Only some need the others:
-            `cpu_runtime`, or `cpu_watched` with `sanitize=` and `debug=`, for kernels on the CPU, `triton_runtime` for
-            Triton kernels, `launcher` for C++ by hand, and `torch_runtime` for texts that are written for torch.
+        names: The names of object files. `runtime` is linked into every library with a generated wrapper. Only some
+            libraries need the others: `cpu_runtime` for kernels on the CPU (with `sanitize=` or `debug=`, `cpu_watched`
+            in its place), `triton_runtime` for Triton kernels, `launcher` for hand-written C++, and `torch_runtime` for
+            C++ that is written for torch.
         compiler: The C++ compiler.
         cache_dir: The cache.
         settings: The settings of this call.
@@ -75,7 +76,7 @@ def _find_or_build(name: ObjectName, compiler: Compiler, cache_dir: Path, settin
 
 
 def _joined_steps(product: str, compiler: Compiler) -> tuple[Step, ...]:
-    """Return the steps that compile the sources of an object file side by side and join them."""
+    """Return the steps that compile the sources of an object file in parallel and link the results into that file."""
     includes = include_flags()
     compiles = tuple(
         compile_step(compiler.command, (*flags, *includes), str(_RUNTIME_DIR / f"{name}.cc"), f"{name}.o")
@@ -100,7 +101,7 @@ def _object_step(name: ObjectName, compiler: Compiler) -> Step:
 
 
 def library_steps(compiler: Compiler, cubins: Sequence[str], runtimes: Sequence[Path], slug: str) -> tuple[Step, Step]:
-    """Return the commands that compile a wrapper, with cubins in it, and link it with objects of the runtime."""
+    """Return the steps that compile a generated wrapper with its cubins, and link it with the runtime's objects."""
     return (
         wrapper_step(compiler, cubins),
         link_step(compiler.command, ("wrapper.o", *map(str, runtimes)), f"{slug}.so"),
@@ -108,7 +109,7 @@ def library_steps(compiler: Compiler, cubins: Sequence[str], runtimes: Sequence[
 
 
 def wrapper_step(compiler: Compiler, cubins: Sequence[str]) -> Step:
-    """Return the command that compiles a generated wrapper, with the cubins that it embeds."""
+    """Return the step that compiles a generated wrapper with the cubins that it embeds."""
     flags = (*COMPILE_FLAGS, *include_flags())
     return compile_step(compiler.command, flags, "wrapper.cc", "wrapper.o", reads=tuple(cubins))
 

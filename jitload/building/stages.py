@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 
-_log = logging.getLogger("jitload")  # of the whole package, whose level and handlers the program sets
+_log = logging.getLogger("jitload")  # the logger of the whole package; the program sets its level and handlers
 
 listeners: list[Callable[[str], None]] = []  # each is called with the description of a stage that begins
 
@@ -24,9 +24,10 @@ def stage(description: str) -> Iterator[None]:
 
 
 class _ShownLog:
-    """Lets messages of level INFO appear while any thread is in the block; the last one restores the logger.
+    """A context manager that shows log messages of level INFO while any thread is in its block.
 
-    They appear on standard error if the program has not configured `logging`.
+    The messages appear on standard error if the program has not configured `logging`. The last thread that leaves the
+    block restores the logger.
     """
 
     def __init__(self) -> None:

@@ -1,4 +1,4 @@
-"""Packs entries into one file, and adds the entries of such a file, which anyone may have made, to a cache."""
+"""Packs entries into an archive, and adds the entries of an archive to a cache. Anyone may have made the archive."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ _NOT_PACKED = (".gch", ".pch")
 _MAX_MEMBERS = 1_000_000
 _CHUNK_BYTES = 1 << 20
 _FILE_OVERHEAD = 4096  # the space that a file takes on the disk in addition to its content
-_MAX_LEAVES = 8  # builds of one key that read different files
+_MAX_LEAVES = 8  # how many entries of one key are packed; they are builds that read different files
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -127,8 +127,8 @@ def _write_tar(stream: IO[bytes], entries: Iterable[StoredEntry]) -> None:
 def unpack(cache_dir: Path, source: Path, *, max_size: int) -> UnpackResult:
     """Add the entries of an archive to a cache: all of them or, if one is invalid, none.
 
-    Whoever made the archive decides which code is loaded, as with a wheel. An archive can do nothing else: links, names
-    outside an entry, and more than `max_size` bytes are refused.
+    As with a wheel, the author of the archive decides which code is loaded. The archive can do nothing else: links,
+    file names outside an entry, and more than `max_size` bytes are refused.
 
     Raises:
         CacheError: The archive is damaged, too large, or not an archive of entries; nothing was added to the cache.
@@ -146,7 +146,7 @@ def _unpack(
     max_size: int,
     only: str = "",
 ) -> UnpackResult:
-    """Unpack an archive into a cache. With `only`, every entry must belong in the key directory of that name."""
+    """Unpack an archive into a cache. If `only` is not empty, all entries must belong to the key directory it names."""
     with _staging_dir(cache_dir) as stage:
         try:
             with open_stream() as stream:
@@ -170,7 +170,7 @@ class _StagedLeaf:
 
 
 def _check_staged(leaf: _StagedLeaf, only: str) -> int:
-    """Return the size of an unpacked entry after checking that it is whole and the one that was asked for."""
+    """Return an unpacked entry's size, after checking that it is undamaged and belongs to the key directory `only`."""
     if only not in ("", leaf.key_dir_name):
         raise ValueError(f"it contains an entry {leaf.key_dir_name[:60]} in place of {only[:60]}")
     return check_leaf(leaf.dir, leaf.key_dir_name[-64:])
@@ -178,7 +178,7 @@ def _check_staged(leaf: _StagedLeaf, only: str) -> int:
 
 @contextmanager
 def _staging_dir(cache_dir: Path) -> Iterator[Path]:
-    """Provide a directory on the cache's file system. If this process dies, the next build removes it."""
+    """Yield a temporary directory on the cache's file system. If this process dies, the next build removes it."""
     stage = cache_dir / WORK_DIR / f"unpack-{host_tag()}-{os.getpid()}-{secrets.token_hex(6)}"
     lock = None
     try:
@@ -194,7 +194,7 @@ def _staging_dir(cache_dir: Path) -> Iterator[Path]:
 
 
 def _stage_members(stream: IO[bytes], stage: Path, max_size: int) -> list[_StagedLeaf]:
-    """Write the files of an archive into a directory for each entry, and return the directories by key and number."""
+    """Write the files of an archive to one directory per entry, and return the entries sorted by key and number."""
     left = max_size
     leaves: dict[tuple[str, str], _StagedLeaf] = {}
     for count, (info, chunks) in enumerate(_members(stream)):
@@ -217,7 +217,7 @@ def _stage_members(stream: IO[bytes], stage: Path, max_size: int) -> list[_Stage
 
 
 def _members(stream: IO[bytes]) -> Iterator[tuple[tarfile.TarInfo, Iterator[bytes]]]:
-    """Yield the regular files of a plain tar archive. Any other member is refused: links, devices, extended headers."""
+    """Yield (header, chunks) pairs for the regular files of a plain tar archive. All other members are refused."""
     while any(block := _read_exactly(stream, tarfile.BLOCKSIZE)):
         info = tarfile.TarInfo.frombuf(block, "utf-8", "strict")
         if info.type not in (tarfile.REGTYPE, tarfile.AREGTYPE) or info.size < 0:
@@ -266,7 +266,7 @@ def _publish(leaf: _StagedLeaf, cache_dir: Path) -> bool:
 
 
 def _product_digest(leaf_dir: Path) -> str:
-    """Return the digest of an entry's product according to its manifest, or "" if there is none."""
+    """Return the digest of an entry's product according to its manifest, or "" if the manifest cannot be read."""
     with suppress(OSError, ValueError, KeyError, TypeError, RecursionError):
         return str(read_manifest(leaf_dir)["sha256"])
     return ""
@@ -296,7 +296,7 @@ def pack_key(key_dir: Path) -> bytes:
 
 
 def unpack_key(cache_dir: Path, data: bytes, key_dir_name: str, *, max_size: int) -> UnpackResult:
-    """Add the entries of one key, and of no other, from an archive that `pack_key` made.
+    """Add the entries in an archive made by `pack_key` to a cache. All must belong to the key directory given.
 
     Raises:
         CacheError: The archive is damaged, too large, or of another key; nothing was added to the cache.
@@ -346,7 +346,7 @@ def _make_readable(cache_dir: Path) -> None:
 
 @contextmanager
 def _open_archive(path: Path, name: str, mode: str) -> Iterator[IO[bytes]]:
-    """Open an archive for reading or writing; its name determines the compression."""
+    """Open an archive and yield a stream to read or write it. The ending of `name` determines the compression."""
     check_archive_name(name)
     with ExitStack() as stack:
         if name.endswith((".tar.zst", ".tzst")):
@@ -355,7 +355,7 @@ def _open_archive(path: Path, name: str, mode: str) -> Iterator[IO[bytes]]:
             import gzip
 
             file = stack.enter_context(path.open(mode))
-            # Without a name and a time in it, the same entries give the same archive.
+            # Without a file name and a time in the header, the same entries give the same archive.
             stream: Any = gzip.GzipFile("", mode, 6, file, mtime=0)
             yield stack.enter_context(stream)
         else:
@@ -363,7 +363,7 @@ def _open_archive(path: Path, name: str, mode: str) -> Iterator[IO[bytes]]:
 
 
 def check_archive_name(name: str) -> None:
-    """Raise an error for the name of an archive that does not say how it is compressed."""
+    """Raise CacheError if the name of an archive does not end in a known suffix, which determines its compression."""
     if not name.endswith((".tar.zst", ".tzst", ".tar.gz", ".tgz", ".tar")):
         raise CacheError(f"{name!r} must end in .tar.zst, .tar.gz or .tar, which says how it is compressed")
 

@@ -1,4 +1,4 @@
-"""The files that a build read: recorded after the build, and checked again on each hit."""
+"""Records the files that a build read, and checks on each hit whether they are unchanged."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from typing import Any, NamedTuple
 from jitload.cache.key import may_embed_path
 
 _NO_FILE = -1  # the file does not exist; if it did, the build would read it
-_NO_DIRECTORY = -2  # nor does the directory that it would be in
-# A file may change twice within one tick of its file system's clock and look the same. No tick is longer than 2 s.
+_NO_DIRECTORY = -2  # the directory that would contain the file does not exist
+# `stat` cannot tell apart two changes within one tick of the file system's clock. No tick is longer than 2 s.
 _TICK_NS = 2_000_000_000
 
 _State = tuple[int, int, int, int]
@@ -32,9 +32,9 @@ class Dependency(NamedTuple):
         mtime_ns: When it was last written.
         ctime_ns: When it was last changed in any way. An edit that restores size and mtime still changes this.
         inode: Its number in the file system.
-        digest: SHA-256 of its content; "" matches nothing.
-        is_settled: Whether it was older than a tick of the clock when its digest was computed. If it was not, an edit
-            right afterwards may not show in `stat`, and only the digest tells.
+        digest: SHA-256 of its content, or "", which matches no file.
+        is_settled: Whether the last change of the file was more than a tick ago when its digest was computed. If it was
+            not, `stat` may not show a later change, and the digest must be compared.
     """
 
     path: str
@@ -46,7 +46,7 @@ class Dependency(NamedTuple):
     is_settled: bool = False
 
     def is_unchanged(self) -> bool:
-        """Return whether the file still has this content: by `stat`, or by its digest if `stat` is not conclusive."""
+        """Return whether the file is still as recorded. Its digest is compared if `stat` is not conclusive."""
         if self.size < 0:
             return not (os.path.isfile(self.path) if self.size == _NO_FILE else os.path.lexists(self.path))
         try:
@@ -86,7 +86,7 @@ def _compute_digest(path: str) -> str:
 
 
 def refresh(dependency: Dependency) -> Dependency:
-    """Return a record of an unchanged file for which the next check needs only `stat`, if that is possible by now."""
+    """Return the record of an unchanged file, updated if possible so that the next check needs only `stat`."""
     remembered = _digests.get(dependency.path)
     if remembered is None or remembered[1] != dependency.digest:
         return dependency
@@ -95,7 +95,7 @@ def refresh(dependency: Dependency) -> Dependency:
 
 
 def is_settled(status: os.stat_result, now_ns: int) -> bool:
-    """Return whether `stat` will show every change from now on."""
+    """Return whether `stat` will show every later change of a file: whether its last change is over a tick ago."""
     return max(status.st_mtime_ns, status.st_ctime_ns) + _TICK_NS < now_ns
 
 
@@ -119,7 +119,7 @@ class StartTime(NamedTuple):
         return StartTime(wall_ns=time.time_ns(), monotonic_ns=time.monotonic_ns())
 
     def earliest_ns(self) -> int:
-        """Return when the build began by the wall clock, the earlier time if the clock was set during the build."""
+        """Return the wall-clock time of the start. If the clock was set since, return the earlier possible time."""
         return min(self.wall_ns, time.time_ns() - (time.monotonic_ns() - self.monotonic_ns))
 
 
@@ -155,7 +155,7 @@ def _record(path: Path, start_ns: int) -> Dependency:
 
 
 def _record_missing(path: Path) -> Dependency:
-    """Record a file that does not exist, or the first directory above it that does not."""
+    """Return a record of a missing file or, if its directory is missing too, of the topmost missing directory."""
     missing = path
     while not os.path.lexists(missing.parent) and missing.parent != missing:
         missing = missing.parent
@@ -166,10 +166,10 @@ def _record_missing(path: Path) -> Dependency:
 
 
 def to_manifest(dependency: Dependency, anchors: Sequence[str]) -> list[dict[str, Any]]:
-    """Return a record as rows of a manifest, with the path relative to the anchor above it, as in `@1/sub/x.h`.
+    """Return the rows of a manifest for a record.
 
-    Below several anchors there is a row for each, because it is unknown through which of them a compiler found the
-    file.
+    The path of a file below an anchor is written relative to the anchor, which is given by its index: `@1/sub/x.h`. A
+    file below several anchors has a row for each of them, because it is unknown through which one a compiler found it.
     """
     row = dependency._asdict()
     roots = [anchor.rstrip("/") for anchor in anchors]
@@ -182,7 +182,7 @@ def to_manifest(dependency: Dependency, anchors: Sequence[str]) -> list[dict[str
 
 
 def from_manifest(row: dict[str, Any], anchors: Sequence[str]) -> Dependency:
-    """Return the record in a row of a manifest, with its path below the anchors of this request.
+    """Return the record in a row of a manifest. A relative path is resolved against this request's anchors.
 
     Raises:
         ValueError, TypeError, IndexError: The row is malformed.
@@ -197,7 +197,7 @@ def from_manifest(row: dict[str, Any], anchors: Sequence[str]) -> Dependency:
 
 
 def may_embed_paths(dependencies: Iterable[Dependency], anchors: Sequence[str]) -> bool:
-    """Return whether code made from the files below the anchors may contain their paths."""
+    """Return whether code compiled from those dependencies that are below the anchors may contain their paths."""
     prefixes = tuple(anchor.rstrip("/") + "/" for anchor in anchors)
     try:
         return any(

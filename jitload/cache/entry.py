@@ -1,18 +1,19 @@
 """Finds the cache directory, and in it the finished entry for a key.
 
-Loading a library runs its owner's code with this user's rights. So the directory is checked first: nobody else may be
-able to write it. An entry must be whole and up to date.
+Loading a library runs its code with this user's rights. So the cache directory is checked first: other users must not
+be able to write to it. An entry is used only if it is undamaged and up to date.
 
     <cache>/<name>-<key>/<number>-<dependencies>/manifest.json, <name>.so, and everything it was made from
 
 An entry is a directory, called a leaf, below the directory of its key. The key covers what is known before a build.
-The files that a build turns out to read are recorded with their digests in the manifest and checked on a hit, so builds
-that read different files are different leaves of one key. A published leaf is never changed.
+The files that a build reads are recorded with their digests in the manifest and checked on a hit. Builds for one key
+that read different files become different leaves. A published leaf is never changed.
 
-A hit writes nothing, so a process records its uses of entries when it ends: `<cache>/.uses/<entry>-<leaf>` grows by one
-byte for each process that took the entry from the disk. Its size is the number of uses, and its time is the last use.
-`<cache>/.grown` grows by one byte for each block that is published, so that no process has to walk the cache to learn
-that it has become too large.
+A hit writes nothing. When a process ends, it records which entries it has used: the file
+`<cache>/.uses/<name>-<key>-<leaf>` grows by one byte for each process that took the entry from the disk. Its size is
+the number of uses, and its modification time is the time of the last use. The file `<cache>/.grown` grows by one byte
+for each block of 4096 bytes that is published. Its size shows whether the cache has become too large, without a walk
+through the cache.
 """
 
 from __future__ import annotations
@@ -40,8 +41,8 @@ from jitload.settings import Settings
 from jitload.toolchain.host import make_private_dir
 
 MANIFEST = "manifest.json"
-WORK_DIR = ".work"  # of a cache: the directories of builds in progress, and of failed ones
-FAILED_MARKER = ".failed"  # in the directory of a build that a compiler refused
+WORK_DIR = ".work"  # in a cache: contains the directories of builds in progress and of failed builds
+FAILED_MARKER = ".failed"  # a file in the directory of a build in which a compiler failed
 BLOCK_BYTES = 4096
 USES_DIR, GROWTH_FILE = ".uses", ".grown"
 KEY_DIR_NAME = re.compile(r"([A-Za-z0-9_][A-Za-z0-9_.-]{0,47})-([0-9a-f]{64})")
@@ -59,7 +60,7 @@ _is_registered = False
 
 
 class Entry(NamedTuple):
-    """A published build: its directory, the product in it, the files it was made from, and whether it is new."""
+    """A published build: its directory, its library or other product, the files it read, and if this call made it."""
 
     dir: Path
     product: Path
@@ -68,7 +69,7 @@ class Entry(NamedTuple):
 
 
 def open_cache(settings: Settings) -> Path:
-    """Return the cache directory after checking who may write it.
+    """Return the cache directory after checking who may write to it.
 
     Raises:
         CacheError: Someone other than this user and root could put code there.
@@ -79,27 +80,27 @@ def open_cache(settings: Settings) -> Path:
 
 
 def key_dir_of(cache_dir: Path, key: CacheKey, digest: str = "") -> Path:
-    """Return the directory of the entries for a key."""
+    """Return the directory of the entries for a key, or for another digest under the key's name."""
     return cache_dir / f"{key.name}-{digest or key.digest}"
 
 
 def find_entry(
     cache_dir: Path, key: CacheKey, settings: Settings, *, is_read_only: bool = False, digest: str = ""
 ) -> Entry | None:
-    """Return an entry for a key whose product is whole and whose dependencies have not changed, or None.
+    """Return an entry for a key, or None. Its product must be undamaged and its dependencies unchanged.
 
-    This writes nothing, takes no lock and starts no process, unless an entry is damaged. A damaged entry is renamed if
-    it may be built again.
+    This function writes nothing, takes no lock and starts no process, except that it renames a damaged entry if the
+    entry may be built again.
 
     Args:
         cache_dir: The cache.
         key: The key.
         settings: The settings of this call.
-        is_read_only: Whether the cache is not this user's own: nothing is renamed in it, and no use is recorded.
+        is_read_only: Whether to leave the cache as it is: nothing is renamed in it, and no use is recorded.
         digest: The digest to look for in place of the key's own, if parts of the key are unknown.
 
     Raises:
-        CacheError: Someone else may write the entry, or this process has no file descriptors left.
+        CacheError: Another user may write to the key's directory, or this process lacks file descriptors or memory.
     """
     digest = digest or key.digest
     may_rename = not is_read_only and settings.mode != "load-only"
@@ -128,18 +129,18 @@ def find_entry(
 
 
 def remember_rebuild(cache_dir: Path, key: CacheKey) -> None:
-    """Let later calls of this process find an entry that was built in the mode `rebuild`."""
+    """Let later calls in this process use the entry that it has just built in the mode `rebuild`."""
     _rebuilt.add((str(cache_dir), key.digest))
 
 
 def newest_first(names: Iterable[str]) -> list[str]:
-    """Return the leaves among the names in a directory; the last published comes first, as the likeliest to fit."""
+    """Return those names that are names of leaves, the last published first: it is the most likely to be up to date."""
     matches = (match for name in names if (match := LEAF_NAME.fullmatch(name)))
     return [match[0] for match in sorted(matches, key=lambda match: (int(match[1]), match[0]), reverse=True)]
 
 
 def _handle_problem(path: Path, problem: Exception, *, may_rename: bool) -> None:
-    """Rename what is damaged, skip what cannot be read, and raise an error for a problem of this process."""
+    """Rename a damaged entry, skip an inaccessible one, and raise CacheError if this process lacks resources."""
     number = problem.errno if isinstance(problem, OSError) else None
     if number in EXHAUSTED:
         raise CacheError(f"the cache entry {path} cannot be read: {problem}. Raise this process's limit.") from problem
@@ -158,7 +159,7 @@ def _handle_problem(path: Path, problem: Exception, *, may_rename: bool) -> None
 
 
 def _read_entry(leaf_dir: Path, key: CacheKey, settings: Settings, digest: str) -> Entry | None:
-    """Return the entry in a leaf if its product is whole, or None if its dependencies have changed."""
+    """Return the entry in a leaf, or None if its dependencies have changed. Raise an error if the entry is damaged."""
     manifest = read_manifest(leaf_dir, settings)
     if manifest["schema"] != SCHEMA or manifest["key"] != digest:
         raise ValueError("its manifest belongs to another entry")
@@ -178,7 +179,7 @@ def read_manifest(leaf_dir: Path, settings: Settings | None = None) -> dict[str,
     """Return the manifest of an entry.
 
     Raises:
-        OSError, ValueError, RecursionError: There is none that can be read.
+        OSError, ValueError, RecursionError: The manifest cannot be read or is malformed.
     """
     manifest = json.loads(read_file(leaf_dir / MANIFEST, _LARGEST_MANIFEST, settings))
     if not isinstance(manifest, dict):
@@ -196,16 +197,16 @@ def check_file(path: Path, size: Any, digest: Any, settings: Settings | None = N
 
 
 def read_file(path: Path, max_size: int, settings: Settings | None = None) -> bytes:
-    """Return the content of a regular file that nobody else may write. A link or a pipe is not one.
+    """Return the content of a regular file that other users may not write. Links and pipes are refused.
 
     Args:
         path: The file.
         max_size: The largest size to accept.
-        settings: The settings of the call that uses the file. None only inspects it: its access time, which records the
-            last use, is not changed.
+        settings: The settings of the call that uses the file, or None to inspect the file without changing its access
+            time, which records the last use.
 
     Raises:
-        OSError, ValueError: The file cannot be read, or is not such a file.
+        OSError, ValueError: The file cannot be read, is not regular, is too large, or may be written by other users.
     """
     descriptor = _open(path, is_use=settings is not None)
     try:
@@ -243,10 +244,10 @@ def _read_all(descriptor: int, size: int) -> bytes:
 
 
 def record_use(leaf_dir: Path, settings: Settings) -> None:
-    """Note that this process has used an entry. This is written to the cache when the process ends."""
+    """Note that this process has used an entry. The use is recorded in the cache when the process ends."""
     global _is_registered  # noqa: PLW0603  once in a process
     if settings.mode == "load-only":
-        return  # such a process leaves the cache as it is
+        return  # in this mode, nothing is written to the cache
     _used_leaves[leaf_dir] = None
     if not _is_registered:
         with _registration:
@@ -256,11 +257,11 @@ def record_use(leaf_dir: Path, settings: Settings) -> None:
 
 
 def write_uses() -> None:
-    """Record which entries were used. Failures are ignored, because the process is ending."""
+    """Record in the cache which entries this process has used. Failures are ignored."""
     while _used_leaves:
         leaf_dir, _ = _used_leaves.popitem()
         try:
-            if leaf_dir.is_dir():  # a cache that was removed must not come back
+            if leaf_dir.is_dir():  # a cache that was removed must not be created again
                 append_bytes(uses_path(leaf_dir), 1)
         except BaseException:  # noqa: BLE001, S112  a read-only cache, or an interpreter that is shutting down
             continue
@@ -275,12 +276,12 @@ if hasattr(os, "register_at_fork"):
 
 
 def uses_path(leaf_dir: Path) -> Path:
-    """Return the file that counts the uses of an entry."""
+    """Return the path of the file whose size is the number of uses of an entry."""
     return leaf_dir.parent.parent / USES_DIR / f"{leaf_dir.parent.name}-{leaf_dir.name}"
 
 
 def append_bytes(path: Path, count: int) -> None:
-    """Make a file longer; when several processes do so at once, nothing is lost."""
+    """Append `count` bytes to a file, or create it. If several processes append at once, no byte is lost."""
     make_private_dir(path.parent)
     descriptor = os.open(
         path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK, 0o600
@@ -297,7 +298,9 @@ OTHER_DIR_HINT = "Set JITLOAD_CACHE_DIR to a directory of your own."
 
 
 def find_cache_dir(settings: Settings) -> Path:
-    """Return the cache directory, which need not exist. For a user without a home, it lasts as long as this process.
+    """Return the path of the cache directory, which may not exist yet.
+
+    A user without a home directory gets a temporary cache directory for this process.
 
     Raises:
         CacheError: `JITLOAD_CACHE_DIR` cannot be resolved to an absolute path.
@@ -310,7 +313,7 @@ def find_cache_dir(settings: Settings) -> Path:
 
     with suppress(RuntimeError, KeyError, OSError):
         directory = Path(user_cache_dir("jitload"))
-        if directory.is_absolute():  # it is "~/.cache/jitload" if the home is unknown
+        if directory.is_absolute():  # if the home is unknown, the path is "~/.cache/jitload"
             return directory
     directory = private_cache_dir()
     warn_once(f"this user has no home: the cache is in {directory}, for this process only. Set JITLOAD_CACHE_DIR.")
@@ -324,7 +327,7 @@ def resolve_dir(directory: str, variable: str) -> Path:
     """Return the absolute path of a directory that an environment variable names.
 
     Raises:
-        CacheError: There is no such path.
+        CacheError: The home directory is unknown, or the working directory no longer exists.
     """
     try:
         return Path(directory).expanduser().absolute()
@@ -340,7 +343,7 @@ def private_cache_dir() -> Path:
     """Return this process's temporary cache directory, which is used if there is no other.
 
     Raises:
-        CacheError: A temporary directory cannot be created either.
+        CacheError: A temporary directory cannot be created.
     """
     return _private_cache_dir(os.getpid())
 
@@ -366,20 +369,20 @@ def _private_cache_dir(process_id: int) -> Path:
 
 
 def _remove_own(directory: Path, process_id: int) -> None:
-    """Remove a process's directory when that process ends, but not when a forked child of it ends."""
+    """Remove a temporary cache directory when the process that made it ends, but not when a forked child ends."""
     if os.getpid() == process_id:
         import shutil
 
         shutil.rmtree(directory, ignore_errors=True)
 
 
-# ---- who may write it --------------------------------------------------------------------------------------------
+# ---- who may write to the cache ----------------------------------------------------------------------------------
 
 
 def check_cache_dir(cache_dir: Path, settings: Settings) -> None:
-    """Raise CacheError if someone else could write the directory or replace it or a directory above it.
+    """Raise CacheError if another user could write to the cache directory, or replace it or a directory above it.
 
-    If the directory does not exist, the ones above it that do exist are checked.
+    If the cache directory does not exist, the existing directories above it are checked.
     """
     try:
         for path, status in _directories_above(str(cache_dir)):
@@ -391,7 +394,7 @@ def check_cache_dir(cache_dir: Path, settings: Settings) -> None:
 
 
 def _directories_above(path: str) -> list[tuple[str, os.stat_result]]:
-    """Return the directories of a path that exist, from the root down, and also those that its links lead through."""
+    """Return (path, status) pairs for the existing directories on a path, including the targets of its links."""
     directories: list[tuple[str, os.stat_result]] = []
     end = path.find("/", 1)
     while True:
@@ -418,10 +421,10 @@ def _resolved_directories_above(path: str) -> list[tuple[str, os.stat_result]]:
 
 
 def check_entry_dir(directory: str | Path, cache_dir: Path, settings: Settings) -> None:
-    """Raise CacheError if someone else could write a directory of an entry.
+    """Raise CacheError if another user could write to a directory of an entry.
 
     Raises:
-        OSError: It does not exist, or is not a directory; a link is not one.
+        OSError: The directory does not exist, or is a link or a file.
     """
     status = os.lstat(directory)
     if not stat.S_ISDIR(status.st_mode):
@@ -438,7 +441,7 @@ def _check_writers(
             f"root. {OTHER_DIR_HINT}"
         )
     if status.st_mode & stat.S_ISVTX and not is_entry:
-        return  # nobody else can replace our files there, as in /tmp
+        return  # the sticky bit, as in /tmp: nobody else can replace our files
     if status.st_mode & stat.S_IWOTH:
         raise CacheError(
             f"the cache {cache_dir} is not trusted: everyone may write {path}. Repair it with: chmod o-w '{path}'"

@@ -22,7 +22,7 @@ _MAX_COMPARED = 1000  # entries of one name
 
 
 def compare_parts(first: Mapping[str, Any], second: Mapping[str, Any]) -> list[str]:
-    """Return a line for each part that two keys do not have in common."""
+    """Return a line for each part in which two keys differ."""
     labels = dict.fromkeys((*first, *second))
     return [
         f"{label}: {_shown(first, label, second)} and {_shown(second, label, first)}"
@@ -32,7 +32,7 @@ def compare_parts(first: Mapping[str, Any], second: Mapping[str, Any]) -> list[s
 
 
 def _shown(parts: Mapping[str, Any], label: str, compared_parts: Mapping[str, Any]) -> str:
-    """Return the value of a part; of two lists of the same length, only the items that differ."""
+    """Return the value of a part as text. If both keys have lists of equal length, return only the differing items."""
     if label not in parts:
         return "absent"
     value, compared = parts[label], compared_parts.get(label)
@@ -44,7 +44,7 @@ def _shown(parts: Mapping[str, Any], label: str, compared_parts: Mapping[str, An
 
 
 def compare_entries(first: StoredEntry, second: StoredEntry) -> list[str]:
-    """Return how two entries differ: in parts of their keys or, if those are equal, in the files that they read."""
+    """Return a line for each difference between the keys of two entries or, if there is none, between their headers."""
     manifests = first.manifest(), second.manifest()
     lines = compare_parts(*map(_parts, manifests))
     names = [manifest.get("name") for manifest in manifests]
@@ -70,7 +70,7 @@ def _dependency_digests(manifest: Mapping[str, Any]) -> dict[str, str]:
 
 
 def explain_miss(cache_dir: Path, key: CacheKey, settings: Settings) -> str:
-    """Return the error message for a miss where building is forbidden: how the nearest entry of that name differs."""
+    """Return the error message for a missing entry that may not be built. It says how the nearest entry differs."""
     bundles = find_bundles(cache_dir)
     other_tiers = [
         *map(str, bundles),
@@ -88,9 +88,9 @@ def explain_miss(cache_dir: Path, key: CacheKey, settings: Settings) -> str:
 
 
 def explain_bundle_miss(cache_dir: Path, key: CacheKey, settings: Settings) -> str:
-    """Return why the bundles that have entries of the key's name cannot serve a request that cannot be built here.
+    """Return why no entry in a bundle fits a request that cannot be built on this machine.
 
-    The text is empty if there are none.
+    The text is empty if no bundle has an entry of the key's name.
     """
     bundles = [bundle for bundle in find_bundles(cache_dir) if _entries_named(bundle, key.name)]
     if not bundles:
@@ -106,7 +106,7 @@ def explain_bundle_miss(cache_dir: Path, key: CacheKey, settings: Settings) -> s
 def _searched_dirs(
     cache_dir: Path, bundles: Sequence[Path], key: CacheKey, settings: Settings
 ) -> list[tuple[Path, CacheKey]]:
-    """Return the directories in which an entry is looked for, each with the key for it."""
+    """Return (directory, key) pairs: where an entry is looked for, and the key to look for there."""
     return [
         (cache_dir, key),
         *((bundle, bundle_key(key)) for bundle in bundles),
@@ -158,7 +158,7 @@ def _entries_named(cache_dir: Path, name: str) -> Sequence[StoredEntry]:
 
 
 def _problems_of_key(key_dir: Path, key: CacheKey) -> list[str]:
-    """Return what is wrong with the entries that have this very key: changed files, damage, missing permissions."""
+    """Return lines about what is wrong with the entries of a key: changed files, damage, missing permissions."""
     lines: list[str] = []
     try:
         leaf_names = newest_first(path.name for path in key_dir.iterdir())

@@ -1,4 +1,4 @@
-"""The key of a cache entry: a digest of everything known before a build that decides what the build makes."""
+"""The key of a cache entry: a digest of everything that is known before a build and determines its result."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ SCHEMA = 4
 Part = str | bytes | tuple[str, ...]
 _LONGEST_SHOWN = 256
 _DEBUG_OPTIONS = ("-g", "-G", "-lineinfo", "--generate-line-info", "--device-debug", "--dopt")
-# Names that put the path of a source file into the code that is made from it. `static_assert` does not.
+# Names whose use in a source file may put the path of that file into the compiled code. `static_assert` does not.
 _EMBEDS_PATH = re.compile(rb"(?<!static_)assert|ASSERT|CHECK|THROW|__FILE__|__builtin_FILE|source_location")
 
 
@@ -25,14 +25,15 @@ class CacheKey(NamedTuple):
     """The key of an entry, with the parts that it was computed from.
 
     Attributes:
-        name: The module's name, which begins the name of the entry's directory.
+        name: A name made from the module's name; the name of the entry's directory begins with it.
         digest: SHA-256 over the parts, each prefixed with its length, as 64 hexadecimal digits.
-        parts: The label and value of each part.
-        anchors: The user's directories and files, which may be elsewhere for another user. Their paths are not in the
-            key, and what is read below them is recorded relative to them.
-        embeds_paths: Whether the code contains paths of the anchors, as debug information does.
-        unknown_parts: Labels of parts that this machine cannot tell because it lacks a tool. Nothing can be built for
-            such a key, but an entry that agrees in all other parts may be used.
+        parts: The (label, value) pairs from which the digest is computed.
+        anchors: The user's include directories and object files, whose paths may differ between users. These paths are
+            not in the key, and the paths of files that a build reads there are recorded relative to them.
+        embeds_paths: Whether the compiled code contains the paths of the anchors, for example in debug information.
+        unknown_parts: Labels of the parts in which an entry may differ from this key and still be used. In a request's
+            key, these are the parts that this machine cannot determine because it lacks a tool; nothing can be built
+            for such a key.
     """
 
     name: str
@@ -51,7 +52,7 @@ class CacheKey(NamedTuple):
         anchors: tuple[str, ...] = (),
         embeds_paths: bool = False,
     ) -> CacheKey:
-        """Return the key for these parts; a part that is a tuple keeps the boundaries between its items."""
+        """Return the key for these parts. Parts with the values ("ab", "c") and ("a", "bc") give different digests."""
         all_parts = (("schema", str(SCHEMA)), ("name", name), *parts)
         digest = hashlib.sha256(b"".join(_bytes_of_parts(all_parts))).hexdigest()
         return cls(name=name, digest=digest, parts=parts, anchors=anchors, embeds_paths=embeds_paths)
@@ -71,12 +72,12 @@ def _length_prefixed(data: bytes) -> bytes:
 
 
 def may_embed_path(source: bytes) -> bool:
-    """Return whether code made from a source may contain the path of its file, as with `assert` and `__FILE__`."""
+    """Return whether code compiled from a source may contain the path of its file, for example through `__FILE__`."""
     return _EMBEDS_PATH.search(source) is not None
 
 
 def describe_parts(key: CacheKey) -> dict[str, str | list[str]]:
-    """Return the parts for a person to compare: short texts as they are, long ones and bytes by their digests."""
+    """Return the parts of a key by label, in readable form: short texts unchanged, long texts and bytes as digests."""
     return dict(_described_parts(key))
 
 
@@ -101,8 +102,8 @@ def _describe(value: str | bytes) -> str:
 def library_key(request: Request, toolchain: CudaToolchain | Nvcc | None, compiler: str, own: str) -> CacheKey:
     """Return the key of the library for a request, with all parts that decide its contents.
 
-    The paths of the user's directories are not part of it: the headers that were read in them are verified on a hit,
-    and the same headers in another directory make the same library, unless the library contains their paths.
+    The key does not contain the paths of the user's include directories. The headers that the build read there are
+    verified on a hit, and equal headers in another directory make an equal library unless it contains their paths.
     """
     functions = ("all",) if request.functions is None else tuple(f"{name}={spec!r}" for name, spec in request.functions)
     host = request.host
@@ -135,10 +136,10 @@ def library_key(request: Request, toolchain: CudaToolchain | Nvcc | None, compil
 
 
 def _cpu_parts(request: Request) -> tuple[tuple[str, str | tuple[str, ...]], ...]:
-    """Return the parts for kernels on the CPU: options of the host's compiler, and the version of the C library.
+    """Return the parts for kernels on the CPU, such as the host compiler's options and the C library's version.
 
-    A library that NVRTC has checked and one that it has not are two entries: the part `nvrtc` says which NVRTC it was,
-    or that there was none.
+    A library whose kernels NVRTC has checked and one whose kernels it has not checked are different entries. The part
+    `nvrtc` names the NVRTC, and is empty if there is none.
     """
     if CPU not in request.archs:
         return ()
@@ -157,7 +158,7 @@ def _libc() -> str:
 
 
 def _cubin_parts(request: Request) -> tuple[tuple[str, tuple[str, ...]], ...]:
-    """Return the parts for functions that are made from cubins."""
+    """Return a part for each cubin of a request: its file name, its digest and its kernels."""
     return tuple(
         ("image", (os.path.basename(cubin.label), hashlib.sha256(cubin.data).hexdigest(), repr(cubin.kernels)))
         for cubin in request.cubins
@@ -165,14 +166,14 @@ def _cubin_parts(request: Request) -> tuple[tuple[str, tuple[str, ...]], ...]:
 
 
 def _label(label: str, text: str, *, embeds_paths: bool) -> str:
-    """Return the part of a source's path that may reach the library: often only the file's name."""
+    """Return a source's label for the key. An absolute path that the library cannot contain becomes a file name."""
     if not os.path.isabs(label) or embeds_paths or may_embed_path(text.encode()):
         return label
     return os.path.basename(label)
 
 
 def _host_parts(request: Request, *, embeds_paths: bool) -> tuple[tuple[str, str | tuple[str, ...]], ...]:
-    """Return the parts for C++ written by hand; tvm-ffi's version is one, because its C++ headers change."""
+    """Return the parts for hand-written C++, with tvm-ffi's version because each version has other C++ headers."""
     host = request.host
     if host is None:
         return ()

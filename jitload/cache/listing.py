@@ -28,8 +28,8 @@ class StoredEntry:
         name: The part of the module's name that is in the name of the directory.
         digest: The 64 digits of its key.
         size: The total size of its files in bytes.
-        used_s: When it was last used, as far as that is known; see `docs/cache.md`.
-        hits: How many processes have recorded that they took it from the disk.
+        used_s: When it was last used, in seconds since the epoch, as far as this is known; see `docs/cache.md`.
+        hits: How many processes have recorded that they took the entry from the disk.
     """
 
     dir: Path
@@ -40,10 +40,10 @@ class StoredEntry:
     hits: int
 
     def manifest(self) -> dict[str, Any]:
-        """Return its manifest.
+        """Return the entry's manifest.
 
         Raises:
-            CacheError: It is damaged.
+            CacheError: The manifest cannot be read or is malformed.
         """
         try:
             return read_manifest(self.dir)
@@ -51,7 +51,7 @@ class StoredEntry:
             raise CacheError(f"the entry {self.dir} is damaged: {error}") from error
 
     def check(self) -> None:
-        """Raise CacheError unless every file is as the manifest says, and none is missing."""
+        """Raise CacheError unless the entry has exactly the files, sizes and digests that its manifest states."""
         try:
             check_leaf(self.dir, self.digest)
         except (OSError, ValueError, RecursionError) as error:
@@ -59,10 +59,10 @@ class StoredEntry:
 
 
 def check_leaf(leaf_dir: Path, digest: str) -> int:
-    """Return the size of an entry whose manifest describes all of its files and no others.
+    """Return the size of an entry in bytes, after checking that it has exactly the files that its manifest states.
 
     Raises:
-        OSError, ValueError, RecursionError: It is not such an entry.
+        OSError, ValueError, RecursionError: A file is missing, damaged or not in the manifest.
     """
     manifest = read_manifest(leaf_dir)
     try:
@@ -81,7 +81,10 @@ def check_leaf(leaf_dir: Path, digest: str) -> int:
 
 
 def list_entries(cache_dir: Path, name: str = "") -> Iterator[StoredEntry]:
-    """Yield the entries of a cache, or those of one name, sorted by name and key. Any that vanish are skipped."""
+    """Yield the entries of a cache, or only those with a given name, sorted by name and key.
+
+    Entries that another process removes in the meantime are skipped.
+    """
     keeps_atime = not _is_mounted_noatime(cache_dir)
     for match, key_dir in _key_dirs(cache_dir):
         if name not in ("", match[1]):
@@ -145,10 +148,10 @@ def _is_mounted_noatime(directory: Path) -> bool:
 
 
 def find_by_prefix(cache_dir: Path, text: str) -> StoredEntry:
-    """Return the entry that a person names by the beginning of its key or of its directory's name.
+    """Return the newest entry whose key or directory's name begins with a text.
 
     Raises:
-        CacheError: No entry begins with it, or several do.
+        CacheError: No key or name begins with the text, or those of several keys do.
     """
     prefix = text.rstrip("/")
     matches = [

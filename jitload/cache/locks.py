@@ -1,7 +1,7 @@
-"""Best-effort locks between processes: one builder per key, and marks on directories whose owner is alive.
+"""Best-effort locks between processes. They allow one builder per key, and show whether a directory's owner is alive.
 
-The locks are `filelock`'s. The files and directories are opened here, because the cache decides itself how its
-directories are created, and a `FileLock` would need a file of its own where a directory is marked. The operating system
+The locks are `filelock`'s, but the files and directories are opened here. So the cache decides how its directories are
+created, and a directory can be locked without the separate lock file that `FileLock` needs. The operating system
 releases a lock when its process ends, however it ends. A child of `fork` closes its copies of the descriptors, since it
 would otherwise keep its parent's locks for as long as it lives.
 """
@@ -26,7 +26,7 @@ from typing import TypeVar
 from jitload.errors import warn_once
 from jitload.toolchain.host import load_json, make_private_dir
 
-LOCKS_DIR = ".locks"  # of a cache
+LOCKS_DIR = ".locks"  # in a cache
 _FIRST_REPORT_S, _NEXT_REPORTS_S = 2.0, 60.0
 _SHORTEST_POLL_S, _LONGEST_POLL_S = 0.004, 0.1
 _LOCAL_FILE_SYSTEMS = frozenset(
@@ -36,7 +36,7 @@ _log = logging.getLogger(__name__)
 Result = TypeVar("Result")
 FindResult = Callable[[], Result | None]
 
-_locked: set[int] = set()  # descriptors
+_locked: set[int] = set()  # the descriptors of the locks that this process holds
 # Over NFS, Linux gives a lock to the process and not to the open file, so threads need locks of their own.
 _thread_locks: weakref.WeakValueDictionary[str, threading.Lock] = weakref.WeakValueDictionary()
 _thread_locks_guard = threading.Lock()
@@ -61,13 +61,15 @@ if hasattr(os, "register_at_fork"):
 
 @contextmanager
 def hold_lock(path: Path, description: str, find_result: FindResult[Result] = lambda: None) -> Iterator[Result | None]:
-    """Hold the lock of a file. It only prevents duplicate builds: where locks do not work, the build goes on without.
+    """Hold the lock of a file and yield None, or yield a result that `find_result` has found during the wait.
+
+    The lock only prevents duplicate builds. Where locks do not work, the block runs without one.
 
     Args:
         path: The lock file. Its content names the process that holds the lock.
         description: What the holder builds, for the log messages of the processes that wait.
-        find_result: Looks for what the holder builds. Whatever it returns ends the wait without taking the lock, so
-            that many waiting processes do not wait for each other.
+        find_result: A function that returns the result of the holder's build, or None as long as there is none. A
+            result ends the wait without taking the lock, so many waiting processes do not wait for each other.
     """
     with _thread_locks_guard:
         thread_lock = _thread_locks.setdefault(str(path), threading.Lock())
@@ -84,10 +86,10 @@ def hold_lock(path: Path, description: str, find_result: FindResult[Result] = la
 
 
 def _acquire(path: Path, description: str, find_result: FindResult[Result]) -> tuple[int | None, Result | None]:
-    """Return the locked descriptor, or the result that made the lock unneeded; two times None where locks do not work.
+    """Return the locked descriptor and None, or None and a result that was found. Without locks, both are None.
 
-    A waiting process sleeps until the holder lets go, because the holder needs the processor. All of them wake at once.
-    Where the file system may wake them late, they poll.
+    A waiting process sleeps until the holder releases the lock, because the holder needs the processor. All waiting
+    processes wake at once. Where the file system may wake them late, they poll.
     """
     try:
         make_private_dir(path.parent)
@@ -106,7 +108,7 @@ def _acquire(path: Path, description: str, find_result: FindResult[Result]) -> t
                 if (descriptor := _lock_file(path)) is not None:
                     return descriptor, None
     except OSError as error:
-        if error.errno is None:  # a signal handler raised it, such as a TimeoutError
+        if error.errno is None:  # a signal handler raised the error, such as a TimeoutError
             raise
         warn_once(f"{path.parent} has no locks ({error}): processes that build the same thing each build their own")
         return None, None
@@ -124,8 +126,8 @@ def _sleep_until_released(path: Path) -> None:
     import fcntl
 
     flags = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOFOLLOW
-    with suppress(FileNotFoundError), open(os.open(path, flags), "rb") as file:  # it may have been pruned
-        fcntl.flock(file, fcntl.LOCK_SH)  # a shared lock, so that those who wait do not wait for each other
+    with suppress(FileNotFoundError), open(os.open(path, flags), "rb") as file:  # the lock file may have been pruned
+        fcntl.flock(file, fcntl.LOCK_SH)  # a shared lock: waiting processes do not wait for each other
         fcntl.flock(file, fcntl.LOCK_UN)
 
 
@@ -133,8 +135,8 @@ def _sleep_until_released(path: Path) -> None:
 def _reported_wait(path: Path, description: str) -> Iterator[None]:
     """Log which process this one waits for: after two seconds, then every minute, and once more at the end.
 
-    The messages come from another thread. `threading.Thread` would wait until that thread runs, which takes long on a
-    machine where many processes wait.
+    The messages come from another thread. The start of a `threading.Thread` would wait until the new thread runs, which
+    takes long on a machine where many processes wait.
     """
     started, reports, is_over = time.monotonic(), 0, threading.Event()
 
@@ -166,10 +168,10 @@ def _holder(path: Path) -> str:
 
 
 def lock_directory(directory: Path) -> int | None:
-    """Lock a directory until `unlock` or the end of the process, and return the descriptor.
+    """Lock a directory until `unlock` is called or the process ends.
 
     Returns:
-        None if a living process has locked it, or if it was removed.
+        The descriptor of the lock, or None if a living process has locked the directory or the directory was removed.
 
     Raises:
         OSError: The file system has no locks.
@@ -197,9 +199,9 @@ def _try_lock(path: Path, flags: int) -> int | None:
 
 
 def unlock(descriptor: int | None) -> None:
-    """Release a lock, also for children of `fork` that have not closed their copies yet; None stands for no lock."""
+    """Release a lock, even if children of `fork` have not closed their copies of it yet. Do nothing for None."""
     if descriptor is None or descriptor not in _locked:
-        return  # in a child of `fork` it is closed, and the number may be another file's by now
+        return  # a child of `fork` has closed the descriptor, and its number may be another file's by now
     from filelock import unlock_descriptor
 
     _locked.discard(descriptor)
@@ -211,7 +213,7 @@ def unlock(descriptor: int | None) -> None:
 
 @functools.lru_cache(maxsize=1)
 def host_tag() -> str:
-    """Return a name for the running kernel: processes are only known to see each other's locks if they share one."""
+    """Return an identifier of the running kernel. Processes under one kernel are known to see each other's locks."""
     import hashlib
 
     try:
@@ -225,7 +227,7 @@ def host_tag() -> str:
 
 
 def is_local(directory: Path) -> bool:
-    """Return whether a directory is on a file system of this machine alone; one of an unknown type is not."""
+    """Return whether a directory is on a file system that is known to be local to this machine."""
     path = os.path.realpath(directory) + "/"
     mounts: list[tuple[int, str]] = []
     with suppress(OSError, IndexError), open("/proc/self/mountinfo", encoding="utf-8", errors="replace") as lines:

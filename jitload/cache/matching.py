@@ -1,9 +1,9 @@
 """Finds entries that other tools made, by the parts of the key that do not depend on the tools.
 
-The key names the compiler and the NVRTC that made a library, because another tool makes a different library. On a
-machine without them no other library could be made, so an entry may be used whichever tools made it. The bundle of an
-installed package has libraries that its author built, for machines with any tools. Every other part of the key must be
-the same.
+The key names the compiler and the NVRTC that made a library, because another tool makes a different library. A machine
+without these tools cannot make a library, so it may use an entry whichever tools made it. An entry of a bundle may also
+be used whichever tools made it, because the author of the package built it for machines with any tools. All other parts
+of the key must be equal.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ _log = logging.getLogger(__name__)
 
 
 def matching_digests(cache_dir: Path, key: CacheKey, settings: Settings) -> Iterator[str]:
-    """Yield the digests of keys that differ from this one only in parts that are unknown here, the newest first.
+    """Yield the digests of the keys in a cache that differ from a key only in its unknown parts.
 
-    Of keys for other architectures, those for the newest come first.
+    The keys for the newest architecture come first and, among keys for the same one, the key created last.
     """
     manifests = list(_manifests(cache_dir, key.name, settings))
     parts = describe_parts(key) if manifests else {}
@@ -56,7 +56,7 @@ def _newest_arch(parts: Mapping[str, Any]) -> tuple[int, str]:
 def differing_parts(
     parts: Mapping[str, Any], entry_parts: Mapping[str, Any], key: CacheKey, settings: Settings
 ) -> tuple[str, ...]:
-    """Return the labels of the parts that make an entry unusable for a key, whose parts are `parts`."""
+    """Return the labels of the differing parts that make an entry unusable for a key; `parts` are the key's parts."""
     return tuple(
         label
         for label in dict.fromkeys((*parts, *entry_parts))
@@ -68,7 +68,7 @@ def differing_parts(
 
 
 def _is_acceptable(label: str, own: Any, value: Any, settings: Settings) -> bool:
-    """Return whether an entry may be used though a part of its key differs from that of this machine."""
+    """Return whether an entry may be used although this part of its key is `value`, and `own` on this machine."""
     if label == "archs":
         return bool(own) and isinstance(value, list) and all(_is_served(arch, value) for arch in own)
     if label == "gpu_check" or not isinstance(
@@ -86,7 +86,7 @@ def _is_acceptable(label: str, own: Any, value: Any, settings: Settings) -> bool
 
 
 def _is_acceptable_nvrtc(identity: str, settings: Settings) -> bool:
-    """Return whether the driver runs what an NVRTC made, and `JITLOAD_NVRTC` does not name another release of CUDA."""
+    """Return whether the driver runs code of this NVRTC, and `JITLOAD_NVRTC` does not name another major version."""
     major = _CUDA_MAJOR.search(identity)
     if major and settings.nvrtc.isdigit() and major[1] != settings.nvrtc:
         return False
@@ -95,21 +95,21 @@ def _is_acceptable_nvrtc(identity: str, settings: Settings) -> bool:
 
 
 def _is_served(arch: str, entry_archs: Sequence[str]) -> bool:
-    """Return whether the code for one of an entry's architectures runs on another one."""
+    """Return whether the code for one of an entry's architectures runs on the architecture `arch`."""
     if arch == CPU:
         return CPU in entry_archs
     return any(runs_on(other, arch) for other in entry_archs if other != CPU)
 
 
 def _is_older_libc(entry_libc: str, own_libc: str) -> bool:
-    """Return whether a C library, "glibc 2.36", is the same one as this machine's in an older version."""
+    """Return whether a C library, such as "glibc 2.36", is this machine's in the same or an older version."""
     names = [text.partition(" ")[0] for text in (entry_libc, own_libc)]
     entry_version, own_version = ([int(n) for n in re.findall(r"\d+", text)] for text in (entry_libc, own_libc))
     return names[0] == names[1] and entry_version <= own_version
 
 
 def _compiler_options(settings: Settings) -> list[str]:
-    """Return the options in the compiler's command, as the compiler's identity has them."""
+    """Return the options in the compiler's command, quoted as in the compiler's identity."""
     try:
         return [repr(word) for word in shlex.split(settings.cxx)[1:]]
     except ValueError as error:
@@ -117,7 +117,10 @@ def _compiler_options(settings: Settings) -> list[str]:
 
 
 def _manifests(cache_dir: Path, name: str, settings: Settings) -> Iterator[tuple[str, Mapping[str, Any]]]:
-    """Yield the digests of the keys with a name in a cache, each with its newest readable manifest."""
+    """Yield (digest, manifest) pairs for the keys of a name in a cache, with the newest manifest of each key.
+
+    A key whose manifest cannot be read is skipped.
+    """
     try:
         status = os.stat(cache_dir)
         list_digests = _digests_by_name if is_settled(status, time.time_ns()) else _digests_by_name.__wrapped__
@@ -131,7 +134,7 @@ def _manifests(cache_dir: Path, name: str, settings: Settings) -> Iterator[tuple
 
 @functools.lru_cache(maxsize=8)
 def _digests_by_name(cache_dir: str, _mtime_ns: int) -> Mapping[str, tuple[str, ...]]:
-    """Return the digests of the keys in a cache by name; the directory is read again only when it has changed."""
+    """Return the digests of the keys in a cache, by the keys' names; they are read again only if the cache changed."""
     digests: dict[str, tuple[str, ...]] = {}
     for key_dir in os.listdir(cache_dir):
         if match := KEY_DIR_NAME.fullmatch(key_dir):

@@ -38,7 +38,11 @@ class PruneResult:
 
 
 def prune(cache_dir: Path, *, max_size: int | None = None, max_age_s: float | None = None) -> PruneResult:
-    """Remove entries that were not used for longer than `max_age_s`, and more until `max_size` bytes are left.
+    """Remove the least recently used entries, and the damaged ones.
+
+    An entry is removed if it was not used for more than `max_age_s` seconds, or if the entries left at that point have
+    more than `max_size` bytes in total. An entry that a living process has mapped stays. Damaged entries are kept for a
+    week unless `max_size` is given.
 
     Raises:
         CacheError: The cache cannot be written.
@@ -73,12 +77,12 @@ def clear(cache_dir: Path) -> PruneResult:
 
 
 def prune_to_limit(cache_dir: Path, limit: int) -> None:
-    """Prune a cache that has grown beyond its limit, after a build. Failures are ignored."""
+    """Prune a cache that has grown beyond its limit to four fifths of the limit. Failures are ignored."""
     with suppress(OSError, CacheError):
         if not is_local(cache_dir):
             return  # another machine may have an entry mapped, and would lose it
         result = prune(cache_dir, max_size=limit * 8 // 10)
-        _write_growth(cache_dir, min(result.left, limit * 9 // 10))  # not again at once if everything is in use
+        _write_growth(cache_dir, min(result.left, limit * 9 // 10))  # so the next build does not prune again
 
 
 def _write_growth(cache_dir: Path, size: int) -> None:
@@ -96,7 +100,7 @@ def _write_growth(cache_dir: Path, size: int) -> None:
 
 @contextmanager
 def _locked_trash(cache_dir: Path) -> Iterator[Path]:
-    """Provide the directory through which everything is removed, to one process at a time."""
+    """Hold the lock for pruning, and yield the directory into which entries are moved before they are deleted."""
     trash = cache_dir / _TRASH_DIR
     lock = None
     try:
@@ -123,7 +127,10 @@ def _empty(trash: Path) -> None:
 
 
 def _remove(entry: StoredEntry, trash: Path) -> bool:
-    """Rename an entry away in one step, so that nobody finds half of it. A process that has it mapped keeps it."""
+    """Move an entry to the trash in one step, so that no process finds only a part of it; return whether this worked.
+
+    A process that has the library mapped can continue to use it.
+    """
     try:
         os.rename(entry.dir, trash / f"{entry.digest[:16]}-{entry.dir.name}")
     except OSError:
@@ -151,7 +158,7 @@ def _remove_damaged(cache_dir: Path, trash: Path, older_than_s: float) -> int:
 
 
 def mapped_dirs(cache_dir: Path) -> set[str]:
-    """Return the cache directories whose files living processes have mapped, as far as this user can see."""
+    """Return the directories in the cache with files that living processes have mapped, as far as this user can see."""
     root = os.fsencode(str(cache_dir.resolve()) + "/")
     directories: set[str] = set()
     for name in os.listdir("/proc") if os.path.isdir("/proc") else ():
@@ -162,5 +169,5 @@ def mapped_dirs(cache_dir: Path) -> set[str]:
 
 
 def _mapped_path(line: bytes) -> bytes:
-    """Return the path in a line of `maps`, where a newline is written as an octal number."""
+    """Return the path in a line of `/proc/<pid>/maps`, which has an octal escape in place of a newline."""
     return line.rstrip(b"\n").split(None, 5)[5].removesuffix(b" (deleted)").replace(b"\\012", b"\n")

@@ -1,4 +1,4 @@
-"""A remote store of entries, as bytes by key. It is asked before a build, and may be down or return garbage."""
+"""A remote store, which maps keys to packed entries. It is asked before a build, and may be down or return garbage."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from jitload.toolchain.host import make_private_dir
 
 _MAX_PACKED = 256 << 20
 _MAX_UNPACKED = 1 << 30
-_RETRY_S = 60.0  # how long a store that failed is not asked again
+_RETRY_S = 60.0  # for this long, a store that failed is not asked again
 _BUCKET_PROTOCOLS = frozenset(("s3", "s3a", "gs", "gcs", "az", "abfs", "abfss", "adl", "oss", "oci", "b2", "r2", "hf"))
 _log = logging.getLogger(__name__)
 _stores: dict[tuple[str, int], RemoteStore] = {}
@@ -32,7 +32,7 @@ Answer = TypeVar("Answer")
 
 
 class RemoteStore(Protocol):
-    """A place where entries are kept for others; `JITLOAD_CACHE_REMOTE=module:name` names one of your own."""
+    """A store in which users share entries. `JITLOAD_CACHE_REMOTE=module:name` names a store of your own."""
 
     def get(self, key: str) -> bytes | None:
         """Return the bytes that were put under a key, or None."""
@@ -42,12 +42,15 @@ class RemoteStore(Protocol):
 
 
 def hide_credentials(url: str) -> str:
-    """Return a URL for a message, without the name and password that it may contain."""
+    """Return a URL for use in a message, without the user name and password in it."""
     return re.sub(r"//[^/@]*@", "//…@", url)
 
 
 def fetch_entry(cache_dir: Path, key: CacheKey, settings: Settings) -> Entry | None:
-    """Copy an entry from the remote store to the local cache and return it. One process of this machine does so."""
+    """Return the entry for a key after copying it from the remote store to the local cache, or None.
+
+    If several processes of this machine need the entry, one copies it and the others wait.
+    """
     if _is_paused(settings):
         return None
     local_dir = _writable(cache_dir)
@@ -63,7 +66,7 @@ def fetch_entry(cache_dir: Path, key: CacheKey, settings: Settings) -> Entry | N
 
 
 def put_entry(entry: Entry, key: CacheKey, settings: Settings) -> None:
-    """Put the local entries of a key into the remote store."""
+    """Put the local entries of a key into the remote store, packed into one archive."""
     if _is_paused(settings):
         return
     from jitload.cache.archive import pack_key
@@ -78,7 +81,7 @@ def put_entry(entry: Entry, key: CacheKey, settings: Settings) -> None:
 
 
 def object_key(key: CacheKey) -> str:
-    """Return the name under which a store has the entries of a key: letters, digits, `_`, `-`, `.` and `/`."""
+    """Return the store's name for the entries of a key. It consists of letters, digits, `_`, `-`, `.` and `/`."""
     return f"v{SCHEMA}/{key.digest[:2]}/{key.name}-{key.digest}.tar.gz"
 
 
@@ -116,7 +119,10 @@ def _is_paused(settings: Settings) -> bool:
 
 
 def _ask(settings: Settings, request: Callable[[RemoteStore], Answer]) -> Answer | None:
-    """Return a store's answer. A store that fails or takes too long is not asked for a minute, with a warning."""
+    """Return a store's answer, or None with a warning if it fails or takes too long.
+
+    Such a store is not asked again for a minute.
+    """
     answer: Future[Answer] = Future()
 
     def ask() -> None:
@@ -177,7 +183,7 @@ class _FsspecStore:
         path = f"{self._root}/{key}"
         protocols = (self._files.protocol,) if isinstance(self._files.protocol, str) else self._files.protocol
         is_local = "file" in protocols
-        # A local file grows in sight of others, who would read half of it, so it is renamed when it is complete.
+        # Others could read an incomplete local file, so it is written under another name and renamed when complete.
         target = f"{path}.{os.getpid()}-{time.time_ns()}" if is_local else path
         try:
             self._files.pipe_file(target, data)

@@ -1,7 +1,7 @@
 """Builds an entry in a private directory under the key's lock, and publishes it by renaming the whole directory.
 
 Readers need no lock, and a missing lock costs only a duplicate build. A process that loses the race to publish keeps
-using its own build, because on a network file system it may not see the winner's yet.
+using its own build, because on a network file system it may not see the winner's build yet.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ from jitload.toolchain.host import make_private_dir
 _FAILED_KEPT_S = 7 * 86400.0
 _LONGEST_BUILD_S = 86400.0
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EROFS)
-_FULL_MESSAGES = tuple(os.strerror(number) for number in _FULL)  # how a compiler reports them
+_FULL_MESSAGES = tuple(os.strerror(number) for number in _FULL)  # the text of these errors in a compiler's output
 _HOST_TAG = re.compile(r"-([0-9a-f]{8})-\d+-[0-9a-f]+$")  # in the name of a work directory
 _log = logging.getLogger(__name__)
 _unfinished: set[Path] = set()
@@ -82,9 +82,10 @@ class Work:
     start: StartTime = field(default_factory=StartTime.now)
 
     def publish(self, product: str, dependencies: tuple[Path, ...] = ()) -> Entry:
-        """Rename the directory into the cache and return it as an entry.
+        """Rename the work directory to a new leaf of the cache, and return the entry in it.
 
-        If another process was first, the directory stays where it is and is used by this process only.
+        If another process has just published a leaf of that name, the work directory stays where it is, and only this
+        process uses it.
         """
         recorded = record_dependencies(dependencies, self.start)
         size = _write_manifest(self, product, recorded)
@@ -111,7 +112,7 @@ class Work:
             os.rename(self.dir, target)
 
     def _unused_leaf_dir(self, dependencies: tuple[Dependency, ...]) -> Path:
-        """Return a name that no leaf has: the dynamic loader knows libraries by path and would return the old one."""
+        """Return an unused path for a leaf. At a used path, the dynamic loader would return the library it knows."""
         key_dir = key_dir_of(self.cache_dir, self.key)
         make_private_dir(key_dir)
         numbers = [int(match[1]) for name in os.listdir(key_dir) if (match := LEAF_NAME.match(name))]
@@ -121,14 +122,15 @@ class Work:
 
 @contextmanager
 def claim_entry(cache_dir: Path, key: CacheKey, settings: Settings) -> Iterator[Work]:
-    """Provide a private directory to build in, with the key's lock held where the file system has locks.
+    """Yield a `Work` with a private directory to build in. Hold the key's lock if the file system has locks.
 
-    `work.entry` is set if another process has built the entry in the meantime. A directory that is not published is
-    removed. One in which a compiler failed is kept for inspection, unless it is empty.
+    `Work.entry` is set from the start if another process has built the entry in the meantime; then there is no
+    directory. A directory that is not published is removed, except that the directory of a build in which a compiler
+    failed is kept for inspection unless it is empty.
 
     Raises:
-        CacheWriteError: The build cannot be written to the cache. It leaves nothing there, and another directory may
-            work.
+        CacheWriteError: The build cannot be written to the cache. Nothing of it is left there, and another cache
+            directory may work.
         CacheError: `JITLOAD_MODE=load-only` forbids building.
     """
     if settings.mode == "load-only":
@@ -148,7 +150,7 @@ def claim_entry(cache_dir: Path, key: CacheKey, settings: Settings) -> Iterator[
 
 
 class _EntryPoll:
-    """Polls for the entry that another process builds, at little cost until something is published."""
+    """A poll for the entry that another process builds. It reads entries only when the key's directory has changed."""
 
     def __init__(self, cache_dir: Path, key: CacheKey, settings: Settings) -> None:
         self._arguments = (cache_dir, key, settings)
@@ -156,7 +158,7 @@ class _EntryPoll:
         self._seen: list[str] = []
 
     def find_if_changed(self) -> Entry | None:
-        # An exception would cost more: many processes may poll on the processors that the build needs.
+        # Cheaper than an exception from `listdir`: many processes may poll on the processors that the build needs.
         if not os.access(self._key_dir, os.F_OK):
             return None
         try:
@@ -194,7 +196,10 @@ def _prepare(cache_dir: Path) -> None:
 
 @contextmanager
 def _work_dir(cache_dir: Path, key: CacheKey, settings: Settings) -> Iterator[Work]:
-    """Provide a work directory. Afterwards it is published, kept as a failure, or removed."""
+    """Yield a `Work` with a new directory.
+
+    Afterwards, the directory is kept if a compiler failed in it, and otherwise removed if it was not published.
+    """
     started = time.monotonic()
     try:
         work_dir, lock = _make_work_dir(cache_dir, key)
@@ -228,7 +233,7 @@ def _work_dir(cache_dir: Path, key: CacheKey, settings: Settings) -> Iterator[Wo
 
 @atexit.register
 def _remove_unfinished() -> None:
-    """Remove the directories of builds in other threads, which go on when Ctrl-C ends the main thread."""
+    """Remove the directories of unfinished builds. Other threads go on building after Ctrl-C ends the main thread."""
     for work_dir in tuple(_unfinished):
         shutil.rmtree(work_dir, ignore_errors=True)
 
@@ -238,7 +243,7 @@ if hasattr(os, "register_at_fork"):
 
 
 def _make_work_dir(cache_dir: Path, key: CacheKey) -> tuple[Path, int | None]:
-    """Make and lock a directory; if another process sweeps it before it is locked, make a new one."""
+    """Return a new work directory and its lock. If another process removes it before it is locked, make another one."""
     while True:
         work_dir = cache_dir / WORK_DIR / f"{key.name}-{host_tag()}-{os.getpid()}-{secrets.token_hex(6)}"
         work_dir.mkdir(mode=0o700)
@@ -254,9 +259,9 @@ def _make_work_dir(cache_dir: Path, key: CacheKey) -> tuple[Path, int | None]:
 
 
 def _cache_error(error: BaseException, work: Work) -> CacheError | None:
-    """Return the error to raise if a build failed for a reason other than the source or the tools."""
+    """Return the error to raise in place of an error that neither the source nor the tools caused, otherwise None."""
     if isinstance(error, CacheWriteError):
-        return None  # of a build inside this one, and already reported
+        return None  # a build inside this one raised it, and its message is complete
     if isinstance(error, OSError):
         is_in_cache = error.errno in _FULL or str(error.filename or "").startswith(str(work.cache_dir))
         if is_in_cache and error.errno not in EXHAUSTED:
@@ -289,7 +294,7 @@ def _keep_failure(work_dir: Path) -> None:
 
 
 def _write_manifest(work: Work, product: str, dependencies: tuple[Dependency, ...]) -> int:
-    """Write what the entry is and what it was made from, sync it to the disk, and return the size of all files."""
+    """Write the manifest of an entry, sync it and the product to the disk, and return the size of the other files."""
     key = work.key
     for path in work.dir.glob(".ninja_*"):  # only ninja itself would read them
         path.unlink()
@@ -333,7 +338,7 @@ def _sync(path: Path) -> None:
 
 
 def after_build(cache_dir: Path, settings: Settings) -> None:
-    """Do what a hit must not do: write down which bundles there are, sweep up after killed builders, and prune."""
+    """Do the work that a hit must not do: record the bundles, remove directories of killed builders, and prune."""
     remember_bundles(cache_dir)
     sweep_work_dirs(cache_dir)
     if settings.cache_limit and _published_bytes(cache_dir) > settings.cache_limit:
@@ -343,7 +348,7 @@ def after_build(cache_dir: Path, settings: Settings) -> None:
 
 
 def _published_bytes(cache_dir: Path) -> int:
-    """Return how much was published since the cache was pruned last, and what it kept then."""
+    """Return the approximate size of the cache: the bytes that the last pruning left, and those published since."""
     try:
         return os.stat(cache_dir / GROWTH_FILE).st_size * BLOCK_BYTES
     except OSError:
@@ -359,9 +364,10 @@ def sweep_work_dirs(cache_dir: Path) -> None:
 
 
 def _sweep_work_dir(work_dir: Path) -> None:
-    """Remove a directory if its builder is dead, as its lock shows.
+    """Remove a work directory if its builder is dead, or if the build failed more than a week ago.
 
-    Where there are no locks, and for builders on another machine, age decides: no build takes a day.
+    A builder is dead if this process can take its lock. Where there are no locks, and for builders on another machine,
+    the directory's age decides: no build takes a day.
     """
     if (work_dir / FAILED_MARKER).exists():
         if _age_s(work_dir / FAILED_MARKER) > _FAILED_KEPT_S:

@@ -1,13 +1,13 @@
 """Looks for an entry in bundles of installed packages, shared directories, the local cache and a remote store.
 
-They are asked in this order, each only if there is one. What is built goes to the local cache.
+These tiers are searched in this order, as far as they exist. New builds are published in the local cache.
 
-A bundle is a cache that came inside an installed package, which declares it as an entry point:
+A bundle is a cache inside an installed package. The package declares it as an entry point:
 
     [project.entry-points."jitload.bundles"]
     my_package = "my_package.kernels"
 
-The directory `my_package/kernels` is a cache, filled by `jitload prebuild --bundle`. The package is not imported.
+The directory `my_package/kernels` is a cache that `jitload prebuild --bundle` fills. The package is not imported.
 `importlib.metadata` would find the entry points, too, but its import takes too long for a cache hit.
 """
 
@@ -31,17 +31,18 @@ _ENTRY_POINT_GROUP = "jitload.bundles"
 _METADATA_SUFFIXES = (".dist-info", ".egg-info")
 _BUNDLES_FILE = ".tools/bundles"
 _MAX_REMEMBERED_DIRS = 200
-_TOOL_PARTS = ("nvrtc", "compiler", "cpu", "libc", "gpu_check")  # of a key: with which tools a library was made
-_unwritten: dict[Path, dict[str, Any]] = {}  # by cache directory, what was found since it was last recorded
+_TOOL_PARTS = ("nvrtc", "compiler", "cpu", "libc", "gpu_check")  # parts of a key that depend on the machine
+_unwritten: dict[Path, dict[str, Any]] = {}  # by cache directory, the rows that `remember_bundles` will write to it
 
 
 def find_in_tiers(cache_dir: Path, key: CacheKey, settings: Settings) -> Entry | None:
     """Return the entry for a key from the first tier that has it, or None.
 
-    Only what comes from a remote store is written, to the local cache, where it is verified like any entry.
+    An entry from a remote store is copied to the local cache, where it is verified like any other entry. Bundles and
+    shared directories are only read.
 
     Raises:
-        CacheError: Someone else may write the entry or a directory of `JITLOAD_CACHE_PATH`.
+        CacheError: Another user may write to the entry or to a directory of `JITLOAD_CACHE_PATH`.
     """
     is_rebuild = settings.mode == "rebuild"
     bundles = find_bundles(cache_dir)
@@ -51,7 +52,7 @@ def find_in_tiers(cache_dir: Path, key: CacheKey, settings: Settings) -> Entry |
                 return entry
     if entry := _find_in_dir(cache_dir, key, settings, is_read_only=False):
         return entry
-    if not is_rebuild and settings.remote and not key.unknown_parts:  # a store is asked by digest
+    if not is_rebuild and settings.remote and not key.unknown_parts:  # a store finds an entry only by its digest
         from jitload.cache.remote import fetch_entry
 
         return fetch_entry(cache_dir, key, settings)
@@ -59,7 +60,7 @@ def find_in_tiers(cache_dir: Path, key: CacheKey, settings: Settings) -> Entry |
 
 
 def _find_in_dir(cache_dir: Path, key: CacheKey, settings: Settings, *, is_read_only: bool) -> Entry | None:
-    """Return the entry for a key from one directory: by its digest, or by its other parts if some are unknown."""
+    """Return the entry for a key in one directory, found by the digest or, if parts are unknown, by the other parts."""
     if entry := find_entry(cache_dir, key, settings, is_read_only=is_read_only):
         return entry
     if not key.unknown_parts:
@@ -81,11 +82,11 @@ def upload_entry(entry: Entry, key: CacheKey, settings: Settings) -> None:
 
 
 def _read_only_dirs(bundles: Sequence[Path], key: CacheKey, settings: Settings) -> Iterator[tuple[Path, CacheKey]]:
-    """Yield the directories that are only read, each with the key to look for in it."""
+    """Yield (directory, key) pairs: the bundles and shared directories, and the key to look for in each of them."""
     for bundle in bundles:
         try:
             check_cache_dir(bundle, settings)
-        except CacheError as error:  # it came with a package, and this user did not ask for it
+        except CacheError as error:  # only a warning: the bundle came with a package, and nobody asked for it
             remedy = "Install the package as this user or as root."
             warn_once(f"a bundle is skipped: {error}".replace(OTHER_DIR_HINT, remedy))
         else:
@@ -103,9 +104,9 @@ def _read_only_dirs(bundles: Sequence[Path], key: CacheKey, settings: Settings) 
 
 
 def bundle_key(key: CacheKey) -> CacheKey:
-    """Return a key for bundles, in which an entry may be used whichever tools made it.
+    """Return the key to look for in bundles, where an entry may be used whichever tools made it.
 
-    Where nothing can be built, code for an older architecture may be used, too, if the GPU runs it.
+    If this machine lacks tools to build with, an entry for an older architecture may also be used, if the GPU runs it.
     """
     return key._replace(unknown_parts=(*_TOOL_PARTS, *(("archs",) if key.unknown_parts else ())))
 
@@ -114,13 +115,13 @@ def bundle_key(key: CacheKey) -> CacheKey:
 
 
 def find_bundles(cache_dir: Path) -> tuple[Path, ...]:
-    """Return the bundles of the packages that can be imported; they are looked for once per process."""
+    """Return the directories of the bundles that the packages on `sys.path` declare. The result is cached."""
     return _find_bundles(tuple(sys.path), cache_dir)
 
 
 @functools.lru_cache(maxsize=8)
 def _find_bundles(search_path: tuple[str, ...], cache_dir: Path) -> tuple[Path, ...]:
-    """Read the metadata in the directories that have changed since their bundles were recorded in the cache."""
+    """Return the bundles. Package metadata is read only in directories that changed since they were last recorded."""
     remembered = _recall_bundles(cache_dir / _BUNDLES_FILE)
     current: dict[str, Any] = {}
     for directory in dict.fromkeys(filter(os.path.isabs, search_path)):  # nothing is installed in the working directory
@@ -183,7 +184,7 @@ def _parse_entry_points(path: Path, text: str) -> list[str]:
 
 
 def _bundle_dir(name: str) -> Path | None:
-    """Return the directory that `package.directory` names, without importing the package."""
+    """Return the directory of the bundle `package.directory`, or None with a warning. The package is not imported."""
     from importlib.util import find_spec
 
     package, *rest = name.replace(":", ".").split(".")

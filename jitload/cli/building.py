@@ -1,4 +1,4 @@
-"""`jitload compile`, `prebuild` and `run`: build one library, many libraries, or a program."""
+"""`jitload compile`, `prebuild` and `run`: build one library, build many libraries, and build and run a program."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def _archs(arch: str) -> str | tuple[str, ...]:
 
 
 def _prepare(directory: str, *, is_verbose: bool) -> None:
-    """Set the cache's directory, and for `--verbose` print the log."""
+    """Make `directory` the cache directory unless it is "", and print the log if `--verbose` was passed."""
     if directory:
         os.environ["JITLOAD_CACHE_DIR"] = directory
     if is_verbose:
@@ -120,7 +120,7 @@ def compile_command(sources: tuple[str, ...], output: str, **options: Any) -> No
 
 
 def _compile_kernels(sources: tuple[str, ...], output: str, product: str, options: dict[str, Any]) -> None:
-    """Compile the kernels of one file, and write or print the product."""
+    """Compile the kernels of one file, and write or print the product: `cubin`, `ptx`, `sass` or `resources`."""
     from jitload.api import compile_cubin
 
     if len(sources) > 1:
@@ -177,8 +177,8 @@ def run_command(program_arguments: Sequence[str], /, sources: tuple[str, ...], *
     """Build a CUDA program and run it.
 
     Arguments for the program come after --.
-    The sources are .cu, .cpp, .c and .o files. The program replaces this process, so its output, its exit code and its
-    signals are its own.
+    The sources are .cu, .cpp, .c and .o files. The program replaces the process of `jitload run`, so output, exit code
+    and signals are those of the program.
     """
     from jitload.pipeline import find_or_build
     from jitload.request.request import make_program_request
@@ -193,7 +193,7 @@ def run_command(program_arguments: Sequence[str], /, sources: tuple[str, ...], *
         link_flags=options["ldflags"],
     )
     program = find_or_build(request, verbose=options["verbose"]).product
-    if not os.access(program, os.X_OK):  # it came from an archive
+    if not os.access(program, os.X_OK):  # a program from an archive may not be executable
         program.chmod(0o700)
     sys.stdout.flush()
     try:
@@ -222,8 +222,9 @@ def run_command(program_arguments: Sequence[str], /, sources: tuple[str, ...], *
 def prebuild_command(targets: tuple[str, ...], archs: tuple[str, ...], **options: Any) -> int:
     """Build many libraries into the cache.
 
-    No GPU is needed. A TARGET holds requests as for jitload.prebuild: the list or function REQUESTS in kernels.py
-    or package.module, or the one that kernels.py:NAME names; or the table [[requests]] in kernels.toml or kernels.json.
+    No GPU is needed. A TARGET is a file or a module that contains requests, as for jitload.prebuild. In kernels.py or
+    package.module, they are in a list named REQUESTS, or returned by a function of this name; kernels.py:NAME gives
+    another name. In kernels.toml or kernels.json, they are in the table [[requests]].
     """
     from jitload.cache.archive import check_archive_name
     from jitload.prebuilding.api import prebuild
@@ -247,7 +248,7 @@ def prebuild_command(targets: tuple[str, ...], archs: tuple[str, ...], **options
 
 
 def _ship(result: Prebuilt, options: dict[str, Any]) -> list[str]:
-    """Copy entries to the directory of `--bundle` and to the archive of `--pack`, and return messages about them."""
+    """Copy the entries to the directory of `--bundle` and to the archive of `--pack`, and return lines to print."""
     from jitload.cache.archive import pack_entries
 
     lines, bundle, archive, entry_dirs = [], options["bundle"], options["pack"], result.entry_dirs()

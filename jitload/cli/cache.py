@@ -32,7 +32,7 @@ _AGE_UNITS_S = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 7 * 86400}
 
 
 def _read_size(_context: click.Context, _option: click.Parameter, text: str | None) -> int | None:
-    """Return a size such as 2GB in bytes."""
+    """Return the number of bytes for an option's text such as 2GB."""
     try:
         return None if text is None else parse_size(text)
     except ValueError as error:
@@ -40,7 +40,7 @@ def _read_size(_context: click.Context, _option: click.Parameter, text: str | No
 
 
 def _read_age(_context: click.Context, _option: click.Parameter, text: str | None) -> float | None:
-    """Return an age such as 30d in seconds."""
+    """Return the number of seconds for an option's text such as 30d."""
     if text is None:
         return None
     match = re.fullmatch(r"(\d{1,9}(?:\.\d{1,9})?)([smhdw])", text, re.ASCII)
@@ -119,7 +119,7 @@ def show_command(key: str, directory: str, *, as_json: bool) -> None:
 def why_command(key: str, other_key: str, directory: str, *, as_json: bool) -> None:
     """Show why two entries differ.
 
-    KEY and OTHER_KEY are their keys, or the beginnings of them.
+    KEY and OTHER_KEY are the keys of the entries, or the beginnings of the keys.
     """
     from jitload.cache.explain import compare_entries
     from jitload.cache.listing import find_by_prefix
@@ -191,7 +191,7 @@ def clear_command(directory: str, *, as_json: bool) -> None:
 def pack_command(archive: Path, keys: tuple[str, ...], directory: str, *, as_json: bool) -> None:
     """Write entries to an archive.
 
-    ARCHIVE is a .tar.zst, .tar.gz or .tar. KEYS are beginnings of keys; without any, all entries are written.
+    ARCHIVE is a .tar.zst, .tar.gz or .tar file. KEYS are beginnings of keys; without KEYS, all entries are written.
     """
     from jitload.cache.archive import pack
 
@@ -216,9 +216,9 @@ def pack_command(archive: Path, keys: tuple[str, ...], directory: str, *, as_jso
 @dir_option
 @json_option
 def unpack_command(archive: Path, max_size: int, directory: str, *, as_json: bool) -> None:
-    """Add the entries of an archive.
+    """Add the entries of an archive to the cache.
 
-    Their code will run: unpack only archives from a source that you trust.
+    The code of these entries will run: unpack only archives from a source that you trust.
     """
     from jitload.cache.archive import unpack
 
@@ -235,7 +235,7 @@ def _settings(directory: str) -> Settings:
 
 
 def _check_dir(directory: str) -> None:
-    """Raise an error if `--dir` is not a directory: a misspelled one would look like an empty cache."""
+    """Raise an error if `--dir` is not a directory: a misspelled path would look like an empty cache."""
     if directory and not Path(directory).is_dir():
         raise CacheError(f"--dir={directory} is not a directory")
 
@@ -246,7 +246,7 @@ def _readable_cache(directory: str) -> Path:
 
 
 def _writable_cache(directory: str) -> Path:
-    """Return the cache directory for an action that writes it, if other users cannot write it."""
+    """Return the cache directory for a command that writes to it; raise an error if other users can write to it."""
     from jitload.cache.entry import open_cache
 
     return open_cache(_settings(directory))

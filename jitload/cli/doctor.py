@@ -1,7 +1,7 @@
 """The commands that help when something fails: `jitload doctor` and `jitload explain`.
 
-`doctor` tells which tools there are, what is missing and how to get it, and whether a kernel builds and runs. `explain`
-shows what the code of an error means.
+`doctor` shows which tools were found, what is missing and how to get it, and whether a kernel can be built and run.
+`explain` shows what the code of an error means.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from jitload.errors import JitLoadError
 from jitload.settings import Settings, read_settings
 
 _KERNEL = 'extern "C" __global__ void count(int* x) { x[threadIdx.x] = threadIdx.x + 1; }'
-_COUNT = 32  # threads, and numbers
+_COUNT = 32  # the number of threads, each of which writes one number
 _PACKAGES = {
     "apache-tvm-ffi": "jitload needs it: pip install apache-tvm-ffi",
     "torch": "needed only to pass torch's tensors",
@@ -51,7 +51,7 @@ def doctor_command(*, as_json: bool) -> int:
     """Check that jitload works on this machine.
 
     Show what was found and what is missing, and build and run a kernel.
-    Exit code 0 means that jitload can build a kernel and run it here, on the GPU or at least on the CPU; otherwise 1.
+    The exit code is 0 if jitload can build and run a kernel here, on the GPU or at least on the CPU, and otherwise 1.
     """
     settings = read_settings()
     findings = [*_find_packages(), *_find_tools(settings)]
@@ -132,7 +132,7 @@ def _describe_driver() -> str:
 
 
 def _try_kernels() -> Iterator[Finding]:
-    """Build a kernel for the CPU and one for the GPU, in a cache of their own, and run them."""
+    """Build and run a kernel for the CPU, and one for the GPU if there is a GPU; yield a finding for each."""
     from jitload.toolchain.arch import current_capability
 
     with tempfile.TemporaryDirectory(prefix="jitload-doctor-") as directory:
@@ -147,7 +147,7 @@ def _run_on_cpu(directory: str) -> str:
 
 
 def _run_on_gpu(directory: str) -> str:
-    """Run the kernel on memory that the CPU and the GPU share, so that torch is not needed."""
+    """Run the kernel on the GPU, with managed memory, so that torch is not needed; return a description."""
     from jitload.cuda.bindings import check_driver, import_bindings
 
     driver = import_bindings("driver")
@@ -164,7 +164,7 @@ def _run_on_gpu(directory: str) -> str:
 
 
 def _time_kernel(arch: str, address: int, directory: str, synchronize: Callable[[], None] = lambda: None) -> str:
-    """Build the kernel, run it on the memory at this address, and compare what it wrote."""
+    """Build the kernel, run it on the memory at `address`, check what it wrote, and return a description."""
     from jitload.api import build_inline, load_module
 
     start = time.perf_counter()
@@ -185,7 +185,7 @@ def _time_kernel(arch: str, address: int, directory: str, synchronize: Callable[
 @click.argument("code")
 @json_option
 def explain_command(code: str, *, as_json: bool) -> None:
-    """Show what the code of an error means, such as JL-NVRTC, and what to do."""
+    """Show what an error code such as JL-NVRTC means, and what to do."""
     sections = read_sections()
     text = sections.get(code.upper())
     if text is None:
@@ -202,7 +202,7 @@ def explain_command(code: str, *, as_json: bool) -> None:
 
 
 def read_sections() -> dict[str, str]:
-    """Return the sections of the manual's page about errors, by their codes."""
+    """Return a mapping from error codes to the sections of the manual that describe them."""
     package = Path(__file__).parents[1]
     packaged = package / "troubleshooting.md"  # in a wheel; a checkout has it in docs/
     page = packaged if packaged.is_file() else package.parent / "docs" / "troubleshooting.md"

@@ -1,4 +1,4 @@
-"""`jitload inspect`: what a built library holds."""
+"""`jitload inspect`: shows what a built library contains."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ _TITLES = {"spill_bytes": "spills", "max_threads": "max threads"}
 @click.argument("library", type=click.Path(path_type=Path))
 @json_option
 def inspect_command(library: Path, *, as_json: bool) -> None:
-    """Show what a library holds.
+    """Show what a library contains.
 
-    Show its functions, kernels, variables and architectures, and what it was made of. The library is loaded,
+    Show its functions, kernels, variables and architectures, and what it was built from. The library is loaded,
     which runs its code: inspect only libraries that you trust.
     """
     from jitload.api import load_module
@@ -46,7 +46,10 @@ def inspect_command(library: Path, *, as_json: bool) -> None:
 
 
 def _read_parts(library: Path) -> dict[str, Any]:
-    """Return the parts of a library's key, from the manifest next to it in a cache or a bundle; empty elsewhere."""
+    """Return the parts of a library's cache key, from the manifest beside the library; empty if there is no manifest.
+
+    A manifest is beside a library in a cache or in a bundle.
+    """
     from jitload.inspection.code import read_entry
 
     parts = (read_entry(library.resolve()) or {}).get("parts")
@@ -54,7 +57,7 @@ def _read_parts(library: Path) -> dict[str, Any]:
 
 
 def kernel_rows(module: Module) -> list[dict[str, Any]]:
-    """Return what each kernel of a library uses on each of its architectures."""
+    """Return the rows for a library's kernels: the resources that each kernel uses on each of its architectures."""
     return [
         {"name": function["name"], "arch": arch, "signature": function["signature"]}
         | {label: used.get(label) for label in _RESOURCES}
@@ -63,7 +66,7 @@ def kernel_rows(module: Module) -> list[dict[str, Any]]:
 
 
 def cubin_rows(cubin: Cubin) -> list[dict[str, Any]]:
-    """Return what each kernel of a cubin uses."""
+    """Return the rows for a cubin's kernels: the resources that each kernel uses."""
     return [
         {"name": kernel.name, "arch": cubin.arch} | {label: getattr(kernel, label) for label in _RESOURCES}
         for kernel in cubin.kernels
@@ -71,7 +74,7 @@ def cubin_rows(cubin: Cubin) -> list[dict[str, Any]]:
 
 
 def print_kernels(rows: list[dict[str, Any]]) -> None:
-    """Print what kernels use as a table, in which spills are marked."""
+    """Print the resources that kernels use as a table, in which spills are marked with `!`."""
     columns = _RESOURCES if any(row["registers"] is not None for row in rows) else ("max_threads",)
     titles = ("kernel", "arch", *(_TITLES.get(label, label.removesuffix("_bytes")) for label in columns))
     if rows:
@@ -81,5 +84,5 @@ def print_kernels(rows: list[dict[str, Any]]) -> None:
 def _cell(row: dict[str, Any], label: str) -> str:
     value = row[label]
     if value is None:
-        return "-" if row["registers"] is None else "unknown"  # the first is for the CPU
+        return "-" if row["registers"] is None else "unknown"  # kernels on the CPU have no registers
     return f"{value}{' B' if label.endswith('_bytes') else ''}{' !' if label == 'spill_bytes' and value else ''}"

@@ -1,4 +1,4 @@
-"""The group of all commands, and the exit codes that they share."""
+"""The command `jitload`, which groups all other commands, and their common exit codes."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from jitload.cli.doctor import doctor_command, explain_command
 from jitload.cli.inspecting import inspect_command
 from jitload.errors import JitLoadError, in_options
 
-# The options that stand for arguments of Python's functions in messages, and other words of theirs.
+# For messages: the options in place of arguments of Python's functions, and the texts in place of other phrases.
 _OPTIONS = {
     "arch": "--arch ",
     "functions": "--functions ",
@@ -54,7 +54,7 @@ for _command in (
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command and return its exit code."""
+    """Run the command `jitload` and return its exit code."""
     _prepare_streams()
     words = list(sys.argv[1:] if arguments is None else arguments)
     end = words.index("--") if words[:1] == ["run"] and "--" in words else len(words)
@@ -67,7 +67,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         click.echo(f"jitload: {in_options(error, _OPTIONS, _PHRASES)}", err=True)
         return 1
     except OSError as error:
-        if not isinstance(error, BrokenPipeError):  # `jitload cache list | head`
+        if not isinstance(error, BrokenPipeError):  # as for `jitload cache list | head`
             subject = error.filename if error.filename is not None else "the output cannot be written"
             click.echo(f"jitload: {subject}: {error.strerror or error}", err=True)
         _discard_output()
@@ -77,7 +77,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _prepare_streams() -> None:
-    """Let the output go nowhere if it is closed, and characters that it cannot represent become question marks."""
+    """Replace closed output streams, and print characters that a stream cannot encode as question marks."""
     for name in ("stdout", "stderr"):
         if getattr(sys, name) is None:
             setattr(sys, name, open(os.devnull, "w"))  # noqa: SIM115  until the process ends
@@ -86,7 +86,7 @@ def _prepare_streams() -> None:
 
 
 def _discard_output() -> None:
-    """Drop what cannot be written, which Python would try to write once more at the end."""
+    """Drop output that cannot be written; otherwise, Python would try to write it again when it exits."""
     try:
         sys.stdout.flush()
     except OSError:

@@ -30,14 +30,17 @@ _FOLDED_WIDTH, _MIN_FOLDED_WIDTH = 20, 12
 
 
 def print_lines(lines: Iterable[str]) -> None:
-    """Print lines, without the characters that could control a terminal: names come from other people's files."""
+    """Print lines with `?` in place of unprintable characters.
+
+    Names from other people's files could contain characters that control the terminal.
+    """
     for line in lines:
         sys.stdout.write("".join(character if character.isprintable() else "?" for character in line) + "\n")
     sys.stdout.flush()
 
 
 def print_wrapped(lines: Iterable[str]) -> None:
-    """Print lines that are broken between words where they are longer than the terminal is wide."""
+    """Print lines, wrapped between words to the width of the terminal."""
     width = shutil.get_terminal_size().columns if sys.stdout.isatty() else sys.maxsize
     for line in lines:
         indent = " " * (len(line) - len(line.lstrip()))
@@ -50,10 +53,10 @@ def print_json(value: object) -> None:
 
 
 def print_table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-    """Print a table: with Rich on a terminal, in columns of spaces elsewhere.
+    """Print a table: with Rich on a terminal, and with columns separated by spaces elsewhere.
 
-    Long names and paths are folded, because a shortened one is of no use. Where that does not suffice, each row is
-    printed as a paragraph.
+    On a terminal, long names and paths are folded over several lines instead of being cut off. If the table is still
+    too wide, each row is printed as a paragraph.
     """
     lines = [columns, *rows] if any(columns) else rows
     widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
@@ -80,12 +83,12 @@ def print_table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
 
 
 def format_entries(count: int) -> str:
-    """Return a number of cache entries in words."""
+    """Return a number of cache entries as text, such as `1 entry` or `3 entries`."""
     return f"{count} {'entry' if count == 1 else 'entries'}"
 
 
 def format_size(size: int) -> str:
-    """Return a number of bytes in B, kB, MB or GB."""
+    """Return a number of bytes as text in B, kB, MB or GB."""
     for unit, factor in (("GB", 10**9), ("MB", 10**6), ("kB", 10**3)):
         if size >= factor:
             return f"{size / factor:.1f} {unit}"
@@ -93,7 +96,7 @@ def format_size(size: int) -> str:
 
 
 def format_age(seconds: float) -> str:
-    """Return a time span in seconds, minutes, hours or days."""
+    """Return a time span as text in seconds, minutes, hours or days."""
     for unit, factor in (("d", 86400), ("h", 3600), ("min", 60)):
         if seconds >= factor:
             return f"{seconds / factor:.0f} {unit}"
@@ -101,5 +104,5 @@ def format_age(seconds: float) -> str:
 
 
 def format_part(value: object) -> str:
-    """Return a part of a key on one line."""
+    """Return the value of one part of a cache key as one line of text."""
     return " | ".join((", ".join(map(str, value)) if isinstance(value, list) else str(value)).splitlines())

@@ -14,7 +14,10 @@ from jitload.utils.embed_cubin import run_command
 
 
 def include_dirs() -> tuple[Path, ...]:
-    """Return the include directories of a wrapper: first the one whose headers replace tvm-ffi's of the same names."""
+    """Return the include directories for compiling a wrapper, in order.
+
+    Headers in the first directory replace headers of tvm-ffi that have the same names.
+    """
     own = own_include_dir().parent
     return (own / "upstream", own)
 
@@ -30,7 +33,7 @@ def _compiler_flags(*standard: str) -> str:
     return shlex.join([*flags, *standard])
 
 
-# What each option prints, and its help.
+# For each option, a function that returns the line to print, and the option's description.
 _OPTIONS: dict[str, tuple[Callable[[], str], str]] = {
     "version": (lambda: __version__, "the version"),
     "cmakedir": (lambda: str(cmake_dir()), "the directory of the CMake package, for jitload_ROOT"),
@@ -50,7 +53,7 @@ _OPTIONS: dict[str, tuple[Callable[[], str], str]] = {
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Print one line for each option."""
+    """Print one line for each option that was passed, and return the exit code."""
     parser = argparse.ArgumentParser(prog="jitload-config", description=__doc__)
     for name, (_, description) in _OPTIONS.items():
         parser.add_argument(f"--{name}", action="store_true", help=f"print {description}")

@@ -2,7 +2,7 @@
 
     python -m jitload.cmake.cubin_source --output kernels.cc --cubin kernel.cubin --name my_kernels
 
-The file names the cubins instead of holding their bytes, so it must be compiled again whenever a cubin changes.
+The C++ file contains the paths of the cubins, not their bytes, so it must be compiled again whenever a cubin changes.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def _escape(path: Path) -> str:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command; its exit codes are those of `jitload.utils.embed_cubin`."""
+    """Run the command and return its exit code; see `run_command`."""
     parser = argparse.ArgumentParser(
         prog="python -m jitload.cmake.cubin_source", description="Write a C++ file that embeds cubins."
     )

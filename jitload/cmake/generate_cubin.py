@@ -41,13 +41,13 @@ def generate_cubin(  # noqa: PLR0913  the arguments of the command
         source: The CUDA file; its directory is searched for headers as well.
         output: The file to write; its directory is created.
         arch: One architecture, or for a fatbin several: `"sm_80,sm_90a"`.
-        is_fatbin: Write a fatbin, even for a single architecture.
+        is_fatbin: Whether to write a fatbin, even for a single architecture.
         kernels: Template instantiations and overloads to compile.
         options: Compiler options.
         include_dirs: Directories to search for headers.
 
     Returns:
-        The cubin for each architecture with its kernels, and the files that the output depends on: the source, its
+        For each architecture, the cubin with its kernels; and the files that the output depends on: the source, its
         headers, and NVRTC.
 
     Raises:
@@ -85,7 +85,7 @@ def generate_cubin(  # noqa: PLR0913  the arguments of the command
     compiled = tuple(compile_for_arch(device_source, arch, toolchain) for arch in request.archs)
     cubins = [(result.cubin.arch, result.cubin.data) for result in compiled]
     replace_file(output, make_fatbin(cubins) if is_fatbin else cubins[0][1])
-    # Headers that were not found are left out, because make would require a rule for each.
+    # Headers that do not exist are left out, because make would require a rule for each of them.
     headers = dict.fromkeys(header for result in compiled for header in result.headers if header.is_file())
     return compiled, (source.absolute(), *headers, toolchain.nvrtc_path)
 
@@ -100,7 +100,7 @@ def _escape(text: str) -> str:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command; its exit codes are those of `jitload.utils.embed_cubin`."""
+    """Run the command and return its exit code; see `run_command`."""
     parser = argparse.ArgumentParser(
         prog="python -m jitload.cmake.generate_cubin", description="Compile a CUDA file to a cubin with NVRTC."
     )

@@ -1,4 +1,4 @@
-"""Writes the wrapper of a library: C++ that exports typed functions, evaluates their launches and launches kernels."""
+"""Writes the wrapper of a library: C++ that exports functions, evaluates launch expressions and launches kernels."""
 
 from __future__ import annotations
 
@@ -36,8 +36,8 @@ _RESERVED = (
     "_doc_",
     "_cubin_",
     "_library_",
-)  # __tvm_ffi_<name> would be a symbol of tvm-ffi's
-_HOST_FLAGS = ("JITLOAD_HAS_GRID", "JITLOAD_HAS_BLOCK")  # a host function has no launch of its own
+)  # with these, __tvm_ffi_<name> would be a symbol of tvm-ffi's own
+_HOST_FLAGS = ("JITLOAD_HAS_GRID", "JITLOAD_HAS_BLOCK")  # a host function is not launched, so calls need neither
 _SCHEMA_TYPES = {"pointer": "DLTensor*", "int": "int", "uint": "int", "float": "float", "bool": "bool"}
 
 
@@ -64,7 +64,7 @@ class Wrapper(NamedTuple):
         name: The module's name.
         archs: The architectures that the library has code for.
         images: The cubins in the library.
-        exports: Its functions.
+        exports: The library's functions.
         variables: The kernels' variables.
         cpu: The kernels compiled for the CPU, if there are any.
         has_cpp: Whether the library also has C++ that may export functions by itself.
@@ -82,7 +82,7 @@ class Wrapper(NamedTuple):
 def write_sources(
     request: Request, compiled: Sequence[CompiledSource], work_dir: Path, cpu: CpuProgram | None = None
 ) -> tuple[str, ...]:
-    """Write the cubins and the wrapper of a library, and for people who inspect the code its source and PTX.
+    """Write the cubins and the wrapper of a library, and, for people to inspect, its source and PTX.
 
     Returns:
         The names of the cubins' files.
@@ -165,7 +165,7 @@ def describe_function(export: Export) -> dict[str, Any]:
 
 
 def _types_of(export: Export) -> list[tuple[str, str | None]]:
-    """Return the type of each argument, and the dtype that its tensor must have."""
+    """Return, for each argument, its type and the dtype that its tensor must have, or None."""
     return [(argument.type, argument.dtype) for argument in export.arguments]
 
 
@@ -189,7 +189,7 @@ def _argument_record(parameter: Parameter, launch: Launch) -> dict[str, Any]:
 
 
 def to_json(record: Mapping[str, Any]) -> str:
-    """Return the text of a library's description."""
+    """Return a library's description as JSON text."""
     return json.dumps(record, separators=(",", ":"))
 
 
@@ -223,7 +223,7 @@ def c_string(text: str) -> str:
 
 
 def image_record(image: EmbeddedImage) -> dict[str, Any]:
-    """Return an image for a template."""
+    """Return the record of an image for a template."""
     return {**image._asdict(), "suffix": f"'{image.suffix}'" if image.suffix else "0"}
 
 
@@ -236,7 +236,7 @@ def comment(text: str) -> str:
 
 
 def _kernel_records(wrapper: Wrapper) -> list[dict[str, Any]]:
-    """Return the kernels for the wrapper's template: the exported functions, then the variants of each."""
+    """Return the records of kernels for the wrapper's template: first the exported functions, then their variants."""
     records = [_export_record_for(export, wrapper.cpu) for export in wrapper.exports]
     for record, export in zip(tuple(records), wrapper.exports, strict=True):
         if export.variants:
@@ -248,7 +248,7 @@ def _kernel_records(wrapper: Wrapper) -> list[dict[str, Any]]:
 
 
 def _export_record_for(export: Export, cpu: CpuProgram | None) -> dict[str, Any]:
-    """Return an export for the wrapper's template, with its code for the CPU if there is any."""
+    """Return the record of an export for the wrapper's template, with its kernel for the CPU if there is one."""
     record = export_record(export)
     if cpu is None:
         return {**record, "cpu": None}
@@ -259,7 +259,7 @@ def _export_record_for(export: Export, cpu: CpuProgram | None) -> dict[str, Any]
 
 
 def export_record(export: Export, constants: Mapping[str, ScopeEntry] | None = None) -> dict[str, Any]:
-    """Return an export for the templates; its expressions may use the constants as well."""
+    """Return the record of an export for the templates. Its launch expressions may use the constants, too."""
     _check_names(export)
     arguments = export.arguments
     positions = {p.name: number for number, p in enumerate(arguments)}
@@ -287,7 +287,7 @@ def export_record(export: Export, constants: Mapping[str, ScopeEntry] | None = N
 
 
 def _check_names(export: Export) -> None:
-    """Raise LaunchSpecError if a `Launch` names parameters that the kernel lacks, or the export's name is reserved."""
+    """Raise LaunchSpecError if the name of an export is reserved, or a `Launch` names parameters that do not fit."""
     if export.name.startswith(_RESERVED):
         hint = f'Export it under another name: functions={{"f": Launch(kernel="{export.kernel.name}")}}'
         raise LaunchSpecError(
@@ -341,7 +341,7 @@ def _param_record(parameter: Parameter, launch: Launch, argument: int) -> dict[s
 
 
 def dtype_code(dtype: str | None) -> tuple[str, int]:
-    """Return the C name of a dtype's DLPack code, and its bits; 0 bits accept any dtype."""
+    """Return the C name of a dtype's DLPack code, and its number of bits. For None, 0 bits accept any dtype."""
     if dtype is None:
         return "0", 0
     if dtype in _DTYPE_CODES:
@@ -385,11 +385,11 @@ class _Assignment(NamedTuple):
     """A value that is computed before a launch.
 
     Attributes:
-        field: The field of the `Launch`, `args['n']` or `grid[0]`.
-        name: What messages at a call name: the parameter, or the field.
+        field: The field of the `Launch`, such as `args['n']` or `grid[0]`.
+        name: The name in messages about a call: the parameter or the field.
         expression: The value.
         target: The C++ variable for it.
-        guard: The member of the plan that says whether it is needed; "" if it always is.
+        guard: The member of the plan that says whether the value is needed; "" if it always is.
     """
 
     field: str
@@ -417,7 +417,7 @@ def compile_plan(export: Export, scope: Mapping[str, ScopeEntry]) -> tuple[list[
 
 
 def _assignments(export: Export) -> Iterator[_Assignment]:
-    """Yield what is computed before a launch. Computed parameters come first."""
+    """Yield the values that are computed before a launch: parameters in `args`, then grid, block and other fields."""
     launch = export.launch
     numbers = {parameter.name: number for number, parameter in enumerate(export.kernel.parameters)}
     for name, text in launch.args.items():
@@ -436,7 +436,10 @@ def _assignments(export: Export) -> Iterator[_Assignment]:
 
 
 def make_scope(export: Export, positions: Mapping[str, int]) -> dict[str, ScopeEntry]:
-    """Return the names that a launch's expressions may use; `positions` has the argument index of each parameter."""
+    """Return the parameters that a launch's expressions may use, by name.
+
+    `positions` has the index of each parameter among the arguments of a call.
+    """
     kinds: dict[str, Any] = {"pointer": "tensor", "int": "int", "uint": "int", "bool": "int"}
     scope = {}
     for number, parameter in enumerate(export.kernel.parameters):

@@ -1,4 +1,4 @@
-"""Read declarations: what looks like a kernel, the types and names of its parameters, and functions of the host.
+"""Read declarations: functions that look like kernels, the types and names of their parameters, and host functions.
 
 What is found here is a guess from tokens. The compiler decides which candidates are kernels, and what their types are.
 """
@@ -33,7 +33,7 @@ def find_candidates(pieces: Sequence[str]) -> tuple[Candidate, ...]:
     """Find what looks like a `__global__` function in the pieces of a source.
 
     Comments, strings, preprocessor directives and explicit instantiations do not count. A kernel that is declared and
-    later defined is returned once, with the names of the definition if it has them.
+    later defined is returned once; a parameter that the definition does not name has its name from the declaration.
 
     Example:
         >>> find_candidates(["namespace ns { __global__ void scale(float* x, int n) {} }"])[0].name
@@ -65,10 +65,10 @@ class DeclarationScan:
     def __init__(self, text: str, piece: int) -> None:
         self._piece = piece
         self.code: list[Token] = []
-        self._comments: dict[int, list[Token]] = {}  # by the index in _code of the token that follows
-        self._directives: dict[int, list[str]] = {}  # their names, likewise
+        self._comments: dict[int, list[Token]] = {}  # by the index in `code` of the token that follows
+        self._directives: dict[int, list[str]] = {}  # names of directives, by the index of the token that follows
         self._scopes: list[tuple[str, ...]] = []
-        self._start = 0  # of the current declaration
+        self._start = 0  # index of the current declaration's first token
         self._saved: list[tuple[list[tuple[str, ...]], int]] = []
         for directive, run in split_directives(tokenize(text)):
             if directive:
@@ -81,7 +81,7 @@ class DeclarationScan:
                     self.code.append(token)
 
     def candidates(self) -> Iterator[tuple[Candidate, bool]]:
-        """Yield each candidate, and whether it is a definition."""
+        """Yield `(candidate, is_definition)` pairs."""
         index = 0
         while index < len(self.code):
             self._follow_directives(index)
@@ -101,7 +101,7 @@ class DeclarationScan:
             index += 1
 
     def _follow_directives(self, index: int) -> None:
-        """Let each branch of an `#if` begin where the first began, so that only one of them opens its braces."""
+        """Restore the scopes of an `#if` at its `#elif` and `#else`, so that the braces of only one branch count."""
         for name in self._directives.pop(index, ()):
             if name.startswith("if"):
                 self._saved.append((list(self._scopes), self._start))
@@ -112,7 +112,7 @@ class DeclarationScan:
                 self._saved.pop()
 
     def _is_kernel(self, index: int) -> bool:
-        """Tell a declaration from an explicit instantiation, `template __global__ void k<float>(float*)`."""
+        """Return False for `template __global__ void k<float>(float*)`, an explicit instantiation, and for a friend."""
         head = [token.text for token in self.code[self._start : index]]
         instantiates = any(word == "template" and following != "<" for word, following in pairwise([*head, ""]))
         return not instantiates and "friend" not in head
@@ -125,7 +125,7 @@ class DeclarationScan:
         self._start = index
 
     def candidate(self, index: int, declarator: Declarator, namespaces: Sequence[str]) -> Candidate:
-        """Return the function of a declarator, with the comment above the declaration or the token at `index`."""
+        """Return the function of a declarator. Its doc is the comment above the declaration or the token at `index`."""
         head = [token.text for token in self.code[self._start : index]]
         is_template = any(
             head[i : i + 2] == ["template", "<"] and head[i + 2 : i + 3] != [">"] for i in range(len(head))
@@ -153,7 +153,7 @@ class DeclarationScan:
 
 
 class Declarator(NamedTuple):
-    """A function's name, the index of its token, and the indices of its parentheses."""
+    """A function's name, the index of its token, the indices of its parentheses, and whether a body follows."""
 
     name: str
     name_index: int
@@ -163,7 +163,7 @@ class Declarator(NamedTuple):
 
 
 def find_declarator(code: Sequence[Token], index: int) -> Declarator | None:
-    """Find name and parameters after `__global__`: the last `name(…)` before the body that is not an attribute."""
+    """Find a function's name and parameters from `index` on: the last `name(…)` before the body, except attributes."""
     last: tuple[int, int, int] | None = None  # the indices of the name, its `(` and its `)`
     while index < len(code) and code[index].text not in (";", "{", "}", "=", "->", "requires", "__global__"):
         token, end = code[index], index
@@ -184,7 +184,7 @@ def find_declarator(code: Sequence[Token], index: int) -> Declarator | None:
 
 
 def _find_parameters(code: Sequence[Token], index: int) -> int:
-    """Return the index of the `(` after a name and its template arguments, or 0."""
+    """Return the index of the `(` after the name at `index` and its template arguments, or 0 if there is none."""
     following = index + 1
     if following < len(code) and code[following].text == "<":
         following = find_angle(code, following) + 1
@@ -199,7 +199,7 @@ def _qualified_name(code: Sequence[Token], index: int, end: int) -> str:
 
 
 def opened_namespaces(head: Sequence[Token]) -> tuple[str, ...]:
-    """Return the names that `namespace a::b {` opens; none for any other brace."""
+    """Return the namespaces that a `{` after `head` opens: `("a", "b")` for `namespace a::b`, or `()` if none."""
     start = next((index for index, token in enumerate(head) if token.text == "namespace"), None)
     if start is None:
         return ()
@@ -225,7 +225,7 @@ def _adjacent(comments: Sequence[Token], line: int) -> list[Token]:
 
 
 def _clean_comment(comments: Sequence[Token]) -> str:
-    """Remove the comment marks, the frame of stars and the rulers."""
+    """Return the text of comments without comment marks, frames of stars, and rulers such as `-----`."""
     text = "\n".join(comment.text for comment in comments)
     if text.startswith("/*"):
         text = re.sub(r"^/\*[*!]*<?|\*+/$", "", text)
@@ -242,10 +242,10 @@ def _without_top_const(type_: str) -> str:
 
 
 def _merge(first: tuple[Candidate, bool], second: tuple[Candidate, bool]) -> tuple[Candidate, bool]:
-    """Make one candidate of two declarations; a definition takes precedence.
+    """Return one candidate for two declarations, and whether it is a definition. A definition takes precedence.
 
-    Of two definitions only one is compiled, and the text does not tell which: a parameter that they name differently
-    gets no name.
+    Of two definitions only one is compiled, and the text does not tell which one. If they name a parameter differently,
+    it gets no name.
     """
     main, other = (second[0], first[0]) if second[1] and not first[1] else (first[0], second[0])
     pairs = tuple(zip(main.parameters, other.parameters, strict=True))
@@ -281,7 +281,7 @@ def read_parameters(tokens: Sequence[Token]) -> tuple[tuple[str, str], ...]:
 
 
 def find_closing(tokens: Sequence[Token], start: int) -> int:
-    """Return the index of the bracket that closes the one at `start`, or -1."""
+    """Return the index of the bracket that closes the one at `start`, or -1 if it is not closed."""
     opening, closing, depth = tokens[start].text, _CLOSING[tokens[start].text], 0
     for index in range(start, len(tokens)):
         depth += (tokens[index].text == opening) - (tokens[index].text == closing)
@@ -291,7 +291,7 @@ def find_closing(tokens: Sequence[Token], start: int) -> int:
 
 
 def find_angle(tokens: Sequence[Token], start: int) -> int:
-    """Return the index of the `>` that closes the `<` at `start`, or -1 if that is a less-than sign."""
+    """Return the index of the `>` that closes the `<` at `start`, or -1 if the `<` is a less-than sign."""
     depth, index = 0, start
     while index < len(tokens):
         text = tokens[index].text
@@ -336,7 +336,7 @@ def _split_at_commas(tokens: Sequence[Token]) -> list[list[Token]]:
 
 
 def _group_end(tokens: Sequence[Token], index: int) -> int:
-    """Return the end of the bracketed group that begins at `index`, or `index` itself."""
+    """Return the index of the bracket that closes the group at `index`, or `index` itself if no group begins there."""
     text = tokens[index].text
     if text in _CLOSING:
         return max(find_closing(tokens, index), index)
@@ -382,7 +382,7 @@ def _declaration(tokens: Sequence[Token]) -> list[Token]:
 
 
 def _inner_declarator(tokens: Sequence[Token]) -> tuple[int, int] | None:
-    """Return the range within the parentheses of `(*name)`, as in a pointer to a function or an array."""
+    """Return the range between the parentheses of `(*name)`, as in a pointer to a function or an array."""
     for index in range(1, len(tokens) - 1):
         is_pointer = tokens[index + 1].text in ("*", "&") or _is_member_pointer(tokens, index + 1)
         if tokens[index].text == "(" and is_pointer:
@@ -405,14 +405,14 @@ def _is_name(tokens: Sequence[Token], index: int) -> bool:
 
 
 def _ends_with_name(tokens: Sequence[Token]) -> bool:
-    """Return whether the last word is the parameter's name and not the end of its type."""
+    """Return whether the last token is the parameter's name and not the end of its type."""
     before = tokens[:-1]
     has_type = any(token.kind == "word" and token.text not in _NOT_A_TYPE for token in before)
     return has_type and before[-1].text != "::" and _is_name(tokens, len(tokens) - 1)
 
 
 def _decay(dimensions: Sequence[Token]) -> str:
-    """Write an array parameter as the pointer that it is."""
+    """Return the dimensions of an array parameter as part of a pointer type: `*` for `[4]`, ` (*)[3]` for `[4][3]`."""
     if not dimensions:
         return ""
     others = write_tokens(dimensions[find_closing(dimensions, 0) + 1 :])
@@ -421,21 +421,21 @@ def _decay(dimensions: Sequence[Token]) -> str:
 
 # ---- functions of the host -----------------------------------------------------------------------------------------
 
-# What may precede the name of a function that is certainly not a kernel; another word may be a macro for `__global__`.
+# What may precede the name of a host function. Any other word may be a macro for `__global__`.
 _SPECIFIERS = r"static|inline|constexpr|const|noexcept|extern"
 _TYPES = r"void|bool|char|short|int|long|unsigned|signed|float|double|size_t|u?int(?:8|16|32|64)_t|std|string|vector"
 _PLAIN = rf'{_SPECIFIERS}|{_TYPES}|cuda[A-Z]\w*|CU[a-z]\w*|"C"|[*&<>,]|::'
 
 
 def find_unambiguous(candidates: Sequence[Candidate]) -> list[Candidate]:
-    """Return the candidates that are expressions by their names alone: no templates, and no overloads."""
+    """Return the candidates whose names alone identify them: those that are neither templates nor overloaded."""
     names = [candidate.name for candidate in candidates]
     return [c for c in candidates if not c.is_template and names.count(c.name) == 1]
 
 
 @functools.lru_cache(maxsize=64)
 def defines_host_functions(texts: tuple[str, ...], names: tuple[str, ...]) -> bool:
-    """Return whether texts define a host function of each name, with only plain types before the name.
+    """Return whether texts define a host function for each of the names, with only plain types before the name.
 
     Example:
         >>> [defines_host_functions((text,), ("f",)) for text in ("int f(int n) { return n; }", "KERNEL f() {}")]
@@ -454,7 +454,7 @@ def _host_functions(text: str) -> Iterator[str]:
 
 
 def _has_plain_type(tokens: Sequence[Token], index: int) -> bool:
-    """Return whether only plain types stand between a name and the end of what comes before."""
+    """Return whether only plain types stand between the name at `index` and the `;` or brace before it."""
     begin = next((i + 1 for i in range(index - 1, -1, -1) if tokens[i].text in (";", "{", "}")), 0)
     return begin < index and all(re.fullmatch(_PLAIN, token.text) for token in tokens[begin:index])
 

@@ -1,4 +1,4 @@
-"""Find the functions of the host in a source, and leave them out for a compiler of device code.
+"""Find the host functions in a source, and remove host code from texts for NVRTC.
 
 As with kernels, what is found here is a guess from tokens. The compiler decides what their types are.
 """
@@ -36,7 +36,7 @@ _KEYWORDS = frozenset(
 )
 _SPECIFIERS = frozenset(("static", "inline", "extern", '"C"'))
 _CLASSES = frozenset(("struct", "class", "union", "enum"))
-# Types of tvm-ffi, and those that only tvm-ffi converts.
+# Types of tvm-ffi, and other types that only tvm-ffi converts.
 _FFI_WORDS = frozenset(
     (
         *("tvm", "ffi", "TensorView", "DLTensor", "DLManagedTensor", "DLManagedTensorVersioned", "DLDataType"),
@@ -58,14 +58,15 @@ _NUMBER_WORDS = frozenset(
 
 
 class HostFunction(NamedTuple):
-    """A function of the host in a text.
+    """A host function in a text.
 
     Attributes:
         candidate: Its name with namespaces, its parameters and its documentation.
-        result: The text of its result's type, and `auto` if that follows the parameters.
+        result: The text of its result type, which is `auto` if the type follows the parameters.
         is_definition: Whether it has a body here.
         is_plain: Whether no type in its declaration looks like one that only tvm-ffi knows.
-        has_numbers_only: Whether it takes and returns only numbers and `void*`, which tvm-ffi converts as well.
+        has_numbers_only: Whether it takes only numbers and `void*`, which tvm-ffi converts as well, and returns a
+            number or nothing.
     """
 
     candidate: Candidate
@@ -77,7 +78,7 @@ class HostFunction(NamedTuple):
 
 @functools.lru_cache(maxsize=64)
 def find_host_functions(text: str) -> tuple[HostFunction, ...]:
-    """Return the functions of the host that a text declares in its namespaces, `main` included.
+    """Return the host functions that a text declares at namespace scope, including `main`.
 
     Example:
         >>> find_host_functions("namespace n { void run(float* x, int n) {} }")[0].candidate.name
@@ -89,7 +90,7 @@ def find_host_functions(text: str) -> tuple[HostFunction, ...]:
 
 
 def has_main(texts: Iterable[str]) -> bool:
-    """Return whether a text defines `main`."""
+    """Return whether one of the texts defines `main`."""
     return any(
         function.is_definition and function.candidate.name == "main"
         for text in texts
@@ -99,7 +100,7 @@ def has_main(texts: Iterable[str]) -> bool:
 
 
 def _without_plain_std(tokens: Sequence[Token]) -> Iterator[Token]:
-    """Yield tokens without the `std` of types that are no classes, such as `std::size_t`, and of complex numbers."""
+    """Yield the tokens except the `std` in names such as `std::size_t`, and in `std::byte` and `std::complex`."""
     for index, token in enumerate(tokens):
         following = tokens[index + 2].text if index + 2 < len(tokens) else ""
         if token.text != "std" or not (following.endswith("_t") or following in ("complex", "byte")):
@@ -107,7 +108,7 @@ def _without_plain_std(tokens: Sequence[Token]) -> Iterator[Token]:
 
 
 def _template_end(head: Sequence[Token]) -> int:
-    """Return the number of tokens in front of a declaration that say of which parameters it is a template."""
+    """Return the number of tokens in the `template <…>` clauses at the start of a declaration."""
     end = 0
     while [token.text for token in head[end : end + 2]] == ["template", "<"]:
         close = find_angle(head, end + 1)
@@ -118,13 +119,13 @@ def _template_end(head: Sequence[Token]) -> int:
 
 
 def is_string(type_: str) -> bool:
-    """Return whether a type is a string of C, which only tvm-ffi makes of a `str`."""
+    """Return whether a type is a C string, to which only tvm-ffi converts a `str`."""
     return "const" in type_ and type_.count("*") == 1 and re.search(r"(?<!signed )\bchar\b", type_) is not None
 
 
 def _first_branches(runs: Iterable[tuple[Directive | None, Sequence[Token]]]) -> Iterator[Token]:
-    """Yield the code without the later branches of an `#if` whose branches open braces that they do not close."""
-    branches: list[tuple[int, bool]] = []  # of each open `#if`: the braces that are open, and whether to skip tokens
+    """Yield the code tokens, but skip the later branches of an `#if` once one of its branches leaves a brace open."""
+    branches: list[tuple[int, bool]] = []  # for each open `#if`: open braces in the branch, and whether to skip tokens
     for directive, run in runs:
         name = directive.name if directive else ""
         if name.startswith("if"):
@@ -144,7 +145,7 @@ def _first_branches(runs: Iterable[tuple[Directive | None, Sequence[Token]]]) ->
 def _walk(
     scan: DeclarationScan, code: Sequence[Token], namespaces: tuple[str, ...], device_words: frozenset[str]
 ) -> Iterator[HostFunction]:
-    """Yield the functions of a namespace."""
+    """Yield the host functions of a namespace and of the namespaces in it."""
     for declaration in filter(None, split_declarations(code)):
         opening = _opening(declaration)
         head = declaration[: len(declaration) if opening is None else opening]
@@ -203,8 +204,9 @@ def _is_namespace(head: Sequence[Token]) -> bool:
 def without_host_code(texts: tuple[str, ...]) -> tuple[str, ...]:
     r"""Return texts with spaces in place of what their kernels do not need, so that NVRTC can compile them.
 
-    Kept are kernels, functions and variables of the device, directives, and the types, templates and constants whose
-    names appear in something that is kept. Functions of the host are left out even then. Lines keep their numbers.
+    Kernels, device functions, device variables and directives are kept, except an `#include` of a header for host code.
+    Types, class templates, constants and `constexpr` functions are kept if their names appear in kept code. Other host
+    functions are always left out. Line numbers stay the same.
 
     Example:
         >>> without_host_code(("__global__ void k() {}\nint main() { k<<<1, 1>>>(); }",))
@@ -225,7 +227,7 @@ def without_host_code(texts: tuple[str, ...]) -> tuple[str, ...]:
 
 
 def _device_words(text: str) -> frozenset[str]:
-    """Return the words that mark device code, with the macros of the text that contain one."""
+    """Return the words that mark device code, and the macros of the text whose bodies contain one of these words."""
     words = set(_DEVICE_WORDS)
     for directive, _ in split_directives(code_tokens(text)):
         if directive and directive.name == "define":
@@ -236,9 +238,9 @@ def _device_words(text: str) -> frozenset[str]:
 
 
 class _Declaration:
-    """What a declaration declares, which words it needs, and whether device code needs it.
+    """A declaration: the names that it declares, the words that it contains, and whether device code needs it.
 
-    `bodies` are the spans of the members' bodies that device code cannot call.
+    `bodies` are the `(start, end)` positions of the bodies of member functions that device code cannot call.
     """
 
     __slots__ = ("bodies", "end", "is_kept", "names", "start", "words")
@@ -263,7 +265,7 @@ class _Parts:
         self._directives = [run for directive, run in runs if directive]
         self.seeds: set[str] = set()
         self.declarations: list[_Declaration] = []
-        for run in self._directives:  # kept in the text; the words of a macro count once its name does
+        for run in self._directives:  # kept in the text; the words in a macro's body count once the macro is used
             if [token.text for token in run[1:2]] == ["define"] and len(run) > 2:
                 self.declarations.append(_Declaration(run[3:], frozenset((run[2].text,)), 0, 0))
         self._read(code)
@@ -296,7 +298,7 @@ class _Parts:
                     made.words = frozenset(t.text for t in declaration if t.kind == "word" and t.start not in skipped)
 
     def _names(self, declaration: Sequence[Token], head: Sequence[Token]) -> frozenset[str] | None:
-        """Return the names that a declaration declares, or None if it belongs to device code itself."""
+        """Return the names that a declaration declares: an empty set for host code, None for what is always kept."""
         end_of_template = _template_end(head)
         head, declaration = head[end_of_template:], declaration[end_of_template:]
         words = [token.text for token in head]
@@ -317,7 +319,7 @@ class _Parts:
         return _declared_words(declaration, head)
 
     def kept_text(self, reached: Collection[str]) -> str:
-        """Return the text with spaces in place of what is not kept: declarations, and headers for host code."""
+        """Return the text with spaces in place of declarations, bodies and headers that device code does not need."""
         text = self._text
         uses_algorithms = not {"thrust", "cub"}.isdisjoint(reached)
         for run in self._directives:
@@ -344,9 +346,9 @@ class _Parts:
 
 
 def _is_of_host(words: Sequence[str]) -> bool:
-    """Return whether a declaration is never device code, by the words before its body.
+    """Return whether a declaration is never device code, judging by the words before its body.
 
-    A `catch` follows a `main()` whose body is a `try`.
+    A declaration that begins with `catch` follows a `main()` whose body is a `try` block.
     """
     is_in_std = words[:4] == ["using", "namespace", "std", "::"]  # such as std::chrono
     is_operator = "operator" in words and "constexpr" not in words
@@ -354,7 +356,7 @@ def _is_of_host(words: Sequence[str]) -> bool:
 
 
 def _declared_words(declaration: Sequence[Token], head: Sequence[Token]) -> frozenset[str]:
-    """Return the words that may be names which a type, a constant or an alias declares."""
+    """Return the words that may be the names that a declaration of a type, a constant or an alias declares."""
     words = [token.text for token in head]
     if words[:1] == ["namespace"] or "static_assert" in words:
         return frozenset(words[1:2])
@@ -373,9 +375,10 @@ def _blank(text: str) -> str:
 def _host_bodies(
     tokens: Sequence[Token], device_words: frozenset[str]
 ) -> Iterator[tuple[Token, Token, Sequence[Token]]]:
-    """Yield the braces and the tokens of each member function's body in a class, which begins with its brace.
+    """Yield `(opening brace, closing brace, tokens between them)` for each member function that is host code only.
 
-    Functions with `constexpr` may be called by device code, and those with `__device__` are device code.
+    `tokens` begin with the opening brace of the class. Device code may call `constexpr` functions, and functions with
+    `__device__` are device code, so these are left out.
     """
     close = find_closing(tokens, 0)
     for member in filter(None, split_declarations(tokens[1:close] if close > 0 else tokens[1:])):

@@ -1,8 +1,8 @@
 """Find the headers and other files that C++ text includes.
 
-NVRTC has no option that lists the headers it reads. (Its time trace does, from 13.0 on, but 13.4 crashes the process at
-the second or third compile with one.) So every `#include` of the text is followed, and a cache entry records the files:
-a file too many only costs a build, but a file too few gives stale code.
+NVRTC has no option that lists the headers it reads. (From 13.0 on, its time trace lists them, but NVRTC 13.4 crashes
+the process at the second or third compilation with a time trace.) So every `#include` of the text is followed, and a
+cache entry records the files. A file too many only costs a build, but a file too few gives stale code.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from pathlib import Path
 from jitload.cpptext.lexer import strip_comments
 from jitload.cpptext.preprocessor import HEADER_NAME, INCLUDES, Directive, Macros, read_directives
 
-# In a condition: the names of headers for which `__has_include`, or a macro around it, may ask.
+# In a condition: header names that may be the argument of `__has_include`, or of a macro that contains it.
 _NAME_IN_CONDITION = re.compile(r'"[^"\s]+"|<[^<>\s&|]+>')
 _HAS_INCLUDE = re.compile(r'__has_include(?:_next)?[ \t]*\([ \t]*("[^"\n]+"|<[^>\n]+>)')
 _HAS_INCLUDE_MACRO = re.compile(r"__has_include(?:_next)?[ \t]*\([ \t]*([A-Za-z_]\w*(?:[ \t]*\([^()]*\))?)[ \t]*\)")
@@ -26,22 +26,22 @@ _INCBIN = re.compile(r'\.incbin\b(?:[\s\\]*"([^"\\\n]+)\\?")?')  # in a string l
 
 
 def read_headers(texts: Sequence[str], include_dirs: Sequence[Path], known_dirs: Sequence[Path]) -> tuple[Path, ...]:
-    """Return the headers that a compile of the texts may read outside the known directories, sorted.
+    """Return the headers that a compilation of the texts may read outside the known directories, sorted.
 
-    Included are the paths that are searched first and do not exist: a header that appears there would be read instead.
-    Branches that are never compiled and `__has_include` count, too. An `#include` whose macro no text explains is
-    returned as it stands; a cache entry that records it is never found again.
+    Paths that are searched earlier and do not exist are returned, too, because a header that appears there would be
+    read instead. Branches that are never compiled and `__has_include` count, too. An `#include` of a macro that no text
+    defines is returned as it stands; a cache entry that records it is never found again.
 
     Args:
         texts: The source, and the macros given by options as `#define` lines.
         include_dirs: The user's include directories, in order.
-        known_dirs: Directories of headers whose versions are in the key.
+        known_dirs: Directories of headers whose versions are in the cache key.
     """
     return IncludeScan(texts, include_dirs).headers(known_dirs)
 
 
 def shadowing_paths(read: Iterable[Path], include_dirs: Sequence[Path]) -> Iterator[Path]:
-    """Yield where a header could appear that hides one that was read: in the directories before its own."""
+    """Yield the paths, in earlier include directories, at which a new header would hide one that was read."""
     roots = [f"{str(directory).rstrip('/')}/" for directory in include_dirs]
     for path in map(str, read):
         for index, root in enumerate(roots):
@@ -50,9 +50,9 @@ def shadowing_paths(read: Iterable[Path], include_dirs: Sequence[Path]) -> Itera
 
 
 def embedded_files(texts: Iterable[str], include_dirs: Sequence[Path]) -> Iterator[Path]:
-    """Yield the files that `.incbin` in assembly may name; no depfile has them.
+    """Yield the files that `.incbin` in assembly may name, which depfiles do not list.
 
-    A name that is made by a macro yields a path that does not exist, so that the cache entry is never found again.
+    If a macro makes the name, a path that does not exist is yielded, and so the cache entry is never found again.
     """
     for text in texts:
         for match in _INCBIN.finditer(strip_comments(text) if ".incbin" in text else ""):
@@ -63,7 +63,7 @@ def embedded_files(texts: Iterable[str], include_dirs: Sequence[Path]) -> Iterat
 
 
 def opening_includes(text: str) -> Iterator[str]:
-    """Yield the headers in angle brackets with which a text begins, in front of everything else."""
+    """Yield the names of the headers that a text includes in angle brackets before any other code or directive."""
     for line in strip_comments(text).split("\n"):
         if include := _ANGLED_INCLUDE.fullmatch(line):
             yield include[1]
@@ -79,7 +79,7 @@ class IncludeScan:
         self._dirs = [os.path.join(os.getcwd(), directory) for directory in include_dirs]
         self._files_read: set[str] = set()
         self._macros = Macros()
-        # Names of headers and macros that stand for them, each with the directory of the file that has it.
+        # Header names, and macros that stand for header names, each with the directory of the file that contains it.
         self._names: list[tuple[str, str]] = []
         self._quoted_names: set[tuple[str, str]] = set()
         self._macro_includes: list[tuple[str, str]] = []
@@ -89,14 +89,14 @@ class IncludeScan:
         self._follow()
 
     def headers(self, known_dirs: Sequence[Path]) -> tuple[Path, ...]:
-        """Return the headers outside the known directories, as `read_headers` does."""
+        """Return the headers outside the known directories, sorted; `read_headers` describes them."""
         roots = tuple(f"{root}/" for root in known_dirs)
         return tuple(sorted(Path(path) for path in self._paths if not path.startswith(roots)))
 
     def quoted_files(self, names: Container[str]) -> frozenset[str]:
-        """Return which of the names are included in quotes and refer to the user's files.
+        """Return those of `names` that the texts include in quotes and that refer to the user's files.
 
-        Files in the system's directories are not the user's, even if the user has included one of those directories.
+        Files in the system's directories are not the user's, even if such a directory is an include directory.
         """
         return frozenset(
             name
@@ -105,7 +105,7 @@ class IncludeScan:
         )
 
     def _read(self, text: str, home: str) -> None:
-        """Read the directives of a text, which is in the directory `home`, or in none."""
+        """Read the directives of a text. `home` is the directory of its file, or "" if it is not a file."""
         for directive in dict.fromkeys(read_directives(text)):
             self._take(directive, home)
 
@@ -122,7 +122,7 @@ class IncludeScan:
             self._names += [(header, home) for header in _HAS_INCLUDE.findall(text)]
 
     def _follow(self) -> None:
-        """Look up all headers until no new one is found: any of them may add definitions of macros."""
+        """Look up headers until no new ones are found. A header may define macros that stand for other header names."""
         expanded: set[tuple[str, str]] = set()
         while True:
             while self._names:
@@ -146,12 +146,12 @@ class IncludeScan:
             yield from ((name, home) for name in names if HEADER_NAME.fullmatch(name))
 
     def _is_resolved(self, text: str) -> bool:
-        """Return whether macros stand for names of headers alone, and none may be one of the compiler's own."""
+        """Return whether a text expands to header names only, and none contains a macro the compiler may predefine."""
         names = self._macros.expansions(text) or [""]
         return all(HEADER_NAME.fullmatch(name) and not _PREDEFINED.search(name) for name in names)
 
     def _find(self, name: str, home: str) -> None:
-        """Record where a header may be, and read it."""
+        """Record the paths where a header may be, and read the files that exist there."""
         for path in self._candidate_paths(name, home):
             if path in self._paths:
                 continue

@@ -3,7 +3,7 @@
 A text alone does not always tell which branch of an `#if` is compiled, or what a macro stands for. A condition that
 cannot be decided is None, and both of its branches count. A macro that is defined under such a condition has several
 possible definitions. A name that the text does not define counts as undefined, unless it begins with an underscore or
-the text includes a header of the user's, which may define it.
+the text includes a user header, which may define it.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _DEFINITION = re.compile(r"([\w$]+)(?:\(([^)]*)\))?\s*(.*)", re.DOTALL)
 _MACRO_OPTION = re.compile(r"(?:-D|--define-macro=)(\w+)(?:=(.*))?", re.DOTALL)
 _INTEGER = re.compile(r"(0[xX][0-9a-fA-F]{1,16}|[1-9][0-9]{0,18}|0)[uUlL]*")
 _MAX_WORDS = 100  # of a condition, which is read recursively
-_MAX_STEPS = 2000  # of an expansion: macros that contain macros, with several definitions each, have no other limit
+_MAX_STEPS = 2000  # of an expansion; nothing else limits nested macros that have several definitions each
 _COMPARISONS: Final[Mapping[str, Callable[[int, int], bool]]] = {
     "==": operator.eq, "!=": operator.ne, "<": operator.lt, ">": operator.gt, "<=": operator.le, ">=": operator.ge,
 }  # fmt: skip
@@ -36,14 +36,14 @@ _COMPARISONS: Final[Mapping[str, Callable[[int, int], bool]]] = {
 
 
 class Directive(NamedTuple):
-    """A preprocessor directive: its name, `define`, and the rest of its line without comments."""
+    """A preprocessor directive: its name, such as `define`, and the rest of its line without comments."""
 
     name: str
     text: str
 
 
 def read_directives(text: str) -> Iterator[Directive]:
-    """Yield the directives of a text, without reading what stands between them.
+    """Yield the directives of a text, without splitting the text into tokens.
 
     A line of a raw string that looks like a directive counts as one.
     """
@@ -53,7 +53,7 @@ def read_directives(text: str) -> Iterator[Directive]:
 
 
 def split_directives(tokens: Sequence[Token]) -> Iterator[tuple[Directive | None, Sequence[Token]]]:
-    """Split tokens into directives and the code between them; yield each with its tokens, and None for code."""
+    """Yield `(directive, tokens)` for each directive, and `(None, tokens)` for the code between directives."""
     start = 0
     while start < len(tokens):
         is_directive = tokens[start].in_directive
@@ -76,7 +76,7 @@ def _directive_of(tokens: Sequence[Token]) -> Directive:
 
 
 def _spaced(tokens: Sequence[Token]) -> Iterator[str]:
-    """Yield the texts of tokens, and a space where there was any between two of them."""
+    """Yield the texts of tokens, and a space for each gap between two tokens."""
     end = 0
     for token in tokens:
         if token.start > end:
@@ -91,7 +91,7 @@ class Conditional:
     Attributes:
         line: The line of the `#if`.
         conditions: The directive at the start of each branch.
-        sizes: How many tokens of code each branch has; `#define`, `#include` and `#error` count as one.
+        sizes: Number of code tokens in each branch; a `#define`, `#include` or `#error` counts as one token.
     """
 
     __slots__ = ("conditions", "line", "sizes")
@@ -103,12 +103,12 @@ class Conditional:
 
     @property
     def is_dead(self) -> bool:
-        """Whether it is `#if 0`."""
+        """Whether it begins with `#if 0` or `#if false`."""
         return self.conditions[0] in (("if", "0"), ("if", "false"))
 
 
 def read_conditionals(tokens: Sequence[Token]) -> Iterator[Conditional]:
-    """Yield the conditionals outside of `#if 0`, in the order of their ends."""
+    """Yield the conditionals, except `#if 0` and those inside it, in the order of their `#endif`."""
     opened: list[Conditional] = []
     for directive, run in split_directives(tokens):
         name = directive.name if directive else ""
@@ -127,7 +127,7 @@ def read_conditionals(tokens: Sequence[Token]) -> Iterator[Conditional]:
 
 
 def included_headers(text: str) -> Iterator[tuple[str, bool]]:
-    """Yield the headers that a text includes by name, and whether the name is quoted."""
+    """Yield `(name, is_quoted)` for each header that a text includes by its name, not by a macro."""
     for directive in read_directives(text):
         if directive.name in INCLUDES and (name := HEADER_NAME.match(directive.text)):
             yield name[1] or name[2], bool(name[1])
@@ -147,11 +147,11 @@ class Macros:
     """The possible definitions of each macro.
 
     Attributes:
-        may_have_others: Whether any other name may be defined, too, because a header is included.
+        may_have_others: Whether any name without a known definition may be defined, because a header is included.
     """
 
     def __init__(self, definitions: Mapping[str, str | None] | None = None, options: Sequence[str] = ()) -> None:
-        """Begin with macros and their texts, None for one that is undefined, and with the options of a compiler."""
+        """Begin with the macros of `definitions` and of a compiler's options. A text of None undefines a macro."""
         self.may_have_others = False
         self._steps_left = 0
         self._definitions: dict[str, tuple[Macro | None, ...]] = {}  # None: it may be undefined
@@ -165,7 +165,7 @@ class Macros:
                 self.may_have_others = True
 
     def follow(self, directive: Directive, *, is_certain: bool) -> None:
-        """Record a `#define`, `#undef` or `#include`; one that is not certain may be left out by a condition."""
+        """Record a `#define`, `#undef` or `#include`; `is_certain` is false if a condition may leave it out."""
         if directive.name in INCLUDES and not directive.text.startswith("<"):
             self.may_have_others = True
         elif directive.name in ("define", "undef") and (match := _DEFINITION.match(directive.text)):
@@ -179,19 +179,19 @@ class Macros:
                 self._definitions[name] = (*before, macro)
 
     def is_defined(self, name: str) -> bool | None:
-        """Return whether a name is that of a macro; None if that is not certain."""
+        """Return whether a macro with this name is defined; None if that is not certain."""
         if name in self._definitions:
             are_defined = {macro is not None for macro in self._definitions[name]}
             return are_defined.pop() if len(are_defined) == 1 else None
         return None if self.may_have_others or name.startswith("_") else False
 
     def number(self, name: str) -> int | None:
-        """Return the integer that a macro stands for; None if that is not certain."""
+        """Return the integer that a macro stands for; None if its value is not certain or not an integer."""
         bodies = {macro.body if macro and macro.parameters is None else "" for macro in self._definitions.get(name, ())}
         return read_integer(bodies.pop()) if len(bodies) == 1 else None
 
     def expansions(self, text: str) -> list[str] | None:
-        """Return each text that a text with macros may stand for; None if there are too many."""
+        """Return all possible macro expansions of a text; None if there are too many."""
         self._steps_left = _MAX_STEPS
         try:
             return list(dict.fromkeys("".join(pieces).strip() for pieces in self._expand(_pieces(text), frozenset())))
@@ -199,7 +199,7 @@ class Macros:
             return None
 
     def _expand(self, pieces: list[str], hidden: frozenset[str]) -> Iterator[list[str]]:
-        """Yield what pieces may stand for. The macros in `hidden`, which they come from, are not expanded again."""
+        """Yield the possible expansions of `pieces`. Macros in `hidden` led to `pieces` and are not expanded again."""
         self._steps_left -= 1
         if self._steps_left < 0:
             raise RecursionError
@@ -219,7 +219,10 @@ class Macros:
         yield pieces
 
     def _substitute(self, macro: Macro, arguments: list[list[str]], hidden: frozenset[str]) -> Iterator[list[str]]:
-        """Yield a macro's body with its arguments, which are expanded first except at `#` and `##`."""
+        """Yield a macro's body with its arguments in place, for each combination of the arguments' expansions.
+
+        Arguments next to `#` or `##` are not expanded.
+        """
         body = _pieces(macro.body)
         raw = _by_parameter(macro.parameters or (), arguments)
         choices = [list(self._expand(argument, hidden)) for argument in raw.values()]
@@ -228,7 +231,7 @@ class Macros:
 
 
 def _pieces(text: str) -> list[str]:
-    """Split a text into the texts of its tokens, `##` among them, and spaces."""
+    """Split a text into the texts of its tokens, with a space for each gap; `##` is one token."""
     pieces: list[str] = []
     for piece in _spaced(tokenize(text)):
         if piece == "#" and pieces[-1:] == ["#"]:
@@ -239,7 +242,7 @@ def _pieces(text: str) -> list[str]:
 
 
 def _read_arguments(pieces: Sequence[str], start: int) -> tuple[int, list[list[str]] | None]:
-    """Return the end of a macro's arguments and the arguments, or None if no parenthesis follows the name."""
+    """Return the end of a macro's arguments, and the arguments, or None in their place if no `(…)` follows the name."""
     while pieces[start : start + 1] == [" "]:
         start += 1
     if pieces[start : start + 1] != ["("]:
@@ -264,7 +267,7 @@ def _stripped(pieces: list[str]) -> list[str]:
 
 
 def _by_parameter(parameters: Sequence[str], arguments: list[list[str]]) -> dict[str, list[str]]:
-    """Return the arguments by the names of their parameters; a parameter pack has all that are left."""
+    """Return a dict from parameter names to arguments; a parameter pack gets all remaining arguments."""
     named: dict[str, list[str]] = {}
     for index, parameter in enumerate(parameters):
         if parameter.endswith("..."):
@@ -278,7 +281,7 @@ def _by_parameter(parameters: Sequence[str], arguments: list[list[str]]) -> dict
 def _replace_parameters(
     body: Sequence[str], raw: Mapping[str, list[str]], expanded: Mapping[str, list[str]]
 ) -> list[str]:
-    """Return a macro's body with its arguments in place; `#` quotes one, and `##` joins two tokens."""
+    """Return a macro's body with its arguments in place; `#` quotes an argument, and `##` joins two tokens."""
     words = [piece for piece in body if piece != " "]
     spaces = [before == " " for before, piece in zip((" ", *body), body, strict=False) if piece != " "]
     pieces: list[str] = []
@@ -311,7 +314,7 @@ def live_tokens(tokens: Sequence[Token], macros: Macros) -> Iterator[Token]:
 
     Args:
         tokens: The tokens of a text, without comments.
-        macros: The macros that are defined in front of it; those of the text are added.
+        macros: The macros that are defined before the text; the text's own macros are added to them.
     """
     conditions = Conditions(macros)
     for directive, run in split_directives(tokens):
@@ -328,12 +331,12 @@ class _Branch:
 
     def __init__(self) -> None:
         self.may_be_live = True  # whether this branch may be compiled
-        self.is_certain = False  # and whether it is certain to be
+        self.is_certain = False  # whether this branch is certain to be compiled
         self.may_follow = True  # whether a later branch may be compiled
-        self.none_before = True  # whether all earlier branches are certain not to be
+        self.none_before = True  # whether all earlier branches are certain to be left out
 
     def enter(self, *, condition: bool | None) -> None:
-        """Go on to the next branch."""
+        """Move to the next branch, which has this condition."""
         self.may_be_live = self.may_follow and condition is not False
         self.is_certain = self.none_before and condition is True
         self.may_follow = self.may_follow and condition is not True
@@ -341,7 +344,7 @@ class _Branch:
 
 
 class Conditions:
-    """The conditions that are open at a place of a text, and the macros that are known there."""
+    """The open conditions and the known macros at a position in a text, which `follow` moves forward."""
 
     def __init__(self, macros: Macros) -> None:
         self._macros = macros
@@ -349,11 +352,11 @@ class Conditions:
 
     @property
     def may_be_live(self) -> bool:
-        """Whether the text at this place may be compiled."""
+        """Whether the text at this position may be compiled."""
         return all(branch.may_be_live for branch in self._branches)
 
     def follow(self, directive: Directive) -> None:
-        """Go past a directive."""
+        """Move past a directive, and apply it to the conditions and the macros."""
         name = directive.name
         if name in ("if", "ifdef", "ifndef"):
             self._branches.append(_Branch())
@@ -382,7 +385,7 @@ def read_integer(text: str) -> int | None:
 
 
 class _Condition:
-    """The reader of one condition: integers, macros, `defined`, `!`, comparisons, `&&`, `||` and parentheses."""
+    """A parser for a condition of integers, macros, `defined`, `!`, comparisons, `&&`, `||` and parentheses."""
 
     def __init__(self, text: str, macros: Macros) -> None:
         self._words = _joined([token.text for token in tokenize(text)])
@@ -453,7 +456,7 @@ class _Condition:
 
 
 def _joined(words: Sequence[str]) -> list[str]:
-    """Join the operators of which the lexer makes two tokens: `&` `&`."""
+    """Join the operators that the lexer splits into two tokens, such as `&&`."""
     joined: list[str] = []
     for word in words:
         if joined and joined[-1] + word in ("&&", "||", "==", "!="):

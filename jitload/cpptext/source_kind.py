@@ -27,24 +27,27 @@ LAUNCH_FUNCTIONS = frozenset(
         "cudaLaunchCooperativeKernelMultiDevice",
     )
 )
-# Headers for host code; the others of Thrust are for kernels, too.
+# Headers of algorithms that host code calls. Thrust's other headers are for kernels, too.
 HOST_ALGORITHMS = re.compile(
     r"cub/device/|thrust/(?!(?:complex|pair|tuple|functional|swap|optional|limits|random|iterator|type_traits|detail)\b)"
 )
 _HOST_COMPILER_MACROS = {"__CUDACC__": None, "__NVCC__": None}
-_MAX_HEADERS = 64  # that are read, nearest to the source first: each call of load_inline reads them
+_MAX_HEADERS = 64  # how many headers are read, direct includes first: each call of load_inline reads them
 
 
 def classify(
     texts: Sequence[str], *, has_embed_cubin: bool, options: Sequence[str] = (), for_nvrtc: bool = False
 ) -> SourceKind:
-    """Return which kind a source is: device code, host code, or both in one text.
+    """Return the kind of a source: `device`, `host`, or `mixed` for both in one text, which needs nvcc.
 
-    Kernels that are launched in the same text, with `<<<…>>>` or a function of the CUDA runtime, need nvcc. So do the
-    device-wide algorithms of Thrust and CUB, whose functions for host code launch kernels, and kernels beside C++ for
-    tvm-ffi that embeds no cubin, and such C++ that includes any header of Thrust or CUB. Otherwise
-    `embed_cubin=` or any name of tvm-ffi means host code, and `__global__`, `__device__` or `__constant__` means device
-    code.
+    A source is `mixed` in these cases:
+
+    - It launches kernels, with `<<<…>>>` or a function of the CUDA runtime.
+    - It includes device-wide algorithms of Thrust or CUB, whose host functions launch kernels.
+    - It is C++ for tvm-ffi that embeds no cubin, and it has kernels or includes any header of Thrust or CUB.
+
+    Otherwise, it is `host` if it embeds cubins or contains any name of tvm-ffi. If it does not, `__global__`,
+    `__device__` or `__constant__` makes it `device`, and a text without these words is `host`.
 
     Args:
         texts: The pieces of the source.
@@ -84,7 +87,7 @@ def _without_unused_macros(tokens: Sequence[Token]) -> Iterator[Token]:
 
 
 def _has_launch(tokens: Iterable[Token]) -> bool:
-    """Return whether a kernel is launched: with a function, or `<<<` that is not an operator's template arguments."""
+    """Return whether a kernel is launched, with a function or with `<<<`, except the `<<<` of an operator's name."""
     texts = [token.text for token in tokens if token.kind in ("word", "punctuator")]
     return not LAUNCH_FUNCTIONS.isdisjoint(texts) or any(
         text == "<<<" and before != "operator" for before, text in pairwise(("", *texts))
@@ -92,7 +95,7 @@ def _has_launch(tokens: Iterable[Token]) -> bool:
 
 
 def _kernel_words(tokens: Sequence[Token]) -> set[str]:
-    """Return `__global__` and the macros that contain it."""
+    """Return `__global__` and the macros whose bodies contain it."""
     words = {"__global__"}
     for directive, _ in split_directives(tokens):
         if directive and directive.name == "define":
@@ -114,11 +117,11 @@ def _header_names(tokens: Sequence[Token]) -> Iterator[str]:
 
 
 def headers_have_kernels(texts: Sequence[str], include_dirs: Sequence[Path], options: Sequence[str]) -> bool:
-    """Return whether the user's headers have kernels, or `<<<…>>>`, for the C++ that includes them.
+    """Return whether C++ includes user headers that contain or launch kernels.
 
-    Libraries of kernels are often two lines of source: `#include "norm.cuh"`, and an export of what the header
-    launches. Directories with CUDA's own headers are skipped, and so is what is behind `#ifdef __CUDACC__` or in a
-    macro.
+    The source of a library of kernels is often only two lines: `#include "norm.cuh"`, and an export of a function in
+    that header. Directories that contain CUDA's own headers are skipped, and so are the bodies of macros and the code
+    behind `#ifdef __CUDACC__`.
 
     Example:
         >>> headers_have_kernels(['#include "norm.cuh"', "TVM_FFI_DLL_EXPORT_TYPED_FUNC(f, F);"], [Path("lib")], ())

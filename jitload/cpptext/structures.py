@@ -16,7 +16,7 @@ from jitload.cpptext.preprocessor import INCLUDES, read_directives, split_direct
 
 _TAGS = ("struct", "class")
 _SPACES = ("__device__", "__constant__", "__managed__")
-# A member or a variable with one of these words is not a field, or its address is not a constant.
+# A declaration with one of these words declares no field, or a variable whose address is not a constant.
 _NOT_A_FIELD = frozenset(
     ("static", "constexpr", "using", "typedef", "friend", "template", "enum", "operator", "public", "private",
      "protected", "extern", "__shared__")
@@ -29,7 +29,7 @@ class Field(NamedTuple):
     """A member of a structure.
 
     Attributes:
-        path: Its name; `inner.name` in a member that is an unnamed structure.
+        path: Its name; `inner.name` if it belongs to a member `inner` whose structure has no name.
         type: The unqualified name of its type, "" for pointers and types that have no name.
         is_opaque: Whether its bytes may have several meanings, because it is in a union.
     """
@@ -48,7 +48,7 @@ class Structure(NamedTuple):
         fields: Its public members.
         bases: The unqualified names of its bases.
         is_template: Whether it is a template, or a member of one.
-        is_complete: Whether these fields, and those of the bases, are certainly all that it has.
+        is_complete: Whether it certainly has no data members except these fields and the fields of its bases.
     """
 
     name: str
@@ -67,7 +67,7 @@ class Alias(NamedTuple):
 
 
 class Declarations(NamedTuple):
-    """The structures of a source, other names of types, and the names of its device variables with their namespaces."""
+    """The structures and type aliases of a source, and the names of its device variables with their namespaces."""
 
     structures: tuple[Structure, ...]
     aliases: tuple[Alias, ...]
@@ -122,7 +122,7 @@ def may_declare(text: str, structures: frozenset[str]) -> bool:
 
 @functools.lru_cache(maxsize=8)
 def find_declarations(pieces: tuple[str, ...], others: tuple[str, ...] = ()) -> Declarations:
-    """Find the structures and the device variables in the pieces of a source, and the structures in its other texts.
+    """Find the structures and device variables in a source's pieces, and the structures in other texts like headers.
 
     Example:
         >>> find_declarations(("namespace ns { struct Pair { float a; int b; }; }",)).structures[0].name
@@ -147,7 +147,7 @@ def find_declarations(pieces: tuple[str, ...], others: tuple[str, ...] = ()) -> 
 
 
 def _code(text: str) -> list[Token]:
-    """Return the tokens outside of directives; of an `#include` between braces, the `#`."""
+    """Return the tokens outside of directives, and the `#` of each `#include` between braces."""
     code: list[Token] = []
     for directive, run in split_directives(code_tokens(text)):
         if not directive:
@@ -158,7 +158,10 @@ def _code(text: str) -> list[Token]:
 
 
 def _declaring_macros(texts: Sequence[str]) -> frozenset[str]:
-    """Return the macros that may declare members: all but those without parameters that stand for a type or a value."""
+    """Return the macros that may declare members.
+
+    They have parameters, or their bodies contain `;`, `,`, `{` or the name of another such macro.
+    """
     bodies: dict[str, set[str]] = {}
     for text in texts:
         for directive in read_directives(text) if "define" in text else ():
@@ -171,7 +174,7 @@ def _declaring_macros(texts: Sequence[str]) -> frozenset[str]:
 
 
 class _Scope(NamedTuple):
-    """Where declarations are: the macros that may declare members, the namespaces, and whether it is a template."""
+    """The context of declarations: macros that may declare members, enclosing names, and whether it is a template."""
 
     macros: frozenset[str]
     names: tuple[str, ...] = ()
@@ -179,7 +182,7 @@ class _Scope(NamedTuple):
 
 
 def _walk(scope: _Scope, code: Sequence[Token]) -> Iterator[Structure | Alias | str]:
-    """Yield the structures and aliases that a namespace or a class declares, and the names of the variables."""
+    """Yield the structures, aliases and names of device variables that a namespace or a class declares."""
     for tokens in split_declarations(code):
         is_template, declaration = _without_template(tokens)
         words = [token.text for token in declaration]
@@ -206,7 +209,7 @@ def _walk(scope: _Scope, code: Sequence[Token]) -> Iterator[Structure | Alias | 
 
 
 def _without_template(declaration: Sequence[Token]) -> tuple[bool, Sequence[Token]]:
-    """Return whether a declaration begins with `template <…>`, and what follows that."""
+    """Return whether a declaration begins with `template <…>`, and the declaration without it."""
     is_template = False
     while len(declaration) > 1 and declaration[0].text == "template" and declaration[1].text == "<":
         end = find_angle(declaration, 1)
@@ -217,7 +220,7 @@ def _without_template(declaration: Sequence[Token]) -> tuple[bool, Sequence[Toke
 
 
 def split_declarations(code: Sequence[Token]) -> Iterator[Sequence[Token]]:
-    """Split at each `;`, and behind each `}` that ends a function or a namespace."""
+    """Yield the tokens of each declaration: split at `;`, after the `}` of a function or namespace, after `public:`."""
     start = index = 0
     while index < len(code):
         text = code[index].text
@@ -318,7 +321,7 @@ def _unnamed_member(member: Sequence[Token], opening: int, scope: _Scope, *, is_
 
 
 def _declares_no_member(words: Sequence[str], owner: str) -> bool:
-    """Return whether a declaration without names is certainly one of a function, a type or a static member."""
+    """Return whether a declaration without field names certainly declares a function, a type or a static member."""
     if not words or not _NOT_A_FIELD.isdisjoint(words) or words[0] == "static_assert":
         return True
     if not {"struct", "class", "union"}.isdisjoint(words[:1]):
@@ -347,7 +350,7 @@ def _declared_names(declaration: Sequence[Token]) -> list[str]:
 def _without_groups(declaration: Sequence[Token]) -> list[str]:
     """Return the words of a declaration without attributes, literals, template arguments, array bounds and braces.
 
-    The definition of an unnamed or nested class without a declarator declares no field, so nothing is left of it.
+    The definition of an unnamed or nested class without a declarator declares no field, so the result is empty.
     """
     words: list[str] = []
     index = 0

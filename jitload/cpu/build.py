@@ -1,9 +1,9 @@
 """Compiles device code for the CPU with g++, into an object file of kernels with known types.
 
-The compiler gets the text that NVRTC would get, behind a header that defines what CUDA adds to C++, and a table of the
-kernels at its end. As under NVRTC the text only suggests what is a kernel and the compiler decides: `__global__` leaves
+g++ gets a header that defines what CUDA adds to C++, the text that NVRTC would get, and a table of the kernels. As
+under NVRTC, jitload finds probable kernels in the text, and the compiler decides what is a kernel: `__global__` leaves
 a mark in the object file, and each row of the table holds a kernel's types. The compiler usually runs once. It runs
-again if it refused a row, or if the marks show kernels that the text does not.
+again if it refused a row, or if the marks show kernels that were not found in the text.
 """
 
 from __future__ import annotations
@@ -49,20 +49,20 @@ from jitload.toolchain.host import Compiler, own_include_dir, tvm_ffi_include_di
 
 _log = logging.getLogger(__name__)
 
-# As under nvcc, memory may be read through pointers of other types, and integers wrap. The object file is read function
-# by function, hence the sections. glibc's fortified functions, which some compilers use by default, would end the
-# process where `sanitize` reports the user's line. A frame that is larger than what is left of a stack has to reach the
-# page below it, not a stack behind that one.
+# As under nvcc, memory may be read through pointers of other types, and integers wrap. Each function has a section of
+# its own, because the object file is read function by function. glibc's fortified functions, which some compilers use
+# by default, would end the process in cases where `sanitize` reports the user's line. -fstack-clash-protection makes a
+# frame that is too large for the rest of its stack touch the page below it, not only the stack behind that page.
 _FLAGS = (
     "-std=c++17", "-O3", "-pipe", "-fPIC", "-fvisibility=hidden", "-ffunction-sections", "-fno-extern-tls-init",
     "-fno-gnu-unique", "-fno-strict-aliasing", "-fwrapv", "-fno-math-errno", "-fno-trapping-math", "-w",
     "-U_FORTIFY_SOURCE", "-fstack-clash-protection", "-fsanitize=integer-divide-by-zero",
     "-fno-sanitize-recover=integer-divide-by-zero",
 )  # fmt: skip
-# Each basic block may switch to another thread, for kernels whose threads may spin.
+# For kernels whose threads may spin: each basic block may switch to another thread.
 _PREEMPTIVE_FLAGS = ("-fsanitize-coverage=trace-pc", "-DJITLOAD_CPU_PREEMPT=1")
-# The compiler calls a function before each access, and the sanitizers allocate no memory of their own: the runtime
-# library for sanitizers (cpu_sanitize.cc) knows which memory a kernel may access.
+# Compiled code calls a function of cpu_sanitize.cc before each access to memory. That file knows which memory a kernel
+# may access, so the sanitizers allocate no memory of their own.
 _SANITIZER_FLAGS = {
     "address": (
         "-fsanitize=kernel-address", "--param=asan-instrumentation-with-call-threshold=0", "--param=asan-stack=0",
@@ -74,8 +74,8 @@ _SANITIZER_FLAGS = {
         "-fno-sanitize-recover=undefined,float-cast-overflow", "-fno-wrapv",
     ),
 }  # fmt: skip
-# Headers of one line, in addition to the files in include/cpu. What most of them declare is there before every text:
-# jitload_cpu.h. The classes called pipeline are GPU only.
+# Headers of at most one line, in addition to the files in include/cpu. Most are empty, because jitload_cpu.h, which
+# comes before every text, has their declarations. The classes called `pipeline` are for GPUs only.
 SHORT_HEADERS = {
     **dict.fromkeys(
         (
@@ -89,7 +89,8 @@ SHORT_HEADERS = {
     "cuda/pipeline": "#include <cuda/barrier>\n",
     "cuda_pipeline.h": "#include <cuda_pipeline_primitives.h>\n",
 }
-_SHORT_DIR, _CORRECTED_DIR = "headers", "corrected"  # in the work directory: these, and NVIDIA's that g++ needs changed
+# In the work directory: one for SHORT_HEADERS, and one for NVIDIA's headers with changes for g++.
+_SHORT_DIR, _CORRECTED_DIR = "headers", "corrected"
 _PAIR_CONSTRUCTOR = re.compile(r"(__half2|__nv_bfloat162)\(\) = default;")
 _LIST_ASSIGNMENT = r"\g<0> \1& operator=(std::initializer_list<struct __jitload_nothing>) { return *this = \1(); }"
 _DYNAMIC_SHARED_SYMBOL = "__jitload_dynamic_shared"  # tells cpu_sanitize.cc where dynamic shared memory begins
@@ -163,10 +164,10 @@ def _write_short_headers(directory: Path) -> None:
 
 
 def _write_corrected_headers(directory: Path, toolkit_dirs: Sequence[Path]) -> None:
-    """Write NVIDIA's headers of half and bfloat16 so that `pair = {}` compiles, as it does with NVRTC.
+    """Write copies of NVIDIA's headers for half and bfloat16 with which `pair = {}` compiles, as it does with NVRTC.
 
-    For g++, the assignment of a pair and that of its raw bits fit `{}` equally well. An assignment of an empty list
-    fits better than both.
+    With the originals, g++ finds `{}` ambiguous, because one `operator=` takes a pair and another one its raw bits. The
+    copies add an `operator=` that takes an initializer list, which fits better than both.
     """
     for name in ("cuda_fp16.h", "cuda_bf16.h"):
         path = next((path for path in (parent / name for parent in toolkit_dirs) if path.is_file()), None)
@@ -181,8 +182,8 @@ def _processor_flags(flags: Sequence[str]) -> tuple[str, ...]:
     """Return the options that depend on the processor.
 
     Shared memory and threadIdx are thread-local; TLS descriptors let the compiler compute their addresses before a loop
-    instead of in it. nvcc makes `a * b + c` a single rounding. On x86-64 that is done only if the user asks for
-    processors that have the instruction, so that results do not depend on the machine.
+    instead of in it. nvcc compiles `a * b + c` to one instruction that rounds once. On x86-64, g++ does so only if
+    the user's options select processors that have such an instruction, so that results do not depend on the machine.
     """
     if platform.machine() != "x86_64":
         return ("-ffp-contract=fast",)
@@ -201,8 +202,8 @@ class _Compilation:
     """The runs of the compiler for one source.
 
     Attributes:
-        candidates: What looks like a kernel in the source.
-        launched: For each C++ expression of a kernel that a `Launch` names, the kernel as the launch spells it.
+        candidates: The functions in the source that look like kernels.
+        launched: The kernels as `Launch` records name them, by their C++ expressions.
         expressions: The C++ expressions of the kernels in the table, row by row.
         files_read: The files that the compiler read.
         user_headers: The user's headers among them.
@@ -227,14 +228,14 @@ class _Compilation:
         self._layouts = layout_expressions(source, self.candidates, is_nvrtc=False)
 
     def run(self) -> ObjectFile:
-        """Compile the source with a row for each of its kernels."""
+        """Compile the source with a row in the table for each kernel, and return the object file."""
         short_dir, corrected_dir = self._work_dir / _SHORT_DIR, self._work_dir / _CORRECTED_DIR
         if any("include" in text for text in (*self._source.piece_texts, *self._source.cpu_flags)):
             _write_short_headers(short_dir)
             _write_corrected_headers(corrected_dir, self._toolkit_dirs)
         object_file = self._compile_all()
         for directory in (short_dir, corrected_dir):
-            shutil.rmtree(directory, ignore_errors=True)  # a failed build is kept whole
+            shutil.rmtree(directory, ignore_errors=True)  # after an error, they are kept
         return object_file
 
     def _compile_all(self) -> ObjectFile:
@@ -268,7 +269,7 @@ class _Compilation:
                 )  # fmt: skip
 
     def _run_with_rows(self, expressions: tuple[str, ...]) -> ObjectFile:
-        """Compile with these rows, and again without the rows that were refused."""
+        """Compile with a row for each expression, and again without the refused rows, until none is refused."""
         while True:
             try:
                 object_file = self._run(expressions)
@@ -317,7 +318,10 @@ class _Compilation:
                 path.unlink(missing_ok=True)
 
     def _write_pieces(self) -> list[Path]:
-        """Write the pieces to files named by their labels, from which the compiler quotes lines in its messages."""
+        """Write the pieces to files named after their labels, and return the files.
+
+        The compiler quotes lines from these files in its messages.
+        """
         paths = []
         for label, text in self._source.pieces:
             path = self._work_dir / label
@@ -329,7 +333,7 @@ class _Compilation:
         return paths
 
     def _error_of_source(self, failure: CompileError, expressions: tuple[str, ...]) -> CompileError:
-        """Return the failure with the errors of the user's own text alone."""
+        """Return the failure with only the errors in the user's text, or if there are none, in the table of kernels."""
         if "Assembler messages" in failure.log:
             self._refuse_gpu_headers(self._read_headers())
         log = without_table_errors(failure.log)
@@ -343,7 +347,7 @@ class _Compilation:
                 command=failure.command,
                 work_dir=failure.work_dir,
             )
-        try:  # an unclosed brace, for example, is only noticed in the table
+        try:  # g++ notices an unclosed brace, for example, only in the table
             if expressions:
                 self._compile("cpu.o", "-c")
         except CompileError as error:
@@ -351,7 +355,7 @@ class _Compilation:
         return self._error_of_kernel(failure, expressions)
 
     def _error_of_kernel(self, failure: CompileError, expressions: tuple[str, ...]) -> CompileError:
-        """Return a failure of the kernel table as an error at the kernel's own line."""
+        """Return a failure in the table of kernels as an error at the kernel's line in the source, if that is known."""
         message = re.search(r"static assertion failed: (.*)", failure.log)
         row = re.search(rf"^{ROW_FILE}:(\d+):", failure.log, re.MULTILINE)
         name = expressions[int(row[1]) - 1] if message and row else ""
@@ -363,7 +367,7 @@ class _Compilation:
         return failure
 
     def _read_headers(self) -> list[tuple[str, str]]:
-        """Record which files were read; return name and text of the user's headers."""
+        """Record which files the compiler read. Return (name, text) pairs of the user's headers."""
         self.files_read = tuple(read_depfile((self._work_dir / "cpu.d").read_text("utf-8", "surrogateescape")))
         self.user_headers = tuple(
             path
@@ -373,7 +377,7 @@ class _Compilation:
         return [(str(path), path.read_text("utf-8", "replace")) for path in self.user_headers]
 
     def _refuse_gpu_headers(self, headers: Sequence[tuple[str, str]]) -> None:
-        """Refuse GPU-only features in headers, where there are no marks."""
+        """Raise an error for GPU-only features in headers, which do not get the marks of `mark_gpu_only`."""
         if feature := gpu_header(self.files_read):
             raise gpu_only_error(self._source.name, self._source.pieces[0][0], 1, feature)
         _refuse_lost_branches(self._source.name, headers)
@@ -391,11 +395,12 @@ def _refuse_lost_branches(name: str, texts: Sequence[tuple[str, str]]) -> None:
 
 
 def _refused_rows(error: CompileError, expressions: Sequence[str]) -> frozenset[str] | None:
-    """Return the rows that the compiler refused, or None if it refused anything else."""
+    """Return the expressions in the rows that the compiler refused, or None if it refused anything else."""
     errors = [d for d in error.diagnostics if "error" in d.severity]
     lines = [d.line for d in errors if d.file == ROW_FILE]
     if any("overloaded function" in d.message for d in errors):
-        # A name that CUDA has, too, such as `max`, is refused in a macro of ours, with a note about the row.
+        # A kernel with the name of a function of CUDA, such as `max`, is refused at a line of jitload_cpu.h. A note
+        # names the row.
         lines += [int(line) for line in re.findall(rf"^{re.escape(ROW_FILE)}:(\d+):", error.log, re.MULTILINE)]
     others = [d for d in errors if d.file != ROW_FILE and not d.file.endswith("jitload_cpu.h")]
     if not lines or others:
@@ -413,7 +418,10 @@ def _expression_of(symbol: str) -> str:
 
 
 def _declaration_of(symbol: str) -> str:
-    """Return the table's entry, a symbol and parameters, for a kernel whose name cannot be written in C++."""
+    """Return the entry for a kernel whose name cannot be written in C++: its symbol and parameters, after BY_SYMBOL.
+
+    Return "" if the symbol cannot be demangled.
+    """
     readable = demangle(symbol)
     match = re.fullmatch(r".*\((.*)\)", readable or "")
     return f"{BY_SYMBOL}{symbol}({match[1].replace('(anonymous namespace)::', '')})" if match else ""

@@ -44,7 +44,7 @@ def build_cpu_library(
 ) -> tuple[Path, ...]:
     """Build a library whose kernels run on the CPU, and on the GPUs that the request also names.
 
-    If it names none, NVRTC checks the source while g++ compiles it.
+    If the request names no GPU, NVRTC only checks the source while g++ compiles it.
 
     Returns:
         The user's headers that were read.
@@ -68,7 +68,7 @@ def build_cpu_library(
 
 
 def _check_compiler(compiler: Compiler, cache_dir: Path) -> None:
-    """Refuse compilers other than g++, on which recognising and watching kernels depends.
+    """Raise an error unless the compiler is g++, on which the detection and instrumentation of kernels depend.
 
     Raises:
         ToolchainError: The compiler is not g++.
@@ -81,7 +81,7 @@ def _check_compiler(compiler: Compiler, cache_dir: Path) -> None:
 
 
 def _headers_read(request: Request, toolchain: CudaToolchain | None, work: Work, program: CpuProgram) -> Iterator[Path]:
-    """Yield the headers that no version in the key covers, and the paths where other headers would be found first."""
+    """Yield the files read whose versions are not in the key, and paths where other headers would be found first."""
     versioned_dirs = (own_include_dir().parent, *tvm_ffi_include_dirs(), *(toolchain.include_dirs if toolchain else ()))
     dirs = search_dirs(tuple(map(Path, request.include_dirs)), request.cpu_flags, request.settings.environment)
     texts = [text for _, text in request.pieces]
@@ -113,13 +113,13 @@ _HINT = (
 
 @contextmanager
 def gpu_check(request: Request, toolchain: CudaToolchain | None) -> Iterator[Future[tuple[Path, ...]]]:
-    """Check a request for the CPU during a `with` block; the future's result is the user's headers that NVRTC read.
+    """Let NVRTC check a request for the CPU while a `with` block runs.
 
-    An error in the block is raised rather than NVRTC's, unless it is about a header of ours or says that a kernel is
-    missing. It is raised after NVRTC has finished, because the program may end with it, and NVRTC must not be running
-    then.
+    Yield a future, whose result is the user's headers that NVRTC read. If both the block and NVRTC raise errors, the
+    error of the block is raised, unless it is about a header of jitload's or is a LaunchSpecError. It is raised after
+    NVRTC has finished, because the error may end the program, and NVRTC must not be running when a program ends.
     """
-    if not request.settings.checks_for_gpu or len(request.archs) > 1:  # NVRTC compiles the others
+    if not request.settings.checks_for_gpu or len(request.archs) > 1:  # NVRTC compiles for the GPUs anyway
         check: Future[tuple[Path, ...]] = Future()
         check.set_result(())
     else:
@@ -135,7 +135,10 @@ def gpu_check(request: Request, toolchain: CudaToolchain | None) -> Iterator[Fut
 
 
 def _check(request: Request, toolchain: CudaToolchain | None) -> tuple[Path, ...]:
-    """Raise NVRTC's errors; if NVRTC cannot judge the source, log once that nothing was checked."""
+    """Raise NVRTC's errors, or return the user's headers that NVRTC read.
+
+    If NVRTC or a header that it needs is missing, log once that nothing is checked.
+    """
     reason = "there is no NVRTC. Install it with: pip install 'jitload[cu13]'"
     if toolchain is not None:
         try:
@@ -153,7 +156,7 @@ def _check(request: Request, toolchain: CudaToolchain | None) -> tuple[Path, ...
 
 
 def check_shared_memory(request: Request, program: CpuProgram) -> None:
-    """Raise an error for a kernel with more shared memory than a GPU gives it: NVRTC's front end does not see that."""
+    """Raise an error for a kernel with too much static shared memory for a GPU, which NVRTC's front end overlooks."""
     if not request.settings.checks_for_gpu:
         return
     for kernel in program.compiled.cubin.kernels:
@@ -176,7 +179,7 @@ def _is_about_own_header(error: Exception) -> bool:
 
 
 def _missing_cuda_header(error: CompileError, toolchain: CudaToolchain) -> str:
-    """Return which of CUDA's own headers is missing, if that is why NVRTC rejected the source."""
+    """Return a message about a missing header of CUDA's own if that is why NVRTC rejected the source, or ""."""
     name = missing_header(error.log)
     files = [Path(diagnostic.file) for diagnostic in error.diagnostics if "open source file" in diagnostic.message]
     if not name or not files:

@@ -1,4 +1,4 @@
-"""Reads what the object file of a source for the CPU says: its kernels, their types, and which of them may wait."""
+"""Reads the object file of kernels compiled for the CPU: their symbols, their types, and how their threads run."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _DIVISIONS = frozenset({"__ubsan_handle_divrem_overflow_abort"})  # called where
 _OWN_THREAD_LOCAL = frozenset({"jitload_cpu_current_worker", "jitload_cpu_thread_memory", "_TLS_MODULE_BASE_"})
 _OWN_STATIC_THREAD_LOCAL = (
     *("_ZL9threadIdx", "_ZL8blockIdx", "_ZL8blockDim", "_ZL7gridDim"),
-    *("_ZL22__jitload_shared_bytes", "_ZGV"),  # the latter are the compiler's, for variables with a constructor
+    *("_ZL22__jitload_shared_bytes", "_ZGV"),  # _ZGV: the compiler's guards of variables with a constructor
 )
 _NOP_BYTES = 1 if platform.machine() == "x86_64" else 4
 _MAX_THREADS = 1024
@@ -40,12 +40,12 @@ _USER_PREFIX = "__jitload_user_"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableRow:
-    """One row of the table.
+    """One row of the table of kernels in an object file.
 
     Attributes:
-        symbol: The kernel's.
-        probe: The symbol of its probe, which holds its type.
-        slots: Offsets and sizes of its parameters.
+        symbol: The kernel's symbol.
+        probe: The symbol of its probe, which contains the kernel's type.
+        slots: The offsets and sizes of its parameters.
         mode: How its threads run, one of the enumerators of jitload/cpu.h.
         max_threads: The maximum number of threads per block: `__launch_bounds__`, or else 1024.
         shared_bytes: The size of its `__shared__` variables, without `extern` ones.
@@ -68,7 +68,7 @@ class ObjectFile:
         self._symbols = file.symbols()
 
     def rows(self) -> tuple[TableRow, ...]:
-        """Return the rows of the table, in its order."""
+        """Return the rows of the table of kernels, in order."""
         table = next((symbol for symbol in self._symbols if symbol.name == TABLE), None)
         if table is None:
             return ()
@@ -76,7 +76,7 @@ class ObjectFile:
         return tuple(self._row(table, offset) for offset in range(table.value, end, _ROW_SIZE))
 
     def undefined(self, names: Sequence[str]) -> frozenset[str]:
-        """Return the names whose kernels are declared but not defined; there is one name for each row."""
+        """Return the names of kernels that are declared but not defined. `names` has one name for each row."""
         defined = {symbol.name for symbol in self._symbols if symbol.section}
         return frozenset(name for name, row in zip(names, self.rows(), strict=True) if row.symbol not in defined)
 
@@ -85,11 +85,11 @@ class ObjectFile:
         return tuple(self._launch_bounds)
 
     def layouts(self) -> tuple[str, ...]:
-        """Return the symbols that hold the members of structures."""
+        """Return the symbols whose names contain the members of structures."""
         return tuple(symbol.name for symbol in self._symbols if "__jitload_members" in symbol.name)
 
     def dynamic_shared(self) -> tuple[str, ...]:
-        """Return the symbols of `extern __shared__` arrays, which are thread-local and undefined."""
+        """Return the linked names of `extern __shared__` arrays, whose symbols are thread-local and undefined."""
         return tuple(linked_name(s.name) for s in self._symbols if _is_dynamic_shared(s))
 
     def variables(self) -> tuple[Variable, ...]:
@@ -103,7 +103,7 @@ class ObjectFile:
         )
 
     def for_link(self) -> bytes:
-        """Return the file with its own names for what the source defines, as in `linked_name`."""
+        """Return the object file with the symbols that the source defines renamed by `linked_name`."""
         symbols = [
             symbol._replace(name=linked_name(symbol.name))
             if (symbol.section and symbol.binding != STB_LOCAL) or _is_dynamic_shared(symbol)
@@ -132,7 +132,8 @@ class ObjectFile:
     def _launch_bounds(self) -> dict[str, int]:
         """The maximum number of threads per block of each `__global__` function.
 
-        A mark is the address of the instructions before the function, whose number is that of `__launch_bounds__`.
+        A mark is the address of the first of the nops that g++ puts before the function. Their number is the maximum in
+        `__launch_bounds__`.
         """
         bounds = {}
         for index, section in enumerate(self._sections):
@@ -165,7 +166,7 @@ class ObjectFile:
         return tuple(numbers)
 
     def _function_at(self, symbol: int, addend: int) -> str:
-        """Return the name of the function that a relocation refers to; a local one is found by section and offset."""
+        """Return the name of the function to which a relocation refers; local ones are found by section and offset."""
         target = self._symbols[symbol]
         if target.name:
             return target.name
@@ -178,7 +179,7 @@ class ObjectFile:
 
     @cached_property
     def _relocations_by_section(self) -> dict[int, dict[int, tuple[int, int]]]:
-        """For each section: an offset in it to the symbol that it refers to, and the addend."""
+        """For each section, a mapping from offsets to (symbol index, addend) pairs."""
         by_section: dict[int, dict[int, tuple[int, int]]] = {}
         for section in self._sections:
             if section.type == SHT_RELA:
@@ -191,7 +192,7 @@ class ObjectFile:
         return self._relocations_by_section.get(section, {})
 
     def _referenced_by(self, start: int) -> set[Symbol]:
-        """Return the symbols that the code of a symbol refers to, directly or through what it refers to."""
+        """Return the symbols that the section of a symbol refers to, directly or through other sections."""
         referenced: set[Symbol] = set()
         visited: set[int] = set()
         pending = [self._symbols[start].section]
@@ -207,7 +208,7 @@ class ObjectFile:
 
 
 def _mode(names: Collection[str]) -> str:
-    """Return how the threads of a kernel run that refers to these names."""
+    """Return the mode in which the threads of a kernel run if its code refers to these names."""
     if not _WAITS.isdisjoint(names):
         return "JITLOAD_CPU_FIBERS"
     return "JITLOAD_CPU_LOOP" if _DIVISIONS.isdisjoint(names) else "JITLOAD_CPU_SINGLY"
@@ -216,8 +217,8 @@ def _mode(names: Collection[str]) -> str:
 def linked_name(symbol: str) -> str:
     """Return the name under which a symbol of the source is linked.
 
-    Names that are not mangled get a prefix. Otherwise a kernel `getenv` would take the place of libc's function for all
-    code in the library, and `jitload_run` would be defined twice.
+    Names that are not mangled get a prefix. Otherwise a kernel called `getenv` would replace libc's function for all
+    code in the library, and one called `jitload_run` would be a second definition of jitload's own function.
     """
     return symbol if symbol.startswith(("_Z", _OWN_PREFIX)) or not symbol.isidentifier() else _USER_PREFIX + symbol
 
@@ -231,7 +232,7 @@ def _is_dynamic_shared(symbol: Symbol) -> bool:
 
 
 def _parameter_slots(sizes: Sequence[int], alignments: Sequence[int]) -> tuple[ParameterSlot, ...]:
-    """Lay out parameters one after another, as in a GPU's parameter block."""
+    """Return the offsets and sizes of parameters that follow one another, as in a GPU's parameter block."""
     slots, end = [], 0
     for size, alignment in zip(sizes, alignments, strict=True):
         offset = -(-end // alignment) * alignment

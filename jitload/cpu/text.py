@@ -1,4 +1,4 @@
-"""The C++ text that g++ compiles for the CPU, and the CUDA features that only a GPU has.
+"""Makes the C++ text that g++ compiles for the CPU, and finds the CUDA features that only a GPU has.
 
 g++ would misinterpret parts of CUDA: it hands inline PTX to its assembler, silently drops a branch for `__CUDA_ARCH__`,
 and compiles cub's headers as host code. The text therefore carries marks that become errors, but only where the
@@ -26,7 +26,7 @@ ROW_FILE = "<kernels>"  # the file that messages name for the rows of the kernel
 TABLE_FILE = "<kernel table>"  # likewise, for the lines around the rows
 LAYOUT_FILE = "<layouts>"  # likewise, for the instantiations whose symbols hold the members of structures
 BY_SYMBOL = "symbol "  # prefix of the "expression" of a kernel that C++ cannot name: its symbol and its parameters
-# Defined rather than declared: a probe may be instantiated with types that are local to the source.
+# The probes are defined rather than declared, because one may be instantiated with types that are local to the source.
 _PROBES = re.sub(
     r"__global__ void (__jitload_\w+)\(\);",
     r"void \1() {}",
@@ -51,20 +51,21 @@ _CXX_HEADER = re.compile(r"#[ \t]*include[ \t]*<(?!cuda|cooperative)")  # C++'s 
 _OWN_C_TYPE = re.compile(
     r"\b(?:typedef\b[^;{}]*?|using\s+)\b(u?int(?:8|16|32|64|max|ptr)_t|u(?:int|short|long))\s*[;=]"
 )
-# NVIDIA's header of cooperative groups includes the one of atomics. Ours does so only if the source uses them.
+# NVIDIA's header for cooperative groups includes its header for atomics. jitload's does so only if the source uses
+# atomics.
 _ATOMICS = re.compile(r"\bcuda::(?:atomic|thread_scope|memory_order)")
 _BOUNDS_BEFORE_GLOBAL = re.compile(
     r"(__launch_bounds__\s*\((?:[^()\n]|\((?:[^()\n]|\([^()\n]*\))*\))*\))[\w\s\"]*?\b__global__\b"
 )
 _INSTANTIATION = re.compile(r"(\btemplate\s+)__global__\b")
-# Words by which a thread may read memory in a loop until another thread changes it.
+# Words in the code of a thread that may read memory in a loop until another thread changes it.
 _SPIN_WORDS = re.compile(r"(?<!asm )(?<!__asm__ )\bvolatile\b|\batomic_ref\b|\batomic\s*<|\batomic_thread_fence\b")
 
 
 def cpu_text(
     source: DeviceSource, expressions: Sequence[str], layouts: Sequence[str] = (), overloads: Collection[str] = ()
 ) -> str:
-    """Return the C++ text of a source: its pieces under their own line numbers, then a table of its kernels.
+    """Return the C++ text of a source: its pieces with their own line numbers, then a table of its kernels.
 
     Args:
         source: The source.
@@ -82,7 +83,7 @@ def cpu_text(
         *(f"#undef {name}" for name in renamed),
         *(("#define __JITLOAD_USES_ATOMICS",) if any(map(_ATOMICS.search, texts)) else ()),
         *_macro_lines(source.cpu_flags),
-        "#include <assert.h>",  # it depends on NDEBUG
+        "#include <assert.h>",  # after the macros, because it depends on NDEBUG
     ]
     pieces = join_pieces(
         (label, mark_gpu_only(put_launch_bounds_last(overload_kernels(text, overloads))))
@@ -96,10 +97,10 @@ def cpu_text(
 
 
 def overload_kernels(text: str, names: Collection[str]) -> str:
-    """Return the text with kernels of these names declared `extern "C++"`, as overloads of the functions."""
+    """Return the text with kernels of these names declared `extern "C++"`, so that they overload the functions."""
     if not names:
         return text
-    text = text.replace("\r\n", "\n")  # positions of tokens count these as one character
+    text = text.replace("\r\n", "\n")  # the positions of tokens count any line break as one character
     code = [token for directive, run in split_directives(code_tokens(text)) if not directive for token in run]
     positions = []
     begin = 0  # of the current declaration
@@ -117,15 +118,15 @@ def overload_kernels(text: str, names: Collection[str]) -> str:
 
 
 def taken_names(log: str) -> frozenset[str]:
-    """Return the names of functions of C's that g++ says are declared again with other parameters."""
+    """Return the names of C functions that the source declares with other parameters, according to g++'s log."""
     return frozenset(re.findall(r"error: conflicting declaration of C function \W(?:.*\W)?(\w+)\(", log))
 
 
 def put_launch_bounds_last(text: str) -> str:
-    """Return the text with launch bounds after each `__global__`, because g++ keeps only the last of their attributes.
+    """Return the text with launch bounds that stand before `__global__` repeated after it.
 
-    Bounds that stand before a `__global__` are repeated after it. An explicit instantiation loses its `__global__`,
-    because it has the attributes of its template.
+    Both are macros for the same attribute, and g++ keeps only the last one. An explicit instantiation loses its
+    `__global__`, because it has the attributes of its template.
     """
     if "__launch_bounds__" not in text:
         return text
@@ -170,12 +171,15 @@ def without_table_errors(log: str) -> str:
 
 
 def may_spin(texts: Iterable[str]) -> bool:
-    """Return whether a thread may wait for another one in a loop without any call that shows it."""
+    """Return whether a thread may wait for another one by reading memory in a loop, without calling a barrier."""
     return any(_SPIN_WORDS.search(strip_comments(text)) for text in texts)
 
 
 def compiler_flags(flags: Sequence[str]) -> tuple[str, ...]:
-    """Return the options without `-D`, `-U` and `-include`: these become lines after our header, out of its reach."""
+    """Return the options without `-D`, `-U` and `-include`.
+
+    These become lines of the text after jitload's header, so that they do not affect the header.
+    """
     return tuple(
         flag
         for previous, flag in pairwise(("", *flags))
@@ -197,7 +201,7 @@ def _macro_lines(flags: Sequence[str]) -> Iterator[str]:
 
 # ---- what only a GPU has -------------------------------------------------------------------------------------------
 
-_MARK = "GPU only: "  # begins the message of such an error
+_MARK = "GPU only: "  # begins the message of an error about a feature that only a GPU has
 _GPU_HEADERS = {
     "mma.h": "tensor cores (wmma)",
     "cub/": "cub",
@@ -238,7 +242,10 @@ _ASM_QUALIFIERS = ("volatile", "__volatile__", "goto", "inline")
 
 
 def mark_gpu_only(text: str) -> str:
-    """Return the text with errors before inline PTX and instead of headers for the GPU, on the same lines."""
+    """Return the text with an error before inline PTX and in place of each `#include` of a GPU-only header.
+
+    Line numbers do not change.
+    """
     if not re.search(r"asm|include", text):
         return text
     marks: list[tuple[int, str]] = []
@@ -250,7 +257,7 @@ def mark_gpu_only(text: str) -> str:
             marks.append((run[0].start, f"#error {_MARK}{feature}, which {name} declares //"))
     marks += [(token.start, f'_Pragma("GCC error \\"{_MARK}inline PTX\\"") ') for token in _inline_ptx(tokens)]
     pieces, end = [], 0
-    text = text.replace("\r\n", "\n")  # positions of tokens count these as one character
+    text = text.replace("\r\n", "\n")  # the positions of tokens count any line break as one character
     for start, mark in sorted(marks):
         pieces += [text[end:start], mark]
         end = start
@@ -276,7 +283,7 @@ def has_ptx(text: str) -> bool:
 
 
 def compiled_ptx(preprocessed: str, files: frozenset[str]) -> Iterator[tuple[str, int]]:
-    """Yield the file and line of inline PTX in these files, given the preprocessor's output."""
+    """Yield a (file, line) pair for each inline PTX of these files that is in the preprocessor's output."""
     for part in re.split(r"^# (?=\d+ \")", preprocessed, flags=re.MULTILINE)[1:]:
         head, _, code = part.partition("\n")
         position = re.match(r'(\d+) "([^"]*)"', head)
@@ -285,12 +292,12 @@ def compiled_ptx(preprocessed: str, files: frozenset[str]) -> Iterator[tuple[str
 
 
 def gpu_header(files: Iterable[Path]) -> str:
-    """Return the first header that a compiler read and that is only for GPUs, with its feature, or ""."""
+    """Return a text that names the first GPU-only header that a compiler read, and its feature, or ""."""
     for path in map(str, files):
         for folder in ("include/", "cccl/"):
             name = path.rpartition(folder)[2]
             feature = _header_feature(name)
-            if feature and not name.startswith("cuda_"):  # NVIDIA's own headers include those, too
+            if feature and not name.startswith("cuda_"):  # NVIDIA's own headers include these headers, too
                 return f"{feature}, which {path} declares"
     return ""
 
@@ -303,7 +310,7 @@ def _header_feature(name: str) -> str:
 
 
 def explain(error: CompileError) -> CompileError:
-    """Return the error, with a message of ours first if the compiler missed a feature that only a GPU has."""
+    """Return the error, with a message in front that explains it if it is about a feature that only a GPU has."""
     for diagnostic in error.diagnostics:
         if "error" not in diagnostic.severity:
             continue
@@ -333,7 +340,7 @@ def _hint(log: str) -> str:
 
 
 def _user_line(diagnostic: Diagnostic, log: str) -> tuple[str, int]:
-    """Return the user's line that caused a message, which may itself be about a header of ours."""
+    """Return the file and line of the user's code that caused a message, even if the message is about our header."""
     match = re.search(r"^([^\s:]+):(\d+):(?:\d+:)?   required from here$", log, re.MULTILINE)
     return (match[1], int(match[2])) if match else (diagnostic.file, diagnostic.line)
 
@@ -358,9 +365,9 @@ _PORTABLE = "#if defined(__CUDA_ARCH__) || defined(JITLOAD_CPU)"
 
 
 def find_lost_branch(label: str, text: str) -> Diagnostic | None:
-    """Return the first condition that would silently drop device code on the CPU, as an error.
+    """Return an error about the first conditional that would silently drop or add code on the CPU, or None.
 
-    An `#if` over `__CUDA_ARCH__` whose `#else` is not empty is fine: the `#else` is the branch for the oldest GPU.
+    An `#if` that compares `__CUDA_ARCH__` is fine if its `#else` is not empty, which is then for the oldest GPU.
     """
     if not re.search(r"__CUDA_?ARCH\w*|__CUDACC\w*|__NVCC__", text):
         return None

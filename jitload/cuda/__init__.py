@@ -1,1 +1,1 @@
-"""Device code to a typed cubin: the runs of NVRTC, and the linkers for PTX, LTO-IR and fatbins."""
+"""Compiles device code to typed cubins: runs NVRTC, and links PTX, LTO-IR and fatbins."""

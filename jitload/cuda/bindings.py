@@ -1,7 +1,7 @@
 """Loads the modules of cuda.bindings, and has those for NVRTC and nvJitLink use the files that jitload chose.
 
 By itself, cuda.bindings takes a library that another package has loaded, such as torch's NVRTC, or else the newest one
-installed. Code would then not be compiled by the NVRTC that `JITLOAD_NVRTC` names and that is in the cache key.
+installed. This may not be the NVRTC that `JITLOAD_NVRTC` names and that is part of the cache key.
 """
 
 from __future__ import annotations
@@ -37,10 +37,10 @@ def import_bindings(name: Literal["nvrtc", "nvjitlink", "driver"]) -> Any:
 
 
 def check_driver(answer: tuple[Any, ...], problem: str) -> Any:
-    """Return what a function of the driver returned beside its status: a value, or a tuple of none or several.
+    """Return what a driver function returned after its status: a single value alone, otherwise a tuple.
 
     Raises:
-        JitLoadError: The function failed; the message is the problem with the name of the status.
+        JitLoadError: The function failed. The message is `problem`, followed by the name of the status.
     """
     status, *values = answer
     if status:
@@ -49,11 +49,11 @@ def check_driver(answer: tuple[Any, ...], problem: str) -> Any:
 
 
 def load_bindings(name: Literal["nvrtc", "nvjitlink"], path: Path) -> Any:
-    """Return the module of cuda.bindings that calls a library, and make sure that it calls the file at `path`.
+    """Return the module of cuda.bindings for a library, and make sure that it calls functions in the file at `path`.
 
     Raises:
-        ToolchainError: The file cannot be loaded, cuda-bindings is not installed, or it uses another file already:
-            it looks functions up once per process.
+        ToolchainError: The file cannot be loaded or is not the library, cuda-bindings is not installed, or its module
+            already uses another file. It looks functions up only once per process.
     """
     library_name = _LIBRARIES[name]
     try:
@@ -74,9 +74,12 @@ def load_bindings(name: Literal["nvrtc", "nvjitlink"], path: Path) -> Any:
 
 
 def _look_up_functions(name: str, library: ctypes.CDLL) -> dict[str, int]:
-    """Have cuda.bindings look up its functions in a library, unless it has done so; return the addresses that it uses.
+    """Make cuda.bindings look up its functions in a library, unless it has looked them up before.
 
-    It has no public function to choose the file or to report which one it uses.
+    cuda.bindings has no public function to choose the file, or to report which file it uses.
+
+    Returns:
+        The addresses that cuda.bindings uses, by the names of the functions.
     """
     modules = (f"cuda.bindings._internal.{name}", f"cuda.bindings._bindings.cy{name}")
     internal: Any = next((sys.modules[module] for module in modules if module in sys.modules), None)

@@ -1,4 +1,4 @@
-"""Reads cubins that were compiled elsewhere, from which a library is made without source.
+"""Reads cubins that were compiled elsewhere, to make a library without source.
 
 The types of their kernels come from mangled symbols, from `Launch(signature=…)`, or from the `Cubin` that
 `compile_cubin` returned.
@@ -23,10 +23,13 @@ from jitload.signature.types import describe_type
 
 
 def read_external_cubins(request: Request) -> tuple[CompiledSource, ...]:
-    """Return the cubins of a request, one for each architecture, with the kernels that its `Launch` records name.
+    """Return the cubins of a request, one for each architecture, with typed kernels.
+
+    Each result also has the symbols of the kernels that the request's `Launch` records name.
 
     Raises:
-        JitLoadError: Two cubins are for the same architecture, or there is none for an architecture of the request.
+        JitLoadError: Two cubins are for the same architecture, an architecture of the request has no cubin, or the
+            cubins have different kernels.
         LaunchSpecError: A `Launch` names a kernel that does not exist.
         LoadError: The bytes are not a cubin.
     """
@@ -91,7 +94,7 @@ def _without_spaces(text: str) -> str:
 def _with_signatures(cubin: Cubin, request: Request, symbols: Mapping[str, str]) -> Cubin:
     """Return the cubin with the types of `Launch.signature`, and check that all exported kernels have types.
 
-    A function name without a kernel is ignored: choosing the exports raises the error, which lists the kernels.
+    A function name that fits no kernel is ignored here. Later `choose_exports` raises an error that lists the kernels.
     """
     image_kernels = {kernel.symbol: kernel for kernel in read_image(cubin.data).kernels}
     kernels = {kernel.symbol: kernel for kernel in cubin.kernels}
@@ -99,7 +102,7 @@ def _with_signatures(cubin: Cubin, request: Request, symbols: Mapping[str, str])
     for name, launch in request.functions or [(name, Launch()) for name in by_name]:
         symbol = symbols[launch.kernel] if launch.kernel else by_name.get(name)
         if symbol not in kernels:
-            continue  # in this cubin alone: the layouts of all cubins are compared afterwards
+            continue  # the caller compares the kernels of all cubins afterwards
         if launch.signature:
             parameters = parse_signature(launch.signature, name, (kernels[symbol].name, symbol))
             types, names = [type_ for type_, _ in parameters], [name for _, name in parameters]

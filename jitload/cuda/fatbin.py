@@ -28,7 +28,7 @@ class FatbinEntry(NamedTuple):
         kernels: The symbols of a cubin's kernels.
         code: The cubin or the PTX.
 
-    A compressed image has neither kernels nor code here.
+    For a compressed image, `kernels` and `code` are empty.
     """
 
     arch: str
@@ -42,10 +42,10 @@ class FatbinEntry(NamedTuple):
 
 
 def make_fatbin(cubins: Sequence[tuple[str, bytes]]) -> bytes:
-    """Return a fatbin of cubins, each with its architecture, as nvcc writes it for architectures below sm_100.
+    """Return a fatbin of (architecture, cubin) pairs, in the format that nvcc writes for architectures below sm_100.
 
     Raises:
-        LoadError: One is for a newer architecture, whose entries have fields that are not known here.
+        LoadError: A cubin is for sm_100 or newer. Entries for such architectures have fields that jitload cannot write.
     """
     entries = []
     for arch, cubin in cubins:
@@ -73,7 +73,7 @@ def read_fatbin(data: bytes, *, name: str = "fatbin") -> tuple[FatbinEntry, ...]
         name: Its name in error messages.
 
     Raises:
-        LoadError: The fatbin, or a cubin in it, is damaged or cut off, or it is empty.
+        LoadError: The fatbin, or a cubin in it, is damaged or cut off, or the fatbin has no image.
     """
     try:
         return _read_entries(data, name)
@@ -82,13 +82,13 @@ def read_fatbin(data: bytes, *, name: str = "fatbin") -> tuple[FatbinEntry, ...]
 
 
 def select_cubin(entries: Sequence[FatbinEntry], arch: str) -> bytes:
-    """Return the cubin that the driver would choose for an architecture, or nothing if none of them runs on it."""
+    """Return the cubin that the driver would choose for an architecture, or b"" if no cubin runs on it."""
     cubins = [entry for entry in entries if entry.code and not entry.is_ptx and runs_on(entry.arch, arch)]
     return max(cubins, key=lambda entry: capability_of(entry.arch)).code if cubins else b""
 
 
 def select_ptx(entries: Sequence[FatbinEntry], arch: str) -> bytes:
-    """Return the newest PTX that can be compiled for an architecture, or nothing."""
+    """Return the newest PTX that can be compiled for an architecture, or b"" if there is none."""
     texts = {capability_of(entry.arch)[0]: entry.code for entry in entries if entry.is_ptx}
     numbers = [number for number, text in texts.items() if text and number <= capability_of(arch)[0]]
     return texts[max(numbers)] if numbers else b""

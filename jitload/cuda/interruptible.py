@@ -1,7 +1,8 @@
-"""Runs NVRTC on a thread of its own, so that Ctrl-C can end a compile and its stack is large enough.
+"""Runs NVRTC on a thread of its own, so that Ctrl-C can end a compile, and so that the stack is large enough.
 
-NVRTC 13.0 takes over SIGINT while it works, and puts the handler back by signal(3), after which system calls are
-restarted: a thread that waits for a lock would no longer notice Ctrl-C. The original actions are restored.
+NVRTC 13.0 replaces the handler of SIGINT while it works, and restores it with signal(3). From then on, system calls
+that a signal interrupts are restarted, and a thread that waits for a lock would no longer notice Ctrl-C. Therefore this
+module restores the original signal actions.
 """
 
 from __future__ import annotations
@@ -18,32 +19,33 @@ from typing import Any, TypeVar
 # NVRTC crashes in the 8 MB of a main thread on expressions that nest 5,000 deep. Untouched pages take no memory.
 _STACK_BYTES = 256 << 20
 _POLL_S = 0.05  # how often the waiting thread checks for Ctrl-C, in case the signal does not wake it
-_process_lock = threading.Lock()  # for the size of new stacks and the actions of signals, which belong to the process
+_process_lock = threading.Lock()  # guards the stack size of new threads and the signal actions, which are process-wide
 T = TypeVar("T")
 
 
 class Cancellation:
-    """The answer to the question that NVRTC asks at hundreds of places of a compile: is it cancelled?"""
+    """A flag that NVRTC checks at hundreds of points of a compile to find out whether the compile is cancelled."""
 
     def __init__(self) -> None:
         self._answer = ctypes.create_string_buffer(b"0")
 
     def watch(self, nvrtc: Any, program: Any) -> None:
-        """Let NVRTC ask during the compile of a program; before 12.8 it cannot."""
-        # The C library's atoi reads the answer: a Python function would have to wait for the GIL at each question.
+        """Make NVRTC check the flag while it compiles a program. NVRTC before 12.8 cannot do this."""
+        # The callback is the C library's atoi: a Python function would have to wait for the GIL at each call.
         callback = ctypes.cast(_libc().atoi, ctypes.c_void_p).value
         with suppress(RuntimeError):  # this NVRTC does not have the function
             nvrtc.nvrtcSetFlowCallback(program, callback, ctypes.addressof(self._answer))
 
     def cancel(self) -> None:
-        """Answer the question with yes from now on."""
+        """Set the flag, which makes NVRTC end the compile."""
         self._answer[0] = b"1"
 
 
 def run_interruptible(work: Callable[[Cancellation], T]) -> T:
-    """Return the result of a compile.
+    """Run a compile on a thread of its own, and return its result.
 
-    An exception in this thread, such as the main thread's KeyboardInterrupt, ends the compile and is then passed on.
+    An exception in the calling thread, such as a KeyboardInterrupt in the main thread, ends the compile and is then
+    raised. If no thread can be started, the compile runs in the calling thread.
     """
     cancellation, future, has_ended = Cancellation(), Future[T](), threading.Event()
 
@@ -62,7 +64,7 @@ def run_interruptible(work: Callable[[Cancellation], T]) -> T:
         is_started = _start(threading.Thread(target=run, name="jitload-nvrtc", daemon=True))
         if not is_started:
             return work(cancellation)
-        while not has_ended.wait(_POLL_S):  # not join(): interrupted, Python 3.11 considers the thread done
+        while not has_ended.wait(_POLL_S):  # not join(): if interrupted, Python 3.11 considers the thread done
             pass
     except BaseException:
         cancellation.cancel()
@@ -73,7 +75,7 @@ def run_interruptible(work: Callable[[Cancellation], T]) -> T:
 
 
 def _start(thread: threading.Thread) -> bool:
-    """Start a thread with a large stack; return False if it cannot be started: at a limit, or as the process ends."""
+    """Start a thread with a large stack. Return False if a limit, or the end of the process, prevents it."""
     with _process_lock:
         usual_bytes = threading.stack_size(_STACK_BYTES)
         try:
@@ -106,7 +108,7 @@ _compiles_at_work = 0
 
 @contextmanager
 def _signal_actions_kept() -> Iterator[None]:
-    """Restore the actions of signals when the last compile has ended, except where another handler was set."""
+    """Restore the signal actions when the last running compile ends, except for signals that have a new handler."""
     global _compiles_at_work  # noqa: PLW0603
     with _process_lock:
         if _compiles_at_work == 0:

@@ -21,17 +21,17 @@ from jitload.building.resources import core_count
 from jitload.cuda.nvrtc import NvrtcJob, NvrtcResult
 from jitload.errors import CompileError, JitLoadError
 
-is_needed = True  # False in a process that only builds, and that others replace when it dies
+is_needed = True  # False in a process that only builds, and that is replaced if it dies
 
 _PROGRAM = (
     "import sys; parent, *sys.path[:] = sys.argv[1:]; from jitload.cuda.isolated import serve; serve(int(parent))"
 )
 _PACKAGE_DIR = str(Path(__file__).parents[2])
-_POLL_S = 1.0  # how often a child looks for its parent if the system cannot tell it when the parent ends
+_POLL_S = 1.0  # how often a child checks that its parent still runs, on a system without pidfd_open
 
 
 class _Question(NamedTuple):
-    """A job, and what else NVRTC reads of the process that asks."""
+    """A job, and the environment and the working directory of the process that asks, which NVRTC also depends on."""
 
     library_path: Path
     job: NvrtcJob
@@ -43,8 +43,9 @@ def run_isolated(library_path: Path, job: NvrtcJob) -> NvrtcResult:
     """Compile once in a child process.
 
     Raises:
-        CompileError: As for `run_nvrtc`, or the child process died.
-        ToolchainError: As for `run_nvrtc`, or there is no Python to start a child process with.
+        CompileError: NVRTC rejected the source, an option or a name expression, or the child process died.
+        ToolchainError: The library cannot be used, it does not know the architecture, or there is no Python to start a
+            child process with.
     """
     job = replace(job, is_isolated=False)
     if not is_needed:
@@ -57,7 +58,11 @@ def run_isolated(library_path: Path, job: NvrtcJob) -> NvrtcResult:
 
 
 def _ask(question: _Question) -> NvrtcResult | Exception:
-    """Ask an idle child, or a new one if there is none or if that one dies: an earlier job may have damaged it."""
+    """Return a child's answer to a question, or an error if the child dies.
+
+    Ask an idle child first. If none is idle, or if it dies, ask a new child: an earlier job may have damaged the idle
+    child.
+    """
     cause = ""
     for is_last in (False, True):
         child = _start() if is_last else _children.take()
@@ -79,7 +84,7 @@ def _ask(question: _Question) -> NvrtcResult | Exception:
 def _working_dir() -> str:
     try:
         return os.getcwd()
-    except OSError:  # it was removed
+    except OSError:  # the directory was removed
         return "/"
 
 
@@ -95,7 +100,10 @@ def _crash(job: NvrtcJob, cause: str) -> CompileError:
 
 
 class _Children:
-    """The child processes of this process. Each runs one compile at a time, and as many work as there are cores."""
+    """The child processes of this process.
+
+    Each child runs one compile at a time. At most as many children work at the same time as there are cores.
+    """
 
     def __init__(self) -> None:
         self.slots = threading.BoundedSemaphore(core_count())
@@ -131,7 +139,8 @@ class _Children:
 
 
 def _start() -> ChildProcess:
-    # Without the site module, which may import anything; sys.path has what it added in this process.
+    # -S leaves out the site module, which may import anything. The child gets the sys.path of this process, which
+    # contains what the site module added here.
     options = ("-I", "-S", *(("-X", "utf8") if sys.flags.utf8_mode else ()))
     return ChildProcess(_PROGRAM, str(os.getpid()), *sys.path, _PACKAGE_DIR, options=options)
 
@@ -144,7 +153,7 @@ if hasattr(os, "register_at_fork"):
 
 def prepare_child() -> None:
     """Start a child process for the next compile, unless there is one."""
-    with suppress(OSError, JitLoadError):  # the compile will report it
+    with suppress(OSError, JitLoadError):  # the compile will report the error
         _children.prepare()
 
 
@@ -161,7 +170,7 @@ def serve(parent: int) -> None:
 
 
 def _end_with(parent: int) -> None:
-    """End this process when its parent has ended; a fork of the parent may keep the pipe open."""
+    """End this process when its parent has ended, even if a fork of the parent keeps the pipe open."""
     import select
     import signal
     import time

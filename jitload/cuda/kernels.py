@@ -44,14 +44,15 @@ from jitload.toolchain.arch import CPU
 from jitload.toolchain.cuda import CudaToolchain, nvrtc_include_dirs
 
 _INCLUDE_OR_MACRO_OPTION = re.compile(r"(?:--pre-include=|-include=)(.*)|(?:-D|--define-macro=)(\w+)=(.*)", re.DOTALL)
-# Names that --minimal removes: textures and surfaces, types and macros of the runtime and the driver, `<<<…>>>`; and
-# headers, which may use them (CUB does). Without these names a source compiles to the same code with --minimal. With
-# them the code may silently differ: the source may test such a macro with #ifdef, or define such a name itself.
+# Matches names that --minimal removes (textures and surfaces, types and macros of the runtime and the driver,
+# `<<<…>>>`), and headers, because they may use such names (CUB does). A source without a match compiles to the same
+# code with --minimal. The code of a source with a match may silently differ: the source may test such a macro with
+# #ifdef, or define such a name itself.
 _NEEDS_MORE_THAN_MINIMAL = re.compile(
     r"#\s*include|\binclude=|minimal|MINIMAL|cuda[A-Z]|CUDART|<<<|_H__|libraryProp"
     r"|\b(?:CU[a-z]|CU_|CUDA_|tex|surf|MAJOR_VERSION|MINOR_VERSION|PATCH_LEVEL)"
 )
-# With this macro of NVIDIA's, cooperative_groups.h does not include the C++ library, which takes NVRTC a second.
+# With this macro, cooperative_groups.h does not include the C++ library, which NVRTC takes a second to read.
 _LIGHT_COOPERATIVE_GROUPS = "-D_CG_LIMIT_INCLUDED_DEPENDENCIES"
 _OLD_STANDARD = re.compile(r"--?std=(?:c|gnu)\+\+(?:98|03)")
 
@@ -82,7 +83,7 @@ def check_is_device_code(request: Request) -> None:
     texts = [text for _, text in request.pieces]
     if any(".version" in text for text in texts):
         _check_is_not_ptx(request)
-    if looks_like_kernels(texts) and find_candidates(texts):  # the candidates are remembered, and needed later
+    if looks_like_kernels(texts) and find_candidates(texts):  # these are cached for later steps
         return
     from jitload.cpptext.source_kind import classify
 
@@ -126,11 +127,12 @@ class DeviceSource:
 
     Attributes:
         name: The module's name.
-        pieces: Label and text of each piece; messages name the label.
+        pieces: The (label, text) pairs of the source. In compiler messages, the label is the file name.
         options: The user's NVRTC options without include directories.
         include_dirs: The user's include directories.
         kernels: The kernels that `Launch` records name, as the user writes them: `scale<float>`, `scale(float*, int)`.
-        signatures: Hand-written signatures by kernel, as in `kernels`, or by exported name.
+        signatures: Hand-written signatures as (name, signature) pairs. The name is the kernel's, as in `kernels`, or
+            the exported name if the `Launch` record names no kernel.
         cpu_flags: The options of the host compiler if the code runs on the CPU.
         instrumentation: How the code is instrumented on the CPU.
         is_isolated: Whether NVRTC runs in a child process.
@@ -153,14 +155,17 @@ class DeviceSource:
 
     @property
     def texts(self) -> tuple[str, ...]:
-        """The texts that determine which headers are read: the pieces, and the options as lines of C++."""
+        """The texts that determine which headers are read.
+
+        They are the pieces, and the options that include a header or define a macro, written as lines of C++.
+        """
         matches = filter(None, map(_INCLUDE_OR_MACRO_OPTION.match, self.options))
         lines = (f'#include "{m[1]}"' if m[1] else f"#define {m[2]} {m[3]}" for m in matches)
         return (*(text for _, text in self.pieces), *lines)
 
     @property
     def signatures_by_expression(self) -> tuple[tuple[str, str], ...]:
-        """The signatures by the expressions of the kernels that `Launch` records name, or by exported name."""
+        """The pairs of `signatures`, with the names of kernels replaced by their C++ expressions."""
         return tuple(
             (probe.kernel_expression(kernel) if kernel in self.kernels else kernel, signature)
             for kernel, signature in self.signatures
@@ -168,12 +173,12 @@ class DeviceSource:
 
     @property
     def is_minimal(self) -> bool:
-        """Whether `--minimal` cannot change the code. The option saves a sixth of a small kernel's compile time."""
+        """Whether `--minimal` cannot change the code. This option saves a sixth of a small kernel's compile time."""
         return not any(map(_NEEDS_MORE_THAN_MINIMAL.search, (*(text for _, text in self.pieces), *self.options)))
 
     @property
     def text(self) -> str:
-        """The pieces as one text, in which each keeps its own line numbers."""
+        """The pieces as one text, with `#line` directives so that lines are counted within each piece."""
         return join_pieces(self.pieces)
 
 
@@ -188,7 +193,7 @@ def layout_expressions(source: DeviceSource, candidates: Sequence[Candidate], *,
 
 
 def join_pieces(pieces: Iterable[tuple[str, str]]) -> str:
-    """Return the pieces of a source as one text, in which each counts its own lines under its label."""
+    """Return the pieces of a source as one text, with a `#line` directive before each piece that names its label."""
     escaped = ((re.sub(r'(["\\])', r"\\\1", label), text) for label, text in pieces)  # labels are printable
     return "".join(f'#line 1 "{label}"\n{text}\n' for label, text in escaped)
 
@@ -221,7 +226,11 @@ def device_source(request: Request) -> DeviceSource:
 
 @contextmanager
 def naming_exports(request: Request) -> Iterator[None]:
-    """Add the name of the exported function to an error about its `Launch.kernel`, or that the source lacks it."""
+    """Complete errors that are raised in the `with` block.
+
+    A `LaunchSpecError` about a `Launch.kernel` gets the name of the exported function. A `CompileError` gets a hint if
+    the source lacks an exported function.
+    """
     try:
         yield
     except CompileError as error:
@@ -243,7 +252,7 @@ def compile_for_arch(source: DeviceSource, arch: str, toolchain: CudaToolchain) 
     Raises:
         CompileError: NVRTC rejected the source.
         LaunchSpecError: NVRTC rejected a kernel that a `Launch` names.
-        SignatureError: A kernel's types and its parameter sizes disagree.
+        SignatureError: The types of a kernel's parameters are unknown, or do not fit the sizes in the cubin.
         ToolchainError: NVRTC does not know the architecture.
     """
     candidates = find_candidates([text for _, text in source.pieces])
@@ -263,7 +272,7 @@ def compile_for_arch(source: DeviceSource, arch: str, toolchain: CudaToolchain) 
     own_dirs = nvrtc_include_dirs(toolchain)
     log_warnings(result.log, own_dirs)
     variables = typed_variables(demangle_variables(image.variables), layouts, source.piece_texts)
-    if compilation.declarations:  # these lines include headers, too
+    if compilation.declarations:  # some of these lines include headers
         scan = IncludeScan((*source.texts, *compilation.declarations), source.include_dirs)
     return CompiledSource(
         cubin=Cubin(data=result.cubin, arch=arch, log=result.log, kernels=kernels, variables=variables, ptx=result.ptx),
@@ -283,7 +292,7 @@ def check_device_code(source: DeviceSource, arch: str, toolchain: CudaToolchain)
     """
     options = (*source.options, SYNTAX_ONLY)
     if "cooperative_groups" in source.text:
-        with suppress(CompileError, LaunchSpecError):  # the source may use what the header would have included
+        with suppress(CompileError, LaunchSpecError):  # the source may use what this macro leaves out
             return _check(replace(source, options=(*options, _LIGHT_COOPERATIVE_GROUPS)), arch, toolchain)
     return _check(replace(source, options=options), arch, toolchain)
 
@@ -298,7 +307,7 @@ def _check(source: DeviceSource, arch: str, toolchain: CudaToolchain) -> tuple[P
 
 @contextmanager
 def _nvrtc_job(source: DeviceSource, arch: str, toolchain: CudaToolchain, scan: IncludeScan) -> Iterator[NvrtcJob]:
-    """Yield the NVRTC job for the source and the architecture, of which each compilation uses a changed copy."""
+    """Yield the NVRTC job for the source and the architecture. Each run of NVRTC gets a changed copy of this job."""
     include_dirs = nvrtc_include_dirs(toolchain, source.include_dirs)
     with provide_headers(include_dirs, scan.quoted_files(STAND_INS), source.text) as (headers, stand_in_dirs):
         yield NvrtcJob(
@@ -316,7 +325,7 @@ def _nvrtc_job(source: DeviceSource, arch: str, toolchain: CudaToolchain, scan: 
 
 
 def _with_standard(error: SignatureError, options: Sequence[str]) -> SignatureError:
-    """Add to the error that the source's C++ standard is too old for NVRTC to report types, if that is the reason."""
+    """Return the error, extended if the options select a C++ standard that is too old for NVRTC to report types."""
     old = next((option for option in options if _OLD_STANDARD.fullmatch(option)), None)
     if old is None:
         return error
@@ -327,9 +336,10 @@ def _with_standard(error: SignatureError, options: Sequence[str]) -> SignatureEr
 
 
 def first_expressions(source: DeviceSource, candidates: Sequence[Candidate]) -> tuple[str, ...]:
-    """Return the expressions for the first run of a compiler: those of `Launch` records, and unambiguous candidates.
+    """Return the kernel expressions for the first run of a compiler.
 
-    The symbols of templates and overloads contain their types.
+    They stand for the kernels that `Launch` records name, and for unambiguous candidates. Other templates and overloads
+    are left out, because their symbols contain their types.
     """
     functions = [candidate.name for candidate in find_unambiguous(candidates)]
     return tuple(dict.fromkeys((*map(probe.kernel_expression, source.kernels), *functions)))
@@ -340,7 +350,7 @@ class _Compilation:
 
     Attributes:
         expressions: The kernel expressions of the last run.
-        declarations: Lines that later runs put before the source, for names that nvcc declares by itself.
+        declarations: Lines to put before the source in the next run. They declare names that nvcc declares by itself.
     """
 
     def __init__(
@@ -358,14 +368,14 @@ class _Compilation:
         self._is_checked = False
 
     def compile(self, expressions: tuple[str, ...]) -> tuple[NvrtcResult, Image]:
-        """Compile, and return the machine code as it is and read."""
+        """Compile, and return NVRTC's result and the description of its cubin."""
         result = self.run(expressions)
         return result, read_image(result.cubin, name=self._source.name, spill_bytes=result.spill_bytes)
 
     def run(self, expressions: tuple[str, ...]) -> NvrtcResult:
-        """Run NVRTC, and again without the expressions that it rejects, until it rejects none.
+        """Run NVRTC, and repeat the run without the rejected expressions until none is rejected.
 
-        NVRTC lists all rejected expressions at once, in up to a hundred messages.
+        One run reports all rejected expressions, unless NVRTC reaches its limit of a hundred messages.
         """
         while True:
             try:
@@ -379,7 +389,7 @@ class _Compilation:
                 raise failure
             requested = {probe.kernel_expression(kernel): kernel for kernel in self._source.kernels}
             if self._is_minimal and not rejected.isdisjoint(requested):
-                self._is_minimal = False  # a `Launch` may name a type that the source does not: `k<cudaExtent>`
+                self._is_minimal = False  # a `Launch` may name a type that is not in the source: `k<cudaExtent>`
                 continue
             if kernel := next((requested[expression] for expression in requested if expression in rejected), None):
                 raise no_such_kernel(kernel, self._candidates, failure) from failure
@@ -398,9 +408,10 @@ class _Compilation:
                 self._prepare_retry(error)
 
     def _may_crash(self, expressions: tuple[str, ...]) -> bool:
-        """Return whether the lines that prevent a crash of NVRTC may have no effect (see `probe.instantiations`).
+        """Return whether NVRTC may crash although `probe.instantiations` adds lines that should prevent it.
 
-        Errors of the source must then be found by a compile without name expressions.
+        If so, a compile without name expressions must find errors in the source first. Because one such compile is
+        enough, this returns True at most once.
         """
         if self._is_checked or not probe.instantiations(expressions):
             return False
@@ -428,7 +439,7 @@ class _Compilation:
         )
 
     def _prepare_retry(self, error: CompileError) -> None:
-        """Add declarations for the next run, or do without `--minimal`; raise the error if neither can help."""
+        """Add declarations for the next run, or drop `--minimal`. Raise `error` again if neither can help."""
         try:
             self.declarations = declarations_for(error, self.declarations)
         except CompileError:
@@ -437,7 +448,7 @@ class _Compilation:
             self._is_minimal = False
 
     def symbols(self, result: NvrtcResult) -> dict[str, tuple[str, str]]:
-        """Return the symbols of each kernel expression and of its probe, "" if NVRTC rejected the probe.
+        """Return for each kernel expression its symbol and the symbol of its probe ("" if NVRTC rejected the probe).
 
         Raises:
             SignatureError: NVRTC took a kernel for a function of its own.
@@ -454,7 +465,7 @@ class _Compilation:
 
 
 def no_such_kernel(kernel: str, candidates: Sequence[Candidate], error: CompileError) -> LaunchSpecError:
-    """Return the error for a `Launch.kernel` that the compiler rejected, with the kernels that the source declares."""
+    """Return the error for a `Launch.kernel` that the compiler rejected. It lists kernels that the source declares."""
     name = re.split("[<(]", kernel)[0].strip()
     namesakes = [candidate for candidate in candidates if candidate.name == name]
     declarations = ", ".join(map(_declaration, namesakes or candidates)) or "none"

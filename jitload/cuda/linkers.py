@@ -33,7 +33,7 @@ class LinkJob:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Linked:
-    """Machine code, or None if the linker failed, the linker's messages, and the bytes that kernels spill."""
+    """What a linker returns: the machine code (None if it failed), its messages, and the bytes that kernels spill."""
 
     cubin: bytes | None
     log: str
@@ -69,9 +69,10 @@ def link_with_nvjitlink(path: Path, job: LinkJob) -> Linked:
 
 
 def _create(path: Path, options: Sequence[str]) -> tuple[int, str]:
-    """Return a handle, and what failed, if anything.
+    """Return a handle of nvJitLink (0 if there is none), and what failed, or "".
 
-    If an option is rejected, cuda.bindings' `create` loses the handle and with it the log, which names the option.
+    This does not use the `create` of cuda.bindings: if an option is rejected, `create` loses the handle, and with the
+    handle the log, which names the option.
     """
     handle = ctypes.c_void_p()
     texts = (ctypes.c_char_p * len(options))(*map(os.fsencode, options))
@@ -80,7 +81,7 @@ def _create(path: Path, options: Sequence[str]) -> tuple[int, str]:
 
 
 def _link(nvjitlink: Any, handle: int, job: LinkJob) -> str:
-    """Link, and return what failed, if anything."""
+    """Link, and return what failed, or ""."""
     types = nvjitlink.InputType
     input_type = {"ptx": types.PTX, "lto-ir": types.LTOIR, "fatbin": types.FATBIN}[job.format]
     try:
@@ -102,7 +103,9 @@ def _read(nvjitlink: Any, handle: int, name: str) -> bytes:
 
 
 def link_with_driver(job: LinkJob) -> Linked | None:
-    """Link with the driver's linker; return None if there is no driver or no GPU, or if it cannot link this.
+    """Link PTX with the driver's linker.
+
+    Return None if the job has another format or has options, or if there is no GPU or no driver for CUDA 12 or newer.
 
     Raises:
         ToolchainError: cuda-bindings is not installed.

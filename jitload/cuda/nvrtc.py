@@ -27,7 +27,7 @@ _DIAGNOSTIC = re.compile(
     r"(?: #[\w-]+)?: (?P<message>.*)$",
     re.MULTILINE,
 )
-# How people write the types of narrow floats, CUDA's types, and the header that declares them.
+# For each kind of narrow float: the names that people write, CUDA's types, and the header that declares these types.
 _NARROW_FLOATS = (
     (r"(?:__)?(?:nv_)?(?:bfloat16|bfloat162|bf16)", "__nv_bfloat16 and __nv_bfloat162", "cuda_bf16.h"),
     (r"(?:__)?(?:nv_)?(?:half2?|float16|fp16)", "__half and __half2", "cuda_fp16.h"),
@@ -44,7 +44,7 @@ _INTEGERS = {
     "uint64_t": "unsigned long", "uintptr_t": "unsigned long", "uintmax_t": "unsigned long", "ssize_t": "long",
     "uint": "unsigned int", "ushort": "unsigned short", "ulong": "unsigned long",
 }  # fmt: skip
-# As in <cuda_device_runtime_api.h>.
+# The functions have the same bodies as in <cuda_device_runtime_api.h>.
 _DEPENDENT_LAUNCH_FUNCTIONS = {
     "cudaGridDependencySynchronize": 'asm volatile("griddepcontrol.wait;" ::: "memory");',
     "cudaTriggerProgrammaticLaunchCompletion": 'asm volatile("griddepcontrol.launch_dependents;" :::);',
@@ -80,12 +80,12 @@ class NvrtcJob:
         name: The name of the source in messages, `vec.cu`.
         source: The text.
         options: Command-line options.
-        directory: The directory of the source, which need not exist. Without it NVRTC would search the working
-            directory for headers, which is not in the cache key.
+        directory: The directory of the source, which need not exist. If this is "", NVRTC searches the working
+            directory for headers, although the working directory is not part of the cache key.
         headers: Names and texts of headers that exist in memory only.
-        expressions: Name expressions: kernels to instantiate and to look up the symbols of.
-        declared: Lines to put before the source: declarations that nvcc would have had.
-        is_isolated: Whether NVRTC runs in a child process, which may crash.
+        expressions: The name expressions. NVRTC instantiates them and returns their symbols.
+        declared: Lines to put before the source. They declare names that nvcc declares by itself.
+        is_isolated: Whether NVRTC runs in a child process, so that a crash ends only the child.
     """
 
     name: str
@@ -98,7 +98,7 @@ class NvrtcJob:
     is_isolated: bool = False
 
     def with_declarations(self) -> NvrtcJob:
-        """Return the same job with the declarations in a header that is included first."""
+        """Return this job with the lines of `declared` moved to a header that NVRTC reads before the source."""
         if not self.declared:
             return self
         header = (_DECLARED, "\n".join((*self.declared, "")))
@@ -134,7 +134,7 @@ def device_options(version: tuple[int, ...], arch: str) -> tuple[str, ...]:
 
 
 def run_nvrtc(library_path: Path, job: NvrtcJob) -> NvrtcResult:
-    """Compile once.
+    """Run NVRTC once, in this process or in a child process.
 
     Raises:
         CompileError: NVRTC rejected the source, an option or a name expression; `.log` has its messages.
@@ -154,7 +154,7 @@ def run_nvrtc(library_path: Path, job: NvrtcJob) -> NvrtcResult:
 
 
 def prepare_nvrtc(library_path: Path, *, is_isolated: bool) -> None:
-    """Load NVRTC in the background, or start the child process that will use it, before a job is ready."""
+    """Load NVRTC in the background, or start the child process that will run it, before the first job is ready."""
     if is_isolated:
         from jitload.cuda.isolated import prepare_child
 
@@ -165,15 +165,16 @@ def prepare_nvrtc(library_path: Path, *, is_isolated: bool) -> None:
 
 @functools.lru_cache(maxsize=4)
 def load_nvrtc(path: Path) -> Any:
-    """Return cuda.bindings.nvrtc with this library, and load two libraries that NVRTC itself would look for wrongly.
+    """Return cuda.bindings.nvrtc, which calls the library at `path`.
 
-    Its builtins: the 13.0 wheel has no RUNPATH and does not find them. The driver: from 12.9 on NVRTC opens it, and the
-    RUNPATH of the 12.9 wheel ends with the current directory.
+    Before that, load two libraries that NVRTC itself might not find, or find in the wrong place. The first is the
+    driver: NVRTC opens it since 12.9, and the RUNPATH of the 12.9 wheel ends with the current directory. The second is
+    NVRTC's builtins library: the NVRTC of the 13.0 wheel does not find it, because it has no RUNPATH.
     """
     load_driver()
     for builtins in sorted(path.parent.glob("libnvrtc-builtins.so.*")):
         if "alt" not in builtins.name:
-            with suppress(OSError):  # NVRTC will say that it does not find them
+            with suppress(OSError):  # NVRTC will report that it does not find the library
                 ctypes.CDLL(str(builtins))
     return load_bindings("nvrtc", path)
 
@@ -202,12 +203,13 @@ def _compile(nvrtc: Any, library_path: Path, job: NvrtcJob, cancellation: Cancel
 
 
 def declarations_for(error: CompileError, declared: tuple[str, ...]) -> tuple[str, ...]:
-    """Return the declarations so far, and those that a failed compile lacked and that nvcc would have had.
+    """Return `declared` with the declarations of further names that a compile lacked, but that nvcc declares by itself.
 
-    Only a compile that failed gets them: a source for NVRTC may declare `int64_t` itself, and differently.
+    Such declarations are added only after a compile has failed, because a source for NVRTC may declare `int64_t`
+    itself, and differently.
 
     Raises:
-        CompileError: The same error, if it is not due to names that nvcc knows.
+        CompileError: `error` itself, if there is nothing to add.
     """
     names = _UNDECLARED.findall(error.log)
     lines = [line for pattern, line in _KNOWN_TO_NVCC.items() if any(re.fullmatch(pattern, name) for name in names)]
@@ -217,7 +219,7 @@ def declarations_for(error: CompileError, declared: tuple[str, ...]) -> tuple[st
 
 
 def log_warnings(log: str, include_dirs: Sequence[Path]) -> None:
-    """Log the messages of a compile that succeeded: at level INFO if all are about `include_dirs`, or as a warning."""
+    """Log the messages of a successful compile: at INFO if all are about files in `include_dirs`, else at WARNING."""
     if log.strip():
         diagnostics = parse_diagnostics(log)
         is_in_headers = all(any(Path(d.file).is_relative_to(root) for root in include_dirs) for d in diagnostics)
@@ -239,10 +241,12 @@ if hasattr(os, "register_at_fork"):
 
 @contextmanager
 def _compiling() -> Iterator[None]:
-    """Note that this thread is in NVRTC. A child that is forked meanwhile inherits locks that nobody will release.
+    """Record, for the duration of the `with` block, that this thread is in NVRTC.
+
+    A process that is forked meanwhile inherits locks that are never released in it.
 
     Raises:
-        ToolchainError: This process is such a child.
+        ToolchainError: This process was forked while a thread was in NVRTC.
     """
     if _was_forked_during_compile:
         raise ToolchainError(
@@ -263,7 +267,7 @@ def parse_diagnostics(log: str) -> tuple[Diagnostic, ...]:
 
 
 def _restore_locale() -> None:
-    """Give the thread the locale of the process: NVRTC 12.4 leaves it in another, in which `open()` reads ASCII."""
+    """Give the thread the locale of the process: NVRTC 12.4 leaves another one set, in which `open()` reads ASCII."""
     with suppress(AttributeError):  # no uselocale in this libc
         uselocale = ctypes.pythonapi.uselocale
         uselocale.argtypes, uselocale.restype = (ctypes.c_void_p,), ctypes.c_void_p
@@ -283,14 +287,14 @@ def _program(nvrtc: Any, job: NvrtcJob) -> Iterator[Any]:
 
 
 def _read(nvrtc: Any, program: Any, name: str) -> bytes:
-    """Return the log or the cubin of a program."""
+    """Return the log, the PTX or the cubin of a program."""
     buffer = bytearray(_checked(nvrtc, getattr(nvrtc, f"nvrtcGet{name}Size")(program)))
     _checked(nvrtc, getattr(nvrtc, f"nvrtcGet{name}")(program, buffer))
     return bytes(buffer)
 
 
 def _checked(nvrtc: Any, answer: tuple[Any, ...]) -> Any:
-    """Return the result of a call of NVRTC, or raise an error for its status."""
+    """Return the result of a call of NVRTC, or raise ToolchainError if its status is an error."""
     status, *values = answer
     if status != 0:
         raise ToolchainError(f"NVRTC failed: {_status_text(nvrtc, status)}")
@@ -323,7 +327,7 @@ def _compile_error(nvrtc: Any, path: Path, job: NvrtcJob, status: Any, log: str)
 
 
 def type_hint(log: str) -> str:
-    """Return what to write for the type of a narrow float that a compiler does not know, or ""."""
+    """Return a hint if an unknown name in the log looks like a type of narrow floats, otherwise ""."""
     for match in _UNKNOWN_NAME.finditer(log):
         for pattern, types, header in _NARROW_FLOATS:
             if re.fullmatch(pattern, match[1] or match[2]):
@@ -357,9 +361,10 @@ def _hint(log: str, options: Sequence[str]) -> str:
 
 
 def missing_function_hint(log: str, names: Iterable[str], texts: Iterable[str]) -> str:
-    """Return which name of a function is in none of the texts, or "" if NVRTC did not meet functions of the host.
+    """Return a hint if one of the names is in none of the texts, and NVRTC reported a host function; otherwise "".
 
-    A misspelt function of the host leads to NVRTC, which takes a source for one of kernels alone.
+    If `functions=` misspells the name of a host function, jitload may take the source for kernels alone and pass it to
+    NVRTC.
     """
     words = set(re.findall(r"\w+", " ".join(texts)))
     missing = next((name for name in names if name not in words), "")

@@ -33,7 +33,7 @@ _INSTALL_COMMANDS = {12: "pip install nvidia-nvjitlink-cu12", 13: "pip install n
 
 
 def format_of(source: object) -> Format | None:
-    r"""Return the format of code that is neither source nor machine code, and None for everything else.
+    r"""Return the format of PTX, LTO-IR or a fatbin, or None for anything else.
 
     Example:
         >>> format_of("// made by nvcc\n.version 9.0\n.target sm_80\n")
@@ -54,17 +54,18 @@ def format_of(source: object) -> Format | None:
 def compile_image(
     source: str | bytes | bytearray | memoryview, *, name: str, arch: str, flags: Sequence[str] | None
 ) -> Cubin:
-    """Compile code that is neither source nor machine code. The kernels have the types that their symbols contain.
+    """Compile PTX, LTO-IR or a fatbin. The kernels have the types that their symbols contain.
 
     Args:
-        source: PTX, LTO-IR or a fatbin. If the fatbin has machine code for the architecture, that is returned.
+        source: The code. If it is a fatbin with machine code for the architecture, and there are no options, this
+            machine code is returned.
         name: The name of the code in messages.
         arch: One architecture.
         flags: Options, as for nvcc.
 
     Raises:
         CompileError: The linker rejected the code; `.log` has its messages.
-        JitLoadError: The bytes are something else.
+        JitLoadError: The source has another format, or is a fatbin without code for the architecture.
         ToolchainError: There is no linker, or it does not know the architecture.
     """
     settings = read_settings()
@@ -89,7 +90,7 @@ def _read(source: str | bytes | bytearray | memoryview, name: str) -> tuple[byte
             "a cubin is already compiled."
         )
     if format_ == "ptx":
-        data = data.rstrip(b"\0")  # NVRTC ends it with one
+        data = data.rstrip(b"\0")  # NVRTC ends PTX with a NUL
         if b"\0" in data:
             raise JitLoadError(f"{name!r} is PTX that contains a NUL character")
     return data, format_
@@ -134,7 +135,7 @@ def _no_linker_error(job: LinkJob, settings: Settings) -> ToolchainError:
 
 
 def _no_code_error(job: LinkJob) -> JitLoadError:
-    """Return the error for a fatbin that has no PTX for the architecture: linkers ignore the machine code in it."""
+    """Return the error for a fatbin that has no PTX for the architecture. Linkers ignore machine code in fatbins."""
     archs = ", ".join(entry.arch for entry in read_fatbin(job.data, name=repr(job.name)))
     return JitLoadError(
         f"the fatbin {job.name!r} has neither PTX nor uncompressed machine code for {job.arch}; it has code for: "

@@ -1,4 +1,4 @@
-"""Read from a cubin its architecture, its kernels with the sizes of their parameters, and its variables."""
+"""Read the architecture of a cubin, its kernels with the sizes of their parameters, and its variables."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _FORMAT_SIZED = 4
 _COMPAT_ARCH_SPECIFIC = 0x09  # in `.nv.compat`
 
 _VARIABLE_SECTIONS = (".nv.global", ".nv.global.init", ".nv.constant3")
-_COMPILER_NAMES = ("$", ".", "__cudart_")  # format strings and libdevice's tables
+_COMPILER_NAMES = ("$", ".", "__cudart_")  # begin the names of format strings and libdevice's tables
 _DEFAULT_MAX_THREADS = 1024
 _FIRST_SM_WITH_RESERVE, _RESERVED_SHARED_BYTES = 90, 1024
 _UNKNOWN_STACK_SIZE = 0xFFFFFFFF
@@ -31,16 +31,17 @@ _ABI_OF_CUDA_13 = 8
 def read_image(
     data: bytes | bytearray | memoryview, *, name: str = "cubin", spill_bytes: Mapping[str, int] | None = None
 ) -> Image:
-    """Read what a cubin says about its architecture, its kernels and its variables.
+    """Return the architecture, the kernels and the variables of a cubin.
 
     Args:
         data: The bytes of one cubin.
-        name: Their name in error messages.
-        spill_bytes: The bytes that each kernel spills, by its symbol, which a cubin does not say.
+        name: The name of the cubin in error messages.
+        spill_bytes: The number of bytes that each kernel spills, by the kernel's symbol. A cubin does not contain these
+            numbers.
 
     Returns:
-        The image; kernels in the order in which the compiler met them, template instances last, and variables with
-        their symbols as their names.
+        The image. Its kernels are in the order in which the compiler met them, with template instances last. The name
+        of each variable is its symbol.
 
     Raises:
         LoadError: The bytes are not a linked CUDA cubin; the message says what they are.
@@ -58,7 +59,7 @@ def read_image(
 
 
 def is_unknown_format(data: bytes) -> bool:
-    """Return whether the bytes are in none of the formats that the messages of `read_image` name."""
+    """Return whether there are bytes, and they are not in a format that `read_image` recognizes."""
     return bool(data) and data[:4] != b"\x7fELF" and _recognize(data[:4096]) is None
 
 
@@ -86,7 +87,7 @@ _MACHINES = {62: "x86-64", 183: "aarch64", 224: "AMD's GPUs"}
 
 
 def _find_problem(data: bytes | bytearray | memoryview) -> str | None:
-    """Say what the bytes are, unless they begin like a linked 64-bit cubin."""
+    """Return what the bytes are instead of a cubin, or None if they begin like a linked 64-bit cubin."""
     if not isinstance(data, (bytes, bytearray, memoryview)):
         return f"a cubin is bytes, and this is {type(data).__name__}."
     head = bytes(data[:4096])
@@ -119,7 +120,7 @@ def _recognize(head: bytes) -> str | None:
 
 
 class _CubinReader:
-    """Reads a cubin; a damaged one raises ElfError, struct.error or UnicodeError."""
+    """Reads a cubin. Raises ElfError, struct.error or UnicodeError if the cubin is damaged."""
 
     def __init__(self, data: bytes, spill_bytes: Mapping[str, int]) -> None:
         self.file = ElfFile(data)
@@ -128,7 +129,7 @@ class _CubinReader:
         self.spill_bytes = spill_bytes
         "".join([*self.sections, *(symbol.name for symbol in self.symbols)]).encode()  # raises UnicodeError on damage
         self.sm, self.suffix = self.read_arch()
-        # For each attribute of functions, its value by the index of the function's symbol.
+        # Attribute -> index of a function's symbol -> value of the attribute for this function.
         self.function_attributes: dict[int, dict[int, int]] = {_REGCOUNT: {}, _FRAME_SIZE: {}, _MIN_STACK_SIZE: {}}
         for attribute, value in _read_attributes(self.sections.get(".nv.info")):
             if attribute in self.function_attributes:
@@ -191,14 +192,14 @@ class _CubinReader:
         return max(section.size - (_RESERVED_SHARED_BYTES if self.sm >= _FIRST_SM_WITH_RESERVE else 0), 0)
 
     def read_local_bytes(self, index: int) -> int:
-        """Return the stack that a thread needs, called functions included; with recursion, the kernel's own frame."""
+        """Return the bytes of stack that a thread needs, including called functions unless there is recursion."""
         frame = self.function_attributes[_FRAME_SIZE].get(index, 0)
         stack = self.function_attributes[_MIN_STACK_SIZE].get(index, frame)
         return frame if stack == _UNKNOWN_STACK_SIZE else stack
 
 
 def _read_attributes(info: Section | None) -> Iterator[tuple[int, memoryview]]:
-    """Yield the number and the value of each attribute of a `.nv.info` section."""
+    """Yield (number, value) for each attribute of a `.nv.info` section."""
     data, position = memoryview(info.data if info else b""), 0
     while position + 4 <= len(data):
         value_format, attribute, value = struct.unpack_from("<BBH", data, position)
@@ -214,7 +215,7 @@ def _read_attributes(info: Section | None) -> Iterator[tuple[int, memoryview]]:
 
 
 def _read_launch_attributes(kernel: str, info: Section) -> tuple[tuple[ParameterSlot, ...], int]:
-    """Return the parameters of a kernel, and how many threads a block may have."""
+    """Return the parameters of a kernel, and the number of threads that a block of the kernel may have."""
     slots: dict[int, ParameterSlot] = {}
     max_threads = _DEFAULT_MAX_THREADS
     for attribute, value in _read_attributes(info):
@@ -232,7 +233,7 @@ def _read_launch_attributes(kernel: str, info: Section) -> tuple[tuple[Parameter
 
 
 def _read_compat(section: Section | None) -> Iterator[tuple[int, int]]:
-    """Yield the number and the value of each attribute of a `.nv.compat` section."""
+    """Yield (number, value) for each attribute of a `.nv.compat` section."""
     data, position = section.data if section else b"", 0
     while position + 4 <= len(data):
         value_format, attribute, value = struct.unpack_from("<BBH", data, position)

@@ -34,7 +34,7 @@ class ElfError(ValueError):
 
 
 class Header(NamedTuple):  # named tuples, because a dataclass takes eight times as long to create when imported
-    """The header of a file."""
+    """The header of an ELF file."""
 
     identification: bytes
     type: int
@@ -53,12 +53,15 @@ class Header(NamedTuple):  # named tuples, because a dataclass takes eight times
 
     @property
     def abi_version(self) -> int:
-        """The version of the ABI, which CUDA counts up with its own releases."""
+        """The version of the ABI, which CUDA increases with its own releases."""
         return self.identification[8]
 
 
 def file_size(head: bytes) -> int:
-    """Return the size of a file that ends with one of its tables, as cubins do, from its first `HEADER_SIZE` bytes."""
+    """Return the size of an ELF file, given its first `HEADER_SIZE` bytes.
+
+    The file has to end with its table of segments or its table of sections, as cubins do.
+    """
     header = Header(*_HEADER.unpack_from(head))
     return max(
         header.segment_table + header.segment_count * header.segment_entry_size,
@@ -67,7 +70,7 @@ def file_size(head: bytes) -> int:
 
 
 class Section(NamedTuple):
-    """One section; `data` is empty if the file holds no bytes for it."""
+    """One section. `data` is empty if the file contains no bytes for the section."""
 
     name: str
     type: int
@@ -83,7 +86,7 @@ class Section(NamedTuple):
 
 
 class Symbol(NamedTuple):
-    """An entry of a symbol table. `section` is the index of the section that defines it, or 0 if it is undefined."""
+    """An entry of a symbol table. `section` is the index of the section that defines it, or 0 if none does."""
 
     name: str
     info: int
@@ -94,26 +97,26 @@ class Symbol(NamedTuple):
 
     @property
     def type(self) -> int:
-        """What it names, one of `STT_…`."""
+        """The type of what the symbol names, one of `STT_…`."""
         return self.info & 0xF
 
     @property
     def binding(self) -> int:
-        """Which files see it, one of `STB_…`."""
+        """Which files see the symbol, one of `STB_…`."""
         return self.info >> 4
 
     @property
     def visibility(self) -> int:
-        """Whether a library shows it to others, one of `STV_…`."""
+        """Whether a library shows the symbol to other libraries, one of `STV_…`."""
         return self.other & 3
 
 
 class ElfFile:
-    """A file that has been parsed.
+    """A parsed ELF file.
 
     Attributes:
-        header: Its header.
-        sections: Its sections in their order, beginning with the empty one.
+        header: The header of the file.
+        sections: The sections in the order of the file, beginning with ELF's empty section.
 
     Raises:
         ElfError: The bytes are not a 64-bit little-endian ELF file, or are cut off or damaged.
@@ -126,7 +129,7 @@ class ElfFile:
             raise ElfError(f"it is cut off after {len(data)} bytes")
         self.header = header = Header(*_HEADER.unpack_from(data))
         view = memoryview(data)
-        # The table of segments ends a cubin, as a rule, so that it is missing from one that is cut off.
+        # A cubin usually ends with the table of segments, so a cubin that is cut off lacks the table.
         segments_size = header.segment_count * header.segment_entry_size
         read_bytes(view, header.segment_table, segments_size, "the table of segments")
         if not header.section_count or header.section_entry_size != _SECTION.size:
@@ -140,7 +143,7 @@ class ElfFile:
         self.sections = [_read_section(view, row, names) for row in rows]
 
     def symbols(self, table_type: int = SHT_SYMTAB) -> list[Symbol]:
-        """Return the symbols of the table of this type, in their order.
+        """Return the symbols of the symbol table of this type, in the order of the table.
 
         Raises:
             ElfError: There is no such table, or it is damaged.
@@ -158,7 +161,7 @@ def read_bytes(data: memoryview, offset: int, size: int, description: str) -> me
     """Return a range of bytes.
 
     Raises:
-        ElfError: The range goes beyond the end; the message calls it by the description.
+        ElfError: The range extends beyond the end of the data. The message contains the description of the range.
     """
     if offset + size > len(data):
         raise ElfError(f"{description} should end at byte {offset + size}, and there are {len(data)}")
@@ -180,14 +183,14 @@ def _read_string(table: bytes, offset: int) -> str:
 
 
 class DynamicSymbols(NamedTuple):
-    """The names that a shared library defines for others, in their order, and those that others must define."""
+    """The names that a shared library defines, and the names that others must define, in the order of the table."""
 
     defined: tuple[str, ...] = ()
     undefined: tuple[str, ...] = ()
 
 
 def read_dynamic_symbols(data: bytes) -> DynamicSymbols:
-    """Read the dynamic symbols of a shared library; of anything else, return none.
+    """Return the dynamic symbols of a shared library, or no symbols if the data is not a shared library.
 
     Example:
         >>> read_dynamic_symbols(Path("vec.so").read_bytes()).undefined
@@ -207,7 +210,7 @@ def read_dynamic_symbols(data: bytes) -> DynamicSymbols:
 
 
 def edit_symbols(data: bytes, edit: Callable[[Symbol], Symbol]) -> bytes:
-    """Return a file with its symbols edited in place; their names and their order stay.
+    """Return a file with each symbol replaced by `edit(symbol)`. The names and the order of symbols do not change.
 
     Raises:
         ElfError: The file is damaged, or has no symbols.
@@ -221,7 +224,7 @@ def edit_symbols(data: bytes, edit: Callable[[Symbol], Symbol]) -> bytes:
 
 
 def replace_symbols(sections: Sequence[Section], symbols: Sequence[Symbol]) -> list[Section]:
-    """Return the sections with these symbols in the table, local ones first as ELF requires."""
+    """Return the sections with these symbols in the symbol table. ELF requires local symbols to come first."""
     index, table = next((index, section) for index, section in enumerate(sections) if section.type == SHT_SYMTAB)
     strings, offsets = _add_strings(sections[table.link].data, [symbol.name for symbol in symbols])
     rows = b"".join(_SYMBOL.pack(offsets[symbol.name], *symbol[1:]) for symbol in symbols)
@@ -233,10 +236,10 @@ def replace_symbols(sections: Sequence[Section], symbols: Sequence[Symbol]) -> l
 
 
 def write_elf(header: Header, sections: Sequence[Section]) -> bytes:
-    """Return a file of sections without segments, such as an object file. Offsets and sizes are computed anew.
+    """Return an ELF file with these sections and no segments, such as an object file. Compute offsets and sizes anew.
 
     Raises:
-        ElfError: The alignment of a section is absurd, as in a damaged file.
+        ElfError: The alignment of a section is implausibly large, as in a damaged file.
     """
     strings, name_offsets = _add_strings(sections[header.section_names].data, [section.name for section in sections])
     out = bytearray(_HEADER.size)
@@ -257,7 +260,7 @@ def write_elf(header: Header, sections: Sequence[Section]) -> bytes:
 
 
 def _add_strings(table: bytes | memoryview, strings: Iterable[str]) -> tuple[bytes, dict[str, int]]:
-    """Return a string table with strings added that it does not have, and the offset of each."""
+    """Return a string table to which missing strings are added, and a dict of the offset of each of the strings."""
     extended, offsets, position = bytearray(table or b"\0"), dict[bytes, int](), 0
     for text in bytes(extended).split(b"\0")[:-1]:
         offsets[text] = position

@@ -1,7 +1,7 @@
-"""Embed cubins in the object file of a C++ source that says `TVM_FFI_EMBED_CUBIN(name)`.
+"""Embed cubins in the object file of a C++ source that contains `TVM_FFI_EMBED_CUBIN(name)`.
 
-An assembler with `.incbin` and `ld -r` could do it too, but making the symbols local takes binutils' objcopy, which is
-missing on many machines that have a compiler. Editing the file takes nothing but Python.
+An assembler with `.incbin` and `ld -r` could embed them, too, but making the symbols local requires binutils' objcopy,
+which is missing on many machines that have a compiler. Editing the file requires only Python.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class ObjectFile:
     """An object file that cubins can be embedded in.
 
     Raises:
-        LoadError: It is something else, or cannot be edited; the message says what it is.
+        LoadError: The data is not an object file, or cannot be edited. The message says what the data is.
     """
 
     def __init__(self, data: bytes, *, path: str) -> None:
@@ -50,12 +50,13 @@ class ObjectFile:
         return tuple(sorted(names - defined - {f"{name}_end" for name in names}))
 
     def embed(self, name: str, cubin: bytes) -> bytes:
-        """Return the object file with a cubin at `__tvm_ffi__cubin_<name>`, up to `…_end`, and a zero byte after it.
+        """Return the object file with a cubin at the symbol `__tvm_ffi__cubin_<name>`, followed by a zero byte.
 
-        Both symbols are local, so that other objects may use the same name.
+        The symbol `__tvm_ffi__cubin_<name>_end` is at the end of the cubin. Both symbols are local, so that other
+        objects may use the same name.
 
         Raises:
-            LoadError: The file has the name already, or cannot be rewritten.
+            LoadError: The file already defines one of the symbols, or cannot be rewritten.
         """
         begin, end, index = f"{_PREFIX}{name}", f"{_PREFIX}{name}_end", len(self._file.sections)
         if defined := next((s.name for s in self._symbols if s.section and s.name in (begin, end)), None):
@@ -77,7 +78,7 @@ class ObjectFile:
             raise self._damage() from error
 
     def _with_symbols(self, added: Mapping[str, Symbol]) -> list[Section]:
-        """Return the sections with symbols defined, and with the indices of all symbols adapted to that."""
+        """Return the sections with these symbols in the symbol table, and with all references to symbols updated."""
         existing = {symbol.name for symbol in self._symbols}
         symbols = [added.get(symbol.name, symbol) for symbol in self._symbols]
         symbols += [symbol for name, symbol in added.items() if name not in existing]
@@ -91,10 +92,11 @@ class ObjectFile:
         return replace_symbols(sections, [symbols[index] for index in order])
 
     def _renumber(self, section: Section, new_indices: Mapping[int, int]) -> Section:
-        """Return a section that refers to symbols with their new indices.
+        """Return a section with new indices in place of the symbols' indices that it contains.
 
         Raises:
-            KeyError: It refers to a symbol that does not exist.
+            KeyError: The section refers to a symbol that does not exist.
+            LoadError: The section refers to symbols in an unknown way.
         """
         if section.type in (elf.SHT_RELA, elf.SHT_REL):
             row = elf.RELA if section.type == elf.SHT_RELA else elf.REL
@@ -124,7 +126,7 @@ _FORMATS = (
 
 
 def _find_problem(data: bytes) -> str | None:
-    """Say what the bytes are, unless they are an object file for a 64-bit little-endian machine."""
+    """Return what the bytes are instead of an object file for a 64-bit little-endian machine, or else None."""
     if data[:4] != b"\x7fELF":
         problems = (problem for start, problem in _FORMATS if data.startswith(start))
         return next(problems, f"is not an object file: it begins with {data[:8]!r} instead of an ELF header.")

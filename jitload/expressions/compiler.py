@@ -45,7 +45,7 @@ def compile_expression(text: Expression, scope: Mapping[str, ScopeEntry], *, ker
 
     Args:
         text: The expression, or an integer.
-        scope: The names that it may use.
+        scope: The names that the expression may use.
         kernel: The exported name, for messages.
         field: The field of the `Launch`, such as `grid[0]`, for messages.
 
@@ -126,7 +126,7 @@ _HINTS = {
 
 
 class _Compiler:
-    """The translation of one expression; without a scope it is only checked, and its names are collected."""
+    """The translation of one expression; without a scope, the expression is checked and its names are collected."""
 
     def __init__(self, source: ExpressionText, scope: Mapping[str, ScopeEntry] | None) -> None:
         self.source = source
@@ -137,7 +137,7 @@ class _Compiler:
         self.temporaries = 0
 
     def compile(self, node: ast.expr, *, lazily: bool = False) -> Code:
-        """Translate a node. If it is evaluated `lazily`, it may never run, so a failure in it is not an error yet."""
+        """Translate a node. With `lazily`, its code may never run, so a failure in it is not an error yet."""
         self.depth += 1
         self.lazy += lazily
         if self.depth > MAX_DEPTH:
@@ -207,7 +207,7 @@ class _Compiler:
         raise self.source.error(f"there is no parameter {node.id!r}", node, hint)
 
     def apply(self, name: str, fold: Callable[..., int], operands: Sequence[Code], node: ast.expr | int) -> Code:
-        """Apply a function that may fail, at once if all operands are constants."""
+        """Return the call of a function that may fail, or its value if all operands are constants."""
         values = [operand.value for operand in operands if operand.value is not None]
         problem = ""
         if len(values) == len(operands):
@@ -271,7 +271,7 @@ class _Compiler:
             if is_decided:
                 continue  # checked, but never evaluated
             if codes and codes[-1].value is not None:
-                codes.pop()  # a constant that neither decides nor comes last
+                codes.pop()  # a constant that neither decides the result nor comes last
             codes.append(part)
             is_decided = part.value is not None and bool(part.value) == is_or
         return write_balanced(codes, write_or if is_or else write_and)
@@ -368,14 +368,14 @@ class Code(NamedTuple):
 
 
 def write_constant(value: int) -> Code:
-    """Return the literal for a number of 64 bits."""
+    """Return code for a 64-bit integer."""
     if value == INT64.start:
         return Code(f"(-{INT64.stop - 1} - 1)", value)  # C++ has no negative literals
     return Code(str(value), value, is_boolean=value in (0, 1))
 
 
 def write_call(function: str, *arguments: Code | int) -> Code:
-    """Call a function of `expression.h` that may fail."""
+    """Return code for the call of a function in `expression.h` that may fail."""
     texts = (argument.text if isinstance(argument, Code) else str(argument) for argument in arguments)
     return Code(f"jitload_{function}({', '.join(('e', *texts))})")
 
@@ -391,7 +391,7 @@ def write_max(left: Code, right: Code) -> Code:
 
 
 def write_and(left: Code, right: Code) -> Code:
-    """Return code for `left and right`; a false operand is 0."""
+    """Return code for `left and right`, which is 0 if `left` is false."""
     if left.is_boolean and right.is_boolean:
         return Code(f"{left.operand} && {right.operand}", is_boolean=True, is_atom=False)
     return Code(f"{left.truth} ? {right.operand} : 0", is_atom=False)
@@ -418,7 +418,7 @@ def write_conditional(test: Code, body: Code, orelse: Code) -> Code:
 
 
 def write_comparison(symbols: Sequence[str], codes: Sequence[Code], temporary: Callable[[], str]) -> Code:
-    """Return code for `a < b < c` so that `b` is evaluated once and `c` only if it is needed."""
+    """Return code for `a < b < c` that evaluates `b` once, and `c` only if `a < b`."""
     temporaries: list[str] = []
     links: list[str] = []
     left = codes[0].operand
@@ -437,7 +437,7 @@ def write_comparison(symbols: Sequence[str], codes: Sequence[Code], temporary: C
 
 
 def write_balanced(codes: Sequence[Code], pair: Callable[[Code, Code], Code]) -> Code:
-    """Join operands as a balanced tree: compilers limit the nesting of parentheses."""
+    """Join operands with `pair` in a balanced tree, because compilers limit the nesting of parentheses."""
     if len(codes) == 1:
         return codes[0]
     half = len(codes) // 2

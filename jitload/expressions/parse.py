@@ -1,7 +1,7 @@
 """Parse a launch expression with Python's own parser.
 
-Strings, comments, floats and overlong texts, which Python accepts and launch expressions do not, are rejected first, so
-that the user never sees a warning of the parser or runs into its limits.
+Strings, comments, floats and overlong texts are rejected before Python parses the text. So users never see a warning of
+Python's parser and never reach its limits.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Translate a launch expression to Python, for sizes that torch may trace as symbols.
 
-Launch expressions mean what they mean in Python, so the text changes little. Comparisons become integers, because torch
-does not calculate with symbolic booleans.
+A launch expression has the meaning of the same Python expression, so the text changes little. Comparisons become
+integers, because torch does not calculate with symbolic booleans.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from jitload.expressions.parse import ExpressionText
 
 
 def to_python(text: str, scope: Mapping[str, ScopeEntry], *, kernel: str, field: str) -> str:
-    """Return a Python expression over the names of the scope, prefixed with `a_`, and those of `FUNCTIONS`.
+    """Return a Python expression that uses the names of the scope, prefixed with `a_`, and the names in `FUNCTIONS`.
 
     Example:
         `to_python("ceil_div(n, 2)", scope, kernel="pool", field="out")` gives `_ceil_div(a_n, 2)`.

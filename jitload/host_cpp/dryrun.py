@@ -1,8 +1,8 @@
-"""Takes nvcc's compilation of a text apart, so that ninja runs the host's half and the devices' halves side by side.
+"""Splits a compilation by nvcc into its commands, so that ninja compiles host and device code in parallel.
 
-`nvcc --dryrun` prints the commands that nvcc would run one after another. They are kept in the cache as a template: for
-a source file of a fixed name, with temporary files that are named after it. Where nvcc prints what this module does not
-know, there is no template, and nvcc compiles by itself.
+`nvcc --dryrun` prints the commands that nvcc would run one after another. They are kept in the cache as a template, in
+which the source file has a fixed name and the temporary files are named after it. If nvcc prints anything that this
+module does not know, there is no template, and nvcc runs its commands itself.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ _TEMPORARY = re.compile(r"(?:\./)?tmpxft_[0-9a-f]+_[0-9a-f]+-(\d+)_jitload_unit\
 _DIR_NAME = re.compile(r"/jitload_dir_(\d+)_")
 _VARIABLE = re.compile(r"#\$ (\w+)=(.*)")
 _SKIPPED = ("rm ", "-- Filter Dependencies --")
-_VERBATIM = re.compile(r"-[DUI].|/")  # options and paths that must come out of nvcc as they went in
+_VERBATIM = re.compile(r"-[DUI].|/")  # options and paths that nvcc must pass on unchanged
 _OUTPUT_OPTIONS = {"cudafe++": "--gen_c_file_name", "fatbinary": "--embedded-fatbin="}
 _log = logging.getLogger(__name__)
 
 
 class NvccCommand(NamedTuple):
-    """A command of nvcc for the source `jitload_unit.cu`: its words, and the files that it makes and reads."""
+    """A command that nvcc runs for `jitload_unit.cu`: its words, the file that it makes and the files that it reads."""
 
     words: tuple[str, ...]
     output: str
@@ -52,9 +52,9 @@ def find_template(
     Args:
         nvcc: The nvcc.
         compiler: The host compiler.
-        options: The options, with those for the architectures and the host compiler.
-        work_dir: The directory in which the options are valid.
-        cache_dir: The cache, which keeps the answer.
+        options: The options, including those for the architectures and the host compiler.
+        work_dir: The directory to which relative paths in the options refer.
+        cache_dir: The cache, in which the commands are kept.
     """
     states = (file_state(str(path), path.stat()) for path in (nvcc.path, compiler.path))
     options, dirs = _replace_dirs(options)
@@ -72,9 +72,9 @@ def find_template(
 
 
 def _replace_dirs(options: Sequence[str]) -> tuple[list[str], list[str]]:
-    """Return options with numbers in place of include directories, and these directories.
+    """Return the options with numbered names in place of include directories, and a list of these directories.
 
-    nvcc cannot quote all characters, and the template is then the same for all directories.
+    nvcc cannot quote all characters of a path, and with the names, one template serves for all directories.
     """
     result: list[str] = []
     dirs: list[str] = []
@@ -105,11 +105,13 @@ def template_steps(template: Template, file: str) -> tuple[Step, ...]:
 
 
 def module_id(file: str, parts: Sequence[str]) -> str:
-    """Return the name that distinguishes a unit's own symbols from those of other units, in the form of nvcc's.
+    """Return the module id of a unit, which distinguishes its internal symbols from those of other units.
+
+    The id has the same form as nvcc's.
 
     Args:
         file: The unit's file name.
-        parts: Everything that distinguishes it from other units of that name.
+        parts: Everything that distinguishes the unit from others with the same file name.
     """
     digest = hashlib.sha256("\0".join((file, *parts)).encode(errors="surrogateescape")).hexdigest()
     name = re.sub(r"\W", "_", file)
@@ -117,7 +119,7 @@ def module_id(file: str, parts: Sequence[str]) -> str:
 
 
 def module_id_file(file: str) -> str:
-    """Return the file in which the commands of a template look for a unit's module id."""
+    """Return the name of the file from which the commands of a template read a unit's module id."""
     return f"{file}.module_id"
 
 
@@ -125,7 +127,7 @@ def module_id_file(file: str) -> str:
 
 
 def _ask(nvcc: Nvcc, options: Sequence[str], work_dir: Path) -> Template | str:
-    """Return the template for what nvcc prints, or what is not understood in it."""
+    """Return the template made from nvcc's output, or a text that says what in the output is not understood."""
     command = [str(nvcc.path), "--dryrun", *options, "-c", _SOURCE, "-o", f"{_SOURCE}.o"]
     try:
         return _parse(run_nvcc(command, directory=work_dir, variables={"TMPDIR": "."}), options)
@@ -154,7 +156,7 @@ def _parse(output: str, options: Sequence[str]) -> Template:
     ):
         raise _NotUnderstoodError(f"the programs {', '.join(kinds)}")
     module_ids = (word for words in commands for word in words if word.endswith("module_id"))
-    if strange := next((name for name in module_ids if name != module_id_file(_SOURCE)), None):  # by --keep
+    if strange := next((name for name in module_ids if name != module_id_file(_SOURCE)), None):  # as with --keep
         raise _NotUnderstoodError(f"the file {strange!r}")
     preprocessing = next(words for words in commands if "-E" in words)
     for option in options:
@@ -164,7 +166,7 @@ def _parse(output: str, options: Sequence[str]) -> Template:
 
 
 def _read_words(text: str, variables: dict[str, str]) -> list[str]:
-    """Return the words of a command for the work directory, with the program's path."""
+    """Return the words of a printed command, with the program's path and the file names of the template."""
     try:
         words = [word.replace("\\$", "$") for word in shlex.split(text)]
     except ValueError as error:
@@ -178,12 +180,13 @@ def _read_words(text: str, variables: dict[str, str]) -> list[str]:
         raise _NotUnderstoodError(f"the temporary file {strange!r}")
     if "-E" in words:
         words += ["-MD", "-MF", f"{_output_of(words)}.d"]
-    # The module id is in a file already: cicc reads what cudafe++ would write, and the two are to run side by side.
+    # jitload has written the file with the module id. cicc reads it, and could not run in parallel with cudafe++ if
+    # cudafe++ wrote it.
     return [word for word in words if word != "--gen_module_id_file"]
 
 
 def _check_names(texts: Sequence[str]) -> None:
-    """Check that temporary files have different names without nvcc's numbers."""
+    """Raise an error if two temporary files have the same name without nvcc's numbers."""
     names = {match[0].rpartition("/")[2] for text in texts for match in re.finditer(r"[^\s\"=]*tmpxft_[^\s\"]*", text)}
     if len({_TEMPORARY.sub(_SOURCE, name) for name in names}) != len(names):
         raise _NotUnderstoodError(f"the temporary files {', '.join(sorted(names))}")
@@ -200,7 +203,10 @@ def _output_of(words: Sequence[str]) -> str:
 
 
 def _link_inputs(commands: Sequence[Sequence[str]]) -> Iterator[NvccCommand]:
-    """Yield the commands with the files that they read: those in their words, and for the last command all others."""
+    """Yield the commands, each with the files that it reads.
+
+    These are the files that its words name. The last command also gets all outputs that no other command reads.
+    """
     outputs: list[str] = []
     unread: dict[str, None] = {}
     for words in commands:

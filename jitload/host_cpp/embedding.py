@@ -1,4 +1,4 @@
-"""Embed cubins in hand-written C++ for `TVM_FFI_EMBED_CUBIN(name)`, and check its names before the compiler runs."""
+"""Embed cubins in hand-written C++ for `TVM_FFI_EMBED_CUBIN(name)`, and check the names before the compiler runs."""
 
 from __future__ import annotations
 
@@ -53,15 +53,15 @@ def check_cubins(host: HostSource) -> None:
 
 
 def check_embeds(host: HostSource, include_dirs: Sequence[Path], device_name: str) -> None:
-    """Check that each cubin has a macro, each macro a cubin, and each lookup a kernel.
+    """Check that the C++ has a macro for each cubin, a cubin for each macro, and a kernel for each lookup.
 
     Args:
         host: The C++ and the cubins.
-        include_dirs: Directories to search for its headers.
+        include_dirs: Directories to search for headers of the C++.
         device_name: The name with which `cuda_sources` is embedded, or "".
 
     Raises:
-        JitLoadError: A macro or a cubin is missing.
+        JitLoadError: A macro or a cubin is missing, or the C++ itself defines a cubin of the same name.
     """
     embedded = {name for name, _ in host.cubins}
     texts = [text for unit in host.units for _, text in unit.pieces]
@@ -106,7 +106,7 @@ def _check_lookups(host: HostSource, include_dirs: Sequence[Path], uses: _MacroU
     A missing kernel is only a warning, because the function that looks it up may never be called.
 
     Raises:
-        JitLoadError: There is no cubin of that name.
+        JitLoadError: A macro names a cubin that does not exist.
     """
     cubins = dict(host.cubins)
     pieces = [piece for unit in host.units for piece in unit.pieces]
@@ -127,7 +127,7 @@ def _check_lookups(host: HostSource, include_dirs: Sequence[Path], uses: _MacroU
 
 
 def _headers_may_declare(host: HostSource, texts: Sequence[str], include_dirs: Sequence[Path]) -> bool:
-    """Return whether a header may declare cubins, including headers and macros that only an option names."""
+    """Return whether a header may declare cubins, which is assumed if an option adds headers or macros."""
     flags = [flag for unit in host.units for flag in (*unit.flags, *host.flags)]
     if any(flag.startswith(("-I", "-i", "-D", "@")) for flag in flags):
         return True
@@ -138,7 +138,7 @@ def _warn_missing_kernel(location: str, kernel: str, symbols: Sequence[str]) -> 
     from jitload.signature.demangle import demangle
 
     signatures = dict.fromkeys(symbols, "")
-    with suppress(ToolchainError):  # without a demangler, the symbols must do
+    with suppress(ToolchainError):  # without a demangler, the message lists symbols only
         signatures = {symbol: demangle(symbol) or "" for symbol in symbols}
     names = [f"{symbol} ({signature})" if signature else symbol for symbol, signature in signatures.items()]
     listed = ", ".join(names[:_MAX_LISTED_KERNELS]) or "none"
@@ -151,13 +151,20 @@ def _warn_missing_kernel(location: str, kernel: str, symbols: Sequence[str]) -> 
 
 
 def _read_user_headers(texts: Sequence[str], include_dirs: Sequence[Path]) -> list[str]:
-    """Return the texts of the user's headers. The macro could be in object files too, which are not searched."""
+    """Return the texts of the user's headers. Object files, which may use the macro as well, are not searched."""
     paths = [path for path in read_headers(texts, include_dirs, ()) if path.is_file()]
     return [path.read_text(errors="replace") for path in paths]
 
 
-class _KernelLookup(NamedTuple):  # takes an eighth of the time of a dataclass to create, at each start of a build
-    """One `GET_KERNEL(cubin, "kernel")`: its location, and the kernel's name unless it is another expression."""
+class _KernelLookup(NamedTuple):  # a dataclass takes eight times as long to create, at each start of a build
+    """One `TVM_FFI_EMBED_CUBIN_GET_KERNEL(cubin, "kernel")`.
+
+    Attributes:
+        text_index: The index of the text that contains it.
+        line: Its line in that text.
+        cubin: The name of the cubin.
+        kernel: The name of the kernel, or "" if the argument is not a string literal.
+    """
 
     text_index: int
     line: int
@@ -166,11 +173,11 @@ class _KernelLookup(NamedTuple):  # takes an eighth of the time of a dataclass t
 
 
 class _MacroUses:
-    """How C++ texts use the macros.
+    """The uses of the `TVM_FFI_EMBED_CUBIN` macros in C++ texts.
 
     Attributes:
         declared: The names of cubins in `TVM_FFI_EMBED_CUBIN(name)`, and those whose symbols the C++ uses directly.
-        unconditional: The former outside of `#if`.
+        unconditional: The names of cubins in `TVM_FFI_EMBED_CUBIN(name)` outside of `#if`.
         from_bytes: The names of cubins in `TVM_FFI_EMBED_CUBIN_FROM_BYTES(name, …)`.
         lookups: The kernels in `TVM_FFI_EMBED_CUBIN_GET_KERNEL`, outside of `#if`.
         in_macro: Whether a macro of the user expands to `TVM_FFI_EMBED_CUBIN`, so that other names may be declared.
@@ -189,7 +196,7 @@ class _MacroUses:
                 self._read(index, code_tokens(text))
 
     def _read(self, text_index: int, tokens: Sequence[Token]) -> None:
-        depth = 0  # of `#if`
+        depth = 0  # the number of open `#if`
         for directive, run in split_directives(tokens):
             if directive:
                 depth += directive.name.startswith("if") - (directive.name == "endif")

@@ -1,7 +1,11 @@
-"""The functions of the host that `functions=` names: of plain types, which get a wrapper like kernels, or of tvm-ffi's.
+"""Exports the host functions that `functions=` names.
 
-Types come from the compiler: at the end of the text, a template deduces those of each function, calls it through an
-array of addresses (`host_call.h`), and leaves the types in a symbol of the object file.
+A function of plain types, such as `float*` and `int`, gets a wrapper as kernels do. A function that takes or returns
+types of tvm-ffi is exported by tvm-ffi's macro.
+
+The compiler reports plain types: at the end of the text, a template (`host_call.h`) deduces the types of a function,
+calls the function with arguments from an array of addresses, and leaves the types in the name of a symbol in the object
+file.
 """
 
 from __future__ import annotations
@@ -29,11 +33,13 @@ from jitload.signature.probe import kernel_expression
 CALL_HEADER = "#include <jitload/host_call.h>\n"
 _PROBE = b"__jitload_host_probe"
 _STREAM = "CUstream_st*"
-_RESULTS = ("", "None", "int", "int", "float", "bool", "None")  # by the numbers of host_result.h
+_RESULTS = ("", "None", "int", "int", "float", "bool", "None")  # indexed by the kinds of results in host_result.h
 _FFI_TEXT = re.compile(r"\btvm\b|TVM_?FFI|\bffi::|\bDL(?:Tensor|Device|DataType|Managed)|dlpack")
-_EXPORTED = re.compile(r"TVM_FFI_DLL_EXPORT_TYPED_FUNC\(\s*(\w+)|\b__tvm_ffi_(?!_)(\w+)")  # by the text itself
+# The names of functions that the text exports by itself.
+_EXPORTED = re.compile(r"TVM_FFI_DLL_EXPORT_TYPED_FUNC\(\s*(\w+)|\b__tvm_ffi_(?!_)(\w+)")
 _OVERLOAD = re.compile(r"static_cast<void\(\*\)\((.*)\)>\((.*)\)")
-# Messages of cudafe++, cicc and g++ about a name that may mean several functions, and a type that tvm-ffi lacks.
+# Messages of cudafe++, cicc and g++: about a name that may mean several functions, and about a type that tvm-ffi
+# cannot convert.
 _AMBIGUOUS = re.compile(r"no (?:instance of function template|matching function).*__jitload_invoke")
 _NOT_CONVERTED = re.compile(r"TypeTraits<.*has no member|static assertion failed: The function signature")
 _FFI_TYPE = re.compile(r"\btvm::ffi::|\bDLTensor\b|\bDLDevice\b|\bDLDataType\b|\bstd::(?!complex|byte)")
@@ -47,15 +53,15 @@ _SUPPORTED = (
 
 
 class HostExport(NamedTuple):
-    """A function of the host to export.
+    """A host function to export.
 
     Attributes:
         name: Its name in Python.
-        launch: What `functions=` says about it.
+        launch: Its `Launch` in `functions=`.
         unit: The file name of the unit that exports it.
-        expression: A C++ expression for it.
-        candidates: The functions in the text that it may be.
-        is_typed: Whether it has plain types and gets a wrapper; otherwise tvm-ffi exports it.
+        expression: The C++ expression that selects it.
+        candidates: The functions in the unit's text that `functions=` may mean.
+        is_typed: Whether it has plain types and gets a wrapper; otherwise tvm-ffi's macro exports it.
     """
 
     name: str
@@ -67,7 +73,7 @@ class HostExport(NamedTuple):
 
     @property
     def text(self) -> str:
-        """The C++ that exports it."""
+        """The C++ text that exports the function."""
         macro = "__JITLOAD_HOST_FUNCTION" if self.is_typed else "TVM_FFI_DLL_EXPORT_TYPED_FUNC"
         return f"{macro}({self.name}, {self.expression});\n"
 
@@ -78,7 +84,16 @@ class HostExport(NamedTuple):
 
 
 class TypedFunction(NamedTuple):
-    """A function whose types were read from an object: the Python type of its result, and it as if it were a kernel."""
+    """A host function whose types were read from an object file.
+
+    Attributes:
+        name: Its name in Python.
+        launch: Its `Launch` in `functions=`.
+        returns: The Python type of its result.
+        kernel: Its symbol and parameters, in a record like a kernel's.
+        doc: Its docstring.
+        has_ffi_types: Whether only tvm-ffi can convert its types. The three attributes above then mean nothing.
+    """
 
     name: str
     launch: Launch
@@ -92,10 +107,10 @@ class TypedFunction(NamedTuple):
 
 
 def choose_host_exports(request: Request) -> tuple[HostExport, ...]:
-    """Return the functions that a request names, and which unit exports each.
+    """Return an export for each function that a request names, except for functions that the text exports by itself.
 
     Raises:
-        LaunchSpecError: A function is in none of the files.
+        LaunchSpecError: A function is in none of the files, is `main`, or has a `Launch` that does not fit its types.
     """
     host = request.host
     if host is None or not request.functions:
@@ -103,7 +118,7 @@ def choose_host_exports(request: Request) -> tuple[HostExport, ...]:
     units = {
         unit.file: _functions_of(unit, request.include_dirs) for unit in host.units if not unit.file.endswith(".c")
     }
-    # What no text defines may be made by a macro, or be in a header that the only file includes.
+    # The unit for functions that no text shows: a macro may define them, or a header that the only file includes.
     default = next((unit.file for unit in host.units if not unit.is_file), next(iter(units)) if len(units) == 1 else "")
     texts = [text for unit in host.units for _, text in unit.pieces]
     exported = {match[1] or match[2] for text in texts for match in _EXPORTED.finditer(text)}
@@ -124,7 +139,10 @@ def _functions_of(unit: Unit, include_dirs: Sequence[str]) -> tuple[HostFunction
 def _host_export(
     name: str, launch: Launch, units: dict[str, tuple[HostFunction, ...]], default: str, *, is_plain_unseen: bool
 ) -> HostExport:
-    """Return the export of a function; one that no text shows has plain types if `is_plain_unseen`."""
+    """Return the export of a function.
+
+    `is_plain_unseen` says whether to assume plain types for a function that no text shows.
+    """
     target = re.split(r"[<(]", launch.kernel or name)[0].strip()
     if target == "main":
         problem = "main() is not a function that C++ may call"
@@ -140,7 +158,8 @@ def _host_export(
         is_plain = all(f.is_plain for f in seen)
         if all(f.has_numbers_only for f in seen) and _fields_of(launch) == []:
             is_plain = is_plain and next(iter((*defined, *declared))).endswith(".cu")
-    # As in tvm-ffi, C++ of cpp_sources exports what it declares; a typed function is exported where it is defined.
+    # The unit that defines a function of plain types exports it. As in tvm-ffi, any other function is exported by the
+    # C++ in cpp_sources if that declares it.
     preferred = (*defined, *declared) if is_plain else (*(f for f in declared if f == default), *defined, *declared)
     unit = next(iter((*preferred, *((default,) if default in units else ()))), "")
     if not unit:
@@ -201,10 +220,10 @@ def has_typed(exports: Iterable[HostExport]) -> bool:
 
 
 def needs_prelude(unit: Unit, exports: Sequence[HostExport]) -> bool:
-    """Return whether a unit gets upstream's convenience headers, which nvcc takes two seconds to read.
+    """Return whether a unit gets tvm-ffi's convenience headers, which nvcc takes two seconds to read.
 
-    They are left out where nothing needs them: a text whose named functions are of plain types, and that has no word
-    of tvm-ffi and no name of the C++ library without a header for it.
+    Inline text gets them, except for text with kernels that does not need them: text that exports only functions of
+    plain types, has no words of tvm-ffi, and includes a header with `<…>` if it uses `std::`.
     """
     if unit.is_file or not unit.is_mixed or not exports or not all(export.is_typed for export in exports):
         return not unit.is_file
@@ -214,7 +233,7 @@ def needs_prelude(unit: Unit, exports: Sequence[HostExport]) -> bool:
 
 
 def layout_lines(texts: Sequence[str], exports: Iterable[HostExport], include_dirs: Sequence[str]) -> str:
-    """Return the lines that leave the layouts of the structures that typed functions take in the object file."""
+    """Return lines of C++ that record, in the object file, the layouts of structures that typed functions take."""
 
     def read_headers() -> tuple[str, ...]:
         return tuple(user_headers(texts, [Path(path) for path in include_dirs]))
@@ -231,7 +250,7 @@ def layout_lines(texts: Sequence[str], exports: Iterable[HostExport], include_di
 
 
 def read_typed_functions(exports: Sequence[HostExport], objects: Iterable[Path]) -> tuple[TypedFunction, ...]:
-    """Return the functions of plain types, with the types that are in the objects.
+    """Return the functions of plain types, with their types as read from the object files.
 
     Raises:
         SignatureError: A function has types that cannot be passed from Python.

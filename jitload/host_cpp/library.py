@@ -1,8 +1,8 @@
-"""Build the library of a request that has hand-written C++, or one object file of it.
+"""Build the library, object file or program of a request that has hand-written C++.
 
-The compiler takes most of the time, so other work runs in parallel: the launcher is built on a thread, and a link that
-will probably be sufficient is part of the same run of ninja. The compiled objects then show what is missing, such as
-functions of CUDA, and the library is linked again with it.
+The compiler takes most of the time, so other work runs in parallel: a thread builds the launcher, and the same run of
+ninja compiles and tries a link that will probably be sufficient. The compiled objects then show what the link lacks,
+such as functions of CUDA. If it lacks anything, the library is linked again.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ from jitload.toolchain.cuda import CudaToolchain, Nvcc
 from jitload.toolchain.host import Compiler, find_ninja, own_include_dir, tvm_ffi_include_dirs
 from jitload.toolchain.libraries import library_hint, library_include_dirs
 
-# tvm-ffi's message for types that it cannot convert, with one of CUDA's vectors.
+# tvm-ffi's message for a type that it cannot convert, where the type is one of CUDA's vectors.
 _UNPACKED_VECTOR = re.compile(
     r"signature do not support unpacked.*\b(?:dim3|(?:u?(?:char|short|int|long|longlong)|float|double)[1-4])\b",
     re.DOTALL,
@@ -57,7 +57,7 @@ _UNPACKED_VECTOR = re.compile(
 def build_host_library(
     request: Request, cuda: CudaToolchain | Nvcc | None, compiler: Compiler, work: Work, *, verbose: bool
 ) -> tuple[Path, ...]:
-    """Build the library or object of a request in a work directory, and return the user's files that were read."""
+    """Build the product of a request in a work directory, and return the user's files on which it depends."""
     assert request.host is not None
     if not request.host.is_torch:
         return _build(request, cuda, compiler, work, verbose=verbose)
@@ -97,7 +97,7 @@ def _build(
 
 
 def _find_launcher(build: HostBuild) -> Path:
-    """Return the object with jitload's part of the library: the launcher, or the light torch."""
+    """Return the object file that jitload adds to a library: the launcher, or `torch_runtime` for a text for torch."""
     return _find_object("torch_runtime" if build.host.is_torch else "launcher", build)
 
 
@@ -106,7 +106,7 @@ def _find_object(name: ObjectName, build: HostBuild) -> Path:
 
 
 def _probably_launches(host: HostSource) -> bool:
-    """Return whether the library will probably need jitload's object, so that building it should start at once."""
+    """Return whether the library will probably need the object of `_find_launcher`, which is then built at once."""
     if host.is_object:
         return False
     if host.is_torch:
@@ -157,7 +157,7 @@ def _hint(log: str, build: HostBuild) -> str:
 
 
 def _build_library(build: HostBuild, launcher: Future[Path] | None) -> HostBuild:
-    """Compile and link; return the build with everything that was finally used."""
+    """Compile and link a library. Return the build with the options and objects that were finally used."""
     specs = _header_specs(build)
     runtime = run_in_background(_find_object, "runtime", build) if has_typed(build.exports) else None
     build, tried_link = _compile(build, specs, launcher)
@@ -175,9 +175,9 @@ def _build_library(build: HostBuild, launcher: Future[Path] | None) -> HostBuild
 
 
 def _with_wrapper(build: HostBuild, runtime: Future[Path]) -> HostBuild:
-    """Write the wrapper of the typed functions, whose types the compiler has left in the objects.
+    """Write the wrapper of the typed functions, whose types are in the compiled objects, and return the build with it.
 
-    If one of them turns out to have a type of tvm-ffi's behind another name, the sources are compiled again.
+    If one of the functions turns out to have a type of tvm-ffi's under another name, the sources are compiled again.
     """
     functions = read_typed_functions(build.exports, build.unit_objects)
     if ffi_names := {function.name for function in functions if function.has_ffi_types}:
@@ -206,14 +206,14 @@ def _fast_link(build: HostBuild) -> Step:
 
 
 def _show_exports(build: HostBuild) -> bool:
-    """Make functions visible that objects export to tvm-ffi but the library hides; return whether there were any."""
+    """Make functions visible that objects export to tvm-ffi but the library hides. Return whether an object changed."""
     exported = {*read_dynamic_symbols(build.product.read_bytes()).defined}
     shown = [objects.show_exports(path) for path in build.unit_objects if objects.find_exports(path) - exported]
     return any(shown)
 
 
 def _link_cuda(build: HostBuild) -> HostBuild:
-    """Link again with the functions of CUDA that the library calls but does not have, if there are any."""
+    """If the library calls functions of CUDA that it does not have, link it again with them."""
     if functions := link.missing_driver_calls(_undefined_symbols(build), build.cuda, build.link_flags):
         build = with_driver_calls(build, functions)
         _link(build)
@@ -246,10 +246,13 @@ def _header_specs(build: HostBuild) -> dict[str, precompiled.HeaderSpec]:
 def _compile(
     build: HostBuild, specs: Mapping[str, precompiled.HeaderSpec], launcher: Future[Path] | None
 ) -> tuple[HostBuild, Step | None]:
-    """Compile with the precompiled headers that exist; return the build with those used, and the link that was tried.
+    """Compile with the precompiled headers that exist.
 
-    The result only counts if the headers were intact until the end. A compile that fails with them is repeated without
-    them, so that errors are those of the source alone.
+    If the compile fails with them, or one of them turns out to be damaged, the compile is repeated without them. Errors
+    therefore come from the source alone.
+
+    Returns:
+        The build with the precompiled headers that were used, and the link step that was tried, or None.
     """
     cache_dir, settings, dirs = build.work.cache_dir, build.request.settings, build.request.include_dirs
     candidates = {file: precompiled.find_precompiled(spec, cache_dir, settings, dirs) for file, spec in specs.items()}
@@ -275,10 +278,14 @@ def _compile(
 
 
 def _compile_and_try_link(build: HostBuild, launcher: Future[Path] | None) -> Step | None:
-    """Compile, and link in the same run of ninja if that is likely to suffice; return the link, even if it failed."""
+    """Compile, and link in the same run of ninja if that link is likely to suffice.
+
+    Returns:
+        The link step, even if the link failed, or None if no link was tried.
+    """
     attempt = None
-    can_link = not has_typed(build.exports)  # their wrapper is written after the compile
-    # A launcher that exists is found in milliseconds; one that is being built is not waited for.
+    can_link = not has_typed(build.exports)  # the wrapper of typed functions is written after the compile
+    # A launcher in the cache is found in milliseconds. The link does not wait for one that is being built.
     if can_link and not build.host.link_flags and (launcher is None or wait((launcher,), timeout=0.1).done):
         attempt = _fast_link(replace(build, launcher=launcher.result() if launcher else None))
     try:
@@ -290,7 +297,10 @@ def _compile_and_try_link(build: HostBuild, launcher: Future[Path] | None) -> St
 
 
 def _precompile_later(specs: Iterable[precompiled.HeaderSpec], build: HostBuild) -> None:
-    """Start to precompile headers on a thread. It is not a daemon, so that the program does not end before it."""
+    """Start to precompile headers, on a thread.
+
+    The thread is not a daemon, so that the program does not end before the thread does.
+    """
 
     def start() -> None:
         for spec in specs:
@@ -303,7 +313,7 @@ def _precompile_later(specs: Iterable[precompiled.HeaderSpec], build: HostBuild)
 
 
 def _build_object(build: HostBuild) -> HostBuild:
-    """Compile, and merge everything to one object; what is undefined in it is left to the user's link."""
+    """Compile, and merge all objects into one. The user's link has to define what is undefined in the result."""
     runtime = run_in_background(_find_object, "runtime", build) if has_typed(build.exports) else None
     _run(build, compile_steps(build))
     if runtime:
@@ -313,7 +323,7 @@ def _build_object(build: HostBuild) -> HostBuild:
         objects.show_exports(path)
     paths = [*object_paths(build), *map(Path, build.host.objects)]
     undefined = objects.read_undefined_symbols(paths)
-    repeated = []  # the objects that other products contain, too
+    repeated = []  # objects that other object files made by jitload contain, too
     if functions := link.missing_driver_calls(undefined, build.cuda, build.link_flags):
         build = with_driver_calls(build, functions)
         repeated.append(build.work.dir / compile_steps(build)[-1].output)
@@ -333,7 +343,10 @@ def _build_object(build: HostBuild) -> HostBuild:
 
 
 def _build_program(build: HostBuild) -> HostBuild:
-    """Compile and link a program; what it calls of CUDA is known before the link, which allows nothing undefined."""
+    """Compile and link a program.
+
+    The CUDA functions that it calls are found before the link, because no symbol of a program may be undefined.
+    """
     _run(build, compile_steps(build))
     undefined = objects.read_undefined_symbols([*object_paths(build), *map(Path, build.host.objects)])
     if functions := link.missing_driver_calls(undefined, build.cuda, build.link_flags):
@@ -352,7 +365,7 @@ def _build_program(build: HostBuild) -> HostBuild:
 
 
 def _remove_temporaries(build: HostBuild) -> None:
-    """Remove nvcc's temporary files, of which preprocessed sources alone take megabytes."""
+    """Remove nvcc's temporary files. The preprocessed sources alone take megabytes."""
     for unit in build.host.units:
         for path in build.work.dir.glob(f"{unit.file}.*") if unit.is_mixed else ():
             if path.suffix not in (".o", ".d"):
@@ -363,7 +376,7 @@ def _remove_temporaries(build: HostBuild) -> None:
 
 
 def _files_read(build: HostBuild) -> Iterator[Path]:
-    """Yield the files that were read and that no version in the key covers, and paths where others could appear."""
+    """Yield the files read whose versions are not in the key, and paths where new files would be found before them."""
     request, host = build.request, build.host
     versioned_dirs = (
         own_include_dir().parent,
@@ -374,7 +387,7 @@ def _files_read(build: HostBuild) -> Iterator[Path]:
     texts = [text for unit in host.units for _, text in unit.pieces]
     read = [Path(file.path) for header in build.precompiled.values() for file in header.entry.dependencies]
     for unit in host.units:
-        is_of_nvcc = unit.is_mixed and unit.file not in build.templates  # nvcc does not double a `$`
+        is_of_nvcc = unit.is_mixed and unit.file not in build.templates  # nvcc does not double a `$` in depfiles
         for path in build.work.dir.glob(f"{unit.file}*.d"):
             depfile = path.read_text(errors="surrogateescape")
             read += read_depfile(depfile.replace("$", "$$") if is_of_nvcc else depfile)

@@ -1,7 +1,7 @@
-"""What to link hand-written C++ with: the user's options, a fast linker, and the libraries of CUDA that it calls.
+"""Chooses what to link hand-written C++ with: the user's options, a fast linker, and the CUDA libraries that it calls.
 
-A library is not linked with libcuda unless the user's options say so, because it could then be built and loaded only
-where a driver is installed. Instead, generated C text looks up the driver's functions when the library is loaded.
+A library is linked with libcuda only if the user's options say so, because such a library can be built and loaded only
+where a driver is installed. Otherwise, generated C code looks up the driver's functions when the library is loaded.
 """
 
 from __future__ import annotations
@@ -68,19 +68,21 @@ __attribute__((constructor(101))) static void find_driver(void) {{
 
 
 def fast_linker(compiler: Compiler, flags: Sequence[str]) -> tuple[str, ...]:
-    """Return the option for GNU gold, if it is installed and none of the user's options may concern a linker.
+    """Return the option that selects GNU gold, if it is installed and none of the user's options may concern a linker.
 
-    It reads the symbols of the C++ library, which is most of such a link, in a third of the time that GNU ld takes.
+    Most of the time of a link goes into reading the symbols of the C++ library. gold does that in a third of the time
+    that GNU ld takes.
     """
     is_plain = len(compiler.command) == 1 and all(map(_COMPILE_ONLY.match, flags))
     return ("-fuse-ld=gold",) if is_plain and platform.machine() == "x86_64" and shutil.which("ld.gold") else ()
 
 
 def usable_link_flags(flags: Sequence[str], cuda: CudaToolchain | Nvcc | None, compiler: Compiler) -> tuple[str, ...]:
-    """Return the user's link options for this machine.
+    """Return the user's link options without CUDA libraries that the linker cannot find.
 
-    `-lcuda`, `-lcudart`, `-lcublas` and so on are dropped if there is no such library: what is then undefined is found
-    in another way. The CUDA runtime library is added for objects made by nvcc, which always need it.
+    `-lcuda`, `-lcudart`, `-lcublas` and so on are dropped if there is no such library; `missing_libraries` and
+    `missing_driver_calls` later find the functions that are then undefined. The CUDA runtime library is added if nvcc
+    makes the objects, because these always need it.
     """
     usable = tuple(flag for flag in flags if flag not in _OPTIONAL or _can_link(flag, flags, compiler))
     cudart = find_nvcc_cudart(cuda) if isinstance(cuda, Nvcc) else None
@@ -97,7 +99,7 @@ def _can_link(library: str, flags: Sequence[str], compiler: Compiler) -> bool:
 
 
 def linked_libraries(flags: Sequence[str]) -> Iterator[Path]:
-    """Yield the files that link options name: by path, or as `-l`, which may be in any of the directories of `-L`."""
+    """Yield the files that link options name by path, and the paths in `-L` directories where a `-l` library may be."""
     dirs = list(option_values("-L", flags))
     for flag in flags:
         if flag.startswith("-l"):
@@ -113,12 +115,12 @@ def linked_libraries(flags: Sequence[str]) -> Iterator[Path]:
 def missing_libraries(
     undefined: Collection[str], cuda: CudaToolchain | Nvcc | None, flags: Sequence[str], name: str
 ) -> tuple[str, ...]:
-    """Return the options to link the CUDA runtime and CUDA's libraries of which functions are undefined.
+    """Return the options that link the CUDA libraries, including the runtime, to which undefined functions belong.
 
-    Those that the user's options name are left out.
+    Libraries that the user's options name are left out.
 
     Raises:
-        ToolchainError: There is no such library to link.
+        ToolchainError: One of these libraries is not installed.
     """
     cudart = _missing_cudart(undefined, cuda, flags, name)
     functions = {library: symbol for symbol in sorted(undefined, reverse=True) if (library := library_of(symbol))}
@@ -167,7 +169,7 @@ def missing_driver_calls(
 
 
 def find_driver_calls(symbols: Iterable[str], include_dirs: Sequence[Path]) -> tuple[str, ...]:
-    """Return those of the undefined symbols that `cuda.h` declares as functions of the driver."""
+    """Return the symbols that `cuda.h` declares as functions of the driver, in alphabetical order."""
     candidates = sorted(filter(_DRIVER_FUNCTION.fullmatch, symbols))
     header = next((path for path in (root / "cuda.h" for root in include_dirs) if path.is_file()), None)
     if not candidates or header is None:
@@ -177,7 +179,7 @@ def find_driver_calls(symbols: Iterable[str], include_dirs: Sequence[Path]) -> t
 
 
 def driver_calls_text(functions: Sequence[str]) -> str:
-    """Return C text that defines functions of the driver."""
+    """Return C text that defines these functions of the driver and looks them up when the library is loaded."""
     return _DRIVER_CALLS.format(
         count=len(functions),
         names="".join(f'    "{name}",\n' for name in functions),

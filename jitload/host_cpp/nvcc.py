@@ -1,4 +1,4 @@
-"""Compiles sources that contain kernels and the C++ that launches them with `<<<…>>>`, by nvcc.
+"""Compiles with nvcc the sources that contain both kernels and the C++ that launches them with `<<<…>>>`.
 
 Only such sources need nvcc. To support another compiler for them, replace `find_nvcc` in `toolchain/nvcc.py`, which
 the pipeline calls for such a request, and `nvcc_steps`, which returns the commands of the build.
@@ -31,10 +31,10 @@ def nvcc_options(
     """Return the options to compile a unit with nvcc.
 
     Args:
-        nvcc: The nvcc.
-        compiler: The host compiler, with which nvcc compiles the host code.
-        unit: The unit.
-        archs: The architectures, `("sm_80", "sm_90a")`.
+        nvcc: The nvcc to use.
+        compiler: The compiler that nvcc calls for the host code.
+        unit: The unit to compile.
+        archs: The architectures, such as `("sm_80", "sm_90a")`.
         include_flags: The options for the include directories.
     """
     return (
@@ -48,7 +48,7 @@ def nvcc_options(
 
 
 def nvcc_steps(nvcc: Nvcc, options: Sequence[str], unit: Unit, template: Template | None) -> tuple[Step, ...]:
-    """Return the commands that compile a unit to an object: those of a template, or nvcc itself."""
+    """Return the commands that compile a unit to an object file: the template's commands, or else one of nvcc."""
     if template:
         return template_steps(template, unit.file)
     depfile = ("-MD", "-MF", f"{unit.file}.d")
@@ -66,13 +66,13 @@ def device_link_step(nvcc: Nvcc, compiler: Compiler, units: Sequence[Unit], arch
 
 
 def device_runtime(nvcc: Nvcc) -> Path | None:
-    """Return the CUDA device runtime, which relocatable device code is linked with."""
+    """Return the CUDA device runtime library, with which relocatable device code is linked, or None."""
     dirs = (include.parent / lib for include in nvcc.include_dirs for lib in ("lib", "lib64"))
     return next((path for directory in dirs if (path := directory / "libcudadevrt.a").is_file()), None)
 
 
 def _targets(compiler: Compiler, archs: Sequence[str], flags: Sequence[str] = ()) -> Iterator[str]:
-    """Yield the options for the host compiler, unless the user's flags name one, and for the architectures."""
+    """Yield the options that select the architectures, and the host compiler unless the user's flags name one."""
     if not any(re.match(r"-ccbin(?:=|$)|--compiler-bindir", flag) for flag in flags):
         yield f"-ccbin={compiler.command[0] if len(compiler.command) == 1 else f'./{_HOST_COMPILER}'}"
     for number, suffix in map(capability_of, archs):
@@ -80,7 +80,10 @@ def _targets(compiler: Compiler, archs: Sequence[str], flags: Sequence[str] = ()
 
 
 def _defaults(flags: Sequence[str]) -> Iterator[str]:
-    """Yield the C++ standard and the optimisation level unless the user's flags have them; nvcc warns about two."""
+    """Yield the default C++ standard and optimisation level, each unless the user's flags set it.
+
+    nvcc warns if either option is given twice.
+    """
     if not any(re.match(r"--?std(?:=|$)", flag) for flag in flags):
         yield "-std=c++17"
     if not any(re.match(r"-O\d?$|--optimize", flag) for flag in flags):
@@ -88,7 +91,7 @@ def _defaults(flags: Sequence[str]) -> Iterator[str]:
 
 
 def write_host_compiler(compiler: Compiler, work_dir: Path) -> None:
-    """Write a script that runs a compiler whose command has several words, because nvcc takes the name of one file."""
+    """Write a script that runs the compiler if its command has several words, because `-ccbin` takes one file name."""
     if len(compiler.command) > 1:
         script = work_dir / _HOST_COMPILER
         script.write_text(f'#!/bin/sh\nexec {shlex.join(compiler.command)} "$@"\n')
@@ -96,17 +99,17 @@ def write_host_compiler(compiler: Compiler, work_dir: Path) -> None:
 
 
 def is_of_nvcc(error: CompileError, steps: Iterable[Step]) -> bool:
-    """Return whether the command that failed is one of these."""
+    """Return whether the command that failed is the command of one of the steps."""
     return any(shell_line(step.command) in error.command for step in steps)
 
 
 def nvcc_failure(error: CompileError, nvcc: Nvcc, hint: str = "") -> CompileError | ToolchainError:
-    """Return the error of a failed nvcc, which `run_ninja` reports as one of the host compiler.
+    """Return the error for a failed nvcc command, which `run_ninja` reports as an error of the host compiler.
 
     Args:
-        error: The error.
-        nvcc: The nvcc.
-        hint: What to do next, unless the host compiler is too new for this nvcc.
+        error: The error that `run_ninja` raised.
+        nvcc: The nvcc that failed.
+        hint: The error's hint, unless nvcc rejected the architecture or the version of the host compiler.
     """
     release = ".".join(map(str, nvcc.version))
     if match := re.search(r"Unsupported gpu architecture '(\w+)'", error.log):
@@ -137,8 +140,9 @@ def nvcc_failure(error: CompileError, nvcc: Nvcc, hint: str = "") -> CompileErro
 
 
 def find_nvcc_cudart(nvcc: Nvcc) -> Path | None:
-    """Return the CUDA runtime library to link, which has nvcc's major version.
+    """Return the CUDA runtime library to link, of nvcc's major version, or None.
 
-    That of a wheel comes first: torch loads it, and the dynamic loader then takes it for this library, too.
+    A library in a wheel is preferred to the toolkit's: torch loads the wheel's, and the dynamic loader then uses that
+    copy for the library of this build, too.
     """
     return find_wheel_cudart(nvcc.major) or find_cudart(nvcc)

@@ -1,8 +1,8 @@
-"""Read and edit the symbols of object files: what they lack, and what they export to the link and to tvm-ffi.
+"""Read and edit the symbols of object files: undefined ones, and those exported to other objects and to tvm-ffi.
 
-For `output="x.o"`, the objects of a build are merged but not linked: functions that they call may be in other objects
-of the user's link. That link may have several such objects, so the symbols of the launcher, and of everything else that
-each of them contains, are made weak.
+For `output="x.o"`, the objects of a build are merged but not linked, because the user may link the result with other
+objects that define what it calls. The user may also link several such results. All of them may contain the launcher and
+other parts of jitload, so the symbols of these parts are made weak.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ from pathlib import Path
 from jitload.elf.file import STB_GLOBAL, STB_LOCAL, STB_WEAK, STV_HIDDEN, ElfError, ElfFile, Symbol, edit_symbols
 from jitload.errors import LoadError
 
-LAUNCHER_PREFIX = "_ZN7jitload2v1"  # of its functions: the namespace jitload::v1
+LAUNCHER_PREFIX = "_ZN7jitload2v1"  # of the symbols of its functions, in the namespace jitload::v1
 _EXPORT = re.compile(rb"(?<=\0)__tvm_ffi_(?!_cubin_)\w+(?=\0)")
 
 
 def read_undefined_symbols(objects: Iterable[Path]) -> tuple[str, ...]:
-    """Return the symbols that are undefined in the objects together."""
+    """Return the symbols that at least one of the objects uses and none of them defines."""
     symbols = [symbol for symbol in _read_symbols(objects) if symbol.name]
     defined = {symbol.name for symbol in symbols if symbol.section and symbol.binding != STB_LOCAL}
     return tuple(sorted({symbol.name for symbol in symbols if not symbol.section} - defined))
@@ -49,7 +49,7 @@ def find_exports(path: Path) -> frozenset[str]:
 def show_exports(path: Path) -> bool:
     """Make the functions visible that an object exports to tvm-ffi; return whether any of them was hidden.
 
-    Upstream compiles with all symbols visible; jitload compiles with `-fvisibility=hidden`.
+    tvm-ffi's own build compiles with all symbols visible, and jitload's with `-fvisibility=hidden`.
     """
 
     def show(symbol: Symbol) -> Symbol:

@@ -6,9 +6,9 @@ build waits for it, and each user has at most one such process running on a mach
 
     <cache>/precompiled-<key>/<leaf>/prelude.h, prelude.h.gch, precompiled.json
 
-g++ refuses a `.gch` of another compiler or with other macros, and then reads `prelude.h`. It does not check the headers
-from which a `.gch` was made, so these are recorded like those of an entry. A damaged `.gch` may do anything: its digest
-is computed while the compiler uses it, and the build is repeated without it if the digest is wrong.
+g++ refuses a `.gch` of another compiler or with other macros, and then reads `prelude.h`. It does not notice changes of
+the headers from which a `.gch` was made, so these are recorded in the cache entry. A damaged `.gch` may make g++ do
+anything, so its digest is computed while g++ uses it, and the build is repeated without it if the digest is wrong.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ _FLAG = r"-O[0-3sgz]?|-Ofast|-g[0-3]?|-std=[\w+]+|-W[\w=+-]+|-w|-pipe|-pthread|-
 _MACRO = re.compile(r"-[DU](?P<name>\w+)(?:=.*)?", re.DOTALL)
 _MACRO_OF_HEADERS = re.compile(r"_.*|NDEBUG|TVM_.*|CUDA.*|DLPACK.*|JITLOAD_.*")
 _UNSUPPORTED_FLAGS = ("-fplugin", "-fmodules", "-fprofile", "-fpch", "-fdump")
-_BYTES_NEEDED = 1 << 30  # of memory and of disk; g++ needs 250 MB and the file 70
+_BYTES_NEEDED = 1 << 30  # of memory and of disk: g++ needs 250 MB of memory, and the file has 70 MB
 _PROGRAM = """\
 import json, os, sys
 os.nice(10)
@@ -73,13 +73,13 @@ sys.path[:] = job["path"]
 from jitload.host_cpp.precompiled import precompile
 precompile(job)
 """
-_RETRY_S = 120.0  # the process may have been killed
-_CPU_S = 120  # thirty times the usual
+_RETRY_S = 120.0  # until the process is started again, because it may have been killed
+_CPU_S = 120  # thirty times what g++ usually needs
 _WALL_S = 900
-_LOCK_TIMEOUT_S = 60.0  # to wait for another such process
+_LOCK_TIMEOUT_S = 60.0  # how long to wait for another process that makes a header
 _MAX_HEADERS = 4  # in a cache: one for each set of options
 _log = logging.getLogger(__name__)
-_retry_at: dict[str, float] = {}  # by cache and key, on the monotonic clock
+_retry_at: dict[str, float] = {}  # when to try again, by cache and key, on the monotonic clock
 
 
 class HeaderSpec(NamedTuple):
@@ -101,9 +101,9 @@ class PrecompiledHeader(NamedTuple):
 
     Attributes:
         entry: Its cache entry.
-        path: The header as text, `prelude.h`, beside which the `.gch` lies.
+        path: The path of `prelude.h`, the header as text. The `.gch` is in the same directory.
         digest: The SHA-256 of the `.gch`.
-        names: The names of the headers in it and of their directories; a user's directory may hide one.
+        names: The names of the headers in it and of their directories. A user's directory may hide one of the headers.
     """
 
     entry: Entry
@@ -137,13 +137,13 @@ def header_spec(
     fixed_flags: tuple[Sequence[str], Sequence[str]],
     cache_dir: Path,
 ) -> HeaderSpec | None:
-    """Return the precompiled header that a unit could use, or None; only g++ uses any.
+    """Return the precompiled header that a unit could use, or None. Only g++ uses precompiled headers.
 
     Args:
         unit: The unit to compile.
         flags: The user's options.
         compiler: The compiler.
-        fixed_flags: jitload's options before and after those, without the user's include directories.
+        fixed_flags: jitload's options before the user's, and those after, without the user's include directories.
         cache_dir: The cache, where the compiler's identity is recorded.
     """
     includes, user_flags = precompiled_includes(unit), keyed_flags(flags)
@@ -156,10 +156,11 @@ def header_spec(
 
 
 def precompiled_includes(unit: Unit) -> tuple[str, ...]:
-    """Return the headers to precompile for a unit, which it must include before everything else.
+    """Return the headers to precompile for a unit, or an empty tuple if a precompiled header would not help.
 
-    jitload puts upstream's convenience headers in front of inline text. The launcher's header is added if nothing in
-    front of it in the text can change its meaning.
+    They are tvm-ffi's convenience headers, which jitload puts in front of inline text. A source file gets them if the
+    first of them is among the headers that the file includes at its beginning. The launcher's header is added if it is
+    among these headers, because then nothing in front of it in the text can change its meaning.
     """
     if unit.file.endswith(".c") or unit.is_mixed or not unit.pieces:
         return ()
@@ -170,12 +171,12 @@ def precompiled_includes(unit: Unit) -> tuple[str, ...]:
 
 
 def independent_includes(text: str) -> list[str]:
-    """Return the headers with which a text begins, up to the first whose meaning may depend on those before it."""
+    """Return the headers at the beginning of a text whose meaning does not depend on the headers before them."""
     return list(takewhile(re.compile(_INDEPENDENT).fullmatch, opening_includes(text)))
 
 
 def keyed_flags(flags: Sequence[str]) -> tuple[str, ...] | None:
-    """Return the options on which a precompiled header depends, or None if one of them rules it out."""
+    """Return the options that a precompiled header depends on, or None if it cannot be used with the options."""
     keyed = []
     for flag in flags:
         macro = _MACRO.fullmatch(flag)
@@ -187,13 +188,16 @@ def keyed_flags(flags: Sequence[str]) -> tuple[str, ...] | None:
     return tuple(keyed)
 
 
-# ---- find it in the cache ----------------------------------------------------------------------------------------
+# ---- find a header in the cache ----------------------------------------------------------------------------------
 
 
 def find_precompiled(
     spec: HeaderSpec, cache_dir: Path, settings: Settings, include_dirs: Sequence[str] = ()
 ) -> PrecompiledHeader | None:
-    """Return the precompiled header if it exists, its headers are unchanged and no directory of the user hides one."""
+    """Return the precompiled header if it is in the cache and can be used.
+
+    The headers in it must be unchanged, and no file in the include directories may hide one of them.
+    """
     if not _is_usable(spec.key, cache_dir, settings):
         return None
     entry = find_entry(cache_dir, spec.key, settings)
@@ -217,7 +221,7 @@ def _is_usable(key: CacheKey, cache_dir: Path, settings: Settings) -> bool:
 
 
 def _hides_header(include_dirs: Sequence[str], names: frozenset[str]) -> bool:
-    """Return whether a directory has a file or directory with the name of a header or of a directory of headers."""
+    """Return whether one of the directories contains a file or a directory with one of the names."""
     for directory in include_dirs:
         with suppress(OSError):
             if not names.isdisjoint(os.listdir(directory)):
@@ -244,7 +248,7 @@ def failure_path(key: CacheKey, cache_dir: Path) -> Path:
     return cache_dir / ".tools" / f"{key.digest[:32]}.refused"
 
 
-# ---- start to make it --------------------------------------------------------------------------------------------
+# ---- start the process that makes a header -----------------------------------------------------------------------
 
 
 def start_precompiling(spec: HeaderSpec, cache_dir: Path, settings: Settings) -> None:
@@ -292,11 +296,15 @@ def _has_resources(cache_dir: Path) -> bool:
     return os.access(cache_dir, os.W_OK) and disk >= _BYTES_NEEDED and free_memory() >= _BYTES_NEEDED
 
 
-# ---- make it, in a process of its own ----------------------------------------------------------------------------
+# ---- make a header, in a process of its own ----------------------------------------------------------------------
 
 
 def precompile(job: Mapping[str, Any]) -> None:
-    """Make the precompiled header of a job, unless another process makes it or is busy for too long."""
+    """Make a precompiled header, unless another process has made it or holds the lock for too long.
+
+    Args:
+        job: What `job_command` passes to the process: the header, its key and its cache.
+    """
     signal.signal(signal.SIGTERM, _exit)
     signal.signal(signal.SIGALRM, _exit)
     signal.alarm(_WALL_S)
@@ -323,7 +331,7 @@ def _exit(*_: object) -> None:
 
 @contextmanager
 def precompiling_lock(timeout_s: float) -> Iterator[bool]:
-    """Hold the lock of this user's precompiling processes on this machine; yield whether it was free in time."""
+    """Hold the lock that this user's precompiling processes on a machine share. Yield whether it was free in time."""
     from filelock import FileLock, Timeout
 
     lock = FileLock(Path(tempfile.gettempdir()) / f"jitload-precompiling-{os.getuid()}", timeout=timeout_s, mode=0o600)
@@ -339,17 +347,17 @@ def precompiling_lock(timeout_s: float) -> Iterator[bool]:
 
 
 def make_header(command: Sequence[str], includes: Sequence[str], work_dir: Path) -> tuple[tuple[Path, ...], str]:
-    """Write a header and precompile it; return the headers that were read, and the problem if it cannot be used.
+    """Write a header and precompile it. Return the headers that g++ read, and the problem if the result cannot be used.
 
     Args:
         command: The compiler and its options.
-        includes: The headers in it.
+        includes: The headers that the new one includes.
         work_dir: The directory to write to.
     """
     (work_dir / _HEADER).write_text("".join(f"#include <{name}>\n" for name in includes))
     (work_dir / "empty.cc").write_text("")
     compilation = [*command, "-MD", "-MF", "depfile", "-x", "c++-header", _HEADER, "-o", f"{_HEADER}.gch"]
-    # Whether this warning is an error depends on the user's options; the condition below covers both.
+    # The user's options decide whether -Winvalid-pch is a warning or an error; the condition below covers both.
     trial = [*command, "-Winvalid-pch", "-include", f"./{_HEADER}", "-fsyntax-only", "empty.cc"]
     for step in (compilation, trial):
         result = subprocess.run(
@@ -374,9 +382,9 @@ def _limit() -> None:
 
 
 def publish_header(work: Work, headers: tuple[Path, ...]) -> None:
-    """Publish the precompiled header in a work directory, with the headers that it was made from."""
+    """Publish the precompiled header in a work directory, and record the headers from which it was made."""
     data = (work.dir / f"{_HEADER}.gch").read_bytes()
-    # The names below an `include` directory: a user's directory that has one of them may come first.
+    # The names below an `include` directory. A user's directory may have one of them and be searched first.
     names = {part for path in headers for part in str(path).rpartition("/include/")[2].split("/") if part}
     record = {"size": len(data), "sha256": hashlib.sha256(data).hexdigest(), "names": sorted(names)}
     (work.dir / _RECORD).write_text(json.dumps(record))

@@ -25,15 +25,15 @@ from jitload.toolchain.host import Compiler, own_include_dir, tvm_ffi_include_di
 
 STANDARD = "-std=c++17"
 FLAGS = ("-O2", "-pipe", "-fPIC", "-fvisibility=hidden", "-DJITLOAD_LAUNCHER_LINKED")
-# Symbols are bound when the library is loaded, so that an undefined one is an error then and not at the first call; and
-# the library stays loaded.
+# Symbols are bound when the library is loaded, so that an undefined one is an error then and not at the first call. The
+# library is never unloaded.
 _LINK_FLAGS = ("-shared", "-Wl,-z,now", "-Wl,-z,nodelete", "-Wl,-z,noexecstack")
 
 _CUDA_RUNTIME_NAME = re.compile(r"\bcuda[A-Z]\w+")
-# An error here, and not in the next header, where the text lacks a closing brace.
+# Where the text lacks a closing brace, the compiler reports an error here instead of in the next header.
 _END_OF_SOURCE = '#line 1 "the end of the source"\ntemplate <class> struct __jitload_end_of_source;\n'
 _PRELUDE = "".join(f"#include <{name}>\n" for name in PRELUDE)
-# This is what upstream's macro for docs expands to, which only works if all functions carry metadata.
+# The expansion of tvm-ffi's macro for docstrings. The macro itself only works if all functions have metadata.
 _DOC = """\
 extern "C" TVM_FFI_DLL_EXPORT int __tvm_ffi__doc_{name}(void*, const TVMFFIAny*, int32_t, TVMFFIAny* result) {{
   TVMFFIByteArray text{{{text}, {size}}};
@@ -49,16 +49,16 @@ class HostBuild:
     Attributes:
         request: What to build.
         host: The request's C++, and all cubins to embed.
-        cuda: What compiles device code, or has the CUDA headers that the C++ may include.
+        cuda: The compiler of device code, with the CUDA headers that the C++ may include, if one was needed.
         compiler: The host compiler.
         work: The directory to build in.
-        verbose: Log the commands.
+        verbose: Whether to log the commands.
         library_dirs: The directories of the headers of CUDA's libraries, which are searched after all others.
         link_flags: Options for the link, in addition to `_LINK_FLAGS`.
         precompiled: The precompiled header of each unit that has one, by the unit's file name.
         launcher: The launcher's object file, if it is needed.
         calls_driver: Whether to compile and link `driver_calls.c`.
-        templates: The commands of nvcc for each unit for which they are known, by the unit's file name.
+        templates: The commands that nvcc would run for a unit, where they are known, by the unit's file name.
         exports: The functions that `functions=` names.
         runtime: The runtime library's object file, if there is a wrapper of typed functions, `wrapper.cc`.
     """
@@ -80,7 +80,7 @@ class HostBuild:
 
     @property
     def product(self) -> Path:
-        """The library or object file."""
+        """The path of the library, object file or program."""
         return self.work.dir / self.request.product
 
     @property
@@ -90,7 +90,7 @@ class HostBuild:
 
     @property
     def user_flags(self) -> list[str]:
-        """The user's options for each unit, joined to one list."""
+        """The user's options for all units, in one list."""
         return [flag for unit in self.host.units for flag in (*unit.flags, *self.host.flags)]
 
 
@@ -116,7 +116,7 @@ def write_host_sources(build: HostBuild) -> None:
 
 
 def _unit_text(unit: Unit, exports: Sequence[HostExport], include_dirs: Sequence[str]) -> str:
-    """Return the text of a unit for the compiler: its pieces with their own names and lines, and the exports."""
+    """Return the text of a unit for the compiler: its pieces with their own names and line numbers, and the exports."""
     parts = [_PRELUDE] if needs_prelude(unit, exports) else []
     for label, text in unit.pieces:
         parts.append(f"#line 1 {string_literal(label)}\n{text}\n\n")  # a text may end with a backslash
@@ -137,7 +137,10 @@ def _unit_text(unit: Unit, exports: Sequence[HostExport], include_dirs: Sequence
 
 
 def _cuda_includes(unit: Unit) -> str:
-    """Return the header of the CUDA runtime for C++ in CUDA sources that calls it; nvcc includes that by itself."""
+    """Return an `#include` of `cuda_runtime.h` if C++ from CUDA sources needs it, or "".
+
+    Such C++ may call the CUDA runtime without an `#include`, because nvcc includes the header by itself.
+    """
     texts = [text for label, text in unit.pieces if label.startswith("cuda_sources") or label.endswith((".cu", ".cuh"))]
     if unit.is_mixed or not any(_CUDA_RUNTIME_NAME.search(strip_comments(text)) for text in texts):
         return ""
@@ -145,7 +148,7 @@ def _cuda_includes(unit: Unit) -> str:
 
 
 def with_driver_calls(build: HostBuild, functions: Sequence[str]) -> HostBuild:
-    """Write C text that defines functions of the driver, and return the build with it."""
+    """Write C text that defines these functions of the driver, and return the build with that text."""
     (build.work.dir / "driver_calls.c").write_text(driver_calls_text(functions), encoding="utf-8")
     return replace(build, calls_driver=True)
 
@@ -154,7 +157,7 @@ def with_driver_calls(build: HostBuild, functions: Sequence[str]) -> HostBuild:
 
 
 def compile_steps(build: HostBuild) -> tuple[Step, ...]:
-    """Return the commands that make the object files: those of the units, the cubins and the driver's functions."""
+    """Return the commands that make all object files: of the units, cubins, wrapper and functions of the driver."""
     command, host = build.compiler.command, build.host
     steps = [_unit_step(build, unit) for unit in host.units if not _is_for_nvcc(build, unit)]
     steps += nvcc_compile_steps(build)
@@ -169,7 +172,7 @@ def compile_steps(build: HostBuild) -> tuple[Step, ...]:
 
 
 def nvcc_compile_steps(build: HostBuild) -> list[Step]:
-    """Return the commands of nvcc that compile the units with kernels, and the one that links their device code."""
+    """Return the nvcc commands that compile the units with kernels, and that link relocatable device code."""
     nvcc, units = build.cuda, [unit for unit in build.host.units if _is_for_nvcc(build, unit)]
     if not isinstance(nvcc, Nvcc):
         return []
@@ -214,7 +217,7 @@ def _torch_flags(build: HostBuild) -> tuple[str, ...]:
 
 
 def with_templates(build: HostBuild, nvcc: Nvcc) -> HostBuild:
-    """Return the build with the commands that nvcc runs for each unit, where they are understood."""
+    """Return the build with templates of the commands that nvcc would run for the units, if `find_template` has any."""
     templates = {}
     for unit in build.host.units:
         options = _nvcc_options(build, nvcc, unit) if unit.is_mixed else ()
@@ -224,7 +227,10 @@ def with_templates(build: HostBuild, nvcc: Nvcc) -> HostBuild:
 
 
 def include_flags(cuda_dirs: Sequence[Path], user_dirs: Sequence[str]) -> tuple[str, ...]:
-    """Return the options for the include directories: ours hide headers of tvm-ffi's, and the user's CUDA's."""
+    """Return the options for the include directories, in the order of the search.
+
+    Headers of jitload hide those of tvm-ffi, and the user's headers hide those of tvm-ffi and CUDA.
+    """
     own = own_include_dir().parent
     return (
         *(f"-I{path}" for path in (own / "upstream", own, *user_dirs)),
@@ -233,7 +239,7 @@ def include_flags(cuda_dirs: Sequence[Path], user_dirs: Sequence[str]) -> tuple[
 
 
 def link_step(build: HostBuild, options: Sequence[str] = ()) -> Step:
-    """Return the command that links the objects to the library."""
+    """Return the command that links the objects into the library or program."""
     objects, product = _objects(build), build.request.product
     flags = ("-pthread",) if build.host.is_program else _LINK_FLAGS
     command = (*build.compiler.command, *objects, *flags, "-o", product, *build.link_flags, *options)
@@ -241,7 +247,7 @@ def link_step(build: HostBuild, options: Sequence[str] = ()) -> Step:
 
 
 def merge_step(build: HostBuild) -> Step:
-    """Return the command that merges the objects to one; a single object is copied as the compiler wrote it."""
+    """Return the command that merges the objects into one. A single object is copied as the compiler wrote it."""
     objects, product = _objects(build), build.request.product
     merge = (*build.compiler.command, "-r", "-nostdlib", *objects, "-o", product)
     return Step(output=product, command=merge if len(objects) > 1 else ("cp", objects[0], product), inputs=objects)
@@ -253,5 +259,5 @@ def _objects(build: HostBuild) -> tuple[str, ...]:
 
 
 def object_paths(build: HostBuild) -> list[Path]:
-    """Return the objects that the commands make."""
+    """Return the paths of the object files that `compile_steps` makes."""
     return [build.work.dir / step.output for step in compile_steps(build) if step.output.endswith(".o")]

@@ -1,7 +1,7 @@
-"""Remembers in the cache which texts for torch the light headers cannot build, so that only one process tries.
+"""Records in the cache which texts for torch cannot be built with the light headers, so that only one process tries.
 
-`jitload.cpp_extension` has torch build such a text. The record is a file beside the tools' fingerprints, named after
-the key of the library, which covers the text, the options and the versions of the compilers and of jitload.
+`jitload.cpp_extension` has torch build such a text. A record is a file in the cache's `.tools` directory. It is named
+after the library's key, which covers the text, the options and the versions of the compilers and of jitload.
 """
 
 from __future__ import annotations
@@ -18,7 +18,10 @@ from jitload.toolchain.host import load_json, save_json
 
 
 def find_failure(work: Work) -> CompileError | None:
-    """Return the error that this build ended with before, if it is known."""
+    """Return the recorded error of an earlier build of the same library, or None.
+
+    In the mode `rebuild`, records are ignored.
+    """
     if work.settings.mode == "rebuild":
         return None
     with suppress(OSError, ValueError, KeyError, TypeError, RecursionError):
@@ -35,7 +38,7 @@ def find_failure(work: Work) -> CompileError | None:
 
 
 def remember_failure(work: Work, request: Request, error: CompileError) -> None:
-    """Record an error that names what the light headers lack, unless a header of the user's may be the reason."""
+    """Record an error that names what the light headers lack, unless the text includes headers outside its key."""
     assert request.host is not None
     texts = [text for unit in request.host.units for _, text in unit.pieces]
     if not missing_names(error.log, texts) or any(_headers_of_user(request)):
@@ -45,7 +48,10 @@ def remember_failure(work: Work, request: Request, error: CompileError) -> None:
 
 
 def _headers_of_user(request: Request) -> Iterator[str]:
-    """Yield the included headers that the key does not cover: files in the user's directories, and computed names."""
+    """Yield the included headers that the key does not cover.
+
+    They are the names of files in the user's directories, and `"a macro"` for each `#include` of a macro.
+    """
     assert request.host is not None
     dirs = [Path(path) for path in request.include_dirs if Path(path) != light_header_dir()]
     for unit in request.host.units:

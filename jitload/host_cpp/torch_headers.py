@@ -1,7 +1,7 @@
-"""Makes the light headers available under the names of torch's.
+"""Makes the light headers available under the names of torch's headers.
 
-Each of torch's headers becomes a file that includes one of the few light ones. These files are written into the cache
-once for each version of the table, for the compiler to search.
+For each of torch's headers there is a file of the same name that includes one of the few light headers. These files are
+written into a directory of the cache, once for each version of the table `FORWARDED`.
 """
 
 from __future__ import annotations
@@ -34,7 +34,10 @@ FORWARDED = {
 
 
 def find_or_write_torch_headers(cache_dir: Path) -> Path:
-    """Return the directory of the forwarding files in a cache. It is written elsewhere and then renamed."""
+    """Return the directory of the forwarding files in a cache, creating it if it does not exist.
+
+    The directory is created under another name and then renamed.
+    """
     tools_dir = cache_dir / ".tools"
     directory = tools_dir / f"torch-headers-{hashlib.sha256(repr(FORWARDED).encode()).hexdigest()[:16]}"
     if directory.is_dir():

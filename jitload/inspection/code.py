@@ -23,8 +23,8 @@ class LoadedKernel(NamedTuple):
         name: The function's name.
         symbol: The kernel's symbol in the cubins.
         archs: The architectures that the library's description names for it.
-        get_image: Returns the address of the cubin with an index, or None after the last.
-        origin: The library's file, in the cache entry if it came from one.
+        get_image: Returns the address of the cubin with the given index, or None if there is no such cubin.
+        origin: The path of the library; if the library came from a cache entry, its path in that entry.
     """
 
     name: str
@@ -35,7 +35,10 @@ class LoadedKernel(NamedTuple):
 
 
 class KernelCode(NamedTuple):
-    """A kernel's machine code for one architecture: the whole cubin, and the kernel's entry in it."""
+    """A kernel's machine code for one architecture: the bytes of the whole cubin, and the kernel's description in it.
+
+    `function` and `origin` are the `name` and `origin` of the `LoadedKernel`.
+    """
 
     function: str
     arch: str
@@ -45,7 +48,7 @@ class KernelCode(NamedTuple):
 
 
 def loaded_kernel(facts: Mapping[str, Any], get_image: Callable[[int, int], int | None], origin: Path) -> LoadedKernel:
-    """Return the kernel of a typed function.
+    """Return the kernel of a typed function, from the description of the function in the library.
 
     Raises:
         JitLoadError: The function is a host function, or has several kernels.
@@ -71,11 +74,12 @@ def find_code(kernel: LoadedKernel, arch: str | None) -> KernelCode:
 
     Args:
         kernel: The kernel.
-        arch: The architecture. None is that of the current GPU if there are several, or the only one.
+        arch: The architecture. With None, it is the only architecture of the library or, if there are several, the
+            one whose code the current GPU would run.
 
     Raises:
-        JitLoadError: The library has no code for the architecture or only for the CPU, or there are several
-            architectures and no GPU decides.
+        JitLoadError: The library has no code for the architecture, or only code for the CPU; or `arch` is None, the
+            library has several architectures, and there is no GPU or the GPU can run the code of none of them.
     """
     images = {image.arch: (data, image) for data, image in _read_images(kernel)}
     if not images:
@@ -121,14 +125,18 @@ def _choose_arch(function: str, archs: tuple[str, ...], requested: str | None) -
 
 
 def _best_arch(archs: tuple[str, ...], number: int) -> str | None:
-    """Return the architecture whose code a launch would use on a GPU, as `jitload_image_rank` ranks them."""
+    """Return the architecture whose code a launch would use on a GPU, or None if the GPU can run none of them."""
     return max(
         (arch for arch in archs if image_rank(arch, number)), key=lambda arch: image_rank(arch, number), default=None
     )
 
 
 def image_rank(arch: str, number: int) -> int:
-    """Return the rank of an architecture's code on a GPU, or 0 if it cannot run there; `number` is 90 for 9.0."""
+    """Return the rank of an architecture's code on a GPU, or 0 if the code cannot run there.
+
+    `number` is the compute capability of the GPU as an integer: 90 for 9.0. At a launch, `jitload_image_rank` in
+    runtime/module.cc computes the same ranks.
+    """
     capability, suffix = capability_of(arch)
     if suffix == "a":
         return 1000 if capability == number else 0
@@ -139,7 +147,10 @@ def image_rank(arch: str, number: int) -> int:
 
 
 def find_beside_cubin(code: KernelCode, suffix: str) -> Path | None:
-    """Return the file that differs from the cubin's only in its suffix, in the cache entry that the cubin came from."""
+    """Return the file with the cubin's name but the given suffix, in the cache entry that the cubin came from.
+
+    Return None if there is no such file, or if the cubin did not come from a cache entry.
+    """
     manifest = read_entry(code.origin)
     digest = hashlib.sha256(code.cubin).hexdigest()
     names = (name for name, (_, sha256) in (manifest or {"files": {}})["files"].items() if sha256 == digest)

@@ -22,7 +22,7 @@ from jitload.toolchain.nvcc import find_nvdisasm, run_nvdisasm
 
 
 class Listing(str):
-    """Assembly language as a `str`. The interpreter shows it as it is, and a notebook in colours (with Pygments)."""
+    """Assembly language as a `str`, shown unquoted by the interpreter, and in colours by a notebook with Pygments."""
 
     __slots__ = ()
 
@@ -97,7 +97,7 @@ def read_source(facts: Mapping[str, Any], origin: Path) -> str | None:
 
     Args:
         facts: The description of the function.
-        origin: The library's file, in the cache entry if it came from one.
+        origin: The path of the library; if the library came from a cache entry, its path in that entry.
     """
     name = facts["kernel"]["name"].partition("<")[0] if "kernel" in facts else facts["name"]
     texts = kept_texts(origin)
@@ -113,7 +113,7 @@ def read_source(facts: Mapping[str, Any], origin: Path) -> str | None:
 
 
 def kept_texts(origin: Path) -> list[str]:
-    """Return the sources that are kept in the cache entry of a library, or nothing if it is not in one."""
+    """Return the sources that are kept in the cache entry of a library; if there is no entry, an empty list."""
     manifest = read_entry(origin)
     names = [name for name in (manifest["files"] if manifest else ()) if _SOURCE.fullmatch(name)]
     names.sort(key=lambda name: [int(number) for number in re.findall(r"\d+", name)])
@@ -121,7 +121,7 @@ def kept_texts(origin: Path) -> list[str]:
 
 
 def _definition(text: str, line: int) -> str:
-    """Return the lines of the function whose name is on a line, counted from 1."""
+    """Return the lines of the function whose name is on the given line. Lines are counted from 1."""
     tokens = tokenize(text)
     index = next(number for number, token in enumerate(tokens) if token.line >= line and token.kind == "word")
     first, last = _first_line(tokens, index), _last_line(tokens, index)
@@ -129,12 +129,12 @@ def _definition(text: str, line: int) -> str:
 
 
 def _first_line(tokens: list[Token], index: int) -> int:
-    """Return the first line after the previous declaration, where comments, attributes or `template <…>` may begin."""
+    """Return the line on which a function begins, including the comments, attributes or `template <…>` before it."""
     first = index
     while first and tokens[first - 1].text not in {";", "{", "}"} and not tokens[first - 1].in_directive:
         first -= 1
     while tokens[first].kind == "comment" and tokens[first].line == tokens[first - 1].end_line and first:
-        first += 1  # it belongs to the previous declaration
+        first += 1  # a comment that begins on the last line of the previous declaration
     return tokens[first].line
 
 
@@ -156,7 +156,7 @@ _COMMENT = re.compile(r"//[^\n]*|/\*.*?\*/", re.DOTALL)
 _IS_ENTRY = re.compile(r"(?:\.\w+\s+)?\.entry\b")
 _FOR_ALL = re.compile(r"\.(?:version|target|address_size|file|section|pragma)\b")
 _DEFINED = re.compile(r"\.(?:entry|func|alias)\s+(?:\([^)]*\)\s*)?([\w$]+)|[.\w]+\s+([\w$]+)\s*[\[;=]")
-# What can end a directive; comments and strings are among them so that nothing is found in those.
+# What can end a directive. Comments and strings are matched as well, so that nothing inside them is taken for an end.
 _BOUNDARY = re.compile(
     r"//[^\n]*|/\*.*?\*/|\"[^\"\n]*\"|^\s*\.(?:version|target|address_size|file)\b[^\n]*\n|[{};]",
     re.MULTILINE | re.DOTALL,
@@ -168,7 +168,7 @@ def read_ptx(kernel: LoadedKernel, arch: str | None) -> Listing:
     """Return the PTX of a kernel with the functions and variables that it uses.
 
     Raises:
-        JitLoadError: The PTX was not kept, or `find_code` raises it.
+        JitLoadError: The PTX was not kept, or `find_code` raises the error.
     """
     code = find_code(kernel, arch)
     path = find_beside_cubin(code, ".ptx")
@@ -210,7 +210,7 @@ def _is_entry(item: str) -> bool:
 
 
 def _defined_name(item: str) -> str | None:
-    """Return the name that a directive defines, or None for one that every kernel needs."""
+    """Return the name that a directive defines, or None for a directive that every kernel needs."""
     text = _COMMENT.sub("", item).strip()
     if not text or _FOR_ALL.match(text):
         return None
@@ -225,7 +225,7 @@ def _split(ptx: str) -> Iterator[str]:
         text = match[0]
         depth += (text == "{") - (text == "}")
         is_line = depth == 0 and text.lstrip().startswith(".")
-        is_body = text == "}" and not _SEMICOLON.match(ptx, match.end())  # `= {1, 2};` goes on
+        is_body = text == "}" and not _SEMICOLON.match(ptx, match.end())  # `= {1, 2};` ends at the semicolon
         if is_line or (depth == 0 and (text == ";" or is_body)):
             yield ptx[start : match.end()]
             start = match.end()
@@ -244,11 +244,11 @@ def read_sass(kernel: LoadedKernel, arch: str | None, *, source: bool) -> Listin
 
     Args:
         kernel: The kernel.
-        arch: As for `find_code`.
+        arch: The architecture, as for `find_code`.
         source: Whether each piece of code is preceded by the line of the source that it was compiled from.
 
     Raises:
-        JitLoadError: The code was built without line information, or as for `find_code`.
+        JitLoadError: `source` is True and the code was built without line information, or `find_code` raises the error.
         ToolchainError: nvdisasm is missing, or does not know the architecture.
     """
     code = find_code(kernel, arch)
@@ -288,7 +288,10 @@ def disassemble(cubin: bytes, symbol: str, *, with_lines: bool = False) -> list[
 
 
 def _with_source(lines: list[str], read: Callable[[str, int], str]) -> Iterator[str]:
-    """Yield the lines with the text of the source in place of nvdisasm's names of files."""
+    """Yield the lines of a listing, with comments that show lines of the source in place of nvdisasm's locations.
+
+    `read` returns the text of a line, given the file and the line number.
+    """
     is_inlined = False
     for line in lines:
         match = _LOCATION.search(line)
@@ -297,7 +300,7 @@ def _with_source(lines: list[str], read: Callable[[str, int], str]) -> Iterator[
             is_inlined = False
             continue
         file, number, caller, caller_number = match.groups()
-        if caller or not is_inlined:  # after inlined code, nvdisasm names the outermost line once more
+        if caller or not is_inlined:  # after inlined code, nvdisasm repeats the location of the outermost line
             text = read(file, int(number))
             inlined = f", inlined at {Path(caller).name}:{caller_number}" if caller else ""
             yield f"    // {Path(file).name}:{number}{inlined}{'  ' if text else ''}{text}"
@@ -305,7 +308,7 @@ def _with_source(lines: list[str], read: Callable[[str, int], str]) -> Iterator[
 
 
 def _source_reader(code: KernelCode) -> Callable[[str, int], str]:
-    """Return a function that returns a line of a file, or "" if it is not known what stood there at the build."""
+    """Return a function that returns a line of a file as it was at the build, or "" if that is not known."""
     manifest = read_entry(code.origin)
 
     @lru_cache(maxsize=64)
@@ -321,7 +324,7 @@ def _source_reader(code: KernelCode) -> Callable[[str, int], str]:
 
 
 def _source_file(entry_dir: Path, manifest: dict[str, Any], file: str) -> Path | None:
-    """Return the file with the text that was compiled under a name, unless it may have changed since."""
+    """Return the path of the text that was compiled under the name `file`, or None if it may have changed since."""
     match = _PIECE.fullmatch(Path(file).name)
     pieces = [name for name in manifest["files"] if re.fullmatch(r"source\d+\.cu", name)]
     number = int(match[1]) if match else 0

@@ -1,7 +1,7 @@
-"""Tells how many blocks of a kernel a multiprocessor runs at the same time, and what limits their number.
+"""Finds out how many blocks of a kernel a multiprocessor runs at the same time, and what limits their number.
 
-On the current GPU the driver tells it. For another architecture it is computed as in NVIDIA's `cuda_occupancy.h`, with
-the limits of "Technical Specifications per Compute Capability" in NVIDIA's programming guide.
+For the current GPU, the driver is asked. For another architecture, the number is computed as in NVIDIA's
+`cuda_occupancy.h`. The limits come from "Technical Specifications per Compute Capability" in the CUDA guide.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ class Multiprocessor(NamedTuple):
 
     Attributes:
         blocks: The most blocks that it runs at the same time.
-        warps: The most warps.
-        shared_bytes: The shared memory of all blocks.
-        reserved_bytes: The shared memory that the driver takes for each block.
+        warps: The most warps that it runs at the same time.
+        shared_bytes: The shared memory for all blocks together, in bytes.
+        reserved_bytes: The shared memory that the driver reserves for each block, in bytes.
         shared_unit: The unit in which shared memory is allocated, in bytes.
-        barriers: The barriers of all blocks, or None if they are no limit.
+        barriers: The barriers for all blocks together, or None if they do not limit the number of blocks.
     """
 
     blocks: int
@@ -76,9 +76,9 @@ class Occupancy:
         limits: The number of blocks that each resource allows: `registers`, `shared memory`, `warps`, `blocks` and
             `barriers`. A resource that the kernel does not use is left out.
         limited_by: The resources that allow the fewest blocks.
-        suggested_block: The number of threads per block with the most warps per multiprocessor; of several, the
-            largest. It assumes that the dynamic shared memory does not depend on the block.
-        source: Whether `blocks` and `suggested_block` are the driver's answers for the current GPU, or computed.
+        suggested_block: The number of threads per block with which the most threads run on a multiprocessor; the
+            largest if there are several. It is chosen as if dynamic shared memory did not depend on the block.
+        source: `driver` if `blocks` and `suggested_block` are the driver's answers for the current GPU, or `computed`.
     """
 
     function: str
@@ -111,7 +111,7 @@ class Occupancy:
 
 
 def compute_occupancy(code: KernelCode, block: int, shared_bytes: int, sm: Multiprocessor) -> Occupancy:
-    """Compute the occupancy on a multiprocessor."""
+    """Return the occupancy on a multiprocessor with the limits `sm`, without asking the driver."""
     kernel = code.kernel
     limits = block_limits(kernel, block, shared_bytes, sm)
     blocks = min(limits.values())
@@ -131,10 +131,10 @@ def compute_occupancy(code: KernelCode, block: int, shared_bytes: int, sm: Multi
 
 
 def multiprocessor_of(number: int, function: str) -> Multiprocessor:
-    """Return the limits of an architecture, 90 for `sm_90a`.
+    """Return the limits of an architecture, which is given as a number: 90 for `sm_90a`.
 
     Raises:
-        JitLoadError: The table does not have them.
+        JitLoadError: The limits of the architecture are not known.
     """
     if number not in MULTIPROCESSORS:
         names = ", ".join(f"sm_{listed}" for listed in MULTIPROCESSORS)
@@ -146,7 +146,7 @@ def multiprocessor_of(number: int, function: str) -> Multiprocessor:
 
 
 def block_limits(kernel: ImageKernel, block: int, shared_bytes: int, sm: Multiprocessor) -> dict[str, int]:
-    """Return how many blocks each resource of a multiprocessor allows."""
+    """Return how many blocks each resource of a multiprocessor allows, by the name of the resource."""
     warps = _warps(block)
     limits = {"warps": sm.warps // warps, "blocks": sm.blocks}
     if registers := kernel.registers:
@@ -162,14 +162,14 @@ def block_limits(kernel: ImageKernel, block: int, shared_bytes: int, sm: Multipr
 
 
 def suggest_block(kernel: ImageKernel, shared_bytes: int, sm: Multiprocessor) -> int:
-    """Return the largest of the block sizes with which the most threads run; 0 if no block fits."""
+    """Return the block size with which the most threads run: the largest if there are several, 0 if no block fits."""
 
     def threads(block: int) -> int:
         return block * min(block_limits(kernel, block, shared_bytes, sm).values())
 
     largest = min(kernel.max_threads, 1024)
     sizes = sorted({largest, *range(_WARP, largest + 1, _WARP)}, reverse=True)
-    best = max(sizes, key=threads)  # the first of several, and so the largest
+    best = max(sizes, key=threads)  # among equal ones the first, which is the largest
     return best if threads(best) else 0
 
 
@@ -187,17 +187,18 @@ _checked = functools.partial(check_driver, problem="the driver cannot tell the o
 
 
 def read_occupancy(kernel: LoadedKernel, arch: str | None, block: int | None, shared_bytes: int) -> Occupancy:
-    """Return the occupancy of a kernel on the current GPU, or computed for another architecture.
+    """Return the occupancy of a kernel, from the driver for the current GPU, or computed for another architecture.
 
     Args:
         kernel: The kernel.
-        arch: As for `find_code`. The driver is asked if it is None or the architecture of the current GPU.
-        block: Threads per block; None is 256, or the most that the kernel can have if that is less.
-        shared_bytes: Dynamic shared memory per block.
+        arch: The architecture, as for `find_code`. The driver is asked if the current GPU can run the code, and `arch`
+            is None or the architecture of this GPU.
+        block: Threads per block. With None, it is 256, or the kernel's maximum if that is less.
+        shared_bytes: Dynamic shared memory per block, in bytes.
 
     Raises:
-        JitLoadError: The limits of the architecture are not known, or as for `find_code`.
-        ValueError: No block of this kernel can have that many threads.
+        JitLoadError: The limits of the architecture are not known, or `find_code` raises the error.
+        ValueError: A block of this kernel cannot have `block` threads, or `shared_bytes` is negative.
     """
     code = find_code(kernel, arch)
     most = min(code.kernel.max_threads, 1024)
@@ -228,7 +229,7 @@ def _ask(driver: Any, device: int, function: Any, computed: Occupancy) -> Occupa
     static = driver.CUfunction_attribute.CU_FUNC_ATTRIBUTE_SHARED_SIZE_BYTES
     most = _checked(driver.cuDeviceGetAttribute(shared, device)) - _checked(driver.cuFuncGetAttribute(static, function))
     if computed.shared_bytes > most:
-        return computed  # no block fits, and the driver calls the question invalid
+        return computed  # no block fits, and the driver would return an error
     dynamic = driver.CUfunction_attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
     _checked(driver.cuFuncSetAttribute(function, dynamic, most))
     blocks = _checked(
@@ -247,7 +248,10 @@ def _ask(driver: Any, device: int, function: Any, computed: Occupancy) -> Occupa
 
 @contextmanager
 def _function(driver: Any, code: KernelCode) -> Iterator[tuple[int, Any]]:
-    """Provide the current device and the kernel, which is loaded there apart from the module."""
+    """Load the kernel on the current device, independently of the module. Yield the device and the kernel's function.
+
+    If no CUDA context is current, the device is device 0.
+    """
     _checked(driver.cuInit(0))
     status, device = driver.cuCtxGetDevice()
     has_context = not status
@@ -271,7 +275,7 @@ def _function(driver: Any, code: KernelCode) -> Iterator[tuple[int, Any]]:
 
 
 def _limits(driver: Any, device: Any) -> Multiprocessor:
-    """Return the limits of a device's multiprocessors as the driver states them, in place of those of a table."""
+    """Return the limits of a device's multiprocessors as the driver reports them, and the others from the table."""
     attribute = driver.CUdevice_attribute
 
     def get(name: str) -> int:

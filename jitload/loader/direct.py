@@ -1,9 +1,9 @@
-"""Calls that go from Python objects straight to the launch, without tvm-ffi (`python.cc`).
+"""Direct calls, which go from Python objects straight to the launch without tvm-ffi (`python.cc`).
 
-For each tensor of a call tvm-ffi makes two allocations. If torch has DLPack's exchange table, the library reads the
-tensor onto the stack instead, and leaves objects that it does not know to tvm-ffi. Functions that can be called so have
-a type that is a `TypedFunction` with room for the library's own fields; the first of them is the function that CPython
-calls.
+tvm-ffi makes two allocations for each tensor of a call. If torch has DLPack's exchange table, the library instead fills
+in a DLTensor on the stack, and leaves objects of unknown types to tvm-ffi. Functions that can be called directly are
+instances of a subtype of `TypedFunction` that has room for fields of the library. The first of these fields is the C
+function that CPython calls.
 """
 
 from __future__ import annotations
@@ -28,16 +28,16 @@ _MEMBER, _SLOT, _SPEC = (
     "PiniP",
     "iP",
     "PiiIP",
-)  # PyMemberDef, PyType_Slot, PyType_Spec; ctypes structures would slow down a hit
+)  # PyMemberDef, PyType_Slot, PyType_Spec; ctypes structures would slow down a cache hit
 _BASETYPE, _HAVE_VECTORCALL = 1 << 10, 1 << 11  # Py_TPFLAGS_…
 
 
 class _Bindable(TypedFunction):
-    """The part of the type that is written in Python."""
+    """The base of the type of direct functions, with the methods that are written in Python."""
 
     @in_graphs
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        """Call the function. CPython calls the library instead, by vectorcall; torch.compile finds this function."""
+        """Call the function. Only torch.compile sees this method: CPython calls the library instead, by vectorcall."""
         return self(*args, **kwargs)
 
     @property
@@ -57,11 +57,14 @@ class _Bindable(TypedFunction):
 
 
 class CheckedFunction(TypedFunction):
-    """A typed function that is called through tvm-ffi, which reads tensors that torch negates lazily as they lie."""
+    """A typed function that is called through tvm-ffi.
+
+    tvm-ffi would ignore a lazy negation or conjugation of a tensor, and the mask of a masked array.
+    """
 
     @in_graphs
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        """Check the tensors of torch among the arguments, and call."""
+        """Call the function. Raise TypeError for a masked array or a tensor with a pending operation."""
         torch: Any = sys.modules.get("torch")
         for index, arg in enumerate(args):
             if _is_masked(arg):
@@ -79,7 +82,7 @@ class CheckedFunction(TypedFunction):
 
 @functools.lru_cache(maxsize=1)
 def direct_type() -> type[TypedFunction] | None:
-    """Return the type of functions that are called directly, or None if torch or Python does not allow it.
+    """Return the type of functions that are called directly, or None if torch or Python does not support this.
 
     Objects are laid out differently in a free-threaded CPython and in other implementations of Python.
     """
@@ -102,7 +105,7 @@ def direct_type() -> type[TypedFunction] | None:
 
 
 def _c_struct(form: str, *values: int) -> ctypes.Array[ctypes.c_char]:
-    """Return a C structure, followed by one of zeros that terminates a list of them."""
+    """Return a C structure, followed by a structure of zeros, which terminates a list of such structures."""
     return ctypes.create_string_buffer(struct.pack(form, *values), 2 * struct.calcsize(form))
 
 
@@ -126,10 +129,10 @@ def direct_arguments() -> tuple[Any, ...]:
 
 
 def find_dispatch_keys(tensor: Any) -> bytes:
-    """Return the bytes of a `jitload_dispatch_keys` (`python.cc`), which says where tensors have their dispatch keys.
+    """Return the bytes of a `jitload_dispatch_keys` (`python.cc`), which says where the dispatch keys of a tensor are.
 
     torch does not document the layout of a tensor, so this searches a tensor's memory for the keys that torch reports.
-    The mask is 0 if they are not there.
+    The mask is 0 if they are not found.
     """
     torch = sys.modules["torch"]
     try:
@@ -152,9 +155,9 @@ def _is_masked(array: object) -> bool:
 
 
 def describe_tensor(tensor: Any) -> str | None:
-    """Describe a tensor that a kernel cannot read, because it has no plain memory; None for what is not such a tensor.
+    """Return a description of a tensor of torch or a masked array that a kernel cannot read, for an error message.
 
-    DLPack would pass a masked array without its mask.
+    Return None for other objects. A masked array is rejected because DLPack would pass it without its mask.
     """
     if not isinstance(tensor, sys.modules["torch"].Tensor):
         return _MASKED if _is_masked(tensor) else None
@@ -171,12 +174,13 @@ def describe_tensor(tensor: Any) -> str | None:
 
 
 def flatten_tuples(function: TypedFunction, args: tuple[Any, ...]) -> tuple[Any, ...] | None:
-    """Return the arguments of a Triton kernel with the items of tuples in place of them.
+    """Return the arguments of a Triton kernel with each tuple replaced by its items.
 
-    None stands for arguments that are not those of the kernel's source; the call then says what it expects.
+    Items that are compiled into the kernel are left out. Return None if the arguments do not match the parameters in
+    the kernel's source; the call then raises an error that says what the kernel expects.
 
     Raises:
-        ValueError: An item that was compiled in has another value.
+        ValueError: An item that is compiled into the kernel has another value.
     """
     triton = function._jitload_facts.get("triton", {})
     tuples: dict[str, list[str]] = triton.get("tuples", {})
@@ -204,7 +208,7 @@ def flatten_tuples(function: TypedFunction, args: tuple[Any, ...]) -> tuple[Any,
 
 
 def _items(value: tuple[Any, ...]) -> Iterator[Any]:
-    """Yield the items of a tuple, and of the tuples in it."""
+    """Yield the items of a tuple, with the items of nested tuples in place of the tuples."""
     for item in value:
         if isinstance(item, tuple):
             yield from _items(item)
@@ -213,7 +217,7 @@ def _items(value: tuple[Any, ...]) -> Iterator[Any]:
 
 
 def call_again(function: TypedFunction, args: tuple[Any, ...]) -> Any:
-    """Repeat a call for which tvm-ffi could not read an array: a const pointer takes a read-only one."""
+    """Repeat a call in which tvm-ffi could not read an array, and pass read-only arrays to const pointers."""
     types = {
         parameter.name: "" if parameter.kind == "struct" else parameter.type for parameter in function.kernel.parameters
     }
@@ -224,7 +228,7 @@ def call_again(function: TypedFunction, args: tuple[Any, ...]) -> Any:
 
 
 def _readable(arg: Any, parameter_type: str, label: str) -> Any:
-    """Return an argument that tvm-ffi can read: a tensor in place of a read-only array for a const pointer."""
+    """Return an argument that tvm-ffi can read: for a const pointer, a read-only array is converted to a tensor."""
     if not hasattr(arg, "__dlpack__"):
         return arg
     if not parameter_type and getattr(getattr(arg, "dtype", None), "names", None):
@@ -237,7 +241,7 @@ def _readable(arg: Any, parameter_type: str, label: str) -> Any:
             tensor = tvm_ffi.from_dlpack(
                 arg.__dlpack__(max_version=(1, 0))
             )  # from 1.0 on, DLPack can express read-only memory
-        except (BufferError, TypeError):  # TypeError if it knows no max_version
+        except (BufferError, TypeError):  # TypeError: `__dlpack__` has no max_version
             raise BufferError(f"{label} cannot be read as a tensor: {error}") from None
         if parameter_type.startswith("const ") and parameter_type.count("*") == 1:
             return tensor
@@ -248,8 +252,8 @@ def _readable(arg: Any, parameter_type: str, label: str) -> Any:
 # ---- torch's side of a call -------------------------------------------------------------------------------------
 
 
-class Exchange:  # plain, because creating a dataclass or a named tuple takes a tenth of a first hit
-    """Addresses of functions in torch's DLPack exchange table, each 0 if torch does not provide it.
+class Exchange:  # plain, because creating a dataclass or a named tuple takes a tenth of a first cache hit
+    """Addresses of functions in torch's DLPack exchange table, 0 for a function that torch does not provide.
 
     Attributes:
         view: `dltensor_from_py_object_no_sync`, which fills in a DLTensor for a tensor.
@@ -269,10 +273,10 @@ class Exchange:  # plain, because creating a dataclass or a named tuple takes a 
 
 @functools.lru_cache(maxsize=1)
 def torch_exchange() -> Exchange | None:
-    """Return torch's exchange table, or None if torch is not imported or has none (before 2.10).
+    """Return torch's exchange table, or None if torch is not imported or has no such table (before 2.10).
 
-    The table holds the version in two 32-bit words and the previous table, then the addresses of the allocator, import,
-    export, view and current-stream functions.
+    The table holds the version in two 32-bit words and the address of the previous table, then the addresses of the
+    allocator, import, export, view and current-stream functions.
     """
     torch = sys.modules.get("torch")
     capsule = getattr(getattr(torch, "Tensor", None), "__dlpack_c_exchange_api__", None)

@@ -1,4 +1,4 @@
-"""Shows a module in a notebook or a terminal: a table of its kernels and what they use."""
+"""Shows a module in a notebook or a terminal: a table of its kernels and the resources that they use."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _LEFT = "text-align: left; min-width: 16em; overflow-wrap: anywhere"
 
 
 def html_table(module: Module) -> str:
-    """Return the table as HTML; spills are marked, because they are slow."""
+    """Return the table of a module's kernels as HTML. Register spills are marked, because they are slow."""
     rows = "".join(f"<tr>{''.join(_cells(*row))}</tr>" for row in _rows(module))
     head = f'<th style="{_LEFT}">kernel</th>' + "".join(f"<th>{column}</th>" for column in ("arch", *_COLUMNS))
     table = f"<table><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table>" if rows else ""
@@ -35,7 +35,7 @@ def _cells(signature: str, arch: str, used: tuple[str, ...]) -> Iterator[str]:
 
 
 def text_table(module: Module, width: int) -> str:
-    """Return the table as text; what a kernel does not use is left out, and spills are marked."""
+    """Return the table of a module's kernels as text, without unused resources. Register spills are marked."""
     lines, last_signature = [_title(module)], ""
     for signature, arch, used in _rows(module):
         if signature != last_signature:
@@ -62,7 +62,10 @@ def _title(module: Module) -> str:
 
 
 def kernel_builds(module: Module) -> Iterator[tuple[dict[str, Any], str, dict[str, Any]]]:
-    """Yield each kernel's function, and each of its architectures with what the kernel uses there."""
+    """Yield (function, architecture, resources) for each kernel on each of its architectures.
+
+    The function is its description in the library. The resources are what the kernel uses on the architecture.
+    """
     for function in module._jitload_facts()["functions"].values():
         if "kernel" in function:
             for arch, used in (function.get("builds") or {function["arch"]: function["kernel"]}).items():
@@ -76,7 +79,7 @@ def _rows(module: Module) -> list[tuple[str, str, tuple[str, ...]]]:
 
 def _resources(function: dict[str, Any], used: dict[str, Any]) -> tuple[str, ...]:
     registers, sizes = used["registers"], (used.get("spill_bytes"), used["local_bytes"], used["shared_bytes"])
-    absent = "-" if registers is None else "unknown"  # the first is for the CPU
+    absent = "-" if registers is None else "unknown"  # on the CPU there are no registers
     dynamic = function.get("triton", {}).get("shared_bytes", function.get("dynamic_shared", "at the call"))
     return (
         "-" if registers is None else str(registers),

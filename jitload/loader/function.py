@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 _SCALARS = {"int": int, "uint": int, "float": float, "bool": bool, "struct": bytes}
-_VECTOR = re.compile(r"=([friu])\d+\*(\d+)")  # in a description, the layout of one of CUDA's vectors
+_VECTOR = re.compile(r"=([friu])\d+\*(\d+)")  # the layout of a CUDA vector in the description of a function
 _CACHEABLE_TYPES = frozenset((int, tuple, type(None)))
 _MAX_CONFIGURED = 1024  # configured functions that a function caches before it clears the cache
 
@@ -35,13 +35,13 @@ _MAX_CONFIGURED = 1024  # configured functions that a function caches before it 
 in_graphs = outside_graphs('register the function as an operator of torch, jitload.torch_op("my::f", f), and call that')
 
 
-class Library:  # plain, because creating a dataclass or a named tuple takes a tenth of a first hit
+class Library:  # plain, because creating a dataclass or a named tuple takes a tenth of a first cache hit
     """What the typed functions of a library share.
 
     Attributes:
         configure: The library's function that makes a configured function.
-        bind: The one that makes a direct function, or None.
-        image: The one that returns the address of a cubin.
+        bind: The library's function that makes the calls of a typed function direct, or None if they cannot be direct.
+        image: The library's function that returns the address of a cubin.
         origin: The library's file in the cache entry that it came from, or else the file that was loaded.
     """
 
@@ -62,7 +62,7 @@ class TypedFunction(tvm_ffi.Function):  # type: ignore[misc]  # tvm-ffi's own cl
 
     @property
     def kernel(self) -> Kernel:
-        """The kernel with its parameters, registers, shared and local memory, on the first of the architectures."""
+        """The kernel with its parameters, registers, shared and local memory, on the library's first architecture."""
         if "returns" in self._jitload_facts:
             raise AttributeError(f"{self.__name__} is a host function, not a kernel")
         if "kernel_record" not in self._jitload_facts:
@@ -94,11 +94,11 @@ class TypedFunction(tvm_ffi.Function):  # type: ignore[misc]  # tvm-ffi's own cl
 
     @in_graphs
     def __getitem__(self, key: Any) -> TypedFunction:
-        """Return the function for a configuration: `f[grid, block]`, up to `f[grid, block, shared_bytes, stream]`.
+        """Return the function with a configuration: `f[grid, block]`, up to `f[grid, block, shared_bytes, stream]`.
 
-        `grid` is a number of blocks and `block` a number of threads: an int, a tuple of up to three, or None for what
-        the `Launch` declares. `stream` is an int, a torch or CuPy stream, or an object with `__cuda_stream__`. The
-        block of a Triton kernel is fixed, so its functions take `f[grid]`, or `f[grid, None, None, stream]`.
+        `grid` is a number of blocks and `block` a number of threads: an int, a tuple of up to three ints, or None for
+        what the `Launch` declares. `stream` is an int, a torch or CuPy stream, or an object with `__cuda_stream__`. The
+        block of a Triton kernel is fixed, so it takes `f[grid]`, or `f[grid, None, None, stream]`.
         """
         __tracebackhide__ = True
         try:
@@ -140,13 +140,15 @@ class TypedFunction(tvm_ffi.Function):  # type: ignore[misc]  # tvm-ffi's own cl
     def ptx(self, *, arch: str | None = None) -> Listing:
         """Return the PTX of the kernel, with the functions and variables that it uses.
 
-        The compiler's own PTX is kept in the cache entry of a build. A library that was copied out of it has none.
+        The compiler's own PTX is kept in the cache entry of a build. A library that was copied out of its
+        cache entry has no PTX.
 
         Args:
-            arch: The architecture, `"sm_90a"`. By default it is that of the current GPU, or the library's only one.
+            arch: The architecture, `"sm_90a"`. By default, the library's only architecture, or else the current GPU's.
 
         Raises:
-            JitLoadError: There is no PTX, no such architecture, or the function has no kernel of its own.
+            JitLoadError: There is no PTX, the library has no code for the architecture, or the function has no kernel
+                of its own.
         """
         from jitload.inspection.listing import read_ptx
 
@@ -156,12 +158,13 @@ class TypedFunction(tvm_ffi.Function):  # type: ignore[misc]  # tvm-ffi's own cl
         """Return the machine code of the kernel, as nvdisasm prints it.
 
         Args:
-            source: Whether the lines of the source stand above their instructions. The kernel has to be built with
+            source: Whether to show each line of the source above its instructions. The kernel has to be built with
                 `extra_cuda_cflags=["-lineinfo"]`.
-            arch: As for `ptx`.
+            arch: The architecture, `"sm_90a"`. By default, the library's only architecture, or else the current GPU's.
 
         Raises:
-            JitLoadError: There is no line information, no such architecture, or no kernel for a GPU.
+            JitLoadError: There is no line information, the library has no code for the architecture, or the function
+                has no kernel for a GPU.
             ToolchainError: nvdisasm is missing: `pip install 'jitload[inspect]'`.
         """
         from jitload.inspection.listing import read_sass
@@ -169,19 +172,20 @@ class TypedFunction(tvm_ffi.Function):  # type: ignore[misc]  # tvm-ffi's own cl
         return ends_at_caller(read_sass)(self._jitload_kernel(), arch, source=source)
 
     def occupancy(self, block: Any = None, shared_bytes: int | None = None, *, arch: str | None = None) -> Occupancy:
-        """Return how many blocks a multiprocessor runs at the same time, what limits them, and a better block.
+        """Return how many blocks a multiprocessor runs at the same time, what limits their number, and a better block.
 
         The driver answers for the current GPU. For another architecture, or without a GPU, the answer is computed.
 
         Args:
-            block: Threads per block, an int or a tuple. By default it is that of `f[grid, block]`, that of a Triton
-                kernel, or else 256.
-            shared_bytes: Dynamic shared memory per block in bytes. By default it is that of
-                `f[grid, block, shared_bytes]`, that of a Triton kernel, or else 0.
-            arch: As for `ptx`.
+            block: Threads per block, an int or a tuple. By default, the block of `f[grid, block]` or of the Triton
+                kernel, or else 256 threads or the most that the kernel can have.
+            shared_bytes: Dynamic shared memory per block in bytes. By default, the size in
+                `f[grid, block, shared_bytes]` or of the Triton kernel, or else 0.
+            arch: The architecture, `"sm_90a"`. By default, the library's only architecture, or else the current GPU's.
 
         Raises:
-            JitLoadError: There is no such architecture, its limits are not known, or there is no kernel for a GPU.
+            JitLoadError: The library has no code for the architecture, the limits of the architecture are not known, or
+                the function has no kernel for a GPU.
             ValueError: A block of the kernel cannot have that many threads.
         """
         from jitload.inspection.occupancy import read_occupancy
@@ -216,23 +220,24 @@ class TypedFunction(tvm_ffi.Function):  # type: ignore[misc]  # tvm-ffi's own cl
         restore: bool = False,
         seconds: float = 0.25,
     ) -> Benchmark:
-        """Measure calls with these arguments. Afterwards, the tensors have their present values again.
+        """Measure how long calls with these arguments take. Afterwards, restore the values of the tensors.
 
-        The time is that of the GPU, measured with events; on the CPU it is the wall clock's.
+        Time on a GPU is measured with events, and on the CPU with the wall clock.
 
         Args:
             *args: The arguments of a call.
-            grid: As in `f[grid, block, shared_bytes, stream]`, as are the next three.
+            grid: The number of blocks. `grid`, `block`, `shared_bytes` and `stream` are those of
+                `f[grid, block, shared_bytes, stream]`.
             block: Threads per block.
             shared_bytes: Dynamic shared memory per block.
             stream: The stream to launch in.
             flush_l2: Whether the L2 cache of a GPU is emptied before each launch that is measured.
-            bytes: The bytes that a call moves. By default they are estimated: each tensor counts once, and those that
-                the kernel changes in place twice.
+            bytes: The bytes that a call moves. By default they are estimated: each tensor counts once, or twice if the
+                kernel changes it in place.
             flop: The floating-point operations of a call.
-            restore: Whether each call begins with the present values of the tensors. By default a short kernel that has
-                the same results again is called many times in a row. A kernel must not be if it relies on the values,
-                such as a counter that is zero.
+            restore: Whether to restore the values of the tensors before each call. By default, a short kernel is called
+                many times in a row if this does not change its results. Pass True for a kernel that relies on initial
+                values, such as a counter that is zero.
             seconds: How long to measure, roughly.
 
         Raises:
@@ -263,7 +268,7 @@ class TypedFunction(tvm_ffi.Function):  # type: ignore[misc]  # tvm-ffi's own cl
         return ends_at_caller(loaded_kernel)(self._jitload_facts, library.image, library.origin)
 
     def __get__(self, instance: object, owner: type | None = None) -> TypedFunction:
-        """Stay unbound in a class body, like a builtin; because of this method, `help()` shows the function."""
+        """Return the function itself, unbound in a class like a builtin. Because of this method, `help()` shows it."""
         return self
 
     def __repr__(self) -> str:
@@ -290,7 +295,7 @@ class TypedFunction(tvm_ffi.Function):  # type: ignore[misc]  # tvm-ffi's own cl
         self._jitload_bind()
 
     def _jitload_bind(self) -> None:
-        """Route calls straight to the library, in a type that can do so; here they go through tvm-ffi."""
+        """Do nothing, so that calls go through tvm-ffi. The type of direct functions overrides this."""
 
     def _jitload_configure(self, key: Any) -> TypedFunction:
         name, parts = self.__name__, key if isinstance(key, tuple) else (key,)
@@ -322,7 +327,7 @@ class TypedFunction(tvm_ffi.Function):  # type: ignore[misc]  # tvm-ffi's own cl
         return configured
 
     def _jitload_with(self, config: tuple[Any, ...]) -> TypedFunction:
-        """Return the function with the arguments of `_jitload_configure`."""
+        """Return the function with a configuration: the arguments of the library's `configure`."""
         configured = type(self).__new__(type(self))
         configured.__move_handle_from__(self._jitload_library.configure(*config))
         configured._jitload_set(self._jitload_facts, self._jitload_library, config)
@@ -331,12 +336,12 @@ class TypedFunction(tvm_ffi.Function):  # type: ignore[misc]  # tvm-ffi's own cl
         return configured
 
     def _jitload_on_stream(self, stream: object) -> TypedFunction:
-        """Return a host function that gets this stream; None is the current one."""
+        """Return the host function with this stream for its `cudaStream_t` parameter; None is the current stream."""
         handle = None if stream is None else _stream_handle(self.__name__, stream)
         return self._jitload_with((self._jitload_facts["index"], *(0,) * 8, None, handle))
 
     def _jitload_cache(self, key: tuple[Any, ...], configured: TypedFunction) -> None:
-        """Remember the configured function. A key with a stream object is not kept: its handle may change."""
+        """Cache a configured function, unless its key contains a stream object, whose handle may change."""
         if all(part is None or type(part) is int or _is_int_tuple(part) for part in key):
             if len(self._jitload_configured) >= _MAX_CONFIGURED:
                 self._jitload_configured.clear()
@@ -391,7 +396,7 @@ def _extent(name: str, field: str, value: object) -> tuple[int, int, int, int]:
 
 
 def _stream_handle(name: str, stream: Any) -> int:
-    """Return the handle of a stream: an int, `__cuda_stream__`, torch's `cuda_stream` or CuPy's `ptr`."""
+    """Return the handle of a stream: an int, or what `__cuda_stream__`, torch's `cuda_stream` or CuPy's `ptr` gives."""
     protocol = getattr(stream, "__cuda_stream__", None)
     handle = next((getattr(stream, key) for key in ("cuda_stream", "ptr") if hasattr(stream, key)), stream)
     if protocol is not None:

@@ -32,7 +32,7 @@ _SHOWN = (
     "imports",
     "kind",
     "write_stub",
-)  # by tab completion
+)  # the attributes that tab completion shows besides the functions
 _MISSING_CUDART = re.compile(r"libcudart\.so\.(\d+): cannot open shared object file")
 _lock = threading.Lock()
 _loaded_files: dict[str, tuple[int, int, int, int]] = {}  # path of a loaded library -> identity of its file
@@ -42,8 +42,9 @@ _copies: dict[tuple[str, tuple[int, int, int, int]], Path] = {}  # path and iden
 class Module(tvm_ffi.Module):  # type: ignore[misc]  # tvm-ffi is not checked here
     """The typed functions of a library; a `tvm_ffi.Module`.
 
-    `mod.add_one` and `mod["add_one"]` are the same typed function. The latter also reaches a kernel that is hidden by
-    an attribute of `tvm_ffi.Module`, such as `imports`. Iterating over a module gives the names of its functions.
+    `mod.add_one` and `mod["add_one"]` are the same typed function. The second form also returns a kernel
+    that has the name of an attribute of `tvm_ffi.Module`, such as `imports`. Iterating over a module gives the names of
+    its functions.
     """
 
     def __getattr__(self, name: str) -> TypedFunction:
@@ -78,7 +79,7 @@ class Module(tvm_ffi.Module):  # type: ignore[misc]  # tvm-ffi is not checked he
         if facts is not None:
             return _typed(self, function, facts)
         if name in self.__dict__.get("_jitload_documented", ()):
-            # Set on tvm-ffi's own object, because an instance of our own class would take longer to call.
+            # The function stays an instance of tvm-ffi's own class, because one of ours would take longer to call.
             function.__name__, function.__doc__ = name, self.get_function_doc(name)
         return function
 
@@ -101,7 +102,7 @@ class Module(tvm_ffi.Module):  # type: ignore[misc]  # tvm-ffi is not checked he
         return facts
 
     def _jitload_library(self) -> Library:
-        """Return the functions of the library that its typed functions use."""
+        """Return the `Library` that the typed functions of the module share."""
         library: Library | None = self.__dict__.get("_jitload_functions")
         if library is None:
             get = functools.partial(tvm_ffi.Module.get_function, self)
@@ -116,7 +117,7 @@ class Module(tvm_ffi.Module):  # type: ignore[misc]  # tvm-ffi is not checked he
         return library
 
     def _jitload_names(self) -> Sequence[str]:
-        """Return the names of the typed functions, then those of hand-written C++."""
+        """Return the names of the typed functions, followed by the names that hand-written C++ exports."""
         facts = self._jitload_facts()
         return (*facts["functions"], *self.__dict__.get("_jitload_exports", ()))
 
@@ -167,8 +168,8 @@ def load_library(path: str | os.PathLike[str], *, keep_module_alive: bool = True
 
     Args:
         path: The library.
-        keep_module_alive: Whether it stays loaded until the process ends.
-        origin: The library in a cache entry that this one is a copy of.
+        keep_module_alive: Whether the library stays loaded until the process ends.
+        origin: The library in the cache entry, if `path` may be a copy of that file.
 
     Raises:
         LoadError: There is no such file, or it is not a library that can be loaded here.
@@ -188,13 +189,16 @@ def load_library(path: str | os.PathLike[str], *, keep_module_alive: bool = True
     if module._jitload_facts()["functions"] or module._jitload_facts()["variables"]:
         exchange = torch_exchange()
         addresses = (exchange.current_stream, exchange.allocator) if exchange else (0, 0)
-        # Tell the library how torch allocates and what its current stream is, and look up the driver.
+        # Pass torch's functions for the current stream and for allocation, and load kernels on the GPUs in use.
         tvm_ffi.Module.get_function(module, "_jitload_preload")(*addresses)
     return module
 
 
 def _map_library(path: Path, *, keep_module_alive: bool) -> tvm_ffi.Module:
-    """Load a library, and before it the CUDA runtime if that is not where it was when the library was built."""
+    """Load a library.
+
+    If the dynamic loader does not find the CUDA runtime, search the wheels and toolkits for it, and load it first.
+    """
     try:
         return tvm_ffi.load_module(str(path), keep_module_alive=keep_module_alive)
     except RuntimeError as error:
@@ -210,7 +214,7 @@ def _map_library(path: Path, *, keep_module_alive: bool) -> tvm_ffi.Module:
 
 
 def _reason(error: RuntimeError) -> str:
-    """Return the dynamic loader's message, preceded by the next step if it is known."""
+    """Return the dynamic loader's message, and what the user can do about the error."""
     if match := _MISSING_CUDART.search(str(error)):
         wheel = "nvidia-cuda-runtime-cu12" if match[1] == "12" else f"'nvidia-cuda-runtime=={match[1]}.*'"
         return f"{error}\nIt needs the runtime library of CUDA {match[1]}: pip install {wheel}"
@@ -249,7 +253,7 @@ def _check_is_complete(library_path: Path) -> None:
     with library_path.open("rb") as file:
         head = file.read(64)
         if len(head) < 64 or head[:6] != b"\x7fELF\2\1":
-            return  # the dynamic loader reports these
+            return  # not a 64-bit ELF file, which the dynamic loader reports
         segments, sections, *counts = struct.unpack_from("<32xQQ6xHHHH", head)
         ends = [segments + counts[0] * counts[1], sections + counts[2] * counts[3]]
         if max(ends) <= size and counts[0] == 56:
@@ -261,9 +265,9 @@ def _check_is_complete(library_path: Path) -> None:
 
 @contextmanager
 def _path_to_map(path: Path) -> Iterator[Path]:
-    """Provide the path, or that of a copy if this process has loaded other contents from the path.
+    """Yield the path to load a library from: `path`, or a copy if this process has loaded another file from `path`.
 
-    A copy is removed once it is mapped; the dynamic loader then still identifies it by its name.
+    The copy is removed when the context ends. The dynamic loader still identifies the loaded library by its name.
     """
     status = os.stat(path)
     identity = (status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns)
@@ -299,7 +303,7 @@ def _describe(module: Module) -> dict[str, Any]:
         return {"name": "", "archs": [], "functions": {}, "variables": []}
     facts: dict[str, Any] = json.loads(text)
     archs = facts["archs"]
-    shared = {"arch": next(iter(archs), ""), "archs": archs}  # C++ alone has none
+    shared = {"arch": next(iter(archs), ""), "archs": archs}  # a library without kernels has no archs
     functions = {
         function["name"]: {**function, "index": number, **shared} for number, function in enumerate(facts["functions"])
     }
@@ -328,7 +332,10 @@ def list_exports(module: Module, library_path: Path) -> None:
 
 
 def _typed(module: Module, function: tvm_ffi.Function, facts: dict[str, Any]) -> TypedFunction:
-    """Turn a function that is not referenced elsewhere into a typed one. Its handle keeps the module alive."""
+    """Return a typed function that takes over the handle of `function`, to which nothing else may refer.
+
+    The handle keeps the module alive.
+    """
     library = module._jitload_library()
     is_kernel = "returns" not in facts
     kind = (direct_type() if library.bind is not None and is_kernel else None) or CheckedFunction
@@ -342,16 +349,16 @@ def _typed(module: Module, function: tvm_ffi.Function, facts: dict[str, Any]) ->
 def global_tensor(module: Module, name: str, dtype: object, shape: int | Sequence[int]) -> Any:
     """Return a `__device__` or `__constant__` variable of the module, on the current device, as a tensor.
 
-    The tensor is a view of the variable: later launches read what is written to it.
+    The tensor is a view of the variable: later launches read what is written to the tensor.
 
     Args:
         module: A module that jitload built.
         name: The variable's C++ name, `coeffs` or `ns::coeffs`.
-        dtype: Its element type: `"float32"`, `torch.float32`, `numpy.float32`.
-        shape: Its shape; the size must be that of the variable.
+        dtype: The variable's element type: `"float32"`, `torch.float32`, `numpy.float32`.
+        shape: The shape of the tensor, which must have as many bytes as the variable.
 
     Returns:
-        A `tvm_ffi.Tensor`, which `torch.from_dlpack` and others convert without a copy.
+        A `tvm_ffi.Tensor`, which other frameworks convert without a copy, for example `torch.from_dlpack`.
 
     Raises:
         LoadError: The module has no such variable.
@@ -390,7 +397,7 @@ def _extents(shape: Any) -> list[int]:
 
 
 def _dtype(dtype: object) -> Any:
-    """Return tvm-ffi's dtype for a name or a dtype of torch, NumPy or JAX."""
+    """Return tvm-ffi's dtype for the name of a dtype, or for a dtype of torch, NumPy or JAX."""
     text = dtype if isinstance(dtype, str) else getattr(dtype, "__name__", None) or str(dtype)
     try:
         kind = tvm_ffi.dtype(text.removeprefix("torch."))
@@ -406,10 +413,10 @@ def _unknown_dtype(dtype: object) -> ValueError:
 
 
 def torch_module(module: Module) -> ModuleType:
-    """Return the Python module that the library of a text for torch has filled.
+    """Return the Python module with the functions that the library defines in its `PYBIND11_MODULE`.
 
     Raises:
-        LoadError: The library has none.
+        LoadError: The library has no `PYBIND11_MODULE`.
     """
     functions: ModuleType | None = module.__dict__.get("_jitload_torch")
     if functions is None:

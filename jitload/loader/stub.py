@@ -66,7 +66,7 @@ def _typed_function(name: str, function: TypedFunction) -> str:
 
 
 def _functions(module: Module, names: list[str]) -> Iterator[str]:
-    """Yield the stubs of functions that tvm-ffi or pybind11 converts."""
+    """Yield the text of a stub for each function that tvm-ffi or pybind11 exports, and for other objects."""
     if not names:
         return
     from jitload.inspection.listing import kept_texts
@@ -98,16 +98,16 @@ def _quoted(doc: str) -> str:
 
 
 def _type(annotation: object) -> str:
-    """Return an annotation as text: Python's types by their names, every kind of tensor as torch's."""
+    """Return the text of an annotation, with `torch.Tensor` in place of every other type of tensor."""
     text = annotation.__name__ if isinstance(annotation, type) else str(annotation)
     if text.partition(" ")[0].endswith("Tensor"):
         text = "torch.Tensor" + text.partition(" ")[1] + text.partition(" ")[2]
     return text
 
 
-# ---- functions that tvm-ffi converts ---------------------------------------------------------------------------------
-# tvm-ffi keeps their types only if the C++ is compiled with TVM_FFI_DLL_EXPORT_INCLUDE_METADATA, which takes half a
-# second. Otherwise they are read from the source that the cache entry keeps.
+# ---- functions that tvm-ffi exports ----------------------------------------------------------------------------------
+# tvm-ffi keeps the types of parameters only if the C++ is compiled with TVM_FFI_DLL_EXPORT_INCLUDE_METADATA, which
+# takes half a second more. Otherwise the types are read from the source in the cache entry.
 
 _EXPORT = re.compile(r"\bTVM_FFI_DLL_EXPORT_TYPED_FUNC\s*\(\s*(\w+)\s*,\s*([\w:]+)\s*\)")
 _TYPE = re.compile(r"(?:const )?([\w:. ]+?) ?(?:<(.*)>)? ?(?:const)? ?([*&]*)", re.DOTALL)
@@ -129,12 +129,12 @@ _GENERIC = {
     **dict.fromkeys(("Tuple", "tuple", "pair"), "tuple[{}]"),
 }
 _INTEGER_WORDS = frozenset(("unsigned", "signed", "char", "short", "int", "long"))
-# Names in pybind11's signatures that a stub imports, or that Python has.
+# Names in pybind11's signatures that are known in a stub, because the stub imports them or Python defines them.
 _KNOWN_NAMES = frozenset(("torch", "typing", "collections", *_OF_PYTHON, "list", "tuple", "dict", "set", "object"))
 
 
 class Signature(NamedTuple):
-    """A function's parameters and result as they stand in a stub, `x: torch.Tensor, n: int, /`, and its comment."""
+    """A function's parameters, `x: torch.Tensor, n: int, /`, its result and its docstring, as a stub contains them."""
 
     parameters: str
     returns: str
@@ -145,14 +145,17 @@ UNKNOWN = Signature("*args: Any, **kwargs: Any", "Any", "")
 
 
 def ffi_signatures(module: Module, names: Sequence[str], texts: Sequence[str]) -> dict[str, Signature]:
-    """Return the signatures of functions that tvm-ffi exports, as far as its metadata or the source texts tell."""
+    """Return the signature of each function by name, from tvm-ffi's metadata or else from the source texts.
+
+    A function that is described in neither has parameters and a result of type `Any`.
+    """
     functions = [function for text in texts for function in find_host_functions(text)]
     targets = dict(match for text in texts for match in _EXPORT.findall(text))
     return {name: _ffi_signature(module, name, _find(functions, targets.get(name, name))) for name in names}
 
 
 def _find(functions: Sequence[HostFunction], target: str) -> HostFunction | None:
-    """Return the function of a name, unless overloads have it."""
+    """Return the function with this name, or None if there is none, if it has overloads or if it is a template."""
     matches = [f for f in functions if f"::{f.candidate.name}".endswith(f"::{target.removeprefix('::')}")]
     signatures = {(match.candidate.types, match.result) for match in matches}
     return matches[-1] if len(signatures) == 1 and not matches[-1].candidate.is_template else None
@@ -174,7 +177,7 @@ def _ffi_signature(module: Module, name: str, function: HostFunction | None) -> 
 
 
 def _read_schema(schema: Mapping[str, Any]) -> tuple[str, list[str]]:
-    """Return the result and the parameters of tvm-ffi's description of a function, of which there are two forms."""
+    """Return the types of the result and of the parameters from tvm-ffi's description, which has one of two forms."""
     named = schema.get("named_args")
     returns, *types = (*named["return"], *named["params"]) if named else schema.get("args", [{"type": "Any"}])
     return _schema_type(returns), list(map(_schema_type, types))
@@ -185,7 +188,7 @@ def _schema_type(node: Mapping[str, Any]) -> str:
 
 
 def python_type(text: str) -> str:
-    """Return the type that Python passes for a C++ type, `Any` if that is not known.
+    """Return the Python type that corresponds to a C++ type, or `Any` if it is unknown.
 
     Example:
         >>> python_type("const std::optional<tvm::ffi::Array<int64_t>>&")
@@ -202,7 +205,7 @@ def python_type(text: str) -> str:
 
 
 def _split_arguments(text: str) -> list[str]:
-    """Return the arguments of a template."""
+    """Split the text of template arguments at the commas outside of brackets."""
     parts, depth = [""], 0
     for character in text:
         depth += (character in "<(") - (character in ">)")
@@ -224,7 +227,7 @@ def _python_name(name: str, arguments: Sequence[str]) -> str:
     return _SIMPLE.get(base, "Any")
 
 
-# ---- functions that pybind11 converts --------------------------------------------------------------------------------
+# ---- functions that pybind11 exports ---------------------------------------------------------------------------------
 
 
 def pybind_signatures(name: str, doc: str) -> list[Signature]:
@@ -233,11 +236,12 @@ def pybind_signatures(name: str, doc: str) -> list[Signature]:
     signatures = [signature for line in lines if line.startswith(f"{name}(") and (signature := _read_line(line))]
     overloads = [signature for signature in signatures if signature != UNKNOWN] or [UNKNOWN]
     comment = doc.partition("\n\n")[2].strip() if len(overloads) == 1 else ""
-    return [overload._replace(doc="" if comment == name else comment) for overload in overloads]  # torch writes names
+    # torch's load_inline passes the name of a function as its docstring.
+    return [overload._replace(doc="" if comment == name else comment) for overload in overloads]
 
 
 def _read_line(line: str) -> Signature | None:
-    line = re.sub(r"=\s*<[^>]*>", "= ...", line)  # the representation of an object
+    line = re.sub(r"=\s*<[^>]*>", "= ...", line)  # a default value that is shown by its repr
     try:
         (function,) = ast.parse(f"def {line}: ...").body
     except (SyntaxError, ValueError):
@@ -250,7 +254,7 @@ def _read_line(line: str) -> Signature | None:
 
 
 class _Known(ast.NodeTransformer):
-    """Replaces names that a stub does not import by `Any`, and default values by dots."""
+    """Replaces names that are unknown in a stub with `Any`, and default values with `...`."""
 
     def visit_Name(self, node: ast.Name) -> ast.Name:
         name = node.id if node.id in _KNOWN_NAMES else {"Tuple": "tuple", "List": "list"}.get(node.id, "Any")

@@ -1,4 +1,4 @@
-"""Measures one function: device time, host time, bandwidth and arithmetic."""
+"""Measures one function: device time, host time, memory bandwidth and floating-point rate."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from jitload.measuring.memory import Backup, copy_tensor, extent_of, same_bits, 
 from jitload.toolchain.arch import CPU, current_capability
 
 _SAME_SHARE, _SAME_US = 0.15, 1.0  # times that differ by no more than this count as equal
-_SHORT_US = 200.0  # a function that takes longer is called once in each sample
+_SHORT_US = 200.0  # a function that takes at least this long is called only once in each sample
 _MIN_SAMPLES, _MAX_SAMPLES, _MAX_HOST_SAMPLES = 5, 500, 20
 
 
@@ -28,18 +28,20 @@ class Benchmark:
     Attributes:
         function: The function's name.
         device: Where it ran: `cpu`, or `cuda:0` with the GPU's name.
-        median_us: The median of the samples, in microseconds of device time; on the CPU, of wall time. A sample is the
-            mean of `launches` launches.
-        p10_us: The value that 10 % of the samples are below.
-        p90_us: The value that 90 % of the samples are below.
+        median_us: The median of the samples, in microseconds of device time, or of wall time on the CPU. A sample is
+            the mean time of `launches` launches.
+        p10_us: The 10th percentile of the samples.
+        p90_us: The 90th percentile of the samples.
         host_us: The median time until a call returned to Python; on the CPU, the same as `median_us`.
         samples: The number of samples.
         launches: The number of launches in each sample.
-        restored: Whether the arguments had their first values again before each sample. Otherwise several launches
-            follow each other, which is done with short functions if it changes neither their results nor their time.
+        restored: Whether the arguments got their original values again before each sample. If not, each launch starts
+            from the results of the launch before; short functions are measured like this if their results and times
+            stay the same.
         flushed_l2: Whether the L2 cache was emptied before each sample.
-        bytes: The bytes that a launch moves: what was passed, or an estimate.
-        is_estimated: Whether `bytes` is the estimate: each tensor once, and twice what the function changes in place.
+        bytes: The bytes that a launch moves: the number that was passed, or an estimate.
+        is_estimated: Whether `bytes` is an estimate: the size of each tensor, twice if the function changes it in
+            place.
         flop: The floating-point operations of a launch, if they were passed.
         peak_gb_per_s: The peak bandwidth of the device's memory in 10⁹ bytes per second, or None if it is not known.
     """
@@ -87,15 +89,16 @@ class Benchmark:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Options:
-    """How to measure.
+    """The options of a measurement.
 
     Attributes:
         stream: The handle of the stream; None is the current one.
         flush_l2: Whether to empty the L2 cache before each sample.
-        bytes: The bytes that a launch moves; None estimates them.
-        flop: The floating-point operations of a launch.
-        restore: Whether to restore the arguments before each launch, so that none starts from the results of another.
-        seconds: How long to measure, roughly.
+        bytes: The bytes that a launch moves; with None, they are estimated.
+        flop: The number of floating-point operations of a launch.
+        restore: Whether to restore the arguments before each launch, so that no launch starts from the results of
+            another.
+        seconds: Roughly how long to measure.
     """
 
     stream: int | None = None
@@ -109,8 +112,8 @@ class Options:
         """Check the values.
 
         Raises:
-            TypeError: One of them is not a number, or not a bool.
-            ValueError: One of them is negative or not finite, or `seconds` is 0.
+            TypeError: A value has the wrong type.
+            ValueError: A number is negative or not finite, or `seconds` is 0.
         """
         for field in ("seconds", "bytes", "flop"):
             check_number(field, getattr(self, field))
@@ -122,7 +125,7 @@ class Options:
 
 
 def check_number(name: str, number: object, *, may_be_infinite: bool = False) -> None:
-    """Raise an error unless an argument is None or a number that is not negative."""
+    """Raise an error unless an argument is None or a number that is not negative and, by default, finite."""
     if number is None:
         return
     if isinstance(number, bool) or not isinstance(number, Real):
@@ -154,7 +157,10 @@ def measure(function: Any, args: Sequence[Any], options: Options) -> Benchmark:
 
 
 def open_clock(functions: Sequence[Any], args: Sequence[Any], options: Options) -> AbstractContextManager[Clock]:
-    """Return the clock of the device that the tensors are on; without tensors, of that which the functions run on."""
+    """Return a context manager for the clock of the GPU that the tensors are on, or for the CPU's clock.
+
+    If there are no tensors, the clock is that of the current GPU if one of the functions is a kernel for a GPU.
+    """
     extents = [extent_of(tensor) for tensor in tensors_in(tuple(args))]
     device = next((extent.device for extent in extents if extent.device is not None), None)
     if device is None and not extents and any(map(_runs_on_gpu, functions)):
@@ -179,7 +185,7 @@ def _current_device() -> int | None:
 
 
 class Arguments:
-    """The arguments of calls. `close` restores the first values of their tensors."""
+    """The arguments of calls. As a context manager, it restores the original values of the tensors at the end."""
 
     def __init__(self, args: Sequence[Any], written: Sequence[bool], clock: Clock) -> None:
         self.values, self.clock = tuple(args), clock
@@ -189,16 +195,16 @@ class Arguments:
         self._backup = Backup(self.written_extents, clock.copier)
 
     def restore(self) -> None:
-        """Restore the first values of the tensors."""
+        """Restore the original values of the tensors."""
         self._backup.restore()
 
     def __enter__(self) -> None:
         """Do nothing: the tensors were saved when this object was created."""
 
     def __exit__(self, error_type: type[BaseException] | None, *_: object) -> None:
-        """Restore the first values of the tensors, and wait until they are complete.
+        """Restore the original values of the tensors, and wait until the copies are complete.
 
-        After a failed kernel nothing can be copied, and its error says so; otherwise a failed copy is an error.
+        An error of a copy is raised only if there is no other error: after a failed kernel, every copy fails.
         """
         with suppress(JitLoadError) if error_type else nullcontext():
             self.clock.wait()
@@ -229,10 +235,10 @@ class Subject:
         return self._function(*self._arguments.values)
 
     def run(self, overwrite: Callable[[], None] = lambda: None) -> Any:
-        """Call the function once with the first values of its arguments, wait, and return its result.
+        """Call the function once with the original values of its arguments, wait, and return its result.
 
         Args:
-            overwrite: Changes some of the values.
+            overwrite: Called before the function, to overwrite some of the values.
         """
         self._arguments.restore()
         overwrite()
@@ -241,10 +247,9 @@ class Subject:
         return result
 
     def prepare(self, options: Options) -> None:
-        """Warm up, find out whether launches may follow each other without restoring, and choose the number of samples.
+        """Warm up, and choose the number of samples, the launches in each, and whether to restore the arguments.
 
-        Raises:
-            Whatever a wrong call raises.
+        Errors of the function are not caught.
         """
         self.run()
         self._changes_in_place = options.restore or self._differs_when_repeated()
@@ -263,14 +268,17 @@ class Subject:
         self.sample_count = min(_MAX_SAMPLES, max(_MIN_SAMPLES, int(options.seconds / max(cost, 1e-6))))
 
     def _differs_when_repeated(self) -> bool:
-        """Return whether a second call, which starts from the results of the first, gives other results."""
+        """Return whether a second call, which starts from the results of the first call, has different results."""
         first = self._arguments.outputs()
         self.call()
         self._clock.wait()
         return not all(map(same_bits, first, self._arguments.outputs()))
 
     def _is_as_fast_when_repeated(self) -> bool:
-        """Return whether a call on its own results takes as long as on the first values; sorting in place may not."""
+        """Return whether a call on its own results takes as long as on the original values.
+
+        For example, sorting in place may be faster when the values are sorted already.
+        """
         if not self._arguments.written_extents:
             return True
         first, again = (min(self._clock.time(s) for _ in range(5)) for s in (self._sample, Sample(self.call)))
@@ -288,7 +296,7 @@ class Subject:
         self._times.append(self._clock.time(self._sample))
 
     def result(self, options: Options) -> Benchmark:
-        """Return the medians and quantiles of the samples."""
+        """Return the `Benchmark` for the samples taken so far."""
         times = sorted(self._times)
         peak = self._clock.peak_bytes_per_s
         return Benchmark(

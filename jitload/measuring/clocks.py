@@ -1,4 +1,4 @@
-"""Times functions: on a GPU with events of its driver, on the CPU with the wall clock."""
+"""Measures the time that functions take: on a GPU with CUDA events, on the CPU with the wall clock."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from jitload.errors import JitLoadError
 from jitload.measuring.memory import Copier, Extent, HostCopier
 
 _BATCH_US = 200.0  # a sample should take this long, so that the clock's resolution does not matter
-_MAX_LAUNCHES = 50  # in a sample on a GPU: a stream holds this many without blocking the host
-_MAX_CALLS = 1000  # in a sample on the CPU
+_MAX_LAUNCHES = 50  # in each sample on a GPU; a stream can queue this many launches without blocking the host
+_MAX_CALLS = 1000  # in each sample on the CPU
 _MIN_FLUSH_BYTES = 64 << 20
 _WARM_UP = 2  # launches before the first event of a sample, because the work before it may have emptied the caches
 
@@ -24,9 +24,9 @@ class Sample(NamedTuple):
     """How a function is called for one sample.
 
     Attributes:
-        call: Calls it once.
-        launches: How often it is called between two readings of the clock.
-        restore: Restores its arguments before that, or None.
+        call: Calls the function once.
+        launches: The number of calls between two readings of the clock.
+        restore: Restores the function's arguments before the calls; None if this is not needed.
     """
 
     call: Callable[[], Any]
@@ -38,9 +38,9 @@ class Clock(Protocol):
     """A way to measure time, in microseconds.
 
     Attributes:
-        device: What it measures: `cpu`, or `cuda:0` with the GPU's name.
-        is_host: Whether that is the host itself.
-        peak_bytes_per_s: The peak bandwidth of its memory, or None if it is not known.
+        device: The device that is measured: `cpu`, or `cuda:0` with the GPU's name.
+        is_host: Whether the device is the host itself.
+        peak_bytes_per_s: The peak bandwidth of the device's memory, or None if it is not known.
     """
 
     device: str
@@ -54,13 +54,13 @@ class Clock(Protocol):
         """Return the time until a call returns to Python while the device is idle."""
 
     def batch(self, once_us: float) -> int:
-        """Return the number of calls in a sample if one call takes this long."""
+        """Return the number of calls for one sample, given the time of one call."""
 
     def wait(self) -> None:
         """Wait until the device has done all work."""
 
     def copier(self, extent: Extent, /) -> Copier:
-        """Return what saves and restores this memory."""
+        """Return an object that saves and restores this memory."""
 
 
 class CpuClock:
@@ -71,7 +71,7 @@ class CpuClock:
     peak_bytes_per_s: float | None = None
 
     def time(self, sample: Sample) -> float:
-        """Return the time of one call, averaged over those of a sample."""
+        """Return the time of one call, averaged over the calls of a sample."""
         if sample.restore:
             sample.restore()
         call = sample.call
@@ -83,23 +83,23 @@ class CpuClock:
     time_host = time
 
     def batch(self, once_us: float) -> int:
-        """Return the number of calls in a sample if one call takes this long."""
+        """Return the number of calls for one sample, given the time of one call."""
         return min(_MAX_CALLS, math.ceil(_BATCH_US / max(once_us, 0.01)))
 
     def wait(self) -> None:
-        """Return at once: calls on the CPU end with their work."""
+        """Return at once: on the CPU, the work is done when a call returns."""
 
     def copier(self, _: Extent) -> Copier:
-        """Return what saves and restores this memory."""
+        """Return an object that saves and restores this memory."""
         return HostCopier()
 
 
 class CudaClock:
-    """Events in a stream of a GPU.
+    """A clock that uses events in a stream of a GPU.
 
-    The host may need longer to launch a function than the GPU to run it. So that only the GPU's time is measured, the
-    GPU is kept busy with clearing a buffer until the host has enqueued the whole sample. Closing `resources` frees
-    memory and events.
+    The host may take longer to launch a function than the GPU takes to run it. To measure only the GPU's time, the
+    clock first keeps the GPU busy with clearing a buffer until the host has enqueued the whole sample. Closing
+    `resources` frees the clock's memory and events.
     """
 
     is_host: bool = False
@@ -147,7 +147,7 @@ class CudaClock:
         return self._host_us
 
     def batch(self, once_us: float) -> int:
-        """Return the number of calls in a sample if one takes this long: only one if each must find an empty cache."""
+        """Return the number of calls for one sample, given the time of one call: 1 if the L2 cache is emptied."""
         return 1 if self._flushes_l2 else min(_MAX_LAUNCHES, math.ceil(_BATCH_US / max(once_us, 0.01)))
 
     def wait(self) -> None:
@@ -155,11 +155,11 @@ class CudaClock:
         _checked(self._driver.cuCtxSynchronize())
 
     def copier(self, extent: Extent) -> Copier:
-        """Return what saves and restores this memory."""
+        """Return an object that saves and restores this memory."""
         return HostCopier(self.wait) if extent.device is None else self
 
     def save(self, extent: Extent) -> Any:
-        """Copy memory, and return the copy."""
+        """Return a copy of the memory."""
         copy = self._allocate(extent.span)
         _checked(self._driver.cuMemcpyDtoDAsync(copy, extent.address, extent.span, self._stream))
         return copy
@@ -169,7 +169,7 @@ class CudaClock:
         _checked(self._driver.cuMemcpyDtoDAsync(extent.address, copy, extent.span, self._stream))
 
     def fill(self, extent: Extent, byte: int) -> None:
-        """Give all bytes this value."""
+        """Set all bytes of the memory to `byte`."""
         _checked(self._driver.cuMemsetD8Async(extent.address, byte, extent.span, self._stream))
 
     def _time(self, prepare: Callable[[], Any], call: Callable[[], Any], launches: int) -> float:
@@ -201,7 +201,9 @@ class CudaClock:
 
 @contextmanager
 def cuda_clock(device: int, stream: int | None, *, flushes_l2: bool) -> Iterator[CudaClock]:
-    """Provide a clock of a GPU, for its current stream or another one.
+    """Yield a clock of a GPU for the given stream, or for the GPU's current stream if that is None.
+
+    The GPU's primary context is current in the block.
 
     Raises:
         JitLoadError: The stream is being captured, or there is not enough memory.
@@ -213,7 +215,7 @@ def cuda_clock(device: int, stream: int | None, *, flushes_l2: bool) -> Iterator
         number = _checked(driver.cuDeviceGet(device))
         if torch := _torch_with_cuda():
             stack.enter_context(torch.cuda.device(device))
-            if stream is not None:  # of the handle 0, ExternalStream makes a new stream
+            if stream is not None:  # for the handle 0, ExternalStream would create a new stream
                 chosen = torch.cuda.ExternalStream(stream) if stream else torch.cuda.default_stream(device)
                 stack.enter_context(torch.cuda.stream(chosen))
         current = _current_stream(device)
@@ -230,7 +232,7 @@ def cuda_clock(device: int, stream: int | None, *, flushes_l2: bool) -> Iterator
 
 
 def _torch_with_cuda() -> Any:
-    """Return torch if this program has imported it and it can use the GPU."""
+    """Return torch if the program has imported it and torch can use a GPU, or else None."""
     torch = sys.modules.get("torch")
     return torch if torch is not None and torch.cuda.is_available() else None
 

@@ -1,4 +1,4 @@
-"""Compares functions that compute the same: first their results, then their times, as a table or a plot."""
+"""Compares functions that compute the same thing: first their results, then their times, as a table or a plot."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from jitload.measuring.difference import Tolerance, check_agrees
 from jitload.measuring.memory import Extent, copy_tensor, extent_of, is_zero, tensors_in, written_arguments
 
 _log = logging.getLogger(__name__)
-_NOT_ZERO = 0x3F  # bytes that are a moderate number in every floating-point format
+_NOT_ZERO = 0x3F  # repeated in all bytes, it is a number of moderate size in every floating-point format
 _WIDTH, _MIN_NAME = 80, 8  # characters of the table, and of a name in it
 
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """The measurements of functions that agree, by name, in the order in which they were passed."""
+    """The measurements of functions that have the same results: a mapping by name, in the order of the arguments."""
 
     benchmarks: dict[str, Benchmark]
 
@@ -36,7 +36,7 @@ class Comparison:
         return len(self.benchmarks)
 
     def rows(self) -> list[list[str]]:
-        """Return the table: a row of titles, and one for each function."""
+        """Return the rows of the table: the column titles, then one row for each function."""
         fastest = min(benchmark.median_us for benchmark in self.benchmarks.values())
         columns = [column for column in _COLUMNS if any(column.value(b) is not None for b in self.benchmarks.values())]
         rows = [["", *(column.title for column in columns), "time"]]
@@ -66,7 +66,7 @@ class Comparison:
 
     @ends_at_caller
     def plot(self) -> Any:
-        """Return a figure of matplotlib's: bars from p10 to p90, and with `flop=` each function in a roofline diagram.
+        """Return a matplotlib figure: bars of the medians with p10 and p90, and with `flop=` a roofline diagram.
 
         Raises:
             JitLoadError: matplotlib is not installed.
@@ -83,12 +83,12 @@ class Comparison:
         _draw_bars(axes[0][0], benchmarks)
         if has_roofline:
             _draw_roofline(axes[0][1], benchmarks)
-        plt.close(figure)  # a notebook would show it twice
+        plt.close(figure)  # otherwise, a notebook would show the figure twice
         return figure
 
 
 def _shortened(name: str, width: int) -> str:
-    """Return a name without its middle if it is longer than `width`."""
+    """Return a name with its middle replaced by `…` if it is longer than `width`."""
     end = (width - 1) // 2
     return name if len(name) <= width else f"{name[: width - 1 - end]}…{name[-end:]}"
 
@@ -99,7 +99,13 @@ def _four_digits(value: float) -> str:
 
 
 class _Column(NamedTuple):
-    """A column of the table: its title, its number for a function (None is empty), and how the number is written."""
+    """A column of the table.
+
+    Attributes:
+        title: The title.
+        value: Returns the number for a function's row, or None for an empty cell.
+        form: Formats the number.
+    """
 
     title: str
     value: Callable[[Benchmark], float | None]
@@ -140,33 +146,33 @@ def compare(  # noqa: PLR0913  the parts of a launch, and how to measure
 ) -> Comparison:
     """Check that functions have the same results, and measure them in turns.
 
-    Each function begins with the present values of the arguments, which they have again afterwards. The results of a
-    function are the tensors that it returns or, if it returns None, those that it may write to: a kernel's pointers
-    that are not `const`.
+    Each function starts with the current values of the arguments, and `compare` restores these values at the end. The
+    results of a function are the tensors and numbers that it returns. If it returns None, they are the tensors that it
+    may write to: for a kernel, the arguments whose parameters are not `const`.
 
     Args:
-        functions: Kernels or other callables, by the names that the table has.
-        *args: The arguments of a call.
-        reference: A function that is known to be right and is not measured, such as one of torch's. Without it, the
-            results are compared with those of the first function.
-        outputs: The arguments that are compared, by name or position, in place of all that a function may write to.
-        rtol: The difference that is allowed, relative to the right result. By default it depends on the dtype, as in
+        functions: A mapping from names, which the table shows, to kernels or other callables.
+        *args: The arguments of each call.
+        reference: A function that is known to be right and is not measured, such as a function of torch. Without a
+            reference, the results are compared with those of the first function.
+        outputs: The arguments to compare, by name or position. By default, all that a function may write to.
+        rtol: The allowed difference relative to the right result. The default depends on the dtype, as in
             `torch.testing.assert_close`: 1.3e-6 for float32, 1e-3 for float16, and 0 for integers.
-        atol: The absolute difference that is allowed as well, 1e-5 by default for float32 and float16.
-        grid: As in `f[grid, block, shared_bytes]`, for all kernels, as are the next two.
-        block: Threads per block.
-        shared_bytes: Dynamic shared memory per block.
+        atol: The absolute difference that is allowed in addition, by default 1e-5 for float32 and float16.
+        grid: The grid for all kernels, as in `f[grid, block, shared_bytes]`.
+        block: Threads per block, for all kernels.
+        shared_bytes: Dynamic shared memory per block, for all kernels.
         flush_l2: Whether the L2 cache of a GPU is emptied before each launch that is measured.
         bytes: The bytes that a call moves; estimated by default.
-        flop: The floating-point operations of a call.
-        restore: Whether each call begins with the first values, as for `benchmark`.
-        seconds: How long to measure each function, roughly.
+        flop: The number of floating-point operations of a call.
+        restore: Whether the original values of the arguments are restored before each call, as for `benchmark`.
+        seconds: Roughly how long to measure each function.
 
     Returns:
         A `Comparison`, which prints as a table; `.plot()` draws it.
 
     Raises:
-        MismatchError: A function has other results. Nothing is measured then.
+        MismatchError: A function has different results.
 
     Example:
         `print(jitload.compare({"v1": mod1.add, "v2": mod2.add}, x, y, reference=lambda x, y: x + 1))`
@@ -189,7 +195,7 @@ def compare(  # noqa: PLR0913  the parts of a launch, and how to measure
                 subject.prepare(options)
             for _ in range(min(subject.sample_count for subject in subjects)):
                 for subject in subjects:
-                    arguments.restore()  # the function before may have changed what this one reads
+                    arguments.restore()  # the previous function may have changed what this function reads
                     subject.take_sample()
             check.run(subjects, right)
             return Comparison({subject.name: subject.result(options) for subject in subjects})
@@ -210,7 +216,13 @@ def _written_by_any(functions: Sequence[Any], args: Sequence[Any]) -> list[bool]
 
 
 class _Output(NamedTuple):
-    """An argument that is a result: its position, its name for messages, and whether a kernel's signature has it."""
+    """An argument that is a result.
+
+    Attributes:
+        position: Its position among the arguments.
+        name: Its name for messages.
+        is_parameter: Whether the name is that of a kernel's parameter.
+    """
 
     position: int
     name: str
@@ -220,7 +232,10 @@ class _Output(NamedTuple):
 def _output_positions(
     functions: Sequence[Any], args: Sequence[Any], outputs: Sequence[str | int] | str | int | None
 ) -> list[_Output]:
-    """Return the arguments that are results: those that are named, or that the first kernel may write to."""
+    """Return the arguments that are results: by default, the tensors that the first kernel may write to.
+
+    If none of the functions is a kernel, the default is all arguments that contain tensors.
+    """
     import inspect
 
     kernel = next((function for function in functions if hasattr(function, "kernel")), None)
@@ -253,11 +268,12 @@ class _Check(NamedTuple):
     def run(self, subjects: Sequence[Subject], reference: Subject | None, *, is_repeatable: bool = False) -> None:
         """Run each function once, and compare its results with the reference's or the first function's.
 
-        An output may have the right values before the call, of an earlier one. A function that writes nothing there
-        would agree, so all functions then run once more with other values in it, if they are repeatable.
+        An output may have the right values even before the call, for example from an earlier call. A function that
+        does not write it would then seem right. So if an output has the right values before the call, and the functions
+        are repeatable, all functions run once more with other values in that output.
 
         Raises:
-            MismatchError: They differ.
+            MismatchError: Results differ.
         """
         expected = self._compare(subjects, reference, lambda: None)
         if is_repeatable and (stale := self._find_stale(expected)):
@@ -278,7 +294,7 @@ class _Check(NamedTuple):
     def _find_stale(
         self, expected: Sequence[tuple[str, Any]], overwrite: Callable[[], None] = lambda: None
     ) -> list[Extent]:
-        """Return the memory of the kernels' outputs that have the expected values before a call."""
+        """Return the memory of those outputs of kernels that have the expected values even before a call."""
         self.arguments.restore()
         overwrite()
         self.arguments.clock.wait()
@@ -295,7 +311,7 @@ class _Check(NamedTuple):
     def _compare(
         self, subjects: Sequence[Subject], reference: Subject | None, overwrite: Callable[[], None]
     ) -> list[tuple[str, Any]]:
-        """Compare the results of all functions, and return the expected ones."""
+        """Compare the results of all functions, and return the names and values of the expected results."""
         right, *others = [reference, *subjects] if reference else subjects
         expected = self._results(right, overwrite)
         if others and not expected:
@@ -316,7 +332,7 @@ class _Check(NamedTuple):
         """Return the names and copies of a function's results.
 
         Raises:
-            TypeError: One of them is neither a tensor nor a number.
+            TypeError: A result is neither a tensor nor a number.
         """
         try:
             returned = subject.run(overwrite)
@@ -344,7 +360,10 @@ class _Check(NamedTuple):
         return copies
 
     def _named(self, values: Sequence[Any]) -> list[tuple[str, Any]]:
-        """Return what a function returned, each value with the name of the output that it corresponds to."""
+        """Return pairs of names and the values that a function returned.
+
+        The names are those of the outputs if there are as many of them, or else `result 0`, `result 1`, ….
+        """
         names = [output.name for output in self.outputs if output.is_parameter]
         names = names if len(names) == len(values) else [f"result {number}" for number in range(len(values))]
         return list(zip(names, values, strict=True))

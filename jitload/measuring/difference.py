@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 from jitload.errors import MismatchError
 
-# Relative and absolute tolerances by the name of the dtype, those of torch.testing.assert_close; others are exact.
+# The relative and absolute tolerances of torch.testing.assert_close, by dtype. Other dtypes are compared exactly.
 _TOLERANCES = {
     "float16": (1e-3, 1e-5),
     "bfloat16": (1.6e-2, 1e-5),
@@ -20,13 +20,13 @@ _TOLERANCES_OF_FP8 = {"e4m3": (0.125, 1e-5), "e5m2": (0.25, 1e-5), "e8m0": (0.5,
 
 
 class Tolerance(NamedTuple):
-    """The differences that are allowed; None depends on the dtype."""
+    """The differences that are allowed. None stands for a default that depends on the dtype."""
 
     relative: float | None
     absolute: float | None
 
     def of(self, *dtypes: object) -> tuple[float, float]:
-        """Return the relative and the absolute tolerance for two dtypes: those of the less precise one."""
+        """Return the relative and the absolute tolerance. The defaults are those of the less precise dtype."""
         defaults = [_default(str(dtype).removeprefix("torch.")) for dtype in dtypes]
         relative = max(pair[0] for pair in defaults) if self.relative is None else self.relative
         absolute = max(pair[1] for pair in defaults) if self.absolute is None else self.absolute
@@ -42,16 +42,16 @@ def _default(dtype: str) -> tuple[float, float]:
 def check_agrees(
     result: tuple[str, str, Any], expected: tuple[str, Any], tolerance: Tolerance, *, is_sure: bool
 ) -> None:
-    """Raise an error if a result differs from the expected one by more than the tolerance. NaN agrees with NaN.
+    """Raise an error if a result differs from the expected result by more than the tolerance. NaN equals NaN here.
 
     Args:
         result: The function's name, the name of its result, and the result.
-        expected: The name of the function to agree with, and its result.
+        expected: The name of the function that computed the expected result, and this result.
         tolerance: The differences that are allowed.
-        is_sure: Whether that function is a reference. Otherwise either of the two may be wrong.
+        is_sure: Whether the expected result comes from a reference. Otherwise, either of the two may be wrong.
 
     Raises:
-        MismatchError: They differ.
+        MismatchError: The results differ.
     """
     (function, name, actual), (right, value) = result, expected
     actual, value = _array(actual), _array(value)
@@ -81,7 +81,7 @@ def check_agrees(
 
 
 def _array(value: Any) -> Any:
-    """Return a tensor of torch if that is installed, or else an array of NumPy."""
+    """Return the value as a torch tensor if torch is imported, or else as a NumPy array."""
     torch = sys.modules.get("torch")
     if torch is None:
         import numpy as np
@@ -94,9 +94,9 @@ def _array(value: Any) -> Any:
 
 
 def _compare(actual: Any, value: Any, relative: float, absolute: float) -> tuple[Any, Any]:
-    """Return two flat arrays: which elements are outside the tolerances, and by how much they differ.
+    """Return two flat arrays: whether each element is outside the tolerances, and by how much it differs.
 
-    The difference is 0 for all other elements, and infinity where it is NaN.
+    The difference is 0 for elements within the tolerances, and infinity where it would be NaN.
     """
     torch = sys.modules.get("torch")
     if torch is not None and isinstance(actual, torch.Tensor):
@@ -114,7 +114,7 @@ def _compare(actual: Any, value: Any, relative: float, absolute: float) -> tuple
     first, second = pair
     difference = abs(first - second)
     equal = (first == second) | (xp.isnan(first) & xp.isnan(second))
-    if is_exact and actual.dtype == value.dtype:  # integers beyond 2**53 differ although their floats are equal
+    if is_exact and actual.dtype == value.dtype:  # different integers above 2**53 may be equal as floats
         equal = (actual == value).reshape(-1)
         difference = xp.where(equal, difference * 0, xp.where(difference > 0, difference, difference * 0 + 1))
     is_near = xp.isfinite(difference) & (difference <= absolute + relative * abs(second))

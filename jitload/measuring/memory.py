@@ -15,10 +15,10 @@ class Extent(NamedTuple):
     """The memory of a tensor.
 
     Attributes:
-        address: The first byte.
-        span: The bytes from there to the end of the last element.
-        size: The bytes of its elements, each counted once.
-        device: The number of its GPU, or None for memory of the host.
+        address: The address of the first byte.
+        span: The number of bytes from the first byte to the end of the last element.
+        size: The number of bytes of the elements, each element counted once.
+        device: The number of the tensor's GPU, or None for host memory.
     """
 
     address: int
@@ -31,40 +31,40 @@ class Copier(Protocol):
     """Copies memory of a device."""
 
     def save(self, extent: Extent) -> Any:
-        """Copy memory, and return the copy."""
+        """Return a copy of the memory."""
 
     def restore(self, extent: Extent, copy: Any) -> None:
         """Write a copy back to the memory that it was made from."""
 
     def fill(self, extent: Extent, byte: int) -> None:
-        """Give all bytes this value."""
+        """Set all bytes of the memory to `byte`."""
 
 
 class HostCopier:
-    """Copies memory of the host, after `wait` has waited for the work of a GPU."""
+    """Copies host memory. Before each access, it calls `wait`, which waits until a GPU has done its work."""
 
     def __init__(self, wait: Callable[[], None] = lambda: None) -> None:
         self._wait = wait
 
     def save(self, extent: Extent) -> bytes:
-        """Copy memory, and return the copy."""
+        """Return a copy of the memory."""
         self._wait()
         return ctypes.string_at(extent.address, extent.span)
 
     def restore(self, extent: Extent, copy: bytes) -> None:
         """Write a copy back to the memory that it was made from."""
         self._wait()
-        if ctypes.string_at(extent.address, extent.span) != copy:  # memory that nobody has changed may be read-only
+        if ctypes.string_at(extent.address, extent.span) != copy:  # memory that was not changed may be read-only
             ctypes.memmove(extent.address, copy, extent.span)
 
     def fill(self, extent: Extent, byte: int) -> None:
-        """Give all bytes this value."""
+        """Set all bytes of the memory to `byte`."""
         self._wait()
         ctypes.memset(extent.address, byte, extent.span)
 
 
 class Backup:
-    """A copy of the memory of tensors, byte for byte and with the gaps between their elements."""
+    """A copy of the memory of tensors, byte for byte, including the gaps between elements."""
 
     def __init__(self, extents: Iterable[Extent], copiers: Callable[[Extent], Copier]) -> None:
         self._copies = [(copiers(extent), extent, copiers(extent).save(extent)) for extent in merge_extents(extents)]
@@ -76,7 +76,7 @@ class Backup:
 
 
 def merge_extents(extents: Iterable[Extent]) -> list[Extent]:
-    """Return extents that cover the same bytes without overlapping."""
+    """Return extents that cover the same bytes but do not overlap."""
     merged: list[Extent] = []
     for extent in sorted(extents, key=lambda extent: (extent.device is None, extent.device or 0, extent.address)):
         last = merged[-1] if merged else None
@@ -92,7 +92,7 @@ def merge_extents(extents: Iterable[Extent]) -> list[Extent]:
 
 
 def tensors_in(value: Any) -> Iterator[Any]:
-    """Yield the tensors of an argument: itself, the items of a tuple, or the tensor of a Triton descriptor."""
+    """Yield the tensors in an argument: the argument itself, the items of a tuple, or a Triton descriptor's tensor."""
     if isinstance(value, tuple | list):
         for item in value:
             yield from tensors_in(item)
@@ -103,13 +103,13 @@ def tensors_in(value: Any) -> Iterator[Any]:
 
 
 def extent_of(tensor: Any) -> Extent:
-    """Return the memory of a tensor of torch, NumPy or another DLPack library; that of a sparse tensor is empty."""
+    """Return the memory of a tensor of torch, NumPy or another DLPack library; for a sparse tensor, an empty extent."""
     if hasattr(tensor, "__array_interface__") and not hasattr(tensor, "data_ptr"):
         return _extent(tensor.__array_interface__["data"][0], tensor.shape, tensor.strides, tensor.itemsize, None)
     torch = sys.modules.get("torch")
     if torch and isinstance(tensor, torch.Tensor):
         if tensor.layout != torch.strided or tensor.device.type not in ("cpu", "cuda"):
-            return _NOTHING  # kernels do not accept it
+            return _NOTHING  # kernels do not accept such a tensor
         itemsize, strides, device = tensor.element_size(), tensor.stride(), tensor.device.index
         is_host = tensor.device.type == "cpu"
     else:
@@ -133,13 +133,16 @@ def _extent(address: int, shape: Sequence[int], strides: Sequence[int], itemsize
     first, last = sum(reach for reach in reaches if reach < 0), sum(reach for reach in reaches if reach > 0)
     distinct = itemsize
     for extent, stride in zip(shape, strides, strict=True):
-        distinct *= extent if stride else 1  # an expanded dimension repeats the same elements
+        distinct *= extent if stride else 1  # a dimension with stride 0 repeats the same elements
     span = last - first + itemsize
     return Extent(address + first, span, min(distinct, span), device)
 
 
 def copy_tensor(tensor: Any) -> Any:
-    """Return a copy: a tensor of torch if that is installed, and of the tensor's own library otherwise."""
+    """Return a copy of a tensor: an array for NumPy, or else a torch tensor if torch is imported.
+
+    Without torch, the copy belongs to the tensor's own library.
+    """
     if hasattr(tensor, "detach"):
         return tensor.detach().clone()
     if hasattr(tensor, "__array_interface__"):
@@ -160,7 +163,10 @@ def same_bits(first: Any, second: Any) -> bool:
 
 
 def is_zero(value: Any) -> bool:
-    """Return whether all bytes of a tensor, or a number, are zero. Not every dtype of torch can be compared."""
+    """Return whether a number or all elements of a tensor are zero.
+
+    For a torch tensor, the bytes are tested, because not every dtype can be compared.
+    """
     torch = sys.modules.get("torch")
     if torch and isinstance(value, torch.Tensor):
         if value.layout != torch.strided:
@@ -170,8 +176,11 @@ def is_zero(value: Any) -> bool:
 
 
 def written_arguments(function: Any, args: Sequence[Any]) -> list[bool]:
-    """Return which arguments a function may write to: for a kernel those that are not `const`, otherwise all."""
-    if getattr(function, "_jitload_facts", {}).get("variants"):  # which kernel is called depends on the dtypes
+    """Return, for each argument, whether the function may write to it.
+
+    A kernel may write to arguments whose parameters are not `const`, any other function to all arguments.
+    """
+    if getattr(function, "_jitload_facts", {}).get("variants"):  # the dtypes decide which kernel is called
         return [True] * len(args)
     try:
         names = list(inspect.signature(function).parameters)

@@ -1,1 +1,1 @@
-"""Kernels as operators of torch, which are compiled, exported and differentiated, and as functions of JAX."""
+"""Kernels as functions of JAX, and as operators of torch, which torch can compile, export and differentiate."""

@@ -18,11 +18,15 @@ Pairs = list[tuple[Argument, torch.Tensor]]
 
 
 def check_tensors(signature: Signature, values: Iterable[torch.Tensor | None]) -> None:
-    """Raise the error that a call of the function would raise; there is a value for each of its tensors.
+    """Raise the error that a call of the function with these tensors would raise.
+
+    Args:
+        signature: The signature of the function.
+        values: A tensor or None for each argument that is a tensor.
 
     Raises:
-        TypeError: A tensor has another dtype than the function's.
-        ValueError: A tensor is on another device, or not contiguous.
+        TypeError: A tensor does not have the dtype that the function takes.
+        ValueError: A tensor is on the wrong device, or is not contiguous.
     """
     if not signature.devices:  # hand-written C++ checks its arguments itself
         return
@@ -108,7 +112,7 @@ def is_recorded(args: Sequence[Any]) -> bool:
 
 
 def check_tangents(name: str, args: Sequence[Any]) -> None:
-    """Raise an error for floating-point tensors, whose tangents would be lost."""
+    """Raise an error if there is a floating-point tensor among the arguments, because its tangent would be lost."""
     if any(isinstance(value, torch.Tensor) and value.is_floating_point() for value in flatten(args)):
         raise RuntimeError(
             f"the operator {name} has no tangents, so it cannot be called within torch.func.jvp, jacfwd or "
@@ -117,17 +121,17 @@ def check_tangents(name: str, args: Sequence[Any]) -> None:
 
 
 def flatten(values: Iterable[Any]) -> Iterator[Any]:
-    """Yield values, and those of lists among them."""
+    """Yield the values, with the items of a list or tuple in place of the list or tuple."""
     for value in values:
         yield from value if isinstance(value, list | tuple) else (value,)
 
 
 def check_results(results: Any, tensors: tuple[Any, ...], plan_name: str, count: int) -> Any:
-    """Return the results of a function as torch takes them.
+    """Return the results of an operator's function: a tensor, or a tuple if the schema declares several.
 
     Raises:
-        TypeError: They are not as many tensors as the schema declares.
-        RuntimeError: One shares memory with an argument or with another result, which torch forbids.
+        TypeError: The results are not as many tensors as the schema declares.
+        RuntimeError: A result shares memory with an argument or with another result, which torch forbids.
     """
     values = tuple(flatten((results,)))
     if len(values) != count or not all(isinstance(value, torch.Tensor) for value in values):

@@ -17,10 +17,10 @@ from jitload.operators.checks import check_tangents, flatten, is_recorded
 
 
 def functionalize(mode: FunctionalTensorMode, operator: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-    """Trace a call that writes to arguments, and let autograd notice if one was saved for the backward pass.
+    """Trace a call that writes to arguments, and let autograd notice if an argument was saved for the backward pass.
 
-    Inductor lets the operator write to the arguments of the program, but AOTAutograd takes what was written for memory
-    that the backward pass may overwrite. This is turned off.
+    Inductor lets the operator write to the arguments of the program, but AOTAutograd treats the written tensors as
+    donated buffers, which the backward pass may overwrite. This function turns donated buffers off.
     """
     functorch_config.donated_buffer = False
     for argument, value in zip(operator._schema.arguments, args, strict=False):
@@ -35,9 +35,10 @@ def increment_versions(value: torch.Tensor | Sequence[torch.Tensor] | None) -> N
 
 
 def run_in_transforms(name: str, kernel: Any) -> Callable[..., Any]:
-    """Return what runs within transforms of `torch.func`, before torch's own kernel for them.
+    """Return a function that runs an operator within transforms of `torch.func`, by calling torch's kernel for them.
 
-    It raises an error where torch would return zeros as gradients or tangents, because it does not see the operator.
+    The function raises an error where torch would return zeros as gradients or tangents, because the transform does not
+    see the operator.
     """
 
     def run(keys: Any, *args: Any, **kwargs: Any) -> Any:
@@ -55,18 +56,21 @@ def run_in_transforms(name: str, kernel: Any) -> Callable[..., Any]:
 
 
 def forget_graphs() -> None:
-    """Drop what torch has compiled in this process, because graphs do not notice that an operator was replaced."""
+    """Drop what torch has compiled in this process, because compiled graphs do not notice a new operator."""
     dynamo: Any = sys.modules.get("torch._dynamo")
     if dynamo is not None and hasattr(dynamo, "reset"):
         dynamo.reset()
 
 
 def mark_caches(operators: Mapping[str, Any]) -> None:
-    """Add the operators' definitions to the keys of torch's caches of compiled graphs, which contain only names."""
+    """Add the operators' definitions to the keys of torch's caches of compiled graphs.
+
+    The keys that torch makes contain only the names of operators.
+    """
     from torch.compiler import config
 
     tag: str = getattr(config, "cache_key_tag", "").partition(" jitload:")[0]
-    parts = ["2"]  # changes with what `functionalize` does
+    parts = ["2"]  # a version number, to be changed whenever `functionalize` changes
     for name, operator in sorted(operators.items()):
         state = operator._jitload_state
         parts += [name, state.plan.schema, state.plan.source, repr(state.casts)]
@@ -78,12 +82,15 @@ def mark_caches(operators: Mapping[str, Any]) -> None:
 
 
 def _describe_code(function: Any, seen: set[int]) -> str:
-    """Return the code of a Python function, and the numbers and functions of its module that it uses, as text."""
+    """Return as text the code of a Python function, and the numbers, strings and functions that it uses.
+
+    Functions of other modules are left out.
+    """
     if function is None or id(function) in seen:
         return ""
     seen.add(id(function))
     if not hasattr(function, "__code__"):
-        return secrets.token_hex()  # such as an object with __call__: what it does is unknown
+        return secrets.token_hex()  # for example an object with __call__, which may do anything
     codes = list(_walk_code(function.__code__))
     captured = [cell.cell_contents for cell in function.__closure__ or () if cell != CellType()]
     names = {name for code in codes for name in code.co_names}

@@ -25,19 +25,19 @@ def jax_call(
 
     Args:
         function: A function of a `jitload.Module`.
-        args: Its arguments without those that `out` names. Numbers are constants of the compiled program. None stands
-            for a pointer that the `Launch` names in `nullable`.
+        args: The function's arguments, except those that `out` names. Numbers are constants of the compiled program.
+            None is allowed for a pointer that the `Launch` names in `nullable`.
         out: For each pointer that the function writes to, an array or a `jax.ShapeDtypeStruct` with the shape and dtype
             of the result.
         unwritten: Names of pointers that are not `const`, but are only read.
-        vmap_method: How `jax.vmap` calls the function, as for `jax.ffi.ffi_call`: "sequential" calls it for each
-            element. By default, `jax.vmap` raises an error.
+        vmap_method: How `jax.vmap` calls the function, as defined by `jax.ffi.ffi_call`: "sequential" calls the
+            function for each element. By default, `jax.vmap` raises an error.
 
     Returns:
-        The result, or a tuple of them in the order of `out`.
+        The result, or a tuple of the results in the order of `out` if there are several.
 
     Raises:
-        TypeError: The number of arguments is wrong, or one is not a number.
+        TypeError: The number of arguments is wrong, or a parameter that takes a number gets something else.
         LaunchSpecError: A name is wrong, or JAX has no type for a parameter.
         ToolchainError: jax-tvm-ffi is not installed.
 
@@ -69,7 +69,7 @@ def jax_call(
 
 
 def _number(argument: str, value: Any) -> Any:
-    """Return a number, or the numbers of a vector, as a typed attribute of a call in XLA."""
+    """Return a number or a vector of numbers as NumPy's bool, int64 or float64, for an attribute of a call in XLA."""
     import jax
     import numpy as np
 
@@ -107,7 +107,7 @@ def _check(signature: Signature, out: Mapping[str, Any], unwritten: Sequence[str
 
 
 def _target(function: Any, signature: Signature, out: tuple[str, ...], absent: tuple[str, ...]) -> str:
-    """Return the name under which XLA knows the function, and register it at the first call."""
+    """Return the name with which the function is registered in XLA, and register the function at the first call."""
     targets = _targets.setdefault(function, {})
     key = (out, absent)
     if key not in targets:
@@ -129,7 +129,11 @@ def _register(name: str, platform: str, function: Any, order: list[str]) -> None
 def _arrange(
     function: Any, signature: Signature, out: tuple[str, ...], absent: tuple[str, ...]
 ) -> tuple[Any, list[str]]:
-    """Return the function as XLA calls it, and what it passes: inputs, results and numbers, each of these together."""
+    """Return the function to register in XLA, and the order in which XLA passes its arguments.
+
+    The order is a list of "args" for all inputs, "rets" for all results, and "attrs.<name>" for each number. A function
+    with another order of parameters, or with absent arguments, is wrapped in a function that rearranges the arguments.
+    """
     import tvm_ffi
 
     names = [argument.name for argument in signature.arguments]

@@ -1,8 +1,8 @@
 """Register a function as an operator of torch, through `torch.library`'s define and impl.
 
-The operator's kernel is a Python function that is written for its schema, like one that a person would write: it
-allocates the outputs and calls the function. It also checks whether a gradient is needed, which autograd does only from
-then on, and tells autograd which tensors are written to.
+The operator's kernel is a Python function that is generated for its schema. The kernel allocates the outputs, calls the
+registered function, and tells autograd which tensors are written to. The kernel also checks whether a gradient is
+needed; the first call that needs one turns on autograd for the operator.
 """
 
 from __future__ import annotations
@@ -47,19 +47,21 @@ def torch_op(  # noqa: PLR0913  each is a part of an operator's definition
     schema: str | None = None,
     autocast: bool | str | torch.dtype = False,
 ) -> TorchOp:
-    """Register a typed function as an operator of torch, or replace the operator of that name.
+    """Register a typed function as an operator of torch, or replace the operator of this name.
 
     The schema follows from the types of the function's parameters: `const` pointers are inputs, other pointers are
-    written to, integers are `SymInt`, and pointers that the `Launch` names `nullable` are optional.
+    written to, integers are `SymInt`, and pointers that the `Launch` names in `nullable` are optional.
 
     Args:
         name: The operator's name with its namespace, `my::add`; it is then also `torch.ops.my.add`.
         function: A function of a `jitload.Module`; with `schema`, anything that can be called.
         out: A rule for each tensor that the operator allocates and returns instead of taking it: `"like x"`,
-            `"float32[n, x.shape[0]]"`, `"x.dtype[n]"`, `"zeros like x"`. Without a dtype, that of the pointer is taken.
+            `"float32[n, x.shape[0]]"`, `"x.dtype[n]"`, `"zeros like x"`. Without a dtype in the rule, the tensor has
+            the dtype of the pointer.
         unwritten: Names of pointers that are not `const`, but are only read.
-        schema: What the function takes, `(Tensor x, Tensor(a!) y, SymInt n) -> ()`, if its types do not tell. It may
-            declare named results, `-> (Tensor y)`, of a function that returns tensors; `out` then has rules for them.
+        schema: The schema of a function whose types are unknown, `(Tensor x, Tensor(a!) y, SymInt n) -> ()`. It may
+            declare named results, `-> (Tensor y)`, for a function that returns tensors. `out` then needs a rule for
+            each result.
         autocast: Under `torch.autocast`, convert floating-point inputs to this dtype, or with True to the dtypes of the
             function's pointers. By default, autocast changes nothing.
 
@@ -92,7 +94,7 @@ class TorchOp(OpOverload):
     """An operator of torch that calls a function of jitload: `torch.ops.my.add.default`, with methods to extend it.
 
     Attributes:
-        function: The function that it calls.
+        function: The function that the operator calls.
     """
 
     function: Any
@@ -101,7 +103,7 @@ class TorchOp(OpOverload):
     def register_autograd(
         self, backward: Callable[..., Any], /, *, setup_context: Callable[..., Any] | None = None
     ) -> None:
-        """Register the gradient, or replace it.
+        """Register the gradient of the operator, or replace it.
 
         Args:
             backward: `backward(ctx, *grads)`, which returns a gradient or None for each argument of the operator. It
@@ -129,7 +131,7 @@ class TorchOp(OpOverload):
         mark_caches(_registered)
 
     def register_vmap(self, rule: Callable[..., Any], /) -> Callable[..., Any]:
-        """Register `rule(info, in_dims, *args)` for `torch.vmap`, which returns the outputs and their `out_dims`."""
+        """Register a rule for `torch.vmap`: `rule(info, in_dims, *args)` returns the outputs and their `out_dims`."""
         if not callable(rule):
             raise TypeError(f"the rule for vmap must be a function, got {type(rule).__name__}")
         self._jitload_state.vmap_rule = rule
@@ -144,12 +146,12 @@ class TorchOp(OpOverload):
 
 
 class _State:
-    """The functions of an operator. What torch has registered looks them up here, so that they can be replaced."""
+    """The functions of an operator. torch's callbacks look the functions up here, so that they can be replaced."""
 
     def __init__(self, library: Any) -> None:
         self.library = library
-        self.registered: set[str] = set()  # dispatch keys
-        self.names: dict[str, Any] = {}  # the namespace of the operator's functions
+        self.registered: set[str] = set()  # the dispatch keys that are registered in torch
+        self.names: dict[str, Any] = {}  # the global variables of the operator's functions
 
     def set(self, plan: Plan, function: Any, casts: tuple[torch.dtype | None, ...]) -> None:
         """Replace what the operator does, and drop its gradient and its rule for vmap."""
@@ -166,9 +168,9 @@ class _State:
                 self.names[name] = registered
 
     def make_differentiable(self, operator: TorchOp) -> None:
-        """Let autograd record the operator from now on; without a gradient, the backward pass raises an error.
+        """Let autograd record the operator from now on. If it has no gradient, the backward pass raises an error.
 
-        Until this is called, calls avoid autograd's Python, which takes several microseconds.
+        Until this method is called, calls avoid autograd's Python code, which takes several microseconds.
         """
         with _lock:
             if "Autograd" not in self.registered:
@@ -178,7 +180,7 @@ class _State:
                 operator._dispatch_cache.clear()  # otherwise torch would continue without the gradient
 
     def make_batched(self, operator: TorchOp) -> None:
-        """Let `torch.vmap` call the rule."""
+        """Let `torch.vmap` call the operator's rule for vmap."""
         with _lock:
             if "Batched" not in self.registered:
                 torch.library.register_vmap(operator, self._run_vmap, lib=self.library)
@@ -232,13 +234,13 @@ def _register(plan: Plan, function: Any, casts: tuple[torch.dtype | None, ...]) 
 
 
 def _define(plan: Plan, previous: TorchOp | None) -> Any:
-    """Return the library that defines the operator, in place of one of the same name with another schema."""
+    """Define the operator, in place of `previous`, which has the same name and another schema. Return its library."""
     namespace, short_name = plan.name.split("::")
     _check_name(plan)
     if previous is not None:
         del _registered[plan.name]
         previous._jitload_state.library._destroy()
-        previous._op = previous._op_dk = _retired(plan.name)  # torch would use freed memory
+        previous._op = previous._op_dk = _retired(plan.name)  # otherwise its calls would use freed memory
         operator_schemas._SCHEMA_TO_SIGNATURE_CACHE.pop((plan.name, ""), None)
     make: Any = torch.library.Library  # its methods have no types
     library = make(namespace, "FRAGMENT")
@@ -251,7 +253,7 @@ def _define(plan: Plan, previous: TorchOp | None) -> Any:
 
 
 def _check_name(plan: Plan) -> None:
-    """Raise an error for names that torch cannot read, or uses for itself in `torch.ops`."""
+    """Raise an error if torch cannot parse the operator's name, or uses it for something else in `torch.ops`."""
     problem = f"torch refuses the operator {plan.name}"
     try:
         torch._C.parse_schema(f"{plan.name}{plan.schema}")
@@ -266,7 +268,7 @@ def _check_name(plan: Plan) -> None:
 
 
 def _implement(state: _State) -> TorchOp:
-    """Register the kernel and the fake function of an operator that is defined."""
+    """Register the kernel and the fake function of a defined operator. Return the operator."""
     name = state.plan.name
     namespace, short_name = name.split("::")
     state.library.impl(short_name, state.names["impl"], "CompositeExplicitAutograd")
@@ -290,7 +292,7 @@ def _retired(name: str) -> Callable[..., Any]:
 
 
 def _compile(state: _State, function: Any) -> None:
-    """Define the operator's functions in its namespace."""
+    """Compile the source of the operator's functions, and store the functions in `state.names`."""
     plan = state.plan
     names = state.names
     names |= {
@@ -327,7 +329,7 @@ def _compile(state: _State, function: Any) -> None:
 
 
 def _keep_out_dynamo(code: CodeType) -> None:
-    """Keep torch.compile from tracing a function and what it calls, as it would after a graph break."""
+    """Keep torch.compile from tracing a function and its callees, which it would otherwise do after a graph break."""
     frames = torch._C._dynamo.eval_frame
     skip = frames._FrameAction.SKIP
     frames.set_code_exec_strategy(code, frames._FrameExecStrategy(skip, skip))
@@ -365,7 +367,7 @@ def _default_device(plan: Plan) -> Callable[[torch.device | None], torch.device]
 
 
 def _device_converter(function: Any) -> Callable[[torch.device | None], Any]:
-    """Return a function that converts devices to what the operator's function takes."""
+    """Return a function that converts a device of torch to the type that the operator's function takes."""
     tvm_ffi: Any = sys.modules.get("tvm_ffi")
     if tvm_ffi is None or not isinstance(function, tvm_ffi.Function):
         return lambda device: device
@@ -383,7 +385,7 @@ def _find_operator(name: str) -> TorchOp:
 
 
 def _autocast_dtypes(plan: Plan, autocast: object) -> tuple[torch.dtype | None, ...]:
-    """Return the dtype that each argument is converted to under autocast; empty if autocast changes nothing."""
+    """Return for each argument the dtype that autocast converts it to, or None. Return () if there is no autocast."""
     if autocast is False or autocast is None:
         return ()
     if autocast is True:

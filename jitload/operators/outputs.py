@@ -1,7 +1,7 @@
 """Rules for the tensors that an operator returns: `like x`, `float32[n, x.shape[0]]`, `zeros x.dtype[ceil_div(n, 2)]`.
 
-A rule becomes Python that allocates the tensor. The operator and its fake function contain the same text, so that
-shapes, strides and dtypes cannot differ.
+A rule is translated to a Python expression that allocates the tensor. The operator and its fake function contain the
+same expression, so that shapes, strides and dtypes cannot differ.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ class Rule(NamedTuple):
 
     Attributes:
         name: The tensor's name.
-        is_zeroed: Whether it is filled with zeros.
-        dtype: The text of its dtype, `float32` or `x.dtype`, or "".
-        like: The tensor that it has the shape of, or "".
-        shape: The expressions for its shape.
+        is_zeroed: Whether the tensor is filled with zeros.
+        dtype: The text of the dtype, `float32` or `x.dtype`, or "" if the rule has none.
+        like: The name of the tensor whose shape is taken, or "" if the rule has a shape.
+        shape: The expressions for the extents of the shape.
         text: The rule as the user wrote it.
     """
 
@@ -45,10 +45,10 @@ class Rule(NamedTuple):
 
 
 def parse_rule(name: str, text: object, function: str) -> Rule:
-    """Return a rule for an output.
+    """Parse the rule for an output.
 
     Raises:
-        LaunchSpecError: It is not a rule.
+        LaunchSpecError: The text is not a rule.
     """
     if not isinstance(text, str):
         raise LaunchSpecError(f"a rule is a str, got {type(text).__name__}", kernel=function, field=field_of(name),
@@ -67,7 +67,7 @@ def field_of(name: str) -> str:
 
 
 class Allocator:
-    """Writes the Python that allocates the outputs of one operator.
+    """Writes the Python expressions that allocate the outputs of one operator.
 
     Attributes:
         tensors: The tensors that rules may use: inputs, then outputs that are already allocated.
@@ -84,7 +84,7 @@ class Allocator:
         self.model = f"a_{models[0].name}{'' if models[0].is_tensor else '[0]'}" if models else ""
 
     def allocate(self, rule: Rule) -> str:
-        """Return the Python expression for an output, which later rules may use."""
+        """Return the Python expression that allocates an output, and let later rules use the output."""
         argument = self.by_name.get(rule.name) or Argument(rule.name, "tensor", "", is_strided=True)
         dtype = self._dtype(rule, argument)
         source = self._like(rule, argument, dtype) if rule.like else self._shaped(rule, argument, dtype)
@@ -126,7 +126,7 @@ class Allocator:
         return to_python(text, scope, kernel=self.function, field=field_of(rule.name))
 
     def _dtype(self, rule: Rule, argument: Argument) -> str:
-        """Return the Python expression for the dtype that a rule names, or ""."""
+        """Return the Python expression for the dtype that a rule names, or "" if it names none."""
         if not rule.dtype:
             return ""
         name, dot, attribute = rule.dtype.partition(".")
@@ -141,7 +141,7 @@ class Allocator:
         return f"_dtype_{rule.dtype}"
 
     def _check_dtype(self, rule: Rule, argument: Argument, model: Argument) -> None:
-        """Raise an error if the dtype of another tensor can never be that of the output."""
+        """Raise an error if an output can never have the dtype of another tensor, the model."""
         pairs = zip(argument.dtypes, model.dtypes * len(argument.dtypes), strict=False)
         if not any(expected is None or got is None or expected == got for expected, got in pairs):
             raise self._wrong_dtype(rule, argument, f"{model.dtypes[0]} of {model.name!r}")
@@ -152,7 +152,7 @@ class Allocator:
         return self._error(f"{rule.name!r} is a tensor of {expected}, not {got}: write {fix!r}", rule)
 
     def _tensor(self, name: str, rule: Rule) -> Argument:
-        """Return a tensor that a rule names."""
+        """Return the argument for a tensor that a rule names."""
         if name not in self.tensors:
             names = ", ".join(self.tensors) or "none"
             raise self._error(f"there is no tensor {name!r} among the inputs; they are {names}", rule)
@@ -176,7 +176,7 @@ def _scope_kind(argument: Argument) -> Literal["tensor", "int", "other"]:
 def allocation_error(
     operator: str, name: str, rule: str, error: Exception, tensors: dict[str, torch.Tensor]
 ) -> Exception:
-    """Return the error for a missing tensor, or for a shape that cannot be computed in a call."""
+    """Return the error for a call in which a tensor is missing, or the shape of an output cannot be computed."""
     for argument, tensor in tensors.items():
         if tensor is None:
             return TypeError(f"{operator}(): argument {argument!r} must be a tensor, got None")
@@ -188,7 +188,7 @@ def allocation_error(
 
 
 def allocation_names() -> dict[str, object]:
-    """Return the names that allocations use."""
+    """Return the global variables that the expressions of allocations use, by name."""
     dtypes = {f"_dtype_{name}": value for name, value in vars(torch).items() if isinstance(value, torch.dtype)}
     functions = {f"_{name}": getattr(torch, name) for name in ("empty", "zeros", "empty_like", "zeros_like")}
     return {**dtypes, **functions, "_contiguous_format": torch.contiguous_format}

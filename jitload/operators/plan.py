@@ -1,4 +1,4 @@
-"""The definition of an operator: its schema, and the Python text of its kernel and its fake function."""
+"""The definition of an operator: its schema, and the Python source of its kernel and its fake function."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class Plan(NamedTuple):
         signature: What the function takes and returns.
         inputs: The arguments of the operator.
         schema: The operator's schema, without the name.
-        source: The Python text of `launch`, `impl` and `fake`.
+        source: The Python source of the functions `launch`, `impl` and `fake`.
     """
 
     name: str
@@ -59,7 +59,7 @@ def make_plan(name: str, signature: Signature, out: Mapping[str, str], unwritten
 
 
 def _allocation(operator: str, rule: Rule, source: str, inputs: Sequence[Argument]) -> str:
-    """Return the lines that allocate an output, with an error that names the rule if that fails."""
+    """Return Python lines that allocate an output. If that fails, the lines raise an error that names the rule."""
     used = [a.name for a in inputs if a.is_tensor and re.search(rf"\ba_{a.name}\b", source)]
     tensors = f"{{{', '.join(f'{name!r}: a_{name}' for name in used)}}}"
     return f"""\
@@ -79,7 +79,7 @@ def _check_has_effect(signature: Signature, out: Mapping[str, str], unwritten: S
 
 
 def _check_results(signature: Signature, out: Mapping[str, str]) -> None:
-    """Raise an error unless there is a rule for each tensor that the function returns, and for no other."""
+    """Raise an error unless `out` has rules for exactly the tensors that the function returns, in the same order."""
     if both := {argument.name for argument in signature.arguments}.intersection(signature.returns):
         problem = f"{min(both)!r} is the name of an argument and of a result"
         raise LaunchSpecError(problem, kernel=signature.name, field="schema")
@@ -113,7 +113,7 @@ def fake({parameters}):
 def _write_source(
     name: str, signature: Signature, inputs: Sequence[Argument], allocations: Mapping[str, str], extra: Sequence[str]
 ) -> str:
-    """Return the Python text of the operator's functions."""
+    """Return the Python source of the operator's functions."""
     tensors = [f"a_{argument.name}" for argument in inputs if argument.has_tensors]
     names = [f"a_{argument.name}" for argument in inputs]
     parameters = [f"a_{a.name}=_default_{a.name}" if a.default else f"a_{a.name}" for a in inputs]
@@ -142,7 +142,7 @@ def _tuple(names: Sequence[str]) -> str:
 
 
 def _count_versions(inputs: Sequence[Argument]) -> Iterator[str]:
-    """Yield the lines that tell autograd which tensors are written to, so that it notices changes to saved ones."""
+    """Yield the lines that tell autograd which tensors are written to, so that it notices changes to saved tensors."""
     for argument in inputs:
         if argument.is_written:
             is_plain = argument.is_tensor and not argument.is_nullable

@@ -67,7 +67,7 @@ def _declared(argument: Any, text: str) -> Argument:
         kind = kind.removeprefix("Optional[")[:-1]
     default = argument.default_value if argument.has_default_value() else None
     if schema_type and schema_type[0] in _ENUMERATIONS and isinstance(default, int):
-        default = getattr(torch, text.partition("=")[2].strip())  # torch tells only its number
+        default = getattr(torch, text.partition("=")[2].strip())  # torch gives only the number of the member
     return Argument(
         python_name(argument.name),
         _KINDS.get(kind, "other"),

@@ -1,4 +1,4 @@
-"""What a framework has to know about a function's arguments, read from the types of a typed function."""
+"""Describe the arguments of a typed function for torch and JAX, from the types of its parameters."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from jitload.signature.types import describe_type, is_complex, is_pointer_to_poi
 
 _SCHEMA_TYPES = {"int": "SymInt", "uint": "SymInt", "float": "float", "bool": "bool"}
 _PAIRS = {"float16": "complex32", "float32": "complex64", "float64": "complex128"}
-_VECTOR = re.compile(r"=([friu])\d+\*\d+")  # the layout of one of CUDA's vectors
+_VECTOR = re.compile(r"=([friu])\d+\*\d+")  # the layout of a CUDA vector
 _PYTHON_FUNCTION = 'register a Python function that calls it, with schema="(Tensor x, Tensor(a!) y, SymInt n) -> ()"'
 
 
@@ -19,17 +19,17 @@ class Argument(NamedTuple):
     """One argument of the function that an operator calls.
 
     Attributes:
-        name: Its name.
-        kind: `tensor`, `tensors` for a list of them, `int`, `device`, or `other`.
-        declaration: Its text in a schema, `Tensor(a!)? y` or `SymInt n`.
-        cpp_type: Its type in C++, or "" if a schema declares it.
-        is_nullable: Whether it may be None.
+        name: The argument's name.
+        kind: `tensor`, `tensors` for a list of tensors, `int`, `device`, or `other`.
+        declaration: The argument's declaration in a schema, `Tensor(a!)? y` or `SymInt n`.
+        cpp_type: The argument's type in C++, or "" if a schema declares the argument.
+        is_nullable: Whether the argument may be None.
         is_written: Whether the function writes to the tensor.
         is_strided: Whether the tensor need not be contiguous.
-        is_raw: Whether the function also takes an address, which messages mention.
-        is_host: Whether the tensor is on the CPU for a function of the host that launches kernels.
-        dtypes: The dtype that the tensor must have in each of the function's kernels; None accepts any.
-        default: A tuple of the default value, or () if there is none.
+        is_raw: Whether the function also takes an int address; error messages mention this.
+        is_host: Whether the argument is a pointer to host memory of a host function: the tensor must be on the CPU.
+        dtypes: For each of the function's kernels, the dtype that the tensor must have, or None for any dtype.
+        default: A tuple that contains the default value, or () if there is none.
     """
 
     name: str
@@ -46,12 +46,12 @@ class Argument(NamedTuple):
 
     @property
     def is_tensor(self) -> bool:
-        """Whether it is a tensor."""
+        """Whether the argument is a tensor."""
         return self.kind == "tensor"
 
     @property
     def has_tensors(self) -> bool:
-        """Whether it is a tensor or a list of tensors."""
+        """Whether the argument is a tensor or a list of tensors."""
         return self.kind in ("tensor", "tensors")
 
     def accepts(self, dtype: str, kernel: int = 0) -> bool:
@@ -64,10 +64,10 @@ class Signature(NamedTuple):
     """What a function takes and returns.
 
     Attributes:
-        name: The function's name, for messages.
-        arguments: Its arguments in order.
-        returns: The names of the tensors that it returns, as a schema declares them.
-        devices: The devices it runs on, as messages name them: `CUDA`, `CPU`, `CUDA or CPU`; "" if that is unknown.
+        name: The function's name, for error messages.
+        arguments: The function's arguments in order.
+        returns: The names of the tensors that the function returns, as a schema declares them.
+        devices: The devices that the function runs on, for error messages: `CUDA`, `CPU`, `CUDA or CPU`; "" if unknown.
     """
 
     name: str
@@ -77,7 +77,7 @@ class Signature(NamedTuple):
 
 
 def check_names(names: Iterable[str], arguments: Sequence[Argument], *, function: str, field: str) -> None:
-    """Raise LaunchSpecError unless all names are those of pointers that the function may write to."""
+    """Raise LaunchSpecError unless each name is the name of a tensor that the function may write to."""
     tensors = {argument.name: argument for argument in arguments if argument.is_tensor}
     for name in names:
         if name not in tensors:
@@ -90,10 +90,11 @@ def check_names(names: Iterable[str], arguments: Sequence[Argument], *, function
 
 
 def read_function(function: Any) -> Signature:
-    """Return what a typed function takes, from the types that the compiler reported.
+    """Return the signature of a typed function, from the types that the compiler reported.
 
     Raises:
-        LaunchSpecError: It is not a typed function, or torch has no type for one of its arguments.
+        LaunchSpecError: The function is not a typed function, it returns a number, or torch has no type for one of its
+            arguments.
     """
     facts: Mapping[str, Any] | None = getattr(function, "_jitload_facts", None)
     name = str(getattr(function, "__name__", function))
@@ -136,7 +137,7 @@ def _read_arguments(function: str, facts: Mapping[str, Any]) -> Iterator[Argumen
 
 
 def _schema_name(name: str, index: int) -> str:
-    """Return an argument's name in a schema, which is ASCII."""
+    """Return the name of an argument in a schema, where names must be ASCII."""
     return name if name.isascii() else f"arg{index}"
 
 

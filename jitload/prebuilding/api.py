@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from jitload.cache.archive import UnpackResult
 
-_LINES = 10  # of progress where there is no terminal
+_LINES = 10  # lines of progress to write if there is no terminal
 _log = logging.getLogger(__name__)
 
 
@@ -34,7 +34,7 @@ class Prebuilt:
 
     Attributes:
         outcomes: One for each request, or one for each request and architecture if `archs` was given.
-        seconds: How long it took altogether.
+        seconds: How long the whole call took.
     """
 
     outcomes: tuple[Outcome, ...]
@@ -56,7 +56,7 @@ class Prebuilt:
         return tuple(outcome for outcome in self.outcomes if outcome.state == "failed")
 
     def check(self) -> None:
-        """Raise JitLoadError if any request failed. Its message is the text of this summary."""
+        """Raise JitLoadError if any request failed. The error's message is this summary as text."""
         if self.failed:
             raise JitLoadError(str(self))
 
@@ -100,18 +100,19 @@ def prebuild(
     finished by then stay in the cache.
 
     Args:
-        requests: Mappings with the keywords of `build_inline`, or of `build` if they name files:
-            `{"name": "vec", "cuda_sources": text, "arch": "sm_90a"}`. With `kernel`, the keywords of `load_triton`:
-            `kernel` is a Triton kernel or the name to import it by, `"my_package.kernels:add"`, and `args` are example
-            arguments. A Triton kernel that other processes cannot import, because it is defined in a program or a
-            notebook, and one whose request cannot be pickled are built in this process.
+        requests: Mappings with the keywords of `build_inline`, such as
+            `{"name": "vec", "cuda_sources": text, "arch": "sm_90a"}`, or, if they name files, of `build`. A mapping
+            with the key `kernel` has the keywords of `load_triton`: `kernel` is a Triton kernel or the name to import
+            it by, `"my_package.kernels:add"`, and `args` are example arguments. A Triton kernel is built in this
+            process if other processes cannot import it, because it is defined in a program or a notebook, or if its
+            request cannot be pickled.
         executor: An executor of `concurrent.futures`, such as Dask's `client.get_executor()` or mpi4py's. Its workers
             get this process's `JITLOAD_*` variables, and need the same versions of all tools and packages. None starts
             processes on this machine.
         progress: Show the progress: as a bar on a terminal and in a notebook, otherwise as a few lines.
         archs: Build each request once for each of these architectures, `("sm_80", "sm_90a")`, as a call with
-            `arch="native"` would on such a GPU. A request that names its own `arch` keeps it; with several in it, it
-            makes one library for all of them.
+            `arch="native"` would on such a GPU. A request with an `arch` of its own is built once, for the
+            architectures in it.
         jobs: The number of processes on this machine; by default as many as cores and memory allow.
 
     Returns:
@@ -142,7 +143,7 @@ def prebuild(
 
 
 def _tasks(requests: Iterable[Mapping[str, Any]], archs: Sequence[str] | None) -> tuple[Task, ...]:
-    """Return the tasks for all requests: one each, or one for each of `archs` if the request names no architecture."""
+    """Return one task for each request, or one for each of `archs` if the request names no architecture."""
     if isinstance(requests, str | bytes | Mapping) or not isinstance(requests, Iterable):
         raise JitLoadError(f"requests must be an iterable of mappings, such as a list, got {type(requests).__name__}")
     if isinstance(archs, str):
@@ -168,7 +169,7 @@ def _tasks(requests: Iterable[Mapping[str, Any]], archs: Sequence[str] | None) -
 
 
 def _run(tasks: Sequence[Task], executor: Executor | None, jobs: int | None, done: _Progress) -> None:
-    """Build with the executor if there is one; without one, or for the rest if it breaks, build on this machine."""
+    """Build the tasks with the executor. Without an executor, or if it breaks, build the rest on this machine."""
     if executor is not None:
         left = _run_in(executor, tasks, done)
         if left:
@@ -181,7 +182,7 @@ def _run(tasks: Sequence[Task], executor: Executor | None, jobs: int | None, don
 
 
 def _run_in(executor: Executor | LocalWorkers, tasks: Sequence[Task], done: _Progress) -> tuple[Task, ...]:
-    """Build with an executor, and in this process if only that can; return the tasks that a broken executor left."""
+    """Build tasks with an executor, or, if necessary, in this process. Return the tasks that a broken executor left."""
     futures: dict[Future[Outcome], Task] = {}
     left = []
     try:
@@ -206,7 +207,7 @@ def _run_in(executor: Executor | LocalWorkers, tasks: Sequence[Task], done: _Pro
 
 
 def _submit(executor: Executor | LocalWorkers, task: Task) -> Future[Outcome]:
-    """Submit a task; if the executor is broken, the future has that exception."""
+    """Submit a task, and return its future, whose `result()` raises BrokenExecutor if the executor is broken."""
     try:
         return executor.submit(build_task, task)
     except BrokenExecutor as error:
@@ -219,7 +220,7 @@ def _submit(executor: Executor | LocalWorkers, task: Task) -> Future[Outcome]:
 
 
 def _outcome(future: Future[Outcome], task: Task) -> Outcome | None:
-    """Return the outcome of a task, or None if the executor broke before it was known."""
+    """Return the outcome of a task, or None if the executor broke before the task was done."""
     try:
         return future.result()
     except BrokenExecutor:
@@ -248,14 +249,14 @@ class _Progress:
         self.show()
 
     def show(self) -> None:
-        """Show how many tasks are done; this one shows nothing."""
+        """Show how many tasks are done; this class shows nothing."""
 
 
 class _Lines(_Progress):
     """Writes a line after each tenth of the tasks."""
 
     def show(self) -> None:
-        """Write a line if a tenth is complete."""
+        """Write a line if another tenth of the tasks is complete."""
         count = len(self.outcomes)
         if count * _LINES // self.total != (count - 1) * _LINES // self.total:
             failures = f", {self.failures} failed" if self.failures else ""
@@ -292,5 +293,6 @@ def _progress(total: int, outcomes: dict[int, Outcome], *, is_shown: bool) -> It
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=console, auto_refresh=False) as bar:  # a thread could hold locks in a forked child
+    # Automatic refreshing would start a thread, whose locks could stay held in a forked child.
+    with Progress(*columns, console=console, auto_refresh=False) as bar:
         yield _Bar(total, outcomes, bar)

@@ -21,7 +21,7 @@ _PYTHON = re.compile(r"(.+\.py)(?::(\w+))?", re.DOTALL)
 
 
 def read_requests(target: str) -> list[Any]:
-    """Return the requests in a target of the command.
+    """Return the requests that a target of the command names.
 
     Args:
         target: `kernels.toml` or `kernels.json`; or `kernels.py` or `package.module`, with `:NAME` if the list, or the
@@ -52,7 +52,7 @@ def read_requests(target: str) -> list[Any]:
 
 
 def _import_file(path: Path, target: str) -> None:
-    """Import a file as the module of its name, so that workers can import the kernels in it, too."""
+    """Import a Python file as the module named after it, so that workers, too, can import the kernels in it."""
     if not path.is_file():
         raise JitLoadError(f"{target}: there is no file {path}")
     sys.path.insert(0, str(path.parent))
@@ -62,7 +62,7 @@ def _import_file(path: Path, target: str) -> None:
 
 
 def _read_object(name: str, target: str) -> list[Any]:
-    """Return the requests in the list at `module:name`, or those that the function there returns."""
+    """Return the requests in the list `module:name`, or in the list that the function `module:name` returns."""
     value = import_object(name, target)
     if callable(value):
         try:
@@ -78,7 +78,10 @@ def _read_object(name: str, target: str) -> list[Any]:
 
 
 def _read_data(path: Path, target: str) -> list[Any]:
-    """Return the requests in a file; paths are relative to its directory, in which Triton kernels are imported, too."""
+    """Return the requests in a TOML or JSON file.
+
+    Paths in them are relative to the file's directory. Triton kernels can be imported from this directory, too.
+    """
     try:
         text = path.read_text(encoding="utf-8")
         data = json.loads(text) if path.suffix == ".json" else _read_toml(text, target)
@@ -123,7 +126,10 @@ def _below(home: Path, paths: Any, where: str) -> list[str]:
 
 
 def _launch(value: Any, where: str) -> Any:
-    """Return the `Launch` that a table describes, or several for a list; a string is a docstring and stays as it is."""
+    """Return the `Launch` that a table describes, or, for a list, a list of the results for its items.
+
+    Any other value, such as a docstring, is returned unchanged.
+    """
     if isinstance(value, list):
         return [_launch(item, where) for item in value]
     if not isinstance(value, dict):

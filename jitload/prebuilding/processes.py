@@ -23,7 +23,7 @@ _PROGRAM = (
 
 
 class LocalWorkers:
-    """Worker processes on this machine. One that dies is replaced, and no other request fails because of it."""
+    """Worker processes on this machine. If one dies, it is replaced, and only its own request may fail."""
 
     def __init__(self, count: int) -> None:
         self._threads = ThreadPoolExecutor(count, thread_name_prefix="jitload-prebuild")  # each waits for one worker
@@ -33,7 +33,7 @@ class LocalWorkers:
         self._is_interrupted = False
 
     def submit(self, build: Callable[[Task], Outcome], task: Task) -> Future[Outcome]:
-        """Build a request in the next worker that is idle, and return the future of its outcome."""
+        """Let the next idle worker build a request, and return a future for the outcome."""
         return self._threads.submit(self._build, build, task)
 
     def _build(self, build: Callable[[Task], Outcome], task: Task) -> Outcome:
@@ -88,7 +88,10 @@ class LocalWorkers:
 
 @contextmanager
 def local_workers(count: int) -> Iterator[LocalWorkers]:
-    """Provide workers for a `with` block. If the block raises an exception, their unfinished builds are interrupted."""
+    """Yield workers for a `with` block, and end them afterwards.
+
+    If the block raises an exception, the workers' unfinished builds are interrupted.
+    """
     workers = LocalWorkers(count)
     try:
         yield workers
@@ -100,7 +103,7 @@ def local_workers(count: int) -> Iterator[LocalWorkers]:
 
 
 def worker_count() -> int:
-    """Return how many workers to start: one for each core that this process may use, if they fit in the free memory."""
+    """Return how many workers to start: one for each core, but not more than fit in the free memory."""
     from jitload.building.resources import core_count, free_memory
 
     return max(1, min(core_count(), free_memory() // _WORKER_BYTES))

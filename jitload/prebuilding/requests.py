@@ -1,7 +1,7 @@
 """Reads the requests of `prebuild`, and builds them.
 
-A request with a Triton kernel needs some care: other processes can only import the kernel, because Triton reads its
-source from its file.
+Other processes must be able to import the Triton kernel of a request, because Triton reads the kernel's source from its
+file.
 """
 
 from __future__ import annotations
@@ -34,14 +34,14 @@ def is_triton(request: object) -> bool:
 
 
 def portable_request(request: Any) -> Any:
-    """Return a request for other processes, with a Triton kernel replaced by the name to import it by."""
+    """Return a request for other processes: a Triton kernel that they can import is replaced by its `module:name`."""
     if is_triton(request) and (name := _import_name(request["kernel"])):
         return {**request, "kernel": name}
     return request
 
 
 def needs_this_process(request: Any) -> bool:
-    """Return whether only this process can build a request: its Triton kernel may be in a program or a notebook."""
+    """Return whether only this process can build a request, for example with a Triton kernel from a notebook."""
     if not is_triton(request):
         return False
     if isinstance(request["kernel"], str) and request["kernel"].partition(":")[0] == _MAIN:
@@ -92,7 +92,7 @@ def import_user_module(module: str, label: str) -> Any:
     """Import one of the user's modules.
 
     Raises:
-        JitLoadError: It cannot be imported.
+        JitLoadError: The module cannot be imported.
     """
     try:
         return import_module(module)
@@ -108,11 +108,11 @@ def import_user_module(module: str, label: str) -> Any:
 
 
 def build_request(fields: Any) -> Entry:
-    """Build the library for a request, or find it in the cache, and return its entry.
+    """Return the cache entry of the library for a request. Build the library if it is not in the cache.
 
     Raises:
-        JitLoadError: `fields` is not a request, or no cache can keep its library; and what `build_inline`, `build` or
-            `load_triton` raises.
+        JitLoadError: `fields` is not a request, the library cannot be kept in the cache, or `build_inline`, `build` or
+            `load_triton` would raise this error.
     """
     from jitload.cache.entry import find_cache_dir, is_in_private_cache
     from jitload.pipeline import find_or_build
@@ -131,7 +131,7 @@ def build_request(fields: Any) -> Entry:
 
 
 def _library_request(fields: Mapping[str, Any]) -> tuple[Request, bool]:
-    """Return the request of `build_inline`, or of `build` if `fields` names files, and whether `verbose` is set."""
+    """Return the request for `build_inline`, or for `build` if `fields` has files, and whether `verbose` is set."""
     from jitload.api import build, build_inline
     from jitload.request.arguments import read_call
     from jitload.request.request import make_request
@@ -142,7 +142,7 @@ def _library_request(fields: Mapping[str, Any]) -> tuple[Request, bool]:
 
 
 def _with_defaults(function: Callable[..., Any], fields: Mapping[str, Any]) -> dict[str, Any]:
-    """Return all arguments of a call of a public function with these keywords."""
+    """Return all arguments of a call of a public function: the given ones, and default values for the others."""
     try:
         bound = inspect.signature(function).bind(**fields)
     except TypeError as error:
@@ -160,12 +160,12 @@ def _with_defaults(function: Callable[..., Any], fields: Mapping[str, Any]) -> d
 
 
 def _show_keys(fields: Mapping[str, Any]) -> str:
-    """Return the beginning of a request that has no name."""
+    """Return the first two items of a request as text, to identify a request without a name in messages."""
     return ", ".join(f"{key}={str(value)[:40]!r}" for key, value in [*fields.items()][:2]) or "no keys"
 
 
 def _triton_request(fields: Mapping[str, Any]) -> tuple[Request, bool]:
-    """Return the request of `load_triton`, and whether `verbose` is set."""
+    """Return the request for `load_triton`, and whether `verbose` is set."""
     from jitload.cache.entry import find_cache_dir
     from jitload.settings import read_settings
     from jitload.triton.kernel import CompileSpec

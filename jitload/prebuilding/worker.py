@@ -23,11 +23,11 @@ class Task:
     """A request as it is sent to a worker.
 
     Attributes:
-        number: Its position among the requests.
+        number: The position of the task among all tasks.
         request: The keywords of `build_inline`, `build` or `load_triton`.
         environment: The environment variables of the caller that the worker must have, too.
-        needs_caller: Whether only the caller's process can build it.
-        run: A random text for each call of `prebuild`: Dask does not run a task that equals an earlier one.
+        needs_caller: Whether only the caller's process can build the request.
+        run: A random text that differs between calls of `prebuild`, because Dask runs equal tasks only once.
     """
 
     number: int
@@ -44,11 +44,12 @@ class Outcome:
     Attributes:
         name: The module's name.
         arch: The requested architectures.
-        state: `"built"`, `"reused"` (it was in the cache, or another process built it meanwhile), or `"failed"`.
+        state: `"built"`, `"reused"` (the library was in the cache, or another process built it meanwhile), or
+            `"failed"`.
         path: The path of the library, as the worker sees it.
         error: The first line of the error.
         log: The whole error, as `build_inline` would have raised it, with the compiler's output.
-        seconds: How long it took.
+        seconds: How long the build took.
     """
 
     name: str
@@ -61,7 +62,10 @@ class Outcome:
 
 
 def worker_environment(*, has_triton: bool = False) -> tuple[tuple[str, str], ...]:
-    """Return the environment variables that workers must have: ours, and those that change what Triton compiles."""
+    """Return (name, value) pairs for the environment variables that workers must have.
+
+    They are the settings of jitload and, with `has_triton`, the variables that change what Triton compiles.
+    """
     names = {name for name in os.environ if name.startswith(_PREFIX) or name == ARCH_LIST_VARIABLE}
     if has_triton:
         from jitload.triton.key import is_in_key
@@ -93,12 +97,12 @@ def _shortened(value: object) -> str:
 
 
 def build_task(task: Task) -> Outcome:
-    """Build a request in this process, and return its outcome, which may be an error."""
+    """Build a request in this process, and return its outcome, which may be a failure."""
     from jitload.prebuilding.requests import build_request
 
     started = time.monotonic()
     for name, value in task.environment:
-        if os.environ.get(name) != value:  # other threads may read the environment
+        if os.environ.get(name) != value:  # write only if needed: other threads may read it
             os.environ[name] = value
     try:
         entry = build_request(task.request)

@@ -22,7 +22,7 @@ Texts = str | Sequence[str]
 Paths = str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
 Pieces = tuple[tuple[str, str], ...]
 
-# Options of compilers and linkers whose value may be a word of its own.
+# Options of compilers and linkers whose value may be a separate word.
 _TAKE_A_VALUE = """
  -D -U -I -L -l -include -isystem -x -std --std -arch -gencode -code -Xcompiler -Xptxas -Xlinker -Xcudafe -Xnvlink
  -maxrregcount -t --gpu-architecture --gpu-code --generate-code --compiler-options --ptxas-options --linker-options
@@ -41,7 +41,7 @@ class Sources(NamedTuple):
         cuda: Label and text of each piece of `cuda_sources`, or of each CUDA file.
         host: Label and text of each piece of C++.
         objects: Object files.
-        cubins: `embed_cubin=`, with the cubins among the files under their file names.
+        cubins: `embed_cubin=`, and the `.cubin` files under their file names without the suffix.
         directories: The directories of the files.
         are_files: Whether the pieces are files, each of which is compiled by itself.
     """
@@ -161,7 +161,7 @@ def read_options(
 
 
 def split_includes(options: tuple[str, ...]) -> tuple[tuple[str, ...], tuple[Path, ...]]:
-    """Separate `-I` directories from the other options: the build runs in another working directory."""
+    """Return the options except `-I`, and the `-I` directories, which the caller makes absolute for the build."""
     others, dirs, remaining = [], [], iter(options)
     for option in remaining:
         if option == "-I":
@@ -219,7 +219,7 @@ def read_texts(value: Texts | None, argument: str) -> tuple[str, ...]:
 
 
 def normalize_newlines(text: str) -> str:
-    """Replace CR line ends, which compilers do not know, in a text that has no others."""
+    """Replace CR by LF in a text whose only line ends are CR, which compilers do not recognize."""
     return text if "\n" in text else text.replace("\r", "\n")
 
 
@@ -235,7 +235,7 @@ def read_strings(options: Sequence[str] | None, argument: str) -> tuple[str, ...
 
 
 def read_flags(options: Sequence[str] | None, argument: str) -> tuple[str, ...]:
-    r"""Return a list of compiler options, of which some may be written for a shell.
+    r"""Return the compiler options of a list, and split those that are written for a shell.
 
     tvm-ffi and torch pass options through a shell. So `"-O3 -DN=4"` is two options, and in `-DNAME=\"x\"` the
     backslashes are for the shell. Other options are not changed: `-I/a b` is one directory.
@@ -244,9 +244,10 @@ def read_flags(options: Sequence[str] | None, argument: str) -> tuple[str, ...]:
 
 
 def _split_words(option: str) -> Sequence[str]:
-    """Return the words of an option, if it was written for a shell."""
+    """Return the words of an option that is written for a shell, or any other option as a single word."""
     first_quote = re.search(r"""\\?["']"?""", option)
-    is_quoted = first_quote is not None and first_quote[0] in ('\\"', "'\"")  # the compiler's quote, behind a shell's
+    # A quote that is escaped or quoted: a shell removes what protects it, and the compiler gets the quote.
+    is_quoted = first_quote is not None and first_quote[0] in ('\\"', "'\"")
     if not is_quoted and not re.search(r"\s", option):
         return (option,)
     try:
@@ -299,9 +300,9 @@ def absolute_path(value: object, argument: str) -> Path:
 
 
 def read_functions(functions: Functions | None) -> tuple[tuple[str, Launch], ...] | None:
-    """Return `functions=` as pairs of exported name and launch; a name with several launches has several pairs.
+    """Return `functions=` as `(exported name, launch)` pairs; a name with several launches has several pairs.
 
-    A list or mapping without entries, which hand-written C++ may pass, gives an empty tuple.
+    An empty list or mapping, which is allowed with hand-written C++, gives an empty tuple.
     """
     if functions is None:
         return None
@@ -355,7 +356,7 @@ def _read_launch(name: str, value: object) -> Launch:
 
 
 class Instrumentation(NamedTuple):
-    """How kernels are instrumented. It is false if they are not instrumented.
+    """How kernels are instrumented; the truth value is False if they are not.
 
     Attributes:
         sanitizers: The sanitizers of `sanitize=`, in the order of `SANITIZERS`.
@@ -375,10 +376,10 @@ _OPTIONAL_FLAGS = ("gpu_check", "isolate")
 
 
 def check_flags(keywords: Mapping[str, Any]) -> None:
-    """Check the arguments that turn something on or off.
+    """Check the boolean arguments of a call, of which some may be None.
 
     Raises:
-        JitLoadError: One of them is not a bool.
+        JitLoadError: An argument has another value.
     """
     for name in _FLAGS:
         value = keywords[name] if name in keywords else False  # noqa: SIM401  on the way of a hit
@@ -413,10 +414,11 @@ class Call(NamedTuple):
     Attributes:
         name: The module's name.
         sources: Source texts or files.
-        makes: `"module"` is loaded here, so `"native"` may mean the CPU; `"library"` is only built; `"cubin"` is only
-            device code; `"program"` is run.
+        makes: What the call makes: a `"module"`, which is loaded in this process, so that the architecture `"native"`
+            may mean the CPU; a `"library"`, which is only built; a `"cubin"`, which has only device code; or a
+            `"program"`, which is run.
         functions: `functions=`, as given.
-        exports: `functions=` as `read_functions` returns it; None until then.
+        exports: What `read_functions` returns for `functions=`; None before `functions=` is read.
         options: Compiler options.
         arch: The architectures, as given.
         backend: None or `"cuda"`.
@@ -424,7 +426,7 @@ class Call(NamedTuple):
         instrumentation: Sanitizers and debug information for kernels.
         gpu_check: Whether NVRTC checks kernels for the CPU; None leaves it to `JITLOAD_CPU_GPU_CHECK`.
         isolate: Whether NVRTC runs in a child process; None leaves it to `JITLOAD_ISOLATE`.
-        torch: How a text for torch is treated; None for other texts, and for those that are not recognized yet.
+        torch: How a text for torch is treated; None for other texts, and before a text is recognized as one for torch.
     """
 
     name: str
@@ -443,7 +445,7 @@ class Call(NamedTuple):
 
 
 def read_call(keywords: Mapping[str, Any], *, makes: Literal["module", "library"]) -> Call:
-    """Check the types of arguments that a public function was called with.
+    """Check the arguments of a public function, and return them as a `Call`.
 
     Args:
         keywords: All arguments of `load_inline` or `load`, or of the functions that only build, by name.

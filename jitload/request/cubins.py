@@ -1,4 +1,4 @@
-"""The cubins of `embed_cubin=`: names and bytes, from whatever object holds them."""
+"""Reads the cubins of `embed_cubin=`: their names, and their bytes from a file or from any object that has them."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class LabelledCubin(NamedTuple):
     Attributes:
         label: Its name in messages.
         data: Its bytes.
-        kernels: Its kernels, where their types are already known.
+        kernels: Its kernels, if their types are already known.
     """
 
     label: str
@@ -34,7 +34,7 @@ class LabelledCubin(NamedTuple):
 def read_embedded_cubins(
     cubins: Mapping[str, CubinLike] | None, device_name: str = ""
 ) -> tuple[tuple[str, bytes], ...]:
-    """Return the cubins to embed for hand-written C++ as names and bytes, sorted by name.
+    """Return `(name, bytes)` pairs of the cubins to embed for hand-written C++, sorted by name.
 
     Args:
         cubins: `embed_cubin=`.
@@ -44,7 +44,7 @@ def read_embedded_cubins(
         return ()
     _check_is_mapping(cubins)
     for name, cubin in cubins.items():
-        is_file = isinstance(cubin, Path) and cubin.name == f"{name}.cubin"  # one of sources=
+        is_file = isinstance(cubin, Path) and cubin.name == f"{name}.cubin"  # a file of sources=
         check_cubin_name(name, f"{cubin!s} is embedded under its file name: it" if is_file else "embed_cubin")
         if f"{name}_end" in cubins:
             raise JitLoadError(
@@ -56,7 +56,7 @@ def read_embedded_cubins(
 
 
 def read_labelled_cubins(cubins: Mapping[str, CubinLike] | None) -> tuple[LabelledCubin, ...]:
-    """Return the cubins whose kernels become functions when there is no source; messages use their names."""
+    """Return the cubins whose kernels become functions when there is no source, with labels made of their names."""
     _check_is_mapping(cubins)
     assert cubins is not None
     return tuple(_labelled_cubin(f"embed_cubin[{name!r}]", cubin) for name, cubin in cubins.items())
@@ -90,7 +90,7 @@ def read_cubin(value: CubinLike, label: str) -> bytes:
     if isinstance(value, Cubin):
         return value.data
     if isinstance(value, str) and "\n" in value:
-        return value.encode(errors="replace")  # PTX or source text; the reader of cubins says so
+        return value.encode(errors="replace")  # PTX or source text, for which reading the cubin raises an error
     if isinstance(value, str | os.PathLike):
         return _read_cubin_file(value, label)
     try:
@@ -110,7 +110,7 @@ def _read_cubin_file(path: str | os.PathLike[str], label: str) -> bytes:
 
 
 def _unwrap(value: Any, label: str) -> Any:
-    """Return the cubin inside an object of a compiler, such as Triton's CompiledKernel, or the value itself."""
+    """Return the cubin inside a compiler's object, such as Triton's CompiledKernel; return other values unchanged."""
     from jitload.model import Cubin
 
     stages = getattr(value, "asm", None)

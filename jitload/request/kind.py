@@ -1,7 +1,8 @@
 """What `cuda_sources` contains: kernels, C++ that launches cubins, or both with `<<<…>>>` between them.
 
-The kind decides which compiler reads the text, so it is determined before the rest of a call is read. Of a text with
-both, a call may ask for the kernels alone. A cache hit with plain kernels needs no lexer for any of this.
+The kind decides which compiler reads the text, so it is determined before the rest of a call is read. If a text has
+both kernels and host code, a call may ask for the kernels alone. A cache hit with plain kernels does all this without
+the lexer.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ _HOST_MARKERS = ("TVM_FFI_", "tvm::", "tvm/ffi/")
 
 
 def with_light_torch(call: Call) -> Call:
-    """Return the call with a text for torch prepared for the light headers; other calls are returned unchanged."""
+    """Return a call whose text is for torch, prepared for the light headers; return other calls unchanged."""
     sources = call.sources
     is_open = call.kind is None and call.makes in ("module", "library") and not _has_launches(call.functions)
     texts = (text for _, text in (*sources.cuda, *sources.host))
@@ -73,7 +74,7 @@ def find_kind(call: Call) -> Kind:
 
 
 def looks_like_kernels(texts: Sequence[str]) -> bool:
-    """Return whether texts have kernels and, at a glance, nothing that launches them."""
+    """Return whether texts have kernels and, by a search for a few words, nothing that launches them."""
     markers = (*_HOST_MARKERS, "<<<", "cudaLaunch", "cub/device/", "thrust/")
     return any("__global__" in text for text in texts) and not any(m in text for text in texts for m in markers)
 
@@ -93,12 +94,15 @@ def _kind_of_texts(texts: tuple[str, ...], options: tuple[str, ...], *, has_cubi
 
 
 def _has_launches(functions: Functions | None) -> bool:
-    """Return whether `functions=` can only name kernels."""
+    """Return whether `functions=` maps any name to a `Launch`."""
     return isinstance(functions, Mapping) and any(isinstance(value, Launch) for value in functions.values())
 
 
 def _names_host_functions(call: Call, texts: tuple[str, ...]) -> bool:
-    """Return whether `functions=` names C++ functions: of a text that includes others they may be kernels as well."""
+    """Return whether `functions=` seems to name C++ functions and not kernels.
+
+    If the text includes other files, the kernels may be in those. Then the text has to define the functions itself.
+    """
     if not call.exports or _has_launches(call.functions):
         return False
     in_options = any("__global__" in option for option in call.options.cuda)
@@ -130,7 +134,7 @@ def _include_dirs(call: Call) -> list[Path]:
 
 
 def _names_functions_beside_kernels(call: Call, texts: tuple[str, ...]) -> bool:
-    """Return whether `functions=` names a host function of the text, or of headers if all kernels are in these."""
+    """Return whether `functions=` names a host function of the text, or of its headers if the text has no kernels."""
     launches = ((launch.kernel or name, launch) for name, launch in call.exports or ())
     names = {unqualified(name) for name, launch in launches if launch.grid is None and launch.block is None}
     others = [name for name in names if not _looks_like_kernel(name, texts)]
@@ -148,7 +152,7 @@ def _names_functions_beside_kernels(call: Call, texts: tuple[str, ...]) -> bool:
 
 @functools.lru_cache(maxsize=1024)
 def _looks_like_kernel(name: str, texts: tuple[str, ...]) -> bool:
-    """Return whether, at a glance, a name is that of a kernel in the texts."""
+    """Return whether a search of the texts finds `__global__` in front of a name and its `(`."""
     pattern = re.compile(rf"__global__[^;{{}}]*\b{re.escape(name)}\s*\(")
     return any(pattern.search(text) for text in texts)
 
@@ -159,7 +163,7 @@ def unqualified(name: str) -> str:
 
 
 def _check_is_no_kernel_source(call: Call, texts: tuple[str, ...]) -> None:
-    """Raise an error where `embed_cubin=` says that the text is C++, but it contains only kernels."""
+    """Raise an error if `embed_cubin=` says that the text is C++, but the text contains only kernels."""
     if not call.sources.cubins or not any("__global__" in text for text in texts):
         return
 
@@ -174,7 +178,7 @@ def _check_is_no_kernel_source(call: Call, texts: tuple[str, ...]) -> None:
 
 
 def check_has_no_launches(pieces: Pieces, options: Sequence[str]) -> None:
-    """Raise an error where kernels for the CPU are launched with `<<<…>>>`, which NVRTC might ignore.
+    """Raise an error if a text for the CPU launches kernels with `<<<…>>>`, even where NVRTC ignores the launch.
 
     Raises:
         CompileError: There is a launch that the C++ compiler would see.
@@ -187,7 +191,7 @@ def check_has_no_launches(pieces: Pieces, options: Sequence[str]) -> None:
 
 
 def cpu_launch_error(pieces: Pieces) -> CompileError:
-    """Return the error for a text that launches kernels for the CPU itself, at the line of the launch."""
+    """Return the error for a text for the CPU that launches its kernels itself. It points to the first launch."""
     from jitload.cpptext.lexer import tokenize
     from jitload.cpptext.source_kind import LAUNCH_FUNCTIONS
 
@@ -228,7 +232,10 @@ _KERNEL_FIELDS = (
 
 
 def check_host_functions(call: Call, host: HostSource) -> None:
-    """Raise an error for what `functions=` cannot say about C++ functions."""
+    """Raise an error if `functions=` has entries that are not valid for C++ functions.
+
+    Not valid are C++ keywords, launches with fields for kernels, and names without a source that could define them.
+    """
     exports = call.exports or ()
     if keyword := next((name for name, _ in exports if f" {name} " in _KEYWORDS), None):
         raise LaunchSpecError(
@@ -249,12 +256,13 @@ def check_host_functions(call: Call, host: HostSource) -> None:
 
 # ---- sources with kernels and host code ------------------------------------------------------------------------------
 
-# Types and constants that kernels share with the host have no `__device__`, and members for the host have no body.
+# Options for a text whose host code is left out. Types and constants that kernels share with host code have no
+# `__device__`. Member functions for the host have empty bodies: warning 940 is about the missing return statements.
 DEFAULT_DEVICE = ("-default-device", "--diag-suppress=940")
 
 
 def choose_kernels(call: Call, kind: Kind) -> tuple[Call, Kind, bool]:
-    """Return the call with its kernels alone, if these are what it asks for, and whether host code was left out.
+    """Return the call, its kind, and whether host code was left out because the call asks for the kernels alone.
 
     Raises:
         JitLoadError: `functions=` names kernels as well as functions of the host.
@@ -284,7 +292,7 @@ def _leaves_host_code_out(call: Call, kind: Kind, texts: tuple[str, ...]) -> boo
 
 @functools.lru_cache(maxsize=64)  # each call of load_inline asks
 def _is_program(texts: tuple[str, ...], options: tuple[str, ...]) -> bool:
-    """Return whether a text has a `main()` that NVRTC would read."""
+    """Return whether a text has a `main()` that the preprocessor does not hide from NVRTC."""
     if not any("main" in text for text in texts):
         return False
 

@@ -27,28 +27,29 @@ class Launch:
     Example:
         `Launch(grid="ceil_div(n, 256)", block=256, args={"n": "x.numel()"})`
 
-    A host function of plain types takes one as well, of which only `params`, `kernel`, `args`, `nullable`,
-    `raw_pointers`, `strided`, `host` and `doc` apply.
+    A `Launch` can also describe a host function of plain types. Only `params`, `kernel`, `args`, `nullable`,
+    `raw_pointers`, `strided`, `host` and `doc` apply to it.
 
     Attributes:
-        grid: Number of blocks in x, y and z, with clusters as well. None leaves it to the call, `f[grid, block](...)`.
-        block: Number of threads of a block in x, y and z; None leaves it to the call.
+        grid: Number of blocks, also with clusters, in x, y and z. If it is None, the call gives it:
+            `f[grid, block](...)`.
+        block: Number of threads of a block in x, y and z. If it is None, the call gives it.
         params: Names of all parameters, if the source does not show them.
         shared_bytes: Dynamic shared memory of a block, in bytes.
         cluster: Number of blocks of a cluster in x, y and z.
         cluster_policy: How the blocks of a cluster are scheduled: `"spread"` over the multiprocessors, or
             `"load_balancing"`; None leaves it to the device.
-        cooperative: Start all blocks at the same time, so that the grid can be synchronised.
+        cooperative: Whether to start all blocks at the same time, so that the grid can be synchronised.
         pdl: Programmatic dependent launch: the kernel may start before the previous one in its stream has ended.
         priority: Launch priority; kernels with lower numbers run first.
         kernel: The kernel to export under this name: `scale<float>`, `ns::scale`, `scale(float*, int)`.
-        signature: Its parameters in C++, or its declaration, for a cubin without types: `void f(float* x, int n)`. If
-            the compiler reports types, it has to agree with them.
-        args: Expressions for parameters that the wrapper computes; stored in an order in which they can be computed.
+        signature: The kernel's C++ parameters, or its declaration such as `void f(float* x, int n)`, for a cubin
+            without types. If the compiler reports types, the signature has to match them.
+        args: Expressions for parameters that the wrapper computes, stored in an order in which they can be computed.
         nullable: Names of pointers that may be None.
         raw_pointers: Names of pointers that may be passed as an integer address.
         strided: Names of tensors that need not be contiguous.
-        host: Names of pointers to host memory, of a host function: their tensors must be on the CPU.
+        host: Names of a host function's pointers to host memory; the tensors passed for them must be on the CPU.
         doc: The function's docstring.
     """
 
@@ -104,7 +105,7 @@ def _check_cached(*values: Any) -> tuple[tuple[str, Any], ...]:
 
 
 def _check(*values: Any) -> tuple[tuple[str, Any], ...]:
-    """Check the fields of a Launch and return those that have a normal form."""
+    """Check the fields of a Launch. Return `(name, value)` pairs of the fields that are stored in a normalized form."""
     grid, block, cluster, params, nullable, raw_pointers, strided, host, args, shared_bytes, *rest = values
     cooperative, pdl, kernel, signature, doc, priority = rest
     extents = {"grid": grid, "block": block, "cluster": cluster}
@@ -138,7 +139,7 @@ def _wrong_type(field: str, expected: str, value: object) -> LaunchSpecError:
 
 
 def _axes(field: str, extent: Extent) -> list[tuple[str, Expression]]:
-    """Pair each expression with its field: `block`, or `block[0]`, `block[1]`."""
+    """Return `(field, expression)` pairs; the fields are `block`, or `block[0]`, `block[1]` and so on."""
     if isinstance(extent, int | str):
         return [(field, extent)]
     return [(f"{field}[{i}]", axis) for i, axis in enumerate(extent)]
@@ -191,7 +192,7 @@ def _names(field: str, value: object) -> tuple[str, ...] | None:
 
 
 def _args(value: object) -> dict[str, Expression]:
-    """Check the computed parameters and sort them so that each follows those it depends on."""
+    """Check the computed parameters, and sort them so that each one follows the parameters it depends on."""
     if not isinstance(value, Mapping):
         raise _wrong_type("args", "a mapping from names to expressions", value)
     args: dict[str, Expression] = {}

@@ -1,4 +1,4 @@
-"""Translation of `extra_cuda_cflags`, which is written for nvcc, for the compiler that runs."""
+"""Translates `extra_cuda_cflags`, which is written for nvcc, into options of the compiler that is used."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from jitload.errors import JitLoadError
 from jitload.request.arguments import split_includes
 
 # Regular expressions are compiled at their first use, because most calls have no options.
-# Options of nvcc that have another meaning to NVRTC, or none: optimisation of host code, the host compiler.
+# Options of nvcc that have another meaning to NVRTC, or none, for example options for the host compiler.
 _IGNORED = (
     r"-O[0-3]|--?expt-relaxed-constexpr|--?(?:expt-)?extended-lambda|-Xcompiler=.*|--compiler-options=.*"
     r"|--?threads=.*|-t=\d+"
@@ -49,7 +49,7 @@ def translate_cuda_options(kind: str, options: Sequence[str]) -> tuple[tuple[str
 
 
 def _joined(options: Sequence[str]) -> Iterator[str]:
-    """Yield the options with `-rdc true`, in two words, as `-rdc=true`."""
+    """Yield the options; `-rdc true`, which is two words, becomes `-rdc=true`."""
     remaining = iter(options)
     for option in remaining:
         if option in ("-rdc", "--relocatable-device-code", "-relocatable-device-code"):
@@ -87,8 +87,8 @@ def take_archs(options: Sequence[str]) -> tuple[tuple[str, ...], tuple[str, ...]
 def nvrtc_options(options: Sequence[str]) -> tuple[str, ...]:
     """Translate options of nvcc for NVRTC.
 
-    Options for host code and for the host compiler are dropped, and so is relocatable device code: the text is all
-    the device code that there is. NVRTC itself rejects options that it does not know.
+    Options for host code and for the host compiler are dropped. Options for relocatable device code are dropped, too,
+    because there is no other device code to link with. NVRTC itself rejects options that it does not know.
     """
     result: list[str] = []
     remaining = iter(options)
@@ -128,7 +128,7 @@ def nvcc_options(options: Sequence[str]) -> tuple[str, ...]:
 def host_options(options: Sequence[str]) -> tuple[str, ...]:
     """Return the options that nvcc passes on to the host compiler, for a source that is C++.
 
-    These are definitions, include directories, the language standard, and whatever is marked for the host compiler.
+    These are definitions, include directories, the language standard, `-O`, and the values of `-Xcompiler`.
     """
     result: list[str] = []
     remaining = iter(options)

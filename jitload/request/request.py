@@ -45,12 +45,12 @@ _NOT_IN_FILE_NAMES = re.compile(r"^[.-]|[^A-Za-z0-9_.-]+")  # a leading dot hide
 
 
 class Unit(NamedTuple):
-    """Host code that is compiled by itself.
+    """Host code, or host code with kernels, that is compiled by itself.
 
     Attributes:
         file: Its file name in the build directory.
         pieces: Label and text of each piece.
-        is_file: Whether it is a source file; inline text gets upstream's convenience headers.
+        is_file: Whether it is a source file and not inline text, which gets tvm-ffi's convenience headers.
         flags: Options for this unit alone.
     """
 
@@ -66,7 +66,7 @@ class Unit(NamedTuple):
 
     @property
     def is_relocatable(self) -> bool:
-        """Whether its device code is linked with that of the other units."""
+        """Whether its device code is linked with the device code of other units."""
         return self.is_mixed and "-rdc=true" in self.flags
 
 
@@ -100,7 +100,7 @@ class HostSource(NamedTuple):
 
 
 class VariantSource(NamedTuple):
-    """One specialization: its exported name, and its `triton.plan.Plan`, or its cubins if it is compiled already."""
+    """One specialization: its exported name, and its `triton.plan.Plan` or, if it is compiled already, its cubins."""
 
     name: str
     plan: Any = None
@@ -108,13 +108,13 @@ class VariantSource(NamedTuple):
 
 
 class TritonSource(NamedTuple):
-    """A Triton kernel in a request. Two are equal if their parts of the key are equal.
+    """A Triton kernel in a request. Two Triton kernels are equal if their `parts` are equal.
 
     Attributes:
-        parts: Everything that decides what the library will be.
+        parts: Parts of the cache key: everything that determines the library.
         name: The kernel's name.
         variants: Its specializations, in the order in which a call tries them.
-        grid: The grid as it was passed: launch expressions, or a function as Triton takes it.
+        grid: The grid as it was passed: launch expressions, or a function that returns the grid, as in Triton.
         kernel: The `triton.kernel.TritonKernel`; None if it is compiled already.
         triton: The `triton.versions.Triton` that compiles it; None if it is compiled already.
         examples: The integers among the example arguments.
@@ -131,7 +131,7 @@ class TritonSource(NamedTuple):
     def __eq__(self, other: object) -> bool:
         return isinstance(other, TritonSource) and self.parts == other.parts
 
-    def __ne__(self, other: object) -> bool:  # a tuple has its own
+    def __ne__(self, other: object) -> bool:  # tuple defines __ne__, too
         return not self == other
 
     def __hash__(self) -> int:
@@ -149,11 +149,11 @@ class Request(NamedTuple):
         options: NVRTC options from `extra_cuda_cflags`.
         include_dirs: The user's include directories.
         settings: The environment at the time of the call.
-        host: The hand-written C++, or None where the wrapper is generated.
+        host: The hand-written C++, or None if there is none.
         is_kind_explicit: Whether the caller passed `kind=`.
         triton: The Triton kernel, if the request is for one.
-        cubins: Cubins whose kernels become functions, where there is no source.
-        cpu_flags: Options for compiling kernels for the CPU; empty where they are not.
+        cubins: Cubins whose kernels become functions, if there is no source.
+        cpu_flags: Options for compiling kernels for the CPU; empty if they are not compiled for the CPU.
         instrumentation: Sanitizers and debug information for kernels.
     """
 
@@ -188,7 +188,7 @@ class Request(NamedTuple):
 
 
 def make_request(call: Call) -> Request:
-    """Return the request of a call, with the settings of this moment: its kind first, which the rest depends on."""
+    """Return the request of a call, with the current settings. The kind is found first: the rest depends on it."""
     settings = _settings_of(call)
     check_name(call.name)
     check_backend(call.backend)
@@ -230,7 +230,7 @@ def make_program_request(
     """Return the request for a program made of source files.
 
     Raises:
-        JitLoadError: One of the paths is not that of a source.
+        JitLoadError: One of the paths is not a source file, an object file or a static library.
     """
     for path in paths:
         if Path(path).suffix.lower() not in (".cu", ".o", ".a", *HOST_SUFFIXES):
@@ -248,7 +248,7 @@ def make_program_request(
 
 
 def _settings_of(call: Call) -> Settings:
-    """Return the environment's settings, with the arguments that override them."""
+    """Return the settings of the environment, some of which the call's arguments override."""
     settings = read_settings()
     if call.isolate is not None:
         settings = settings._replace(isolates=bool(call.isolate))
@@ -258,7 +258,7 @@ def _settings_of(call: Call) -> Settings:
 
 
 def _request_for_cubins(call: Call, settings: Settings) -> Request:
-    """Return the request for functions made of cubins that were compiled elsewhere; they decide the architecture."""
+    """Return the request for cubins compiled elsewhere; with `arch="native"`, the cubins decide the architecture."""
     if call.sources.cubins is None and call.makes == "cubin":
         raise JitLoadError(f"the source of {call.name!r} is empty")
     if not call.sources.cubins:
@@ -281,7 +281,7 @@ def _kernels(call: Call) -> tuple[tuple[str, Launch], ...] | None:
     """Return what `functions=` exports, or None for every kernel.
 
     Raises:
-        LaunchSpecError: It is a list or mapping without entries.
+        LaunchSpecError: `functions=` is an empty list or mapping.
     """
     if call.exports == ():
         raise LaunchSpecError("is empty", field="functions", hint="Leave it out to export every kernel.")
@@ -305,7 +305,7 @@ def _resolve_archs(
 
 
 def _with_cpu_flags(request: Request, host_options: tuple[str, ...]) -> Request:
-    """Add the options with which the host compiler compiles kernels for the CPU."""
+    """Add the option for debugging kernels, and the host compiler's options for kernels on the CPU."""
     if request.instrumentation.is_debug and request.pieces:
         request = request._replace(options=(*request.options, "--device-debug"))
     if CPU not in request.archs:
@@ -347,14 +347,14 @@ def _host_source(call: Call, kind: Kind, cuda_options: tuple[str, ...]) -> HostS
 
 
 def _is_mixed_piece(call: Call, kind: Kind, piece: tuple[str, str]) -> bool:
-    """Return whether nvcc compiles a piece; a file is what it is by itself, such as C++ beside kernels."""
+    """Return whether nvcc compiles a piece. Each file has its own kind: some may be C++, others have kernels."""
     if kind != "mixed" or call.kind is not None or not call.sources.are_files:
         return kind == "mixed"
     return find_kind(call._replace(sources=call.sources._replace(cuda=(piece,)))) != "host"
 
 
 def _unit_files(sources: Sources, suffixes: Mapping[tuple[str, str], str]) -> list[tuple[str, Pieces]]:
-    """Return file name and pieces of each unit: one for each file, or one for each language of inline texts.
+    """Return `(file name, pieces)` of each unit: one unit for each file, or one for each language of inline texts.
 
     Args:
         sources: The sources.
@@ -377,7 +377,7 @@ def _suffix_of(label: str) -> str:
 
 
 def _check_is_no_program(call: Call, host: HostSource) -> None:
-    """Raise an error for a program with kernels: a module of it would have no functions."""
+    """Raise an error if a text with kernels has a `main()`, because a module made of it would export no functions."""
     for label, text in (piece for unit in host.units if unit.is_mixed for piece in unit.pieces):
         if host.is_program or call.functions is not None or "main" not in text or "TVM_FFI_" in text:
             continue

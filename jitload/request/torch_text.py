@@ -1,7 +1,7 @@
 """Texts written for `torch.utils.cpp_extension`, which are built with the light headers in `include/torch_light/`.
 
-These headers stand for torch's. To keep them small, the declarations of ATen's operators and the standard headers that
-torch's would include are chosen by the names in the text, and put in front of it.
+The light headers replace torch's own headers. To keep them small, some parts are put in front of the text only if names
+in the text need them: declarations of ATen's operators, and standard headers that torch's headers include.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _LIBRARY_OF_TORCH = re.compile(
     r"-l(?:torch\w*|c10\w*|cudart|cublas|cublasLt|curand|cusparse|cusolver|cufft|cudnn|nvrtc|nccl)"
 )
 
-# Those of torch 2.13.
+# The options that torch 2.13 passes to the compilers.
 CPP_FLAGS = ("-std=c++20", "-Wno-deprecated-declarations")
 NVCC_FLAGS = (
     "-std=c++20",
@@ -42,7 +42,8 @@ NVCC_FLAGS = (
     "-D__CUDA_NO_HALF2_OPERATORS__",
 )
 
-# Names in std, or words that torch's headers make known, and the header that declares them.
+# Headers, and the names that need them: names in std in the first table, and in the second table other words that
+# torch's headers make known.
 _STD_HEADERS = {
     "vector": "vector",
     "string": "string to_string stoi stof getline",
@@ -104,8 +105,8 @@ _WORD_HEADERS = {
     "cuda_fp16.h": "half half2 __half __half2 __float2half __half2float __half_raw",
     "cuda_bf16.h": "__nv_bfloat16 __nv_bfloat162 __float2bfloat16 __bfloat162float nv_bfloat16",
 }
-# Parts of libstdc++'s <cmath> and <algorithm> that few texts use, by their include guards. cuda_runtime.h includes
-# <cmath>; without them, it is compiled in half the time.
+# The include guards of those parts of libstdc++'s <cmath> and <algorithm> that few texts use. cuda_runtime.h includes
+# <cmath>; without these parts, it is compiled in half the time.
 _UNUSED_PARTS = ("_GLIBCXX_BITS_SPECFUN_H", "_PSTL_GLUE_ALGORITHM_DEFS_H", "_RANGES_ALGO_H")
 _PLAIN_NAME = re.compile(r"size_t|ptrdiff_t|nullptr_t|u?int\w+_t")
 _PLAIN_INCLUDE = re.compile(
@@ -129,7 +130,7 @@ _OWN_METHODS = (
 _OWN_FUNCTIONS = ("tensor", "from_blob", "is_complex", "is_floating_point")
 
 
-# An error here, and not in our headers, where the text lacks a closing brace.
+# Stands behind the text, so that a missing closing brace gives an error here and not in our headers.
 _END_OF_TEXT = ("the end of the text", "template <class> struct jitload_torch_end_of_text;")
 
 
@@ -138,8 +139,8 @@ class TorchText(NamedTuple):
 
     Attributes:
         has_implicit_headers: Whether torch's headers are put in front of inline text.
-        wraps_errors: Whether the functions of `functions=` report errors as torch's own functions do, and not as
-            pybind11's.
+        wraps_errors: Whether the functions of `functions=` report errors as torch's own functions do, instead of as
+            plain pybind11 functions do.
     """
 
     has_implicit_headers: bool = True
@@ -147,7 +148,7 @@ class TorchText(NamedTuple):
 
 
 class Operator(NamedTuple):
-    """One signature in C++ of an operator of ATen, a line of `operators.txt`."""
+    """One C++ signature of an ATen operator, read from a line of `operators.txt`."""
 
     name: str
     schema: str
@@ -162,7 +163,7 @@ class Operator(NamedTuple):
 def is_torch_text(sources: Sources, functions: Functions | None = None) -> bool:
     """Return whether texts use torch's C++ interface and `functions=` does not ask for their kernels alone.
 
-    The headers alone tell nothing in a text with kernels.
+    An `#include` of torch's headers counts in C++ sources, but in CUDA sources only the use of torch's names counts.
     """
     names = [functions] if isinstance(functions, str) else list(functions or ())
     kernels = "\n".join(text for _, text in sources.cuda if "__global__" in text)
@@ -184,9 +185,9 @@ def is_torch_text(sources: Sources, functions: Functions | None = None) -> bool:
 def torch_sources(
     name: str, sources: Sources, functions: Functions | None, options: Options, torch: TorchText
 ) -> tuple[Sources, Options]:
-    """Return sources and options with which the light headers build a text for torch.
+    """Return the sources and options that build a text for torch with the light headers.
 
-    Each unit becomes one piece: the declarations that it needs, the text, and in C++ the functions of `functions=`.
+    Each unit becomes one piece: the declarations that it needs, the text, and in C++ the export of `functions=`.
     """
     host = _units(sources.host, are_files=sources.are_files)
     cuda = _units(sources.cuda, are_files=sources.are_files)
@@ -223,7 +224,7 @@ def light_header_dir() -> Path:
 
 
 def included_names(text: str) -> list[str]:
-    """Return what a text includes, with an empty name for what a macro names."""
+    """Return the names of the headers that a text includes, with "" for each `#include` of a macro."""
     return _ANY_INCLUDE.findall(text)
 
 
@@ -237,7 +238,8 @@ def _units(pieces: Pieces, *, are_files: bool) -> tuple[Pieces, ...]:
 def _merge(name: str, pieces: Pieces, suffix: str, *, implicit: bool, header_dirs: Sequence[Path]) -> tuple[str, str]:
     """Return a unit as one piece, in which each text keeps its own name and lines.
 
-    The macro with the module's name is not an option, because what nvcc runs is asked once for each set of options.
+    The macro with the module's name is defined in the text and not by an option, because nvcc is asked for the commands
+    that it runs once for each set of options.
     """
     macro = f"#ifndef TORCH_EXTENSION_NAME\n#define TORCH_EXTENSION_NAME {name}\n#endif\n"
     prelude = _prelude([text for _, text in pieces], is_cuda=suffix == "cu", implicit=implicit, header_dirs=header_dirs)
@@ -248,7 +250,7 @@ def _merge(name: str, pieces: Pieces, suffix: str, *, implicit: bool, header_dir
 
 
 def _prelude(texts: Sequence[str], *, is_cuda: bool, implicit: bool, header_dirs: Sequence[Path]) -> str:
-    """Return the declarations and the headers that texts need in front."""
+    """Return the `#include` lines and the declarations to put in front of texts."""
     names_in = "\n".join((*texts, *_included_texts(texts, header_dirs)))
     methods, functions, operator_headers = _operator_declarations(names_in)
     headers = {*_standard_headers(names_in, is_cuda=is_cuda), *operator_headers}
@@ -257,7 +259,7 @@ def _prelude(texts: Sequence[str], *, is_cuda: bool, implicit: bool, header_dirs
     if implicit:
         lines.append(f"#include <torch/{'types' if is_cuda else 'extension'}.h>")
         lines += ["#include <cuda_runtime.h>"] if is_cuda else []
-    if is_cuda or "CUDAContext" in names_in:  # torch's header includes those of the libraries
+    if is_cuda or "CUDAContext" in names_in:  # torch's header includes the libraries' headers
         for word, header in _LIBRARY_HEADERS.items():
             if word in names_in and header not in names_in:  # after __has_include, g++ 12 ignores a missing #include
                 lines += [f"#if __has_include(<{header}>)", f"#include <{header}>", "#endif"]
@@ -269,7 +271,7 @@ def _prelude(texts: Sequence[str], *, is_cuda: bool, implicit: bool, header_dirs
 
 
 def _included_texts(texts: Sequence[str], header_dirs: Sequence[Path]) -> Iterator[str]:
-    """Yield the texts of the user's own headers, in which names count, too."""
+    """Yield the texts of the user's own headers that texts include; the names in them count, too."""
     pending, seen = list(texts), set[Path]()
     while pending:
         for name in _QUOTED_INCLUDE.findall(pending.pop()):
@@ -282,7 +284,7 @@ def _included_texts(texts: Sequence[str], header_dirs: Sequence[Path]) -> Iterat
 
 
 def _unused_parts(texts: Sequence[str], header_dirs: Sequence[Path]) -> tuple[str, ...]:
-    """Return the parts of the C++ library to leave out, none if a text may use names that the tables do not have."""
+    """Return `_UNUSED_PARTS`, or nothing if a text may use names that the tables of headers do not have."""
     own = [*_included_texts(texts, header_dirs)]
     quoted = {name for text in (*texts, *own) for name in _QUOTED_INCLUDE.findall(text)}
     resolved = {name for name in quoted if any((directory / name).is_file() for directory in header_dirs)}
@@ -319,7 +321,7 @@ def _standard_headers(text: str, *, is_cuda: bool) -> Iterator[str]:
 
 @functools.lru_cache(maxsize=1)
 def operator_table() -> str:
-    """Return the signatures of ATen's operators, a line each, with those of one name in C++ next to each other."""
+    """Return the signatures of ATen's operators, one per line; signatures with the same C++ name are adjacent."""
     return (light_header_dir() / "operators.txt").read_text(encoding="utf-8")
 
 
@@ -333,7 +335,7 @@ def _find_operators(name: str) -> Iterator[Operator]:
 
 
 def _operator_declarations(text: str) -> tuple[list[str], list[str], set[str]]:
-    """Return declarations of methods, definitions of methods and functions, and the headers that they need."""
+    """Return the declarations of the methods in a text, the definitions of methods and functions, and their headers."""
     parts = {*_OPERATOR_IN_PART.findall(text)}
     names = {*_OPERATOR.findall(text), *(f"{part}_{name}" for part, name in parts)}
     chosen = [operator for name in sorted(names) for operator in _find_operators(name)]
@@ -344,7 +346,8 @@ def _operator_declarations(text: str) -> tuple[list[str], list[str], set[str]]:
         f"inline {op.result} Tensor::{op.name}({_without_defaults(op.parameters)}) const {_body(op)}" for op in methods
     ]
     definitions += [f"inline {op.result} {op.name}({op.parameters}) {_body(op)}" for op in functions]
-    # A function of torch::linalg, torch::special or torch::fft: `using namespace at` is in the namespace torch.
+    # Functions of torch::linalg, torch::special and torch::fft. They are defined in the namespace at, and
+    # `using namespace at` in the namespace torch makes them known there.
     definitions += [
         f"namespace {part} {{ inline {op.result} {name}({op.parameters}) {_body(op)} }}"
         for part, name in sorted(parts)
@@ -371,7 +374,7 @@ def _body(operator: Operator) -> str:
     result = "void" if operator.result == "Tensor&" else operator.result
     letters = "".join(f", '{letter}'" for letter in operator.letters)
     call = f"jitload_torch::call<{result}{letters}>(op, {', '.join(values)})"
-    if operator.result == "Tensor&":  # the tensor that is changed: itself, or that of the argument `out`
+    if operator.result == "Tensor&":  # the tensor that is changed: the first one, or the argument `out`
         target = "out" if "out=out" in arguments else values[0]
         return f"{{ {declaration} {call}; return const_cast<Tensor&>(({target}).reread()); }}"
     if result == "void":
@@ -435,10 +438,10 @@ _HEADER = re.compile(r"[\w/]+\.(?:cu)?h(?:pp)?\b")
 
 
 def missing_names(log: str, texts: Iterable[str] = ()) -> list[str]:
-    """Return the names of torch's, of pybind11's or of the C++ library that a compiler did not find, or misused.
+    """Return the names of torch, pybind11 or the C++ library that a compiler's messages call unknown or misused.
 
-    An unknown macro is a mere syntax error, and nvcc does not name an unknown namespace: if the log has no name, those
-    that the texts use are returned.
+    An unknown macro gives a mere syntax error, and nvcc does not name an unknown namespace. So if the messages contain
+    no name, the names in nested namespaces or the undefined macros that the texts use are returned.
     """
     names: dict[str, None] = {}
     for line in log.splitlines():
@@ -461,7 +464,7 @@ def missing_names(log: str, texts: Iterable[str] = ()) -> list[str]:
 
 
 def _undefined_macros(texts: Iterable[str]) -> list[str]:
-    """Return the macros with names of torch's that neither the texts nor the light headers define."""
+    """Return the macros named like torch's that the texts use, and that neither they nor the light headers define."""
     from jitload.cpptext.lexer import strip_comments
 
     text = "\n".join(map(strip_comments, texts))
@@ -473,7 +476,7 @@ def _undefined_macros(texts: Iterable[str]) -> list[str]:
 
 
 def torch_hint(log: str, texts: Iterable[str]) -> str:
-    """Return what to do about a compiler's messages on a text for torch, or nothing."""
+    """Return advice on a compiler's messages about a text for torch, or "" if there is none."""
     if _SECOND_MODULE.search(log):
         return "The text has a PYBIND11_MODULE of its own: leave functions= out, and add the functions there."
     return _LACKING if missing_names(log, texts) else ""

@@ -20,18 +20,19 @@ from jitload.signature.types import (
     split_base,
 )
 
-# What precedes the parameters in a declaration. A parameter that is a pointer to a function begins in the same way.
+# Matches what precedes the parameters in a declaration, `void scale(`, but not the beginning of a parameter that is a
+# pointer to a function, `void (*`.
 _SPECIFIERS = r'(?:(?:extern\s*"C"|__global__|static|inline|__launch_bounds__\s*\([^()]*\))\s*)*'
 _HEAD = re.compile(rf"^{_SPECIFIERS}void\s+{_SPECIFIERS}(?:([\w:]+)(?:<[^()]*>)?\s*)?\((?!\s*\*)")
 
 
 def parse_signature(text: str, kernel: str, other_names: Sequence[str] = ()) -> tuple[tuple[str, str], ...]:
-    """Parse a hand-written signature into pairs of type and name.
+    """Parse a hand-written signature into (type, name) pairs.
 
     Args:
         text: The parameters, `(float* x, int n)`, or the declaration, `void scale(float* x, int n)`.
         kernel: The kernel's name, for messages.
-        other_names: Other names that the declaration may have.
+        other_names: Other names that the kernel may have in the declaration.
 
     Raises:
         SignatureError: The text is not a parameter list, or a type in it looks misspelled.
@@ -66,7 +67,8 @@ def parse_signature(text: str, kernel: str, other_names: Sequence[str] = ()) -> 
 def check_agrees(declared: Sequence[str], compiled: Sequence[TypeFacts], kernel: str) -> None:
     """Raise SignatureError if a hand-written signature differs from the types that the compiler reports.
 
-    Names of the user's own types are not compared, because a typedef may be written for what it stands for.
+    A user-defined type in the signature may be a typedef of the compiled type. For such a type, only a difference
+    between a pointer and a value is an error.
     """
     if len(declared) != len(compiled):
         problem = f"{len(declared)} in its signature, but the compiler reports {len(compiled)}"
@@ -92,7 +94,14 @@ _NOT_TYPES = frozenset(("void", "auto", "static", "inline", "extern", "template"
 
 
 def _check_written_type(type_: str, name: str, index: int, signature: tuple[str, str]) -> None:
-    """Raise SignatureError for a type in a signature, which is given with the name of its kernel."""
+    """Raise SignatureError if a parameter of a hand-written signature does not have a type that a launch can pass.
+
+    Args:
+        type_: The text of the parameter's type.
+        name: The parameter's name, or "".
+        index: The parameter's position, counted from 0.
+        signature: The text of the signature, and the kernel's name for messages.
+    """
     text, kernel = signature
     if not type_ or type_.endswith("..."):
         raise SignatureError(_signature_message(text, kernel, f"parameter {index + 1} has no type"))

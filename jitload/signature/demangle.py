@@ -26,8 +26,8 @@ def demangle(symbol: str) -> str | None:
     Unnamed namespaces are left out, because they have no name in C++: `(anonymous namespace)::k(int)` is `k(int)`.
 
     Returns:
-        The readable text, `void ns::scale<float>(float*)`. None if `symbol` is not a mangled C++ name, or if the
-        demangler rejects it: libstdc++'s rejects names longer than 1,024 characters.
+        The readable text, such as `void ns::scale<float>(float*)`. None if `symbol` is not a mangled C++ name, or if
+        the demangler rejects it: the demangler of libstdc++ rejects names longer than 1,024 characters.
 
     Raises:
         ToolchainError: There is no C++ library with a demangler.
@@ -81,7 +81,8 @@ def demangle_variables(variables: Iterable[Variable]) -> tuple[Variable, ...]:
 def read_symbol(symbol: str, expression: str) -> tuple[str, tuple[str, ...] | None]:
     """Return a kernel's C++ name and the types in its symbol.
 
-    The types are None for an `extern "C"` symbol, and for a symbol that the demangler rejects.
+    The types are None for an `extern "C"` symbol, and for a symbol that the demangler rejects. In these cases the name
+    may come from `expression`, the kernel's C++ expression, which may be "".
     """
     readable = demangle(symbol)
     if readable is None and symbol.startswith("_Z") and expression:
@@ -96,7 +97,10 @@ def read_symbol(symbol: str, expression: str) -> tuple[str, tuple[str, ...] | No
 
 
 def read_probe(lowered: str) -> tuple[tuple[str, ...] | None, tuple[str, ...] | None]:
-    """Return the kernel's types, and its types with enums replaced by integers, from the lowered name of its probe."""
+    """Return the parameter types of a kernel, and the same types with enums replaced by integers.
+
+    Both come from the lowered name of the kernel's probe, and are None if this name cannot be read.
+    """
     readable = demangle(lowered)
     if readable is None or "<" not in readable:
         return None, None
@@ -106,13 +110,13 @@ def read_probe(lowered: str) -> tuple[tuple[str, ...] | None, tuple[str, ...] | 
 
 
 class HostProbe(NamedTuple):
-    """What the symbol of a host function's probe says (`host_call.h`).
+    """What the symbol of a host function's probe tells about the function (see `host_call.h`).
 
     Attributes:
         name: The exported name.
-        result: The type of its result.
-        types: The types of its parameters.
-        kind: The kind of the result, a number of `host_result.h`.
+        result: The type of the function's result.
+        types: The types of the parameters.
+        kind: The kind of the result, as a number from `host_result.h`.
         sizes: The size of each parameter, or 0 if its type cannot be passed.
         alignments: The alignment of each parameter.
     """
@@ -126,7 +130,7 @@ class HostProbe(NamedTuple):
 
 
 def read_host_probe(symbol: str) -> HostProbe:
-    """Return what the symbol of a host function's probe says.
+    """Return what the symbol of a host function's probe tells about the function.
 
     Raises:
         SignatureError: The symbol is missing, or too long for the demangler.

@@ -26,10 +26,11 @@ class Export(NamedTuple):
         kernel: The kernel that it launches.
         launch: How the kernel is launched.
         doc: Its docstring.
-        builds: The kernel as compiled for each architecture, if there are several.
-        variants: If the function has several kernels, all of them; a call launches the first that fits the dtypes of
-            its tensors. The other attributes are then those of the first.
-        returns: For a host function in place of a kernel, the type of its result in Python, or "None"; "" for a kernel.
+        builds: An (architecture, kernel) pair for each architecture, if there are several.
+        variants: If the function has several kernels, an export for each kernel. A call launches the first kernel that
+            fits the dtypes of the tensors. The other attributes then describe the first variant.
+        returns: If the function calls a host function instead of a kernel, the Python type of the result as text, such
+            as "None". Otherwise "".
     """
 
     name: str
@@ -56,10 +57,10 @@ def choose_exports(
     compiled: CompiledSource,
     other_archs: Sequence[CompiledSource] = (),
 ) -> tuple[Export, ...]:
-    """Return the functions of a library: every kernel, or those in `functions`.
+    """Return the functions of a library: those in `functions`, or one for every kernel.
 
     Args:
-        functions: Exported names and their launches.
+        functions: The exported names and their launches, or None to export every kernel.
         compiled: The kernels for the first architecture, which decides names and types.
         other_archs: The kernels for the other architectures.
 
@@ -87,10 +88,10 @@ def choose_exports(
 
 
 def _join_variants(name: str, exports: Sequence[Export]) -> Export:
-    """Return the function of a name, with its kernels if there are several.
+    """Return the export of the given name. If several exports have this name, return the first, with all as variants.
 
     Raises:
-        LaunchSpecError: They take different arguments, or two of them the same dtypes.
+        LaunchSpecError: The variants take different arguments, or two variants take tensors of the same dtypes.
     """
     variants = tuple(export for export in exports if export.name == name)
     first = variants[0]
@@ -110,12 +111,12 @@ def _join_variants(name: str, exports: Sequence[Export]) -> Export:
 
 
 def _role(parameter: Parameter) -> tuple[str, bool, bool]:
-    """Return what a parameter must have in common with that of another variant."""
+    """Return the properties of a parameter that must be the same in all variants of a function."""
     return parameter.name, parameter.kind == "pointer", parameter.kind == "struct"
 
 
 def _find_build(kernel: Kernel, cubin: Cubin) -> Kernel:
-    """Return the kernel as compiled for another architecture; their parameters were compared before."""
+    """Return the kernel in `cubin` that has the same name and parameter types as `kernel`, or else `kernel` itself."""
     types = [parameter.type for parameter in kernel.parameters]
     builds = (build for build in cubin.kernels if build.name == kernel.name)
     return next((build for build in builds if [p.type for p in build.parameters] == types), kernel)
@@ -232,7 +233,7 @@ def _identifier(name: str) -> str:
 
 
 def _truncate(name: str) -> str:
-    """Replace the end of a very long name by a hash of the whole."""
+    """Replace the end of a very long name by a hash of the whole name."""
     if len(name) <= _MAX_LENGTH:
         return name
     return f"{name[: _MAX_LENGTH - 9]}_{hashlib.sha256(name.encode()).hexdigest()[:8]}"
@@ -258,7 +259,7 @@ def check_is_typed(kernel: Kernel) -> None:
 
 
 def untyped_error(slots: Sequence[ParameterSlot], name: str, symbol: str) -> SignatureError:
-    """Return the error for a kernel with unknown types; it asks for `signature=`."""
+    """Return the error for a kernel with unknown types. Its message asks for `signature=`."""
     reason = "the types of its parameters are unknown: neither the compiler nor its symbol tells them"
     if is_refused(symbol):
         name = name_in(symbol) if name == symbol else name
@@ -304,5 +305,8 @@ def layout_difference(first: Cubin, second: Cubin) -> str:
 
 
 def _layouts(cubin: Cubin) -> list[tuple[str, list[tuple[object, ...]]]]:
-    """Return the parameters of a cubin's kernels. Compilers differ in the order, and in whether an enum is signed."""
+    """Return the names and parameters of a cubin's kernels, sorted, and without the kinds of the parameters.
+
+    Compilers may order the kernels differently, and differ in whether an enum is signed.
+    """
     return sorted((k.name, [(p.type, p.size, p.offset, p.alignment) for p in k.parameters]) for k in cubin.kernels)

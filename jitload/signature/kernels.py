@@ -1,7 +1,7 @@
 """The kernels of a cubin with the types and names of their parameters.
 
-Types come from the compiler, names from the source text, and sizes from the cubin; they must agree, also with a
-hand-written signature.
+Types come from the compiler, names from the source text, and sizes from the cubin. They are checked against each other
+and against hand-written signatures.
 """
 
 from __future__ import annotations
@@ -37,21 +37,22 @@ def read_kernels(
     """Return the kernels of an image with the types and names of their parameters.
 
     Types come from the lowered name of the kernel's probe; without a probe, from the kernel's own mangled symbol; if
-    that has none, from a hand-written signature.
+    this symbol contains no types, from a hand-written signature.
 
     Args:
         image: The cubin's kernels, as its ELF file describes them.
         lowered: For each kernel expression the kernel's symbol and the lowered name of its probe ("" if the compiler
             rejected the probe).
         candidates: The functions in the source text that look like kernels.
-        signatures: Hand-written signatures: a kernel expression or exported name, and the text.
+        signatures: Hand-written signatures, as pairs of a kernel expression or exported name and the signature's text.
         layouts: The members of structures.
 
     Returns:
         The kernels in the order of the source; those that are not in its text come last.
 
     Raises:
-        SignatureError: A kernel has neither signature, probe nor mangled symbol, or types and sizes disagree.
+        SignatureError: The types of a kernel's parameters are unknown, or do not fit the sizes in the cubin, or a
+            hand-written signature is wrong.
     """
     expressions = {symbol: (expression, probe) for expression, (symbol, probe) in lowered.items()}
     matches = [
@@ -80,9 +81,9 @@ class _Match(NamedTuple):
     Attributes:
         image_kernel: The kernel in the cubin.
         name: Its C++ name.
-        source_order: Its position among the candidates; those without a candidate come last.
-        prototype: Its types and names, or None if the types are unknown.
-        is_refused: Whether the types are unknown because the demangler refuses the name that contains them.
+        source_order: The position of its candidate; kernels without a candidate come last.
+        prototype: The types and names of its parameters, or None if the types are unknown.
+        is_refused: Whether the types are unknown because the demangler rejects the name that contains them.
     """
 
     image_kernel: ImageKernel
@@ -107,9 +108,9 @@ def _match_kernel(image_kernel: ImageKernel, expression: str, probe: str, candid
 def _parse_signatures(
     matches: Sequence[_Match], lowered: Mapping[str, tuple[str, str]], signatures: Sequence[tuple[str, str]]
 ) -> dict[str, tuple[tuple[str, str], ...]]:
-    """Return the parameters of hand-written signatures by the symbols of their kernels.
+    """Return a dictionary from the symbol of a kernel to the (type, name) pairs of its hand-written signature.
 
-    Names without a kernel are skipped here: `choose_exports` raises the error for them, which lists the kernels.
+    A signature that fits no kernel is skipped here. Later `choose_exports` raises an error that lists the kernels.
     """
     symbols = {name: kernel.symbol for name, kernel in choose_export_names(list(map(_named_kernel, matches))).items()}
     symbols |= {expression: symbol for expression, (symbol, _) in lowered.items()}
@@ -125,7 +126,7 @@ def _parse_signatures(
 
 
 def _named_kernel(match: _Match) -> Kernel:
-    """Return a kernel with only what its exported name depends on."""
+    """Return a kernel that has only the properties on which its exported name depends."""
     types = match.prototype.types if match.prototype else ()
     return Kernel(
         name=match.name,
@@ -139,7 +140,11 @@ def _named_kernel(match: _Match) -> Kernel:
 
 
 def _make_kernel(match: _Match, parameters: tuple[tuple[str, str], ...] | None) -> Kernel:
-    """Return the typed kernel; a hand-written signature gives names, and types where the compiler reports none."""
+    """Return the typed kernel of a match.
+
+    If there is a hand-written signature, `parameters` are its (type, name) pairs. The names come from the signature; so
+    do the types, if the compiler reports none.
+    """
     if parameters is not None:
         types, names = [type_ for type_, _ in parameters], [name for _, name in parameters]
         if match.prototype is not None:
@@ -165,7 +170,10 @@ def read_kernels_without_source(image: Image) -> tuple[Kernel, ...]:
 
 
 def _untyped_prototype(match: _Match) -> _Prototype:
-    """Return a prototype that gives only sizes: `b64` for 8 bytes, `b8[24]` for a size other than 1, 2, 4 or 8."""
+    """Return a prototype whose types only tell the sizes of the parameters.
+
+    For example, `b64` is a parameter of 8 bytes. A size other than 1, 2, 4 or 8 is written as an array: `b8[24]`.
+    """
     slots = match.image_kernel.slots
     texts = (f"b{8 * slot.size}" if slot.size in (1, 2, 4, 8) else f"b8[{slot.size}]" for slot in slots)
     return _Prototype(match.name, tuple(TypeFacts(text=text, kind="bits") for text in texts))
@@ -174,8 +182,9 @@ def _untyped_prototype(match: _Match) -> _Prototype:
 def find_expressions_to_probe(image: Image, lowered: Mapping[str, tuple[str, str]]) -> tuple[str, ...]:
     """Return expressions for the kernels whose types only a second compilation, with probes, can tell.
 
-    These are `extern "C"` kernels that match no candidate, and kernels that take a type of the user's, or a pointer to
-    one, that may be an enum. A kernel whose probe was rejected before is not tried again.
+    These are `extern "C"` kernels that match no candidate, and kernels with a parameter whose type may be an enum, a
+    pointer to an enum, or an alias in a template. Kernels that had a probe in the first compilation are left out, even
+    if the compiler rejected the probe.
     """
     tried = {symbol for symbol, _ in lowered.values()}
     expressions = (_probed_expression(kernel) for kernel in image.kernels if kernel.symbol not in tried)
@@ -190,7 +199,7 @@ def make_typed_kernel(
     Args:
         image_kernel: The kernel in the cubin.
         types: The type of each parameter, such as `const float*`.
-        names: The name of each parameter, or nothing.
+        names: The name of each parameter, or an empty sequence.
         name: The kernel's C++ name; the default is the name in its symbol.
 
     Raises:
@@ -238,7 +247,11 @@ class _Prototype(NamedTuple):
 
 
 def _apply_prototype(image_kernel: ImageKernel, prototype: _Prototype) -> Kernel:
-    """Return the kernel with a prototype's types and names, once its sizes are found to agree."""
+    """Return the kernel with the types and names of a prototype.
+
+    Raises:
+        SignatureError: The prototype does not fit the number or the sizes of the parameters in the cubin.
+    """
     slots = image_kernel.slots
     if len(slots) != len(prototype.types):
         raise SignatureError(
@@ -279,7 +292,7 @@ def _apply_prototype(image_kernel: ImageKernel, prototype: _Prototype) -> Kernel
 
 
 def _scalar_layout(facts: TypeFacts) -> str:
-    """Return the layout of a structure that CUDA declares: of a vector, or bytes of any meaning."""
+    """Return the value of `Parameter.layout` for a structure that CUDA declares, such as a vector, otherwise ""."""
     if facts.kind != "struct":
         return ""
     if scalars := scalars_in(facts.text):
@@ -288,7 +301,7 @@ def _scalar_layout(facts: TypeFacts) -> str:
 
 
 def _usable_names(prototype: _Prototype) -> tuple[str, ...]:
-    """Return a unique name for each parameter: its own, or `arg0` if that is not an ASCII identifier."""
+    """Return a unique name for each parameter: its own if that is an ASCII identifier, or else one such as `arg0`."""
     used: list[str] = []
     for index in range(len(prototype.types)):
         name = prototype.names[index] if index < len(prototype.names) else ""
@@ -300,7 +313,7 @@ def _usable_names(prototype: _Prototype) -> tuple[str, ...]:
 
 
 def _probed_expression(kernel: ImageKernel) -> str:
-    """Return the expression whose probe tells this kernel's types, or "" if its symbol already does."""
+    """Return the expression whose probe tells this kernel's types, or "" if no probe is necessary or possible."""
     name, types = read_symbol(kernel.symbol, "")
     if types is None:
         return name if name.isidentifier() and not is_refused(kernel.symbol) else ""
@@ -310,7 +323,7 @@ def _probed_expression(kernel: ImageKernel) -> str:
 
 
 def _may_need_probe(type_: str, slot: ParameterSlot) -> bool:
-    """Return whether the type may be an enum, or a member type of a template that is an alias."""
+    """Return whether the type may be an enum, a pointer to an enum, or an alias that is a member of a template."""
     undeclared = find_undeclared_name(type_)
     kind = describe_type(type_).kind
     may_be_enum = kind == "pointer" or (kind == "struct" and slot.size in (1, 2, 4, 8))

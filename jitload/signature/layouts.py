@@ -1,8 +1,8 @@
 """Asks compilers for the members of structures that are passed by value, and for the types of device variables.
 
-The text suggests the names of members (`cpptext/structures`). Their offsets, sizes and types are in the mangled names
-of template instances: name expressions under NVRTC, functions in the object file with compilers of the host. The first
-half of this file writes them, and the second half reads the answers.
+The names of the members come from the source text (`cpptext/structures`). Their offsets, sizes and types come from the
+mangled names of template instances, which are name expressions for NVRTC, and functions in the object file for host
+compilers. The first half of this file writes the template instances, and the second half reads their mangled names.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from jitload.signature.demangle import demangle, name_number, split_top_level
 from jitload.signature.probe import kernel_expression
 from jitload.signature.types import describe_type, find_undeclared_name, resolve_aliases, scalars_in
 
-# `__jitload_promote` replaces an enum by its integer; it stands in the header of probes and in host_call.h.
+# `__jitload_promote`, which replaces an enum by its integer, is defined in the header of probes and in host_call.h.
 LAYOUT_DECLARATIONS = """\
 #if __cplusplus >= 201103L
 template<class __jitload_t> struct __jitload_element { typedef __jitload_t __jitload_type; };
@@ -57,14 +57,14 @@ _CHUNK = 16  # how many members are in one name, because demanglers reject long 
 
 
 class _Layout(NamedTuple):
-    """A structure to ask for: an expression for its type, and its declaration in the text."""
+    """A structure whose layout is asked for: a C++ expression for its type, and its declaration in the text."""
 
     type: str
     structure: Structure
 
 
 class _Root(NamedTuple):
-    """A parameter: the function, its position, and the names of the structures that it may have."""
+    """A parameter: an expression for its function, its position, and the names of structures that may be its type."""
 
     function: str
     position: int
@@ -81,14 +81,14 @@ def layout_expressions(
 ) -> tuple[str, ...]:
     """Return the name expressions for structures that kernels may take by value, and for device variables.
 
-    Their lowered names contain the members of the structures and the types of the variables.
+    The lowered names of these expressions contain the members of the structures and the types of the variables.
 
     Args:
         pieces: The texts of the source.
-        read_others: Reads other texts that may declare structures or macros, such as headers.
+        read_others: A function that returns other texts that may declare structures or macros, such as headers.
         candidates: The functions in the source that look like kernels.
-        kernels: The kernels that launches name.
-        is_nvrtc: Whether NVRTC reads the expressions, or g++.
+        kernels: The kernels that `Launch` records name.
+        is_nvrtc: Whether the expressions are for NVRTC; otherwise they are for g++.
     """
     offset = _nvrtc_offset if is_nvrtc else _host_offset
     roots = tuple(_roots(_typed_kernels(candidates, kernels)))
@@ -107,15 +107,16 @@ def layout_expressions(
 def host_layouts(
     name: str, function: tuple[str, Candidate], texts: Sequence[str], read_others: Callable[[], Sequence[str]]
 ) -> str:
-    """Return lines of C++ that leave the layouts of a host function's parameters in its object file.
+    """Return lines of C++ that add symbols with the layouts of a host function's parameters to its object file.
 
-    A wrong guess about a structure is no error there, because the members are named in template arguments to deduce.
+    A wrong guess about a structure is not an error, because the lines name members only where a failed substitution of
+    template arguments is not an error.
 
     Args:
         name: The exported name of the function.
-        function: An expression for it, and the function in the text.
+        function: An expression for the function, and its declaration in the text.
         texts: The texts of the source.
-        read_others: Reads other texts that may declare structures or macros, such as headers.
+        read_others: A function that returns other texts that may declare structures or macros, such as headers.
     """
     roots = tuple(_roots([function]))
     declarations = _declarations(texts, read_others, roots) if roots else None
@@ -140,7 +141,7 @@ def host_layouts(
 
 
 def _typed_kernels(candidates: Sequence[Candidate], kernels: Sequence[str]) -> Iterator[tuple[str, Candidate]]:
-    """Yield expressions for kernels, with the functions in the text that they may be."""
+    """Yield (expression, candidate) pairs: an expression for a kernel, and a function in the text that it may name."""
     yield from ((candidate.name, candidate) for candidate in find_unambiguous(candidates))
     for kernel in kernels:
         target = re.split(r"[<(]", kernel)[0].strip().removeprefix("::")
@@ -148,7 +149,7 @@ def _typed_kernels(candidates: Sequence[Candidate], kernels: Sequence[str]) -> I
 
 
 def _roots(functions: Iterable[tuple[str, Candidate]]) -> Iterator[_Root]:
-    """Yield the parameters that may be structures passed by value; template arguments may be their types, too."""
+    """Yield the parameters that may be structures passed by value. Their types may also be template arguments."""
     for expression, candidate in functions:
         arguments = re.findall(r"[A-Za-z_]\w*", expression.partition("<")[2]) if candidate.is_template else []
         for index, text in enumerate(candidate.types):
@@ -160,7 +161,7 @@ def _roots(functions: Iterable[tuple[str, Candidate]]) -> Iterator[_Root]:
 def _declarations(
     pieces: Sequence[str], read_others: Callable[[], Sequence[str]], roots: Sequence[_Root]
 ) -> Declarations | None:
-    """Return the declarations in the texts, or None if they have no device variable and none of these structures."""
+    """Return the declarations in the texts, or None if they declare no device variable and no structure of `roots`."""
     names = frozenset(name for root in roots for name in root.names)
     others = tuple(read_others()) if names else ()
     if not any(may_declare(text, names) for text in (*pieces, *others)):
@@ -182,7 +183,10 @@ def _layouts(declarations: Declarations, roots: Sequence[_Root]) -> Iterator[_La
 
 
 def _chains(declarations: Declarations, roots: Sequence[_Root]) -> Iterator[tuple[str, tuple[str, ...], Structure]]:
-    """Yield each structure in a parameter: the parameter's type as C++, the path of members, the structure."""
+    """Yield (type, path, structure) for each structure in a parameter.
+
+    The type is the parameter's, as a C++ expression. The path consists of the members that lead to the structure.
+    """
     for root in roots:
         parameter = f"__jitload_nth_parameter<{root.position}, decltype({root.function})>::__jitload_type"
         own = declarations.structures_named(root.names[0])
@@ -253,8 +257,8 @@ class Layout(NamedTuple):
     variable's index among those in the source.
 
     Attributes:
-        structure: Its type.
-        members: Its members, or some of them: several layouts may describe a structure.
+        structure: The structure's type.
+        members: Its members, or some of them: several layouts may describe one structure.
         size: Its size in bytes.
         is_complete: Whether these are all its members, so that the bytes between them are padding.
     """
@@ -266,7 +270,7 @@ class Layout(NamedTuple):
 
 
 def read_layouts(lowered: Iterable[str]) -> tuple[Layout, ...]:
-    """Read the names of the functions `__jitload_members`; other names are ignored."""
+    """Return the layouts in the lowered names of `__jitload_members` functions. Other names are ignored."""
     readable = (demangle(symbol) or "" for symbol in lowered if "__jitload_members" in symbol)
     return tuple(filter(None, (_read_layout(text) for text in readable if text.startswith("void __jitload_members<"))))
 
@@ -281,7 +285,7 @@ def _read_layout(readable: str) -> Layout | None:
         if part.startswith("__jitload_field"):
             members.append(Member(int(first[:-2]), int(second[:-2]), third))
         elif int(first[:-2]) != name_number(_without_arguments(name)):
-            return None  # a guess about another structure, which has members of these names
+            return None  # the guess matched another structure with members of these names
         else:
             size, is_complete = int(second[:-2]), third == "true"
     return Layout(name, tuple(members), size, is_complete) if members else None
@@ -299,7 +303,7 @@ def _without_arguments(name: str) -> str:
 
 
 def describe_layouts(layouts: Sequence[Layout]) -> dict[str, str]:
-    """Return the layout of each structure as `Parameter.layout` has it."""
+    """Return the value of `Parameter.layout` for each structure, by the name of the structure."""
     structures: dict[str, Layout] = {}
     for layout in layouts:
         if layout.structure != "void":
@@ -310,7 +314,7 @@ def describe_layouts(layouts: Sequence[Layout]) -> dict[str, str]:
 
 
 def _runs(member: Member, structures: Mapping[str, Layout]) -> Iterator[str]:
-    """Yield the numbers in a member: `f4*2@8` is two floats of four bytes at byte 8."""
+    """Yield the numbers in a member as parts of `Parameter.layout`: `f4*2@8` is two floats of four bytes at byte 8."""
     array = re.fullmatch(r"(.*?) ?((?:\[\d+\])+)", member.type)
     element = (array[1] if array else member.type).removesuffix(" const")
     extents = [int(extent) for extent in re.findall(r"\d+", array[2])] if array else []
@@ -330,7 +334,7 @@ def _runs(member: Member, structures: Mapping[str, Layout]) -> Iterator[str]:
 
 
 def _unknown_bytes(layout: Layout) -> Iterator[Member]:
-    """Yield the bytes of a structure that may be members whose names are not known."""
+    """Yield, as members of type `?`, the bytes of a structure that may be members whose names are not known."""
     end = 0
     for member in (*layout.members, Member(layout.size, 0, "")):
         if member.offset > end and not layout.is_complete:
@@ -345,7 +349,7 @@ def typed_variables(
 
     Args:
         variables: The variables of a cubin or an object file.
-        layouts: The layouts that the compiler reported, with those of variables.
+        layouts: The layouts that the compiler reported, including the layouts of variables.
         pieces: The texts of the source.
     """
     declared = [layout.members[0] for layout in layouts if layout.structure == "void"]
@@ -357,5 +361,5 @@ def typed_variables(
 
 
 def _element_dtype(type_: str) -> str | None:
-    """Return the dtype of a variable's elements; None accepts any."""
+    """Return the dtype of a variable's elements, or None if any dtype is accepted."""
     return describe_type(re.sub(r" ?(?:\[\d+\])+$", "", type_) + "*").dtype if type_ else None

@@ -1,9 +1,9 @@
-"""Asks NVRTC for the types of kernels, with name expressions, and reads from its log which of them it rejected.
+"""Asks NVRTC for the types of kernels with name expressions, and reads from its log which expressions it rejected.
 
 For a kernel `k` two name expressions are registered with NVRTC: `k` itself, and a probe. The lowered name of the probe
 contains the type of `k` twice: as it is, and with enums and pointers to enums replaced by their integers. The probe is
 declared in a header that NVRTC reads before the source, so that line numbers do not change and no macro of the source
-affects it. It is never defined, so it leaves nothing in the cubin.
+affects it. The probe is never defined, so it leaves nothing in the cubin.
 """
 
 from __future__ import annotations
@@ -13,10 +13,10 @@ from collections.abc import Iterable, Iterator
 
 from jitload.errors import LaunchSpecError
 
-# All identifiers are reserved names, because options such as `-DR=float` affect this header. It must not cause an error
-# itself: an error about a probe has to be one about its name expression. The warning about deprecated types is
-# suppressed here, because the user gets it for the source. The one about offsets in classes that have bases (1427) is
-# suppressed up to the name expressions, which come last.
+# All identifiers are reserved names, because options such as `-DR=float` affect this header. The header must not cause
+# an error itself: an error about a probe has to be an error about its name expression. The warning about deprecated
+# types (1444) is suppressed only in this header, because the user gets it for the source. The warning about offsets in
+# classes that have bases (1427) stays suppressed to the end, because the name expressions come last.
 PROBE_HEADER = (
     "__jitload_probe.h",
     """\
@@ -49,7 +49,7 @@ template<class __jitload_f, class __jitload_g> __global__ void __jitload_probe()
 """,
 )
 
-_INSTANTIATIONS = "__jitload_instantiations"  # the file that messages about these lines name
+_INSTANTIATIONS = "__jitload_instantiations"  # the file name in messages about the lines of `instantiations`
 _MAX_LENGTH = 32_768
 _ALLOWED_TEXT = re.compile(r"[\w:<>,*&()\[\]. +!|~^-]*", re.ASCII)
 _CHARACTER_LITERAL = re.compile(
@@ -72,11 +72,11 @@ def probe_expression(kernel_expression: str) -> str:
 
 
 def instantiations(kernel_expressions: Iterable[str]) -> str:
-    """Return lines to put after a source, which instantiate the declarations of templates before NVRTC does it.
+    """Return lines to put after a source, which instantiate the declarations of templates before name expressions do.
 
-    NVRTC crashes if a name expression instantiates a template whose declaration has an error: with an undeclared type
-    of its first parameter, `template <int N> __global__ void k(Undeclared*, int)` is a variable template of type void.
-    Within the text, the instantiation is an ordinary error.
+    NVRTC crashes if a name expression instantiates a template whose declaration has an error. For example, the
+    undeclared type makes `template <int N> __global__ void k(Undeclared*, int)` a variable template of type void. If
+    the text of the source instantiates such a template first, NVRTC reports an ordinary error.
     """
     templates = [expression for expression in kernel_expressions if "<" in expression]
     if not templates:
@@ -92,7 +92,7 @@ def kernel_expression(kernel: str) -> str:
         kernel: A name with namespaces and template arguments, and its parameter types if it is overloaded.
 
     Raises:
-        LaunchSpecError: The text is anything else.
+        LaunchSpecError: The text does not have this form.
 
     Example:
         >>> kernel_expression("ns::scale<float>(float*, int)")
@@ -135,7 +135,7 @@ def is_only_name_errors(log: str) -> bool:
 
 
 def _expressions_with_errors(log: str) -> Iterator[str]:
-    """Yield the expression below each error that is about a name expression."""
+    """Yield the name expression that the log quotes below each error about a name expression."""
     is_error = False
     for line in log.splitlines():
         if re.match(r"\S.*\(\d+\): ", line):
@@ -156,7 +156,7 @@ def _blank_character_literals(text: str) -> str:
 
 
 def _check_characters(text: str) -> None:
-    """Reject text that could end the expression or start something else: strings, braces, `;`, `#`, comments."""
+    """Raise LaunchSpecError for text that could end the expression or start something else, such as strings or `;`."""
     if not text:
         raise _syntax_error(text, 0, "it is empty")
     if len(text) > _MAX_LENGTH:
@@ -170,7 +170,7 @@ def _check_characters(text: str) -> None:
 
 
 def _match_brackets(text: str) -> dict[int, int]:
-    """Return the position of each opening bracket with that of the closing one.
+    """Return a dictionary from the position of each opening bracket to the position of its closing bracket.
 
     Within parentheses `<` and `>` may be comparisons, so they do not count as brackets there.
     """

@@ -15,10 +15,10 @@ class TypeFacts(NamedTuple):
 
     Attributes:
         text: The type as people write it, `const float*`.
-        kind: As in `Parameter`.
-        size: Bytes of a value, or None if only the compiler knows.
-        dtype: As in `Parameter`.
-        alignment: As in `Parameter`.
+        kind: The value of `Parameter.kind`.
+        size: The bytes of a value, or None if only the compiler knows them.
+        dtype: The value of `Parameter.dtype`.
+        alignment: The value of `Parameter.alignment`.
     """
 
     text: str
@@ -34,7 +34,7 @@ def describe_type(text: str, promoted: str = "") -> TypeFacts:
 
     Args:
         text: The type, in the demangler's spelling (`float const*`) or a person's (`const float *`).
-        promoted: The same type with an enum replaced by its integer type, if the compiler was asked.
+        promoted: The same type with an enum replaced by its integer type, or "" if the compiler was not asked for this.
 
     Example:
         >>> describe_type("float4 const*")
@@ -66,9 +66,9 @@ def resolve_aliases(text: str) -> str:
 
 
 def scalars_in(text: str) -> tuple[str, int, int] | None:
-    """Return the kind, the size and the number of the numbers in a value of a type that C++ or CUDA declares.
+    """Return the kind, the size in bytes and the count of the scalars in a value of a type that C++ or CUDA declares.
 
-    The kinds are those of `Parameter.layout`.
+    The kind is a letter, as in `Parameter.layout`. Return None for any other type.
 
     Example:
         >>> scalars_in("int3")
@@ -91,12 +91,15 @@ def is_pointer_to_pointer(text: str) -> bool:
 
 
 def is_read_only(text: str) -> bool:
-    """Return whether a kernel cannot write through a parameter of this type; Triton writes `*kfp32`."""
+    """Return whether a kernel cannot write through a parameter of this type: `const float*`, or Triton's `*kfp32`."""
     return text.startswith("*k") or (text.startswith("const ") and text.count("*") <= 1)
 
 
 def find_undeclared_name(text: str) -> str | None:
-    """Return the type's name if neither C++ nor CUDA declares it: a user-defined type, or a misspelling."""
+    """Return the type's name if neither C++ nor CUDA declares it: a user-defined type, or a misspelling.
+
+    Return None for a type with a tag, such as `struct Params`.
+    """
     parts = _split_declarator(text)
     if parts.is_tagged or parts.base in _ELEMENTS or parts.base in _OPAQUE_SIZES or parts.base == "void":
         return None
@@ -109,7 +112,10 @@ def find_base(text: str) -> str:
 
 
 def split_base(text: str) -> tuple[str, str]:
-    """Return a type's words without `const` and tags, and what follows them: `("float", "* const*")`."""
+    """Return a type's words without qualifiers and tags, and what follows the words.
+
+    For `const float* const*`, these are `("float", "* const*")`.
+    """
     plain = _RESTRICT.sub("", text.strip())
     end = _base_end(plain)
     words = [word for word in _split_words(plain[:end]) if word not in (*_QUALIFIERS, *_TAGS)]
@@ -132,7 +138,7 @@ def list_type_names() -> tuple[str, ...]:
 
 
 class _Element(NamedTuple):
-    """The type of an element in memory: the dtype of a tensor of such elements, size and alignment in bytes."""
+    """A type of elements in memory: its kind, the dtype of a tensor of such elements, size and alignment in bytes."""
 
     kind: ParameterKind
     dtype: str | None
@@ -151,7 +157,10 @@ def _integers() -> Iterator[tuple[str, _Element]]:
 
 
 def _vectors() -> Iterator[tuple[str, _Element]]:
-    """Yield CUDA's vector types; those with 2 or 4 elements are aligned to their size, up to 16 bytes."""
+    """Yield (name, element) pairs for CUDA's vector types.
+
+    Vectors of 1, 2 or 4 elements are aligned to their size, up to 16 bytes.
+    """
     words = ("char", "short", "int", "long", "longlong")
     elements = {word: _SCALARS[word.replace("longlong", "long long")] for word in words}
     elements |= {f"u{word}": _SCALARS["unsigned " + word.replace("longlong", "long long")] for word in words}
@@ -221,7 +230,7 @@ _COMPLEX = re.compile(r"(?:(?:cuda::)?std|thrust)::(?:\w+::)*complex<(\w+)>")
 
 
 def is_complex(text: str) -> bool:
-    """Return whether a type is a pointer to pairs of numbers, which are the elements of a complex tensor."""
+    """Return whether a type is a pointer to pairs of numbers, such as `float2*`, and can take a complex tensor."""
     parts = _split_declarator(text)
     is_pair = parts.base in ("float2", "double2", "__half2") or _COMPLEX.fullmatch(parts.base) is not None
     return is_pair and parts.is_plain_pointer
@@ -264,12 +273,12 @@ class _Declarator(NamedTuple):
 
     @property
     def is_plain_pointer(self) -> bool:
-        """Whether it is a single pointer or reference to its base, or to an array of it, or an array."""
+        """Whether the type is an array of its base, or one pointer or reference to its base or to such an array."""
         return bool(_POINTER.fullmatch(self.rest))
 
     @property
     def has_addresses(self) -> bool:
-        """Whether it is a pointer to pointers."""
+        """Whether the type is a pointer to pointers."""
         return re.fullmatch(r"(?:[*&](?: const| volatile)*){2,}", self.rest) is not None
 
     @property
@@ -298,7 +307,7 @@ def _split_declarator(text: str) -> _Declarator:
 
 
 def _base_end(text: str) -> int:
-    """Return where the declarator begins (`*`, `&`, `[`, `(*` and the like), or the length if there is none."""
+    """Return where the declarator begins (`*`, `&`, `[`, `(*` and the like), or the text's length if there is none."""
     depth = 0
     for index, character in enumerate(text):
         if character == "<":
@@ -327,7 +336,7 @@ def _split_words(text: str) -> list[str]:
 
 
 def _canonical_integer(words: list[str]) -> str:
-    """Return `unsigned long` for `long unsigned int`, or "" if this is not a built-in integer."""
+    """Return `unsigned long` for `long unsigned int`, or "" if the words are not a built-in integer type."""
     if not words or any(word not in _INTEGER_WORDS for word in words):
         return ""
     sign = "unsigned " if "unsigned" in words else ""

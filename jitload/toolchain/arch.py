@@ -1,7 +1,7 @@
 """Resolves `arch=` to canonical architecture names: `"native"`, `90a` and `9.0a` may all be `sm_90a`.
 
-`"native"` is what the CUDA driver says about the current GPU. It is asked through ctypes, because a cache hit asks it,
-and importing cuda.bindings takes ten times as long as a hit.
+`"native"` is the architecture of the current GPU. The CUDA driver is asked for it through ctypes, because every cache
+hit needs the answer, and importing cuda.bindings would take ten times as long as the hit.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _CPU_WARNING = (
     "for GPUs, name one, arch='sm_90a', or set JITLOAD_ARCH=sm_90a. Pass arch='cpu' to avoid this warning. "
     "(The option of commands and of %%cuda is --arch.)"
 )
-_FIRST_WITH_SUFFIX = 90  # sm_90a is the first architecture that has instructions which no other one has
+_FIRST_WITH_SUFFIX = 90  # sm_90a is the first architecture with instructions that no other architecture has
 _NO_DEVICE = 100  # CUDA_ERROR_NO_DEVICE: the driver works, and there is no GPU that it may use
 _MAJOR, _MINOR = 75, 76  # CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR and _MINOR
 
@@ -29,11 +29,12 @@ _MAJOR, _MINOR = 75, 76  # CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR and _MIN
 def resolve_arch(arch: str | Iterable[str], settings: Settings, *, may_be_cpu: bool = False) -> tuple[str, ...]:
     """Return the canonical names of the architectures to build for, without duplicates: `("sm_90a",)`.
 
-    `"native"` is the current GPU with its suffix. Without a GPU it is what `JITLOAD_ARCH` or tvm-ffi's
-    `TVM_FFI_CUDA_ARCH_LIST` says, and if neither is set the CPU, provided that `may_be_cpu` is true.
+    `"native"` stands for the architecture of the current GPU, with its suffix. Without a GPU, it stands for the
+    architectures in `JITLOAD_ARCH` or in tvm-ffi's `TVM_FFI_CUDA_ARCH_LIST`. If neither variable is set, it stands for
+    the CPU, provided that `may_be_cpu` is true.
 
     Raises:
-        ToolchainError: A name is malformed, or `"native"` is none of these.
+        ToolchainError: A name is malformed, or `"native"` cannot be resolved.
     """
     archs = [target for name in _split_names(arch) for target in _resolve_name(name, settings, may_be_cpu=may_be_cpu)]
     if not archs:
@@ -42,15 +43,15 @@ def resolve_arch(arch: str | Iterable[str], settings: Settings, *, may_be_cpu: b
 
 
 def resolve_gpu_arch(arch: str | Iterable[str], settings: Settings, *, subject: str) -> tuple[str, ...]:
-    """Return the architectures to build for if they can only be GPUs.
+    """Return the canonical names of the architectures to build for, in a function that supports only GPUs.
 
     Args:
-        arch: As for `resolve_arch`.
+        arch: Names of architectures, or `"native"`.
         settings: The environment.
         subject: The beginning of the error message: "compile_cubin() compiles".
 
     Raises:
-        ToolchainError: `arch` names the CPU, or as for `resolve_arch`.
+        ToolchainError: `arch` names the CPU, a name is malformed, or `"native"` cannot be resolved.
     """
     gpu_archs = tuple(name for name in resolve_arch(arch, settings) if name != CPU)
     if not gpu_archs or CPU in _split_names(arch):  # JITLOAD_ARCH may name the CPU besides GPUs
@@ -62,7 +63,10 @@ def resolve_gpu_arch(arch: str | Iterable[str], settings: Settings, *, subject: 
 
 
 def add_archs(arch: str | Iterable[str], others: Iterable[str], settings: Settings) -> tuple[str, ...]:
-    """Return architectures with others that the compiler's options name; `"native"` is left out if there is no GPU."""
+    """Return the architectures in `arch`, followed by `others`, which the compiler's options name.
+
+    `"native"` is left out if there is no GPU and the environment names no architecture.
+    """
     is_absent = arch == "native" and not settings.arch and current_capability() is None
     return (*(() if is_absent else _split_names(arch)), *others)
 
@@ -71,7 +75,8 @@ def resolve_one_gpu_arch(arch: str | Iterable[str], settings: Settings, *, funct
     """Return the architecture for a function that takes only one, such as `compile_cubin()`.
 
     Raises:
-        ToolchainError: There are several, or as for `resolve_gpu_arch`.
+        ToolchainError: `arch` names several architectures or the CPU, a name is malformed, or `"native"` cannot be
+            resolved.
     """
     archs = resolve_gpu_arch(arch, settings, subject=f"{function} compiles")
     if len(archs) != 1:
@@ -129,13 +134,16 @@ def capability_of(arch: str) -> tuple[int, str]:
 
 
 def runs_on(code_arch: str, arch: str) -> bool:
-    """Return whether code for one architecture runs on every GPU that another one names."""
+    """Return whether code for `code_arch` runs on every GPU of the architecture `arch`."""
     (code_number, suffix), (number, _) = capability_of(code_arch), capability_of(arch)
     return code_arch == arch if suffix == "a" else is_compatible(code_number, number)
 
 
 def is_compatible(code_number: int, number: int) -> bool:
-    """Return whether code for 8.0, as 80, runs on another number: the major version is the same, the minor not less."""
+    """Return whether code for one compute capability runs on another; both are numbers, such as 80 for 8.0.
+
+    The major versions must be the same, and the minor version of the GPU must not be less.
+    """
     return code_number // 10 == number // 10 and code_number <= number
 
 
@@ -152,7 +160,7 @@ def load_driver() -> ctypes.CDLL | None:
 
 
 def driver_version() -> tuple[int, int] | None:
-    """Return the newest CUDA version that the driver runs, (13, 0), or None without a driver. It needs no cuInit."""
+    """Return the newest CUDA version that the driver runs, (13, 0), or None without a driver. This needs no cuInit."""
     driver, number = load_driver(), ctypes.c_int()
     if driver is None or driver.cuDriverGetVersion(ctypes.byref(number)) != 0:
         return None

@@ -1,4 +1,4 @@
-"""Finds NVRTC, nvJitLink and the CUDA headers, and picks those of a release that the driver can run."""
+"""Finds NVRTC, nvJitLink and the CUDA headers, and chooses a release that the driver can run."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _INCLUDE_DIR = Path(__file__).parents[1] / "include"
 _NVRTC_FILE = re.compile(r"libnvrtc\.so\.(\d+)(?:\.(\d+))?(?:\.(\d+))?$")
 _NVJITLINK_FILE = re.compile(r"libnvJitLink\.so\.\d+")
 _CUDA_WHEEL = re.compile(r"nvidia_cu(?:da_(?:nvrtc|runtime|crt|cccl|nvcc)|rand)(?:_cu\d+)?-([\d.]+)\.dist-info$")
-# Below `nvidia/`, by CUDA's major version: where NVRTC is, and where its headers are.
+# Directories below `nvidia/` by CUDA's major version: first the directory of NVRTC, then those of its headers.
 _WHEEL_DIRS = {
     13: ("cu13/lib", "cu13/include", "cu13/include/cccl"),
     12: ("cuda_nvrtc/lib", "cuda_runtime/include", "cuda_nvcc/include", "cuda_cccl/include", "curand/include"),
@@ -39,15 +39,15 @@ _HOW_TO_GET_NVRTC = (
 
 
 class CudaToolchain(NamedTuple):
-    """An NVRTC and the headers of the same CUDA release, which must not be mixed with those of another.
+    """An NVRTC and the headers of the same CUDA release, which must not be mixed with headers of another.
 
     Attributes:
         major: CUDA's major version.
         version: NVRTC's version, (13, 4, 92).
         nvrtc_path: The library.
         include_dirs: The directories with CUDA's headers.
-        identity: Names and versions of its parts, without a path: the same on every machine. If the version is only
-            known from the file's name, also the file's size, modification time and inode.
+        identity: The names and versions of the toolchain's parts, without a path: the same on every machine. If the
+            version is only known from a file's name, also the file's size, modification time and inode.
     """
 
     major: int
@@ -58,7 +58,7 @@ class CudaToolchain(NamedTuple):
 
 
 class Nvcc(NamedTuple):
-    """An nvcc and the headers of its toolkit: for sources that launch kernels, in place of a `CudaToolchain`.
+    """An nvcc and the headers of its toolkit, used instead of a `CudaToolchain` for sources that launch kernels.
 
     Attributes:
         major: CUDA's major version.
@@ -66,7 +66,7 @@ class Nvcc(NamedTuple):
         path: The program.
         include_dirs: The directories with the toolkit's headers.
         identity: Its version, without a path.
-        added_include_dirs: Those of `include_dirs` that nvcc does not find by itself.
+        added_include_dirs: The directories in `include_dirs` that nvcc does not search by itself.
     """
 
     major: int
@@ -116,7 +116,7 @@ def _newest_for_driver(toolchains: list[CudaToolchain]) -> CudaToolchain:
 
 
 def _wheel_toolchains() -> Iterator[CudaToolchain]:
-    """Yield a toolchain for each CUDA major; its wheels may be spread over several directories."""
+    """Yield a toolchain for each major version of CUDA in wheels, which may be spread over several directories."""
     roots = package_dirs("nvidia")
     wheels = sorted({wheel for root in roots for wheel in _cuda_wheels(root.parent)})
     for major, (library_dir, *include_dirs) in _WHEEL_DIRS.items():
@@ -133,7 +133,7 @@ def _wheel_toolchains() -> Iterator[CudaToolchain]:
 
 
 def _cuda_wheels(site_dir: Path) -> Iterator[str]:
-    """Yield name and version of the installed wheels, `nvidia_cuda_nvrtc-13.5.37`."""
+    """Yield the name and version of each of CUDA's wheels in a directory, as one str: `nvidia_cuda_nvrtc-13.5.37`."""
     for name in os.listdir(site_dir):
         if name[:9] == "nvidia_cu" and _CUDA_WHEEL.match(name):
             yield name.removesuffix(".dist-info")
@@ -150,7 +150,7 @@ def _numbers(version: str) -> tuple[int, ...]:
 
 
 def _nvrtc_files(directory: Path, major: int | None = None) -> list[Path]:
-    """Return the NVRTC libraries of a directory, the one with the fullest version in its name first."""
+    """Return the NVRTC libraries in a directory, with the most complete version in a file name first."""
     names = os.listdir(directory) if directory.is_dir() else []
     matches = [match for name in names if (match := _NVRTC_FILE.match(name))]
     matches = [match for match in matches if major is None or int(match[1]) == major]
@@ -162,7 +162,7 @@ def _existing_dirs(directories: Iterable[Path]) -> tuple[Path, ...]:
 
 
 def _file_state(path: Path) -> str:
-    """Return the size, time and inode of a file, which show whether another has replaced it."""
+    """Return the size, modification time and inode of a file, which change if another file replaces it."""
     status = path.stat()
     return f"{status.st_size} {status.st_mtime_ns} {status.st_ino}"
 
@@ -238,7 +238,7 @@ def _platform_dirs(home: Path, name: str) -> tuple[Path, ...]:
 
 
 def _requested_toolchain(path: Path) -> CudaToolchain:
-    """Return the toolchain of a libnvrtc file, or of a toolkit's directory."""
+    """Return the toolchain at a path: a libnvrtc file, or a toolkit's directory."""
     if path.is_file():
         home = path.parent.parent
         toolchain = _toolkit(home if (home / "include").is_dir() else home.parent, path)
@@ -249,11 +249,17 @@ def _requested_toolchain(path: Path) -> CudaToolchain:
     return toolchain
 
 
-# ---- what else belongs to a toolchain --------------------------------------------------------------------------
+# ---- headers and other libraries --------------------------------------------------------------------------------
 
 
 def find_cuda_headers(settings: Settings) -> CudaToolchain | None:
-    """Return the toolchain whose headers host code may include, or None: hand-written wrappers need no CUDA headers."""
+    """Return the toolchain whose headers host code may include, or None if there is none.
+
+    Hand-written wrappers do not need CUDA's headers.
+
+    Raises:
+        ToolchainError: `JITLOAD_NVRTC` is set, and there is no such toolchain.
+    """
     try:
         return find_cuda_toolchain(settings)
     except ToolchainError:
@@ -263,21 +269,21 @@ def find_cuda_headers(settings: Settings) -> CudaToolchain | None:
 
 
 def find_cudart(toolchain: CudaToolchain | Nvcc) -> Path | None:
-    """Return the toolchain's CUDA runtime library; NVIDIA's wheel has it under its full name only."""
+    """Return the toolchain's CUDA runtime library, or None. NVIDIA's wheel has no plain `libcudart.so`."""
     name = f"libcudart.so.{toolchain.major}"
     paths = (include.parent / lib / name for include in toolchain.include_dirs for lib in ("lib", "lib64"))
     return next((path for path in paths if path.is_file()), None)
 
 
 def find_wheel_cudart(major: int) -> Path | None:
-    """Return the CUDA runtime library of a wheel, for a major version of CUDA."""
+    """Return the CUDA runtime library of a major version of CUDA in a wheel, or None."""
     directory = {12: "cuda_runtime/lib"}.get(major, f"cu{major}/lib")
     paths = (root / directory / f"libcudart.so.{major}" for root in package_dirs("nvidia"))
     return next((path for path in paths if path.is_file()), None)
 
 
 def find_installed_cudart(major: int, settings: Settings) -> Path | None:
-    """Return the CUDA runtime library of a wheel or of a toolkit, for a major version of CUDA."""
+    """Return the CUDA runtime library of a major version of CUDA in a wheel or else in a toolkit, or None."""
     homes = map(Path, (*settings.toolkits, sys.prefix, DEFAULT_HOME, f"{DEFAULT_HOME}-{major}"))
     paths = (directory / f"libcudart.so.{major}" for home in homes for directory in _library_dirs(home))
     return find_wheel_cudart(major) or next((path for path in paths if path.is_file()), None)
@@ -286,17 +292,17 @@ def find_installed_cudart(major: int, settings: Settings) -> Path | None:
 def nvrtc_include_dirs(toolchain: CudaToolchain, user_dirs: tuple[Path, ...] = ()) -> tuple[Path, ...]:
     """Return the header directories for device code, in the order in which NVRTC is to search them.
 
-    Ours come before the user's because /usr/include is often among those, and glibc's headers do not work in NVRTC.
-    Short headers come from memory, see `cuda/headers.py`.
+    jitload's headers come before the user's directories, because these often include /usr/include, and glibc's headers
+    do not work in NVRTC. jitload's short headers are passed in memory, see `cuda/headers.py`.
     """
     return (_INCLUDE_DIR / "nvrtc", *user_dirs, *toolchain.include_dirs)
 
 
 def find_nvjitlink(settings: Settings) -> Path | None:
-    """Return the nvJitLink to use: that of a wheel (torch brings one), or else of a toolkit, or None.
+    """Return the nvJitLink library to use, in a wheel (torch installs one) or a toolkit, or None.
 
-    If there are several, it is the newest whose cubins the driver can run. `JITLOAD_NVRTC` overrides this, as for
-    NVRTC.
+    The newest major version whose cubins the driver can run is chosen, or the version that `JITLOAD_NVRTC` names. If
+    `JITLOAD_NVRTC` is a path, only the libraries there are considered.
     """
     requested = int(settings.nvrtc) if settings.nvrtc.isdigit() else None
     driver = driver_version()
@@ -311,7 +317,7 @@ def find_nvjitlink(settings: Settings) -> Path | None:
 
 @functools.lru_cache(maxsize=8)
 def _nvjitlink_files(requested: str, homes: tuple[str, ...], _search_path: tuple[str, ...]) -> tuple[Path, ...]:
-    """Return the libraries in the directory that `JITLOAD_NVRTC` names, else those of wheels and of toolkits."""
+    """Return the nvJitLink libraries in the directory that `JITLOAD_NVRTC` names, or else in wheels and toolkits."""
     if requested and not requested.isdigit():
         path = Path(requested).expanduser()
         directories = [path.parent] if path.is_file() else [*_library_dirs(path)]

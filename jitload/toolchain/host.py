@@ -1,7 +1,7 @@
 """Finds the host's C++ compiler, ninja and headers, and takes the fingerprints that are part of the cache key.
 
-A fingerprint of the compiler, of the processor or of jitload itself is the same wherever the same thing is installed.
-Small private files in the cache keep the answers of tools for later processes.
+The fingerprints of the compiler, of the processor and of jitload itself do not depend on where these are installed.
+Small private files in the cache keep the output of tools for later processes.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _PROGRAM = re.compile(r' "?(/[^"\s]+)"? -')  # in the output of `-v`: the path o
 
 
 class Compiler(NamedTuple):
-    """The host's C++ compiler: its command, the executable behind it, and the variables that it reads."""
+    """The host's C++ compiler: the command, the path of the executable, and the environment variables that it reads."""
 
     command: tuple[str, ...]
     path: Path
@@ -50,7 +50,7 @@ def find_compiler(settings: Settings) -> Compiler:
     """Return the C++ compiler: `JITLOAD_CXX` or `CXX`, else `c++`, `g++` or `clang++` on the PATH.
 
     Raises:
-        ToolchainError: There is none.
+        ToolchainError: There is no such compiler.
     """
     return _find_compiler(settings.cxx, settings.path, settings.environment)
 
@@ -74,8 +74,8 @@ def _find_compiler(requested: str, search_path: str, environment: tuple[str, ...
 def tool_environment() -> dict[str, str]:
     """Return the environment for ninja and compilers, in which they print plain English that jitload can read.
 
-    Notebooks set `CLICOLOR_FORCE`, for example, and ninja then colours its output. A user's locale still decides about
-    characters: `LC_ALL` becomes `LC_CTYPE`.
+    Notebooks set `CLICOLOR_FORCE`, for example, and ninja then colours its output. The user's locale still
+    determines the character encoding: `LC_ALL` becomes `LC_CTYPE`.
     """
     variables = {name: value for name, value in os.environ.items() if f" {name} " not in _OUTPUT_VARIABLES}
     if locale := os.environ.get("LC_ALL"):
@@ -87,7 +87,7 @@ def find_ninja(settings: Settings) -> Path:
     """Return the ninja binary: the one in this Python environment, or else the one on the PATH.
 
     Raises:
-        ToolchainError: There is none.
+        ToolchainError: ninja was not found.
     """
     return _find_ninja(settings.path)
 
@@ -144,16 +144,16 @@ def package_dirs(name: str) -> list[Path]:
 
 
 def compiler_identity(compiler: Compiler, cache_dir: Path) -> str:
-    """Return the compiler's version and target in its own words, and the environment variables that it reads.
+    """Return the version and target that the compiler prints, its options, and the environment variables that it reads.
 
-    The words are remembered in the cache with the state of the programs behind the command, so that a hit only looks at
-    these files, even if the command is a script or ccache.
+    The version and target are kept in the cache with the state of the programs that the command runs. A cache hit only
+    checks the state of these files, even if the command is a script or ccache.
     """
     return recall_compiler_identity(compiler, cache_dir) or _ask_and_remember(compiler, cache_dir)
 
 
 def recall_compiler_identity(compiler: Compiler, cache_dir: Path) -> str | None:
-    """Return `compiler_identity` without starting the compiler, or None if the cache lacks its answer."""
+    """Return `compiler_identity` without starting the compiler, or None if the cache lacks the version and target."""
     state = _compiler_state(compiler)
     answer = _answers.get((compiler.command, state, cache_dir))
     if answer is None or not answer.is_current():
@@ -172,7 +172,7 @@ def _compiler_state(compiler: Compiler) -> str:
 
 
 class _CompilerAnswer(NamedTuple):
-    """A compiler's words, and the path and state of each program that it ran when it said them."""
+    """The version and target that a compiler printed, and the path and state of each program that it ran for this."""
 
     words: str
     files: tuple[tuple[str, str], ...]
@@ -189,7 +189,7 @@ def _identity_of(compiler: Compiler, answer: _CompilerAnswer) -> str:
 
 
 def _recall_answer(memory: Path) -> _CompilerAnswer | None:
-    """Return the answer that the cache remembers, if the files behind the command are as they were."""
+    """Return the compiler's answer from a file in the cache, or None if one of the compiler's programs has changed."""
     with suppress(OSError, ValueError, KeyError, TypeError, RecursionError):
         record = load_json(memory)
         files = tuple((str(path), str(state)) for path, state in record["files"])
@@ -220,7 +220,7 @@ def _state_of_file(path: str | Path) -> str | None:
 
 
 def file_state(path: str, status: os.stat_result) -> str:
-    """Return what changes if another file takes this one's place."""
+    """Return a text that changes if another file replaces this one: its path, size, modification time and inode."""
     return f"{path}\0{status.st_size}\0{status.st_mtime_ns}\0{status.st_ino}"
 
 
@@ -229,13 +229,13 @@ def _memory_file(words: Iterable[str], cache_dir: Path) -> Path:
 
 
 def remembered(words: Iterable[str], label: str, cache_dir: Path, compute: Callable[[], str]) -> str:
-    """Return the result of `compute` for these words, which is kept in the cache.
+    """Return the result of `compute`, from the cache if `compute` has been called with the same words before.
 
     Args:
-        words: Everything that the result depends on.
-        label: A name, for people who inspect the cache.
+        words: Everything that the result of `compute` depends on.
+        label: A name for the result, for people who inspect the cache.
         cache_dir: The cache.
-        compute: Called if the cache does not have the result.
+        compute: A function that is called if the cache does not have the result.
     """
     memory = _memory_file(words, cache_dir)
     with suppress(OSError, ValueError, KeyError, TypeError, RecursionError):
@@ -246,12 +246,12 @@ def remembered(words: Iterable[str], label: str, cache_dir: Path, compute: Calla
 
 
 def _ask_compiler(compiler: Compiler) -> tuple[str, list[str]]:
-    """Return the compiler's version and target, and the programs that it runs."""
+    """Return the version and target that the compiler prints, and the paths of the programs that it runs."""
     command = [*compiler.command, "-v", "-E", "-x", "c++", os.devnull]
     process = run_tool(command, f"the C++ compiler {' '.join(compiler.command)}")
     if process.returncode != 0:
         raise ToolchainError(f"the C++ compiler {' '.join(compiler.command)} does not work:\n{process.stderr.rstrip()}")
-    # Without the lines that say where things are installed.
+    # The lines that say where the compiler is installed are left out.
     lines = process.stderr.splitlines()
     words = [line for line in lines if line.startswith("Target:") or " version " in line]
     if not words:
@@ -274,12 +274,12 @@ def run_tool(
 
     Args:
         command: The program and its arguments.
-        description: What it is, for errors.
+        description: What the tool is, for error messages.
         directory: The directory to run it in.
         variables: Environment variables to set.
 
     Raises:
-        ToolchainError: It cannot be run.
+        ToolchainError: The tool cannot be run, or does not end in time.
     """
     import subprocess  # a hit starts no process
 
@@ -300,7 +300,7 @@ def run_tool(
 
 @functools.lru_cache(maxsize=1)
 def cpu_identity() -> str:
-    """Return a digest of the processor's model and features: this is what `-march=native` depends on."""
+    """Return a digest of the processor's model and features, which `-march=native` depends on."""
     with suppress(OSError):
         with open("/proc/cpuinfo", encoding="utf-8", errors="replace") as lines:
             first = lines.read(16384).partition("\n\n")[0]
@@ -317,7 +317,8 @@ def cpu_identity() -> str:
 def own_identity(cache_dir: Path) -> str:
     """Return jitload's version and a digest of its code, headers and templates, which are part of every key.
 
-    An installed wheel has the digests in its RECORD. The files of a checkout are digested once and looked at each time.
+    An installed wheel has the digests of its files in its RECORD. The digest of a checkout is kept in the cache, and
+    computed again if a file changes.
     """
     from jitload import __version__
 
@@ -335,7 +336,7 @@ def own_identity(cache_dir: Path) -> str:
 
 
 def _states_below(directory: str) -> list[str]:
-    """Return the state of each file. Scanning a file descriptor takes half the time of scanning a path."""
+    """Return the state of each file below a directory. Scanning a descriptor takes half as long as scanning a path."""
     states, directories = [], []
     handle = os.open(directory, os.O_RDONLY | os.O_CLOEXEC)
     try:
@@ -350,7 +351,10 @@ def _states_below(directory: str) -> list[str]:
 
 
 def _digest_files(paths: Iterable[str]) -> str:
-    """Digest names and contents; the last two parts of a name distinguish `nvrtc/assert.h` from `cpu/assert.h`."""
+    """Return a digest of the files' names and contents.
+
+    A name is the last two parts of a path, which distinguish `nvrtc/assert.h` from `cpu/assert.h`.
+    """
     digest = hashlib.sha256()
     for path in paths:
         with open(path, "rb") as file:
@@ -375,7 +379,7 @@ def make_private_dir(directory: Path) -> None:
 
 
 def save_json(path: Path, value: object) -> None:
-    """Write a small file atomically, for later processes; if it cannot be written, they work without it."""
+    """Write a value to a small file, atomically. Errors are ignored: later processes can work without the file."""
     temporary = path.with_name(f"{path.name}.{os.urandom(8).hex()}")  # a process id is not unique on a shared disk
     with suppress(OSError):
         make_private_dir(path.parent)
@@ -390,8 +394,8 @@ def load_json(path: Path) -> Any:
     """Return the value in a file that `save_json` wrote.
 
     Raises:
-        OSError, ValueError, RecursionError: There is no such file, or something else is in its place. Reading a pipe,
-            for example, would never end.
+        OSError, ValueError, RecursionError: There is no such file, or it is not a regular file that contains JSON.
+            A pipe, for example, is not read, because reading it might never end.
     """
     with open(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), encoding="utf-8") as file:
         if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):

@@ -1,7 +1,7 @@
-"""Finds CUDA's libraries and CUTLASS, cuBLAS for example, for C++ that includes their headers or calls them.
+"""Finds CUDA's libraries, such as cuBLAS, and CUTLASS, for C++ that includes their headers or calls them.
 
-They are in wheels, which torch brings, or in a toolkit. A library is linked by its path; at run time the dynamic loader
-uses the copy that the process has loaded already, because it looks libraries up by name.
+The libraries are in wheels, which torch installs, or in a toolkit. A library is linked by its path. If the process has
+already loaded a library of this name, the dynamic loader uses that copy, because it looks libraries up by name.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from pathlib import Path
 from jitload.toolchain.cuda import CudaToolchain, Nvcc
 from jitload.toolchain.host import package_dirs
 
-# The libraries, and the directory of each below `nvidia/` if its wheel is not one for CUDA 13.
+# The directory of each library's wheel below `nvidia/`. For CUDA 13, the wheels share the directory `cu13`.
 _DIRECTORIES = {
     "cublasLt": "cublas",
     "cublas": "cublas",
@@ -27,7 +27,7 @@ _DIRECTORIES = {
     "nccl": "nccl",
     "nvrtc": "cuda_nvrtc",
 }
-_SEPARATE = ("cudnn", "cusparselt", "nccl")  # their wheels for CUDA 13 have directories of their own, too
+_SEPARATE = ("cudnn", "cusparselt", "nccl")  # directories of wheels that are separate for CUDA 13, too
 LIBRARIES = tuple(_DIRECTORIES)
 _FUNCTION = re.compile(rf"({'|'.join(LIBRARIES)})[A-Z]\w*")
 _MISSING_HEADER = re.compile(r"error: ([\w./]+): No such file|cannot open source file \"([\w./]+)\"")
@@ -53,13 +53,13 @@ def _wheel_directories(major: int) -> tuple[str, ...]:
 
 
 def library_of(function: str) -> str:
-    """Return the library that a function belongs to by its name, or ""."""
+    """Return the library that a function belongs to according to its name, or "" if there is none."""
     match = _FUNCTION.fullmatch(function)
     return match[1] if match else ""
 
 
 def find_library(library: str, cuda: CudaToolchain | Nvcc) -> Path | None:
-    """Return the path of a library in a wheel or in the toolkit, or else of the one that this process has loaded."""
+    """Return the path of a library in a wheel or in the toolkit, or else of the copy that this process has loaded."""
     wheels = (root / name / "lib" for root in package_dirs("nvidia") for name in _wheel_directories(cuda.major))
     toolkit = (include.parent / lib for include in cuda.include_dirs for lib in ("lib", "lib64"))
     for directory in (*wheels, *toolkit):
@@ -82,7 +82,7 @@ def library_wheel(library: str, major: int) -> str:
 
 
 def library_hint(log: str, major: int) -> str:
-    """Return what to install for a header or a name of these libraries that a compiler did not find, or ""."""
+    """Return what to install if a compiler's log says that a header or a name of these libraries is missing, or ""."""
     if match := _MISSING_HEADER.search(log):
         header = match[1] or match[2]
         if header.startswith(("cutlass/", "cute/")):

@@ -20,7 +20,7 @@ _WITHOUT_NVCC = (
     "own, with embed_cubin=."
 )
 _INSTALL = "pip install 'jitload[cu13,nvcc]'"
-# NVIDIA's wheels that are parts of nvcc: a file of each, below `nvidia/cu13`.
+# The wheels that nvcc consists of, and a file of each wheel below `nvidia/cu13`.
 _PARTS = {
     "nvidia_cuda_nvcc": "bin/nvcc",
     "nvidia_nvvm": "nvvm/bin/cicc",
@@ -33,12 +33,13 @@ _PROGRAMS = ("bin/nvcc", "bin/cudafe++", "bin/ptxas", "bin/fatbinary", "bin/nvli
 
 
 def find_nvcc(settings: Settings, cache_dir: Path, *, name: str) -> Nvcc:
-    """Return nvcc: `JITLOAD_NVCC`, that of `CUDA_HOME` or `CUDA_PATH`, of wheels, on the PATH, or in /usr/local/cuda.
+    """Return the first nvcc of `JITLOAD_NVCC`, `CUDA_HOME`, `CUDA_PATH`, wheels, the PATH and /usr/local/cuda.
 
-    Its version is kept in the cache, so that a cache hit checks the state of its files and does not start it.
+    The version of nvcc is kept in the cache. A cache hit only checks the state of nvcc's files, without starting nvcc.
 
     Raises:
-        ToolchainError: There is none, or wheels do not fit together; the message says what to install.
+        ToolchainError: There is no nvcc, or its wheels are incomplete or of different releases. The message says what
+            to install.
     """
     nvcc = _find_in_settings(settings, cache_dir) or _find_in_wheels(cache_dir) or _find_installed(settings, cache_dir)
     if nvcc is None:
@@ -63,7 +64,7 @@ def _find_in_settings(settings: Settings, cache_dir: Path) -> Nvcc | None:
 
 
 def _find_installed(settings: Settings, cache_dir: Path) -> Nvcc | None:
-    """Return the nvcc on the PATH, or else that of a toolkit in the default place of NVIDIA's installer."""
+    """Return the nvcc on the PATH, or else the nvcc of a toolkit in /usr/local/cuda."""
     program = shutil.which("nvcc", path=settings.path) or shutil.which("nvcc", path=f"{DEFAULT_HOME}/bin")
     return _describe(Path(program), cache_dir) if program else None
 
@@ -90,10 +91,10 @@ def _find_in_wheels(cache_dir: Path) -> Nvcc | None:
 
 @functools.lru_cache(maxsize=4)
 def _check_parts(home: Path, homes: tuple[Path, ...]) -> str:
-    """Return the names and versions of an nvcc's wheels, after checking that they are of one CUDA release.
+    """Return the names and versions of nvcc's wheels, after checking that they are complete and of one CUDA release.
 
     Raises:
-        ToolchainError: One is missing or of another release, or a program cannot be executed.
+        ToolchainError: A wheel is missing or of another release, or a program cannot be executed.
     """
     for part, file in _PARTS.items():
         if not any((directory / file).is_file() for directory in (homes if "include/" in file else (home,))):
@@ -116,7 +117,7 @@ def _check_parts(home: Path, homes: tuple[Path, ...]) -> str:
 
 
 def _make_executable(home: Path) -> None:
-    """Mark the programs of wheels as executable, which some installers do not."""
+    """Mark the programs in wheels as executable, because some installers do not."""
     for path in (home / program for program in _PROGRAMS):
         if path.is_file() and not os.access(path, os.X_OK):
             try:
@@ -129,12 +130,12 @@ def _make_executable(home: Path) -> None:
 
 
 def _describe(path: Path, cache_dir: Path, home: Path | None = None) -> Nvcc:
-    """Return the record of an nvcc, and find the home of its toolkit unless that is given."""
+    """Return the record of the nvcc at `path`, after finding its toolkit's directory unless `home` is given."""
     program = path if home else path.resolve()
     states = [_state(program)]
     if home is None:
         home = program.parent.parent
-        if not _is_machine_code(program):  # nvcc of a distribution is a script, which knows where the toolkit is
+        if not _is_machine_code(program):  # the nvcc of a distribution is a script that knows where the toolkit is
             home = Path(remembered(("home", *states), str(program), cache_dir, lambda: _ask_home(program)))
             states += [_state(nvcc) for nvcc in (home / "bin" / "nvcc",) if nvcc.is_file()]
     release = remembered(("release", *states), str(program), cache_dir, lambda: _ask_release(program))
@@ -175,7 +176,7 @@ def _ask_release(path: Path) -> str:
 def run_nvcc(
     command: Sequence[str], *, directory: Path | None = None, variables: Mapping[str, str] | None = None
 ) -> str:
-    """Return what an nvcc prints; see `run_tool`."""
+    """Run an nvcc command and return what it prints; see `run_tool`."""
     result = run_tool(command, f"nvcc {command[0]}", directory=directory, variables=variables)
     return result.stdout + result.stderr
 
@@ -186,10 +187,10 @@ _INSTALL_NVDISASM = "pip install 'jitload[inspect]'"
 
 
 def find_nvdisasm(settings: Settings) -> Path:
-    """Return nvdisasm: that of `CUDA_HOME` or `CUDA_PATH`, of NVIDIA's wheel, on the PATH, of a toolkit, of Triton.
+    """Return the first nvdisasm of `CUDA_HOME`, `CUDA_PATH`, NVIDIA's wheels, the PATH, /usr/local/cuda and Triton.
 
     Raises:
-        ToolchainError: There is none.
+        ToolchainError: nvdisasm was not found.
     """
     for path in _nvdisasm_candidates(settings):
         if path.is_file() and os.access(path, os.X_OK):
@@ -209,10 +210,10 @@ def _nvdisasm_candidates(settings: Settings) -> Iterator[Path]:
 
 
 def run_nvdisasm(program: Path, options: Sequence[str], cubin_path: Path) -> str:
-    """Return the listing of a cubin.
+    """Run nvdisasm on a cubin and return its listing.
 
     Raises:
-        ToolchainError: nvdisasm cannot be run, or does not know the architecture.
+        ToolchainError: nvdisasm cannot be run, or fails, for example because it does not know the architecture.
     """
     result = run_tool((str(program), *options, str(cubin_path)), f"nvdisasm {program}")
     if result.returncode != 0:

@@ -21,12 +21,12 @@ from jitload.triton.versions import Triton, changed_interface, cuda_backend, cud
 
 _LINE_INFO = "TRITON_DISABLE_LINE_INFO"
 _FIRST_WITH_CLUSTERS = 90
-_MAX_WARPS, _MAX_CTAS = 32, 16  # 1024 threads of a block; blocks of a cluster
+_MAX_WARPS, _MAX_CTAS = 32, 16  # per block, which has at most 1024 threads; per cluster
 _lock = threading.Lock()
 
 
 def compile_cubin(kernel: TritonKernel, plan: Plan, triton: Triton, capability: int) -> Cubin:
-    """Return one specialization of a kernel, compiled for an architecture, with what a launch needs.
+    """Compile one specialization of a kernel for an architecture. Return a cubin that records what a launch needs.
 
     Raises:
         CompileError: Triton rejects the kernel.
@@ -37,7 +37,7 @@ def compile_cubin(kernel: TritonKernel, plan: Plan, triton: Triton, capability: 
 
 
 def _compile(kernel: TritonKernel, plan: Plan, triton: Triton, capability: int) -> Any:
-    """Return Triton's `CompiledKernel`, from Triton's own cache if it is there."""
+    """Return Triton's `CompiledKernel`, which Triton may take from its own cache."""
     import triton as package
 
     _check_readable(kernel)
@@ -55,7 +55,7 @@ def _compile(kernel: TritonKernel, plan: Plan, triton: Triton, capability: int) 
 
 
 def _check_readable(kernel: TritonKernel) -> None:
-    """Let Triton read the source of the kernel and of what it calls, and raise SignatureError if it cannot."""
+    """Raise SignatureError if Triton cannot read the source of the kernel and of the functions that it calls."""
     try:
         kernel.function.cache_key  # noqa: B018  reads all of it
     except Exception as error:
@@ -63,12 +63,12 @@ def _check_readable(kernel: TritonKernel) -> None:
 
 
 def _has_assertions(kernel: TritonKernel) -> bool:
-    """Return whether assertions are compiled in, as Triton decides at a launch."""
+    """Return whether to compile assertions in, by the rule that Triton uses at a launch."""
     return bool(getattr(kernel.function, "debug", None)) or os.environ.get("TRITON_DEBUG", "0") == "1"
 
 
 def _messages(error: BaseException) -> Iterator[str]:
-    """Yield the text of an error and of its causes: in older releases, only a cause says what is wrong."""
+    """Yield the texts of an error and its causes. In older releases of Triton, only a cause says what is wrong."""
     text = f"{type(error).__name__}: {error}"
     yield text
     if error.__cause__ is not None and str(error.__cause__) not in text:
@@ -77,11 +77,12 @@ def _messages(error: BaseException) -> Iterator[str]:
 
 @contextmanager
 def _without_line_info() -> Iterator[None]:
-    """Leave source lines out of the machine code, unless the user asked for them.
+    """Make Triton leave source lines out of the machine code, unless `TRITON_DISABLE_LINE_INFO` is set already.
 
-    They double its size and make it depend on the directory. All releases look for this setting in the environment, and
-    Triton's cache takes it into its key from there. The lock makes threads wait for each other, which costs nothing:
-    Triton compiles with the GIL held (three kernels with 3.9: 2.1 s in a row, 2.3 s without the lock).
+    Source lines double the size of the machine code, and make it depend on the source's directory. All releases of
+    Triton read the setting from the environment, and include it in the keys of Triton's cache. The lock makes threads
+    wait for each other, which costs no time, because Triton compiles with the GIL held (three kernels with Triton 3.9:
+    2.1 s one after the other, 2.3 s without the lock).
     """
     with _lock:
         if _LINE_INFO in os.environ:
@@ -105,7 +106,10 @@ _NUMBERS = {
 
 
 def _check_options(kernel: TritonKernel, options: Mapping[str, Any], backend: Any, capability: int) -> dict[str, int]:
-    """Refuse options that Triton ignores or fails on without a message, and return those that are numbers."""
+    """Return the options that are numbers.
+
+    Raise SignatureError for options that Triton ignores or that make it fail without a message.
+    """
     fields = type(backend.parse_options({})).__dataclass_fields__
     if unknown := [name for name in options if name not in fields]:
         parameters = ", ".join(param.name for param in kernel.params)
@@ -117,7 +121,10 @@ def _check_options(kernel: TritonKernel, options: Mapping[str, Any], backend: An
 
 
 def _check_number(kernel: TritonKernel, name: str, value: Any, capability: int) -> int:
-    """Return an option as a number. Triton accepts some that no GPU supports, and others end the process."""
+    """Return an option as a number. Raise SignatureError if it is out of range.
+
+    Triton accepts some numbers that no GPU supports, and ends the process on others.
+    """
     try:
         number = operator.index(value)
     except TypeError:
@@ -139,7 +146,7 @@ def _check_number(kernel: TritonKernel, name: str, value: Any, capability: int) 
 
 
 def _ast_source(kernel: TritonKernel, plan: Plan, triton: Triton) -> Any:
-    """Return Triton's `ASTSource`, whose form changed with 3.3."""
+    """Return Triton's `ASTSource`, whose arguments changed in Triton 3.3."""
     try:
         from triton.compiler import ASTSource
 
@@ -160,7 +167,7 @@ def _ast_source_of_3_2(kernel: TritonKernel, plan: Plan) -> Any:
     check_no_tuples(kernel, dict(plan.types))
     names = [name for name, _ in plan.types]
     fixed = {names[path[0]]: value for path, value in plan.constants.items()}
-    # What is assumed to be 1 or None stays in the signature there, with a type that is not used.
+    # In Triton 3.2, parameters assumed to be 1 or None stay in the signature, with a type that is not used.
     assumed = {name: "*i8" if value is None else "i32" for name, value in fixed.items() if name not in plan.constexprs}
     signature = {name: assumed.get(name, types) for name, types in plan.types if name not in plan.constexprs}
     hints = {path[0]: 16 for path in plan.multiples}
@@ -169,7 +176,7 @@ def _ast_source_of_3_2(kernel: TritonKernel, plan: Plan) -> Any:
 
 
 def _with_complete_hash(source: Any, kernel: TritonKernel, plan: Plan) -> Any:
-    """Add what Triton's hash leaves out: otherwise Triton's own cache returns the code for other values."""
+    """Add the values that Triton's hash leaves out. Without them, Triton's cache returns code for other values."""
     if extra := _missing_in_hash(kernel, plan):
         own = source.hash()
         source.hash = lambda: hashlib.sha256(f"{own} {extra}".encode()).hexdigest()
@@ -177,13 +184,16 @@ def _with_complete_hash(source: Any, kernel: TritonKernel, plan: Plan) -> Any:
 
 
 def _missing_in_hash(kernel: TritonKernel, plan: Plan) -> str:
-    """Return what affects the machine code but is not in Triton's hash; a random text if that is not known."""
+    """Return a text of the values that affect the machine code but not Triton's hash.
+
+    If such a value is not known, the text is random.
+    """
     values = outer_values(kernel.function)
     if values is None:
         return secrets.token_hex(16)
     constants = (getattr(value, "value", value) for value in plan.constants.values())
     if all(type(value) in (type(None), bool, int, float) for value in constants):
         return repr(values) if values else ""
-    # A str has the same hash there as the number or the None that it spells; the globals of a function may change, and
-    # so may an object of the user's.
+    # Triton hashes a str like the number or the None that it spells: "1" like 1. Functions among the constants may read
+    # globals that change, and objects of the user's may change as well.
     return repr((values, plan_parts(plan)))

@@ -17,7 +17,7 @@ from jitload.triton.kernel import plain_value
 from jitload.triton.key import outer_names
 
 _HINT = 'Write it as an expression over the kernel\'s parameters: grid="ceil_div(n, BLOCK)", or a tuple of them.'
-_MAX_NODES = 1000  # of a grid with its local variables written out
+_MAX_NODES = 1000  # in the syntax tree of a grid whose local variables are replaced by their values
 _METHODS = ("numel", "size", "stride", "dim")
 _OPERATORS = (ast.Add, ast.Sub, ast.Mult, ast.FloorDiv, ast.Mod)
 _FunctionNode = ast.Lambda | ast.FunctionDef
@@ -40,13 +40,13 @@ class GridScope(NamedTuple):
 
 
 def read_grid(grid: Any, scope: GridScope) -> Extent | None:
-    """Return a grid as launch expressions.
+    """Return a grid as launch expressions; a grid that is not callable is returned unchanged.
 
     Raises:
-        LaunchSpecError: It is a function that cannot be translated.
+        LaunchSpecError: The grid is a callable that cannot be translated.
     """
     if not callable(grid):
-        expressions: Extent | None = grid  # which Launch checks
+        expressions: Extent | None = grid  # Launch checks it
         return expressions
     if not isinstance(grid, FunctionType):
         raise LaunchSpecError(f"is a {type(grid).__name__}", kernel=scope.kernel, field="grid", hint=_HINT)
@@ -153,7 +153,7 @@ class _Translator:
         return self.fail("has a part that launch expressions do not have", node)
 
     def tensor(self, node: ast.expr) -> ast.Name | None:
-        """Return the run-time parameter that a node means: `x` and `META["x"]` are the same one."""
+        """Return the run-time parameter that `x` or `META["x"]` names, or None if a node is neither."""
         match node:
             case ast.Name(id=name) if name != self.meta and name in self.scope.arguments:
                 return node
@@ -162,7 +162,7 @@ class _Translator:
         return None
 
     def translate_name(self, node: ast.Name) -> ast.expr:
-        """Return a run-time parameter as itself, and an integer from outside as its value."""
+        """Return the name of a run-time parameter unchanged; replace the name of a Python integer by its value."""
         value = plain_value(self.outer.get(node.id))
         if node.id in self.scope.arguments:
             example = self.scope.examples.get(node.id, value)
@@ -209,7 +209,7 @@ class _Translator:
         return ast.Call(ast.Name(name, ctx=ast.Load()), [self.translate(argument) for argument in arguments], [])
 
     def outer_value(self, node: ast.expr) -> Any:
-        """Return the object behind a name from outside, or behind an attribute of one, or None."""
+        """Return the Python object that a name, or an attribute such as `triton.cdiv`, refers to, or None."""
         if isinstance(node, ast.Name):
             return self.outer.get(node.id, getattr(builtins, node.id, None))
         if isinstance(node, ast.Attribute):
@@ -229,7 +229,7 @@ def _expression_function(function: Any) -> str:
 
 
 def _find_node(function: FunctionType, fail: Callable[[str, ast.AST | None], NoReturn]) -> _FunctionNode:
-    """Return the syntax tree of a function: the one in its file that has its line and its code."""
+    """Return the syntax tree of a function: the node in its source file that has its first line and its code."""
     try:
         lines, _ = inspect.findsource(function)
         tree = ast.parse("".join(lines))
@@ -253,7 +253,7 @@ def _first_line(node: _FunctionNode) -> int:
 
 
 def _has_code(node: _FunctionNode, code: CodeType) -> bool:
-    """Return whether a node is where a code object's instructions are; in Python 3.10, this is not known."""
+    """Return whether a node may be the source of a code object: always True for a `def`, and in Python 3.10."""
     if not hasattr(code, "co_positions") or not isinstance(node, ast.Lambda):
         return True
     body = node.body

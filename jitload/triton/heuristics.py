@@ -1,9 +1,9 @@
-"""Runs the Python functions beside a kernel while its library is built: `@triton.heuristics`, and a `pre_hook`.
+"""Runs the Python functions of a kernel, `@triton.heuristics` and a `pre_hook`, while the kernel's library is built.
 
-Triton runs them before each launch, which a library cannot do. What they compute from compiled-in values is the same at
-each launch, however, so they run once, with stand-ins for the run-time arguments. A stand-in tells two things only:
-whether the argument is None, and whether it is a tensor descriptor. A hook may also set a descriptor's block shape.
-Using anything else of an argument is an error.
+Triton runs these functions before each launch, which a library cannot do. But what they compute from compiled-in values
+is the same at each launch, so jitload runs them once, with stand-ins for the run-time arguments. A heuristic can find
+out only whether an argument is None. A hook can find out, too, whether an argument is a tensor descriptor, and may set
+its block shape. Any other use of an argument is an error.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from jitload.triton.kernel import CompileSpec, TritonKernel, config_values, show
 from jitload.triton.key import code_objects, outer_names
 from jitload.triton.plan import types_by_name
 
-# The functions from outside that a hook may call: all others might have an effect outside the hook, too.
+# The builtin functions that a hook may call; any other one might have effects outside the hook.
 _PURE_FUNCTIONS = (isinstance, len, min, max, int, bool, range, list, tuple, abs, hasattr, math.ceil)
 _PURE_IDS = frozenset(map(id, _PURE_FUNCTIONS))
 _PURE_IN_TRITON = ("cdiv", "next_power_of_2", "TensorDescriptor")
@@ -37,7 +37,7 @@ def apply_heuristics(
         kernel: The kernel.
         spec: How it is to be compiled.
         values: The constexprs and options that have a value.
-        explicit: The names of those that win over a heuristic; the others are defaults of a configuration.
+        explicit: The names of the values that override a heuristic; the other values are defaults of a configuration.
 
     Raises:
         SignatureError: A heuristic uses a run-time argument, whose value is not known when a library is built.
@@ -56,7 +56,7 @@ def apply_heuristics(
         except Exception as error:
             if not arguments.unknown:
                 raise JitLoadError(f"kernel {kernel.name!r}: its heuristic for {name!r} failed: {error}") from error
-            if arguments.unknown not in unknown:  # otherwise it only needs the result of another heuristic
+            if arguments.unknown not in unknown:  # otherwise, only a result of another heuristic is missing
                 unknown[name] = arguments.unknown
     if unknown:
         raise _run_time_error(kernel.name, unknown)
@@ -64,7 +64,7 @@ def apply_heuristics(
 
 
 def _run_time_error(kernel: str, unknown: Mapping[str, str]) -> SignatureError:
-    """Return the error for heuristics that compute constexprs from arguments."""
+    """Return the error for heuristics that compute constexprs from run-time arguments."""
     sources = ", ".join(f"{name!r} from the argument {argument!r}" for name, argument in unknown.items())
     values = ", ".join(f"{name!r}: …" for name in unknown)
     verb = "heuristic computes" if len(unknown) == 1 else "heuristics compute"
@@ -75,7 +75,7 @@ def _run_time_error(kernel: str, unknown: Mapping[str, str]) -> SignatureError:
 
 
 def apply_pre_hook(kernel: TritonKernel, spec: CompileSpec, config: Any, values: Mapping[str, Any]) -> CompileSpec:
-    """Return the spec with the block shapes of descriptors that a configuration's pre_hook sets.
+    """Run a configuration's pre_hook. Return the spec with the block shapes that the hook sets in tensor descriptors.
 
     Raises:
         SignatureError: The hook does anything else, or might do so.
@@ -112,7 +112,7 @@ def apply_pre_hook(kernel: TritonKernel, spec: CompileSpec, config: Any, values:
 
 
 def _argument_kinds(kernel: TritonKernel, spec: CompileSpec) -> Iterator[tuple[str, str]]:
-    """Yield the run-time arguments with what is known of each: `null`, `pointer`, `descriptor` or `other`."""
+    """Yield (name, kind) pairs for the run-time arguments; a kind is `null`, `pointer`, `descriptor` or `other`."""
     if spec.signature is not None:
         types = types_by_name(kernel, spec.signature)
         for param in kernel.params:
@@ -134,7 +134,7 @@ def _kind_of_type(text: object) -> str:
 
 
 def _with_block_shapes(kernel: TritonKernel, spec: CompileSpec, shapes: Mapping[str, Sequence[int]]) -> CompileSpec:
-    """Return the spec with other block shapes, in the signature or in copies of the example arguments."""
+    """Return the spec with the given block shapes, in the signature or in copies of the example arguments."""
     if spec.signature is not None:
         types = types_by_name(kernel, spec.signature)
         reshaped = {name: _reshape_type(types[name], shape) for name, shape in shapes.items()}
@@ -161,7 +161,7 @@ def _reshape_argument(value: Any, shape: Sequence[int] | None) -> Any:
 
 
 class StandIn:
-    """A run-time argument that is not None and of which nothing else is known: every other use of it fails."""
+    """A stand-in for a run-time argument that is not None. A use that needs to know more raises an exception."""
 
     __hash__ = None  # type: ignore[assignment]
 
@@ -174,18 +174,18 @@ def _refuse_value(*_: object) -> NoReturn:
 
 
 for _name in ("bool", "eq", "ne", "str", "repr", "format", "dir", "sizeof", "reduce_ex", "setattr", "delattr"):
-    setattr(StandIn, f"__{_name}__", _refuse_value)  # those that `object` has; all others raise a TypeError
+    setattr(StandIn, f"__{_name}__", _refuse_value)  # inherited from `object`; other operators raise a TypeError
 
 
 class _PointerStandIn(StandIn):
-    """A tensor, for a hook: its type may be asked for."""
+    """A stand-in for a tensor, for a hook, which may use `isinstance()` on it."""
 
     def __getattribute__(self, name: str) -> Any:
         return type(self) if name == "__class__" else super().__getattribute__(name)
 
 
 class _DescriptorStandIn(StandIn):
-    """A tensor descriptor, for a hook: its type may be asked for, and its block shape may be set."""
+    """A stand-in for a tensor descriptor, for a hook, which may use `isinstance()` on it and set its block shape."""
 
     def __getattribute__(self, name: str) -> Any:
         if name == "__class__":
@@ -215,7 +215,7 @@ def _descriptor_class() -> type:
 
 
 class _Arguments(dict[str, Any]):
-    """The mapping that a heuristic or a hook is called with; `unknown` is the argument that it needed to know."""
+    """The mapping passed to a heuristic or a hook; `unknown` is the last name looked up whose value is not known."""
 
     def __init__(self, kernel: TritonKernel, values: Mapping[str, Any]) -> None:
         super().__init__(values)
@@ -233,7 +233,7 @@ class _Arguments(dict[str, Any]):
         raise KeyError(name)
 
     def get(self, name: str, default: Any = None) -> Any:
-        """Return a value, or the default, but not for a run-time argument, which has a value at each call."""
+        """Return a value, or the default; raise KeyError for a run-time argument, which has a value at each call."""
         return self[name] if name in self or name in self.run_time else default
 
 
@@ -241,7 +241,7 @@ class _Arguments(dict[str, Any]):
 
 
 def _effects(function: Any, visited: set[int]) -> Iterator[str]:
-    """Yield what a function uses that may read or change anything besides its arguments."""
+    """Yield, as text, everything with which a function may read or change something besides its arguments."""
     if not isinstance(function, FunctionType):
         yield f"it is a {type(function).__name__}, which cannot be inspected"
         return
@@ -263,7 +263,7 @@ def _effects(function: Any, visited: set[int]) -> Iterator[str]:
 
 
 def _stores(code: CodeType, free_variables: Collection[str]) -> Iterator[str]:
-    """Yield the instructions of a code object that write, or import, outside the function it belongs to."""
+    """Yield, as text, the instructions of a code object that import a module or set a variable outside the function."""
     for instruction in dis.get_instructions(code):
         name = instruction.opname
         is_outer_store = name in ("STORE_DEREF", "DELETE_DEREF") and instruction.argval in free_variables

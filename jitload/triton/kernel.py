@@ -16,7 +16,7 @@ class TritonKernel(NamedTuple):
 
     Attributes:
         function: The `@triton.jit` function.
-        heuristics: The functions of `@triton.heuristics`, by the constexpr that each computes.
+        heuristics: The functions of `@triton.heuristics`, by the name of the constexpr that each computes.
         configs: The configurations of `@triton.autotune`, each a `triton.Config`.
         best_config: The configuration that tuning chose, or the only one.
         compiled: The `CompiledKernel`, if the caller passed one instead of a function.
@@ -50,7 +50,7 @@ class CompileSpec(NamedTuple):
         constexprs: Values that are compiled in.
         options: Options of Triton's compiler and, until `assign_keywords()` is called, the parameters passed by name.
         config: The configuration to use for an autotuned kernel; None uses the one that tuning chose.
-        variants: The argument of `load_triton()`.
+        variants: The argument `variants` of `load_triton()`.
     """
 
     args: tuple[Any, ...]
@@ -85,10 +85,10 @@ class CompileSpec(NamedTuple):
 
 
 def read_kernel(kernel: Any) -> TritonKernel:
-    """Unwrap a kernel: a jit function, perhaps within autotune and heuristics, or a compiled kernel.
+    """Read a kernel: a compiled kernel, or a `@triton.jit` function, perhaps with other decorators of Triton's.
 
     Raises:
-        SignatureError: It is none of these, or the user's Python code has to run before each launch.
+        SignatureError: The object is not such a kernel, or Python code of the user's has to run before each launch.
     """
     if _has_base(kernel, "FutureKernel"):  # Triton compiles it in the background
         kernel = kernel.result()
@@ -158,7 +158,7 @@ def _function_of(compiled: Any) -> Any:
 
 
 def assign_keywords(kernel: TritonKernel, spec: CompileSpec) -> CompileSpec:
-    """Return the keywords of a call divided into example arguments, constexprs and compiler options.
+    """Return the spec with the keywords of a call divided into example arguments, constexprs and compiler options.
 
     Raises:
         SignatureError: There are both a signature and example arguments, or a constexpr has two values.
@@ -184,7 +184,7 @@ def choose_config(kernel: TritonKernel, spec: CompileSpec) -> Any:
     """Return the configuration that was passed, or that tuning chose; an empty one if nothing is left to tune.
 
     Raises:
-        SignatureError: The kernel has several, and none was chosen.
+        SignatureError: The kernel has several configurations, and none was chosen.
     """
     if spec.config is not None:
         return spec.config
@@ -201,10 +201,10 @@ def choose_config(kernel: TritonKernel, spec: CompileSpec) -> Any:
 
 
 def config_values(config: Any) -> dict[str, Any]:
-    """Return a `triton.Config`, or a mapping, as values of constexprs and options.
+    """Return the values of constexprs and options in a `triton.Config` or a mapping.
 
     Raises:
-        SignatureError: It is neither.
+        SignatureError: `config` is neither of the two.
     """
     if isinstance(config, Mapping):
         return dict(config)
@@ -220,6 +220,6 @@ def show_values(values: Mapping[str, Any]) -> str:
 
 
 def plain_value(value: Any) -> Any:
-    """Return the value inside a constexpr of Triton's, and anything else as it is."""
+    """Return the value inside a `tl.constexpr`, or any other object unchanged."""
     is_constexpr = type(value).__name__ == "constexpr" and type(value).__module__.partition(".")[0] == "triton"
     return value.value if is_constexpr else value

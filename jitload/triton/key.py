@@ -29,7 +29,7 @@ from jitload.triton.versions import Triton
 
 Part = tuple[str, str | tuple[str, ...]]
 
-# Variables that say where Triton keeps, prints or finds what is not compiled in.
+# Environment variables of Triton's that do not change the machine code.
 _HARMLESS_VARIABLES = frozenset(
     f"TRITON_{name}"
     for name in (
@@ -43,7 +43,7 @@ _FILE_VARIABLES = ("TRITON_PTXAS_PATH", "TRITON_PTXAS_BLACKWELL_PATH", "TRITON_L
 
 
 def kernel_parts(kernel: TritonKernel, triton: Triton) -> tuple[tuple[Part, ...], bool]:
-    """Return the parts of the key for a kernel, and whether they are complete, so that a cache may be used."""
+    """Return the parts of a kernel's key, and whether they are complete; if not, no cache may be used."""
     try:
         key = str(kernel.function.cache_key)
         used: Mapping[Any, Any] = kernel.function.used_global_vals
@@ -69,7 +69,7 @@ def _unique_part() -> Part:
 
 
 def _is_overridden() -> bool:
-    """Return whether something besides the source decides: files that override it, or a hook in Triton's stages."""
+    """Return whether files that override the source, or a hook in Triton's stages, may change the machine code."""
     if os.environ.get("TRITON_KERNEL_OVERRIDE", "0") not in ("", "0"):
         return True
     with suppress(ImportError, AttributeError):
@@ -80,7 +80,7 @@ def _is_overridden() -> bool:
 
 
 def plan_parts(plan: Plan) -> tuple[tuple[str, ...], bool]:
-    """Return the texts of the key for a plan, and whether they are complete."""
+    """Return the texts that identify a plan in the key, and whether they are complete."""
     constants = [(path, _constant_text(value)) for path, value in sorted(plan.constants.items())]
     options = [(name, _constant_text(value)) for name, value in sorted(plan.options.items())]
     is_complete = all(text is not None for _, text in [*constants, *options])
@@ -95,7 +95,7 @@ def plan_parts(plan: Plan) -> tuple[tuple[str, ...], bool]:
 
 
 def _constant_text(value: Any) -> str | None:
-    """Return a compiled-in value as text, or None if its text would not tell it from others."""
+    """Return a text that identifies a compiled-in value, or None if a text cannot identify the value."""
     value = plain_value(value)
     if isinstance(value, _PLAIN_TYPES):
         return f"{type(value).__name__} {value!r}"
@@ -109,7 +109,7 @@ def _constant_text(value: Any) -> str | None:
 
 
 def cubin_parts(cubin: Cubin) -> tuple[str, ...]:
-    """Return the texts of the key for a kernel that is compiled already.
+    """Return the texts that identify a compiled kernel in the key.
 
     Raises:
         JitLoadError: The cubin is not from `extract_triton`.
@@ -120,7 +120,7 @@ def cubin_parts(cubin: Cubin) -> tuple[str, ...]:
 
 
 def grid_key(grid: Any) -> tuple[str, ...]:
-    """Return the texts of the key for a grid. A function's source is not read for them, only its code object."""
+    """Return the texts that identify a grid in the key. They describe a function by its code object, not its source."""
     if not isinstance(grid, FunctionType):
         return (repr(grid),)
     code = grid.__code__
@@ -130,7 +130,7 @@ def grid_key(grid: Any) -> tuple[str, ...]:
 
 
 def _grid_value_text(value: Any) -> str:
-    """Return what a value from outside becomes in a launch expression: a number, or the name of a function."""
+    """Return a text for a value that a grid function reads: the value of an integer, or else a qualified name."""
     if isinstance(value, int):
         return repr(int(value))
     return f"{getattr(value, '__module__', '')}.{getattr(value, '__qualname__', type(value).__name__)}"
@@ -140,10 +140,10 @@ def _grid_value_text(value: Any) -> str:
 
 
 def _triton_identity(triton: Triton) -> tuple[str, ...]:
-    """Return Triton's version, and the digest of its compiler as the installer recorded it.
+    """Return Triton's version, and the digest that the installer recorded for Triton's compiler.
 
-    The digest is the same wherever the same wheel is installed. For a compiler that was built or changed afterwards, or
-    that no installer recorded, it is replaced by the file's size and time.
+    The digest is the same wherever the same wheel is installed. If no installer recorded a digest, or the compiler was
+    changed after its installation, the size and modification time of the compiler's file replace the digest.
     """
     import triton as package
 
@@ -159,7 +159,7 @@ def _installed_files(package: str, version: str) -> tuple[str, str]:
 
 
 def _recorded_digest(library_path: str, record_path: str) -> str:
-    """Return the compiler's digest from the installer's list of files, or "" if the file has changed since."""
+    """Return the compiler's digest from the installer's list of files, or "" if there is none or it is out of date."""
     try:
         library, record = os.stat(library_path), os.stat(record_path)
     except OSError:
@@ -211,12 +211,13 @@ _MAX_OBJECTS = 10_000
 
 
 def outer_values(function: Any) -> tuple[tuple[str, str], ...] | None:
-    """Return the constants that a function, and those it calls, can read from outside, with their values as text.
+    """Return the values that a function, and the functions that it calls, can read from outside.
 
-    These are more than the function uses. A change of one that it does not use costs a build and nothing else.
+    The result may include values that the function does not use. If such a value changes, the only cost is a needless
+    build.
 
     Returns:
-        Names and values; None if there is a value that no text describes completely.
+        (name, value as text) pairs; None if there is a value that no text describes completely.
     """
     search = _Search()
     search.visit_function(function)
@@ -232,7 +233,7 @@ class _Search:
         self.is_complete = True
 
     def visit_function(self, function: Any) -> None:
-        """Add what a function reads in its own scope."""
+        """Add the globals, closure variables and default values that a function can read."""
         inner = getattr(function, "fn", None) or getattr(function, "__func__", function)
         inner = getattr(inner, "fn", inner)
         code = getattr(inner, "__code__", None)
@@ -255,7 +256,7 @@ class _Search:
             self.is_complete = False  # the user's object, which may hold anything
 
     def _text(self, value: Any) -> str | None:
-        """Return a value as text, or None if its text would not tell it from others."""
+        """Return a text that identifies a value, or None if a text cannot identify the value."""
         value = plain_value(value)
         if isinstance(value, enum.Enum):
             return f"{type(value).__name__}.{value.name} {self._text(value.value)}"
@@ -272,7 +273,7 @@ class _Search:
         return _type_text(value)
 
     def _container_text(self, value: Any) -> str | None:
-        if len(value) > _MAX_OBJECTS or "..." in str(value):  # Python shows one that contains itself like that
+        if len(value) > _MAX_OBJECTS or "..." in str(value):  # how Python shows a container inside itself
             return None
         items = [item for pair in value.items() for item in pair] if isinstance(value, dict) else list(value)
         texts = [self._text(item) for item in items]
@@ -281,18 +282,18 @@ class _Search:
         return f"{type(value).__name__} {sorted(map(str, texts)) if isinstance(value, set | frozenset) else texts}"
 
     def _visit_members(self, name: str, value: Any, names: set[str]) -> None:
-        """Add the members of a module or a class whose names a function uses."""
+        """Add the members of a module or class whose names are in `names`, the names that a function uses."""
         for member in names:
             try:
                 member_value = getattr(value, member)
             except Exception:  # noqa: BLE001, S112  a property of the user's
                 continue
             self._visit(f"{name}.{member}", member_value, names)
-        for method in getattr(value, "hash_attrs", ()):  # an aggregate's, whose constructor is called without a name
+        for method in getattr(value, "hash_attrs", ()):  # methods of an aggregate, with its constructor
             self._visit(f"{name}.{getattr(method, '__name__', '')}", method, names)
 
     def _is_visited(self, value: Any) -> bool:
-        """Return whether a value was visited before, or there are too many of them."""
+        """Mark a value as visited. Return whether to skip it: it was visited before, or the search is incomplete."""
         if id(value) in self.visited:
             return True
         self.visited[id(value)] = value
@@ -318,7 +319,7 @@ def _code_text(code: CodeType) -> str:
 
 
 def outer_names(function: FunctionType) -> Iterator[tuple[str, Any]]:
-    """Yield the names from outside that a function, or one defined inside it, uses, with their values."""
+    """Yield (name, value) pairs for the globals and closure variables that a function and its inner functions use."""
     for name in {name for code in code_objects(function.__code__) for name in code.co_names}:
         if name in function.__globals__:
             yield name, function.__globals__[name]
@@ -328,7 +329,7 @@ def outer_names(function: FunctionType) -> Iterator[tuple[str, Any]]:
 
 
 def code_objects(code: CodeType) -> Iterator[CodeType]:
-    """Yield a code object, and those of the functions defined inside it."""
+    """Yield a code object, and the code objects of the functions defined inside its function."""
     yield code
     for constant in code.co_consts:
         if isinstance(constant, CodeType):
@@ -336,7 +337,10 @@ def code_objects(code: CodeType) -> Iterator[CodeType]:
 
 
 def _dotted_names(function: FunctionType) -> Iterator[tuple[str, Any]]:
-    """Yield what a function itself reads from outside, `config` and `config.BLOCK`, with its value, or None."""
+    """Yield (name, value) pairs for the names, such as `config` and `config.BLOCK`, that a function reads from outside.
+
+    Names that only its inner functions read are left out. A value that cannot be read is None.
+    """
     from dis import get_instructions  # Triton has imported it
 
     outer = {**vars(builtins), **dict(outer_names(function))}
@@ -348,7 +352,7 @@ def _dotted_names(function: FunctionType) -> Iterator[tuple[str, Any]]:
             yield owner, value
         elif instruction.opname in ("LOAD_ATTR", "LOAD_METHOD") and owner:
             owner, member = f"{owner}.{name}", None
-            with suppress(Exception):  # a property of the user's
+            with suppress(Exception):  # the user's property may fail
                 member = getattr(value, name)
             value = member
             yield owner, value

@@ -1,6 +1,7 @@
 """Reads a kernel that Triton compiled, and checks what its metadata says against the parameter table in the cubin.
 
-If the interface of Triton's kernels has changed, that is an error at the build, and not a launch that corrupts memory.
+Because of this check, a change in how Triton passes parameters causes an error at the build, rather than a launch that
+corrupts memory.
 """
 
 from __future__ import annotations
@@ -27,21 +28,22 @@ from jitload.triton.kernel import plain_value
 from jitload.triton.plan import DESCRIPTOR, ELEMENTS, POINTER, SCALARS, Path
 from jitload.triton.versions import Triton, read_version
 
-_MAX_THREADS = 1024  # of a block
+_MAX_THREADS = 1024  # per block
 _MAX_TENSOR_MEMORY = 512  # columns; sm_107 has 576
 
 
 def read_compiled_kernel(compiled: Any, triton: Triton, constexprs: frozenset[str] | None = None) -> Cubin:
-    """Return a compiled kernel as a cubin that says how it is launched.
+    """Return a compiled kernel as a `Cubin`, whose `triton` record says how the kernel is launched.
 
     Args:
         compiled: Triton's `CompiledKernel`.
         triton: The installed release of Triton.
-        constexprs: Names of the parameters that are not arguments of a call; None for those annotated `tl.constexpr`.
+        constexprs: Names of the parameters that are not arguments of a call; None means the parameters
+            annotated `tl.constexpr`.
 
     Raises:
-        SignatureError: It is not for NVIDIA GPUs, needs what a library cannot provide, or has other parameters than
-            Triton says.
+        SignatureError: The kernel is not compiled for NVIDIA GPUs, needs something that jitload does not support, or
+            has other parameters than Triton's metadata says.
     """
     name = str(compiled.src.fn.__name__)
     metadata = compiled.metadata
@@ -112,7 +114,7 @@ def _warp_size(metadata: Any) -> int:
 
 
 def _check_parameters(interface: _Interface, entry: ImageKernel, threads: int) -> None:
-    """Compare parameters and threads with those in the cubin."""
+    """Raise SignatureError if the cubin has other parameter sizes, or another number of threads, than Triton says."""
     triton = interface.triton
     sizes = [parameter.size for parameter in interface.parameters] + [8] * triton.hidden_pointers
     cubin_sizes = [slot.size for slot in entry.slots]
@@ -129,7 +131,10 @@ def _check_parameters(interface: _Interface, entry: ImageKernel, threads: int) -
 
 
 def _launch_attributes(metadata: Any, triton: Triton) -> dict[str, Any]:
-    """Return what a launch needs besides the parameters. It is read after compilation, which may change `num_warps`."""
+    """Return the fields of `Specialization` that a launch needs besides the parameters.
+
+    They are read after compilation, because the compiler may change `num_warps`.
+    """
     num_ctas = int(getattr(metadata, "num_ctas", 1))
     return {
         "num_warps": int(metadata.num_warps),
@@ -158,7 +163,7 @@ def _global_scratch(metadata: Any, triton: Triton) -> Scratch:
 
 
 class _Interface:
-    """The arguments of a call and the parameters of the machine code, as Triton's record of the source states them.
+    """The arguments of a call and the parameters of the machine code, according to Triton's record of the source.
 
     Tuples are flattened. A descriptor is one argument and several parameters.
     """
@@ -258,7 +263,7 @@ class _Interface:
 
 
 def _constants_by_path(source: Any) -> Mapping[Path, Any]:
-    """Return the compiled-in values by path; Triton 3.2 has them by name."""
+    """Return the compiled-in values by path. Triton 3.2 records them by name instead."""
     names = list(source.fn.arg_names)
     return {
         (names.index(key),) if isinstance(key, str) else tuple(key): value for key, value in source.constants.items()
@@ -266,7 +271,7 @@ def _constants_by_path(source: Any) -> Mapping[Path, Any]:
 
 
 def _attributes_by_path(source: Any, triton: Triton) -> Mapping[Path, Sequence[tuple[str, Any]]]:
-    """Return what Triton assumes of arguments, as pairs of an attribute and its value."""
+    """Return what Triton assumes about arguments, as a list of (attribute, value) pairs for each path."""
     if triton.has_paths:
         return {tuple(path): [(name, value) for name, value in pairs] for path, pairs in source.attrs.items()}
     attributes: dict[Path, list[tuple[str, Any]]] = {}
@@ -277,7 +282,10 @@ def _attributes_by_path(source: Any, triton: Triton) -> Mapping[Path, Sequence[t
 
 
 def _constexpr_value(value: Any) -> int | float | bool | str | None:
-    """Return a constant as plain data: the number or the text of a member of an enum, the text of anything else."""
+    """Return a constant as plain data.
+
+    An instance of a subclass of int, float or str is converted to that type; any other object is converted to str.
+    """
     if value is None or isinstance(value, bool):
         return value
     if isinstance(value, int):
@@ -291,7 +299,7 @@ def _constexpr_value(value: Any) -> int | float | bool | str | None:
 
 
 class _ParameterType(NamedTuple):
-    """What the machine code takes for a type, and what a caller passes for it."""
+    """The kind and size of a parameter, and its element type and block shape if it has any."""
 
     kind: ParameterKind
     size: int
@@ -300,7 +308,7 @@ class _ParameterType(NamedTuple):
 
 
 def _parameter_type(text: str) -> _ParameterType | None:
-    """Return the facts of a type in Triton's spelling, or None if it is unknown."""
+    """Return the kind, size and element type for a type in Triton's spelling, or None if the type is unknown."""
     pointer = re.fullmatch(POINTER, text)
     if pointer and pointer["stars"]:
         element = pointer["element"]
@@ -318,13 +326,16 @@ def _parameter_type(text: str) -> _ParameterType | None:
 
 
 def _without_layout(text: str) -> str:
-    """Return a type without the layout in shared memory that Gluon adds to that of a descriptor."""
+    """Return a type without the shared-memory layout that Gluon adds to the type of a tensor descriptor."""
     match = re.fullmatch(r"(tensordesc<\w+\[[\d\s,]+\]),.*>", text, re.DOTALL)
     return f"{match[1]}>" if match else text
 
 
 def _leaves(name: str, types: object, path: Path) -> Iterator[tuple[str, Path, str]]:
-    """Yield the leaves of a parameter's type with their names and paths: `t_0`, or `t_field`, and `(2, 0)`."""
+    """Yield a (name, path, type) triple for a parameter, or for each item if it is a tuple: `("t_0", (2, 0), "i32")`.
+
+    The name of an item ends with its index, or, in a named tuple, with its field.
+    """
     if not isinstance(types, tuple):
         yield name, path, str(types)
         return

@@ -1,7 +1,7 @@
 """Decides which specialization of a kernel Triton compiles, from `signature=` or from example arguments.
 
-A signature is read here, in Triton's own spelling of types. Example arguments are given to Triton, whose rules decide
-as they do at a launch.
+This module parses a signature itself, and accepts Triton's spelling of types. Example arguments are passed to Triton,
+which specializes the kernel for them as it does at a launch.
 """
 
 from __future__ import annotations
@@ -25,9 +25,10 @@ class Plan(NamedTuple):
     """One specialization of a kernel.
 
     Attributes:
-        types: Each parameter in order, with its type: text, `"constexpr"`, or a tuple of types.
+        types: A (name, type) pair for each parameter in order. A type is a text such as `"i32"` or `"constexpr"`, or a
+            tuple of types.
         constants: Values that are compiled in, by path.
-        multiples: Paths of the pointers and integers that are multiples of 16.
+        multiples: Paths of the arguments that are assumed to be divisible by 16: integers, and addresses of pointers.
         constexprs: Names of the parameters that are not arguments of a call.
         options: Options of the compiler.
     """
@@ -65,7 +66,7 @@ def make_plan(kernel: TritonKernel, spec: CompileSpec, triton: Triton, capabilit
 
 
 def _check_conflicts(kernel: TritonKernel, tuned: Mapping[str, Any], constexprs: Mapping[str, Any]) -> None:
-    """Refuse a constexpr that has one value in the configuration and another in the call, as Triton does."""
+    """Raise SignatureError if the configuration and the call set a constexpr to different values."""
     if name := next((name for name in tuned if name in constexprs and constexprs[name] != tuned[name]), None):
         raise SignatureError(
             f"kernel {kernel.name!r}: {name!r} is {tuned[name]!r} in the configuration and {constexprs[name]!r} beside "
@@ -86,7 +87,7 @@ def complete_constexprs(
         kernel: The kernel.
         constexprs: The values that were passed.
         unannotated: Parameters that the signature, not the kernel, declares as constexprs.
-        bound: Parameters that have a value already.
+        bound: Parameters whose values are passed by position.
 
     Raises:
         SignatureError: A constexpr has no value, or a name is not a parameter.
@@ -148,7 +149,7 @@ def types_by_name(kernel: TritonKernel, signature: Mapping[str, Any] | str) -> M
     """Return `signature=` as a mapping from parameters to types.
 
     Raises:
-        SignatureError: It does not have the parameters of the kernel.
+        SignatureError: The signature is not a text or a mapping, or does not fit the parameters of the kernel.
     """
     names = [param.name for param in kernel.params]
     if isinstance(signature, str):
@@ -185,7 +186,7 @@ def _split_types(text: str) -> list[str]:
 
 
 def _read_types(value: Any, where: str) -> Any:
-    """Return a type with its hint, or a list of these for a tuple."""
+    """Return a (type, hint) pair, or, for a tuple, a list of the results for its items."""
     if isinstance(value, tuple | list):
         return [_read_types(item, where) for item in value]
     if plain_value(value) is not value:
@@ -210,7 +211,7 @@ def _leaves(hinted: Any, path: Path) -> Iterator[tuple[Path, HintedType]]:
 
 # ---- the text of a type ----------------------------------------------------------------------------------------
 
-# Triton's names of element types, and DLPack's; None if DLPack has no such type.
+# From Triton's names of element types to DLPack's names, or None if DLPack has no such type.
 ELEMENTS: dict[str, str | None] = {
     "i1": "bool", "u1": "bool", "i8": "int8", "i16": "int16", "i32": "int32", "i64": "int64",
     "u8": "uint8", "u16": "uint16", "u32": "uint32", "u64": "uint64",
@@ -236,14 +237,16 @@ DESCRIPTOR = r"tensordesc<\s*(\w+)\s*\[([\d\s,]+)\]\s*>"
 
 
 def read_type(value: object, where: str) -> HintedType:
-    """Read one type of `signature=`: `"*fp32:16"`, `"i32"`, `"constexpr"`, or None for a pointer that is always None.
+    """Return the (type, hint) pair for an item of `signature=`: `"*fp32:16"`, `"i32"`, `"constexpr"` or None.
+
+    None stands for a pointer that is always None.
 
     Args:
-        value: The type as it was passed.
+        value: The item as the user passed it.
         where: The kernel and the parameter, for messages.
 
     Raises:
-        SignatureError: It is not a type that Triton has.
+        SignatureError: Triton does not have such a type or hint.
     """
     if value is None:
         return "constexpr", "null"
@@ -283,7 +286,7 @@ def _canonical_type(text: str) -> str | None:
 
 
 def _unknown_type(value: str, where: str) -> SignatureError:
-    if "**" in value:  # Triton 3.9 ends the process
+    if "**" in value:  # on such a type, Triton 3.9 ends the process
         return SignatureError(
             f"{where}: {value!r}: Triton has no pointers to pointers: pass '*u64', and cast the numbers that the "
             "kernel loads to pointers, .to(tl.pointer_type(tl.float32))"
@@ -326,7 +329,7 @@ def _plan_arguments(kernel: TritonKernel, spec: CompileSpec, triton: Triton, cap
     read = _read_specialization if triton.has_paths else _read_specialization_of_3_2
     types, constants, multiples = read(params, bound, backend)
     for param in params:
-        if param.name in constexprs:  # including those that the kernel does not annotate as such
+        if param.name in constexprs:  # also parameters that the kernel does not annotate as constexprs
             types[param.num], constants[(param.num,)] = "constexpr", constexprs[param.name]
     return Plan(
         types=tuple((param.name, types[param.num]) for param in params),
@@ -338,10 +341,10 @@ def _plan_arguments(kernel: TritonKernel, spec: CompileSpec, triton: Triton, cap
 
 
 def check_no_tuples(kernel: TritonKernel, by_name: Mapping[str, Any]) -> None:
-    """Refuse a tuple among values or types, for Triton 3.2.
+    """Check that no value or type is a tuple, because Triton 3.2 does not support tuples.
 
     Raises:
-        SignatureError: There is one.
+        SignatureError: A value or a type is a tuple.
     """
     if name := next((name for name, value in by_name.items() if isinstance(value, tuple)), None):
         raise SignatureError(
@@ -350,7 +353,7 @@ def check_no_tuples(kernel: TritonKernel, by_name: Mapping[str, Any]) -> None:
 
 
 def _example(value: Any) -> Any:
-    """Replace a dtype of torch's with an aligned tensor of that dtype, as Triton's warmup() does."""
+    """Replace a `torch.dtype` by a stand-in for an aligned tensor of that dtype, as Triton's `warmup()` does."""
     if type(value).__name__ == "dtype" and type(value).__module__ == "torch":
         return _AlignedTensor(value)
     if isinstance(value, tuple):
@@ -361,12 +364,12 @@ def _example(value: Any) -> Any:
 
 
 def _rebuild_tuple(value: Any, items: Iterable[Any]) -> tuple[Any, ...]:
-    """Return items as a tuple, or as a named tuple if `value` is one: a kernel may use the names."""
+    """Return items as a tuple, or, if `value` is a named tuple, as one of its class: a kernel may use its fields."""
     return type(value)(*items) if hasattr(value, "_fields") else tuple(items)
 
 
 class _AlignedTensor:
-    """A tensor as Triton sees it: only its dtype is real, and its address is aligned."""
+    """A stand-in for a tensor, from which Triton reads a dtype and an aligned address."""
 
     def __init__(self, dtype: Any) -> None:
         self.dtype = dtype
@@ -381,7 +384,7 @@ class _AlignedTensor:
 
 
 def _binder(kernel: TritonKernel, triton: Triton, backend: Any) -> Any:
-    """Return Triton's own function from arguments to their specialization."""
+    """Return the function with which Triton itself computes the specialization for arguments."""
     try:
         from triton.runtime.jit import create_function_from_signature
 
@@ -402,7 +405,7 @@ def _read_specialization(params: Sequence[Any], bound: Any, backend: Any) -> _Sp
 
 
 def _plain_types(types: Any) -> Types:
-    """Return types as plain text, in tuples as they are."""
+    """Return a type as a plain str, or a tuple of types as a tuple of the results for its items."""
     return _rebuild_tuple(types, map(_plain_types, types)) if isinstance(types, tuple) else str(types)
 
 

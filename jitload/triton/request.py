@@ -22,7 +22,7 @@ _SUBJECT = "a Triton kernel is compiled"  # of messages about architectures
 
 
 def make_triton_request(name: str, kernel: Any, spec: CompileSpec, *, arch: str | Sequence[str], grid: Any) -> Request:
-    """Check the arguments of `load_triton`, and return its request with the current settings."""
+    """Check the arguments of `load_triton`, and return the request for the library, with the current settings."""
     settings = read_settings()
     check_name(name)
     cubins = tuple(kernel) if isinstance(kernel, list | tuple) else (kernel,)
@@ -71,7 +71,7 @@ def _read_compiled(kernel: TritonKernel, spec: CompileSpec, triton: Triton) -> C
 
 
 def _check_unchanged(name: str, spec: CompileSpec) -> None:
-    """Refuse arguments that come too late, because the kernel is compiled already."""
+    """Raise SignatureError if there are arguments that cannot change a kernel that is compiled already."""
     keywords = {
         "signature": spec.signature,
         "constexprs": spec.constexprs or None,
@@ -86,7 +86,7 @@ def _check_unchanged(name: str, spec: CompileSpec) -> None:
 
 
 def _check_archs(cubins: Sequence[Cubin], arch: str | Sequence[str], settings: Settings, *, subject: str) -> None:
-    """Refuse architectures for which there is no machine code."""
+    """Raise SignatureError if there is no cubin for one of the architectures in `arch`."""
     if arch == "native":
         return
     numbers = {capability_of(cubin.arch)[0] for cubin in cubins}
@@ -122,7 +122,7 @@ def _request_for_cubins(
 def _source_of_plans(
     kernel: TritonKernel, spec: CompileSpec, *, plans: Sequence[tuple[str, Plan]], grid: Any, triton: Triton
 ) -> tuple[TritonSource, bool]:
-    """Return the source of a library, and whether its key is complete."""
+    """Return the source of a library, and whether its cache key is complete."""
     parts, is_complete = kernel_parts(kernel, triton)
     texts = [(label, *plan_parts(plan)) for label, plan in plans]
     source = TritonSource(
@@ -138,14 +138,14 @@ def _source_of_plans(
 
 
 def _integers(kernel: TritonKernel, spec: CompileSpec) -> tuple[tuple[str, int], ...]:
-    """Return the integers among the example arguments, by name."""
+    """Return a (name, value) pair for each integer among the example arguments."""
     names = [param.name for param in kernel.params]
     values = {**dict(zip(names, spec.args, strict=False)), **spec.named_args}
     return tuple((name, value) for name, value in values.items() if type(value) is int)
 
 
 def _distinct_archs(archs: tuple[str, ...]) -> tuple[str, ...]:
-    """Return the architectures without those that differ in the suffix only: Triton adds the suffix itself."""
+    """Return one architecture for each number, such as 90 in `sm_90a`, because Triton chooses the suffix itself."""
     by_capability: dict[int, str] = {}
     for arch in archs:
         by_capability.setdefault(capability_of(arch)[0], arch)
@@ -169,7 +169,7 @@ def _request(name: str, source: TritonSource, archs: tuple[str, ...], settings: 
 
 
 def _variants(kernel: TritonKernel, spec: CompileSpec) -> list[tuple[str, CompileSpec]]:
-    """Return the variants that a spec asks for, each with its name and a spec of its own."""
+    """Return a (name, spec) pair for each variant that a spec asks for."""
     if spec.variants is None:
         return [(kernel.name, spec)]
     from jitload.signature.exports import make_unique_name
@@ -181,7 +181,7 @@ def _variants(kernel: TritonKernel, spec: CompileSpec) -> list[tuple[str, Compil
     variants: dict[str, CompileSpec] = {}
     for number, (row, values) in enumerate(zip(rows, row_values, strict=True)):
         words = [f"{key}_{_word(value)}" for key, value in values.items() if key in names or key in differing]
-        words = words or [f"variant_{number}"]  # the kernel's own name is the dispatcher's
+        words = words or [f"variant_{number}"]  # the dispatcher has the kernel's own name
         variants[make_unique_name("__".join((kernel.name, *words)), variants)] = _variant_spec(kernel, spec, row)
     return list(variants.items())
 
@@ -211,7 +211,7 @@ def _variant_rows(kernel: TritonKernel, variants: Any) -> list[Any]:
 
 
 def _flat_values(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a variant's values, those of its signature among them."""
+    """Return a variant's values and the types in its `signature` as one mapping."""
     signature = values.get("signature", {})
     types = signature if isinstance(signature, Mapping) else {"signature": signature}
     return {**{key: value for key, value in values.items() if key != "signature"}, **types}
@@ -224,7 +224,7 @@ def _word(value: Any) -> str:
 
 
 def _variant_spec(kernel: TritonKernel, spec: CompileSpec, row: Any) -> CompileSpec:
-    """Return the spec with a variant's values, which win over those for all variants."""
+    """Return the spec with a variant's values, which override the values for all variants."""
     signature, values = spec.signature, config_values(row)
     if "signature" in values:
         types = values.pop("signature")
@@ -243,7 +243,7 @@ def _variant_spec(kernel: TritonKernel, spec: CompileSpec, row: Any) -> CompileS
 
 
 def _check_distinct(kernel: TritonKernel, plans: Sequence[tuple[str, Plan]]) -> None:
-    """Refuse two variants that would be the same machine code."""
+    """Raise SignatureError if two variants would have the same machine code."""
     for number, (name, plan) in enumerate(plans):
         for earlier, (_, earlier_plan) in enumerate(plans[:number]):
             if plan == earlier_plan:

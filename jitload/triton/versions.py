@@ -10,7 +10,10 @@ _OLDEST = (3, 2)
 
 
 class Triton(str):
-    """A release of Triton, `"3.6.0"`, and the interface of its cubins; a release after 3.9 is treated like 3.9."""
+    """A release of Triton, such as `"3.6.0"`, and the interface of its cubins.
+
+    Releases after 3.9 are treated like 3.9.
+    """
 
     __slots__ = ()
 
@@ -32,17 +35,20 @@ class Triton(str):
 
     @property
     def grid_multiplies(self) -> Literal["x", "per_dim"]:
-        """How the grid counts blocks if a program has several."""
+        """How the grid of blocks follows from the grid of programs, if a program has several blocks.
+
+        `"x"`: x is multiplied by `num_ctas`. `"per_dim"`: each dimension is multiplied by the cluster's.
+        """
         return "x" if self.number >= (3, 6) else "per_dim"
 
     @property
     def descriptor_flags(self) -> int:
-        """How many flags a tensor descriptor has that is passed as plain parameters: padding, rounding to tf32."""
+        """How many flags (padding, rounding to tf32) a tensor descriptor has if it is passed as plain parameters."""
         return (self.number >= (3, 5)) + (self.number >= (3, 7))
 
     @property
     def has_paths(self) -> bool:
-        """Whether constants and attributes are addressed by paths, `(0,)`, not by names and positions."""
+        """Whether Triton addresses constants and attributes by paths such as `(0,)`, not by names and positions."""
         return self.number >= (3, 3)
 
 
@@ -50,7 +56,7 @@ def find_triton() -> Triton:
     """Return the installed release of Triton.
 
     Raises:
-        ToolchainError: There is none, or it is too old.
+        ToolchainError: Triton cannot be imported, or is too old.
     """
     try:
         import triton
@@ -62,10 +68,10 @@ def find_triton() -> Triton:
 
 
 def read_version(version: str) -> Triton:
-    """Return the release with a version.
+    """Return the release of Triton with the given version.
 
     Raises:
-        ToolchainError: It is older than 3.2, or not a version.
+        ToolchainError: The version is older than 3.2, or not a version number.
     """
     triton = Triton(version)
     try:
@@ -86,7 +92,7 @@ def changed_interface(triton: Triton, change: str, error: Exception) -> JitLoadE
 
 
 def cuda_target(triton: Triton, capability: int) -> Any:
-    """Return Triton's record of a GPU architecture; with it, Triton compiles without a GPU."""
+    """Return Triton's `GPUTarget` for an architecture, which lets Triton compile without a GPU."""
     try:
         from triton.backends.compiler import GPUTarget
 

@@ -27,7 +27,7 @@ from jitload.request.launch import Launch
 from jitload.signature.exports import Export
 from jitload.toolchain.arch import capability_of
 
-_LAUNCH_FIELDS = ("grid", "priority", "raw_pointers", "doc")  # that a variant's launch may set
+_LAUNCH_FIELDS = ("grid", "priority", "raw_pointers", "doc")  # the only ones that a variant's launch may set
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,10 +35,10 @@ class TritonVariant:
     """One specialization of a kernel.
 
     Attributes:
-        name: The name it is exported under if a function has several variants.
-        cubins: Its machine code, one cubin for each architecture, with their `triton` records.
-        launch: Its grid of programs over arguments and constexprs, or None to leave it to the call; also `priority`
-            and `raw_pointers`. Everything else was decided when the kernel was compiled.
+        name: The name under which the variant is exported if its function has several variants.
+        cubins: The machine code: one cubin for each architecture, each with its `triton` record.
+        launch: The grid, `priority` and `raw_pointers`; everything else was decided when the kernel was compiled. The
+            grid counts programs, may use arguments and constexprs, and is None if each call passes a grid.
     """
 
     name: str
@@ -48,7 +48,7 @@ class TritonVariant:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TritonFunction:
-    """A kernel as a function; a call launches the first of its variants that the arguments fit."""
+    """A kernel that is exported as a function. A call launches the first variant that accepts the arguments."""
 
     name: str
     doc: str
@@ -65,7 +65,7 @@ class TritonWrapper:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _KernelCode:
-    """Machine code of one variant that is launched in one way: for all its architectures, or for some of them."""
+    """A variant's machine code for the architectures whose cubins are launched in the same way."""
 
     id: str
     name: str
@@ -81,7 +81,7 @@ class _KernelCode:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Entry:
-    """An exported function: one piece of machine code, or a dispatcher over several."""
+    """An exported function. If it has several `codes`, it is a dispatcher, which chooses one of them at each call."""
 
     name: str
     doc: str
@@ -109,18 +109,18 @@ def render_triton_wrapper(wrapper: TritonWrapper) -> str:
 
 
 def cubin_files(wrapper: TritonWrapper) -> tuple[tuple[str, bytes], ...]:
-    """Return the files that a wrapper's text embeds, by name."""
+    """Return a (file name, content) pair for each cubin that a wrapper's text embeds."""
     return tuple((_image(number, cubin).file, cubin.data) for number, cubin in _numbered_cubins(wrapper))
 
 
 def ptx_files(wrapper: TritonWrapper) -> tuple[tuple[str, str], ...]:
-    """Return the PTX of the cubins, by a name that differs from the cubin's only in its suffix."""
+    """Return a (file name, PTX) pair for each cubin with PTX; the name is the cubin's with the suffix `.ptx`."""
     cubins = ((_image(number, cubin).file, cubin.ptx) for number, cubin in _numbered_cubins(wrapper))
     return tuple((f"{file.removesuffix('.cubin')}.ptx", ptx) for file, ptx in cubins if ptx)
 
 
 def _numbered_cubins(wrapper: TritonWrapper) -> list[tuple[int, Cubin]]:
-    """Return all cubins, each with the number of its variant."""
+    """Return a (variant number, cubin) pair for each cubin."""
     variants = [variant for function in wrapper.functions for variant in function.variants]
     return [(number, cubin) for number, variant in enumerate(variants) for cubin in variant.cubins]
 
@@ -159,7 +159,7 @@ def _check_distinct(names: Sequence[str]) -> None:
 
 
 def _codes(name: str, variant: TritonVariant, number: int) -> tuple[_KernelCode, ...]:
-    """Group cubins that differ only in their architecture; code that runs on fewer devices comes first."""
+    """Group a variant's cubins by how they are launched; groups for higher architectures come first."""
     groups: dict[Any, list[Cubin]] = {}
     for cubin in variant.cubins:
         assert cubin.triton is not None
@@ -181,7 +181,7 @@ def _codes(name: str, variant: TritonVariant, number: int) -> tuple[_KernelCode,
 
 
 def _without_compiler_counts(specialization: Specialization) -> Specialization:
-    """Return the record without what a launch does not depend on, such as the number of registers."""
+    """Return a copy in which values that a launch does not depend on, such as the number of registers, are 0."""
     parameters = tuple(replace(parameter, offset=0) for parameter in specialization.kernel.parameters)
     kernel = replace(
         specialization.kernel, parameters=parameters, registers=0, shared_bytes=0, local_bytes=0, max_threads=0
@@ -228,7 +228,7 @@ _MAX_RANK = 5
 
 
 def _check_specialization(name: str, specialization: Specialization) -> None:
-    """Refuse a record that contradicts itself, or describes what cannot be launched."""
+    """Raise LaunchSpecError if a record contradicts itself, or describes a kernel that cannot be launched."""
     for problem in _problems(specialization):
         raise LaunchSpecError(problem, kernel=name)
 
@@ -272,7 +272,7 @@ def _is_power_of_two(value: int) -> bool:
 
 
 def _kernel_records(entries: Sequence[_Entry]) -> list[dict[str, Any]]:
-    """Return a record for each kernel of the table: first those that are exported, in the description's order."""
+    """Return the records of the kernel table: first the exported functions, in the description's order."""
     exported = {entry.codes[0].id for entry in entries if len(entry.codes) == 1}
     hidden = {code.id: code for entry in entries for code in entry.codes if code.id not in exported}
     ids = [entry.codes[0].id if len(entry.codes) == 1 else entry.name for entry in entries] + list(hidden)
@@ -288,7 +288,7 @@ def _kernel_records(entries: Sequence[_Entry]) -> list[dict[str, Any]]:
 
 
 def _dispatcher_fields(entry: _Entry, numbers: Mapping[str, int]) -> dict[str, Any]:
-    """Return the fields of a dispatcher that differ from its first variant's, whose parameters it shows."""
+    """Return the fields of a dispatcher's record that differ from the record of its first variant."""
     images = {(image.capability, image.suffix): image for code in entry.codes for image in code.images}
     return {
         "id": entry.name,
@@ -329,7 +329,7 @@ def _code_record(code: _KernelCode, doc: str) -> dict[str, Any]:
 
 
 def _constants(specialization: Specialization) -> dict[str, ScopeEntry]:
-    """Return the constexprs for launch expressions. Only integers have a value; the use of others is an error."""
+    """Return the constexprs as names in launch expressions; using one that is not a 64-bit integer is an error."""
     constants = {}
     for name, value in specialization.constexprs:
         text = write_constant(int(value)).text if isinstance(value, int) and value in INT64 else None
@@ -339,7 +339,7 @@ def _constants(specialization: Specialization) -> dict[str, ScopeEntry]:
 
 
 def _with_triton_flags(params: Sequence[Mapping[str, Any]], spec: Specialization) -> list[dict[str, Any]]:
-    """Return the records of the arguments with the flags that only Triton's have."""
+    """Return the records of the arguments, with the flags added that only arguments of Triton kernels have."""
     with_descriptor = {descriptor.parameter for descriptor in spec.descriptors}
     records = []
     for argument, record in zip(spec.arguments, params, strict=True):
@@ -356,7 +356,7 @@ def _numbers(numbers: Sequence[int]) -> str:
     return ", ".join(map(str, numbers))
 
 
-_DRIVER_TYPES = {8: 10, 9: 8, 10: 9}  # element types that have other numbers in the driver than on the device
+_DRIVER_TYPES = {8: 10, 9: 8, 10: 9}  # from the device's number of an element type to the driver's, where they differ
 _SHAPE = re.compile(r"\[([0-9, ]+)\]")
 
 
@@ -379,7 +379,7 @@ def _descriptor_record(
 
 
 def _bindings(spec: Specialization, indexes: Mapping[str, int]) -> Iterator[dict[str, Any]]:
-    """Yield, for each parameter of the cubin, the argument and the part of it that it takes."""
+    """Yield a record for each parameter of the cubin: an argument, and the part of the argument that is passed."""
     descriptors = {descriptor.parameter: number for number, descriptor in enumerate(spec.descriptors)}
     parameters = iter(spec.kernel.parameters)
     for parameter in parameters:
@@ -400,7 +400,7 @@ def _bindings(spec: Specialization, indexes: Mapping[str, int]) -> Iterator[dict
 
 
 def _descriptor_parts(descriptor: Descriptor) -> Iterator[tuple[str, int]]:
-    """Yield the parts of a descriptor in the cubin's order, each with its axis."""
+    """Yield (part, axis) pairs for a descriptor, in the order of the cubin's parameters."""
     axes = range(len(descriptor.block_shape))
     layout = [*(("SHAPE", axis) for axis in axes), *(("STRIDE", axis) for axis in axes)]
     if not descriptor.is_expanded:

@@ -1,1 +1,1 @@
-"""Modules under the same paths as in tvm-ffi, so that only the first part of an import or command changes."""
+"""Modules with the same paths as in tvm-ffi: imports and commands need only `jitload` in place of `tvm_ffi`."""

@@ -2,8 +2,9 @@
 
     python -m jitload.utils.embed_cubin --output-obj new.o --input-obj old.o --cubin kernel.cubin --name my_kernels
 
-`old.o` is C++ with `TVM_FFI_EMBED_CUBIN(my_kernels)`, compiled with our launcher header or with tvm-ffi's. Flags, exit
-codes and the function are those of `tvm_ffi.utils.embed_cubin`; neither ld nor objcopy is needed.
+`old.o` is compiled from C++ with `TVM_FFI_EMBED_CUBIN(my_kernels)`, which includes the launcher header of jitload or of
+tvm-ffi. The options, the exit codes and the function `embed_cubin` are those of `tvm_ffi.utils.embed_cubin`; neither ld
+nor objcopy is needed.
 """
 
 from __future__ import annotations
@@ -33,21 +34,21 @@ def embed_cubin(
     name: str,
     verbose: bool = False,  # noqa: FBT001, FBT002  upstream's signature
 ) -> None:
-    """Embed a cubin or fatbin in an object file whose C++ says `TVM_FFI_EMBED_CUBIN(name)`.
+    """Embed a cubin or fatbin in an object file whose C++ contains `TVM_FFI_EMBED_CUBIN(name)`.
 
-    The symbols are local to the object: several objects of one library may embed cubins under the same name. To embed
-    several cubins, call this once for each. If an error is raised, nothing has been written.
+    The symbols are local to the object file, so several object files of one library may embed cubins under the same
+    name. To embed several cubins, call this function once for each. If an error is raised, nothing has been written.
 
     Args:
         cubin_path: The cubin or fatbin.
         input_obj_path: The object file.
         output_obj_path: The object file to write, which may be the input. Its directory is created.
         name: The name in `TVM_FFI_EMBED_CUBIN(name)`.
-        verbose: Print what is embedded.
+        verbose: Whether to print what is embedded.
 
     Raises:
         FileNotFoundError: The cubin or the object file does not exist.
-        JitLoadError: One of them is not what it should be, or the name is not valid. This is a RuntimeError.
+        JitLoadError: The cubin, the object file or the name is not valid. A JitLoadError is a RuntimeError.
 
     Example:
         `embed_cubin("kernel.cubin", "old.o", "new.o", "my_kernels")`
@@ -72,9 +73,9 @@ def _embed_cubins(cubins: Sequence[tuple[str, Path]], source: Path, output: Path
 
 
 def read_cubin_file(name: str, path: Path, output: Path) -> bytes:
-    """Return the bytes of a cubin or fatbin to be embedded under a name, after checking both.
+    """Check a cubin or fatbin and the name under which it is to be embedded, and return its bytes.
 
-    Bytes in an unknown format are accepted with a warning, as by upstream's tool: the program may decompress them.
+    A file in an unknown format is accepted with a warning, as by tvm-ffi's tool: the program may decompress it.
     """
     check_cubin_name(name, "--name")
     image = _read_file(path, "CUBIN file")
@@ -155,7 +156,7 @@ def read_cubin_options(options: argparse.Namespace) -> list[tuple[str, Path]]:
 
 
 def replace_file(path: Path, data: bytes) -> None:
-    """Write a file completely or not at all. Its directory is created."""
+    """Write a file completely or not at all. The file's directory is created."""
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(f".jitload-{secrets.token_hex(8)}")
     try:
