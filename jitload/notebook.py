@@ -307,7 +307,7 @@ def _end_cell(result: Any) -> None:
 
 
 def _await_reader() -> None:
-    """Wait until ipykernel has read the pipe of standard output, since it shows output in the running cell."""
+    """Wait until ipykernel has read the pipe of standard output; text read later would appear under the next cell."""
     for _ in range(200):
         size = bytearray(4)
         try:

@@ -1,4 +1,4 @@
-"""A record of the environment variables that jitload reads at each public call."""
+"""The settings in environment variables; each public call reads the variables anew."""
 
 from __future__ import annotations
 

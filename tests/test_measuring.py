@@ -43,6 +43,9 @@ extern "C" __global__ void nothing_written(const float* x, float* y, int n) {}
 extern "C" __global__ void both(const float* x, float* y, float* scratch, int n) {
     for (int i = 0; i < n; ++i) { scratch[i] = i; y[i] = x[i] + 1; }
 }
+extern "C" __global__ void only_y(const float* x, float* y, const float* scratch, int n) {
+    for (int i = 0; i < n; ++i) y[i] = x[i] + 1;
+}
 extern "C" __global__ void count(const int* x, unsigned* y) { y[0] = 4294967295u - x[0]; }
 extern "C" __global__ void once(int* x) { if (x[0]) __trap(); x[0] = 1; }
 """
@@ -51,7 +54,7 @@ FUNCTIONS = {
     **dict.fromkeys(("add", "wrong", "half_of_it", "increment", "nothing_written"), LAUNCH),
     "sort": jitload.Launch(grid=1, block=1, args={"n": "x.numel()"}),
     "nothing": jitload.Launch(),
-    "both": jitload.Launch(grid=1, block=1, args={"n": "x.numel()"}),
+    **dict.fromkeys(("both", "only_y"), jitload.Launch(grid=1, block=1, args={"n": "x.numel()"})),
     "count": jitload.Launch(grid=1, block=1),
     "once": jitload.Launch(grid=1, block=1),
 }
@@ -386,6 +389,13 @@ def test_integers_and_doubles_that_floats_cannot_tell_apart(mod):
     large = 2**60
     with pytest.raises(MismatchError):
         jitload.compare({"a": lambda: torch.tensor(large), "b": lambda: torch.tensor(large + 1)}, **FAST)
+
+
+def test_what_any_of_the_kernels_writes_is_compared(mod):
+    args = (torch.arange(8.0), torch.zeros(8), torch.full((8,), -1.0))
+    for names in (("only_y", "both"), ("both", "only_y")):
+        with pytest.raises(MismatchError, match="'scratch'"):
+            jitload.compare({name: mod[name] for name in names}, *args, **FAST)
 
 
 def test_outputs_names_what_is_compared(mod):

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from jitload.cache.dependencies import from_manifest
-from jitload.cache.entry import check_file, key_dir_of, newest_first, read_manifest
+from jitload.cache.entry import check_file, key_dir_of, newest_first, read_manifest, resolve_dir
 from jitload.cache.key import CacheKey, describe_parts
 from jitload.cache.listing import StoredEntry, list_entries
 from jitload.cache.matching import differing_parts, matching_digests
@@ -110,7 +110,7 @@ def _searched_dirs(
     return [
         (cache_dir, key),
         *((bundle, bundle_key(key)) for bundle in bundles),
-        *((Path(directory), key) for directory in settings.cache_path),
+        *((resolve_dir(directory, "JITLOAD_CACHE_PATH"), key) for directory in settings.cache_path),
     ]
 
 

@@ -148,10 +148,10 @@ def _is_mounted_noatime(directory: Path) -> bool:
 
 
 def find_by_prefix(cache_dir: Path, text: str) -> StoredEntry:
-    """Return the newest entry whose key or directory's name begins with a text.
+    """Return the newest entry whose key or directory name begins with a text.
 
     Raises:
-        CacheError: No key or name begins with the text, or those of several keys do.
+        CacheError: No entry matches, or the matching entries have different keys.
     """
     prefix = text.rstrip("/")
     matches = [

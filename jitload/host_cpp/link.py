@@ -68,10 +68,9 @@ __attribute__((constructor(101))) static void find_driver(void) {{
 
 
 def fast_linker(compiler: Compiler, flags: Sequence[str]) -> tuple[str, ...]:
-    """Return the option that selects GNU gold, if it is installed and none of the user's options may concern a linker.
+    """Return the option that selects GNU gold, or nothing if gold is missing or the user's options may select a linker.
 
-    Most of the time of a link goes into reading the symbols of the C++ library. gold does that in a third of the time
-    that GNU ld takes.
+    Most of a link's time goes into reading the symbols of the C++ library, which takes gold a third of GNU ld's time.
     """
     is_plain = len(compiler.command) == 1 and all(map(_COMPILE_ONLY.match, flags))
     return ("-fuse-ld=gold",) if is_plain and platform.machine() == "x86_64" and shutil.which("ld.gold") else ()

@@ -129,10 +129,10 @@ def direct_arguments() -> tuple[Any, ...]:
 
 
 def find_dispatch_keys(tensor: Any) -> bytes:
-    """Return the bytes of a `jitload_dispatch_keys` (`python.cc`), which says where the dispatch keys of a tensor are.
+    """Return a `jitload_dispatch_keys` structure (`python.cc`) as bytes: where in a tensor its dispatch keys are.
 
     torch does not document the layout of a tensor, so this searches a tensor's memory for the keys that torch reports.
-    The mask is 0 if they are not found.
+    If they are not found, all fields of the structure are 0.
     """
     torch = sys.modules["torch"]
     try:
@@ -155,9 +155,10 @@ def _is_masked(array: object) -> bool:
 
 
 def describe_tensor(tensor: Any) -> str | None:
-    """Return a description of a tensor of torch or a masked array that a kernel cannot read, for an error message.
+    """Return what an argument is that a kernel cannot read, for an error message.
 
-    Return None for other objects. A masked array is rejected because DLPack would pass it without its mask.
+    This is called for tensors of torch that DLPack cannot export, and for other objects. Return None for other objects,
+    except masked arrays, which DLPack would pass without their masks.
     """
     if not isinstance(tensor, sys.modules["torch"].Tensor):
         return _MASKED if _is_masked(tensor) else None

@@ -232,18 +232,18 @@ class _Output(NamedTuple):
 def _output_positions(
     functions: Sequence[Any], args: Sequence[Any], outputs: Sequence[str | int] | str | int | None
 ) -> list[_Output]:
-    """Return the arguments that are results: by default, the tensors that the first kernel may write to.
+    """Return the arguments that are results: by default, the tensors that one of the kernels may write to.
 
     If none of the functions is a kernel, the default is all arguments that contain tensors.
     """
     import inspect
 
-    kernel = next((function for function in functions if hasattr(function, "kernel")), None)
-    names = list(inspect.signature(kernel).parameters) if kernel else []
+    kernels = [function for function in functions if hasattr(function, "kernel")]
+    names = list(inspect.signature(kernels[0]).parameters) if kernels else []
     are_parameters = len(names) == len(args)
     names = names if are_parameters else [f"argument {number}" for number in range(len(args))]
     if outputs is None:
-        written = written_arguments(kernel, args) if kernel else [True] * len(args)
+        written = _written_by_any(kernels, args) if kernels else [True] * len(args)
         positions = [number for number, is_written in enumerate(written) if is_written]
     else:
         positions = [_position(output, names) for output in ([outputs] if isinstance(outputs, str | int) else outputs)]
