@@ -289,10 +289,11 @@ def test_a_slow_build_shows_its_stage(shell, capsys, monkeypatch):
 
     monkeypatch.setattr(notebook, "_SHOW_AFTER_S", 0.05)
     with notebook._shown_stages(), stages.stage("NVRTC compiles vec"):
-        shown = ""
-        while "NVRTC compiles vec, " not in shown:
+        shown, deadline = "", time.monotonic() + 30
+        while "NVRTC compiles vec, " not in shown and time.monotonic() < deadline:
             time.sleep(0.02)  # a write during the call below would be lost
-            shown += capsys.readouterr().err
+            shown += capsys.readouterr().out
+    assert "NVRTC compiles vec, " in shown
     assert "jitload took 0." in capsys.readouterr().out
     assert not stages.listeners
 
