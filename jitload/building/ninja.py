@@ -37,8 +37,7 @@ COMPILE_FLAGS = ("-O0", "-pipe", "-fPIC", "-fvisibility=hidden", "-fno-exception
 LINK_FLAGS = ("-shared", "-s", "-Wl,-z,now", "-Wl,-z,nodelete", "-Wl,-z,noexecstack", "-nostartfiles", "-nodefaultlibs")
 
 
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_running.clear)
+os.register_at_fork(after_in_child=_running.clear)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

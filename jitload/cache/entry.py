@@ -228,7 +228,7 @@ def read_file(path: Path, max_size: int, settings: Settings | None = None) -> by
 def _open(path: Path, *, is_use: bool) -> int:
     flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
     if not is_use:
-        with suppress(PermissionError, AttributeError):
+        with suppress(PermissionError):
             return os.open(path, flags | os.O_NOATIME)
     return os.open(path, flags)
 
@@ -267,12 +267,7 @@ def write_uses() -> None:
             continue
 
 
-def _forget_uses() -> None:
-    _used_leaves.clear()  # the parent records them
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_forget_uses)
+os.register_at_fork(after_in_child=_used_leaves.clear)  # the parent records them
 
 
 def uses_path(leaf_dir: Path) -> Path:

@@ -147,8 +147,7 @@ def _start() -> ChildProcess:
 
 _children = _Children()
 atexit.register(_children.kill)
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_children.forget)
+os.register_at_fork(after_in_child=_children.forget)
 
 
 def prepare_child() -> None:
