@@ -7,6 +7,7 @@ import functools
 import logging
 import os
 import re
+import shlex
 import signal
 import subprocess
 import threading
@@ -71,6 +72,12 @@ def link_step(compiler: Sequence[str], objects: tuple[str, ...], output: str) ->
     return Step(output=output, command=command, inputs=objects)
 
 
+def join_step(compiler: Sequence[str], objects: tuple[str, ...], output: str) -> Step:
+    """Return the step that links objects to one object."""
+    command = (*compiler, "-r", "-nostdlib", *objects, "-o", output)
+    return Step(output=output, command=command, inputs=objects)
+
+
 def write_ninja(work_dir: Path, steps: Sequence[Step]) -> None:
     """Write `build.ninja` for the steps."""
     (work_dir / "build.ninja").write_bytes(os.fsencode(ninja_text(steps)))
@@ -100,14 +107,9 @@ def _ninja_path(path: str) -> str:
 
 def shell_line(words: Sequence[str]) -> str:
     """Return a command as a line for the shell, which is how ninja runs and prints it."""
-    return " ".join(map(_shell_word, words))
-
-
-def _shell_word(word: str) -> str:
-    """Quote a word for the shell, but only if it needs quotes, so that build.ninja stays readable."""
-    if "\n" in word or "\r" in word:
+    if word := next((word for word in words if "\n" in word or "\r" in word), None):
         raise ToolchainError(f"ninja cannot read an option with a line break: {word!r}. Write it in one line.")
-    return word if re.fullmatch(r"[\w@%+=:,./-]+", word) else "'" + word.replace("'", "'\\''") + "'"
+    return shlex.join(words)
 
 
 def run_ninja(ninja: Path, work_dir: Path, *, name: str, verbose: bool = False, level: int = logging.DEBUG) -> None:
