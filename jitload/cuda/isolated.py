@@ -27,7 +27,7 @@ _PROGRAM = (
     "import sys; parent, *sys.path[:] = sys.argv[1:]; from jitload.cuda.isolated import serve; serve(int(parent))"
 )
 _PACKAGE_DIR = str(Path(__file__).parents[2])
-_POLL_S = 1.0  # how often a child checks that its parent still runs, on a system without pidfd_open
+_POLL_S = 1.0  # how often a child checks that its parent still runs
 
 
 class _Question(NamedTuple):
@@ -170,18 +170,11 @@ def serve(parent: int) -> None:
 
 def _end_with(parent: int) -> None:
     """End this process when its parent has ended, even if a fork of the parent keeps the pipe open."""
-    import select
     import signal
     import time
 
-    try:
-        poll = select.poll()
-        poll.register(os.pidfd_open(parent), select.POLLIN)
-        while os.getppid() == parent and not poll.poll():
-            pass
-    except (OSError, AttributeError):  # this system has no pidfd_open
-        while os.getppid() == parent:
-            time.sleep(_POLL_S)
+    while os.getppid() == parent:
+        time.sleep(_POLL_S)
     os.kill(os.getpid(), signal.SIGKILL)
 
 
