@@ -113,14 +113,10 @@ def shell_line(words: Sequence[str]) -> str:
 
 
 def run_ninja(ninja: Path, work_dir: Path, *, name: str, verbose: bool = False, level: int = logging.DEBUG) -> None:
-    """Run ninja in a directory.
+    """Run ninja in a directory with a `build.ninja`.
 
-    Args:
-        ninja: The program.
-        work_dir: The directory, with `build.ninja` in it.
-        name: The module's name, for error messages.
-        verbose: Also log the commands, and log everything at level INFO.
-        level: The level at which the compilers' output is logged, unless `verbose` is set.
+    The compilers' output is logged at a level or, if `verbose` is set, at level INFO together with the commands. Error
+    messages contain the name of the module.
 
     Raises:
         CompileError: A command failed; `.log` has the compiler's output.

@@ -86,11 +86,7 @@ def write_object(entry: Entry, request: Request, target: Path) -> Path:
 
 
 def _check_objects(entry: Entry) -> list[Path]:
-    """Return the object files of an entry.
-
-    Raises:
-        CacheError: An object file is damaged.
-    """
+    """Return the object files of an entry, after checking that they are undamaged."""
     objects = {name: facts for name, facts in read_manifest(entry.dir)["files"].items() if name.endswith(".o")}
     try:
         for name, (size, digest) in objects.items():

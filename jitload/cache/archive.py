@@ -54,14 +54,9 @@ class UnpackResult:
 
 
 def pack(cache_dir: Path, target: Path, digests: Iterable[str] = ()) -> int:
-    """Write the entries of a cache to an archive, and return their number.
+    """Write the entries of a cache, or those whose keys begin with `digests`, to an archive, and return their number.
 
     Precompiled headers are left out. A damaged entry is an error, so that an archive can be relied on.
-
-    Args:
-        cache_dir: The cache.
-        target: The archive.
-        digests: Prefixes of the keys to pack; if there are none, all entries are packed.
 
     Raises:
         CacheError: An entry is damaged, there is none to pack, or the archive cannot be written.
@@ -75,11 +70,7 @@ def pack(cache_dir: Path, target: Path, digests: Iterable[str] = ()) -> int:
 
 
 def pack_entries(entry_dirs: Iterable[Path], target: Path) -> int:
-    """Write entries to an archive, and return their number.
-
-    Raises:
-        CacheError: An entry is damaged, or the archive cannot be written.
-    """
+    """Write entries to an archive, and return their number."""
     return _write_archive(_contents(entry_dirs), target)
 
 
@@ -271,11 +262,7 @@ def pack_key(key_dir: Path) -> bytes:
 
 
 def unpack_key(cache_dir: Path, data: bytes, key_dir_name: str, *, max_size: int) -> UnpackResult:
-    """Add the entries in an archive made by `pack_key` to a cache. All must belong to the key directory given.
-
-    Raises:
-        CacheError: The archive is damaged, too large, or of another key; nothing was added to the cache.
-    """
+    """Add the entries in an archive made by `pack_key` to a cache. All must belong to the key directory given."""
     import gzip
 
     archive: Any = gzip.GzipFile(fileobj=io.BytesIO(data))
@@ -286,11 +273,7 @@ def unpack_key(cache_dir: Path, data: bytes, key_dir_name: str, *, max_size: int
 
 
 def fill_bundle(entry_dirs: Sequence[Path], bundle: Path) -> UnpackResult:
-    """Add entries to a directory that is shipped in a package or an image: a cache that every user may read.
-
-    Raises:
-        CacheError: An entry is damaged, or the directory cannot be written.
-    """
+    """Add entries to a directory that is shipped in a package or an image: a cache that every user may read."""
     try:
         with tempfile.TemporaryDirectory(prefix="jitload-") as temporary_dir:
             bundle.parent.mkdir(parents=True, exist_ok=True)  # `unpack` would make these directories private

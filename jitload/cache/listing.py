@@ -40,11 +40,7 @@ class StoredEntry:
     hits: int
 
     def manifest(self) -> dict[str, Any]:
-        """Return the entry's manifest.
-
-        Raises:
-            CacheError: The manifest cannot be read or is malformed.
-        """
+        """Return the entry's manifest, or raise CacheError if it is damaged."""
         try:
             return read_manifest(self.dir)
         except (OSError, ValueError, RecursionError) as error:
@@ -149,11 +145,7 @@ def _is_mounted_noatime(directory: Path) -> bool:
 
 
 def find_by_prefix(cache_dir: Path, text: str) -> StoredEntry:
-    """Return the newest entry whose key or directory name begins with a text.
-
-    Raises:
-        CacheError: No entry matches, or the matching entries have different keys.
-    """
+    """Return the newest entry whose key or directory name begins with a text."""
     prefix = text.rstrip("/")
     matches = [
         entry

@@ -40,12 +40,9 @@ class _Question(NamedTuple):
 
 
 def run_isolated(library_path: Path, job: NvrtcJob) -> NvrtcResult:
-    """Compile once in a child process.
+    """Compile once in a child process, with the results and errors of `run_nvrtc`.
 
-    Raises:
-        CompileError: NVRTC rejected the source, an option or a name expression, or the child process died.
-        ToolchainError: The library cannot be used, it does not know the architecture, or there is no Python to start a
-            child process with.
+    It is also a CompileError if the child process dies, and a ToolchainError if it cannot be started.
     """
     job = replace(job, is_isolated=False)
     if not is_needed:

@@ -442,11 +442,7 @@ class _Compilation:
             self._is_minimal = False
 
     def symbols(self, result: NvrtcResult) -> dict[str, tuple[str, str]]:
-        """Return for each kernel expression its symbol and the symbol of its probe ("" if NVRTC rejected the probe).
-
-        Raises:
-            SignatureError: NVRTC took a kernel for a function of its own.
-        """
+        """Return for each kernel expression its symbol and the symbol of its probe ("" if NVRTC rejected the probe)."""
         if builtin := next((kernel for kernel in self.expressions if kernel not in result.lowered), None):
             raise SignatureError(
                 f"kernel {builtin!r}: NVRTC has a function of this name and compiles no kernel under it. "

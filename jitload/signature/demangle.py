@@ -31,9 +31,6 @@ def demangle(symbol: str) -> str | None:
         The readable text, such as `void ns::scale<float>(float*)`. None if `symbol` is not a mangled C++ name, or if
         the demangler rejects it: the demangler of libstdc++ rejects names longer than 1,024 characters.
 
-    Raises:
-        ToolchainError: There is no C++ library with a demangler.
-
     Example:
         >>> demangle("_Z5scalePfi")
         'scale(float*, int)'
@@ -127,11 +124,7 @@ class HostProbe(NamedTuple):
 
 
 def read_host_probe(symbol: str) -> HostProbe:
-    """Return what the symbol of a host function's probe tells about the function.
-
-    Raises:
-        SignatureError: The symbol is missing, or too long for the demangler.
-    """
+    """Return what the symbol of a host function's probe tells about the function."""
     readable = demangle(symbol)
     if readable is None:
         raise SignatureError(

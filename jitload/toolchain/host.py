@@ -47,11 +47,7 @@ class Compiler(NamedTuple):
 
 
 def find_compiler(settings: Settings) -> Compiler:
-    """Return the C++ compiler: `JITLOAD_CXX` or `CXX`, else `c++`, `g++` or `clang++` on the PATH.
-
-    Raises:
-        ToolchainError: There is no such compiler.
-    """
+    """Return the C++ compiler: `JITLOAD_CXX` or `CXX`, else `c++`, `g++` or `clang++` on the PATH."""
     return _find_compiler(settings.cxx, settings.path, settings.environment)
 
 
@@ -88,11 +84,7 @@ def tool_environment() -> dict[str, str]:
 
 
 def find_ninja(settings: Settings) -> Path:
-    """Return the ninja binary: the one in this Python environment, or else the one on the PATH.
-
-    Raises:
-        ToolchainError: ninja was not found.
-    """
+    """Return the ninja binary: the one in this Python environment, or else the one on the PATH."""
     return _find_ninja(settings.path)
 
 
@@ -110,11 +102,7 @@ def _find_ninja(search_path: str) -> Path:
 
 
 def tvm_ffi_include_dirs() -> tuple[Path, ...]:
-    """Return the directories of tvm-ffi's C headers and DLPack's, without importing tvm-ffi.
-
-    Raises:
-        ToolchainError: tvm-ffi is not installed.
-    """
+    """Return the directories of tvm-ffi's C headers and DLPack's, without importing tvm-ffi."""
     for root in package_dirs("tvm_ffi"):
         include_dirs = (root / "include", root / "3rdparty" / "dlpack" / "include")
         if (include_dirs[0] / "tvm" / "ffi" / "c_api.h").is_file():
@@ -264,12 +252,6 @@ def run_tool(
     variables: Mapping[str, str] | None = None,
 ) -> subprocess.CompletedProcess[str]:
     """Run a tool that only prints something, and return what it printed and its exit status.
-
-    Args:
-        command: The program and its arguments.
-        description: What the tool is, for error messages.
-        directory: The directory to run it in.
-        variables: Environment variables to set.
 
     Raises:
         ToolchainError: The tool cannot be run, or does not end in time.
