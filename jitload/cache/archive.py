@@ -7,9 +7,7 @@ import os
 import re
 import secrets
 import shutil
-import sys
 import tarfile
-import tempfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from dataclasses import dataclass
@@ -274,20 +272,28 @@ def unpack_key(cache_dir: Path, data: bytes, key_dir_name: str, *, max_size: int
 
 def fill_bundle(entry_dirs: Sequence[Path], bundle: Path) -> UnpackResult:
     """Add entries to a directory that is shipped in a package or an image: a cache that every user may read."""
+    contents = _contents(entry_dirs)
     try:
-        with tempfile.TemporaryDirectory(prefix="jitload-") as temporary_dir:
-            bundle.parent.mkdir(parents=True, exist_ok=True)  # `unpack` would make these directories private
-            archive = Path(temporary_dir, "entries.tar")
-            pack_entries(entry_dirs, archive)
-            result = unpack(bundle, archive, max_size=sys.maxsize)
+        bundle.parent.mkdir(parents=True, exist_ok=True)  # `_staging_dir` would make these directories private
+        with _staging_dir(bundle) as stage:
+            staged = [_copy_entry(leaf, names, stage) for leaf, names in contents.items()]
+            added = sum(_publish(leaf, bundle) for leaf in staged)
         _make_readable(bundle)
     except OSError as error:
         raise CacheError(f"the directory {bundle} cannot be filled: {error}") from error
-    return result
+    return UnpackResult(added=added, present=len(contents) - added)
+
+
+def _copy_entry(leaf: Path, names: Iterable[str], stage: Path) -> Path:
+    staged = stage / leaf.parent.name / leaf.name
+    make_private_dir(staged)
+    for name in (MANIFEST, *names):
+        shutil.copyfile(leaf / name, staged / name)
+    return staged
 
 
 def _make_readable(cache_dir: Path) -> None:
-    """Let every user read the entries of a cache, and remove what only a cache in use needs."""
+    """Let every user read the entries of a cache, and remove the directory that only builds need."""
     cache_dir.chmod(0o755)
     for entry in list_entries(cache_dir):
         for directory in (entry.dir.parent, entry.dir):
@@ -296,7 +302,6 @@ def _make_readable(cache_dir: Path) -> None:
             (entry.dir / name).chmod(0o644)
     with suppress(OSError):
         (cache_dir / WORK_DIR).rmdir()
-        (cache_dir / GROWTH_FILE).unlink()
 
 
 # ---- compression -----------------------------------------------------------------------------------------------
