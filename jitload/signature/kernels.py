@@ -370,3 +370,13 @@ def _unqualified(name: str) -> str:
 
 def _count(number: int) -> str:
     return f"{number} parameter{'' if number == 1 else 's'}"
+
+
+def parameter_slots(sizes: Sequence[int], alignments: Sequence[int]) -> tuple[ParameterSlot, ...]:
+    """Return the offsets and sizes of parameters that follow one another, as in a GPU's parameter block."""
+    slots, end = [], 0
+    for size, alignment in zip(sizes, alignments, strict=True):
+        offset = -(-end // alignment) * alignment
+        slots.append(ParameterSlot(offset=offset, size=size))
+        end = offset + size
+    return tuple(slots)
