@@ -391,17 +391,11 @@ def _extents(shape: Any) -> list[int]:
 def _dtype(dtype: object) -> Any:
     """Return tvm-ffi's dtype for the name of a dtype, or for a dtype of torch, NumPy or JAX."""
     text = dtype if isinstance(dtype, str) else getattr(dtype, "__name__", None) or str(dtype)
-    try:
+    with suppress(ValueError, TypeError, RuntimeError):
         kind = tvm_ffi.dtype(text.removeprefix("torch."))
-    except (ValueError, TypeError, RuntimeError):
-        raise _unknown_dtype(dtype) from None
-    if kind.itemsize == 0:
-        raise _unknown_dtype(dtype)
-    return kind
-
-
-def _unknown_dtype(dtype: object) -> ValueError:
-    return ValueError(f"dtype {dtype!r} is unknown; write 'float32', torch.float32 or the like")
+        if kind.itemsize:
+            return kind
+    raise ValueError(f"dtype {dtype!r} is unknown; write 'float32', torch.float32 or the like")
 
 
 def torch_module(module: Module) -> ModuleType:
