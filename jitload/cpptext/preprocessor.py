@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import operator
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import product
 from typing import Final, NamedTuple
 
@@ -52,7 +52,10 @@ def read_directives(text: str) -> Iterator[Directive]:
         yield Directive(match[1], match[2].strip())
 
 
-def split_directives(tokens: Sequence[Token]) -> Iterator[tuple[Directive | None, Sequence[Token]]]:
+Run = tuple[Directive | None, Sequence[Token]]
+
+
+def split_directives(tokens: Sequence[Token]) -> Iterator[Run]:
     """Yield `(directive, tokens)` for each directive, and `(None, tokens)` for the code between directives."""
     start = 0
     while start < len(tokens):
@@ -63,6 +66,13 @@ def split_directives(tokens: Sequence[Token]) -> Iterator[tuple[Directive | None
         run = tokens[start:end]
         yield (_directive_of(run) if is_directive else None), run
         start = end
+
+
+def macros_with(words: Collection[str], runs: Iterable[Run]) -> set[str]:
+    """Return the names of the macros whose bodies contain one of the words."""
+    definitions = (directive.text for directive, _ in runs if directive and directive.name == "define")
+    parts = (text.partition(" ") for text in definitions)
+    return {name.partition("(")[0] for name, _, body in parts if any(word in body for word in words)}
 
 
 def _begins_directive(tokens: Sequence[Token], index: int) -> bool:

@@ -110,7 +110,7 @@ def _names_host_functions(call: Call, texts: tuple[str, ...]) -> bool:
         return True
     if any("__global__" in text for text in texts):
         return False
-    from jitload.cpptext.declarations import defines_host_functions
+    from jitload.cpptext.host_functions import defines_host_functions
 
     return defines_host_functions(texts, tuple(name for name, _ in call.exports))
 
@@ -145,7 +145,7 @@ def _names_functions_beside_kernels(call: Call, texts: tuple[str, ...]) -> bool:
 
         texts = (*texts, *user_headers(texts, _include_dirs(call)))
 
-    from jitload.cpptext.declarations import defines_host_functions
+    from jitload.cpptext.host_functions import defines_host_functions
 
     return any(defines_host_functions(texts, (name,)) for name in others)
 
