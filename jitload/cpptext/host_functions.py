@@ -14,7 +14,6 @@ from typing import NamedTuple
 from jitload.cpptext.declarations import (
     DeclarationScan,
     Declarator,
-    find_angle,
     find_closing,
     find_declarator,
     opened_namespaces,
@@ -22,7 +21,7 @@ from jitload.cpptext.declarations import (
 from jitload.cpptext.lexer import Token, code_tokens, tokenize
 from jitload.cpptext.preprocessor import Run, macros_with, split_directives
 from jitload.cpptext.source_kind import HOST_ALGORITHMS
-from jitload.cpptext.structures import split_declarations
+from jitload.cpptext.structures import is_namespace, split_declarations, template_end
 from jitload.model import Candidate
 
 _DEVICE_WORDS = frozenset(("__global__", "__device__", "__constant__", "__shared__", "__managed__"))
@@ -126,17 +125,6 @@ def _without_plain_std(tokens: Sequence[Token]) -> Iterator[Token]:
             yield token
 
 
-def _template_end(head: Sequence[Token]) -> int:
-    """Return the number of tokens in the `template <…>` clauses at the start of a declaration."""
-    end = 0
-    while [token.text for token in head[end : end + 2]] == ["template", "<"]:
-        close = find_angle(head, end + 1)
-        if close < 0:
-            break
-        end = close + 1
-    return end
-
-
 def is_string(type_: str) -> bool:
     """Return whether a type is a C string, to which only tvm-ffi converts a `str`."""
     return "const" in type_ and type_.count("*") == 1 and re.search(r"(?<!signed )\bchar\b", type_) is not None
@@ -168,9 +156,9 @@ def _walk(
     for declaration in filter(None, split_declarations(code)):
         opening = _opening(declaration)
         head = declaration[: len(declaration) if opening is None else opening]
-        undecorated = head[_template_end(head) :]
+        undecorated = head[template_end(head) :]
         words = {token.text for token in undecorated}
-        if opening is not None and _is_namespace(head):
+        if opening is not None and is_namespace(head):
             inner = (*namespaces, *opened_namespaces(head))
             body = declaration[opening + 1 : -1]
             yield from _walk(scan, body, inner, device_words)
@@ -208,12 +196,6 @@ def _is_type(head: Sequence[Token]) -> bool:
 
 def _opening(declaration: Sequence[Token]) -> int | None:
     return next((index for index, token in enumerate(declaration) if token.text == "{"), None)
-
-
-def _is_namespace(head: Sequence[Token]) -> bool:
-    return any(token.text == "namespace" for token in head) or (
-        len(head) == 2 and head[0].text == "extern" and head[1].kind == "literal"
-    )
 
 
 # ---- device code alone ---------------------------------------------------------------------------------------------
@@ -289,7 +271,7 @@ class _Parts:
                 continue
             opening = _opening(declaration)
             head = declaration[: len(declaration) if opening is None else opening]
-            if opening is not None and _is_namespace(head):
+            if opening is not None and is_namespace(head):
                 self._read(declaration[opening + 1 : -1])
                 continue
             last = declaration[-1]
@@ -311,7 +293,7 @@ class _Parts:
 
     def _names(self, declaration: Sequence[Token], head: Sequence[Token]) -> frozenset[str] | None:
         """Return the names that a declaration declares: an empty set for host code, None for what is always kept."""
-        end_of_template = _template_end(head)
+        end_of_template = template_end(head)
         head, declaration = head[end_of_template:], declaration[end_of_template:]
         words = [token.text for token in head]
         if not self._device_words.isdisjoint(words):
