@@ -67,7 +67,7 @@ def generate_cubin(  # noqa: PLR0913  the arguments of the command
         name=source.name,
         sources=Sources(cuda=((str(source), read_source_file(source)),)),
         makes="cubin",
-        options=read_options(cuda_cflags=options, include_paths=dirs),
+        options=read_options({"extra_cuda_cflags": options, "extra_include_paths": dirs}),
         arch=arch,
     )
     request = make_request(call)

@@ -206,7 +206,6 @@ def torch_sources(
         sources._replace(
             cuda=tuple(_merge(name, unit, "cu", implicit=implicit, header_dirs=directories) for unit in cuda),
             host=tuple(_merge(name, unit, "cpp", implicit=implicit, header_dirs=directories) for unit in host),
-            directories=sources.directories,
             are_files=True,
         ),
         options._replace(
