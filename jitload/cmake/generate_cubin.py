@@ -134,7 +134,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 for kernel in result.cubin.kernels:
                     print(f"{result.cubin.arch} {kernel}: {kernel.registers} registers")
 
-    return run_command(compile_source)
+    return run_command(compile_source, {"arch": "--arch ", "extra_include_paths": "--include-dir="})
 
 
 if __name__ == "__main__":
