@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from jitload.errors import JitLoadError
-from jitload.request.arguments import HOST_SUFFIXES, Functions, Options, Pieces, Sources
+from jitload.request.arguments import CUDA_SUFFIXES, HOST_SUFFIXES, Functions, Options, Pieces, Sources
 from jitload.toolchain.host import own_include_dir
 
 _INCLUDE = re.compile(r'^[ \t]*#[ \t]*include[ \t]*[<"](?:torch|ATen|c10|pybind11)/', re.MULTILINE)
@@ -245,7 +245,7 @@ def _merge(name: str, pieces: Pieces, suffix: str, *, implicit: bool, header_dir
     prelude = _prelude([text for _, text in pieces], is_cuda=suffix == "cu", implicit=implicit, header_dirs=header_dirs)
     texts = [f"#line 1 {string_literal(label)}\n{text}\n" for label, text in pieces]
     label = pieces[0][0]
-    is_named = Path(label).suffix.lower() in (HOST_SUFFIXES if suffix == "cpp" else (".cu", ".cuh"))
+    is_named = Path(label).suffix.lower() in (HOST_SUFFIXES if suffix == "cpp" else CUDA_SUFFIXES)
     return label if is_named else f"{label}.{suffix}", "".join((macro, prelude, *texts))
 
 
