@@ -33,7 +33,13 @@ _FOR_TORCH = ("-std=c++17", *_OPTIMIZED, "-fexceptions", "-frtti")
 # The sources that every call runs through are optimised; the others are compiled as quickly as possible.
 _SOURCES: dict[str, dict[str, tuple[str, ...]]] = {
     "runtime": {"launch": _OPTIMIZED, "python": _OPTIMIZED, "module": COMPILE_FLAGS, "cold": COMPILE_FLAGS},
-    "torch_runtime": {"torch": _FOR_TORCH, "torch_tensor": _FOR_TORCH},
+    "torch_runtime": dict.fromkeys(
+        (
+            f"torch_{subject}"
+            for subject in ("errors", "functions", "library", "nodes", "operators", "tensor", "values")
+        ),
+        _FOR_TORCH,
+    ),
 }
 
 
