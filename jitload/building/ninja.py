@@ -22,7 +22,7 @@ from jitload.errors import CompileError, Diagnostic, ToolchainError, find_diagno
 from jitload.toolchain.host import tool_environment
 
 _DIAGNOSTIC = re.compile(
-    r"^(?P<file>[^\n:]+):(?P<line>\d+):(?:\d+:)? (?P<severity>fatal error|error|warning|note): (?P<message>.*)$",
+    r"^(?P<file>[^\n]+?):(?P<line>\d+):(?:\d+:)? (?P<severity>fatal error|error|warning|note): (?P<message>.*)$",
     re.MULTILINE,
 )
 # Messages of nvcc are separated by empty lines; a message of g++ begins with its location.

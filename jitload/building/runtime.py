@@ -40,6 +40,7 @@ _RUNTIME_DIR = Path(__file__).parent.parent / "runtime"
 _OPTIMIZED = ("-O2", *COMPILE_FLAGS[1:])
 _CXX17 = ("-std=c++17", *_OPTIMIZED)
 _FOR_TORCH = (*_CXX17, "-fexceptions", "-frtti")
+_TORCH_SUBJECTS = ("errors", "functions", "library", "nodes", "operators", "tensor", "values")
 # The sources of each object file and their options. What every call runs through is optimised; the rest of `runtime` is
 # compiled as quickly as possible.
 _SOURCES: dict[ObjectName, dict[str, tuple[str, ...]]] = {
@@ -47,7 +48,7 @@ _SOURCES: dict[ObjectName, dict[str, tuple[str, ...]]] = {
     "cpu_runtime": {"cpu": _CXX17},
     "cpu_watched": {"cpu": (*_CXX17, "-DJITLOAD_CPU_WATCHES=1")},
     "triton_runtime": {"triton": _CXX17},
-    "torch_runtime": {"torch": _FOR_TORCH, "torch_tensor": _FOR_TORCH},
+    "torch_runtime": dict.fromkeys((f"torch_{subject}" for subject in _TORCH_SUBJECTS), _FOR_TORCH),
     "launcher": {"launcher": _CXX17},
 }
 

@@ -132,7 +132,7 @@ def newest_first(names: Iterable[str]) -> list[str]:
 
 
 def _handle_problem(path: Path, problem: Exception, *, may_rename: bool) -> None:
-    """Rename a damaged entry, skip an inaccessible one, and raise CacheError if this process lacks resources."""
+    """Rename a damaged or untrusted entry, skip an inaccessible one, and raise CacheError if resources are lacking."""
     number = problem.errno if isinstance(problem, OSError) else None
     if number in EXHAUSTED:
         raise CacheError(f"the cache entry {path} cannot be read: {problem}. Raise this process's limit.") from problem
@@ -141,10 +141,11 @@ def _handle_problem(path: Path, problem: Exception, *, may_rename: bool) -> None
     if number in _INACCESSIBLE or not may_rename:
         _log.warning("cache entry %s cannot be used (%s); it is skipped", path, problem)
         return
-    damaged = path.with_name(f"{path.name}-{time.time_ns()}.bad")
-    _log.warning("cache entry %s is damaged (%s); it is renamed to %s and built again", path, problem, damaged.name)
+    renamed = path.with_name(f"{path.name}-{time.time_ns()}.bad")
+    reason = str(problem).partition(". Repair it with")[0]  # nobody has to repair what is built again
+    _log.warning("cache entry %s cannot be used (%s); it is renamed to %s and built again", path, reason, renamed.name)
     with suppress(OSError):  # in a read-only cache the entry stays, and is skipped each time
-        os.rename(path, damaged)
+        os.rename(path, renamed)
 
 
 # ---- reading an entry ------------------------------------------------------------------------------------------

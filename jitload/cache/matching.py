@@ -18,8 +18,9 @@ from pathlib import Path
 from typing import Any
 
 from jitload.cache.dependencies import is_settled
-from jitload.cache.entry import KEY_DIR_NAME, newest_first, read_manifest
+from jitload.cache.entry import KEY_DIR_NAME, check_entry_dir, newest_first, read_manifest
 from jitload.cache.key import SCHEMA, CacheKey, describe_parts
+from jitload.errors import CacheError
 from jitload.settings import Settings
 from jitload.toolchain.arch import CPU, capability_of, driver_version, runs_on
 from jitload.toolchain.host import cpu_identity, split_command
@@ -107,7 +108,7 @@ def _is_older_libc(entry_libc: str, own_libc: str) -> bool:
 def _manifests(cache_dir: Path, name: str, settings: Settings) -> Iterator[tuple[str, Mapping[str, Any]]]:
     """Yield (digest, manifest) pairs for the keys of a name in a cache, with the newest manifest of each key.
 
-    A key whose manifest cannot be read is skipped.
+    A key that has no manifest that can be read is skipped.
     """
     try:
         status = os.stat(cache_dir)
@@ -131,12 +132,19 @@ def _digests_by_name(cache_dir: str, _mtime_ns: int) -> Mapping[str, tuple[str, 
 
 
 def _newest_manifest(key_dir: Path, digest: str, settings: Settings) -> Mapping[str, Any] | None:
+    """Return the newest manifest of a key that can be read and is trusted, or None."""
     try:
-        for leaf_name in newest_first(os.listdir(key_dir)):
-            manifest = read_manifest(key_dir / leaf_name, settings)
+        leaf_dirs = [key_dir / leaf_name for leaf_name in newest_first(os.listdir(key_dir))]
+    except OSError as problem:
+        _log.warning("cache entry %s cannot be used (%s); it is skipped", key_dir, problem)
+        return None
+    for leaf_dir in leaf_dirs:
+        try:
+            check_entry_dir(leaf_dir, key_dir.parent, settings)
+            manifest = read_manifest(leaf_dir, settings)
             is_usable = isinstance(manifest["parts"], dict) and isinstance(manifest["created"], int)
             if manifest["schema"] == SCHEMA and manifest["key"] == digest and is_usable:
                 return manifest
-    except (OSError, ValueError, LookupError, TypeError, RecursionError) as problem:
-        _log.warning("cache entry %s cannot be used (%s); it is skipped", key_dir, problem)
+        except (OSError, ValueError, LookupError, TypeError, RecursionError, CacheError) as problem:
+            _log.warning("cache entry %s cannot be used (%s); it is skipped", leaf_dir, problem)
     return None

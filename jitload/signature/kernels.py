@@ -352,3 +352,13 @@ def _without_arguments(name: str) -> str:
 
 def _unqualified(name: str) -> str:
     return _without_arguments(name).rpartition("::")[2]
+
+
+def parameter_slots(sizes: Sequence[int], alignments: Sequence[int]) -> tuple[ParameterSlot, ...]:
+    """Return the offsets and sizes of parameters that follow one another, as in a GPU's parameter block."""
+    slots, end = [], 0
+    for size, alignment in zip(sizes, alignments, strict=True):
+        offset = -(-end // alignment) * alignment
+        slots.append(ParameterSlot(offset=offset, size=size))
+        end = offset + size
+    return tuple(slots)
