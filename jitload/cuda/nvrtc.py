@@ -110,12 +110,7 @@ class NvrtcJob:
 class NvrtcResult:
     """What one run of NVRTC returned.
 
-    Attributes:
-        cubin: The machine code.
-        log: The messages.
-        lowered: The symbol of each name expression.
-        ptx: The PTX that the machine code was assembled from.
-        spill_bytes: The bytes of registers that each kernel spills, by its symbol.
+    `lowered` has the symbols of the name expressions, and `spill_bytes` the bytes that kernels spill, by their symbols.
     """
 
     cubin: bytes = field(repr=False)
