@@ -7,13 +7,14 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict
 from functools import lru_cache
+from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from jitload.errors import LaunchSpecError
 from jitload.expressions.compiler import ScopeEntry, compile_expression
 from jitload.model import CpuProgram, Kernel, Parameter, Variable
-from jitload.request.launch import Launch
+from jitload.request.launch import Launch, extent_axes
 from jitload.signature.exports import Export, choose_exports
 from jitload.signature.types import is_complex, is_pointer_to_pointer
 from jitload.toolchain.arch import CPU, capability_of
@@ -398,16 +399,11 @@ def compile_plan(export: Export, scope: Mapping[str, ScopeEntry]) -> tuple[list[
     assignments = list(_assignments(export))
     codes = [compile_expression(a.expression, scope, kernel=export.name, field=a.field) for a in assignments]
     lines: list[str] = []
-    guard = ""
-    for number, assignment in enumerate(assignments):
-        if assignment.guard != guard:
-            lines += ["}"] if guard else []
-            guard = assignment.guard
-            lines += [f"if (plan->{guard}) {{"] if guard else []
-        indent = "  " if guard else ""
-        lines += [f"{indent}e->expression = {number};", f"{indent}{assignment.target} = {codes[number]};"]
-    texts = [f"{assignment.name} = {assignment.expression}" for assignment in assignments]
-    return texts, [*lines, *(["}"] if guard else [])]
+    for guard, numbers in groupby(range(len(assignments)), lambda number: assignments[number].guard):
+        steps = [(f"e->expression = {n};", f"{assignments[n].target} = {codes[n]};") for n in numbers]
+        block = [line for step in steps for line in step]
+        lines += [f"if (plan->{guard}) {{", *(f"  {line}" for line in block), "}"] if guard else block
+    return [f"{assignment.name} = {assignment.expression}" for assignment in assignments], lines
 
 
 def _assignments(export: Export) -> Iterator[_Assignment]:
@@ -418,11 +414,8 @@ def _assignments(export: Export) -> Iterator[_Assignment]:
         yield _Assignment(f"args[{name!r}]", name, text, f"plan->values[{numbers[name]}]")
     for field, extent in (("grid", launch.grid), ("block", launch.block), ("cluster", launch.cluster)):
         guard = "" if field == "cluster" else f"needs_{field}"
-        if isinstance(extent, int | str):
-            yield _Assignment(field, field, extent, f"plan->{field}[0]", guard)
-        elif extent is not None:
-            for axis, text in enumerate(extent):
-                yield _Assignment(f"{field}[{axis}]", f"{field}[{axis}]", text, f"plan->{field}[{axis}]", guard)
+        for axis, (name, text) in enumerate(extent_axes(field, extent) if extent is not None else ()):
+            yield _Assignment(name, name, text, f"plan->{field}[{axis}]", guard)
     if launch.shared_bytes != 0:
         yield _Assignment(
             "shared_bytes", "shared_bytes", launch.shared_bytes, "plan->shared_bytes", "needs_shared_bytes"

@@ -131,7 +131,7 @@ def _wrong_type(field: str, expected: str, value: object) -> LaunchSpecError:
     return LaunchSpecError(f"must be {expected}, got {type(value).__name__}", field=field)
 
 
-def _axes(field: str, extent: Extent) -> list[tuple[str, Expression]]:
+def extent_axes(field: str, extent: Extent) -> list[tuple[str, Expression]]:
     """Return `(field, expression)` pairs; the fields are `block`, or `block[0]`, `block[1]` and so on."""
     if isinstance(extent, int | str):
         return [(field, extent)]
@@ -154,7 +154,7 @@ def _extent(field: str, value: object) -> Extent | None:
     if isinstance(value, bool) or not isinstance(value, int | str | tuple | list):
         raise _wrong_type(field, "an int, an expression (str) or a tuple of up to three of them", value)
     extent = tuple(value) if isinstance(value, tuple | list) else value
-    axes = _axes(field, extent)
+    axes = extent_axes(field, extent)
     if len(axes) not in range(1, 4):
         raise LaunchSpecError(f"must have one to three dimensions, got {len(axes)}", field=field)
     limits = zip(axes, _HIGHEST[field], strict=False)
