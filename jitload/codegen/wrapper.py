@@ -34,6 +34,13 @@ _DTYPE = re.compile(r"(u?int|bfloat|float|complex)(\d+)$")
 # With these, __tvm_ffi_<name> would be a symbol of tvm-ffi's own.
 _RESERVED = ("_jitload_", "_metadata_", "_doc_", "_cubin_", "_library_")
 _HOST_FLAGS = ("JITLOAD_HAS_GRID", "JITLOAD_HAS_BLOCK")  # a host function is not launched, so calls need neither
+# The fields of a Launch that name pointers: the key in a library's description, and the flag in jitload/launch.h.
+_POINTER_FIELDS = {
+    "nullable": ("nullable", "JITLOAD_NULLABLE"),
+    "raw_pointers": ("raw", "JITLOAD_RAW"),
+    "strided": ("strided", "JITLOAD_STRIDED"),
+    "host": ("host", "JITLOAD_HOST"),
+}
 _SCHEMA_TYPES = {"pointer": "DLTensor*", "int": "int", "uint": "int", "float": "float", "bool": "bool"}
 
 
@@ -179,13 +186,8 @@ def _argument_record(parameter: Parameter, launch: Launch) -> dict[str, Any]:
     record = {"name": parameter.name, "kind": parameter.kind, "type": parameter.type}
     if parameter.layout.startswith("="):
         record["layout"] = parameter.layout
-    flags = {
-        "nullable": launch.nullable,
-        "raw": launch.raw_pointers,
-        "strided": launch.strided,
-        "host": launch.host,
-    }
-    return {**record, **{flag: True for flag, names in flags.items() if parameter.name in names}}
+    keys = (key for field, (key, _) in _POINTER_FIELDS.items() if parameter.name in getattr(launch, field))
+    return {**record, **dict.fromkeys(keys, True)}
 
 
 def to_json(record: Mapping[str, Any]) -> str:
@@ -289,19 +291,11 @@ def _check_names(export: Export) -> None:
             f"{export.name!r} cannot be exported: names that begin like this are reserved", field="functions", hint=hint
         )
     by_name = {p.name: p for p in export.kernel.parameters}
-    launch = export.launch
-    fields = {
-        "args": launch.args,
-        "nullable": launch.nullable,
-        "raw_pointers": launch.raw_pointers,
-        "strided": launch.strided,
-        "host": launch.host,
-    }
-    if launch.host and not export.returns:
+    if export.launch.host and not export.returns:
         problem = "is for host functions: a kernel cannot read the memory of the host"
         raise LaunchSpecError(problem, kernel=export.name, field="host")
-    for field, names in fields.items():
-        for name in names:
+    for field in ("args", *_POINTER_FIELDS):
+        for name in getattr(export.launch, field):
             if name not in by_name:
                 hint = f"Its parameters are {', '.join(by_name)}." if by_name else "It has no parameters."
                 raise LaunchSpecError(f"there is no parameter {name!r}", kernel=export.name, field=field, hint=hint)
@@ -315,18 +309,10 @@ def _check_names(export: Export) -> None:
 
 def _param_record(parameter: Parameter, launch: Launch, argument: int) -> dict[str, Any]:
     code, bits = dtype_code(parameter.dtype)
-    flags = [
-        flag
-        for flag, is_set in (
-            ("JITLOAD_NULLABLE", parameter.name in launch.nullable),
-            ("JITLOAD_RAW", parameter.name in launch.raw_pointers),
-            ("JITLOAD_STRIDED", parameter.name in launch.strided),
-            ("JITLOAD_HOST", parameter.name in launch.host),
-            ("JITLOAD_COMPLEX", parameter.kind == "pointer" and is_complex(parameter.type)),
-            ("JITLOAD_ADDRESSES", parameter.kind == "pointer" and is_pointer_to_pointer(parameter.type)),
-        )
-        if is_set
-    ]
+    flags = [flag for field, (_, flag) in _POINTER_FIELDS.items() if parameter.name in getattr(launch, field)]
+    if parameter.kind == "pointer":
+        flags += ["JITLOAD_COMPLEX"] if is_complex(parameter.type) else []
+        flags += ["JITLOAD_ADDRESSES"] if is_pointer_to_pointer(parameter.type) else []
     return {
         "name": c_string(parameter.name), "type": c_string(parameter.type), "argument": argument,
         "size": parameter.size, "alignment": parameter.alignment, "kind": f"JITLOAD_{parameter.kind.upper()}",
