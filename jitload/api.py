@@ -253,8 +253,9 @@ def load_module(path: PathLike, *, keep_module_alive: bool = True) -> Module:
     # The path is made absolute before torch is imported, whose MKL ends a process that has no working directory.
     library_path = absolute_path(path, "path")
 
-    from jitload.loader.module import list_exports, load_library
+    from jitload.loader.module import check_is_library, list_exports, load_library
 
+    check_is_library(library_path)
     module = load_library(library_path, keep_module_alive=keep_module_alive)
     list_exports(module, library_path)  # a library that a user has linked may hold kernels and hand-written C++
     return module

@@ -29,7 +29,9 @@ _TAKE_A_VALUE = """
  -maxrregcount -t --gpu-architecture --gpu-code --generate-code --compiler-options --ptxas-options --linker-options
  --maxrregcount --threads -rdc --relocatable-device-code --include-path -diag-suppress --diag-suppress --param
  """.replace("\n", " ")
+CUDA_SUFFIXES = (".cu", ".cuh")
 HOST_SUFFIXES = (".cpp", ".cc", ".cxx", ".c")
+_OBJECT_SUFFIXES = (".o", ".obj", ".a")
 Functions = str | Sequence[str] | Mapping[str, Launch | Sequence[Launch] | str | None]
 
 SANITIZERS = ("address", "undefined")
@@ -79,7 +81,11 @@ def label_pieces(name: str, texts: Sequence[str], argument: str) -> Pieces:
 
 
 def file_sources(*arguments: Paths | None, embed_cubin: Mapping[str, CubinLike] | None = None) -> Sources:
-    """Read the source files of `load`; the suffix of each says what it contains."""
+    """Read the source files of `load`; the suffix of each says what it contains.
+
+    Raises:
+        JitLoadError: A file has another suffix, or cannot be read.
+    """
     paths = [path for argument in arguments for path in read_paths(argument, "sources")]
     cuda: list[tuple[str, str]] = []
     host: list[tuple[str, str]] = []
@@ -89,10 +95,16 @@ def file_sources(*arguments: Paths | None, embed_cubin: Mapping[str, CubinLike] 
         suffix = path.suffix.lower()
         if suffix == ".cubin":
             cubins[path.stem] = path
-        elif suffix in (".o", ".obj", ".a"):
+        elif suffix in _OBJECT_SUFFIXES:
             objects.append(str(path.absolute()))
+        elif suffix not in (*CUDA_SUFFIXES, *HOST_SUFFIXES):
+            raise JitLoadError(
+                f"source {_printable(str(path))!r}: the suffix of a file says what it contains, and {suffix!r} is none "
+                f"of CUDA C++ ({', '.join(CUDA_SUFFIXES)}), C++ and C ({', '.join(HOST_SUFFIXES)}), object files "
+                f"({', '.join(_OBJECT_SUFFIXES)}) and cubins (.cubin). Rename the file."
+            )
         else:
-            pieces = host if suffix in HOST_SUFFIXES else cuda
+            pieces = cuda if suffix in CUDA_SUFFIXES else host
             pieces.append((_printable(str(path)), read_source_file(path)))
     can_merge = cubins and isinstance(embed_cubin, Mapping | None)
     return Sources(
