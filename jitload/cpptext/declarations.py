@@ -13,13 +13,10 @@ from dataclasses import replace
 from itertools import pairwise
 from typing import NamedTuple
 
-from jitload.cpptext.lexer import Token, tokenize
+from jitload.cpptext.lexer import CLOSING, Token, tokenize
 from jitload.cpptext.preprocessor import split_directives
 from jitload.expressions.parse import python_name
 from jitload.model import Candidate
-
-_CLOSING = {"(": ")", "[": "]", "{": "}"}
-
 
 # ---- kernels -------------------------------------------------------------------------------------------------------
 
@@ -279,13 +276,12 @@ def read_parameters(tokens: Sequence[Token]) -> tuple[tuple[str, str], ...]:
     """
     if [token.text for token in tokens] in ([], ["void"]):
         return ()
-    types, names = zip(*map(_read_parameter, _split_at_commas(tokens)), strict=True)
-    return tuple(zip(types, map(python_name, names), strict=True))
+    return tuple((type_, python_name(name)) for type_, name in map(_read_parameter, _split_at_commas(tokens)))
 
 
 def find_closing(tokens: Sequence[Token], start: int) -> int:
     """Return the index of the bracket that closes the one at `start`, or -1 if it is not closed."""
-    opening, closing, depth = tokens[start].text, _CLOSING[tokens[start].text], 0
+    opening, closing, depth = tokens[start].text, CLOSING[tokens[start].text], 0
     for index in range(start, len(tokens)):
         depth += (tokens[index].text == opening) - (tokens[index].text == closing)
         if depth == 0:
@@ -298,7 +294,7 @@ def find_angle(tokens: Sequence[Token], start: int) -> int:
     depth, index = 0, start
     while index < len(tokens):
         text = tokens[index].text
-        if text in _CLOSING:
+        if text in CLOSING:
             index = find_closing(tokens, index)
             if index < 0:
                 return -1
@@ -341,7 +337,7 @@ def _split_at_commas(tokens: Sequence[Token]) -> list[list[Token]]:
 def _group_end(tokens: Sequence[Token], index: int) -> int:
     """Return the index of the bracket that closes the group at `index`, or `index` itself if no group begins there."""
     text = tokens[index].text
-    if text in _CLOSING:
+    if text in CLOSING:
         return max(find_closing(tokens, index), index)
     is_template = text == "<" and index > 0 and tokens[index - 1].kind == "word"
     return max(find_angle(tokens, index), index) if is_template else index

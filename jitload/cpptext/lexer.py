@@ -39,7 +39,7 @@ _COMMENT = re.compile(
     re.VERBOSE | re.DOTALL,
 )
 _BRACKET = re.compile(r"[][(){}]")
-_CLOSING = {"(": ")", "[": "]", "{": "}"}
+CLOSING = {"(": ")", "[": "]", "{": "}"}
 _CONTINUATION = re.compile(r"\\\r?\n")
 
 
@@ -108,8 +108,8 @@ def has_matching_brackets(text: str) -> bool:
     """Return whether the brackets outside comments and literals match."""
     unclosed: list[str] = []
     for bracket in _BRACKET.findall(_COMMENT.sub(" ", text)):
-        if bracket in _CLOSING:
-            unclosed.append(_CLOSING[bracket])
+        if bracket in CLOSING:
+            unclosed.append(CLOSING[bracket])
         elif not unclosed or unclosed.pop() != bracket:
             return False
     return not unclosed

@@ -376,11 +376,7 @@ _OPTIONAL_FLAGS = ("gpu_check", "isolate")
 
 
 def check_flags(keywords: Mapping[str, Any]) -> None:
-    """Check the boolean arguments of a call, of which some may be None.
-
-    Raises:
-        JitLoadError: An argument has another value.
-    """
+    """Raise an error if a boolean argument of a call has another value; some of them may be None."""
     for name in _FLAGS:
         value = keywords[name] if name in keywords else False  # noqa: SIM401  on the way of a hit
         if value is False or value is True or (value is None and name in _OPTIONAL_FLAGS):
@@ -391,11 +387,7 @@ def check_flags(keywords: Mapping[str, Any]) -> None:
 
 
 def read_instrumentation(sanitize: str | Iterable[str] | None, *, debug: bool) -> Instrumentation:
-    """Check `sanitize=` and `debug=`.
-
-    Raises:
-        JitLoadError: A sanitizer is unknown.
-    """
+    """Check `sanitize=` and `debug=`."""
     if sanitize is None and not debug:
         return NO_INSTRUMENTATION
     value = () if sanitize is None else sanitize
@@ -443,12 +435,7 @@ class Call(NamedTuple):
 
 
 def read_call(keywords: Mapping[str, Any], *, makes: Literal["module", "library"]) -> Call:
-    """Check the arguments of a public function, and return them as a `Call`.
-
-    Args:
-        keywords: All arguments of `load_inline` or `load`, or of the functions that only build, by name.
-        makes: What the function makes.
-    """
+    """Check the arguments of `load_inline`, `load` or the functions that only build, and return them as a `Call`."""
     check_flags(keywords)
     if (backend := keywords["backend"]) not in (None, "cuda"):
         raise JitLoadError(f"backend={backend!r}: jitload builds for CUDA only; leave it out, or pass 'cuda'")

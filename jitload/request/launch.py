@@ -144,7 +144,8 @@ def _expression(field: str, value: object, low: int, high: int) -> int | None:
         raise _wrong_type(field, "an int or an expression (str)", value)
     constant = int(value) if isinstance(value, int) else check_expression(value, field)[0]
     if constant is not None and not low <= constant <= high:
-        raise LaunchSpecError(f"must be from {low} to {high}, got {constant}", field=field)
+        got = constant if abs(constant) < 2**64 else "another integer"  # Python does not print very long ones
+        raise LaunchSpecError(f"must be from {low} to {high}, got {got}", field=field)
     return constant
 
 
