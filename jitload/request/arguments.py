@@ -9,6 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from itertools import pairwise
 from pathlib import Path
+from types import UnionType
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from jitload.errors import JitLoadError, LaunchSpecError
@@ -227,11 +228,16 @@ def read_strings(options: Sequence[str] | None, argument: str) -> tuple[str, ...
     """Return a list of compiler options without the empty ones."""
     if options is None:
         return ()
-    items = None if isinstance(options, str) or not isinstance(options, Iterable) else list(options)
-    if items is None or not all(isinstance(option, str) for option in items):
-        shown = options if items is None else items
-        raise JitLoadError(f"{argument} must be a list of str, one option each, got {shown!r}")
+    items = _read_list(options, argument, str, "a list of str, one option each")
     return tuple(check_text(option, argument) for option in items if option.strip())
+
+
+def _read_list(value: object, argument: str, type_: UnionType | type[str], expected: str) -> list[Any]:
+    items = list(value) if isinstance(value, Iterable) and not isinstance(value, str | bytes | bytearray) else None
+    if items is None or not all(isinstance(item, type_) for item in items):
+        shown = value if items is None else items
+        raise JitLoadError(f"{argument} must be {expected}, got {shown!r}")
+    return items
 
 
 def read_flags(options: Sequence[str] | None, argument: str) -> tuple[str, ...]:
@@ -264,10 +270,7 @@ def read_paths(value: Paths | None, argument: str) -> tuple[Path, ...]:
         return ()
     if isinstance(value, str | os.PathLike):
         return (check_path(value, argument),)
-    paths = None if isinstance(value, bytes | bytearray) or not isinstance(value, Iterable) else list(value)
-    if paths is None or not all(isinstance(path, str | os.PathLike) for path in paths):
-        shown = value if paths is None else paths
-        raise JitLoadError(f"{argument} must be a path or a list of paths, got {shown!r}")
+    paths = _read_list(value, argument, str | os.PathLike, "a path or a list of paths")
     return tuple(check_path(path, argument) for path in paths)
 
 
