@@ -195,20 +195,15 @@ def to_json(record: Mapping[str, Any]) -> str:
     return json.dumps(record, separators=(",", ":"))
 
 
-def template_dir() -> Path:
-    """Return the directory of the templates: inside the package in a wheel, beside it in a checkout."""
-    package = Path(__file__).parents[1]
-    packaged = package / "templates"
-    return packaged if packaged.is_dir() else package.parent / "templates"
-
-
 @lru_cache(maxsize=4)
 def load_template(name: str) -> Template:
     """Return a parsed template."""
     import jinja2
 
+    package = Path(__file__).parents[1]
     environment = jinja2.Environment(
-        loader=jinja2.FileSystemLoader(template_dir()),
+        # The templates are inside the package in a wheel, and beside it in a checkout.
+        loader=jinja2.FileSystemLoader([package / "templates", package.parent / "templates"]),
         undefined=jinja2.StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,

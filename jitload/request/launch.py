@@ -196,21 +196,18 @@ def _args(value: object) -> dict[str, Expression]:
             raise LaunchSpecError(f"has {name!r} twice", field="args")
         args[name] = int(expression) if isinstance(expression, bool) else expression
         _expression(f"args[{name!r}]", args[name], -(2**63), 2**63 - 1)
-    dependencies = {name: _names_in(expression, name) & args.keys() for name, expression in args.items()}
+    texts = {name: text for name, text in args.items() if isinstance(text, str)}
+    dependencies = {name: check_expression(text, f"args[{name!r}]")[1] & args.keys() for name, text in texts.items()}
     if not any(dependencies.values()):
         return args
     from graphlib import CycleError, TopologicalSorter
 
     try:
-        order = tuple(TopologicalSorter({name: sorted(names) for name, names in dependencies.items()}).static_order())
+        order = tuple(TopologicalSorter({name: sorted(dependencies.get(name, ())) for name in args}).static_order())
     except CycleError as error:
         cycle = " -> ".join(reversed(error.args[1]))
         raise LaunchSpecError(f"parameters are computed from each other: {cycle}", field="args") from error
     return {name: args[name] for name in order}
-
-
-def _names_in(expression: Expression, name: str) -> frozenset[str]:
-    return check_expression(expression, f"args[{name!r}]")[1] if isinstance(expression, str) else frozenset()
 
 
 def _check_text(field: str, value: object) -> None:
