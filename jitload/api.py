@@ -297,12 +297,9 @@ def compile_cubin(
     Example:
         `compile_cubin(text, arch="sm_90a").kernels[0].registers`
     """
-    from dataclasses import replace
-
-    from jitload.cuda.kernels import check_is_device_code, compile_for_arch, device_source
+    from jitload.cuda.kernels import compile_cubins
     from jitload.settings import read_settings
     from jitload.toolchain.arch import resolve_one_gpu_arch
-    from jitload.toolchain.cuda import find_cuda_toolchain
 
     check_flags({"isolate": isolate})
     if isinstance(source, bytes | bytearray | memoryview) or (isinstance(source, str) and ".version" in source):
@@ -320,10 +317,8 @@ def compile_cubin(
         arch=resolve_one_gpu_arch(arch, read_settings(), function="compile_cubin()"),
         isolate=isolate,
     )
-    request = make_request(call)
-    check_is_device_code(request)
-    code = replace(device_source(request), kernels=read_texts(kernels, "kernels"))
-    return compile_for_arch(code, request.archs[0], find_cuda_toolchain(request.settings)).cubin
+    (compiled,) = compile_cubins(make_request(call), read_texts(kernels, "kernels"))
+    return compiled.cubin
 
 
 @ends_at_caller
