@@ -179,9 +179,6 @@ def flatten_tuples(function: TypedFunction, args: tuple[Any, ...]) -> tuple[Any,
 
     Items that are compiled into the kernel are left out. Return None if the arguments do not match the parameters in
     the kernel's source; the call then raises an error that says what the kernel expects.
-
-    Raises:
-        ValueError: An item that is compiled into the kernel has another value.
     """
     triton = function._jitload_facts.get("triton", {})
     tuples: dict[str, list[str]] = triton.get("tuples", {})

@@ -271,9 +271,6 @@ class _Check(NamedTuple):
         An output may have the right values even before the call, for example from an earlier call. A function that
         does not write it would then seem right. So if an output has the right values before the call, and the functions
         are repeatable, all functions run once more with other values in that output.
-
-        Raises:
-            MismatchError: Results differ.
         """
         expected = self._compare(subjects, reference, lambda: None)
         if is_repeatable and (stale := self._find_stale(expected)):
@@ -329,11 +326,7 @@ class _Check(NamedTuple):
         return expected
 
     def _results(self, subject: Subject, overwrite: Callable[[], None]) -> list[tuple[str, Any]]:
-        """Return the names and copies of a function's results.
-
-        Raises:
-            TypeError: A result is neither a tensor nor a number.
-        """
+        """Return the names and copies of a function's results."""
         try:
             returned = subject.run(overwrite)
         except (TypeError, ValueError, RuntimeError) as error:
