@@ -310,11 +310,12 @@ def compile_cubin(
         if not isinstance(source, str) or format_of(source):
             return compile_image(source, name=name, arch=arch, flags=extra_cuda_cflags)
     pieces = label_pieces(name, read_texts(source, "source"), "source")
+    options = {"extra_cuda_cflags": extra_cuda_cflags, "extra_include_paths": extra_include_paths}
     call = Call(
         name=name,
         sources=Sources(cuda=pieces),
         makes="cubin",
-        options=read_options(cuda_cflags=extra_cuda_cflags, include_paths=extra_include_paths),
+        options=read_options(options),
         arch=resolve_one_gpu_arch(arch, read_settings(), function="compile_cubin()"),
         isolate=isolate,
     )

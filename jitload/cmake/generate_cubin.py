@@ -27,8 +27,12 @@ from jitload.utils.embed_cubin import replace_file, run_command
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command and return its exit code; see `run_command`."""
+    words = list(sys.argv[1:] if arguments is None else arguments)
+    end = words.index("--") if "--" in words else len(words)
     parser = argparse.ArgumentParser(
-        prog="python -m jitload.cmake.generate_cubin", description="Compile a CUDA file to a cubin with NVRTC."
+        prog="python -m jitload.cmake.generate_cubin",
+        description="Compile a CUDA file to a cubin with NVRTC.",
+        epilog="Options for the compiler come last, after --.",
     )
     option = parser.add_argument
     option("--output", required=True, type=Path, metavar="PATH", help="the cubin or fatbin to write")
@@ -38,22 +42,24 @@ def main(arguments: Sequence[str] | None = None) -> int:
     option("--kernel", action="append", default=[], metavar="NAME", help="a template to instantiate: 'scale<float>'")
     option("--include-dir", action="append", default=[], type=Path, metavar="DIR", help="a directory of headers")
     option("--depfile", type=Path, metavar="PATH", help="write the files that the output depends on as a rule for make")
-    option("options", nargs="*", metavar="OPTION", help="compiler options, after --")
-    return run_command(functools.partial(_generate_cubin, parser.parse_args(arguments)))
+    command = functools.partial(_generate_cubin, parser.parse_args(words[:end]), words[end + 1 :])
+    return run_command(command, {"arch": "--arch ", "extra_include_paths": "--include-dir="})
 
 
-def _generate_cubin(args: argparse.Namespace) -> None:
+def _generate_cubin(args: argparse.Namespace, options: Sequence[str]) -> None:
     """Compile a CUDA file and write the cubin or fatbin, and the files that it depends on."""
     source: Path = args.source
     if not source.exists():
         raise FileNotFoundError(f"CUDA source not found: {source}")
-    if option := next(filter(names_arch, args.options), None):
+    if option := next(filter(names_arch, options), None):
         raise ToolchainError(f"options: {option!r}: name the architecture with --arch (ARCH in CMake)")
     call = Call(
         name=source.name,
         sources=Sources(cuda=((str(source), read_source_file(source)),)),
         makes="cubin",
-        options=read_options(cuda_cflags=args.options, include_paths=[*args.include_dir, source.absolute().parent]),
+        options=read_options(
+            {"extra_cuda_cflags": options, "extra_include_paths": [*args.include_dir, source.absolute().parent]}
+        ),
         arch=args.arch,
     )
     request = make_request(call)

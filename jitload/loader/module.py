@@ -33,6 +33,10 @@ _SHOWN = (
     "write_stub",
 )  # the attributes that tab completion shows besides the functions
 _MISSING_CUDART = re.compile(r"libcudart\.so\.(\d+): cannot open shared object file")
+_NO_FUNCTIONS = (
+    "none. Functions of C++ are exported if functions=['name'] names them where the library is built, or by "
+    "TVM_FFI_DLL_EXPORT_TYPED_FUNC in the C++"
+)
 _lock = threading.Lock()
 _loaded_files: dict[str, tuple[int, int, int, int]] = {}  # path of a loaded library -> identity of its file
 _copies: dict[tuple[str, tuple[int, int, int, int]], Path] = {}  # path and identity -> path of the copy that was loaded
@@ -72,7 +76,7 @@ class Module(tvm_ffi.Module):  # type: ignore[misc]  # tvm-ffi is not checked he
         try:
             function = super().get_function(name, query_imports)
         except AttributeError:
-            names = ", ".join(self) or "none"
+            names = ", ".join(self) or _NO_FUNCTIONS
             raise at_caller(AttributeError(f"{self!r} has no function {name!r}; it has: {names}")) from None
         facts = self._jitload_facts()["functions"].get(name)
         if facts is not None:
@@ -141,7 +145,7 @@ class Module(tvm_ffi.Module):  # type: ignore[misc]  # tvm-ffi is not checked he
         archs = f" ({', '.join(facts['archs'])})" if facts["archs"] else ""
         signatures = [function["signature"] for function in facts["functions"].values()]
         plain = [f"{name}(…)" for name in self.__dict__.get("_jitload_exports", ())]
-        return f"<jitload.Module {facts['name']!r}{archs}: {'; '.join((*signatures, *plain))}>"
+        return f"<jitload.Module {facts['name']!r}{archs}: {'; '.join((*signatures, *plain)) or 'no functions'}>"
 
     def _repr_html_(self) -> str:
         from jitload.loader.display import html_table

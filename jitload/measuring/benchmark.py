@@ -100,7 +100,8 @@ class Options:
 
     def __post_init__(self) -> None:
         """Check the values."""
-        for field in ("seconds", "bytes", "flop"):
+        check_number("seconds", self.seconds, is_optional=False)
+        for field in ("bytes", "flop"):
             check_number(field, getattr(self, field))
         if not self.seconds:
             raise ValueError(f"seconds={self.seconds}: it must be positive")
@@ -109,9 +110,9 @@ class Options:
                 raise TypeError(f"{field}={getattr(self, field)!r}: it must be True or False")
 
 
-def check_number(name: str, number: object, *, may_be_infinite: bool = False) -> None:
-    """Raise an error unless an argument is None or a number that is not negative and, by default, finite."""
-    if number is None:
+def check_number(name: str, number: object, *, is_optional: bool = True, may_be_infinite: bool = False) -> None:
+    """Raise an error unless an argument is None, if that is allowed, or a number that is not negative and finite."""
+    if number is None and is_optional:
         return
     if isinstance(number, bool) or not isinstance(number, Real):
         raise TypeError(f"{name}={number!r}: it must be a number, got {type(number).__name__}")

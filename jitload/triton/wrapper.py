@@ -17,7 +17,6 @@ from jitload.codegen.wrapper import (
     describe_function,
     dtype_code,
     export_record,
-    image_record,
     join_flags,
     load_template,
     to_json,
@@ -105,7 +104,7 @@ def render_triton_wrapper(name: str, functions: Sequence[TritonFunction]) -> str
     record = {
         "name": comment(name),
         "quoted_name": c_string(name),
-        "images": [image_record(_image(number, cubin)) for number, cubin in cubins],
+        "images": [_image(number, cubin) for number, cubin in cubins],
         "kernels": _kernel_records(entries),
         "description": c_string(to_json(description)),
     }
@@ -119,9 +118,8 @@ def _numbered_cubins(functions: Sequence[TritonFunction]) -> list[tuple[int, Cub
 
 
 def _image(number: int, cubin: Cubin) -> EmbeddedImage:
-    capability, suffix = capability_of(cubin.arch)
     name = f"kernel{number}_{cubin.arch}"
-    return EmbeddedImage(name=name, file=f"{name}.cubin", capability=capability, suffix=suffix)
+    return EmbeddedImage(name, f"{name}.cubin", cubin.arch)
 
 
 # ---- exported functions ----------------------------------------------------------------------------------------
@@ -253,7 +251,7 @@ def _kernel_records(entries: Sequence[_Entry]) -> list[dict[str, Any]]:
 
 def _dispatcher_fields(entry: _Entry, numbers: Mapping[str, int]) -> dict[str, Any]:
     """Return the fields of a dispatcher's record that differ from the record of its first variant."""
-    images = {(image.capability, image.suffix): image for code in entry.codes for image in code.images}
+    images = {image.arch: image for code in entry.codes for image in code.images}
     return {
         "id": entry.name,
         "name": entry.name,
@@ -264,7 +262,7 @@ def _dispatcher_fields(entry: _Entry, numbers: Mapping[str, int]) -> dict[str, A
         "struct_bytes": 0,
         "expressions": [],
         "variants": [numbers[code.id] for code in entry.codes],
-        "images": [image_record(images[key]) for key in sorted(images)],
+        "images": [images[arch] for arch in sorted(images, key=capability_of)],
     }
 
 
@@ -278,7 +276,7 @@ def _code_record(code: _KernelCode, doc: str) -> dict[str, Any]:
         "id": code.id,
         "first": code.id,
         "params": _with_triton_flags(record["params"], spec),
-        "images": [image_record(image) for image in code.images],
+        "images": code.images,
         "assumptions": [
             {"param": indexes[a.parameter], "kind": f"JITLOAD_{a.kind.upper()}", "value": a.value}
             for a in spec.assumptions
