@@ -210,9 +210,8 @@ static int jitload_is_current(jitload_cu_device device, jitload_cu_stream stream
   return jitload_stream_source != NULL && jitload_stream_source(kDLCUDA, device, &current) == 0 && current == stream;
 }
 
-extern "C" int jitload_allocate_scratch(const jitload_driver* driver, const jitload_request* request,
-                                        jitload_cu_device device, jitload_cu_stream stream, int64_t bytes,
-                                        jitload_scratch* out) {
+int jitload_allocate_scratch(const jitload_driver* driver, const jitload_request* request, jitload_cu_device device,
+                             jitload_cu_stream stream, int64_t bytes, jitload_scratch* out) {
   const int64_t alignment = request->kernel->triton->scratch_alignment;
   int64_t size = 0; /* with room to align: allocators align to 256 bytes or more, but do not promise it */
   if (__builtin_add_overflow(bytes, alignment - 1, &size) || size == INT64_MAX) {
@@ -238,8 +237,7 @@ extern "C" int jitload_allocate_scratch(const jitload_driver* driver, const jitl
   return failed;
 }
 
-extern "C" void jitload_free_scratch(const jitload_driver* driver, jitload_cu_stream stream,
-                                     const jitload_scratch* scratch) {
+void jitload_free_scratch(const jitload_driver* driver, jitload_cu_stream stream, const jitload_scratch* scratch) {
   if (scratch->managed != NULL) {
     if (scratch->managed->deleter != NULL) scratch->managed->deleter(scratch->managed);
   } else if (scratch->tensor != NULL) {
