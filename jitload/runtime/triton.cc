@@ -307,11 +307,6 @@ static inline void jitload_bind_parameters(jitload_triton_request* request, jitl
   request->base.params = params;
 }
 
-static int jitload_raise_missing_triton_grid(const jitload_kernel* kernel) {
-  return jitload_fail("TypeError", "%s() has no grid: call %s[grid](…), or declare it with grid=", kernel->name,
-                      kernel->name);
-}
-
 /* Return 1 if the variant does not match. Otherwise launch it and return 0, or set an error and return -1. */
 static int jitload_try_variant(const jitload_kernel* kernel, const jitload_config* config, const TVMFFIAny* args,
                                jitload_tensor_descriptor* descriptors, jitload_stream_source_fn stream_source) {
@@ -333,7 +328,8 @@ static int jitload_try_variant(const jitload_kernel* kernel, const jitload_confi
     return 1;
   }
   if (!(kernel->flags & JITLOAD_HAS_GRID) && (config == NULL || !config->has_grid)) {
-    return jitload_raise_missing_triton_grid(kernel);
+    return jitload_fail("TypeError", "%s() has no grid: call %s[grid](…), or declare it with grid=", kernel->name,
+                        kernel->name);
   }
   if (jitload_evaluate_plan(&request.base, args, values) != 0) return -1;
   const int extents = jitload_programs_to_blocks(&request);
