@@ -92,6 +92,12 @@ def test_refusals(text: str, options: list[str], code: int, words: str, tmp_path
     assert not output.exists()
 
 
+def test_a_word_that_is_neither_an_option_nor_after_the_dashes_is_refused(tmp_path: Path, capsys: Any) -> None:
+    with pytest.raises(SystemExit):
+        main(["--source", str(write_source(tmp_path)), "--output", f"{tmp_path}/k", "--arch", "sm_80", "sm_90"])
+    assert "unrecognized arguments: sm_90" in capsys.readouterr().err
+
+
 def test_host_code_beside_kernels_is_left_out(tmp_path: Path) -> None:
     source, output = write_source(tmp_path, "__global__ void k() {} void f() { k<<<1, 1>>>(); }"), tmp_path / "k.cubin"
     assert main(["--source", str(source), "--output", str(output), "--arch", ARCH]) == 0

@@ -16,6 +16,7 @@ import jitload
 from jitload.cuda.ptx import format_of
 from jitload.errors import CompileError, LoadError, ToolchainError
 from jitload.settings import read_settings
+from jitload.toolchain import cuda
 from jitload.toolchain.cuda import find_nvjitlink
 
 pytest_plugins = ["support.ptx_fixtures"]
@@ -207,6 +208,22 @@ def test_without_a_linker_the_error_names_the_command(ptx, no_nvjitlink, monkeyp
     assert "and the driver's linker does not take LTO-IR." in refused(ToolchainError, b"\xed\x43\x4e\x7f....")
     monkeypatch.setenv("JITLOAD_NVRTC", "12")
     assert refused(ToolchainError, ptx).endswith(" Install nvJitLink with: pip install nvidia-nvjitlink-cu12")
+
+
+def test_nvjitlink_is_found_where_nvrtc_is(monkeypatch, tmp_path):
+    monkeypatch.setattr(cuda, "_nvjitlink_files", cuda._nvjitlink_files.__wrapped__)  # without its cache
+    monkeypatch.setattr(cuda, "package_dirs", lambda _: [])
+    monkeypatch.setattr(cuda, "DEFAULT_HOME", str(tmp_path / "default"))
+    monkeypatch.delenv("CUDA_HOME", raising=False)
+    monkeypatch.delenv("CUDA_PATH", raising=False)
+    assert find_nvjitlink(read_settings()) is None
+    for home, variable in (("default", ""), ("home", "CUDA_HOME")):
+        library = tmp_path / home / "lib64" / "libnvJitLink.so.12"
+        library.parent.mkdir(parents=True)
+        library.touch()
+        if variable:
+            monkeypatch.setenv(variable, str(tmp_path / home))
+        assert find_nvjitlink(read_settings()) == library
 
 
 def test_of_several_nvjitlinks_the_newest_that_the_driver_runs(monkeypatch):

@@ -70,10 +70,6 @@ def is_fatbin(data: bytes) -> bool:
 def read_fatbin(data: bytes, *, name: str = "fatbin") -> tuple[FatbinEntry, ...]:
     """Read the images of a fatbin.
 
-    Args:
-        data: The bytes of the fatbin.
-        name: Its name in error messages.
-
     Raises:
         LoadError: The fatbin, or a cubin in it, is damaged or cut off, or the fatbin has no image.
     """

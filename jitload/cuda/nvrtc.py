@@ -236,8 +236,7 @@ def _after_fork() -> None:
     _was_forked_during_compile = bool(_threads_in_nvrtc)
 
 
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_after_fork)
+os.register_at_fork(after_in_child=_after_fork)
 
 
 @contextmanager

@@ -178,9 +178,12 @@ def _file_state(path: Path) -> str:
 
 
 def _toolkits(homes: tuple[str, ...]) -> Iterator[CudaToolchain]:
-    for home in dict.fromkeys(Path(home) for home in (*homes, sys.prefix, DEFAULT_HOME)):
-        if toolchain := _toolkit(home):
-            yield toolchain
+    yield from filter(None, map(_toolkit, _toolkit_homes(homes)))
+
+
+def _toolkit_homes(homes: tuple[str, ...]) -> tuple[Path, ...]:
+    """Return the directories that may be toolkits: those that the environment names, and the usual ones."""
+    return tuple(dict.fromkeys(map(Path, (*homes, sys.prefix, DEFAULT_HOME))))
 
 
 def _add_toolkit_headers(toolchain: CudaToolchain, homes: tuple[str, ...], path: str) -> CudaToolchain:
@@ -330,7 +333,7 @@ def _nvjitlink_files(requested: str, homes: tuple[str, ...], _search_path: tuple
         directories = [path.parent] if path.is_file() else [*_library_dirs(path)]
     else:
         directories = [root / name for root in package_dirs("nvidia") for name in _WHEEL_NVJITLINK_DIRS]
-        directories += [directory for home in (*homes, sys.prefix) for directory in _library_dirs(Path(home))]
+        directories += [directory for home in _toolkit_homes(homes) for directory in _library_dirs(home)]
     return tuple(
         directory / name
         for directory in directories
