@@ -52,6 +52,11 @@ def test_real_kernels_become_libraries(name: str, tmp_path: Path):
 def test_variants_have_names_and_a_dispatcher():
     mod = load(kernels.vector_add, signature=ADD, variants=[{"BLOCK": 512}, {"BLOCK": 1024}], grid=GRID)
     assert list(mod) == ["vector_add", "vector_add__BLOCK_512", "vector_add__BLOCK_1024"]
+    with pytest.raises(
+        AttributeError, match=r"chooses one of several kernels: name one of them, mod\['vector_add__BLO"
+    ):
+        _ = mod.vector_add.kernel
+    assert mod.vector_add__BLOCK_512.kernel.symbol == "vector_add"
     mod = load(tuned_add, signature=ADD, variants="all", grid=lambda m: (triton.cdiv(m["n"], m["BLOCK"]),))
     assert list(mod) == ["tuned_add", "tuned_add__BLOCK_512__num_warps_4", "tuned_add__BLOCK_1024__num_warps_8"]
     mod = load(kernels.vector_add, signature=ADD, BLOCK=64, variants=[{}, {"signature": LOOSE}], grid=GRID)

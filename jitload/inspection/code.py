@@ -53,6 +53,14 @@ def loaded_kernel(facts: Mapping[str, Any], get_image: Callable[[int, int], int 
     Raises:
         JitLoadError: The function is a host function, or has several kernels.
     """
+    check_single_kernel(facts)
+    name, index = facts["name"], facts["index"]
+    archs = tuple(facts.get("builds", (facts["arch"],)))
+    return LoadedKernel(name, facts["kernel"]["symbol"], archs, lambda number: get_image(index, number), origin)
+
+
+def check_single_kernel(facts: Mapping[str, Any]) -> None:
+    """Raise JitLoadError if the function with this description is a host function, or has several kernels."""
     name = facts["name"]
     if "returns" in facts:
         raise JitLoadError(f"{name}() is a host function: it has no kernel of its own to show")
@@ -64,9 +72,6 @@ def loaded_kernel(facts: Mapping[str, Any], get_image: Callable[[int, int], int 
             f"{name}() chooses one of several kernels by the dtypes of its arguments: {'; '.join(signatures)}. "
             "Export the one to look at by a name of its own, functions={'f': Launch(kernel=…)}"
         )
-    index = facts["index"]
-    archs = tuple(facts.get("builds", (facts["arch"],)))
-    return LoadedKernel(name, facts["kernel"]["symbol"], archs, lambda number: get_image(index, number), origin)
 
 
 def find_code(kernel: LoadedKernel, arch: str | None) -> KernelCode:
