@@ -63,7 +63,8 @@ def check_embeds(host: HostSource, include_dirs: Sequence[Path], device_name: st
     # One of the user's objects or libraries may define a cubin.
     linked = host.objects or [flag for flag in host.link_flags if flag not in ("-lcuda", "-lcudart")]
     if not linked and (missing := next((name for name in uses.unconditional if name not in embedded), None)):
-        raise JitLoadError(f"{_MACRO}({missing}) has no cubin: pass it as embed_cubin={{{missing!r}: …}}")
+        others = f". There are cubins named {', '.join(sorted(embedded))}" if embedded else ""
+        raise JitLoadError(f"{_MACRO}({missing}) has no cubin: pass it as embed_cubin={{{missing!r}: …}}{others}")
     if duplicate := next((name for name in uses.from_bytes if name in embedded), None):
         raise JitLoadError(
             f"embed_cubin[{duplicate!r}]: the C++ itself defines a cubin of this name, "

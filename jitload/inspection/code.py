@@ -47,6 +47,13 @@ class KernelCode(NamedTuple):
 
 def loaded_kernel(facts: Mapping[str, Any], get_image: Callable[[int, int], int | None], origin: Path) -> LoadedKernel:
     """Return the kernel of a typed function, from the description of the function in the library."""
+    check_single_kernel(facts)
+    name, index = facts["name"], facts["index"]
+    return LoadedKernel(name, facts["kernel"]["symbol"], lambda number: get_image(index, number), origin)
+
+
+def check_single_kernel(facts: Mapping[str, Any]) -> None:
+    """Raise JitLoadError if the function with this description is a host function, or has several kernels."""
     name = facts["name"]
     if "returns" in facts:
         raise JitLoadError(f"{name}() is a host function: it has no kernel of its own to show")
@@ -58,8 +65,6 @@ def loaded_kernel(facts: Mapping[str, Any], get_image: Callable[[int, int], int 
             f"{name}() chooses one of several kernels by the dtypes of its arguments: {'; '.join(signatures)}. "
             "Export the one to look at by a name of its own, functions={'f': Launch(kernel=…)}"
         )
-    index = facts["index"]
-    return LoadedKernel(name, facts["kernel"]["symbol"], lambda number: get_image(index, number), origin)
 
 
 def find_code(kernel: LoadedKernel, arch: str | None) -> KernelCode:
@@ -71,8 +76,9 @@ def find_code(kernel: LoadedKernel, arch: str | None) -> KernelCode:
     images = {image.arch: (data, image) for data, image in _read_images(kernel)}
     if not images:
         raise JitLoadError(
-            f"{kernel.name}() was built for the CPU only, where kernels are functions of the library {kernel.origin}: "
-            "objdump -d shows them. Build it with arch='sm_90a' or the like to see code for a GPU"
+            f"{kernel.name}() was built for the CPU only, where kernels have neither PTX nor an occupancy, and where "
+            f"objdump -d shows the machine code of the library {kernel.origin}. Build it with arch='sm_90a' or the "
+            "like to see what the kernel is on a GPU"
         )
     name = _choose_arch(kernel.name, tuple(images), arch)
     data, image = images[name]

@@ -154,9 +154,8 @@ def open_clock(functions: Sequence[Any], args: Sequence[Any], options: Options) 
 
 def _runs_on_gpu(function: Any) -> bool:
     """Return whether a function is a kernel with code for a GPU."""
-    with suppress(AttributeError):
-        return any(arch != CPU for arch in function.kernels)
-    return False
+    facts = getattr(function, "_jitload_facts", {})
+    return "kernel" in facts and any(arch != CPU for arch in facts.get("builds", (facts["arch"],)))
 
 
 def _current_device() -> int | None:
