@@ -150,6 +150,7 @@ class _State:
 
     def __init__(self, library: Any) -> None:
         self.library = library
+        self.fallthrough: Any = None  # the library that keeps autograd from seeing the operator
         self.registered: set[str] = set()  # the dispatch keys that are registered in torch
         self.names: dict[str, Any] = {}  # the global variables of the operator's functions
 
@@ -174,6 +175,7 @@ class _State:
         """
         with _lock:
             if "Autograd" not in self.registered:
+                self.fallthrough._destroy()
                 run, prepare = self._run_backward, self._run_setup
                 torch.library.register_autograd(operator, run, setup_context=prepare, lib=self.library)
                 self.registered.add("Autograd")
@@ -240,6 +242,7 @@ def _define(plan: Plan, previous: TorchOp | None) -> Any:
     if previous is not None:
         del _registered[plan.name]
         previous._jitload_state.library._destroy()
+        previous._jitload_state.fallthrough._destroy()
         previous._op = previous._op_dk = _retired(plan.name)  # otherwise its calls would use freed memory
         operator_schemas._SCHEMA_TO_SIGNATURE_CACHE.pop((plan.name, ""), None)
     make: Any = torch.library.Library  # its methods have no types
@@ -272,6 +275,9 @@ def _implement(state: _State) -> TorchOp:
     name = state.plan.name
     namespace, short_name = name.split("::")
     state.library.impl(short_name, state.names["impl"], "CompositeExplicitAutograd")
+    # Without this, torch's own fallback would warn in the backward pass before the operator's error is raised.
+    state.fallthrough = torch.library.Library(namespace, "FRAGMENT")
+    state.fallthrough.impl(short_name, torch.library.fallthrough_kernel, "Autograd")
     torch.library.register_fake(name, state.names["fake"], lib=state.library)
     if state.plan.written:
         torch.library.register_torch_dispatch(name, FunctionalTensorMode, functionalize, lib=state.library)
