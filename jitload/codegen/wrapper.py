@@ -149,6 +149,8 @@ def describe(wrapper: Wrapper) -> str:
 
 def describe_function(export: Export) -> dict[str, Any]:
     """Return the description of a function in a library's JSON text."""
+    launches = [variant.launch for variant in export.variants or (export,)]
+    needs = [field for field in ("grid", "block") if any(getattr(launch, field) is None for launch in launches)]
     return {
         "name": export.name,
         "doc": export.doc,
@@ -157,7 +159,7 @@ def describe_function(export: Export) -> dict[str, Any]:
         **({"variants": [variant.signature for variant in export.variants]} if export.variants else {}),
         **({"variant_types": [_types_of(variant) for variant in export.variants]} if export.variants else {}),
         **({} if export.returns else {"kernel": asdict(export.kernel)}),
-        **({"returns": export.returns} if export.returns else {}),
+        **({"returns": export.returns} if export.returns else {"needs": needs} if needs else {}),
         **({"dynamic_shared": str(export.launch.shared_bytes)} if export.launch.shared_bytes else {}),
         **({"has_stream": True} if any(p.kind == "stream" for p in export.kernel.parameters) else {}),
         **({"builds": {arch: _resources(kernel) for arch, kernel in export.builds}} if export.builds else {}),

@@ -28,7 +28,7 @@ from jitload.operators.graphs import forget_graphs, functionalize, increment_ver
 from jitload.operators.outputs import allocation_error, allocation_names
 from jitload.operators.plan import Plan, make_plan
 from jitload.operators.schema import read_schema
-from jitload.operators.signature import read_function
+from jitload.operators.signature import check_has_launch, read_function
 
 _QUALIFIED_NAME = re.compile(r"([A-Za-z_]\w*)::([A-Za-z_]\w*)")
 _RESERVED = ("aten", "prim", "prims")
@@ -69,7 +69,8 @@ def torch_op(  # noqa: PLR0913  each is a part of an operator's definition
         The operator, `torch.ops.my.add.default`, with the methods `register_autograd` and `register_vmap`.
 
     Raises:
-        LaunchSpecError: A rule, a name or the schema is wrong, or torch has no type for a parameter.
+        LaunchSpecError: A rule, a name or the schema is wrong, torch has no type for a parameter, or the function is a
+            kernel without a grid or block.
 
     Example:
         `add_one = jitload.torch_op("my::add_one", mod.add_one, out={"y": "like x"})`
@@ -84,6 +85,7 @@ def torch_op(  # noqa: PLR0913  each is a part of an operator's definition
         raise LaunchSpecError(problem, kernel=name, hint="Pass a function of a module, such as mod.add")
     label = str(getattr(function, "__name__", name))
     signature = read_function(function) if schema is None else read_schema(schema, label)
+    check_has_launch(function)
     plan = make_plan(name, signature, out or {}, (unwritten,) if isinstance(unwritten, str) else tuple(unwritten))
     casts = _autocast_dtypes(plan, autocast)
     with _lock:
