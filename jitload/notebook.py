@@ -32,6 +32,7 @@ from jitload.api import load_inline
 from jitload.building import stages
 from jitload.cpptext.declarations import find_candidates
 from jitload.errors import JitLoadError, LaunchSpecError, in_options, nearest_name
+from jitload.inspection.listing import read_source
 from jitload.loader.function import TypedFunction
 from jitload.loader.module import Module
 from jitload.request.launch import Launch
@@ -328,7 +329,8 @@ def _describe(describe: Callable[..., dict[str, Any]], obj: object, *args: Any, 
     """Return what `f?` and `f??` show: for a kernel, its signature and comment, and its CUDA source."""
     facts = describe(obj, *args, **kwargs)
     if isinstance(obj, TypedFunction):
-        facts.update(file=None, class_docstring=None, call_def=None, call_docstring=None, source=obj._jitload_source())
+        source = read_source(obj._jitload_facts, obj._jitload_library.origin)
+        facts.update(file=None, class_docstring=None, call_def=None, call_docstring=None, source=source)
     return facts
 
 

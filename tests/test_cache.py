@@ -31,7 +31,7 @@ def cache(used_cache, tmp_path, monkeypatch):
 
 def request(text=ADD, name="m", *, arch=ARCH, functions=None, **flags):
     sources = inline_sources(name, text, cpp_sources=None, embed_cubin=None)
-    options = read_options(**flags)
+    options = read_options({f"extra_{name}": value for name, value in flags.items()})
     return make_request(Call(name, sources, makes="library", functions=functions, options=options, arch=arch))
 
 

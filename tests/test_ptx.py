@@ -115,8 +115,22 @@ def test_ptx_that_is_newer_than_the_linker(ptx):
 
 
 def test_an_architecture_below_the_target(ptx):
-    said = refused(CompileError, ptx, arch="sm_75")
-    assert said.endswith("This PTX is for sm_80 and newer, and sm_75 is older. Compile it for arch='sm_80'.")
+    assert refused(CompileError, ptx, arch="sm_75").endswith(
+        "This PTX is for sm_80 and newer, and not for sm_75. Compile it for arch='sm_80', or generate it for another "
+        ".target."
+    )
+
+
+@pytest.mark.parametrize("arch", ["sm_80", "sm_90", "sm_100", "sm_100a"])
+def test_ptx_for_a_single_architecture(ptx, arch):
+    said = refused(CompileError, ptx.replace(".target sm_80", ".target sm_90a"), arch=arch)
+    assert f"This PTX is for sm_90a alone, and not for {arch}. Compile it for arch='sm_90a', or" in said
+
+
+@pytest.mark.parametrize("arch", ["sm_90", "sm_120"])
+def test_ptx_for_a_family_of_architectures(ptx, arch):
+    said = refused(CompileError, ptx.replace(".target sm_80", ".target sm_100f"), arch=arch)
+    assert f"This PTX is for sm_100f and newer architectures of its family, and not for {arch}. Compile" in said
 
 
 def test_an_architecture_that_the_linker_does_not_know(ptx):
@@ -192,6 +206,8 @@ def test_without_a_linker_the_error_names_the_command(ptx, no_nvjitlink, monkeyp
         "older than CUDA 13)"
     )
     assert "and the driver's linker does not take LTO-IR." in refused(ToolchainError, b"\xed\x43\x4e\x7f....")
+    monkeypatch.setenv("JITLOAD_NVRTC", "12")
+    assert refused(ToolchainError, ptx).endswith(" Install nvJitLink with: pip install nvidia-nvjitlink-cu12")
 
 
 def test_nvjitlink_is_found_where_nvrtc_is(monkeypatch, tmp_path):

@@ -67,7 +67,7 @@ def generate_cubin(  # noqa: PLR0913  the arguments of the command
         name=source.name,
         sources=Sources(cuda=((str(source), read_source_file(source)),)),
         makes="cubin",
-        options=read_options(cuda_cflags=options, include_paths=dirs),
+        options=read_options({"extra_cuda_cflags": options, "extra_include_paths": dirs}),
         arch=arch,
     )
     request = make_request(call)
@@ -137,7 +137,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 for kernel in result.cubin.kernels:
                     print(f"{result.cubin.arch} {kernel}: {kernel.registers} registers")
 
-    return run_command(compile_source)
+    return run_command(compile_source, {"arch": "--arch ", "extra_include_paths": "--include-dir="})
 
 
 if __name__ == "__main__":

@@ -89,17 +89,7 @@ class Benchmark:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Options:
-    """The options of a measurement.
-
-    Attributes:
-        stream: The handle of the stream; None is the current one.
-        flush_l2: Whether to empty the L2 cache before each sample.
-        bytes: The bytes that a launch moves; with None, they are estimated.
-        flop: The number of floating-point operations of a launch.
-        restore: Whether to restore the arguments before each launch, so that no launch starts from the results of
-            another.
-        seconds: Roughly how long to measure.
-    """
+    """The options of a measurement, as for `TypedFunction.benchmark`; `stream` is a handle, or None."""
 
     stream: int | None = None
     flush_l2: bool = False

@@ -70,11 +70,7 @@ def _import_name(kernel: Any) -> str:
 
 
 def import_object(path: str, label: str) -> Any:
-    """Return the object at `module:name`; error messages begin with the label.
-
-    Raises:
-        JitLoadError: The path is malformed, or there is no such object.
-    """
+    """Return the object at `module:name`; error messages begin with the label."""
     match = _NAME.fullmatch(path)
     if match is None:
         raise JitLoadError(f"{label} must be module:name, such as 'my_package.kernels:add'")
@@ -89,11 +85,7 @@ def import_object(path: str, label: str) -> Any:
 
 
 def import_user_module(module: str, label: str) -> Any:
-    """Import one of the user's modules.
-
-    Raises:
-        JitLoadError: The module cannot be imported.
-    """
+    """Import one of the user's modules."""
     try:
         return import_module(module)
     except (Exception, SystemExit) as error:

@@ -16,6 +16,7 @@ from jitload.request.cubins import CubinLike
 from jitload.request.launch import Launch
 
 if TYPE_CHECKING:
+    from jitload.cpptext.source_kind import SourceKind
     from jitload.request.torch_text import TorchText
 
 Texts = str | Sequence[str]
@@ -136,6 +137,9 @@ def _printable(label: str) -> str:
 # ---- compiler options ------------------------------------------------------------------------------------------
 
 
+_OPTION_LISTS = ("extra_cflags", "extra_cuda_cflags", "extra_ldflags")
+
+
 class Options(NamedTuple):
     """The compiler options of a call.
 
@@ -154,22 +158,12 @@ class Options(NamedTuple):
     include_dirs: tuple[Path, ...] = ()
 
 
-def read_options(
-    *,
-    cflags: Sequence[str] | None = None,
-    cuda_cflags: Sequence[str] | None = None,
-    ldflags: Sequence[str] | None = None,
-    include_paths: Paths | None = None,
-) -> Options:
-    """Check `extra_cflags=` and the other option arguments of a call."""
-    host, host_dirs = split_includes(read_flags(cflags, "extra_cflags"))
-    return Options(
-        host=host,
-        host_dirs=host_dirs,
-        cuda=read_flags(cuda_cflags, "extra_cuda_cflags"),
-        link=read_flags(ldflags, "extra_ldflags"),
-        include_dirs=read_paths(include_paths, "extra_include_paths"),
-    )
+def read_options(keywords: Mapping[str, Any]) -> Options:
+    """Check `extra_cflags=` and the other option arguments among the arguments of a call."""
+    host, cuda, link = (read_flags(keywords.get(name), name) for name in _OPTION_LISTS)
+    host, host_dirs = split_includes(host)
+    include_dirs = read_paths(keywords.get("extra_include_paths"), "extra_include_paths")
+    return Options(host, host_dirs, cuda, link, include_dirs)
 
 
 def split_includes(options: tuple[str, ...]) -> tuple[tuple[str, ...], tuple[Path, ...]]:
@@ -195,12 +189,6 @@ def check_name(name: str) -> str:
     if not name or len(name) > 256 or not name.isprintable():
         raise JitLoadError(f"name={name[:80]!r} must have 1 to 256 printable characters")
     return name
-
-
-def check_backend(backend: str | None) -> None:
-    """Raise an error for any backend but CUDA."""
-    if backend not in (None, "cuda"):
-        raise JitLoadError(f"backend={backend!r}: jitload builds for CUDA only; leave it out, or pass 'cuda'")
 
 
 def check_text(text: str, argument: str) -> str:
@@ -433,7 +421,6 @@ class Call(NamedTuple):
         exports: What `read_functions` returns for `functions=`; None before `functions=` is read.
         options: Compiler options.
         arch: The architectures, as given.
-        backend: None or `"cuda"`.
         kind: `kind=`, as given.
         instrumentation: Sanitizers and debug information for kernels.
         gpu_check: Whether NVRTC checks kernels for the CPU; None leaves it to `JITLOAD_CPU_GPU_CHECK`.
@@ -447,8 +434,7 @@ class Call(NamedTuple):
     functions: Functions | None = None
     options: Options = Options()
     arch: str | Sequence[str] = "native"
-    backend: str | None = None
-    kind: str | None = None
+    kind: SourceKind | None = None
     instrumentation: Instrumentation = NO_INSTRUMENTATION
     gpu_check: bool | None = None
     isolate: bool | None = None
@@ -464,6 +450,8 @@ def read_call(keywords: Mapping[str, Any], *, makes: Literal["module", "library"
         makes: What the function makes.
     """
     check_flags(keywords)
+    if (backend := keywords["backend"]) not in (None, "cuda"):
+        raise JitLoadError(f"backend={backend!r}: jitload builds for CUDA only; leave it out, or pass 'cuda'")
     name, cubins = keywords["name"], keywords["embed_cubin"]
     if "sources" in keywords:
         sources = file_sources(keywords["sources"], keywords["cuda_files"], keywords["cpp_files"], embed_cubin=cubins)
@@ -475,14 +463,8 @@ def read_call(keywords: Mapping[str, Any], *, makes: Literal["module", "library"
         sources=sources,
         makes=makes,
         functions=keywords["functions"],
-        options=read_options(
-            cflags=keywords["extra_cflags"],
-            cuda_cflags=keywords["extra_cuda_cflags"],
-            ldflags=keywords["extra_ldflags"],
-            include_paths=keywords["extra_include_paths"],
-        ),
+        options=read_options(keywords),
         arch=keywords["arch"],
-        backend=keywords["backend"],
         kind=keywords["kind"],
         instrumentation=read_instrumentation(keywords["sanitize"], debug=keywords["debug"]),
         gpu_check=keywords["gpu_check"],
