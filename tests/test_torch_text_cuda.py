@@ -56,6 +56,10 @@ def test_without_a_gpu_a_text_with_kernels_needs_an_architecture(monkeypatch: py
 
     with pytest.raises(ToolchainError, match=r"Set JITLOAD_ARCH=sm_90a, or pass extra_cuda_cflags=\['-arch=sm_90a'\]"):
         load_kernel()
+    monkeypatch.setenv("JITLOAD_ARCH", "cpu")
+    with pytest.raises(ToolchainError, match=r"only for GPUs, not for 'cpu'\. Set JITLOAD_ARCH=sm_90a, or pass extra_"):
+        load_kernel()
+    monkeypatch.delenv("JITLOAD_ARCH")
     assert load_kernel(extra_cuda_cflags=["-arch=sm_90a"]).f
     monkeypatch.setenv("JITLOAD_ARCH", "sm_90a")
     assert load_kernel().f

@@ -57,8 +57,8 @@ def resolve_gpu_arch(arch: str | Iterable[str], settings: Settings, *, subject: 
     gpu_archs = tuple(name for name in resolve_arch(arch, settings) if name != CPU)
     if not gpu_archs or CPU in _split_names(arch):  # JITLOAD_ARCH may name the CPU besides GPUs
         raise ToolchainError(
-            f"{subject} only for GPUs, not for 'cpu': name an architecture, arch='sm_90a', or set JITLOAD_ARCH=sm_90a. "
-            "The CPU runs kernels in CUDA C++ that are passed to load_inline() or load() without C++ of your own."
+            f"{subject} only for GPUs, not for 'cpu'. {NATIVE_HINT} The CPU runs kernels in CUDA C++ that are passed "
+            "to load_inline() or load() without C++ of your own."
         )
     return gpu_archs
 
