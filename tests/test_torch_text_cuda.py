@@ -12,7 +12,7 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from jitload import cpp_extension
-from jitload.errors import CompileError
+from jitload.errors import CompileError, ToolchainError
 from torch_cuda_texts import CASES, CudaCase
 
 pytest_plugins = ["support.gpu_fixtures"]
@@ -41,6 +41,28 @@ def test_a_text_with_kernels_is_built(case: CudaCase, monkeypatch: pytest.Monkey
     function = getattr(load(case), case.name)
     with pytest.raises(TypeError, match="incompatible function arguments"):
         function("not a tensor")
+
+
+@needs_nvcc
+def test_without_a_gpu_a_text_with_kernels_needs_an_architecture(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr("jitload.toolchain.arch.current_capability", lambda: None)
+    monkeypatch.delenv("JITLOAD_ARCH", raising=False)
+    kernel = "__global__ void k() {} torch::Tensor f(torch::Tensor x) { k<<<1, 1>>>(); return x; }"
+
+    def load_kernel(**options: Any) -> Any:
+        return cpp_extension.load_inline(
+            "native", "torch::Tensor f(torch::Tensor x);", kernel, functions=["f"], **options
+        )
+
+    with pytest.raises(ToolchainError, match=r"Set JITLOAD_ARCH=sm_90a, or pass extra_cuda_cflags=\['-arch=sm_90a'\]"):
+        load_kernel()
+    monkeypatch.setenv("JITLOAD_ARCH", "cpu")
+    with pytest.raises(ToolchainError, match=r"only for GPUs, not for 'cpu'\. Set JITLOAD_ARCH=sm_90a, or pass extra_"):
+        load_kernel()
+    monkeypatch.delenv("JITLOAD_ARCH")
+    assert load_kernel(extra_cuda_cflags=["-arch=sm_90a"]).f
+    monkeypatch.setenv("JITLOAD_ARCH", "sm_90a")
+    assert load_kernel().f
 
 
 @needs_nvcc
