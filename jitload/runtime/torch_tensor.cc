@@ -327,6 +327,31 @@ namespace c10 {
 
 using namespace jitload_torch;
 
+// ---- numbers --------------------------------------------------------------------------------------------------------
+
+namespace {
+[[noreturn]] void fail_overflow(const char* type) {
+  fail(ErrorKind::runtime, ("value cannot be converted to type " + std::string(type) + " without overflow").c_str());
+}
+}  // namespace
+
+void Scalar::check_integer(const char* type, double low, double high) const {
+  const bool wraps = low == 0 && !has_float(); /* negative integers become unsigned ones */
+  const double value = real();
+  if (!(value >= (wraps ? -high : low) && value <= high) || (isComplex() && imaginary() != 0)) fail_overflow(type);
+}
+void Scalar::check_float(const char* type, double high) const {
+  const double value = real();
+  const bool is_finite = value - value == 0;
+  if ((is_finite && (value < -high || value > high)) || (isComplex() && imaginary() != 0)) fail_overflow(type);
+}
+Scalar Scalar::operator-() const {
+  TORCH_CHECK(!isBoolean(), "torch boolean negative, the `-` operator, is not supported.");
+  return isComplex() ? complex(-float_, -imaginary()) : isFloatingPoint() ? Scalar(-float_) : Scalar(-integer_);
+}
+
+// ---- guards ---------------------------------------------------------------------------------------------------------
+
 OptionalDeviceGuard::OptionalDeviceGuard(OptionalArg<Device> device) {
   if (!device.has_value() || !device->is_cuda() || !device->has_index()) return;
   original_ = python_value<int>(call_path("torch.cuda.current_device", ""));

@@ -174,7 +174,7 @@ struct Caster<c10::Scalar> {
       case c10::Scalar::Tag::floating: return python_float(value.toDouble());
       case c10::Scalar::Tag::integer: return python_integer(value.toLong());
       case c10::Scalar::Tag::boolean: return python_bool(value.toBool());
-      default: return python_complex(value.toDouble(), value.imaginary());
+      default: return python_complex(value.real(), value.imaginary());
     }
   }
   static bool load(void* object, bool, c10::Scalar* value) {
