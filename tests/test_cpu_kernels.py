@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import torch
 from cpu_cases import CASES, SOURCES, Case
+from support.headers import OPTIMIZED
 
 import jitload
 from jitload import Launch
@@ -29,7 +30,9 @@ def module() -> Callable[..., jitload.Module]:
     @functools.cache
     def build(file: str, arch: str | tuple[str, ...] = "cpu") -> jitload.Module:
         source = (SOURCES / f"{file}.cu").read_text()
-        return jitload.load_inline(f"cpu_{file}", cuda_sources=source, arch=arch, functions=NAMED.get(file))
+        return jitload.load_inline(
+            f"cpu_{file}", cuda_sources=source, arch=arch, functions=NAMED.get(file), extra_cflags=OPTIMIZED
+        )
 
     return build
 

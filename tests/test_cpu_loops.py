@@ -8,6 +8,7 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 import torch
+from support.headers import OPTIMIZED
 
 import jitload
 from jitload import Launch
@@ -112,7 +113,7 @@ FUNCTIONS = {
 
 @pytest.fixture(scope="module")
 def mod() -> jitload.Module:
-    return jitload.load_inline("loops", cuda_sources=SOURCE, functions=FUNCTIONS, arch="cpu")
+    return jitload.load_inline("loops", cuda_sources=SOURCE, functions=FUNCTIONS, arch="cpu", extra_cflags=OPTIMIZED)
 
 
 @pytest.mark.parametrize("n", [1, 255, 256, 8191, 70_001])

@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from support.calls import run_python
+from support.headers import OPTIMIZED
 
 import jitload
 from jitload.building import runtime
@@ -80,7 +81,7 @@ def short_interval(used_cache: Path, tmp_path_factory: pytest.TempPathFactory) -
 @pytest.mark.parametrize("names", [("add", "add_float", "exchange"), ("reads", "lock", "sleeps")])
 def test_threads_that_wait_for_each_other(names: tuple[str, ...]) -> None:
     text = PLAIN + "".join(HALF_SPINS.format(name, SPINS[name]) for name in names)
-    mod = jitload.load_inline("spins", cuda_sources=text, arch="cpu")
+    mod = jitload.load_inline("spins", cuda_sources=text, arch="cpu", extra_cflags=OPTIMIZED)
     for name in names:
         x = np.zeros(64, np.int32)
         said = (
@@ -114,7 +115,7 @@ extern "C" __global__ void steps(int* x) { /* a state that repeats after two tur
     [("barriers", r"__syncthreads\(\)"), ("votes", "__(any_sync|syncwarp)"), ("steps", "__s(yncthreads|hfl)")],
 )
 def test_loops_around_barriers(name: str, wait: str) -> None:
-    mod = jitload.load_inline("loops", cuda_sources=LOOPS, arch="cpu")
+    mod = jitload.load_inline("loops", cuda_sources=LOOPS, arch="cpu", extra_cflags=OPTIMIZED)
     said = rf"{name}\(\): threads wait without end: .*\(0, 0, 0\) first, wait at {wait}"
     with pytest.raises(RuntimeError, match=said):
         mod[name][1, 64](np.zeros(2, np.int32))
@@ -122,7 +123,7 @@ def test_loops_around_barriers(name: str, wait: str) -> None:
 
 @pytest.mark.parametrize(("name", "threads"), [("counts", 1), ("meets", 4), ("computes", 8)])
 def test_threads_that_work_are_not_ended(name: str, threads: int) -> None:
-    mod = jitload.load_inline("working", cuda_sources=WORKING, arch="cpu")
+    mod = jitload.load_inline("working", cuda_sources=WORKING, arch="cpu", extra_cflags=OPTIMIZED)
     x = np.zeros(1, np.uint32 if name == "computes" else np.int32)
     n, spent = 2_000_000, 0.0
     while spent < INTERVAL_S / 2:

@@ -147,6 +147,6 @@ def test_the_names_of_torchs_headers_are_written_once_and_whole(tmp_path: Path):
 def test_the_options_of_a_text_do_not_depend_on_its_name():
     def options(name: str) -> Options:
         sources = inline_sources(name, "__global__ void k() {}", cpp_sources="void f();", embed_cubin=None)
-        return torch_sources(name, sources, ["f"], read_options(cuda_cflags=["-O3"]), TorchText())[1]
+        return torch_sources(name, sources, ["f"], read_options({"extra_cuda_cflags": ["-O3"]}), TorchText())[1]
 
     assert options("first") == options("second")  # nvcc is asked once for the commands that it runs with them

@@ -202,8 +202,7 @@ def python_type(text: str) -> str:
     name, arguments, suffix = match[1], match[2], match[3].rstrip("&")
     if set(name.split()) <= _INTEGER_WORDS and (name != "char" or not suffix):
         name = "int"
-    parts = split_top_level(arguments, ",") if arguments else []
-    return _python_name(name + suffix, [python_type(part) for part in parts])
+    return _python_name(name + suffix, [python_type(part) for part in split_top_level(arguments or "", ",") if part])
 
 
 def _python_name(name: str, arguments: Sequence[str]) -> str:

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from jitload.errors import JitLoadError
-from jitload.request.arguments import HOST_SUFFIXES, Functions, Options, Pieces, Sources
+from jitload.request.arguments import CUDA_SUFFIXES, HOST_SUFFIXES, Functions, Options, Pieces, Sources
 from jitload.toolchain.host import own_include_dir
 
 _INCLUDE = re.compile(r'^[ \t]*#[ \t]*include[ \t]*[<"](?:torch|ATen|c10|pybind11)/', re.MULTILINE)
@@ -246,7 +246,7 @@ def _merge(name: str, pieces: Pieces, texts: Sequence[str], suffix: str, *, impl
     prelude = _prelude("\n".join(texts), is_cuda=suffix == "cu", implicit=implicit)
     lines = [f"#line 1 {string_literal(label)}\n{text}\n" for label, text in pieces]
     label = pieces[0][0]
-    is_named = Path(label).suffix.lower() in (HOST_SUFFIXES if suffix == "cpp" else (".cu", ".cuh"))
+    is_named = Path(label).suffix.lower() in (HOST_SUFFIXES if suffix == "cpp" else CUDA_SUFFIXES)
     return label if is_named else f"{label}.{suffix}", "".join((macro, prelude, *lines))
 
 
@@ -398,7 +398,8 @@ def binding_text(functions: Functions, *, wraps_errors: bool) -> str:
             raise JitLoadError(f"functions= has {name!r}, which is not the name of a C++ function")
         function = f"torch::wrap_pybind_function({name})" if wraps_errors else name
         text = doc if isinstance(doc, str) else name
-        definitions.append(f'm.def("{name}", {function}, {string_literal(text)});')
+        line = f"#line 1 {string_literal(f'functions[{name!r}]')}"  # what the compiler's messages call this line
+        definitions.append(f'{line}\nm.def("{name}", {function}, {string_literal(text)});')
     return "PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {\n" + "\n".join(definitions) + "\n}\n"
 
 
@@ -428,6 +429,10 @@ _NO_MEMBER = re.compile(
 )
 _SECOND_MODULE = re.compile(
     r"(?:redefinition|multiple definition) of .*_jitload_torch_module|_jitload_torch_module.* has already been defined"
+)
+_UNDECLARED_FUNCTION = re.compile(
+    r"^functions\['([\w:]+)'\]:1:.*error: .*(?:not declared|not been declared|is not a member of|undeclared|no member)",
+    re.MULTILINE,
 )
 _LACKING = (
     "These are names of torch's that jitload's headers do not have: load the text with "
@@ -479,4 +484,9 @@ def torch_hint(log: str, texts: Iterable[str]) -> str:
     """Return advice on a compiler's messages about a text for torch, or "" if there is none."""
     if _SECOND_MODULE.search(log):
         return "The text has a PYBIND11_MODULE of its own: leave functions= out, and add the functions there."
+    if match := _UNDECLARED_FUNCTION.search(log):
+        return (
+            f"functions= names {match[1]!r}, which the C++ does not declare. Correct the name, or declare the function "
+            "in cpp_sources if cuda_sources defines it."
+        )
     return _LACKING if missing_names(log, texts) else ""

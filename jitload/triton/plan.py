@@ -155,7 +155,7 @@ def types_by_name(kernel: TritonKernel, signature: Mapping[str, Any] | str) -> M
     if isinstance(signature, str):
         from jitload.signature.demangle import split_top_level
 
-        types = [part.strip() for part in split_top_level(signature, ",") if part.strip()]
+        types = [text.strip() for text in split_top_level(signature, ",") if text.strip()]
         run_time = [param.name for param in kernel.params if not param.is_constexpr]
         if len(types) != len(run_time):
             raise SignatureError(
