@@ -16,11 +16,18 @@
   } while (false)
 #define AT_CUDA_CHECK(...) C10_CUDA_CHECK(__VA_ARGS__)
 #define C10_CUDA_KERNEL_LAUNCH_CHECK() C10_CUDA_CHECK(cudaGetLastError())
-#define C10_CUDA_CHECK_WARN(...) \
-  do {                           \
-    (void)(__VA_ARGS__);         \
+#define C10_CUDA_CHECK_WARN(...)                                                    \
+  do {                                                                              \
+    const cudaError_t jitload_error_ = (__VA_ARGS__);                               \
+    if (C10_UNLIKELY(jitload_error_ != cudaSuccess)) {                              \
+      (void)cudaGetLastError();                                                     \
+      TORCH_WARN("CUDA warning: ", cudaGetErrorString(jitload_error_));             \
+    }                                                                               \
   } while (false)
-#define C10_CUDA_IGNORE_ERROR(...) C10_CUDA_CHECK_WARN(__VA_ARGS__)
+#define C10_CUDA_IGNORE_ERROR(...)                                                  \
+  do {                                                                              \
+    if (C10_UNLIKELY((__VA_ARGS__) != cudaSuccess)) (void)cudaGetLastError();       \
+  } while (false)
 #define JITLOAD_TORCH_LIBRARY_CHECK_(library, name_of, call, ...)                                                     \
   do {                                                                                                               \
     const library##Status_t jitload_status_ = (__VA_ARGS__);                                                         \
