@@ -66,9 +66,7 @@ void* find_direct(Operator& op) {
 bool requires_grad(const at::Tensor& tensor) {
   Gil gil;
   if (tensor.defined() && direct().is_usable) return direct().requires_grad(*tensor_slot(tensor));
-  bool value = false;
-  bool_from(call_path(".requires_grad", "", tensor).get(), true, &value);
-  return value;
+  return python_value<bool>(call_path(".requires_grad", "", tensor));
 }
 
 RawScalar::RawScalar(const c10::Scalar& value) : RawScalar() {

@@ -21,13 +21,6 @@ constexpr const char* kWithScalar = "ERKNS_6TensorERKN3c106ScalarE";
 constexpr const char* kChange = "ERNS_6TensorERKS2_";
 constexpr const char* kChangeByScalar = "ERNS_6TensorERKN3c106ScalarE";
 
-template <class T>
-T python_value(const Object& object) {
-  T value{};
-  Caster<T>::load(object.get(), true, &value);
-  return value;
-}
-
 }  // namespace
 
 at::Tensor with_options(at::Tensor tensor, const c10::TensorOptions& options) {
@@ -105,7 +98,10 @@ const Tensor& Tensor::set_requires_grad(bool value) const {
   return *this;
 }
 int64_t Tensor::storage_offset() const { return python_value<int64_t>(call_path(".storage_offset", "", *this)); }
-Tensor Tensor::grad() const { return python_value<Tensor>(call_path(".grad", "", *this)); }
+Tensor Tensor::grad() const {
+  Object gradient = call_path(".grad", "", *this);
+  return is_none(gradient.get()) ? Tensor() : Tensor(static_cast<Object&&>(gradient));
+}
 void Tensor::backward(const Tensor& gradient, OptionalArg<bool> retain_graph, bool create_graph,
                       OptionalArg<TensorList> inputs) const {
   call_path(".backward", "", *this, gradient, retain_graph, create_graph, inputs);

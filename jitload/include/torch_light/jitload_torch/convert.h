@@ -410,6 +410,13 @@ Object call_path(const char* path, const char* keywords, const A&... arguments) 
   void* objects[] = {Caster<A>::to_python(arguments).release()..., nullptr};
   return invoke_path(path, keywords, objects, sizeof...(A));
 }
+/* The value of an object that torch returned. */
+template <class T>
+T python_value(const Object& object) {
+  T value{};
+  if (!Caster<T>::load(object.get(), true, &value)) fail(ErrorKind::type, "torch returned an object of an unexpected type");
+  return value;
+}
 
 }  // namespace jitload_torch
 
