@@ -48,7 +48,6 @@ std::string text_of(void* text) {
 std::string repr_of(void* object) { return text_of(checked(PyObject_Repr(object)).get()); }
 
 bool is_instance(void* object, void* type) {
-  Gil gil;
   void* const own = PyObject_Type(object);
   const bool is_same = own == type || PyType_IsSubtype(own, type) != 0;
   Py_DecRef(own);
@@ -128,8 +127,14 @@ void set_tuple_item(const Object& tuple, size_t index, Object item) {
 
 bool is_none(void* object) { return object == &_Py_NoneStruct; }
 bool is_bool(void* object) { return object == &_Py_TrueStruct || object == &_Py_FalseStruct; }
-bool is_float(void* object) { return is_instance(object, &PyFloat_Type); }
-bool is_integer(void* object) { return is_instance(object, &PyLong_Type); }
+bool is_float(void* object) {
+  Gil gil;
+  return is_instance(object, &PyFloat_Type);
+}
+bool is_integer(void* object) {
+  Gil gil;
+  return is_instance(object, &PyLong_Type);
+}
 bool is_tensor(void* object) {
   Gil gil;
   return is_instance(object, torch_module().tensor_type);
