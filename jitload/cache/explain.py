@@ -79,7 +79,12 @@ def explain_miss(cache_dir: Path, key: CacheKey, settings: Settings) -> str:
     ]
     tiers = f"{cache_dir}, nor in {', '.join(other_tiers)}" if other_tiers else cache_dir
     lines = [f"module {key.name!r} is not in the cache {tiers}, and JITLOAD_MODE={settings.mode} does not build it"]
-    lines += [f"    {line}" for line in _reasons(_searched_dirs(cache_dir, bundles, key, settings), key, settings)]
+    searched = [
+        (cache_dir, key),
+        *((bundle, bundle_key(key)) for bundle in bundles),
+        *((resolve_dir(directory, "JITLOAD_CACHE_PATH"), key) for directory in settings.cache_path),
+    ]
+    lines += [f"    {line}" for line in _reasons(searched, key, settings)]
     if key.unknown_parts:
         labels = ", ".join(key.unknown_parts)
         lines.append(f"    This machine lacks tools, so these parts of an entry's key do not matter: {labels}.")
@@ -103,18 +108,8 @@ def explain_bundle_miss(cache_dir: Path, key: CacheKey, settings: Settings) -> s
     return f"\nThe libraries of that name in {', '.join(map(str, bundles))} do not fit:{reasons}"
 
 
-def _searched_dirs(
-    cache_dir: Path, bundles: Sequence[Path], key: CacheKey, settings: Settings
-) -> list[tuple[Path, CacheKey]]:
-    """Return (directory, key) pairs: where an entry is looked for, and the key to look for there."""
-    return [
-        (cache_dir, key),
-        *((bundle, bundle_key(key)) for bundle in bundles),
-        *((resolve_dir(directory, "JITLOAD_CACHE_PATH"), key) for directory in settings.cache_path),
-    ]
-
-
 def _reasons(searched: Sequence[tuple[Path, CacheKey]], key: CacheKey, settings: Settings) -> list[str]:
+    """Return why no entry fits, given (directory, key) pairs: where one is looked for, and the key to look for."""
     for cache_dir, its_key in searched:
         for digest in (key.digest, *(matching_digests(cache_dir, its_key, settings) if its_key.unknown_parts else ())):
             if lines := _problems_of_key(key_dir_of(cache_dir, key, digest), key):

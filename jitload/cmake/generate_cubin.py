@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from jitload.cuda.fatbin import make_fatbin
-from jitload.cuda.kernels import DeviceSource, check_is_device_code, compile_for_arch
+from jitload.cuda.kernels import compile_cubins
 from jitload.errors import ToolchainError
 from jitload.model import CompiledSource
 from jitload.request.arguments import Call, Sources, read_options, read_source_file
@@ -73,21 +73,12 @@ def generate_cubin(  # noqa: PLR0913  the arguments of the command
     request = make_request(call)
     if len(request.archs) != 1 and not is_fatbin:
         raise ToolchainError(f"a cubin is for one architecture, not {', '.join(request.archs)}.")
-    check_is_device_code(request)
-    device_source = DeviceSource(
-        name=source.name,
-        pieces=request.pieces,
-        options=request.options,
-        include_dirs=tuple(map(Path, request.include_dirs)),
-        kernels=tuple(kernels),
-    )
-    toolchain = find_cuda_toolchain(request.settings)
-    compiled = tuple(compile_for_arch(device_source, arch, toolchain) for arch in request.archs)
+    compiled = compile_cubins(request, kernels)
     cubins = [(result.cubin.arch, result.cubin.data) for result in compiled]
     replace_file(output, make_fatbin(cubins) if is_fatbin else cubins[0][1])
     # Headers that do not exist are left out, because make would require a rule for each of them.
     headers = dict.fromkeys(header for result in compiled for header in result.headers if header.is_file())
-    return compiled, (source.absolute(), *headers, toolchain.nvrtc_path)
+    return compiled, (source.absolute(), *headers, find_cuda_toolchain(request.settings).nvrtc_path)
 
 
 def depfile_text(target: str, files: Sequence[Path]) -> str:
