@@ -254,8 +254,9 @@ def load_module(path: PathLike, *, keep_module_alive: bool = True) -> Module:
     # The path is made absolute before torch is imported, whose MKL ends a process that has no working directory.
     library_path = absolute_path(path, "path")
 
-    from jitload.loader.module import list_exports, load_library
+    from jitload.loader.module import check_is_library, list_exports, load_library
 
+    check_is_library(library_path)
     module = load_library(library_path, keep_module_alive=keep_module_alive)
     list_exports(module, library_path)  # a library that a user has linked may hold kernels and hand-written C++
     return module
@@ -309,11 +310,12 @@ def compile_cubin(
         if not isinstance(source, str) or format_of(source):
             return compile_image(source, name=name, arch=arch, flags=extra_cuda_cflags)
     pieces = label_pieces(name, read_texts(source, "source"), "source")
+    options = {"extra_cuda_cflags": extra_cuda_cflags, "extra_include_paths": extra_include_paths}
     call = Call(
         name=name,
         sources=Sources(cuda=pieces),
         makes="cubin",
-        options=read_options(cuda_cflags=extra_cuda_cflags, include_paths=extra_include_paths),
+        options=read_options(options),
         arch=resolve_one_gpu_arch(arch, read_settings(), function="compile_cubin()"),
         isolate=isolate,
     )

@@ -143,16 +143,9 @@ def _load(function: str, arguments: Mapping[str, Any], call: Call) -> Any:
     for keyword, idle in _WITHOUT_MEANING.items():
         if keyword in arguments and arguments[keyword] not in idle:
             _log.info("%s(): %s=%r has no effect on jitload's build", function, keyword, arguments[keyword])
-    options = read_options(
-        cflags=arguments["extra_cflags"],
-        cuda_cflags=arguments["extra_cuda_cflags"],
-        ldflags=arguments["extra_ldflags"],
-        include_paths=arguments["extra_include_paths"],
-    )
-
     from jitload.loader.module import torch_module
 
-    request = make_request(call._replace(options=options))
+    request = make_request(call._replace(options=read_options(arguments)))
     try:
         return torch_module(load_request(request, None, keep_module_alive=True, verbose=bool(arguments["verbose"])))
     except CompileError as error:

@@ -304,11 +304,18 @@ def in_options(error: JitLoadError, options: Mapping[str, str], phrases: Mapping
     output = str(error).removesuffix(hint)
     for pattern, words in phrases.items():
         hint = re.sub(pattern, words, hint)
+    return "\n".join((output + name_options(hint, options), *error.__notes__))
+
+
+def name_options(text: str, options: Mapping[str, str]) -> str:
+    """Return a text with the options of a command in place of arguments; `options` is as for `in_options`."""
+    import re
+
     for argument, option in options.items():
-        hint = re.sub(rf"\b{argument}=\[?(['\"])([^'\"\n]*)\1\]?", rf"{option}\2", hint)
+        text = re.sub(rf"\b{argument}=\[?(['\"])([^'\"\n]*)\1\]?", rf"{option}\2", text)
         without_value = rf"\b{argument}=(?:\[…\]|(?![\w({{\['\"]))" + (rf"|\b{argument}\b" if "_" in argument else "")
-        hint = re.sub(without_value, option.rstrip(" ="), hint)
-    return "\n".join((output + hint, *error.__notes__))
+        text = re.sub(without_value, option.rstrip(" ="), text)
+    return text
 
 
 def nearest_name(name: str, names: Iterable[str]) -> str:

@@ -172,7 +172,6 @@ class Specialization:
         shared_bytes: Dynamic shared memory per block, in bytes.
         hidden_pointers: The number of pointers (global scratch, profile scratch) after the parameters: 0, 1 or 2.
         global_scratch: The scratch memory that the kernel needs.
-        profile_scratch: The scratch memory that instrumentation needs.
         is_pdl: Whether the kernel may start before the previous kernel in its stream has ended.
         is_cooperative: Whether all blocks start at the same time.
         grid_multiplies: How the grid of blocks follows from the grid of programs. With `x`, the grid's x is multiplied
@@ -193,7 +192,6 @@ class Specialization:
     shared_bytes: int = 0
     hidden_pointers: int = 0
     global_scratch: Scratch = Scratch()
-    profile_scratch: Scratch = Scratch()
     is_pdl: bool = False
     is_cooperative: bool = False
     grid_multiplies: Literal["x", "per_dim"] = "x"

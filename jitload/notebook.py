@@ -32,6 +32,7 @@ from jitload.api import load_inline
 from jitload.building import stages
 from jitload.cpptext.declarations import find_candidates
 from jitload.errors import JitLoadError, LaunchSpecError, in_options, nearest_name
+from jitload.inspection.listing import read_source
 from jitload.loader.function import TypedFunction
 from jitload.loader.module import Module
 from jitload.request.launch import Launch
@@ -42,6 +43,7 @@ _FLAG_HIDES_KERNELS = re.compile(r"-I|include|-isystem|__global__")
 # For messages: the options in place of the arguments of `load_inline`, and the texts in place of other phrases.
 _OPTIONS = {
     "arch": "--arch ",
+    "debug": "--debug",
     "functions": "--functions ",
     "extra_cflags": "--flags=",
     "extra_cuda_cflags": "--flags=",
@@ -49,6 +51,7 @@ _OPTIONS = {
 }
 _PHRASES = {
     r"pass cuda_sources= or cpp_sources=, or files as sources=": "the cell is empty",
+    r"sanitize= and debug= are": "debug= is",
     r", (export them with \w+), or pass kind='host'": r", or \1",
     r'functions=\{"(\w+)": Launch\(kernel="([^"\n]*)"\)\}': r"--launch '\1: kernel=\2'",
 }
@@ -169,8 +172,8 @@ def _load(name: str, cell: str, functions: Mapping[str, Launch | None], build: M
     if (
         "#include <torch/" in cell and "__global__" not in cell and "<<<" not in cell
     ):  # this needs neither nvcc nor a GPU
-        flags = {"extra_cflags": build["extra_cuda_cflags"], "extra_include_paths": build["extra_include_paths"]}
-        return load_inline(name, cpp_sources=cell, functions=functions or None, **flags)
+        options = {"extra_cflags" if key == "extra_cuda_cflags" else key: value for key, value in build.items()}
+        return load_inline(name, cpp_sources=cell, functions=functions or None, **options)
     if None in functions.values() or not functions:
         return load_inline(name, cuda_sources=cell, functions=functions or None, **build)
     kernels = [] if build["extra_include_paths"] else _find_kernels(cell, build["extra_cuda_cflags"])
@@ -326,7 +329,8 @@ def _describe(describe: Callable[..., dict[str, Any]], obj: object, *args: Any, 
     """Return what `f?` and `f??` show: for a kernel, its signature and comment, and its CUDA source."""
     facts = describe(obj, *args, **kwargs)
     if isinstance(obj, TypedFunction):
-        facts.update(file=None, class_docstring=None, call_def=None, call_docstring=None, source=obj._jitload_source())
+        source = read_source(obj._jitload_facts, obj._jitload_library.origin)
+        facts.update(file=None, class_docstring=None, call_def=None, call_docstring=None, source=source)
     return facts
 
 

@@ -79,7 +79,7 @@ def _load_entry(entry: Entry, request: Request, directory: Path | None, *, keep_
     if directory is not None:
         from jitload.building.outputs import install_library
 
-        path = install_library(entry, request, directory).unique_path
+        path, _ = install_library(entry, request, directory)
     return load_library(path, keep_module_alive=keep_module_alive, origin=entry.product)
 
 
@@ -107,7 +107,8 @@ def build_request(request: Request, build_directory: PathLike | None, output: Pa
     from jitload.building.outputs import copy_file, install_library, write_object
 
     if directory is not None and target is None:
-        return str(install_library(entry, request, directory).path)
+        _, path = install_library(entry, request, directory)
+        return str(path)
     assert target is not None
     if is_object and request.host is None:
         return str(write_object(entry, request, target))

@@ -7,7 +7,7 @@ import os
 import re
 from typing import NamedTuple
 
-from jitload.errors import CacheError, JitLoadError
+from jitload.errors import JitLoadError
 
 
 class Settings(NamedTuple):
@@ -105,13 +105,13 @@ def _parse(*raw: bytes) -> Settings:
 
     mode, limit, timeout = (values[f"JITLOAD_{name}"] for name in ("MODE", "CACHE_LIMIT", "CACHE_REMOTE_TIMEOUT"))
     if mode not in ("", *_MODES):
-        raise CacheError(f"JITLOAD_MODE={mode!r} must be one of {', '.join(_MODES)}")
+        raise JitLoadError(f"JITLOAD_MODE={mode!r} must be one of {', '.join(_MODES)}")
     if (threads := values["JITLOAD_CPU_THREADS"]) and not re.fullmatch(r"[1-9]\d{0,5}", threads, re.ASCII):
         raise JitLoadError(f"JITLOAD_CPU_THREADS={threads!r} must be a number of threads, such as 8")
     try:
         cache_limit = parse_size(limit) if limit else _DEFAULT_CACHE_LIMIT
     except ValueError as error:
-        raise CacheError(f"JITLOAD_CACHE_LIMIT={limit!r}: {error}") from None
+        raise JitLoadError(f"JITLOAD_CACHE_LIMIT={limit!r}: {error}") from None
     arch_variable = "JITLOAD_ARCH" if values["JITLOAD_ARCH"] or not values[ARCH_LIST_VARIABLE] else ARCH_LIST_VARIABLE
     return Settings(
         arch=values[arch_variable],
@@ -151,7 +151,7 @@ def read_flag(name: str, text: str, *, default: bool = False) -> bool:
 def _parse_seconds(text: str) -> float:
     if re.fullmatch(r"\d{1,6}(\.\d{1,6})?", text, re.ASCII) and float(text) > 0:
         return float(text)
-    raise CacheError(f"JITLOAD_CACHE_REMOTE_TIMEOUT={text!r} must be a number of seconds above 0, such as 2.5")
+    raise JitLoadError(f"JITLOAD_CACHE_REMOTE_TIMEOUT={text!r} must be a number of seconds above 0, such as 2.5")
 
 
 def parse_size(text: str) -> int:

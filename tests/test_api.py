@@ -113,6 +113,15 @@ def test_a_missing_file_is_named():
         jitload.build("m", sources="nowhere.cu", arch=ARCH)
 
 
+@pytest.mark.parametrize("argument", ["sources", "cuda_files", "cpp_files"])
+@pytest.mark.parametrize("name", ["k.txt", "k", "k.hpp", "k.ptx"])
+def test_a_file_with_an_unknown_suffix_is_refused(name, argument, tmp_path):
+    (tmp_path / name).write_text(ADD)
+    with pytest.raises(jitload.JitLoadError, match=r"CUDA C\+\+ \(\.cu, \.cuh\).*\.cpp.*\.o.*\.cubin") as caught:
+        jitload.load("m", **{argument: tmp_path / name}, arch=ARCH)
+    assert f"{name}': the suffix" in str(caught.value)
+
+
 def test_several_files_each_find_their_neighbours(tmp_path):
     for folder, name in (("one", "first"), ("two", "second")):
         (tmp_path / folder).mkdir()
@@ -210,7 +219,7 @@ ARCHS = [
 @pytest.mark.parametrize(("options", "expected"), ARCHS)
 def test_options_of_nvcc_add_architectures(options, expected):
     sources = inline_sources("m", ADD, cpp_sources=None, embed_cubin=None)
-    call = Call("m", sources, makes="library", arch=ARCH, options=read_options(cuda_cflags=options))
+    call = Call("m", sources, makes="library", arch=ARCH, options=read_options({"extra_cuda_cflags": options}))
     request = make_request(call)
     assert request.archs == expected
     assert request.options == ()

@@ -195,7 +195,7 @@ def test_damage_is_found(cache, lose, caplog):
     lose("compiler")
     with pytest.raises(ToolchainError):
         build(ADD, "vec")
-    assert "is damaged (vec.so has" in caplog.text
+    assert "cannot be used (vec.so has" in caplog.text
 
 
 def test_a_manifest_that_is_damaged_is_passed_over(cache, lose, caplog):
@@ -205,6 +205,20 @@ def test_a_manifest_that_is_damaged_is_passed_over(cache, lose, caplog):
     with pytest.raises(ToolchainError):
         build(ADD, "vec")
     assert "it is skipped" in caplog.text
+
+
+@pytest.mark.parametrize(
+    "spoil",
+    [lambda leaf: (leaf / "manifest.json").write_text("{"), lambda leaf: leaf.chmod(0o777)],
+    ids=["damage", "mode"],
+)
+def test_an_older_entry_of_the_key_is_found_behind_one_that_cannot_be_used(cache, lose, spoil):
+    path = build(ADD, "vec")
+    newest = path.parent.with_name(f"9999-{path.parent.name.partition('-')[2]}")
+    shutil.copytree(path.parent, newest)
+    spoil(newest)
+    lose("compiler")
+    assert build(ADD, "vec") == path
 
 
 def test_options_in_the_command_of_the_compiler_are_what_was_asked_for(cache, lose, monkeypatch):

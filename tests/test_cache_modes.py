@@ -135,6 +135,16 @@ def test_rebuild_builds_once_in_a_process_and_beside_what_was_there(cache, monke
             "JITLOAD_CACHE_LIMIT='much': a size is a number with K, M, G or T, such as 2GB",
         ),
         ("JITLOAD_CACHE_LIMIT", "-1", "JITLOAD_CACHE_LIMIT='-1': a size is a number with K, M, G or T, such as 2GB"),
+        (
+            "JITLOAD_CACHE_REMOTE_TIMEOUT",
+            "soon",
+            "JITLOAD_CACHE_REMOTE_TIMEOUT='soon' must be a number of seconds above 0, such as 2.5",
+        ),
+        (
+            "JITLOAD_ISOLATE",
+            "maybe",
+            "JITLOAD_ISOLATE='maybe' must be 1, true, yes or on, or 0, false, no or off",
+        ),
         *(
             ("JITLOAD_CPU_THREADS", value, f"JITLOAD_CPU_THREADS={value!r} must be a number of threads, such as 8")
             for value in ("many", "0", "-3", "2.5", "1e3")
@@ -146,6 +156,7 @@ def test_a_setting_that_is_none_is_refused(monkeypatch, name, value, said):
     with pytest.raises(JitLoadError) as caught:
         build(ADD)
     assert str(caught.value) == said
+    assert type(caught.value) is JitLoadError
 
 
 @pytest.mark.parametrize(

@@ -319,7 +319,7 @@ def test_without_fsspec_the_warning_says_what_to_install(node, caplog, monkeypat
 @pytest.mark.parametrize("text", ["0", "-1", "soon", "1e3", "nan", "٣"])
 def test_a_wrong_timeout_is_refused(monkeypatch, text):
     monkeypatch.setenv("JITLOAD_CACHE_REMOTE_TIMEOUT", text)
-    with pytest.raises(jitload.errors.CacheError, match="must be a number of seconds above 0"):
+    with pytest.raises(jitload.JitLoadError, match="must be a number of seconds above 0"):
         build(TEXT)
 
 

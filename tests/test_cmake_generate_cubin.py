@@ -63,6 +63,7 @@ def test_a_fatbin_of_several_architectures(tmp_path: Path, capsys: Any) -> None:
     assert main([*given, "--arch", "sm_90,sm_100"]) == 2
     assert capsys.readouterr().err == (
         "Error: a fatbin with code for sm_100 takes nvcc; without it, compile to one cubin for sm_100.\n"
+        "JL-LOAD: `jitload explain JL-LOAD` says what to do\n"
     )
 
 
@@ -70,7 +71,8 @@ REFUSED = [
     (SOURCE, ["--source", "no.cu"], 1, "Error: CUDA source not found: no.cu\n"),
     ("__global__ void k() { y; }", [], 2, 'k.cu(1): error: identifier "y" is undefined'),
     (SOURCE, ["--arch", "sm_80,sm_90"], 2, "Error: a cubin is for one architecture, not sm_80, sm_90.\n"),
-    (SOURCE, ["--arch", "gfx90a"], 2, "Error: arch='gfx90a' is not an architecture"),
+    (SOURCE, ["--arch", "gfx90a"], 2, "Error: --arch gfx90a is not an architecture"),
+    ('#include "nope.h"\n', [], 2, "NVRTC has no 'nope.h': pass its directory in --include-dir; CUDA's own"),
     (SOURCE, ["--kernel", "scole<float>"], 2, "no kernel 'scole<float>'"),
     (
         SOURCE,
@@ -88,6 +90,12 @@ def test_refusals(text: str, options: list[str], code: int, words: str, tmp_path
     assert main([*given, *options]) == code
     assert words in capsys.readouterr().err
     assert not output.exists()
+
+
+def test_a_word_that_is_neither_an_option_nor_after_the_dashes_is_refused(tmp_path: Path, capsys: Any) -> None:
+    with pytest.raises(SystemExit):
+        main(["--source", str(write_source(tmp_path)), "--output", f"{tmp_path}/k", "--arch", "sm_80", "sm_90"])
+    assert "unrecognized arguments: sm_90" in capsys.readouterr().err
 
 
 def test_host_code_beside_kernels_is_left_out(tmp_path: Path) -> None:

@@ -25,7 +25,6 @@ from jitload.codegen.wrapper import EmbeddedImage, Wrapper, c_string, describe, 
 from jitload.model import ImageKernel, Kernel, ParameterSlot, Variable
 from jitload.signature.exports import Export
 from jitload.signature.kernels import make_typed_kernel
-from jitload.toolchain.arch import capability_of
 
 GOLDEN = Path(__file__).parent / "golden"
 LANDING_PADS = "-fcf-protection" if platform.machine() == "x86_64" else "-mbranch-protection=standard"
@@ -63,10 +62,7 @@ def export(name: str, found: Kernel, launch: Launch | None = None, doc: str = ""
 
 
 def wrapper(*exports: Export, name: str = "vec", archs=("sm_90a",), variables=()) -> Wrapper:
-    images = [
-        EmbeddedImage(name=f"vec_{arch}", file=f"{arch}.cubin", capability=number, suffix=suffix)
-        for arch, (number, suffix) in ((arch, capability_of(arch)) for arch in archs)
-    ]
+    images = [EmbeddedImage(f"vec_{arch}", f"{arch}.cubin", arch) for arch in archs]
     return Wrapper(
         name=name, archs=tuple(archs), images=tuple(images), exports=tuple(exports), variables=tuple(variables)
     )

@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jitload.cpptext.declarations import defines_host_functions, find_candidates
+from jitload.cpptext.declarations import find_candidates
+from jitload.cpptext.host_functions import defines_host_functions
 from jitload.model import Candidate
 
 
@@ -256,6 +257,10 @@ HOST_FUNCTIONS = [
     ("#define F int f() {}\nF", False),
     ("int f(", False),
     ("", False),
+    ('namespace a { extern "C" { void f(float* x) { x[0] = 1; } } }', True),
+    ("struct S { void f(float* x) {} };", False),
+    ("#define KERNEL __global__\nKERNEL void f(float* x) {}", False),
+    ("#if A\nvoid f() {\n#else\nvoid f(int) {\n#endif\n}", True),
 ]
 
 

@@ -107,6 +107,12 @@ def test_no_nvrtc(tmp_path, monkeypatch):
         "NVRTC 99 (JITLOAD_NVRTC=99) was not found: compiling CUDA source needs it. Install it with: "
     )
     assert how in raised
+    monkeypatch.setattr(cuda, "_wheel_toolchains", lambda: iter(()))
+    monkeypatch.setattr(cuda, "_toolkits", lambda _: iter(()))
+    monkeypatch.setenv("JITLOAD_NVRTC", "12")
+    raised = message(ToolchainError, ADD)
+    assert "(JITLOAD_NVRTC=12) was not found" in raised
+    assert raised.endswith(": pip install 'jitload[cu12]', or point JITLOAD_NVRTC to a CUDA toolkit.")
     monkeypatch.setenv("JITLOAD_NVRTC", str(tmp_path))
     assert message(ToolchainError, ADD).startswith(f"JITLOAD_NVRTC={tmp_path}: no libnvrtc.so there. Install it with: ")
     (tmp_path / "libnvrtc.so.13").write_text("not a library")

@@ -9,6 +9,7 @@ from builds import ADD, ARCH, build, kernel, message, work_dirs
 
 import jitload
 from jitload import Launch
+from jitload.cuda.nvrtc import _arch_advice
 from jitload.errors import CacheError, CompileError, LaunchSpecError, ToolchainError
 from jitload.nvrtc import nvrtc_compile
 
@@ -84,7 +85,7 @@ def test_a_missing_header_says_where_to_get_it():
     assert raised.startswith("NVRTC could not compile 'm.cu' for sm_90a: m.cu:1: cannot open source file \"nope.h\"\n")
     assert raised.endswith(
         "NVRTC has no 'nope.h': pass its directory in extra_include_paths=[…]; "
-        "CUDA's own headers come with pip install 'jitload[cu13]'."
+        "CUDA's own headers come with pip install 'jitload[cu13]', or 'jitload[cu12]' for CUDA 12."
     )
 
 
@@ -288,6 +289,21 @@ def test_an_architecture_that_this_nvrtc_does_not_know_lists_those_it_does():
     assert raised.startswith("this NVRTC (libnvrtc.so.1")
     assert "does not know sm_999; it knows sm_" in raised
     assert "sm_90, " in raised
+    assert ". Install a newer one (pip install -U " in raised
+    assert ". Name another architecture" in message(ToolchainError, ADD, arch="sm_30")
+
+
+@pytest.mark.parametrize(
+    ("number", "oldest", "major", "expected"),
+    [
+        (999, 75, 13, "Install a newer one (pip install -U 'jitload[cu13]'), or name"),
+        (110, 50, 12, "Install a newer one (pip install -U 'jitload[cu12]', or 'jitload[cu13]' without JITLOAD_NVR"),
+        (70, 75, 13, "Name another architecture, or install an older NVRTC (pip install 'jitload[cu12]') and set JI"),
+        (37, 50, 12, "Name another architecture."),
+    ],
+)
+def test_advice_about_an_unknown_architecture_depends_on_the_release_of_nvrtc(number, oldest, major, expected):
+    assert _arch_advice(number, oldest, major).startswith(expected)
 
 
 def test_native_without_a_gpu(monkeypatch):

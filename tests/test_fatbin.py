@@ -12,7 +12,7 @@ from support.fatbins import fatbin_of
 from support.program import CUBIN
 from test_embed_cubin import compile_c, embedded, link, options, tool
 
-from jitload.cuda.fatbin import make_fatbin, read_fatbin
+from jitload.cuda.fatbin import FatbinEntry, make_fatbin, read_fatbin, select_cubin, select_ptx
 from jitload.errors import LoadError
 
 IMAGE = CUBIN.read_bytes()
@@ -57,15 +57,34 @@ def test_a_fatbin_that_is_cut_off_is_refused(cut: int, tmp_path: Path) -> None:
         read_fatbin(shifted, name="k")
 
 
+def test_code_is_chosen_for_an_architecture_with_regard_to_suffixes() -> None:
+    arch_specific, family = 1 << 20, 1 << 21
+    entries = read_fatbin(
+        fatbin_of(
+            (1, 80, b"80"), (1, 90, b"90a", arch_specific), (1, 100, b"100f", family), (1, 100, b"100a", arch_specific)
+        )
+    )
+    assert [entry.arch for entry in entries] == ["compute_80", "compute_90a", "compute_100f", "compute_100a"]
+    chosen = {arch: select_ptx(entries, arch).decode() for arch in ("sm_75", "sm_90", "sm_90a", "sm_100", "sm_100a")}
+    assert chosen == {"sm_75": "", "sm_90": "80", "sm_90a": "90a", "sm_100": "100f", "sm_100a": "100a"}
+    assert [select_ptx(entries, arch) for arch in ("sm_103a", "sm_120")] == [b"100f", b"80"]
+    cubins = [FatbinEntry(arch=arch, code=arch.encode()) for arch in ("sm_100a", "sm_100f", "sm_100")]
+    assert [select_cubin(cubins, arch) for arch in ("sm_100a", "sm_103")] == [b"sm_100a", b"sm_100f"]
+
+
 def test_nvccs_fatbins_are_read(tmp_path: Path) -> None:
     nvcc = shutil.which("nvcc")
     if not nvcc:
         pytest.skip("needs nvcc")
     (tmp_path / "k.cu").write_text('extern "C" __global__ void add(float* x) { *x += 1; }\n')
-    archs = ["-gencode=arch=compute_90,code=[sm_90,compute_90]", "-gencode=arch=compute_80,code=sm_80"]
+    codes = ("90,code=[sm_90,compute_90]", "90a,code=[sm_90a,compute_90a]", "100f,code=compute_100f", "80,code=sm_80")
+    archs = [f"-gencode=arch=compute_{code}" for code in codes]
     subprocess.run([nvcc, "-fatbin", *archs, "k.cu", "-o", "k.fatbin"], cwd=tmp_path, check=True, capture_output=True)
     entries = read_fatbin((tmp_path / "k.fatbin").read_bytes())
-    assert sorted(entry.arch for entry in entries) == ["compute_90", "sm_80", "sm_90"]
+    assert sorted(entry.arch for entry in entries) == [
+        *("compute_100f", "compute_90", "compute_90a"),
+        *("sm_80", "sm_90", "sm_90a"),
+    ]
     assert {entry.kernels for entry in entries if entry.arch.startswith("sm")} <= {("add",), ()}
 
 

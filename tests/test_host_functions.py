@@ -139,6 +139,13 @@ def test_a_function_describes_itself(plain):
         plain.total[1, 1]
 
 
+def test_a_module_that_exports_nothing_says_what_to_do():
+    module = jitload.load_inline("silent", cpp_sources="int add(int a, int b) { return a + b; }")
+    assert repr(module) == "<jitload.Module 'silent': no functions>"
+    with pytest.raises(AttributeError, match=r"has no function 'add'; it has: none\. .* functions=\['name'\]"):
+        module.add  # noqa: B018
+
+
 @pytest.mark.parametrize(
     ("call", "error", "message"),
     [

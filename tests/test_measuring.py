@@ -214,7 +214,11 @@ def test_impossible_options(mod, options, message):
 
 
 @pytest.mark.parametrize(
-    "options", [{"seconds": "1"}, {"bytes": "x"}, {"flop": True}, {"bytes": 1j}, {"flush_l2": 1}, {"restore": "no"}]
+    "options",
+    [
+        *({"seconds": value} for value in ("1", None)),
+        *({"bytes": "x"}, {"flop": True}, {"bytes": 1j}, {"flush_l2": 1}, {"restore": "no"}),
+    ],
 )
 def test_options_of_another_type(mod, options):
     with pytest.raises(TypeError, match=r"it must be (?:a number, got|True or False)"):

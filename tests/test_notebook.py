@@ -232,6 +232,14 @@ def test_wrong_options_are_usage_errors(cache, shell, capsys, line, message):
         (f"--arch {ARCH}", "template <class T> __global__ void k(T* x) {}", "--launch 'f: kernel=k<…>'"),
         (f"--arch {ARCH}", "__global__ void größe(int* x) {}", "NVRTC reads ASCII only"),
         ("--arch cpu --functions f", f"int f() {{ return 1; }}\n{CELL}", "GPU only: C++ for the host that is built"),
+        *(
+            (
+                "--functions f --debug",
+                f"{include}int f() {{ return 1; }}",
+                "--debug is for kernels; for C++ of your own",
+            )
+            for include in ("", "#include <torch/extension.h>\n")
+        ),
         (f"--arch {ARCH} --functions firts", f"int first(int* x) {{ return 1; }}\n{CELL}", "Did you mean 'first'?"),
     ],
 )

@@ -113,7 +113,10 @@ def test_one_failure_does_not_stop_the_rest_and_is_told_in_a_line(cache):
     assert "nonsense" in "".join(whole[1:])
     assert errors[1].startswith("TypeError: request '")
     assert errors[1].endswith("' has an unknown key 'flavour' for build_inline()")
-    (misspelt,) = jitload.prebuild([{"nmae": "m", "cuda_sources": kernel("f")}], progress=False).failed
+    misspelt, singular = jitload.prebuild(
+        [{"nmae": "m", "cuda_sources": kernel("f")}, {"name": "m", "source": kernel("f")}], progress=False
+    ).failed
+    assert singular.error == "TypeError: request 'm' has an unknown key 'source', did you mean 'cuda_sources'?"
     assert re.fullmatch(
         r"TypeError: the request with nmae='m', .* has an unknown key 'nmae', did you mean 'name'\?", misspelt.error
     )

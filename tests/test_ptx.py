@@ -16,6 +16,7 @@ import jitload
 from jitload.cuda.ptx import format_of
 from jitload.errors import CompileError, LoadError, ToolchainError
 from jitload.settings import read_settings
+from jitload.toolchain import cuda
 from jitload.toolchain.cuda import find_nvjitlink
 
 pytest_plugins = ["support.ptx_fixtures"]
@@ -114,8 +115,22 @@ def test_ptx_that_is_newer_than_the_linker(ptx):
 
 
 def test_an_architecture_below_the_target(ptx):
-    said = refused(CompileError, ptx, arch="sm_75")
-    assert said.endswith("This PTX is for sm_80 and newer, and sm_75 is older. Compile it for arch='sm_80'.")
+    assert refused(CompileError, ptx, arch="sm_75").endswith(
+        "This PTX is for sm_80 and newer, and not for sm_75. Compile it for arch='sm_80', or generate it for another "
+        ".target."
+    )
+
+
+@pytest.mark.parametrize("arch", ["sm_80", "sm_90", "sm_100", "sm_100a"])
+def test_ptx_for_a_single_architecture(ptx, arch):
+    said = refused(CompileError, ptx.replace(".target sm_80", ".target sm_90a"), arch=arch)
+    assert f"This PTX is for sm_90a alone, and not for {arch}. Compile it for arch='sm_90a', or" in said
+
+
+@pytest.mark.parametrize("arch", ["sm_90", "sm_120"])
+def test_ptx_for_a_family_of_architectures(ptx, arch):
+    said = refused(CompileError, ptx.replace(".target sm_80", ".target sm_100f"), arch=arch)
+    assert f"This PTX is for sm_100f and newer architectures of its family, and not for {arch}. Compile" in said
 
 
 def test_an_architecture_that_the_linker_does_not_know(ptx):
@@ -191,6 +206,24 @@ def test_without_a_linker_the_error_names_the_command(ptx, no_nvjitlink, monkeyp
         "older than CUDA 13)"
     )
     assert "and the driver's linker does not take LTO-IR." in refused(ToolchainError, b"\xed\x43\x4e\x7f....")
+    monkeypatch.setenv("JITLOAD_NVRTC", "12")
+    assert refused(ToolchainError, ptx).endswith(" Install nvJitLink with: pip install nvidia-nvjitlink-cu12")
+
+
+def test_nvjitlink_is_found_where_nvrtc_is(monkeypatch, tmp_path):
+    monkeypatch.setattr(cuda, "_nvjitlink_files", cuda._nvjitlink_files.__wrapped__)  # without its cache
+    monkeypatch.setattr(cuda, "package_dirs", lambda _: [])
+    monkeypatch.setattr(cuda, "DEFAULT_HOME", str(tmp_path / "default"))
+    monkeypatch.delenv("CUDA_HOME", raising=False)
+    monkeypatch.delenv("CUDA_PATH", raising=False)
+    assert find_nvjitlink(read_settings()) is None
+    for home, variable in (("default", ""), ("home", "CUDA_HOME")):
+        library = tmp_path / home / "lib64" / "libnvJitLink.so.12"
+        library.parent.mkdir(parents=True)
+        library.touch()
+        if variable:
+            monkeypatch.setenv(variable, str(tmp_path / home))
+        assert find_nvjitlink(read_settings()) == library
 
 
 def test_of_several_nvjitlinks_the_newest_that_the_driver_runs(monkeypatch):

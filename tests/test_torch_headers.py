@@ -132,7 +132,8 @@ def test_the_headers_of_the_table_compile_without_the_unused_parts(standard: str
 def test_parts_of_the_library_are_left_out_if_only_plain_names_are_used(text: str, is_plain: bool, tmp_path: Path):  # noqa: FBT001
     (tmp_path / "mine.h").write_text("#include <vector>\n")
     (tmp_path / "other.h").write_text("inline double f() { return std::hermite(1, 2.0); }\n")
-    assert bool(torch_text._unused_parts([text], [tmp_path])) is is_plain
+    texts = torch_text._texts_of((("text", text),), [tmp_path])
+    assert bool(torch_text._unused_parts(texts, [tmp_path])) is is_plain
 
 
 def test_the_names_of_torchs_headers_are_written_once_and_whole(tmp_path: Path):
@@ -146,6 +147,6 @@ def test_the_names_of_torchs_headers_are_written_once_and_whole(tmp_path: Path):
 def test_the_options_of_a_text_do_not_depend_on_its_name():
     def options(name: str) -> Options:
         sources = inline_sources(name, "__global__ void k() {}", cpp_sources="void f();", embed_cubin=None)
-        return torch_sources(name, sources, ["f"], read_options(cuda_cflags=["-O3"]), TorchText())[1]
+        return torch_sources(name, sources, ["f"], read_options({"extra_cuda_cflags": ["-O3"]}), TorchText())[1]
 
     assert options("first") == options("second")  # nvcc is asked once for the commands that it runs with them

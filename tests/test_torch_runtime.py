@@ -120,6 +120,12 @@ std::vector<torch::Tensor> undefined(torch::Tensor x) {
   torch::Tensor none;
   return {torch::layer_norm(x, {3}, none, none), none.defined() ? x : x + 1};
 }
+std::vector<int> formats(torch::Tensor x) {
+  using torch::MemoryFormat;
+  return {x.is_contiguous(), x.is_contiguous(MemoryFormat::ChannelsLast), x.is_contiguous(MemoryFormat::ChannelsLast3d),
+          static_cast<int>(x.suggest_memory_format())};
+}
+int layout(torch::Tensor x) { return static_cast<int>(x.layout()); }
 torch::Tensor fail_undefined(torch::Tensor x) { return torch::relu(torch::Tensor()) + x; }
 """
 FUNCTIONS = [
@@ -141,6 +147,8 @@ FUNCTIONS = [
     "gradients",
     "undefined",
     "fail_undefined",
+    "formats",
+    "layout",
 ]
 
 
@@ -320,6 +328,45 @@ def test_each_symbol(module: ModuleType):
     for index, (result, value) in enumerate(zip(module.symbols(x, n), expected, strict=True)):
         assert result.dtype == value.dtype, index
         assert torch.equal(result, value), index
+
+
+def test_memory_formats_are_those_of_torch(module: ModuleType):
+    from torch._prims_common import suggest_memory_format
+
+    suggested = [torch.contiguous_format, torch.preserve_format, torch.channels_last, torch.channels_last_3d]
+    shapes = [
+        (4, 3),
+        (2, 3, 4, 5),
+        (2, 1, 4, 5),
+        (3, 1, 1, 1),
+        (1, 3, 1, 4),
+        (2, 0, 4, 5),
+        (2, 3, 4, 5, 6),
+        (1, 1, 2, 1, 3),
+    ]
+    tensors = [torch.zeros(shape) for shape in shapes]
+    images = [x for x in tensors if x.ndim == 4]
+    tensors += [x.to(memory_format=torch.channels_last) for x in images]
+    tensors += [x.to(memory_format=torch.channels_last_3d) for x in tensors if x.ndim == 5]
+    tensors += (
+        [x[..., ::2] for x in tensors] + [x.transpose(1, -1) for x in tensors] + [x[:1].expand_as(x) for x in tensors]
+    )
+    tensors += [x[:, :1].expand_as(x) for x in images if x.shape[1]]
+    for x in tensors:
+        formats = (torch.contiguous_format, torch.channels_last, torch.channels_last_3d)
+        expected = [
+            *(x.is_contiguous(memory_format=form) for form in formats),
+            suggested.index(suggest_memory_format(x)),
+        ]
+        assert module.formats(x) == expected, (x.shape, x.stride())
+
+
+@pytest.mark.filterwarnings("ignore:Sparse")
+def test_layouts_are_those_of_torch(module: ModuleType):
+    x = torch.ones(2, 2)
+    assert [module.layout(y) for y in (x, x.to_sparse(), x.to_sparse_csr())] == [0, 1, 2]
+    with pytest.raises(RuntimeError, match="a tensor has a layout that is not supported here"):
+        module.layout(x.to_sparse_csc())
 
 
 def test_gradients_and_undefined_tensors(module: ModuleType):

@@ -62,7 +62,7 @@ def _clusters() -> list[Any]:
     large = specialize("large", ADD, num_ctas=16, cluster=(16, 1, 1))
     made = {"attributes": plain, "pair": pair, "old": old, "large": large}
     grid = ("n", "2", "1")
-    return [function(name, (name, stand_in(spec)), grid=grid, priority=-1) for name, spec in made.items()]
+    return [function(name, (name, stand_in(spec)), grid=grid) for name, spec in made.items()]
 
 
 @pytest.fixture(scope="module")
@@ -266,7 +266,7 @@ def test_a_grid_has_limits(mod: jitload.Module, grid: tuple[int, int, int], rule
 def test_attributes_are_those_the_kernel_was_compiled_with(mod: jitload.Module, stub_driver: StubDriver) -> None:
     launch = launched(stub_driver, mod.attributes, array(), array(), 3)
     assert (launch.call, launch.block, launch.shared_bytes) == ("cuLaunchKernelEx", (256, 1, 1), 100_000)
-    assert {number: launch.attribute(number) for number in launch.attributes} == {2: 1, 6: 1, 8: -1}
+    assert {number: launch.attribute(number) for number in launch.attributes} == {2: 1, 6: 1}
     (opted,) = [call for call in stub_driver.calls("cuKernelSetAttribute") if call["attribute"] == "8"]
     assert opted.number("value") == 232448  # all that the device gives
 

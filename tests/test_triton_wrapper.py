@@ -17,18 +17,11 @@ import pytest
 from support.triton import descriptor_parameters, function, multiple, null, one, parameter, specialize
 from test_codegen import GOLDEN, HOSTILE, compare, unescape
 
-from jitload import Launch
 from jitload.building.ninja import COMPILE_FLAGS
 from jitload.building.runtime import include_flags
 from jitload.errors import LaunchSpecError
 from jitload.model import Cubin, Descriptor, Scratch, Specialization
-from jitload.triton.wrapper import (
-    TritonFunction,
-    TritonVariant,
-    TritonWrapper,
-    cubin_files,
-    render_triton_wrapper,
-)
+from jitload.triton.wrapper import TritonFunction, TritonVariant, render_triton_wrapper, write_triton_sources
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -51,7 +44,7 @@ def _softmax() -> TritonFunction:
         shared_bytes=65536,
         is_pdl=True,
     )
-    return function("softmax", ("softmax", cubin(spec)), grid=("ceil_div(n, BLOCK)", "x.shape[0]"), priority=-1)
+    return function("softmax", ("softmax", cubin(spec)), grid=("ceil_div(n, BLOCK)", "x.shape[0]"))
 
 
 def _matmul() -> TritonFunction:
@@ -93,25 +86,20 @@ def _matmul() -> TritonFunction:
     )
 
 
-WRAPPERS = {
-    "triton": TritonWrapper(name="ops", functions=(_softmax(),)),
-    "triton_variants": TritonWrapper(name="ops", functions=(_matmul(),)),
-}
+FUNCTIONS = {"triton": _softmax(), "triton_variants": _matmul()}
 
 
-@pytest.mark.parametrize("name", WRAPPERS)
+@pytest.mark.parametrize("name", FUNCTIONS)
 def test_wrappers_are_as_they_were(name: str) -> None:
-    compare(f"{name}.cc", render_triton_wrapper(WRAPPERS[name]))
+    compare(f"{name}.cc", render_triton_wrapper("ops", [FUNCTIONS[name]]))
 
 
-@pytest.mark.parametrize("name", WRAPPERS)
+@pytest.mark.parametrize("name", FUNCTIONS)
 def test_golden_wrappers_compile_without_a_warning(name: str, tmp_path: Path) -> None:
     text = (GOLDEN / f"{name}.cc").read_text()
-    (tmp_path / "wrapper.cc").write_text(text)
-    files = cubin_files(WRAPPERS[name])
-    for file, data in files:
-        (tmp_path / file).write_bytes(data)
-    assert re.findall(r'JITLOAD_EMBED\(\w+, "([^"]+)"\)', text) == [file for file, _ in files]
+    files = write_triton_sources("ops", [FUNCTIONS[name]], tmp_path)
+    assert (tmp_path / "wrapper.cc").read_text() == text
+    assert re.findall(r'JITLOAD_EMBED\(\w+, "([^"]+)"\)', text) == [*files]
     flags = ["-Wall", "-Wextra", "-Werror", *(flag for flag in COMPILE_FLAGS if flag != "-w"), *include_flags()]
     command = ["c++", *flags, "-c", "wrapper.cc", "-o", "wrapper.o"]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
@@ -121,9 +109,7 @@ def test_golden_wrappers_compile_without_a_warning(name: str, tmp_path: Path) ->
 def test_cubins_launched_alike_share_a_kernel() -> None:
     spec = specialize("k", [parameter("x", "*fp32")])
     other = replace(spec, kernel=replace(spec.kernel, registers=99))
-    text = render_triton_wrapper(
-        TritonWrapper(name="m", functions=(function("k", ("k", (cubin(spec, "sm_80"), cubin(other)))),))
-    )
+    text = render_triton_wrapper("m", [function("k", ("k", (cubin(spec, "sm_80"), cubin(other))))])
     assert r"\"sm_90a\":{\"registers\":99" in text  # `f.kernels`
     assert "{80, 0, __tvm_ffi__cubin_kernel0_sm_80},\n    {90, 'a', __tvm_ffi__cubin_kernel0_sm_90a}," in text
     assert "kernels[1]" in text
@@ -134,7 +120,7 @@ def test_hostile_texts_stay_in_their_literals(hostile: str) -> None:
     spec = specialize("k", [parameter("x", "*fp32")], constexprs=(("MODE", hostile),), triton_version=hostile)
     spec = replace(spec, kernel=replace(spec.kernel, name=hostile, symbol=hostile))
     exported = replace(function("k", ("k", cubin(spec))), doc=hostile)
-    text = render_triton_wrapper(TritonWrapper(name=hostile, functions=(exported,)))
+    text = render_triton_wrapper(hostile, [exported])
     text.encode("ascii")
     code = "\n".join(line.partition("//")[0] for line in re.sub(r'"(?:[^"\\\n]|\\.)*"', '""', text).splitlines())
     for word in ("system", "error", "touch", "raw", "owned", "hello"):
@@ -152,37 +138,24 @@ BIAS = [parameter("x", "*fp32"), parameter("bias", "*fp32"), parameter("n", "i32
 
 def refusal(*functions: TritonFunction) -> str:
     with pytest.raises(LaunchSpecError) as caught:
-        render_triton_wrapper(TritonWrapper(name="m", functions=functions))
+        render_triton_wrapper("m", functions)
     return str(caught.value)
 
 
-def bare(name: str, arguments: list[Any], launch: Launch | None = None, **facts: Any) -> TritonFunction:
+def bare(name: str, arguments: list[Any], grid: Any = 1, **facts: Any) -> TritonFunction:
     """Return a function over a cubin without code."""
     cubin = Cubin(data=b"", arch="sm_90", triton=specialize(name, arguments, **facts))
-    variant = TritonVariant(name=name, cubins=(cubin,), launch=launch or Launch(grid=1))
+    variant = TritonVariant(name=name, cubins=(cubin,), grid=grid)
     return TritonFunction(name=name, doc="", variants=(variant,))
 
 
 REFUSALS: list[tuple[dict[str, Any], str]] = [
-    ({"profile_scratch": Scratch(size=8)}, "the kernel was compiled to profile itself, and needs 8 bytes for that"),
-    ({"hidden_pointers": 3}, "3 hidden pointers; there are 0 to 2"),
-    (
-        {"hidden_pointers": 0, "global_scratch": Scratch(size=8)},
-        "the kernel needs scratch memory, but takes no pointer",
-    ),
     ({"global_scratch": Scratch(size=8, alignment=3)}, "aligned to 3 bytes, which is not a power of 2"),
     ({"num_ctas": 2}, "a cluster of (1, 1, 1) is not 2 blocks"),
-    ({"assumptions": (one("z"),)}, "'z' has an assumption but is not one of the arguments: x, n"),
-    ({"assumptions": (multiple("n", 12),)}, "'n' is assumed to be a multiple of 12, which is not a power of 2"),
-    ({"parameters": [parameter("z", "i32")]}, "the cubin takes 'z', which is not one of the arguments: x, n"),
-    ({"launch": Launch(grid=1, block=64)}, "Launch.block: is decided when the kernel is compiled, or has no effect"),
-    (
-        {"launch": Launch(grid=1, args={"n": 1})},
-        "Launch.args: is decided when the kernel is compiled, or has no effect",
-    ),
-    ({"launch": Launch(grid="m")}, "there is no parameter 'm'"),
-    ({"launch": Launch(grid="F"), "constexprs": (("F", 0.5),)}, "'F' is a 'constexpr' parameter, not an integer"),
-    ({"launch": Launch(grid="n // BLOCK"), "constexprs": (("BLOCK", 2**63),)}, "'BLOCK' is a 'constexpr' parameter"),
+    ({"assumptions": (multiple("n", 12),)}, "'n' is assumed to be a multiple of 12, not a power of 2"),
+    ({"grid": "m"}, "there is no parameter 'm'"),
+    ({"grid": "F", "constexprs": (("F", 0.5),)}, "'F' is a 'constexpr' parameter, not an integer"),
+    ({"grid": "n // BLOCK", "constexprs": (("BLOCK", 2**63),)}, "'BLOCK' is a 'constexpr' parameter"),
 ]
 
 

@@ -25,11 +25,7 @@ class ChildProcess:
     """
 
     def __init__(self, program: str, *arguments: str, options: Sequence[str] = ()) -> None:
-        """Start Python with a program, its arguments, and options for Python itself.
-
-        Raises:
-            ToolchainError: There is no Python to start.
-        """
+        """Start Python with a program, its arguments, and options for Python itself."""
         if not sys.executable:
             raise ToolchainError("there is no Python to start another process with (sys.executable is empty)")
         self._process = subprocess.Popen(

@@ -28,10 +28,7 @@ _SYSTEM_FILES = re.compile(
 def search_dirs(dirs: Sequence[Path], flags: Sequence[str], environment: Sequence[str]) -> tuple[Path, ...]:
     """Return the directories in which a compiler searches for the user's headers, in the order of the search.
 
-    Args:
-        dirs: The directories of `-I`.
-        flags: The other options.
-        environment: The environment variables that the compiler reads, as `NAME=value`.
+    They come from `-I` (`dirs`), the other options, and the environment variables that the compiler reads.
     """
     variables = dict(variable.split("=", 1) for variable in environment)
 
@@ -61,13 +58,12 @@ def headers_to_record(
 ) -> Iterator[Path]:
     """Yield the files that a library depends on, and the paths of missing files that would be read if they existed.
 
-    Headers in directories whose versions are in the key are left out.
-
     Args:
         texts: The sources.
         read: The files that the depfiles name.
         dirs: The user's include directories, in order.
-        versioned_dirs: Directories whose versions are in the key; the first is jitload's own.
+        versioned_dirs: Directories whose versions are in the key, and whose headers are left out; the first is
+            jitload's own.
         cache_dir: The cache, which contains generated headers.
     """
     yield from (path for path in read_headers(texts, dirs, versioned_dirs) if path.is_absolute())

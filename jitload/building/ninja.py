@@ -7,6 +7,7 @@ import functools
 import logging
 import os
 import re
+import shlex
 import signal
 import subprocess
 import threading
@@ -21,7 +22,7 @@ from jitload.errors import CompileError, Diagnostic, ToolchainError, find_diagno
 from jitload.toolchain.host import tool_environment
 
 _DIAGNOSTIC = re.compile(
-    r"^(?P<file>[^\n:]+):(?P<line>\d+):(?:\d+:)? (?P<severity>fatal error|error|warning|note): (?P<message>.*)$",
+    r"^(?P<file>[^\n]+?):(?P<line>\d+):(?:\d+:)? (?P<severity>fatal error|error|warning|note): (?P<message>.*)$",
     re.MULTILINE,
 )
 # Messages of nvcc are separated by empty lines; a message of g++ begins with its location.
@@ -37,8 +38,7 @@ COMPILE_FLAGS = ("-O0", "-pipe", "-fPIC", "-fvisibility=hidden", "-fno-exception
 LINK_FLAGS = ("-shared", "-s", "-Wl,-z,now", "-Wl,-z,nodelete", "-Wl,-z,noexecstack", "-nostartfiles", "-nodefaultlibs")
 
 
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_running.clear)
+os.register_at_fork(after_in_child=_running.clear)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,6 +72,12 @@ def link_step(compiler: Sequence[str], objects: tuple[str, ...], output: str) ->
     return Step(output=output, command=command, inputs=objects)
 
 
+def join_step(compiler: Sequence[str], objects: tuple[str, ...], output: str) -> Step:
+    """Return the step that links objects to one object."""
+    command = (*compiler, "-r", "-nostdlib", *objects, "-o", output)
+    return Step(output=output, command=command, inputs=objects)
+
+
 def write_ninja(work_dir: Path, steps: Sequence[Step]) -> None:
     """Write `build.ninja` for the steps."""
     (work_dir / "build.ninja").write_bytes(os.fsencode(ninja_text(steps)))
@@ -101,25 +107,16 @@ def _ninja_path(path: str) -> str:
 
 def shell_line(words: Sequence[str]) -> str:
     """Return a command as a line for the shell, which is how ninja runs and prints it."""
-    return " ".join(map(_shell_word, words))
-
-
-def _shell_word(word: str) -> str:
-    """Quote a word for the shell, but only if it needs quotes, so that build.ninja stays readable."""
-    if "\n" in word or "\r" in word:
+    if word := next((word for word in words if "\n" in word or "\r" in word), None):
         raise ToolchainError(f"ninja cannot read an option with a line break: {word!r}. Write it in one line.")
-    return word if re.fullmatch(r"[\w@%+=:,./-]+", word) else "'" + word.replace("'", "'\\''") + "'"
+    return shlex.join(words)
 
 
 def run_ninja(ninja: Path, work_dir: Path, *, name: str, verbose: bool = False, level: int = logging.DEBUG) -> None:
-    """Run ninja in a directory.
+    """Run ninja in a directory with a `build.ninja`.
 
-    Args:
-        ninja: The program.
-        work_dir: The directory, with `build.ninja` in it.
-        name: The module's name, for error messages.
-        verbose: Also log the commands, and log everything at level INFO.
-        level: The level at which the compilers' output is logged, unless `verbose` is set.
+    The compilers' output is logged at a level or, if `verbose` is set, at level INFO together with the commands. Error
+    messages contain the name of the module.
 
     Raises:
         CompileError: A command failed; `.log` has the compiler's output.

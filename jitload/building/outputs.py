@@ -8,9 +8,8 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import NamedTuple
 
-from jitload.building.ninja import Step, run_ninja, write_ninja
+from jitload.building.ninja import join_step, run_ninja, write_ninja
 from jitload.building.runtime import ObjectName, find_or_build_objects
 from jitload.cache.entry import Entry, check_file, read_manifest
 from jitload.errors import CacheError, JitLoadError
@@ -19,18 +18,14 @@ from jitload.toolchain.arch import CPU
 from jitload.toolchain.host import find_compiler, find_ninja
 
 
-class InstalledLibrary(NamedTuple):
-    """A library in a user's directory, under two names: one that changes with its contents, and `<name>.so`."""
-
-    unique_path: Path
-    path: Path
-
-
-def install_library(entry: Entry, request: Request, directory: Path) -> InstalledLibrary:
+def install_library(entry: Entry, request: Request, directory: Path) -> tuple[Path, Path]:
     """Copy the library into a directory as `<name>.so`, and under a name that changes with its contents.
 
-    The second name is the one to load, because the dynamic loader does not read a path again that it has loaded before.
     Both names are links to one file if the file system allows this; then loading both loads one library.
+
+    Returns:
+        The path to load, whose name changes with the contents, because the dynamic loader does not read a path again
+        that it has loaded before; and the path of `<name>.so`.
     """
     directory = directory.absolute()
     build_id = f"{entry.dir.parent.name.rpartition('-')[2][:16]}-{entry.dir.name.replace('-', '')[:12]}"
@@ -42,7 +37,7 @@ def install_library(entry: Entry, request: Request, directory: Path) -> Installe
             fresh.hardlink_to(unique_path)
         except OSError:  # this file system has no hard links
             shutil.copyfile(entry.product, fresh)
-    return InstalledLibrary(unique_path, path)
+    return unique_path, path
 
 
 def copy_file(source: Path, target: Path) -> Path:
@@ -83,25 +78,19 @@ def write_object(entry: Entry, request: Request, target: Path) -> Path:
         names.append("cpu_runtime")
     runtimes = find_or_build_objects(names, compiler, cache_dir, settings)
     objects = tuple(map(str, (*_check_objects(entry), *runtimes)))
-    command = (*compiler.command, "-r", "-nostdlib", *objects, "-o", "whole.o")
     with tempfile.TemporaryDirectory(prefix="jitload-") as work:
         work_dir = Path(work)
-        write_ninja(work_dir, (Step(output="whole.o", command=command, inputs=objects),))
+        write_ninja(work_dir, (join_step(compiler.command, objects, "whole.o"),))
         run_ninja(find_ninja(settings), work_dir, name=request.name)
         return copy_file(work_dir / "whole.o", target)
 
 
 def _check_objects(entry: Entry) -> list[Path]:
-    """Return the object files of an entry.
-
-    Raises:
-        CacheError: An object file is damaged.
-    """
+    """Return the object files of an entry, after checking that they are undamaged."""
     objects = {name: facts for name, facts in read_manifest(entry.dir)["files"].items() if name.endswith(".o")}
-    for name, (size, digest) in objects.items():
-        try:
+    try:
+        for name, (size, digest) in objects.items():
             check_file(entry.dir / name, size, digest)
-        except (OSError, ValueError) as error:
-            problem = f"the cache entry {entry.dir} is damaged: {error}. Remove it and build again."
-            raise CacheError(problem) from error
+    except (OSError, ValueError) as error:
+        raise CacheError(f"the cache entry {entry.dir} is damaged: {error}. Remove it and build again.") from error
     return [entry.dir / name for name in sorted(objects)]

@@ -86,8 +86,7 @@ def _resume_after_fork() -> None:
     _resume()
 
 
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_resume_after_fork)
+os.register_at_fork(after_in_child=_resume_after_fork)
 
 
 # ---- threads -----------------------------------------------------------------------------------------------------
@@ -114,7 +113,7 @@ def run_in_background(function: Callable[..., Result], *arguments: Any) -> Futur
 
 def core_count() -> int:
     """Return how many processors this process may use, according to its affinity and its container's quota."""
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    cores = len(os.sched_getaffinity(0))
     with suppress(OSError, ValueError):
         quota, period = Path("/sys/fs/cgroup/cpu.max").read_text().split()
         cores = min(cores, max(1, round(int(quota) / int(period))))

@@ -10,7 +10,16 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Literal
 
-from jitload.building.ninja import COMPILE_FLAGS, Step, check_is_made, compile_step, link_step, run_ninja, write_ninja
+from jitload.building.ninja import (
+    COMPILE_FLAGS,
+    Step,
+    check_is_made,
+    compile_step,
+    join_step,
+    link_step,
+    run_ninja,
+    write_ninja,
+)
 from jitload.cache.entry import Entry
 from jitload.cache.key import CacheKey
 from jitload.cache.store import claim_entry
@@ -29,11 +38,18 @@ ObjectName = Literal["runtime", "cpu_runtime", "cpu_watched", "triton_runtime", 
 
 _RUNTIME_DIR = Path(__file__).parent.parent / "runtime"
 _OPTIMIZED = ("-O2", *COMPILE_FLAGS[1:])
-_FOR_TORCH = ("-std=c++17", *_OPTIMIZED, "-fexceptions", "-frtti")
-# The sources that every call runs through are optimised; the others are compiled as quickly as possible.
-_SOURCES: dict[str, dict[str, tuple[str, ...]]] = {
+_CXX17 = ("-std=c++17", *_OPTIMIZED)
+_FOR_TORCH = (*_CXX17, "-fexceptions", "-frtti")
+_TORCH_SUBJECTS = ("errors", "functions", "library", "nodes", "operators", "tensor", "values")
+# The sources of each object file and their options. What every call runs through is optimised; the rest of `runtime` is
+# compiled as quickly as possible.
+_SOURCES: dict[ObjectName, dict[str, tuple[str, ...]]] = {
     "runtime": {"launch": _OPTIMIZED, "python": _OPTIMIZED, "module": COMPILE_FLAGS, "cold": COMPILE_FLAGS},
-    "torch_runtime": {"torch": _FOR_TORCH, "torch_tensor": _FOR_TORCH},
+    "cpu_runtime": {"cpu": _CXX17},
+    "cpu_watched": {"cpu": (*_CXX17, "-DJITLOAD_CPU_WATCHES=1")},
+    "triton_runtime": {"triton": _CXX17},
+    "torch_runtime": dict.fromkeys((f"torch_{subject}" for subject in _TORCH_SUBJECTS), _FOR_TORCH),
+    "launcher": {"launcher": _CXX17},
 }
 
 
@@ -42,14 +58,9 @@ def find_or_build_objects(
 ) -> tuple[Path, ...]:
     """Return the paths of jitload's object files with these names, and build those that the cache lacks.
 
-    Args:
-        names: The names of object files. `runtime` is linked into every library with a generated wrapper. Only some
-            libraries need the others: `cpu_runtime` for kernels on the CPU (with `sanitize=` or `debug=`, `cpu_watched`
-            in its place), `triton_runtime` for Triton kernels, `launcher` for hand-written C++, and `torch_runtime` for
-            C++ that is written for torch.
-        compiler: The C++ compiler.
-        cache_dir: The cache.
-        settings: The settings of this call.
+    `runtime` is linked into every library with a generated wrapper. Only some libraries need the others: `cpu_runtime`
+    for kernels on the CPU (with `sanitize=` or `debug=`, `cpu_watched` in its place), `triton_runtime` for Triton
+    kernels, `launcher` for hand-written C++, and `torch_runtime` for C++ that is written for torch.
     """
     return tuple(_find_or_build(name, compiler, cache_dir, settings).product for name in names)
 
@@ -66,8 +77,7 @@ def _find_or_build(name: ObjectName, compiler: Compiler, cache_dir: Path, settin
     with claim_entry(cache_dir, key, settings) as work:
         if work.entry:
             return work.entry
-        steps = _joined_steps(name, compiler) if name in _SOURCES else (_object_step(name, compiler),)
-        write_ninja(work.dir, steps)
+        write_ninja(work.dir, _steps(name, compiler))
         run_ninja(find_ninja(settings), work.dir, name=f"jitload's {name}")
         check_is_made(work.dir / f"{name}.o", compiler.command)
         entry = work.publish(f"{name}.o")
@@ -75,29 +85,16 @@ def _find_or_build(name: ObjectName, compiler: Compiler, cache_dir: Path, settin
     return entry
 
 
-def _joined_steps(product: str, compiler: Compiler) -> tuple[Step, ...]:
-    """Return the steps that compile the sources of an object file in parallel and link the results into that file."""
-    includes = include_flags()
+def _steps(name: ObjectName, compiler: Compiler) -> tuple[Step, ...]:
+    """Return the steps that compile the sources of an object file in parallel, and link them if there are several."""
+    directory = own_include_dir() if name == "launcher" else _RUNTIME_DIR
+    sources, includes = _SOURCES[name], include_flags()
+    outputs = tuple(f"{source}.o" for source in sources) if len(sources) > 1 else (f"{name}.o",)
     compiles = tuple(
-        compile_step(compiler.command, (*flags, *includes), str(_RUNTIME_DIR / f"{name}.cc"), f"{name}.o")
-        for name, flags in _SOURCES[product].items()
+        compile_step(compiler.command, (*flags, *includes), str(directory / f"{source}.cc"), output)
+        for (source, flags), output in zip(sources.items(), outputs, strict=True)
     )
-    objects = tuple(step.output for step in compiles)
-    command = (*compiler.command, "-r", "-nostdlib", *objects, "-o", f"{product}.o")
-    return (*compiles, Step(output=f"{product}.o", command=command, inputs=objects))
-
-
-def _object_step(name: ObjectName, compiler: Compiler) -> Step:
-    """Return the step that compiles one of the object files that only some libraries need."""
-    source = {
-        "cpu_runtime": _RUNTIME_DIR / "cpu.cc",
-        "cpu_watched": _RUNTIME_DIR / "cpu.cc",
-        "triton_runtime": _RUNTIME_DIR / "triton.cc",
-        "launcher": own_include_dir() / "launcher.cc",
-    }[name]
-    extra = ("-DJITLOAD_CPU_WATCHES=1",) if name == "cpu_watched" else ()
-    flags = ("-std=c++17", *_OPTIMIZED, *extra, *include_flags())
-    return compile_step(compiler.command, flags, str(source), f"{name}.o")
+    return compiles if len(compiles) == 1 else (*compiles, join_step(compiler.command, outputs, f"{name}.o"))
 
 
 def library_steps(compiler: Compiler, cubins: Sequence[str], runtimes: Sequence[Path], slug: str) -> tuple[Step, Step]:

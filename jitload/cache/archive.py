@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import io
 import os
 import re
@@ -11,7 +10,7 @@ import shutil
 import sys
 import tarfile
 import tempfile
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -27,7 +26,7 @@ from jitload.cache.entry import (
     newest_first,
     read_manifest,
 )
-from jitload.cache.listing import StoredEntry, check_leaf, list_entries
+from jitload.cache.listing import check_entry, check_leaf, directory_size, list_entries
 from jitload.cache.locks import host_tag, lock_directory, unlock
 from jitload.errors import CacheError
 from jitload.toolchain.host import make_private_dir
@@ -55,68 +54,52 @@ class UnpackResult:
 
 
 def pack(cache_dir: Path, target: Path, digests: Iterable[str] = ()) -> int:
-    """Write the entries of a cache to an archive, and return their number.
+    """Write the entries of a cache, or those whose keys begin with `digests`, to an archive, and return their number.
 
     Precompiled headers are left out. A damaged entry is an error, so that an archive can be relied on.
-
-    Args:
-        cache_dir: The cache.
-        target: The archive.
-        digests: Prefixes of the keys to pack; if there are none, all entries are packed.
 
     Raises:
         CacheError: An entry is damaged, there is none to pack, or the archive cannot be written.
     """
     prefixes = tuple(digests)
-    entries = [entry for entry in list_entries(cache_dir) if not prefixes or entry.digest.startswith(prefixes)]
-    entries = [entry for entry in entries if _check_is_packed(entry)]
-    if not entries:
+    entries = list_entries(cache_dir)
+    contents = _contents(entry.dir for entry in entries if not prefixes or entry.digest.startswith(prefixes))
+    if not contents:
         raise CacheError(f"the cache {cache_dir} has no such entry to pack")
-    return _write_archive(entries, target)
+    return _write_archive(contents, target)
 
 
 def pack_entries(entry_dirs: Iterable[Path], target: Path) -> int:
-    """Write entries to an archive, and return their number.
-
-    Raises:
-        CacheError: An entry is damaged, or the archive cannot be written.
-    """
-    return _write_archive(_entries_in(entry_dirs), target)
+    """Write entries to an archive, and return their number."""
+    return _write_archive(_contents(entry_dirs), target)
 
 
-def _entries_in(leaf_dirs: Iterable[Path]) -> list[StoredEntry]:
-    entries = [
-        StoredEntry(dir=path, name=path.parent.name[:-65], digest=path.parent.name[-64:], size=0, used_s=0, hits=0)
-        for path in dict.fromkeys(leaf_dirs)
-    ]
-    return [entry for entry in entries if _check_is_packed(entry)]
+def _contents(leaf_dirs: Iterable[Path]) -> dict[Path, list[str]]:
+    """Return the names of the files in each entry to pack, after checking that the entries are undamaged."""
+    names = {leaf: sorted(check_entry(leaf)["files"]) for leaf in leaf_dirs}
+    return {leaf: files for leaf, files in names.items() if not any(name.endswith(_NOT_PACKED) for name in files)}
 
 
-def _check_is_packed(entry: StoredEntry) -> bool:
-    entry.check()
-    return not any(name.endswith(_NOT_PACKED) for name in entry.manifest()["files"])
-
-
-def _write_archive(entries: Sequence[StoredEntry], target: Path) -> int:
+def _write_archive(contents: Mapping[Path, Sequence[str]], target: Path) -> int:
     unfinished = target.with_name(f".jitload-{secrets.token_hex(8)}")
     try:
         with _open_archive(unfinished, target.name, "wb") as stream:
-            _write_tar(stream, entries)
+            _write_tar(stream, contents)
         unfinished.replace(target)
     except (OSError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) and error.strerror else error
         raise CacheError(f"the archive {target} cannot be written: {reason}") from error
     finally:
         unfinished.unlink(missing_ok=True)
-    return len(entries)
+    return len(contents)
 
 
-def _write_tar(stream: IO[bytes], entries: Iterable[StoredEntry]) -> None:
+def _write_tar(stream: IO[bytes], contents: Mapping[Path, Sequence[str]]) -> None:
     with tarfile.open(fileobj=stream, mode="w|", format=tarfile.USTAR_FORMAT) as tar:
-        for entry in entries:
-            for name in (MANIFEST, *sorted(entry.manifest()["files"])):
-                info = tarfile.TarInfo(f"{entry.name}-{entry.digest}/{entry.dir.name}/{name}")
-                with (entry.dir / name).open("rb") as data:
+        for leaf, files in contents.items():
+            for name in (MANIFEST, *files):
+                info = tarfile.TarInfo(f"{leaf.parent.name}/{leaf.name}/{name}")
+                with (leaf / name).open("rb") as data:
                     info.size, info.mode = os.fstat(data.fileno()).st_size, 0o600
                     tar.addfile(info, data)
 
@@ -133,23 +116,16 @@ def unpack(cache_dir: Path, source: Path, *, max_size: int) -> UnpackResult:
     Raises:
         CacheError: The archive is damaged, too large, or not an archive of entries; nothing was added to the cache.
     """
-    return _unpack(
-        cache_dir, lambda: _open_archive(source, source.name, "rb"), f"the archive {source}", max_size=max_size
-    )
+    return _unpack(cache_dir, _open_archive(source, source.name, "rb"), f"the archive {source}", max_size=max_size)
 
 
 def _unpack(
-    cache_dir: Path,
-    open_stream: Callable[[], AbstractContextManager[IO[bytes]]],
-    description: str,
-    *,
-    max_size: int,
-    only: str = "",
+    cache_dir: Path, archive: AbstractContextManager[IO[bytes]], description: str, *, max_size: int, only: str = ""
 ) -> UnpackResult:
     """Unpack an archive into a cache. If `only` is not empty, all entries must belong to the key directory it names."""
     with _staging_dir(cache_dir) as stage:
         try:
-            with open_stream() as stream:
+            with archive as stream:
                 leaves = _stage_members(stream, stage, max_size)
             sizes = [_check_staged(leaf, only) for leaf in leaves]
         except _unpacking_errors() as error:
@@ -160,20 +136,12 @@ def _unpack(
     return UnpackResult(added=added, present=len(leaves) - added)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _StagedLeaf:
-    """An unpacked entry, and where it belongs in the cache."""
-
-    dir: Path
-    key_dir_name: str
-    name: str
-
-
-def _check_staged(leaf: _StagedLeaf, only: str) -> int:
+def _check_staged(leaf: Path, only: str) -> int:
     """Return an unpacked entry's size, after checking that it is undamaged and belongs to the key directory `only`."""
-    if only not in ("", leaf.key_dir_name):
-        raise ValueError(f"it contains an entry {leaf.key_dir_name[:60]} in place of {only[:60]}")
-    return check_leaf(leaf.dir, leaf.key_dir_name[-64:])
+    if only not in ("", leaf.parent.name):
+        raise ValueError(f"it contains an entry {leaf.parent.name[:60]} in place of {only[:60]}")
+    check_leaf(leaf)
+    return directory_size(leaf)
 
 
 @contextmanager
@@ -193,10 +161,10 @@ def _staging_dir(cache_dir: Path) -> Iterator[Path]:
         unlock(lock)
 
 
-def _stage_members(stream: IO[bytes], stage: Path, max_size: int) -> list[_StagedLeaf]:
-    """Write the files of an archive to one directory per entry, and return the entries sorted by key and number."""
+def _stage_members(stream: IO[bytes], stage: Path, max_size: int) -> list[Path]:
+    """Write the files of an archive to one directory per entry, and return these, sorted by key and number."""
     left = max_size
-    leaves: dict[tuple[str, str], _StagedLeaf] = {}
+    leaves: set[Path] = set()
     for count, (info, chunks) in enumerate(_members(stream)):
         match = _MEMBER.fullmatch(info.name)
         left -= info.size + _FILE_OVERHEAD
@@ -205,15 +173,13 @@ def _stage_members(stream: IO[bytes], stage: Path, max_size: int) -> list[_Stage
         if left < 0 or count >= _MAX_MEMBERS:
             raise ValueError(f"it contains more than {max_size} bytes; allow more with --max-size")
         key_dir_name, leaf_name, file_name = match.groups()
-        leaf = leaves.get((key_dir_name, leaf_name))
-        if leaf is None:
-            leaf = _StagedLeaf(dir=stage / str(len(leaves)), key_dir_name=key_dir_name, name=leaf_name)
-            leaves[key_dir_name, leaf_name] = leaf
-            make_private_dir(leaf.dir)
-        with (leaf.dir / file_name).open("xb") as file:
+        leaf = stage / key_dir_name / leaf_name
+        leaves.add(leaf)
+        make_private_dir(leaf)
+        with (leaf / file_name).open("xb") as file:
             for chunk in chunks:
                 file.write(chunk)
-    return [leaves[names] for names in sorted(leaves)]
+    return sorted(leaves)
 
 
 def _members(stream: IO[bytes]) -> Iterator[tuple[tarfile.TarInfo, Iterator[bytes]]]:
@@ -245,19 +211,19 @@ def _read_exactly(stream: IO[bytes], size: int) -> bytes:
     return data
 
 
-def _publish(leaf: _StagedLeaf, cache_dir: Path) -> bool:
+def _publish(leaf: Path, cache_dir: Path) -> bool:
     """Rename an unpacked entry to a free name in the cache; return False if the cache has the entry already."""
-    key_dir = cache_dir / leaf.key_dir_name
+    key_dir = cache_dir / leaf.parent.name
     make_private_dir(key_dir)
     while True:
         matches = [match for name in os.listdir(key_dir) if (match := LEAF_NAME.match(name))]
         similar = [key_dir / match[0] for match in matches if match[0].endswith(leaf.name[-16:])]
-        if similar and (digest := _product_digest(leaf.dir)) in map(_product_digest, similar) and digest:
+        if similar and (digest := _product_digest(leaf)) in map(_product_digest, similar) and digest:
             return False
         number = max((int(match[1]) for match in matches), default=-1) + 1
         target = key_dir / f"{number:04d}-{leaf.name[-16:]}"
         try:
-            os.rename(leaf.dir, target)
+            os.rename(leaf, target)
         except OSError:
             if not target.exists():
                 raise
@@ -283,39 +249,31 @@ def pack_key(key_dir: Path) -> bytes:
         OSError: An entry cannot be read.
     """
     leaf_names = newest_first(os.listdir(key_dir))[:_MAX_LEAVES]
-    entries = _entries_in(key_dir / name for name in reversed(leaf_names))
-    if not entries:
+    contents = _contents(key_dir / name for name in reversed(leaf_names))
+    if not contents:
         return b""
     import gzip
 
     packed = io.BytesIO()
     stream: Any
     with gzip.GzipFile("", "wb", 1, packed, mtime=0) as stream:
-        _write_tar(stream, entries)
+        _write_tar(stream, contents)
     return packed.getvalue()
 
 
 def unpack_key(cache_dir: Path, data: bytes, key_dir_name: str, *, max_size: int) -> UnpackResult:
-    """Add the entries in an archive made by `pack_key` to a cache. All must belong to the key directory given.
-
-    Raises:
-        CacheError: The archive is damaged, too large, or of another key; nothing was added to the cache.
-    """
+    """Add the entries in an archive made by `pack_key` to a cache. All must belong to the key directory given."""
     import gzip
 
-    open_stream: Any = functools.partial(gzip.GzipFile, fileobj=io.BytesIO(data))
-    return _unpack(cache_dir, open_stream, "its archive", max_size=max_size, only=key_dir_name)
+    archive: Any = gzip.GzipFile(fileobj=io.BytesIO(data))
+    return _unpack(cache_dir, archive, "its archive", max_size=max_size, only=key_dir_name)
 
 
 # ---- a bundle --------------------------------------------------------------------------------------------------
 
 
 def fill_bundle(entry_dirs: Sequence[Path], bundle: Path) -> UnpackResult:
-    """Add entries to a directory that is shipped in a package or an image: a cache that every user may read.
-
-    Raises:
-        CacheError: An entry is damaged, or the directory cannot be written.
-    """
+    """Add entries to a directory that is shipped in a package or an image: a cache that every user may read."""
     try:
         with tempfile.TemporaryDirectory(prefix="jitload-") as temporary_dir:
             bundle.parent.mkdir(parents=True, exist_ok=True)  # `unpack` would make these directories private

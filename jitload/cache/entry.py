@@ -69,11 +69,7 @@ class Entry(NamedTuple):
 
 
 def open_cache(settings: Settings) -> Path:
-    """Return the cache directory after checking who may write to it.
-
-    Raises:
-        CacheError: Someone other than this user and root could put code there.
-    """
+    """Return the cache directory after checking who may write to it."""
     cache_dir = find_cache_dir(settings)
     check_cache_dir(cache_dir, settings)
     return cache_dir
@@ -92,12 +88,8 @@ def find_entry(
     This function writes nothing, takes no lock and starts no process, except that it renames a damaged entry if the
     entry may be built again.
 
-    Args:
-        cache_dir: The cache.
-        key: The key.
-        settings: The settings of this call.
-        is_read_only: Whether to leave the cache as it is: nothing is renamed in it, and no use is recorded.
-        digest: The digest to look for in place of the key's own, if parts of the key are unknown.
+    If `is_read_only` is true, nothing is renamed in the cache, and no use is recorded. If parts of the key are unknown,
+    `digest` is looked for in place of the key's own digest.
 
     Raises:
         CacheError: Another user may write to the key's directory, or this process lacks file descriptors or memory.
@@ -140,7 +132,7 @@ def newest_first(names: Iterable[str]) -> list[str]:
 
 
 def _handle_problem(path: Path, problem: Exception, *, may_rename: bool) -> None:
-    """Rename a damaged entry, skip an inaccessible one, and raise CacheError if this process lacks resources."""
+    """Rename a damaged or untrusted entry, skip an inaccessible one, and raise CacheError if resources are lacking."""
     number = problem.errno if isinstance(problem, OSError) else None
     if number in EXHAUSTED:
         raise CacheError(f"the cache entry {path} cannot be read: {problem}. Raise this process's limit.") from problem
@@ -149,10 +141,11 @@ def _handle_problem(path: Path, problem: Exception, *, may_rename: bool) -> None
     if number in _INACCESSIBLE or not may_rename:
         _log.warning("cache entry %s cannot be used (%s); it is skipped", path, problem)
         return
-    damaged = path.with_name(f"{path.name}-{time.time_ns()}.bad")
-    _log.warning("cache entry %s is damaged (%s); it is renamed to %s and built again", path, problem, damaged.name)
+    renamed = path.with_name(f"{path.name}-{time.time_ns()}.bad")
+    reason = str(problem).partition(". Repair it with")[0]  # nobody has to repair what is built again
+    _log.warning("cache entry %s cannot be used (%s); it is renamed to %s and built again", path, reason, renamed.name)
     with suppress(OSError):  # in a read-only cache the entry stays, and is skipped each time
-        os.rename(path, damaged)
+        os.rename(path, renamed)
 
 
 # ---- reading an entry ------------------------------------------------------------------------------------------
@@ -199,11 +192,7 @@ def check_file(path: Path, size: Any, digest: Any, settings: Settings | None = N
 def read_file(path: Path, max_size: int, settings: Settings | None = None) -> bytes:
     """Return the content of a regular file that other users may not write. Links and pipes are refused.
 
-    Args:
-        path: The file.
-        max_size: The largest size to accept.
-        settings: The settings of the call that uses the file, or None to inspect the file without changing its access
-            time, which records the last use.
+    If `settings` is None, the file is inspected without changing its access time, which records the last use.
 
     Raises:
         OSError, ValueError: The file cannot be read, is not regular, is too large, or may be written by other users.
@@ -228,7 +217,7 @@ def read_file(path: Path, max_size: int, settings: Settings | None = None) -> by
 def _open(path: Path, *, is_use: bool) -> int:
     flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
     if not is_use:
-        with suppress(PermissionError, AttributeError):
+        with suppress(PermissionError):
             return os.open(path, flags | os.O_NOATIME)
     return os.open(path, flags)
 
@@ -267,12 +256,7 @@ def write_uses() -> None:
             continue
 
 
-def _forget_uses() -> None:
-    _used_leaves.clear()  # the parent records them
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_forget_uses)
+os.register_at_fork(after_in_child=_used_leaves.clear)  # the parent records them
 
 
 def uses_path(leaf_dir: Path) -> Path:
@@ -301,9 +285,6 @@ def find_cache_dir(settings: Settings) -> Path:
     """Return the path of the cache directory, which may not exist yet.
 
     A user without a home directory gets a temporary cache directory for this process.
-
-    Raises:
-        CacheError: `JITLOAD_CACHE_DIR` cannot be resolved to an absolute path.
     """
     if settings.cache_dir.startswith("/"):
         return _to_path(settings.cache_dir)
@@ -324,11 +305,7 @@ _to_path = functools.lru_cache(maxsize=16)(Path)
 
 
 def resolve_dir(directory: str, variable: str) -> Path:
-    """Return the absolute path of a directory that an environment variable names.
-
-    Raises:
-        CacheError: The home directory is unknown, or the working directory no longer exists.
-    """
+    """Return the absolute path of a directory that an environment variable names."""
     try:
         return Path(directory).expanduser().absolute()
     except RuntimeError as error:
@@ -340,11 +317,7 @@ def resolve_dir(directory: str, variable: str) -> Path:
 
 
 def private_cache_dir() -> Path:
-    """Return this process's temporary cache directory, which is used if there is no other.
-
-    Raises:
-        CacheError: A temporary directory cannot be created.
-    """
+    """Return this process's temporary cache directory, which is used if there is no other."""
     return _private_cache_dir(os.getpid())
 
 

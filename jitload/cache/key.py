@@ -154,7 +154,7 @@ def _cpu_parts(request: Request) -> tuple[tuple[str, str | tuple[str, ...]], ...
 
 
 def _libc() -> str:
-    return os.confstr("CS_GNU_LIBC_VERSION") or "" if hasattr(os, "confstr") else ""
+    return os.confstr("CS_GNU_LIBC_VERSION") or ""
 
 
 def _cubin_parts(request: Request) -> tuple[tuple[str, tuple[str, ...]], ...]:

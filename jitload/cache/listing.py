@@ -40,33 +40,30 @@ class StoredEntry:
     hits: int
 
     def manifest(self) -> dict[str, Any]:
-        """Return the entry's manifest.
-
-        Raises:
-            CacheError: The manifest cannot be read or is malformed.
-        """
+        """Return the entry's manifest, or raise CacheError if it is damaged."""
         try:
             return read_manifest(self.dir)
         except (OSError, ValueError, RecursionError) as error:
             raise CacheError(f"the entry {self.dir} is damaged: {error}") from error
 
-    def check(self) -> None:
-        """Raise CacheError unless the entry has exactly the files, sizes and digests that its manifest states."""
-        try:
-            check_leaf(self.dir, self.digest)
-        except (OSError, ValueError, RecursionError) as error:
-            raise CacheError(f"the entry {self.dir} is damaged: {error}") from error
+
+def check_entry(leaf_dir: Path) -> dict[str, Any]:
+    """Return the manifest of an entry, or raise CacheError if `check_leaf` finds that the entry is damaged."""
+    try:
+        return check_leaf(leaf_dir)
+    except (OSError, ValueError, RecursionError) as error:
+        raise CacheError(f"the entry {leaf_dir} is damaged: {error}") from error
 
 
-def check_leaf(leaf_dir: Path, digest: str) -> int:
-    """Return the size of an entry in bytes, after checking that it has exactly the files that its manifest states.
+def check_leaf(leaf_dir: Path) -> dict[str, Any]:
+    """Return the manifest of an entry, after checking that the entry has exactly the files that it states.
 
     Raises:
         OSError, ValueError, RecursionError: A file is missing, damaged or not in the manifest.
     """
     manifest = read_manifest(leaf_dir)
     try:
-        if manifest["schema"] != SCHEMA or manifest["key"] != digest:
+        if manifest["schema"] != SCHEMA or manifest["key"] != leaf_dir.parent.name[-64:]:
             raise ValueError("its manifest belongs to another entry")
         files = {**manifest["files"], manifest["product"]: (manifest["size"], manifest["sha256"])}
         if extra := set(os.listdir(leaf_dir)) - {MANIFEST, *files}:
@@ -77,7 +74,7 @@ def check_leaf(leaf_dir: Path, digest: str) -> int:
             check_file(leaf_dir / name, size, sha256)
     except (LookupError, TypeError, AttributeError) as error:
         raise ValueError(f"its manifest is malformed ({error})") from error
-    return directory_size(leaf_dir)
+    return manifest
 
 
 def list_entries(cache_dir: Path, name: str = "") -> Iterator[StoredEntry]:
@@ -148,11 +145,7 @@ def _is_mounted_noatime(directory: Path) -> bool:
 
 
 def find_by_prefix(cache_dir: Path, text: str) -> StoredEntry:
-    """Return the newest entry whose key or directory name begins with a text.
-
-    Raises:
-        CacheError: No entry matches, or the matching entries have different keys.
-    """
+    """Return the newest entry whose key or directory name begins with a text."""
     prefix = text.rstrip("/")
     matches = [
         entry

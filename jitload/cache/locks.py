@@ -52,8 +52,7 @@ def _drop_locks_in_child() -> None:
     _locked.clear()
 
 
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_drop_locks_in_child)
+os.register_at_fork(after_in_child=_drop_locks_in_child)
 
 
 # ---- one builder -----------------------------------------------------------------------------------------------

@@ -12,19 +12,18 @@ import functools
 import logging
 import os
 import re
-import shlex
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from jitload.cache.dependencies import is_settled
-from jitload.cache.entry import KEY_DIR_NAME, newest_first, read_manifest
+from jitload.cache.entry import KEY_DIR_NAME, check_entry_dir, newest_first, read_manifest
 from jitload.cache.key import SCHEMA, CacheKey, describe_parts
-from jitload.errors import ToolchainError
+from jitload.errors import CacheError
 from jitload.settings import Settings
 from jitload.toolchain.arch import CPU, capability_of, driver_version, runs_on
-from jitload.toolchain.host import cpu_identity
+from jitload.toolchain.host import cpu_identity, split_command
 
 _CUDA_MAJOR = re.compile(r"(?:cuda_nvrtc(?:_cu\d+)?-|toolkit |wheel |nvcc )(\d+)")
 _log = logging.getLogger(__name__)
@@ -71,16 +70,14 @@ def _is_acceptable(label: str, own: Any, value: Any, settings: Settings) -> bool
     """Return whether an entry may be used although this part of its key is `value`, and `own` on this machine."""
     if label == "archs":
         return bool(own) and isinstance(value, list) and all(_is_served(arch, value) for arch in own)
-    if label == "gpu_check" or not isinstance(
-        value, str
-    ):  # NVRTC's check of a kernel for the CPU changes nothing in it
-        return label == "gpu_check"
+    if label == "gpu_check" or not isinstance(value, str):
+        return label == "gpu_check"  # NVRTC's check of a kernel for the CPU changes nothing in it
     if label == "libc":  # programs linked with an older C library run with a newer one
         return isinstance(own, str) and _is_older_libc(value, own)
     if label == "cpu":  # what `-march=native` meant where the entry was built
         return value in ("", cpu_identity())
     if label == "compiler":
-        options = _compiler_options(settings)
+        options = [repr(word) for word in split_command(settings.cxx)[1:]]  # as in the compiler's identity
         return not options or options == [line for line in value.splitlines() if line[:1] in "'\""][: len(options)]
     return _is_acceptable_nvrtc(value, settings)
 
@@ -108,18 +105,10 @@ def _is_older_libc(entry_libc: str, own_libc: str) -> bool:
     return names[0] == names[1] and entry_version <= own_version
 
 
-def _compiler_options(settings: Settings) -> list[str]:
-    """Return the options in the compiler's command, quoted as in the compiler's identity."""
-    try:
-        return [repr(word) for word in shlex.split(settings.cxx)[1:]]
-    except ValueError as error:
-        raise ToolchainError(f"JITLOAD_CXX or CXX is {settings.cxx!r}, which is not a command: {error}") from error
-
-
 def _manifests(cache_dir: Path, name: str, settings: Settings) -> Iterator[tuple[str, Mapping[str, Any]]]:
     """Yield (digest, manifest) pairs for the keys of a name in a cache, with the newest manifest of each key.
 
-    A key whose manifest cannot be read is skipped.
+    A key that has no manifest that can be read is skipped.
     """
     try:
         status = os.stat(cache_dir)
@@ -143,12 +132,19 @@ def _digests_by_name(cache_dir: str, _mtime_ns: int) -> Mapping[str, tuple[str, 
 
 
 def _newest_manifest(key_dir: Path, digest: str, settings: Settings) -> Mapping[str, Any] | None:
+    """Return the newest manifest of a key that can be read and is trusted, or None."""
     try:
-        for leaf_name in newest_first(os.listdir(key_dir)):
-            manifest = read_manifest(key_dir / leaf_name, settings)
+        leaf_dirs = [key_dir / leaf_name for leaf_name in newest_first(os.listdir(key_dir))]
+    except OSError as problem:
+        _log.warning("cache entry %s cannot be used (%s); it is skipped", key_dir, problem)
+        return None
+    for leaf_dir in leaf_dirs:
+        try:
+            check_entry_dir(leaf_dir, key_dir.parent, settings)
+            manifest = read_manifest(leaf_dir, settings)
             is_usable = isinstance(manifest["parts"], dict) and isinstance(manifest["created"], int)
             if manifest["schema"] == SCHEMA and manifest["key"] == digest and is_usable:
                 return manifest
-    except (OSError, ValueError, LookupError, TypeError, RecursionError) as problem:
-        _log.warning("cache entry %s cannot be used (%s); it is skipped", key_dir, problem)
+        except (OSError, ValueError, LookupError, TypeError, RecursionError, CacheError) as problem:
+            _log.warning("cache entry %s cannot be used (%s); it is skipped", leaf_dir, problem)
     return None

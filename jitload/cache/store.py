@@ -16,7 +16,7 @@ import re
 import secrets
 import shutil
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -138,8 +138,8 @@ def claim_entry(cache_dir: Path, key: CacheKey, settings: Settings) -> Iterator[
 
         raise CacheError(explain_miss(cache_dir, key, settings))
     cache_dir = _writable(cache_dir)
-    poll = _EntryPoll(cache_dir, key, settings)
-    with hold_lock(cache_dir / LOCKS_DIR / key.digest, f"{key.name!r}", poll.find_if_changed) as built_by_another:
+    poll = _entry_poll(cache_dir, key, settings)
+    with hold_lock(cache_dir / LOCKS_DIR / key.digest, f"{key.name!r}", poll) as built_by_another:
         if entry := built_by_another or find_entry(cache_dir, key, settings):
             no_dir = cache_dir / WORK_DIR / "none"
             yield Work(dir=no_dir, key=key, cache_dir=cache_dir, settings=settings, entry=entry)
@@ -149,26 +149,18 @@ def claim_entry(cache_dir: Path, key: CacheKey, settings: Settings) -> Iterator[
     after_build(cache_dir, settings)
 
 
-class _EntryPoll:
-    """A poll for the entry that another process builds. It reads entries only when the key's directory has changed."""
+def _entry_poll(cache_dir: Path, key: CacheKey, settings: Settings) -> Callable[[], Entry | None]:
+    """Return a function that looks for the entry that another process builds, if the key's directory has changed."""
+    key_dir, seen = key_dir_of(cache_dir, key), list[str]()
 
-    def __init__(self, cache_dir: Path, key: CacheKey, settings: Settings) -> None:
-        self._arguments = (cache_dir, key, settings)
-        self._key_dir = str(key_dir_of(cache_dir, key))
-        self._seen: list[str] = []
+    def find_if_changed() -> Entry | None:
+        nonlocal seen
+        before = seen
+        with suppress(OSError):
+            seen = os.listdir(key_dir)
+        return find_entry(cache_dir, key, settings) if seen != before else None
 
-    def find_if_changed(self) -> Entry | None:
-        # Cheaper than an exception from `listdir`: many processes may poll on the processors that the build needs.
-        if not os.access(self._key_dir, os.F_OK):
-            return None
-        try:
-            names = os.listdir(self._key_dir)
-        except OSError:
-            return None
-        if names == self._seen:
-            return None
-        self._seen = names
-        return find_entry(*self._arguments)
+    return find_if_changed
 
 
 def _writable(cache_dir: Path) -> Path:
@@ -238,8 +230,7 @@ def _remove_unfinished() -> None:
         shutil.rmtree(work_dir, ignore_errors=True)
 
 
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_unfinished.clear)
+os.register_at_fork(after_in_child=_unfinished.clear)
 
 
 def _make_work_dir(cache_dir: Path, key: CacheKey) -> tuple[Path, int | None]:
@@ -341,18 +332,13 @@ def after_build(cache_dir: Path, settings: Settings) -> None:
     """Do the work that a hit must not do: record the bundles, remove directories of killed builders, and prune."""
     remember_bundles(cache_dir)
     sweep_work_dirs(cache_dir)
-    if settings.cache_limit and _published_bytes(cache_dir) > settings.cache_limit:
+    size = 0  # approximately: the bytes that the last pruning left, and those published since
+    with suppress(OSError):
+        size = os.stat(cache_dir / GROWTH_FILE).st_size * BLOCK_BYTES
+    if settings.cache_limit and size > settings.cache_limit:
         from jitload.cache.prune import prune_to_limit
 
         prune_to_limit(cache_dir, settings.cache_limit)
-
-
-def _published_bytes(cache_dir: Path) -> int:
-    """Return the approximate size of the cache: the bytes that the last pruning left, and those published since."""
-    try:
-        return os.stat(cache_dir / GROWTH_FILE).st_size * BLOCK_BYTES
-    except OSError:
-        return 0
 
 
 def sweep_work_dirs(cache_dir: Path) -> None:

@@ -7,7 +7,7 @@ import os
 import shlex
 import sys
 from collections.abc import Callable, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -22,7 +22,7 @@ from jitload.cli.output import (
     print_json,
     print_lines,
 )
-from jitload.errors import JitLoadError
+from jitload.errors import JitLoadError, name_options
 from jitload.toolchain.arch import CPU
 
 if TYPE_CHECKING:
@@ -236,6 +236,7 @@ def prebuild_command(targets: tuple[str, ...], archs: tuple[str, ...], **options
     requests = [request for target in targets for request in read_requests(target)]
     names = [name for arch in archs for name in arch.split(",")]
     result = prebuild(requests, progress=not options["quiet"], archs=names or None, jobs=options["jobs"])
+    result = _name_arch_option(result, ("native", *names))
     if options["as_json"]:
         for outcome in result.outcomes:
             print_json(asdict(outcome))
@@ -245,6 +246,15 @@ def prebuild_command(targets: tuple[str, ...], archs: tuple[str, ...], **options
     if not options["quiet"] and not options["as_json"]:
         print_lines(lines)
     return 1 if result.failed else 0
+
+
+def _name_arch_option(result: Prebuilt, archs: Sequence[str]) -> Prebuilt:
+    """Return the result with `--arch` in the errors of requests for these architectures, which the option changes."""
+    outcomes = (
+        replace(outcome, error=name_options(outcome.error, {"arch": "--arch "})) if outcome.arch in archs else outcome
+        for outcome in result.outcomes
+    )
+    return replace(result, outcomes=tuple(outcomes))
 
 
 def _ship(result: Prebuilt, options: dict[str, Any]) -> list[str]:

@@ -134,13 +134,13 @@ def why_command(key: str, other_key: str, directory: str, *, as_json: bool) -> N
 @json_option
 def verify_command(directory: str, *, as_json: bool) -> int:
     """Compare every file of every entry with its SHA-256."""
-    from jitload.cache.listing import list_damaged, list_entries
+    from jitload.cache.listing import check_entry, list_damaged, list_entries
 
     cache_dir = _readable_cache(directory)
     intact, damaged = 0, []
     for entry in list_entries(cache_dir):
         try:
-            entry.check()
+            check_entry(entry.dir)
             intact += 1
         except JitLoadError as error:
             damaged.append(str(error))

@@ -67,7 +67,7 @@ def generate_cubin(  # noqa: PLR0913  the arguments of the command
         name=source.name,
         sources=Sources(cuda=((str(source), read_source_file(source)),)),
         makes="cubin",
-        options=read_options(cuda_cflags=options, include_paths=dirs),
+        options=read_options({"extra_cuda_cflags": options, "extra_include_paths": dirs}),
         arch=arch,
     )
     request = make_request(call)
@@ -101,8 +101,12 @@ def _escape(text: str) -> str:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command and return its exit code; see `run_command`."""
+    words = list(sys.argv[1:] if arguments is None else arguments)
+    end = words.index("--") if "--" in words else len(words)
     parser = argparse.ArgumentParser(
-        prog="python -m jitload.cmake.generate_cubin", description="Compile a CUDA file to a cubin with NVRTC."
+        prog="python -m jitload.cmake.generate_cubin",
+        description="Compile a CUDA file to a cubin with NVRTC.",
+        epilog="Options for the compiler come last, after --.",
     )
     option = parser.add_argument
     option("--output", required=True, metavar="PATH", help="the cubin or fatbin to write")
@@ -114,8 +118,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     option("--depfile", metavar="PATH", help="write the files that the output depends on as a rule for make")
     option("--depfile-target", metavar="NAME", help="the target of that rule; the default is the output")
     option("-v", "--verbose", action="store_true", help="print the kernels that were compiled")
-    option("options", nargs="*", metavar="OPTION", help="compiler options, after --")
-    args = parser.parse_args(arguments)
+    args = parser.parse_args(words[:end])
 
     def compile_source() -> None:
         compiled, files = generate_cubin(
@@ -124,7 +127,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             arch=args.arch,
             is_fatbin=args.fatbin,
             kernels=args.kernel,
-            options=args.options,
+            options=words[end + 1 :],
             include_dirs=[Path(directory) for directory in args.include_dir],
         )
         if args.depfile:
@@ -134,7 +137,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 for kernel in result.cubin.kernels:
                     print(f"{result.cubin.arch} {kernel}: {kernel.registers} registers")
 
-    return run_command(compile_source)
+    return run_command(compile_source, {"arch": "--arch ", "extra_include_paths": "--include-dir="})
 
 
 if __name__ == "__main__":

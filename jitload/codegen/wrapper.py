@@ -30,13 +30,8 @@ _DTYPES = (
 )  # fmt: skip
 _DTYPE_CODES = {name: f"JITLOAD_DL_{name.upper()}" for name in _DTYPES}
 _DTYPE = re.compile(r"(u?int|bfloat|float|complex)(\d+)$")
-_RESERVED = (
-    "_jitload_",
-    "_metadata_",
-    "_doc_",
-    "_cubin_",
-    "_library_",
-)  # with these, __tvm_ffi_<name> would be a symbol of tvm-ffi's own
+# With these, __tvm_ffi_<name> would be a symbol of tvm-ffi's own.
+_RESERVED = ("_jitload_", "_metadata_", "_doc_", "_cubin_", "_library_")
 _HOST_FLAGS = ("JITLOAD_HAS_GRID", "JITLOAD_HAS_BLOCK")  # a host function is not launched, so calls need neither
 _SCHEMA_TYPES = {"pointer": "DLTensor*", "int": "int", "uint": "int", "float": "float", "bool": "bool"}
 
@@ -47,14 +42,23 @@ class EmbeddedImage(NamedTuple):
     Attributes:
         name: The name of its symbol, without tvm-ffi's prefix.
         file: Its file name in the build directory.
-        capability: The number of its architecture: 90 for `sm_90a`.
-        suffix: The suffix of its architecture: `a` for `sm_90a`.
+        arch: Its architecture.
     """
 
     name: str
     file: str
-    capability: int
-    suffix: str
+    arch: str
+
+    @property
+    def capability(self) -> int:
+        """The number of its architecture: 90 for `sm_90a`."""
+        return capability_of(self.arch)[0]
+
+    @property
+    def suffix(self) -> str:
+        """The suffix of its architecture as a C character: `'a'` for `sm_90a`, `0` if there is none."""
+        suffix = capability_of(self.arch)[1]
+        return f"'{suffix}'" if suffix else "0"
 
 
 class Wrapper(NamedTuple):
@@ -90,9 +94,7 @@ def write_sources(
     images = []
     for code in compiled:
         arch = code.cubin.arch
-        capability, suffix = capability_of(arch)
-        identifier = re.sub(r"\W", "_", request.slug)
-        image = EmbeddedImage(name=f"{identifier}_{arch}", file=f"{arch}.cubin", capability=capability, suffix=suffix)
+        image = EmbeddedImage(re.sub(r"\W", "_", f"{request.slug}_{arch}"), f"{arch}.cubin", arch)
         images.append(image)
         (work_dir / image.file).write_bytes(code.cubin.data)
         if code.cubin.ptx:
@@ -118,13 +120,18 @@ def render_wrapper(wrapper: Wrapper) -> str:
     Raises:
         LaunchSpecError: A launch does not match its kernel.
     """
+    cpu_symbols = wrapper.cpu.variables if wrapper.cpu else {}
     record = {
         "name": comment(wrapper.name),
         "quoted_name": c_string(wrapper.name),
-        "images": [image_record(image) for image in wrapper.images],
+        "images": wrapper.images,
         "variables": [
-            {"name": c_string(v.name), "symbol": c_string(v.symbol), "cpu_symbol": _cpu_symbol(v, wrapper.cpu)}
-            for v in wrapper.variables
+            {
+                "name": c_string(variable.name),
+                "symbol": c_string(variable.symbol),
+                "cpu_symbol": c_string(cpu_symbols.get(variable.name, variable.symbol)),
+            }
+            for variable in wrapper.variables
         ],
         "kernels": _kernel_records(wrapper),
         "exports": [export.name for export in wrapper.exports],
@@ -132,11 +139,6 @@ def render_wrapper(wrapper: Wrapper) -> str:
         "description": c_string(describe(wrapper)),
     }
     return load_template("wrapper.cc.jinja").render(wrapper=record)
-
-
-def _cpu_symbol(variable: Variable, cpu: CpuProgram | None) -> str:
-    """Return the symbol of a variable in the code for the CPU, as a C string literal."""
-    return c_string((cpu.variables if cpu else {}).get(variable.name, variable.symbol))
 
 
 def describe(wrapper: Wrapper) -> str:
@@ -149,24 +151,21 @@ def describe(wrapper: Wrapper) -> str:
 
 def describe_function(export: Export) -> dict[str, Any]:
     """Return the description of a function in a library's JSON text."""
+    variants = {
+        "variants": [variant.signature for variant in export.variants],
+        "variant_types": [[(a.type, a.dtype) for a in variant.arguments] for variant in export.variants],
+    }
     return {
         "name": export.name,
         "doc": export.doc,
         "signature": export.signature,
         "arguments": [_argument_record(p, export.launch) for p in export.arguments],
-        **({"variants": [variant.signature for variant in export.variants]} if export.variants else {}),
-        **({"variant_types": [_types_of(variant) for variant in export.variants]} if export.variants else {}),
-        **({} if export.returns else {"kernel": asdict(export.kernel)}),
-        **({"returns": export.returns} if export.returns else {}),
+        **(variants if export.variants else {}),
+        **({"returns": export.returns} if export.returns else {"kernel": asdict(export.kernel)}),
         **({"dynamic_shared": str(export.launch.shared_bytes)} if export.launch.shared_bytes else {}),
         **({"has_stream": True} if any(p.kind == "stream" for p in export.kernel.parameters) else {}),
         **({"builds": {arch: _resources(kernel) for arch, kernel in export.builds}} if export.builds else {}),
     }
-
-
-def _types_of(export: Export) -> list[tuple[str, str | None]]:
-    """Return, for each argument, its type and the dtype that its tensor must have, or None."""
-    return [(argument.type, argument.dtype) for argument in export.arguments]
 
 
 def _resources(kernel: Kernel) -> dict[str, int | None]:
@@ -220,11 +219,6 @@ def c_string(text: str) -> str:
     """Return a C string literal; `?` and everything except printable ASCII become octal escapes."""
     escaped = re.sub(rb"[^ -~]|\?", lambda match: b"\\%03o" % match[0][0], text.encode().replace(b"\\", b"\\\\"))
     return '"' + escaped.replace(b'"', b'\\"').decode("ascii") + '"'
-
-
-def image_record(image: EmbeddedImage) -> dict[str, Any]:
-    """Return the record of an image for a template."""
-    return {**image._asdict(), "suffix": f"'{image.suffix}'" if image.suffix else "0"}
 
 
 def comment(text: str) -> str:

@@ -1,4 +1,4 @@
-"""Read declarations: functions that look like kernels, the types and names of their parameters, and host functions.
+"""Read declarations: functions that look like kernels, and the types and names of their parameters.
 
 What is found here is a guess from tokens. The compiler decides which candidates are kernels, and what their types are.
 """
@@ -13,7 +13,7 @@ from dataclasses import replace
 from itertools import pairwise
 from typing import NamedTuple
 
-from jitload.cpptext.lexer import Token, code_tokens, tokenize
+from jitload.cpptext.lexer import Token, tokenize
 from jitload.cpptext.preprocessor import split_directives
 from jitload.expressions.parse import python_name
 from jitload.model import Candidate
@@ -48,11 +48,17 @@ def _find_candidates(pieces: tuple[str, ...]) -> tuple[Candidate, ...]:
     for number, text in enumerate(pieces):
         if "__global__" not in text and "\\\n" not in text and "\\\r" not in text:
             continue
-        for declared in DeclarationScan(text, number).candidates():
+        for declared in DeclarationScan(tokenize(text), number).candidates():
             name, is_template, types = declared[0].name, declared[0].is_template, declared[0].types
             key = (name, is_template, tuple(map(_without_top_const, types)))
             candidates[key] = _merge(candidates[key], declared) if key in candidates else declared
     return tuple(candidate for candidate, _ in candidates.values())
+
+
+def find_unambiguous(candidates: Sequence[Candidate]) -> list[Candidate]:
+    """Return the candidates whose names alone identify them: those that are neither templates nor overloaded."""
+    names = [candidate.name for candidate in candidates]
+    return [c for c in candidates if not c.is_template and names.count(c.name) == 1]
 
 
 class DeclarationScan:
@@ -62,7 +68,7 @@ class DeclarationScan:
         code: The tokens, without comments and directives.
     """
 
-    def __init__(self, text: str, piece: int) -> None:
+    def __init__(self, tokens: Sequence[Token], piece: int) -> None:
         self._piece = piece
         self.code: list[Token] = []
         self._comments: dict[int, list[Token]] = {}  # by the index in `code` of the token that follows
@@ -70,7 +76,7 @@ class DeclarationScan:
         self._scopes: list[tuple[str, ...]] = []
         self._start = 0  # index of the current declaration's first token
         self._saved: list[tuple[list[tuple[str, ...]], int]] = []
-        for directive, run in split_directives(tokenize(text)):
+        for directive, run in split_directives(tokens):
             if directive:
                 self._directives.setdefault(len(self.code), []).append(directive.name)
                 continue
@@ -417,49 +423,3 @@ def _decay(dimensions: Sequence[Token]) -> str:
         return ""
     others = write_tokens(dimensions[find_closing(dimensions, 0) + 1 :])
     return f" (*){others}" if others else "*"
-
-
-# ---- functions of the host -----------------------------------------------------------------------------------------
-
-# What may precede the name of a host function. Any other word may be a macro for `__global__`.
-_SPECIFIERS = r"static|inline|constexpr|const|noexcept|extern"
-_TYPES = r"void|bool|char|short|int|long|unsigned|signed|float|double|size_t|u?int(?:8|16|32|64)_t|std|string|vector"
-_PLAIN = rf'{_SPECIFIERS}|{_TYPES}|cuda[A-Z]\w*|CU[a-z]\w*|"C"|[*&<>,]|::'
-
-
-def find_unambiguous(candidates: Sequence[Candidate]) -> list[Candidate]:
-    """Return the candidates whose names alone identify them: those that are neither templates nor overloaded."""
-    names = [candidate.name for candidate in candidates]
-    return [c for c in candidates if not c.is_template and names.count(c.name) == 1]
-
-
-@functools.lru_cache(maxsize=64)
-def defines_host_functions(texts: tuple[str, ...], names: tuple[str, ...]) -> bool:
-    """Return whether texts define a host function for each of the names, with only plain types before the name.
-
-    Example:
-        >>> [defines_host_functions((text,), ("f",)) for text in ("int f(int n) { return n; }", "KERNEL f() {}")]
-        [True, False]
-    """
-    defined = {name for text in texts for name in _host_functions(text)}
-    return bool(names) and defined.issuperset(names)
-
-
-def _host_functions(text: str) -> Iterator[str]:
-    tokens = [token for token in code_tokens(text) if not token.in_directive]
-    for index, (token, following) in enumerate(pairwise(tokens)):
-        is_call_like = token.kind == "word" and following.text == "("
-        if is_call_like and _has_plain_type(tokens, index) and _has_body(tokens, index + 1):
-            yield token.text
-
-
-def _has_plain_type(tokens: Sequence[Token], index: int) -> bool:
-    """Return whether only plain types stand between the name at `index` and the `;` or brace before it."""
-    begin = next((i + 1 for i in range(index - 1, -1, -1) if tokens[i].text in (";", "{", "}")), 0)
-    return begin < index and all(re.fullmatch(_PLAIN, token.text) for token in tokens[begin:index])
-
-
-def _has_body(tokens: Sequence[Token], index: int) -> bool:
-    closing = find_closing(tokens, index)
-    following = [token.text for token in tokens[closing + 1 : closing + 3]] if closing >= 0 else []
-    return following[:1] == ["{"] or following == ["noexcept", "{"]

@@ -14,15 +14,14 @@ from typing import NamedTuple
 from jitload.cpptext.declarations import (
     DeclarationScan,
     Declarator,
-    find_angle,
     find_closing,
     find_declarator,
     opened_namespaces,
 )
-from jitload.cpptext.lexer import Token, code_tokens
-from jitload.cpptext.preprocessor import Directive, split_directives
+from jitload.cpptext.lexer import Token, code_tokens, tokenize
+from jitload.cpptext.preprocessor import Run, macros_with, split_directives
 from jitload.cpptext.source_kind import HOST_ALGORITHMS
-from jitload.cpptext.structures import split_declarations
+from jitload.cpptext.structures import is_namespace, split_declarations, template_end
 from jitload.model import Candidate
 
 _DEVICE_WORDS = frozenset(("__global__", "__device__", "__constant__", "__shared__", "__managed__"))
@@ -35,6 +34,11 @@ _KEYWORDS = frozenset(
     )
 )
 _SPECIFIERS = frozenset(("static", "inline", "extern", '"C"'))
+# What else may precede the name of a host function. Any other word may be a macro for `__global__`.
+_PLAIN = re.compile(
+    r"const|constexpr|void|bool|char|short|int|long|unsigned|signed|float|double|size_t|u?int(?:8|16|32|64)_t|std|string"
+    r"|vector|cuda[A-Z]\w*|CU[a-z]\w*|[*&<>,]|::"
+)
 _CLASSES = frozenset(("struct", "class", "union", "enum"))
 # Types of tvm-ffi, and other types that only tvm-ffi converts.
 _FFI_WORDS = frozenset(
@@ -84,9 +88,23 @@ def find_host_functions(text: str) -> tuple[HostFunction, ...]:
         >>> find_host_functions("namespace n { void run(float* x, int n) {} }")[0].candidate.name
         'n::run'
     """
-    scan = DeclarationScan(text, 0)
-    runs = split_directives(code_tokens(text))
-    return tuple(_walk(scan, list(_first_branches(runs)), (), _device_words(text)))
+    tokens = tokenize(text)
+    runs = list(split_directives([token for token in tokens if token.kind != "comment"]))
+    return tuple(_walk(DeclarationScan(tokens, 0), list(_first_branches(runs)), (), _device_words(runs)))
+
+
+@functools.lru_cache(maxsize=64)
+def defines_host_functions(texts: tuple[str, ...], names: tuple[str, ...]) -> bool:
+    """Return whether texts define a host function for each of the names, with only plain types before the name.
+
+    Example:
+        >>> [defines_host_functions((text,), ("f",)) for text in ("int f(int n) { return n; }", "KERNEL f() {}")]
+        [True, False]
+    """
+    candidates = (text for text in texts if any(name in text for name in names))
+    functions = (function for text in candidates for function in find_host_functions(text) if function.is_definition)
+    plain = (f for f in functions if f.result and all(map(_PLAIN.fullmatch, f.result.split())))
+    return bool(names) and {f.candidate.name.rpartition("::")[2] for f in plain}.issuperset(names)
 
 
 def has_main(texts: Iterable[str]) -> bool:
@@ -107,23 +125,12 @@ def _without_plain_std(tokens: Sequence[Token]) -> Iterator[Token]:
             yield token
 
 
-def _template_end(head: Sequence[Token]) -> int:
-    """Return the number of tokens in the `template <…>` clauses at the start of a declaration."""
-    end = 0
-    while [token.text for token in head[end : end + 2]] == ["template", "<"]:
-        close = find_angle(head, end + 1)
-        if close < 0:
-            break
-        end = close + 1
-    return end
-
-
 def is_string(type_: str) -> bool:
     """Return whether a type is a C string, to which only tvm-ffi converts a `str`."""
     return "const" in type_ and type_.count("*") == 1 and re.search(r"(?<!signed )\bchar\b", type_) is not None
 
 
-def _first_branches(runs: Iterable[tuple[Directive | None, Sequence[Token]]]) -> Iterator[Token]:
+def _first_branches(runs: Iterable[Run]) -> Iterator[Token]:
     """Yield the code tokens, but skip the later branches of an `#if` once one of its branches leaves a brace open."""
     branches: list[tuple[int, bool]] = []  # for each open `#if`: open braces in the branch, and whether to skip tokens
     for directive, run in runs:
@@ -149,9 +156,9 @@ def _walk(
     for declaration in filter(None, split_declarations(code)):
         opening = _opening(declaration)
         head = declaration[: len(declaration) if opening is None else opening]
-        undecorated = head[_template_end(head) :]
+        undecorated = head[template_end(head) :]
         words = {token.text for token in undecorated}
-        if opening is not None and _is_namespace(head):
+        if opening is not None and is_namespace(head):
             inner = (*namespaces, *opened_namespaces(head))
             body = declaration[opening + 1 : -1]
             yield from _walk(scan, body, inner, device_words)
@@ -191,12 +198,6 @@ def _opening(declaration: Sequence[Token]) -> int | None:
     return next((index for index, token in enumerate(declaration) if token.text == "{"), None)
 
 
-def _is_namespace(head: Sequence[Token]) -> bool:
-    return any(token.text == "namespace" for token in head) or (
-        len(head) == 2 and head[0].text == "extern" and head[1].kind == "literal"
-    )
-
-
 # ---- device code alone ---------------------------------------------------------------------------------------------
 
 
@@ -213,8 +214,9 @@ def without_host_code(texts: tuple[str, ...]) -> tuple[str, ...]:
         ('__global__ void k() {}\n                            ',)
     """
     texts = tuple(text.replace("\r\n", "\n") for text in texts)
-    device_words = frozenset().union(*map(_device_words, texts))
-    parts = [_Parts(text, device_words) for text in texts]
+    runs = [list(split_directives(code_tokens(text))) for text in texts]
+    device_words = frozenset().union(*map(_device_words, runs))
+    parts = [_Parts(text, text_runs, device_words) for text, text_runs in zip(texts, runs, strict=True)]
     reached = {word for part in parts for word in part.seeds}
     pending = True
     while pending:
@@ -226,15 +228,9 @@ def without_host_code(texts: tuple[str, ...]) -> tuple[str, ...]:
     return tuple(part.kept_text(reached) for part in parts)
 
 
-def _device_words(text: str) -> frozenset[str]:
+def _device_words(runs: Sequence[Run]) -> frozenset[str]:
     """Return the words that mark device code, and the macros of the text whose bodies contain one of these words."""
-    words = set(_DEVICE_WORDS)
-    for directive, _ in split_directives(code_tokens(text)):
-        if directive and directive.name == "define":
-            name, _, body = directive.text.partition(" ")
-            if any(word in body for word in _DEVICE_WORDS):
-                words.add(name.partition("(")[0])
-    return frozenset(words)
+    return _DEVICE_WORDS.union(macros_with(_DEVICE_WORDS, runs))
 
 
 class _Declaration:
@@ -257,18 +253,16 @@ class _Declaration:
 class _Parts:
     """The declarations of a text."""
 
-    def __init__(self, text: str, device_words: frozenset[str]) -> None:
+    def __init__(self, text: str, runs: Sequence[Run], device_words: frozenset[str]) -> None:
         self._text = text
         self._device_words = device_words
-        runs = list(split_directives(code_tokens(text)))
-        code = list(_first_branches(runs))
         self._directives = [run for directive, run in runs if directive]
         self.seeds: set[str] = set()
         self.declarations: list[_Declaration] = []
         for run in self._directives:  # kept in the text; the words in a macro's body count once the macro is used
             if [token.text for token in run[1:2]] == ["define"] and len(run) > 2:
                 self.declarations.append(_Declaration(run[3:], frozenset((run[2].text,)), 0, 0))
-        self._read(code)
+        self._read(list(_first_branches(runs)))
 
     def _read(self, code: Sequence[Token]) -> None:
         end_of_code = len(self._text)
@@ -277,7 +271,7 @@ class _Parts:
                 continue
             opening = _opening(declaration)
             head = declaration[: len(declaration) if opening is None else opening]
-            if opening is not None and _is_namespace(head):
+            if opening is not None and is_namespace(head):
                 self._read(declaration[opening + 1 : -1])
                 continue
             last = declaration[-1]
@@ -299,7 +293,7 @@ class _Parts:
 
     def _names(self, declaration: Sequence[Token], head: Sequence[Token]) -> frozenset[str] | None:
         """Return the names that a declaration declares: an empty set for host code, None for what is always kept."""
-        end_of_template = _template_end(head)
+        end_of_template = template_end(head)
         head, declaration = head[end_of_template:], declaration[end_of_template:]
         words = [token.text for token in head]
         if not self._device_words.isdisjoint(words):

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import operator
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import product
 from typing import Final, NamedTuple
 
@@ -52,7 +52,10 @@ def read_directives(text: str) -> Iterator[Directive]:
         yield Directive(match[1], match[2].strip())
 
 
-def split_directives(tokens: Sequence[Token]) -> Iterator[tuple[Directive | None, Sequence[Token]]]:
+Run = tuple[Directive | None, Sequence[Token]]
+
+
+def split_directives(tokens: Sequence[Token]) -> Iterator[Run]:
     """Yield `(directive, tokens)` for each directive, and `(None, tokens)` for the code between directives."""
     start = 0
     while start < len(tokens):
@@ -63,6 +66,13 @@ def split_directives(tokens: Sequence[Token]) -> Iterator[tuple[Directive | None
         run = tokens[start:end]
         yield (_directive_of(run) if is_directive else None), run
         start = end
+
+
+def macros_with(words: Collection[str], runs: Iterable[Run]) -> set[str]:
+    """Return the names of the macros whose bodies contain one of the words."""
+    definitions = (directive.text for directive, _ in runs if directive and directive.name == "define")
+    parts = (text.partition(" ") for text in definitions)
+    return {name.partition("(")[0] for name, _, body in parts if any(word in body for word in words)}
 
 
 def _begins_directive(tokens: Sequence[Token], index: int) -> bool:
@@ -324,23 +334,20 @@ def live_tokens(tokens: Sequence[Token], macros: Macros) -> Iterator[Token]:
             yield from run
 
 
-class _Branch:
-    """The current branch of an open `#if`."""
+# What is true of a condition, None if that is not certain.
+def _either(first: int | None, second: int | None) -> bool | None:
+    return True if first or second else None if None in (first, second) else False
 
-    __slots__ = ("is_certain", "may_be_live", "may_follow", "none_before")
 
-    def __init__(self) -> None:
-        self.may_be_live = True  # whether this branch may be compiled
-        self.is_certain = False  # whether this branch is certain to be compiled
-        self.may_follow = True  # whether a later branch may be compiled
-        self.none_before = True  # whether all earlier branches are certain to be left out
+def _both(first: int | None, second: int | None) -> bool | None:
+    return False if 0 in (first, second) else None if None in (first, second) else True
 
-    def enter(self, *, condition: bool | None) -> None:
-        """Move to the next branch, which has this condition."""
-        self.may_be_live = self.may_follow and condition is not False
-        self.is_certain = self.none_before and condition is True
-        self.may_follow = self.may_follow and condition is not True
-        self.none_before = self.none_before and condition is False
+
+class _Branch(NamedTuple):
+    """The current branch of an open `#if`: whether it is compiled, and whether it or an earlier branch is."""
+
+    is_live: bool | None
+    is_decided: bool | None
 
 
 class Conditions:
@@ -353,21 +360,23 @@ class Conditions:
     @property
     def may_be_live(self) -> bool:
         """Whether the text at this position may be compiled."""
-        return all(branch.may_be_live for branch in self._branches)
+        return all(branch.is_live is not False for branch in self._branches)
 
     def follow(self, directive: Directive) -> None:
         """Move past a directive, and apply it to the conditions and the macros."""
         name = directive.name
         if name in ("if", "ifdef", "ifndef"):
-            self._branches.append(_Branch())
-            self._branches[-1].enter(condition=self._value(directive))
+            value = self._value(directive)
+            self._branches.append(_Branch(value, value))
         elif name in ("elif", "elifdef", "elifndef", "else") and self._branches:
             value = name == "else" or self._value(Directive(name.removeprefix("el"), directive.text))
-            self._branches[-1].enter(condition=value)
+            before = self._branches.pop().is_decided
+            is_live = _both(value, None if before is None else not before)
+            self._branches.append(_Branch(is_live, _either(before, value)))
         elif name == "endif" and self._branches:
             self._branches.pop()
         elif self.may_be_live:
-            self._macros.follow(directive, is_certain=all(branch.is_certain for branch in self._branches))
+            self._macros.follow(directive, is_certain=all(branch.is_live for branch in self._branches))
 
     def _value(self, directive: Directive) -> bool | None:
         if directive.name == "if":
@@ -395,7 +404,7 @@ class _Condition:
     def value(self) -> int | None:
         if len(self._words) > _MAX_WORDS:
             return None
-        value = self._either()
+        value = self._any()
         return value if self._index == len(self._words) else None
 
     def _next(self) -> str:
@@ -407,18 +416,16 @@ class _Condition:
         self._index += is_next
         return is_next
 
-    def _either(self) -> int | None:
+    def _any(self) -> int | None:
         value = self._all()
         while self._takes("||"):
-            other = self._all()
-            value = 1 if value or other else None if None in (value, other) else 0
+            value = _either(value, self._all())
         return value
 
     def _all(self) -> int | None:
         value = self._comparison()
         while self._takes("&&"):
-            other = self._comparison()
-            value = 0 if 0 in (value, other) else None if None in (value, other) else 1
+            value = _both(value, self._comparison())
         return value
 
     def _comparison(self) -> int | None:
@@ -434,7 +441,7 @@ class _Condition:
             value = self._single()
             return None if value is None else int(not value)
         if self._takes("("):
-            value = self._either()
+            value = self._any()
             return value if self._takes(")") else None
         if self._takes("defined"):
             has_parenthesis = self._takes("(")

@@ -14,8 +14,10 @@ from jitload.cpptext.preprocessor import (
     HEADER_NAME,
     NVRTC_MACROS,
     Macros,
+    Run,
     included_headers,
     live_tokens,
+    macros_with,
     split_directives,
 )
 
@@ -65,10 +67,14 @@ def classify(
     is_host_like = {"tvm", "ffi"} <= words or any(word.startswith("TVM_FFI_") for word in words)
     if for_nvrtc and not is_host_like:
         tokens = list(live_tokens(code, Macros(NVRTC_MACROS, options)))
-    has_kernels = not _kernel_words(tokens).isdisjoint(token.text for token in tokens if not token.in_directive)
+    runs = list(split_directives(tokens))
+    kernel_words = {"__global__", *macros_with(("__global__",), runs)}
+    has_kernels = any(token.text in kernel_words for token in tokens if not token.in_directive)
     has_cubins = has_embed_cubin or any(word.startswith("TVM_FFI_EMBED_CUBIN") for word in words)
-    needs_nvcc = has_kernels or any(name.startswith(("thrust/", "cub/")) for name in _header_names(tokens))
-    launches = _has_launch(_without_unused_macros(tokens)) or _has_algorithms(tokens)
+    includes = (directive.text for directive, _ in runs if directive and directive.name == "include")
+    headers = [name[1] or name[2] for name in map(HEADER_NAME.match, includes) if name]
+    needs_nvcc = has_kernels or any(name.startswith(("thrust/", "cub/")) for name in headers)
+    launches = _has_launch(_without_unused_macros(runs)) or any(map(HOST_ALGORITHMS.match, headers))
     if launches or (is_host_like and needs_nvcc and not has_cubins):
         return "mixed"
     if has_cubins or is_host_like:
@@ -76,12 +82,12 @@ def classify(
     return "device" if words & {"__global__", "__device__", "__constant__"} else "host"
 
 
-def _without_unused_macros(tokens: Sequence[Token]) -> Iterator[Token]:
+def _without_unused_macros(runs: Sequence[Run]) -> Iterator[Token]:
     """Yield the tokens without the definitions of macros whose names appear nowhere else."""
-    runs = [(directive.name if directive else "", run) for directive, run in split_directives(tokens)]
+    named = [(directive.name if directive else "", run) for directive, run in runs]
     definitions = ("define", "undef")  # their third token is the macro's name
-    words = {token.text for name, run in runs for token in (run[3:] if name in definitions else run)}
-    for name, run in runs:
+    words = {token.text for name, run in named for token in (run[3:] if name in definitions else run)}
+    for name, run in named:
         if name != "define" or any(token.text in words for token in run[2:3]):
             yield from run
 
@@ -92,28 +98,6 @@ def _has_launch(tokens: Iterable[Token]) -> bool:
     return not LAUNCH_FUNCTIONS.isdisjoint(texts) or any(
         text == "<<<" and before != "operator" for before, text in pairwise(("", *texts))
     )
-
-
-def _kernel_words(tokens: Sequence[Token]) -> set[str]:
-    """Return `__global__` and the macros whose bodies contain it."""
-    words = {"__global__"}
-    for directive, _ in split_directives(tokens):
-        if directive and directive.name == "define":
-            name, _, body = directive.text.partition(" ")
-            if "__global__" in body:
-                words.add(name.partition("(")[0])
-    return words
-
-
-def _has_algorithms(tokens: Sequence[Token]) -> bool:
-    """Return whether device-wide algorithms of Thrust or CUB are included."""
-    return any(HOST_ALGORITHMS.match(name) for name in _header_names(tokens))
-
-
-def _header_names(tokens: Sequence[Token]) -> Iterator[str]:
-    for directive, _ in split_directives(tokens):
-        if directive and directive.name == "include" and (name := HEADER_NAME.match(directive.text)):
-            yield name[1] or name[2]
 
 
 def headers_have_kernels(texts: Sequence[str], include_dirs: Sequence[Path], options: Sequence[str]) -> bool:

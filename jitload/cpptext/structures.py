@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from jitload.cpptext.declarations import find_angle, find_closing
+from jitload.cpptext.declarations import find_angle, find_closing, opened_namespaces
 from jitload.cpptext.lexer import Token, code_tokens
 from jitload.cpptext.preprocessor import INCLUDES, read_directives, split_directives
 
@@ -184,17 +184,15 @@ class _Scope(NamedTuple):
 def _walk(scope: _Scope, code: Sequence[Token]) -> Iterator[Structure | Alias | str]:
     """Yield the structures, aliases and names of device variables that a namespace or a class declares."""
     for tokens in split_declarations(code):
-        is_template, declaration = _without_template(tokens)
+        end = template_end(tokens)
+        declaration = tokens[end:]
         words = [token.text for token in declaration]
         opening = words.index("{") if "{" in words else -1
         head = words[: opening if opening >= 0 else len(words)]
         body = declaration[opening + 1 : find_closing(declaration, opening)] if opening >= 0 else ()
-        if "namespace" in head:
-            names = [word for word in head[head.index("namespace") + 1 :] if re.match(r"[A-Za-z_]", word)]
-            names = [name for name in names if name not in ("inline", "__attribute__")]
-            yield from _walk(scope._replace(names=(*scope.names, *names)), body)
-        elif head[:1] == ["extern"] and body and len(head) == 2:
-            yield from _walk(scope, body)
+        if body and is_namespace(declaration[:opening]):
+            inner = (*scope.names, *opened_namespaces(declaration[:opening]))
+            yield from _walk(scope._replace(names=inner), body)
         elif head[:1] == ["using"] and head[2:3] == ["="]:
             yield Alias(head[1], type_name(" ".join(head[3:])))
         elif head[:1] == ["typedef"] and opening < 0:
@@ -202,21 +200,27 @@ def _walk(scope: _Scope, code: Sequence[Token]) -> Iterator[Structure | Alias | 
         elif any(space in head for space in _SPACES):
             yield from ("::".join((*scope.names, name)) for name in _declared_names(declaration))
         elif structure := _structure(declaration, head, body, scope):
-            structure = structure._replace(is_template=is_template or scope.is_template)
+            structure = structure._replace(is_template=end > 0 or scope.is_template)
             yield structure
-            inner = _Scope(scope.macros, tuple(structure.name.split("::")), structure.is_template)
-            yield from (s for s in _walk(inner, body) if not isinstance(s, str))
+            members = _Scope(scope.macros, tuple(structure.name.split("::")), structure.is_template)
+            yield from (s for s in _walk(members, body) if not isinstance(s, str))
 
 
-def _without_template(declaration: Sequence[Token]) -> tuple[bool, Sequence[Token]]:
-    """Return whether a declaration begins with `template <…>`, and the declaration without it."""
-    is_template = False
-    while len(declaration) > 1 and declaration[0].text == "template" and declaration[1].text == "<":
-        end = find_angle(declaration, 1)
-        if end < 0:
+def is_namespace(head: Sequence[Token]) -> bool:
+    """Return whether a declaration that begins with these tokens is a namespace or `extern "C"`."""
+    words = [token.text for token in head]
+    return "namespace" in words or (words[:1] == ["extern"] and len(head) == 2 and head[1].kind == "literal")
+
+
+def template_end(declaration: Sequence[Token]) -> int:
+    """Return the number of tokens in the `template <…>` clauses at the start of a declaration."""
+    end = 0
+    while [token.text for token in declaration[end : end + 2]] == ["template", "<"]:
+        close = find_angle(declaration, end + 1)
+        if close < 0:
             break
-        is_template, declaration = True, declaration[end + 1 :]
-    return is_template, declaration
+        end = close + 1
+    return end
 
 
 def split_declarations(code: Sequence[Token]) -> Iterator[Sequence[Token]]:

@@ -30,7 +30,7 @@ from jitload.errors import CompileError, LaunchSpecError, ToolchainError, warn_o
 from jitload.model import CpuProgram
 from jitload.request.request import Request
 from jitload.signature.exports import check_layouts
-from jitload.toolchain.cuda import CudaToolchain
+from jitload.toolchain.cuda import CudaToolchain, extra_of
 from jitload.toolchain.host import Compiler, compiler_identity, find_ninja, own_include_dir, tvm_ffi_include_dirs
 
 # Kernels may need the C++ library, libm and threads, so the compiler's default libraries are linked.
@@ -187,5 +187,5 @@ def _missing_cuda_header(error: CompileError, toolchain: CudaToolchain) -> str:
     is_included_by_cuda = any(files[0].is_relative_to(root) for root in toolchain.include_dirs)
     is_own = name in SHORT_HEADERS or (own_include_dir().parent / "cpu" / name).is_file()
     if is_included_by_cuda or name.startswith("cuda/") or is_own:
-        return f"CUDA's header {name!r} is missing. Install it with: pip install 'jitload[cu13]'"
+        return f"CUDA's header {name!r} is missing. Install it with: pip install {extra_of(toolchain.major)}"
     return ""

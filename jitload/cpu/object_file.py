@@ -21,6 +21,7 @@ from jitload.elf.file import (
     write_elf,
 )
 from jitload.model import ParameterSlot, Variable
+from jitload.signature.kernels import parameter_slots
 
 TABLE = "__jitload_cpu_kernels"
 _KERNEL_MARKS = "__patchable_function_entries"  # the section where `__global__` leaves a mark
@@ -116,13 +117,12 @@ class ObjectFile:
         run_blocks, function, probe, sizes, alignments = (
             self._relocations(table.section)[offset + field] for field in (0, 16, 24, 32, 40)
         )
-        parameter_sizes = self._numbers(*sizes)
         symbol = self._function_at(*function)
         referenced = self._referenced_by(run_blocks[0])
         return TableRow(
             symbol=symbol,
             probe=self._function_at(*probe),
-            slots=_parameter_slots(parameter_sizes, self._numbers(*alignments)),
+            slots=parameter_slots(self._numbers(*sizes), self._numbers(*alignments)),
             mode=_mode({target.name for target in referenced}),
             max_threads=self._launch_bounds.get(symbol, _MAX_THREADS),
             shared_bytes=sum(target.size for target in referenced if _is_static_shared(target)),
@@ -229,13 +229,3 @@ def _is_static_shared(symbol: Symbol) -> bool:
 
 def _is_dynamic_shared(symbol: Symbol) -> bool:
     return symbol.type == STT_TLS and symbol.section == 0 and symbol.name not in _OWN_THREAD_LOCAL
-
-
-def _parameter_slots(sizes: Sequence[int], alignments: Sequence[int]) -> tuple[ParameterSlot, ...]:
-    """Return the offsets and sizes of parameters that follow one another, as in a GPU's parameter block."""
-    slots, end = [], 0
-    for size, alignment in zip(sizes, alignments, strict=True):
-        offset = -(-end // alignment) * alignment
-        slots.append(ParameterSlot(offset=offset, size=size))
-        end = offset + size
-    return tuple(slots)

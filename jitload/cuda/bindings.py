@@ -22,11 +22,7 @@ _lock = threading.Lock()
 
 
 def import_bindings(name: Literal["nvrtc", "nvjitlink", "driver"]) -> Any:
-    """Return a module of cuda.bindings.
-
-    Raises:
-        ToolchainError: cuda-bindings is not installed.
-    """
+    """Return a module of cuda.bindings, or raise ToolchainError if cuda-bindings is not installed."""
     try:
         return importlib.import_module(f"cuda.bindings.{name}")
     except ImportError as error:

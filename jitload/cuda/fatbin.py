@@ -12,11 +12,13 @@ from jitload.toolchain.arch import capability_of, runs_on
 
 _MAGIC = b"\x50\xed\x55\xba"
 _HEADER = struct.Struct("<4sHHQ")  # magic, version, size of the header, size of all entries
-# kind, version, size of the entry's header, size of its payload, compressed size, options, minor, major, architecture
-_ENTRY = struct.Struct("<HHIQIIHHI")
+# kind, version, size of the entry's header, size of its payload, compressed size, options, minor, major, architecture,
+# flags
+_ENTRY = struct.Struct("<HHIQIIHHI8xQ")
 _PTX, _ELF = 1, 2
 _ENTRY_VERSION, _ENTRY_SIZE = 0x101, 64
-_FLAGS_LINUX_64, _FLAG_ARCH_SPECIFIC = 0x11, 0x100000  # the latter for sm_90a
+_FLAGS_LINUX_64 = 0x11
+_SUFFIX_FLAGS = {"": 0, "a": 1 << 20, "f": 1 << 21}
 _FIRST_SM_WITH_MORE_FIELDS = 100
 
 
@@ -24,7 +26,7 @@ class FatbinEntry(NamedTuple):
     """One image of a fatbin.
 
     Attributes:
-        arch: `sm_90` for a cubin, `compute_90` for PTX.
+        arch: `sm_90a` for a cubin, `compute_90a` for PTX.
         kernels: The symbols of a cubin's kernels.
         code: The cubin or the PTX.
 
@@ -53,9 +55,9 @@ def make_fatbin(cubins: Sequence[tuple[str, bytes]]) -> bytes:
         if number >= _FIRST_SM_WITH_MORE_FIELDS:
             raise LoadError(f"a fatbin with code for {arch} takes nvcc; without it, compile to one cubin for {arch}.")
         payload = cubin + bytes(-len(cubin) % 8)
-        head = _ENTRY.pack(_ELF, _ENTRY_VERSION, _ENTRY_SIZE, len(payload), 0, 0, 8, 1, number)
-        flags = _FLAGS_LINUX_64 | (_FLAG_ARCH_SPECIFIC if suffix else 0)
-        entries.append(head + bytes(8) + flags.to_bytes(8, "little") + bytes(16) + payload)
+        flags = _FLAGS_LINUX_64 | _SUFFIX_FLAGS[suffix]
+        head = _ENTRY.pack(_ELF, _ENTRY_VERSION, _ENTRY_SIZE, len(payload), 0, 0, 8, 1, number, flags)
+        entries.append(head.ljust(_ENTRY_SIZE, b"\0") + payload)
     body = b"".join(entries)
     return _HEADER.pack(_MAGIC, 1, _HEADER.size, len(body)) + body
 
@@ -67,10 +69,6 @@ def is_fatbin(data: bytes) -> bool:
 
 def read_fatbin(data: bytes, *, name: str = "fatbin") -> tuple[FatbinEntry, ...]:
     """Read the images of a fatbin.
-
-    Args:
-        data: The bytes of the fatbin.
-        name: Its name in error messages.
 
     Raises:
         LoadError: The fatbin, or a cubin in it, is damaged or cut off, or the fatbin has no image.
@@ -84,14 +82,24 @@ def read_fatbin(data: bytes, *, name: str = "fatbin") -> tuple[FatbinEntry, ...]
 def select_cubin(entries: Sequence[FatbinEntry], arch: str) -> bytes:
     """Return the cubin that the driver would choose for an architecture, or b"" if no cubin runs on it."""
     cubins = [entry for entry in entries if entry.code and not entry.is_ptx and runs_on(entry.arch, arch)]
-    return max(cubins, key=lambda entry: capability_of(entry.arch)).code if cubins else b""
+    return max(cubins, key=_specificity).code if cubins else b""
 
 
 def select_ptx(entries: Sequence[FatbinEntry], arch: str) -> bytes:
     """Return the newest PTX that can be compiled for an architecture, or b"" if there is none."""
-    texts = {capability_of(entry.arch)[0]: entry.code for entry in entries if entry.is_ptx}
-    numbers = [number for number, text in texts.items() if text and number <= capability_of(arch)[0]]
-    return texts[max(numbers)] if numbers else b""
+    texts = [entry for entry in entries if entry.code and entry.is_ptx and _compiles_for(entry.arch, arch)]
+    return max(texts, key=_specificity).code if texts else b""
+
+
+def _compiles_for(ptx_arch: str, arch: str) -> bool:
+    """Return whether PTX for `ptx_arch` can be compiled for an architecture: with a suffix, only for some."""
+    number, suffix = capability_of(ptx_arch)
+    return runs_on(f"sm_{number}{suffix}", arch) if suffix else number <= capability_of(arch)[0]
+
+
+def _specificity(entry: FatbinEntry) -> tuple[int, int]:
+    number, suffix = capability_of(entry.arch)
+    return number, ("", "f", "a").index(suffix)
 
 
 def _read_entries(data: bytes, name: str) -> tuple[FatbinEntry, ...]:
@@ -101,7 +109,8 @@ def _read_entries(data: bytes, name: str) -> tuple[FatbinEntry, ...]:
         raise ValueError(f"its header promises {end} bytes, and it has {len(data)}")
     entries = []
     while position < end:
-        kind, _, header_size, size, compressed_size, *_, sm = _ENTRY.unpack_from(data, position)
+        kind, _, header_size, size, compressed_size, *_, number, flags = _ENTRY.unpack_from(data, position)
+        arch = f"{number}{next((suffix for suffix, flag in _SUFFIX_FLAGS.items() if flags & flag), '')}"
         start, position = position + header_size, position + header_size + size
         if header_size < _ENTRY.size or position > end:
             raise ValueError(f"an image ends at {position}, and the last one at {end}")
@@ -111,9 +120,9 @@ def _read_entries(data: bytes, name: str) -> tuple[FatbinEntry, ...]:
             kernels = tuple(kernel.symbol for kernel in image.kernels)
             entries.append(FatbinEntry(arch=image.arch, kernels=kernels, code=payload))
         elif kind == _ELF:
-            entries.append(FatbinEntry(arch=f"sm_{sm}"))
+            entries.append(FatbinEntry(arch=f"sm_{arch}"))
         elif kind == _PTX:
-            entries.append(FatbinEntry(arch=f"compute_{sm}", code=b"" if compressed_size else payload.rstrip(b"\0")))
+            entries.append(FatbinEntry(arch=f"compute_{arch}", code=b"" if compressed_size else payload.rstrip(b"\0")))
     if not entries:
         raise ValueError("it has no image")
     return tuple(entries)

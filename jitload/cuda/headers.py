@@ -1,9 +1,9 @@
 """Headers that NVRTC receives in memory: short ones, and ones that are generated.
 
 jitload's other headers for NVRTC are files in `include/nvrtc`. NVRTC prefers a header in memory to any file, even to a
-file beside the header that includes it. Therefore a header is a file if libraries have headers of the same name:
-projects may have a signal.h, and CCCL before 2.5 has a chrono. If a user's own header has the name of a header in
-memory, `provide_headers` makes a file of the latter.
+file beside the header that includes it. Therefore a header is a file if CCCL has one of the same name beside those
+that include it, as CCCL before 2.5 has a chrono. If a user's own header has the name of a header in memory,
+`provide_headers` makes a file of the latter.
 """
 
 from __future__ import annotations
@@ -17,17 +17,17 @@ from pathlib import Path
 _HOST_ONLY = """
     aio.h alloca.h any arpa/inet.h barrier bitset cctype cerrno charconv clocale codecvt condition_variable coroutine
     csetjmp csignal ctype.h cublas.h cublasLt.h cublas_v2.h cudaTypedefs.h cuda_gl_interop.h cuda_profiler_api.h cuchar
-    cudnn.h cufft.h cusolverDn.h cusparse.h cwchar cwctype cxxabi.h deque dirent.h dlfcn.h emmintrin.h err.h
+    cudnn.h cufft.h cusolverDn.h cusparse.h cwchar cwctype cxxabi.h deque dirent.h dlfcn.h emmintrin.h err.h errno.h
     error.h exception execinfo.h execution fcntl.h features.h filesystem fnmatch.h format forward_list fstream ftw.h
     future getopt.h glob.h grp.h immintrin.h iomanip ios iostream istream langinfo.h latch libgen.h list locale locale.h
     malloc.h map memory_resource mutex nccl.h netdb.h netinet/in.h nvToolsExt.h nvml.h nvrtc.h nvtx3/nvToolsExt.h omp.h
     ostream poll.h pthread.h pwd.h queue random ranges regex regex.h sched.h scoped_allocator search.h semaphore
-    semaphore.h set setjmp.h shared_mutex source_location spawn.h sstream stack stdatomic.h stdnoreturn.h stop_token
-    streambuf string string_view strstream sys/epoll.h sys/file.h sys/ioctl.h sys/mman.h sys/queue.h sys/random.h
-    sys/resource.h sys/select.h sys/socket.h sys/stat.h sys/syscall.h sys/sysinfo.h sys/timeb.h sys/times.h sys/uio.h
-    sys/utsname.h sys/wait.h syncstream syslog.h system_error termios.h thread threads.h typeindex typeinfo uchar.h
-    ucontext.h unordered_map unordered_set utime.h valarray variant vector wchar.h wctype.h wordexp.h x86intrin.h
-    xmmintrin.h
+    semaphore.h set setjmp.h shared_mutex signal.h source_location spawn.h sstream stack stdatomic.h stdnoreturn.h
+    stop_token streambuf string string_view strstream sys/epoll.h sys/file.h sys/ioctl.h sys/mman.h sys/queue.h
+    sys/random.h sys/resource.h sys/select.h sys/socket.h sys/stat.h sys/syscall.h sys/sysinfo.h sys/timeb.h sys/times.h
+    sys/uio.h sys/utsname.h sys/wait.h syncstream syslog.h system_error termios.h thread threads.h typeindex typeinfo
+    uchar.h ucontext.h unordered_map unordered_set utime.h valarray variant vector wchar.h wctype.h wordexp.h
+    x86intrin.h xmmintrin.h
 """
 # C++ has the operators of <iso646.h> built in, such as `and`. Libraries include <ciso646> to find out which standard
 # library is in use.

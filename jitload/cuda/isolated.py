@@ -27,7 +27,7 @@ _PROGRAM = (
     "import sys; parent, *sys.path[:] = sys.argv[1:]; from jitload.cuda.isolated import serve; serve(int(parent))"
 )
 _PACKAGE_DIR = str(Path(__file__).parents[2])
-_POLL_S = 1.0  # how often a child checks that its parent still runs, on a system without pidfd_open
+_POLL_S = 1.0  # how often a child checks that its parent still runs
 
 
 class _Question(NamedTuple):
@@ -40,12 +40,9 @@ class _Question(NamedTuple):
 
 
 def run_isolated(library_path: Path, job: NvrtcJob) -> NvrtcResult:
-    """Compile once in a child process.
+    """Compile once in a child process, with the results and errors of `run_nvrtc`.
 
-    Raises:
-        CompileError: NVRTC rejected the source, an option or a name expression, or the child process died.
-        ToolchainError: The library cannot be used, it does not know the architecture, or there is no Python to start a
-            child process with.
+    It is also a CompileError if the child process dies, and a ToolchainError if it cannot be started.
     """
     job = replace(job, is_isolated=False)
     if not is_needed:
@@ -147,8 +144,7 @@ def _start() -> ChildProcess:
 
 _children = _Children()
 atexit.register(_children.kill)
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_children.forget)
+os.register_at_fork(after_in_child=_children.forget)
 
 
 def prepare_child() -> None:
@@ -171,18 +167,11 @@ def serve(parent: int) -> None:
 
 def _end_with(parent: int) -> None:
     """End this process when its parent has ended, even if a fork of the parent keeps the pipe open."""
-    import select
     import signal
     import time
 
-    try:
-        poll = select.poll()
-        poll.register(os.pidfd_open(parent), select.POLLIN)
-        while os.getppid() == parent and not poll.poll():
-            pass
-    except (OSError, AttributeError):  # this system has no pidfd_open
-        while os.getppid() == parent:
-            time.sleep(_POLL_S)
+    while os.getppid() == parent:
+        time.sleep(_POLL_S)
     os.kill(os.getpid(), signal.SIGKILL)
 
 

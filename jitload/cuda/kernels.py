@@ -161,7 +161,7 @@ class DeviceSource:
         """
         matches = filter(None, map(_INCLUDE_OR_MACRO_OPTION.match, self.options))
         lines = (f'#include "{m[1]}"' if m[1] else f"#define {m[2]} {m[3]}" for m in matches)
-        return (*(text for _, text in self.pieces), *lines)
+        return (*self.piece_texts, *lines)
 
     @property
     def signatures_by_expression(self) -> tuple[tuple[str, str], ...]:
@@ -174,7 +174,7 @@ class DeviceSource:
     @property
     def is_minimal(self) -> bool:
         """Whether `--minimal` cannot change the code. This option saves a sixth of a small kernel's compile time."""
-        return not any(map(_NEEDS_MORE_THAN_MINIMAL.search, (*(text for _, text in self.pieces), *self.options)))
+        return not any(map(_NEEDS_MORE_THAN_MINIMAL.search, (*self.piece_texts, *self.options)))
 
     @property
     def text(self) -> str:
@@ -253,12 +253,11 @@ def compile_for_arch(source: DeviceSource, arch: str, toolchain: CudaToolchain) 
         CompileError: NVRTC rejected the source.
         LaunchSpecError: NVRTC rejected a kernel that a `Launch` names.
         SignatureError: The types of a kernel's parameters are unknown, or do not fit the sizes in the cubin.
-        ToolchainError: NVRTC does not know the architecture.
+        ToolchainError: NVRTC cannot be used, or does not know the architecture.
     """
-    candidates = find_candidates([text for _, text in source.pieces])
     scan = IncludeScan(source.texts, source.include_dirs)
-    with _nvrtc_job(source, arch, toolchain, scan) as job:
-        compilation = _Compilation(source, candidates, toolchain, job)
+    with _compilation(source, arch, toolchain, scan) as compilation:
+        candidates = compilation.candidates
         result, image = compilation.compile(first_expressions(source, candidates))
         symbols = compilation.symbols(result)
         if missing := find_expressions_to_probe(image, symbols):
@@ -283,13 +282,7 @@ def compile_for_arch(source: DeviceSource, arch: str, toolchain: CudaToolchain) 
 
 
 def check_device_code(source: DeviceSource, arch: str, toolchain: CudaToolchain) -> tuple[Path, ...]:
-    """Run NVRTC's front end over device code, and return the user's headers that it read.
-
-    Raises:
-        CompileError: NVRTC rejected the source.
-        LaunchSpecError: NVRTC rejected a kernel that a launch names.
-        ToolchainError: NVRTC cannot be used, or does not know the architecture.
-    """
+    """Run NVRTC's front end over device code, and return the user's headers that it read; see `compile_for_arch`."""
     options = (*source.options, SYNTAX_ONLY)
     if "cooperative_groups" in source.text:
         with suppress(CompileError, LaunchSpecError):  # the source may use what this macro leaves out
@@ -298,19 +291,20 @@ def check_device_code(source: DeviceSource, arch: str, toolchain: CudaToolchain)
 
 
 def _check(source: DeviceSource, arch: str, toolchain: CudaToolchain) -> tuple[Path, ...]:
-    candidates = find_candidates([text for _, text in source.pieces])
     scan = IncludeScan(source.texts, source.include_dirs)
-    with _nvrtc_job(source, arch, toolchain, scan) as job:
-        _Compilation(source, candidates, toolchain, job).run(tuple(map(probe.kernel_expression, source.kernels)))
+    with _compilation(source, arch, toolchain, scan) as compilation:
+        compilation.run(tuple(map(probe.kernel_expression, source.kernels)))
     return scan.headers(nvrtc_include_dirs(toolchain))
 
 
 @contextmanager
-def _nvrtc_job(source: DeviceSource, arch: str, toolchain: CudaToolchain, scan: IncludeScan) -> Iterator[NvrtcJob]:
-    """Yield the NVRTC job for the source and the architecture. Each run of NVRTC gets a changed copy of this job."""
+def _compilation(
+    source: DeviceSource, arch: str, toolchain: CudaToolchain, scan: IncludeScan
+) -> Iterator[_Compilation]:
+    """Yield the compilation of a source, with the headers that NVRTC may read during the block."""
     include_dirs = nvrtc_include_dirs(toolchain, source.include_dirs)
     with provide_headers(include_dirs, scan.quoted_files(STAND_INS), source.text) as (headers, stand_in_dirs):
-        yield NvrtcJob(
+        job = NvrtcJob(
             name=source.pieces[0][0] if len(source.pieces) == 1 else f"{source.name}.cu",
             directory="/jitload",
             source=source.text,
@@ -322,6 +316,7 @@ def _nvrtc_job(source: DeviceSource, arch: str, toolchain: CudaToolchain, scan: 
             headers=headers,
             is_isolated=source.is_isolated,
         )
+        yield _Compilation(source, toolchain, job)
 
 
 def _with_standard(error: SignatureError, options: Sequence[str]) -> SignatureError:
@@ -349,22 +344,21 @@ class _Compilation:
     """The runs of NVRTC that compile one source for one architecture.
 
     Attributes:
+        candidates: The functions in the text that look like kernels.
         expressions: The kernel expressions of the last run.
         declarations: Lines to put before the source in the next run. They declare names that nvcc declares by itself.
     """
 
-    def __init__(
-        self, source: DeviceSource, candidates: Sequence[Candidate], toolchain: CudaToolchain, job: NvrtcJob
-    ) -> None:
+    def __init__(self, source: DeviceSource, toolchain: CudaToolchain, job: NvrtcJob) -> None:
+        self.candidates = find_candidates(source.piece_texts)
         self.expressions: tuple[str, ...] = ()
         self.declarations: tuple[str, ...] = ()
         self._source = source
-        self._candidates = candidates
         self._nvrtc_path = toolchain.nvrtc_path
-        self._job = job
+        self._job = job  # each run gets a changed copy
         self._is_minimal = source.is_minimal and toolchain.version >= (12, 4)
         self._rejected: frozenset[str] = frozenset()
-        self._layouts = layout_expressions(source, candidates, is_nvrtc=True)
+        self._layouts = layout_expressions(source, self.candidates, is_nvrtc=True)
         self._is_checked = False
 
     def compile(self, expressions: tuple[str, ...]) -> tuple[NvrtcResult, Image]:
@@ -392,7 +386,7 @@ class _Compilation:
                 self._is_minimal = False  # a `Launch` may name a type that is not in the source: `k<cudaExtent>`
                 continue
             if kernel := next((requested[expression] for expression in requested if expression in rejected), None):
-                raise no_such_kernel(kernel, self._candidates, failure) from failure
+                raise no_such_kernel(kernel, self.candidates, failure) from failure
             self._rejected |= rejected
             expressions = tuple(expression for expression in expressions if expression not in self._rejected)
 
@@ -448,11 +442,7 @@ class _Compilation:
             self._is_minimal = False
 
     def symbols(self, result: NvrtcResult) -> dict[str, tuple[str, str]]:
-        """Return for each kernel expression its symbol and the symbol of its probe ("" if NVRTC rejected the probe).
-
-        Raises:
-            SignatureError: NVRTC took a kernel for a function of its own.
-        """
+        """Return for each kernel expression its symbol and the symbol of its probe ("" if NVRTC rejected the probe)."""
         if builtin := next((kernel for kernel in self.expressions if kernel not in result.lowered), None):
             raise SignatureError(
                 f"kernel {builtin!r}: NVRTC has a function of this name and compiles no kernel under it. "

@@ -44,11 +44,7 @@ class Linked:
 
 
 def link_with_nvjitlink(path: Path, job: LinkJob) -> Linked:
-    """Link with nvJitLink.
-
-    Raises:
-        ToolchainError: The library cannot be used.
-    """
+    """Link with nvJitLink."""
     nvjitlink = load_bindings("nvjitlink", path)
     lto = ("-lto",) if job.format == "lto-ir" else ()
     handle, failure = _create(path, (f"-arch={job.arch}", *lto, *job.options, _REPORT))
@@ -106,9 +102,6 @@ def link_with_driver(job: LinkJob) -> Linked | None:
     """Link PTX with the driver's linker.
 
     Return None if the job has another format or has options, or if there is no GPU or no driver for CUDA 12 or newer.
-
-    Raises:
-        ToolchainError: cuda-bindings is not installed.
     """
     version = driver_version()
     if job.format != "ptx" or job.options or version is None or version < (12, 0):  # cuda.bindings needs 12.0

@@ -20,7 +20,8 @@ from jitload.cuda.bindings import load_bindings
 from jitload.cuda.interruptible import Cancellation, run_interruptible
 from jitload.cuda.spills import REPORT, read_spills, without_report
 from jitload.errors import CompileError, Diagnostic, ToolchainError, find_diagnostics, nearest_name
-from jitload.toolchain.arch import load_driver
+from jitload.toolchain.arch import capability_of, load_driver
+from jitload.toolchain.cuda import extra_of
 
 _DIAGNOSTIC = re.compile(
     r"^(?P<file>[^\n]*?)\((?P<line>\d+)\): (?P<severity>catastrophic error|error|warning|remark|note)"
@@ -235,8 +236,7 @@ def _after_fork() -> None:
     _was_forked_during_compile = bool(_threads_in_nvrtc)
 
 
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_after_fork)
+os.register_at_fork(after_in_child=_after_fork)
 
 
 @contextmanager
@@ -308,10 +308,11 @@ def _status_text(nvrtc: Any, status: Any) -> str:
 def _compile_error(nvrtc: Any, path: Path, job: NvrtcJob, status: Any, log: str) -> CompileError | ToolchainError:
     if "--gpu-architecture" in log or "--nv_arch" in log:  # the second for an unknown suffix
         arch = next(option.partition("=")[2] for option in job.options if option.startswith("--gpu-architecture="))
-        archs = ", ".join(f"sm_{number}" for number in _checked(nvrtc, nvrtc.nvrtcGetSupportedArchs()))
+        numbers = _checked(nvrtc, nvrtc.nvrtcGetSupportedArchs())
+        archs = ", ".join(f"sm_{number}" for number in numbers)
         return ToolchainError(
             f"this NVRTC ({path.name}) does not know {arch}; it knows {archs}, some of them with a suffix a or f. "
-            "Install a newer one (pip install -U 'jitload[cu13]'), or name another architecture."
+            f"{_arch_advice(capability_of(arch)[0], min(numbers), _checked(nvrtc, nvrtc.nvrtcVersion()))}"
         )
     diagnostics = parse_diagnostics(log)
     if not log.strip():
@@ -324,6 +325,17 @@ def _compile_error(nvrtc: Any, path: Path, job: NvrtcJob, status: Any, log: str)
         command=job.options,
         hint=type_hint(log) or _character_hint(log) or _hint(log, job.options),
     )
+
+
+def _arch_advice(number: int, oldest: int, major: int) -> str:
+    """Return what to do if NVRTC of a major version of CUDA, which knows `oldest` and newer, does not know `number`."""
+    if number < oldest:
+        older = (
+            "" if major == 12 else ", or install an older NVRTC (pip install 'jitload[cu12]') and set JITLOAD_NVRTC=12"
+        )
+        return f"Name another architecture{older}."
+    newest = ", or 'jitload[cu13]' without JITLOAD_NVRTC=12" if major == 12 else ""
+    return f"Install a newer one (pip install -U {extra_of(major)}{newest}), or name another architecture."
 
 
 def type_hint(log: str) -> str:
@@ -390,5 +402,5 @@ def missing_header_hint(header: str, compiler: str) -> str:
         return f"<{header}> is for host code, and {compiler} compiles only the kernels: leave the bindings out."
     return (
         f"{compiler} has no {header!r}: pass its directory in extra_include_paths=[…]; CUDA's own headers come with "
-        "pip install 'jitload[cu13]'."
+        "pip install 'jitload[cu13]', or 'jitload[cu12]' for CUDA 12."
     )

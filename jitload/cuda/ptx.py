@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from pathlib import Path
 
 from jitload.cuda.fatbin import is_fatbin, read_fatbin, select_cubin, select_ptx
-from jitload.cuda.linkers import Format, Linked, LinkJob, link_with_driver, link_with_nvjitlink
+from jitload.cuda.linkers import Format, LinkJob, link_with_driver, link_with_nvjitlink
 from jitload.elf.cubin import read_image
 from jitload.errors import CompileError, Diagnostic, JitLoadError, ToolchainError
 from jitload.model import Cubin, Image
@@ -15,7 +16,7 @@ from jitload.request.options import nvrtc_options
 from jitload.settings import Settings, read_settings
 from jitload.signature.demangle import demangle_variables
 from jitload.signature.kernels import read_kernels_without_source
-from jitload.toolchain.arch import resolve_one_gpu_arch
+from jitload.toolchain.arch import driver_version, resolve_one_gpu_arch
 from jitload.toolchain.cuda import find_nvjitlink
 
 _LTO_IR = b"\xed\x43\x4e\x7f"
@@ -29,7 +30,6 @@ _NVJITLINK_OPTIONS = (
     ("--generate-line-info", "-lineinfo"),
     ("--device-debug", "-g"),
 )
-_INSTALL_COMMANDS = {12: "pip install nvidia-nvjitlink-cu12", 13: "pip install nvidia-nvjitlink"}
 
 
 def format_of(source: object) -> Format | None:
@@ -102,7 +102,7 @@ def _compile(job: LinkJob, settings: Settings) -> Cubin:
     if linked is None:
         raise _no_linker_error(job, settings)
     if linked.cubin is None:
-        raise _link_error(job, linked, "nvJitLink" if path else "the driver's linker")
+        raise _link_error(job, linked.log, path)
     image = read_image(linked.cubin, name=job.name, spill_bytes=linked.spill_bytes)
     cubin = _typed_cubin(linked.cubin, image, job.arch, log=linked.log)
     if job.format == "fatbin" and not cubin.kernels:
@@ -123,15 +123,19 @@ def _nvjitlink_option(option: str) -> str:
 
 
 def _no_linker_error(job: LinkJob, settings: Settings) -> ToolchainError:
-    major = int(settings.nvrtc) if settings.nvrtc.isdigit() else 13
-    command = _INSTALL_COMMANDS.get(major, _INSTALL_COMMANDS[13])
+    older = "" if settings.nvrtc == "12" else f"  (or {_install_command(12)} for a driver older than CUDA 13)"
+    command = _install_command(int(settings.nvrtc) if settings.nvrtc.isdigit() else 13)
     driver_problem = "there is no driver to link it instead"
     if job.format != "ptx" or job.options:
         driver_problem = f"the driver's linker does not take {'options' if job.format == 'ptx' else job.format.upper()}"
     return ToolchainError(
         f"compiling {job.format.upper()} ({job.name!r}) needs nvJitLink, which was not found, and {driver_problem}. "
-        f"Install nvJitLink with: {command}  (or {_INSTALL_COMMANDS[12]} for a driver older than CUDA 13)"
+        f"Install nvJitLink with: {command}{older}"
     )
+
+
+def _install_command(major: int) -> str:
+    return f"pip install nvidia-nvjitlink{'-cu12' if major == 12 else ''}"
 
 
 def _no_code_error(job: LinkJob) -> JitLoadError:
@@ -143,14 +147,17 @@ def _no_code_error(job: LinkJob) -> JitLoadError:
     )
 
 
-def _link_error(job: LinkJob, linked: Linked, linker: str) -> JitLoadError:
-    log = linked.log
+def _link_error(job: LinkJob, log: str, path: Path | None) -> JitLoadError:
+    """Return the error for a job that nvJitLink at `path` rejected, or the driver's linker if `path` is None."""
     if job.format == "fatbin" and "bad input" in log:
         return _no_code_error(job)
+    major = int(path.suffix[1:]) if path else (driver_version() or (13,))[0]
+    newer = _install_command(major).replace("install", "install -U")
     if "unsupported architecture" in log or "is not defined for option 'gpu-name'" in log:
+        linker = "nvJitLink" if path else "the driver's linker"
         return ToolchainError(
             f"{linker} does not know {job.arch} (for {job.name!r}):\n{log}\nName another architecture, or install a "
-            f"newer linker: {_INSTALL_COMMANDS[13].replace('install', 'install -U')}"
+            f"newer linker: {newer}"
         )
     diagnostics = tuple(
         Diagnostic(
@@ -159,24 +166,35 @@ def _link_error(job: LinkJob, linked: Linked, linker: str) -> JitLoadError:
         for line, severity, message in _DIAGNOSTIC.findall(log)
     )
     command = (f"--gpu-architecture={job.arch}", *job.options)
-    hint = _hint(job, log)
+    hint = _hint(job, log, newer)
     return CompileError(stage="ptx", name=job.name, log=log, diagnostics=diagnostics, command=command, hint=hint)
 
 
-def _hint(job: LinkJob, log: str) -> str:
+def _hint(job: LinkJob, log: str, newer_linker: str) -> str:
     if "Unsupported .version" in log or "need newer version of nvJitLink" in log:
         format_name = job.format.upper()
         return (
-            f"This {format_name} is newer than the linker. Install a newer linker (pip install -U nvidia-nvjitlink), "
+            f"This {format_name} is newer than the linker. Install a newer linker ({newer_linker}), "
             f"or generate the {format_name} with an older compiler."
         )
-    if "specified by .target is higher" in log:
-        target = _TARGET.search(job.data)
-        lowest = target[1].decode() if target else "its .target"
-        return f"This PTX is for {lowest} and newer, and {job.arch} is older. Compile it for arch={lowest!r}."
+    if "with .target '" in log or "specified by .target is higher" in log:
+        return _target_hint(job)
     if "unrecognized option" in log:
         return (
             "Code that is already compiled takes only the linker's options, such as '-maxrregcount=32', '-Xptxas=-v' "
             "and '-lineinfo'."
         )
     return ""
+
+
+def _target_hint(job: LinkJob) -> str:
+    """Return what to do about PTX for other architectures than the requested one, or "" if its .target is not read."""
+    match = _TARGET.search(job.data)
+    if match is None:
+        return ""
+    target = match[1].decode()
+    archs = {"a": f"{target} alone", "f": f"{target} and newer architectures of its family"}
+    return (
+        f"This PTX is for {archs.get(target[-1], f'{target} and newer')}, and not for {job.arch}. Compile it for "
+        f"arch={target!r}, or generate it for another .target."
+    )

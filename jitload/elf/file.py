@@ -158,11 +158,7 @@ class ElfFile:
 
 
 def read_bytes(data: memoryview, offset: int, size: int, description: str) -> memoryview:
-    """Return a range of bytes.
-
-    Raises:
-        ElfError: The range extends beyond the end of the data. The message contains the description of the range.
-    """
+    """Return a range of bytes, or raise ElfError with the description of the range if the data ends before it does."""
     if offset + size > len(data):
         raise ElfError(f"{description} should end at byte {offset + size}, and there are {len(data)}")
     return data[offset : offset + size]
@@ -210,11 +206,7 @@ def read_dynamic_symbols(data: bytes) -> DynamicSymbols:
 
 
 def edit_symbols(data: bytes, edit: Callable[[Symbol], Symbol]) -> bytes:
-    """Return a file with each symbol replaced by `edit(symbol)`. The names and the order of symbols do not change.
-
-    Raises:
-        ElfError: The file is damaged, or has no symbols.
-    """
+    """Return a file with each symbol replaced by `edit(symbol)`. The names and the order of symbols do not change."""
     file = ElfFile(data)
     symbols = file.symbols()
     table = next(section for section in file.sections if section.type == SHT_SYMTAB)
@@ -236,11 +228,7 @@ def replace_symbols(sections: Sequence[Section], symbols: Sequence[Symbol]) -> l
 
 
 def write_elf(header: Header, sections: Sequence[Section]) -> bytes:
-    """Return an ELF file with these sections and no segments, such as an object file. Compute offsets and sizes anew.
-
-    Raises:
-        ElfError: The alignment of a section is implausibly large, as in a damaged file.
-    """
+    """Return an ELF file with these sections and no segments, such as an object file, with new offsets and sizes."""
     strings, name_offsets = _add_strings(sections[header.section_names].data, [section.name for section in sections])
     out = bytearray(_HEADER.size)
     rows = b""

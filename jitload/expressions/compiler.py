@@ -298,7 +298,7 @@ class _Compiler:
         codes = [self.compile(argument) for argument in node.args]
         if low == high or all(part.value is not None for part in codes):
             return self.apply(name, fold, codes, node)
-        return write_balanced(codes, write_min if name == "min" else write_max)
+        return write_balanced(codes, lambda left, right: Code(f"jitload_{name}({left.text}, {right.text})"))
 
     def check_plain(self, node: ast.Call) -> None:
         starred = (argument for argument in node.args if isinstance(argument, ast.Starred))
@@ -378,16 +378,6 @@ def write_call(function: str, *arguments: Code | int) -> Code:
     """Return code for the call of a function in `expression.h` that may fail."""
     texts = (argument.text if isinstance(argument, Code) else str(argument) for argument in arguments)
     return Code(f"jitload_{function}({', '.join(('e', *texts))})")
-
-
-def write_min(left: Code, right: Code) -> Code:
-    """Return code for `min(left, right)`."""
-    return Code(f"jitload_min({left.text}, {right.text})")
-
-
-def write_max(left: Code, right: Code) -> Code:
-    """Return code for `max(left, right)`."""
-    return Code(f"jitload_max({left.text}, {right.text})")
 
 
 def write_and(left: Code, right: Code) -> Code:

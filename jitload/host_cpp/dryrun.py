@@ -49,12 +49,7 @@ def find_template(
 ) -> Template | None:
     """Return the commands that nvcc runs to compile a text with these options, or None if they are not understood.
 
-    Args:
-        nvcc: The nvcc.
-        compiler: The host compiler.
-        options: The options, including those for the architectures and the host compiler.
-        work_dir: The directory to which relative paths in the options refer.
-        cache_dir: The cache, in which the commands are kept.
+    Relative paths in the options refer to `work_dir`. The commands are kept in the cache.
     """
     states = (file_state(str(path), path.stat()) for path in (nvcc.path, compiler.path))
     options, dirs = _replace_dirs(options)
@@ -107,11 +102,7 @@ def template_steps(template: Template, file: str) -> tuple[Step, ...]:
 def module_id(file: str, parts: Sequence[str]) -> str:
     """Return the module id of a unit, which distinguishes its internal symbols from those of other units.
 
-    The id has the same form as nvcc's.
-
-    Args:
-        file: The unit's file name.
-        parts: Everything that distinguishes the unit from others with the same file name.
+    The id has the same form as nvcc's. `parts` distinguish the unit from others with the same file name.
     """
     digest = hashlib.sha256("\0".join((file, *parts)).encode(errors="surrogateescape")).hexdigest()
     name = re.sub(r"\W", "_", file)

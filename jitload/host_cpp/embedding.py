@@ -55,10 +55,7 @@ def check_cubins(host: HostSource) -> None:
 def check_embeds(host: HostSource, include_dirs: Sequence[Path], device_name: str) -> None:
     """Check that the C++ has a macro for each cubin, a cubin for each macro, and a kernel for each lookup.
 
-    Args:
-        host: The C++ and the cubins.
-        include_dirs: Directories to search for headers of the C++.
-        device_name: The name with which `cuda_sources` is embedded, or "".
+    `device_name` is the name with which `cuda_sources` is embedded, or "".
 
     Raises:
         JitLoadError: A macro or a cubin is missing, or the C++ itself defines a cubin of the same name.
@@ -156,15 +153,8 @@ def _read_user_headers(texts: Sequence[str], include_dirs: Sequence[Path]) -> li
     return [path.read_text(errors="replace") for path in paths]
 
 
-class _KernelLookup(NamedTuple):  # a dataclass takes eight times as long to create, at each start of a build
-    """One `TVM_FFI_EMBED_CUBIN_GET_KERNEL(cubin, "kernel")`.
-
-    Attributes:
-        text_index: The index of the text that contains it.
-        line: Its line in that text.
-        cubin: The name of the cubin.
-        kernel: The name of the kernel, or "" if the argument is not a string literal.
-    """
+class _KernelLookup(NamedTuple):
+    """One `TVM_FFI_EMBED_CUBIN_GET_KERNEL(cubin, "kernel")`. `kernel` is "" if the argument is not a string literal."""
 
     text_index: int
     line: int

@@ -11,7 +11,7 @@ file.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
@@ -21,12 +21,12 @@ from jitload.cpptext.host_functions import HostFunction, find_host_functions, is
 from jitload.cpptext.source_kind import user_headers
 from jitload.elf.file import ElfFile
 from jitload.errors import LaunchSpecError, SignatureError, nearest_name
-from jitload.model import Candidate, Image, ImageKernel, Kernel, Parameter, ParameterSlot
+from jitload.model import Candidate, Image, ImageKernel, Parameter
 from jitload.request.launch import Launch
 from jitload.request.request import Request, Unit
 from jitload.signature.demangle import read_host_probe
 from jitload.signature.exports import Export, rename_parameters
-from jitload.signature.kernels import read_kernels
+from jitload.signature.kernels import parameter_slots, read_kernels
 from jitload.signature.layouts import HOST_LAYOUT_DECLARATIONS, Layout, host_layouts, read_layouts
 from jitload.signature.probe import kernel_expression
 
@@ -83,26 +83,6 @@ class HostExport(NamedTuple):
         return self.is_typed or "__jitload_" in self.expression
 
 
-class TypedFunction(NamedTuple):
-    """A host function whose types were read from an object file.
-
-    Attributes:
-        name: Its name in Python.
-        launch: Its `Launch` in `functions=`.
-        returns: The Python type of its result.
-        kernel: Its symbol and parameters, in a record like a kernel's.
-        doc: Its docstring.
-        has_ffi_types: Whether only tvm-ffi can convert its types. The three attributes above then mean nothing.
-    """
-
-    name: str
-    launch: Launch
-    returns: str
-    kernel: Kernel
-    doc: str
-    has_ffi_types: bool
-
-
 # ---- before the compile ------------------------------------------------------------------------------------------
 
 
@@ -149,7 +129,11 @@ def _host_export(
         raise LaunchSpecError(problem, kernel=name, field="functions", hint="Run the program: jitload run file.cu")
     matches = {file: [f for f in functions if f.candidate.name == target] for file, functions in units.items()}
     if not any(matches.values()):
-        matches = {file: [f for f in functions if _is_named(f, target)] for file, functions in units.items()}
+        suffix = f"::{target.removeprefix('::')}"
+        matches = {
+            file: [f for f in functions if f"::{f.candidate.name}".endswith(suffix)]
+            for file, functions in units.items()
+        }
     defined = [file for file, functions in matches.items() if any(f.is_definition for f in functions)]
     declared = [file for file, functions in matches.items() if functions]
     is_plain = is_plain_unseen
@@ -173,10 +157,6 @@ def _host_export(
     if not is_plain:
         _check_has_no_fields(name, launch)
     return HostExport(name, launch, unit, _expression(name, launch, candidates), candidates, is_plain)
-
-
-def _is_named(function: HostFunction, target: str) -> bool:
-    return f"::{function.candidate.name}".endswith(f"::{target.removeprefix('::')}")
 
 
 def _expression(name: str, launch: Launch, candidates: Sequence[Candidate]) -> str:
@@ -249,8 +229,10 @@ def layout_lines(texts: Sequence[str], exports: Iterable[HostExport], include_di
 # ---- after the compile -------------------------------------------------------------------------------------------
 
 
-def read_typed_functions(exports: Sequence[HostExport], objects: Iterable[Path]) -> tuple[TypedFunction, ...]:
-    """Return the functions of plain types, with their types as read from the object files.
+def read_typed_functions(exports: Sequence[HostExport], objects: Iterable[Path]) -> dict[str, Export | None]:
+    """Return the functions of plain types by name, with their types as read from the object files.
+
+    The value is None for a function that turns out to have a type which only tvm-ffi can convert.
 
     Raises:
         SignatureError: A function has types that cannot be passed from Python.
@@ -264,21 +246,27 @@ def read_typed_functions(exports: Sequence[HostExport], objects: Iterable[Path])
                 if symbol.name.startswith("_Z20__jitload_host_probe"):
                     symbols[read_host_probe(symbol.name).name] = symbol.name
     layouts = read_layouts(sorted(names))
-    return tuple(_read_function(export, symbols.get(export.name, ""), layouts) for export in exports if export.is_typed)
+    return {
+        export.name: _read_function(export, symbols.get(export.name, ""), layouts)
+        for export in exports
+        if export.is_typed
+    }
 
 
-def _read_function(export: HostExport, symbol: str, layouts: Sequence[Layout]) -> TypedFunction:
+def _read_function(export: HostExport, symbol: str, layouts: Sequence[Layout]) -> Export | None:
     probe = read_host_probe(symbol)
-    slots, offset = [], 0
-    for size, alignment in zip(probe.sizes, probe.alignments, strict=True):
-        offset = -(-offset // alignment) * alignment
-        slots.append(ParameterSlot(offset=offset, size=size))
-        offset += size
-    if any(map(_is_ffi_type, (probe.result, *probe.types))):
-        return TypedFunction(export.name, export.launch, "None", _no_kernel(export.name), "", has_ffi_types=True)
+    if any(_FFI_TYPE.search(text) or is_string(text) for text in (probe.result, *probe.types)):
+        return None
     _check_is_supported(export.name, probe.result, probe.types, probe.sizes, probe.kind)
     target = re.split(r"[<(]", export.launch.kernel or export.expression)[0].strip().removeprefix("::")
-    image_kernel = replace(_image_kernel(target.rpartition("::")[2]), slots=tuple(slots))
+    image_kernel = ImageKernel(
+        symbol=target.rpartition("::")[2],
+        slots=parameter_slots(probe.sizes, probe.alignments),
+        registers=None,
+        shared_bytes=None,
+        local_bytes=None,
+        max_threads=0,
+    )
     image = Image(arch="host", kernels=(image_kernel,), variables=())
     (kernel,) = read_kernels(image, {target: (image_kernel.symbol, symbol)}, export.candidates, layouts=layouts)
     kernel = replace(
@@ -287,27 +275,13 @@ def _read_function(export: HostExport, symbol: str, layouts: Sequence[Layout]) -
     documents = [candidate.doc for candidate in export.candidates if candidate.doc]
     doc = export.launch.doc if export.launch.doc is not None else next(iter(documents), "")
     kernel = rename_parameters(export.name, kernel, export.launch)
-    return TypedFunction(export.name, export.launch, _RESULTS[probe.kind], kernel, doc, has_ffi_types=False)
-
-
-def _is_ffi_type(text: str) -> bool:
-    return _FFI_TYPE.search(text) is not None or is_string(text)
+    return Export(export.name, kernel, export.launch, doc, returns=_RESULTS[probe.kind])
 
 
 def _with_stream(parameter: Parameter) -> Parameter:
     if parameter.type != _STREAM:
         return parameter
     return replace(parameter, kind="stream", type="cudaStream_t", dtype=None)
-
-
-def _image_kernel(name: str) -> ImageKernel:
-    return ImageKernel(symbol=name, slots=(), registers=None, shared_bytes=None, local_bytes=None, max_threads=0)
-
-
-def _no_kernel(name: str) -> Kernel:
-    return Kernel(
-        name=name, symbol=name, parameters=(), registers=None, shared_bytes=None, local_bytes=None, max_threads=0
-    )
 
 
 def _check_is_supported(name: str, result: str, types: Sequence[str], sizes: Sequence[int], kind: int) -> None:
@@ -327,26 +301,6 @@ def _check_is_supported(name: str, result: str, types: Sequence[str], sizes: Seq
         )
 
 
-def host_wrapper(request: Request, functions: Sequence[TypedFunction]) -> str:
+def host_wrapper(request: Request, functions: Iterable[Export]) -> str:
     """Return the C++ text of the wrapper of typed functions."""
-    return render_wrapper(
-        Wrapper(
-            name=request.name,
-            archs=request.archs,
-            images=(),
-            exports=tuple(_exports(functions)),
-            variables=(),
-            has_cpp=True,
-        )
-    )
-
-
-def _exports(functions: Sequence[TypedFunction]) -> Iterator[Export]:
-    for function in functions:
-        yield Export(
-            name=function.name,
-            kernel=function.kernel,
-            launch=function.launch,
-            doc=function.doc,
-            returns=function.returns,
-        )
+    return render_wrapper(Wrapper(request.name, request.archs, (), tuple(functions), (), has_cpp=True))

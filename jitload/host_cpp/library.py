@@ -180,7 +180,7 @@ def _with_wrapper(build: HostBuild, runtime: Future[Path]) -> HostBuild:
     If one of the functions turns out to have a type of tvm-ffi's under another name, the sources are compiled again.
     """
     functions = read_typed_functions(build.exports, build.unit_objects)
-    if ffi_names := {function.name for function in functions if function.has_ffi_types}:
+    if ffi_names := {name for name, function in functions.items() if function is None}:
         exports = tuple(e._replace(is_typed=e.is_typed and e.name not in ffi_names) for e in build.exports)
         build = replace(build, exports=exports)
         write_host_sources(build)
@@ -188,7 +188,9 @@ def _with_wrapper(build: HostBuild, runtime: Future[Path]) -> HostBuild:
         functions = read_typed_functions(build.exports, build.unit_objects)
     if not functions:
         return build
-    (build.work.dir / "wrapper.cc").write_text(host_wrapper(build.request, functions), encoding="utf-8")
+    (build.work.dir / "wrapper.cc").write_text(
+        host_wrapper(build.request, filter(None, functions.values())), encoding="utf-8"
+    )
     return replace(build, runtime=runtime.result())
 
 

@@ -28,15 +28,7 @@ _DEVICE_LINK = "device_link.o"
 def nvcc_options(
     nvcc: Nvcc, compiler: Compiler, unit: Unit, archs: Sequence[str], include_flags: Sequence[str]
 ) -> tuple[str, ...]:
-    """Return the options to compile a unit with nvcc.
-
-    Args:
-        nvcc: The nvcc to use.
-        compiler: The compiler that nvcc calls for the host code.
-        unit: The unit to compile.
-        archs: The architectures, such as `("sm_80", "sm_90a")`.
-        include_flags: The options for the include directories.
-    """
+    """Return the options to compile a unit with nvcc, which calls the compiler for the host code."""
     return (
         *_targets(compiler, archs, unit.flags),
         *_defaults(unit.flags),
@@ -106,10 +98,7 @@ def is_of_nvcc(error: CompileError, steps: Iterable[Step]) -> bool:
 def nvcc_failure(error: CompileError, nvcc: Nvcc, hint: str = "") -> CompileError | ToolchainError:
     """Return the error for a failed nvcc command, which `run_ninja` reports as an error of the host compiler.
 
-    Args:
-        error: The error that `run_ninja` raised.
-        nvcc: The nvcc that failed.
-        hint: The error's hint, unless nvcc rejected the architecture or the version of the host compiler.
+    `hint` is replaced if nvcc rejected the architecture or the version of the host compiler.
     """
     release = ".".join(map(str, nvcc.version))
     if match := re.search(r"Unsupported gpu architecture '(\w+)'", error.log):

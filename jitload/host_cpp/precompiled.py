@@ -19,9 +19,7 @@ import logging
 import mmap
 import os
 import re
-import resource
 import shutil
-import signal
 import subprocess
 import sys
 import tempfile
@@ -74,8 +72,7 @@ from jitload.host_cpp.precompiled import precompile
 precompile(job)
 """
 _RETRY_S = 120.0  # until the process is started again, because it may have been killed
-_CPU_S = 120  # thirty times what g++ usually needs
-_WALL_S = 900
+_TIMEOUT_S = 900.0  # of g++, which usually needs 4 s of a processor that has nothing else to do
 _LOCK_TIMEOUT_S = 60.0  # how long to wait for another process that makes a header
 _MAX_HEADERS = 4  # in a cache: one for each set of options
 _log = logging.getLogger(__name__)
@@ -113,17 +110,13 @@ class PrecompiledHeader(NamedTuple):
 
     def is_intact(self) -> bool:
         """Return whether the `.gch` is unchanged since it was made."""
-        return _digest(self.path.with_name(f"{_HEADER}.gch")) == self.digest
-
-
-def _digest(path: Path) -> str:
-    with (
-        suppress(OSError, ValueError),
-        path.open("rb") as file,
-        mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data,
-    ):
-        return hashlib.sha256(data).hexdigest()
-    return ""
+        with (
+            suppress(OSError, ValueError),
+            self.path.with_name(f"{_HEADER}.gch").open("rb") as file,
+            mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data,
+        ):
+            return hashlib.sha256(data).hexdigest() == self.digest
+        return False
 
 
 # ---- which header a unit can use ---------------------------------------------------------------------------------
@@ -139,12 +132,7 @@ def header_spec(
 ) -> HeaderSpec | None:
     """Return the precompiled header that a unit could use, or None. Only g++ uses precompiled headers.
 
-    Args:
-        unit: The unit to compile.
-        flags: The user's options.
-        compiler: The compiler.
-        fixed_flags: jitload's options before the user's, and those after, without the user's include directories.
-        cache_dir: The cache, where the compiler's identity is recorded.
+    `fixed_flags` are jitload's options before the user's, and those after, without the user's include directories.
     """
     includes, user_flags = precompiled_includes(unit), keyed_flags(flags)
     identity = compiler_identity(compiler, cache_dir)
@@ -300,14 +288,7 @@ def _has_resources(cache_dir: Path) -> bool:
 
 
 def precompile(job: Mapping[str, Any]) -> None:
-    """Make a precompiled header, unless another process has made it or holds the lock for too long.
-
-    Args:
-        job: What `job_command` passes to the process: the header, its key and its cache.
-    """
-    signal.signal(signal.SIGTERM, _exit)
-    signal.signal(signal.SIGALRM, _exit)
-    signal.alarm(_WALL_S)
+    """Make the header of a `job_command`, unless another process has made it or holds the lock for too long."""
     parts = tuple((label, tuple(value) if isinstance(value, list) else value) for label, value in job["parts"])
     key = CacheKey.of(job["name"], parts)
     cache_dir = Path(job["cache_dir"])
@@ -323,10 +304,6 @@ def precompile(job: Mapping[str, Any]) -> None:
                 return
             publish_header(work, headers)
     _remove_oldest(cache_dir, key.name)
-
-
-def _exit(*_: object) -> None:
-    raise SystemExit(1)
 
 
 @contextmanager
@@ -347,38 +324,30 @@ def precompiling_lock(timeout_s: float) -> Iterator[bool]:
 
 
 def make_header(command: Sequence[str], includes: Sequence[str], work_dir: Path) -> tuple[tuple[Path, ...], str]:
-    """Write a header and precompile it. Return the headers that g++ read, and the problem if the result cannot be used.
-
-    Args:
-        command: The compiler and its options.
-        includes: The headers that the new one includes.
-        work_dir: The directory to write to.
-    """
+    """Write a header and precompile it. Return the headers that g++ read, and the problem if the result is unusable."""
     (work_dir / _HEADER).write_text("".join(f"#include <{name}>\n" for name in includes))
     (work_dir / "empty.cc").write_text("")
     compilation = [*command, "-MD", "-MF", "depfile", "-x", "c++-header", _HEADER, "-o", f"{_HEADER}.gch"]
     # The user's options decide whether -Winvalid-pch is a warning or an error; the condition below covers both.
     trial = [*command, "-Winvalid-pch", "-include", f"./{_HEADER}", "-fsyntax-only", "empty.cc"]
     for step in (compilation, trial):
-        result = subprocess.run(
-            step,
-            cwd=work_dir,
-            env=tool_environment(),
-            capture_output=True,
-            text=True,
-            errors="replace",
-            preexec_fn=_limit,
-            check=False,
-        )
+        try:
+            result = subprocess.run(
+                step,
+                cwd=work_dir,
+                env=tool_environment(),
+                capture_output=True,
+                text=True,
+                errors="replace",
+                timeout=_TIMEOUT_S,
+                check=False,
+            )
+        except subprocess.TimeoutExpired as error:
+            return (), str(error)
         if result.returncode != 0 or ".gch" in result.stderr:
             return (), f"{' '.join(step)}\n{result.stderr}"
     paths = read_depfile((work_dir / "depfile").read_text(errors="surrogateescape"))
     return tuple(sorted({path for path in paths if path.is_absolute()})), ""
-
-
-def _limit() -> None:
-    resource.setrlimit(resource.RLIMIT_CPU, (_CPU_S, _CPU_S))
-    resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 30, 1 << 30))
 
 
 def publish_header(work: Work, headers: tuple[Path, ...]) -> None:

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from jitload.building.ninja import Step, compile_step
+from jitload.building.ninja import Step, compile_step, join_step
 from jitload.building.runtime import wrapper_step
 from jitload.cache.store import Work
 from jitload.cpptext.lexer import strip_comments
@@ -249,8 +249,9 @@ def link_step(build: HostBuild, options: Sequence[str] = ()) -> Step:
 def merge_step(build: HostBuild) -> Step:
     """Return the command that merges the objects into one. A single object is copied as the compiler wrote it."""
     objects, product = _objects(build), build.request.product
-    merge = (*build.compiler.command, "-r", "-nostdlib", *objects, "-o", product)
-    return Step(output=product, command=merge if len(objects) > 1 else ("cp", objects[0], product), inputs=objects)
+    if len(objects) == 1:
+        return Step(output=product, command=("cp", objects[0], product), inputs=objects)
+    return join_step(build.compiler.command, objects, product)
 
 
 def _objects(build: HostBuild) -> tuple[str, ...]:

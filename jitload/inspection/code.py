@@ -72,10 +72,8 @@ def loaded_kernel(facts: Mapping[str, Any], get_image: Callable[[int, int], int 
 def find_code(kernel: LoadedKernel, arch: str | None) -> KernelCode:
     """Return the machine code of a kernel for an architecture.
 
-    Args:
-        kernel: The kernel.
-        arch: The architecture. With None, it is the only architecture of the library or, if there are several, the
-            one whose code the current GPU would run.
+    With None, the architecture is the only one of the library or, if there are several, the one whose code the current
+    GPU would run.
 
     Raises:
         JitLoadError: The library has no code for the architecture, or only code for the CPU; or `arch` is None, the
@@ -119,16 +117,12 @@ def _choose_arch(function: str, archs: tuple[str, ...], requested: str | None) -
         )
     if len(archs) == 1:
         return archs[0]
-    if (capability := current_capability()) and (best := _best_arch(archs, 10 * capability[0] + capability[1])):
-        return best
+    if capability := current_capability():
+        number = 10 * capability[0] + capability[1]
+        best = max(archs, key=lambda arch: image_rank(arch, number))
+        if image_rank(best, number):
+            return best
     raise JitLoadError(f"{function}() has code for {listed}: name one of these, arch={archs[0]!r}")
-
-
-def _best_arch(archs: tuple[str, ...], number: int) -> str | None:
-    """Return the architecture whose code a launch would use on a GPU, or None if the GPU can run none of them."""
-    return max(
-        (arch for arch in archs if image_rank(arch, number)), key=lambda arch: image_rank(arch, number), default=None
-    )
 
 
 def image_rank(arch: str, number: int) -> int:

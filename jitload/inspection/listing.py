@@ -93,12 +93,7 @@ _SOURCE = re.compile(r"(?:source\d+|c(?:pp|uda)_sources)\.(?:cu|cc)")
 
 
 def read_source(facts: Mapping[str, Any], origin: Path) -> str | None:
-    """Return the definition of a typed function, or None if its source is not kept in a cache entry.
-
-    Args:
-        facts: The description of the function.
-        origin: The path of the library; if the library came from a cache entry, its path in that entry.
-    """
+    """Return the definition of a typed function, or None if its source is not kept beside the library `origin`."""
     name = facts["kernel"]["name"].partition("<")[0] if "kernel" in facts else facts["name"]
     texts = kept_texts(origin)
     if "kernel" in facts:
@@ -165,11 +160,7 @@ _SEMICOLON = re.compile(r"\s*;")
 
 
 def read_ptx(kernel: LoadedKernel, arch: str | None) -> Listing:
-    """Return the PTX of a kernel with the functions and variables that it uses.
-
-    Raises:
-        JitLoadError: The PTX was not kept, or `find_code` raises the error.
-    """
+    """Return the PTX of a kernel, as `TypedFunction.ptx` describes it."""
     code = find_code(kernel, arch)
     path = find_beside_cubin(code, ".ptx")
     if path is None:
@@ -240,17 +231,7 @@ _DIRECTIVE = re.compile(r"\s+\.(?:type|size|other|global|align|section|sectionin
 
 
 def read_sass(kernel: LoadedKernel, arch: str | None, *, source: bool) -> Listing:
-    """Return the machine code of a kernel, with the functions that it calls.
-
-    Args:
-        kernel: The kernel.
-        arch: The architecture, as for `find_code`.
-        source: Whether each piece of code is preceded by the line of the source that it was compiled from.
-
-    Raises:
-        JitLoadError: `source` is True and the code was built without line information, or `find_code` raises the error.
-        ToolchainError: nvdisasm is missing, or does not know the architecture.
-    """
+    """Return the machine code of a kernel, as `TypedFunction.sass` describes it, with the functions that it calls."""
     code = find_code(kernel, arch)
     lines = disassemble(code.cubin, code.kernel.symbol, with_lines=source)
     if source:

@@ -187,18 +187,9 @@ _checked = functools.partial(check_driver, problem="the driver cannot tell the o
 
 
 def read_occupancy(kernel: LoadedKernel, arch: str | None, block: int | None, shared_bytes: int) -> Occupancy:
-    """Return the occupancy of a kernel, from the driver for the current GPU, or computed for another architecture.
+    """Return the occupancy of a kernel, as `TypedFunction.occupancy` describes it.
 
-    Args:
-        kernel: The kernel.
-        arch: The architecture, as for `find_code`. The driver is asked if the current GPU can run the code, and `arch`
-            is None or the architecture of this GPU.
-        block: Threads per block. With None, it is 256, or the kernel's maximum if that is less.
-        shared_bytes: Dynamic shared memory per block, in bytes.
-
-    Raises:
-        JitLoadError: The limits of the architecture are not known, or `find_code` raises the error.
-        ValueError: A block of this kernel cannot have `block` threads, or `shared_bytes` is negative.
+    The driver is asked if the current GPU can run the code, and `arch` is None or the architecture of this GPU.
     """
     code = find_code(kernel, arch)
     most = min(code.kernel.max_threads, 1024)

@@ -132,7 +132,9 @@ class TypedFunction(tvm_ffi.Function):  # type: ignore[misc]  # tvm-ffi's own cl
             )
             raise at_caller(TypeError(f"{self.__name__}() has no argument {unknown[0]!r}{hint}"))
         try:
-            bound = _with_keywords(self.__signature__).bind(*args, **kwargs)
+            kind = inspect.Parameter.POSITIONAL_OR_KEYWORD
+            parameters = [p.replace(kind=kind) for p in self.__signature__.parameters.values()]
+            bound = inspect.Signature(parameters).bind(*args, **kwargs)
         except TypeError as error:
             raise at_caller(TypeError(f"{self.__name__}(): {error}")) from None
         return self(*bound.args)
@@ -255,12 +257,6 @@ class TypedFunction(tvm_ffi.Function):  # type: ignore[misc]  # tvm-ffi's own cl
         options = Options(stream=handle, flush_l2=flush_l2, bytes=bytes, flop=flop, restore=restore, seconds=seconds)
         return ends_at_caller(measure)(function, args, options)
 
-    def _jitload_source(self) -> str | None:
-        """Return the CUDA source of the kernel, or None if it is not kept."""
-        from jitload.inspection.listing import read_source
-
-        return read_source(self._jitload_facts, self._jitload_library.origin)
-
     def _jitload_kernel(self) -> LoadedKernel:
         from jitload.inspection.code import loaded_kernel
 
@@ -323,7 +319,10 @@ class TypedFunction(tvm_ffi.Function):  # type: ignore[misc]  # tvm-ffi's own cl
         )
         configured = self._jitload_with(config)
         configured._jitload_key = parts
-        self._jitload_cache(parts, configured)
+        if all(part is None or type(part) is int or _is_int_tuple(part) for part in parts):  # not a stream object
+            if len(self._jitload_configured) >= _MAX_CONFIGURED:
+                self._jitload_configured.clear()
+            self._jitload_configured[parts] = configured
         return configured
 
     def _jitload_with(self, config: tuple[Any, ...]) -> TypedFunction:
@@ -339,13 +338,6 @@ class TypedFunction(tvm_ffi.Function):  # type: ignore[misc]  # tvm-ffi's own cl
         """Return the host function with this stream for its `cudaStream_t` parameter; None is the current stream."""
         handle = None if stream is None else _stream_handle(self.__name__, stream)
         return self._jitload_with((self._jitload_facts["index"], *(0,) * 8, None, handle))
-
-    def _jitload_cache(self, key: tuple[Any, ...], configured: TypedFunction) -> None:
-        """Cache a configured function, unless its key contains a stream object, whose handle may change."""
-        if all(part is None or type(part) is int or _is_int_tuple(part) for part in key):
-            if len(self._jitload_configured) >= _MAX_CONFIGURED:
-                self._jitload_configured.clear()
-            self._jitload_configured[key] = configured
 
 
 def _triton_key(name: str, key: Any) -> tuple[Any, ...]:
@@ -408,11 +400,6 @@ def _stream_handle(name: str, stream: Any) -> int:
             f"got {type(stream).__name__}"
         )
     return operator.index(handle)
-
-
-def _with_keywords(signature: inspect.Signature) -> inspect.Signature:
-    kind = inspect.Parameter.POSITIONAL_OR_KEYWORD
-    return signature.replace(parameters=[p.replace(kind=kind) for p in signature.parameters.values()])
 
 
 def signature_of(facts: Mapping[str, Any]) -> inspect.Signature:

@@ -9,7 +9,6 @@ import operator
 import os
 import re
 import shutil
-import struct
 import tempfile
 import threading
 from collections.abc import Iterator, Sequence
@@ -34,6 +33,10 @@ _SHOWN = (
     "write_stub",
 )  # the attributes that tab completion shows besides the functions
 _MISSING_CUDART = re.compile(r"libcudart\.so\.(\d+): cannot open shared object file")
+_NO_FUNCTIONS = (
+    "none. Functions of C++ are exported if functions=['name'] names them where the library is built, or by "
+    "TVM_FFI_DLL_EXPORT_TYPED_FUNC in the C++"
+)
 _lock = threading.Lock()
 _loaded_files: dict[str, tuple[int, int, int, int]] = {}  # path of a loaded library -> identity of its file
 _copies: dict[tuple[str, tuple[int, int, int, int]], Path] = {}  # path and identity -> path of the copy that was loaded
@@ -73,7 +76,7 @@ class Module(tvm_ffi.Module):  # type: ignore[misc]  # tvm-ffi is not checked he
         try:
             function = super().get_function(name, query_imports)
         except AttributeError:
-            names = ", ".join(self) or "none"
+            names = ", ".join(self) or _NO_FUNCTIONS
             raise at_caller(AttributeError(f"{self!r} has no function {name!r}; it has: {names}")) from None
         facts = self._jitload_facts()["functions"].get(name)
         if facts is not None:
@@ -142,7 +145,7 @@ class Module(tvm_ffi.Module):  # type: ignore[misc]  # tvm-ffi is not checked he
         archs = f" ({', '.join(facts['archs'])})" if facts["archs"] else ""
         signatures = [function["signature"] for function in facts["functions"].values()]
         plain = [f"{name}(…)" for name in self.__dict__.get("_jitload_exports", ())]
-        return f"<jitload.Module {facts['name']!r}{archs}: {'; '.join((*signatures, *plain))}>"
+        return f"<jitload.Module {facts['name']!r}{archs}: {'; '.join((*signatures, *plain)) or 'no functions'}>"
 
     def _repr_html_(self) -> str:
         from jitload.loader.display import html_table
@@ -172,14 +175,13 @@ def load_library(path: str | os.PathLike[str], *, keep_module_alive: bool = True
         origin: The library in the cache entry, if `path` may be a copy of that file.
 
     Raises:
-        LoadError: There is no such file, or it is not a library that can be loaded here.
+        LoadError: There is no such file, or it cannot be loaded here.
     """
     library_path = Path(path).absolute()
-    _check_is_library(library_path)
     try:
         with _path_to_map(library_path) as path_to_map:
             raw = _map_library(path_to_map, keep_module_alive=keep_module_alive)
-    except RuntimeError as error:
+    except (OSError, RuntimeError) as error:
         raise LoadError(f"the library {library_path} cannot be loaded: {_reason(error)}") from error
     module = Module.__new__(Module)
     module.__move_handle_from__(raw)
@@ -213,7 +215,7 @@ def _map_library(path: Path, *, keep_module_alive: bool) -> tvm_ffi.Module:
         return tvm_ffi.load_module(str(path), keep_module_alive=keep_module_alive)
 
 
-def _reason(error: RuntimeError) -> str:
+def _reason(error: Exception) -> str:
     """Return the dynamic loader's message, and what the user can do about the error."""
     if match := _MISSING_CUDART.search(str(error)):
         wheel = "nvidia-cuda-runtime-cu12" if match[1] == "12" else f"'nvidia-cuda-runtime=={match[1]}.*'"
@@ -232,8 +234,11 @@ def _reason(error: RuntimeError) -> str:
     )
 
 
-def _check_is_library(path: Path) -> None:
-    """Raise an error for a file that is not a complete library, such as a source."""
+def check_is_library(path: Path) -> None:
+    """Raise LoadError for a file that is not a complete library, such as a source.
+
+    Mapping a truncated ELF file would end the process with SIGBUS.
+    """
     if path.suffix in (".cu", ".cuh", ".cc", ".cpp", ".cxx", ".c", ".ptx", ".cubin", ".py", ".o"):
         alternatives = {".cubin": "embed_cubin= of load_inline()", ".ptx": "compile_cubin()", ".py": "import"}
         alternative = alternatives.get(path.suffix, f"load(name, sources={path.name!r})")
@@ -244,23 +249,14 @@ def _check_is_library(path: Path) -> None:
         raise LoadError(f"no library at {path}")
     if path.suffix not in (".so", ".dylib", ".dll"):
         raise LoadError(f"{path} is not a library: the name of one ends in .so")
-    _check_is_complete(path)
+    from jitload.elf.file import HEADER_SIZE, file_size
 
-
-def _check_is_complete(library_path: Path) -> None:
-    """Raise an error for a truncated ELF file, which would end the process with SIGBUS when it is mapped."""
-    size = library_path.stat().st_size
-    with library_path.open("rb") as file:
-        head = file.read(64)
-        if len(head) < 64 or head[:6] != b"\x7fELF\2\1":
-            return  # not a 64-bit ELF file, which the dynamic loader reports
-        segments, sections, *counts = struct.unpack_from("<32xQQ6xHHHH", head)
-        ends = [segments + counts[0] * counts[1], sections + counts[2] * counts[3]]
-        if max(ends) <= size and counts[0] == 56:
-            file.seek(segments)
-            ends += [sum(extent) for extent in struct.iter_unpack("<8xQ16xQ16x", file.read(56 * counts[1]))]
-    if max(ends) > size:
-        raise LoadError(f"the library {library_path} is truncated: it has {size} bytes. Build or copy it again.")
+    with path.open("rb") as file:
+        head = file.read(HEADER_SIZE)
+    size = path.stat().st_size
+    is_elf = len(head) == HEADER_SIZE and head.startswith(b"\x7fELF\2\1")  # the dynamic loader reports other files
+    if is_elf and file_size(head) > size:
+        raise LoadError(f"the library {path} is truncated: it has {size} bytes. Build or copy it again.")
 
 
 @contextmanager
@@ -399,17 +395,11 @@ def _extents(shape: Any) -> list[int]:
 def _dtype(dtype: object) -> Any:
     """Return tvm-ffi's dtype for the name of a dtype, or for a dtype of torch, NumPy or JAX."""
     text = dtype if isinstance(dtype, str) else getattr(dtype, "__name__", None) or str(dtype)
-    try:
+    with suppress(ValueError, TypeError, RuntimeError):
         kind = tvm_ffi.dtype(text.removeprefix("torch."))
-    except (ValueError, TypeError, RuntimeError):
-        raise _unknown_dtype(dtype) from None
-    if kind.itemsize == 0:
-        raise _unknown_dtype(dtype)
-    return kind
-
-
-def _unknown_dtype(dtype: object) -> ValueError:
-    return ValueError(f"dtype {dtype!r} is unknown; write 'float32', torch.float32 or the like")
+        if kind.itemsize:
+            return kind
+    raise ValueError(f"dtype {dtype!r} is unknown; write 'float32', torch.float32 or the like")
 
 
 def torch_module(module: Module) -> ModuleType:

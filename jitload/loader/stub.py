@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from jitload.cpptext.host_functions import HostFunction, find_host_functions
+from jitload.signature.demangle import split_top_level
 
 if TYPE_CHECKING:
     from jitload.loader.function import TypedFunction
@@ -201,19 +202,7 @@ def python_type(text: str) -> str:
     name, arguments, suffix = match[1], match[2], match[3].rstrip("&")
     if set(name.split()) <= _INTEGER_WORDS and (name != "char" or not suffix):
         name = "int"
-    return _python_name(name + suffix, [python_type(part) for part in _split_arguments(arguments or "")])
-
-
-def _split_arguments(text: str) -> list[str]:
-    """Split the text of template arguments at the commas outside of brackets."""
-    parts, depth = [""], 0
-    for character in text:
-        depth += (character in "<(") - (character in ">)")
-        if character == "," and depth == 0:
-            parts.append("")
-        else:
-            parts[-1] += character
-    return [part for part in parts if part]
+    return _python_name(name + suffix, [python_type(part) for part in split_top_level(arguments or "", ",") if part])
 
 
 def _python_name(name: str, arguments: Sequence[str]) -> str:

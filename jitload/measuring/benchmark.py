@@ -89,17 +89,7 @@ class Benchmark:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Options:
-    """The options of a measurement.
-
-    Attributes:
-        stream: The handle of the stream; None is the current one.
-        flush_l2: Whether to empty the L2 cache before each sample.
-        bytes: The bytes that a launch moves; with None, they are estimated.
-        flop: The number of floating-point operations of a launch.
-        restore: Whether to restore the arguments before each launch, so that no launch starts from the results of
-            another.
-        seconds: Roughly how long to measure.
-    """
+    """The options of a measurement, as for `TypedFunction.benchmark`; `stream` is a handle, or None."""
 
     stream: int | None = None
     flush_l2: bool = False
@@ -115,7 +105,8 @@ class Options:
             TypeError: A value has the wrong type.
             ValueError: A number is negative or not finite, or `seconds` is 0.
         """
-        for field in ("seconds", "bytes", "flop"):
+        check_number("seconds", self.seconds, is_optional=False)
+        for field in ("bytes", "flop"):
             check_number(field, getattr(self, field))
         if not self.seconds:
             raise ValueError(f"seconds={self.seconds}: it must be positive")
@@ -124,9 +115,9 @@ class Options:
                 raise TypeError(f"{field}={getattr(self, field)!r}: it must be True or False")
 
 
-def check_number(name: str, number: object, *, may_be_infinite: bool = False) -> None:
-    """Raise an error unless an argument is None or a number that is not negative and, by default, finite."""
-    if number is None:
+def check_number(name: str, number: object, *, is_optional: bool = True, may_be_infinite: bool = False) -> None:
+    """Raise an error unless an argument is None, if that is allowed, or a number that is not negative and finite."""
+    if number is None and is_optional:
         return
     if isinstance(number, bool) or not isinstance(number, Real):
         raise TypeError(f"{name}={number!r}: it must be a number, got {type(number).__name__}")

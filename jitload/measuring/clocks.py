@@ -7,7 +7,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 from jitload.cuda.bindings import check_driver, import_bindings
 from jitload.errors import JitLoadError
@@ -34,37 +34,14 @@ class Sample(NamedTuple):
     restore: Callable[[], None] | None = None
 
 
-class Clock(Protocol):
-    """A way to measure time, in microseconds.
+class CpuClock:
+    """The wall clock, which measures in microseconds.
 
     Attributes:
         device: The device that is measured: `cpu`, or `cuda:0` with the GPU's name.
         is_host: Whether the device is the host itself.
         peak_bytes_per_s: The peak bandwidth of the device's memory, or None if it is not known.
     """
-
-    device: str
-    is_host: bool
-    peak_bytes_per_s: float | None
-
-    def time(self, sample: Sample) -> float:
-        """Return the time of one call on the device, averaged over the launches of a sample."""
-
-    def time_host(self, sample: Sample) -> float:
-        """Return the time until a call returns to Python while the device is idle."""
-
-    def batch(self, once_us: float) -> int:
-        """Return the number of calls for one sample, given the time of one call."""
-
-    def wait(self) -> None:
-        """Wait until the device has done all work."""
-
-    def copier(self, extent: Extent, /) -> Copier:
-        """Return an object that saves and restores this memory."""
-
-
-class CpuClock:
-    """The wall clock."""
 
     device: str = "cpu"
     is_host: bool = True
@@ -95,7 +72,7 @@ class CpuClock:
 
 
 class CudaClock:
-    """A clock that uses events in a stream of a GPU.
+    """A clock with the interface of `CpuClock` that uses events in a stream of a GPU.
 
     The host may take longer to launch a function than the GPU takes to run it. To measure only the GPU's time, the
     clock first keeps the GPU busy with clearing a buffer until the host has enqueued the whole sample. Closing
@@ -197,6 +174,9 @@ class CudaClock:
 
     def _get(self, attribute: Any) -> int:
         return int(_checked(self._driver.cuDeviceGetAttribute(attribute, self._number)))
+
+
+Clock = CpuClock | CudaClock
 
 
 @contextmanager

@@ -5,8 +5,9 @@ from __future__ import annotations
 import hashlib
 import secrets
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from types import CellType, CodeType, FunctionType
+from collections.abc import Callable, Mapping, Sequence
+from operator import itemgetter
+from types import CodeType, FunctionType
 from typing import Any
 
 import torch
@@ -14,6 +15,7 @@ from torch._functorch import config as functorch_config
 from torch._subclasses.functional_tensor import FunctionalTensorMode
 
 from jitload.operators.checks import check_tangents, flatten, is_recorded
+from jitload.triton.key import code_objects, outer_names
 
 
 def functionalize(mode: FunctionalTensorMode, operator: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
@@ -91,25 +93,14 @@ def _describe_code(function: Any, seen: set[int]) -> str:
     seen.add(id(function))
     if not hasattr(function, "__code__"):
         return secrets.token_hex()  # for example an object with __call__, which may do anything
-    codes = list(_walk_code(function.__code__))
-    captured = [cell.cell_contents for cell in function.__closure__ or () if cell != CellType()]
-    names = {name for code in codes for name in code.co_names}
-    read = [value for name, value in function.__globals__.items() if name in names]
-    texts = [repr((code.co_code, code.co_names, code.co_varnames, *_constants(code))) for code in codes]
-    for value in (*captured, *(function.__defaults__ or ()), *read):
+    texts = []
+    for code in code_objects(function.__code__):
+        constants = (constant for constant in code.co_consts if not isinstance(constant, CodeType))
+        texts.append(repr((code.co_code, code.co_names, code.co_varnames, *constants)))
+    outer = sorted(outer_names(function), key=itemgetter(0))
+    for value in (*(function.__defaults__ or ()), *(value for _, value in outer)):
         if isinstance(value, int | float | str):
             texts.append(repr(value))
         elif isinstance(value, FunctionType) and value.__globals__ is function.__globals__:
             texts.append(_describe_code(value, seen))
     return "\0".join(texts)
-
-
-def _walk_code(code: CodeType) -> Iterator[CodeType]:
-    yield code
-    for constant in code.co_consts:
-        if isinstance(constant, CodeType):
-            yield from _walk_code(constant)
-
-
-def _constants(code: CodeType) -> list[object]:
-    return [constant for constant in code.co_consts if not isinstance(constant, CodeType)]

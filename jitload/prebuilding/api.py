@@ -7,10 +7,11 @@ import os
 import secrets
 import sys
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import BrokenExecutor, CancelledError, Executor, Future, as_completed
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,12 +21,11 @@ from jitload.prebuilding.requests import is_triton, needs_this_process, portable
 from jitload.prebuilding.worker import Outcome, Task, build_task, failure, worker_environment
 
 if TYPE_CHECKING:
-    import rich.progress
-
     from jitload.cache.archive import UnpackResult
 
 _LINES = 10  # lines of progress to write if there is no terminal
 _log = logging.getLogger(__name__)
+_Done = Callable[[Task, Outcome], None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -168,7 +168,7 @@ def _tasks(requests: Iterable[Mapping[str, Any]], archs: Sequence[str] | None) -
 # ---- where it runs ---------------------------------------------------------------------------------------------
 
 
-def _run(tasks: Sequence[Task], executor: Executor | None, jobs: int | None, done: _Progress) -> None:
+def _run(tasks: Sequence[Task], executor: Executor | None, jobs: int | None, done: _Done) -> None:
     """Build the tasks with the executor. Without an executor, or if it breaks, build the rest on this machine."""
     if executor is not None:
         left = _run_in(executor, tasks, done)
@@ -181,24 +181,27 @@ def _run(tasks: Sequence[Task], executor: Executor | None, jobs: int | None, don
             _run_in(workers, tasks, done)
 
 
-def _run_in(executor: Executor | LocalWorkers, tasks: Sequence[Task], done: _Progress) -> tuple[Task, ...]:
+def _run_in(executor: Executor | LocalWorkers, tasks: Sequence[Task], done: _Done) -> tuple[Task, ...]:
     """Build tasks with an executor, or, if necessary, in this process. Return the tasks that a broken executor left."""
     futures: dict[Future[Outcome], Task] = {}
     left = []
     try:
         for task in tasks:
-            if not task.needs_caller:
-                future = _submit(executor, task)
+            if task.needs_caller:
+                continue
+            if future := _submit(executor, task):
                 futures[future] = task
+            else:
+                left.append(task)
         for task in tasks:
             if task.needs_caller:
-                done.add(task, build_task(task))
+                done(task, build_task(task))
         for future in as_completed(futures):
             outcome = _outcome(future, futures[future])
             if outcome is None:
                 left.append(futures[future])
             else:
-                done.add(futures[future], outcome)
+                done(futures[future], outcome)
     except BaseException:
         for future in futures:
             future.cancel()
@@ -206,14 +209,12 @@ def _run_in(executor: Executor | LocalWorkers, tasks: Sequence[Task], done: _Pro
     return tuple(left)
 
 
-def _submit(executor: Executor | LocalWorkers, task: Task) -> Future[Outcome]:
-    """Submit a task, and return its future, whose `result()` raises BrokenExecutor if the executor is broken."""
+def _submit(executor: Executor | LocalWorkers, task: Task) -> Future[Outcome] | None:
+    """Submit a task, and return its future, or None if the executor is broken."""
     try:
         return executor.submit(build_task, task)
-    except BrokenExecutor as error:
-        future: Future[Outcome] = Future()
-        future.set_exception(error)
-        return future
+    except BrokenExecutor:
+        return None
     except Exception as error:
         problem = f"{type(error).__name__}: {error}"
         raise JitLoadError(f"the executor {executor!r} takes no tasks ({problem}): give one that is open") from error
@@ -234,65 +235,47 @@ def _outcome(future: Future[Outcome], task: Task) -> Outcome | None:
 # ---- progress --------------------------------------------------------------------------------------------------
 
 
-class _Progress:
-    """Collects the outcomes by the numbers of their tasks; shows nothing."""
+@contextmanager
+def _progress(total: int, outcomes: dict[int, Outcome], *, is_shown: bool) -> Iterator[_Done]:
+    """Yield a function that adds the outcome of a task to `outcomes` and shows the progress."""
+    failures = 0
+    with _display(total) if is_shown and total else nullcontext(None) as show:
 
-    def __init__(self, total: int, outcomes: dict[int, Outcome]) -> None:
-        self.total = total
-        self.outcomes = outcomes
-        self.failures = 0
+        def done(task: Task, outcome: Outcome) -> None:
+            nonlocal failures
+            outcomes[task.number] = outcome
+            failures += outcome.state == "failed"
+            if show:
+                show(len(outcomes), f", {failures} failed" if failures else "")
 
-    def add(self, task: Task, outcome: Outcome) -> None:
-        """Add the outcome of a task, and show the progress."""
-        self.outcomes[task.number] = outcome
-        self.failures += outcome.state == "failed"
-        self.show()
-
-    def show(self) -> None:
-        """Show how many tasks are done; this class shows nothing."""
-
-
-class _Lines(_Progress):
-    """Writes a line after each tenth of the tasks."""
-
-    def show(self) -> None:
-        """Write a line if another tenth of the tasks is complete."""
-        count = len(self.outcomes)
-        if count * _LINES // self.total != (count - 1) * _LINES // self.total:
-            failures = f", {self.failures} failed" if self.failures else ""
-            sys.stderr.write(f"prebuild: {count} of {self.total}{failures}\n")
-            sys.stderr.flush()
-
-
-class _Bar(_Progress):
-    """Shows a bar."""
-
-    def __init__(self, total: int, outcomes: dict[int, Outcome], bar: rich.progress.Progress) -> None:
-        super().__init__(total, outcomes)
-        self._bar = bar
-        self._task = bar.add_task("prebuild", total=total)
-
-    def show(self) -> None:
-        """Advance the bar."""
-        failures = f", {self.failures} failed" if self.failures else ""
-        self._bar.update(self._task, advance=1, description=f"prebuild{failures}")
-        self._bar.refresh()
+        yield done
 
 
 @contextmanager
-def _progress(total: int, outcomes: dict[int, Outcome], *, is_shown: bool) -> Iterator[_Progress]:
-    if not is_shown or not total:
-        yield _Progress(total, outcomes)
-        return
+def _display(total: int) -> Iterator[Callable[[int, str], None]]:
+    """Yield a function that shows a number of complete tasks and a text about failures: as a bar, or in lines."""
     from rich.console import Console
 
     console = Console(stderr=True)
     if not (console.is_terminal or console.is_jupyter):
-        yield _Lines(total, outcomes)
+        yield partial(_write_line, total)
         return
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
     # Automatic refreshing would start a thread, whose locks could stay held in a forked child.
     with Progress(*columns, console=console, auto_refresh=False) as bar:
-        yield _Bar(total, outcomes, bar)
+        row = bar.add_task("prebuild", total=total)
+
+        def show(count: int, failures: str) -> None:
+            bar.update(row, completed=count, description=f"prebuild{failures}")
+            bar.refresh()
+
+        yield show
+
+
+def _write_line(total: int, count: int, failures: str) -> None:
+    """Write a line if another tenth of the tasks is complete."""
+    if count * _LINES // total != (count - 1) * _LINES // total:
+        sys.stderr.write(f"prebuild: {count} of {total}{failures}\n")
+        sys.stderr.flush()

@@ -70,11 +70,7 @@ def _import_name(kernel: Any) -> str:
 
 
 def import_object(path: str, label: str) -> Any:
-    """Return the object at `module:name`; error messages begin with the label.
-
-    Raises:
-        JitLoadError: The path is malformed, or there is no such object.
-    """
+    """Return the object at `module:name`; error messages begin with the label."""
     match = _NAME.fullmatch(path)
     if match is None:
         raise JitLoadError(f"{label} must be module:name, such as 'my_package.kernels:add'")
@@ -89,11 +85,7 @@ def import_object(path: str, label: str) -> Any:
 
 
 def import_user_module(module: str, label: str) -> Any:
-    """Import one of the user's modules.
-
-    Raises:
-        JitLoadError: The module cannot be imported.
-    """
+    """Import one of the user's modules."""
     try:
         return import_module(module)
     except (Exception, SystemExit) as error:
@@ -151,7 +143,8 @@ def _with_defaults(function: Callable[..., Any], fields: Mapping[str, Any]) -> d
         names = list(inspect.signature(function).parameters)
         request = f"request {fields['name']!r}" if "name" in fields else f"the request with {_show_keys(fields)}"
         if unknown := next((key for key in fields if key not in names), None):
-            suggestion = nearest_name(str(unknown), names)
+            is_source = unknown == "source" and "cuda_sources" in names  # both cuda_sources and cpp_sources are similar
+            suggestion = "cuda_sources" if is_source else nearest_name(str(unknown), names)
             hint = f", did you mean {suggestion!r}?" if suggestion else f" for {function.__name__}()"
             raise TypeError(f"{request} has an unknown key {unknown!r}{hint}") from None
         raise TypeError(f"{request}: {function.__name__}() {error}") from None

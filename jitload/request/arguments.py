@@ -16,6 +16,7 @@ from jitload.request.cubins import CubinLike
 from jitload.request.launch import Launch
 
 if TYPE_CHECKING:
+    from jitload.cpptext.source_kind import SourceKind
     from jitload.request.torch_text import TorchText
 
 Texts = str | Sequence[str]
@@ -28,7 +29,9 @@ _TAKE_A_VALUE = """
  -maxrregcount -t --gpu-architecture --gpu-code --generate-code --compiler-options --ptxas-options --linker-options
  --maxrregcount --threads -rdc --relocatable-device-code --include-path -diag-suppress --diag-suppress --param
  """.replace("\n", " ")
+CUDA_SUFFIXES = (".cu", ".cuh")
 HOST_SUFFIXES = (".cpp", ".cc", ".cxx", ".c")
+_OBJECT_SUFFIXES = (".o", ".obj", ".a")
 Functions = str | Sequence[str] | Mapping[str, Launch | Sequence[Launch] | str | None]
 
 SANITIZERS = ("address", "undefined")
@@ -78,7 +81,11 @@ def label_pieces(name: str, texts: Sequence[str], argument: str) -> Pieces:
 
 
 def file_sources(*arguments: Paths | None, embed_cubin: Mapping[str, CubinLike] | None = None) -> Sources:
-    """Read the source files of `load`; the suffix of each says what it contains."""
+    """Read the source files of `load`; the suffix of each says what it contains.
+
+    Raises:
+        JitLoadError: A file has another suffix, or cannot be read.
+    """
     paths = [path for argument in arguments for path in read_paths(argument, "sources")]
     cuda: list[tuple[str, str]] = []
     host: list[tuple[str, str]] = []
@@ -88,10 +95,16 @@ def file_sources(*arguments: Paths | None, embed_cubin: Mapping[str, CubinLike] 
         suffix = path.suffix.lower()
         if suffix == ".cubin":
             cubins[path.stem] = path
-        elif suffix in (".o", ".obj", ".a"):
+        elif suffix in _OBJECT_SUFFIXES:
             objects.append(str(path.absolute()))
+        elif suffix not in (*CUDA_SUFFIXES, *HOST_SUFFIXES):
+            raise JitLoadError(
+                f"source {_printable(str(path))!r}: the suffix of a file says what it contains, and {suffix!r} is none "
+                f"of CUDA C++ ({', '.join(CUDA_SUFFIXES)}), C++ and C ({', '.join(HOST_SUFFIXES)}), object files "
+                f"({', '.join(_OBJECT_SUFFIXES)}) and cubins (.cubin). Rename the file."
+            )
         else:
-            pieces = host if suffix in HOST_SUFFIXES else cuda
+            pieces = cuda if suffix in CUDA_SUFFIXES else host
             pieces.append((_printable(str(path)), read_source_file(path)))
     can_merge = cubins and isinstance(embed_cubin, Mapping | None)
     return Sources(
@@ -124,6 +137,9 @@ def _printable(label: str) -> str:
 # ---- compiler options ------------------------------------------------------------------------------------------
 
 
+_OPTION_LISTS = ("extra_cflags", "extra_cuda_cflags", "extra_ldflags")
+
+
 class Options(NamedTuple):
     """The compiler options of a call.
 
@@ -142,22 +158,12 @@ class Options(NamedTuple):
     include_dirs: tuple[Path, ...] = ()
 
 
-def read_options(
-    *,
-    cflags: Sequence[str] | None = None,
-    cuda_cflags: Sequence[str] | None = None,
-    ldflags: Sequence[str] | None = None,
-    include_paths: Paths | None = None,
-) -> Options:
-    """Check `extra_cflags=` and the other option arguments of a call."""
-    host, host_dirs = split_includes(read_flags(cflags, "extra_cflags"))
-    return Options(
-        host=host,
-        host_dirs=host_dirs,
-        cuda=read_flags(cuda_cflags, "extra_cuda_cflags"),
-        link=read_flags(ldflags, "extra_ldflags"),
-        include_dirs=read_paths(include_paths, "extra_include_paths"),
-    )
+def read_options(keywords: Mapping[str, Any]) -> Options:
+    """Check `extra_cflags=` and the other option arguments among the arguments of a call."""
+    host, cuda, link = (read_flags(keywords.get(name), name) for name in _OPTION_LISTS)
+    host, host_dirs = split_includes(host)
+    include_dirs = read_paths(keywords.get("extra_include_paths"), "extra_include_paths")
+    return Options(host, host_dirs, cuda, link, include_dirs)
 
 
 def split_includes(options: tuple[str, ...]) -> tuple[tuple[str, ...], tuple[Path, ...]]:
@@ -183,12 +189,6 @@ def check_name(name: str) -> str:
     if not name or len(name) > 256 or not name.isprintable():
         raise JitLoadError(f"name={name[:80]!r} must have 1 to 256 printable characters")
     return name
-
-
-def check_backend(backend: str | None) -> None:
-    """Raise an error for any backend but CUDA."""
-    if backend not in (None, "cuda"):
-        raise JitLoadError(f"backend={backend!r}: jitload builds for CUDA only; leave it out, or pass 'cuda'")
 
 
 def check_text(text: str, argument: str) -> str:
@@ -421,7 +421,6 @@ class Call(NamedTuple):
         exports: What `read_functions` returns for `functions=`; None before `functions=` is read.
         options: Compiler options.
         arch: The architectures, as given.
-        backend: None or `"cuda"`.
         kind: `kind=`, as given.
         instrumentation: Sanitizers and debug information for kernels.
         gpu_check: Whether NVRTC checks kernels for the CPU; None leaves it to `JITLOAD_CPU_GPU_CHECK`.
@@ -435,8 +434,7 @@ class Call(NamedTuple):
     functions: Functions | None = None
     options: Options = Options()
     arch: str | Sequence[str] = "native"
-    backend: str | None = None
-    kind: str | None = None
+    kind: SourceKind | None = None
     instrumentation: Instrumentation = NO_INSTRUMENTATION
     gpu_check: bool | None = None
     isolate: bool | None = None
@@ -452,6 +450,8 @@ def read_call(keywords: Mapping[str, Any], *, makes: Literal["module", "library"
         makes: What the function makes.
     """
     check_flags(keywords)
+    if (backend := keywords["backend"]) not in (None, "cuda"):
+        raise JitLoadError(f"backend={backend!r}: jitload builds for CUDA only; leave it out, or pass 'cuda'")
     name, cubins = keywords["name"], keywords["embed_cubin"]
     if "sources" in keywords:
         sources = file_sources(keywords["sources"], keywords["cuda_files"], keywords["cpp_files"], embed_cubin=cubins)
@@ -463,14 +463,8 @@ def read_call(keywords: Mapping[str, Any], *, makes: Literal["module", "library"
         sources=sources,
         makes=makes,
         functions=keywords["functions"],
-        options=read_options(
-            cflags=keywords["extra_cflags"],
-            cuda_cflags=keywords["extra_cuda_cflags"],
-            ldflags=keywords["extra_ldflags"],
-            include_paths=keywords["extra_include_paths"],
-        ),
+        options=read_options(keywords),
         arch=keywords["arch"],
-        backend=keywords["backend"],
         kind=keywords["kind"],
         instrumentation=read_instrumentation(keywords["sanitize"], debug=keywords["debug"]),
         gpu_check=keywords["gpu_check"],

@@ -52,20 +52,19 @@ def read_embedded_cubins(
             )
     if device_name in cubins:
         raise JitLoadError(f"embed_cubin has {device_name!r}, the name under which cuda_sources is embedded")
-    return tuple((name, read_cubin(cubins[name], f"embed_cubin[{name!r}]")) for name in sorted(cubins))
+    return tuple((name, _read_cubin(cubins[name], f"embed_cubin[{name!r}]")) for name in sorted(cubins))
 
 
-def read_labelled_cubins(cubins: Mapping[str, CubinLike] | None) -> tuple[LabelledCubin, ...]:
+def read_labelled_cubins(cubins: Mapping[str, CubinLike]) -> tuple[LabelledCubin, ...]:
     """Return the cubins whose kernels become functions when there is no source, with labels made of their names."""
-    _check_is_mapping(cubins)
-    assert cubins is not None
-    return tuple(_labelled_cubin(f"embed_cubin[{name!r}]", cubin) for name, cubin in cubins.items())
-
-
-def _labelled_cubin(label: str, cubin: CubinLike) -> LabelledCubin:
     from jitload.model import Cubin
 
-    return LabelledCubin(label, read_cubin(cubin, label), cubin.kernels if isinstance(cubin, Cubin) else ())
+    _check_is_mapping(cubins)
+    labels = {f"embed_cubin[{name!r}]": cubin for name, cubin in cubins.items()}
+    return tuple(
+        LabelledCubin(label, _read_cubin(cubin, label), cubin.kernels if isinstance(cubin, Cubin) else ())
+        for label, cubin in labels.items()
+    )
 
 
 def _check_is_mapping(cubins: object) -> None:
@@ -82,7 +81,7 @@ def check_cubin_name(name: str, subject: str) -> None:
         )
 
 
-def read_cubin(value: CubinLike, label: str) -> bytes:
+def _read_cubin(value: CubinLike, label: str) -> bytes:
     """Return the bytes of a cubin, from bytes, a path, a `Cubin`, or the compiled object of another library."""
     from jitload.model import Cubin
 

@@ -11,7 +11,7 @@ import functools
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 from jitload.errors import CompileError, Diagnostic, JitLoadError, LaunchSpecError
 from jitload.request.arguments import Call, Functions, Pieces, split_includes
@@ -19,11 +19,9 @@ from jitload.request.launch import Launch
 from jitload.toolchain.arch import CPU
 
 if TYPE_CHECKING:
+    from jitload.cpptext.source_kind import SourceKind
     from jitload.request.request import HostSource
 
-Kind = Literal["device", "host", "mixed"]
-
-_KINDS: tuple[Kind, ...] = ("device", "host", "mixed")
 _TORCH_MARKS = ("torch", "at::", "PYBIND11_MODULE")  # a text without any of them is not for torch
 _HOST_MARKERS = ("TVM_FFI_", "tvm::", "tvm/ffi/")
 
@@ -42,11 +40,11 @@ def with_light_torch(call: Call) -> Call:
         return call
     torch = call.torch or TorchText()
     sources, options = torch_sources(call.name, sources, call.functions, call.options, torch)
-    kind = "mixed" if sources.cuda else "host"
+    kind: SourceKind = "mixed" if sources.cuda else "host"
     return call._replace(sources=sources, options=options, functions=None, kind=kind, torch=torch)
 
 
-def find_kind(call: Call) -> Kind:
+def find_kind(call: Call) -> SourceKind:
     """Return what `cuda_sources` contains; `kind=` overrides what the text looks like.
 
     Raises:
@@ -54,17 +52,16 @@ def find_kind(call: Call) -> Kind:
     """
     sources, options = call.sources, call.options.cuda
     texts = tuple(text for _, text in sources.cuda)
-    if call.kind is not None and call.kind not in _KINDS:
+    if call.kind not in ("device", "host", "mixed", None):
         raise JitLoadError(f"kind must be 'device', 'host', 'mixed' or None, got {call.kind!r}")
     if not sources.cuda:
         return "host"
     if call.kind is not None:
-        return next(kind for kind in _KINDS if kind == call.kind)
+        return call.kind
     has_host_code = bool(sources.host or sources.objects) or _names_host_functions(call, texts)
     kind = _kind_of_texts(texts, options, has_cubins=bool(sources.cubins), has_host_code=has_host_code)
     if kind == "device" and call.makes != "cubin" and _names_functions_beside_kernels(call, texts):
-        has_host_code = True
-        kind = _kind_of_texts(texts, options, has_cubins=bool(sources.cubins), has_host_code=has_host_code)
+        kind = _kind_of_texts(texts, options, has_cubins=bool(sources.cubins), has_host_code=True)
         kind = "host" if kind == "host" else "mixed"
     if kind == "host" and _headers_have_kernels(call, texts):
         return "mixed"
@@ -80,7 +77,9 @@ def looks_like_kernels(texts: Sequence[str]) -> bool:
 
 
 @functools.lru_cache(maxsize=64)
-def _kind_of_texts(texts: tuple[str, ...], options: tuple[str, ...], *, has_cubins: bool, has_host_code: bool) -> Kind:
+def _kind_of_texts(
+    texts: tuple[str, ...], options: tuple[str, ...], *, has_cubins: bool, has_host_code: bool
+) -> SourceKind:
     if not has_cubins and looks_like_kernels(texts):
         return "device"
 
@@ -110,7 +109,7 @@ def _names_host_functions(call: Call, texts: tuple[str, ...]) -> bool:
         return True
     if any("__global__" in text for text in texts):
         return False
-    from jitload.cpptext.declarations import defines_host_functions
+    from jitload.cpptext.host_functions import defines_host_functions
 
     return defines_host_functions(texts, tuple(name for name, _ in call.exports))
 
@@ -145,7 +144,7 @@ def _names_functions_beside_kernels(call: Call, texts: tuple[str, ...]) -> bool:
 
         texts = (*texts, *user_headers(texts, _include_dirs(call)))
 
-    from jitload.cpptext.declarations import defines_host_functions
+    from jitload.cpptext.host_functions import defines_host_functions
 
     return any(defines_host_functions(texts, (name,)) for name in others)
 
@@ -261,7 +260,7 @@ def check_host_functions(call: Call, host: HostSource) -> None:
 DEFAULT_DEVICE = ("-default-device", "--diag-suppress=940")
 
 
-def choose_kernels(call: Call, kind: Kind) -> tuple[Call, Kind, bool]:
+def choose_kernels(call: Call, kind: SourceKind) -> tuple[Call, SourceKind, bool]:
     """Return the call, its kind, and whether host code was left out because the call asks for the kernels alone.
 
     Raises:
@@ -279,7 +278,7 @@ def choose_kernels(call: Call, kind: Kind) -> tuple[Call, Kind, bool]:
     return call._replace(sources=call.sources._replace(cuda=pieces)), "device", True
 
 
-def _leaves_host_code_out(call: Call, kind: Kind, texts: tuple[str, ...]) -> bool:
+def _leaves_host_code_out(call: Call, kind: SourceKind, texts: tuple[str, ...]) -> bool:
     is_explicit = call.kind is not None or call.makes == "cubin"
     if kind == "mixed":
         return not is_explicit and _asks_for_kernels(call, texts)
@@ -287,7 +286,12 @@ def _leaves_host_code_out(call: Call, kind: Kind, texts: tuple[str, ...]) -> boo
         return False
     if _is_program(texts, call.options.cuda):
         return True
-    return is_explicit and not looks_like_kernels(texts) and _is_mixed(call, texts)
+    if not is_explicit or looks_like_kernels(texts):
+        return False
+
+    from jitload.cpptext.source_kind import classify
+
+    return classify(texts, has_embed_cubin=False, options=call.options.cuda, for_nvrtc=True) == "mixed"
 
 
 @functools.lru_cache(maxsize=64)  # each call of load_inline asks
@@ -303,12 +307,6 @@ def _is_program(texts: tuple[str, ...], options: tuple[str, ...]) -> bool:
     code = [token for text in texts for token in code_tokens(text)]
     live = live_tokens(code, Macros(NVRTC_MACROS, options))
     return any(token.text == "main" for token in live) and has_main(texts)
-
-
-def _is_mixed(call: Call, texts: tuple[str, ...]) -> bool:
-    from jitload.cpptext.source_kind import classify
-
-    return classify(texts, has_embed_cubin=False, options=call.options.cuda, for_nvrtc=True) == "mixed"
 
 
 def _asks_for_kernels(call: Call, texts: tuple[str, ...]) -> bool:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import functools
 import math
+import operator
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import Any, Literal
 
 from jitload.errors import LaunchSpecError
@@ -72,58 +73,50 @@ class Launch:
     doc: str | None = None
 
     def __post_init__(self) -> None:
-        extents = (self.grid, self.block, self.cluster)
-        names = (self.params, self.nullable, self.raw_pointers, self.strided, self.host)
-        rest = (self.shared_bytes, self.cooperative, self.pdl, self.kernel, self.signature, self.doc, self.priority)
-        _check_policy(self.cluster_policy)
+        values = _fields_but_args(self)
+        args: Any = tuple(self.args.items()) if isinstance(self.args, dict) else []
         try:
-            types = tuple(map(_types_of, extents))  # True equals 1 as a key of the cache, but is rejected
-            args = tuple(self.args.items()) if isinstance(self.args, dict) else None
-            checked = _check_cached(*extents, *names, args, *rest, types)
-        except TypeError:  # not hashable: lists, or values that are rejected
-            checked = _check(*extents, *names, self.args, *rest)
-        for name, value in checked:
+            checked = _check_cached(values, args, _types_in(values, args))
+        except TypeError:  # not hashable: lists, other mappings, or values that are rejected
+            checked = _check(values, self.args)
+        for name, value in checked.items():
             object.__setattr__(self, name, dict(value) if name == "args" else value)
 
     def __hash__(self) -> int:
-        expressions = (self.grid, self.block, self.shared_bytes, self.cluster, frozenset(self.args.items()))
-        attributes = (self.cluster_policy, self.cooperative, self.pdl, self.priority)
-        kernel = (self.kernel, self.signature, self.params, self.doc)
-        return hash((expressions, attributes, kernel, self.nullable, self.raw_pointers, self.strided, self.host))
+        return hash((_fields_but_args(self), frozenset(self.args.items())))
 
 
-def _types_of(value: object) -> object:
-    return tuple(map(type, value)) if isinstance(value, tuple) else type(value)
+_FIELDS = tuple(field.name for field in fields(Launch) if field.name != "args")
+_fields_but_args = operator.attrgetter(*_FIELDS)
 
 
-@functools.lru_cache(maxsize=1024, typed=True)  # programs often create the same Launch for each call of load_inline
-def _check_cached(*values: Any) -> tuple[tuple[str, Any], ...]:
-    *before, args, shared_bytes, cooperative, pdl, kernel, signature, doc, priority, _ = values
-    if args is None:
-        raise TypeError
-    return _check(*before, dict(args), shared_bytes, cooperative, pdl, kernel, signature, doc, priority)
+def _types_in(values: tuple[Any, ...], args: tuple[tuple[str, object], ...]) -> tuple[type, ...]:
+    """Return the types of all values, which are part of the cache's key: True equals 1, but may be rejected."""
+    items = (item for value in (*values, *args) if isinstance(value, tuple) for item in value)
+    return (*map(type, values), *map(type, items))
 
 
-def _check(*values: Any) -> tuple[tuple[str, Any], ...]:
-    """Check the fields of a Launch. Return `(name, value)` pairs of the fields that are stored in a normalized form."""
-    grid, block, cluster, params, nullable, raw_pointers, strided, host, args, shared_bytes, *rest = values
-    cooperative, pdl, kernel, signature, doc, priority = rest
-    extents = {"grid": grid, "block": block, "cluster": cluster}
-    pointers = {"nullable": nullable, "raw_pointers": raw_pointers, "strided": strided, "host": host}
-    names = {"params": params, **pointers}
-    checked = {
-        **{name: _extent(name, value) for name, value in extents.items()},
-        **{name: _names(name, value) for name, value in names.items()},
-        "args": _args(args),
-    }
-    _expression("shared_bytes", shared_bytes, 0, _INT32_MAX)
-    for name, flag in (("cooperative", cooperative), ("pdl", pdl)):
-        if not isinstance(flag, bool):
-            raise _wrong_type(name, "True or False", flag)
-    for name, text in (("kernel", kernel), ("signature", signature), ("doc", doc)):
-        _check_text(name, text)
-    _check_priority(priority)
-    return tuple(checked.items())
+@functools.lru_cache(maxsize=1024)  # programs often create the same Launch for each call of load_inline
+def _check_cached(values: tuple[Any, ...], args: tuple[tuple[str, Expression], ...], _: object) -> dict[str, Any]:
+    return _check(values, dict(args))
+
+
+def _check(values: tuple[Any, ...], args: object) -> dict[str, Any]:
+    """Check the fields of a Launch. Return `args`, and the fields that are stored in another form."""
+    by_field = dict(zip(_FIELDS, values, strict=True))
+    checked: dict[str, Any] = {name: _extent(name, by_field[name]) for name in ("grid", "block", "cluster")}
+    for name in ("params", "nullable", "raw_pointers", "strided", "host"):
+        checked[name] = _names(name, by_field[name])
+    checked["args"] = _args(args)
+    _expression("shared_bytes", by_field["shared_bytes"], 0, _INT32_MAX)
+    for name in ("cooperative", "pdl"):
+        if not isinstance(by_field[name], bool):
+            raise _wrong_type(name, "True or False", by_field[name])
+    for name in ("kernel", "signature", "doc"):
+        _check_text(name, by_field[name])
+    _check_priority(by_field["priority"])
+    _check_policy(by_field["cluster_policy"])
+    return {name: value for name, value in checked.items() if name == "args" or value is not by_field[name]}
 
 
 # ---- checks -------------------------------------------------------------------------------------------------------

@@ -16,7 +16,6 @@ from jitload.request.arguments import (
     Pieces,
     Sources,
     absolute_path,
-    check_backend,
     check_name,
     file_sources,
     read_functions,
@@ -25,7 +24,6 @@ from jitload.request.arguments import (
 from jitload.request.cubins import LabelledCubin, read_embedded_cubins, read_labelled_cubins
 from jitload.request.kind import (
     DEFAULT_DEVICE,
-    Kind,
     check_has_no_launches,
     check_host_functions,
     choose_kernels,
@@ -39,6 +37,7 @@ from jitload.settings import Settings, read_settings
 from jitload.toolchain.arch import CPU, add_archs, resolve_arch, resolve_gpu_arch
 
 if TYPE_CHECKING:
+    from jitload.cpptext.source_kind import SourceKind
     from jitload.model import Cubin
 
 _NOT_IN_FILE_NAMES = re.compile(r"^[.-]|[^A-Za-z0-9_.-]+")  # a leading dot hides a file, a hyphen makes it an option
@@ -191,7 +190,6 @@ def make_request(call: Call) -> Request:
     """Return the request of a call, with the current settings. The kind is found first: the rest depends on it."""
     settings = _settings_of(call)
     check_name(call.name)
-    check_backend(call.backend)
     if not call.sources.has_code:
         return _request_for_cubins(call, settings)
     call = with_light_torch(call)
@@ -240,7 +238,7 @@ def make_program_request(
         name=Path(paths[0]).stem,
         sources=sources,
         makes="program",
-        options=read_options(cuda_cflags=cuda_flags, ldflags=link_flags),
+        options=read_options({"extra_cuda_cflags": cuda_flags, "extra_ldflags": link_flags}),
         arch=arch,
         kind="mixed" if sources.cuda else None,
     )
@@ -314,7 +312,7 @@ def _with_cpu_flags(request: Request, host_options: tuple[str, ...]) -> Request:
     return request._replace(cpu_flags=(*cpu_options(request.options), *host_options))
 
 
-def _host_source(call: Call, kind: Kind, cuda_options: tuple[str, ...]) -> HostSource | None:
+def _host_source(call: Call, kind: SourceKind, cuda_options: tuple[str, ...]) -> HostSource | None:
     """Return the hand-written C++ of a call, if there is any."""
     sources = call.sources
     cuda = () if kind == "device" else sources.cuda
@@ -346,7 +344,7 @@ def _host_source(call: Call, kind: Kind, cuda_options: tuple[str, ...]) -> HostS
     )
 
 
-def _is_mixed_piece(call: Call, kind: Kind, piece: tuple[str, str]) -> bool:
+def _is_mixed_piece(call: Call, kind: SourceKind, piece: tuple[str, str]) -> bool:
     """Return whether nvcc compiles a piece. Each file has its own kind: some may be C++, others have kernels."""
     if kind != "mixed" or call.kind is not None or not call.sources.are_files:
         return kind == "mixed"
@@ -366,14 +364,9 @@ def _unit_files(sources: Sources, suffixes: Mapping[tuple[str, str], str]) -> li
         return [("cpp_sources.cc", sources.host), (f"cuda_sources.{suffix}", cuda)]
     pieces = (*sources.host, *cuda)
     return [
-        (f"source{number}.{suffixes.get(piece) or _suffix_of(piece[0])}", (piece,))
+        (f"source{number}.{suffixes.get(piece) or ('c' if piece[0].lower().endswith('.c') else 'cc')}", (piece,))
         for number, piece in enumerate(pieces)
     ]
-
-
-def _suffix_of(label: str) -> str:
-    """Return the suffix for the copy of a source file for the host in the build directory: `c` or `cc`."""
-    return "c" if Path(label).suffix.lower() == ".c" else "cc"
 
 
 def _check_is_no_program(call: Call, host: HostSource) -> None:

@@ -9,11 +9,12 @@ from __future__ import annotations
 import functools
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import chain
 from pathlib import Path
 from typing import NamedTuple
 
 from jitload.errors import JitLoadError
-from jitload.request.arguments import HOST_SUFFIXES, Functions, Options, Pieces, Sources
+from jitload.request.arguments import CUDA_SUFFIXES, HOST_SUFFIXES, Functions, Options, Pieces, Sources
 from jitload.toolchain.host import own_include_dir
 
 _INCLUDE = re.compile(r'^[ \t]*#[ \t]*include[ \t]*[<"](?:torch|ATen|c10|pybind11)/', re.MULTILINE)
@@ -201,12 +202,12 @@ def torch_sources(
     standard = () if any(flag.startswith("-std") for flag in options.host) else CPP_FLAGS[:1]
     has_cuda_standard = any(flag.startswith(("-std", "--std")) for flag in options.cuda)
     host_level = () if any(flag.startswith("-O") for flag in options.cuda) else ("-O0",)  # as torch; kernels keep -O3
-    parts = [f"-D{guard}" for guard in _unused_parts([text for _, text in (*sources.host, *sources.cuda)], directories)]
+    texts = {unit: _texts_of(unit, directories) for unit in (*host, *cuda)}
+    parts = [f"-D{guard}" for guard in _unused_parts(chain.from_iterable(texts.values()), directories)]
     return (
         sources._replace(
-            cuda=tuple(_merge(name, unit, "cu", implicit=implicit, header_dirs=directories) for unit in cuda),
-            host=tuple(_merge(name, unit, "cpp", implicit=implicit, header_dirs=directories) for unit in host),
-            directories=sources.directories,
+            cuda=tuple(_merge(name, unit, texts[unit], "cu", implicit=implicit) for unit in cuda),
+            host=tuple(_merge(name, unit, texts[unit], "cpp", implicit=implicit) for unit in host),
             are_files=True,
         ),
         options._replace(
@@ -235,23 +236,22 @@ def _units(pieces: Pieces, *, are_files: bool) -> tuple[Pieces, ...]:
     return (pieces,) if pieces else ()
 
 
-def _merge(name: str, pieces: Pieces, suffix: str, *, implicit: bool, header_dirs: Sequence[Path]) -> tuple[str, str]:
-    """Return a unit as one piece, in which each text keeps its own name and lines.
+def _merge(name: str, pieces: Pieces, texts: Sequence[str], suffix: str, *, implicit: bool) -> tuple[str, str]:
+    """Return a unit, whose text and headers are `texts`, as one piece, in which each text keeps its own name and lines.
 
     The macro with the module's name is defined in the text and not by an option, because nvcc is asked for the commands
     that it runs once for each set of options.
     """
     macro = f"#ifndef TORCH_EXTENSION_NAME\n#define TORCH_EXTENSION_NAME {name}\n#endif\n"
-    prelude = _prelude([text for _, text in pieces], is_cuda=suffix == "cu", implicit=implicit, header_dirs=header_dirs)
-    texts = [f"#line 1 {string_literal(label)}\n{text}\n" for label, text in pieces]
+    prelude = _prelude("\n".join(texts), is_cuda=suffix == "cu", implicit=implicit)
+    lines = [f"#line 1 {string_literal(label)}\n{text}\n" for label, text in pieces]
     label = pieces[0][0]
-    is_named = Path(label).suffix.lower() in (HOST_SUFFIXES if suffix == "cpp" else (".cu", ".cuh"))
-    return label if is_named else f"{label}.{suffix}", "".join((macro, prelude, *texts))
+    is_named = Path(label).suffix.lower() in (HOST_SUFFIXES if suffix == "cpp" else CUDA_SUFFIXES)
+    return label if is_named else f"{label}.{suffix}", "".join((macro, prelude, *lines))
 
 
-def _prelude(texts: Sequence[str], *, is_cuda: bool, implicit: bool, header_dirs: Sequence[Path]) -> str:
-    """Return the `#include` lines and the declarations to put in front of texts."""
-    names_in = "\n".join((*texts, *_included_texts(texts, header_dirs)))
+def _prelude(names_in: str, *, is_cuda: bool, implicit: bool) -> str:
+    """Return the `#include` lines and the declarations to put in front of a unit that contains certain names."""
     methods, functions, operator_headers = _operator_declarations(names_in)
     headers = {*_standard_headers(names_in, is_cuda=is_cuda), *operator_headers}
     lines = [f"#include <{header}>" for header in sorted(headers)]
@@ -270,26 +270,25 @@ def _prelude(texts: Sequence[str], *, is_cuda: bool, implicit: bool, header_dirs
     return "".join(f"{line}\n" for line in lines)
 
 
-def _included_texts(texts: Sequence[str], header_dirs: Sequence[Path]) -> Iterator[str]:
-    """Yield the texts of the user's own headers that texts include; the names in them count, too."""
-    pending, seen = list(texts), set[Path]()
-    while pending:
-        for name in _QUOTED_INCLUDE.findall(pending.pop()):
+def _texts_of(pieces: Pieces, header_dirs: Sequence[Path]) -> list[str]:
+    """Return the texts of a unit and of the user's own headers that it includes; the names in them count, too."""
+    texts, seen = [text for _, text in pieces], set[Path]()
+    for text in texts:  # which grows
+        for name in _QUOTED_INCLUDE.findall(text):
             path = next((path for directory in header_dirs if (path := directory / name).is_file()), None)
             if path is not None and path not in seen:
                 seen.add(path)
-                text = path.read_text(encoding="utf-8", errors="replace")
-                pending.append(text)
-                yield text
+                texts.append(path.read_text(encoding="utf-8", errors="replace"))
+    return texts
 
 
-def _unused_parts(texts: Sequence[str], header_dirs: Sequence[Path]) -> tuple[str, ...]:
+def _unused_parts(texts: Iterable[str], header_dirs: Sequence[Path]) -> tuple[str, ...]:
     """Return `_UNUSED_PARTS`, or nothing if a text may use names that the tables of headers do not have."""
-    own = [*_included_texts(texts, header_dirs)]
-    quoted = {name for text in (*texts, *own) for name in _QUOTED_INCLUDE.findall(text)}
+    texts = dict.fromkeys(texts)
+    quoted = {name for text in texts for name in _QUOTED_INCLUDE.findall(text)}
     resolved = {name for name in quoted if any((directory / name).is_file() for directory in header_dirs)}
     names_in_tables = {*" ".join(_STD_HEADERS.values()).split()}
-    for text in (*texts, *own):
+    for text in texts:
         names = {*_STD_NAME.findall(text)} - names_in_tables
         headers = {*included_names(text)} - resolved - _STD_HEADERS.keys()
         if "namespace std" in text or not all(map(_PLAIN_NAME.fullmatch, names)):
@@ -334,6 +333,7 @@ def _find_operators(name: str) -> Iterator[Operator]:
         start = end + 1
 
 
+@functools.lru_cache(maxsize=64)
 def _operator_declarations(text: str) -> tuple[list[str], list[str], set[str]]:
     """Return the declarations of the methods in a text, the definitions of methods and functions, and their headers."""
     parts = {*_OPERATOR_IN_PART.findall(text)}
@@ -398,7 +398,8 @@ def binding_text(functions: Functions, *, wraps_errors: bool) -> str:
             raise JitLoadError(f"functions= has {name!r}, which is not the name of a C++ function")
         function = f"torch::wrap_pybind_function({name})" if wraps_errors else name
         text = doc if isinstance(doc, str) else name
-        definitions.append(f'm.def("{name}", {function}, {string_literal(text)});')
+        line = f"#line 1 {string_literal(f'functions[{name!r}]')}"  # what the compiler's messages call this line
+        definitions.append(f'{line}\nm.def("{name}", {function}, {string_literal(text)});')
     return "PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {\n" + "\n".join(definitions) + "\n}\n"
 
 
@@ -428,6 +429,10 @@ _NO_MEMBER = re.compile(
 )
 _SECOND_MODULE = re.compile(
     r"(?:redefinition|multiple definition) of .*_jitload_torch_module|_jitload_torch_module.* has already been defined"
+)
+_UNDECLARED_FUNCTION = re.compile(
+    r"^functions\['([\w:]+)'\]:1:.*error: .*(?:not declared|not been declared|is not a member of|undeclared|no member)",
+    re.MULTILINE,
 )
 _LACKING = (
     "These are names of torch's that jitload's headers do not have: load the text with "
@@ -479,4 +484,9 @@ def torch_hint(log: str, texts: Iterable[str]) -> str:
     """Return advice on a compiler's messages about a text for torch, or "" if there is none."""
     if _SECOND_MODULE.search(log):
         return "The text has a PYBIND11_MODULE of its own: leave functions= out, and add the functions there."
+    if match := _UNDECLARED_FUNCTION.search(log):
+        return (
+            f"functions= names {match[1]!r}, which the C++ does not declare. Correct the name, or declare the function "
+            "in cpp_sources if cuda_sources defines it."
+        )
     return _LACKING if missing_names(log, texts) else ""

@@ -2,7 +2,6 @@
  * kernel that never waits runs as plain loops over the threads of a block, any other on fibers.
  */
 #include <jitload/cpu.h>
-#include <link.h>
 #include <signal.h>
 #include <tvm/ffi/extra/c_env_api.h>
 
@@ -261,16 +260,12 @@ uint32_t has_avx512() {
 #endif
 }
 
-int find_thread_memory(struct dl_phdr_info* info, size_t, void*) {
-  const uintptr_t begin = (uintptr_t)info->dlpi_tls_data, own = (uintptr_t)&jitload_cpu_thread_memory;
-  for (int i = 0; i < info->dlpi_phnum && begin != 0; ++i) {
-    const ElfW(Phdr)* segment = &info->dlpi_phdr[i];
-    if (segment->p_type != PT_TLS || own < begin || own >= begin + segment->p_memsz) continue;
+void find_thread_memory() {
+  visit_own_segments([](const ElfW(Phdr)& segment, uintptr_t begin) {
+    if (segment.p_type != PT_TLS) return;
     jitload_cpu_thread_memory[0] = begin;
-    jitload_cpu_thread_memory[1] = segment->p_memsz;
-    return 1;
-  }
-  return 0;
+    jitload_cpu_thread_memory[1] = segment.p_memsz;
+  });
 }
 
 /* The worker of a thread, which frees its stacks when the thread ends. */
@@ -309,7 +304,7 @@ void work_on(Launch* launch, bool is_launcher, void (*work)(Worker*, Launch*, bo
   static thread_local ThreadWorker thread_worker;
   Worker* worker = &thread_worker.worker;
   jitload_cpu_current_worker = worker;
-  if (!kWatches && jitload_cpu_thread_memory[1] == 0) dl_iterate_phdr(find_thread_memory, NULL);
+  if (!kWatches && jitload_cpu_thread_memory[1] == 0) find_thread_memory();
   worker->launch = launch;
   worker->is_launcher = is_launcher;
   worker->is_uninterruptible = 0;
@@ -380,15 +375,6 @@ extern "C" int jitload_cpu_run(const jitload_cpu_launch* call, const char** erro
   Launch launch;
   launch.call = call;
   launch.blocks = (uint64_t)grid_dim[0] * grid_dim[1] * grid_dim[2];
-  launch.chunk = 1;
-  launch.block_ns = 0;
-  launch.next = 0;
-  launch.has_failed = 0;
-  launch.is_interrupted = 0;
-  launch.workers = 1;
-  launch.progress = 0;
-  launch.waiting = 0;
-  launch.fault_address = NULL;
   launch.error[0] = 0;
   if (jitload_cpu_current_worker != NULL) {
     *error = "a kernel was called by a signal handler while this thread runs another kernel of its library";

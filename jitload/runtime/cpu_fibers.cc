@@ -350,11 +350,9 @@ extern "C" uint32_t jitload_cpu_active(uint64_t site) {
 }
 
 extern "C" int64_t jitload_cpu_clock(void) {
-  struct timespec time;
-  clock_gettime(CLOCK_MONOTONIC, &time);
   Worker* worker = jitload_cpu_current_worker;
   if (worker != NULL) ++worker->clock_readings;
-  return (int64_t)time.tv_sec * 1000000000 + time.tv_nsec;
+  return now_ns();
 }
 
 extern "C" void jitload_cpu_yield(void) {

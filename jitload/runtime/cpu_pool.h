@@ -58,12 +58,6 @@ bool sleep_timed_out(uint32_t* word, uint32_t value, int64_t milliseconds) {
 
 void wake(uint32_t* word, int count) { syscall(SYS_futex, word, FUTEX_WAKE_PRIVATE, count, NULL, NULL, 0); }
 
-int64_t now_ns() {
-  struct timespec time;
-  clock_gettime(CLOCK_MONOTONIC, &time);
-  return (int64_t)time.tv_sec * 1000000000 + time.tv_nsec;
-}
-
 /* Spin for a short while; return whether `word` changed. */
 bool changes_soon(const uint32_t* word, uint32_t value) {
   const int64_t end = now_ns() + kSpinBeforeSleep;

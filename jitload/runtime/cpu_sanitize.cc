@@ -5,7 +5,6 @@
  * for, on a thread's stack, or in the library's own data.
  */
 #include <dlfcn.h>
-#include <link.h>
 #include <fcntl.h>
 #include <pthread.h>
 #include <spawn.h>
@@ -34,31 +33,16 @@ struct OwnMemory {
 };
 thread_local OwnMemory own_memory;
 
-int add_segments(struct dl_phdr_info* info, size_t, void*) {
-  const uintptr_t function = (uintptr_t)&add_segments;
-  bool is_own_library = false;
-  for (int i = 0; i < info->dlpi_phnum; ++i) {
-    const uintptr_t begin = info->dlpi_addr + info->dlpi_phdr[i].p_vaddr;
-    const uintptr_t end = begin + info->dlpi_phdr[i].p_memsz;
-    is_own_library |= info->dlpi_phdr[i].p_type == PT_LOAD && function >= begin && function < end;
-  }
-  if (!is_own_library) return 0;
-  for (int i = 0; i < info->dlpi_phnum; ++i) {
-    const ElfW(Phdr)& segment = info->dlpi_phdr[i];
-    const uintptr_t begin = info->dlpi_addr + segment.p_vaddr;
-    if (segment.p_type == PT_LOAD && own_memory.segment_count < 8) {
-      own_memory.segments[own_memory.segment_count++] = {begin, begin + segment.p_memsz};
-    }
-    const uintptr_t data = (uintptr_t)info->dlpi_tls_data;
-    if (segment.p_type == PT_TLS && data != 0) own_memory.thread_local_data = {data, data + segment.p_memsz};
-  }
-  return 1;
-}
-
 void find_own_memory() {
   jitload_cpu_current_worker->is_uninterruptible = 1;
   own_memory.segment_count = 0;
-  dl_iterate_phdr(add_segments, NULL);
+  visit_own_segments([](const ElfW(Phdr)& segment, uintptr_t begin) {
+    const Memory memory = {begin, begin + segment.p_memsz};
+    if (segment.p_type == PT_TLS) own_memory.thread_local_data = memory;
+    if (segment.p_type == PT_LOAD && own_memory.segment_count < 8) {
+      own_memory.segments[own_memory.segment_count++] = memory;
+    }
+  });
   pthread_attr_t attributes;
   void* low = NULL;
   size_t size = 0;

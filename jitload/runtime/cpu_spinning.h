@@ -9,8 +9,6 @@
 #ifndef JITLOAD_CPU_SPINNING_H_
 #define JITLOAD_CPU_SPINNING_H_
 
-#include <link.h>
-
 #include "cpu_pool.h"
 
 /* The variables of this library that do not belong to kernels. */
@@ -92,43 +90,22 @@ uint64_t hash_threads(const Worker* worker, uint64_t* bytes) {
   return hash.value();
 }
 
-struct MemorySearch {
-  Hash hash;
-  const Worker* worker;
-};
-
-int hash_library(struct dl_phdr_info* info, size_t, void* search) {
-  const char* own = __start_jitload_state;
-  Hash* hash = &((MemorySearch*)search)->hash;
-  const Worker* worker = ((MemorySearch*)search)->worker;
-  bool is_own_library = false;
-  for (int i = 0; i < info->dlpi_phnum; ++i) {
-    const char* begin = (const char*)info->dlpi_addr + info->dlpi_phdr[i].p_vaddr;
-    is_own_library |= info->dlpi_phdr[i].p_type == PT_LOAD && own >= begin && own < begin + info->dlpi_phdr[i].p_memsz;
-  }
-  for (int i = 0; is_own_library && i < info->dlpi_phnum; ++i) {
-    const ElfW(Phdr)& segment = info->dlpi_phdr[i];
-    const char* begin = (const char*)info->dlpi_addr + segment.p_vaddr;
-    const char* thread_local_data = (const char*)info->dlpi_tls_data;
-    if (segment.p_type == PT_LOAD && (segment.p_flags & PF_W)) {
-      hash->add_around(begin, begin + segment.p_memsz, __start_jitload_state, __stop_jitload_state);
-    } else if (segment.p_type == PT_TLS && thread_local_data != NULL) {
-      hash->add_around(thread_local_data, thread_local_data + segment.p_memsz, worker, worker + 1);
-    }
-  }
-  return is_own_library;
-}
-
 /* Hash the tensors, the variables of the library and shared memory. */
 uint64_t hash_memory(const Worker* worker) {
-  MemorySearch search;
-  search.worker = worker;
+  Hash hash;
   const jitload_cpu_launch* call = worker->launch->call;
   for (int i = 0; i < call->tensor_count; ++i) {
-    search.hash.add((const char*)call->tensors[i].begin, (const char*)call->tensors[i].end);
+    hash.add((const char*)call->tensors[i].begin, (const char*)call->tensors[i].end);
   }
-  dl_iterate_phdr(hash_library, &search);
-  return search.hash.value();
+  visit_own_segments([&](const ElfW(Phdr)& segment, uintptr_t address) {
+    const char *begin = (const char*)address, *end = begin + segment.p_memsz;
+    if (segment.p_type == PT_LOAD && (segment.p_flags & PF_W)) {
+      hash.add_around(begin, end, __start_jitload_state, __stop_jitload_state);
+    } else if (segment.p_type == PT_TLS) {
+      hash.add_around(begin, end, worker, worker + 1);
+    }
+  });
+  return hash.value();
 }
 
 /* Record that nothing has happened in this worker since `progress`; return whether that holds for all workers. */

@@ -8,7 +8,6 @@
 #define JITLOAD_CPU_WATCH_H_
 
 #include <errno.h>
-#include <link.h>
 #include <pthread.h>
 #include <signal.h>
 #include <sys/syscall.h>
@@ -73,15 +72,11 @@ struct Code {
   uintptr_t begin, end;
 } own_code;
 
-int find_own_code(struct dl_phdr_info* info, size_t, void*) {
-  const uintptr_t function = (uintptr_t)&find_own_code;
-  for (int i = 0; i < info->dlpi_phnum; ++i) {
-    const uintptr_t begin = info->dlpi_addr + info->dlpi_phdr[i].p_vaddr, end = begin + info->dlpi_phdr[i].p_memsz;
-    if (info->dlpi_phdr[i].p_type != PT_LOAD || function < begin || function >= end) continue;
-    own_code = {begin, end};
-    return 1;
-  }
-  return 0;
+void find_own_code() {
+  visit_own_segments([](const ElfW(Phdr)& segment, uintptr_t begin) {
+    const bool has_function = (uintptr_t)&find_own_code - begin < segment.p_memsz;
+    if (segment.p_type == PT_LOAD && has_function) own_code = {begin, begin + segment.p_memsz};
+  });
 }
 
 uintptr_t code_address(const void* context) {
@@ -190,7 +185,7 @@ void enlist(Worker* worker) {
   own_worker = worker;
   worker->thread_id = (int)syscall(SYS_gettid);
   pthread_mutex_lock(&watch.mutex);
-  if (own_code.begin == 0) dl_iterate_phdr(find_own_code, NULL);
+  if (own_code.begin == 0) find_own_code();
   worker->next = watch.first;
   watch.first = worker;
   pthread_mutex_unlock(&watch.mutex);

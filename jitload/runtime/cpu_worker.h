@@ -2,6 +2,7 @@
 #ifndef JITLOAD_CPU_WORKER_H_
 #define JITLOAD_CPU_WORKER_H_
 
+#include <link.h>
 #include <sched.h>
 #include <signal.h>
 #include <stdarg.h>
@@ -30,27 +31,11 @@ extern "C" void jitload_cpu_switch(Context* from, const Context* to);
 extern "C" void jitload_cpu_call(Context* from, char* stack_end, void (*function)());
 
 #if defined(__x86_64__)
-__asm__(
-    ".pushsection .text\n"
-    ".globl jitload_cpu_switch\n"
-    ".hidden jitload_cpu_switch\n"
-    ".type jitload_cpu_switch, @function\n"
-    "jitload_cpu_switch:\n"
-    "  pushq %rbp\n  pushq %rbx\n  pushq %r12\n  pushq %r13\n  pushq %r14\n  pushq %r15\n"
-    "  movq %rsp, (%rdi)\n"
-    "  movq (%rsi), %rsp\n"
-    "  popq %r15\n  popq %r14\n  popq %r13\n  popq %r12\n  popq %rbx\n  popq %rbp\n"
-    "  ret\n"
-    ".size jitload_cpu_switch, .-jitload_cpu_switch\n"
-    ".type jitload_cpu_call, @function\n"
-    "jitload_cpu_call:\n"
-    "  pushq %rbp\n  pushq %rbx\n  pushq %r12\n  pushq %r13\n  pushq %r14\n  pushq %r15\n"
-    "  movq %rsp, (%rdi)\n"
-    "  movq %rdi, %rbx\n  movq %rsi, %rsp\n  call *%rdx\n  movq (%rbx), %rsp\n"
-    "  popq %r15\n  popq %r14\n  popq %r13\n  popq %r12\n  popq %rbx\n  popq %rbp\n"
-    "  ret\n"
-    ".size jitload_cpu_call, .-jitload_cpu_call\n"
-    ".popsection\n");
+#define JITLOAD_SAVE_ \
+  "  pushq %rbp\n  pushq %rbx\n  pushq %r12\n  pushq %r13\n  pushq %r14\n  pushq %r15\n  movq %rsp, (%rdi)\n"
+#define JITLOAD_RESTORE_ "  popq %r15\n  popq %r14\n  popq %r13\n  popq %r12\n  popq %rbx\n  popq %rbp\n  ret\n"
+#define JITLOAD_SWITCH_ "  movq (%rsi), %rsp\n"
+#define JITLOAD_CALL_ "  movq %rdi, %rbx\n  movq %rsi, %rsp\n  call *%rdx\n  movq (%rbx), %rsp\n"
 
 void prepare(Context* context, char* stack_end, void (*entry)()) {
   void** top = (void**)((uintptr_t)stack_end & ~(uintptr_t)15);
@@ -60,39 +45,19 @@ void prepare(Context* context, char* stack_end, void (*entry)()) {
   context->stack_pointer = top;
 }
 #elif defined(__aarch64__)
-__asm__(
-    ".pushsection .text\n"
-    ".globl jitload_cpu_switch\n"
-    ".hidden jitload_cpu_switch\n"
-    ".type jitload_cpu_switch, %function\n"
-    "jitload_cpu_switch:\n"
-    "  sub sp, sp, #160\n"
-    "  stp x19, x20, [sp, #0]\n  stp x21, x22, [sp, #16]\n  stp x23, x24, [sp, #32]\n  stp x25, x26, [sp, #48]\n"
-    "  stp x27, x28, [sp, #64]\n  stp x29, x30, [sp, #80]\n"
-    "  stp d8, d9, [sp, #96]\n  stp d10, d11, [sp, #112]\n  stp d12, d13, [sp, #128]\n  stp d14, d15, [sp, #144]\n"
-    "  mov x9, sp\n  str x9, [x0]\n"
-    "  ldr x9, [x1]\n  mov sp, x9\n"
-    "  ldp x19, x20, [sp, #0]\n  ldp x21, x22, [sp, #16]\n  ldp x23, x24, [sp, #32]\n  ldp x25, x26, [sp, #48]\n"
-    "  ldp x27, x28, [sp, #64]\n  ldp x29, x30, [sp, #80]\n"
-    "  ldp d8, d9, [sp, #96]\n  ldp d10, d11, [sp, #112]\n  ldp d12, d13, [sp, #128]\n  ldp d14, d15, [sp, #144]\n"
-    "  add sp, sp, #160\n"
-    "  ret\n"
-    ".size jitload_cpu_switch, .-jitload_cpu_switch\n"
-    ".type jitload_cpu_call, %function\n"
-    "jitload_cpu_call:\n"
-    "  sub sp, sp, #160\n"
-    "  stp x19, x20, [sp, #0]\n  stp x21, x22, [sp, #16]\n  stp x23, x24, [sp, #32]\n  stp x25, x26, [sp, #48]\n"
-    "  stp x27, x28, [sp, #64]\n  stp x29, x30, [sp, #80]\n"
-    "  stp d8, d9, [sp, #96]\n  stp d10, d11, [sp, #112]\n  stp d12, d13, [sp, #128]\n  stp d14, d15, [sp, #144]\n"
-    "  mov x9, sp\n  str x9, [x0]\n"
-    "  mov x19, x0\n  mov sp, x1\n  blr x2\n  ldr x9, [x19]\n  mov sp, x9\n"
-    "  ldp x19, x20, [sp, #0]\n  ldp x21, x22, [sp, #16]\n  ldp x23, x24, [sp, #32]\n  ldp x25, x26, [sp, #48]\n"
-    "  ldp x27, x28, [sp, #64]\n  ldp x29, x30, [sp, #80]\n"
-    "  ldp d8, d9, [sp, #96]\n  ldp d10, d11, [sp, #112]\n  ldp d12, d13, [sp, #128]\n  ldp d14, d15, [sp, #144]\n"
-    "  add sp, sp, #160\n"
-    "  ret\n"
-    ".size jitload_cpu_call, .-jitload_cpu_call\n"
-    ".popsection\n");
+#define JITLOAD_SAVE_ \
+  "  sub sp, sp, #160\n" \
+  "  stp x19, x20, [sp, #0]\n  stp x21, x22, [sp, #16]\n  stp x23, x24, [sp, #32]\n  stp x25, x26, [sp, #48]\n" \
+  "  stp x27, x28, [sp, #64]\n  stp x29, x30, [sp, #80]\n" \
+  "  stp d8, d9, [sp, #96]\n  stp d10, d11, [sp, #112]\n  stp d12, d13, [sp, #128]\n  stp d14, d15, [sp, #144]\n" \
+  "  mov x9, sp\n  str x9, [x0]\n"
+#define JITLOAD_RESTORE_ \
+  "  ldp x19, x20, [sp, #0]\n  ldp x21, x22, [sp, #16]\n  ldp x23, x24, [sp, #32]\n  ldp x25, x26, [sp, #48]\n" \
+  "  ldp x27, x28, [sp, #64]\n  ldp x29, x30, [sp, #80]\n" \
+  "  ldp d8, d9, [sp, #96]\n  ldp d10, d11, [sp, #112]\n  ldp d12, d13, [sp, #128]\n  ldp d14, d15, [sp, #144]\n" \
+  "  add sp, sp, #160\n  ret\n"
+#define JITLOAD_SWITCH_ "  ldr x9, [x1]\n  mov sp, x9\n"
+#define JITLOAD_CALL_ "  mov x19, x0\n  mov sp, x1\n  blr x2\n  ldr x9, [x19]\n  mov sp, x9\n"
 
 void prepare(Context* context, char* stack_end, void (*entry)()) {
   void** top = (void**)((uintptr_t)stack_end & ~(uintptr_t)15);
@@ -104,6 +69,14 @@ void prepare(Context* context, char* stack_end, void (*entry)()) {
 #else
 #error "the CPU target runs on x86-64 and aarch64"
 #endif
+
+#define JITLOAD_FUNCTION_(name, work)                                           \
+  ".globl " name "\n.hidden " name "\n.type " name ", %function\n" name ":\n" \
+  JITLOAD_SAVE_ work JITLOAD_RESTORE_ ".size " name ", . - " name "\n"
+__asm__(".pushsection .text\n"
+        JITLOAD_FUNCTION_("jitload_cpu_switch", JITLOAD_SWITCH_)
+        JITLOAD_FUNCTION_("jitload_cpu_call", JITLOAD_CALL_)
+        ".popsection\n");
 
 /* ---- threads and warps ----------------------------------------------------------------------------------------- */
 
@@ -248,18 +221,18 @@ struct alignas(64) Range {
 
 struct Launch {
   const jitload_cpu_launch* call;
-  const void* fault_address; /* of the code that failed, if its line can be found */
   uint64_t blocks;
-  uint64_t chunk;
-  uint64_t next;    /* the next block, while one thread works alone */
-  int64_t block_ns; /* the time of a block, measured then */
+  const void* fault_address = NULL; /* of the code that failed, if its line can be found */
+  uint64_t chunk = 1;
+  uint64_t next = 0;    /* the next block, while one thread works alone */
+  int64_t block_ns = 0; /* the time of a block, measured then */
   struct Range* ranges; /* of the remaining blocks */
   uint32_t range_count;
-  uint32_t workers;  /* that run blocks */
-  uint32_t progress; /* counts what may end a wait: a worker comes, goes, or begins to wait */
-  uint64_t waiting;  /* `progress` in the upper half; how many workers wait since */
-  int has_failed;
-  int is_interrupted;
+  uint32_t workers = 1;  /* that run blocks */
+  uint32_t progress = 0; /* counts what may end a wait: a worker comes, goes, or begins to wait */
+  uint64_t waiting = 0;  /* `progress` in the upper half; how many workers wait since */
+  int has_failed = 0;
+  int is_interrupted = 0;
   char error[1024];
 };
 
@@ -292,6 +265,32 @@ void fail(Worker* worker, const uint32_t* thread, const char* format, ...) {
   worker->request = kHasEnded;
   jitload_cpu_switch(&unused, &worker->scheduler);
   __builtin_unreachable();
+}
+
+/* Call `visit` with the segments of this library and their addresses: of thread-local data, that of this thread. */
+template <class Visit>
+void visit_own_segments(Visit visit) {
+  const auto visit_library = [](struct dl_phdr_info* info, size_t, void* visitor) -> int {
+    bool is_own = false;
+    for (int i = 0; i < info->dlpi_phnum; ++i) {
+      const ElfW(Phdr)& segment = info->dlpi_phdr[i];
+      is_own |= segment.p_type == PT_LOAD && (uintptr_t)&leave - (info->dlpi_addr + segment.p_vaddr) < segment.p_memsz;
+    }
+    for (int i = 0; is_own && i < info->dlpi_phnum; ++i) {
+      const ElfW(Phdr)& segment = info->dlpi_phdr[i];
+      const bool is_thread_local = segment.p_type == PT_TLS;
+      const uintptr_t begin = is_thread_local ? (uintptr_t)info->dlpi_tls_data : info->dlpi_addr + segment.p_vaddr;
+      if (begin != 0) (*(Visit*)visitor)(segment, begin); /* 0: the thread has not used its data yet */
+    }
+    return is_own;
+  };
+  dl_iterate_phdr(visit_library, &visit);
+}
+
+int64_t now_ns() {
+  struct timespec time;
+  clock_gettime(CLOCK_MONOTONIC, &time);
+  return (int64_t)time.tv_sec * 1000000000 + time.tv_nsec;
 }
 
 void switch_to(Worker* worker, Fiber* fiber) {

@@ -56,24 +56,38 @@ bool Tensor::is_signed() const {
   return type != kByte && type != kBool && type != kUInt16 && type != kUInt32 && type != kUInt64;
 }
 Layout Tensor::layout() const {
-  if (view().device_type < kOtherDevice || has_layout(node_, 0)) return kStrided;
-  return has_layout(node_, 1) ? kSparse : has_layout(node_, 2) ? Layout::SparseCsr : Layout::Mkldnn;
+  return view().device_type < kOtherDevice ? kStrided : static_cast<Layout>(layout_of(node_));
 }
 TensorOptions Tensor::options() const { return TensorOptions(scalar_type()).device(device()).layout(layout()); }
+namespace {
+/* The dimension with the i-th largest stride, if the channels are last. */
+int channels_last(int i, int ndim) { return i == 0 ? 0 : i == ndim - 1 ? 1 : i + 1; }
+/* Whether the strides grow as they do where the channels are last; a stride that fits both orders is not. */
+bool has_channels_last(const View& v) {
+  if (v.strides == nullptr || (v.ndim != 4 && v.ndim != 5) || v.strides[1] == 0) return false;
+  int64_t least = 0;
+  for (int i = v.ndim - 1; i >= 0; --i) {
+    const int d = channels_last(i, v.ndim);
+    if (v.sizes[d] == 0 || v.strides[d] < least || (d == 0 && least == v.strides[1])) return false;
+    least = v.strides[d] * (v.sizes[d] > 1 ? v.sizes[d] : 1);
+  }
+  return true;
+}
+}  // namespace
 MemoryFormat Tensor::suggest_memory_format() const {
-  const bool is_last = dim() == 4 && !is_contiguous() && is_contiguous(MemoryFormat::ChannelsLast);
-  return is_last ? MemoryFormat::ChannelsLast : MemoryFormat::Contiguous;
+  const View& v = view();
+  if (!has_channels_last(v) || layout() != kStrided) return MemoryFormat::Contiguous;
+  return v.ndim == 4 ? MemoryFormat::ChannelsLast : MemoryFormat::ChannelsLast3d;
 }
 bool Tensor::is_contiguous(MemoryFormat format) const {
   const View& v = view();
-  const bool is_last = format == MemoryFormat::ChannelsLast;
-  if (is_last && v.ndim != 4) return false;
-  static const int last[] = {0, 2, 3, 1};
+  const bool is_last = format == MemoryFormat::ChannelsLast || format == MemoryFormat::ChannelsLast3d;
+  if (is_last && v.ndim != (format == MemoryFormat::ChannelsLast ? 4 : 5)) return false;
   int64_t expected = 1;
   if (v.strides == nullptr) fail_strides("is_contiguous");
   if (numel() == 0 && !is_last) return true;
   for (int i = v.ndim - 1; i >= 0; --i) {
-    const int d = is_last ? last[i] : i;
+    const int d = is_last ? channels_last(i, v.ndim) : i;
     if (v.sizes[d] == 1) continue;
     if (v.strides[d] != expected) return false;
     expected *= v.sizes[d];

@@ -96,11 +96,7 @@ _NOT_TYPES = frozenset(("void", "auto", "static", "inline", "extern", "template"
 def _check_written_type(type_: str, name: str, index: int, signature: tuple[str, str]) -> None:
     """Raise SignatureError if a parameter of a hand-written signature does not have a type that a launch can pass.
 
-    Args:
-        type_: The text of the parameter's type.
-        name: The parameter's name, or "".
-        index: The parameter's position, counted from 0.
-        signature: The text of the signature, and the kernel's name for messages.
+    For the message, `signature` has the text of the signature and the kernel's name.
     """
     text, kernel = signature
     if not type_ or type_.endswith("..."):

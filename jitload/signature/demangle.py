@@ -5,15 +5,17 @@ from __future__ import annotations
 import ctypes
 import re
 import zlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
+from dataclasses import replace
 from functools import cache, lru_cache
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 from jitload.errors import SignatureError, ToolchainError
 from jitload.model import Variable
 
 # Linux has libstdc++. None is the process itself, into which torch or Python may have loaded a C++ library.
-_CXX_LIBRARIES = ("libstdc++.so.6", "libc++abi.so.1", "libc++abi.dylib", "libc++.1.dylib", None)
+_CXX_LIBRARIES = ("libstdc++.so.6", "libc++abi.so.1", None)
 # NVRTC puts what is internal to a file in a namespace whose name contains the process id.
 _INTERNAL_NAMESPACE = re.compile(r"\(anonymous namespace\)::|\b_(?:INTERNAL|GLOBAL_)_\w+::")
 _NAME_LENGTH = re.compile(r"\d{1,5}(?!\d)")
@@ -29,24 +31,19 @@ def demangle(symbol: str) -> str | None:
         The readable text, such as `void ns::scale<float>(float*)`. None if `symbol` is not a mangled C++ name, or if
         the demangler rejects it: the demangler of libstdc++ rejects names longer than 1,024 characters.
 
-    Raises:
-        ToolchainError: There is no C++ library with a demangler.
-
     Example:
         >>> demangle("_Z5scalePfi")
         'scale(float*, int)'
     """
     if not symbol.startswith("_Z") or "\0" in symbol:
         return None
-    cxx_runtime = _load_cxx_runtime()
+    cxa_demangle, free = _load_demangler()
     status = ctypes.c_int()
-    text = cxx_runtime.cxa_demangle(symbol.encode("utf-8", "surrogateescape"), None, None, ctypes.byref(status))
+    text = cxa_demangle(symbol.encode("utf-8", "surrogateescape"), None, None, ctypes.byref(status))
     if not text:
         return None
-    try:
-        readable = ctypes.string_at(text).decode("utf-8", "replace")
-    finally:
-        cxx_runtime.free(text)
+    readable = ctypes.string_at(text).decode("utf-8", "replace")
+    free(text)
     return _INTERNAL_NAMESPACE.sub("", readable)
 
 
@@ -72,10 +69,7 @@ def name_in(symbol: str) -> str:
 
 def demangle_variables(variables: Iterable[Variable]) -> tuple[Variable, ...]:
     """Return the variables of a cubin or an object file with their C++ names."""
-    return tuple(
-        Variable(name=demangle(variable.symbol) or variable.symbol, symbol=variable.symbol, size=variable.size)
-        for variable in variables
-    )
+    return tuple(replace(variable, name=demangle(variable.symbol) or variable.symbol) for variable in variables)
 
 
 def read_symbol(symbol: str, expression: str) -> tuple[str, tuple[str, ...] | None]:
@@ -130,11 +124,7 @@ class HostProbe(NamedTuple):
 
 
 def read_host_probe(symbol: str) -> HostProbe:
-    """Return what the symbol of a host function's probe tells about the function.
-
-    Raises:
-        SignatureError: The symbol is missing, or too long for the demangler.
-    """
+    """Return what the symbol of a host function's probe tells about the function."""
     readable = demangle(symbol)
     if readable is None:
         raise SignatureError(
@@ -182,31 +172,17 @@ def _depths(text: str) -> Iterator[int]:
         depth += (character in "<([{") - (character in ">)]}")
 
 
-class _CFunction(Protocol):
-    def __call__(self, *arguments: object) -> int: ...
-
-
-class _CxxRuntime:
-    """The two functions of the C++ runtime library that demangling needs."""
-
-    def __init__(self, cxa_demangle: _CFunction, free: _CFunction) -> None:
-        self.cxa_demangle = cxa_demangle
-        self.free = free
-
-
 @cache
-def _load_cxx_runtime() -> _CxxRuntime:
+def _load_demangler() -> tuple[Callable[..., int | None], Callable[[int], None]]:
+    """Return the demangler of a C++ runtime library, and the C library's `free`."""
     for name in _CXX_LIBRARIES:
-        try:
-            cxa_demangle = ctypes.CDLL(name)["__cxa_demangle"]
-            free = ctypes.CDLL(None)["free"]
-        except (OSError, AttributeError, TypeError):  # Windows raises a TypeError for None
-            continue
-        cxa_demangle.argtypes = (ctypes.c_char_p, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p)
-        cxa_demangle.restype = ctypes.c_void_p
-        free.argtypes = (ctypes.c_void_p,)
-        free.restype = None
-        return _CxxRuntime(cxa_demangle, free)
+        with suppress(OSError, AttributeError):
+            cxa_demangle, free = ctypes.CDLL(name)["__cxa_demangle"], ctypes.CDLL(None)["free"]
+            cxa_demangle.argtypes = (ctypes.c_char_p, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p)
+            cxa_demangle.restype = ctypes.c_void_p
+            free.argtypes = (ctypes.c_void_p,)
+            free.restype = None
+            return cxa_demangle, free
     raise ToolchainError(
         "reading C++ kernel names needs a C++ runtime library, and neither libstdc++ nor libc++abi could be opened.\n"
         "Install one: `apt install libstdc++6`, `dnf install libstdc++` or `conda install libstdcxx-ng`."

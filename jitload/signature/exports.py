@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import re
 from collections import Counter
-from collections.abc import Callable, Container, Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -88,11 +88,7 @@ def choose_exports(
 
 
 def _join_variants(name: str, exports: Sequence[Export]) -> Export:
-    """Return the export of the given name. If several exports have this name, return the first, with all as variants.
-
-    Raises:
-        LaunchSpecError: The variants take different arguments, or two variants take tensors of the same dtypes.
-    """
+    """Return the export of the given name. If several have this name, return the first, with all as variants."""
     variants = tuple(export for export in exports if export.name == name)
     first = variants[0]
     if len(variants) == 1:
@@ -189,16 +185,12 @@ def choose_export_names(kernels: Sequence[Kernel]) -> dict[str, Kernel]:
     """
     names = [_unqualified(kernel) for kernel in kernels]
     for longer in (_qualified, _with_arguments, _with_types):
-        names = _lengthen_shared(names, kernels, longer)
+        counts = Counter(names)
+        names = [longer(kernel) if counts[name] > 1 else name for name, kernel in zip(names, kernels, strict=True)]
     exports: dict[str, Kernel] = {}
     for name, kernel in zip(names, kernels, strict=True):
         exports[make_unique_name(_truncate(name), exports)] = kernel
     return exports
-
-
-def _lengthen_shared(names: Sequence[str], kernels: Sequence[Kernel], longer: Callable[[Kernel], str]) -> list[str]:
-    shared = Counter(names)
-    return [longer(kernel) if shared[name] > 1 else name for name, kernel in zip(names, kernels, strict=True)]
 
 
 def _unqualified(kernel: Kernel) -> str:

@@ -194,13 +194,9 @@ def find_expressions_to_probe(image: Image, lowered: Mapping[str, tuple[str, str
 def make_typed_kernel(
     image_kernel: ImageKernel, types: Sequence[str], names: Sequence[str] = (), *, name: str = ""
 ) -> Kernel:
-    """Return a kernel of a cubin with parameter types that are given as C++ text.
+    """Return a kernel of a cubin with parameter types that are given as C++ text, such as `const float*`.
 
-    Args:
-        image_kernel: The kernel in the cubin.
-        types: The type of each parameter, such as `const float*`.
-        names: The name of each parameter, or an empty sequence.
-        name: The kernel's C++ name; the default is the name in its symbol.
+    The kernel's default name is the name in its symbol.
 
     Raises:
         SignatureError: The number of types, or their sizes, disagree with the cubin.
@@ -211,13 +207,7 @@ def make_typed_kernel(
 
 
 def find_candidate(name: str, types: Sequence[str], candidates: Sequence[Candidate]) -> Candidate | None:
-    """Return the function in the source text that is this kernel; None if there is none, or no single best match.
-
-    Args:
-        name: The kernel's C++ name.
-        types: Its parameter types, in the compiler's spelling.
-        candidates: The functions to choose from.
-    """
+    """Return the function in the source text that is this kernel; None if there is none, or no single best match."""
     named = [c for c in candidates if _unqualified(c.name) == _unqualified(name) and _accepts(c, len(types))]
     if len(named) < 2:
         return named[0] if named else None
@@ -247,15 +237,11 @@ class _Prototype(NamedTuple):
 
 
 def _apply_prototype(image_kernel: ImageKernel, prototype: _Prototype) -> Kernel:
-    """Return the kernel with the types and names of a prototype.
-
-    Raises:
-        SignatureError: The prototype does not fit the number or the sizes of the parameters in the cubin.
-    """
-    slots = image_kernel.slots
-    if len(slots) != len(prototype.types):
+    """Return the kernel with the types and names of a prototype."""
+    slots, count = image_kernel.slots, len(prototype.types)
+    if len(slots) != count:
         raise SignatureError(
-            f"kernel {shorten(prototype.name)!r}: {_count(len(prototype.types))} in its signature, "
+            f"kernel {shorten(prototype.name)!r}: {count} parameter{'' if count == 1 else 's'} in its signature, "
             f"but {len(slots)} in the cubin\n"
             f"    {prototype}\n"
             f"    The parameters in the cubin have {list_sizes(slots)} bytes."
@@ -368,5 +354,11 @@ def _unqualified(name: str) -> str:
     return _without_arguments(name).rpartition("::")[2]
 
 
-def _count(number: int) -> str:
-    return f"{number} parameter{'' if number == 1 else 's'}"
+def parameter_slots(sizes: Sequence[int], alignments: Sequence[int]) -> tuple[ParameterSlot, ...]:
+    """Return the offsets and sizes of parameters that follow one another, as in a GPU's parameter block."""
+    slots, end = [], 0
+    for size, alignment in zip(sizes, alignments, strict=True):
+        offset = -(-end // alignment) * alignment
+        slots.append(ParameterSlot(offset=offset, size=size))
+        end = offset + size
+    return tuple(slots)

@@ -345,13 +345,7 @@ def _unknown_bytes(layout: Layout) -> Iterator[Member]:
 def typed_variables(
     variables: tuple[Variable, ...], layouts: Sequence[Layout], pieces: tuple[str, ...]
 ) -> tuple[Variable, ...]:
-    """Return the variables with the dtypes of their elements, if the compiler reported their types.
-
-    Args:
-        variables: The variables of a cubin or an object file.
-        layouts: The layouts that the compiler reported, including the layouts of variables.
-        pieces: The texts of the source.
-    """
+    """Return the variables with the dtypes of their elements, if the compiler reported their types in `layouts`."""
     declared = [layout.members[0] for layout in layouts if layout.structure == "void"]
     if not declared:
         return variables

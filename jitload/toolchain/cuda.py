@@ -32,10 +32,6 @@ _RELEASE_MACRO = re.compile(rb"#define CUDART_VERSION +(\d+)")
 _WHEEL_NVJITLINK_DIRS = ("cu13/lib", "nvjitlink/lib")
 DEFAULT_HOME = "/usr/local/cuda"  # where NVIDIA's installer puts a toolkit
 _TARGETS = {"x86_64": ("x86_64-linux",), "aarch64": ("sbsa-linux", "aarch64-linux")}
-_HOW_TO_GET_NVRTC = (
-    "Install it with: pip install 'jitload[cu13]'  (or 'jitload[cu12]' for a driver older than CUDA 13), "
-    "or point JITLOAD_NVRTC to a CUDA toolkit."
-)
 
 
 class CudaToolchain(NamedTuple):
@@ -101,8 +97,19 @@ def _find_cuda_toolchain(
         toolchains = [toolchain for toolchain in toolchains if toolchain.major == int(requested)]
     if not toolchains:
         name = f"NVRTC {requested} (JITLOAD_NVRTC={requested})" if requested else "NVRTC"
-        raise ToolchainError(f"{name} was not found: compiling CUDA source needs it. {_HOW_TO_GET_NVRTC}")
+        raise ToolchainError(f"{name} was not found: compiling CUDA source needs it. {_how_to_get_nvrtc(requested)}")
     return _add_toolkit_headers(_newest_for_driver(toolchains), homes, path)
+
+
+def _how_to_get_nvrtc(requested: str) -> str:
+    older = "" if requested == "12" else "  (or 'jitload[cu12]' for a driver older than CUDA 13)"
+    major = int(requested) if requested.isdigit() else 13
+    return f"Install it with: pip install {extra_of(major)}{older}, or point JITLOAD_NVRTC to a CUDA toolkit."
+
+
+def extra_of(major: int) -> str:
+    """Return what pip installs for a major version of CUDA: the newest extra unless the version is 12."""
+    return f"'jitload[cu{12 if major == 12 else 13}]'"
 
 
 def _newest_for_driver(toolchains: list[CudaToolchain]) -> CudaToolchain:
@@ -171,9 +178,12 @@ def _file_state(path: Path) -> str:
 
 
 def _toolkits(homes: tuple[str, ...]) -> Iterator[CudaToolchain]:
-    for home in dict.fromkeys(Path(home) for home in (*homes, sys.prefix, DEFAULT_HOME)):
-        if toolchain := _toolkit(home):
-            yield toolchain
+    yield from filter(None, map(_toolkit, _toolkit_homes(homes)))
+
+
+def _toolkit_homes(homes: tuple[str, ...]) -> tuple[Path, ...]:
+    """Return the directories that may be toolkits: those that the environment names, and the usual ones."""
+    return tuple(dict.fromkeys(map(Path, (*homes, sys.prefix, DEFAULT_HOME))))
 
 
 def _add_toolkit_headers(toolchain: CudaToolchain, homes: tuple[str, ...], path: str) -> CudaToolchain:
@@ -245,7 +255,7 @@ def _requested_toolchain(path: Path) -> CudaToolchain:
     else:
         toolchain = _toolkit(path)
     if toolchain is None:
-        raise ToolchainError(f"JITLOAD_NVRTC={path}: no libnvrtc.so there. {_HOW_TO_GET_NVRTC}")
+        raise ToolchainError(f"JITLOAD_NVRTC={path}: no libnvrtc.so there. {_how_to_get_nvrtc(str(path))}")
     return toolchain
 
 
@@ -323,7 +333,7 @@ def _nvjitlink_files(requested: str, homes: tuple[str, ...], _search_path: tuple
         directories = [path.parent] if path.is_file() else [*_library_dirs(path)]
     else:
         directories = [root / name for root in package_dirs("nvidia") for name in _WHEEL_NVJITLINK_DIRS]
-        directories += [directory for home in (*homes, sys.prefix) for directory in _library_dirs(Path(home))]
+        directories += [directory for home in _toolkit_homes(homes) for directory in _library_dirs(home)]
     return tuple(
         directory / name
         for directory in directories

@@ -47,21 +47,13 @@ class Compiler(NamedTuple):
 
 
 def find_compiler(settings: Settings) -> Compiler:
-    """Return the C++ compiler: `JITLOAD_CXX` or `CXX`, else `c++`, `g++` or `clang++` on the PATH.
-
-    Raises:
-        ToolchainError: There is no such compiler.
-    """
+    """Return the C++ compiler: `JITLOAD_CXX` or `CXX`, else `c++`, `g++` or `clang++` on the PATH."""
     return _find_compiler(settings.cxx, settings.path, settings.environment)
 
 
 @functools.lru_cache(maxsize=8)
 def _find_compiler(requested: str, search_path: str, environment: tuple[str, ...]) -> Compiler:
-    try:
-        commands = [shlex.split(requested)] if requested else [["c++"], ["g++"], ["clang++"]]
-    except ValueError as error:
-        raise ToolchainError(f"JITLOAD_CXX or CXX is {requested!r}, which is not a command: {error}") from error
-    for command in commands:
+    for command in [split_command(requested)] if requested else [["c++"], ["g++"], ["clang++"]]:
         if command and (program := shutil.which(command[0], path=search_path)):
             return Compiler(command=(program, *command[1:]), path=Path(program).resolve(), environment=environment)
     names = f"{requested!r} (from JITLOAD_CXX or CXX)" if requested else "c++, g++ or clang++"
@@ -69,6 +61,14 @@ def _find_compiler(requested: str, search_path: str, environment: tuple[str, ...
         f"no C++ compiler: {names} is not on the PATH. Install one (apt install g++, or dnf install gcc-c++), or "
         "without root: pip install ziglang, and set JITLOAD_CXX='python -m ziglang c++'."
     )
+
+
+def split_command(command: str) -> list[str]:
+    """Return the words of the compiler's command, or raise ToolchainError if its quotes do not match."""
+    try:
+        return shlex.split(command)
+    except ValueError as error:
+        raise ToolchainError(f"JITLOAD_CXX or CXX is {command!r}, which is not a command: {error}") from error
 
 
 def tool_environment() -> dict[str, str]:
@@ -84,11 +84,7 @@ def tool_environment() -> dict[str, str]:
 
 
 def find_ninja(settings: Settings) -> Path:
-    """Return the ninja binary: the one in this Python environment, or else the one on the PATH.
-
-    Raises:
-        ToolchainError: ninja was not found.
-    """
+    """Return the ninja binary: the one in this Python environment, or else the one on the PATH."""
     return _find_ninja(settings.path)
 
 
@@ -106,11 +102,7 @@ def _find_ninja(search_path: str) -> Path:
 
 
 def tvm_ffi_include_dirs() -> tuple[Path, ...]:
-    """Return the directories of tvm-ffi's C headers and DLPack's, without importing tvm-ffi.
-
-    Raises:
-        ToolchainError: tvm-ffi is not installed.
-    """
+    """Return the directories of tvm-ffi's C headers and DLPack's, without importing tvm-ffi."""
     for root in package_dirs("tvm_ffi"):
         include_dirs = (root / "include", root / "3rdparty" / "dlpack" / "include")
         if (include_dirs[0] / "tvm" / "ffi" / "c_api.h").is_file():
@@ -149,26 +141,26 @@ def compiler_identity(compiler: Compiler, cache_dir: Path) -> str:
     The version and target are kept in the cache with the state of the programs that the command runs. A cache hit only
     checks the state of these files, even if the command is a script or ccache.
     """
-    return recall_compiler_identity(compiler, cache_dir) or _ask_and_remember(compiler, cache_dir)
+    if identity := recall_compiler_identity(compiler, cache_dir):
+        return identity
+    memory = _compiler_memory_file(compiler, cache_dir)
+    words, paths = _ask_compiler(compiler)
+    files = tuple((path, state) for path in paths if (state := _state_of_file(path)))
+    save_json(memory, {"identity": words, "file": str(compiler.path), "files": files})
+    answer = _answers[memory] = _CompilerAnswer(words=words, files=files)
+    return _identity_of(compiler, answer)
 
 
 def recall_compiler_identity(compiler: Compiler, cache_dir: Path) -> str | None:
     """Return `compiler_identity` without starting the compiler, or None if the cache lacks the version and target."""
-    state = _compiler_state(compiler)
-    answer = _answers.get((compiler.command, state, cache_dir))
+    memory = _compiler_memory_file(compiler, cache_dir)
+    answer = _answers.get(memory)
     if answer is None or not answer.is_current():
-        answer = _recall_answer(_compiler_memory_file(compiler, state, cache_dir))
+        answer = _recall_answer(memory)
     if answer is None:
         return None
-    _answers[compiler.command, state, cache_dir] = answer
+    _answers[memory] = answer
     return _identity_of(compiler, answer)
-
-
-def _compiler_state(compiler: Compiler) -> str:
-    state = _state_of_file(compiler.path)
-    if state is None:
-        raise ToolchainError(f"the C++ compiler {compiler.path} is gone")
-    return state
 
 
 class _CompilerAnswer(NamedTuple):
@@ -181,7 +173,7 @@ class _CompilerAnswer(NamedTuple):
         return all(_state_of_file(path) == state for path, state in self.files)
 
 
-_answers: dict[tuple[tuple[str, ...], str, Path], _CompilerAnswer] = {}
+_answers: dict[Path, _CompilerAnswer] = {}  # by the paths of the files that keep them
 
 
 def _identity_of(compiler: Compiler, answer: _CompilerAnswer) -> str:
@@ -198,17 +190,10 @@ def _recall_answer(memory: Path) -> _CompilerAnswer | None:
     return None
 
 
-def _ask_and_remember(compiler: Compiler, cache_dir: Path) -> str:
-    state = _compiler_state(compiler)
-    words, paths = _ask_compiler(compiler)
-    files = tuple((path, program) for path in paths if (program := _state_of_file(path)))
-    record = {"identity": words, "file": str(compiler.path), "files": files}
-    save_json(_compiler_memory_file(compiler, state, cache_dir), record)
-    answer = _answers[compiler.command, state, cache_dir] = _CompilerAnswer(words=words, files=files)
-    return _identity_of(compiler, answer)
-
-
-def _compiler_memory_file(compiler: Compiler, state: str, cache_dir: Path) -> Path:
+def _compiler_memory_file(compiler: Compiler, cache_dir: Path) -> Path:
+    state = _state_of_file(compiler.path)
+    if state is None:
+        raise ToolchainError(f"the C++ compiler {compiler.path} is gone")
     return _memory_file((*compiler.command, state, *compiler.environment), cache_dir)
 
 
@@ -231,11 +216,7 @@ def _memory_file(words: Iterable[str], cache_dir: Path) -> Path:
 def remembered(words: Iterable[str], label: str, cache_dir: Path, compute: Callable[[], str]) -> str:
     """Return the result of `compute`, from the cache if `compute` has been called with the same words before.
 
-    Args:
-        words: Everything that the result of `compute` depends on.
-        label: A name for the result, for people who inspect the cache.
-        cache_dir: The cache.
-        compute: A function that is called if the cache does not have the result.
+    The words are everything that the result depends on. The label is for people who inspect the cache.
     """
     memory = _memory_file(words, cache_dir)
     with suppress(OSError, ValueError, KeyError, TypeError, RecursionError):
@@ -271,12 +252,6 @@ def run_tool(
     variables: Mapping[str, str] | None = None,
 ) -> subprocess.CompletedProcess[str]:
     """Run a tool that only prints something, and return what it printed and its exit status.
-
-    Args:
-        command: The program and its arguments.
-        description: What the tool is, for error messages.
-        directory: The directory to run it in.
-        variables: Environment variables to set.
 
     Raises:
         ToolchainError: The tool cannot be run, or does not end in time.

@@ -91,11 +91,7 @@ def _find_in_wheels(cache_dir: Path) -> Nvcc | None:
 
 @functools.lru_cache(maxsize=4)
 def _check_parts(home: Path, homes: tuple[Path, ...]) -> str:
-    """Return the names and versions of nvcc's wheels, after checking that they are complete and of one CUDA release.
-
-    Raises:
-        ToolchainError: A wheel is missing or of another release, or a program cannot be executed.
-    """
+    """Return the names and versions of nvcc's wheels, after checking that they are complete and of one CUDA release."""
     for part, file in _PARTS.items():
         if not any((directory / file).is_file() for directory in (homes if "include/" in file else (home,))):
             wheel = part.replace("_", "-")
@@ -187,11 +183,7 @@ _INSTALL_NVDISASM = "pip install 'jitload[inspect]'"
 
 
 def find_nvdisasm(settings: Settings) -> Path:
-    """Return the first nvdisasm of `CUDA_HOME`, `CUDA_PATH`, NVIDIA's wheels, the PATH, /usr/local/cuda and Triton.
-
-    Raises:
-        ToolchainError: nvdisasm was not found.
-    """
+    """Return the first nvdisasm of `CUDA_HOME`, `CUDA_PATH`, NVIDIA's wheels, the PATH, /usr/local/cuda and Triton."""
     for path in _nvdisasm_candidates(settings):
         if path.is_file() and os.access(path, os.X_OK):
             return path
@@ -210,11 +202,7 @@ def _nvdisasm_candidates(settings: Settings) -> Iterator[Path]:
 
 
 def run_nvdisasm(program: Path, options: Sequence[str], cubin_path: Path) -> str:
-    """Run nvdisasm on a cubin and return its listing.
-
-    Raises:
-        ToolchainError: nvdisasm cannot be run, or fails, for example because it does not know the architecture.
-    """
+    """Run nvdisasm on a cubin and return its listing."""
     result = run_tool((str(program), *options, str(cubin_path)), f"nvdisasm {program}")
     if result.returncode != 0:
         raise ToolchainError(

@@ -11,20 +11,12 @@ from jitload.building.runtime import find_or_build_objects, library_steps
 from jitload.building.stages import stage
 from jitload.cache.store import Work
 from jitload.model import Cubin
-from jitload.request.launch import Launch
 from jitload.request.request import Request, TritonSource, VariantSource
 from jitload.toolchain.arch import capability_of
 from jitload.toolchain.host import Compiler, find_ninja
 from jitload.triton.compile import compile_cubin
 from jitload.triton.grid import GridScope, read_grid
-from jitload.triton.wrapper import (
-    TritonFunction,
-    TritonVariant,
-    TritonWrapper,
-    cubin_files,
-    ptx_files,
-    render_triton_wrapper,
-)
+from jitload.triton.wrapper import TritonFunction, TritonVariant, write_triton_sources
 
 
 def build_triton_library(request: Request, compiler: Compiler, work: Work, *, verbose: bool) -> tuple[Path, ...]:
@@ -36,14 +28,8 @@ def build_triton_library(request: Request, compiler: Compiler, work: Work, *, ve
     )
     variants = tuple(_variant(source, variant, request.archs) for variant in source.variants)
     function = TritonFunction(name=source.name, doc=_doc(source), variants=variants)
-    wrapper = TritonWrapper(name=request.name, functions=(function,))
-    (work.dir / "wrapper.cc").write_text(render_triton_wrapper(wrapper), encoding="utf-8")
-    files = cubin_files(wrapper)
-    for name, data in files:
-        (work.dir / name).write_bytes(data)
-    for name, text in ptx_files(wrapper):
-        (work.dir / name).write_text(text, encoding="utf-8", newline="")
-    write_ninja(work.dir, library_steps(compiler, [name for name, _ in files], runtimes.result(), request.slug))
+    files = write_triton_sources(request.name, (function,), work.dir)
+    write_ninja(work.dir, library_steps(compiler, files, runtimes.result(), request.slug))
     run_ninja(find_ninja(request.settings), work.dir, name=request.name, verbose=verbose)
     return ()
 
@@ -59,7 +45,7 @@ def _variant(source: TritonSource, variant: VariantSource, archs: tuple[str, ...
         constexprs=tuple(name for name, value in specialization.constexprs if isinstance(value, int)),
         examples=dict(source.examples),
     )
-    return TritonVariant(name=variant.name, cubins=cubins, launch=Launch(grid=read_grid(source.grid, scope)))
+    return TritonVariant(name=variant.name, cubins=cubins, grid=read_grid(source.grid, scope))
 
 
 def _compile(source: TritonSource, variant: VariantSource, arch: str) -> Cubin:

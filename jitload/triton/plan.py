@@ -153,7 +153,9 @@ def types_by_name(kernel: TritonKernel, signature: Mapping[str, Any] | str) -> M
     """
     names = [param.name for param in kernel.params]
     if isinstance(signature, str):
-        types = _split_types(signature)
+        from jitload.signature.demangle import split_top_level
+
+        types = [text.strip() for text in split_top_level(signature, ",") if text.strip()]
         run_time = [param.name for param in kernel.params if not param.is_constexpr]
         if len(types) != len(run_time):
             raise SignatureError(
@@ -171,18 +173,6 @@ def types_by_name(kernel: TritonKernel, signature: Mapping[str, Any] | str) -> M
             f"kernel {kernel.name!r} has no parameter {unknown[0]!r}; its parameters are {', '.join(names)}"
         )
     return signature
-
-
-def _split_types(text: str) -> list[str]:
-    """Split `"*fp32:16, tensordesc<fp16[128, 64]>, i32"` at the commas outside brackets."""
-    parts, depth = [""], 0
-    for letter in text:
-        depth += (letter in "<[(") - (letter in ">])")
-        if letter == "," and depth == 0:
-            parts.append("")
-        else:
-            parts[-1] += letter
-    return [part.strip() for part in parts if part.strip()]
 
 
 def _read_types(value: Any, where: str) -> Any:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
 from typing import Any
 
 from jitload.codegen.wrapper import (
@@ -15,7 +17,6 @@ from jitload.codegen.wrapper import (
     describe_function,
     dtype_code,
     export_record,
-    image_record,
     join_flags,
     load_template,
     to_json,
@@ -23,11 +24,9 @@ from jitload.codegen.wrapper import (
 from jitload.errors import LaunchSpecError
 from jitload.expressions.compiler import INT64, ScopeEntry, write_constant
 from jitload.model import Cubin, Descriptor, Kernel, Parameter, Specialization
-from jitload.request.launch import Launch
+from jitload.request.launch import Extent, Launch
 from jitload.signature.exports import Export
 from jitload.toolchain.arch import capability_of
-
-_LAUNCH_FIELDS = ("grid", "priority", "raw_pointers", "doc")  # the only ones that a variant's launch may set
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,13 +36,12 @@ class TritonVariant:
     Attributes:
         name: The name under which the variant is exported if its function has several variants.
         cubins: The machine code: one cubin for each architecture, each with its `triton` record.
-        launch: The grid, `priority` and `raw_pointers`; everything else was decided when the kernel was compiled. The
-            grid counts programs, may use arguments and constexprs, and is None if each call passes a grid.
+        grid: The number of programs, from arguments and constexprs, or None if each call passes a grid.
     """
 
     name: str
     cubins: tuple[Cubin, ...]
-    launch: Launch
+    grid: Extent | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,14 +51,6 @@ class TritonFunction:
     name: str
     doc: str
     variants: tuple[TritonVariant, ...]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TritonWrapper:
-    """A library's name and functions."""
-
-    name: str
-    functions: tuple[TritonFunction, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,62 +78,67 @@ class _Entry:
     codes: tuple[_KernelCode, ...]
 
 
-def render_triton_wrapper(wrapper: TritonWrapper) -> str:
+def write_triton_sources(name: str, functions: Sequence[TritonFunction], work_dir: Path) -> tuple[str, ...]:
+    """Write the cubins and the wrapper of a library, and, for people to inspect, the PTX.
+
+    Returns:
+        The names of the cubins' files.
+    """
+    files = []
+    for number, cubin in _numbered_cubins(functions):
+        path = work_dir / _image(number, cubin).file
+        path.write_bytes(cubin.data)
+        files.append(path.name)
+        if cubin.ptx:
+            path.with_suffix(".ptx").write_text(cubin.ptx, encoding="utf-8", newline="")
+    (work_dir / "wrapper.cc").write_text(render_triton_wrapper(name, functions), encoding="utf-8")
+    return tuple(files)
+
+
+def render_triton_wrapper(name: str, functions: Sequence[TritonFunction]) -> str:
     """Return the C++ text of a library's wrapper.
 
     Raises:
         LaunchSpecError: A grid does not fit its kernel, or a kernel cannot be launched.
     """
-    entries = _entries(wrapper)
-    cubins = _numbered_cubins(wrapper)
+    entries = _entries(functions)
+    cubins = _numbered_cubins(functions)
     archs = tuple(dict.fromkeys(cubin.arch for _, cubin in cubins))
-    description = {"name": wrapper.name, "archs": archs, "functions": list(map(_describe, entries)), "variables": []}
+    description = {"name": name, "archs": archs, "functions": list(map(_describe, entries)), "variables": []}
     record = {
-        "name": comment(wrapper.name),
-        "quoted_name": c_string(wrapper.name),
-        "images": [image_record(_image(number, cubin)) for number, cubin in cubins],
+        "name": comment(name),
+        "quoted_name": c_string(name),
+        "images": [_image(number, cubin) for number, cubin in cubins],
         "kernels": _kernel_records(entries),
         "description": c_string(to_json(description)),
     }
     return load_template("triton.cc.jinja").render(wrapper=record)
 
 
-def cubin_files(wrapper: TritonWrapper) -> tuple[tuple[str, bytes], ...]:
-    """Return a (file name, content) pair for each cubin that a wrapper's text embeds."""
-    return tuple((_image(number, cubin).file, cubin.data) for number, cubin in _numbered_cubins(wrapper))
-
-
-def ptx_files(wrapper: TritonWrapper) -> tuple[tuple[str, str], ...]:
-    """Return a (file name, PTX) pair for each cubin with PTX; the name is the cubin's with the suffix `.ptx`."""
-    cubins = ((_image(number, cubin).file, cubin.ptx) for number, cubin in _numbered_cubins(wrapper))
-    return tuple((f"{file.removesuffix('.cubin')}.ptx", ptx) for file, ptx in cubins if ptx)
-
-
-def _numbered_cubins(wrapper: TritonWrapper) -> list[tuple[int, Cubin]]:
+def _numbered_cubins(functions: Sequence[TritonFunction]) -> list[tuple[int, Cubin]]:
     """Return a (variant number, cubin) pair for each cubin."""
-    variants = [variant for function in wrapper.functions for variant in function.variants]
+    variants = [variant for function in functions for variant in function.variants]
     return [(number, cubin) for number, variant in enumerate(variants) for cubin in variant.cubins]
 
 
 def _image(number: int, cubin: Cubin) -> EmbeddedImage:
-    capability, suffix = capability_of(cubin.arch)
     name = f"kernel{number}_{cubin.arch}"
-    return EmbeddedImage(name=name, file=f"{name}.cubin", capability=capability, suffix=suffix)
+    return EmbeddedImage(name, f"{name}.cubin", cubin.arch)
 
 
 # ---- exported functions ----------------------------------------------------------------------------------------
 
 
-def _entries(wrapper: TritonWrapper) -> list[_Entry]:
+def _entries(functions: Sequence[TritonFunction]) -> list[_Entry]:
     """Return the exported functions, each dispatcher before its variants."""
     entries: list[_Entry] = []
-    number = 0
-    for function in wrapper.functions:
-        by_variant = []
+    numbers = itertools.count()
+    for function in functions:
         has_dispatcher = len(function.variants) > 1
-        for variant in function.variants:
-            by_variant.append(_codes(variant.name if has_dispatcher else function.name, variant, number))
-            number += 1
+        by_variant = [
+            _codes(variant.name if has_dispatcher else function.name, variant, next(numbers))
+            for variant in function.variants
+        ]
         codes = tuple(code for variant_codes in by_variant for code in variant_codes)
         _check_same_arguments(function.name, codes)
         entries.append(_Entry(name=function.name, doc=function.doc, codes=codes))
@@ -165,12 +160,11 @@ def _codes(name: str, variant: TritonVariant, number: int) -> tuple[_KernelCode,
         assert cubin.triton is not None
         _check_specialization(name, cubin.triton)
         groups.setdefault(_without_compiler_counts(cubin.triton), []).append(cubin)
-    _check_launch(name, variant.launch)
     return tuple(
         _KernelCode(
             id=name if len(groups) == 1 else f"{name}_{cubins[0].arch}",
             name=name,
-            launch=_complete_launch(specialization, variant.launch),
+            launch=_launch(specialization, variant.grid),
             specialization=specialization,
             images=tuple(_image(number, cubin) for cubin in cubins),
             builds=tuple((cubin.arch, cubin.triton.kernel) for cubin in cubins if cubin.triton is not None),
@@ -189,14 +183,6 @@ def _without_compiler_counts(specialization: Specialization) -> Specialization:
     return replace(specialization, kernel=kernel)
 
 
-def _check_launch(name: str, launch: Launch) -> None:
-    defaults = Launch()
-    for field in fields(Launch):
-        if field.name not in _LAUNCH_FIELDS and getattr(launch, field.name) != getattr(defaults, field.name):
-            problem = "is decided when the kernel is compiled, or has no effect on it"
-            raise LaunchSpecError(problem, kernel=name, field=f"Launch.{field.name}", hint="Leave it out.")
-
-
 def _check_same_arguments(name: str, codes: Sequence[_KernelCode]) -> None:
     lists = [", ".join(argument.name for argument in code.specialization.arguments) for code in codes]
     if different := next((names for names in lists if names != lists[0]), None):
@@ -204,13 +190,13 @@ def _check_same_arguments(name: str, codes: Sequence[_KernelCode]) -> None:
         raise LaunchSpecError(problem, kernel=name, field="variants")
 
 
-def _complete_launch(specialization: Specialization, launch: Launch) -> Launch:
-    """Return the launch with the values that Triton fixed at compilation.
+def _launch(specialization: Specialization, grid: Extent | None) -> Launch:
+    """Return the launch of a kernel, with the values that Triton fixed at compilation.
 
     Pointers accept tensors of any layout, because strides are arguments of the kernel.
     """
-    return replace(
-        launch,
+    return Launch(
+        grid=grid,
         block=specialization.num_warps * specialization.warp_size,
         shared_bytes=specialization.shared_bytes,
         cluster=specialization.cluster if specialization.num_ctas > 1 else None,
@@ -227,41 +213,21 @@ def _complete_launch(specialization: Specialization, launch: Launch) -> Launch:
 _MAX_RANK = 5
 
 
-def _check_specialization(name: str, specialization: Specialization) -> None:
-    """Raise LaunchSpecError if a record contradicts itself, or describes a kernel that cannot be launched."""
-    for problem in _problems(specialization):
-        raise LaunchSpecError(problem, kernel=name)
-
-
-def _problems(spec: Specialization) -> Iterator[str]:
-    if spec.profile_scratch.size > 0:
-        yield f"the kernel was compiled to profile itself, and needs {spec.profile_scratch.size} bytes for that"
-    if not 0 <= spec.hidden_pointers <= 2:
-        yield f"{spec.hidden_pointers} hidden pointers; there are 0 to 2"
-    if spec.global_scratch.size > 0 and spec.hidden_pointers == 0:
-        yield "the kernel needs scratch memory, but takes no pointer to it"
+def _check_specialization(name: str, spec: Specialization) -> None:
+    """Raise LaunchSpecError if Triton's metadata describes a kernel that cannot be launched."""
+    problem = ""
     if not _is_power_of_two(spec.global_scratch.alignment):
-        yield f"scratch memory is aligned to {spec.global_scratch.alignment} bytes, which is not a power of 2"
+        problem = f"scratch memory is aligned to {spec.global_scratch.alignment} bytes, which is not a power of 2"
     if math.prod(spec.cluster) != spec.num_ctas:
-        yield f"a cluster of {spec.cluster} is not {spec.num_ctas} blocks"
-    yield from _argument_problems(spec)
-
-
-def _argument_problems(spec: Specialization) -> Iterator[str]:
-    names = [argument.name for argument in spec.arguments]
-    listed = ", ".join(names) or "none"
+        problem = f"a cluster of {spec.cluster} is not {spec.num_ctas} blocks"
     for assumption in spec.assumptions:
-        name, value = assumption.parameter, assumption.value
-        if name not in names:
-            yield f"{name!r} has an assumption but is not one of the arguments: {listed}"
-        if assumption.kind == "multiple_of" and not _is_power_of_two(value):
-            yield f"{name!r} is assumed to be a multiple of {value}, which is not a power of 2"
+        if assumption.kind == "multiple_of" and not _is_power_of_two(assumption.value):
+            problem = f"{assumption.parameter!r} is assumed to be a multiple of {assumption.value}, not a power of 2"
     for descriptor in spec.descriptors:
-        name, rank = descriptor.parameter, len(descriptor.block_shape)
-        if name not in names:
-            yield f"{name!r} has a descriptor but is not one of the arguments: {listed}"
-        if not 1 <= rank <= _MAX_RANK:
-            yield f"descriptor {name!r} has {rank} dimensions; there are 1 to {_MAX_RANK}"
+        if not 1 <= (rank := len(descriptor.block_shape)) <= _MAX_RANK:
+            problem = f"descriptor {descriptor.parameter!r} has {rank} dimensions; there are 1 to {_MAX_RANK}"
+    if problem:
+        raise LaunchSpecError(problem, kernel=name)
 
 
 def _is_power_of_two(value: int) -> bool:
@@ -289,7 +255,7 @@ def _kernel_records(entries: Sequence[_Entry]) -> list[dict[str, Any]]:
 
 def _dispatcher_fields(entry: _Entry, numbers: Mapping[str, int]) -> dict[str, Any]:
     """Return the fields of a dispatcher's record that differ from the record of its first variant."""
-    images = {(image.capability, image.suffix): image for code in entry.codes for image in code.images}
+    images = {image.arch: image for code in entry.codes for image in code.images}
     return {
         "id": entry.name,
         "name": entry.name,
@@ -300,7 +266,7 @@ def _dispatcher_fields(entry: _Entry, numbers: Mapping[str, int]) -> dict[str, A
         "struct_bytes": 0,
         "expressions": [],
         "variants": [numbers[code.id] for code in entry.codes],
-        "images": [image_record(images[key]) for key in sorted(images)],
+        "images": [images[arch] for arch in sorted(images, key=capability_of)],
     }
 
 
@@ -314,7 +280,7 @@ def _code_record(code: _KernelCode, doc: str) -> dict[str, Any]:
         "id": code.id,
         "first": code.id,
         "params": _with_triton_flags(record["params"], spec),
-        "images": [image_record(image) for image in code.images],
+        "images": code.images,
         "assumptions": [
             {"param": indexes[a.parameter], "kind": f"JITLOAD_{a.kind.upper()}", "value": a.value}
             for a in spec.assumptions
@@ -383,19 +349,14 @@ def _bindings(spec: Specialization, indexes: Mapping[str, int]) -> Iterator[dict
     descriptors = {descriptor.parameter: number for number, descriptor in enumerate(spec.descriptors)}
     parameters = iter(spec.kernel.parameters)
     for parameter in parameters:
-        if parameter.name not in indexes:
-            names = ", ".join(indexes) or "none"
-            problem = f"the cubin takes {parameter.name!r}, which is not one of the arguments: {names}"
-            raise LaunchSpecError(problem, kernel=spec.kernel.name)
         binding = {"param": indexes[parameter.name], "part": "JITLOAD_VALUE", "axis": 0, "descriptor": 0}
         number = descriptors.get(parameter.name)
         if number is None:
             yield binding
             continue
         for position, (part, axis) in enumerate(_descriptor_parts(spec.descriptors[number])):
-            if position > 0 and next(parameters, None) is None:
-                problem = f"the cubin takes too few parameters for descriptor {parameter.name!r}"
-                raise LaunchSpecError(problem, kernel=spec.kernel.name)
+            if position > 0:
+                next(parameters)
             yield {**binding, "part": f"JITLOAD_{part}", "axis": axis, "descriptor": number}
 
 

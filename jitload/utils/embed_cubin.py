@@ -14,13 +14,13 @@ import logging
 import os
 import secrets
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from jitload.cuda.fatbin import is_fatbin, read_fatbin
 from jitload.elf.cubin import is_unknown_format, read_image
 from jitload.elf.object import ObjectFile
-from jitload.errors import JitLoadError, LoadError
+from jitload.errors import JitLoadError, LoadError, in_options
 from jitload.request.cubins import check_cubin_name
 
 PathLike = str | os.PathLike[str]
@@ -166,12 +166,16 @@ def replace_file(path: Path, data: bytes) -> None:
         temporary.unlink(missing_ok=True)
 
 
-def run_command(command: Callable[[], None]) -> int:
-    """Run a command and return its exit code: 1 for a missing file, 2 for bad input, 3 for any other OSError."""
+def run_command(command: Callable[[], None], options: Mapping[str, str] | None = None) -> int:
+    """Run a command and return its exit code: 1 for a missing file, 2 for bad input, 3 for any other OSError.
+
+    With `options`, messages name the command's options in place of arguments, as `in_options` does.
+    """
     try:
         command()
     except (JitLoadError, OSError) as error:
-        print(f"Error: {error}", file=sys.stderr)
+        message = in_options(error, options, {}) if options and isinstance(error, JitLoadError) else error
+        print(f"Error: {message}", file=sys.stderr)
         if isinstance(error, FileNotFoundError):
             return 1
         return 2 if isinstance(error, JitLoadError) else 3

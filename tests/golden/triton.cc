@@ -61,7 +61,7 @@ static const jitload_module module_softmax = {
 const jitload_kernel kernels[1] = {
     {"softmax", "softmax_kernel", &module_softmax, params_softmax,
      plan_softmax, expressions_softmax, 0, 4, 4,
-     JITLOAD_HAS_GRID | JITLOAD_HAS_BLOCK | JITLOAD_IS_PDL | JITLOAD_HAS_PRIORITY, -1, 0, &triton_softmax, NULL, 0, 0,
+     JITLOAD_HAS_GRID | JITLOAD_HAS_BLOCK | JITLOAD_IS_PDL, 0, 0, &triton_softmax, NULL, 0, 0,
 "{\"type_schema\": \"{\\\"type\\\": \\\"ffi.Function\\\", \\\"args\\\": [{\\\"type\\\": \\\"None\\\"}, {\\\"type\\\": \\\"DLTensor*\\\"}, {\\\"type\\\": \\\"DLTensor*\\\"}, {\\\"type\\\": \\\"DLTensor*\\\"}, {\\\"type\\\": \\\"int\\\"}]}\"}", "The kernel softmax.", 0, 0, NULL},
 };
 

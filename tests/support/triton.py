@@ -12,14 +12,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 import jitload
-from jitload import Launch
 from jitload.building.ninja import run_ninja, write_ninja
 from jitload.building.runtime import find_or_build_objects, library_steps
 from jitload.cache.entry import open_cache
 from jitload.model import Assumption, Cubin, Kernel, Parameter, Specialization
 from jitload.settings import read_settings
 from jitload.toolchain.host import find_compiler, find_ninja
-from jitload.triton.wrapper import TritonFunction, TritonVariant, TritonWrapper, cubin_files, render_triton_wrapper
+from jitload.triton.wrapper import TritonFunction, TritonVariant, write_triton_sources
 
 from .arrays import CudaArray
 
@@ -103,14 +102,10 @@ def _c_type(given: Parameter) -> str:
     return "void*" if given.kind == "pointer" else _C_TYPES[given.type]
 
 
-def function(
-    name: str, *variants: tuple[str, Cubin | tuple[Cubin, ...]], grid: Any = 1, **launch: Any
-) -> TritonFunction:
+def function(name: str, *variants: tuple[str, Cubin | tuple[Cubin, ...]], grid: Any = 1) -> TritonFunction:
     """Return a function of variants, each with a name and its cubin or cubins."""
     made = tuple(
-        TritonVariant(
-            name=label, cubins=cubins if isinstance(cubins, tuple) else (cubins,), launch=Launch(grid=grid, **launch)
-        )
+        TritonVariant(name=label, cubins=cubins if isinstance(cubins, tuple) else (cubins,), grid=grid)
         for label, cubins in variants
     )
     return TritonFunction(name=name, doc=f"The kernel {name}.", variants=made)
@@ -142,16 +137,12 @@ def descriptor_parameters(name: str, rank: int, *, flags: int | None = None) -> 
 
 def build_triton(directory: Path, *functions: TritonFunction) -> Path:
     """Build a library of functions in an empty directory."""
-    wrapper = TritonWrapper(name="kernels", functions=functions)
     settings = read_settings()
     compiler = find_compiler(settings)
     runtimes = find_or_build_objects(("runtime", "triton_runtime"), compiler, open_cache(settings), settings)
     directory.mkdir(parents=True)
-    files = cubin_files(wrapper)
-    for name, data in files:
-        (directory / name).write_bytes(data)
-    (directory / "wrapper.cc").write_text(render_triton_wrapper(wrapper), encoding="utf-8")
-    write_ninja(directory, library_steps(compiler, [name for name, _ in files], runtimes, "kernels"))
+    files = write_triton_sources("kernels", functions, directory)
+    write_ninja(directory, library_steps(compiler, files, runtimes, "kernels"))
     run_ninja(find_ninja(settings), directory, name="kernels")
     return directory / "kernels.so"
 

@@ -3,7 +3,7 @@
 #define JITLOAD_CPU_BF16_H_
 
 #if !__has_include_next(<cuda_bf16.h>)
-#error "cuda_bf16.h is NVIDIA's: pip install 'jitload[cu13]' brings it"
+#error "cuda_bf16.h is NVIDIA's: pip install 'jitload[cu13]' brings it ('jitload[cu12]' for CUDA 12)"
 #endif
 #include <cuda_fp16.h>
 #include <initializer_list>

@@ -137,16 +137,8 @@ __JITLOAD_ATOMIC_VECTOR(float4, atomicAdd(&p->x, v.x), atomicAdd(&p->y, v.y), at
                         atomicAdd(&p->w, v.w))
 #undef __JITLOAD_ATOMIC_VECTOR
 
-__JITLOAD_INLINE int atomicSub(int* p, int v) {
-  __JITLOAD_YIELD_IF(v == 0)
-  __JITLOAD_IF_SHARED(int, p, old - v)
-  return __atomic_fetch_sub(p, v, __ATOMIC_RELAXED);
-}
-__JITLOAD_INLINE unsigned atomicSub(unsigned* p, unsigned v) {
-  __JITLOAD_YIELD_IF(v == 0)
-  __JITLOAD_IF_SHARED(unsigned, p, old - v)
-  return __atomic_fetch_sub(p, v, __ATOMIC_RELAXED);
-}
+__JITLOAD_INLINE int atomicSub(int* p, int v) { return atomicAdd(p, (int)-(unsigned)v); }
+__JITLOAD_INLINE unsigned atomicSub(unsigned* p, unsigned v) { return atomicAdd(p, -v); }
 __JITLOAD_INLINE unsigned atomicInc(unsigned* p, unsigned v) {
   return __jitload_update<unsigned, unsigned>(p, [=](unsigned a) { return a >= v ? 0u : a + 1; });
 }

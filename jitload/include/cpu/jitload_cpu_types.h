@@ -4,22 +4,15 @@
 #define __VECTOR_FUNCTIONS_H__
 #define __VECTOR_FUNCTIONS_HPP__
 
-#define __JITLOAD_VECTOR(name, scalar, align2, align4)                                                         \
-  struct name##1 { scalar x; };                                                                                \
-  struct __attribute__((aligned(align2))) name##2 { scalar x, y; };                                            \
-  struct name##3 { scalar x, y, z; };                                                                          \
-  struct __attribute__((aligned(align4))) name##4 { scalar x, y, z, w; };                                      \
-  static inline __attribute__((always_inline, unused)) name##1 make_##name##1(scalar x) { return name##1{x}; } \
-  static inline __attribute__((always_inline, unused)) name##2 make_##name##2(scalar x, scalar y) {            \
-    return name##2{x, y};                                                                                      \
-  }                                                                                                            \
-  static inline __attribute__((always_inline, unused)) name##3 make_##name##3(scalar x, scalar y, scalar z) {  \
-    return name##3{x, y, z};                                                                                   \
-  }                                                                                                            \
-  static inline __attribute__((always_inline, unused)) name##4 make_##name##4(scalar x, scalar y, scalar z,    \
-                                                                              scalar w) {                      \
-    return name##4{x, y, z, w};                                                                                \
-  }
+#define __JITLOAD_VECTOR(name, scalar, align2, align4)                                               \
+  struct name##1 { scalar x; };                                                                      \
+  struct __attribute__((aligned(align2))) name##2 { scalar x, y; };                                  \
+  struct name##3 { scalar x, y, z; };                                                                \
+  struct __attribute__((aligned(align4))) name##4 { scalar x, y, z, w; };                            \
+  __JITLOAD_INLINE name##1 make_##name##1(scalar x) { return name##1{x}; }                           \
+  __JITLOAD_INLINE name##2 make_##name##2(scalar x, scalar y) { return name##2{x, y}; }              \
+  __JITLOAD_INLINE name##3 make_##name##3(scalar x, scalar y, scalar z) { return name##3{x, y, z}; } \
+  __JITLOAD_INLINE name##4 make_##name##4(scalar x, scalar y, scalar z, scalar w) { return name##4{x, y, z, w}; }
 
 __JITLOAD_VECTOR(char, signed char, 2, 4)
 __JITLOAD_VECTOR(uchar, unsigned char, 2, 4)
@@ -35,11 +28,9 @@ __JITLOAD_VECTOR(float, float, 8, 16)
 __JITLOAD_VECTOR(double, double, 16, 16)
 #undef __JITLOAD_VECTOR
 
-#define __JITLOAD_VECTOR4(name, scalar, align)                                                                    \
-  struct __attribute__((aligned(align))) name { scalar x, y, z, w; };                                             \
-  static inline __attribute__((always_inline, unused)) name make_##name(scalar x, scalar y, scalar z, scalar w) { \
-    return name{x, y, z, w};                                                                                      \
-  }
+#define __JITLOAD_VECTOR4(name, scalar, align)                        \
+  struct __attribute__((aligned(align))) name { scalar x, y, z, w; }; \
+  __JITLOAD_INLINE name make_##name(scalar x, scalar y, scalar z, scalar w) { return name{x, y, z, w}; }
 #define __JITLOAD_VECTOR4S(name, scalar)    \
   __JITLOAD_VECTOR4(name##_16a, scalar, 16) \
   __JITLOAD_VECTOR4(name##_32a, scalar, 32)

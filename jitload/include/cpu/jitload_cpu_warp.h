@@ -96,23 +96,23 @@ __JITLOAD_INLINE int __uni_sync(unsigned mask, int predicate) {
   return yes == 0 || yes == lanes;
 }
 
+/* Return the mask of the lanes with the same value; `*lanes` gets the mask of all that took part. */
+__JITLOAD_INLINE unsigned __jitload_match(unsigned mask, uint64_t value, uint32_t* lanes, const char* name) {
+  const uint64_t* values;
+  *lanes = __jitload_exchange(mask, value, &values, name);
+  unsigned same = 0;
+  for (int lane = 0; lane < 32; ++lane) same |= (unsigned)((*lanes >> lane & 1) && values[lane] == value) << lane;
+  return same;
+}
 template <class __jitload_t>
 __JITLOAD_INLINE unsigned __match_any_sync(unsigned mask, __jitload_t value) {
-  const uint64_t* values;
-  const uint64_t own = __jitload_bits(value);
-  const uint32_t lanes = __jitload_exchange(mask, own, &values, "__match_any_sync()");
-  unsigned result = 0;
-  for (int lane = 0; lane < 32; ++lane) result |= (unsigned)((lanes >> lane & 1) && values[lane] == own) << lane;
-  return result;
+  uint32_t lanes;
+  return __jitload_match(mask, __jitload_bits(value), &lanes, "__match_any_sync()");
 }
 template <class __jitload_t>
 __JITLOAD_INLINE unsigned __match_all_sync(unsigned mask, __jitload_t value, int* predicate) {
-  const uint64_t* values;
-  const uint64_t own = __jitload_bits(value);
-  const uint32_t lanes = __jitload_exchange(mask, own, &values, "__match_all_sync()");
-  unsigned same = 0;
-  for (int lane = 0; lane < 32; ++lane) same |= (unsigned)((lanes >> lane & 1) && values[lane] == own) << lane;
-  *predicate = same == lanes;
+  uint32_t lanes;
+  *predicate = __jitload_match(mask, __jitload_bits(value), &lanes, "__match_all_sync()") == lanes;
   return *predicate ? lanes : 0;
 }
 

@@ -8,12 +8,10 @@ extern "C++" {  // a text may include this header within extern "C"
 namespace __jitload_math {
 // 0: not a number, 1: integer, 2: float, 3: double.
 template <class T> struct kind { static const int value = 0; };
-#define _JITLOAD_KIND(T, n) template <> struct kind<T> { static const int value = n; };
-_JITLOAD_KIND(bool, 1) _JITLOAD_KIND(char, 1) _JITLOAD_KIND(signed char, 1) _JITLOAD_KIND(unsigned char, 1)
-_JITLOAD_KIND(wchar_t, 1) _JITLOAD_KIND(char16_t, 1) _JITLOAD_KIND(char32_t, 1) _JITLOAD_KIND(short, 1)
-_JITLOAD_KIND(unsigned short, 1) _JITLOAD_KIND(int, 1) _JITLOAD_KIND(unsigned int, 1) _JITLOAD_KIND(long, 1)
-_JITLOAD_KIND(unsigned long, 1) _JITLOAD_KIND(long long, 1) _JITLOAD_KIND(unsigned long long, 1)
-_JITLOAD_KIND(float, 2) _JITLOAD_KIND(double, 3)
+template <> struct kind<float> { static const int value = 2; };
+template <> struct kind<double> { static const int value = 3; };
+#define _JITLOAD_KIND(T) template <> struct kind<T> { static const int value = 1; };
+_JITLOAD_INTEGERS(_JITLOAD_KIND)
 #undef _JITLOAD_KIND
 
 // R for an integer T; otherwise no type, which removes the overload.

@@ -10,6 +10,18 @@ class Tensor;
 
 namespace jitload_torch {
 
+/* T without references and const. */
+template <class T>
+struct plain {
+  using type = T;
+};
+template <class T>
+struct plain<T&> : plain<T> {};
+template <class T>
+struct plain<T&&> : plain<T> {};
+template <class T>
+struct plain<const T> : plain<T> {};
+
 /* Caster<T>: `to_python`, `load` (false for an object of another type), and `describe` (the type, for messages). */
 template <class T>
 struct Caster;
@@ -283,14 +295,6 @@ struct Caster<std::array<T, N>> {
 };
 #endif
 #if defined(_GLIBCXX_TUPLE)
-template <class T>
-struct plain {
-  using type = T;
-};
-template <class T>
-struct plain<T&> : plain<T> {};
-template <class T>
-struct plain<const T> : plain<T> {};
 template <class... T>
 struct Caster<std::tuple<T...>> {
   template <size_t I>
@@ -400,8 +404,6 @@ struct Caster<std::map<K, V, Rest...>> : MapCaster<std::map<K, V, Rest...>> {};
 template <class K, class V, class... Rest>
 struct Caster<std::unordered_map<K, V, Rest...>> : MapCaster<std::unordered_map<K, V, Rest...>> {};
 #endif
-
-[[noreturn]] void fail_result(const char* name); /* an operator's result is of a type that its schema excludes */
 
 template <class... A>
 Object call_path(const char* path, const char* keywords, const A&... arguments) {

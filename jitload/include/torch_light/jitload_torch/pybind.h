@@ -7,17 +7,6 @@
 namespace jitload_torch {
 
 template <class T>
-struct decay {
-  using type = T;
-};
-template <class T>
-struct decay<T&> : decay<T> {};
-template <class T>
-struct decay<T&&> : decay<T> {};
-template <class T>
-struct decay<const T> : decay<T> {};
-
-template <class T>
 struct is_text {
   static constexpr bool value = false;
 };
@@ -108,7 +97,7 @@ using IndicesOf = Indices<__integer_pack(N)...>;
 
 template <size_t I, class T>
 struct IndexedSlot {
-  Slot<typename decay<T>::type> slot;
+  Slot<typename plain<T>::type> slot;
 };
 template <class I, class... A>
 struct Slots;
@@ -134,8 +123,7 @@ struct Binding {
       const GilRelease release(record->releases_gil);
       slots.template call<R>(function);
     } else {
-      using Plain = typename decay<R>::type;
-      *result = Caster<Plain>::to_python([&]() -> R {
+      *result = Caster<typename plain<R>::type>::to_python([&]() -> R {
         const GilRelease release(record->releases_gil);
         return slots.template call<R>(function);
       }());
@@ -151,12 +139,12 @@ struct Binding {
     if constexpr (__is_same(R, void)) {
       m.append("None");
     } else {
-      Caster<typename decay<R>::type>::describe(m, true);
+      Caster<typename plain<R>::type>::describe(m, true);
     }
   }
   template <size_t... I>
   static void describe_parameters(Message& m, Record* record, Indices<I...>) {
-    (append_parameter(m, record, I, &Slot<typename decay<A>::type>::describe), ...);
+    (append_parameter(m, record, I, &Slot<typename plain<A>::type>::describe), ...);
   }
 };
 

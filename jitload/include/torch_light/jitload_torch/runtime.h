@@ -1,4 +1,4 @@
-/* What the headers need of runtime/torch.cc, the compiled part that reaches torch through Python. */
+/* What the headers need of the compiled part, runtime/torch_*.cc. */
 #ifndef JITLOAD_TORCH_RUNTIME_H_
 #define JITLOAD_TORCH_RUNTIME_H_
 
@@ -140,7 +140,7 @@ void check_dtype(Node* node, int8_t scalar_type);
 [[noreturn]] void fail_strides(const char* method);
 void read_memory(Node* node); /* or throws torch's error */
 [[noreturn]] void fail_device();
-bool has_layout(Node* node, int8_t layout);
+int8_t layout_of(Node* node); /* for a tensor that DLPack does not export */
 
 /* Values of Python: from_… return false for an object of another type. */
 Object none();

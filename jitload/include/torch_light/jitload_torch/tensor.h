@@ -177,15 +177,11 @@ class Tensor {
   Tensor& index_put_(std::initializer_list<indexing::TensorIndex> indices, const Tensor& value, bool accumulate);
   Tensor operator-() const;
   Tensor operator~() const;
-#define JITLOAD_TORCH_IN_PLACE_(op, name)        \
-  Tensor& operator op(const Tensor & other);     \
+#define X(op)                                \
+  Tensor& operator op(const Tensor & other); \
   Tensor& operator op(const Scalar & other);
-#define JITLOAD_TORCH_IN_PLACE_SUMS(X) X(+=, "add_") X(-=, "sub_")
-#define JITLOAD_TORCH_IN_PLACE_OPERATORS(X) \
-  X(*=, "mul_") X(/=, "div_") X(&=, "bitwise_and_") X(|=, "bitwise_or_") X(^=, "bitwise_xor_")
-  JITLOAD_TORCH_IN_PLACE_SUMS(JITLOAD_TORCH_IN_PLACE_)
-  JITLOAD_TORCH_IN_PLACE_OPERATORS(JITLOAD_TORCH_IN_PLACE_)
-#undef JITLOAD_TORCH_IN_PLACE_
+  X(+=) X(-=) X(*=) X(/=) X(&=) X(|=) X(^=)
+#undef X
 
 #if defined(JITLOAD_TORCH_METHODS)
   JITLOAD_TORCH_METHODS /* those that the text names; jitload writes their declarations in front of it */
@@ -411,16 +407,7 @@ inline void append(Message& m, const at::Tensor::Type& type) {
 }  // namespace jitload_torch
 
 namespace at {
-/* No gradients are recorded while one lives. */
-class NoGradGuard {
- public:
-  NoGradGuard() : was_enabled_(jitload_torch::set_grad_enabled(false)) {}
-  NoGradGuard(const NoGradGuard&) = delete;
-  ~NoGradGuard() { jitload_torch::set_grad_enabled(was_enabled_); }
-
- private:
-  bool was_enabled_;
-};
+/* Gradients are recorded, or not, while one lives. */
 class AutoGradMode {
  public:
   explicit AutoGradMode(bool enabled) : was_enabled_(jitload_torch::set_grad_enabled(enabled)) {}
@@ -429,6 +416,10 @@ class AutoGradMode {
 
  private:
   bool was_enabled_;
+};
+class NoGradGuard : public AutoGradMode {
+ public:
+  NoGradGuard() : AutoGradMode(false) {}
 };
 int get_num_threads();
 void set_num_threads(int count);
