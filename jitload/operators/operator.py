@@ -278,7 +278,7 @@ def _implement(state: _State) -> TorchOp:
     namespace, short_name = name.split("::")
     state.library.impl(short_name, state.names["impl"], "CompositeExplicitAutograd")
     # Without this, torch's own fallback would warn in the backward pass before the operator's error is raised.
-    state.fallthrough = torch.library.Library(namespace, "FRAGMENT")
+    state.fallthrough = torch.library.Library(namespace, "FRAGMENT")  # type: ignore[no-untyped-call]
     state.fallthrough.impl(short_name, torch.library.fallthrough_kernel, "Autograd")
     torch.library.register_fake(name, state.names["fake"], lib=state.library)
     if state.plan.written:
