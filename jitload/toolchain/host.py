@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     import subprocess
 
 _PACKAGE = Path(__file__).parents[1]
-_INCLUDE_DIR = _PACKAGE / "include"
+INCLUDE_DIR = _PACKAGE / "include"  # jitload's own headers
 # Variables that change only what ninja and compilers print (colours, links, the language), or that a `make` sets.
 _OUTPUT_VARIABLES = """
  CLICOLOR_FORCE CLICOLOR FORCE_COLOR NINJA_STATUS NINJAFLAGS GCC_COLORS GCC_URLS TERM_URLS GCC_EXTRA_DIAGNOSTIC_OUTPUT
@@ -119,11 +119,6 @@ def tvm_ffi_version() -> str:
         return version("apache-tvm-ffi")
     except PackageNotFoundError:
         return ""
-
-
-def own_include_dir() -> Path:
-    """Return the directory of jitload's own headers for the host compiler."""
-    return _INCLUDE_DIR / "jitload"
 
 
 def package_dirs(name: str) -> list[Path]:
