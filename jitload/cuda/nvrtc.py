@@ -262,10 +262,9 @@ def parse_diagnostics(log: str) -> tuple[Diagnostic, ...]:
 
 def _restore_locale() -> None:
     """Give the thread the locale of the process: NVRTC 12.4 leaves another one set, in which `open()` reads ASCII."""
-    with suppress(AttributeError):  # no uselocale in this libc
-        uselocale = ctypes.pythonapi.uselocale
-        uselocale.argtypes, uselocale.restype = (ctypes.c_void_p,), ctypes.c_void_p
-        uselocale(ctypes.c_void_p(-1))  # LC_GLOBAL_LOCALE
+    uselocale = ctypes.pythonapi.uselocale
+    uselocale.argtypes, uselocale.restype = (ctypes.c_void_p,), ctypes.c_void_p
+    uselocale(ctypes.c_void_p(-1))  # LC_GLOBAL_LOCALE
 
 
 @contextmanager
