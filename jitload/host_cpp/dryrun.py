@@ -51,7 +51,7 @@ def find_template(
 
     Relative paths in the options refer to `work_dir`. The commands are kept in the cache.
     """
-    states = (file_state(str(path), path.stat()) for path in (nvcc.path, compiler.path))
+    states = map(file_state, (nvcc.path, compiler.path))
     options, dirs = _replace_dirs(options)
     words = (_FORMAT, nvcc.identity, *states, *compiler.command, *options)
     label = f"{nvcc.path} --dryrun"

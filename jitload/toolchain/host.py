@@ -173,13 +173,14 @@ def _compiler_memory_file(compiler: Compiler, cache_dir: Path) -> Path:
 
 def _state_of_file(path: str | Path) -> str | None:
     try:
-        return file_state(str(path), os.stat(path))
+        return file_state(path)
     except OSError:
         return None
 
 
-def file_state(path: str, status: os.stat_result) -> str:
+def file_state(path: str | Path, status: os.stat_result | None = None) -> str:
     """Return a text that changes if another file replaces this one: its path, size, modification time and inode."""
+    status = status or os.stat(path)
     return f"{path}\0{status.st_size}\0{status.st_mtime_ns}\0{status.st_ino}"
 
 
