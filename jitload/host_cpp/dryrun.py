@@ -54,8 +54,7 @@ def find_template(
     states = map(file_state, (nvcc.path, compiler.path))
     options, dirs = _replace_dirs(options)
     words = (_FORMAT, nvcc.identity, *states, *compiler.command, *options)
-    label = f"{nvcc.path} --dryrun"
-    rows = json.loads(remembered(words, label, cache_dir, lambda: json.dumps(_ask(nvcc, options, work_dir))))
+    rows = json.loads(remembered(words, cache_dir, lambda: json.dumps(_ask(nvcc, options, work_dir))))
     if isinstance(rows, str):
         _log.debug("nvcc compiles as a whole, because the output of --dryrun is not understood: %s", rows)
         return None

@@ -132,9 +132,9 @@ def _describe(path: Path, cache_dir: Path, home: Path | None = None) -> Nvcc:
     if home is None:
         home = program.parent.parent
         if not _is_machine_code(program):  # the nvcc of a distribution is a script that knows where the toolkit is
-            home = Path(remembered(("home", *states), str(program), cache_dir, lambda: _ask_home(program)))
+            home = Path(remembered(("home", *states), cache_dir, lambda: _ask_home(program)))
             states += [file_state(nvcc) for nvcc in (home / "bin" / "nvcc",) if nvcc.is_file()]
-    release = remembered(("release", *states), str(program), cache_dir, lambda: _ask_release(program))
+    release = remembered(("release", *states), cache_dir, lambda: _ask_release(program))
     version = tuple(map(int, re.findall(r"\d+", release)))
     return Nvcc(
         major=version[0],
