@@ -358,7 +358,8 @@ def load_triton(
             expressions. With None, each call passes the grid, `mod.f[grid](…)`.
         variants: Several specializations: a list of mappings of constexprs and options, such as `[{"BLOCK": 512}, …]`,
             in which `"signature"` gives other types; or `"all"`, for all configurations of an autotuned kernel. Each
-            becomes a function, such as `f__BLOCK_512`, and `f` launches the first one that fits the arguments.
+            becomes a function, such as `f__BLOCK_512`, and `f` launches the first one that fits the arguments. Other
+            values are for all variants that do not have their own; `config` cannot be passed, too.
         arch: `"native"` (the current GPU), `"sm_90"`, or several.
         **more: Parameters by name, and further options of Triton's compiler.
 

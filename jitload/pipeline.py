@@ -219,11 +219,11 @@ def _find_without_tools(request: Request, cache_dir: Path, missing: ToolchainErr
     key = library_key(request, cuda, identity or "", own_identity(cache_dir))._replace(unknown_parts=unknown_parts)
     if entry := find_in_tiers(cache_dir, key, request.settings):
         return entry
-    from jitload.cache.explain import explain_bundle_miss, explain_miss
+    from jitload.cache.explain import explain_miss, explain_unbuildable
 
     if request.settings.mode == "load-only":
         raise CacheError(explain_miss(cache_dir, key, request.settings)) from missing
-    if explanation := explain_bundle_miss(cache_dir, key, request.settings):
+    if explanation := explain_unbuildable(cache_dir, key, request.settings):
         raise ToolchainError(f"{missing}{explanation}") from missing
     raise missing
 
