@@ -113,6 +113,17 @@ def explain_unbuildable(cache_dir: Path, key: CacheKey, settings: Settings) -> s
     return "\n    ".join((f"\nThe libraries of that name in {directories} do not fit:", *reasons))
 
 
+def _searched_dirs(
+    cache_dir: Path, bundles: Sequence[Path], key: CacheKey, settings: Settings
+) -> list[tuple[Path, CacheKey]]:
+    """Return the directories where an entry is looked for, each with the key to look for in it."""
+    return [
+        (cache_dir, key),
+        *((bundle, bundle_key(key)) for bundle in bundles),
+        *((resolve_dir(directory, "JITLOAD_CACHE_PATH"), key) for directory in settings.cache_path),
+    ]
+
+
 def _reasons(searched: Sequence[tuple[Path, CacheKey]], key: CacheKey, settings: Settings) -> list[str]:
     """Return lines that say why no entry is used, or none if no entry of that name can be read.
 
