@@ -125,7 +125,7 @@ def _searched_dirs(
 
 
 def _reasons(searched: Sequence[tuple[Path, CacheKey]], key: CacheKey, settings: Settings) -> list[str]:
-    """Return lines that say why no entry is used, or none if no entry of that name can be read."""
+    """Return why no entry fits, as lines; none if no entry of that name can be read."""
     for cache_dir, its_key in searched:
         for digest in (key.digest, *(matching_digests(cache_dir, its_key, settings) if its_key.unknown_parts else ())):
             if lines := _problems_of_key(key_dir_of(cache_dir, key, digest), key, settings):

@@ -22,14 +22,12 @@ class LoadedKernel(NamedTuple):
     Attributes:
         name: The function's name.
         symbol: The kernel's symbol in the cubins.
-        archs: The architectures that the library's description names for it.
         get_image: Returns the address of the cubin with the given index, or None if there is no such cubin.
         origin: The path of the library; if the library came from a cache entry, its path in that entry.
     """
 
     name: str
     symbol: str
-    archs: tuple[str, ...]
     get_image: Callable[[int], int | None]
     origin: Path
 
@@ -48,15 +46,10 @@ class KernelCode(NamedTuple):
 
 
 def loaded_kernel(facts: Mapping[str, Any], get_image: Callable[[int, int], int | None], origin: Path) -> LoadedKernel:
-    """Return the kernel of a typed function, from the description of the function in the library.
-
-    Raises:
-        JitLoadError: The function is a host function, or has several kernels.
-    """
+    """Return the kernel of a typed function, from the description of the function in the library."""
     check_single_kernel(facts)
     name, index = facts["name"], facts["index"]
-    archs = tuple(facts.get("builds", (facts["arch"],)))
-    return LoadedKernel(name, facts["kernel"]["symbol"], archs, lambda number: get_image(index, number), origin)
+    return LoadedKernel(name, facts["kernel"]["symbol"], lambda number: get_image(index, number), origin)
 
 
 def check_single_kernel(facts: Mapping[str, Any]) -> None:
@@ -79,10 +72,6 @@ def find_code(kernel: LoadedKernel, arch: str | None) -> KernelCode:
 
     With None, the architecture is the only one of the library or, if there are several, the one whose code the current
     GPU would run.
-
-    Raises:
-        JitLoadError: The library has no code for the architecture, or only code for the CPU; or `arch` is None, the
-            library has several architectures, and there is no GPU or the GPU can run the code of none of them.
     """
     images = {image.arch: (data, image) for data, image in _read_images(kernel)}
     if not images:
@@ -146,15 +135,12 @@ def image_rank(arch: str, number: int) -> int:
 # ---- the cache entry ---------------------------------------------------------------------------------------------
 
 
-def find_beside_cubin(code: KernelCode, suffix: str) -> Path | None:
-    """Return the file with the cubin's name but the given suffix, in the cache entry that the cubin came from.
-
-    Return None if there is no such file, or if the cubin did not come from a cache entry.
-    """
+def find_ptx(code: KernelCode) -> Path | None:
+    """Return the PTX of a cubin in the cache entry that it came from, or None: it has the cubin's name and `.ptx`."""
     manifest = read_entry(code.origin)
     digest = hashlib.sha256(code.cubin).hexdigest()
     names = (name for name, (_, sha256) in (manifest or {"files": {}})["files"].items() if sha256 == digest)
-    paths = (code.origin.with_name(name).with_suffix(suffix) for name in names)
+    paths = (code.origin.with_name(name).with_suffix(".ptx") for name in names)
     return next((path for path in paths if manifest and path.name in manifest["files"] and path.is_file()), None)
 
 

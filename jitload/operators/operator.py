@@ -336,11 +336,7 @@ def _keep_out_dynamo(code: CodeType) -> None:
 
 
 def _prepare_gradient(plan: Plan) -> TorchOp:
-    """Return the operator with autograd turned on, for a call with tensors that require a gradient.
-
-    Raises:
-        RuntimeError: The operator writes to its arguments, so it cannot have a gradient.
-    """
+    """Return the operator with autograd turned on, for a call with tensors that require a gradient."""
     if plan.written:
         raise RuntimeError(
             f"the operator {plan.name} writes to {', '.join(plan.written)}, so no gradient can pass through it, but "

@@ -177,11 +177,7 @@ def _check_is_no_kernel_source(call: Call, texts: tuple[str, ...]) -> None:
 
 
 def check_has_no_launches(pieces: Pieces, options: Sequence[str]) -> None:
-    """Raise an error if a text for the CPU launches kernels with `<<<…>>>`, even where NVRTC ignores the launch.
-
-    Raises:
-        CompileError: There is a launch that the C++ compiler would see.
-    """
+    """Raise an error if a text for the CPU launches kernels with `<<<…>>>`, even where NVRTC ignores the launch."""
     if any("<<<" in text for _, text in pieces):
         from jitload.cpptext.source_kind import classify
 
@@ -231,10 +227,7 @@ _KERNEL_FIELDS = (
 
 
 def check_host_functions(call: Call, host: HostSource) -> None:
-    """Raise an error if `functions=` has entries that are not valid for C++ functions.
-
-    Not valid are C++ keywords, launches with fields for kernels, and names without a source that could define them.
-    """
+    """Raise an error for C++ keywords, fields for kernels, and names without a source among the functions of C++."""
     exports = call.exports or ()
     if keyword := next((name for name, _ in exports if f" {name} " in _KEYWORDS), None):
         raise LaunchSpecError(
@@ -261,11 +254,7 @@ DEFAULT_DEVICE = ("-default-device", "--diag-suppress=940")
 
 
 def choose_kernels(call: Call, kind: SourceKind) -> tuple[Call, SourceKind, bool]:
-    """Return the call, its kind, and whether host code was left out because the call asks for the kernels alone.
-
-    Raises:
-        JitLoadError: `functions=` names kernels as well as functions of the host.
-    """
+    """Return the call, its kind, and whether host code was left out because the call asks for the kernels alone."""
     texts = tuple(text for _, text in call.sources.cuda)
     targets = (call.arch, *call.arch) if isinstance(call.arch, Sequence) else ()
     if CPU in targets or not _leaves_host_code_out(call, kind, texts):

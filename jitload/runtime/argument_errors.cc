@@ -147,7 +147,7 @@ static int jitload_raise_param_type_error(const jitload_kernel* kernel, const ji
   return jitload_fail("TypeError", "%s(): argument '%s' must be %s, got %s", kernel->name, param->name, expected, got);
 }
 
-extern "C" int jitload_raise_type_error(const jitload_kernel* kernel, int32_t argument, const char* got) {
+int jitload_raise_type_error(const jitload_kernel* kernel, int32_t argument, const char* got) {
   for (int32_t i = 0; i < kernel->param_count; ++i) {
     if (kernel->params[i].argument == argument) return jitload_raise_param_type_error(kernel, &kernel->params[i], got);
   }
@@ -166,7 +166,7 @@ static void jitload_format_copy(const jitload_kernel* kernel, const jitload_para
   }
 }
 
-extern "C" int jitload_raise_lazy_error(const jitload_kernel* kernel, int32_t argument, const char* pending) {
+int jitload_raise_lazy_error(const jitload_kernel* kernel, int32_t argument, const char* pending) {
   char got[512], copy[384], method[16];
   int32_t number = 0; /* every argument has a parameter */
   while (kernel->params[number].argument != argument) ++number;
@@ -279,7 +279,7 @@ static void jitload_format_dtypes(const jitload_kernel* kernel, const TVMFFIAny*
   }
 }
 
-extern "C" int jitload_raise_variant_error(const jitload_kernel* kernel, const TVMFFIAny* args) {
+int jitload_raise_variant_error(const jitload_kernel* kernel, const TVMFFIAny* args) {
   char got[512], supported[2048] = "";
   for (int32_t i = 0; i < kernel->param_count; ++i) {
     const jitload_param* param = &kernel->params[i];
@@ -374,8 +374,7 @@ static int jitload_check_layout(const jitload_kernel* kernel, const jitload_para
 }
 
 /* For an integer, passed or computed, that does not fit its parameter; addresses are unsigned integers. */
-extern "C" int jitload_raise_range_error(const jitload_kernel* kernel, const jitload_param* param,
-                                         const TVMFFIAny* value) {
+int jitload_raise_range_error(const jitload_kernel* kernel, const jitload_param* param, const TVMFFIAny* value) {
   char got[32] = "an integer beyond 64 bits";
   uint64_t large;
   if (value->type_index != JITLOAD_BIG_INT) {
@@ -408,7 +407,7 @@ static int jitload_check_range(const jitload_kernel* kernel, const jitload_param
   return jitload_raise_range_error(kernel, param, value);
 }
 
-extern "C" int jitload_raise_argument_error(const jitload_kernel* kernel, const TVMFFIAny* args, int32_t num_args) {
+int jitload_raise_argument_error(const jitload_kernel* kernel, const TVMFFIAny* args, int32_t num_args) {
   typedef int (*check)(const jitload_kernel*, const jitload_param*, const TVMFFIAny*);
   static const check checks[] = {jitload_check_kind, jitload_check_dtype, NULL, jitload_check_layout,
                                  jitload_check_range};
