@@ -116,7 +116,7 @@ def explain_unbuildable(cache_dir: Path, key: CacheKey, settings: Settings) -> s
 def _searched_dirs(
     cache_dir: Path, bundles: Sequence[Path], key: CacheKey, settings: Settings
 ) -> list[tuple[Path, CacheKey]]:
-    """Return (directory, key) pairs: where an entry is looked for, and the key to look for there."""
+    """Return the directories where an entry is looked for, each with the key to look for in it."""
     return [
         (cache_dir, key),
         *((bundle, bundle_key(key)) for bundle in bundles),
@@ -125,7 +125,10 @@ def _searched_dirs(
 
 
 def _reasons(searched: Sequence[tuple[Path, CacheKey]], key: CacheKey, settings: Settings) -> list[str]:
-    """Return why no entry fits, as lines; none if no entry of that name can be read."""
+    """Return lines that say why no entry is used, or none if no entry of that name can be read.
+
+    `searched` has pairs of a directory and the key to look for in it.
+    """
     for cache_dir, its_key in searched:
         for digest in (key.digest, *(matching_digests(cache_dir, its_key, settings) if its_key.unknown_parts else ())):
             if lines := _problems_of_key(key_dir_of(cache_dir, key, digest), key, settings):

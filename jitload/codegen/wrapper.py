@@ -159,6 +159,8 @@ def describe(wrapper: Wrapper) -> str:
 
 def describe_function(export: Export) -> dict[str, Any]:
     """Return the description of a function in a library's JSON text."""
+    launches = [variant.launch for variant in export.variants or (export,)]
+    needs = [field for field in ("grid", "block") if any(getattr(launch, field) is None for launch in launches)]
     variants = {
         "variants": [variant.signature for variant in export.variants],
         "variant_types": [[(a.type, a.dtype) for a in variant.arguments] for variant in export.variants],
@@ -170,6 +172,7 @@ def describe_function(export: Export) -> dict[str, Any]:
         "arguments": [_argument_record(p, export.launch) for p in export.arguments],
         **(variants if export.variants else {}),
         **({"returns": export.returns} if export.returns else {"kernel": asdict(export.kernel)}),
+        **({"needs": needs} if needs and not export.returns else {}),
         **({"dynamic_shared": str(export.launch.shared_bytes)} if export.launch.shared_bytes else {}),
         **({"has_stream": True} if any(p.kind == "stream" for p in export.kernel.parameters) else {}),
         **({"builds": {arch: _resources(kernel) for arch, kernel in export.builds}} if export.builds else {}),

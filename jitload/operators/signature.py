@@ -106,6 +106,19 @@ def read_function(function: Any) -> Signature:
     return Signature(name, tuple(_read_arguments(name, facts)), devices=_devices(facts["archs"]))
 
 
+def check_has_launch(function: Any) -> None:
+    """Raise LaunchSpecError for a kernel whose grid or block would have to be passed at the call."""
+    facts: Mapping[str, Any] = getattr(function, "_jitload_facts", {})
+    is_set = {"grid": 1, "block": 5}  # positions in the configuration of `f[grid, block]`
+    if missing := [field for field in facts.get("needs", ()) if not function._jitload_config[is_set[field]]]:
+        key = "grid" if "triton" in facts else "grid, block"
+        raise LaunchSpecError(
+            f"it has no {' and '.join(missing)}, and calls from torch and JAX cannot pass any",
+            kernel=facts["name"],
+            hint=f"Declare what is missing in its Launch, or pass the function with it: mod.{facts['name']}[{key}]",
+        )
+
+
 def _devices(archs: Sequence[str]) -> str:
     kinds = dict.fromkeys("CPU" if arch == "cpu" else "CUDA" for arch in archs)
     return " or ".join(sorted(kinds, reverse=True))

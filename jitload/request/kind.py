@@ -136,7 +136,7 @@ def _names_functions_beside_kernels(call: Call, texts: tuple[str, ...]) -> bool:
     """Return whether `functions=` names a host function of the text, or of its headers if the text has no kernels."""
     launches = ((launch.kernel or name, launch) for name, launch in call.exports or ())
     names = {unqualified(name) for name, launch in launches if launch.grid is None and launch.block is None}
-    others = [name for name in names if not _looks_like_kernel(name, texts)]
+    others = [name for name in names if not names_kernel(name, texts)]
     if not others:
         return False
     if any("#include" in text for text in texts) and not any("__global__" in text for text in texts):
@@ -150,7 +150,7 @@ def _names_functions_beside_kernels(call: Call, texts: tuple[str, ...]) -> bool:
 
 
 @functools.lru_cache(maxsize=1024)
-def _looks_like_kernel(name: str, texts: tuple[str, ...]) -> bool:
+def names_kernel(name: str, texts: tuple[str, ...]) -> bool:
     """Return whether a search of the texts finds `__global__` in front of a name and its `(`."""
     pattern = re.compile(rf"__global__[^;{{}}]*\b{re.escape(name)}\s*\(")
     return any(pattern.search(text) for text in texts)
