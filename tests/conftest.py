@@ -148,6 +148,7 @@ def _cache(run_dir: Path, request: pytest.FixtureRequest) -> Iterator[Path]:
         patch.setenv("JITLOAD_PRECOMPILE", "0")  # no process in the background but where a test asks for it
         share_headers(run_dir, patch)
         patch.setenv("JITLOAD_CPU_GPU_CHECK", "0")  # NVRTC would take half as long as g++; test_cpu_gpu_check.py has it
+        patch.setattr("jitload.prebuilding.api.worker_count", lambda: 1)  # each imports jitload and maybe Triton
         patch.setenv("TRITON_CACHE_DIR", str(run_dir / "triton"))
         patch.setenv("TRITON_DEFAULT_FP_FUSION", "1")  # Triton 3.9 warns where it is not set
         for name in ("ARCH", "NVRTC", "NVCC", "CXX", "TRUST_GROUP", "MODE", "CACHE_LIMIT"):

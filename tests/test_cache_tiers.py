@@ -186,12 +186,12 @@ def test_entry_points_that_cannot_be_read_are_passed_over(place, monkeypatch, tm
     assert "has no readable entry points" in caplog.text
 
 
-def test_a_bundle_that_others_may_write_is_passed_over(place, monkeypatch, tmp_path, caplog):
+def test_a_bundle_that_others_may_write_is_passed_over(place, used_cache, monkeypatch, tmp_path, caplog):
     site = package(tmp_path, place("bundle", is_filled=True))
     (site / "pack_with_kernels" / "kernels").chmod(0o777)
     monkeypatch.syspath_prepend(site)
     local = place("local")
-    use(monkeypatch, local)
+    use(monkeypatch, local, used_cache)
     assert build(TEXT).is_relative_to(local)
     assert "a bundle is skipped: the cache " in caplog.text
 
@@ -234,18 +234,18 @@ class Leaving:
 leaving = Leaving()
 
 
-def test_a_store_that_exits_does_not_end_the_program(place, monkeypatch, caplog):
+def test_a_store_that_exits_does_not_end_the_program(place, used_cache, monkeypatch, caplog):
     monkeypatch.setattr(remote, "_paused_until", {})
     local = place("local")
-    use(monkeypatch, local)
+    use(monkeypatch, local, used_cache)
     monkeypatch.setenv("JITLOAD_CACHE_REMOTE", f"{__name__}:leaving")
     assert build(TEXT).is_relative_to(local)
     assert "not used for a minute: RuntimeError: SystemExit(3)" in caplog.text
 
 
-def test_no_message_shows_a_password(place, monkeypatch, caplog):
+def test_no_message_shows_a_password(place, used_cache, monkeypatch, caplog):
     monkeypatch.setattr(remote, "_paused_until", {})
-    use(monkeypatch, place("local"))
+    use(monkeypatch, place("local"), used_cache)
     monkeypatch.setenv("JITLOAD_CACHE_REMOTE", "nosuchscheme://me:hunter2@host/x")
     build(TEXT)
     monkeypatch.setenv("JITLOAD_MODE", "load-only")

@@ -157,21 +157,22 @@ def test_which_kernels_have_a_name_that_others_can_import(monkeypatch):
 # ---- what goes wrong -------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("kernel", "words"),
-    [
-        ("vector_add", "kernel='vector_add' must be module:name, such as 'my_package.kernels:add'"),
-        ("nowhere.at_all:f", "kernel='nowhere.at_all:f': the module nowhere.at_all cannot be imported"),
-        ("triton_kernels:nothing", "kernel='triton_kernels:nothing': the module triton_kernels has no 'nothing'"),
-        ("../x:f", "kernel='../x:f' must be module:name"),
-        ("os:getcwd", "a Triton kernel is a @triton.jit function or what a launch"),
-        (17, "a Triton kernel is a @triton.jit function or what a launch"),
-    ],
-)
-def test_a_kernel_that_is_none_is_that_requests_failure(cache, kernel, words):
-    done = jitload.prebuild([{**ADDED, "kernel": kernel}, request("good")], archs=(ARCH,), progress=False)
-    assert states(done) == ["failed", "built"]
-    assert words in done.failed[0].error
+NO_KERNELS = {
+    "vector_add": "kernel='vector_add' must be module:name, such as 'my_package.kernels:add'",
+    "nowhere.at_all:f": "kernel='nowhere.at_all:f': the module nowhere.at_all cannot be imported",
+    "triton_kernels:nothing": "kernel='triton_kernels:nothing': the module triton_kernels has no 'nothing'",
+    "../x:f": "kernel='../x:f' must be module:name",
+    "os:getcwd": "a Triton kernel is a @triton.jit function or what a launch",
+    17: "a Triton kernel is a @triton.jit function or what a launch",
+}
+
+
+def test_a_kernel_that_is_none_is_that_requests_failure(cache):
+    requests = [*({**ADDED, "kernel": kernel} for kernel in NO_KERNELS), request("good")]
+    done = jitload.prebuild(requests, archs=(ARCH,), progress=False)
+    assert states(done) == ["failed"] * len(NO_KERNELS) + ["built"]
+    for outcome, words in zip(done.failed, NO_KERNELS.values(), strict=True):
+        assert words in outcome.error
 
 
 def test_what_triton_refuses_is_told_in_a_line(cache):

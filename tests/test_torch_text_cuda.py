@@ -91,6 +91,22 @@ def test_an_error_in_a_text_with_kernels_is_at_its_line(line: str, message: str,
     assert [(each.file, each.line) for each in caught.value.diagnostics] == [("cuda_sources[1]", 2)]
 
 
+@needs_nvcc
+def test_an_error_of_cuda_can_be_a_warning_or_ignored():
+    text = """
+    #include <c10/cuda/CUDAException.h>
+    bool set_device(bool warns) {
+      if (warns) C10_CUDA_CHECK_WARN(cudaSetDevice(1000));
+      if (!warns) C10_CUDA_IGNORE_ERROR(cudaSetDevice(1000));
+      return cudaPeekAtLastError() == cudaSuccess;
+    }"""
+    module = cpp_extension.load_inline("warned", text, functions=["set_device"])
+    with pytest.warns(UserWarning, match="CUDA warning: "):
+        results = [module.set_device(True)]
+    results.append(module.set_device(False))
+    assert all(results) or not torch.cuda.is_available()  # without a GPU, CUDA's error stays
+
+
 @pytest.mark.gpu
 @pytest.mark.usefixtures("gpu")
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)

@@ -286,8 +286,6 @@ def find_cache_dir(settings: Settings) -> Path:
 
     A user without a home directory gets a temporary cache directory for this process.
     """
-    if settings.cache_dir.startswith("/"):
-        return _to_path(settings.cache_dir)
     if settings.cache_dir:
         return resolve_dir(settings.cache_dir, "JITLOAD_CACHE_DIR")
     from platformdirs import user_cache_dir
@@ -299,9 +297,6 @@ def find_cache_dir(settings: Settings) -> Path:
     directory = private_cache_dir()
     warn_once(f"this user has no home: the cache is in {directory}, for this process only. Set JITLOAD_CACHE_DIR.")
     return directory
-
-
-_to_path = functools.lru_cache(maxsize=16)(Path)
 
 
 def resolve_dir(directory: str, variable: str) -> Path:

@@ -176,8 +176,7 @@ def _walk(
 
 def _function(scan: DeclarationScan, begin: int, declarator: Declarator, namespaces: tuple[str, ...]) -> HostFunction:
     tokens = scan.code[begin : declarator.close + 1]
-    scan.begin_at(begin)
-    candidate = scan.candidate(declarator.name_index, declarator, namespaces)
+    candidate = scan.candidate(begin, declarator.name_index, declarator, namespaces)
     words = {token.text for token in _without_plain_std(tokens)}
     is_plain = _FFI_WORDS.isdisjoint(words) and not any(map(is_string, candidate.types))
     result = [t.text for t in scan.code[begin : declarator.name_index] if t.text not in _SPECIFIERS]
@@ -265,7 +264,6 @@ class _Parts:
         self._read(list(_first_branches(runs)))
 
     def _read(self, code: Sequence[Token]) -> None:
-        end_of_code = len(self._text)
         for declaration in split_declarations(code):
             if not declaration:
                 continue
@@ -276,7 +274,7 @@ class _Parts:
                 continue
             last = declaration[-1]
             end = last.start + len(last.text)
-            following = self._text.find(";", end, end_of_code)
+            following = self._text.find(";", end)
             if following >= 0 and not self._text[end:following].strip():
                 end = following + 1
             names = self._names(declaration, head)
@@ -302,15 +300,15 @@ class _Parts:
             return frozenset()
         if words[:2] == ["using", "namespace"]:
             return None
+        if words[:1] == ["namespace"] or "static_assert" in words:
+            return frozenset(words[1:2])
         is_type = bool(head) and _is_type(head)
         declarator = None if is_type else find_declarator(declaration, 0)
         if declarator and declarator.name_index > 0:
             is_constant = "constexpr" in words or "consteval" in words
             return frozenset((declarator.name,)) if is_constant else frozenset()
-        is_alias = words[:1] == ["namespace"] or "static_assert" in words
-        if not is_type and not is_alias and {"const", "constexpr"}.isdisjoint(words):
-            return frozenset()  # a variable of the host
-        return _declared_words(declaration, head)
+        is_host_variable = not is_type and {"const", "constexpr"}.isdisjoint(words)
+        return frozenset() if is_host_variable else _declared_words(declaration, head)
 
     def kept_text(self, reached: Collection[str]) -> str:
         """Return the text with spaces in place of declarations, bodies and headers that device code does not need."""
@@ -350,10 +348,8 @@ def _is_of_host(words: Sequence[str]) -> bool:
 
 
 def _declared_words(declaration: Sequence[Token], head: Sequence[Token]) -> frozenset[str]:
-    """Return the words that may be the names that a declaration of a type, a constant or an alias declares."""
+    """Return the words that may be the names that a declaration of a type or a constant declares."""
     words = [token.text for token in head]
-    if words[:1] == ["namespace"] or "static_assert" in words:
-        return frozenset(words[1:2])
     if words[:1] == ["using"] and "=" not in words:
         return frozenset(token.text for token in head[-2:] if token.kind == "word")
     counted = declaration if {"enum", "typedef"} & {*words} else [*head, *declaration[-1:]]

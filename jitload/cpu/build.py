@@ -99,13 +99,7 @@ _DYNAMIC_SHARED_SYMBOL = "__jitload_dynamic_shared"  # tells cpu_sanitize.cc whe
 def compile_for_cpu(
     source: DeviceSource, compiler: Compiler, toolchain: CudaToolchain | None, ninja: Path, work_dir: Path
 ) -> CpuProgram:
-    """Compile device code for the CPU and read its kernels' types.
-
-    Raises:
-        CompileError: The compiler refused the source.
-        LaunchSpecError: The compiler refused a kernel that a `Launch` names.
-        SignatureError: A kernel's parameters cannot be read.
-    """
+    """Compile device code for the CPU and read its kernels' types."""
     _refuse_lost_branches(source.name, source.pieces)
     compilation = _Compilation(source, compiler, toolchain, ninja, work_dir)
     object_file = compilation.run()
@@ -154,13 +148,6 @@ def cpu_flags(source: DeviceSource, toolchain: CudaToolchain | None) -> tuple[st
         *(f"-I{path}" for path in (_SHORT_DIR, own / "cpu", own, *tvm_ffi_include_dirs(), *source.include_dirs)),
         *(word for path in (_CORRECTED_DIR, *toolkit_dirs) for word in ("-isystem", str(path))),
     )
-
-
-def _write_short_headers(directory: Path) -> None:
-    for name, text in SHORT_HEADERS.items():
-        path = directory / name
-        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        path.write_text(text)
 
 
 def _write_corrected_headers(directory: Path, toolkit_dirs: Sequence[Path]) -> None:
@@ -231,7 +218,10 @@ class _Compilation:
         """Compile the source with a row in the table for each kernel, and return the object file."""
         short_dir, corrected_dir = self._work_dir / _SHORT_DIR, self._work_dir / _CORRECTED_DIR
         if any("include" in text for text in (*self._source.piece_texts, *self._source.cpu_flags)):
-            _write_short_headers(short_dir)
+            for name, text in SHORT_HEADERS.items():
+                path = short_dir / name
+                path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+                path.write_text(text)
             _write_corrected_headers(corrected_dir, self._toolkit_dirs)
         object_file = self._compile_all()
         for directory in (short_dir, corrected_dir):

@@ -68,11 +68,7 @@ def build_cpu_library(
 
 
 def _check_compiler(compiler: Compiler, cache_dir: Path) -> None:
-    """Raise an error unless the compiler is g++, on which the detection and instrumentation of kernels depend.
-
-    Raises:
-        ToolchainError: The compiler is not g++.
-    """
+    """Raise an error unless the compiler is g++, on which the detection and instrumentation of kernels depend."""
     if "gcc version" not in compiler_identity(compiler, cache_dir):
         raise ToolchainError(
             f"kernels on the CPU are compiled by g++, and the C++ compiler is {' '.join(compiler.command)!r}: install "

@@ -117,9 +117,6 @@ def missing_libraries(
     """Return the options that link the CUDA libraries, including the runtime, to which undefined functions belong.
 
     Libraries that the user's options name are left out.
-
-    Raises:
-        ToolchainError: One of these libraries is not installed.
     """
     cudart = _missing_cudart(undefined, cuda, flags, name)
     functions = {library: symbol for symbol in sorted(undefined, reverse=True) if (library := library_of(symbol))}

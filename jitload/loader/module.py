@@ -169,13 +169,7 @@ def load_library(path: str | os.PathLike[str], *, keep_module_alive: bool = True
     The dynamic loader identifies libraries by name: if a file has changed since this process loaded it, loading it
     again would return the old library. Such a file is loaded from a copy with another name.
 
-    Args:
-        path: The library.
-        keep_module_alive: Whether the library stays loaded until the process ends.
-        origin: The library in the cache entry, if `path` may be a copy of that file.
-
-    Raises:
-        LoadError: There is no such file, or it cannot be loaded here.
+    `origin` is the library in the cache entry, if `path` may be a copy of that file.
     """
     library_path = Path(path).absolute()
     try:
@@ -403,11 +397,7 @@ def _dtype(dtype: object) -> Any:
 
 
 def torch_module(module: Module) -> ModuleType:
-    """Return the Python module with the functions that the library defines in its `PYBIND11_MODULE`.
-
-    Raises:
-        LoadError: The library has no `PYBIND11_MODULE`.
-    """
+    """Return the Python module with the functions that the library defines in its `PYBIND11_MODULE`."""
     functions: ModuleType | None = module.__dict__.get("_jitload_torch")
     if functions is None:
         raise LoadError(f"{module!r} has no PYBIND11_MODULE: list the functions to export, functions=['f']")

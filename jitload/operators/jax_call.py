@@ -113,19 +113,16 @@ def _target(function: Any, signature: Signature, out: tuple[str, ...], absent: t
     targets = _targets.setdefault(function, {})
     key = (out, absent)
     if key not in targets:
+        try:
+            import jax_tvm_ffi
+        except ImportError as error:
+            raise ToolchainError("jax_call() needs jax-tvm-ffi: pip install jax-tvm-ffi") from error
         name = f"jitload_{signature.name}_{next(_numbers)}"
         for platform in signature.devices.lower().replace("cuda", "gpu").split(" or "):
-            _register(name, platform, *_arrange(function, signature, out, absent))
+            target, order = _arrange(function, signature, out, absent)
+            jax_tvm_ffi.register_ffi_target(name, target, order, platform, allow_cuda_graph=True)
         targets[key] = name
     return targets[key]
-
-
-def _register(name: str, platform: str, function: Any, order: list[str]) -> None:
-    try:
-        import jax_tvm_ffi
-    except ImportError as error:
-        raise ToolchainError("jax_call() needs jax-tvm-ffi: pip install jax-tvm-ffi") from error
-    jax_tvm_ffi.register_ffi_target(name, function, order, platform, allow_cuda_graph=True)
 
 
 def _arrange(

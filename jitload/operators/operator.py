@@ -278,7 +278,7 @@ def _implement(state: _State) -> TorchOp:
     namespace, short_name = name.split("::")
     state.library.impl(short_name, state.names["impl"], "CompositeExplicitAutograd")
     # Without this, torch's own fallback would warn in the backward pass before the operator's error is raised.
-    state.fallthrough = torch.library.Library(namespace, "FRAGMENT")
+    state.fallthrough = torch.library.Library(namespace, "FRAGMENT")  # type: ignore[no-untyped-call]
     state.fallthrough.impl(short_name, torch.library.fallthrough_kernel, "Autograd")
     torch.library.register_fake(name, state.names["fake"], lib=state.library)
     if state.plan.written:
@@ -344,11 +344,7 @@ def _keep_out_dynamo(code: CodeType) -> None:
 
 
 def _prepare_gradient(plan: Plan) -> TorchOp:
-    """Return the operator with autograd turned on, for a call with tensors that require a gradient.
-
-    Raises:
-        RuntimeError: The operator writes to its arguments, so it cannot have a gradient.
-    """
+    """Return the operator with autograd turned on, for a call with tensors that require a gradient."""
     if plan.written:
         raise RuntimeError(
             f"the operator {plan.name} writes to {', '.join(plan.written)}, so no gradient can pass through it, but "

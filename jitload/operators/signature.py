@@ -90,12 +90,7 @@ def check_names(names: Iterable[str], arguments: Sequence[Argument], *, function
 
 
 def read_function(function: Any) -> Signature:
-    """Return the signature of a typed function, from the types that the compiler reported.
-
-    Raises:
-        LaunchSpecError: The function is not a typed function, it returns a number, or torch has no type for one of its
-            arguments.
-    """
+    """Return the signature of a typed function, from the types that the compiler reported."""
     facts: Mapping[str, Any] | None = getattr(function, "_jitload_facts", None)
     name = str(getattr(function, "__name__", function))
     if not isinstance(facts, Mapping):

@@ -15,6 +15,7 @@ from typing import NamedTuple
 
 from jitload.errors import JitLoadError
 from jitload.request.arguments import CUDA_SUFFIXES, HOST_SUFFIXES, Functions, Options, Pieces, Sources
+from jitload.request.kind import names_kernel
 from jitload.toolchain.host import own_include_dir
 
 _INCLUDE = re.compile(r'^[ \t]*#[ \t]*include[ \t]*[<"](?:torch|ATen|c10|pybind11)/', re.MULTILINE)
@@ -167,8 +168,8 @@ def is_torch_text(sources: Sources, functions: Functions | None = None) -> bool:
     An `#include` of torch's headers counts in C++ sources, but in CUDA sources only the use of torch's names counts.
     """
     names = [functions] if isinstance(functions, str) else list(functions or ())
-    kernels = "\n".join(text for _, text in sources.cuda if "__global__" in text)
-    if names and all(re.search(rf"__global__[^;{{]*\b{re.escape(str(name))}\s*\(", kernels) for name in names):
+    cuda_texts = tuple(text for _, text in sources.cuda)
+    if names and all(names_kernel(str(name), cuda_texts) for name in names):
         return False
     if any(_INCLUDE.search(text) for _, text in sources.host):
         return True

@@ -6,10 +6,6 @@
 
 #include "device.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 /* A tensor descriptor of a call. The kernel's parameters point into it. */
 typedef struct jitload_tensor_descriptor {
   unsigned char map[128]; /* CUtensorMap, first because it must be aligned to 64 bytes */
@@ -47,9 +43,5 @@ typedef struct jitload_scratch {
 int jitload_allocate_scratch(const jitload_driver* driver, const jitload_request* request, jitload_cu_device device,
                              jitload_cu_stream stream, int64_t bytes, jitload_scratch* out);
 void jitload_free_scratch(const jitload_driver* driver, jitload_cu_stream stream, const jitload_scratch* scratch);
-
-#ifdef __cplusplus
-}
-#endif
 
 #endif /* JITLOAD_TRITON_CALL_H_ */

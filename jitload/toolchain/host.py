@@ -144,50 +144,29 @@ def compiler_identity(compiler: Compiler, cache_dir: Path) -> str:
     if identity := recall_compiler_identity(compiler, cache_dir):
         return identity
     memory = _compiler_memory_file(compiler, cache_dir)
-    words, paths = _ask_compiler(compiler)
-    files = tuple((path, state) for path in paths if (state := _state_of_file(path)))
-    save_json(memory, {"identity": words, "file": str(compiler.path), "files": files})
-    answer = _answers[memory] = _CompilerAnswer(words=words, files=files)
-    return _identity_of(compiler, answer)
+    words, programs = _ask_compiler(compiler)
+    files = [(path, state) for path in programs if (state := _state_of_file(path))]
+    _answers[memory] = {"identity": words, "file": str(compiler.path), "files": files}
+    save_json(memory, _answers[memory])
+    return _identity_of(compiler, words)
 
 
 def recall_compiler_identity(compiler: Compiler, cache_dir: Path) -> str | None:
-    """Return `compiler_identity` without starting the compiler, or None if the cache lacks the version and target."""
+    """Return `compiler_identity` without starting the compiler, or None if it is not in the cache or out of date."""
     memory = _compiler_memory_file(compiler, cache_dir)
-    answer = _answers.get(memory)
-    if answer is None or not answer.is_current():
-        answer = _recall_answer(memory)
-    if answer is None:
-        return None
-    _answers[memory] = answer
-    return _identity_of(compiler, answer)
-
-
-class _CompilerAnswer(NamedTuple):
-    """The version and target that a compiler printed, and the path and state of each program that it ran for this."""
-
-    words: str
-    files: tuple[tuple[str, str], ...]
-
-    def is_current(self) -> bool:
-        return all(_state_of_file(path) == state for path, state in self.files)
-
-
-_answers: dict[Path, _CompilerAnswer] = {}  # by the paths of the files that keep them
-
-
-def _identity_of(compiler: Compiler, answer: _CompilerAnswer) -> str:
-    return "\n".join((answer.words, *map(repr, (*compiler.command[1:], *compiler.environment))))
-
-
-def _recall_answer(memory: Path) -> _CompilerAnswer | None:
-    """Return the compiler's answer from a file in the cache, or None if one of the compiler's programs has changed."""
     with suppress(OSError, ValueError, KeyError, TypeError, RecursionError):
-        record = load_json(memory)
-        files = tuple((str(path), str(state)) for path, state in record["files"])
-        answer = _CompilerAnswer(words=str(record["identity"]), files=files)
-        return answer if answer.is_current() else None
+        answer = _answers.get(memory) or load_json(memory)
+        if all(_state_of_file(path) == state for path, state in answer["files"]):
+            _answers[memory] = answer
+            return _identity_of(compiler, answer["identity"])
     return None
+
+
+_answers: dict[Path, dict[str, Any]] = {}  # what compilers printed, by the file in the cache that keeps it
+
+
+def _identity_of(compiler: Compiler, words: str) -> str:
+    return "\n".join((words, *map(repr, (*compiler.command[1:], *compiler.environment))))
 
 
 def _compiler_memory_file(compiler: Compiler, cache_dir: Path) -> Path:

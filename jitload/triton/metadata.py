@@ -33,17 +33,9 @@ _MAX_TENSOR_MEMORY = 512  # columns; sm_107 has 576
 
 
 def read_compiled_kernel(compiled: Any, triton: Triton, constexprs: frozenset[str] | None = None) -> Cubin:
-    """Return a compiled kernel as a `Cubin`, whose `triton` record says how the kernel is launched.
+    """Return a `CompiledKernel` as a `Cubin`, whose `triton` record says how the kernel is launched.
 
-    Args:
-        compiled: Triton's `CompiledKernel`.
-        triton: The installed release of Triton.
-        constexprs: Names of the parameters that are not arguments of a call; None means the parameters
-            annotated `tl.constexpr`.
-
-    Raises:
-        SignatureError: The kernel is not compiled for NVIDIA GPUs, needs something that jitload does not support, or
-            has other parameters than Triton's metadata says.
+    `constexprs` names the parameters that are not arguments of a call; None means those annotated `tl.constexpr`.
     """
     name = str(compiled.src.fn.__name__)
     metadata = compiled.metadata

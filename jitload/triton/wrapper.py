@@ -96,11 +96,7 @@ def write_triton_sources(name: str, functions: Sequence[TritonFunction], work_di
 
 
 def render_triton_wrapper(name: str, functions: Sequence[TritonFunction]) -> str:
-    """Return the C++ text of a library's wrapper.
-
-    Raises:
-        LaunchSpecError: A grid does not fit its kernel, or a kernel cannot be launched.
-    """
+    """Return the C++ text of a library's wrapper."""
     entries = _entries(functions)
     cubins = _numbered_cubins(functions)
     archs = tuple(dict.fromkeys(cubin.arch for _, cubin in cubins))

@@ -65,7 +65,7 @@ def _share_prelude(directory: Path, patch: pytest.MonkeyPatch) -> None:
 
     patch.setattr(precompiled, "find_precompiled", find_in_run)
     patch.setattr(precompiled, "start_precompiling", make_in_run)
-    flags = ("-O1", *steps.FLAGS[1:])
+    flags = ("-O0", *steps.FLAGS[1:])
     for module in (steps, library):  # half the time again
         patch.setattr(module, "FLAGS", flags)
 

@@ -394,19 +394,13 @@ __JITLOAD_INLINE coalesced_group partition_by(unsigned mask, Label label) {
 
 }  // namespace __jitload_groups
 
-__JITLOAD_INLINE coalesced_group binary_partition(const coalesced_group& parent, bool predicate) {
+/* Of the lanes of a warp: a coalesced_group, or a tile. */
+template <class Group>
+__JITLOAD_INLINE coalesced_group binary_partition(const Group& parent, bool predicate) {
   return __jitload_groups::partition_by(parent.__jitload_mask(), predicate);
 }
-template <unsigned int Size, class Parent>
-__JITLOAD_INLINE coalesced_group binary_partition(const thread_block_tile<Size, Parent>& parent, bool predicate) {
-  return __jitload_groups::partition_by(parent.__jitload_mask(), predicate);
-}
-template <class Label>
-__JITLOAD_INLINE coalesced_group labeled_partition(const coalesced_group& parent, Label label) {
-  return __jitload_groups::partition_by(parent.__jitload_mask(), label);
-}
-template <class Label, unsigned int Size, class Parent>
-__JITLOAD_INLINE coalesced_group labeled_partition(const thread_block_tile<Size, Parent>& parent, Label label) {
+template <class Label, class Group>
+__JITLOAD_INLINE coalesced_group labeled_partition(const Group& parent, Label label) {
   return __jitload_groups::partition_by(parent.__jitload_mask(), label);
 }
 
