@@ -310,10 +310,7 @@ class _Compilation:
                 path.unlink(missing_ok=True)
 
     def _write_pieces(self) -> list[Path]:
-        """Write the pieces to files named after their labels, and return the files.
-
-        The compiler quotes lines from these files in its messages.
-        """
+        """Write the pieces to files named after their labels, which the compiler quotes. Return the files."""
         paths = []
         for label, text in self._source.pieces:
             path = self._work_dir / label
@@ -410,10 +407,7 @@ def _expression_of(symbol: str) -> str:
 
 
 def _declaration_of(symbol: str) -> str:
-    """Return the entry for a kernel whose name cannot be written in C++: its symbol and parameters, after BY_SYMBOL.
-
-    Return "" if the symbol cannot be demangled.
-    """
+    """Return a kernel that C++ cannot name as BY_SYMBOL with its symbol and parameters, or "" if it is not mangled."""
     readable = demangle(symbol)
     match = re.fullmatch(r".*\((.*)\)", readable or "")
     return f"{BY_SYMBOL}{symbol}({match[1].replace('(anonymous namespace)::', '')})" if match else ""

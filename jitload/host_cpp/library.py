@@ -291,10 +291,7 @@ def _compile_and_try_link(build: HostBuild, launcher: Future[Path] | None) -> St
 
 
 def _precompile_later(specs: Iterable[precompiled.HeaderSpec], build: HostBuild) -> None:
-    """Start to precompile headers, on a thread.
-
-    The thread is not a daemon, so that the program does not end before the thread does.
-    """
+    """Start to precompile headers, on a thread that the end of the program waits for."""
 
     def start() -> None:
         for spec in specs:

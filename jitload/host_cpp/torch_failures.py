@@ -18,10 +18,7 @@ from jitload.toolchain.host import load_json, save_json
 
 
 def find_failure(work: Work) -> CompileError | None:
-    """Return the recorded error of an earlier build of the same library, or None.
-
-    In the mode `rebuild`, records are ignored.
-    """
+    """Return the recorded error of an earlier build of the same library, or None, as always in the mode `rebuild`."""
     if work.settings.mode == "rebuild":
         return None
     with suppress(OSError, ValueError, KeyError, TypeError, RecursionError):
