@@ -359,7 +359,7 @@ def check_cache_dir(cache_dir: Path, settings: Settings, advice: str = _ADVICE) 
             if not status.st_mode & stat.S_ISVTX:  # with the sticky bit, as in /tmp, nobody else can replace our files
                 _check_mode(path, status, cache_dir, settings)
     except OSError as error:
-        raise CacheError(f"the cache {cache_dir} cannot be accessed: {error}. {advice}") from error
+        raise CacheError(f"the cache {cache_dir} cannot be accessed: {error}. {advice}".rstrip()) from error
 
 
 def _directories_above(path: str) -> list[tuple[str, os.stat_result]]:

@@ -177,7 +177,7 @@ def _problems_of_key(key_dir: Path, key: CacheKey, settings: Settings) -> list[s
     lines: list[str] = []
     try:
         leaf_names = newest_first(path.name for path in key_dir.iterdir())
-        check_cache_dir(key_dir.parent, settings)
+        check_cache_dir(key_dir.parent, settings, advice="")
         check_entry_dir(key_dir, key_dir.parent, settings)
     except FileNotFoundError:
         return []
