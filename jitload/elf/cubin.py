@@ -33,15 +33,8 @@ def read_image(
 ) -> Image:
     """Return the architecture, the kernels and the variables of a cubin.
 
-    Args:
-        data: The bytes of one cubin.
-        name: The name of the cubin in error messages.
-        spill_bytes: The number of bytes that each kernel spills, by the kernel's symbol. A cubin does not contain these
-            numbers.
-
-    Returns:
-        The image. Its kernels are in the order in which the compiler met them, with template instances last. The name
-        of each variable is its symbol.
+    The kernels are in the order in which the compiler met them, with template instances last. The name of each variable
+    is its symbol. `spill_bytes` has the bytes that each kernel spills, by symbol; a cubin does not contain them.
 
     Raises:
         LoadError: The bytes are not a linked CUDA cubin; the message says what they are.

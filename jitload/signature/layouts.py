@@ -109,11 +109,8 @@ def host_layouts(
     A wrong guess about a structure is not an error, because the lines name members only where a failed substitution of
     template arguments is not an error.
 
-    Args:
-        name: The exported name of the function.
-        function: An expression for the function, and its declaration in the text.
-        texts: The texts of the source.
-        read_others: A function that returns other texts that may declare structures or macros, such as headers.
+    The function is given by its exported name, an expression for it, and its declaration in the text. For the other
+    arguments, see `layout_expressions`.
     """
     roots = tuple(_roots([function]))
     declarations = _declarations(texts, read_others, roots) if roots else None

@@ -88,8 +88,7 @@ def instantiations(kernel_expressions: Iterable[str]) -> str:
 def kernel_expression(kernel: str) -> str:
     """Return the C++ expression for a kernel as `Launch(kernel=…)` names it.
 
-    Args:
-        kernel: A name with namespaces and template arguments, and its parameter types if it is overloaded.
+    This is a name with namespaces and template arguments, and its parameter types if it is overloaded.
 
     Raises:
         LaunchSpecError: The text does not have this form.

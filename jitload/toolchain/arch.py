@@ -46,10 +46,7 @@ def resolve_arch(arch: str | Iterable[str], settings: Settings, *, may_be_cpu: b
 def resolve_gpu_arch(arch: str | Iterable[str], settings: Settings, *, subject: str) -> tuple[str, ...]:
     """Return the canonical names of the architectures to build for, in a function that supports only GPUs.
 
-    Args:
-        arch: Names of architectures, or `"native"`.
-        settings: The environment.
-        subject: The beginning of the error message: "compile_cubin() compiles".
+    The error message begins with `subject`: "compile_cubin() compiles".
 
     Raises:
         ToolchainError: `arch` names the CPU, a name is malformed, or `"native"` cannot be resolved.
@@ -100,7 +97,8 @@ def _resolve_name(name: str, settings: Settings, *, may_be_cpu: bool) -> tuple[s
     if name != "native":
         return (canonical_arch(name),)
     if capability := current_capability():
-        return (_with_suffix(10 * capability[0] + capability[1]),)
+        number = 10 * capability[0] + capability[1]
+        return (f"sm_{number}a" if number >= _FIRST_WITH_SUFFIX else f"sm_{number}",)
     if names := [name for name in _split_list(settings.arch) if name != "native"]:
         return tuple(canonical_arch(name, settings.arch_variable) for name in names)
     error = driver_error()
@@ -109,10 +107,6 @@ def _resolve_name(name: str, settings: Settings, *, may_be_cpu: bool) -> tuple[s
         return (CPU,)
     problem = f"the CUDA driver does not start (error {error})" if error else "there is none here"
     raise ToolchainError(f"arch='native' needs a GPU, and {problem}. {NATIVE_HINT}")
-
-
-def _with_suffix(number: int) -> str:
-    return f"sm_{number}a" if number >= _FIRST_WITH_SUFFIX else f"sm_{number}"
 
 
 @functools.lru_cache(maxsize=64)
