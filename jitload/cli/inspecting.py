@@ -45,10 +45,7 @@ def inspect_command(library: Path, *, as_json: bool) -> None:
 
 
 def _read_parts(library: Path) -> dict[str, Any]:
-    """Return the parts of a library's cache key, from the manifest beside the library; empty if there is no manifest.
-
-    A manifest is beside a library in a cache or in a bundle.
-    """
+    """Return the parts of the cache key of a library in a cache or bundle, from the manifest beside it, or {}."""
     from jitload.inspection.code import read_entry
 
     parts = (read_entry(library.resolve()) or {}).get("parts")

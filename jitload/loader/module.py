@@ -191,10 +191,7 @@ def load_library(path: str | os.PathLike[str], *, keep_module_alive: bool = True
 
 
 def _map_library(path: Path, *, keep_module_alive: bool) -> tvm_ffi.Module:
-    """Load a library.
-
-    If the dynamic loader does not find the CUDA runtime, search the wheels and toolkits for it, and load it first.
-    """
+    """Load a library, and before it the CUDA runtime of a wheel or toolkit if the dynamic loader finds none."""
     try:
         return tvm_ffi.load_module(str(path), keep_module_alive=keep_module_alive)
     except RuntimeError as error:
@@ -322,10 +319,7 @@ def list_exports(module: Module, library_path: Path) -> None:
 
 
 def _typed(module: Module, function: tvm_ffi.Function, facts: dict[str, Any]) -> TypedFunction:
-    """Return a typed function that takes over the handle of `function`, to which nothing else may refer.
-
-    The handle keeps the module alive.
-    """
+    """Return a typed function that takes over the handle of `function`, which keeps the module alive."""
     library = module._jitload_library()
     is_kernel = "returns" not in facts
     kind = (direct_type() if library.bind is not None and is_kernel else None) or CheckedFunction

@@ -216,11 +216,7 @@ class Subject:
         return self._function(*self._arguments.values)
 
     def run(self, overwrite: Callable[[], None] = lambda: None) -> Any:
-        """Call the function once with the original values of its arguments, wait, and return its result.
-
-        Args:
-            overwrite: Called before the function, to overwrite some of the values.
-        """
+        """Call the function once with original values, which `overwrite` may change before, and wait for its result."""
         self._arguments.restore()
         overwrite()
         result = self.call()
@@ -228,10 +224,7 @@ class Subject:
         return result
 
     def prepare(self, options: Options) -> None:
-        """Warm up, and choose the number of samples, the launches in each, and whether to restore the arguments.
-
-        Errors of the function are not caught.
-        """
+        """Warm up, and choose the number of samples, the launches in each, and whether to restore the arguments."""
         self.run()
         self._changes_in_place = options.restore or self._differs_when_repeated()
         self._sample = Sample(self.call, restore=self._arguments.restore)

@@ -33,6 +33,7 @@ from jitload.operators.signature import check_has_launch, read_function
 _QUALIFIED_NAME = re.compile(r"([A-Za-z_]\w*)::([A-Za-z_]\w*)")
 _RESERVED = ("aten", "prim", "prims")
 _TRANSFORMS = "FuncTorchDynamicLayerFrontMode"  # the dispatch key of calls within a transform of torch.func
+_Library: Any = torch.library.Library  # its methods have no types
 _lock = threading.Lock()
 _registered: dict[str, TorchOp] = {}
 
@@ -247,8 +248,7 @@ def _define(plan: Plan, previous: TorchOp | None) -> Any:
         previous._jitload_state.fallthrough._destroy()
         previous._op = previous._op_dk = _retired(plan.name)  # otherwise its calls would use freed memory
         operator_schemas._SCHEMA_TO_SIGNATURE_CACHE.pop((plan.name, ""), None)
-    make: Any = torch.library.Library  # its methods have no types
-    library = make(namespace, "FRAGMENT")
+    library = _Library(namespace, "FRAGMENT")
     try:
         library.define(f"{short_name}{plan.schema}", tags=(torch.Tag.pt2_compliant_tag, torch.Tag.needs_exact_strides))
     except RuntimeError as error:
@@ -278,7 +278,7 @@ def _implement(state: _State) -> TorchOp:
     namespace, short_name = name.split("::")
     state.library.impl(short_name, state.names["impl"], "CompositeExplicitAutograd")
     # Without this, torch's own fallback would warn in the backward pass before the operator's error is raised.
-    state.fallthrough = torch.library.Library(namespace, "FRAGMENT")  # type: ignore[no-untyped-call]
+    state.fallthrough = _Library(namespace, "FRAGMENT")
     state.fallthrough.impl(short_name, torch.library.fallthrough_kernel, "Autograd")
     torch.library.register_fake(name, state.names["fake"], lib=state.library)
     if state.plan.written:

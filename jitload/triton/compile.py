@@ -170,10 +170,7 @@ def _ast_source_of_3_2(kernel: TritonKernel, plan: Plan) -> Any:
 
 
 def _missing_in_hash(kernel: TritonKernel, plan: Plan) -> str:
-    """Return a text of the values that affect the machine code but not Triton's hash.
-
-    If such a value is not known, the text is random.
-    """
+    """Return the values that affect the machine code but not Triton's hash, as text; random if one is not known."""
     values = outer_values(kernel.function)
     if values is None:
         return secrets.token_hex(16)

@@ -274,10 +274,7 @@ def _attributes_by_path(source: Any, triton: Triton) -> Mapping[Path, Sequence[t
 
 
 def _constexpr_value(value: Any) -> int | float | bool | str | None:
-    """Return a constant as plain data.
-
-    An instance of a subclass of int, float or str is converted to that type; any other object is converted to str.
-    """
+    """Return a constant as plain data. An object that is not None, a bool or a number is converted to str."""
     if value is None or isinstance(value, bool):
         return value
     if isinstance(value, int):

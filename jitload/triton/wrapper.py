@@ -79,11 +79,7 @@ class _Entry:
 
 
 def write_triton_sources(name: str, functions: Sequence[TritonFunction], work_dir: Path) -> tuple[str, ...]:
-    """Write the cubins and the wrapper of a library, and, for people to inspect, the PTX.
-
-    Returns:
-        The names of the cubins' files.
-    """
+    """Write a library's cubins, wrapper and, to inspect, PTX. Return the names of the cubins' files."""
     files = []
     for number, cubin in _numbered_cubins(functions):
         path = work_dir / _image(number, cubin).file
