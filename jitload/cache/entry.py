@@ -389,7 +389,7 @@ def _resolved_directories_above(path: str) -> list[tuple[str, os.stat_result]]:
     return [(str(directory), directory.stat()) for directory in directories]
 
 
-def check_entry_dir(directory: str | Path, cache_dir: Path, settings: Settings) -> None:
+def check_entry_dir(directory: str | Path, cache_dir: Path, settings: Settings, advice: str = _ADVICE) -> None:
     """Raise CacheError if another user could write to a directory of an entry.
 
     Raises:
@@ -398,7 +398,7 @@ def check_entry_dir(directory: str | Path, cache_dir: Path, settings: Settings) 
     status = os.lstat(directory)
     if not stat.S_ISDIR(status.st_mode):
         raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), str(directory))
-    _check_owner(directory, status, cache_dir, _ADVICE)
+    _check_owner(directory, status, cache_dir, advice)
     _check_mode(directory, status, cache_dir, settings)
 
 

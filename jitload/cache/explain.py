@@ -8,7 +8,6 @@ from typing import Any
 
 from jitload.cache.dependencies import from_manifest
 from jitload.cache.entry import (
-    OTHER_DIR_HINT,
     check_cache_dir,
     check_entry_dir,
     check_file,
@@ -178,8 +177,8 @@ def _problems_of_key(key_dir: Path, key: CacheKey, settings: Settings) -> list[s
     lines: list[str] = []
     try:
         leaf_names = newest_first(path.name for path in key_dir.iterdir())
-        check_cache_dir(key_dir.parent, settings)
-        check_entry_dir(key_dir, key_dir.parent, settings)
+        check_cache_dir(key_dir.parent, settings, advice="")
+        check_entry_dir(key_dir, key_dir.parent, settings, advice="")
     except FileNotFoundError:
         return []
     except OSError:
@@ -188,7 +187,7 @@ def _problems_of_key(key_dir: Path, key: CacheKey, settings: Settings) -> list[s
         return [_untrusted(error)]
     for leaf_name in leaf_names:
         try:
-            check_entry_dir(key_dir / leaf_name, key_dir.parent, settings)
+            check_entry_dir(key_dir / leaf_name, key_dir.parent, settings, advice="")
             lines += _problems_of_leaf(key_dir / leaf_name, key, settings)
         except PermissionError:
             lines.append(_unreadable(key_dir))
@@ -204,7 +203,7 @@ def _unreadable(key_dir: Path) -> str:
 
 
 def _untrusted(error: CacheError) -> str:
-    return f"There is an entry, but {error}".removesuffix(OTHER_DIR_HINT).rstrip()
+    return f"There is an entry, but {error}".rstrip()
 
 
 def _problems_of_leaf(leaf_dir: Path, key: CacheKey, settings: Settings) -> list[str]:
