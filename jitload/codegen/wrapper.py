@@ -52,15 +52,10 @@ class EmbeddedImage(NamedTuple):
     arch: str
 
     @property
-    def capability(self) -> int:
-        """The number of its architecture: 90 for `sm_90a`."""
-        return capability_of(self.arch)[0]
-
-    @property
-    def suffix(self) -> str:
-        """The suffix of its architecture as a C character: `'a'` for `sm_90a`, `0` if there is none."""
-        suffix = capability_of(self.arch)[1]
-        return f"'{suffix}'" if suffix else "0"
+    def target(self) -> str:
+        """The number and the suffix of its architecture in C: `90, 'a'` for `sm_90a`, and `90, 0` for `sm_90`."""
+        number, suffix = capability_of(self.arch)
+        return f"{number}, '{suffix}'" if suffix else f"{number}, 0"
 
 
 class Wrapper(NamedTuple):

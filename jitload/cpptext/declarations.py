@@ -276,7 +276,8 @@ def read_parameters(tokens: Sequence[Token]) -> tuple[tuple[str, str], ...]:
     """
     if [token.text for token in tokens] in ([], ["void"]):
         return ()
-    return tuple((type_, python_name(name)) for type_, name in map(_read_parameter, _split_at_commas(tokens)))
+    types, names = zip(*map(_read_parameter, _split_at_commas(tokens)), strict=True)
+    return tuple(zip(types, map(python_name, names), strict=True))
 
 
 def find_closing(tokens: Sequence[Token], start: int) -> int:

@@ -34,11 +34,6 @@ _KEYWORDS = frozenset(
     )
 )
 _SPECIFIERS = frozenset(("static", "inline", "extern", '"C"'))
-# What else may precede the name of a host function. Any other word may be a macro for `__global__`.
-_PLAIN = re.compile(
-    r"const|constexpr|void|bool|char|short|int|long|unsigned|signed|float|double|size_t|u?int(?:8|16|32|64)_t|std|string"
-    r"|vector|cuda[A-Z]\w*|CU[a-z]\w*|[*&<>,]|::"
-)
 _CLASSES = frozenset(("struct", "class", "union", "enum"))
 # Types of tvm-ffi, and other types that only tvm-ffi converts.
 _FFI_WORDS = frozenset(
@@ -59,6 +54,8 @@ _NUMBER_WORDS = frozenset(
         *(f"{sign}int{bits}_t" for sign in ("", "u") for bits in (8, 16, 32, 64)),
     )
 )
+# What else may precede the name of a host function. Any other word may be a macro for `__global__`.
+_PLAIN = r"constexpr|std|string|vector|cuda[A-Z]\w*|CU[a-z]\w*|[*&<>,]|::"
 
 
 class HostFunction(NamedTuple):
@@ -102,9 +99,15 @@ def defines_host_functions(texts: tuple[str, ...], names: tuple[str, ...]) -> bo
         [True, False]
     """
     candidates = (text for text in texts if any(name in text for name in names))
-    functions = (function for text in candidates for function in find_host_functions(text) if function.is_definition)
-    plain = (f for f in functions if f.result and all(map(_PLAIN.fullmatch, f.result.split())))
-    return bool(names) and {f.candidate.name.rpartition("::")[2] for f in plain}.issuperset(names)
+    functions = (
+        f for text in candidates for f in find_host_functions(text) if f.is_definition and _has_plain_result(f)
+    )
+    return bool(names) and {f.candidate.name.rpartition("::")[2] for f in functions}.issuperset(names)
+
+
+def _has_plain_result(function: HostFunction) -> bool:
+    words = {*function.result.split()}
+    return bool(words) and all(re.fullmatch(_PLAIN, word) for word in words - _NUMBER_WORDS)
 
 
 def has_main(texts: Iterable[str]) -> bool:

@@ -44,9 +44,9 @@ class ExpressionText(NamedTuple):
     field: str
 
     @classmethod
-    def of(cls, text: Expression, kernel: str, field: str) -> ExpressionText:
+    def of(cls, text: str, kernel: str, field: str) -> ExpressionText:
         """Put an expression on one line, so that a column identifies a position in it."""
-        return cls(text=str(text).translate(_WHITE).strip(), kernel=kernel, field=field)
+        return cls(text=text.translate(_WHITE).strip(), kernel=kernel, field=field)
 
     def parse(self) -> ast.expr:
         """Return the syntax tree, which may contain nodes that launch expressions do not support."""
