@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from support.headers import OPTIMIZED
 
 import jitload
 
@@ -100,7 +101,7 @@ def module() -> jitload.Module:
         for number, (before, body, _) in enumerate(KERNELS.values())
     )
     source = "#include <cuda/std/type_traits>\n" + "".join(kernels)
-    return jitload.load_inline("as_written", cuda_sources=source, arch="cpu")
+    return jitload.load_inline("as_written", cuda_sources=source, arch="cpu", extra_cflags=OPTIMIZED)
 
 
 @pytest.mark.parametrize("name", KERNELS)

@@ -139,6 +139,11 @@ def test_a_function_describes_itself(plain):
         plain.total[1, 1]
 
 
+def test_a_file_with_a_capital_c_is_cpp(tmp_path):
+    (tmp_path / "one.C").write_text("namespace n { int one() { return 1; } }\n")
+    assert jitload.load("capital", sources=tmp_path / "one.C", functions={"one": Launch(kernel="n::one")}).one() == 1
+
+
 def test_a_module_that_exports_nothing_says_what_to_do():
     module = jitload.load_inline("silent", cpp_sources="int add(int a, int b) { return a + b; }")
     assert repr(module) == "<jitload.Module 'silent': no functions>"

@@ -20,7 +20,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from jitload.cache.entry import OTHER_DIR_HINT, Entry, check_cache_dir, find_entry, resolve_dir
+from jitload.cache.entry import Entry, check_cache_dir, find_entry, resolve_dir
 from jitload.cache.key import CacheKey
 from jitload.errors import CacheError, warn_once
 from jitload.settings import Settings
@@ -85,10 +85,9 @@ def _read_only_dirs(bundles: Sequence[Path], key: CacheKey, settings: Settings) 
     """Yield (directory, key) pairs: the bundles and shared directories, and the key to look for in each of them."""
     for bundle in bundles:
         try:
-            check_cache_dir(bundle, settings)
+            check_cache_dir(bundle, settings, "Install the package as this user or as root.")
         except CacheError as error:  # only a warning: the bundle came with a package, and nobody asked for it
-            remedy = "Install the package as this user or as root."
-            warn_once(f"a bundle is skipped: {error}".replace(OTHER_DIR_HINT, remedy))
+            warn_once(f"a bundle is skipped: {error}")
         else:
             yield bundle, bundle_key(key)
     for text in settings.cache_path:
@@ -97,9 +96,9 @@ def _read_only_dirs(bundles: Sequence[Path], key: CacheKey, settings: Settings) 
             warn_once(f"JITLOAD_CACHE_PATH names {directory}, which is not a directory; it is skipped")
             continue
         try:
-            check_cache_dir(directory, settings)
+            check_cache_dir(directory, settings, "Name a directory of your own.")
         except CacheError as error:
-            raise CacheError(f"JITLOAD_CACHE_PATH: {error}".replace("Set JITLOAD_CACHE_DIR to", "Name")) from error
+            raise CacheError(f"JITLOAD_CACHE_PATH: {error}") from error
         yield directory, key
 
 

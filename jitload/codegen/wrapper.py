@@ -45,13 +45,7 @@ _SCHEMA_TYPES = {"pointer": "DLTensor*", "int": "int", "uint": "int", "float": "
 
 
 class EmbeddedImage(NamedTuple):
-    """A cubin in a library.
-
-    Attributes:
-        name: The name of its symbol, without tvm-ffi's prefix.
-        file: Its file name in the build directory.
-        arch: Its architecture.
-    """
+    """A cubin in a library: its symbol's name without tvm-ffi's prefix, its file's name, and its architecture."""
 
     name: str
     file: str
@@ -70,17 +64,7 @@ class EmbeddedImage(NamedTuple):
 
 
 class Wrapper(NamedTuple):
-    """A wrapper to generate.
-
-    Attributes:
-        name: The module's name.
-        archs: The architectures that the library has code for.
-        images: The cubins in the library.
-        exports: The library's functions.
-        variables: The kernels' variables.
-        cpu: The kernels compiled for the CPU, if there are any.
-        has_cpp: Whether the library also has C++ that may export functions by itself.
-    """
+    """The contents of a library. With `has_cpp`, it also has C++ that may export functions by itself."""
 
     name: str
     archs: tuple[str, ...]

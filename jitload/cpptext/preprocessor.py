@@ -322,9 +322,7 @@ def _replace_parameters(
 def live_tokens(tokens: Sequence[Token], macros: Macros) -> Iterator[Token]:
     """Yield the tokens that may be compiled: all but those that a condition is certain to leave out.
 
-    Args:
-        tokens: The tokens of a text, without comments.
-        macros: The macros that are defined before the text; the text's own macros are added to them.
+    The text's own macros are added to `macros`, which are those that are defined before it.
     """
     branches: list[_Branch] = []
     for directive, run in split_directives(tokens):

@@ -45,7 +45,7 @@ from jitload.signature.demangle import demangle, demangle_variables
 from jitload.signature.kernels import read_kernels
 from jitload.signature.layouts import read_layouts, typed_variables
 from jitload.toolchain.cuda import CudaToolchain
-from jitload.toolchain.host import Compiler, own_include_dir, tvm_ffi_include_dirs
+from jitload.toolchain.host import INCLUDE_DIR, Compiler, tvm_ffi_include_dirs
 
 _log = logging.getLogger(__name__)
 
@@ -138,14 +138,16 @@ def compile_for_cpu(
 
 def cpu_flags(source: DeviceSource, toolchain: CudaToolchain | None) -> tuple[str, ...]:
     """Return the compiler's options for device code."""
-    own = own_include_dir().parent
     toolkit_dirs = toolchain.include_dirs if toolchain else ()
     return (
         *_FLAGS,
         *_processor_flags(source.cpu_flags),
         *_instrumentation_flags(source.instrumentation),
         *compiler_flags(source.cpu_flags),
-        *(f"-I{path}" for path in (_SHORT_DIR, own / "cpu", own, *tvm_ffi_include_dirs(), *source.include_dirs)),
+        *(
+            f"-I{path}"
+            for path in (_SHORT_DIR, INCLUDE_DIR / "cpu", INCLUDE_DIR, *tvm_ffi_include_dirs(), *source.include_dirs)
+        ),
         *(word for path in (_CORRECTED_DIR, *toolkit_dirs) for word in ("-isystem", str(path))),
     )
 
@@ -210,7 +212,7 @@ class _Compilation:
         self._ninja = ninja
         self._work_dir = work_dir
         self._toolkit_dirs = toolchain.include_dirs if toolchain else ()
-        self._known_dirs = (own_include_dir().parent, Path("/usr"), *self._toolkit_dirs)
+        self._known_dirs = (INCLUDE_DIR, Path("/usr"), *self._toolkit_dirs)
         self._is_preemptive = may_spin(text for _, text in source.pieces)
         self._layouts = layout_expressions(source, self.candidates, is_nvrtc=False)
 

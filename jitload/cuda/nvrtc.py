@@ -110,12 +110,7 @@ class NvrtcJob:
 class NvrtcResult:
     """What one run of NVRTC returned.
 
-    Attributes:
-        cubin: The machine code.
-        log: The messages.
-        lowered: The symbol of each name expression.
-        ptx: The PTX that the machine code was assembled from.
-        spill_bytes: The bytes of registers that each kernel spills, by its symbol.
+    `lowered` has the symbols of the name expressions, and `spill_bytes` the bytes that kernels spill, by their symbols.
     """
 
     cubin: bytes = field(repr=False)
@@ -267,10 +262,9 @@ def parse_diagnostics(log: str) -> tuple[Diagnostic, ...]:
 
 def _restore_locale() -> None:
     """Give the thread the locale of the process: NVRTC 12.4 leaves another one set, in which `open()` reads ASCII."""
-    with suppress(AttributeError):  # no uselocale in this libc
-        uselocale = ctypes.pythonapi.uselocale
-        uselocale.argtypes, uselocale.restype = (ctypes.c_void_p,), ctypes.c_void_p
-        uselocale(ctypes.c_void_p(-1))  # LC_GLOBAL_LOCALE
+    uselocale = ctypes.pythonapi.uselocale
+    uselocale.argtypes, uselocale.restype = (ctypes.c_void_p,), ctypes.c_void_p
+    uselocale(ctypes.c_void_p(-1))  # LC_GLOBAL_LOCALE
 
 
 @contextmanager

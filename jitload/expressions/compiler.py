@@ -39,15 +39,11 @@ class ScopeEntry(NamedTuple):
 def compile_expression(text: Expression, scope: Mapping[str, ScopeEntry], *, kernel: str, field: str) -> str:
     """Return a C++ expression of integer type, valid where `jitload_eval* e` is declared.
 
+    The exported name `kernel` and the `field` of the `Launch`, such as `grid[0]`, are for messages.
+
     Example:
         `compile_expression("ceil_div(n, 256)", scope, kernel="add", field="grid")` gives
         `jitload_ceil_div(e, jitload_int(e, 2), 256)`.
-
-    Args:
-        text: The expression, or an integer.
-        scope: The names that the expression may use.
-        kernel: The exported name, for messages.
-        field: The field of the `Launch`, such as `grid[0]`, for messages.
 
     Raises:
         LaunchSpecError: The expression is malformed, uses an unknown name, or fails for all arguments.

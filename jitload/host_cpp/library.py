@@ -44,7 +44,7 @@ from jitload.host_cpp.torch_failures import find_failure, remember_failure
 from jitload.request.request import HostSource, Request
 from jitload.request.torch_text import torch_hint
 from jitload.toolchain.cuda import CudaToolchain, Nvcc
-from jitload.toolchain.host import Compiler, find_ninja, own_include_dir, tvm_ffi_include_dirs
+from jitload.toolchain.host import INCLUDE_DIR, Compiler, find_ninja, tvm_ffi_include_dirs
 from jitload.toolchain.libraries import library_hint, library_include_dirs
 
 # tvm-ffi's message for a type that it cannot convert, where the type is one of CUDA's vectors.
@@ -370,7 +370,7 @@ def _files_read(build: HostBuild) -> Iterator[Path]:
     """Yield the files read whose versions are not in the key, and paths where new files would be found before them."""
     request, host = build.request, build.host
     versioned_dirs = (
-        own_include_dir().parent,
+        INCLUDE_DIR,
         *tvm_ffi_include_dirs(),
         *(build.cuda.include_dirs if build.cuda else ()),
     )

@@ -100,9 +100,10 @@ def file_sources(*arguments: Paths | None, embed_cubin: Mapping[str, CubinLike] 
             objects.append(str(path.absolute()))
         elif suffix not in (*CUDA_SUFFIXES, *HOST_SUFFIXES):
             raise JitLoadError(
-                f"source {_printable(str(path))!r}: the suffix of a file says what it contains, and {suffix!r} is none "
-                f"of CUDA C++ ({', '.join(CUDA_SUFFIXES)}), C++ and C ({', '.join(HOST_SUFFIXES)}), object files "
-                f"({', '.join(_OBJECT_SUFFIXES)}) and cubins (.cubin). Rename the file."
+                f"source {_printable(str(path))!r}: its suffix does not say what it contains. There are CUDA C++ "
+                f"({', '.join(CUDA_SUFFIXES)}), C++ and C ({', '.join(HOST_SUFFIXES)}), object files "
+                f"({', '.join(_OBJECT_SUFFIXES)}) and cubins (.cubin): rename the file, or pass its text to "
+                "load_inline()."
             )
         else:
             pieces = cuda if suffix in CUDA_SUFFIXES else host

@@ -354,7 +354,7 @@ def _unit_files(sources: Sources, suffixes: Mapping[tuple[str, str], str]) -> li
         return [("cpp_sources.cc", sources.host), (f"cuda_sources.{suffix}", cuda)]
     pieces = (*sources.host, *cuda)
     return [
-        (f"source{number}.{suffixes.get(piece) or ('c' if piece[0].lower().endswith('.c') else 'cc')}", (piece,))
+        (f"source{number}.{suffixes.get(piece) or ('c' if piece[0].endswith('.c') else 'cc')}", (piece,))
         for number, piece in enumerate(pieces)
     ]
 

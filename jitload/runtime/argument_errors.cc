@@ -147,11 +147,15 @@ static int jitload_raise_param_type_error(const jitload_kernel* kernel, const ji
   return jitload_fail("TypeError", "%s(): argument '%s' must be %s, got %s", kernel->name, param->name, expected, got);
 }
 
+/* Return the parameter of an argument; each argument has one. */
+static const jitload_param* jitload_param_of(const jitload_kernel* kernel, int64_t argument) {
+  const jitload_param* param = kernel->params;
+  while (param->argument != argument) ++param;
+  return param;
+}
+
 int jitload_raise_type_error(const jitload_kernel* kernel, int32_t argument, const char* got) {
-  for (int32_t i = 0; i < kernel->param_count; ++i) {
-    if (kernel->params[i].argument == argument) return jitload_raise_param_type_error(kernel, &kernel->params[i], got);
-  }
-  return jitload_fail("TypeError", "%s(): argument %d must not be %s", kernel->name, (int)argument + 1, got);
+  return jitload_raise_param_type_error(kernel, jitload_param_of(kernel, argument), got);
 }
 
 /* Write what to do about a tensor that only a copy of it can replace, which `method` makes. The kernel's results must
@@ -168,12 +172,11 @@ static void jitload_format_copy(const jitload_kernel* kernel, const jitload_para
 
 int jitload_raise_lazy_error(const jitload_kernel* kernel, int32_t argument, const char* pending) {
   char got[512], copy[384], method[16];
-  int32_t number = 0; /* every argument has a parameter */
-  while (kernel->params[number].argument != argument) ++number;
+  const jitload_param* param = jitload_param_of(kernel, argument);
   snprintf(method, sizeof method, "resolve_%s", pending);
-  jitload_format_copy(kernel, &kernel->params[number], method, copy, sizeof copy);
+  jitload_format_copy(kernel, param, method, copy, sizeof copy);
   snprintf(got, sizeof got, "a tensor with a pending %s; %s", *pending == 'c' ? "conjugation" : "negation", copy);
-  return jitload_raise_type_error(kernel, argument, got);
+  return jitload_raise_param_type_error(kernel, param, got);
 }
 
 static int jitload_raise_count_error(const jitload_kernel* kernel, int32_t num_args) {

@@ -6,13 +6,6 @@
 
 #include "device.h"
 
-static const char* jitload_argument_name(const jitload_kernel* kernel, int64_t argument) {
-  for (int32_t i = 0; i < kernel->param_count; ++i) {
-    if (kernel->params[i].argument == argument) return kernel->params[i].name;
-  }
-  return "?";
-}
-
 int jitload_raise_expression_error(const jitload_kernel* kernel, const jitload_eval* eval) {
   const char* text = kernel->expressions[eval->error_expression];
   const long long left = (long long)eval->left, right = (long long)eval->right;
@@ -21,25 +14,21 @@ int jitload_raise_expression_error(const jitload_kernel* kernel, const jitload_e
       return jitload_fail("ValueError", "%s(): %s: division of %lld by zero", kernel->name, text, left);
     case JITLOAD_EVAL_NOT_A_TENSOR:
       return jitload_fail("ValueError", "%s(): %s: argument '%s' is not a tensor in this call, so it has no shape",
-                          kernel->name,
-                          text, jitload_argument_name(kernel, eval->left));
+                          kernel->name, text, jitload_param_of(kernel, eval->left)->name);
     case JITLOAD_EVAL_AXIS:
       return jitload_fail("ValueError", "%s(): %s: axis %lld is out of range for a tensor of %lld dimension%s",
-                          kernel->name,
-                          text, left, right, right == 1 ? "" : "s");
+                          kernel->name, text, left, right, right == 1 ? "" : "s");
     case JITLOAD_EVAL_INTEGER:
       if (((const TVMFFIAny*)eval->args)[eval->left].type_index == kTVMFFIOpaquePyObject) {
         return jitload_fail("TypeError",
                             "%s(): %s: argument '%s' is a NumPy bool, which expressions cannot use; pass bool(…)",
-                            kernel->name, text, jitload_argument_name(kernel, eval->left));
+                            kernel->name, text, jitload_param_of(kernel, eval->left)->name);
       }
       return jitload_fail("ValueError", "%s(): %s: argument '%s' is 2**63 or more, too large for an expression",
-                          kernel->name,
-                          text, jitload_argument_name(kernel, eval->left));
+                          kernel->name, text, jitload_param_of(kernel, eval->left)->name);
     default:
       return jitload_fail("ValueError", "%s(): %s: the result of %lld and %lld does not fit 64 bits", kernel->name,
-                          text,
-                          left, right);
+                          text, left, right);
   }
 }
 

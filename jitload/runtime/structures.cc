@@ -117,14 +117,20 @@ static int jitload_compare_fields(jitload_comparison* c, void* type, void* field
   return is_same;
 }
 
-/* Return the kind of a simple ctypes type, or 0 for other types. */
-static char jitload_simple_kind(const jitload_python_api* python, void* type) {
+/* Return the letter of a simple ctypes type, or 0 for other types. */
+static char jitload_simple_type(const jitload_python_api* python, void* type) {
   void* code = jitload_find_attribute(python, type, "_type_");
   const char* text = code != NULL ? python->utf8(code) : NULL;
-  const char kind = text == NULL || strlen(text) != 1 ? 0 : *text == 'f' || *text == 'd' ? 'f' : *text == 'g' ? 'b' : 'i';
+  const char letter = text != NULL ? *text : 0;
   python->decref(code);
   python->clear_error();
-  return kind;
+  return letter;
+}
+
+/* Return the kind of a simple ctypes type, or 0 for other types. */
+static char jitload_simple_kind(const jitload_python_api* python, void* type) {
+  const char letter = jitload_simple_type(python, type);
+  return letter == 0 || letter == 'f' ? letter : letter == 'd' ? 'f' : letter == 'g' ? 'b' : 'i';
 }
 
 /* Compare the row of an array of several dimensions with the rows of the parameter's array there. */
@@ -179,13 +185,10 @@ static int jitload_has_members(const jitload_python_api* python, void* type) {
   void* fields = jitload_find_attribute(python, type, "_fields_");
   void* element = jitload_find_attribute(python, type, "_type_");
   const ptrdiff_t count = jitload_read_long(python, type, "_length_");
-  int has_members = fields != NULL || (element != NULL && jitload_simple_kind(python, type) != 0);
+  int has_members = fields != NULL || jitload_simple_type(python, type) != 0;
   if (count >= 0 && element != NULL) {
-    void* code = jitload_find_attribute(python, element, "_type_");
-    const char* text = code != NULL ? python->utf8(code) : NULL;
-    has_members = text == NULL || strchr("bBc", *text) == NULL;
-    python->decref(code);
-    python->clear_error();
+    const char letter = jitload_simple_type(python, element);
+    has_members = letter == 0 || strchr("bBc", letter) == NULL;
   }
   python->decref(element);
   python->decref(fields);

@@ -4,7 +4,6 @@
 
 #include "descriptor.cc"
 #include "launch_steps.h"
-#include "triton_call.h"
 
 /* ---- matching variants ----------------------------------------------------------------------------------------- */
 
@@ -139,6 +138,14 @@ static __attribute__((cold, noinline)) int jitload_raise_no_variant(const jitloa
  * does. Both may be used while a graph is captured.
  */
 
+/* Memory for one launch, owned by a framework (`managed` or `tensor`) or by the driver's pool. */
+typedef struct jitload_scratch {
+  struct DLManagedTensorVersioned* managed;
+  TVMFFIObjectHandle tensor;
+  jitload_cu_address pool;
+  jitload_cu_address address; /* aligned */
+} jitload_scratch;
+
 /* The message of an allocator's error. */
 typedef struct jitload_reason {
   char text[512];
@@ -210,8 +217,9 @@ static int jitload_is_current(jitload_cu_device device, jitload_cu_stream stream
   return jitload_stream_source != NULL && jitload_stream_source(kDLCUDA, device, &current) == 0 && current == stream;
 }
 
-int jitload_allocate_scratch(const jitload_driver* driver, const jitload_request* request, jitload_cu_device device,
-                             jitload_cu_stream stream, int64_t bytes, jitload_scratch* out) {
+static int jitload_allocate_scratch(const jitload_driver* driver, const jitload_request* request,
+                                    jitload_cu_device device, jitload_cu_stream stream, int64_t bytes,
+                                    jitload_scratch* out) {
   const int64_t alignment = request->kernel->triton->scratch_alignment;
   int64_t size = 0; /* with room to align: allocators align to 256 bytes or more, but do not promise it */
   if (__builtin_add_overflow(bytes, alignment - 1, &size) || size == INT64_MAX) {
@@ -237,7 +245,8 @@ int jitload_allocate_scratch(const jitload_driver* driver, const jitload_request
   return failed;
 }
 
-void jitload_free_scratch(const jitload_driver* driver, jitload_cu_stream stream, const jitload_scratch* scratch) {
+static void jitload_free_scratch(const jitload_driver* driver, jitload_cu_stream stream,
+                                 const jitload_scratch* scratch) {
   if (scratch->managed != NULL) {
     if (scratch->managed->deleter != NULL) scratch->managed->deleter(scratch->managed);
   } else if (scratch->tensor != NULL) {

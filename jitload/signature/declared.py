@@ -9,12 +9,12 @@ from jitload.cpptext.declarations import read_parameters
 from jitload.cpptext.lexer import code_tokens
 from jitload.errors import SignatureError
 from jitload.signature.types import (
+    TYPE_NAMES,
     TypeFacts,
     describe_type,
     find_base,
     find_undeclared_name,
     is_builtin_integer,
-    list_type_names,
     resolve_aliases,
     scalars_in,
     split_base,
@@ -75,7 +75,7 @@ def check_agrees(declared: Sequence[str], compiled: Sequence[TypeFacts], kernel:
         raise SignatureError(f"kernel {shorten(kernel)!r} has different numbers of parameters: {problem}")
     for index, (type_, facts) in enumerate(zip(declared, compiled, strict=True)):
         written = describe_type(resolve_aliases(type_))
-        is_own_type = find_base(written.text) not in list_type_names()
+        is_own_type = find_base(written.text) not in TYPE_NAMES
         is_same_kind = (written.kind == "pointer") == (facts.kind == "pointer")
         is_same = written[1:] == facts[1:]
         if facts.kind == "struct":
@@ -119,7 +119,7 @@ def _check_written_type(type_: str, name: str, index: int, signature: tuple[str,
         raise _signature_error(text, kernel, problem, f"Write 'int {undeclared}', for example.")
     import difflib  # only for a message
 
-    if matches := difflib.get_close_matches(undeclared, list_type_names(), n=1, cutoff=0.75):
+    if matches := difflib.get_close_matches(undeclared, TYPE_NAMES, n=1, cutoff=0.75):
         problem = f"parameter {index + 1}: unknown type {undeclared!r}, did you mean {matches[0]!r}?"
         hint = f"If it is a structure of yours, write 'struct {undeclared}'."
         raise _signature_error(text, kernel, problem, hint)

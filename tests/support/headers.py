@@ -17,7 +17,7 @@ from jitload.host_cpp import library, precompiled, steps
 from jitload.host_cpp.precompiled import HeaderSpec, PrecompiledHeader
 from jitload.settings import Settings, read_settings
 from jitload.toolchain.cuda import CudaToolchain
-from jitload.toolchain.host import find_compiler, own_include_dir
+from jitload.toolchain.host import INCLUDE_DIR, find_compiler
 
 HEADER = "jitload_cpu.h"  # of kernels for the CPU
 OPTIMIZED = ["-O3"]  # `extra_cflags` of a kernel for the CPU that is compiled as it is for users
@@ -90,7 +90,7 @@ def _share_cpu_header(directory: Path, patch: pytest.MonkeyPatch) -> None:
             if not compiled.exists():
                 directory.mkdir()
                 command = [*find_compiler(settings).command, *flags, "-x", "c++-header"]
-                header = own_include_dir().parent / "cpu" / HEADER
+                header = INCLUDE_DIR / "cpu" / HEADER
                 subprocess.run([*command, str(header), "-o", str(compiled)], check=True)
         return (f"-I{directory}", "-fpch-deps", *flags)
 
