@@ -278,7 +278,7 @@ def append_bytes(path: Path, count: int) -> None:
 
 # ---- the cache directory ---------------------------------------------------------------------------------------------
 
-_ADVICE = "Set JITLOAD_CACHE_DIR to a directory of your own."
+OTHER_DIR_HINT = "Set JITLOAD_CACHE_DIR to a directory of your own."
 
 
 def find_cache_dir(settings: Settings) -> Path:
@@ -347,7 +347,7 @@ def _remove_own(directory: Path, process_id: int) -> None:
 # ---- who may write to the cache ----------------------------------------------------------------------------------
 
 
-def check_cache_dir(cache_dir: Path, settings: Settings, advice: str = _ADVICE) -> None:
+def check_cache_dir(cache_dir: Path, settings: Settings, advice: str = OTHER_DIR_HINT) -> None:
     """Raise CacheError if another user could write to the cache directory, or replace it or a directory above it.
 
     If the cache directory does not exist, the existing directories above it are checked. `advice` is what the error
@@ -398,7 +398,7 @@ def check_entry_dir(directory: str | Path, cache_dir: Path, settings: Settings) 
     status = os.lstat(directory)
     if not stat.S_ISDIR(status.st_mode):
         raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), str(directory))
-    _check_owner(directory, status, cache_dir, _ADVICE)
+    _check_owner(directory, status, cache_dir, OTHER_DIR_HINT)
     _check_mode(directory, status, cache_dir, settings)
 
 
