@@ -278,7 +278,7 @@ def append_bytes(path: Path, count: int) -> None:
 
 # ---- the cache directory ---------------------------------------------------------------------------------------------
 
-OTHER_DIR_HINT = "Set JITLOAD_CACHE_DIR to a directory of your own."
+_ADVICE = "Set JITLOAD_CACHE_DIR to a directory of your own."
 
 
 def find_cache_dir(settings: Settings) -> Path:
@@ -347,7 +347,7 @@ def _remove_own(directory: Path, process_id: int) -> None:
 # ---- who may write to the cache ----------------------------------------------------------------------------------
 
 
-def check_cache_dir(cache_dir: Path, settings: Settings, advice: str = OTHER_DIR_HINT) -> None:
+def check_cache_dir(cache_dir: Path, settings: Settings, advice: str = _ADVICE) -> None:
     """Raise CacheError if another user could write to the cache directory, or replace it or a directory above it.
 
     If the cache directory does not exist, the existing directories above it are checked. `advice` is what the error
@@ -359,7 +359,7 @@ def check_cache_dir(cache_dir: Path, settings: Settings, advice: str = OTHER_DIR
             if not status.st_mode & stat.S_ISVTX:  # with the sticky bit, as in /tmp, nobody else can replace our files
                 _check_mode(path, status, cache_dir, settings)
     except OSError as error:
-        raise CacheError(f"the cache {cache_dir} cannot be accessed: {error}. {advice}") from error
+        raise CacheError(f"the cache {cache_dir} cannot be accessed: {error}. {advice}".rstrip()) from error
 
 
 def _directories_above(path: str) -> list[tuple[str, os.stat_result]]:
@@ -398,15 +398,15 @@ def check_entry_dir(directory: str | Path, cache_dir: Path, settings: Settings) 
     status = os.lstat(directory)
     if not stat.S_ISDIR(status.st_mode):
         raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), str(directory))
-    _check_owner(directory, status, cache_dir, OTHER_DIR_HINT)
+    _check_owner(directory, status, cache_dir)
     _check_mode(directory, status, cache_dir, settings)
 
 
-def _check_owner(path: str | Path, status: os.stat_result, cache_dir: Path, advice: str) -> None:
+def _check_owner(path: str | Path, status: os.stat_result, cache_dir: Path, advice: str = "") -> None:
     if status.st_uid not in (os.getuid(), 0):
         raise CacheError(
             f"the cache {cache_dir} is not trusted: {path} belongs to user {status.st_uid}, neither this user nor "
-            f"root. {advice}"
+            f"root. {advice}".rstrip()
         )
 
 
