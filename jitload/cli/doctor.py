@@ -88,10 +88,6 @@ def _find_tools(settings: Settings) -> Iterator[Finding]:
         entries = list(list_entries(directory))
         return f"{directory}, {len(entries)} entries, {format_size(sum(entry.size for entry in entries))}"
 
-    def nvrtc() -> str:
-        toolchain = find_cuda_toolchain(settings)
-        return str(toolchain.nvrtc_path)
-
     def nvcc() -> str:
         tool = find_nvcc(settings, open_cache(settings), name="doctor")
         return f"{tool.path}, {'.'.join(map(str, tool.version))}"
@@ -105,7 +101,7 @@ def _find_tools(settings: Settings) -> Iterator[Finding]:
     yield _check("cache", cache)
     yield _check("C++ compiler", lambda: " ".join(find_compiler(settings).command))
     yield _check("ninja", lambda: str(find_ninja(settings)))
-    yield _check("NVRTC", nvrtc)
+    yield _check("NVRTC", lambda: str(find_cuda_toolchain(settings).nvrtc_path))
     yield _check("nvcc", nvcc)
     yield _check("nvJitLink", nvjitlink)
     yield _check("driver", _describe_driver)
@@ -135,15 +131,11 @@ def _try_kernels() -> Iterator[Finding]:
     """Build and run a kernel for the CPU, and one for the GPU if there is a GPU; yield a finding for each."""
     from jitload.toolchain.arch import current_capability
 
+    numbers = (ctypes.c_int * _COUNT)()
     with tempfile.TemporaryDirectory(prefix="jitload-doctor-") as directory:
-        yield _check("kernel on the CPU", lambda: _run_on_cpu(directory))
+        yield _check("kernel on the CPU", lambda: _time_kernel("cpu", ctypes.addressof(numbers), directory))
         if current_capability() is not None:
             yield _check("kernel on the GPU", lambda: _run_on_gpu(directory))
-
-
-def _run_on_cpu(directory: str) -> str:
-    numbers = (ctypes.c_int * _COUNT)()
-    return _time_kernel("cpu", ctypes.addressof(numbers), directory)
 
 
 def _run_on_gpu(directory: str) -> str:

@@ -92,7 +92,10 @@ class CudaClock:
         self.peak_bytes_per_s: float | None = 2 * 1000 * clock_khz * bus_bits / 8 or None  # two transfers in each cycle
         self._flush_bytes = max(_MIN_FLUSH_BYTES, 2 * self._get(attribute.CU_DEVICE_ATTRIBUTE_L2_CACHE_SIZE))
         self._buffer = self._allocate(self._flush_bytes)
-        self._events = [self._create_event() for _ in range(2)]
+        self._events = []
+        for _ in range(2):
+            self._events.append(_checked(driver.cuEventCreate(0)))
+            resources.callback(driver.cuEventDestroy, self._events[-1])
         self._host_us = 0.0
         self._flush_us = max(1.0, self._time(self._flush, self._flush, 1))
 
@@ -166,11 +169,6 @@ class CudaClock:
         memory = _checked(self._driver.cuMemAlloc(size))
         self._resources.callback(self._driver.cuMemFree, memory)
         return memory
-
-    def _create_event(self) -> Any:
-        event = _checked(self._driver.cuEventCreate(0))
-        self._resources.callback(self._driver.cuEventDestroy, event)
-        return event
 
     def _get(self, attribute: Any) -> int:
         return int(_checked(self._driver.cuDeviceGetAttribute(attribute, self._number)))

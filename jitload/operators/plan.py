@@ -45,7 +45,11 @@ def make_plan(name: str, signature: Signature, out: Mapping[str, str], unwritten
     if both := [item for item in unwritten if item in out]:
         raise LaunchSpecError(f"{both[0]!r} is in out as well, so it is written", kernel=function, field="unwritten")
     _check_has_effect(signature, out, unwritten)
-    inputs = tuple(_as_read(a) if a.name in unwritten else a for a in arguments if a.name not in out)
+    inputs = tuple(
+        a._replace(is_written=False, declaration=re.sub(r"\(\w+!\)", "", a.declaration)) if a.name in unwritten else a
+        for a in arguments
+        if a.name not in out
+    )
     allocator = Allocator(function, arguments, inputs)
     rules = [parse_rule(key, rule, function) for key, rule in out.items()]
     allocations = {rule.name: _allocation(name, rule, allocator.allocate(rule), inputs) for rule in rules}
@@ -89,11 +93,6 @@ def _check_results(signature: Signature, out: Mapping[str, str]) -> None:
             f"it must have a rule for each result, {names}, in this order; they are those of the schema",
             kernel=signature.name, field="out", hint='schema="(Tensor x) -> (Tensor y)", out={"y": "like x"}',
         )  # fmt: skip
-
-
-def _as_read(argument: Argument) -> Argument:
-    declaration = re.sub(r"\(\w+!\)", "", argument.declaration)
-    return argument._replace(is_written=False, declaration=declaration)
 
 
 _SOURCE = """\

@@ -39,7 +39,7 @@ def read_schema(schema: str, function: str) -> Signature:
         raise _schema_error("an operator returns tensors only", schema, function)
     if any(argument.kwarg_only for argument in parsed.arguments):
         raise _schema_error("arguments that are only keywords are not supported", schema, function)
-    texts = _split_arguments(schema.strip())
+    texts = split_at_commas(schema[: schema.rindex("->")].strip()[1:-1])
     arguments = (_declared(argument, text) for argument, text in zip(parsed.arguments, texts, strict=True))
     returns = tuple(result.name or f"result{index}" for index, result in enumerate(parsed.returns))
     return Signature(function, tuple(arguments), returns)
@@ -47,12 +47,6 @@ def read_schema(schema: str, function: str) -> Signature:
 
 def _schema_error(problem: str, schema: str, function: str, hint: str = "") -> LaunchSpecError:
     return LaunchSpecError(problem, kernel=function, field="schema", expression=schema, hint=hint)
-
-
-def _split_arguments(schema: str) -> list[str]:
-    """Return the text of each argument of a schema."""
-    inner = schema[1 : schema.rindex("->")].rstrip()[:-1]
-    return split_at_commas(inner)
 
 
 def _declared(argument: Any, text: str) -> Argument:
