@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from jitload.errors import ends_at_caller
@@ -298,10 +297,9 @@ def compile_cubin(
     Example:
         `compile_cubin(text, arch="sm_90a").kernels[0].registers`
     """
-    from jitload.cuda.kernels import DeviceSource, check_is_device_code, compile_for_arch
+    from jitload.cuda.kernels import compile_cubins
     from jitload.settings import read_settings
     from jitload.toolchain.arch import resolve_one_gpu_arch
-    from jitload.toolchain.cuda import find_cuda_toolchain
 
     check_flags({"isolate": isolate})
     if isinstance(source, bytes | bytearray | memoryview) or (isinstance(source, str) and ".version" in source):
@@ -319,17 +317,8 @@ def compile_cubin(
         arch=resolve_one_gpu_arch(arch, read_settings(), function="compile_cubin()"),
         isolate=isolate,
     )
-    request = make_request(call)
-    check_is_device_code(request)
-    device_source = DeviceSource(
-        name=name,
-        pieces=request.pieces,
-        options=request.options,
-        include_dirs=tuple(map(Path, request.include_dirs)),
-        kernels=read_texts(kernels, "kernels"),
-        is_isolated=request.settings.isolates,
-    )
-    return compile_for_arch(device_source, request.archs[0], find_cuda_toolchain(request.settings)).cubin
+    (compiled,) = compile_cubins(make_request(call), read_texts(kernels, "kernels"))
+    return compiled.cubin
 
 
 @ends_at_caller
@@ -369,7 +358,8 @@ def load_triton(
             expressions. With None, each call passes the grid, `mod.f[grid](…)`.
         variants: Several specializations: a list of mappings of constexprs and options, such as `[{"BLOCK": 512}, …]`,
             in which `"signature"` gives other types; or `"all"`, for all configurations of an autotuned kernel. Each
-            becomes a function, such as `f__BLOCK_512`, and `f` launches the first one that fits the arguments.
+            becomes a function, such as `f__BLOCK_512`, and `f` launches the first one that fits the arguments. Other
+            values are for all variants that do not have their own; `config` cannot be passed, too.
         arch: `"native"` (the current GPU), `"sm_90"`, or several.
         **more: Parameters by name, and further options of Triton's compiler.
 

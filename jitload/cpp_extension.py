@@ -26,7 +26,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from jitload.errors import CompileError
+from jitload.errors import CompileError, ToolchainError
 from jitload.pipeline import PathLike, load_request
 from jitload.request.arguments import (
     Call,
@@ -41,6 +41,7 @@ from jitload.request.arguments import (
 from jitload.request.request import make_request
 from jitload.request.torch_text import TorchText, missing_names
 from jitload.settings import read_flag
+from jitload.toolchain.arch import NATIVE_HINT
 
 __all__ = ["install", "load", "load_inline"]
 
@@ -145,7 +146,11 @@ def _load(function: str, arguments: Mapping[str, Any], call: Call) -> Any:
             _log.info("%s(): %s=%r has no effect on jitload's build", function, keyword, arguments[keyword])
     from jitload.loader.module import torch_module
 
-    request = make_request(call._replace(options=read_options(arguments)))
+    try:
+        request = make_request(call._replace(options=read_options(arguments)))
+    except ToolchainError as error:  # torch's functions have no argument `arch`
+        hint = "Set JITLOAD_ARCH=sm_90a, or pass extra_cuda_cflags=['-arch=sm_90a']."
+        raise ToolchainError(str(error).replace(NATIVE_HINT, hint)) from None
     try:
         return torch_module(load_request(request, None, keep_module_alive=True, verbose=bool(arguments["verbose"])))
     except CompileError as error:

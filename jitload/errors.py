@@ -47,13 +47,7 @@ class JitLoadError(RuntimeError):
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Return what pickle needs to restore the error: some classes take keyword arguments, which `args` lacks."""
-        return _restore_error, (type(self), self.args, self.__dict__)
-
-
-def _restore_error(error_type: type[JitLoadError], args: tuple[Any, ...], facts: dict[str, Any]) -> JitLoadError:
-    error = error_type.__new__(error_type, *args)
-    error.__dict__.update(facts)
-    return error
+        return type(self).__new__, (type(self), *self.args), self.__dict__
 
 
 P = ParamSpec("P")

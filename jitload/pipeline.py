@@ -219,11 +219,11 @@ def _find_without_tools(request: Request, cache_dir: Path, missing: ToolchainErr
     key = library_key(request, cuda, identity or "", own_identity(cache_dir))._replace(unknown_parts=unknown_parts)
     if entry := find_in_tiers(cache_dir, key, request.settings):
         return entry
-    from jitload.cache.explain import explain_bundle_miss, explain_miss
+    from jitload.cache.explain import explain_miss, explain_unbuildable
 
     if request.settings.mode == "load-only":
         raise CacheError(explain_miss(cache_dir, key, request.settings)) from missing
-    if explanation := explain_bundle_miss(cache_dir, key, request.settings):
+    if explanation := explain_unbuildable(cache_dir, key, request.settings):
         raise ToolchainError(f"{missing}{explanation}") from missing
     raise missing
 
@@ -284,7 +284,6 @@ def _build_device_library(
         from jitload.cuda.nvrtc import prepare_nvrtc
 
         prepare_nvrtc(toolchain.nvrtc_path, is_isolated=request.settings.isolates)
-    _import_for_build(request)
     runtime = run_in_background(find_or_build_objects, ("runtime",), compiler, work.cache_dir, request.settings)
     run_in_background(_import_for_wrapper)
     compiled = compile_device_code(request, toolchain)  # machine code, and the signatures of its kernels
@@ -298,10 +297,7 @@ def _build_device_library(
 
 
 def _import_for_build(request: Request) -> None:
-    """Import the modules that a build of this request needs first.
-
-    `_find_tools` calls this in a background thread while the compiler starts. A second call costs nothing.
-    """
+    """Import the modules that a build of this request needs first: in a background thread, while a compiler starts."""
     if request.triton is not None:
         module = "triton.library"
     elif request.host is not None:

@@ -119,7 +119,7 @@ def test_a_file_with_an_unknown_suffix_is_refused(name, argument, tmp_path):
     (tmp_path / name).write_text(ADD)
     with pytest.raises(jitload.JitLoadError, match=r"CUDA C\+\+ \(\.cu, \.cuh\).*\.cpp.*\.o.*\.cubin") as caught:
         jitload.load("m", **{argument: tmp_path / name}, arch=ARCH)
-    assert f"{name}': the suffix" in str(caught.value)
+    assert f"{name}': its suffix" in str(caught.value)
 
 
 def test_several_files_each_find_their_neighbours(tmp_path):

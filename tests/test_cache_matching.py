@@ -309,9 +309,12 @@ def test_an_architecture_that_a_bundle_lacks_is_built_where_it_can_be(bundle, ca
     assert build(ADD, "vec", arch="sm_86").is_relative_to(cache)
     lose("compiler")
     assert build(ADD, "vec", arch="sm_87").is_relative_to(bundle.parent)  # code for sm_80 runs there
-    with pytest.raises(ToolchainError, match=f"no C.. compiler(?s:.)*in {bundle.parent} do not fit:") as caught:
+    with pytest.raises(ToolchainError, match=r"^no C\+\+ compiler") as caught:
         build(ADD, "vec", arch="sm_90a")
-    assert str(caught.value).splitlines()[-1].strip() == "archs: sm_80 and sm_90a"
+    _, directories, nearest, difference = str(caught.value).splitlines()
+    assert directories == f"The libraries of that name in {cache}, {bundle.parent} do not fit:"
+    assert nearest.strip().startswith("The nearest entry, vec-")
+    assert difference.strip() == "archs: sm_86 and sm_90a"
 
 
 def test_another_release_of_jitload_is_named_where_nothing_can_be_built(bundle, lose, monkeypatch):
@@ -324,12 +327,49 @@ def test_another_release_of_jitload_is_named_where_nothing_can_be_built(bundle, 
     assert line.endswith(" and 9.9.9 0123456789")
 
 
+@pytest.mark.parametrize("part", ["bundle", "leaf", "file"])
+def test_a_bundle_that_others_may_write_is_the_reason(bundle, lose, caplog, part):
+    """The parts of the key are equal, or differ only in the tools, which do not matter."""
+    (leaf,) = bundle.iterdir()
+    path = {"bundle": bundle.parent, "leaf": leaf, "file": leaf / "manifest.json"}[part]
+    path.chmod(path.stat().st_mode | 0o002)
+    lose("compiler")
+    with pytest.raises(ToolchainError, match=r"^no C\+\+ compiler") as caught:
+        build(ADD, "vec", arch="sm_80")
+    reason = str(caught.value).splitlines()[-1].strip()
+    if part == "file":
+        assert reason == "None of them can be read; the log says why."
+        assert "(other users may write manifest.json); it is skipped" in caplog.text
+    else:
+        assert reason.startswith(
+            f"There is an entry, but the cache {bundle.parent} is not trusted: everyone may write "
+        )
+        assert reason.endswith(f"Repair it with: chmod o-w '{path}'")
+
+
+def test_a_changed_header_is_named_where_nothing_can_be_built(cache, lose, monkeypatch, tmp_path):
+    header = tmp_path / "h.h"
+    header.write_text("#define NAME one\n")
+    text = '#include "h.h"\nextern "C" __global__ void NAME() {}'
+    build(text, "vec", arch="sm_80", extra_include_paths=[tmp_path])
+    header.write_text("#define NAME two\n")
+    lose("compiler")
+    for shared, local in (("", cache), (cache, tmp_path / "local")):
+        monkeypatch.setenv("JITLOAD_CACHE_PATH", str(shared))
+        monkeypatch.setenv("JITLOAD_CACHE_DIR", str(local))
+        with pytest.raises(ToolchainError) as caught:
+            build(text, "vec", arch="sm_80", extra_include_paths=[tmp_path])
+        expected = [f"The libraries of that name in {cache} do not fit:", f"    Changed since: {header}"]
+        assert str(caught.value).splitlines()[-2:] == expected
+
+
 @pytest.mark.usefixtures("cache")
 def test_a_bundle_of_another_user_is_skipped_with_advice(bundle, monkeypatch, caplog):
     os.chown(bundle.parent, 4711, -1) if os.getuid() == 0 else pytest.skip("needs root")
     monkeypatch.setenv("JITLOAD_MODE", "load-only")
-    with pytest.raises(CacheError):
+    with pytest.raises(CacheError) as caught:
         build(ADD, "vec", arch="sm_80")
+    assert str(caught.value).splitlines()[1].endswith("belongs to user 4711, neither this user nor root.")
     assert (
         "belongs to user 4711, neither this user nor root. Install the package as this user or as root." in caplog.text
     )

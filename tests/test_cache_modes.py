@@ -28,7 +28,7 @@ def test_load_only_says_that_an_entry_is_damaged_and_leaves_it(cache, tmp_path, 
     monkeypatch.setenv("JITLOAD_MODE", "load-only")
     _, damage, _ = refusal(ADD)
     assert damage.strip().startswith(
-        f"There is an entry, which is damaged: {path.parent}: vec.so does not have the SHA-256"
+        f"There is an entry, which cannot be used: {path.parent}: vec.so does not have the SHA-256"
     )
     assert sorted(cache.rglob("*")) == before
     assert "it is skipped" in caplog.text

@@ -92,8 +92,12 @@ def test_other_dtypes_are_refused_with_a_list(mod: jitload.Module) -> None:
     for arguments, dtypes in (((z, z), "x=float64, y=float64"), ((x, y), "x=float32, y=float16")):
         with pytest.raises(TypeError, match=rf"^scale\(\): no kernel takes \({dtypes}\); {there}"):
             mod.scale(*arguments, 1.0)
-    with pytest.raises(TypeError, match=r"^scale\(\): argument 'x' must be a float32 CUDA or CPU tensor, got str"):
+    with pytest.raises(TypeError, match=r"^scale\(\): argument 'x' must be a CUDA or CPU tensor, got str"):
         mod.scale("x", z, 1.0)
+    with pytest.raises(TypeError, match=r"^scale\(\): argument 'y' must be a CUDA or CPU tensor, got None"):
+        mod.scale(x, None, 1.0)
+    with pytest.raises(TypeError, match=r"^single\(\): argument 'x' must be an int16 CUDA or CPU tensor, got str"):
+        mod.single("x", z, 1.0)
     with pytest.raises(TypeError, match=r"^scale\(\): argument 'factor' must be a float, got a pointer|got str"):
         mod.scale(z, z, "x")
     with pytest.raises(TypeError, match=r"scale\(\) takes 3 arguments \(x, y, factor\), got 1"):
@@ -108,6 +112,13 @@ def test_the_function_describes_all_of_its_kernels(mod: jitload.Module) -> None:
         "scale(const __half* x, __half* y, float factor)\nscale(const int* x, int* y, float factor)"
     )
     assert list(mod.scale.__signature__.parameters) == ["x", "y", "factor"]
+    for label in ("kernel", "kernels"):
+        with pytest.raises(
+            AttributeError, match=r"scale\(\) chooses one of several kernels by the dtypes of its argum"
+        ):
+            getattr(mod.scale, label)
+    with pytest.raises(KeyError, match="there is no kernel for 'sm_90', only for sm_90a, cpu"):
+        mod.single.kernels["sm_90"]
 
 
 REFUSED: list[tuple[Any, str]] = [

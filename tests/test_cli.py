@@ -98,7 +98,11 @@ def test_a_key_that_fits_several_is_refused(cache, capsys):
 def test_why_names_the_parts_that_differ(cache, capsys):
     one = build(kernel("k"), "vec", extra_cuda_cflags=["-DN=4", "-DM"])
     other = build(kernel("k"), "vec", extra_cuda_cflags=["-DN=5", "-DM"])
-    assert run(capsys, "why", key_of(one), key_of(other)) == (0, "options: -DN=4 and -DN=5\n", "")
+    assert run(capsys, "why", key_of(one), key_of(other)) == (
+        0,
+        f"vec-{key_of(one)[:12]} and vec-{key_of(other)[:12]} have, in this order:\n  options: -DN=4 and -DN=5\n",
+        "",
+    )
     assert run(capsys, "why", key_of(one), key_of(one)) == (0, "They are the same.\n", "")
 
 

@@ -18,7 +18,6 @@ from support.cmake import (
     USER,
     change,
     cmake,
-    cmake_version,
     configure,
     make,
     refused,
@@ -95,8 +94,6 @@ def test_what_changed_is_built_again(generator: tuple[str, ...], tmp_path: Path,
     """A header of the kernel, a cubin, a header of the C++; in directories with blanks."""
     if generator != NINJA and not shutil.which("make"):
         pytest.skip("make is not installed")
-    if generator != NINJA and cmake_version() < (3, 20):
-        pytest.skip("CMake writes no depfiles for make before 3.20")
     source = write_project(tmp_path / "a project", TWO, k_cu=MACRO, w_cc=USER, text_h="", two_cubin="")
     header = source / "in c" / "n.h"
     header.parent.mkdir()
@@ -172,7 +169,7 @@ REFUSED = [
 def test_what_cannot_be_is_said_by_cmake(tmp_path: Path) -> None:
     for number, (text, words) in enumerate(REFUSED):
         directory = tmp_path / str(number)
-        lines = "cmake_minimum_required(VERSION 3.18)\nproject(p LANGUAGES NONE)\n"
+        lines = "cmake_minimum_required(VERSION 3.20)\nproject(p LANGUAGES NONE)\n"
         lines += "find_package(jitload CONFIG REQUIRED)\n" + text
         assert words in refused(directory, lines), text
 

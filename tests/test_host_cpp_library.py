@@ -104,6 +104,11 @@ INVALID = [
     ),
     ({}, jitload.JitLoadError, "TVM_FFI_EMBED_CUBIN(first) has no cubin: pass it as embed_cubin={'first': …}"),
     (
+        {"embed_cubin": {"frist": CUBIN, "o": CUBIN}},
+        jitload.JitLoadError,
+        "TVM_FFI_EMBED_CUBIN(first) has no cubin: pass it as embed_cubin={'first': …}. There are cubins named frist, o",
+    ),
+    (
         {"embed_cubin": {"first": CUBIN}, "backend": "hip"},
         jitload.JitLoadError,
         "backend='hip': jitload builds for CUDA only; leave it out, or pass 'cuda'",

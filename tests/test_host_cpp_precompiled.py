@@ -33,7 +33,7 @@ from jitload.host_cpp.precompiled import (
 )
 from jitload.request.request import Unit
 from jitload.settings import read_settings
-from jitload.toolchain.host import find_compiler, own_include_dir, tvm_ffi_include_dirs
+from jitload.toolchain.host import INCLUDE_DIR, find_compiler, tvm_ffi_include_dirs
 
 LAUNCHER = "tvm/ffi/extra/cuda/cubin_launcher.h"
 TIMEOUT_S = 120.0
@@ -166,7 +166,7 @@ def test_the_key_contains_the_compiler_and_the_options(settings, tmp_path):
     unit, gcc = Unit(file="a.cc", pieces=(("a", ""),)), find_compiler(settings)
 
     def key(*flags, first=(), compiler=gcc):
-        paths = [f"-I{path}" for path in (own_include_dir().parent, *tvm_ffi_include_dirs())]
+        paths = [f"-I{path}" for path in (INCLUDE_DIR, *tvm_ffi_include_dirs())]
         spec = header_spec(unit, flags, compiler=compiler, fixed_flags=(first, paths), cache_dir=tmp_path)
         return spec and spec.key.digest
 

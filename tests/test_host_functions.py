@@ -133,10 +133,15 @@ def test_a_function_describes_itself(plain):
     assert plain.large.__doc__.startswith("As large.")
     assert repr(plain).startswith("<jitload.Module 'plain': total(const float* x); pick(Pair pair, Mode mode, ")
     assert plain.total.call(x=X) == 15.0
-    with pytest.raises(AttributeError, match="total is a host function, not a kernel"):
+    with pytest.raises(AttributeError, match=r"total\(\) is a host function: it has no kernel of its own to show"):
         _ = plain.total.kernel
     with pytest.raises(TypeError, match=r"total\(\) is a host function, which chooses its launches itself"):
         plain.total[1, 1]
+
+
+def test_a_file_with_a_capital_c_is_cpp(tmp_path):
+    (tmp_path / "one.C").write_text("namespace n { int one() { return 1; } }\n")
+    assert jitload.load("capital", sources=tmp_path / "one.C", functions={"one": Launch(kernel="n::one")}).one() == 1
 
 
 def test_a_module_that_exports_nothing_says_what_to_do():

@@ -35,6 +35,7 @@ def load(arch):
     launch = jitload.Launch(grid="ceil_div(n, 128)", block=128, args={"n": "x.numel()"})
     once = jitload.Launch(grid=1, block=1, args={"n": "x.numel()"})
     functions = {"scale": launch, "mixed": once, "in_place": once, "by_value": jitload.Launch(grid=1, block=1)}
+    functions["bare"] = jitload.Launch(kernel="scale")
     functions["add"] = jitload.Launch(grid=1, block=1, args={"n": "x.numel()"}, nullable="y")
     return jitload.load_inline("jax_call", cuda_sources=SOURCE, functions=functions, arch=arch)
 
@@ -134,6 +135,7 @@ def test_results_are_arrays_by_name(mod, out):
         ("scale", ("x", 1.0), ["z"], "there is no tensor 'z'"),
         ("scale", ("x", 1.0), ["x", "y"], "'x' .* is const, so it is an input"),
         ("in_place", ("x",), ["x"][1:], "writes to 'x'.*arrays of JAX cannot be written to"),
+        ("bare", ("x", 1.0), ["y"], "'bare': it has no grid and block"),
         ("by_value", ("x", 1), ["y"], "argument 'pair' .* is a structure"),
     ],
 )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from support.wrappers import Wrapper, build_wrapper, find_cuda_headers, load, refusal
@@ -45,6 +46,14 @@ def test_a_dtype_that_is_not_in_the_list(library: Any) -> None:
         "TypeError: Unsupported dtype: y.dtype() is int8, expected one of int32, int64"
     )
     assert library.pair(tensor("float16"), tensor("int64")) == "float16_int64"
+
+
+def test_an_allocation_needs_a_framework(library: Any) -> None:
+    assert library.allocated(tensor("int8")).shape == (2, 3)
+    assert refusal(library.allocated, np.zeros(3)) == (
+        "RuntimeError: alloc_tensor(): no argument of this call is a tensor of a framework that allocates, such as "
+        "torch; NumPy does not. Call the function with one, or let the caller pass the tensor to write to"
+    )
 
 
 def test_checks_name_their_argument(library: Any) -> None:

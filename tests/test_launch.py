@@ -143,6 +143,10 @@ EXPRESSION = "an int or an expression (str)"
             {"args": {"n": 2**63}},
             f"args['n']: must be from {-(2**63)} to {2**63 - 1}, got {2**63}",
         ),
+        (
+            {"args": {"n": 10**5000}},  # more digits than Python prints
+            f"args['n']: must be from {-(2**63)} to {2**63 - 1}, got another integer",
+        ),
         ({"args": {"n": "n + 1"}}, "args: parameters are computed from each other: n -> n"),
         ({"args": {"in": 1, "in_": 2}}, "args: has 'in_' twice"),
     ],

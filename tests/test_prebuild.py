@@ -69,6 +69,9 @@ class _Noting(dict):
         self.seen.add(name)
         return super().__getitem__(name)
 
+    def get(self, name):
+        return self[name]
+
 
 @pytest.mark.parametrize("function", [jitload.build_inline, jitload.build])
 def test_each_keyword_of_a_build_is_heeded(function, monkeypatch, tmp_path):

@@ -135,6 +135,26 @@ def test_types_that_torch_lacks_are_refused_by_name():
         jitload.torch_op("types::addresses", mod.addresses)
 
 
+def test_a_kernel_without_a_launch_is_refused():
+    mod = jitload.load_inline(
+        "torch_op_launches",
+        cuda_sources='extern "C" __global__ void inc(float* x) { x[blockIdx.x] += 1; }',
+        functions={"free": jitload.Launch(kernel="inc"), "gridless": jitload.Launch(kernel="inc", block=1)},
+        arch="cpu",
+    )
+    for schema in (None, "(Tensor(a!) x) -> ()"):
+        with pytest.raises(
+            jitload.errors.LaunchSpecError, match=r"(?s)has no grid and block, .*mod\.free\[grid, block\]"
+        ):
+            jitload.torch_op("launches::f", mod.free, schema=schema)
+        with pytest.raises(jitload.errors.LaunchSpecError, match="'gridless': it has no grid, and calls"):
+            jitload.torch_op("launches::f", mod.gridless[None, 1], schema=schema)
+    for function in (mod.free[4, 1], mod.gridless[4, None]):
+        x = torch.zeros(4)
+        jitload.torch_op("launches::f", function)(x)
+        assert x.tolist() == [1] * 4
+
+
 # ---- schemas -----------------------------------------------------------------------------------------------------
 
 

@@ -126,6 +126,18 @@ std::vector<int> formats(torch::Tensor x) {
           static_cast<int>(x.suggest_memory_format())};
 }
 int layout(torch::Tensor x) { return static_cast<int>(x.layout()); }
+std::string number(torch::Tensor x, std::string type) {
+  const torch::Scalar value = x.item();
+  if (type == "uint8_t") return c10::str(static_cast<int>(value.to<uint8_t>()));
+  if (type == "int16_t") return c10::str(x.item<int16_t>());
+  if (type == "int") return c10::str(value.toInt());
+  if (type == "int64_t") return c10::str(value.toLong());
+  if (type == "at::Half") return c10::str(value.to<at::Half>());
+  if (type == "float") return c10::str(value.toFloat());
+  if (type == "double") return c10::str(value.toDouble());
+  if (type == "bool") return c10::str(value.toBool());
+  return type == "-" ? c10::str(-value) : c10::str(value);
+}
 torch::Tensor fail_undefined(torch::Tensor x) { return torch::relu(torch::Tensor()) + x; }
 """
 FUNCTIONS = [
@@ -149,6 +161,7 @@ FUNCTIONS = [
     "fail_undefined",
     "formats",
     "layout",
+    "number",
 ]
 
 
@@ -359,6 +372,41 @@ def test_memory_formats_are_those_of_torch(module: ModuleType):
             suggested.index(suggest_memory_format(x)),
         ]
         assert module.formats(x) == expected, (x.shape, x.stride())
+
+
+@pytest.mark.parametrize(
+    ("value", "results"),
+    [
+        (3, {"": "3", "-": "-3", "uint8_t": "3", "int": "3", "at::Half": "3", "double": "3", "bool": "1"}),
+        (-3, {"uint8_t": "253", "int16_t": "-3", "int64_t": "-3"}),
+        (-300, {"uint8_t": "", "int16_t": "-300"}),
+        (2**40, {"int": "", "int64_t": "1099511627776", "at::Half": "", "int16_t": "", "bool": "1"}),
+        (2.75, {"": "2.75", "-": "-2.75", "int": "2", "uint8_t": "2", "float": "2.75", "bool": "1"}),
+        (-0.5, {"uint8_t": "", "int": "0"}),
+        (1e300, {"int64_t": "", "float": "", "at::Half": "", "double": "1e+300"}),
+        (float("inf"), {"int": "", "float": "inf", "at::Half": "inf"}),
+        (float("nan"), {"int64_t": "", "double": "nan", "bool": "1"}),
+        (True, {"": "true", "int": "1", "at::Half": "1", "double": "1"}),
+        (2 + 0j, {"": "(2,0)", "-": "(-2,-0)", "int": "2", "double": "2", "bool": "1"}),
+        (1 - 2j, {"": "(1,-2)", "-": "(-1,2)", "int": "", "float": "", "bool": "1"}),
+        (2j, {"bool": "0"}),
+    ],
+)
+def test_numbers_are_converted_as_torch_converts_them(module: ModuleType, value: complex, results: dict[str, str]):
+    tensor = torch.tensor(value, dtype=torch.float64 if isinstance(value, float) else None)
+    for kind, text in results.items():
+        if text:
+            assert module.number(tensor, kind) == text, kind
+        else:
+            with pytest.raises(RuntimeError, match=f"^value cannot be converted to type {kind} without overflow$"):
+                module.number(tensor, kind)
+
+
+def test_numbers_that_have_no_result_are_errors(module: ModuleType):
+    with pytest.raises(RuntimeError, match="torch boolean negative"):
+        module.number(torch.tensor(True), "-")
+    with pytest.raises(RuntimeError, match=r"2\*\*63 or more is not supported|another type than its schema says"):
+        module.number(torch.tensor(2**63, dtype=torch.uint64), "")
 
 
 @pytest.mark.filterwarnings("ignore:Sparse")

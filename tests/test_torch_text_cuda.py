@@ -12,7 +12,7 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from jitload import cpp_extension
-from jitload.errors import CompileError
+from jitload.errors import CompileError, ToolchainError
 from torch_cuda_texts import CASES, CudaCase
 
 pytest_plugins = ["support.gpu_fixtures"]
@@ -57,6 +57,28 @@ def test_texts_with_kernels_are_built(functions: dict[str, Any]):
 
 
 @needs_nvcc
+def test_without_a_gpu_a_text_with_kernels_needs_an_architecture(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr("jitload.toolchain.arch.current_capability", lambda: None)
+    monkeypatch.delenv("JITLOAD_ARCH", raising=False)
+    kernel = "__global__ void k() {} torch::Tensor f(torch::Tensor x) { k<<<1, 1>>>(); return x; }"
+
+    def load_kernel(**options: Any) -> Any:
+        return cpp_extension.load_inline(
+            "native", "torch::Tensor f(torch::Tensor x);", kernel, functions=["f"], **options
+        )
+
+    with pytest.raises(ToolchainError, match=r"Set JITLOAD_ARCH=sm_90a, or pass extra_cuda_cflags=\['-arch=sm_90a'\]"):
+        load_kernel()
+    monkeypatch.setenv("JITLOAD_ARCH", "cpu")
+    with pytest.raises(ToolchainError, match=r"only for GPUs, not for 'cpu'\. Set JITLOAD_ARCH=sm_90a, or pass extra_"):
+        load_kernel()
+    monkeypatch.delenv("JITLOAD_ARCH")
+    assert load_kernel(extra_cuda_cflags=["-arch=sm_90a"]).f
+    monkeypatch.setenv("JITLOAD_ARCH", "sm_90a")
+    assert load_kernel().f
+
+
+@needs_nvcc
 def test_the_checks_of_a_text_run_before_its_kernels(functions: dict[str, Any]):
     with pytest.raises(RuntimeError, match=r"^x must be a CUDA tensor$"):
         functions["relu_any"](torch.ones(3))
@@ -78,6 +100,22 @@ def test_an_error_in_a_text_with_kernels_is_at_its_line(line: str, message: str,
     with pytest.raises(CompileError, match=rf"cuda_sources\[1\]:2: {message}") as caught:
         cpp_extension.load_inline("wrong", "torch::Tensor f(torch::Tensor x);", [kernel, host], functions=["f"])
     assert [(each.file, each.line) for each in caught.value.diagnostics] == [("cuda_sources[1]", 2)]
+
+
+@needs_nvcc
+def test_an_error_of_cuda_can_be_a_warning_or_ignored():
+    text = """
+    #include <c10/cuda/CUDAException.h>
+    bool set_device(bool warns) {
+      if (warns) C10_CUDA_CHECK_WARN(cudaSetDevice(1000));
+      if (!warns) C10_CUDA_IGNORE_ERROR(cudaSetDevice(1000));
+      return cudaPeekAtLastError() == cudaSuccess;
+    }"""
+    module = cpp_extension.load_inline("warned", text, functions=["set_device"])
+    with pytest.warns(UserWarning, match="CUDA warning: "):
+        results = [module.set_device(True)]
+    results.append(module.set_device(False))
+    assert all(results) or not torch.cuda.is_available()  # without a GPU, CUDA's error stays
 
 
 @pytest.mark.gpu

@@ -52,6 +52,11 @@ def test_real_kernels_become_libraries(name: str, tmp_path: Path):
 def test_variants_have_names_and_a_dispatcher():
     mod = load(kernels.vector_add, signature=ADD, variants=[{"BLOCK": 512}, {"BLOCK": 1024}], grid=GRID)
     assert list(mod) == ["vector_add", "vector_add__BLOCK_512", "vector_add__BLOCK_1024"]
+    with pytest.raises(
+        AttributeError, match=r"chooses one of several kernels: name one of them, mod\['vector_add__BLO"
+    ):
+        _ = mod.vector_add.kernel
+    assert mod.vector_add__BLOCK_512.kernel.symbol == "vector_add"
     mod = load(tuned_add, signature=ADD, variants="all", grid=lambda m: (triton.cdiv(m["n"], m["BLOCK"]),))
     assert list(mod) == ["tuned_add", "tuned_add__BLOCK_512__num_warps_4", "tuned_add__BLOCK_1024__num_warps_8"]
     mod = load(kernels.vector_add, signature=ADD, BLOCK=64, variants=[{}, {"signature": LOOSE}], grid=GRID)
@@ -104,6 +109,9 @@ def test_a_cubin_goes_into_a_wrapper_by_hand():
         ({"variants": [{"BLOCK": 64}, 64]}, "variants[1] must be a mapping, {'BLOCK': 512}, or a triton.Config, got"),
         ({"variants": []}, "variants= is empty; leave it out for a single one"),
         ({"variants": "all"}, "variants='all' is for autotuned kernels, and this one has no configurations"),
+        ({"variants": [{"BLOCK": 4}], "config": {"BLOCK": 8}}, "config= chooses one configuration, and variants="),
+        ({"variants": [{"BLOCK": 4}, {"BLOCK": 8}], "BLOCK": 2}, "each of the variants has a 'BLOCK' of its own"),
+        ({"variants": [triton.Config({"BLOCK": 4})], "num_warps": 8}, "so num_warps=8 beside variants= would not"),
         ({"variants": [{"signature": "*fp32"}], "BLOCK": 4}, "a variant's 'signature' maps some parameters to other"),
         ({"BLOCK": 64, "num_wraps": 1}, "'num_wraps' is neither a parameter"),
     ],
@@ -112,6 +120,17 @@ def test_bad_variants(options: dict[str, Any], expected: str):
     with pytest.raises(SignatureError) as caught:
         load(kernels.vector_add, signature=ADD, grid=GRID, **options)
     assert expected in str(caught.value)
+
+
+@pytest.mark.parametrize("more", [{"config": {"BLOCK": 64}}, {"BLOCK": 64}, {"num_stages": 2}])
+def test_values_that_no_configuration_would_use(more: dict[str, Any]):
+    with pytest.raises(SignatureError, match=r"config= chooses one|would not be used: leave it out"):
+        load(tuned_add, signature=ADD, variants="all", grid=GRID, **more)
+
+
+def test_variants_of_an_extracted_kernel():
+    with pytest.raises(SignatureError, match=r"extract_triton\(\) compiles one variant: pass its values"):
+        jitload.extract_triton(tuned_add, signature=ADD, variants="all", arch=ARCH)
 
 
 def test_bad_grids():

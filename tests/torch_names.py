@@ -45,7 +45,8 @@ def names_page() -> str:
             _section("Headers", headers),
             _section("Macros", _MACRO.findall(public)),
             _section(
-                "Types and constants", [*_TYPE.findall(outside), *re.findall(r"\b(k[A-Z]\w+)(?= =|,$)", texts["core"])]
+                "Types and constants",
+                [*_TYPE.findall(outside), *re.findall(r"\b(k[A-Z]\w+)(?= =|,$)", texts["core"] + texts["dtypes"])],
             ),
             _section("Functions", _FUNCTION.findall(outside)),
             _section(

@@ -43,14 +43,7 @@ os.register_at_fork(after_in_child=_running.clear)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Step:
-    """A command of a build.
-
-    Attributes:
-        output: The file that it makes.
-        command: The program and its arguments.
-        inputs: The files from which it makes the output.
-        reads: Further files that it reads.
-    """
+    """A command of a build, with the file that it makes, the files from which it makes it, and others that it reads."""
 
     output: str
     command: tuple[str, ...]

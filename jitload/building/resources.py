@@ -61,14 +61,9 @@ def _end_pause() -> None:
         _pauses.count = max(_pauses.count - 1, 0)  # already 0 in a child that was forked during the pause
         is_last = _pauses.count == 0
     if is_last:
-        _collect_young()
+        if _pauses.is_disabled and 0 < gc.get_threshold()[0] < gc.get_count()[0]:
+            gc.collect(0)  # a collection is due, and an automatic one might include all of torch's objects
         _resume()
-
-
-def _collect_young() -> None:
-    """Collect the youngest objects if a collection is due. An automatic one might include all of torch's objects."""
-    if _pauses.is_disabled and 0 < gc.get_threshold()[0] < gc.get_count()[0]:
-        gc.collect(0)
 
 
 def _resume() -> None:

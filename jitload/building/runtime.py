@@ -26,11 +26,11 @@ from jitload.cache.store import claim_entry
 from jitload.cache.tiers import find_in_tiers, upload_entry
 from jitload.settings import Settings
 from jitload.toolchain.host import (
+    INCLUDE_DIR,
     Compiler,
     compiler_identity,
     find_ninja,
     own_identity,
-    own_include_dir,
     tvm_ffi_include_dirs,
 )
 
@@ -87,7 +87,7 @@ def _find_or_build(name: ObjectName, compiler: Compiler, cache_dir: Path, settin
 
 def _steps(name: ObjectName, compiler: Compiler) -> tuple[Step, ...]:
     """Return the steps that compile the sources of an object file in parallel, and link them if there are several."""
-    directory = own_include_dir() if name == "launcher" else _RUNTIME_DIR
+    directory = INCLUDE_DIR / "jitload" if name == "launcher" else _RUNTIME_DIR
     sources, includes = _SOURCES[name], include_flags()
     outputs = tuple(f"{source}.o" for source in sources) if len(sources) > 1 else (f"{name}.o",)
     compiles = tuple(
@@ -113,4 +113,4 @@ def wrapper_step(compiler: Compiler, cubins: Sequence[str]) -> Step:
 
 def include_flags() -> tuple[str, ...]:
     """Return the options with which the host compiler finds the headers of generated wrappers and of the runtime."""
-    return tuple(f"-I{path}" for path in (_RUNTIME_DIR, own_include_dir().parent, *tvm_ffi_include_dirs()))
+    return tuple(f"-I{path}" for path in (_RUNTIME_DIR, INCLUDE_DIR, *tvm_ffi_include_dirs()))

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
+import gzip
 import io
 import os
 import re
 import secrets
 import shutil
-import sys
 import tarfile
-import tempfile
+import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
@@ -39,6 +39,7 @@ _NOT_PACKED = (".gch", ".pch")
 _MAX_MEMBERS = 1_000_000
 _CHUNK_BYTES = 1 << 20
 _FILE_OVERHEAD = 4096  # the space that a file takes on the disk in addition to its content
+_UNPACKING_ERRORS = (OSError, EOFError, ValueError, RecursionError, tarfile.TarError, zlib.error)
 _MAX_LEAVES = 8  # how many entries of one key are packed; they are builds that read different files
 
 
@@ -128,7 +129,7 @@ def _unpack(
             with archive as stream:
                 leaves = _stage_members(stream, stage, max_size)
             sizes = [_check_staged(leaf, only) for leaf in leaves]
-        except _unpacking_errors() as error:
+        except _UNPACKING_ERRORS as error:
             raise CacheError(f"{description} cannot be unpacked: {error}. Nothing was added to the cache.") from error
         added = sum(_publish(leaf, cache_dir) for leaf in leaves)
         with suppress(OSError):
@@ -252,8 +253,6 @@ def pack_key(key_dir: Path) -> bytes:
     contents = _contents(key_dir / name for name in reversed(leaf_names))
     if not contents:
         return b""
-    import gzip
-
     packed = io.BytesIO()
     stream: Any
     with gzip.GzipFile("", "wb", 1, packed, mtime=0) as stream:
@@ -263,8 +262,6 @@ def pack_key(key_dir: Path) -> bytes:
 
 def unpack_key(cache_dir: Path, data: bytes, key_dir_name: str, *, max_size: int) -> UnpackResult:
     """Add the entries in an archive made by `pack_key` to a cache. All must belong to the key directory given."""
-    import gzip
-
     archive: Any = gzip.GzipFile(fileobj=io.BytesIO(data))
     return _unpack(cache_dir, archive, "its archive", max_size=max_size, only=key_dir_name)
 
@@ -274,20 +271,28 @@ def unpack_key(cache_dir: Path, data: bytes, key_dir_name: str, *, max_size: int
 
 def fill_bundle(entry_dirs: Sequence[Path], bundle: Path) -> UnpackResult:
     """Add entries to a directory that is shipped in a package or an image: a cache that every user may read."""
+    contents = _contents(entry_dirs)
     try:
-        with tempfile.TemporaryDirectory(prefix="jitload-") as temporary_dir:
-            bundle.parent.mkdir(parents=True, exist_ok=True)  # `unpack` would make these directories private
-            archive = Path(temporary_dir, "entries.tar")
-            pack_entries(entry_dirs, archive)
-            result = unpack(bundle, archive, max_size=sys.maxsize)
+        bundle.parent.mkdir(parents=True, exist_ok=True)  # `_staging_dir` would make these directories private
+        with _staging_dir(bundle) as stage:
+            staged = [_copy_entry(leaf, names, stage) for leaf, names in contents.items()]
+            added = sum(_publish(leaf, bundle) for leaf in staged)
         _make_readable(bundle)
     except OSError as error:
         raise CacheError(f"the directory {bundle} cannot be filled: {error}") from error
-    return result
+    return UnpackResult(added=added, present=len(contents) - added)
+
+
+def _copy_entry(leaf: Path, names: Iterable[str], stage: Path) -> Path:
+    staged = stage / leaf.parent.name / leaf.name
+    make_private_dir(staged)
+    for name in (MANIFEST, *names):
+        shutil.copyfile(leaf / name, staged / name)
+    return staged
 
 
 def _make_readable(cache_dir: Path) -> None:
-    """Let every user read the entries of a cache, and remove what only a cache in use needs."""
+    """Let every user read the entries of a cache, and remove the directory that only builds need."""
     cache_dir.chmod(0o755)
     for entry in list_entries(cache_dir):
         for directory in (entry.dir.parent, entry.dir):
@@ -296,7 +301,6 @@ def _make_readable(cache_dir: Path) -> None:
             (entry.dir / name).chmod(0o644)
     with suppress(OSError):
         (cache_dir / WORK_DIR).rmdir()
-        (cache_dir / GROWTH_FILE).unlink()
 
 
 # ---- compression -----------------------------------------------------------------------------------------------
@@ -306,49 +310,17 @@ def _make_readable(cache_dir: Path) -> None:
 def _open_archive(path: Path, name: str, mode: str) -> Iterator[IO[bytes]]:
     """Open an archive and yield a stream to read or write it. The ending of `name` determines the compression."""
     check_archive_name(name)
-    with ExitStack() as stack:
-        if name.endswith((".tar.zst", ".tzst")):
-            yield stack.enter_context(_open_zstd(path, mode))
-        elif name.endswith((".tar.gz", ".tgz")):
-            import gzip
-
-            file = stack.enter_context(path.open(mode))
-            # Without a file name and a time in the header, the same entries give the same archive.
-            stream: Any = gzip.GzipFile("", mode, 6, file, mtime=0)
-            yield stack.enter_context(stream)
-        else:
-            yield stack.enter_context(path.open(mode))
+    with path.open(mode) as file:
+        if name.endswith(".tar"):
+            yield file
+            return
+        # Without a file name and a time in the header, the same entries give the same archive.
+        stream: Any
+        with gzip.GzipFile("", mode, 6, file, mtime=0) as stream:
+            yield stream
 
 
 def check_archive_name(name: str) -> None:
     """Raise CacheError if the name of an archive does not end in a known suffix, which determines its compression."""
-    if not name.endswith((".tar.zst", ".tzst", ".tar.gz", ".tgz", ".tar")):
-        raise CacheError(f"{name!r} must end in .tar.zst, .tar.gz or .tar, which says how it is compressed")
-
-
-def _open_zstd(path: Path, mode: str) -> Any:
-    with suppress(ImportError):
-        from compression import zstd  # Python 3.14
-
-        return zstd.open(path, mode)
-    with suppress(ImportError):
-        import zstandard
-
-        return zstandard.open(path, mode)
-    raise CacheError("a .tar.zst archive needs: pip install zstandard  (or name it .tar.gz, which needs nothing)")
-
-
-def _unpacking_errors() -> tuple[type[Exception], ...]:
-    """Return the exceptions that a damaged archive may cause, including those of the decompressors."""
-    import zlib
-
-    errors: list[type[Exception]] = [OSError, EOFError, ValueError, RecursionError, tarfile.TarError, zlib.error]
-    with suppress(ImportError):
-        from compression.zstd import ZstdError
-
-        errors.append(ZstdError)
-    with suppress(ImportError):
-        import zstandard
-
-        errors.append(zstandard.ZstdError)
-    return tuple(errors)
+    if not name.endswith((".tar.gz", ".tgz", ".tar")):
+        raise CacheError(f"{name!r} must end in .tar.gz or .tar, which says how it is compressed")

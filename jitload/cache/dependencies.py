@@ -66,22 +66,15 @@ class Dependency(NamedTuple):
 
 
 def _digest_of(path: str, status: os.stat_result) -> str:
-    remembered = _digests.get(path)
-    if remembered and remembered[0] == _state_of(status):
-        return remembered[1]
-    return _compute_digest(path)
-
-
-def _state_of(status: os.stat_result) -> _State:
-    return status.st_size, status.st_mtime_ns, status.st_ctime_ns, status.st_ino
-
-
-def _compute_digest(path: str) -> str:
     """Return a file's digest, and remember it if every later change to the file will show in `stat`."""
-    status, now_ns = os.stat(path), time.time_ns()
+    now_ns = time.time_ns()
+    state = status.st_size, status.st_mtime_ns, status.st_ctime_ns, status.st_ino
+    remembered = _digests.get(path)
+    if remembered and remembered[0] == state:
+        return remembered[1]
     digest = digest_file(Path(path))
     if is_settled(status, now_ns):
-        _digests[path] = (_state_of(status), digest)
+        _digests[path] = (state, digest)
     return digest
 
 

@@ -278,7 +278,7 @@ def append_bytes(path: Path, count: int) -> None:
 
 # ---- the cache directory ---------------------------------------------------------------------------------------------
 
-OTHER_DIR_HINT = "Set JITLOAD_CACHE_DIR to a directory of your own."
+_ADVICE = "Set JITLOAD_CACHE_DIR to a directory of your own."
 
 
 def find_cache_dir(settings: Settings) -> Path:
@@ -286,8 +286,6 @@ def find_cache_dir(settings: Settings) -> Path:
 
     A user without a home directory gets a temporary cache directory for this process.
     """
-    if settings.cache_dir.startswith("/"):
-        return _to_path(settings.cache_dir)
     if settings.cache_dir:
         return resolve_dir(settings.cache_dir, "JITLOAD_CACHE_DIR")
     from platformdirs import user_cache_dir
@@ -299,9 +297,6 @@ def find_cache_dir(settings: Settings) -> Path:
     directory = private_cache_dir()
     warn_once(f"this user has no home: the cache is in {directory}, for this process only. Set JITLOAD_CACHE_DIR.")
     return directory
-
-
-_to_path = functools.lru_cache(maxsize=16)(Path)
 
 
 def resolve_dir(directory: str, variable: str) -> Path:
@@ -352,18 +347,19 @@ def _remove_own(directory: Path, process_id: int) -> None:
 # ---- who may write to the cache ----------------------------------------------------------------------------------
 
 
-def check_cache_dir(cache_dir: Path, settings: Settings) -> None:
+def check_cache_dir(cache_dir: Path, settings: Settings, advice: str = _ADVICE) -> None:
     """Raise CacheError if another user could write to the cache directory, or replace it or a directory above it.
 
-    If the cache directory does not exist, the existing directories above it are checked.
+    If the cache directory does not exist, the existing directories above it are checked. `advice` is what the error
+    says about a directory that this user cannot repair.
     """
     try:
         for path, status in _directories_above(str(cache_dir)):
-            _check_writers(path, status, cache_dir, settings)
+            _check_owner(path, status, cache_dir, advice)
+            if not status.st_mode & stat.S_ISVTX:  # with the sticky bit, as in /tmp, nobody else can replace our files
+                _check_mode(path, status, cache_dir, settings)
     except OSError as error:
-        raise CacheError(
-            f"the cache {cache_dir} cannot be accessed: {error}. Set JITLOAD_CACHE_DIR to another directory."
-        ) from error
+        raise CacheError(f"the cache {cache_dir} cannot be accessed: {error}. {advice}") from error
 
 
 def _directories_above(path: str) -> list[tuple[str, os.stat_result]]:
@@ -402,19 +398,19 @@ def check_entry_dir(directory: str | Path, cache_dir: Path, settings: Settings) 
     status = os.lstat(directory)
     if not stat.S_ISDIR(status.st_mode):
         raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), str(directory))
-    _check_writers(directory, status, cache_dir, settings, is_entry=True)
+    _check_owner(directory, status, cache_dir, _ADVICE)
+    _check_mode(directory, status, cache_dir, settings)
 
 
-def _check_writers(
-    path: str | Path, status: os.stat_result, cache_dir: Path, settings: Settings, *, is_entry: bool = False
-) -> None:
+def _check_owner(path: str | Path, status: os.stat_result, cache_dir: Path, advice: str) -> None:
     if status.st_uid not in (os.getuid(), 0):
         raise CacheError(
             f"the cache {cache_dir} is not trusted: {path} belongs to user {status.st_uid}, neither this user nor "
-            f"root. {OTHER_DIR_HINT}"
+            f"root. {advice}"
         )
-    if status.st_mode & stat.S_ISVTX and not is_entry:
-        return  # the sticky bit, as in /tmp: nobody else can replace our files
+
+
+def _check_mode(path: str | Path, status: os.stat_result, cache_dir: Path, settings: Settings) -> None:
     if status.st_mode & stat.S_IWOTH:
         raise CacheError(
             f"the cache {cache_dir} is not trusted: everyone may write {path}. Repair it with: chmod o-w '{path}'"

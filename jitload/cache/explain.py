@@ -7,7 +7,16 @@ from pathlib import Path
 from typing import Any
 
 from jitload.cache.dependencies import from_manifest
-from jitload.cache.entry import check_file, key_dir_of, newest_first, read_manifest, resolve_dir
+from jitload.cache.entry import (
+    OTHER_DIR_HINT,
+    check_cache_dir,
+    check_entry_dir,
+    check_file,
+    key_dir_of,
+    newest_first,
+    read_manifest,
+    resolve_dir,
+)
 from jitload.cache.key import CacheKey, describe_parts
 from jitload.cache.listing import StoredEntry, list_entries
 from jitload.cache.matching import differing_parts, matching_digests
@@ -17,7 +26,6 @@ from jitload.errors import CacheError
 from jitload.settings import Settings
 
 _LONGEST_SHOWN = 160
-_NO_ENTRY = "There is no entry of that name."
 _MAX_COMPARED = 1000  # entries of one name
 
 
@@ -79,7 +87,8 @@ def explain_miss(cache_dir: Path, key: CacheKey, settings: Settings) -> str:
     ]
     tiers = f"{cache_dir}, nor in {', '.join(other_tiers)}" if other_tiers else cache_dir
     lines = [f"module {key.name!r} is not in the cache {tiers}, and JITLOAD_MODE={settings.mode} does not build it"]
-    lines += [f"    {line}" for line in _reasons(_searched_dirs(cache_dir, bundles, key, settings), key, settings)]
+    reasons = _reasons(_searched_dirs(cache_dir, bundles, key, settings), key, settings)
+    lines += [f"    {line}" for line in reasons or ["There is no entry of that name."]]
     if key.unknown_parts:
         labels = ", ".join(key.unknown_parts)
         lines.append(f"    This machine lacks tools, so these parts of an entry's key do not matter: {labels}.")
@@ -87,26 +96,27 @@ def explain_miss(cache_dir: Path, key: CacheKey, settings: Settings) -> str:
     return "\n".join(lines)
 
 
-def explain_bundle_miss(cache_dir: Path, key: CacheKey, settings: Settings) -> str:
-    """Return why no entry in a bundle fits a request that cannot be built on this machine.
+def explain_unbuildable(cache_dir: Path, key: CacheKey, settings: Settings) -> str:
+    """Return why no entry fits a request that cannot be built on this machine.
 
-    The text is empty if no bundle has an entry of the key's name.
+    The text is empty if there is no entry of the key's name.
     """
-    bundles = [bundle for bundle in find_bundles(cache_dir) if _entries_named(bundle, key.name)]
-    if not bundles:
+    searched = [
+        (directory, its_key)
+        for directory, its_key in _searched_dirs(cache_dir, find_bundles(cache_dir), key, settings)
+        if _entries_named(directory, key.name)
+    ]
+    if not searched:
         return ""
-    searched = [(bundle, bundle_key(key)) for bundle in bundles]
-    lines = _reasons(searched, key, settings)
-    if lines == [_NO_ENTRY]:
-        lines = ["None of them can be read or is trusted; the log says why."]
-    reasons = "".join(f"\n    {line}" for line in lines)
-    return f"\nThe libraries of that name in {', '.join(map(str, bundles))} do not fit:{reasons}"
+    reasons = _reasons(searched, key, settings) or ["None of them can be read; the log says why."]
+    directories = ", ".join(str(directory) for directory, _ in searched)
+    return "\n    ".join((f"\nThe libraries of that name in {directories} do not fit:", *reasons))
 
 
 def _searched_dirs(
     cache_dir: Path, bundles: Sequence[Path], key: CacheKey, settings: Settings
 ) -> list[tuple[Path, CacheKey]]:
-    """Return (directory, key) pairs: where an entry is looked for, and the key to look for there."""
+    """Return the directories where an entry is looked for, each with the key to look for in it."""
     return [
         (cache_dir, key),
         *((bundle, bundle_key(key)) for bundle in bundles),
@@ -115,14 +125,20 @@ def _searched_dirs(
 
 
 def _reasons(searched: Sequence[tuple[Path, CacheKey]], key: CacheKey, settings: Settings) -> list[str]:
+    """Return lines that say why no entry is used, or none if no entry of that name can be read.
+
+    `searched` has pairs of a directory and the key to look for in it.
+    """
     for cache_dir, its_key in searched:
         for digest in (key.digest, *(matching_digests(cache_dir, its_key, settings) if its_key.unknown_parts else ())):
-            if lines := _problems_of_key(key_dir_of(cache_dir, key, digest), key):
+            if lines := _problems_of_key(key_dir_of(cache_dir, key, digest), key, settings):
                 return lines
     nearest = _nearest_entry(searched, settings)
     if nearest is None:
-        return [_NO_ENTRY]
+        return []
     entry, lines = nearest
+    if not lines:  # all parts are equal, but the entry is not trusted
+        return _problems_of_key(entry.dir.parent, key, settings)
     return [
         f"The nearest entry, {entry.name}-{entry.digest[:12]}, has another key (its parts, and the request's):",
         *(f"  {line}" for line in lines),
@@ -157,22 +173,29 @@ def _entries_named(cache_dir: Path, name: str) -> Sequence[StoredEntry]:
         return []
 
 
-def _problems_of_key(key_dir: Path, key: CacheKey) -> list[str]:
-    """Return lines about what is wrong with the entries of a key: changed files, damage, missing permissions."""
+def _problems_of_key(key_dir: Path, key: CacheKey, settings: Settings) -> list[str]:
+    """Return lines about what is wrong with the entries of a key: changed files, damage, wrong permissions."""
     lines: list[str] = []
     try:
         leaf_names = newest_first(path.name for path in key_dir.iterdir())
+        check_cache_dir(key_dir.parent, settings)
+        check_entry_dir(key_dir, key_dir.parent, settings)
     except FileNotFoundError:
         return []
     except OSError:
         return [_unreadable(key_dir)]
+    except CacheError as error:
+        return [_untrusted(error)]
     for leaf_name in leaf_names:
         try:
-            lines += _problems_of_leaf(key_dir / leaf_name, key)
+            check_entry_dir(key_dir / leaf_name, key_dir.parent, settings)
+            lines += _problems_of_leaf(key_dir / leaf_name, key, settings)
         except PermissionError:
             lines.append(_unreadable(key_dir))
+        except CacheError as error:
+            lines.append(_untrusted(error))
         except (OSError, ValueError, LookupError, TypeError, RecursionError) as damage:
-            lines.append(f"There is an entry, which is damaged: {key_dir / leaf_name}: {damage}")
+            lines.append(f"There is an entry, which cannot be used: {key_dir / leaf_name}: {damage}")
     return list(dict.fromkeys(lines))
 
 
@@ -180,8 +203,12 @@ def _unreadable(key_dir: Path) -> str:
     return f"There is an entry that this user may not read. Repair it with: chmod -R go+rX '{key_dir.parent}'"
 
 
-def _problems_of_leaf(leaf_dir: Path, key: CacheKey) -> list[str]:
-    manifest = read_manifest(leaf_dir)
+def _untrusted(error: CacheError) -> str:
+    return f"There is an entry, but {error}".removesuffix(OTHER_DIR_HINT).rstrip()
+
+
+def _problems_of_leaf(leaf_dir: Path, key: CacheKey, settings: Settings) -> list[str]:
+    manifest = read_manifest(leaf_dir, settings)
     dependencies = [from_manifest(row, key.anchors) for row in manifest["dependencies"]]
     lines = [
         f"{'A new file' if dependency.size < 0 else 'Changed since'}: {dependency.path}"
@@ -190,5 +217,5 @@ def _problems_of_leaf(leaf_dir: Path, key: CacheKey) -> list[str]:
     ]
     if manifest["anchors"] is not None and tuple(manifest["anchors"]) != key.anchors:
         lines.append(f"It was built from {', '.join(manifest['anchors'])}, and its code contains these paths")
-    check_file(leaf_dir / manifest["product"], manifest["size"], manifest["sha256"])
+    check_file(leaf_dir / manifest["product"], manifest["size"], manifest["sha256"], settings)
     return lines

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 import re
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
@@ -78,15 +79,12 @@ def may_embed_path(source: bytes) -> bool:
 
 def describe_parts(key: CacheKey) -> dict[str, str | list[str]]:
     """Return the parts of a key by label, in readable form: short texts unchanged, long texts and bytes as digests."""
-    return dict(_described_parts(key))
-
-
-def _described_parts(key: CacheKey) -> Iterator[tuple[str, str | list[str]]]:
-    labels = [label for label, _ in key.parts]
-    for index, (label, value) in enumerate(key.parts):
-        repeats = labels[:index].count(label)
-        shown = [_describe(item) for item in value] if isinstance(value, tuple) else _describe(value)
-        yield f"{label}.{repeats}" if repeats else label, shown
+    labels, described = Counter[str](), dict[str, str | list[str]]()
+    for label, value in key.parts:
+        name = f"{label}.{labels[label]}" if labels[label] else label
+        described[name] = [_describe(item) for item in value] if isinstance(value, tuple) else _describe(value)
+        labels[label] += 1
+    return described
 
 
 def _describe(value: str | bytes) -> str:

@@ -22,14 +22,7 @@ _DAMAGED_KEPT_S = 7 * 86400.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PruneResult:
-    """What pruning did.
-
-    Attributes:
-        removed: The entries that were removed.
-        freed: How many bytes were freed.
-        left: How many bytes the remaining entries have.
-        in_use: How many entries stay because a process has them mapped.
-    """
+    """The entries that were removed, the bytes freed and left, and how many entries stay because they are mapped."""
 
     removed: tuple[StoredEntry, ...]
     freed: int

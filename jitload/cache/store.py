@@ -63,15 +63,9 @@ _unfinished: set[Path] = set()
 
 @dataclass(slots=True, kw_only=True)
 class Work:
-    """A build in progress.
+    """A build in progress, in a private directory on the cache's file system.
 
-    Attributes:
-        dir: A private directory on the cache's file system.
-        key: The key of the entry.
-        cache_dir: The cache.
-        settings: The settings of the call.
-        entry: The entry, once it is published or found to be published by another process.
-        start: When the build began.
+    The entry is set once it is published, or found to be published by another process.
     """
 
     dir: Path

@@ -19,9 +19,8 @@ import sys
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
 
-from jitload.cache.entry import OTHER_DIR_HINT, Entry, check_cache_dir, find_entry, resolve_dir
+from jitload.cache.entry import Entry, check_cache_dir, find_entry, resolve_dir
 from jitload.cache.key import CacheKey
 from jitload.errors import CacheError, warn_once
 from jitload.settings import Settings
@@ -32,7 +31,8 @@ _METADATA_SUFFIXES = (".dist-info", ".egg-info")
 _BUNDLES_FILE = ".tools/bundles"
 _MAX_REMEMBERED_DIRS = 200
 _TOOL_PARTS = ("nvrtc", "compiler", "cpu", "libc", "gpu_check")  # parts of a key that depend on the machine
-_unwritten: dict[Path, dict[str, Any]] = {}  # by cache directory, the rows that `remember_bundles` will write to it
+_Row = tuple[int, tuple[str, ...]]  # when a directory was last changed, and the bundles that its packages declare
+_unwritten: dict[Path, dict[str, _Row]] = {}  # by cache directory, the rows that `remember_bundles` will write to it
 
 
 def find_in_tiers(cache_dir: Path, key: CacheKey, settings: Settings) -> Entry | None:
@@ -85,10 +85,9 @@ def _read_only_dirs(bundles: Sequence[Path], key: CacheKey, settings: Settings) 
     """Yield (directory, key) pairs: the bundles and shared directories, and the key to look for in each of them."""
     for bundle in bundles:
         try:
-            check_cache_dir(bundle, settings)
+            check_cache_dir(bundle, settings, "Install the package as this user or as root.")
         except CacheError as error:  # only a warning: the bundle came with a package, and nobody asked for it
-            remedy = "Install the package as this user or as root."
-            warn_once(f"a bundle is skipped: {error}".replace(OTHER_DIR_HINT, remedy))
+            warn_once(f"a bundle is skipped: {error}")
         else:
             yield bundle, bundle_key(key)
     for text in settings.cache_path:
@@ -97,9 +96,9 @@ def _read_only_dirs(bundles: Sequence[Path], key: CacheKey, settings: Settings) 
             warn_once(f"JITLOAD_CACHE_PATH names {directory}, which is not a directory; it is skipped")
             continue
         try:
-            check_cache_dir(directory, settings)
+            check_cache_dir(directory, settings, "Name a directory of your own.")
         except CacheError as error:
-            raise CacheError(f"JITLOAD_CACHE_PATH: {error}".replace("Set JITLOAD_CACHE_DIR to", "Name")) from error
+            raise CacheError(f"JITLOAD_CACHE_PATH: {error}") from error
         yield directory, key
 
 
@@ -123,12 +122,12 @@ def find_bundles(cache_dir: Path) -> tuple[Path, ...]:
 def _find_bundles(search_path: tuple[str, ...], cache_dir: Path) -> tuple[Path, ...]:
     """Return the bundles. Package metadata is read only in directories that changed since they were last recorded."""
     remembered = _recall_bundles(cache_dir / _BUNDLES_FILE)
-    current: dict[str, Any] = {}
+    current: dict[str, _Row] = {}
     for directory in dict.fromkeys(filter(os.path.isabs, search_path)):  # nothing is installed in the working directory
         with suppress(OSError):
             mtime_ns = os.stat(directory).st_mtime_ns
             row = remembered.get(directory)
-            current[directory] = row if row and row[0] == mtime_ns else [mtime_ns, _declared_in(directory)]
+            current[directory] = row if row and row[0] == mtime_ns else (mtime_ns, _declared_in(directory))
     if not current.items() <= remembered.items():
         _unwritten[cache_dir] = {**remembered, **current}
     names = dict.fromkeys(name for _, declared in current.values() for name in declared)
@@ -141,24 +140,15 @@ def remember_bundles(cache_dir: Path) -> None:
         save_json(cache_dir / _BUNDLES_FILE, dict(list(rows.items())[-_MAX_REMEMBERED_DIRS:]))
 
 
-def _recall_bundles(memory: Path) -> dict[str, Any]:
-    with suppress(OSError, ValueError, RecursionError):
-        rows = load_json(memory)
-        if isinstance(rows, dict) and all(map(_is_bundles_row, rows.values())):
-            return rows
+def _recall_bundles(memory: Path) -> dict[str, _Row]:
+    """Return what `remember_bundles` has recorded, or an empty dictionary if that cannot be read."""
+    with suppress(OSError, ValueError, TypeError, AttributeError, RecursionError):
+        rows = load_json(memory).items()
+        return {directory: (mtime_ns, tuple(map(str, names))) for directory, (mtime_ns, names) in rows}
     return {}
 
 
-def _is_bundles_row(row: Any) -> bool:
-    return (
-        isinstance(row, list)
-        and len(row) == 2
-        and isinstance(row[1], list)
-        and all(isinstance(name, str) for name in row[1])
-    )
-
-
-def _declared_in(directory: str) -> list[str]:
+def _declared_in(directory: str) -> tuple[str, ...]:
     """Return the names of the bundles that the packages installed in a directory declare."""
     names: list[str] = []
     with suppress(OSError):
@@ -166,7 +156,7 @@ def _declared_in(directory: str) -> list[str]:
             path = Path(directory, metadata, "entry_points.txt")
             with suppress(OSError, ValueError):
                 names += _parse_entry_points(path, path.read_text(encoding="utf-8"))
-    return names
+    return tuple(names)
 
 
 def _parse_entry_points(path: Path, text: str) -> list[str]:

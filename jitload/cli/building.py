@@ -26,7 +26,6 @@ from jitload.errors import JitLoadError, name_options
 from jitload.toolchain.arch import CPU
 
 if TYPE_CHECKING:
-    from jitload.model import Cubin
     from jitload.prebuilding.api import Prebuilt
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -153,17 +152,14 @@ def _compile_kernels(sources: tuple[str, ...], output: str, product: str, option
         rows = cubin_rows(cubin)
         print_json(rows) if options["as_json"] else print_kernels(rows) if rows else print_lines(["no kernels"])
     else:
-        text = cubin.ptx if product == "ptx" else _assembler_text(cubin)
+        from jitload.inspection.listing import disassemble
+
+        listings = ("\n".join(disassemble(cubin.data, kernel.symbol)) for kernel in cubin.kernels)
+        text = cubin.ptx if product == "ptx" else "\n\n".join(listings)
         if output:
             Path(output).write_text(text, encoding="utf-8")
         else:
             print_json({product: text}) if options["as_json"] else click.echo(text)
-
-
-def _assembler_text(cubin: Cubin) -> str:
-    from jitload.inspection.listing import disassemble
-
-    return "\n\n".join("\n".join(disassemble(cubin.data, kernel.symbol)) for kernel in cubin.kernels)
 
 
 # ---- run ---------------------------------------------------------------------------------------------------------
@@ -215,7 +211,7 @@ def run_command(program_arguments: Sequence[str], /, sources: tuple[str, ...], *
 )
 @click.option("-j", "--jobs", type=int, metavar="N", help="Number of processes (default: by cores and memory).")
 @click.option("--bundle", type=click.Path(path_type=Path), help="Copy the libraries to this directory, to ship them.")
-@click.option("--pack", type=click.Path(path_type=Path), help="Write them to an archive: .tar.zst, .tar.gz or .tar.")
+@click.option("--pack", type=click.Path(path_type=Path), help="Write them to an archive: .tar.gz or .tar.")
 @click.option("-q", "--quiet", is_flag=True, help="Show failures only.")
 @dir_option
 @json_option

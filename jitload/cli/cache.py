@@ -125,8 +125,15 @@ def why_command(key: str, other_key: str, directory: str, *, as_json: bool) -> N
     from jitload.cache.listing import find_by_prefix
 
     cache_dir = _readable_cache(directory)
-    lines = compare_entries(find_by_prefix(cache_dir, key), find_by_prefix(cache_dir, other_key))
-    print_json({"differences": lines}) if as_json else print_lines(lines or ["They are the same."])
+    entries = find_by_prefix(cache_dir, key), find_by_prefix(cache_dir, other_key)
+    lines = compare_entries(*entries)
+    if as_json:
+        print_json({"differences": lines})
+        return
+    names = " and ".join(f"{entry.name}-{entry.digest[:12]}" for entry in entries)
+    print_lines(
+        [f"{names} have, in this order:", *(f"  {line}" for line in lines)] if lines else ["They are the same."]
+    )
 
 
 @cache_group.command("verify")
@@ -191,7 +198,7 @@ def clear_command(directory: str, *, as_json: bool) -> None:
 def pack_command(archive: Path, keys: tuple[str, ...], directory: str, *, as_json: bool) -> None:
     """Write entries to an archive.
 
-    ARCHIVE is a .tar.zst, .tar.gz or .tar file. KEYS are beginnings of keys; without KEYS, all entries are written.
+    ARCHIVE is a .tar.gz or .tar file. KEYS are beginnings of keys; without KEYS, all entries are written.
     """
     from jitload.cache.archive import pack
 

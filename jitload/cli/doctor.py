@@ -99,7 +99,7 @@ def _find_tools(settings: Settings) -> Iterator[Finding]:
     def nvjitlink() -> str:
         path = find_nvjitlink(settings)
         if path is None:
-            raise JitLoadError("needed only for PTX and LTO-IR: pip install nvidia-nvjitlink")
+            raise JitLoadError("needed only for PTX and LTO-IR: pip install nvidia-nvjitlink (-cu12 for CUDA 12)")
         return str(path)
 
     yield _check("cache", cache)

@@ -8,13 +8,12 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from jitload.cli.output import format_part, json_option, print_json, print_lines, print_table, print_wrapped
-from jitload.loader.display import kernel_builds
+from jitload.loader.display import RESOURCES, format_resource, kernel_builds
 
 if TYPE_CHECKING:
     from jitload.loader.module import Module
     from jitload.model import Cubin
 
-_RESOURCES = ("registers", "spill_bytes", "local_bytes", "shared_bytes", "max_threads")
 _TITLES = {"spill_bytes": "spills", "max_threads": "max threads"}
 
 
@@ -46,10 +45,7 @@ def inspect_command(library: Path, *, as_json: bool) -> None:
 
 
 def _read_parts(library: Path) -> dict[str, Any]:
-    """Return the parts of a library's cache key, from the manifest beside the library; empty if there is no manifest.
-
-    A manifest is beside a library in a cache or in a bundle.
-    """
+    """Return the parts of the cache key of a library in a cache or bundle, from the manifest beside it, or {}."""
     from jitload.inspection.code import read_entry
 
     parts = (read_entry(library.resolve()) or {}).get("parts")
@@ -60,7 +56,7 @@ def kernel_rows(module: Module) -> list[dict[str, Any]]:
     """Return the rows for a library's kernels: the resources that each kernel uses on each of its architectures."""
     return [
         {"name": function["name"], "arch": arch, "signature": function["signature"]}
-        | {label: used.get(label) for label in _RESOURCES}
+        | {label: used.get(label) for label in RESOURCES}
         for function, arch, used in kernel_builds(module)
     ]
 
@@ -68,21 +64,16 @@ def kernel_rows(module: Module) -> list[dict[str, Any]]:
 def cubin_rows(cubin: Cubin) -> list[dict[str, Any]]:
     """Return the rows for a cubin's kernels: the resources that each kernel uses."""
     return [
-        {"name": kernel.name, "arch": cubin.arch} | {label: getattr(kernel, label) for label in _RESOURCES}
+        {"name": kernel.name, "arch": cubin.arch} | {label: getattr(kernel, label) for label in RESOURCES}
         for kernel in cubin.kernels
     ]
 
 
 def print_kernels(rows: list[dict[str, Any]]) -> None:
     """Print the resources that kernels use as a table, in which spills are marked with `!`."""
-    columns = _RESOURCES if any(row["registers"] is not None for row in rows) else ("max_threads",)
+    columns = RESOURCES if any(row["registers"] is not None for row in rows) else ("max_threads",)
     titles = ("kernel", "arch", *(_TITLES.get(label, label.removesuffix("_bytes")) for label in columns))
     if rows:
-        print_table(titles, [(row["name"], row["arch"], *(_cell(row, label) for label in columns)) for row in rows])
-
-
-def _cell(row: dict[str, Any], label: str) -> str:
-    value = row[label]
-    if value is None:
-        return "-" if row["registers"] is None else "unknown"  # kernels on the CPU have no registers
-    return f"{value}{' B' if label.endswith('_bytes') else ''}{' !' if label == 'spill_bytes' and value else ''}"
+        print_table(
+            titles, [(row["name"], row["arch"], *(format_resource(row, label) for label in columns)) for row in rows]
+        )

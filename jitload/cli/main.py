@@ -33,6 +33,7 @@ _PHRASES = {
     r"load_module\(\) loads what build\(\) made\. For this file, use load\(name, sources='(.*)'\)": (
         r"build one from it first: jitload compile \1"
     ),
+    r", or pass its text to load_inline\(\)": "",
     r"\bload_inline\(\)": "`jitload compile`",
 }
 

@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from jitload import __version__
-from jitload.toolchain.host import own_include_dir, tvm_ffi_include_dirs
+from jitload.toolchain.host import INCLUDE_DIR, tvm_ffi_include_dirs
 from jitload.utils.embed_cubin import run_command
 
 
@@ -18,8 +18,7 @@ def include_dirs() -> tuple[Path, ...]:
 
     Headers in the first directory replace headers of tvm-ffi that have the same names.
     """
-    own = own_include_dir().parent
-    return (own / "upstream", own)
+    return (INCLUDE_DIR / "upstream", INCLUDE_DIR)
 
 
 def cmake_dir() -> Path:
@@ -37,7 +36,7 @@ def _compiler_flags(*standard: str) -> str:
 _OPTIONS: dict[str, tuple[Callable[[], str], str]] = {
     "version": (lambda: __version__, "the version"),
     "cmakedir": (lambda: str(cmake_dir()), "the directory of the CMake package, for jitload_ROOT"),
-    "includedir": (lambda: str(own_include_dir().parent), "the directory of <jitload/…> headers"),
+    "includedir": (lambda: str(INCLUDE_DIR), "the directory of <jitload/…> headers"),
     "includedirs": (
         lambda: ";".join(map(str, (*include_dirs(), *tvm_ffi_include_dirs()))),
         "all include directories of a wrapper in order, including those of tvm-ffi",
@@ -46,7 +45,7 @@ _OPTIONS: dict[str, tuple[Callable[[], str], str]] = {
     "cflags": (_compiler_flags, "the flags that compile a wrapper in C"),
     "libs": (lambda: "-ldl -lpthread", "the libraries that a wrapper is linked with; CUDA is not among them"),
     "launcher-source": (
-        lambda: str(own_include_dir() / "launcher.cc"),
+        lambda: str(INCLUDE_DIR / "jitload" / "launcher.cc"),
         "the launcher as a source file, for wrappers compiled with -DJITLOAD_LAUNCHER_LINKED",
     ),
 }

@@ -1,8 +1,6 @@
 # jitload_generate_cubin and jitload_embed_cubin, and tvm-ffi's functions for the same. docs/cpp.md says what each takes.
 
-if(POLICY CMP0116)
-  cmake_policy(SET CMP0116 NEW)
-endif()
+cmake_policy(SET CMP0116 NEW) # depfiles name files as we write them
 
 function(jitload_internal_check_arguments caller unknown)
   if(NOT jitload_PYTHON)
@@ -48,7 +46,6 @@ function(jitload_internal_generate_cubin caller)
   endif()
   jitload_internal_input(source "${ARG_SOURCE}")
   get_filename_component(output "${ARG_OUTPUT}" ABSOLUTE BASE_DIR "${CMAKE_CURRENT_BINARY_DIR}")
-  jitload_internal_depfile(depfile target depends "${output}" "${source}")
   set(dirs)
   foreach(dir IN LISTS ARG_INCLUDE_DIRECTORIES)
     get_filename_component(dir "${dir}" ABSOLUTE)
@@ -64,14 +61,14 @@ function(jitload_internal_generate_cubin caller)
     if(ARG_FATBIN)
       jitload_internal_gencode(kind ${ARG_ARCH})
     endif()
-    set(command "${nvcc}" ${kind} ${ARG_OPTIONS} ${dirs} -MD -MT "${target}" -MF "${output}.d" "${source}" -o "${output}")
+    set(command "${nvcc}" ${kind} ${ARG_OPTIONS} ${dirs} -MD -MT "${output}" -MF "${output}.d" "${source}" -o "${output}")
   else()
     list(JOIN ARG_ARCH "," archs)
     set(command "${jitload_PYTHON}" -m jitload.cmake.generate_cubin --output "${output}" --source "${source}" --arch "${archs}")
     if(ARG_FATBIN)
       list(APPEND command --fatbin)
     endif()
-    list(APPEND command --depfile "${output}.d" --depfile-target "${target}")
+    list(APPEND command --depfile "${output}.d")
     foreach(kernel IN LISTS ARG_KERNELS)
       list(APPEND command --kernel "${kernel}")
     endforeach()
@@ -86,7 +83,7 @@ function(jitload_internal_generate_cubin caller)
     OUTPUT "${output}"
     COMMAND ${command}
     DEPENDS "${source}" ${ARG_DEPENDS}
-    ${depends}
+    DEPFILE "${output}.d"
     COMMENT "Compiling ${ARG_SOURCE} to ${what} (${ARG_ARCH})"
     COMMAND_EXPAND_LISTS
     VERBATIM
@@ -150,27 +147,6 @@ function(jitload_internal_architectures out caller)
     endif()
   endforeach()
   set(${out} "${archs}" PARENT_SCOPE)
-endfunction()
-
-# How the generator learns which headers were read: what to hand to add_custom_command, and the depfile's target.
-function(jitload_internal_depfile depfile_out target_out depends_out output source)
-  set(target "${output}")
-  set(depends DEPFILE "${output}.d")
-  if(CMAKE_VERSION VERSION_LESS 3.20)
-    if(CMAKE_GENERATOR MATCHES "Ninja") # which knows files below the build directory by their relative names
-      file(RELATIVE_PATH relative "${CMAKE_BINARY_DIR}" "${output}")
-      if(NOT relative MATCHES "^\\.\\./")
-        set(target "${relative}")
-      endif()
-    else()
-      set(depends IMPLICIT_DEPENDS CXX "${source}")
-    endif()
-  elseif(CMAKE_GENERATOR MATCHES "Visual Studio" AND CMAKE_VERSION VERSION_LESS 3.21)
-    set(depends)
-  endif()
-  set(${depfile_out} "${output}.d" PARENT_SCOPE)
-  set(${target_out} "${target}" PARENT_SCOPE)
-  set(${depends_out} "${depends}" PARENT_SCOPE)
 endfunction()
 
 function(jitload_internal_find_nvcc out caller)

@@ -6,13 +6,10 @@
 #
 # Found with -Djitload_ROOT="$(jitload-config --cmakedir)". docs/cpp.md says what each function takes.
 
-if(CMAKE_VERSION VERSION_LESS 3.18)
+if(CMAKE_VERSION VERSION_LESS 3.20)
   set(jitload_FOUND FALSE)
-  set(jitload_NOT_FOUND_MESSAGE "jitload needs CMake 3.18 or newer, and this is ${CMAKE_VERSION}.")
+  set(jitload_NOT_FOUND_MESSAGE "jitload needs CMake 3.20 or newer, and this is ${CMAKE_VERSION}.")
   return()
-endif()
-if(POLICY CMP0116)
-  cmake_policy(SET CMP0116 NEW) # depfiles name files as we write them; functions below keep this setting
 endif()
 
 # ---- Python: the one that was chosen, else that of the environment which this file lies in, else what CMake finds ----

@@ -7,13 +7,14 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict
 from functools import lru_cache
+from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from jitload.errors import LaunchSpecError
 from jitload.expressions.compiler import ScopeEntry, compile_expression
 from jitload.model import CpuProgram, Kernel, Parameter, Variable
-from jitload.request.launch import Launch
+from jitload.request.launch import Launch, extent_axes
 from jitload.signature.exports import Export, choose_exports
 from jitload.signature.types import is_complex, is_pointer_to_pointer
 from jitload.toolchain.arch import CPU, capability_of
@@ -33,17 +34,18 @@ _DTYPE = re.compile(r"(u?int|bfloat|float|complex)(\d+)$")
 # With these, __tvm_ffi_<name> would be a symbol of tvm-ffi's own.
 _RESERVED = ("_jitload_", "_metadata_", "_doc_", "_cubin_", "_library_")
 _HOST_FLAGS = ("JITLOAD_HAS_GRID", "JITLOAD_HAS_BLOCK")  # a host function is not launched, so calls need neither
+# The fields of a Launch that name pointers: the key in a library's description, and the flag in jitload/launch.h.
+_POINTER_FIELDS = {
+    "nullable": ("nullable", "JITLOAD_NULLABLE"),
+    "raw_pointers": ("raw", "JITLOAD_RAW"),
+    "strided": ("strided", "JITLOAD_STRIDED"),
+    "host": ("host", "JITLOAD_HOST"),
+}
 _SCHEMA_TYPES = {"pointer": "DLTensor*", "int": "int", "uint": "int", "float": "float", "bool": "bool"}
 
 
 class EmbeddedImage(NamedTuple):
-    """A cubin in a library.
-
-    Attributes:
-        name: The name of its symbol, without tvm-ffi's prefix.
-        file: Its file name in the build directory.
-        arch: Its architecture.
-    """
+    """A cubin in a library: its symbol's name without tvm-ffi's prefix, its file's name, and its architecture."""
 
     name: str
     file: str
@@ -62,17 +64,7 @@ class EmbeddedImage(NamedTuple):
 
 
 class Wrapper(NamedTuple):
-    """A wrapper to generate.
-
-    Attributes:
-        name: The module's name.
-        archs: The architectures that the library has code for.
-        images: The cubins in the library.
-        exports: The library's functions.
-        variables: The kernels' variables.
-        cpu: The kernels compiled for the CPU, if there are any.
-        has_cpp: Whether the library also has C++ that may export functions by itself.
-    """
+    """The contents of a library. With `has_cpp`, it also has C++ that may export functions by itself."""
 
     name: str
     archs: tuple[str, ...]
@@ -151,6 +143,8 @@ def describe(wrapper: Wrapper) -> str:
 
 def describe_function(export: Export) -> dict[str, Any]:
     """Return the description of a function in a library's JSON text."""
+    launches = [variant.launch for variant in export.variants or (export,)]
+    needs = [field for field in ("grid", "block") if any(getattr(launch, field) is None for launch in launches)]
     variants = {
         "variants": [variant.signature for variant in export.variants],
         "variant_types": [[(a.type, a.dtype) for a in variant.arguments] for variant in export.variants],
@@ -162,6 +156,7 @@ def describe_function(export: Export) -> dict[str, Any]:
         "arguments": [_argument_record(p, export.launch) for p in export.arguments],
         **(variants if export.variants else {}),
         **({"returns": export.returns} if export.returns else {"kernel": asdict(export.kernel)}),
+        **({"needs": needs} if needs and not export.returns else {}),
         **({"dynamic_shared": str(export.launch.shared_bytes)} if export.launch.shared_bytes else {}),
         **({"has_stream": True} if any(p.kind == "stream" for p in export.kernel.parameters) else {}),
         **({"builds": {arch: _resources(kernel) for arch, kernel in export.builds}} if export.builds else {}),
@@ -178,13 +173,8 @@ def _argument_record(parameter: Parameter, launch: Launch) -> dict[str, Any]:
     record = {"name": parameter.name, "kind": parameter.kind, "type": parameter.type}
     if parameter.layout.startswith("="):
         record["layout"] = parameter.layout
-    flags = {
-        "nullable": launch.nullable,
-        "raw": launch.raw_pointers,
-        "strided": launch.strided,
-        "host": launch.host,
-    }
-    return {**record, **{flag: True for flag, names in flags.items() if parameter.name in names}}
+    keys = (key for field, (key, _) in _POINTER_FIELDS.items() if parameter.name in getattr(launch, field))
+    return {**record, **dict.fromkeys(keys, True)}
 
 
 def to_json(record: Mapping[str, Any]) -> str:
@@ -192,20 +182,15 @@ def to_json(record: Mapping[str, Any]) -> str:
     return json.dumps(record, separators=(",", ":"))
 
 
-def template_dir() -> Path:
-    """Return the directory of the templates: inside the package in a wheel, beside it in a checkout."""
-    package = Path(__file__).parents[1]
-    packaged = package / "templates"
-    return packaged if packaged.is_dir() else package.parent / "templates"
-
-
 @lru_cache(maxsize=4)
 def load_template(name: str) -> Template:
     """Return a parsed template."""
     import jinja2
 
+    package = Path(__file__).parents[1]
     environment = jinja2.Environment(
-        loader=jinja2.FileSystemLoader(template_dir()),
+        # The templates are inside the package in a wheel, and beside it in a checkout.
+        loader=jinja2.FileSystemLoader([package / "templates", package.parent / "templates"]),
         undefined=jinja2.StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
@@ -288,19 +273,11 @@ def _check_names(export: Export) -> None:
             f"{export.name!r} cannot be exported: names that begin like this are reserved", field="functions", hint=hint
         )
     by_name = {p.name: p for p in export.kernel.parameters}
-    launch = export.launch
-    fields = {
-        "args": launch.args,
-        "nullable": launch.nullable,
-        "raw_pointers": launch.raw_pointers,
-        "strided": launch.strided,
-        "host": launch.host,
-    }
-    if launch.host and not export.returns:
+    if export.launch.host and not export.returns:
         problem = "is for host functions: a kernel cannot read the memory of the host"
         raise LaunchSpecError(problem, kernel=export.name, field="host")
-    for field, names in fields.items():
-        for name in names:
+    for field in ("args", *_POINTER_FIELDS):
+        for name in getattr(export.launch, field):
             if name not in by_name:
                 hint = f"Its parameters are {', '.join(by_name)}." if by_name else "It has no parameters."
                 raise LaunchSpecError(f"there is no parameter {name!r}", kernel=export.name, field=field, hint=hint)
@@ -314,18 +291,10 @@ def _check_names(export: Export) -> None:
 
 def _param_record(parameter: Parameter, launch: Launch, argument: int) -> dict[str, Any]:
     code, bits = dtype_code(parameter.dtype)
-    flags = [
-        flag
-        for flag, is_set in (
-            ("JITLOAD_NULLABLE", parameter.name in launch.nullable),
-            ("JITLOAD_RAW", parameter.name in launch.raw_pointers),
-            ("JITLOAD_STRIDED", parameter.name in launch.strided),
-            ("JITLOAD_HOST", parameter.name in launch.host),
-            ("JITLOAD_COMPLEX", parameter.kind == "pointer" and is_complex(parameter.type)),
-            ("JITLOAD_ADDRESSES", parameter.kind == "pointer" and is_pointer_to_pointer(parameter.type)),
-        )
-        if is_set
-    ]
+    flags = [flag for field, (_, flag) in _POINTER_FIELDS.items() if parameter.name in getattr(launch, field)]
+    if parameter.kind == "pointer":
+        flags += ["JITLOAD_COMPLEX"] if is_complex(parameter.type) else []
+        flags += ["JITLOAD_ADDRESSES"] if is_pointer_to_pointer(parameter.type) else []
     return {
         "name": c_string(parameter.name), "type": c_string(parameter.type), "argument": argument,
         "size": parameter.size, "alignment": parameter.alignment, "kind": f"JITLOAD_{parameter.kind.upper()}",
@@ -398,16 +367,11 @@ def compile_plan(export: Export, scope: Mapping[str, ScopeEntry]) -> tuple[list[
     assignments = list(_assignments(export))
     codes = [compile_expression(a.expression, scope, kernel=export.name, field=a.field) for a in assignments]
     lines: list[str] = []
-    guard = ""
-    for number, assignment in enumerate(assignments):
-        if assignment.guard != guard:
-            lines += ["}"] if guard else []
-            guard = assignment.guard
-            lines += [f"if (plan->{guard}) {{"] if guard else []
-        indent = "  " if guard else ""
-        lines += [f"{indent}e->expression = {number};", f"{indent}{assignment.target} = {codes[number]};"]
-    texts = [f"{assignment.name} = {assignment.expression}" for assignment in assignments]
-    return texts, [*lines, *(["}"] if guard else [])]
+    for guard, numbers in groupby(range(len(assignments)), lambda number: assignments[number].guard):
+        steps = [(f"e->expression = {n};", f"{assignments[n].target} = {codes[n]};") for n in numbers]
+        block = [line for step in steps for line in step]
+        lines += [f"if (plan->{guard}) {{", *(f"  {line}" for line in block), "}"] if guard else block
+    return [f"{assignment.name} = {assignment.expression}" for assignment in assignments], lines
 
 
 def _assignments(export: Export) -> Iterator[_Assignment]:
@@ -418,11 +382,8 @@ def _assignments(export: Export) -> Iterator[_Assignment]:
         yield _Assignment(f"args[{name!r}]", name, text, f"plan->values[{numbers[name]}]")
     for field, extent in (("grid", launch.grid), ("block", launch.block), ("cluster", launch.cluster)):
         guard = "" if field == "cluster" else f"needs_{field}"
-        if isinstance(extent, int | str):
-            yield _Assignment(field, field, extent, f"plan->{field}[0]", guard)
-        elif extent is not None:
-            for axis, text in enumerate(extent):
-                yield _Assignment(f"{field}[{axis}]", f"{field}[{axis}]", text, f"plan->{field}[{axis}]", guard)
+        for axis, (name, text) in enumerate(extent_axes(field, extent) if extent is not None else ()):
+            yield _Assignment(name, name, text, f"plan->{field}[{axis}]", guard)
     if launch.shared_bytes != 0:
         yield _Assignment(
             "shared_bytes", "shared_bytes", launch.shared_bytes, "plan->shared_bytes", "needs_shared_bytes"

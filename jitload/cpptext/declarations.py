@@ -8,18 +8,15 @@ from __future__ import annotations
 import functools
 import inspect
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from itertools import pairwise
 from typing import NamedTuple
 
-from jitload.cpptext.lexer import Token, tokenize
+from jitload.cpptext.lexer import CLOSING, Token, tokenize
 from jitload.cpptext.preprocessor import split_directives
 from jitload.expressions.parse import python_name
 from jitload.model import Candidate
-
-_CLOSING = {"(": ")", "[": "]", "{": "}"}
-
 
 # ---- kernels -------------------------------------------------------------------------------------------------------
 
@@ -99,7 +96,8 @@ class DeclarationScan:
             elif text == "__global__":
                 declarator = find_declarator(self.code, index + 1)
                 if declarator and self._is_kernel(index):
-                    yield self.candidate(index, declarator, self._open_namespaces()), declarator.is_definition
+                    namespaces = (name for scope in self._scopes for name in scope)
+                    yield self.candidate(self._start, index, declarator, namespaces), declarator.is_definition
                     index = declarator.close
             is_access = text == ":" and index > 0 and self.code[index - 1].text in ("public", "private", "protected")
             if text in ("{", "}", ";") or is_access:
@@ -123,16 +121,12 @@ class DeclarationScan:
         instantiates = any(word == "template" and following != "<" for word, following in pairwise([*head, ""]))
         return not instantiates and "friend" not in head
 
-    def _open_namespaces(self) -> list[str]:
-        return [name for scope in self._scopes for name in scope]
+    def candidate(self, start: int, index: int, declarator: Declarator, namespaces: Iterable[str]) -> Candidate:
+        """Return the function of a declarator, whose declaration begins at `start`.
 
-    def begin_at(self, index: int) -> None:
-        """Let the current declaration begin at the token at `index`."""
-        self._start = index
-
-    def candidate(self, index: int, declarator: Declarator, namespaces: Sequence[str]) -> Candidate:
-        """Return the function of a declarator. Its doc is the comment above the declaration or the token at `index`."""
-        head = [token.text for token in self.code[self._start : index]]
+        Its doc is the comment above the declaration or the token at `index`.
+        """
+        head = [token.text for token in self.code[start:index]]
         is_template = any(
             head[i : i + 2] == ["template", "<"] and head[i + 2 : i + 3] != [">"] for i in range(len(head))
         )
@@ -143,14 +137,14 @@ class DeclarationScan:
             is_template=is_template,
             parameters=tuple(name for _, name in parameters),
             types=tuple(type_ for type_, _ in parameters),
-            doc=self._doc(index),
+            doc=self._doc(start, index),
             piece=self._piece,
             line=self.code[declarator.name_index].line,
         )
 
-    def _doc(self, index: int) -> str:
+    def _doc(self, start: int, index: int) -> str:
         """Return the comment right above the declaration, or right above `__global__` within it."""
-        for position in range(index, self._start - 1, -1):
+        for position in range(index, start - 1, -1):
             before = self.code[position - 1].end_line if position else 0
             comments = [comment for comment in self._comments.get(position, ()) if comment.line > before]
             if block := _adjacent(comments, self.code[position].line):
@@ -282,13 +276,12 @@ def read_parameters(tokens: Sequence[Token]) -> tuple[tuple[str, str], ...]:
     """
     if [token.text for token in tokens] in ([], ["void"]):
         return ()
-    types, names = zip(*map(_read_parameter, _split_at_commas(tokens)), strict=True)
-    return tuple(zip(types, map(python_name, names), strict=True))
+    return tuple((type_, python_name(name)) for type_, name in map(_read_parameter, _split_at_commas(tokens)))
 
 
 def find_closing(tokens: Sequence[Token], start: int) -> int:
     """Return the index of the bracket that closes the one at `start`, or -1 if it is not closed."""
-    opening, closing, depth = tokens[start].text, _CLOSING[tokens[start].text], 0
+    opening, closing, depth = tokens[start].text, CLOSING[tokens[start].text], 0
     for index in range(start, len(tokens)):
         depth += (tokens[index].text == opening) - (tokens[index].text == closing)
         if depth == 0:
@@ -301,7 +294,7 @@ def find_angle(tokens: Sequence[Token], start: int) -> int:
     depth, index = 0, start
     while index < len(tokens):
         text = tokens[index].text
-        if text in _CLOSING:
+        if text in CLOSING:
             index = find_closing(tokens, index)
             if index < 0:
                 return -1
@@ -344,7 +337,7 @@ def _split_at_commas(tokens: Sequence[Token]) -> list[list[Token]]:
 def _group_end(tokens: Sequence[Token], index: int) -> int:
     """Return the index of the bracket that closes the group at `index`, or `index` itself if no group begins there."""
     text = tokens[index].text
-    if text in _CLOSING:
+    if text in CLOSING:
         return max(find_closing(tokens, index), index)
     is_template = text == "<" and index > 0 and tokens[index - 1].kind == "word"
     return max(find_angle(tokens, index), index) if is_template else index

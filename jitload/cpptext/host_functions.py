@@ -49,7 +49,7 @@ _FFI_WORDS = frozenset(
 )
 
 # Headers of libraries that only host code calls.
-_HOST_LIBRARY = re.compile(
+_HOST_LIBRARY = (
     r'[<"](?:(?:cublas\w*|cufft\w*|curand|cusolver\w*|cusparse\w*|cudnn\w*|cutensor|nccl|nvml|nvToolsExt|mpi|omp'
     r'|helper_(?:cuda|functions|image|string|timer))\.h[">]|(?:nvtx3|opencv2|boost)/)'
 )
@@ -176,8 +176,7 @@ def _walk(
 
 def _function(scan: DeclarationScan, begin: int, declarator: Declarator, namespaces: tuple[str, ...]) -> HostFunction:
     tokens = scan.code[begin : declarator.close + 1]
-    scan.begin_at(begin)
-    candidate = scan.candidate(declarator.name_index, declarator, namespaces)
+    candidate = scan.candidate(begin, declarator.name_index, declarator, namespaces)
     words = {token.text for token in _without_plain_std(tokens)}
     is_plain = _FFI_WORDS.isdisjoint(words) and not any(map(is_string, candidate.types))
     result = [t.text for t in scan.code[begin : declarator.name_index] if t.text not in _SPECIFIERS]
@@ -236,18 +235,22 @@ def _device_words(runs: Sequence[Run]) -> frozenset[str]:
 class _Declaration:
     """A declaration: the names that it declares, the words that it contains, and whether device code needs it.
 
-    `bodies` are the `(start, end)` positions of the bodies of member functions that device code cannot call.
+    `bodies` are the positions in the braces of the bodies of member functions that device code cannot call.
     """
 
-    __slots__ = ("bodies", "end", "is_kept", "names", "start", "words")
-
-    def __init__(self, tokens: Sequence[Token], names: frozenset[str], start: int, end: int) -> None:
+    def __init__(
+        self,
+        names: frozenset[str],
+        tokens: Sequence[Token],
+        span: tuple[int, int] = (0, 0),
+        bodies: Sequence[Sequence[Token]] = (),
+    ) -> None:
         self.names = names
-        self.words = frozenset(token.text for token in tokens if token.kind == "word")
+        self.start, self.end = span
+        self.bodies = [(body[0].start + 1, body[-1].start) for body in bodies]
+        skipped = {token.start for body in bodies for token in body}
+        self.words = frozenset(token.text for token in tokens if token.kind == "word" and token.start not in skipped)
         self.is_kept = False
-        self.bodies: list[tuple[int, int]] = []
-        self.start = start
-        self.end = end
 
 
 class _Parts:
@@ -261,11 +264,10 @@ class _Parts:
         self.declarations: list[_Declaration] = []
         for run in self._directives:  # kept in the text; the words in a macro's body count once the macro is used
             if [token.text for token in run[1:2]] == ["define"] and len(run) > 2:
-                self.declarations.append(_Declaration(run[3:], frozenset((run[2].text,)), 0, 0))
+                self.declarations.append(_Declaration(frozenset((run[2].text,)), run[3:]))
         self._read(list(_first_branches(runs)))
 
     def _read(self, code: Sequence[Token]) -> None:
-        end_of_code = len(self._text)
         for declaration in split_declarations(code):
             if not declaration:
                 continue
@@ -276,20 +278,15 @@ class _Parts:
                 continue
             last = declaration[-1]
             end = last.start + len(last.text)
-            following = self._text.find(";", end, end_of_code)
-            if following >= 0 and not self._text[end:following].strip():
-                end = following + 1
+            if semicolon := re.compile(r"\s*;").match(self._text, end):
+                end = semicolon.end()
             names = self._names(declaration, head)
             if names is None:
                 self.seeds |= {token.text for token in declaration if token.kind == "word"}
             else:
-                made = _Declaration(declaration, names, declaration[0].start, end)
-                self.declarations.append(made)
-                if opening is not None and _CLASSES.intersection(token.text for token in head):
-                    bodies = list(_host_bodies(declaration[opening:], self._device_words))
-                    made.bodies = [(first.start + 1, last.start) for first, last, _ in bodies]
-                    skipped = frozenset(token.start for _, _, body in bodies for token in body)
-                    made.words = frozenset(t.text for t in declaration if t.kind == "word" and t.start not in skipped)
+                is_class = opening is not None and not _CLASSES.isdisjoint(token.text for token in head)
+                bodies = list(_host_bodies(declaration[opening:], self._device_words)) if is_class else []
+                self.declarations.append(_Declaration(names, declaration, (declaration[0].start, end), bodies))
 
     def _names(self, declaration: Sequence[Token], head: Sequence[Token]) -> frozenset[str] | None:
         """Return the names that a declaration declares: an empty set for host code, None for what is always kept."""
@@ -302,15 +299,15 @@ class _Parts:
             return frozenset()
         if words[:2] == ["using", "namespace"]:
             return None
+        if words[:1] == ["namespace"] or "static_assert" in words:
+            return frozenset(words[1:2])
         is_type = bool(head) and _is_type(head)
         declarator = None if is_type else find_declarator(declaration, 0)
         if declarator and declarator.name_index > 0:
             is_constant = "constexpr" in words or "consteval" in words
             return frozenset((declarator.name,)) if is_constant else frozenset()
-        is_alias = words[:1] == ["namespace"] or "static_assert" in words
-        if not is_type and not is_alias and {"const", "constexpr"}.isdisjoint(words):
-            return frozenset()  # a variable of the host
-        return _declared_words(declaration, head)
+        is_host_variable = not is_type and {"const", "constexpr"}.isdisjoint(words)
+        return frozenset() if is_host_variable else _declared_words(declaration, head)
 
     def kept_text(self, reached: Collection[str]) -> str:
         """Return the text with spaces in place of declarations, bodies and headers that device code does not need."""
@@ -320,7 +317,7 @@ class _Parts:
             if [token.text for token in run[1:2]] == ["include"] and run[-1].line == run[1].line:
                 start, end = run[0].start, run[-1].start + len(run[-1].text)
                 is_unused = not uses_algorithms and HOST_ALGORITHMS.search(text, start, end)
-                if is_unused or _HOST_LIBRARY.search(text, start, end):
+                if is_unused or re.search(_HOST_LIBRARY, text[start:end]):
                     text = text[:start] + " " * (end - start) + text[end:]
         for start, end in (
             body for declaration in self.declarations if declaration.is_kept for body in declaration.bodies
@@ -350,10 +347,8 @@ def _is_of_host(words: Sequence[str]) -> bool:
 
 
 def _declared_words(declaration: Sequence[Token], head: Sequence[Token]) -> frozenset[str]:
-    """Return the words that may be the names that a declaration of a type, a constant or an alias declares."""
+    """Return the words that may be the names that a declaration of a type or a constant declares."""
     words = [token.text for token in head]
-    if words[:1] == ["namespace"] or "static_assert" in words:
-        return frozenset(words[1:2])
     if words[:1] == ["using"] and "=" not in words:
         return frozenset(token.text for token in head[-2:] if token.kind == "word")
     counted = declaration if {"enum", "typedef"} & {*words} else [*head, *declaration[-1:]]
@@ -366,10 +361,8 @@ def _blank(text: str) -> str:
     return re.sub(r"[^\n]", " ", text)
 
 
-def _host_bodies(
-    tokens: Sequence[Token], device_words: frozenset[str]
-) -> Iterator[tuple[Token, Token, Sequence[Token]]]:
-    """Yield `(opening brace, closing brace, tokens between them)` for each member function that is host code only.
+def _host_bodies(tokens: Sequence[Token], device_words: frozenset[str]) -> Iterator[Sequence[Token]]:
+    """Yield the body of each member function that is host code only, with its braces.
 
     `tokens` begin with the opening brace of the class. Device code may call `constexpr` functions, and functions with
     `__device__` are device code, so these are left out.
@@ -386,4 +379,4 @@ def _host_bodies(
             continue
         end = find_closing(member, opening)
         if end > 0:
-            yield member[opening], member[end], member[opening + 1 : end]
+            yield member[opening : end + 1]

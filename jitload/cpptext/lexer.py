@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_right
-from typing import Literal, NamedTuple, cast
+from typing import Any, Literal, NamedTuple
 
 TokenKind = Literal["word", "number", "literal", "punctuator", "comment"]
 
@@ -39,7 +39,7 @@ _COMMENT = re.compile(
     re.VERBOSE | re.DOTALL,
 )
 _BRACKET = re.compile(r"[][(){}]")
-_CLOSING = {"(": ")", "[": "]", "{": "}"}
+CLOSING = {"(": ")", "[": "]", "{": "}"}
 _CONTINUATION = re.compile(r"\\\r?\n")
 
 
@@ -75,7 +75,8 @@ def tokenize(source: str) -> list[Token]:
     tokens: list[Token] = []
     line, is_line_start, in_directive = 1, True, False
     for match in _TOKEN.finditer(text):
-        kind, characters = match.lastgroup or "punctuator", match.group()
+        kind: Any = match.lastgroup
+        characters = match.group()
         if kind == "newline":
             line, is_line_start, in_directive = line + 1, True, False
             continue
@@ -88,7 +89,7 @@ def tokenize(source: str) -> list[Token]:
             joined = bisect_right(continuations, start)
             first, last = line + joined, end_line + bisect_right(continuations, match.end() - 1)
             start += 2 * joined
-        tokens.append(Token(cast("TokenKind", kind), characters, first, last, in_directive, start))
+        tokens.append(Token(kind, characters, first, last, in_directive, start))
         line = end_line
     return tokens
 
@@ -107,8 +108,8 @@ def has_matching_brackets(text: str) -> bool:
     """Return whether the brackets outside comments and literals match."""
     unclosed: list[str] = []
     for bracket in _BRACKET.findall(_COMMENT.sub(" ", text)):
-        if bracket in _CLOSING:
-            unclosed.append(_CLOSING[bracket])
+        if bracket in CLOSING:
+            unclosed.append(CLOSING[bracket])
         elif not unclosed or unclosed.pop() != bracket:
             return False
     return not unclosed

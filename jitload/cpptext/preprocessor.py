@@ -322,15 +322,13 @@ def _replace_parameters(
 def live_tokens(tokens: Sequence[Token], macros: Macros) -> Iterator[Token]:
     """Yield the tokens that may be compiled: all but those that a condition is certain to leave out.
 
-    Args:
-        tokens: The tokens of a text, without comments.
-        macros: The macros that are defined before the text; the text's own macros are added to them.
+    The text's own macros are added to `macros`, which are those that are defined before it.
     """
-    conditions = Conditions(macros)
+    branches: list[_Branch] = []
     for directive, run in split_directives(tokens):
         if directive:
-            conditions.follow(directive)
-        if conditions.may_be_live:
+            _follow(directive, branches, macros)
+        if _may_be_live(branches):
             yield from run
 
 
@@ -350,41 +348,33 @@ class _Branch(NamedTuple):
     is_decided: bool | None
 
 
-class Conditions:
-    """The open conditions and the known macros at a position in a text, which `follow` moves forward."""
+def _follow(directive: Directive, branches: list[_Branch], macros: Macros) -> None:
+    """Apply a directive to the branches at its position in a text, and to the macros that are known there."""
+    name = directive.name
+    if name in ("if", "ifdef", "ifndef"):
+        value = _value(directive, macros)
+        branches.append(_Branch(value, value))
+    elif name in ("elif", "elifdef", "elifndef", "else") and branches:
+        value = name == "else" or _value(Directive(name.removeprefix("el"), directive.text), macros)
+        before = branches.pop().is_decided
+        branches.append(_Branch(_both(value, None if before is None else not before), _either(before, value)))
+    elif name == "endif" and branches:
+        branches.pop()
+    elif _may_be_live(branches):
+        macros.follow(directive, is_certain=all(branch.is_live for branch in branches))
 
-    def __init__(self, macros: Macros) -> None:
-        self._macros = macros
-        self._branches: list[_Branch] = []
 
-    @property
-    def may_be_live(self) -> bool:
-        """Whether the text at this position may be compiled."""
-        return all(branch.is_live is not False for branch in self._branches)
+def _may_be_live(branches: Sequence[_Branch]) -> bool:
+    return all(branch.is_live is not False for branch in branches)
 
-    def follow(self, directive: Directive) -> None:
-        """Move past a directive, and apply it to the conditions and the macros."""
-        name = directive.name
-        if name in ("if", "ifdef", "ifndef"):
-            value = self._value(directive)
-            self._branches.append(_Branch(value, value))
-        elif name in ("elif", "elifdef", "elifndef", "else") and self._branches:
-            value = name == "else" or self._value(Directive(name.removeprefix("el"), directive.text))
-            before = self._branches.pop().is_decided
-            is_live = _both(value, None if before is None else not before)
-            self._branches.append(_Branch(is_live, _either(before, value)))
-        elif name == "endif" and self._branches:
-            self._branches.pop()
-        elif self.may_be_live:
-            self._macros.follow(directive, is_certain=all(branch.is_live for branch in self._branches))
 
-    def _value(self, directive: Directive) -> bool | None:
-        if directive.name == "if":
-            number = _Condition(directive.text, self._macros).value()
-            return None if number is None else bool(number)
-        name = _DEFINITION.match(directive.text)
-        is_defined = self._macros.is_defined(name[1]) if name else None
-        return is_defined if is_defined is None or directive.name == "ifdef" else not is_defined
+def _value(directive: Directive, macros: Macros) -> bool | None:
+    if directive.name == "if":
+        number = _Condition(directive.text, macros).value()
+        return None if number is None else bool(number)
+    name = _DEFINITION.match(directive.text)
+    is_defined = macros.is_defined(name[1]) if name else None
+    return is_defined if is_defined is None or directive.name == "ifdef" else not is_defined
 
 
 def read_integer(text: str) -> int | None:

@@ -106,18 +106,19 @@ def type_name(text: str) -> str:
     return names[-1] if names and "*" not in words else ""
 
 
-# A first look at a text, because reading its tokens takes milliseconds.
-_TYPE_NAME = re.compile(
+# A first look at a text, because reading its tokens takes milliseconds. These are compiled at their first use: a cache
+# hit with C++ imports this module and does not need them.
+_TYPE_NAME = (
     r"\b(?:struct|class|union)\s+(?:\w+\s*\([^)]*\)+\s*)*(\w+)|\}\s*(\w+)\s*;"
     r"|\busing\s+(\w+)\s*=|\btypedef\b[^;{}]*?(\w+)\s*;"
 )
-_VARIABLE = re.compile(r"\b__(?:device|constant|managed)__(?:[^(){};=\[]|\b(?:__align__|alignas)\s*\([^)]*\))*[;=\[{]")
+_VARIABLE = r"\b__(?:device|constant|managed)__(?:[^(){};=\[]|\b(?:__align__|alignas)\s*\([^)]*\))*[;=\[{]"
 
 
 def may_declare(text: str, structures: frozenset[str]) -> bool:
     """Return whether a text may declare one of these structures, or a device variable."""
-    names = {name for match in _TYPE_NAME.findall(text) for name in match}
-    return not names.isdisjoint(structures) or _VARIABLE.search(text) is not None
+    names = {name for match in re.findall(_TYPE_NAME, text) for name in match}
+    return not names.isdisjoint(structures) or re.search(_VARIABLE, text) is not None
 
 
 @functools.lru_cache(maxsize=8)

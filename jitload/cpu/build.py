@@ -45,7 +45,7 @@ from jitload.signature.demangle import demangle, demangle_variables
 from jitload.signature.kernels import read_kernels
 from jitload.signature.layouts import read_layouts, typed_variables
 from jitload.toolchain.cuda import CudaToolchain
-from jitload.toolchain.host import Compiler, own_include_dir, tvm_ffi_include_dirs
+from jitload.toolchain.host import INCLUDE_DIR, Compiler, tvm_ffi_include_dirs
 
 _log = logging.getLogger(__name__)
 
@@ -99,13 +99,7 @@ _DYNAMIC_SHARED_SYMBOL = "__jitload_dynamic_shared"  # tells cpu_sanitize.cc whe
 def compile_for_cpu(
     source: DeviceSource, compiler: Compiler, toolchain: CudaToolchain | None, ninja: Path, work_dir: Path
 ) -> CpuProgram:
-    """Compile device code for the CPU and read its kernels' types.
-
-    Raises:
-        CompileError: The compiler refused the source.
-        LaunchSpecError: The compiler refused a kernel that a `Launch` names.
-        SignatureError: A kernel's parameters cannot be read.
-    """
+    """Compile device code for the CPU and read its kernels' types."""
     _refuse_lost_branches(source.name, source.pieces)
     compilation = _Compilation(source, compiler, toolchain, ninja, work_dir)
     object_file = compilation.run()
@@ -144,23 +138,18 @@ def compile_for_cpu(
 
 def cpu_flags(source: DeviceSource, toolchain: CudaToolchain | None) -> tuple[str, ...]:
     """Return the compiler's options for device code."""
-    own = own_include_dir().parent
     toolkit_dirs = toolchain.include_dirs if toolchain else ()
     return (
         *_FLAGS,
         *_processor_flags(source.cpu_flags),
         *_instrumentation_flags(source.instrumentation),
         *compiler_flags(source.cpu_flags),
-        *(f"-I{path}" for path in (_SHORT_DIR, own / "cpu", own, *tvm_ffi_include_dirs(), *source.include_dirs)),
+        *(
+            f"-I{path}"
+            for path in (_SHORT_DIR, INCLUDE_DIR / "cpu", INCLUDE_DIR, *tvm_ffi_include_dirs(), *source.include_dirs)
+        ),
         *(word for path in (_CORRECTED_DIR, *toolkit_dirs) for word in ("-isystem", str(path))),
     )
-
-
-def _write_short_headers(directory: Path) -> None:
-    for name, text in SHORT_HEADERS.items():
-        path = directory / name
-        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        path.write_text(text)
 
 
 def _write_corrected_headers(directory: Path, toolkit_dirs: Sequence[Path]) -> None:
@@ -223,7 +212,7 @@ class _Compilation:
         self._ninja = ninja
         self._work_dir = work_dir
         self._toolkit_dirs = toolchain.include_dirs if toolchain else ()
-        self._known_dirs = (own_include_dir().parent, Path("/usr"), *self._toolkit_dirs)
+        self._known_dirs = (INCLUDE_DIR, Path("/usr"), *self._toolkit_dirs)
         self._is_preemptive = may_spin(text for _, text in source.pieces)
         self._layouts = layout_expressions(source, self.candidates, is_nvrtc=False)
 
@@ -231,7 +220,10 @@ class _Compilation:
         """Compile the source with a row in the table for each kernel, and return the object file."""
         short_dir, corrected_dir = self._work_dir / _SHORT_DIR, self._work_dir / _CORRECTED_DIR
         if any("include" in text for text in (*self._source.piece_texts, *self._source.cpu_flags)):
-            _write_short_headers(short_dir)
+            for name, text in SHORT_HEADERS.items():
+                path = short_dir / name
+                path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+                path.write_text(text)
             _write_corrected_headers(corrected_dir, self._toolkit_dirs)
         object_file = self._compile_all()
         for directory in (short_dir, corrected_dir):
@@ -318,10 +310,7 @@ class _Compilation:
                 path.unlink(missing_ok=True)
 
     def _write_pieces(self) -> list[Path]:
-        """Write the pieces to files named after their labels, and return the files.
-
-        The compiler quotes lines from these files in its messages.
-        """
+        """Write the pieces to files named after their labels, which the compiler quotes. Return the files."""
         paths = []
         for label, text in self._source.pieces:
             path = self._work_dir / label
@@ -418,10 +407,7 @@ def _expression_of(symbol: str) -> str:
 
 
 def _declaration_of(symbol: str) -> str:
-    """Return the entry for a kernel whose name cannot be written in C++: its symbol and parameters, after BY_SYMBOL.
-
-    Return "" if the symbol cannot be demangled.
-    """
+    """Return a kernel that C++ cannot name as BY_SYMBOL with its symbol and parameters, or "" if it is not mangled."""
     readable = demangle(symbol)
     match = re.fullmatch(r".*\((.*)\)", readable or "")
     return f"{BY_SYMBOL}{symbol}({match[1].replace('(anonymous namespace)::', '')})" if match else ""

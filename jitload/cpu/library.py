@@ -31,7 +31,7 @@ from jitload.model import CpuProgram
 from jitload.request.request import Request
 from jitload.signature.exports import check_layouts
 from jitload.toolchain.cuda import CudaToolchain, extra_of
-from jitload.toolchain.host import Compiler, compiler_identity, find_ninja, own_include_dir, tvm_ffi_include_dirs
+from jitload.toolchain.host import INCLUDE_DIR, Compiler, compiler_identity, find_ninja, tvm_ffi_include_dirs
 
 # Kernels may need the C++ library, libm and threads, so the compiler's default libraries are linked.
 _LINK_FLAGS = ("-shared", "-Wl,-z,now", "-Wl,-z,nodelete", "-Wl,-z,noexecstack", "-pthread")
@@ -68,11 +68,7 @@ def build_cpu_library(
 
 
 def _check_compiler(compiler: Compiler, cache_dir: Path) -> None:
-    """Raise an error unless the compiler is g++, on which the detection and instrumentation of kernels depend.
-
-    Raises:
-        ToolchainError: The compiler is not g++.
-    """
+    """Raise an error unless the compiler is g++, on which the detection and instrumentation of kernels depend."""
     if "gcc version" not in compiler_identity(compiler, cache_dir):
         raise ToolchainError(
             f"kernels on the CPU are compiled by g++, and the C++ compiler is {' '.join(compiler.command)!r}: install "
@@ -82,7 +78,7 @@ def _check_compiler(compiler: Compiler, cache_dir: Path) -> None:
 
 def _headers_read(request: Request, toolchain: CudaToolchain | None, work: Work, program: CpuProgram) -> Iterator[Path]:
     """Yield the files read whose versions are not in the key, and paths where other headers would be found first."""
-    versioned_dirs = (own_include_dir().parent, *tvm_ffi_include_dirs(), *(toolchain.include_dirs if toolchain else ()))
+    versioned_dirs = (INCLUDE_DIR, *tvm_ffi_include_dirs(), *(toolchain.include_dirs if toolchain else ()))
     dirs = search_dirs(tuple(map(Path, request.include_dirs)), request.cpu_flags, request.settings.environment)
     texts = [text for _, text in request.pieces]
     yield from headers_to_record(texts, program.files_read, dirs, versioned_dirs, cache_dir=work.cache_dir)
@@ -175,7 +171,7 @@ def _is_about_own_header(error: Exception) -> bool:
     if not isinstance(error, CompileError):
         return False
     files = [Path(diagnostic.file) for diagnostic in error.diagnostics if "error" in diagnostic.severity]
-    return bool(files) and files[0].is_relative_to(own_include_dir().parent)
+    return bool(files) and files[0].is_relative_to(INCLUDE_DIR)
 
 
 def _missing_cuda_header(error: CompileError, toolchain: CudaToolchain) -> str:
@@ -185,7 +181,7 @@ def _missing_cuda_header(error: CompileError, toolchain: CudaToolchain) -> str:
     if not name or not files:
         return ""
     is_included_by_cuda = any(files[0].is_relative_to(root) for root in toolchain.include_dirs)
-    is_own = name in SHORT_HEADERS or (own_include_dir().parent / "cpu" / name).is_file()
+    is_own = name in SHORT_HEADERS or (INCLUDE_DIR / "cpu" / name).is_file()
     if is_included_by_cuda or name.startswith("cuda/") or is_own:
         return f"CUDA's header {name!r} is missing. Install it with: pip install {extra_of(toolchain.major)}"
     return ""

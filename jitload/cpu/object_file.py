@@ -119,13 +119,15 @@ class ObjectFile:
         )
         symbol = self._function_at(*function)
         referenced = self._referenced_by(run_blocks[0])
+        thread_local = (target for target in referenced if target.type == STT_TLS and target.section)
+        shared = (target for target in thread_local if not target.name.startswith(_OWN_STATIC_THREAD_LOCAL))
         return TableRow(
             symbol=symbol,
             probe=self._function_at(*probe),
             slots=parameter_slots(self._numbers(*sizes), self._numbers(*alignments)),
             mode=_mode({target.name for target in referenced}),
             max_threads=self._launch_bounds.get(symbol, _MAX_THREADS),
-            shared_bytes=sum(target.size for target in referenced if _is_static_shared(target)),
+            shared_bytes=sum(target.size for target in shared),
         )
 
     @cached_property
@@ -221,10 +223,6 @@ def linked_name(symbol: str) -> str:
     code in the library, and one called `jitload_run` would be a second definition of jitload's own function.
     """
     return symbol if symbol.startswith(("_Z", _OWN_PREFIX)) or not symbol.isidentifier() else _USER_PREFIX + symbol
-
-
-def _is_static_shared(symbol: Symbol) -> bool:
-    return symbol.type == STT_TLS and symbol.section != 0 and not symbol.name.startswith(_OWN_STATIC_THREAD_LOCAL)
 
 
 def _is_dynamic_shared(symbol: Symbol) -> bool:

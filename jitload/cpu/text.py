@@ -67,11 +67,8 @@ def cpu_text(
 ) -> str:
     """Return the C++ text of a source: its pieces with their own line numbers, then a table of its kernels.
 
-    Args:
-        source: The source.
-        expressions: Its kernels, as C++ expressions.
-        layouts: The name expressions for its structures and variables (see `signature/layouts`).
-        overloads: The names of kernels that are declared `extern "C"` although a function has the same name.
+    `layouts` are the name expressions for its structures and variables (see `signature/layouts`). `overloads` are the
+    names of kernels that are declared `extern "C"` although a function has the same name.
     """
     texts = [text for _, text in source.pieces]
     needs_c_names = any(_CXX_HEADER.search(text) for text in texts)

@@ -11,7 +11,7 @@ from dataclasses import replace
 
 from jitload.elf.cubin import read_image
 from jitload.errors import JitLoadError, LaunchSpecError
-from jitload.model import CompiledSource, Cubin, Kernel
+from jitload.model import CompiledSource, Cubin, Image, Kernel
 from jitload.request.cubins import LabelledCubin
 from jitload.request.launch import Launch
 from jitload.request.request import Request
@@ -33,11 +33,12 @@ def read_external_cubins(request: Request) -> tuple[CompiledSource, ...]:
         LaunchSpecError: A `Launch` names a kernel that does not exist.
         LoadError: The bytes are not a cubin.
     """
-    cubins = [_read(cubin) for cubin in request.cubins]
+    images = [read_image(cubin.data, name=cubin.label) for cubin in request.cubins]
+    cubins = [_typed_cubin(cubin, image) for cubin, image in zip(request.cubins, images, strict=True)]
     _check_archs(request, [cubin.arch for cubin in cubins])
     launched = [(name, launch.kernel) for name, launch in request.functions or () if launch.kernel]
     symbols = {kernel: _symbol_of(kernel, name, cubins[0]) for name, kernel in launched}
-    cubins = [_with_signatures(cubin, request, symbols) for cubin in cubins]
+    cubins = [_with_signatures(cubin, image, request, symbols) for cubin, image in zip(cubins, images, strict=True)]
     for later in cubins[1:]:
         if difference := layout_difference(cubins[0], later):
             raise JitLoadError(
@@ -47,8 +48,7 @@ def read_external_cubins(request: Request) -> tuple[CompiledSource, ...]:
     return tuple(CompiledSource(cubin=cubin, symbols=symbols, candidates=(), headers=()) for cubin in cubins)
 
 
-def _read(cubin: LabelledCubin) -> Cubin:
-    image = read_image(cubin.data, name=cubin.label)
+def _typed_cubin(cubin: LabelledCubin, image: Image) -> Cubin:
     kernels = cubin.kernels or read_kernels_without_source(image)
     variables = demangle_variables(image.variables)
     return Cubin(data=cubin.data, arch=image.arch, kernels=kernels, variables=variables)
@@ -91,12 +91,12 @@ def _without_spaces(text: str) -> str:
     return text.replace(" ", "")
 
 
-def _with_signatures(cubin: Cubin, request: Request, symbols: Mapping[str, str]) -> Cubin:
+def _with_signatures(cubin: Cubin, image: Image, request: Request, symbols: Mapping[str, str]) -> Cubin:
     """Return the cubin with the types of `Launch.signature`, and check that all exported kernels have types.
 
     A function name that fits no kernel is ignored here. Later `choose_exports` raises an error that lists the kernels.
     """
-    image_kernels = {kernel.symbol: kernel for kernel in read_image(cubin.data).kernels}
+    image_kernels = {kernel.symbol: kernel for kernel in image.kernels}
     kernels = {kernel.symbol: kernel for kernel in cubin.kernels}
     by_name = {name: kernel.symbol for name, kernel in choose_export_names(cubin.kernels).items()}
     for name, launch in request.functions or [(name, Launch()) for name in by_name]:

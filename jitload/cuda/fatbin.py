@@ -27,14 +27,10 @@ class FatbinEntry(NamedTuple):
 
     Attributes:
         arch: `sm_90a` for a cubin, `compute_90a` for PTX.
-        kernels: The symbols of a cubin's kernels.
-        code: The cubin or the PTX.
-
-    For a compressed image, `kernels` and `code` are empty.
+        code: The cubin or the PTX; empty if it is compressed.
     """
 
     arch: str
-    kernels: tuple[str, ...] = ()
     code: bytes = b""
 
     @property
@@ -116,9 +112,7 @@ def _read_entries(data: bytes, name: str) -> tuple[FatbinEntry, ...]:
             raise ValueError(f"an image ends at {position}, and the last one at {end}")
         payload = data[start:position]
         if kind == _ELF and payload[:4] == b"\x7fELF":
-            image = read_image(payload, name=name)
-            kernels = tuple(kernel.symbol for kernel in image.kernels)
-            entries.append(FatbinEntry(arch=image.arch, kernels=kernels, code=payload))
+            entries.append(FatbinEntry(arch=read_image(payload, name=name).arch, code=payload))
         elif kind == _ELF:
             entries.append(FatbinEntry(arch=f"sm_{arch}"))
         elif kind == _PTX:

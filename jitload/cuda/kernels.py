@@ -41,7 +41,7 @@ from jitload.signature.exports import check_layouts
 from jitload.signature.kernels import find_expressions_to_probe, read_kernels
 from jitload.signature.layouts import LAYOUT_DECLARATIONS, read_layouts, typed_variables
 from jitload.toolchain.arch import CPU
-from jitload.toolchain.cuda import CudaToolchain, nvrtc_include_dirs
+from jitload.toolchain.cuda import CudaToolchain, find_cuda_toolchain, nvrtc_include_dirs
 
 _INCLUDE_OR_MACRO_OPTION = re.compile(r"(?:--pre-include=|-include=)(.*)|(?:-D|--define-macro=)(\w+)=(.*)", re.DOTALL)
 # Matches names that --minimal removes (textures and surfaces, types and macros of the runtime and the driver,
@@ -196,6 +196,13 @@ def join_pieces(pieces: Iterable[tuple[str, str]]) -> str:
     """Return the pieces of a source as one text, with a `#line` directive before each piece that names its label."""
     escaped = ((re.sub(r'(["\\])', r"\\\1", label), text) for label, text in pieces)  # labels are printable
     return "".join(f'#line 1 "{label}"\n{text}\n' for label, text in escaped)
+
+
+def compile_cubins(request: Request, kernels: Sequence[str]) -> tuple[CompiledSource, ...]:
+    """Compile the device code of a request, with these instances of templates, for each of its architectures."""
+    check_is_device_code(request)
+    source, toolchain = replace(device_source(request), kernels=tuple(kernels)), find_cuda_toolchain(request.settings)
+    return tuple(compile_for_arch(source, arch, toolchain) for arch in request.archs)
 
 
 def compile_for_gpus(request: Request, toolchain: CudaToolchain) -> tuple[CompiledSource, ...]:

@@ -18,7 +18,6 @@ from jitload.building.resources import run_in_background
 from jitload.building.stages import stage
 from jitload.cuda.bindings import load_bindings
 from jitload.cuda.interruptible import Cancellation, run_interruptible
-from jitload.cuda.spills import REPORT, read_spills, without_report
 from jitload.errors import CompileError, Diagnostic, ToolchainError, find_diagnostics, nearest_name
 from jitload.toolchain.arch import capability_of, load_driver
 from jitload.toolchain.cuda import extra_of
@@ -111,12 +110,7 @@ class NvrtcJob:
 class NvrtcResult:
     """What one run of NVRTC returned.
 
-    Attributes:
-        cubin: The machine code.
-        log: The messages.
-        lowered: The symbol of each name expression.
-        ptx: The PTX that the machine code was assembled from.
-        spill_bytes: The bytes of registers that each kernel spills, by its symbol.
+    `lowered` has the symbols of the name expressions, and `spill_bytes` the bytes that kernels spill, by their symbols.
     """
 
     cubin: bytes = field(repr=False)
@@ -185,7 +179,7 @@ def _compile(nvrtc: Any, library_path: Path, job: NvrtcJob, cancellation: Cancel
         cancellation.watch(nvrtc, program)
         for expression in job.expressions:
             _checked(nvrtc, nvrtc.nvrtcAddNameExpression(program, expression.encode()))
-        options = [os.fsencode(option) for option in (*job.options, REPORT)]
+        options = [os.fsencode(option) for option in (*job.options, _REPORT)]
         (status,) = nvrtc.nvrtcCompileProgram(program, len(options), options)
         _restore_locale()
         report = _read(nvrtc, program, "ProgramLog").rstrip(b"\0").decode(errors="replace")
@@ -268,10 +262,9 @@ def parse_diagnostics(log: str) -> tuple[Diagnostic, ...]:
 
 def _restore_locale() -> None:
     """Give the thread the locale of the process: NVRTC 12.4 leaves another one set, in which `open()` reads ASCII."""
-    with suppress(AttributeError):  # no uselocale in this libc
-        uselocale = ctypes.pythonapi.uselocale
-        uselocale.argtypes, uselocale.restype = (ctypes.c_void_p,), ctypes.c_void_p
-        uselocale(ctypes.c_void_p(-1))  # LC_GLOBAL_LOCALE
+    uselocale = ctypes.pythonapi.uselocale
+    uselocale.argtypes, uselocale.restype = (ctypes.c_void_p,), ctypes.c_void_p
+    uselocale(ctypes.c_void_p(-1))  # LC_GLOBAL_LOCALE
 
 
 @contextmanager
@@ -404,3 +397,33 @@ def missing_header_hint(header: str, compiler: str) -> str:
         f"{compiler} has no {header!r}: pass its directory in extra_include_paths=[…]; CUDA's own headers come with "
         "pip install 'jitload[cu13]', or 'jitload[cu12]' for CUDA 12."
     )
+
+
+# ---- the report of ptxas ---------------------------------------------------------------------------------------
+
+_REPORT = "--ptxas-options=-v"  # changes neither the code nor, measurably, the time; NVRTC and nvJitLink take it
+_KERNEL = re.compile(r"Compiling entry function '([^']+)'")
+_COMPILED_FUNCTION = re.compile(r"Function properties for (\S+)\n.* (\d+) bytes spill stores")
+# Matches the lines of the report. Notes with a number, such as `ptxas info : (C7510) Potential Performance Loss`, are
+# not part of the report: they also appear without the option.
+_REPORT_LINE = re.compile(r"^ptxas (?:info    : (?!\(C\d)|        \.).*(?:\n ?|\Z)", re.MULTILINE)
+_ASKS_FOR_REPORT = re.compile(r"(?:-Xptxas|--ptxas-options)[= ](?:\S*,)?(?:-v|--verbose)\b")
+
+
+def read_spills(log: str, *, is_linked: bool = False) -> dict[str, int]:
+    """Return the bytes that each kernel spills, by its symbol, or an empty dictionary if they are not known.
+
+    NVRTC compiles called functions separately for each kernel, and lists them below the kernel. A linker compiles
+    called functions on their own, and does not tell which kernels call them. If `is_linked` is true, and such a
+    function spills, the bytes are not known.
+    """
+    parts = _KERNEL.split(log)
+    kernels = dict(zip(parts[1::2], map(_COMPILED_FUNCTION.findall, parts[2::2]), strict=True))
+    if is_linked and any(name not in kernels and int(stores) for name, stores in _COMPILED_FUNCTION.findall(log)):
+        return {}
+    return {kernel: sum(int(stores) for _, stores in functions) for kernel, functions in kernels.items()}
+
+
+def without_report(log: str, options: Sequence[str]) -> str:
+    """Return the log without the report of ptxas, unless the user's options ask for the report."""
+    return log if _ASKS_FOR_REPORT.search(" ".join(options)) else _REPORT_LINE.sub("", log).lstrip("\n")

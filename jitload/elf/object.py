@@ -38,7 +38,7 @@ class ObjectFile:
                 raise LoadError(f"{path} has no table of symbols: was it stripped? Compile it again.")
             self._symbols = self._file.symbols()
         except ElfError as error:
-            raise self._damage() from error
+            raise LoadError(f"{path} {_DAMAGED}") from error
         if any(section.name.startswith(".gnu.lto_") for section in self._file.sections):
             raise LoadError(f"{path} {_LTO}")
 
@@ -75,7 +75,7 @@ class ObjectFile:
                 sections.append(Section(".note.GNU-stack", elf.SHT_PROGBITS))
             return write_elf(self._file.header, sections)
         except (KeyError, ElfError, struct.error) as error:
-            raise self._damage() from error
+            raise LoadError(f"{self._path} {_DAMAGED}") from error
 
     def _with_symbols(self, added: Mapping[str, Symbol]) -> list[Section]:
         """Return the sections with these symbols in the symbol table, and with all references to symbols updated."""
@@ -112,9 +112,6 @@ class ObjectFile:
         if section.type == _SHT_LLVM_CALL_GRAPH_PROFILE:
             return section
         raise LoadError(f"{self._path}: section {section.name!r} refers to symbols in an unknown way.")
-
-    def _damage(self) -> LoadError:
-        return LoadError(f"{self._path} {_DAMAGED}")
 
 
 _LTO = "was compiled with -flto and holds no machine code yet. Compile this file with -fno-lto."

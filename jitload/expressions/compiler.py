@@ -39,21 +39,17 @@ class ScopeEntry(NamedTuple):
 def compile_expression(text: Expression, scope: Mapping[str, ScopeEntry], *, kernel: str, field: str) -> str:
     """Return a C++ expression of integer type, valid where `jitload_eval* e` is declared.
 
+    The exported name `kernel` and the `field` of the `Launch`, such as `grid[0]`, are for messages.
+
     Example:
         `compile_expression("ceil_div(n, 256)", scope, kernel="add", field="grid")` gives
         `jitload_ceil_div(e, jitload_int(e, 2), 256)`.
-
-    Args:
-        text: The expression, or an integer.
-        scope: The names that the expression may use.
-        kernel: The exported name, for messages.
-        field: The field of the `Launch`, such as `grid[0]`, for messages.
 
     Raises:
         LaunchSpecError: The expression is malformed, uses an unknown name, or fails for all arguments.
     """
     if isinstance(text, int):
-        return _Compiler(ExpressionText("", kernel, field), scope).integer(text, None).text
+        return write_constant(int(text)).text
     source = ExpressionText.of(text, kernel, field)
     tree = source.parse()
     return _Compiler(source, scope).compile(tree).text
@@ -98,13 +94,12 @@ _COMPARISONS: dict[type[ast.cmpop], tuple[str, Callable[[int, int], bool]]] = {
     ast.Eq: ("==", operator.eq),
     ast.NotEq: ("!=", operator.ne),
 }
-_FUNCTIONS: dict[str, tuple[str, Callable[..., int]]] = {
-    "ceil_div": ("two integers", ceil_div),
-    "max": ("two or more integers", max),
-    "min": ("two or more integers", min),
-    "next_power_of_2": ("one integer", _next_power_of_2),
+_FUNCTIONS: dict[str, tuple[range, str, Callable[..., int]]] = {  # the allowed numbers of arguments, also in words
+    "ceil_div": (range(2, 3), "two integers", ceil_div),
+    "max": (range(2, MAX_LENGTH), "two or more integers", max),
+    "min": (range(2, MAX_LENGTH), "two or more integers", min),
+    "next_power_of_2": (range(1, 2), "one integer", _next_power_of_2),
 }
-_ARITY = {"ceil_div": (2, 2), "max": (2, MAX_LENGTH), "min": (2, MAX_LENGTH), "next_power_of_2": (1, 1)}
 _METHODS = {"numel": (0, "numel"), "dim": (0, "ndim"), "size": (1, "size"), "stride": (1, "stride")}
 
 _UNSUPPORTED: dict[type[ast.AST], str] = {
@@ -180,11 +175,10 @@ class _Compiler:
         hint = _HINTS.get(construct, LANGUAGE)
         return self.source.error(f"{construct} is not part of launch expressions", position, hint)
 
-    def integer(self, value: int, node: ast.expr | None) -> Code:
-        value = int(value)  # `in` would compare a member of an enum with every number of the range
+    def integer(self, value: int, node: ast.expr) -> Code:
         if value not in INT64:
             raise self.source.error("the integer does not fit 64 bits", node)
-        return write_constant(value)
+        return write_constant(int(value))
 
     def name(self, node: ast.Name) -> Code:
         entry = self.entry(node)
@@ -290,13 +284,12 @@ class _Compiler:
         if name not in _FUNCTIONS:
             problem = f"there is no function {name!r}" if name else "only functions can be called"
             raise self.source.error(problem, node, "Use ceil_div(a, b)." if name == "cdiv" else LANGUAGE)
-        low, high = _ARITY[name]
-        expected, fold = _FUNCTIONS[name]
+        arity, expected, fold = _FUNCTIONS[name]
         self.check_plain(node)
-        if not low <= len(node.args) <= high:
+        if len(node.args) not in arity:
             raise self.source.error(f"{name}() takes {expected}, got {len(node.args)}", node)
         codes = [self.compile(argument) for argument in node.args]
-        if low == high or all(part.value is not None for part in codes):
+        if len(arity) == 1 or all(part.value is not None for part in codes):
             return self.apply(name, fold, codes, node)
         return write_balanced(codes, lambda left, right: Code(f"jitload_{name}({left.text}, {right.text})"))
 

@@ -51,11 +51,10 @@ def find_template(
 
     Relative paths in the options refer to `work_dir`. The commands are kept in the cache.
     """
-    states = (file_state(str(path), path.stat()) for path in (nvcc.path, compiler.path))
+    states = map(file_state, (nvcc.path, compiler.path))
     options, dirs = _replace_dirs(options)
     words = (_FORMAT, nvcc.identity, *states, *compiler.command, *options)
-    label = f"{nvcc.path} --dryrun"
-    rows = json.loads(remembered(words, label, cache_dir, lambda: json.dumps(_ask(nvcc, options, work_dir))))
+    rows = json.loads(remembered(words, cache_dir, lambda: json.dumps(_ask(nvcc, options, work_dir))))
     if isinstance(rows, str):
         _log.debug("nvcc compiles as a whole, because the output of --dryrun is not understood: %s", rows)
         return None

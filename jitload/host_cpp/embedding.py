@@ -56,9 +56,6 @@ def check_embeds(host: HostSource, include_dirs: Sequence[Path], device_name: st
     """Check that the C++ has a macro for each cubin, a cubin for each macro, and a kernel for each lookup.
 
     `device_name` is the name with which `cuda_sources` is embedded, or "".
-
-    Raises:
-        JitLoadError: A macro or a cubin is missing, or the C++ itself defines a cubin of the same name.
     """
     embedded = {name for name, _ in host.cubins}
     texts = [text for unit in host.units for _, text in unit.pieces]
@@ -66,7 +63,8 @@ def check_embeds(host: HostSource, include_dirs: Sequence[Path], device_name: st
     # One of the user's objects or libraries may define a cubin.
     linked = host.objects or [flag for flag in host.link_flags if flag not in ("-lcuda", "-lcudart")]
     if not linked and (missing := next((name for name in uses.unconditional if name not in embedded), None)):
-        raise JitLoadError(f"{_MACRO}({missing}) has no cubin: pass it as embed_cubin={{{missing!r}: …}}")
+        others = f". There are cubins named {', '.join(sorted(embedded))}" if embedded else ""
+        raise JitLoadError(f"{_MACRO}({missing}) has no cubin: pass it as embed_cubin={{{missing!r}: …}}{others}")
     if duplicate := next((name for name in uses.from_bytes if name in embedded), None):
         raise JitLoadError(
             f"embed_cubin[{duplicate!r}]: the C++ itself defines a cubin of this name, "
@@ -101,9 +99,6 @@ def _check_lookups(host: HostSource, include_dirs: Sequence[Path], uses: _MacroU
     """Check the arguments of `TVM_FFI_EMBED_CUBIN_GET_KERNEL` where they are literal.
 
     A missing kernel is only a warning, because the function that looks it up may never be called.
-
-    Raises:
-        JitLoadError: A macro names a cubin that does not exist.
     """
     cubins = dict(host.cubins)
     pieces = [piece for unit in host.units for piece in unit.pieces]

@@ -87,11 +87,7 @@ class HostExport(NamedTuple):
 
 
 def choose_host_exports(request: Request) -> tuple[HostExport, ...]:
-    """Return an export for each function that a request names, except for functions that the text exports by itself.
-
-    Raises:
-        LaunchSpecError: A function is in none of the files, is `main`, or has a `Launch` that does not fit its types.
-    """
+    """Return an export for each function that a request names, except for functions that the text exports by itself."""
     host = request.host
     if host is None or not request.functions:
         return ()
@@ -154,8 +150,10 @@ def _host_export(
         functions = ", ".join(names) or "none"
         raise LaunchSpecError(problem, field="functions", hint=f"{hint}The functions of the host are: {functions}")
     candidates = tuple(f.candidate for f in matches.get(unit, ()))
-    if not is_plain:
-        _check_has_no_fields(name, launch)
+    if not is_plain and (fields := _fields_of(launch)):
+        problem = "is for functions of plain types, and this one takes or returns types that tvm-ffi converts"
+        hint = "Leave it out, or declare float*, int and the like."
+        raise LaunchSpecError(problem, kernel=name, field=fields[0], hint=hint)
     return HostExport(name, launch, unit, _expression(name, launch, candidates), candidates, is_plain)
 
 
@@ -164,15 +162,6 @@ def _expression(name: str, launch: Launch, candidates: Sequence[Candidate]) -> s
         return _OVERLOAD.sub(r"(__jitload_overload<\1>::__jitload_of(\2))", kernel_expression(launch.kernel))
     qualified = {candidate.name for candidate in candidates}
     return qualified.pop() if len(qualified) == 1 else name
-
-
-def _check_has_no_fields(name: str, launch: Launch) -> None:
-    """Raise an error for fields of a `Launch` that a function of tvm-ffi's types cannot have."""
-    if fields := _fields_of(launch):
-        problem = "is for functions of plain types, and this one takes or returns types that tvm-ffi converts"
-        raise LaunchSpecError(
-            problem, kernel=name, field=fields[0], hint="Leave it out, or declare float*, int and the like."
-        )
 
 
 def _fields_of(launch: Launch) -> list[str]:
@@ -233,9 +222,6 @@ def read_typed_functions(exports: Sequence[HostExport], objects: Iterable[Path])
     """Return the functions of plain types by name, with their types as read from the object files.
 
     The value is None for a function that turns out to have a type which only tvm-ffi can convert.
-
-    Raises:
-        SignatureError: A function has types that cannot be passed from Python.
     """
     symbols, names = {}, set()
     for path in objects:

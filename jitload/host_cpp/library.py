@@ -44,7 +44,7 @@ from jitload.host_cpp.torch_failures import find_failure, remember_failure
 from jitload.request.request import HostSource, Request
 from jitload.request.torch_text import torch_hint
 from jitload.toolchain.cuda import CudaToolchain, Nvcc
-from jitload.toolchain.host import Compiler, find_ninja, own_include_dir, tvm_ffi_include_dirs
+from jitload.toolchain.host import INCLUDE_DIR, Compiler, find_ninja, tvm_ffi_include_dirs
 from jitload.toolchain.libraries import library_hint, library_include_dirs
 
 # tvm-ffi's message for a type that it cannot convert, where the type is one of CUDA's vectors.
@@ -163,11 +163,14 @@ def _build_library(build: HostBuild, launcher: Future[Path] | None) -> HostBuild
     build, tried_link = _compile(build, specs, launcher)
     if runtime:
         build = _with_wrapper(build, runtime)
-    if launcher or _calls_launcher(build):
+    prefix = objects.LAUNCHER_PREFIX.encode()
+    if launcher or any(prefix in path.read_bytes() for path in build.unit_objects):
         build = replace(build, launcher=launcher.result() if launcher else _find_launcher(build))
     if _fast_link(build) != tried_link or not build.product.exists():
         _link(build)
-    if _show_exports(build):
+    exported = {*read_dynamic_symbols(build.product.read_bytes()).defined}
+    shown = [objects.show_exports(path) for path in build.unit_objects if objects.find_exports(path) - exported]
+    if any(shown):
         _link(build)
     build = _link_cuda(build)
     _precompile_later(dict.fromkeys(specs.values()), build)
@@ -194,10 +197,6 @@ def _with_wrapper(build: HostBuild, runtime: Future[Path]) -> HostBuild:
     return replace(build, runtime=runtime.result())
 
 
-def _calls_launcher(build: HostBuild) -> bool:
-    return any(objects.LAUNCHER_PREFIX.encode() in path.read_bytes() for path in build.unit_objects)
-
-
 def _link(build: HostBuild) -> None:
     _run(build, (*compile_steps(build), link_step(build)))
 
@@ -205,13 +204,6 @@ def _link(build: HostBuild) -> None:
 def _fast_link(build: HostBuild) -> Step:
     flags = [flag for unit in build.host.units if not unit.is_mixed for flag in (*unit.flags, *build.host.flags)]
     return link_step(build, link.fast_linker(build.compiler, flags))
-
-
-def _show_exports(build: HostBuild) -> bool:
-    """Make functions visible that objects export to tvm-ffi but the library hides. Return whether an object changed."""
-    exported = {*read_dynamic_symbols(build.product.read_bytes()).defined}
-    shown = [objects.show_exports(path) for path in build.unit_objects if objects.find_exports(path) - exported]
-    return any(shown)
 
 
 def _link_cuda(build: HostBuild) -> HostBuild:
@@ -299,10 +291,7 @@ def _compile_and_try_link(build: HostBuild, launcher: Future[Path] | None) -> St
 
 
 def _precompile_later(specs: Iterable[precompiled.HeaderSpec], build: HostBuild) -> None:
-    """Start to precompile headers, on a thread.
-
-    The thread is not a daemon, so that the program does not end before the thread does.
-    """
+    """Start to precompile headers, on a thread that the end of the program waits for."""
 
     def start() -> None:
         for spec in specs:
@@ -381,7 +370,7 @@ def _files_read(build: HostBuild) -> Iterator[Path]:
     """Yield the files read whose versions are not in the key, and paths where new files would be found before them."""
     request, host = build.request, build.host
     versioned_dirs = (
-        own_include_dir().parent,
+        INCLUDE_DIR,
         *tvm_ffi_include_dirs(),
         *(build.cuda.include_dirs if build.cuda else ()),
     )

@@ -114,13 +114,7 @@ def linked_libraries(flags: Sequence[str]) -> Iterator[Path]:
 def missing_libraries(
     undefined: Collection[str], cuda: CudaToolchain | Nvcc | None, flags: Sequence[str], name: str
 ) -> tuple[str, ...]:
-    """Return the options that link the CUDA libraries, including the runtime, to which undefined functions belong.
-
-    Libraries that the user's options name are left out.
-
-    Raises:
-        ToolchainError: One of these libraries is not installed.
-    """
+    """Return the options that link the CUDA libraries of undefined functions, except those that the flags name."""
     cudart = _missing_cudart(undefined, cuda, flags, name)
     functions = {library: symbol for symbol in sorted(undefined, reverse=True) if (library := library_of(symbol))}
     if cuda is None or not functions:

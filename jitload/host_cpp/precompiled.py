@@ -20,6 +20,7 @@ import mmap
 import os
 import re
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -289,6 +290,7 @@ def _has_resources(cache_dir: Path) -> bool:
 
 def precompile(job: Mapping[str, Any]) -> None:
     """Make the header of a `job_command`, unless another process has made it or holds the lock for too long."""
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # so that the work directory is removed
     parts = tuple((label, tuple(value) if isinstance(value, list) else value) for label, value in job["parts"])
     key = CacheKey.of(job["name"], parts)
     cache_dir = Path(job["cache_dir"])

@@ -21,7 +21,7 @@ from jitload.host_cpp.torch_headers import find_or_write_torch_headers
 from jitload.request.request import HostSource, Request, Unit
 from jitload.request.torch_text import string_literal
 from jitload.toolchain.cuda import CudaToolchain, Nvcc
-from jitload.toolchain.host import Compiler, own_include_dir, tvm_ffi_include_dirs
+from jitload.toolchain.host import INCLUDE_DIR, Compiler, tvm_ffi_include_dirs
 
 STANDARD = "-std=c++17"
 FLAGS = ("-O2", "-pipe", "-fPIC", "-fvisibility=hidden", "-DJITLOAD_LAUNCHER_LINKED")
@@ -231,9 +231,8 @@ def include_flags(cuda_dirs: Sequence[Path], user_dirs: Sequence[str]) -> tuple[
 
     Headers of jitload hide those of tvm-ffi, and the user's headers hide those of tvm-ffi and CUDA.
     """
-    own = own_include_dir().parent
     return (
-        *(f"-I{path}" for path in (own / "upstream", own, *user_dirs)),
+        *(f"-I{path}" for path in (INCLUDE_DIR / "upstream", INCLUDE_DIR, *user_dirs)),
         *(word for path in (*tvm_ffi_include_dirs(), *cuda_dirs) for word in ("-isystem", str(path))),
     )
 

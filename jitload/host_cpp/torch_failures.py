@@ -13,15 +13,12 @@ from pathlib import Path
 from jitload.cache.store import Work
 from jitload.errors import CompileError, Diagnostic
 from jitload.request.request import Request
-from jitload.request.torch_text import included_names, light_header_dir, missing_names
+from jitload.request.torch_text import LIGHT_HEADER_DIR, included_names, missing_names
 from jitload.toolchain.host import load_json, save_json
 
 
 def find_failure(work: Work) -> CompileError | None:
-    """Return the recorded error of an earlier build of the same library, or None.
-
-    In the mode `rebuild`, records are ignored.
-    """
+    """Return the recorded error of an earlier build of the same library, or None, as always in the mode `rebuild`."""
     if work.settings.mode == "rebuild":
         return None
     with suppress(OSError, ValueError, KeyError, TypeError, RecursionError):
@@ -53,7 +50,7 @@ def _headers_of_user(request: Request) -> Iterator[str]:
     They are the names of files in the user's directories, and `"a macro"` for each `#include` of a macro.
     """
     assert request.host is not None
-    dirs = [Path(path) for path in request.include_dirs if Path(path) != light_header_dir()]
+    dirs = [Path(path) for path in request.include_dirs if Path(path) != LIGHT_HEADER_DIR]
     for unit in request.host.units:
         for _, text in unit.pieces:
             yield from (

@@ -34,10 +34,7 @@ FORWARDED = {
 
 
 def find_or_write_torch_headers(cache_dir: Path) -> Path:
-    """Return the directory of the forwarding files in a cache, creating it if it does not exist.
-
-    The directory is created under another name and then renamed.
-    """
+    """Return the directory of the forwarding files in a cache, which is created completely or not at all."""
     tools_dir = cache_dir / ".tools"
     directory = tools_dir / f"torch-headers-{hashlib.sha256(repr(FORWARDED).encode()).hexdigest()[:16]}"
     if directory.is_dir():

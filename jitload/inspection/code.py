@@ -22,14 +22,12 @@ class LoadedKernel(NamedTuple):
     Attributes:
         name: The function's name.
         symbol: The kernel's symbol in the cubins.
-        archs: The architectures that the library's description names for it.
         get_image: Returns the address of the cubin with the given index, or None if there is no such cubin.
         origin: The path of the library; if the library came from a cache entry, its path in that entry.
     """
 
     name: str
     symbol: str
-    archs: tuple[str, ...]
     get_image: Callable[[int], int | None]
     origin: Path
 
@@ -48,11 +46,14 @@ class KernelCode(NamedTuple):
 
 
 def loaded_kernel(facts: Mapping[str, Any], get_image: Callable[[int, int], int | None], origin: Path) -> LoadedKernel:
-    """Return the kernel of a typed function, from the description of the function in the library.
+    """Return the kernel of a typed function, from the description of the function in the library."""
+    check_single_kernel(facts)
+    name, index = facts["name"], facts["index"]
+    return LoadedKernel(name, facts["kernel"]["symbol"], lambda number: get_image(index, number), origin)
 
-    Raises:
-        JitLoadError: The function is a host function, or has several kernels.
-    """
+
+def check_single_kernel(facts: Mapping[str, Any]) -> None:
+    """Raise JitLoadError if the function with this description is a host function, or has several kernels."""
     name = facts["name"]
     if "returns" in facts:
         raise JitLoadError(f"{name}() is a host function: it has no kernel of its own to show")
@@ -64,9 +65,6 @@ def loaded_kernel(facts: Mapping[str, Any], get_image: Callable[[int, int], int 
             f"{name}() chooses one of several kernels by the dtypes of its arguments: {'; '.join(signatures)}. "
             "Export the one to look at by a name of its own, functions={'f': Launch(kernel=…)}"
         )
-    index = facts["index"]
-    archs = tuple(facts.get("builds", (facts["arch"],)))
-    return LoadedKernel(name, facts["kernel"]["symbol"], archs, lambda number: get_image(index, number), origin)
 
 
 def find_code(kernel: LoadedKernel, arch: str | None) -> KernelCode:
@@ -74,16 +72,13 @@ def find_code(kernel: LoadedKernel, arch: str | None) -> KernelCode:
 
     With None, the architecture is the only one of the library or, if there are several, the one whose code the current
     GPU would run.
-
-    Raises:
-        JitLoadError: The library has no code for the architecture, or only code for the CPU; or `arch` is None, the
-            library has several architectures, and there is no GPU or the GPU can run the code of none of them.
     """
     images = {image.arch: (data, image) for data, image in _read_images(kernel)}
     if not images:
         raise JitLoadError(
-            f"{kernel.name}() was built for the CPU only, where kernels are functions of the library {kernel.origin}: "
-            "objdump -d shows them. Build it with arch='sm_90a' or the like to see code for a GPU"
+            f"{kernel.name}() was built for the CPU only, where kernels have neither PTX nor an occupancy, and where "
+            f"objdump -d shows the machine code of the library {kernel.origin}. Build it with arch='sm_90a' or the "
+            "like to see what the kernel is on a GPU"
         )
     name = _choose_arch(kernel.name, tuple(images), arch)
     data, image = images[name]
@@ -140,15 +135,12 @@ def image_rank(arch: str, number: int) -> int:
 # ---- the cache entry ---------------------------------------------------------------------------------------------
 
 
-def find_beside_cubin(code: KernelCode, suffix: str) -> Path | None:
-    """Return the file with the cubin's name but the given suffix, in the cache entry that the cubin came from.
-
-    Return None if there is no such file, or if the cubin did not come from a cache entry.
-    """
+def find_ptx(code: KernelCode) -> Path | None:
+    """Return the PTX of a cubin in the cache entry that it came from, or None: it has the cubin's name and `.ptx`."""
     manifest = read_entry(code.origin)
     digest = hashlib.sha256(code.cubin).hexdigest()
     names = (name for name, (_, sha256) in (manifest or {"files": {}})["files"].items() if sha256 == digest)
-    paths = (code.origin.with_name(name).with_suffix(suffix) for name in names)
+    paths = (code.origin.with_name(name).with_suffix(".ptx") for name in names)
     return next((path for path in paths if manifest and path.name in manifest["files"] and path.is_file()), None)
 
 

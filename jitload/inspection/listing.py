@@ -16,7 +16,7 @@ from jitload.cpptext.host_functions import find_host_functions
 from jitload.cpptext.lexer import Token, tokenize
 from jitload.elf.file import ElfFile
 from jitload.errors import JitLoadError
-from jitload.inspection.code import KernelCode, LoadedKernel, find_beside_cubin, find_code, read_entry
+from jitload.inspection.code import KernelCode, LoadedKernel, find_code, find_ptx, read_entry
 from jitload.settings import read_settings
 from jitload.toolchain.nvcc import find_nvdisasm, run_nvdisasm
 
@@ -162,7 +162,7 @@ _SEMICOLON = re.compile(r"\s*;")
 def read_ptx(kernel: LoadedKernel, arch: str | None) -> Listing:
     """Return the PTX of a kernel, as `TypedFunction.ptx` describes it."""
     code = find_code(kernel, arch)
-    path = find_beside_cubin(code, ".ptx")
+    path = find_ptx(code)
     if path is None:
         raise _no_ptx(code)
     return Listing(extract_entry(path.read_text(encoding="utf-8", errors="replace"), code.kernel.symbol))
@@ -247,11 +247,7 @@ def read_sass(kernel: LoadedKernel, arch: str | None, *, source: bool) -> Listin
 
 
 def disassemble(cubin: bytes, symbol: str, *, with_lines: bool = False) -> list[str]:
-    """Return the lines of nvdisasm's listing of one kernel, without the assembler's directives.
-
-    Raises:
-        ToolchainError: nvdisasm is missing, or does not know the architecture.
-    """
+    """Return the lines of nvdisasm's listing of one kernel, without the assembler's directives."""
     program = find_nvdisasm(read_settings())
     index = next(number for number, entry in enumerate(ElfFile(cubin).symbols()) if entry.name == symbol)
     with tempfile.TemporaryDirectory(prefix="jitload-") as directory:

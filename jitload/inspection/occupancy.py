@@ -131,11 +131,7 @@ def compute_occupancy(code: KernelCode, block: int, shared_bytes: int, sm: Multi
 
 
 def multiprocessor_of(number: int, function: str) -> Multiprocessor:
-    """Return the limits of an architecture, which is given as a number: 90 for `sm_90a`.
-
-    Raises:
-        JitLoadError: The limits of the architecture are not known.
-    """
+    """Return the limits of an architecture, which is given as a number: 90 for `sm_90a`."""
     if number not in MULTIPROCESSORS:
         names = ", ".join(f"sm_{listed}" for listed in MULTIPROCESSORS)
         raise JitLoadError(

@@ -13,6 +13,7 @@ import functools
 import struct
 import sys
 from collections.abc import Iterator
+from types import SimpleNamespace
 from typing import Any
 
 import tvm_ffi
@@ -179,9 +180,6 @@ def flatten_tuples(function: TypedFunction, args: tuple[Any, ...]) -> tuple[Any,
 
     Items that are compiled into the kernel are left out. Return None if the arguments do not match the parameters in
     the kernel's source; the call then raises an error that says what the kernel expects.
-
-    Raises:
-        ValueError: An item that is compiled into the kernel has another value.
     """
     triton = function._jitload_facts.get("triton", {})
     tuples: dict[str, list[str]] = triton.get("tuples", {})
@@ -253,31 +251,13 @@ def _readable(arg: Any, parameter_type: str, label: str) -> Any:
 # ---- torch's side of a call -------------------------------------------------------------------------------------
 
 
-class Exchange:  # plain, because creating a dataclass or a named tuple takes a tenth of a first cache hit
-    """Addresses of functions in torch's DLPack exchange table, 0 for a function that torch does not provide.
-
-    Attributes:
-        view: `dltensor_from_py_object_no_sync`, which fills in a DLTensor for a tensor.
-        current_stream: `current_work_stream`, which returns the current stream of a device.
-        allocator: `managed_tensor_allocator`, which allocates a tensor.
-        tensor_types: `torch.Tensor` and `torch.nn.Parameter`.
-    """
-
-    __slots__ = ("allocator", "current_stream", "tensor_types", "view")
-
-    def __init__(self, *, view: int, current_stream: int, allocator: int, tensor_types: tuple[type, type]) -> None:
-        self.view = view
-        self.current_stream = current_stream
-        self.allocator = allocator
-        self.tensor_types = tensor_types
-
-
 @functools.lru_cache(maxsize=1)
-def torch_exchange() -> Exchange | None:
-    """Return torch's exchange table, or None if torch is not imported or has no such table (before 2.10).
+def torch_exchange() -> SimpleNamespace | None:
+    """Return functions of torch's DLPack exchange table, or None if torch is not imported or has none (before 2.10).
 
     The table holds the version in two 32-bit words and the address of the previous table, then the addresses of the
-    allocator, import, export, view and current-stream functions.
+    allocator, import, export, view and current-stream functions. An address is 0 if torch does not provide the
+    function. The result also has the types that `view` reads.
     """
     torch = sys.modules.get("torch")
     capsule = getattr(getattr(torch, "Tensor", None), "__dlpack_c_exchange_api__", None)
@@ -290,4 +270,4 @@ def torch_exchange() -> Exchange | None:
         return None
     words = (ctypes.c_size_t * 7).from_address(table)
     tensor_types = (torch.Tensor, torch.nn.Parameter)
-    return Exchange(view=words[5], current_stream=words[6], allocator=words[2], tensor_types=tensor_types)
+    return SimpleNamespace(view=words[5], current_stream=words[6], allocator=words[2], tensor_types=tensor_types)

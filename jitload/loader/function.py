@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import tvm_ffi
 
-from jitload.errors import at_caller, ends_at_caller, nearest_name, outside_graphs
+from jitload.errors import JitLoadError, at_caller, ends_at_caller, nearest_name, outside_graphs
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -54,6 +54,13 @@ class Library:  # plain, because creating a dataclass or a named tuple takes a t
         self.origin = origin
 
 
+class _Kernels(dict[str, "Kernel"]):
+    """A function's kernels by architecture."""
+
+    def __missing__(self, arch: str) -> NoReturn:
+        raise KeyError(f"there is no kernel for {arch!r}, only for {', '.join(self)}")
+
+
 class TypedFunction(tvm_ffi.Function):  # type: ignore[misc]  # tvm-ffi's own class is untyped Cython
     """A kernel as a function: `f(x, y, n)`, or `f[grid, block, shared_bytes, stream](x, y, n)`.
 
@@ -63,9 +70,13 @@ class TypedFunction(tvm_ffi.Function):  # type: ignore[misc]  # tvm-ffi's own cl
     @property
     def kernel(self) -> Kernel:
         """The kernel with its parameters, registers, shared and local memory, on the library's first architecture."""
-        if "returns" in self._jitload_facts:
-            raise AttributeError(f"{self.__name__} is a host function, not a kernel")
         if "kernel_record" not in self._jitload_facts:
+            from jitload.inspection.code import check_single_kernel
+
+            try:
+                check_single_kernel(self._jitload_facts)
+            except JitLoadError as error:
+                raise AttributeError(str(error)) from None
             self._jitload_facts["kernel_record"] = kernel_of(self._jitload_facts)
         record: Kernel = self._jitload_facts["kernel_record"]
         return record
@@ -75,7 +86,7 @@ class TypedFunction(tvm_ffi.Function):  # type: ignore[misc]  # tvm-ffi's own cl
         """The kernel on each architecture of the library: `f.kernels["sm_90a"].registers`."""
         kernel = self.kernel
         builds: dict[str, dict[str, Any]] = self._jitload_facts.get("builds", {self._jitload_facts["arch"]: {}})
-        return {arch: replace(kernel, **numbers) for arch, numbers in builds.items()}
+        return _Kernels({arch: replace(kernel, **numbers) for arch, numbers in builds.items()})
 
     @property
     def __signature__(self) -> inspect.Signature:

@@ -169,13 +169,7 @@ def load_library(path: str | os.PathLike[str], *, keep_module_alive: bool = True
     The dynamic loader identifies libraries by name: if a file has changed since this process loaded it, loading it
     again would return the old library. Such a file is loaded from a copy with another name.
 
-    Args:
-        path: The library.
-        keep_module_alive: Whether the library stays loaded until the process ends.
-        origin: The library in the cache entry, if `path` may be a copy of that file.
-
-    Raises:
-        LoadError: There is no such file, or it cannot be loaded here.
+    `origin` is the library in the cache entry, if `path` may be a copy of that file.
     """
     library_path = Path(path).absolute()
     try:
@@ -197,10 +191,7 @@ def load_library(path: str | os.PathLike[str], *, keep_module_alive: bool = True
 
 
 def _map_library(path: Path, *, keep_module_alive: bool) -> tvm_ffi.Module:
-    """Load a library.
-
-    If the dynamic loader does not find the CUDA runtime, search the wheels and toolkits for it, and load it first.
-    """
+    """Load a library, and before it the CUDA runtime of a wheel or toolkit if the dynamic loader finds none."""
     try:
         return tvm_ffi.load_module(str(path), keep_module_alive=keep_module_alive)
     except RuntimeError as error:
@@ -328,10 +319,7 @@ def list_exports(module: Module, library_path: Path) -> None:
 
 
 def _typed(module: Module, function: tvm_ffi.Function, facts: dict[str, Any]) -> TypedFunction:
-    """Return a typed function that takes over the handle of `function`, to which nothing else may refer.
-
-    The handle keeps the module alive.
-    """
+    """Return a typed function that takes over the handle of `function`, which keeps the module alive."""
     library = module._jitload_library()
     is_kernel = "returns" not in facts
     kind = (direct_type() if library.bind is not None and is_kernel else None) or CheckedFunction
@@ -403,11 +391,7 @@ def _dtype(dtype: object) -> Any:
 
 
 def torch_module(module: Module) -> ModuleType:
-    """Return the Python module with the functions that the library defines in its `PYBIND11_MODULE`.
-
-    Raises:
-        LoadError: The library has no `PYBIND11_MODULE`.
-    """
+    """Return the Python module with the functions that the library defines in its `PYBIND11_MODULE`."""
     functions: ModuleType | None = module.__dict__.get("_jitload_torch")
     if functions is None:
         raise LoadError(f"{module!r} has no PYBIND11_MODULE: list the functions to export, functions=['f']")

@@ -99,12 +99,7 @@ class Options:
     seconds: float = 0.25
 
     def __post_init__(self) -> None:
-        """Check the values.
-
-        Raises:
-            TypeError: A value has the wrong type.
-            ValueError: A number is negative or not finite, or `seconds` is 0.
-        """
+        """Check the values."""
         check_number("seconds", self.seconds, is_optional=False)
         for field in ("bytes", "flop"):
             check_number(field, getattr(self, field))
@@ -132,11 +127,7 @@ def check_number(name: str, number: object, *, is_optional: bool = True, may_be_
 
 
 def measure(function: Any, args: Sequence[Any], options: Options) -> Benchmark:
-    """Measure a function, and leave its arguments as they were.
-
-    Raises:
-        JitLoadError: The stream is being captured, or there is not enough memory.
-    """
+    """Measure a function, and leave its arguments as they were."""
     with open_clock([function], args, options) as clock:
         arguments = Arguments(args, written_arguments(function, args), clock)
         subject = Subject(function, arguments)
@@ -163,9 +154,8 @@ def open_clock(functions: Sequence[Any], args: Sequence[Any], options: Options) 
 
 def _runs_on_gpu(function: Any) -> bool:
     """Return whether a function is a kernel with code for a GPU."""
-    with suppress(AttributeError):
-        return any(arch != CPU for arch in function.kernels)
-    return False
+    facts = getattr(function, "_jitload_facts", {})
+    return "kernel" in facts and any(arch != CPU for arch in facts.get("builds", (facts["arch"],)))
 
 
 def _current_device() -> int | None:
@@ -226,11 +216,7 @@ class Subject:
         return self._function(*self._arguments.values)
 
     def run(self, overwrite: Callable[[], None] = lambda: None) -> Any:
-        """Call the function once with the original values of its arguments, wait, and return its result.
-
-        Args:
-            overwrite: Called before the function, to overwrite some of the values.
-        """
+        """Call the function once with original values, which `overwrite` may change before, and wait for its result."""
         self._arguments.restore()
         overwrite()
         result = self.call()
@@ -238,10 +224,7 @@ class Subject:
         return result
 
     def prepare(self, options: Options) -> None:
-        """Warm up, and choose the number of samples, the launches in each, and whether to restore the arguments.
-
-        Errors of the function are not caught.
-        """
+        """Warm up, and choose the number of samples, the launches in each, and whether to restore the arguments."""
         self.run()
         self._changes_in_place = options.restore or self._differs_when_repeated()
         self._sample = Sample(self.call, restore=self._arguments.restore)
@@ -275,11 +258,6 @@ class Subject:
         first, again = (min(self._clock.time(s) for _ in range(5)) for s in (self._sample, Sample(self.call)))
         return abs(first - again) <= _SAME_SHARE * first + _SAME_US
 
-    def _estimate_bytes(self) -> int:
-        arguments = self._arguments
-        twice = arguments.written_extents if self._changes_in_place else []
-        return sum(extent.size for extent in (*arguments.extents, *twice))
-
     def take_sample(self) -> None:
         """Measure one sample, and on a GPU also how long the host takes."""
         if not self._clock.is_host and len(self._host_times) < _MAX_HOST_SAMPLES:
@@ -289,6 +267,9 @@ class Subject:
     def result(self, options: Options) -> Benchmark:
         """Return the `Benchmark` for the samples taken so far."""
         times = sorted(self._times)
+        arguments = self._arguments
+        twice = arguments.written_extents if self._changes_in_place else []
+        estimate = sum(extent.size for extent in (*arguments.extents, *twice))
         peak = self._clock.peak_bytes_per_s
         return Benchmark(
             function=self.name,
@@ -301,7 +282,7 @@ class Subject:
             launches=self._sample.launches,
             restored=self._sample.restore is not None,
             flushed_l2=options.flush_l2 and not self._clock.is_host,
-            bytes=self._estimate_bytes() if options.bytes is None else options.bytes,
+            bytes=estimate if options.bytes is None else options.bytes,
             is_estimated=options.bytes is None,
             flop=options.flop,
             peak_gb_per_s=peak / 1e9 if peak else None,

@@ -184,10 +184,6 @@ def cuda_clock(device: int, stream: int | None, *, flushes_l2: bool) -> Iterator
     """Yield a clock of a GPU for the given stream, or for the GPU's current stream if that is None.
 
     The GPU's primary context is current in the block.
-
-    Raises:
-        JitLoadError: The stream is being captured, or there is not enough memory.
-        ToolchainError: cuda-bindings is not installed.
     """
     driver = import_bindings("driver")
     with ExitStack() as stack:

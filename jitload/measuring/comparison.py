@@ -38,10 +38,11 @@ class Comparison:
     def rows(self) -> list[list[str]]:
         """Return the rows of the table: the column titles, then one row for each function."""
         fastest = min(benchmark.median_us for benchmark in self.benchmarks.values())
-        columns = [column for column in _COLUMNS if any(column.value(b) is not None for b in self.benchmarks.values())]
-        rows = [["", *(column.title for column in columns), "time"]]
-        for name, benchmark in self.benchmarks.items():
-            cells = [column.cell(benchmark) for column in columns]
+        columns = {title: list(map(text, self.benchmarks.values())) for title, text in _COLUMNS.items()}
+        columns = {title: cells for title, cells in columns.items() if any(cells)}
+        rows = [["", *columns, "time"]]
+        for number, (name, benchmark) in enumerate(self.benchmarks.items()):
+            cells = [column[number] for column in columns.values()]
             rows.append([name, *cells, f"{benchmark.median_us / fastest:.2f}x" if fastest else ""])
         return rows
 
@@ -93,38 +94,21 @@ def _shortened(name: str, width: int) -> str:
     return name if len(name) <= width else f"{name[: width - 1 - end]}…{name[-end:]}"
 
 
-def _four_digits(value: float) -> str:
-    """Return a number with two decimal places, or fewer if it is large."""
-    return f"{value:.{max(0, min(2, 4 - len(str(int(value)))))}f}"
+def _four_digits(value: float | None) -> str:
+    """Return a number with two decimal places, or fewer if it is large; "" for None."""
+    return "" if value is None else f"{value:.{max(0, min(2, 4 - len(str(int(value)))))}f}"
 
 
-class _Column(NamedTuple):
-    """A column of the table.
-
-    Attributes:
-        title: The title.
-        value: Returns the number for a function's row, or None for an empty cell.
-        form: Formats the number.
-    """
-
-    title: str
-    value: Callable[[Benchmark], float | None]
-    form: Callable[[float], str] = _four_digits
-
-    def cell(self, benchmark: Benchmark) -> str:
-        value = self.value(benchmark)
-        return "" if value is None else self.form(value)
-
-
-_COLUMNS = (
-    _Column("median µs", lambda b: b.median_us),
-    _Column("p10", lambda b: b.p10_us),
-    _Column("p90", lambda b: b.p90_us),
-    _Column("host µs", lambda b: b.host_us),
-    _Column("GB/s", lambda b: b.gb_per_s),
-    _Column("of peak", lambda b: b.peak_share, "{:.0%}".format),
-    _Column("GFLOP/s", lambda b: b.flop_per_s and b.flop_per_s / 1e9),
-)
+# The columns of the table, each with a function that returns the text of a cell.
+_COLUMNS: dict[str, Callable[[Benchmark], str]] = {
+    "median µs": lambda b: _four_digits(b.median_us),
+    "p10": lambda b: _four_digits(b.p10_us),
+    "p90": lambda b: _four_digits(b.p90_us),
+    "host µs": lambda b: _four_digits(b.host_us),
+    "GB/s": lambda b: _four_digits(b.gb_per_s),
+    "of peak": lambda b: "" if b.peak_share is None else f"{b.peak_share:.0%}",
+    "GFLOP/s": lambda b: _four_digits(b.flop_per_s and b.flop_per_s / 1e9),
+}
 
 
 @ends_at_caller
@@ -271,9 +255,6 @@ class _Check(NamedTuple):
         An output may have the right values even before the call, for example from an earlier call. A function that
         does not write it would then seem right. So if an output has the right values before the call, and the functions
         are repeatable, all functions run once more with other values in that output.
-
-        Raises:
-            MismatchError: Results differ.
         """
         expected = self._compare(subjects, reference, lambda: None)
         if is_repeatable and (stale := self._find_stale(expected)):
@@ -329,11 +310,7 @@ class _Check(NamedTuple):
         return expected
 
     def _results(self, subject: Subject, overwrite: Callable[[], None]) -> list[tuple[str, Any]]:
-        """Return the names and copies of a function's results.
-
-        Raises:
-            TypeError: A result is neither a tensor nor a number.
-        """
+        """Return the names and copies of a function's results."""
         try:
             returned = subject.run(overwrite)
         except (TypeError, ValueError, RuntimeError) as error:

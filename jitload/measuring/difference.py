@@ -42,16 +42,10 @@ def _default(dtype: str) -> tuple[float, float]:
 def check_agrees(
     result: tuple[str, str, Any], expected: tuple[str, Any], tolerance: Tolerance, *, is_sure: bool
 ) -> None:
-    """Raise an error if a result differs from the expected result by more than the tolerance. NaN equals NaN here.
+    """Raise MismatchError if a result differs by more than the tolerance. NaN equals NaN here.
 
-    Args:
-        result: The function's name, the name of its result, and the result.
-        expected: The name of the function that computed the expected result, and this result.
-        tolerance: The differences that are allowed.
-        is_sure: Whether the expected result comes from a reference. Otherwise, either of the two may be wrong.
-
-    Raises:
-        MismatchError: The results differ.
+    `result` is the function's name, the name of its result, and the result; `expected` is the name of the function that
+    computed the expected result, and this result. Unless `is_sure`, either of the two may be wrong.
     """
     (function, name, actual), (right, value) = result, expected
     actual, value = _array(actual), _array(value)

@@ -151,10 +151,7 @@ def same_bits(first: Any, second: Any) -> bool:
 
 
 def is_zero(value: Any) -> bool:
-    """Return whether a number or all elements of a tensor are zero.
-
-    For a torch tensor, the bytes are tested, because not every dtype can be compared.
-    """
+    """Return whether a number is zero, or all bytes of a tensor, because not every dtype can be compared."""
     torch = sys.modules.get("torch")
     if torch and isinstance(value, torch.Tensor):
         if value.layout != torch.strided:

@@ -18,16 +18,7 @@ Pairs = list[tuple[Argument, torch.Tensor]]
 
 
 def check_tensors(signature: Signature, values: Iterable[torch.Tensor | None]) -> None:
-    """Raise the error that a call of the function with these tensors would raise.
-
-    Args:
-        signature: The signature of the function.
-        values: A tensor or None for each argument that is a tensor.
-
-    Raises:
-        TypeError: A tensor does not have the dtype that the function takes.
-        ValueError: A tensor is on the wrong device, or is not contiguous.
-    """
+    """Raise the error that a call with these tensors would raise; `values` has one item for each tensor argument."""
     if not signature.devices:  # hand-written C++ checks its arguments itself
         return
     arguments = [argument for argument in signature.arguments if argument.is_tensor]
@@ -127,12 +118,7 @@ def flatten(values: Iterable[Any]) -> Iterator[Any]:
 
 
 def check_results(results: Any, tensors: tuple[Any, ...], plan_name: str, count: int) -> Any:
-    """Return the results of an operator's function: a tensor, or a tuple if the schema declares several.
-
-    Raises:
-        TypeError: The results are not as many tensors as the schema declares.
-        RuntimeError: A result shares memory with an argument or with another result, which torch forbids.
-    """
+    """Return the results of an operator's function: a tensor, or a tuple if the schema declares several."""
     values = tuple(flatten((results,)))
     if len(values) != count or not all(isinstance(value, torch.Tensor) for value in values):
         plural = "" if count == 1 else "s"

@@ -65,10 +65,7 @@ def forget_graphs() -> None:
 
 
 def mark_caches(operators: Mapping[str, Any]) -> None:
-    """Add the operators' definitions to the keys of torch's caches of compiled graphs.
-
-    The keys that torch makes contain only the names of operators.
-    """
+    """Add the operators' definitions to the keys of torch's caches of compiled graphs, which have only their names."""
     from torch.compiler import config
 
     tag: str = getattr(config, "cache_key_tag", "").partition(" jitload:")[0]
@@ -84,10 +81,7 @@ def mark_caches(operators: Mapping[str, Any]) -> None:
 
 
 def _describe_code(function: Any, seen: set[int]) -> str:
-    """Return as text the code of a Python function, and the numbers, strings and functions that it uses.
-
-    Functions of other modules are left out.
-    """
+    """Return as text the code of a function, and the numbers, strings and functions of its module that it uses."""
     if function is None or id(function) in seen:
         return ""
     seen.add(id(function))

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from jitload.errors import LaunchSpecError, ToolchainError
-from jitload.operators.signature import Signature, check_names, read_function
+from jitload.operators.signature import Signature, check_has_launch, check_names, read_function
 
 _numbers = itertools.count()
 _targets: weakref.WeakKeyDictionary[Any, dict[tuple[tuple[str, ...], ...], str]] = weakref.WeakKeyDictionary()
@@ -38,7 +38,8 @@ def jax_call(
 
     Raises:
         TypeError: The number of arguments is wrong, or a parameter that takes a number gets something else.
-        LaunchSpecError: A name is wrong, or JAX has no type for a parameter.
+        LaunchSpecError: A name is wrong, JAX has no type for a parameter, or the function is a kernel without a grid or
+            block.
         ToolchainError: jax-tvm-ffi is not installed.
 
     Example:
@@ -48,6 +49,7 @@ def jax_call(
 
     unwritten = (unwritten,) if isinstance(unwritten, str) else tuple(unwritten)
     signature = read_function(function)
+    check_has_launch(function)
     _check(signature, out, unwritten)
     names = [argument.name for argument in signature.arguments if argument.name not in out]
     if len(args) != len(names):
@@ -111,19 +113,16 @@ def _target(function: Any, signature: Signature, out: tuple[str, ...], absent: t
     targets = _targets.setdefault(function, {})
     key = (out, absent)
     if key not in targets:
+        try:
+            import jax_tvm_ffi
+        except ImportError as error:
+            raise ToolchainError("jax_call() needs jax-tvm-ffi: pip install jax-tvm-ffi") from error
         name = f"jitload_{signature.name}_{next(_numbers)}"
         for platform in signature.devices.lower().replace("cuda", "gpu").split(" or "):
-            _register(name, platform, *_arrange(function, signature, out, absent))
+            target, order = _arrange(function, signature, out, absent)
+            jax_tvm_ffi.register_ffi_target(name, target, order, platform, allow_cuda_graph=True)
         targets[key] = name
     return targets[key]
-
-
-def _register(name: str, platform: str, function: Any, order: list[str]) -> None:
-    try:
-        import jax_tvm_ffi
-    except ImportError as error:
-        raise ToolchainError("jax_call() needs jax-tvm-ffi: pip install jax-tvm-ffi") from error
-    jax_tvm_ffi.register_ffi_target(name, function, order, platform, allow_cuda_graph=True)
 
 
 def _arrange(

@@ -28,11 +28,12 @@ from jitload.operators.graphs import forget_graphs, functionalize, increment_ver
 from jitload.operators.outputs import allocation_error, allocation_names
 from jitload.operators.plan import Plan, make_plan
 from jitload.operators.schema import read_schema
-from jitload.operators.signature import read_function
+from jitload.operators.signature import check_has_launch, read_function
 
 _QUALIFIED_NAME = re.compile(r"([A-Za-z_]\w*)::([A-Za-z_]\w*)")
 _RESERVED = ("aten", "prim", "prims")
 _TRANSFORMS = "FuncTorchDynamicLayerFrontMode"  # the dispatch key of calls within a transform of torch.func
+_Library: Any = torch.library.Library  # its methods have no types
 _lock = threading.Lock()
 _registered: dict[str, TorchOp] = {}
 
@@ -69,7 +70,8 @@ def torch_op(  # noqa: PLR0913  each is a part of an operator's definition
         The operator, `torch.ops.my.add.default`, with the methods `register_autograd` and `register_vmap`.
 
     Raises:
-        LaunchSpecError: A rule, a name or the schema is wrong, or torch has no type for a parameter.
+        LaunchSpecError: A rule, a name or the schema is wrong, torch has no type for a parameter, or the function is a
+            kernel without a grid or block.
 
     Example:
         `add_one = jitload.torch_op("my::add_one", mod.add_one, out={"y": "like x"})`
@@ -84,6 +86,7 @@ def torch_op(  # noqa: PLR0913  each is a part of an operator's definition
         raise LaunchSpecError(problem, kernel=name, hint="Pass a function of a module, such as mod.add")
     label = str(getattr(function, "__name__", name))
     signature = read_function(function) if schema is None else read_schema(schema, label)
+    check_has_launch(function)
     plan = make_plan(name, signature, out or {}, (unwritten,) if isinstance(unwritten, str) else tuple(unwritten))
     casts = _autocast_dtypes(plan, autocast)
     with _lock:
@@ -150,6 +153,7 @@ class _State:
 
     def __init__(self, library: Any) -> None:
         self.library = library
+        self.fallthrough: Any = None  # the library that keeps autograd from seeing the operator
         self.registered: set[str] = set()  # the dispatch keys that are registered in torch
         self.names: dict[str, Any] = {}  # the global variables of the operator's functions
 
@@ -174,6 +178,7 @@ class _State:
         """
         with _lock:
             if "Autograd" not in self.registered:
+                self.fallthrough._destroy()
                 run, prepare = self._run_backward, self._run_setup
                 torch.library.register_autograd(operator, run, setup_context=prepare, lib=self.library)
                 self.registered.add("Autograd")
@@ -240,10 +245,10 @@ def _define(plan: Plan, previous: TorchOp | None) -> Any:
     if previous is not None:
         del _registered[plan.name]
         previous._jitload_state.library._destroy()
+        previous._jitload_state.fallthrough._destroy()
         previous._op = previous._op_dk = _retired(plan.name)  # otherwise its calls would use freed memory
         operator_schemas._SCHEMA_TO_SIGNATURE_CACHE.pop((plan.name, ""), None)
-    make: Any = torch.library.Library  # its methods have no types
-    library = make(namespace, "FRAGMENT")
+    library = _Library(namespace, "FRAGMENT")
     try:
         library.define(f"{short_name}{plan.schema}", tags=(torch.Tag.pt2_compliant_tag, torch.Tag.needs_exact_strides))
     except RuntimeError as error:
@@ -272,6 +277,9 @@ def _implement(state: _State) -> TorchOp:
     name = state.plan.name
     namespace, short_name = name.split("::")
     state.library.impl(short_name, state.names["impl"], "CompositeExplicitAutograd")
+    # Without this, torch's own fallback would warn in the backward pass before the operator's error is raised.
+    state.fallthrough = _Library(namespace, "FRAGMENT")
+    state.fallthrough.impl(short_name, torch.library.fallthrough_kernel, "Autograd")
     torch.library.register_fake(name, state.names["fake"], lib=state.library)
     if state.plan.written:
         torch.library.register_torch_dispatch(name, FunctionalTensorMode, functionalize, lib=state.library)
@@ -336,11 +344,7 @@ def _keep_out_dynamo(code: CodeType) -> None:
 
 
 def _prepare_gradient(plan: Plan) -> TorchOp:
-    """Return the operator with autograd turned on, for a call with tensors that require a gradient.
-
-    Raises:
-        RuntimeError: The operator writes to its arguments, so it cannot have a gradient.
-    """
+    """Return the operator with autograd turned on, for a call with tensors that require a gradient."""
     if plan.written:
         raise RuntimeError(
             f"the operator {plan.name} writes to {', '.join(plan.written)}, so no gradient can pass through it, but "

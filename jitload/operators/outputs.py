@@ -45,11 +45,7 @@ class Rule(NamedTuple):
 
 
 def parse_rule(name: str, text: object, function: str) -> Rule:
-    """Parse the rule for an output.
-
-    Raises:
-        LaunchSpecError: The text is not a rule.
-    """
+    """Parse the rule for an output."""
     if not isinstance(text, str):
         raise LaunchSpecError(f"a rule is a str, got {type(text).__name__}", kernel=function, field=field_of(name),
                               hint=_EXAMPLES)  # fmt: skip
@@ -119,8 +115,9 @@ class Allocator:
         for name, argument in arguments.items():
             if argument.is_nullable and re.search(rf"\b{name}\b", text):
                 raise self._missing(name, rule)
+        kinds: dict[str, Literal["tensor", "int"]] = {"tensor": "tensor", "int": "int"}
         scope = {
-            name: ScopeEntry(position=0, kind=_scope_kind(a), type=a.cpp_type or a.declaration)
+            name: ScopeEntry(position=0, kind=kinds.get(a.kind, "other"), type=a.cpp_type or a.declaration)
             for name, a in arguments.items()
         }
         return to_python(text, scope, kernel=self.function, field=field_of(rule.name))
@@ -167,10 +164,6 @@ class Allocator:
         return LaunchSpecError(
             problem, kernel=self.function, field=field_of(rule.name), expression=rule.text, hint=_EXAMPLES
         )
-
-
-def _scope_kind(argument: Argument) -> Literal["tensor", "int", "other"]:
-    return argument.kind if argument.kind in ("tensor", "int") else "other"
 
 
 def allocation_error(

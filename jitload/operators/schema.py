@@ -20,11 +20,7 @@ _ENUMERATIONS = ("ScalarType", "Layout", "MemoryFormat")
 
 
 def read_schema(schema: str, function: str) -> Signature:
-    """Return what a function takes and returns, as a schema declares it.
-
-    Raises:
-        LaunchSpecError: The schema is malformed, or it declares something that is not supported.
-    """
+    """Return what a function takes and returns, as a schema declares it."""
     example = "A schema looks like (Tensor x, Tensor(a!) y, SymInt n) -> ()"
     if not isinstance(schema, str) or not schema.strip().startswith("("):
         raise _schema_error("it is malformed: it does not begin with (", str(schema), function, example)

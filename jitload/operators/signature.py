@@ -90,12 +90,7 @@ def check_names(names: Iterable[str], arguments: Sequence[Argument], *, function
 
 
 def read_function(function: Any) -> Signature:
-    """Return the signature of a typed function, from the types that the compiler reported.
-
-    Raises:
-        LaunchSpecError: The function is not a typed function, it returns a number, or torch has no type for one of its
-            arguments.
-    """
+    """Return the signature of a typed function, from the types that the compiler reported."""
     facts: Mapping[str, Any] | None = getattr(function, "_jitload_facts", None)
     name = str(getattr(function, "__name__", function))
     if not isinstance(facts, Mapping):
@@ -109,6 +104,19 @@ def read_function(function: Any) -> Signature:
             kernel=name, hint=f"Let it return void, or {_PYTHON_FUNCTION}",
         )  # fmt: skip
     return Signature(name, tuple(_read_arguments(name, facts)), devices=_devices(facts["archs"]))
+
+
+def check_has_launch(function: Any) -> None:
+    """Raise LaunchSpecError for a kernel whose grid or block would have to be passed at the call."""
+    facts: Mapping[str, Any] = getattr(function, "_jitload_facts", {})
+    is_set = {"grid": 1, "block": 5}  # positions in the configuration of `f[grid, block]`
+    if missing := [field for field in facts.get("needs", ()) if not function._jitload_config[is_set[field]]]:
+        key = "grid" if "triton" in facts else "grid, block"
+        raise LaunchSpecError(
+            f"it has no {' and '.join(missing)}, and calls from torch and JAX cannot pass any",
+            kernel=facts["name"],
+            hint=f"Declare what is missing in its Launch, or pass the function with it: mod.{facts['name']}[{key}]",
+        )
 
 
 def _devices(archs: Sequence[str]) -> str:

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from itertools import pairwise
 from pathlib import Path
+from types import UnionType
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from jitload.errors import JitLoadError, LaunchSpecError
@@ -99,9 +100,10 @@ def file_sources(*arguments: Paths | None, embed_cubin: Mapping[str, CubinLike] 
             objects.append(str(path.absolute()))
         elif suffix not in (*CUDA_SUFFIXES, *HOST_SUFFIXES):
             raise JitLoadError(
-                f"source {_printable(str(path))!r}: the suffix of a file says what it contains, and {suffix!r} is none "
-                f"of CUDA C++ ({', '.join(CUDA_SUFFIXES)}), C++ and C ({', '.join(HOST_SUFFIXES)}), object files "
-                f"({', '.join(_OBJECT_SUFFIXES)}) and cubins (.cubin). Rename the file."
+                f"source {_printable(str(path))!r}: its suffix does not say what it contains. There are CUDA C++ "
+                f"({', '.join(CUDA_SUFFIXES)}), C++ and C ({', '.join(HOST_SUFFIXES)}), object files "
+                f"({', '.join(_OBJECT_SUFFIXES)}) and cubins (.cubin): rename the file, or pass its text to "
+                "load_inline()."
             )
         else:
             pieces = cuda if suffix in CUDA_SUFFIXES else host
@@ -227,11 +229,16 @@ def read_strings(options: Sequence[str] | None, argument: str) -> tuple[str, ...
     """Return a list of compiler options without the empty ones."""
     if options is None:
         return ()
-    items = None if isinstance(options, str) or not isinstance(options, Iterable) else list(options)
-    if items is None or not all(isinstance(option, str) for option in items):
-        shown = options if items is None else items
-        raise JitLoadError(f"{argument} must be a list of str, one option each, got {shown!r}")
+    items = _read_list(options, argument, str, "a list of str, one option each")
     return tuple(check_text(option, argument) for option in items if option.strip())
+
+
+def _read_list(value: object, argument: str, type_: UnionType | type[str], expected: str) -> list[Any]:
+    items = list(value) if isinstance(value, Iterable) and not isinstance(value, str | bytes | bytearray) else None
+    if items is None or not all(isinstance(item, type_) for item in items):
+        shown = value if items is None else items
+        raise JitLoadError(f"{argument} must be {expected}, got {shown!r}")
+    return items
 
 
 def read_flags(options: Sequence[str] | None, argument: str) -> tuple[str, ...]:
@@ -264,10 +271,7 @@ def read_paths(value: Paths | None, argument: str) -> tuple[Path, ...]:
         return ()
     if isinstance(value, str | os.PathLike):
         return (check_path(value, argument),)
-    paths = None if isinstance(value, bytes | bytearray) or not isinstance(value, Iterable) else list(value)
-    if paths is None or not all(isinstance(path, str | os.PathLike) for path in paths):
-        shown = value if paths is None else paths
-        raise JitLoadError(f"{argument} must be a path or a list of paths, got {shown!r}")
+    paths = _read_list(value, argument, str | os.PathLike, "a path or a list of paths")
     return tuple(check_path(path, argument) for path in paths)
 
 
@@ -376,11 +380,7 @@ _OPTIONAL_FLAGS = ("gpu_check", "isolate")
 
 
 def check_flags(keywords: Mapping[str, Any]) -> None:
-    """Check the boolean arguments of a call, of which some may be None.
-
-    Raises:
-        JitLoadError: An argument has another value.
-    """
+    """Raise an error if a boolean argument of a call has another value; some of them may be None."""
     for name in _FLAGS:
         value = keywords[name] if name in keywords else False  # noqa: SIM401  on the way of a hit
         if value is False or value is True or (value is None and name in _OPTIONAL_FLAGS):
@@ -391,11 +391,7 @@ def check_flags(keywords: Mapping[str, Any]) -> None:
 
 
 def read_instrumentation(sanitize: str | Iterable[str] | None, *, debug: bool) -> Instrumentation:
-    """Check `sanitize=` and `debug=`.
-
-    Raises:
-        JitLoadError: A sanitizer is unknown.
-    """
+    """Check `sanitize=` and `debug=`."""
     if sanitize is None and not debug:
         return NO_INSTRUMENTATION
     value = () if sanitize is None else sanitize
@@ -443,12 +439,7 @@ class Call(NamedTuple):
 
 
 def read_call(keywords: Mapping[str, Any], *, makes: Literal["module", "library"]) -> Call:
-    """Check the arguments of a public function, and return them as a `Call`.
-
-    Args:
-        keywords: All arguments of `load_inline` or `load`, or of the functions that only build, by name.
-        makes: What the function makes.
-    """
+    """Check the arguments of `load_inline`, `load` or the functions that only build, and return them as a `Call`."""
     check_flags(keywords)
     if (backend := keywords["backend"]) not in (None, "cuda"):
         raise JitLoadError(f"backend={backend!r}: jitload builds for CUDA only; leave it out, or pass 'cuda'")

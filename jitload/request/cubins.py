@@ -18,13 +18,7 @@ else:
 
 
 class LabelledCubin(NamedTuple):
-    """A cubin whose kernels become functions.
-
-    Attributes:
-        label: Its name in messages.
-        data: Its bytes.
-        kernels: Its kernels, if their types are already known.
-    """
+    """A cubin whose kernels become functions: its name in messages, its bytes, and the kernels with known types."""
 
     label: str
     data: bytes
@@ -36,9 +30,7 @@ def read_embedded_cubins(
 ) -> tuple[tuple[str, bytes], ...]:
     """Return `(name, bytes)` pairs of the cubins to embed for hand-written C++, sorted by name.
 
-    Args:
-        cubins: `embed_cubin=`.
-        device_name: The name under which compiled device code is embedded as well, or "".
+    `device_name` is the name under which compiled device code is embedded as well, or "".
     """
     if cubins is None:
         return ()

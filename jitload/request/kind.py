@@ -136,7 +136,7 @@ def _names_functions_beside_kernels(call: Call, texts: tuple[str, ...]) -> bool:
     """Return whether `functions=` names a host function of the text, or of its headers if the text has no kernels."""
     launches = ((launch.kernel or name, launch) for name, launch in call.exports or ())
     names = {unqualified(name) for name, launch in launches if launch.grid is None and launch.block is None}
-    others = [name for name in names if not _looks_like_kernel(name, texts)]
+    others = [name for name in names if not names_kernel(name, texts)]
     if not others:
         return False
     if any("#include" in text for text in texts) and not any("__global__" in text for text in texts):
@@ -150,7 +150,7 @@ def _names_functions_beside_kernels(call: Call, texts: tuple[str, ...]) -> bool:
 
 
 @functools.lru_cache(maxsize=1024)
-def _looks_like_kernel(name: str, texts: tuple[str, ...]) -> bool:
+def names_kernel(name: str, texts: tuple[str, ...]) -> bool:
     """Return whether a search of the texts finds `__global__` in front of a name and its `(`."""
     pattern = re.compile(rf"__global__[^;{{}}]*\b{re.escape(name)}\s*\(")
     return any(pattern.search(text) for text in texts)
@@ -177,11 +177,7 @@ def _check_is_no_kernel_source(call: Call, texts: tuple[str, ...]) -> None:
 
 
 def check_has_no_launches(pieces: Pieces, options: Sequence[str]) -> None:
-    """Raise an error if a text for the CPU launches kernels with `<<<…>>>`, even where NVRTC ignores the launch.
-
-    Raises:
-        CompileError: There is a launch that the C++ compiler would see.
-    """
+    """Raise an error if a text for the CPU launches kernels with `<<<…>>>`, even where NVRTC ignores the launch."""
     if any("<<<" in text for _, text in pieces):
         from jitload.cpptext.source_kind import classify
 
@@ -231,10 +227,7 @@ _KERNEL_FIELDS = (
 
 
 def check_host_functions(call: Call, host: HostSource) -> None:
-    """Raise an error if `functions=` has entries that are not valid for C++ functions.
-
-    Not valid are C++ keywords, launches with fields for kernels, and names without a source that could define them.
-    """
+    """Raise an error for C++ keywords, fields for kernels, and names without a source among the functions of C++."""
     exports = call.exports or ()
     if keyword := next((name for name, _ in exports if f" {name} " in _KEYWORDS), None):
         raise LaunchSpecError(
@@ -261,11 +254,7 @@ DEFAULT_DEVICE = ("-default-device", "--diag-suppress=940")
 
 
 def choose_kernels(call: Call, kind: SourceKind) -> tuple[Call, SourceKind, bool]:
-    """Return the call, its kind, and whether host code was left out because the call asks for the kernels alone.
-
-    Raises:
-        JitLoadError: `functions=` names kernels as well as functions of the host.
-    """
+    """Return the call, its kind, and whether host code was left out because the call asks for the kernels alone."""
     texts = tuple(text for _, text in call.sources.cuda)
     targets = (call.arch, *call.arch) if isinstance(call.arch, Sequence) else ()
     if CPU in targets or not _leaves_host_code_out(call, kind, texts):

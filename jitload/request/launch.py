@@ -131,7 +131,7 @@ def _wrong_type(field: str, expected: str, value: object) -> LaunchSpecError:
     return LaunchSpecError(f"must be {expected}, got {type(value).__name__}", field=field)
 
 
-def _axes(field: str, extent: Extent) -> list[tuple[str, Expression]]:
+def extent_axes(field: str, extent: Extent) -> list[tuple[str, Expression]]:
     """Return `(field, expression)` pairs; the fields are `block`, or `block[0]`, `block[1]` and so on."""
     if isinstance(extent, int | str):
         return [(field, extent)]
@@ -144,7 +144,8 @@ def _expression(field: str, value: object, low: int, high: int) -> int | None:
         raise _wrong_type(field, "an int or an expression (str)", value)
     constant = int(value) if isinstance(value, int) else check_expression(value, field)[0]
     if constant is not None and not low <= constant <= high:
-        raise LaunchSpecError(f"must be from {low} to {high}, got {constant}", field=field)
+        got = constant if abs(constant) < 2**64 else "another integer"  # Python does not print very long ones
+        raise LaunchSpecError(f"must be from {low} to {high}, got {got}", field=field)
     return constant
 
 
@@ -154,7 +155,7 @@ def _extent(field: str, value: object) -> Extent | None:
     if isinstance(value, bool) or not isinstance(value, int | str | tuple | list):
         raise _wrong_type(field, "an int, an expression (str) or a tuple of up to three of them", value)
     extent = tuple(value) if isinstance(value, tuple | list) else value
-    axes = _axes(field, extent)
+    axes = extent_axes(field, extent)
     if len(axes) not in range(1, 4):
         raise LaunchSpecError(f"must have one to three dimensions, got {len(axes)}", field=field)
     limits = zip(axes, _HIGHEST[field], strict=False)
@@ -195,21 +196,18 @@ def _args(value: object) -> dict[str, Expression]:
             raise LaunchSpecError(f"has {name!r} twice", field="args")
         args[name] = int(expression) if isinstance(expression, bool) else expression
         _expression(f"args[{name!r}]", args[name], -(2**63), 2**63 - 1)
-    dependencies = {name: _names_in(expression, name) & args.keys() for name, expression in args.items()}
+    texts = {name: text for name, text in args.items() if isinstance(text, str)}
+    dependencies = {name: check_expression(text, f"args[{name!r}]")[1] & args.keys() for name, text in texts.items()}
     if not any(dependencies.values()):
         return args
     from graphlib import CycleError, TopologicalSorter
 
     try:
-        order = tuple(TopologicalSorter({name: sorted(names) for name, names in dependencies.items()}).static_order())
+        order = tuple(TopologicalSorter({name: sorted(dependencies.get(name, ())) for name in args}).static_order())
     except CycleError as error:
         cycle = " -> ".join(reversed(error.args[1]))
         raise LaunchSpecError(f"parameters are computed from each other: {cycle}", field="args") from error
     return {name: args[name] for name in order}
-
-
-def _names_in(expression: Expression, name: str) -> frozenset[str]:
-    return check_expression(expression, f"args[{name!r}]")[1] if isinstance(expression, str) else frozenset()
 
 
 def _check_text(field: str, value: object) -> None:

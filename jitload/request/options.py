@@ -35,11 +35,7 @@ _FOR_HOST_COMPILER = ("-Xcompiler", "--compiler-options")
 
 
 def translate_cuda_options(kind: str, options: Sequence[str]) -> tuple[tuple[str, ...], tuple[Path, ...]]:
-    """Translate `extra_cuda_cflags` for the compiler of a kind of source: NVRTC, nvcc or the host compiler.
-
-    Returns:
-        The options, and the include directories that were among them.
-    """
+    """Translate `extra_cuda_cflags` for the compiler of a kind of source, and take out the include directories."""
     translators: dict[str, Callable[[Sequence[str]], tuple[str, ...]]] = {
         "device": nvrtc_options,
         "mixed": nvcc_options,
@@ -177,11 +173,7 @@ _FOR_GPU_ONLY = (
 
 
 def cpu_options(options: Sequence[str]) -> tuple[str, ...]:
-    """Translate NVRTC's options for g++; those that only affect code for a GPU are dropped.
-
-    Raises:
-        JitLoadError: An option is unknown.
-    """
+    """Translate NVRTC's options for g++; those that only affect code for a GPU are dropped."""
     result = []
     for option in options:
         if option.startswith("--pre-include="):

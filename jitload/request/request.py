@@ -225,11 +225,7 @@ def make_request(call: Call) -> Request:
 def make_program_request(
     paths: Sequence[str], *, arch: str | Sequence[str], cuda_flags: Sequence[str], link_flags: Sequence[str]
 ) -> Request:
-    """Return the request for a program made of source files.
-
-    Raises:
-        JitLoadError: One of the paths is not a source file, an object file or a static library.
-    """
+    """Return the request for a program made of source files, object files and static libraries."""
     for path in paths:
         if Path(path).suffix.lower() not in (".cu", ".o", ".a", *HOST_SUFFIXES):
             raise JitLoadError(f"{path!r} is not a source file (.cu, .cpp); arguments of the program come after --")
@@ -276,11 +272,7 @@ def _request_for_cubins(call: Call, settings: Settings) -> Request:
 
 
 def _kernels(call: Call) -> tuple[tuple[str, Launch], ...] | None:
-    """Return what `functions=` exports, or None for every kernel.
-
-    Raises:
-        LaunchSpecError: `functions=` is an empty list or mapping.
-    """
+    """Return what `functions=` exports, or None for every kernel. An empty list or mapping is an error."""
     if call.exports == ():
         raise LaunchSpecError("is empty", field="functions", hint="Leave it out to export every kernel.")
     return call.exports
@@ -354,9 +346,7 @@ def _is_mixed_piece(call: Call, kind: SourceKind, piece: tuple[str, str]) -> boo
 def _unit_files(sources: Sources, suffixes: Mapping[tuple[str, str], str]) -> list[tuple[str, Pieces]]:
     """Return `(file name, pieces)` of each unit: one unit for each file, or one for each language of inline texts.
 
-    Args:
-        sources: The sources.
-        suffixes: Each piece of `cuda_sources`, with the suffix that tells the compiler its language.
+    `suffixes` has each piece of `cuda_sources`, with the suffix that tells the compiler its language.
     """
     cuda = tuple(suffixes)
     if not sources.are_files:
@@ -364,7 +354,7 @@ def _unit_files(sources: Sources, suffixes: Mapping[tuple[str, str], str]) -> li
         return [("cpp_sources.cc", sources.host), (f"cuda_sources.{suffix}", cuda)]
     pieces = (*sources.host, *cuda)
     return [
-        (f"source{number}.{suffixes.get(piece) or ('c' if piece[0].lower().endswith('.c') else 'cc')}", (piece,))
+        (f"source{number}.{suffixes.get(piece) or ('c' if piece[0].endswith('.c') else 'cc')}", (piece,))
         for number, piece in enumerate(pieces)
     ]
 
@@ -399,11 +389,7 @@ def _check_embeddable(request: Request) -> None:
 
 
 def _check_instrumentation(instrumentation: Instrumentation, archs: Sequence[str], *, has_host_code: bool) -> None:
-    """Raise an error if the code of a request cannot be instrumented.
-
-    Raises:
-        JitLoadError: The code is C++ written by hand, or kernels for a GPU are to be sanitized.
-    """
+    """Raise an error if C++ written by hand is to be instrumented, or if kernels for a GPU are to be sanitized."""
     if instrumentation and has_host_code:
         raise JitLoadError("sanitize= and debug= are for kernels; for C++ of your own pass options in extra_cflags")
     if instrumentation.sanitizers and CPU not in archs:

@@ -15,8 +15,10 @@ from typing import NamedTuple
 
 from jitload.errors import JitLoadError
 from jitload.request.arguments import CUDA_SUFFIXES, HOST_SUFFIXES, Functions, Options, Pieces, Sources
-from jitload.toolchain.host import own_include_dir
+from jitload.request.kind import names_kernel
+from jitload.toolchain.host import INCLUDE_DIR
 
+LIGHT_HEADER_DIR = INCLUDE_DIR / "torch_light"
 _INCLUDE = re.compile(r'^[ \t]*#[ \t]*include[ \t]*[<"](?:torch|ATen|c10|pybind11)/', re.MULTILINE)
 _NAME = re.compile(r"\b(?:torch|at)\s*::\s*\w|\bPYBIND11_MODULE\b")
 _QUOTED_INCLUDE = re.compile(r'^[ \t]*#[ \t]*include[ \t]*"([^"\n]+)"', re.MULTILINE)
@@ -167,8 +169,8 @@ def is_torch_text(sources: Sources, functions: Functions | None = None) -> bool:
     An `#include` of torch's headers counts in C++ sources, but in CUDA sources only the use of torch's names counts.
     """
     names = [functions] if isinstance(functions, str) else list(functions or ())
-    kernels = "\n".join(text for _, text in sources.cuda if "__global__" in text)
-    if names and all(re.search(rf"__global__[^;{{]*\b{re.escape(str(name))}\s*\(", kernels) for name in names):
+    cuda_texts = tuple(text for _, text in sources.cuda)
+    if names and all(names_kernel(str(name), cuda_texts) for name in names):
         return False
     if any(_INCLUDE.search(text) for _, text in sources.host):
         return True
@@ -214,14 +216,9 @@ def torch_sources(
             host=(*standard, *CPP_FLAGS[1:], *parts, *filter(None, options.host)),
             cuda=(*NVCC_FLAGS[has_cuda_standard:], *host_level, *parts, *filter(None, options.cuda)),
             link=tuple(flag for flag in options.link if flag and not _LIBRARY_OF_TORCH.fullmatch(flag)),
-            include_dirs=(light_header_dir(), *options.include_dirs),
+            include_dirs=(LIGHT_HEADER_DIR, *options.include_dirs),
         ),
     )
-
-
-def light_header_dir() -> Path:
-    """Return the directory of the light headers."""
-    return own_include_dir().parent / "torch_light"
 
 
 def included_names(text: str) -> list[str]:
@@ -321,7 +318,7 @@ def _standard_headers(text: str, *, is_cuda: bool) -> Iterator[str]:
 @functools.lru_cache(maxsize=1)
 def operator_table() -> str:
     """Return the signatures of ATen's operators, one per line; signatures with the same C++ name are adjacent."""
-    return (light_header_dir() / "operators.txt").read_text(encoding="utf-8")
+    return (LIGHT_HEADER_DIR / "operators.txt").read_text(encoding="utf-8")
 
 
 def _find_operators(name: str) -> Iterator[Operator]:
@@ -475,7 +472,7 @@ def _undefined_macros(texts: Iterable[str]) -> list[str]:
     text = "\n".join(map(strip_comments, texts))
     macros = {*_MACRO_CALL.findall(text)} - {*_MACRO_DEFINITION.findall(text)}
     if macros:
-        headers = (light_header_dir() / "jitload_torch").glob("*.h")
+        headers = (LIGHT_HEADER_DIR / "jitload_torch").glob("*.h")
         macros -= {name for path in headers for name in _MACRO_DEFINITION.findall(path.read_text(encoding="utf-8"))}
     return sorted(macros)
 

@@ -95,6 +95,23 @@ static int jitload_is_supported_device(const jitload_kernel* kernel, const jitlo
   return kernel->cpu != NULL && jitload_is_host(device);
 }
 
+/* Return whether all kernels of a function take the same dtype for a parameter. */
+static int jitload_has_one_dtype(const jitload_kernel* kernel, const jitload_param* param) {
+  const jitload_kernel* kernels = kernel->module->kernels;
+  for (int32_t i = 0; i < kernel->module->kernel_count; ++i) {
+    if (!(kernels[i].flags & JITLOAD_DISPATCHES) || strcmp(kernels[i].name, kernel->name) != 0) continue;
+    for (int32_t j = 0; j < kernels[i].variant_count; ++j) {
+      const jitload_kernel* variant = &kernels[kernels[i].first_variant + j];
+      for (int32_t k = 0; k < variant->param_count; ++k) {
+        const jitload_param* other = &variant->params[k];
+        if (other->argument != param->argument) continue;
+        if (other->dtype_code != param->dtype_code || other->dtype_bits != param->dtype_bits) return 0;
+      }
+    }
+  }
+  return 1;
+}
+
 static void jitload_format_expected(const jitload_kernel* kernel, const jitload_param* param, char* text, size_t size) {
   const char* or_none = (param->flags & JITLOAD_NULLABLE) ? " or None" : "";
   const char* or_address = (param->flags & JITLOAD_RAW) ? " or an int address" : "";
@@ -102,7 +119,9 @@ static void jitload_format_expected(const jitload_kernel* kernel, const jitload_
   if (param->kind == JITLOAD_POINTER) {
     char dtype[48] = "";
     DLDataType expected = {param->dtype_code, param->dtype_bits, 1};
-    if (param->dtype_bits != 0) jitload_format_dtype(expected, dtype, sizeof dtype);
+    if (param->dtype_bits != 0 && jitload_has_one_dtype(kernel, param)) {
+      jitload_format_dtype(expected, dtype, sizeof dtype);
+    }
     const char* of_addresses = "";
     if (param->flags & JITLOAD_ADDRESSES) of_addresses = " of addresses (torch.tensor([x.data_ptr() for x in …]))";
     snprintf(text, size, "%s %s%s%s tensor%s%s%s%s", jitload_article(dtype), dtype, dtype[0] ? " " : "",
@@ -128,11 +147,15 @@ static int jitload_raise_param_type_error(const jitload_kernel* kernel, const ji
   return jitload_fail("TypeError", "%s(): argument '%s' must be %s, got %s", kernel->name, param->name, expected, got);
 }
 
-extern "C" int jitload_raise_type_error(const jitload_kernel* kernel, int32_t argument, const char* got) {
-  for (int32_t i = 0; i < kernel->param_count; ++i) {
-    if (kernel->params[i].argument == argument) return jitload_raise_param_type_error(kernel, &kernel->params[i], got);
-  }
-  return jitload_fail("TypeError", "%s(): argument %d must not be %s", kernel->name, (int)argument + 1, got);
+/* Return the parameter of an argument; each argument has one. */
+static const jitload_param* jitload_param_of(const jitload_kernel* kernel, int64_t argument) {
+  const jitload_param* param = kernel->params;
+  while (param->argument != argument) ++param;
+  return param;
+}
+
+int jitload_raise_type_error(const jitload_kernel* kernel, int32_t argument, const char* got) {
+  return jitload_raise_param_type_error(kernel, jitload_param_of(kernel, argument), got);
 }
 
 /* Write what to do about a tensor that only a copy of it can replace, which `method` makes. The kernel's results must
@@ -147,14 +170,13 @@ static void jitload_format_copy(const jitload_kernel* kernel, const jitload_para
   }
 }
 
-extern "C" int jitload_raise_lazy_error(const jitload_kernel* kernel, int32_t argument, const char* pending) {
+int jitload_raise_lazy_error(const jitload_kernel* kernel, int32_t argument, const char* pending) {
   char got[512], copy[384], method[16];
-  int32_t number = 0; /* every argument has a parameter */
-  while (kernel->params[number].argument != argument) ++number;
+  const jitload_param* param = jitload_param_of(kernel, argument);
   snprintf(method, sizeof method, "resolve_%s", pending);
-  jitload_format_copy(kernel, &kernel->params[number], method, copy, sizeof copy);
+  jitload_format_copy(kernel, param, method, copy, sizeof copy);
   snprintf(got, sizeof got, "a tensor with a pending %s; %s", *pending == 'c' ? "conjugation" : "negation", copy);
-  return jitload_raise_type_error(kernel, argument, got);
+  return jitload_raise_param_type_error(kernel, param, got);
 }
 
 static int jitload_raise_count_error(const jitload_kernel* kernel, int32_t num_args) {
@@ -260,7 +282,7 @@ static void jitload_format_dtypes(const jitload_kernel* kernel, const TVMFFIAny*
   }
 }
 
-extern "C" int jitload_raise_variant_error(const jitload_kernel* kernel, const TVMFFIAny* args) {
+int jitload_raise_variant_error(const jitload_kernel* kernel, const TVMFFIAny* args) {
   char got[512], supported[2048] = "";
   for (int32_t i = 0; i < kernel->param_count; ++i) {
     const jitload_param* param = &kernel->params[i];
@@ -355,8 +377,7 @@ static int jitload_check_layout(const jitload_kernel* kernel, const jitload_para
 }
 
 /* For an integer, passed or computed, that does not fit its parameter; addresses are unsigned integers. */
-extern "C" int jitload_raise_range_error(const jitload_kernel* kernel, const jitload_param* param,
-                                         const TVMFFIAny* value) {
+int jitload_raise_range_error(const jitload_kernel* kernel, const jitload_param* param, const TVMFFIAny* value) {
   char got[32] = "an integer beyond 64 bits";
   uint64_t large;
   if (value->type_index != JITLOAD_BIG_INT) {
@@ -389,7 +410,7 @@ static int jitload_check_range(const jitload_kernel* kernel, const jitload_param
   return jitload_raise_range_error(kernel, param, value);
 }
 
-extern "C" int jitload_raise_argument_error(const jitload_kernel* kernel, const TVMFFIAny* args, int32_t num_args) {
+int jitload_raise_argument_error(const jitload_kernel* kernel, const TVMFFIAny* args, int32_t num_args) {
   typedef int (*check)(const jitload_kernel*, const jitload_param*, const TVMFFIAny*);
   static const check checks[] = {jitload_check_kind, jitload_check_dtype, NULL, jitload_check_layout,
                                  jitload_check_range};

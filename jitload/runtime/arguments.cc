@@ -6,7 +6,7 @@
 #include "device.h"
 #include "python_api.h"
 
-extern "C" int jitload_fail(const char* kind, const char* format, ...) {
+int jitload_fail(const char* kind, const char* format, ...) {
   char text[4096];
   va_list values;
   va_start(values, format);
@@ -16,7 +16,7 @@ extern "C" int jitload_fail(const char* kind, const char* format, ...) {
   return -1;
 }
 
-extern "C" int jitload_read_big_int(const TVMFFIAny* value, uint64_t* out) {
+int jitload_read_big_int(const TVMFFIAny* value, uint64_t* out) {
   typedef TVMFFIByteArray (*content_fn)(const TVMFFIAny*);
   content_fn content = (content_fn)dlsym(RTLD_DEFAULT, "TVMFFIBigIntGetContentByteArray");
   if (content == NULL) return 0;
@@ -30,7 +30,7 @@ extern "C" int jitload_read_big_int(const TVMFFIAny* value, uint64_t* out) {
 
 /* Round a double to a small IEEE-like float, to nearest even. `finite_only` means e4m3fn, which has no infinity and one
  * NaN: larger numbers become the largest finite one, as in CUDA and torch. */
-extern "C" uint32_t jitload_round_to_small_float(double value, int exponent_bits, int mantissa_bits, int finite_only) {
+uint32_t jitload_round_to_small_float(double value, int exponent_bits, int mantissa_bits, int finite_only) {
   const uint32_t sign = (uint32_t)__builtin_signbit(value) << (exponent_bits + mantissa_bits);
   const int bias = (1 << (exponent_bits - 1)) - 1;
   const uint32_t infinity = ((1u << exponent_bits) - 1) << mantissa_bits;
@@ -57,7 +57,7 @@ extern "C" uint32_t jitload_round_to_small_float(double value, int exponent_bits
 
 /* Round a double to e8m0, the nearest power of two without a sign; ties round up, as in torch. Numbers that are too
  * large or not finite become 255. */
-extern "C" uint32_t jitload_round_to_e8m0(double value) {
+uint32_t jitload_round_to_e8m0(double value) {
   uint64_t bits;
   memcpy(&bits, &value, sizeof bits);
   const int exponent = (int)(bits >> 52 & 2047) - 1023;
@@ -66,16 +66,17 @@ extern "C" uint32_t jitload_round_to_e8m0(double value) {
 }
 
 /* Several threads may look the functions up at the same time; all get the same result. */
-extern "C" const jitload_python_api* jitload_find_python(void) {
+const jitload_python_api* jitload_find_python(void) {
   static jitload_python_api cached;
   static int is_complete;
   if (__atomic_load_n(&is_complete, __ATOMIC_ACQUIRE)) return &cached;
   jitload_python_api api;
   int has_all = 1;
-#define JITLOAD_FIND_(field, symbol, result, parameters) \
-  *(void**)&api.field = dlsym(RTLD_DEFAULT, symbol);     \
+#define JITLOAD_FIND_(field, symbol, ...)            \
+  *(void**)&api.field = dlsym(RTLD_DEFAULT, symbol); \
   has_all &= api.field != NULL;
-  JITLOAD_PYTHON_API(JITLOAD_FIND_)
+  JITLOAD_PYTHON_FUNCTIONS(JITLOAD_FIND_)
+  JITLOAD_PYTHON_OBJECTS(JITLOAD_FIND_)
 #undef JITLOAD_FIND_
   if (!has_all) return NULL;
   cached = api;
@@ -132,7 +133,7 @@ static int jitload_format_class(void* object, char* text, size_t size) {
 }
 
 /* Read a NumPy bool, which tvm-ffi passes as an opaque object. Return 0 for other objects. */
-extern "C" int jitload_read_numpy_bool(const TVMFFIAny* value, uint64_t* out) {
+int jitload_read_numpy_bool(const TVMFFIAny* value, uint64_t* out) {
   char name[32];
   if (value->type_index != kTVMFFIOpaquePyObject) return 0;
   void* object = *(void**)((char*)value->v_obj + sizeof(TVMFFIObject));
@@ -146,7 +147,7 @@ extern "C" int jitload_read_numpy_bool(const TVMFFIAny* value, uint64_t* out) {
 }
 
 /* Read an address: None or an int if the `Launch` allows them, or a ctypes pointer. */
-extern "C" int jitload_read_address(const jitload_param* param, const TVMFFIAny* value, uint64_t* out) {
+int jitload_read_address(const jitload_param* param, const TVMFFIAny* value, uint64_t* out) {
   if (value->type_index == kTVMFFIOpaquePtr) {
     *out = (uint64_t)(uintptr_t)value->v_ptr;
   } else if (value->type_index == kTVMFFINone && (param->flags & JITLOAD_NULLABLE)) {

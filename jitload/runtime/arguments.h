@@ -32,10 +32,6 @@ JITLOAD_SAME_(FLOAT8_E8M0FNU, Float8_e8m0fnu);
 
 #define JITLOAD_LIKELY(condition) __builtin_expect(!!(condition), 1)
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 /* Set tvm-ffi's error and return -1; so do all functions named jitload_raise_…. */
 __attribute__((format(printf, 2, 3))) int jitload_fail(const char* kind, const char* format, ...);
 
@@ -56,10 +52,6 @@ int jitload_read_struct(const jitload_param* param, const TVMFFIAny* value, void
 int jitload_read_address(const jitload_param* param, const TVMFFIAny* value, uint64_t* out);
 int jitload_read_numpy_bool(const TVMFFIAny* value, uint64_t* out);
 
-#ifdef __cplusplus
-}
-#endif
-
 /* Return the tensor in an argument, or NULL. */
 static inline const DLTensor* jitload_get_tensor(const TVMFFIAny* value) {
   if (__builtin_expect(value->type_index == kTVMFFITensor, 1)) {
@@ -68,30 +60,23 @@ static inline const DLTensor* jitload_get_tensor(const TVMFFIAny* value) {
   return value->type_index == kTVMFFIDLTensorPtr ? (const DLTensor*)value->v_ptr : 0;
 }
 
-static inline int jitload_is_contiguous(const DLTensor* tensor) {
-  if (tensor->strides == NULL) return 1;
-  uint64_t expected = 1; /* unsigned: it may overflow for a tensor without elements */
-  for (int32_t axis = tensor->ndim - 1; axis >= 0; --axis) {
-    const int64_t extent = tensor->shape[axis];
-    if (extent == 0) return 1;
-    if (extent != 1) {
-      if ((uint64_t)tensor->strides[axis] != expected) {
-        for (int32_t rest = axis - 1; rest >= 0; --rest) {
-          if (tensor->shape[rest] == 0) return 1; /* strides of an empty tensor do not matter */
-        }
-        return 0;
-      }
-      expected *= (uint64_t)extent;
-    }
-  }
-  return 1;
-}
-
 static inline int jitload_is_empty(const DLTensor* tensor) {
   for (int32_t axis = 0; axis < tensor->ndim; ++axis) {
     if (tensor->shape[axis] == 0) return 1;
   }
   return 0;
+}
+
+static inline int jitload_is_contiguous(const DLTensor* tensor) {
+  if (tensor->strides == NULL) return 1;
+  uint64_t expected = 1; /* unsigned: it may overflow for a tensor without elements */
+  for (int32_t axis = tensor->ndim - 1; axis >= 0; --axis) {
+    const int64_t extent = tensor->shape[axis];
+    if (extent == 1) continue;
+    if ((uint64_t)tensor->strides[axis] != expected) return jitload_is_empty(tensor); /* whose strides do not matter */
+    expected *= (uint64_t)extent;
+  }
+  return 1;
 }
 
 static inline int jitload_dtype_fits(const jitload_param* param, DLDataType dtype) {

@@ -261,9 +261,9 @@ uint32_t has_avx512() {
 }
 
 void find_thread_memory() {
-  visit_own_segments([](const ElfW(Phdr)& segment, uintptr_t begin) {
+  visit_own_segments([](const ElfW(Phdr)& segment, Memory memory) {
     if (segment.p_type != PT_TLS) return;
-    jitload_cpu_thread_memory[0] = begin;
+    jitload_cpu_thread_memory[0] = memory.begin;
     jitload_cpu_thread_memory[1] = segment.p_memsz;
   });
 }

@@ -5,7 +5,7 @@
 
 #include "device.h"
 
-extern "C" int jitload_count_gpus(void) {
+int jitload_count_gpus(void) {
   static int cached_count = -1;
   if (cached_count >= 0) return cached_count;
   int (*init)(unsigned) = NULL;
@@ -20,7 +20,7 @@ extern "C" int jitload_count_gpus(void) {
   return cached_count = works ? count : 0;
 }
 
-extern "C" int jitload_choose_device(jitload_request* request) {
+int jitload_choose_device(jitload_request* request) {
   const int has_images = request->kernel->module->image_count != 0;
   if (request->device < 0 && (!has_images || jitload_count_gpus() == 0)) request->device = JITLOAD_CPU_DEVICE;
   return has_images || request->device == JITLOAD_CPU_DEVICE;
@@ -79,7 +79,7 @@ static jitload_cpu_region jitload_param_memory(const jitload_request* request) {
 }
 
 /* Run the grid to its end. */
-extern "C" int jitload_launch_on_cpu(const jitload_request* request) {
+int jitload_launch_on_cpu(const jitload_request* request) {
   const jitload_kernel* kernel = request->kernel;
   const jitload_plan* plan = &request->plan;
   if (jitload_check_cpu_launch(request) != 0) return -1;

@@ -19,10 +19,6 @@ namespace {
 
 constexpr uintptr_t kNear = 1 << 16; /* an access within this many bytes of a tensor is assumed to be meant for it */
 
-struct Memory {
-  uintptr_t begin, end;
-};
-
 /* The memory of the library and of this thread. */
 struct OwnMemory {
   Memory segments[8];
@@ -36,8 +32,7 @@ thread_local OwnMemory own_memory;
 void find_own_memory() {
   jitload_cpu_current_worker->is_uninterruptible = 1;
   own_memory.segment_count = 0;
-  visit_own_segments([](const ElfW(Phdr)& segment, uintptr_t begin) {
-    const Memory memory = {begin, begin + segment.p_memsz};
+  visit_own_segments([](const ElfW(Phdr)& segment, Memory memory) {
     if (segment.p_type == PT_TLS) own_memory.thread_local_data = memory;
     if (segment.p_type == PT_LOAD && own_memory.segment_count < 8) {
       own_memory.segments[own_memory.segment_count++] = memory;
@@ -53,10 +48,6 @@ void find_own_memory() {
   own_memory.stack = {(uintptr_t)low, (uintptr_t)low + size};
   own_memory.is_complete = true;
   jitload_cpu_current_worker->is_uninterruptible = 0;
-}
-
-inline bool contains(Memory memory, uintptr_t begin, uintptr_t end) {
-  return begin >= memory.begin && end <= memory.end;
 }
 
 Memory memory_at(const void* begin, size_t size) { return {(uintptr_t)begin, (uintptr_t)begin + size}; }
@@ -111,25 +102,25 @@ inline void check(const void* memory, size_t size, bool is_write, const void* co
   Worker* worker = jitload_cpu_current_worker;
   if (worker == NULL || !worker->is_in_fibers || size == 0) return;
   const jitload_cpu_launch* call = worker->launch->call;
-  const uintptr_t begin = (uintptr_t)memory, end = begin + size;
+  const uintptr_t begin = (uintptr_t)memory;
   for (int i = 0; i < call->tensor_count; ++i) {
-    if (begin >= call->tensors[i].begin && end <= call->tensors[i].end) return;
+    if (contains({call->tensors[i].begin, call->tensors[i].end}, begin, size)) return;
   }
-  if (contains(memory_at(worker->stacks, worker->capacity * kStack), begin, end)) return;
+  if (contains(memory_at(worker->stacks, worker->capacity * kStack), begin, size)) return;
   if (!own_memory.is_complete) find_own_memory();
-  if (contains(own_memory.thread_local_data, begin, end)) {
+  if (contains(own_memory.thread_local_data, begin, size)) {
     const uintptr_t shared = (uintptr_t)__jitload_dynamic_shared;
-    const bool is_beyond = end > shared + call->block.shared_bytes && begin < shared + JITLOAD_MOST_SHARED;
+    const bool is_beyond = begin + size > shared + call->block.shared_bytes && begin < shared + JITLOAD_MOST_SHARED;
     if (begin < shared || !is_beyond) return;
     return report_access(worker, begin, size, is_write, code);
   }
   for (int i = 0; i < own_memory.segment_count; ++i) {
-    if (contains(own_memory.segments[i], begin, end)) return;
+    if (contains(own_memory.segments[i], begin, size)) return;
   }
-  if (contains(memory_at(worker, sizeof *worker), begin, end) || contains(own_memory.stack, begin, end)) return;
-  if (contains(memory_at(worker->warps, (worker->capacity / kWarp + 1) * sizeof(Warp)), begin, end)) return;
-  if (contains(memory_at(worker->fibers, worker->capacity * sizeof(Fiber)), begin, end)) return;
-  if (contains({call->param_memory.begin, call->param_memory.end}, begin, end)) return;
+  if (contains(memory_at(worker, sizeof *worker), begin, size) || contains(own_memory.stack, begin, size)) return;
+  if (contains(memory_at(worker->warps, (worker->capacity / kWarp + 1) * sizeof(Warp)), begin, size)) return;
+  if (contains(memory_at(worker->fibers, worker->capacity * sizeof(Fiber)), begin, size)) return;
+  if (contains({call->param_memory.begin, call->param_memory.end}, begin, size)) return;
   report_access(worker, begin, size, is_write, code);
 }
 

@@ -97,8 +97,8 @@ uint64_t hash_memory(const Worker* worker) {
   for (int i = 0; i < call->tensor_count; ++i) {
     hash.add((const char*)call->tensors[i].begin, (const char*)call->tensors[i].end);
   }
-  visit_own_segments([&](const ElfW(Phdr)& segment, uintptr_t address) {
-    const char *begin = (const char*)address, *end = begin + segment.p_memsz;
+  visit_own_segments([&](const ElfW(Phdr)& segment, Memory memory) {
+    const char *begin = (const char*)memory.begin, *end = (const char*)memory.end;
     if (segment.p_type == PT_LOAD && (segment.p_flags & PF_W)) {
       hash.add_around(begin, end, __start_jitload_state, __stop_jitload_state);
     } else if (segment.p_type == PT_TLS) {

@@ -68,14 +68,11 @@ bool call_previous(const SignalHandler* handler, int number, siginfo_t* info, vo
 
 /* ---- the interruption ------------------------------------------------------------------------------------------ */
 
-struct Code {
-  uintptr_t begin, end;
-} own_code;
+Memory own_code;
 
 void find_own_code() {
-  visit_own_segments([](const ElfW(Phdr)& segment, uintptr_t begin) {
-    const bool has_function = (uintptr_t)&find_own_code - begin < segment.p_memsz;
-    if (segment.p_type == PT_LOAD && has_function) own_code = {begin, begin + segment.p_memsz};
+  visit_own_segments([](const ElfW(Phdr)& segment, Memory memory) {
+    if (segment.p_type == PT_LOAD && contains(memory, (uintptr_t)&find_own_code)) own_code = memory;
   });
 }
 
@@ -98,8 +95,7 @@ extern SignalHandler watch_handler;
 void on_watch_signal(int number, siginfo_t* info, void* context) {
   const int error = errno;
   Worker* worker = jitload_cpu_current_worker;
-  const uintptr_t code = code_address(context);
-  const bool is_own_code = code >= own_code.begin && code < own_code.end;
+  const bool is_own_code = contains(own_code, code_address(context));
   if (worker == NULL) {
     call_previous(&watch_handler, number, info, context);
   } else if (worker->is_running && !worker->is_uninterruptible && is_own_code && is_on_own_stack(worker, &error)) {

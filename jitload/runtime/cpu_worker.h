@@ -19,6 +19,14 @@
 
 namespace {
 
+struct Memory {
+  uintptr_t begin, end;
+};
+
+inline bool contains(Memory memory, uintptr_t begin, size_t size = 1) {
+  return begin >= memory.begin && begin + size <= memory.end;
+}
+
 struct Context {
   void* stack_pointer;
 };
@@ -267,20 +275,23 @@ void fail(Worker* worker, const uint32_t* thread, const char* format, ...) {
   __builtin_unreachable();
 }
 
-/* Call `visit` with the segments of this library and their addresses: of thread-local data, that of this thread. */
+/* Call `visit` with each segment of this library and its memory: of thread-local data, that of this thread. */
 template <class Visit>
 void visit_own_segments(Visit visit) {
   const auto visit_library = [](struct dl_phdr_info* info, size_t, void* visitor) -> int {
+    const auto memory_of = [=](const ElfW(Phdr)& segment) {
+      const bool is_thread_local = segment.p_type == PT_TLS;
+      const uintptr_t begin = is_thread_local ? (uintptr_t)info->dlpi_tls_data : info->dlpi_addr + segment.p_vaddr;
+      return Memory{begin, begin + segment.p_memsz};
+    };
     bool is_own = false;
     for (int i = 0; i < info->dlpi_phnum; ++i) {
       const ElfW(Phdr)& segment = info->dlpi_phdr[i];
-      is_own |= segment.p_type == PT_LOAD && (uintptr_t)&leave - (info->dlpi_addr + segment.p_vaddr) < segment.p_memsz;
+      is_own |= segment.p_type == PT_LOAD && contains(memory_of(segment), (uintptr_t)&leave);
     }
     for (int i = 0; is_own && i < info->dlpi_phnum; ++i) {
-      const ElfW(Phdr)& segment = info->dlpi_phdr[i];
-      const bool is_thread_local = segment.p_type == PT_TLS;
-      const uintptr_t begin = is_thread_local ? (uintptr_t)info->dlpi_tls_data : info->dlpi_addr + segment.p_vaddr;
-      if (begin != 0) (*(Visit*)visitor)(segment, begin); /* 0: the thread has not used its data yet */
+      const Memory memory = memory_of(info->dlpi_phdr[i]);
+      if (memory.begin != 0) (*(Visit*)visitor)(info->dlpi_phdr[i], memory); /* 0: the thread has not used its data */
     }
     return is_own;
   };

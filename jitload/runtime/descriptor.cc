@@ -3,8 +3,24 @@
  */
 #include <stdio.h>
 
+#include <jitload/triton.h>
+
+#include "device.h"
 #include "python_api.h"
-#include "triton_call.h"
+
+/* A tensor descriptor of a call. The kernel's parameters point into it. */
+typedef struct jitload_tensor_descriptor {
+  unsigned char map[128]; /* CUtensorMap, first because it must be aligned to 64 bytes */
+  DLTensor tensor; /* the base of Triton's object */
+  int64_t shape[JITLOAD_MAX_RANK];
+  int64_t strides[JITLOAD_MAX_RANK];
+  int64_t block[JITLOAD_MAX_RANK];
+  int32_t block_rank; /* 0 if the argument is a plain tensor */
+  uint64_t pads_nan;
+  uint64_t rounds;
+  const char* pending; /* "conj" or "neg" for a base with a pending conjugation or negation */
+  jitload_stream_source_fn stream_source; /* of the base's framework */
+} __attribute__((aligned(64))) jitload_tensor_descriptor;
 
 /* Read a sequence of integers from an attribute. Return its length, or -1. */
 static int32_t jitload_read_integers(const jitload_python_api* python, void* object, const char* name, int64_t* out) {
@@ -15,7 +31,7 @@ static int32_t jitload_read_integers(const jitload_python_api* python, void* obj
   for (ptrdiff_t i = 0; i < count; ++i) {
     void* item = python->item(sequence, i);
     if (item == NULL) break;
-    out[i] = python->long_value(item);
+    out[i] = python->integer(item);
     python->decref(item);
   }
   python->decref(sequence);
@@ -53,7 +69,7 @@ static int jitload_read_capsule(const jitload_python_api* python, void* base, ji
   void* keywords = python->new_dict();
   void* no_sync = python->new_long(-1);
   void* capsule = NULL;
-  if (method != NULL && keywords != NULL && python->set_item(keywords, "stream", no_sync) == 0) {
+  if (method != NULL && keywords != NULL && python->set_key(keywords, "stream", no_sync) == 0) {
     capsule = python->call(method, arguments, keywords);
   }
   const DLManagedTensor* managed = capsule != NULL ? (const DLManagedTensor*)python->pointer(capsule,
@@ -68,12 +84,12 @@ static int jitload_read_capsule(const jitload_python_api* python, void* base, ji
 }
 
 static void jitload_read_options(const jitload_python_api* python, void* object, jitload_tensor_descriptor* out) {
-  void* padding = python->attribute(object, "padding");
+  void* padding = jitload_find_attribute(python, object, "padding");
   const char* utf8 = padding != NULL ? python->utf8(padding) : NULL;
   out->pads_nan = utf8 != NULL && strcmp(utf8, "nan") == 0;
   python->decref(padding);
   python->clear_error();
-  void* rounds = python->attribute(object, "round_f32_to_tf32");
+  void* rounds = jitload_find_attribute(python, object, "round_f32_to_tf32");
   out->rounds = rounds != NULL && python->is_true(rounds) == 1;
   python->decref(rounds);
   python->clear_error();
@@ -113,7 +129,8 @@ static int jitload_read_attributes(const jitload_python_api* python, void* objec
   return is_read;
 }
 
-extern "C" int jitload_read_tensor_descriptor(const TVMFFIAny* value, jitload_tensor_descriptor* out) {
+/* Read a Triton `TensorDescriptor`, which must stay alive during the call. Return 0 for other objects. */
+static int jitload_read_tensor_descriptor(const TVMFFIAny* value, jitload_tensor_descriptor* out) {
   const jitload_python_api* python = jitload_find_python();
   if (python == NULL) return 0;
   void* object = *(void* const*)((const char*)value->v_obj + sizeof(TVMFFIObject));
@@ -137,7 +154,8 @@ enum {
   JITLOAD_TMA_ALIGNMENT = 16,
 };
 
-extern "C" int jitload_block_matches(const jitload_descriptor_spec* spec, const jitload_tensor_descriptor* descriptor) {
+/* Whether the block shape matches the kernel's. True for a plain tensor. */
+static int jitload_block_matches(const jitload_descriptor_spec* spec, const jitload_tensor_descriptor* descriptor) {
   if (descriptor->block_rank == 0) return 1;
   if (descriptor->block_rank != spec->rank) return 0;
   for (int32_t i = 0; i < spec->rank; ++i) {
@@ -216,9 +234,10 @@ static int jitload_encode_tensor_map(const jitload_driver* driver, const jitload
   return jitload_raise_driver_error(driver, kernel->name, action, code);
 }
 
-extern "C" int jitload_make_descriptor(const jitload_driver* driver, const jitload_kernel* kernel,
-                                       const jitload_descriptor_spec* spec, const TVMFFIAny* value,
-                                       jitload_tensor_descriptor* descriptor) {
+/* Fill in the descriptor of an argument. Return 0, or set an error and return -1. */
+static int jitload_make_descriptor(const jitload_driver* driver, const jitload_kernel* kernel,
+                                   const jitload_descriptor_spec* spec, const TVMFFIAny* value,
+                                   jitload_tensor_descriptor* descriptor) {
   const jitload_param* param = &kernel->params[spec->param];
   const DLTensor* tensor = jitload_get_tensor(value);
   if (tensor == NULL) {

@@ -9,10 +9,6 @@
 
 #include "arguments.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 /* A kernel on one device. `kernel` is set last: it publishes the slot to other threads. */
 typedef struct jitload_slot {
   jitload_cu_kernel kernel;
@@ -105,10 +101,6 @@ int jitload_count_gpus(void);
 
 /* Read the arguments of `_jitload_configure`. */
 int jitload_read_config(const TVMFFIAny* args, jitload_config* config);
-
-#ifdef __cplusplus
-}
-#endif
 
 /* Begins the definition of `_jitload_<name>`, a function that jitload's loader calls. */
 #define JITLOAD_LOADER_FUNCTION(name) extern "C" __attribute__((visibility("default"))) int __tvm_ffi__jitload_##name

@@ -58,8 +58,8 @@ static int jitload_return(const jitload_kernel* kernel, const __jitload_result* 
   return 0;
 }
 
-extern "C" int jitload_call_host(const jitload_kernel* kernel, const jitload_config* config, const TVMFFIAny* args,
-                                 int32_t num_args, TVMFFIAny* result) {
+int jitload_call_host(const jitload_kernel* kernel, const jitload_config* config, const TVMFFIAny* args,
+                      int32_t num_args, TVMFFIAny* result) {
   if (num_args != kernel->argument_count) return jitload_raise_argument_error(kernel, args, num_args);
   const size_t count = (size_t)kernel->param_count;
   uint64_t* values = (uint64_t*)__builtin_alloca(8 * count + 8);

@@ -10,9 +10,8 @@
 
 /* ---- the launch ------------------------------------------------------------------------------------------------ */
 
-extern "C" jitload_cu_result jitload_launch_with_attributes(const jitload_driver* driver,
-                                                            const jitload_request* request,
-                                                            jitload_cu_kernel function, jitload_cu_stream stream) {
+jitload_cu_result jitload_launch_with_attributes(const jitload_driver* driver, const jitload_request* request,
+                                                 jitload_cu_kernel function, jitload_cu_stream stream) {
   const jitload_kernel* kernel = request->kernel;
   const jitload_plan* plan = &request->plan;
   jitload_cu_config config = {};
@@ -54,8 +53,8 @@ static inline int jitload_launch_on_current_device(const jitload_driver* driver,
   return jitload_raise_launch_error(request, slot, device, code);
 }
 
-extern "C" int jitload_run(const jitload_kernel* kernel, const jitload_config* config, const TVMFFIAny* args,
-                           int32_t num_args, jitload_stream_source_fn stream_source) {
+int jitload_run(const jitload_kernel* kernel, const jitload_config* config, const TVMFFIAny* args, int32_t num_args,
+                jitload_stream_source_fn stream_source) {
   if (__builtin_expect(num_args != kernel->argument_count, 0)) {
     return jitload_raise_argument_error(kernel, args, num_args);
   }

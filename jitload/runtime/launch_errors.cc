@@ -6,14 +6,7 @@
 
 #include "device.h"
 
-static const char* jitload_argument_name(const jitload_kernel* kernel, int64_t argument) {
-  for (int32_t i = 0; i < kernel->param_count; ++i) {
-    if (kernel->params[i].argument == argument) return kernel->params[i].name;
-  }
-  return "?";
-}
-
-extern "C" int jitload_raise_expression_error(const jitload_kernel* kernel, const jitload_eval* eval) {
+int jitload_raise_expression_error(const jitload_kernel* kernel, const jitload_eval* eval) {
   const char* text = kernel->expressions[eval->error_expression];
   const long long left = (long long)eval->left, right = (long long)eval->right;
   switch (eval->error) {
@@ -21,36 +14,32 @@ extern "C" int jitload_raise_expression_error(const jitload_kernel* kernel, cons
       return jitload_fail("ValueError", "%s(): %s: division of %lld by zero", kernel->name, text, left);
     case JITLOAD_EVAL_NOT_A_TENSOR:
       return jitload_fail("ValueError", "%s(): %s: argument '%s' is not a tensor in this call, so it has no shape",
-                          kernel->name,
-                          text, jitload_argument_name(kernel, eval->left));
+                          kernel->name, text, jitload_param_of(kernel, eval->left)->name);
     case JITLOAD_EVAL_AXIS:
       return jitload_fail("ValueError", "%s(): %s: axis %lld is out of range for a tensor of %lld dimension%s",
-                          kernel->name,
-                          text, left, right, right == 1 ? "" : "s");
+                          kernel->name, text, left, right, right == 1 ? "" : "s");
     case JITLOAD_EVAL_INTEGER:
       if (((const TVMFFIAny*)eval->args)[eval->left].type_index == kTVMFFIOpaquePyObject) {
         return jitload_fail("TypeError",
                             "%s(): %s: argument '%s' is a NumPy bool, which expressions cannot use; pass bool(…)",
-                            kernel->name, text, jitload_argument_name(kernel, eval->left));
+                            kernel->name, text, jitload_param_of(kernel, eval->left)->name);
       }
       return jitload_fail("ValueError", "%s(): %s: argument '%s' is 2**63 or more, too large for an expression",
-                          kernel->name,
-                          text, jitload_argument_name(kernel, eval->left));
+                          kernel->name, text, jitload_param_of(kernel, eval->left)->name);
     default:
       return jitload_fail("ValueError", "%s(): %s: the result of %lld and %lld does not fit 64 bits", kernel->name,
-                          text,
-                          left, right);
+                          text, left, right);
   }
 }
 
-extern "C" int jitload_raise_missing_grid(const jitload_kernel* kernel, int has_grid, int has_block) {
+int jitload_raise_missing_grid(const jitload_kernel* kernel, int has_grid, int has_block) {
   const char* missing = has_grid ? "block" : has_block ? "grid" : "grid and block";
   return jitload_fail("TypeError", "%s() has no %s: call %s[grid, block](…), or declare %s in its Launch", kernel->name,
                       missing, kernel->name, has_grid || has_block ? "it" : "them");
 }
 
-extern "C" int jitload_raise_extent_error(const jitload_kernel* kernel, const char* field, const int64_t* extent,
-                                          const char* rule) {
+int jitload_raise_extent_error(const jitload_kernel* kernel, const char* field, const int64_t* extent,
+                               const char* rule) {
   return jitload_fail("ValueError", "%s(): %s (%lld, %lld, %lld) %s", kernel->name, field, (long long)extent[0],
                       (long long)extent[1], (long long)extent[2], rule);
 }
@@ -110,8 +99,8 @@ static const char* jitload_format_code(const jitload_driver* driver, jitload_cu_
   return text;
 }
 
-extern "C" int jitload_raise_driver_error(const jitload_driver* driver, const char* function, const char* action,
-                                          jitload_cu_result code) {
+int jitload_raise_driver_error(const jitload_driver* driver, const char* function, const char* action,
+                               jitload_cu_result code) {
   char text[256];
   jitload_format_code(driver, code, text, sizeof text);
   if (!jitload_is_sticky(code)) {
@@ -167,9 +156,8 @@ static void jitload_format_cluster_hint(const jitload_request* request, const ji
            (long long)cluster[0], (long long)cluster[1], (long long)cluster[2], (long long)blocks, limit);
 }
 
-extern "C" int jitload_raise_launch_error(const jitload_request* request, const jitload_slot* slot,
-                                          jitload_cu_device device,
-                                          jitload_cu_result code) {
+int jitload_raise_launch_error(const jitload_request* request, const jitload_slot* slot, jitload_cu_device device,
+                               jitload_cu_result code) {
   const jitload_driver* driver = jitload_loaded_driver;
   const jitload_kernel* kernel = request->kernel;
   const jitload_plan* plan = &request->plan;

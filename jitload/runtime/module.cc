@@ -53,7 +53,7 @@ static const jitload_driver* jitload_start_driver(const char* function, void* li
   return NULL;
 }
 
-extern "C" const jitload_driver* jitload_load_driver(const char* function) {
+const jitload_driver* jitload_load_driver(const char* function) {
   static pthread_once_t once = PTHREAD_ONCE_INIT;
   pthread_once(&once, jitload_watch_forks); /* before a fork could see the driver half initialised */
   if (jitload_is_forked) {
@@ -78,8 +78,8 @@ extern "C" const jitload_driver* jitload_load_driver(const char* function) {
 }
 
 /* Make the device's primary context current. `*before` becomes the context to restore, or NULL if there is none. */
-extern "C" int jitload_enter_device(const jitload_driver* driver, const char* function, jitload_cu_device device,
-                                    jitload_cu_context* before) {
+int jitload_enter_device(const jitload_driver* driver, const char* function, jitload_cu_device device,
+                         jitload_cu_context* before) {
   static jitload_cu_context retained[JITLOAD_MAX_RETAINED_CONTEXTS];
   jitload_cu_context primary = NULL;
   *before = NULL;
@@ -120,12 +120,11 @@ static int jitload_capability(const jitload_driver* driver, jitload_cu_device de
   return 10 * major + minor;
 }
 
-extern "C" int jitload_has_image(const jitload_driver* driver, const jitload_kernel* kernel, jitload_cu_device device) {
+int jitload_has_image(const jitload_driver* driver, const jitload_kernel* kernel, jitload_cu_device device) {
   return jitload_best_image(kernel->module, jitload_capability(driver, device)) >= 0;
 }
 
-extern "C" int jitload_select_image(const jitload_driver* driver, const jitload_kernel* kernel,
-                                    jitload_cu_device device) {
+int jitload_select_image(const jitload_driver* driver, const jitload_kernel* kernel, jitload_cu_device device) {
   const jitload_module* module = kernel->module;
   const int capability = jitload_capability(driver, device);
   const int best = jitload_best_image(module, capability);
@@ -206,8 +205,8 @@ static int jitload_resolve_locked(const jitload_driver* driver, const jitload_ke
 
 /* The device's context must be current. Relaxed capture mode allows the first call to be part of a graph capture,
  * during which the driver otherwise rejects loading code. */
-extern "C" int jitload_resolve(const jitload_driver* driver, const jitload_kernel* kernel, jitload_cu_device device,
-                               jitload_slot** slot) {
+int jitload_resolve(const jitload_driver* driver, const jitload_kernel* kernel, jitload_cu_device device,
+                    jitload_slot** slot) {
   int mode = JITLOAD_CAPTURE_RELAXED;
   int failed = 0;
   pthread_mutex_lock(&jitload_lock);
@@ -231,9 +230,8 @@ extern "C" int jitload_resolve(const jitload_driver* driver, const jitload_kerne
 }
 
 /* Raise the kernel's limit of dynamic shared memory to the device's maximum, so that it changes at most once. */
-extern "C" int jitload_increase_shared_limit(const jitload_driver* driver, const jitload_kernel* kernel,
-                                             jitload_cu_device device,
-                                             jitload_slot* slot, int64_t bytes) {
+int jitload_increase_shared_limit(const jitload_driver* driver, const jitload_kernel* kernel, jitload_cu_device device,
+                                  jitload_slot* slot, int64_t bytes) {
   int max_shared = 0, static_shared = 0, mode = JITLOAD_CAPTURE_RELAXED;
   jitload_cu_result code = jitload_shared_limit(driver, slot->kernel, device, &max_shared, &static_shared);
   if (code != JITLOAD_CUDA_SUCCESS) {
@@ -283,7 +281,7 @@ static int jitload_configured_call(void* self, const TVMFFIAny* args, int32_t nu
 
 /* args: (kernel index, has_grid, x, y, z, has_block, x, y, z, shared_bytes or None, stream or None); the loader has
  * checked their types. */
-extern "C" int jitload_read_config(const TVMFFIAny* args, jitload_config* config) {
+int jitload_read_config(const TVMFFIAny* args, jitload_config* config) {
   const jitload_kernel* kernel = &jitload_library.kernels[args[0].v_int64];
   if (args[10].type_index != kTVMFFINone && (args[10].type_index != kTVMFFIInt || args[10].v_int64 < 0)) {
     return jitload_fail("ValueError", "%s[…]: stream must be an address: from 0 to 2**63 - 1", kernel->name);

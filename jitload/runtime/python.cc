@@ -8,6 +8,7 @@
 #include <stdio.h>
 
 #include "device.h"
+#include "python_api.h"
 
 /* The fields that a typed function has after those of `tvm_ffi.Function`. */
 typedef struct jitload_function_fields {
@@ -23,44 +24,6 @@ typedef struct jitload_object {
   const void* type;
 } jitload_object;
 
-#define JITLOAD_PYTHON_FUNCTIONS(X)                            \
-  X(long_value, "PyLong_AsLongLongAndOverflow", long long, (void*, int*)) \
-  X(float_value, "PyFloat_AsDouble", double, (void*))          \
-  X(save_thread, "PyEval_SaveThread", void*, (void))           \
-  X(restore_thread, "PyEval_RestoreThread", void, (void*))     \
-  X(incref, "Py_IncRef", void, (void*))                     \
-  X(decref, "Py_DecRef", void, (void*))                     \
-  X(clear_error, "PyErr_Clear", void, (void))                  \
-  X(set_error, "PyErr_SetString", void, (void*, const char*))  \
-  X(set_error_object, "PyErr_SetObject", void, (void*, void*))  \
-  X(fetch, "PyErr_Fetch", void, (void**, void**, void**))      \
-  X(normalize, "PyErr_NormalizeException", void, (void**, void**, void**)) \
-  X(restore, "PyErr_Restore", void, (void*, void*, void*))     \
-  X(set_traceback, "PyException_SetTraceback", int, (void*, void*)) \
-  X(new_text, "PyUnicode_FromStringAndSize", void*, (const char*, ptrdiff_t)) \
-  X(is_error, "PyErr_ExceptionMatches", int, (void*))          \
-  X(is_instance, "PyObject_IsInstance", int, (void*, void*))   \
-  X(call_with, "PyObject_CallFunctionObjArgs", void*, (void*, ...)) \
-  X(call_method, "PyObject_CallMethod", void*, (void*, const char*, const char*, ...)) \
-  X(utf8, "PyUnicode_AsUTF8", const char*, (void*))         \
-  X(bytes_data, "PyBytes_AsString", const char*, (void*))      \
-  X(new_tuple, "PyTuple_New", void*, (ptrdiff_t))              \
-  X(set_item, "PyTuple_SetItem", int, (void*, ptrdiff_t, void*)) \
-  X(call_object, "PyObject_CallObject", void*, (void*, void*))
-
-#define JITLOAD_PYTHON_OBJECTS(X) \
-  X(none, "_Py_NoneStruct")       \
-  X(true_object, "_Py_TrueStruct")        \
-  X(false_object, "_Py_FalseStruct")        \
-  X(long_type, "PyLong_Type")     \
-  X(float_type, "PyFloat_Type")   \
-  X(tuple_type, "PyTuple_Type")   \
-  X(type_error, "PyExc_TypeError") \
-  X(runtime_error, "PyExc_RuntimeError") \
-  X(buffer_error, "PyExc_BufferError")
-
-#define JITLOAD_DECLARE_FUNCTION_(field, symbol, result, parameters) result(*field) parameters;
-#define JITLOAD_DECLARE_OBJECT_(field, symbol) void* field;
 /* Where a tensor's dispatch keys are: a tensor object has a pointer to torch's tensor, which has the 64 bits of keys. */
 typedef struct jitload_dispatch_keys {
   int64_t pointer_offset;
@@ -68,9 +31,7 @@ typedef struct jitload_dispatch_keys {
   uint64_t lazy_mask; /* the keys of tensors that torch conjugates or negates lazily; 0 if the offsets are unknown */
 } jitload_dispatch_keys;
 
-static struct {
-  JITLOAD_PYTHON_FUNCTIONS(JITLOAD_DECLARE_FUNCTION_)
-  JITLOAD_PYTHON_OBJECTS(JITLOAD_DECLARE_OBJECT_)
+static struct : jitload_python_api {
   ptrdiff_t offset; /* of the jitload_function_fields in a typed function */
   void* (*tvm_ffi_call)(void*, void*, void*); /* tp_call of tvm_ffi.Function */
   const void* tensor_type;
@@ -104,7 +65,7 @@ static __attribute__((cold, noinline)) void jitload_find_dispatch_keys(void* ten
   void* bytes = python.call_with(python.find_dispatch_keys, tensor, NULL);
   const char* data = bytes != NULL ? python.bytes_data(bytes) : NULL;
   if (data != NULL) memcpy(&python.dispatch_keys, data, sizeof python.dispatch_keys);
-  if (bytes != NULL) python.decref(bytes);
+  python.decref(bytes);
   python.clear_error();
   python.has_dispatch_keys = 1;
 }
@@ -162,17 +123,22 @@ static void jitload_drop_traceback(void) {
   python.fetch(&type, &value, &traceback);
   python.normalize(&type, &value, &traceback);
   if (value != NULL) python.set_traceback(value, python.none);
-  if (traceback != NULL) python.decref(traceback);
+  python.decref(traceback);
   python.restore(type, value, NULL);
 }
 
-static __attribute__((cold, noinline)) void* jitload_call_tvm_ffi(void* self, void* const* args, ptrdiff_t count) {
+static void* jitload_make_tuple(void* const* args, ptrdiff_t count) {
   void* tuple = python.new_tuple(count);
-  if (tuple == NULL) return NULL;
-  for (ptrdiff_t i = 0; i < count; ++i) {
+  for (ptrdiff_t i = 0; tuple != NULL && i < count; ++i) {
     python.incref(args[i]);
     python.set_item(tuple, i, args[i]);
   }
+  return tuple;
+}
+
+static __attribute__((cold, noinline)) void* jitload_call_tvm_ffi(void* self, void* const* args, ptrdiff_t count) {
+  void* tuple = jitload_make_tuple(args, count);
+  if (tuple == NULL) return NULL;
   void* result = python.tvm_ffi_call(self, tuple, NULL);
   if (result == NULL && python.is_error(*(void**)python.buffer_error)) {
     python.clear_error();
@@ -209,7 +175,7 @@ static int jitload_is_masked(void* object) {
   if (type == last_plain_type || type == python.long_type || type == python.float_type) return 0;
   void* answer = python.call_with(python.describe, object, NULL);
   const int is_masked = answer != NULL && answer != python.none;
-  if (answer != NULL) python.decref(answer);
+  python.decref(answer);
   python.clear_error();
   if (!is_masked) last_plain_type = type;
   return is_masked;
@@ -234,7 +200,7 @@ static int jitload_raise_unreadable(const jitload_kernel* kernel, void* const* a
     void* description = python.call_with(python.describe, args[i], NULL);
     const char* text = description != NULL ? python.utf8(description) : NULL;
     jitload_raise_type_error(kernel, (int32_t)i, text != NULL ? text : "a tensor that DLPack cannot export");
-    if (description != NULL) python.decref(description);
+    python.decref(description);
     python.clear_error();
     return 1;
   }
@@ -248,16 +214,12 @@ static int jitload_call_flattened(void* self, const jitload_kernel* kernel, void
   int has_tuple = 0;
   for (ptrdiff_t i = 0; i < count; ++i) has_tuple |= python.is_instance(args[i], python.tuple_type) == 1;
   if (kernel->triton == NULL || !has_tuple) return 0;
-  void* tuple = python.new_tuple(count);
-  for (ptrdiff_t i = 0; tuple != NULL && i < count; ++i) {
-    python.incref(args[i]);
-    python.set_item(tuple, i, args[i]);
-  }
+  void* tuple = jitload_make_tuple(args, count);
   void* items = tuple != NULL ? python.call_with(python.flatten, self, tuple, NULL) : NULL;
   const int is_flat = items != python.none;
-  *result = items != NULL && is_flat ? python.call_object(self, items) : NULL;
-  if (items != NULL) python.decref(items);
-  if (tuple != NULL) python.decref(tuple);
+  *result = items != NULL && is_flat ? python.call(self, items, NULL) : NULL;
+  python.decref(items);
+  python.decref(tuple);
   return is_flat;
 }
 
@@ -325,15 +287,9 @@ JITLOAD_LOADER_FUNCTION(use_python)(void*, const TVMFFIAny* args, int32_t num_ar
   result->type_index = kTVMFFIBool;
   result->v_int64 = 0;
   if (num_args != 10) return 0;
-  int is_complete = 1;
-#define JITLOAD_FIND_FUNCTION_(field, symbol, result_type, parameters) \
-  *(void**)&python.field = dlsym(RTLD_DEFAULT, symbol);                \
-  is_complete &= python.field != NULL;
-#define JITLOAD_FIND_OBJECT_(field, symbol)        \
-  python.field = dlsym(RTLD_DEFAULT, symbol);      \
-  is_complete &= python.field != NULL;
-  JITLOAD_PYTHON_FUNCTIONS(JITLOAD_FIND_FUNCTION_)
-  JITLOAD_PYTHON_OBJECTS(JITLOAD_FIND_OBJECT_)
+  const jitload_python_api* api = jitload_find_python();
+  if (api == NULL) return 0;
+  static_cast<jitload_python_api&>(python) = *api;
   python.offset = (ptrdiff_t)args[0].v_int64;
   python.tvm_ffi_call = (void* (*)(void*, void*, void*))args[1].v_ptr;
   python.tensor_type = args[2].v_ptr;
@@ -345,7 +301,7 @@ JITLOAD_LOADER_FUNCTION(use_python)(void*, const TVMFFIAny* args, int32_t num_ar
   python.find_dispatch_keys = args[8].v_ptr;
   python.flatten = args[9].v_ptr;
   python.has_dispatch_keys = 0;
-  result->v_int64 = is_complete;
+  result->v_int64 = 1;
   return 0;
 }
 

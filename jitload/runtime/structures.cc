@@ -80,8 +80,8 @@ static int jitload_compare_number(jitload_comparison* c, char kind, ptrdiff_t of
 }
 
 static ptrdiff_t jitload_read_long(const jitload_python_api* python, void* object, const char* name) {
-  void* attribute = python->attribute(object, name);
-  const ptrdiff_t number = attribute != NULL ? (ptrdiff_t)python->long_value(attribute) : -1;
+  void* attribute = jitload_find_attribute(python, object, name);
+  const ptrdiff_t number = attribute != NULL ? (ptrdiff_t)python->integer(attribute) : -1;
   python->decref(attribute);
   python->clear_error();
   return number;
@@ -92,12 +92,11 @@ static int jitload_compare_type(jitload_comparison* c, void* type, ptrdiff_t off
 static int jitload_compare_fields(jitload_comparison* c, void* type, void* fields, ptrdiff_t offset) {
   const jitload_python_api* python = c->python;
   int is_same = 1;
-  void* base = python->attribute(type, "__base__");
-  void* base_fields = base != NULL ? python->attribute(base, "_fields_") : NULL;
+  void* base = jitload_find_attribute(python, type, "__base__");
+  void* base_fields = base != NULL ? jitload_find_attribute(python, base, "_fields_") : NULL;
   if (base_fields != NULL) is_same = jitload_compare_fields(c, base, base_fields, offset);
   python->decref(base_fields);
   python->decref(base);
-  python->clear_error();
   const ptrdiff_t count = python->length(fields);
   for (ptrdiff_t i = 0; is_same && i < count; ++i) {
     void* field = python->item(fields, i);
@@ -118,14 +117,20 @@ static int jitload_compare_fields(jitload_comparison* c, void* type, void* field
   return is_same;
 }
 
-/* Return the kind of a simple ctypes type, or 0 for other types. */
-static char jitload_simple_kind(const jitload_python_api* python, void* type) {
-  void* code = python->attribute(type, "_type_");
+/* Return the letter of a simple ctypes type, or 0 for other types. */
+static char jitload_simple_type(const jitload_python_api* python, void* type) {
+  void* code = jitload_find_attribute(python, type, "_type_");
   const char* text = code != NULL ? python->utf8(code) : NULL;
-  const char kind = text == NULL || strlen(text) != 1 ? 0 : *text == 'f' || *text == 'd' ? 'f' : *text == 'g' ? 'b' : 'i';
+  const char letter = text != NULL ? *text : 0;
   python->decref(code);
   python->clear_error();
-  return kind;
+  return letter;
+}
+
+/* Return the kind of a simple ctypes type, or 0 for other types. */
+static char jitload_simple_kind(const jitload_python_api* python, void* type) {
+  const char letter = jitload_simple_type(python, type);
+  return letter == 0 || letter == 'f' ? letter : letter == 'd' ? 'f' : letter == 'g' ? 'b' : 'i';
 }
 
 /* Compare the row of an array of several dimensions with the rows of the parameter's array there. */
@@ -143,15 +148,13 @@ static int jitload_compare_row(jitload_comparison* c, ptrdiff_t offset, ptrdiff_
 
 static int jitload_compare_type(jitload_comparison* c, void* type, ptrdiff_t offset, ptrdiff_t size) {
   const jitload_python_api* python = c->python;
-  void* swapped = python->attribute(type, "_swappedbytes_");
+  void* swapped = jitload_find_attribute(python, type, "_swappedbytes_");
   python->decref(swapped);
-  python->clear_error();
   if (swapped != NULL) {
     snprintf(c->problem, c->problem_size, "has bytes in the other order" JITLOAD_AS_IN_SOURCE);
     return 0;
   }
-  void* fields = python->attribute(type, "_fields_");
-  python->clear_error();
+  void* fields = jitload_find_attribute(python, type, "_fields_");
   if (fields != NULL) {
     const int is_same = jitload_compare_fields(c, type, fields, offset);
     python->decref(fields);
@@ -162,7 +165,7 @@ static int jitload_compare_type(jitload_comparison* c, void* type, ptrdiff_t off
     const char kind = jitload_simple_kind(python, type);
     return jitload_compare_number(c, kind != 0 ? kind : 'i', offset, size);
   }
-  void* element = python->attribute(type, "_type_");
+  void* element = jitload_find_attribute(python, type, "_type_");
   const ptrdiff_t step = count > 0 ? size / count : 0;
   const char kind = element != NULL ? jitload_simple_kind(python, element) : 0;
   int is_same = 1;
@@ -179,17 +182,13 @@ static int jitload_compare_type(jitload_comparison* c, void* type, ptrdiff_t off
 /* Whether the members of a type can be compared. Other types, such as bytes and ctypes arrays of bytes, are copied as
  * they are. */
 static int jitload_has_members(const jitload_python_api* python, void* type) {
-  void* fields = python->attribute(type, "_fields_");
-  void* element = python->attribute(type, "_type_");
+  void* fields = jitload_find_attribute(python, type, "_fields_");
+  void* element = jitload_find_attribute(python, type, "_type_");
   const ptrdiff_t count = jitload_read_long(python, type, "_length_");
-  python->clear_error();
-  int has_members = fields != NULL || (element != NULL && jitload_simple_kind(python, type) != 0);
+  int has_members = fields != NULL || jitload_simple_type(python, type) != 0;
   if (count >= 0 && element != NULL) {
-    void* code = python->attribute(element, "_type_");
-    const char* text = code != NULL ? python->utf8(code) : NULL;
-    has_members = text == NULL || strchr("bBc", *text) == NULL;
-    python->decref(code);
-    python->clear_error();
+    const char letter = jitload_simple_type(python, element);
+    has_members = letter == 0 || strchr("bBc", letter) == NULL;
   }
   python->decref(element);
   python->decref(fields);
@@ -292,7 +291,7 @@ static int jitload_read_vector(const jitload_param* param, const TVMFFIAny* valu
 }
 
 /* Copy a by-value structure from a tuple of a vector's elements, from bytes, or from a buffer of its size. */
-extern "C" int jitload_read_struct(const jitload_param* param, const TVMFFIAny* value, void* out, ptrdiff_t* length) {
+int jitload_read_struct(const jitload_param* param, const TVMFFIAny* value, void* out, ptrdiff_t* length) {
   const size_t size = param->size;
   const char* data = NULL;
   if (value->type_index == kTVMFFISmallBytes) {

@@ -148,6 +148,14 @@ void Message::append_pointer(const void* value) {
   snprintf(buffer, sizeof buffer, "%p", value);
   append(value != nullptr ? buffer : "0");
 }
+void append(Message& m, const c10::Scalar& value) {
+  switch (value.tag()) {
+    case c10::Scalar::Tag::floating: return m.append_float(value.toDouble());
+    case c10::Scalar::Tag::integer: return m.append_integer(value.toLong());
+    case c10::Scalar::Tag::boolean: return m.append(value.toBool() ? "true" : "false");
+    default: append_all(m, "(", value.real(), ",", value.imaginary(), ")");
+  }
+}
 void append(Message& m, const c10::TensorOptions& value) {
   const auto flag = [&](const char* name, const c10::OptionalArg<bool>& flag) {
     append_all(m, name, flag.value_or(false) ? "true" : "false", flag.has_value() ? "" : " (default)");

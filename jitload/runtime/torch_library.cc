@@ -98,9 +98,8 @@ bool set_grad_enabled(bool enabled) {
     direct().set_grad_enabled(enabled);
     return was_enabled;
   }
-  bool was_enabled = false;
-  bool_from(call(object_at("torch.is_grad_enabled").get(), {}).get(), true, &was_enabled);
-  call(object_at("torch._C._set_grad_enabled").get(), {python_bool(enabled).get()});
+  const bool was_enabled = python_value<bool>(call_path("torch.is_grad_enabled", ""));
+  call_path("torch._C._set_grad_enabled", "", enabled);
   return was_enabled;
 }
 

@@ -66,14 +66,12 @@ void* find_direct(Operator& op) {
 bool requires_grad(const at::Tensor& tensor) {
   Gil gil;
   if (tensor.defined() && direct().is_usable) return direct().requires_grad(*tensor_slot(tensor));
-  bool value = false;
-  bool_from(call_path(".requires_grad", "", tensor).get(), true, &value);
-  return value;
+  return python_value<bool>(call_path(".requires_grad", "", tensor));
 }
 
 RawScalar::RawScalar(const c10::Scalar& value) : RawScalar() {
   const bool has_parts = value.isFloatingPoint() || value.isComplex();
-  const double parts[2] = {value.toDouble(), value.isComplex() ? value.imaginary() : 0};
+  const double parts[2] = {value.real(), value.isComplex() ? value.imaginary() : 0};
   const int64_t whole = has_parts ? 0 : value.toLong();
   tag = value.isFloatingPoint() ? floating : value.isComplex() ? complex : value.isBoolean() ? boolean : integer;
   memcpy(words, has_parts ? static_cast<const void*>(parts) : &whole, has_parts ? sizeof parts : sizeof whole);
@@ -85,8 +83,12 @@ c10::Scalar RawScalar::get() const {
     case floating: return parts[0];
     case complex: return c10::Scalar::complex(parts[0], parts[1]);
     case boolean: return words[0] != 0;
-    default: return words[0];
+    default: break;
   }
+  if (tag == unsigned_integer && words[0] < 0) {
+    throw CheckError(ErrorKind::runtime, "an integer of 2**63 or more is not supported here");
+  }
+  return words[0];
 }
 Raw<'o'>::Raw(const c10::OptionalArg<at::Tensor>& argument)
     : value(&argument), passed{argument.has_value() ? *tensor_slot(*argument) : nullptr, argument.has_value()} {}

@@ -21,13 +21,6 @@ constexpr const char* kWithScalar = "ERKNS_6TensorERKN3c106ScalarE";
 constexpr const char* kChange = "ERNS_6TensorERKS2_";
 constexpr const char* kChangeByScalar = "ERNS_6TensorERKN3c106ScalarE";
 
-template <class T>
-T python_value(const Object& object) {
-  T value{};
-  Caster<T>::load(object.get(), true, &value);
-  return value;
-}
-
 }  // namespace
 
 at::Tensor with_options(at::Tensor tensor, const c10::TensorOptions& options) {
@@ -105,7 +98,10 @@ const Tensor& Tensor::set_requires_grad(bool value) const {
   return *this;
 }
 int64_t Tensor::storage_offset() const { return python_value<int64_t>(call_path(".storage_offset", "", *this)); }
-Tensor Tensor::grad() const { return python_value<Tensor>(call_path(".grad", "", *this)); }
+Tensor Tensor::grad() const {
+  Object gradient = call_path(".grad", "", *this);
+  return is_none(gradient.get()) ? Tensor() : Tensor(static_cast<Object&&>(gradient));
+}
 void Tensor::backward(const Tensor& gradient, OptionalArg<bool> retain_graph, bool create_graph,
                       OptionalArg<TensorList> inputs) const {
   call_path(".backward", "", *this, gradient, retain_graph, create_graph, inputs);
@@ -326,6 +322,31 @@ OptionalArg<Device> device_of(const Tensor& tensor) {
 namespace c10 {
 
 using namespace jitload_torch;
+
+// ---- numbers --------------------------------------------------------------------------------------------------------
+
+namespace {
+[[noreturn]] void fail_overflow(const char* type) {
+  fail(ErrorKind::runtime, ("value cannot be converted to type " + std::string(type) + " without overflow").c_str());
+}
+}  // namespace
+
+void Scalar::check_integer(const char* type, double low, double high) const {
+  const bool wraps = low == 0 && !has_float(); /* negative integers become unsigned ones */
+  const double value = real();
+  if (!(value >= (wraps ? -high : low) && value <= high) || (isComplex() && imaginary() != 0)) fail_overflow(type);
+}
+void Scalar::check_float(const char* type, double high) const {
+  const double value = real();
+  const bool is_finite = value - value == 0;
+  if ((is_finite && (value < -high || value > high)) || (isComplex() && imaginary() != 0)) fail_overflow(type);
+}
+Scalar Scalar::operator-() const {
+  TORCH_CHECK(!isBoolean(), "torch boolean negative, the `-` operator, is not supported.");
+  return isComplex() ? complex(-float_, -imaginary()) : isFloatingPoint() ? Scalar(-float_) : Scalar(-integer_);
+}
+
+// ---- guards ---------------------------------------------------------------------------------------------------------
 
 OptionalDeviceGuard::OptionalDeviceGuard(OptionalArg<Device> device) {
   if (!device.has_value() || !device->is_cuda() || !device->has_index()) return;

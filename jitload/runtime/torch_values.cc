@@ -56,35 +56,27 @@ bool is_instance(void* object, void* type) {
 
 // ---- values of Python -----------------------------------------------------------------------------------------------
 
+namespace {
+/* What a function of Python makes of these arguments. */
+template <class... P, class... A>
+Object make(void* (*function)(P...), A... arguments) {
+  Gil gil;
+  return checked(function(arguments...));
+}
+}  // namespace
 Object none() { return borrow(&_Py_NoneStruct); }
 Object borrow(void* object) {
   Gil gil;
   Py_IncRef(object);
   return Object(object);
 }
-Object python_integer(long long value) {
-  Gil gil;
-  return checked(PyLong_FromLongLong(value));
-}
-Object python_unsigned(unsigned long long value) {
-  Gil gil;
-  return checked(PyLong_FromUnsignedLongLong(value));
-}
-Object python_float(double value) {
-  Gil gil;
-  return checked(PyFloat_FromDouble(value));
-}
-Object python_bool(bool value) {
-  Gil gil;
-  return checked(PyBool_FromLong(value));
-}
-Object python_complex(double real, double imaginary) {
-  Gil gil;
-  return checked(PyComplex_FromDoubles(real, imaginary));
-}
+Object python_integer(long long value) { return make(PyLong_FromLongLong, value); }
+Object python_unsigned(unsigned long long value) { return make(PyLong_FromUnsignedLongLong, value); }
+Object python_float(double value) { return make(PyFloat_FromDouble, value); }
+Object python_bool(bool value) { return make(PyBool_FromLong, value); }
+Object python_complex(double real, double imaginary) { return make(PyComplex_FromDoubles, real, imaginary); }
 Object python_text(const char* text, size_t size) {
-  Gil gil;
-  return checked(PyUnicode_FromStringAndSize(text, static_cast<ptrdiff_t>(size)));
+  return make(PyUnicode_FromStringAndSize, text, static_cast<ptrdiff_t>(size));
 }
 Object python_dtype(int8_t scalar_type) {
   Gil gil;
@@ -104,28 +96,22 @@ Object python_device(int8_t type, int8_t index) {
   }
   return borrow(device);
 }
-Object python_layout(int8_t layout) { return borrow(torch_module().layouts[layout]); }
-Object python_memory_format(int8_t format) { return borrow(torch_module().memory_formats[format]); }
-Object python_slice(Object start, Object stop, Object step) {
+Object python_layout(int8_t layout) {
   Gil gil;
-  return checked(PySlice_New(start.get(), stop.get(), step.get()));
+  return borrow(torch_module().layouts[layout]);
 }
+Object python_memory_format(int8_t format) {
+  Gil gil;
+  return borrow(torch_module().memory_formats[format]);
+}
+Object python_slice(Object start, Object stop, Object step) { return make(PySlice_New, start.get(), stop.get(), step.get()); }
 Object python_ellipsis() {
   Gil gil;
   return object_at("builtins.Ellipsis");
 }
-Object python_list(size_t size) {
-  Gil gil;
-  return checked(PyList_New(static_cast<ptrdiff_t>(size)));
-}
-Object python_tuple(size_t size) {
-  Gil gil;
-  return checked(PyTuple_New(static_cast<ptrdiff_t>(size)));
-}
-Object python_dict() {
-  Gil gil;
-  return checked(PyDict_New());
-}
+Object python_list(size_t size) { return make(PyList_New, static_cast<ptrdiff_t>(size)); }
+Object python_tuple(size_t size) { return make(PyTuple_New, static_cast<ptrdiff_t>(size)); }
+Object python_dict() { return make(PyDict_New); }
 void set_dict_item(const Object& dict, Object key, Object item) {
   Gil gil;
   if (PyObject_SetItem(dict.get(), key.get(), item.get()) != 0) throw PythonError();

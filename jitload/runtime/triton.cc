@@ -4,7 +4,6 @@
 
 #include "descriptor.cc"
 #include "launch_steps.h"
-#include "triton_call.h"
 
 /* ---- matching variants ----------------------------------------------------------------------------------------- */
 
@@ -139,6 +138,14 @@ static __attribute__((cold, noinline)) int jitload_raise_no_variant(const jitloa
  * does. Both may be used while a graph is captured.
  */
 
+/* Memory for one launch, owned by a framework (`managed` or `tensor`) or by the driver's pool. */
+typedef struct jitload_scratch {
+  struct DLManagedTensorVersioned* managed;
+  TVMFFIObjectHandle tensor;
+  jitload_cu_address pool;
+  jitload_cu_address address; /* aligned */
+} jitload_scratch;
+
 /* The message of an allocator's error. */
 typedef struct jitload_reason {
   char text[512];
@@ -210,9 +217,9 @@ static int jitload_is_current(jitload_cu_device device, jitload_cu_stream stream
   return jitload_stream_source != NULL && jitload_stream_source(kDLCUDA, device, &current) == 0 && current == stream;
 }
 
-extern "C" int jitload_allocate_scratch(const jitload_driver* driver, const jitload_request* request,
-                                        jitload_cu_device device, jitload_cu_stream stream, int64_t bytes,
-                                        jitload_scratch* out) {
+static int jitload_allocate_scratch(const jitload_driver* driver, const jitload_request* request,
+                                    jitload_cu_device device, jitload_cu_stream stream, int64_t bytes,
+                                    jitload_scratch* out) {
   const int64_t alignment = request->kernel->triton->scratch_alignment;
   int64_t size = 0; /* with room to align: allocators align to 256 bytes or more, but do not promise it */
   if (__builtin_add_overflow(bytes, alignment - 1, &size) || size == INT64_MAX) {
@@ -238,8 +245,8 @@ extern "C" int jitload_allocate_scratch(const jitload_driver* driver, const jitl
   return failed;
 }
 
-extern "C" void jitload_free_scratch(const jitload_driver* driver, jitload_cu_stream stream,
-                                     const jitload_scratch* scratch) {
+static void jitload_free_scratch(const jitload_driver* driver, jitload_cu_stream stream,
+                                 const jitload_scratch* scratch) {
   if (scratch->managed != NULL) {
     if (scratch->managed->deleter != NULL) scratch->managed->deleter(scratch->managed);
   } else if (scratch->tensor != NULL) {
@@ -309,11 +316,6 @@ static inline void jitload_bind_parameters(jitload_triton_request* request, jitl
   request->base.params = params;
 }
 
-static int jitload_raise_missing_triton_grid(const jitload_kernel* kernel) {
-  return jitload_fail("TypeError", "%s() has no grid: call %s[grid](…), or declare it with grid=", kernel->name,
-                      kernel->name);
-}
-
 /* Return 1 if the variant does not match. Otherwise launch it and return 0, or set an error and return -1. */
 static int jitload_try_variant(const jitload_kernel* kernel, const jitload_config* config, const TVMFFIAny* args,
                                jitload_tensor_descriptor* descriptors, jitload_stream_source_fn stream_source) {
@@ -335,7 +337,8 @@ static int jitload_try_variant(const jitload_kernel* kernel, const jitload_confi
     return 1;
   }
   if (!(kernel->flags & JITLOAD_HAS_GRID) && (config == NULL || !config->has_grid)) {
-    return jitload_raise_missing_triton_grid(kernel);
+    return jitload_fail("TypeError", "%s() has no grid: call %s[grid](…), or declare it with grid=", kernel->name,
+                        kernel->name);
   }
   if (jitload_evaluate_plan(&request.base, args, values) != 0) return -1;
   const int extents = jitload_programs_to_blocks(&request);

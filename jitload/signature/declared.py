@@ -9,12 +9,12 @@ from jitload.cpptext.declarations import read_parameters
 from jitload.cpptext.lexer import code_tokens
 from jitload.errors import SignatureError
 from jitload.signature.types import (
+    TYPE_NAMES,
     TypeFacts,
     describe_type,
     find_base,
     find_undeclared_name,
     is_builtin_integer,
-    list_type_names,
     resolve_aliases,
     scalars_in,
     split_base,
@@ -46,19 +46,19 @@ def parse_signature(text: str, kernel: str, other_names: Sequence[str] = ()) -> 
     own_names = {re.split(r"[<(]", name)[0].strip().rpartition("::")[2] for name in (kernel, *other_names)}
     if head and head[1] and head[1].rpartition("::")[2] not in own_names:
         problem = f"it is one of {head[1]!r}"
-        raise SignatureError(_signature_message(text, kernel, problem, "Write the kernel's name, or parameters alone."))
+        raise _signature_error(text, kernel, problem, "Write the kernel's name, or parameters alone.")
     inner = _HEAD.sub("(", declaration)
     if inner.startswith("(") and inner.endswith(")"):
         inner = inner[1:-1]
     tokens = code_tokens(inner)
     if invalid := next((t.text for t in tokens if t.text in ("{", "}", ";", "#") or t.kind == "literal"), None):
-        raise SignatureError(_signature_message(text, kernel, f"{invalid!r} is not allowed in a parameter list"))
+        raise _signature_error(text, kernel, f"{invalid!r} is not allowed in a parameter list")
     if any(inner.count(opening) != inner.count(closing) for opening, closing in ("()", "[]", "<>")):
-        raise SignatureError(_signature_message(text, kernel, "its brackets do not match"))
+        raise _signature_error(text, kernel, "its brackets do not match")
     parameters = read_parameters(tokens)
     names = [name for _, name in parameters if name]
     if repeated := next((name for name in names if names.count(name) > 1), None):
-        raise SignatureError(_signature_message(text, kernel, f"two parameters are named {repeated!r}"))
+        raise _signature_error(text, kernel, f"two parameters are named {repeated!r}")
     for index, (type_, name) in enumerate(parameters):
         _check_written_type(type_, name, index, (text, kernel))
     return parameters
@@ -75,7 +75,7 @@ def check_agrees(declared: Sequence[str], compiled: Sequence[TypeFacts], kernel:
         raise SignatureError(f"kernel {shorten(kernel)!r} has different numbers of parameters: {problem}")
     for index, (type_, facts) in enumerate(zip(declared, compiled, strict=True)):
         written = describe_type(resolve_aliases(type_))
-        is_own_type = find_base(written.text) not in list_type_names()
+        is_own_type = find_base(written.text) not in TYPE_NAMES
         is_same_kind = (written.kind == "pointer") == (facts.kind == "pointer")
         is_same = written[1:] == facts[1:]
         if facts.kind == "struct":
@@ -100,36 +100,34 @@ def _check_written_type(type_: str, name: str, index: int, signature: tuple[str,
     """
     text, kernel = signature
     if not type_ or type_.endswith("..."):
-        raise SignatureError(_signature_message(text, kernel, f"parameter {index + 1} has no type"))
+        raise _signature_error(text, kernel, f"parameter {index + 1} has no type")
     base, declarator = split_base(type_)
     is_void = base == "void" and re.search(r"[*&]", declarator) is not None
     is_type = is_builtin_integer(base) or is_void or (_TYPE_NAME.fullmatch(base) and base not in _NOT_TYPES)
     if not is_type or not _DECLARATOR.fullmatch(declarator):
         problem = f"parameter {index + 1}: {f'{type_} {name}'.strip()!r} is not a type and a name"
-        raise SignatureError(_signature_message(text, kernel, problem))
+        raise _signature_error(text, kernel, problem)
     if "&" in declarator:
         pointer = f"{type_[: type_.index('&')].rstrip()}*" if type_.endswith("&") else "a pointer"
         problem = f"parameter {index + 1}: {f'{type_} {name}'.strip()!r} is a reference, which a launch cannot pass"
-        raise SignatureError(
-            _signature_message(text, kernel, problem, f"Write the pointer that the kernel gets: {pointer}")
-        )
+        raise _signature_error(text, kernel, problem, f"Write the pointer that the kernel gets: {pointer}")
     undeclared = find_undeclared_name(resolve_aliases(type_))
     if undeclared is None:
         return
     if not name and not declarator:
         problem = f"parameter {index + 1}: {undeclared!r} has no type, or is a type without a name"
-        raise SignatureError(_signature_message(text, kernel, problem, f"Write 'int {undeclared}', for example."))
+        raise _signature_error(text, kernel, problem, f"Write 'int {undeclared}', for example.")
     import difflib  # only for a message
 
-    if matches := difflib.get_close_matches(undeclared, list_type_names(), n=1, cutoff=0.75):
+    if matches := difflib.get_close_matches(undeclared, TYPE_NAMES, n=1, cutoff=0.75):
         problem = f"parameter {index + 1}: unknown type {undeclared!r}, did you mean {matches[0]!r}?"
         hint = f"If it is a structure of yours, write 'struct {undeclared}'."
-        raise SignatureError(_signature_message(text, kernel, problem, hint))
+        raise _signature_error(text, kernel, problem, hint)
 
 
-def _signature_message(text: str, kernel: str, problem: str, hint: str = "") -> str:
+def _signature_error(text: str, kernel: str, problem: str, hint: str = "") -> SignatureError:
     hint = hint or "Write it as in C++: '(const float* x, int n)'."
-    return f"signature of kernel {kernel!r}: {problem}\n    {text}\n    {hint}"
+    return SignatureError(f"signature of kernel {kernel!r}: {problem}\n    {text}\n    {hint}")
 
 
 def shorten(name: str) -> str:

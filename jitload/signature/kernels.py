@@ -76,11 +76,9 @@ def _with_layouts(kernel: Kernel, layouts: Mapping[str, str]) -> Kernel:
 
 
 class _Match(NamedTuple):
-    """A kernel of an image, matched with the source text.
+    """A kernel of an image with its C++ name, matched with the source text.
 
     Attributes:
-        image_kernel: The kernel in the cubin.
-        name: Its C++ name.
         source_order: The position of its candidate; kernels without a candidate come last.
         prototype: The types and names of its parameters, or None if the types are unknown.
         is_refused: Whether the types are unknown because the demangler rejects the name that contains them.

@@ -56,13 +56,6 @@ _MAX_DEPTH = 8  # of structures within structures
 _CHUNK = 16  # how many members are in one name, because demanglers reject long names
 
 
-class _Layout(NamedTuple):
-    """A structure whose layout is asked for: a C++ expression for its type, and its declaration in the text."""
-
-    type: str
-    structure: Structure
-
-
 class _Root(NamedTuple):
     """A parameter: an expression for its function, its position, and the names of structures that may be its type."""
 
@@ -95,7 +88,11 @@ def layout_expressions(
     declarations = _declarations(pieces, read_others, roots)
     if declarations is None:
         return ()
-    layouts = [expression for layout in _layouts(declarations, roots) for expression in _expressions(layout, offset)]
+    layouts = [
+        expression
+        for type_, structure in _structures(declarations, roots)
+        for expression in _expressions(type_, structure, offset)
+    ]
     variables = [
         f"__jitload_members<void, __jitload_field<{number}, sizeof({name}), __jitload_promote<decltype({name})>"
         "::__jitload_type>>"
@@ -128,7 +125,7 @@ def host_layouts(
             parameters.append(
                 f"class __jitload_t{depth + 1} = typename __jitload_element<decltype({member})>::__jitload_type"
             )
-        for part, expression in enumerate(_expressions(_Layout(f"__jitload_t{len(steps)}", structure), _host_offset)):
+        for part, expression in enumerate(_expressions(f"__jitload_t{len(steps)}", structure, _host_offset)):
             test = f"__jitload_layout_{name}_{number}_{part}"
             lines.append(
                 f"struct {test} {{ template<{', '.join(parameters)}> static "
@@ -169,8 +166,8 @@ def _declarations(
     return find_declarations(tuple(pieces), others)
 
 
-def _layouts(declarations: Declarations, roots: Sequence[_Root]) -> Iterator[_Layout]:
-    """Yield the structures of parameters and the structures within them, each once."""
+def _structures(declarations: Declarations, roots: Sequence[_Root]) -> Iterator[tuple[str, Structure]]:
+    """Yield the structures of parameters and the structures within them, each once, after C++ for their types."""
     types: set[str] = set()
     for root, steps, structure in _chains(declarations, roots):
         type_ = root
@@ -179,7 +176,7 @@ def _layouts(declarations: Declarations, roots: Sequence[_Root]) -> Iterator[_La
         type_ = type_ if structure.is_template else structure.name
         if type_ not in types:
             types.add(type_)
-            yield _Layout(type_, structure)
+            yield type_, structure
 
 
 def _chains(declarations: Declarations, roots: Sequence[_Root]) -> Iterator[tuple[str, tuple[str, ...], Structure]]:
@@ -218,9 +215,8 @@ def _host_offset(type_: str, path: str) -> str:
     return f"__builtin_offsetof({type_}, {path})"
 
 
-def _expressions(layout: _Layout, offset: Callable[[str, str], str]) -> Iterator[str]:
+def _expressions(type_: str, structure: Structure, offset: Callable[[str, str], str]) -> Iterator[str]:
     """Yield expressions that contain the members of a structure."""
-    type_, structure = layout
     tag = "::".join((*structure.name.split("::")[:-1], structure.aliases[0]))
     is_complete = "true" if structure.is_complete else "false"
     whole = f"__jitload_whole<{name_number(tag)}, sizeof({type_}), {is_complete}>"

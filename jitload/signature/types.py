@@ -132,11 +132,6 @@ def is_builtin_integer(text: str) -> bool:
     )
 
 
-def list_type_names() -> tuple[str, ...]:
-    """Return the names of the types that C++ or CUDA declares."""
-    return (*_ELEMENTS, *_ALIASES, *_OPAQUE_SIZES, "void")
-
-
 class _Element(NamedTuple):
     """A type of elements in memory: its kind, the dtype of a tensor of such elements, size and alignment in bytes."""
 
@@ -224,7 +219,7 @@ _ALIASES = {
     "cudaSurfaceObject_t": "unsigned long long",
     "nullptr_t": "decltype(nullptr)",
 }  # fmt: skip
-
+TYPE_NAMES = (*_ELEMENTS, *_ALIASES, *_OPAQUE_SIZES, "void")  # the types that C++ or CUDA declares
 
 _COMPLEX = re.compile(r"(?:(?:cuda::)?std|thrust)::(?:\w+::)*complex<(\w+)>")
 

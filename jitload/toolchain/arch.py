@@ -16,6 +16,7 @@ from jitload.settings import Settings
 
 _ARCH = re.compile(r"(?:sm_|compute_)?(\d{2,3})([af]?)|(\d{1,2})\.(\d)([af]?)")
 CPU = "cpu"  # the architecture name of the host's processor
+NATIVE_HINT = "Name an architecture, arch='sm_90a', or set JITLOAD_ARCH=sm_90a."
 _CPU_WARNING = (
     "arch='native', and there is no GPU here: kernels are compiled for the CPU and take tensors on the CPU. To compile "
     "for GPUs, name one, arch='sm_90a', or set JITLOAD_ARCH=sm_90a. Pass arch='cpu' to avoid this warning. "
@@ -56,8 +57,8 @@ def resolve_gpu_arch(arch: str | Iterable[str], settings: Settings, *, subject: 
     gpu_archs = tuple(name for name in resolve_arch(arch, settings) if name != CPU)
     if not gpu_archs or CPU in _split_names(arch):  # JITLOAD_ARCH may name the CPU besides GPUs
         raise ToolchainError(
-            f"{subject} only for GPUs, not for 'cpu': name an architecture, arch='sm_90a', or set JITLOAD_ARCH=sm_90a. "
-            "The CPU runs kernels in CUDA C++ that are passed to load_inline() or load() without C++ of your own."
+            f"{subject} only for GPUs, not for 'cpu'. {NATIVE_HINT} The CPU runs kernels in CUDA C++ that are passed "
+            "to load_inline() or load() without C++ of your own."
         )
     return gpu_archs
 
@@ -107,9 +108,7 @@ def _resolve_name(name: str, settings: Settings, *, may_be_cpu: bool) -> tuple[s
         warn_once(_CPU_WARNING)
         return (CPU,)
     problem = f"the CUDA driver does not start (error {error})" if error else "there is none here"
-    raise ToolchainError(
-        f"arch='native' needs a GPU, and {problem}. Name an architecture, arch='sm_90a', or set JITLOAD_ARCH=sm_90a."
-    )
+    raise ToolchainError(f"arch='native' needs a GPU, and {problem}. {NATIVE_HINT}")
 
 
 def _with_suffix(number: int) -> str:

@@ -15,9 +15,8 @@ from typing import NamedTuple
 from jitload.errors import ToolchainError
 from jitload.settings import Settings
 from jitload.toolchain.arch import driver_version
-from jitload.toolchain.host import package_dirs
+from jitload.toolchain.host import INCLUDE_DIR, package_dirs
 
-_INCLUDE_DIR = Path(__file__).parents[1] / "include"
 _NVRTC_FILE = re.compile(r"libnvrtc\.so\.(\d+)(?:\.(\d+))?(?:\.(\d+))?$")
 _NVJITLINK_FILE = re.compile(r"libnvJitLink\.so\.\d+")
 _CUDA_WHEEL = re.compile(r"nvidia_cu(?:da_(?:nvrtc|runtime|crt|cccl|nvcc)|rand)(?:_cu\d+)?-([\d.]+)\.dist-info$")
@@ -305,7 +304,7 @@ def nvrtc_include_dirs(toolchain: CudaToolchain, user_dirs: tuple[Path, ...] = (
     jitload's headers come before the user's directories, because these often include /usr/include, and glibc's headers
     do not work in NVRTC. jitload's short headers are passed in memory, see `cuda/headers.py`.
     """
-    return (_INCLUDE_DIR / "nvrtc", *user_dirs, *toolchain.include_dirs)
+    return (INCLUDE_DIR / "nvrtc", *user_dirs, *toolchain.include_dirs)
 
 
 def find_nvjitlink(settings: Settings) -> Path | None:

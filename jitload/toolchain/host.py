@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     import subprocess
 
 _PACKAGE = Path(__file__).parents[1]
-_INCLUDE_DIR = _PACKAGE / "include"
+INCLUDE_DIR = _PACKAGE / "include"  # jitload's own headers
 # Variables that change only what ninja and compilers print (colours, links, the language), or that a `make` sets.
 _OUTPUT_VARIABLES = """
  CLICOLOR_FORCE CLICOLOR FORCE_COLOR NINJA_STATUS NINJAFLAGS GCC_COLORS GCC_URLS TERM_URLS GCC_EXTRA_DIAGNOSTIC_OUTPUT
@@ -121,11 +121,6 @@ def tvm_ffi_version() -> str:
         return ""
 
 
-def own_include_dir() -> Path:
-    """Return the directory of jitload's own headers for the host compiler."""
-    return _INCLUDE_DIR / "jitload"
-
-
 def package_dirs(name: str) -> list[Path]:
     """Return the directories of an installed package, without importing it."""
     spec = find_spec(name)
@@ -144,50 +139,29 @@ def compiler_identity(compiler: Compiler, cache_dir: Path) -> str:
     if identity := recall_compiler_identity(compiler, cache_dir):
         return identity
     memory = _compiler_memory_file(compiler, cache_dir)
-    words, paths = _ask_compiler(compiler)
-    files = tuple((path, state) for path in paths if (state := _state_of_file(path)))
-    save_json(memory, {"identity": words, "file": str(compiler.path), "files": files})
-    answer = _answers[memory] = _CompilerAnswer(words=words, files=files)
-    return _identity_of(compiler, answer)
+    words, programs = _ask_compiler(compiler)
+    files = [(path, state) for path in programs if (state := _state_of_file(path))]
+    _answers[memory] = {"identity": words, "files": files}
+    save_json(memory, _answers[memory])
+    return _identity_of(compiler, words)
 
 
 def recall_compiler_identity(compiler: Compiler, cache_dir: Path) -> str | None:
-    """Return `compiler_identity` without starting the compiler, or None if the cache lacks the version and target."""
+    """Return `compiler_identity` without starting the compiler, or None if it is not in the cache or out of date."""
     memory = _compiler_memory_file(compiler, cache_dir)
-    answer = _answers.get(memory)
-    if answer is None or not answer.is_current():
-        answer = _recall_answer(memory)
-    if answer is None:
-        return None
-    _answers[memory] = answer
-    return _identity_of(compiler, answer)
-
-
-class _CompilerAnswer(NamedTuple):
-    """The version and target that a compiler printed, and the path and state of each program that it ran for this."""
-
-    words: str
-    files: tuple[tuple[str, str], ...]
-
-    def is_current(self) -> bool:
-        return all(_state_of_file(path) == state for path, state in self.files)
-
-
-_answers: dict[Path, _CompilerAnswer] = {}  # by the paths of the files that keep them
-
-
-def _identity_of(compiler: Compiler, answer: _CompilerAnswer) -> str:
-    return "\n".join((answer.words, *map(repr, (*compiler.command[1:], *compiler.environment))))
-
-
-def _recall_answer(memory: Path) -> _CompilerAnswer | None:
-    """Return the compiler's answer from a file in the cache, or None if one of the compiler's programs has changed."""
     with suppress(OSError, ValueError, KeyError, TypeError, RecursionError):
-        record = load_json(memory)
-        files = tuple((str(path), str(state)) for path, state in record["files"])
-        answer = _CompilerAnswer(words=str(record["identity"]), files=files)
-        return answer if answer.is_current() else None
+        answer = _answers.get(memory) or load_json(memory)
+        if all(_state_of_file(path) == state for path, state in answer["files"]):
+            _answers[memory] = answer
+            return _identity_of(compiler, answer["identity"])
     return None
+
+
+_answers: dict[Path, dict[str, Any]] = {}  # what compilers printed, by the file in the cache that keeps it
+
+
+def _identity_of(compiler: Compiler, words: str) -> str:
+    return "\n".join((words, *map(repr, (*compiler.command[1:], *compiler.environment))))
 
 
 def _compiler_memory_file(compiler: Compiler, cache_dir: Path) -> Path:
@@ -199,13 +173,14 @@ def _compiler_memory_file(compiler: Compiler, cache_dir: Path) -> Path:
 
 def _state_of_file(path: str | Path) -> str | None:
     try:
-        return file_state(str(path), os.stat(path))
+        return file_state(path)
     except OSError:
         return None
 
 
-def file_state(path: str, status: os.stat_result) -> str:
+def file_state(path: str | Path, status: os.stat_result | None = None) -> str:
     """Return a text that changes if another file replaces this one: its path, size, modification time and inode."""
+    status = status or os.stat(path)
     return f"{path}\0{status.st_size}\0{status.st_mtime_ns}\0{status.st_ino}"
 
 
@@ -213,16 +188,13 @@ def _memory_file(words: Iterable[str], cache_dir: Path) -> Path:
     return cache_dir / ".tools" / hashlib.sha256("\0".join(words).encode(errors="surrogateescape")).hexdigest()[:32]
 
 
-def remembered(words: Iterable[str], label: str, cache_dir: Path, compute: Callable[[], str]) -> str:
-    """Return the result of `compute`, from the cache if `compute` has been called with the same words before.
-
-    The words are everything that the result depends on. The label is for people who inspect the cache.
-    """
+def remembered(words: Iterable[str], cache_dir: Path, compute: Callable[[], str]) -> str:
+    """Return the result of `compute`, from the cache if it was computed for the same words, on which it depends."""
     memory = _memory_file(words, cache_dir)
     with suppress(OSError, ValueError, KeyError, TypeError, RecursionError):
         return str(load_json(memory)["identity"])
     identity = compute()
-    save_json(memory, {"identity": identity, "file": label})
+    save_json(memory, {"identity": identity})
     return identity
 
 
@@ -304,9 +276,7 @@ def own_identity(cache_dir: Path) -> str:
             return f"{__version__} {digest}"
     roots = [str(_PACKAGE), str(_PACKAGE.parent / "templates")]
     states = [state for root in roots if os.path.isdir(root) for state in _states_below(root)]
-    digest = remembered(
-        states, str(_PACKAGE), cache_dir, lambda: _digest_files(state.partition("\0")[0] for state in states)
-    )
+    digest = remembered(states, cache_dir, lambda: _digest_files(state.partition("\0")[0] for state in states))
     return f"{__version__} (a checkout) {digest}"
 
 

@@ -128,13 +128,13 @@ def _make_executable(home: Path) -> None:
 def _describe(path: Path, cache_dir: Path, home: Path | None = None) -> Nvcc:
     """Return the record of the nvcc at `path`, after finding its toolkit's directory unless `home` is given."""
     program = path if home else path.resolve()
-    states = [_state(program)]
+    states = [file_state(program)]
     if home is None:
         home = program.parent.parent
         if not _is_machine_code(program):  # the nvcc of a distribution is a script that knows where the toolkit is
-            home = Path(remembered(("home", *states), str(program), cache_dir, lambda: _ask_home(program)))
-            states += [_state(nvcc) for nvcc in (home / "bin" / "nvcc",) if nvcc.is_file()]
-    release = remembered(("release", *states), str(program), cache_dir, lambda: _ask_release(program))
+            home = Path(remembered(("home", *states), cache_dir, lambda: _ask_home(program)))
+            states += [file_state(nvcc) for nvcc in (home / "bin" / "nvcc",) if nvcc.is_file()]
+    release = remembered(("release", *states), cache_dir, lambda: _ask_release(program))
     version = tuple(map(int, re.findall(r"\d+", release)))
     return Nvcc(
         major=version[0],
@@ -143,10 +143,6 @@ def _describe(path: Path, cache_dir: Path, home: Path | None = None) -> Nvcc:
         include_dirs=toolkit_include_dirs(home),
         identity=f"nvcc {release}",
     )
-
-
-def _state(path: Path) -> str:
-    return file_state(str(path), path.stat())
 
 
 @functools.lru_cache(maxsize=16)

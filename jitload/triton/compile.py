@@ -26,13 +26,7 @@ _lock = threading.Lock()
 
 
 def compile_cubin(kernel: TritonKernel, plan: Plan, triton: Triton, capability: int) -> Cubin:
-    """Compile one specialization of a kernel for an architecture. Return a cubin that records what a launch needs.
-
-    Raises:
-        CompileError: Triton rejects the kernel.
-        SignatureError: Triton cannot read the kernel, an option is wrong, or the machine code has other parameters than
-            Triton says.
-    """
+    """Compile one specialization of a kernel for an architecture. Return a cubin that records what a launch needs."""
     return read_compiled_kernel(_compile(kernel, plan, triton, capability), triton, plan.constexprs)
 
 
@@ -42,9 +36,14 @@ def _compile(kernel: TritonKernel, plan: Plan, triton: Triton, capability: int) 
 
     _check_readable(kernel)
     numbers = _check_options(kernel, plan.options, cuda_backend(triton, capability), capability)
-    source = _with_complete_hash(_ast_source(kernel, plan, triton), kernel, plan)
+    source = _ast_source(kernel, plan, triton)
+    if extra := _missing_in_hash(kernel, plan):  # without it, Triton's cache returns code for other values
+        own_hash = source.hash()
+        source.hash = lambda: hashlib.sha256(f"{own_hash} {extra}".encode()).hexdigest()
     target = cuda_target(triton, capability)
-    options = {"debug": _has_assertions(kernel), **plan.options, **numbers}
+    # As at a launch, Triton compiles assertions in if the function or the environment says so.
+    has_assertions = bool(getattr(kernel.function, "debug", None)) or os.environ.get("TRITON_DEBUG", "0") == "1"
+    options = {"debug": has_assertions, **plan.options, **numbers}
     try:
         with _without_line_info():
             return package.compile(source, target=target, options=options)
@@ -60,11 +59,6 @@ def _check_readable(kernel: TritonKernel) -> None:
         kernel.function.cache_key  # noqa: B018  reads all of it
     except Exception as error:
         raise SignatureError(f"kernel {kernel.name!r}: Triton cannot read what it uses: {error}") from error
-
-
-def _has_assertions(kernel: TritonKernel) -> bool:
-    """Return whether to compile assertions in, by the rule that Triton uses at a launch."""
-    return bool(getattr(kernel.function, "debug", None)) or os.environ.get("TRITON_DEBUG", "0") == "1"
 
 
 def _messages(error: BaseException) -> Iterator[str]:
@@ -175,19 +169,8 @@ def _ast_source_of_3_2(kernel: TritonKernel, plan: Plan) -> Any:
     return ASTSource(fn=kernel.function, signature=signature, constants=fixed, attrs=AttrsDescriptor.from_hints(hints))
 
 
-def _with_complete_hash(source: Any, kernel: TritonKernel, plan: Plan) -> Any:
-    """Add the values that Triton's hash leaves out. Without them, Triton's cache returns code for other values."""
-    if extra := _missing_in_hash(kernel, plan):
-        own = source.hash()
-        source.hash = lambda: hashlib.sha256(f"{own} {extra}".encode()).hexdigest()
-    return source
-
-
 def _missing_in_hash(kernel: TritonKernel, plan: Plan) -> str:
-    """Return a text of the values that affect the machine code but not Triton's hash.
-
-    If such a value is not known, the text is random.
-    """
+    """Return the values that affect the machine code but not Triton's hash, as text; random if one is not known."""
     values = outer_values(kernel.function)
     if values is None:
         return secrets.token_hex(16)

@@ -40,11 +40,7 @@ class GridScope(NamedTuple):
 
 
 def read_grid(grid: Any, scope: GridScope) -> Extent | None:
-    """Return a grid as launch expressions; a grid that is not callable is returned unchanged.
-
-    Raises:
-        LaunchSpecError: The grid is a callable that cannot be translated.
-    """
+    """Return a grid as launch expressions; a grid that is not callable is returned unchanged."""
     if not callable(grid):
         expressions: Extent | None = grid  # Launch checks it
         return expressions

@@ -33,14 +33,7 @@ def apply_heuristics(
 ) -> dict[str, Any]:
     """Return the compiled-in values and the options, including those that `@triton.heuristics` computes.
 
-    Args:
-        kernel: The kernel.
-        spec: How it is to be compiled.
-        values: The constexprs and options that have a value.
-        explicit: The names of the values that override a heuristic; the other values are defaults of a configuration.
-
-    Raises:
-        SignatureError: A heuristic uses a run-time argument, whose value is not known when a library is built.
+    Values named in `explicit` override a heuristic; the other values are defaults of a configuration.
     """
     results = dict(values)
     stand_ins = {name: None if kind == "null" else StandIn() for name, kind in _argument_kinds(kernel, spec)}
@@ -75,11 +68,7 @@ def _run_time_error(kernel: str, unknown: Mapping[str, str]) -> SignatureError:
 
 
 def apply_pre_hook(kernel: TritonKernel, spec: CompileSpec, config: Any, values: Mapping[str, Any]) -> CompileSpec:
-    """Run a configuration's pre_hook. Return the spec with the block shapes that the hook sets in tensor descriptors.
-
-    Raises:
-        SignatureError: The hook does anything else, or might do so.
-    """
+    """Run a configuration's pre_hook, and return the spec with the block shapes that it sets in descriptors."""
     hook = getattr(config, "pre_hook", None)
     if hook is None:
         return spec
@@ -137,16 +126,14 @@ def _with_block_shapes(kernel: TritonKernel, spec: CompileSpec, shapes: Mapping[
     """Return the spec with the given block shapes, in the signature or in copies of the example arguments."""
     if spec.signature is not None:
         types = types_by_name(kernel, spec.signature)
-        reshaped = {name: _reshape_type(types[name], shape) for name, shape in shapes.items()}
+        reshaped = {
+            name: f"{types[name].partition('[')[0]}[{', '.join(map(str, shape))}]>" for name, shape in shapes.items()
+        }
         return spec._replace(signature={**types, **reshaped})
     names = [param.name for param in kernel.params]
     args = tuple(_reshape_argument(value, shapes.get(name)) for value, name in zip(spec.args, names, strict=False))
     named_args = {name: _reshape_argument(value, shapes.get(name)) for name, value in spec.named_args.items()}
     return spec._replace(args=args, named_args=named_args)
-
-
-def _reshape_type(text: str, shape: Sequence[int]) -> str:
-    return f"{text.partition('[')[0]}[{', '.join(map(str, shape))}]>"
 
 
 def _reshape_argument(value: Any, shape: Sequence[int] | None) -> Any:

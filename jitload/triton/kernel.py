@@ -73,11 +73,7 @@ class CompileSpec(NamedTuple):
         variants: Sequence[Any] | str | None = None,
         **keywords: Any,
     ) -> CompileSpec:
-        """Return the spec for the arguments of `load_triton` or `extract_triton`.
-
-        Raises:
-            SignatureError: `constexprs` is not a mapping.
-        """
+        """Return the spec for the arguments of `load_triton` or `extract_triton`."""
         if constexprs is not None and not isinstance(constexprs, Mapping):
             raise SignatureError(f"constexprs= must map names to values, got {type(constexprs).__name__}")
         options = {name: value for name, value in keywords.items() if value is not None or name not in OPTIONS}
@@ -85,11 +81,7 @@ class CompileSpec(NamedTuple):
 
 
 def read_kernel(kernel: Any) -> TritonKernel:
-    """Read a kernel: a compiled kernel, or a `@triton.jit` function, perhaps with other decorators of Triton's.
-
-    Raises:
-        SignatureError: The object is not such a kernel, or Python code of the user's has to run before each launch.
-    """
+    """Read a kernel: a compiled kernel, or a `@triton.jit` function, perhaps with other decorators of Triton's."""
     if _has_base(kernel, "FutureKernel"):  # Triton compiles it in the background
         kernel = kernel.result()
     if type(kernel).__name__ == "CompiledKernel":
@@ -158,11 +150,7 @@ def _function_of(compiled: Any) -> Any:
 
 
 def assign_keywords(kernel: TritonKernel, spec: CompileSpec) -> CompileSpec:
-    """Return the spec with the keywords of a call divided into example arguments, constexprs and compiler options.
-
-    Raises:
-        SignatureError: There are both a signature and example arguments, or a constexpr has two values.
-    """
+    """Return the spec with the keywords of a call divided into example arguments, constexprs and compiler options."""
     params = {param.name: param for param in kernel.params}
     arguments = {name: value for name, value in spec.options.items() if name in params}
     constexprs = {name: value for name, value in arguments.items() if params[name].is_constexpr}
@@ -181,11 +169,7 @@ def assign_keywords(kernel: TritonKernel, spec: CompileSpec) -> CompileSpec:
 
 
 def choose_config(kernel: TritonKernel, spec: CompileSpec) -> Any:
-    """Return the configuration that was passed, or that tuning chose; an empty one if nothing is left to tune.
-
-    Raises:
-        SignatureError: The kernel has several configurations, and none was chosen.
-    """
+    """Return the configuration that was passed, or that tuning chose; an empty one if nothing is left to tune."""
     if spec.config is not None:
         return spec.config
     if kernel.best_config is not None:
@@ -201,11 +185,7 @@ def choose_config(kernel: TritonKernel, spec: CompileSpec) -> Any:
 
 
 def config_values(config: Any) -> dict[str, Any]:
-    """Return the values of constexprs and options in a `triton.Config` or a mapping.
-
-    Raises:
-        SignatureError: `config` is neither of the two.
-    """
+    """Return the values of constexprs and options in a `triton.Config` or a mapping."""
     if isinstance(config, Mapping):
         return dict(config)
     if not hasattr(config, "kwargs"):

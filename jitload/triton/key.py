@@ -109,11 +109,7 @@ def _constant_text(value: Any) -> str | None:
 
 
 def cubin_parts(cubin: Cubin) -> tuple[str, ...]:
-    """Return the texts that identify a compiled kernel in the key.
-
-    Raises:
-        JitLoadError: The cubin is not from `extract_triton`.
-    """
+    """Return the texts that identify a compiled kernel in the key."""
     if cubin.triton is None:
         raise JitLoadError("the Cubin is not a Triton kernel's: pass what extract_triton() returns")
     return (hashlib.sha256(cubin.data).hexdigest(), cubin.arch, repr(cubin.triton))
@@ -147,15 +143,10 @@ def _triton_identity(triton: Triton) -> tuple[str, ...]:
     """
     import triton as package
 
-    library_path, record_path = _installed_files(package.__file__, package.__version__)
+    package_dir = os.path.dirname(package.__file__)
+    library_path = f"{package_dir}/_C/libtriton.so"
+    record_path = f"{os.path.dirname(package_dir)}/triton-{package.__version__}.dist-info/RECORD"
     return (str(triton), _recorded_digest(library_path, record_path) or _file_state(library_path))
-
-
-@functools.lru_cache(maxsize=4)
-def _installed_files(package: str, version: str) -> tuple[str, str]:
-    package_dir = Path(package).parent
-    record_path = package_dir.parent / f"triton-{version}.dist-info" / "RECORD"
-    return str(package_dir / "_C" / "libtriton.so"), str(record_path)
 
 
 def _recorded_digest(library_path: str, record_path: str) -> str:

@@ -27,7 +27,8 @@ def build_triton_library(request: Request, compiler: Compiler, work: Work, *, ve
         find_or_build_objects, ("runtime", "triton_runtime"), compiler, work.cache_dir, request.settings
     )
     variants = tuple(_variant(source, variant, request.archs) for variant in source.variants)
-    function = TritonFunction(name=source.name, doc=_doc(source), variants=variants)
+    doc = inspect.cleandoc(source.kernel.function.__doc__ or "") if source.kernel else ""
+    function = TritonFunction(name=source.name, doc=doc, variants=variants)
     files = write_triton_sources(request.name, (function,), work.dir)
     write_ninja(work.dir, library_steps(compiler, files, runtimes.result(), request.slug))
     run_ninja(find_ninja(request.settings), work.dir, name=request.name, verbose=verbose)
@@ -55,8 +56,3 @@ def _compile(source: TritonSource, variant: VariantSource, arch: str) -> Cubin:
     capability, _ = capability_of(arch)
     with stage(f"Triton compiles {source.name} for {arch}"):
         return compile_cubin(source.kernel, variant.plan, source.triton, capability)
-
-
-def _doc(source: TritonSource) -> str:
-    """Return the kernel's docstring, which Triton copies from the Python function."""
-    return inspect.cleandoc(source.kernel.function.__doc__ or "") if source.kernel else ""

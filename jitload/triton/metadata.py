@@ -33,17 +33,9 @@ _MAX_TENSOR_MEMORY = 512  # columns; sm_107 has 576
 
 
 def read_compiled_kernel(compiled: Any, triton: Triton, constexprs: frozenset[str] | None = None) -> Cubin:
-    """Return a compiled kernel as a `Cubin`, whose `triton` record says how the kernel is launched.
+    """Return a `CompiledKernel` as a `Cubin`, whose `triton` record says how the kernel is launched.
 
-    Args:
-        compiled: Triton's `CompiledKernel`.
-        triton: The installed release of Triton.
-        constexprs: Names of the parameters that are not arguments of a call; None means the parameters
-            annotated `tl.constexpr`.
-
-    Raises:
-        SignatureError: The kernel is not compiled for NVIDIA GPUs, needs something that jitload does not support, or
-            has other parameters than Triton's metadata says.
+    `constexprs` names the parameters that are not arguments of a call; None means those annotated `tl.constexpr`.
     """
     name = str(compiled.src.fn.__name__)
     metadata = compiled.metadata
@@ -282,10 +274,7 @@ def _attributes_by_path(source: Any, triton: Triton) -> Mapping[Path, Sequence[t
 
 
 def _constexpr_value(value: Any) -> int | float | bool | str | None:
-    """Return a constant as plain data.
-
-    An instance of a subclass of int, float or str is converted to that type; any other object is converted to str.
-    """
+    """Return a constant as plain data. An object that is not None, a bool or a number is converted to str."""
     if value is None or isinstance(value, bool):
         return value
     if isinstance(value, int):

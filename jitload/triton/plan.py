@@ -6,6 +6,8 @@ which specializes the kernel for them as it does at a launch.
 
 from __future__ import annotations
 
+import functools
+import operator
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Literal, NamedTuple
@@ -41,15 +43,16 @@ class Plan(NamedTuple):
 
 
 def make_plan(kernel: TritonKernel, spec: CompileSpec, triton: Triton, capability: int) -> Plan:
-    """Return the specialization that a spec describes.
-
-    Raises:
-        SignatureError: The spec does not fit the kernel.
-    """
+    """Return the specialization that a spec describes."""
     config = choose_config(kernel, spec)
     names = {param.name for param in kernel.params}
     tuned = config_values(config)
-    _check_conflicts(kernel, {name: value for name, value in tuned.items() if name in names}, spec.constexprs)
+    for name, value in tuned.items():
+        if name in names and name in spec.constexprs and spec.constexprs[name] != value:
+            raise SignatureError(
+                f"kernel {kernel.name!r}: {name!r} is {value!r} in the configuration and {spec.constexprs[name]!r} "
+                "beside it: pass it once"
+            )
     values = {**tuned, **spec.options, **spec.constexprs}
     if getattr(config, "pre_hook", None) is not None or kernel.heuristics:
         from jitload.triton.heuristics import apply_heuristics, apply_pre_hook
@@ -65,15 +68,6 @@ def make_plan(kernel: TritonKernel, spec: CompileSpec, triton: Triton, capabilit
     return _plan_arguments(kernel, spec, triton, capability) if spec.signature is None else _plan_types(kernel, spec)
 
 
-def _check_conflicts(kernel: TritonKernel, tuned: Mapping[str, Any], constexprs: Mapping[str, Any]) -> None:
-    """Raise SignatureError if the configuration and the call set a constexpr to different values."""
-    if name := next((name for name in tuned if name in constexprs and constexprs[name] != tuned[name]), None):
-        raise SignatureError(
-            f"kernel {kernel.name!r}: {name!r} is {tuned[name]!r} in the configuration and {constexprs[name]!r} beside "
-            "it: pass it once"
-        )
-
-
 def complete_constexprs(
     kernel: TritonKernel,
     constexprs: Mapping[str, Any],
@@ -83,14 +77,8 @@ def complete_constexprs(
 ) -> dict[str, Any]:
     """Return the value of each constexpr, including defaults.
 
-    Args:
-        kernel: The kernel.
-        constexprs: The values that were passed.
-        unannotated: Parameters that the signature, not the kernel, declares as constexprs.
-        bound: Parameters whose values are passed by position.
-
-    Raises:
-        SignatureError: A constexpr has no value, or a name is not a parameter.
+    `unannotated` are parameters that the signature, not the kernel, declares as constexprs. `bound` are parameters
+    whose values are passed by position.
     """
     params = {param.name: param for param in kernel.params}
     if unknown := [name for name in constexprs if name not in params]:
@@ -131,7 +119,7 @@ def _plan_types(kernel: TritonKernel, spec: CompileSpec) -> Plan:
             continue
         where = f"kernel {kernel.name!r}, parameter {param.name!r}"
         hinted = _read_types(texts.get(param.name, param.annotation_type), where)
-        for path, (text, hint) in _leaves(hinted, (index,)):
+        for path, (text, hint) in _leaves(hinted, (index,), list):
             if text == "constexpr" and not hint:
                 problem = "a constexpr in a tuple has no value here: write it as tl.constexpr(64), for example"
                 raise SignatureError(f"{where}: {problem}")
@@ -146,11 +134,7 @@ def _plan_types(kernel: TritonKernel, spec: CompileSpec) -> Plan:
 
 
 def types_by_name(kernel: TritonKernel, signature: Mapping[str, Any] | str) -> Mapping[str, Any]:
-    """Return `signature=` as a mapping from parameters to types.
-
-    Raises:
-        SignatureError: The signature is not a text or a mapping, or does not fit the parameters of the kernel.
-    """
+    """Return `signature=` as a mapping from parameters to types."""
     names = [param.name for param in kernel.params]
     if isinstance(signature, str):
         from jitload.signature.demangle import split_top_level
@@ -191,12 +175,13 @@ def _without_hints(hinted: Any, written: Any) -> Types:
     return "constexpr" if hint in ("1", "null") else str(text)
 
 
-def _leaves(hinted: Any, path: Path) -> Iterator[tuple[Path, HintedType]]:
-    if isinstance(hinted, list):
-        for index, item in enumerate(hinted):
-            yield from _leaves(item, (*path, index))
+def _leaves(tree: Any, path: Path, kind: type[list[Any] | tuple[Any, ...]]) -> Iterator[tuple[Path, Any]]:
+    """Yield a (path, leaf) pair for each leaf of a tree whose other nodes are tuples or lists, as `kind` says."""
+    if isinstance(tree, kind):
+        for index, item in enumerate(tree):
+            yield from _leaves(item, (*path, index), kind)
     else:
-        yield path, hinted
+        yield path, tree
 
 
 # ---- the text of a type ----------------------------------------------------------------------------------------
@@ -229,14 +214,7 @@ DESCRIPTOR = r"tensordesc<\s*(\w+)\s*\[([\d\s,]+)\]\s*>"
 def read_type(value: object, where: str) -> HintedType:
     """Return the (type, hint) pair for an item of `signature=`: `"*fp32:16"`, `"i32"`, `"constexpr"` or None.
 
-    None stands for a pointer that is always None.
-
-    Args:
-        value: The item as the user passed it.
-        where: The kernel and the parameter, for messages.
-
-    Raises:
-        SignatureError: Triton does not have such a type or hint.
+    None stands for a pointer that is always None. `where` names the kernel and the parameter, for messages.
     """
     if value is None:
         return "constexpr", "null"
@@ -331,11 +309,7 @@ def _plan_arguments(kernel: TritonKernel, spec: CompileSpec, triton: Triton, cap
 
 
 def check_no_tuples(kernel: TritonKernel, by_name: Mapping[str, Any]) -> None:
-    """Check that no value or type is a tuple, because Triton 3.2 does not support tuples.
-
-    Raises:
-        SignatureError: A value or a type is a tuple.
-    """
+    """Check that no value or type is a tuple, because Triton 3.2 does not support tuples."""
     if name := next((name for name, value in by_name.items() if isinstance(value, tuple)), None):
         raise SignatureError(
             f"kernel {kernel.name!r}, parameter {name!r}: Triton 3.2 does not support tuples; 3.3 does"
@@ -388,31 +362,19 @@ def _read_specialization(params: Sequence[Any], bound: Any, backend: Any) -> _Sp
     constants: dict[Path, Any] = {}
     multiples: list[Path] = []
     for index, (param, (types, attribute)) in enumerate(zip(params, specialization, strict=True)):
-        constants.update(_constants(types, values[param.name], (index,)))
+        for path, text in _leaves(types, (index,), tuple):
+            if text == "constexpr":
+                constants[path] = functools.reduce(operator.getitem, path[1:], values[param.name])
         if types != "constexpr":
-            multiples += _multiples(attribute, (index,), backend)
+            for path, text in _leaves(attribute, (index,), tuple):
+                if isinstance(text, str) and ["tt.divisibility", 16] in backend.parse_attr(text):
+                    multiples.append(path)
     return [_plain_types(types) for types, _ in specialization], constants, multiples
 
 
 def _plain_types(types: Any) -> Types:
     """Return a type as a plain str, or a tuple of types as a tuple of the results for its items."""
     return _rebuild_tuple(types, map(_plain_types, types)) if isinstance(types, tuple) else str(types)
-
-
-def _constants(types: Any, value: Any, path: Path) -> Iterator[tuple[Path, Any]]:
-    if isinstance(types, tuple):
-        for index, (inner, item) in enumerate(zip(types, value, strict=True)):
-            yield from _constants(inner, item, (*path, index))
-    elif types == "constexpr":
-        yield path, value
-
-
-def _multiples(attribute: Any, path: Path, backend: Any) -> Iterator[Path]:
-    if isinstance(attribute, tuple):
-        for index, inner in enumerate(attribute):
-            yield from _multiples(inner, (*path, index), backend)
-    elif isinstance(attribute, str) and ["tt.divisibility", 16] in backend.parse_attr(attribute):
-        yield path
 
 
 def _read_specialization_of_3_2(params: Sequence[Any], bound: Any, backend: Any) -> _Specialization:

@@ -49,6 +49,11 @@ def extract_cubin(kernel: Any, spec: CompileSpec, arch: str) -> Cubin:
     """Return the machine code of a kernel for one architecture, compiling it unless it is compiled already."""
     triton = find_triton()
     kernel = read_kernel(kernel)
+    if spec.variants is not None:
+        raise SignatureError(
+            f"kernel {kernel.name!r}: extract_triton() compiles one variant: pass its values, constexprs={{…}} or "
+            "config=, and leave variants= to load_triton()"
+        )
     if kernel.compiled is not None:
         cubin = _read_compiled(kernel, spec, triton)
         _check_archs((cubin,), arch, read_settings(), subject="extract_triton() compiles")
@@ -176,6 +181,7 @@ def _variants(kernel: TritonKernel, spec: CompileSpec) -> list[tuple[str, Compil
 
     rows = _variant_rows(kernel, spec.variants)
     row_values = [_flat_values(config_values(row)) for row in rows]
+    _check_used(kernel, spec, row_values)
     differing = {key for values in row_values for key in values if len({repr(v.get(key)) for v in row_values}) > 1}
     names = {param.name for param in kernel.params}
     variants: dict[str, CompileSpec] = {}
@@ -208,6 +214,21 @@ def _variant_rows(kernel: TritonKernel, variants: Any) -> list[Any]:
                 f"got {type(row).__name__}"
             )
     return list(variants)
+
+
+def _check_used(kernel: TritonKernel, spec: CompileSpec, row_values: Sequence[Mapping[str, Any]]) -> None:
+    """Raise SignatureError if no variant would use a value that is passed for all of them."""
+    if spec.config is not None:
+        raise SignatureError(
+            f"kernel {kernel.name!r}: config= chooses one configuration, and variants= builds several: pass one of "
+            "the two, and values for all variants as constexprs="
+        )
+    for name, value in {**spec.constexprs, **spec.options}.items():
+        if all(values.get(name) is not None for values in row_values):
+            raise SignatureError(
+                f"kernel {kernel.name!r}: each of the variants has a {name!r} of its own, so {name}={value!r} beside "
+                "variants= would not be used: leave it out"
+            )
 
 
 def _flat_values(values: Mapping[str, Any]) -> dict[str, Any]:

@@ -53,11 +53,7 @@ class Triton(str):
 
 
 def find_triton() -> Triton:
-    """Return the installed release of Triton.
-
-    Raises:
-        ToolchainError: Triton cannot be imported, or is too old.
-    """
+    """Return the installed release of Triton."""
     try:
         import triton
     except ImportError as error:
@@ -68,11 +64,7 @@ def find_triton() -> Triton:
 
 
 def read_version(version: str) -> Triton:
-    """Return the release of Triton with the given version.
-
-    Raises:
-        ToolchainError: The version is older than 3.2, or not a version number.
-    """
+    """Return the release of Triton with the given version."""
     triton = Triton(version)
     try:
         number = triton.number
@@ -102,11 +94,7 @@ def cuda_target(triton: Triton, capability: int) -> Any:
 
 
 def cuda_backend(triton: Triton, capability: int) -> Any:
-    """Return Triton's compiler for a GPU architecture.
-
-    Raises:
-        ToolchainError: This Triton was built without its compiler for NVIDIA GPUs.
-    """
+    """Return Triton's compiler for a GPU architecture."""
     target = cuda_target(triton, capability)
     try:
         from triton.compiler.compiler import make_backend

@@ -79,11 +79,7 @@ class _Entry:
 
 
 def write_triton_sources(name: str, functions: Sequence[TritonFunction], work_dir: Path) -> tuple[str, ...]:
-    """Write the cubins and the wrapper of a library, and, for people to inspect, the PTX.
-
-    Returns:
-        The names of the cubins' files.
-    """
+    """Write a library's cubins, wrapper and, to inspect, PTX. Return the names of the cubins' files."""
     files = []
     for number, cubin in _numbered_cubins(functions):
         path = work_dir / _image(number, cubin).file
@@ -96,11 +92,7 @@ def write_triton_sources(name: str, functions: Sequence[TritonFunction], work_di
 
 
 def render_triton_wrapper(name: str, functions: Sequence[TritonFunction]) -> str:
-    """Return the C++ text of a library's wrapper.
-
-    Raises:
-        LaunchSpecError: A grid does not fit its kernel, or a kernel cannot be launched.
-    """
+    """Return the C++ text of a library's wrapper."""
     entries = _entries(functions)
     cubins = _numbered_cubins(functions)
     archs = tuple(dict.fromkeys(cubin.arch for _, cubin in cubins))
@@ -379,7 +371,8 @@ def _describe(entry: _Entry) -> dict[str, Any]:
     first = entry.codes[0]
     specialization = first.specialization
     builds = tuple(build for code in entry.codes if code.name == first.name for build in code.builds)
-    export = first.export(entry.name, entry.doc)._replace(builds=builds if len(builds) > 1 else ())
+    launch = replace(first.launch, block=specialization.num_warps * 32)
+    export = first.export(entry.name, entry.doc)._replace(launch=launch, builds=builds if len(builds) > 1 else ())
     record = describe_function(export)
     nullable = {name for code in entry.codes for name in code.launch.nullable}
     triton = {

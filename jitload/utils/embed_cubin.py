@@ -67,8 +67,7 @@ def _embed_cubins(cubins: Sequence[tuple[str, Path]], source: Path, output: Path
             names = ", ".join(missing) or "none"
             _log.warning("%s has no TVM_FFI_EMBED_CUBIN(%s); names without a cubin: %s", source, name, names)
         if verbose:
-            contents = _describe_image(image)
-            print(f"{output}: {source.name} with {path} ({len(image)} bytes, {contents}) as {name}")
+            print(f"{output}: {source.name} with {path} ({len(image)} bytes) as {name}")
     replace_file(output, data)
 
 
@@ -88,19 +87,6 @@ def read_cubin_file(name: str, path: Path, output: Path) -> bytes:
     else:
         read_image(image, name=str(path))
     return image
-
-
-def _describe_image(image: bytes) -> str:
-    if is_unknown_format(image):
-        return "no cubin"
-    if is_fatbin(image):
-        return "fatbin, " + "; ".join(_list_kernels(entry.arch, entry.kernels) for entry in read_fatbin(image))
-    cubin = read_image(image)
-    return _list_kernels(cubin.arch, [kernel.symbol for kernel in cubin.kernels] or ["no kernels"])
-
-
-def _list_kernels(arch: str, kernels: Sequence[str]) -> str:
-    return f"{arch}: {', '.join(kernels)}" if kernels else arch
 
 
 def _read_file(path: Path, description: str) -> bytes:
@@ -143,11 +129,7 @@ def add_cubin_options(parser: argparse.ArgumentParser) -> None:
 
 
 def read_cubin_options(options: argparse.Namespace) -> list[tuple[str, Path]]:
-    """Return the name and the path of each cubin in parsed options.
-
-    Raises:
-        JitLoadError: There are more paths than names, or the other way round.
-    """
+    """Return the name and the path of each cubin in parsed options."""
     if len(options.cubin) != len(options.name):
         raise JitLoadError(
             f"there are {len(options.cubin)} --cubin and {len(options.name)} --name: give both for each cubin"

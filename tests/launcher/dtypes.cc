@@ -56,6 +56,9 @@ void CheckDtype(TensorView values, Optional<TensorView> index) {
 
 int64_t FirstElement(TensorView x) { return *element_ptr<int64_t>(x); }
 
+ffi::Tensor Allocated(TensorView like) { return alloc_tensor({2, 3}, like.dtype(), like.device()); }
+
+TVM_FFI_DLL_EXPORT_TYPED_FUNC(allocated, Allocated);
 TVM_FFI_DLL_EXPORT_TYPED_FUNC(any_of, AnyOf);
 TVM_FFI_DLL_EXPORT_TYPED_FUNC(list_of, ListOf);
 TVM_FFI_DLL_EXPORT_TYPED_FUNC(pair, Pair);

@@ -43,10 +43,6 @@ def cmake(*arguments: object, env: dict[str, str] | None = None) -> subprocess.C
     return subprocess.run(command, env=env or ENVIRONMENT, capture_output=True, text=True, check=False)
 
 
-def cmake_version() -> tuple[int, ...]:
-    return tuple(map(int, cmake("--version").stdout.split()[2].split(".")[:2]))
-
-
 def configure(source: Path, build: Path, *options: str) -> subprocess.CompletedProcess[str]:
     given = (f"-Djitload_ROOT={config.cmake_dir()}", f"-DPython_EXECUTABLE={sys.executable}", *options)
     generator = () if any(option.startswith("-G") for option in options) else NINJA
@@ -62,7 +58,7 @@ def make(build: Path) -> str:
 
 def write_project(directory: Path, text: str, **files: str) -> Path:
     lines = [
-        "cmake_minimum_required(VERSION 3.18)",
+        "cmake_minimum_required(VERSION 3.20)",
         "project(p LANGUAGES CXX)",
         "find_package(jitload CONFIG REQUIRED)",
     ]

@@ -17,7 +17,7 @@ from jitload.host_cpp import library, precompiled, steps
 from jitload.host_cpp.precompiled import HeaderSpec, PrecompiledHeader
 from jitload.settings import Settings, read_settings
 from jitload.toolchain.cuda import CudaToolchain
-from jitload.toolchain.host import find_compiler, own_include_dir
+from jitload.toolchain.host import INCLUDE_DIR, find_compiler
 
 HEADER = "jitload_cpu.h"  # of kernels for the CPU
 OPTIMIZED = ["-O3"]  # `extra_cflags` of a kernel for the CPU that is compiled as it is for users
@@ -81,17 +81,19 @@ def _share_cpu_header(directory: Path, patch: pytest.MonkeyPatch) -> None:
 
     def flags_in_run(source: DeviceSource, toolchain: CudaToolchain | None) -> tuple[str, ...]:
         flags = cpu_flags(source, toolchain)
-        settings = read_settings()
-        if settings.cxx or source.cpu_flags or source.instrumentation or source.include_dirs:
+        settings, own_flags = read_settings(), list(source.cpu_flags)
+        if settings.cxx or own_flags not in ([], OPTIMIZED) or source.instrumentation or source.include_dirs:
             return flags
-        flags = tuple("-O1" if flag == "-O3" else flag for flag in flags)
-        compiled = directory / f"{HEADER}.gch"
-        with FileLock(directory.with_suffix(".lock")):
+        level = "-O3" if own_flags else "-O1"
+        flags = tuple(level if flag == "-O3" else flag for flag in flags)
+        header_dir = directory.with_name(directory.name + level)
+        compiled = header_dir / f"{HEADER}.gch"
+        with FileLock(header_dir.with_suffix(".lock")):
             if not compiled.exists():
-                directory.mkdir()
+                header_dir.mkdir()
                 command = [*find_compiler(settings).command, *flags, "-x", "c++-header"]
-                header = own_include_dir().parent / "cpu" / HEADER
+                header = INCLUDE_DIR / "cpu" / HEADER
                 subprocess.run([*command, str(header), "-o", str(compiled)], check=True)
-        return (f"-I{directory}", "-fpch-deps", *flags)
+        return (f"-I{header_dir}", "-fpch-deps", *flags)
 
     patch.setattr(cpu_build, "cpu_flags", flags_in_run)

@@ -149,14 +149,6 @@ struct tile<Size, true> : tile_size<Size> {
 };
 
 enum group_type { coalesced_type = 1, grid_type = 3, block_type = 4 };
-template <class First, class Second>
-struct is_same {
-  static constexpr bool value = false;
-};
-template <class First>
-struct is_same<First, First> {
-  static constexpr bool value = true;
-};
 
 }  // namespace __jitload_groups
 
@@ -283,23 +275,18 @@ struct generic : thread_group {
 template <unsigned int Size>
 struct generic<Size, true> {};
 
+/* The size of a group that may have tiles, or 0. */
 template <class Parent>
-struct may_be_parent {
-  static constexpr unsigned size = 0;
-};
+constexpr unsigned parent_size = 0;
 template <>
-struct may_be_parent<thread_block> {
-  static constexpr unsigned size = ~0u;
-};
+constexpr unsigned parent_size<thread_block> = ~0u;
 
 }  // namespace __jitload_groups
 
 template <unsigned int Size, class Parent = void>
 class thread_block_tile;
 template <unsigned int Size, class Parent>
-struct __jitload_groups::may_be_parent<thread_block_tile<Size, Parent>> {
-  static constexpr unsigned size = Size;
-};
+constexpr unsigned __jitload_groups::parent_size<thread_block_tile<Size, Parent>> = Size;
 
 /* A tile whose type does not name its parent knows its rank there. */
 template <unsigned int Size>
@@ -332,8 +319,8 @@ class thread_block_tile : public __jitload_groups::tile<Size> {
 
 template <unsigned int Size, class Parent>
 __JITLOAD_INLINE thread_block_tile<Size, Parent> tiled_partition(const Parent&) {
-  static_assert(__jitload_groups::may_be_parent<Parent>::size != 0, "only blocks and tiles have tiles of static size");
-  static_assert(__jitload_groups::may_be_parent<Parent>::size > Size, "a tile is smaller than the group it is part of");
+  static_assert(__jitload_groups::parent_size<Parent> != 0, "only blocks and tiles have tiles of static size");
+  static_assert(__jitload_groups::parent_size<Parent> > Size, "a tile is smaller than the group it is part of");
   return thread_block_tile<Size, Parent>(__jitload_groups::coalesced_type);
 }
 __JITLOAD_INLINE thread_block_tile<1, void> this_thread() {
@@ -394,19 +381,13 @@ __JITLOAD_INLINE coalesced_group partition_by(unsigned mask, Label label) {
 
 }  // namespace __jitload_groups
 
-__JITLOAD_INLINE coalesced_group binary_partition(const coalesced_group& parent, bool predicate) {
+/* Of the lanes of a warp: a coalesced_group, or a tile. */
+template <class Group>
+__JITLOAD_INLINE coalesced_group binary_partition(const Group& parent, bool predicate) {
   return __jitload_groups::partition_by(parent.__jitload_mask(), predicate);
 }
-template <unsigned int Size, class Parent>
-__JITLOAD_INLINE coalesced_group binary_partition(const thread_block_tile<Size, Parent>& parent, bool predicate) {
-  return __jitload_groups::partition_by(parent.__jitload_mask(), predicate);
-}
-template <class Label>
-__JITLOAD_INLINE coalesced_group labeled_partition(const coalesced_group& parent, Label label) {
-  return __jitload_groups::partition_by(parent.__jitload_mask(), label);
-}
-template <class Label, unsigned int Size, class Parent>
-__JITLOAD_INLINE coalesced_group labeled_partition(const thread_block_tile<Size, Parent>& parent, Label label) {
+template <class Label, class Group>
+__JITLOAD_INLINE coalesced_group labeled_partition(const Group& parent, Label label) {
   return __jitload_groups::partition_by(parent.__jitload_mask(), label);
 }
 

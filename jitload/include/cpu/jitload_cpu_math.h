@@ -149,17 +149,14 @@ __JITLOAD_INLINE double norm(int count, const double* values) {
   for (int i = 0; i < count; ++i) result = __builtin_hypot(result, values[i]);
   return result;
 }
-__JITLOAD_INLINE float normf(int count, const float* values) {
+__JITLOAD_INLINE double __jitload_norm(int count, const float* values) {
   double sum = 0;
   for (int i = 0; i < count; ++i) sum += (double)values[i] * values[i];
-  return (float)__builtin_sqrt(sum);
+  return __builtin_sqrt(sum);
 }
+__JITLOAD_INLINE float normf(int count, const float* values) { return (float)__jitload_norm(count, values); }
 __JITLOAD_INLINE double rnorm(int count, const double* values) { return 1.0 / norm(count, values); }
-__JITLOAD_INLINE float rnormf(int count, const float* values) {
-  double sum = 0;
-  for (int i = 0; i < count; ++i) sum += (double)values[i] * values[i];
-  return (float)(1.0 / __builtin_sqrt(sum));
-}
+__JITLOAD_INLINE float rnormf(int count, const float* values) { return (float)(1.0 / __jitload_norm(count, values)); }
 
 /* Split pi * x into quarter turns and a rest: set `*quarter` to the quarter turn modulo 4, return the rest. */
 __JITLOAD_INLINE double __jitload_quarter(double x, int* quarter) {

@@ -8,10 +8,6 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 typedef int jitload_cu_result;
 typedef int jitload_cu_device;
 typedef void* jitload_cu_context;
@@ -127,10 +123,6 @@ typedef struct jitload_driver {
   jitload_cu_result (*load_function)(void*); /* cuFuncLoad; NULL before CUDA 12.4 */
 } jitload_driver;
 #undef JITLOAD_DECLARE_
-
-#ifdef __cplusplus
-}
-#endif
 
 /* ---- steps that the runtime and the C++ launcher share --------------------------------------------------------- */
 

@@ -182,6 +182,10 @@ inline cudaStream_t get_cuda_stream(DLDevice device) {
 
 /* Allocate a tensor with the framework whose tensors the caller passed. */
 inline ffi::Tensor alloc_tensor(const ffi::Shape& shape, DLDataType dtype, DLDevice device) {
+  if (TVMFFIEnvGetDLPackManagedTensorAllocator() == nullptr)
+    TVM_FFI_THROW(RuntimeError)
+        << "alloc_tensor(): no argument of this call is a tensor of a framework that allocates, such as torch; NumPy does "
+           "not. Call the function with one, or let the caller pass the tensor to write to";
   return ffi::Tensor::FromEnvAlloc(TVMFFIEnvTensorAlloc, shape, dtype, device);
 }
 

@@ -142,12 +142,6 @@ JITLOAD_LAUNCHER void AllowLargeCluster(KernelState* state, int device) {
   __atomic_store_n(&state->slots[device].allows_large_cluster, true, __ATOMIC_RELEASE);
 }
 
-/* Allow the cluster that the kernel was compiled for, `__cluster_dims__`. */
-JITLOAD_LAUNCHER void AllowDeclaredCluster(KernelState* state, int device) {
-  const int64_t blocks = jitload_declared_cluster_size(state->driver, state->kernel, device);
-  if (blocks > JITLOAD_PORTABLE_CLUSTER) AllowLargeCluster(state, device);
-}
-
 /* The caller holds the lock, with the device's context current and capture mode relaxed. */
 JITLOAD_LAUNCHER int PrepareLocked(KernelState* state, int device, int64_t bytes) {
   const Driver* driver = state->driver;
@@ -160,7 +154,9 @@ JITLOAD_LAUNCHER int PrepareLocked(KernelState* state, int device, int64_t bytes
     if (code == JITLOAD_CUDA_ERROR_NO_BINARY_FOR_GPU && (state->capability != 0 || state->images)) {
       return SetArchitectureError(state, device);
     }
-    if (code == 0) AllowDeclaredCluster(state, device);
+    if (code == 0 && jitload_declared_cluster_size(driver, state->kernel, device) > JITLOAD_PORTABLE_CLUSTER) {
+      AllowLargeCluster(state, device);
+    }
   }
   if (code == 0) code = jitload_shared_limit(driver, state->kernel, device, &max_shared, &static_shared);
   if (code != 0) return SetLaunchError(code, "%s: cannot be loaded on cuda:%d", state->name, device);

@@ -15,11 +15,16 @@ template <class Value> struct bit_or { __JITLOAD_MEMBER Value operator()(Value a
 
 namespace __jitload_groups {
 
+template <class First, class Second>
+constexpr bool is_same = false;
+template <class First>
+constexpr bool is_same<First, First> = true;
+
 template <class Value>
 Value copy(const Value&);
 template <class Value, class Operation>
 __JITLOAD_INLINE void check_operation(Value& value, Operation&& operation) {
-  static_assert(is_same<decltype(copy(operation(value, value))), Value>::value,
+  static_assert(is_same<decltype(copy(operation(value, value))), Value>,
                 "the operation returns another type than that of the value");
 }
 

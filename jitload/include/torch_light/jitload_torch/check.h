@@ -33,15 +33,11 @@ inline void append(Message& m, const c10::Device& value) {
   m.append(":");
   m.append_integer(value.index());
 }
-inline void append(Message& m, c10::Layout value) { 
+inline void append(Message& m, c10::Layout value) {
   static const char* const names[] = {"Strided", "Sparse", "SparseCsr", "Mkldnn"};
   m.append(names[static_cast<int>(value)]);
 }
-inline void append(Message& m, const c10::Scalar& value) {
-  value.isFloatingPoint() ? m.append_float(value.toDouble())
-  : value.isBoolean()     ? m.append(value.toBool() ? "true" : "false")
-                          : m.append_integer(value.toLong());
-}
+void append(Message& m, const c10::Scalar& value);
 inline void append(Message& m, c10::MemoryFormat value) {
   static const char* const names[] = {"Contiguous", "Preserve", "ChannelsLast", "ChannelsLast3d"};
   m.append(names[static_cast<int>(value)]);

@@ -174,7 +174,7 @@ struct Caster<c10::Scalar> {
       case c10::Scalar::Tag::floating: return python_float(value.toDouble());
       case c10::Scalar::Tag::integer: return python_integer(value.toLong());
       case c10::Scalar::Tag::boolean: return python_bool(value.toBool());
-      default: return python_complex(value.toDouble(), value.imaginary());
+      default: return python_complex(value.real(), value.imaginary());
     }
   }
   static bool load(void* object, bool, c10::Scalar* value) {
@@ -409,6 +409,13 @@ template <class... A>
 Object call_path(const char* path, const char* keywords, const A&... arguments) {
   void* objects[] = {Caster<A>::to_python(arguments).release()..., nullptr};
   return invoke_path(path, keywords, objects, sizeof...(A));
+}
+/* The value of an object that torch returned. */
+template <class T>
+T python_value(const Object& object) {
+  T value{};
+  if (!Caster<T>::load(object.get(), true, &value)) fail(ErrorKind::type, "torch returned an object of an unexpected type");
+  return value;
 }
 
 }  // namespace jitload_torch

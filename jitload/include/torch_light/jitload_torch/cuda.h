@@ -16,11 +16,18 @@
   } while (false)
 #define AT_CUDA_CHECK(...) C10_CUDA_CHECK(__VA_ARGS__)
 #define C10_CUDA_KERNEL_LAUNCH_CHECK() C10_CUDA_CHECK(cudaGetLastError())
-#define C10_CUDA_CHECK_WARN(...) \
-  do {                           \
-    (void)(__VA_ARGS__);         \
+#define C10_CUDA_CHECK_WARN(...)                                                    \
+  do {                                                                              \
+    const cudaError_t jitload_error_ = (__VA_ARGS__);                               \
+    if (C10_UNLIKELY(jitload_error_ != cudaSuccess)) {                              \
+      (void)cudaGetLastError();                                                     \
+      TORCH_WARN("CUDA warning: ", cudaGetErrorString(jitload_error_));             \
+    }                                                                               \
   } while (false)
-#define C10_CUDA_IGNORE_ERROR(...) C10_CUDA_CHECK_WARN(__VA_ARGS__)
+#define C10_CUDA_IGNORE_ERROR(...)                                                  \
+  do {                                                                              \
+    if (C10_UNLIKELY((__VA_ARGS__) != cudaSuccess)) (void)cudaGetLastError();       \
+  } while (false)
 #define JITLOAD_TORCH_LIBRARY_CHECK_(library, name_of, call, ...)                                                     \
   do {                                                                                                               \
     const library##Status_t jitload_status_ = (__VA_ARGS__);                                                         \
@@ -102,9 +109,8 @@ inline CUDAStream getStreamFromPool(int priority, DeviceIndex index = -1) {
   const DeviceIndex device = index == -1 ? current_device() : index;
   const jitload_torch::Object stream =
       jitload_torch::call_path("torch.cuda.Stream", "device priority ", Device(kCUDA, device), priority);
-  long long address = 0;
-  jitload_torch::Caster<long long>::load(
-      jitload_torch::call_path("builtins.getattr", "", stream, TextArg("cuda_stream")).get(), true, &address);
+  const auto address =
+      jitload_torch::python_value<long long>(jitload_torch::call_path("builtins.getattr", "", stream, TextArg("cuda_stream")));
   return CUDAStream(reinterpret_cast<cudaStream_t>(address), device);
 }
 inline CUDAStream getStreamFromPool(bool is_high_priority = false, DeviceIndex index = -1) {
@@ -208,10 +214,8 @@ inline cudaDeviceProp* getDeviceProperties(c10::DeviceIndex index) {
 inline cudaDeviceProp* getCurrentDeviceProperties() { return getDeviceProperties(current_device()); }
 /* torch's handles of CUDA's libraries for the current device, with its current stream. */
 inline cublasHandle_t getCurrentCUDABlasHandle(bool = true) {
-  long long handle = 0;
-  const jitload_torch::Object address = jitload_torch::call_path("torch.cuda.current_blas_handle", "");
-  jitload_torch::Caster<long long>::load(address.get(), true, &handle);
-  return reinterpret_cast<cublasHandle_t>(handle);
+  return reinterpret_cast<cublasHandle_t>(
+      jitload_torch::python_value<long long>(jitload_torch::call_path("torch.cuda.current_blas_handle", "")));
 }
 inline cublasLtHandle_t getCurrentCUDABlasLtHandle() {
   return static_cast<cublasLtHandle_t>(jitload_torch::library_handle("_ZN2at4cuda26getCurrentCUDABlasLtHandleEv"));

@@ -25,7 +25,7 @@ struct RawVector {
   ~RawVector() {}
 };
 struct RawScalar {
-  enum Tag : int32_t { floating = 0, integer = 1, complex = 3, boolean = 4 };
+  enum Tag : int32_t { floating = 0, integer = 1, unsigned_integer = 2, complex = 3, boolean = 4 };
   Tag tag;
   alignas(16) int64_t words[2];
   RawScalar() : tag(floating), words{} {}

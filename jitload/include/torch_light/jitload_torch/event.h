@@ -90,11 +90,8 @@ class CUDAEvent {
 
 namespace CUDACachingAllocator {
 inline void* raw_alloc_with_stream(size_t bytes, cudaStream_t stream) {
-  long long address = 0;
-  const jitload_torch::Object object =
-      jitload_torch::call_path("torch.cuda.caching_allocator_alloc", "stream ", bytes, reinterpret_cast<long long>(stream));
-  jitload_torch::Caster<long long>::load(object.get(), true, &address);
-  return reinterpret_cast<void*>(address);
+  return reinterpret_cast<void*>(jitload_torch::python_value<long long>(jitload_torch::call_path(
+      "torch.cuda.caching_allocator_alloc", "stream ", bytes, reinterpret_cast<long long>(stream))));
 }
 inline void* raw_alloc(size_t bytes) { return raw_alloc_with_stream(bytes, getCurrentCUDAStream()); }
 inline void raw_delete(void* memory) {
