@@ -73,9 +73,9 @@ def _share_prelude(directory: Path, patch: pytest.MonkeyPatch) -> None:
 def _share_cpu_header(directory: Path, patch: pytest.MonkeyPatch) -> None:
     """Precompile the header of kernels for the CPU once in a directory, for the processes of the run.
 
-    g++ takes it where the options are the same, in half the time, and otherwise the header itself. Such kernels are
-    compiled with `-O1`, in two thirds of the time. A test that is about optimised loops or about rounding gives
-    `extra_cflags`, for example OPTIMIZED.
+    g++ takes it where the options are the same, in half the time, and otherwise the header itself. Kernels without
+    options are compiled with `-O1`, in two thirds of the time. A test that is about optimised loops passes
+    `extra_cflags=OPTIMIZED`.
     """
     cpu_flags = cpu_build.cpu_flags
 
