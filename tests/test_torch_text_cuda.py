@@ -27,6 +27,21 @@ def load(case: CudaCase) -> ModuleType:
     )  # fmt: skip
 
 
+@pytest.fixture(scope="module")
+def functions() -> dict[str, Any]:
+    """Return the functions of all texts. Those that can share a unit are built together, and each alone for a GPU."""
+    shared = [case for case in CASES if case.cpp and "half" not in case.name]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("JITLOAD_ARCH", "sm_90a")
+        together = cpp_extension.load_inline(
+            name="together",
+            cpp_sources=[case.cpp for case in shared],
+            cuda_sources=[case.cuda for case in shared],
+            functions=[case.name for case in shared],
+        )
+        return {case.name: getattr(together if case in shared else load(case), case.name) for case in CASES}
+
+
 def on_gpu(value: Any) -> Any:
     """Return a value with its tensors on the GPU."""
     if isinstance(value, list):
@@ -35,12 +50,10 @@ def on_gpu(value: Any) -> Any:
 
 
 @needs_nvcc
-@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
-def test_a_text_with_kernels_is_built(case: CudaCase, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setenv("JITLOAD_ARCH", "sm_90a")
-    function = getattr(load(case), case.name)
-    with pytest.raises(TypeError, match="incompatible function arguments"):
-        function("not a tensor")
+def test_texts_with_kernels_are_built(functions: dict[str, Any]):
+    for function in functions.values():
+        with pytest.raises(TypeError, match="incompatible function arguments"):
+            function("not a tensor")
 
 
 @needs_nvcc
@@ -66,15 +79,13 @@ def test_without_a_gpu_a_text_with_kernels_needs_an_architecture(monkeypatch: py
 
 
 @needs_nvcc
-def test_the_checks_of_a_text_run_before_its_kernels(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setenv("JITLOAD_ARCH", "sm_90a")
-    cases = {case.name: case for case in CASES}
+def test_the_checks_of_a_text_run_before_its_kernels(functions: dict[str, Any]):
     with pytest.raises(RuntimeError, match=r"^x must be a CUDA tensor$"):
-        load(cases["relu_any"]).relu_any(torch.ones(3))
+        functions["relu_any"](torch.ones(3))
     with pytest.raises(RuntimeError, match=r"^shapes \[2, 3\] and \[2, 3\] do not match$"):
-        load(cases["matmul_tiled"]).matmul_tiled(torch.ones(2, 3), torch.ones(2, 3))
+        functions["matmul_tiled"](torch.ones(2, 3), torch.ones(2, 3))
     with pytest.raises(RuntimeError, match=r"^expected scalar type Half but found Float$"):
-        load(cases["scale_half"]).scale_half(torch.ones(2, 3), 1.0)
+        functions["scale_half"](torch.ones(2, 3), 1.0)
 
 
 @needs_nvcc

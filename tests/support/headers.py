@@ -73,25 +73,27 @@ def _share_prelude(directory: Path, patch: pytest.MonkeyPatch) -> None:
 def _share_cpu_header(directory: Path, patch: pytest.MonkeyPatch) -> None:
     """Precompile the header of kernels for the CPU once in a directory, for the processes of the run.
 
-    g++ takes it where the options are the same, in half the time, and otherwise the header itself. Such kernels are
-    compiled with `-O1`, in two thirds of the time. A test that is about optimised loops or about rounding gives
-    `extra_cflags`, for example OPTIMIZED.
+    g++ takes it where the options are the same, in half the time, and otherwise the header itself. Kernels without
+    options are compiled with `-O1`, in two thirds of the time. A test that is about optimised loops passes
+    `extra_cflags=OPTIMIZED`.
     """
     cpu_flags = cpu_build.cpu_flags
 
     def flags_in_run(source: DeviceSource, toolchain: CudaToolchain | None) -> tuple[str, ...]:
         flags = cpu_flags(source, toolchain)
-        settings = read_settings()
-        if settings.cxx or source.cpu_flags or source.instrumentation or source.include_dirs:
+        settings, own_flags = read_settings(), list(source.cpu_flags)
+        if settings.cxx or own_flags not in ([], OPTIMIZED) or source.instrumentation or source.include_dirs:
             return flags
-        flags = tuple("-O1" if flag == "-O3" else flag for flag in flags)
-        compiled = directory / f"{HEADER}.gch"
-        with FileLock(directory.with_suffix(".lock")):
+        level = "-O3" if own_flags else "-O1"
+        flags = tuple(level if flag == "-O3" else flag for flag in flags)
+        header_dir = directory.with_name(directory.name + level)
+        compiled = header_dir / f"{HEADER}.gch"
+        with FileLock(header_dir.with_suffix(".lock")):
             if not compiled.exists():
-                directory.mkdir()
+                header_dir.mkdir()
                 command = [*find_compiler(settings).command, *flags, "-x", "c++-header"]
                 header = INCLUDE_DIR / "cpu" / HEADER
                 subprocess.run([*command, str(header), "-o", str(compiled)], check=True)
-        return (f"-I{directory}", "-fpch-deps", *flags)
+        return (f"-I{header_dir}", "-fpch-deps", *flags)
 
     patch.setattr(cpu_build, "cpu_flags", flags_in_run)
