@@ -359,7 +359,7 @@ def check_cache_dir(cache_dir: Path, settings: Settings, advice: str = _ADVICE) 
             if not status.st_mode & stat.S_ISVTX:  # with the sticky bit, as in /tmp, nobody else can replace our files
                 _check_mode(path, status, cache_dir, settings)
     except OSError as error:
-        raise CacheError(f"the cache {cache_dir} cannot be accessed: {error}. {advice}") from error
+        raise CacheError(f"the cache {cache_dir} cannot be accessed: {error}. {advice}".rstrip()) from error
 
 
 def _directories_above(path: str) -> list[tuple[str, os.stat_result]]:
@@ -389,7 +389,7 @@ def _resolved_directories_above(path: str) -> list[tuple[str, os.stat_result]]:
     return [(str(directory), directory.stat()) for directory in directories]
 
 
-def check_entry_dir(directory: str | Path, cache_dir: Path, settings: Settings) -> None:
+def check_entry_dir(directory: str | Path, cache_dir: Path, settings: Settings, advice: str = _ADVICE) -> None:
     """Raise CacheError if another user could write to a directory of an entry.
 
     Raises:
@@ -398,16 +398,14 @@ def check_entry_dir(directory: str | Path, cache_dir: Path, settings: Settings) 
     status = os.lstat(directory)
     if not stat.S_ISDIR(status.st_mode):
         raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), str(directory))
-    _check_owner(directory, status, cache_dir, _ADVICE)
+    _check_owner(directory, status, cache_dir, advice)
     _check_mode(directory, status, cache_dir, settings)
 
 
 def _check_owner(path: str | Path, status: os.stat_result, cache_dir: Path, advice: str) -> None:
     if status.st_uid not in (os.getuid(), 0):
-        raise CacheError(
-            f"the cache {cache_dir} is not trusted: {path} belongs to user {status.st_uid}, neither this user nor "
-            f"root. {advice}"
-        )
+        problem = f"{path} belongs to user {status.st_uid}, neither this user nor root. {advice}"
+        raise CacheError(f"the cache {cache_dir} is not trusted: {problem}".rstrip())
 
 
 def _check_mode(path: str | Path, status: os.stat_result, cache_dir: Path, settings: Settings) -> None:

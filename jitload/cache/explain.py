@@ -8,7 +8,6 @@ from typing import Any
 
 from jitload.cache.dependencies import from_manifest
 from jitload.cache.entry import (
-    OTHER_DIR_HINT,
     check_cache_dir,
     check_entry_dir,
     check_file,
@@ -178,22 +177,22 @@ def _problems_of_key(key_dir: Path, key: CacheKey, settings: Settings) -> list[s
     lines: list[str] = []
     try:
         leaf_names = newest_first(path.name for path in key_dir.iterdir())
-        check_cache_dir(key_dir.parent, settings)
-        check_entry_dir(key_dir, key_dir.parent, settings)
+        check_cache_dir(key_dir.parent, settings, advice="")
+        check_entry_dir(key_dir, key_dir.parent, settings, advice="")
     except FileNotFoundError:
         return []
     except OSError:
         return [_unreadable(key_dir)]
     except CacheError as error:
-        return [_untrusted(error)]
+        return [f"There is an entry, but {error}"]
     for leaf_name in leaf_names:
         try:
-            check_entry_dir(key_dir / leaf_name, key_dir.parent, settings)
+            check_entry_dir(key_dir / leaf_name, key_dir.parent, settings, advice="")
             lines += _problems_of_leaf(key_dir / leaf_name, key, settings)
         except PermissionError:
             lines.append(_unreadable(key_dir))
         except CacheError as error:
-            lines.append(_untrusted(error))
+            lines.append(f"There is an entry, but {error}")
         except (OSError, ValueError, LookupError, TypeError, RecursionError) as damage:
             lines.append(f"There is an entry, which cannot be used: {key_dir / leaf_name}: {damage}")
     return list(dict.fromkeys(lines))
@@ -201,10 +200,6 @@ def _problems_of_key(key_dir: Path, key: CacheKey, settings: Settings) -> list[s
 
 def _unreadable(key_dir: Path) -> str:
     return f"There is an entry that this user may not read. Repair it with: chmod -R go+rX '{key_dir.parent}'"
-
-
-def _untrusted(error: CacheError) -> str:
-    return f"There is an entry, but {error}".removesuffix(OTHER_DIR_HINT).rstrip()
 
 
 def _problems_of_leaf(leaf_dir: Path, key: CacheKey, settings: Settings) -> list[str]:
