@@ -267,7 +267,7 @@ def test_a_module_of_variables_alone(stub_driver: StubDriver) -> None:
     text = "__device__ float v[4]; __constant__ int c;"
     module = jitload.load_inline("alone", cuda_sources=text, arch="sm_90a")
     assert list(module) == []
-    assert repr(module) == "<jitload.Module 'alone' (sm_90a): >"
+    assert repr(module) == "<jitload.Module 'alone' (sm_90a): no functions>"
     for _ in range(2):
         assert tuple(jitload.global_tensor(module, "v", "float32", 4).shape) == (4,)
     assert len(stub_driver.calls("cuLibraryLoadData")) == 1

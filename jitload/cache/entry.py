@@ -389,7 +389,7 @@ def _resolved_directories_above(path: str) -> list[tuple[str, os.stat_result]]:
     return [(str(directory), directory.stat()) for directory in directories]
 
 
-def check_entry_dir(directory: str | Path, cache_dir: Path, settings: Settings, advice: str = _ADVICE) -> None:
+def check_entry_dir(directory: str | Path, cache_dir: Path, settings: Settings) -> None:
     """Raise CacheError if another user could write to a directory of an entry.
 
     Raises:
@@ -398,14 +398,16 @@ def check_entry_dir(directory: str | Path, cache_dir: Path, settings: Settings, 
     status = os.lstat(directory)
     if not stat.S_ISDIR(status.st_mode):
         raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), str(directory))
-    _check_owner(directory, status, cache_dir, advice)
+    _check_owner(directory, status, cache_dir)
     _check_mode(directory, status, cache_dir, settings)
 
 
-def _check_owner(path: str | Path, status: os.stat_result, cache_dir: Path, advice: str) -> None:
+def _check_owner(path: str | Path, status: os.stat_result, cache_dir: Path, advice: str = "") -> None:
     if status.st_uid not in (os.getuid(), 0):
-        problem = f"{path} belongs to user {status.st_uid}, neither this user nor root. {advice}"
-        raise CacheError(f"the cache {cache_dir} is not trusted: {problem}".rstrip())
+        raise CacheError(
+            f"the cache {cache_dir} is not trusted: {path} belongs to user {status.st_uid}, neither this user nor "
+            f"root. {advice}".rstrip()
+        )
 
 
 def _check_mode(path: str | Path, status: os.stat_result, cache_dir: Path, settings: Settings) -> None:

@@ -178,7 +178,7 @@ def _problems_of_key(key_dir: Path, key: CacheKey, settings: Settings) -> list[s
     try:
         leaf_names = newest_first(path.name for path in key_dir.iterdir())
         check_cache_dir(key_dir.parent, settings, advice="")
-        check_entry_dir(key_dir, key_dir.parent, settings, advice="")
+        check_entry_dir(key_dir, key_dir.parent, settings)
     except FileNotFoundError:
         return []
     except OSError:
@@ -187,7 +187,7 @@ def _problems_of_key(key_dir: Path, key: CacheKey, settings: Settings) -> list[s
         return [f"There is an entry, but {error}"]
     for leaf_name in leaf_names:
         try:
-            check_entry_dir(key_dir / leaf_name, key_dir.parent, settings, advice="")
+            check_entry_dir(key_dir / leaf_name, key_dir.parent, settings)
             lines += _problems_of_leaf(key_dir / leaf_name, key, settings)
         except PermissionError:
             lines.append(_unreadable(key_dir))
