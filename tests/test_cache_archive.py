@@ -58,9 +58,19 @@ def test_some_keys_alone_and_none(cache, tmp_path):
 
 def test_a_name_without_a_known_suffix_is_refused(cache, tmp_path):
     build(ADD)
-    with pytest.raises(CacheError, match=r"must end in \.tar\.gz or \.tar"):
+    with pytest.raises(CacheError, match=r"must end in \.tar\.zst, \.tar\.gz or \.tar"):
         pack(cache, tmp_path / "cache.zip")
     assert outside(tmp_path) - {"cache"} == {name for name in outside(tmp_path) if name.startswith("cache/")}
+
+
+def test_zstd_works_or_says_what_it_needs(cache, tmp_path):
+    build(ADD)
+    try:
+        count = pack(cache, tmp_path / "cache.tar.zst")
+    except CacheError as error:
+        assert "pip install zstandard" in str(error)
+    else:
+        assert unpack(tmp_path / "another", tmp_path / "cache.tar.zst", max_size=LIMIT).added == count
 
 
 def test_a_damaged_entry_is_not_packed(cache, tmp_path):
@@ -161,8 +171,10 @@ def test_twice_the_same_file_is_refused(tmp_path):
         unpack(tmp_path / "cache", tmp_path / "a.tar", max_size=LIMIT)
 
 
-@pytest.mark.parametrize("suffix", [".tar", ".tar.gz"])
+@pytest.mark.parametrize("suffix", [".tar", ".tar.gz", ".tar.zst"])
 def test_an_archive_cut_short_or_changed_leaves_nothing(cache, tmp_path, suffix):
+    if suffix == ".tar.zst":
+        pytest.importorskip("zstandard")
     build(ADD)
     archive = tmp_path / f"a{suffix}"
     pack(cache, archive)

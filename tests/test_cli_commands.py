@@ -116,7 +116,7 @@ def test_resources_tell_spilled_registers(source, capsys, caplog):
         (["compile", "missing.cu", "--arch", ARCH, "--cubin"], 1, "missing.cu cannot be read as text"),
         (["run", "vec.cu", "--arch", "cpu"], 2, "programs run on a GPU"),
         (["prebuild", "vec.cu"], 1, "'vec.cu' holds no requests"),
-        (["prebuild", "vec.py", "--pack", "x.zip"], 1, "'x.zip' must end in .tar.gz or .tar"),
+        (["prebuild", "vec.py", "--pack", "x.zip"], 1, "'x.zip' must end in .tar.zst"),
         (["inspect", "."], 1, "no library at"),
         (["inspect", "empty.so.6"], 1, "the name of one ends in .so"),
         (["inspect", "empty.so"], 1, "empty.so: file too short\nBuild or copy it again, for this machine"),

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import gzip
 import io
 import os
 import re
 import secrets
 import shutil
 import tarfile
-import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager, suppress
+from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
@@ -39,7 +37,6 @@ _NOT_PACKED = (".gch", ".pch")
 _MAX_MEMBERS = 1_000_000
 _CHUNK_BYTES = 1 << 20
 _FILE_OVERHEAD = 4096  # the space that a file takes on the disk in addition to its content
-_UNPACKING_ERRORS = (OSError, EOFError, ValueError, RecursionError, tarfile.TarError, zlib.error)
 _MAX_LEAVES = 8  # how many entries of one key are packed; they are builds that read different files
 
 
@@ -129,7 +126,7 @@ def _unpack(
             with archive as stream:
                 leaves = _stage_members(stream, stage, max_size)
             sizes = [_check_staged(leaf, only) for leaf in leaves]
-        except _UNPACKING_ERRORS as error:
+        except _unpacking_errors() as error:
             raise CacheError(f"{description} cannot be unpacked: {error}. Nothing was added to the cache.") from error
         added = sum(_publish(leaf, cache_dir) for leaf in leaves)
         with suppress(OSError):
@@ -253,6 +250,8 @@ def pack_key(key_dir: Path) -> bytes:
     contents = _contents(key_dir / name for name in reversed(leaf_names))
     if not contents:
         return b""
+    import gzip
+
     packed = io.BytesIO()
     stream: Any
     with gzip.GzipFile("", "wb", 1, packed, mtime=0) as stream:
@@ -262,6 +261,8 @@ def pack_key(key_dir: Path) -> bytes:
 
 def unpack_key(cache_dir: Path, data: bytes, key_dir_name: str, *, max_size: int) -> UnpackResult:
     """Add the entries in an archive made by `pack_key` to a cache. All must belong to the key directory given."""
+    import gzip
+
     archive: Any = gzip.GzipFile(fileobj=io.BytesIO(data))
     return _unpack(cache_dir, archive, "its archive", max_size=max_size, only=key_dir_name)
 
@@ -310,17 +311,49 @@ def _make_readable(cache_dir: Path) -> None:
 def _open_archive(path: Path, name: str, mode: str) -> Iterator[IO[bytes]]:
     """Open an archive and yield a stream to read or write it. The ending of `name` determines the compression."""
     check_archive_name(name)
-    with path.open(mode) as file:
-        if name.endswith(".tar"):
-            yield file
-            return
-        # Without a file name and a time in the header, the same entries give the same archive.
-        stream: Any
-        with gzip.GzipFile("", mode, 6, file, mtime=0) as stream:
-            yield stream
+    with ExitStack() as stack:
+        if name.endswith((".tar.zst", ".tzst")):
+            yield stack.enter_context(_open_zstd(path, mode))
+        elif name.endswith((".tar.gz", ".tgz")):
+            import gzip
+
+            file = stack.enter_context(path.open(mode))
+            # Without a file name and a time in the header, the same entries give the same archive.
+            stream: Any = gzip.GzipFile("", mode, 6, file, mtime=0)
+            yield stack.enter_context(stream)
+        else:
+            yield stack.enter_context(path.open(mode))
 
 
 def check_archive_name(name: str) -> None:
     """Raise CacheError if the name of an archive does not end in a known suffix, which determines its compression."""
-    if not name.endswith((".tar.gz", ".tgz", ".tar")):
-        raise CacheError(f"{name!r} must end in .tar.gz or .tar, which says how it is compressed")
+    if not name.endswith((".tar.zst", ".tzst", ".tar.gz", ".tgz", ".tar")):
+        raise CacheError(f"{name!r} must end in .tar.zst, .tar.gz or .tar, which says how it is compressed")
+
+
+def _open_zstd(path: Path, mode: str) -> Any:
+    with suppress(ImportError):
+        from compression import zstd  # Python 3.14
+
+        return zstd.open(path, mode)
+    with suppress(ImportError):
+        import zstandard
+
+        return zstandard.open(path, mode)
+    raise CacheError("a .tar.zst archive needs: pip install zstandard  (or name it .tar.gz, which needs nothing)")
+
+
+def _unpacking_errors() -> tuple[type[Exception], ...]:
+    """Return the exceptions that a damaged archive may cause, including those of the decompressors."""
+    import zlib
+
+    errors: list[type[Exception]] = [OSError, EOFError, ValueError, RecursionError, tarfile.TarError, zlib.error]
+    with suppress(ImportError):
+        from compression.zstd import ZstdError
+
+        errors.append(ZstdError)
+    with suppress(ImportError):
+        import zstandard
+
+        errors.append(zstandard.ZstdError)
+    return tuple(errors)

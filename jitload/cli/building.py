@@ -211,7 +211,7 @@ def run_command(program_arguments: Sequence[str], /, sources: tuple[str, ...], *
 )
 @click.option("-j", "--jobs", type=int, metavar="N", help="Number of processes (default: by cores and memory).")
 @click.option("--bundle", type=click.Path(path_type=Path), help="Copy the libraries to this directory, to ship them.")
-@click.option("--pack", type=click.Path(path_type=Path), help="Write them to an archive: .tar.gz or .tar.")
+@click.option("--pack", type=click.Path(path_type=Path), help="Write them to an archive: .tar.zst, .tar.gz or .tar.")
 @click.option("-q", "--quiet", is_flag=True, help="Show failures only.")
 @dir_option
 @json_option

@@ -198,7 +198,7 @@ def clear_command(directory: str, *, as_json: bool) -> None:
 def pack_command(archive: Path, keys: tuple[str, ...], directory: str, *, as_json: bool) -> None:
     """Write entries to an archive.
 
-    ARCHIVE is a .tar.gz or .tar file. KEYS are beginnings of keys; without KEYS, all entries are written.
+    ARCHIVE is a .tar.zst, .tar.gz or .tar file. KEYS are beginnings of keys; without KEYS, all entries are written.
     """
     from jitload.cache.archive import pack
 
