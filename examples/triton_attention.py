@@ -44,7 +44,8 @@ mod = jitload.load_triton(
     arch="native" if torch.cuda.is_available() else "sm_90a",
 )
 print(mod)
-print(f"{mod.attention.kernel}: {mod.attention.kernel.registers} registers")
+for function in (mod.attention__CAUSAL_False, mod.attention__CAUSAL_True):
+    print(f"{function.kernel}: {function.kernel.registers} registers")
 
 if torch.cuda.is_available():
     q, k, v = torch.randn(3, 12, 1000, 64, dtype=torch.float16, device="cuda")

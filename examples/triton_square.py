@@ -30,7 +30,8 @@ mod = jitload.load_triton(
     arch=arch,
 )
 print(mod)
-print(f"{mod.square.kernel}: {mod.square.kernel.registers} registers")
+for name in ("square__variant_0", "square__x_ptr_fp32__y_ptr_fp32"):
+    print(f"{mod[name].kernel}: {mod[name].kernel.registers} registers")
 
 facts = jitload.extract_triton(square, signature=aligned, BLOCK=1024, arch=arch).triton
 assumed = ", ".join(f"{a.parameter} {a.kind.replace('_', ' ')} {a.value}" for a in facts.assumptions)
