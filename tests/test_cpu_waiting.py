@@ -74,7 +74,7 @@ def short_interval(used_cache: Path, tmp_path_factory: pytest.TempPathFactory) -
         patch.setenv("JITLOAD_CACHE_DIR", str(cache))
         patch.delenv("JITLOAD_CACHE_PATH")
         interval = f"-DJITLOAD_CPU_SEARCH_INTERVAL={int(INTERVAL_S * 1e9)}"
-        patch.setattr(runtime, "_OPTIMIZED", (*runtime._OPTIMIZED, interval))
+        patch.setitem(runtime._SOURCES, "cpu_runtime", {"cpu": (*runtime._CXX17, interval)})
         yield
 
 
