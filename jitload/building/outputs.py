@@ -54,14 +54,14 @@ def _replacing(target: Path) -> Iterator[Path]:
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
         if target.exists() and not target.is_file():
-            raise JitLoadError(f"the library cannot be put at {target}: that is not a regular file")
+            raise JitLoadError(f"{target} cannot be written: that is not a regular file")
         try:
             yield fresh
             fresh.replace(target)
         finally:
             fresh.unlink(missing_ok=True)
     except OSError as error:
-        raise JitLoadError(f"the library cannot be put at {target}: {error.strerror}") from error
+        raise JitLoadError(f"{target} cannot be written: {error.strerror}") from error
 
 
 def write_object(entry: Entry, request: Request, target: Path) -> Path:

@@ -248,7 +248,7 @@ def _cache_error(error: BaseException, work: Work) -> CacheError | None:
     if isinstance(error, CacheWriteError):
         return None  # a build inside this one raised it, and its message is complete
     if isinstance(error, OSError):
-        is_in_cache = error.errno in _FULL or str(error.filename or "").startswith(str(work.cache_dir))
+        is_in_cache = error.errno in _FULL or Path(str(error.filename or "")).is_relative_to(work.cache_dir)
         if is_in_cache and error.errno not in EXHAUSTED:
             return _cannot_take_entry(work.cache_dir, error)
         return CacheError(f"the build of {work.key.name!r} failed: {error}")

@@ -32,6 +32,12 @@ _OUTPUT = rf"{_OTHER_OUTPUT}|-c|--compile|-dw"
 _ARCH = r"--?(?:gpu-architecture|arch|gencode|generate-code|gpu-code|code)(?:=(.*)|$)"
 _PSEUDO_ARCHS = ("native", "all", "all-major")  # values of nvcc's -arch that are not an architecture
 _FOR_HOST_COMPILER = ("-Xcompiler", "--compiler-options")
+# Options of nvcc, which passes them on to the host compiler, and how they begin there.
+_FOR_BOTH_COMPILERS = {
+    "-D": "-D", "--define-macro": "-D", "-U": "-U", "--undefine-macro": "-U", "-I": "-I", "--include-path": "-I",
+    "-isystem": "-isystem", "--system-include": "-isystem", "-include": "-include", "--pre-include": "-include",
+    "-std": "-std=", "--std": "-std=",
+}  # fmt: skip
 
 
 def translate_cuda_options(kind: str, options: Sequence[str]) -> tuple[tuple[str, ...], tuple[Path, ...]]:
@@ -124,7 +130,7 @@ def nvcc_options(options: Sequence[str]) -> tuple[str, ...]:
 def host_options(options: Sequence[str]) -> tuple[str, ...]:
     """Return the options that nvcc passes on to the host compiler, for a source that is C++.
 
-    These are definitions, include directories, the language standard, `-O`, and the values of `-Xcompiler`.
+    These are definitions, headers and their directories, the language standard, `-O`, and the values of `-Xcompiler`.
     """
     result: list[str] = []
     remaining = iter(options)
@@ -132,12 +138,10 @@ def host_options(options: Sequence[str]) -> tuple[str, ...]:
         name, equals, value = option.partition("=")
         if name in _FOR_HOST_COMPILER:
             result += (value if equals else next(remaining, "")).split(",")
-        elif option in ("-D", "-U", "-I"):
-            result.append(option + next(remaining, ""))
-        elif option in ("-std", "--std"):
-            result.append("-std=" + next(remaining, ""))
-        elif re.match(r"-[DUI]|--?std=|-O[0-3]$", option):
-            result.append(option.replace("--std=", "-std="))
+        elif prefix := _FOR_BOTH_COMPILERS.get(name):
+            result.append(prefix + (value if equals else next(remaining, "")))
+        elif re.match(r"-[DUI]|-O[0-3]$", option):
+            result.append(option)
     return tuple(option for option in result if option)
 
 

@@ -170,14 +170,18 @@ static __attribute__((cold, noinline)) void* jitload_raise_in_python(void) {
 
 /* Whether an object is a NumPy array with a mask, which DLPack drops. Most have the type of the last one. */
 static int jitload_is_masked(void* object) {
-  static const void* last_plain_type;
-  const void* type = ((const jitload_object*)object)->type;
+  static void* last_plain_type; /* with a reference, so that no other type gets its address */
+  void* type = (void*)((const jitload_object*)object)->type;
   if (type == last_plain_type || type == python.long_type || type == python.float_type) return 0;
   void* answer = python.call_with(python.describe, object, NULL);
   const int is_masked = answer != NULL && answer != python.none;
   python.decref(answer);
   python.clear_error();
-  if (!is_masked) last_plain_type = type;
+  if (!is_masked) {
+    python.incref(type);
+    python.decref(last_plain_type);
+    last_plain_type = type;
+  }
   return is_masked;
 }
 

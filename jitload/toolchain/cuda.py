@@ -254,7 +254,10 @@ def _requested_toolchain(path: Path) -> CudaToolchain:
     else:
         toolchain = _toolkit(path)
     if toolchain is None:
-        raise ToolchainError(f"JITLOAD_NVRTC={path}: no libnvrtc.so there. {_how_to_get_nvrtc(str(path))}")
+        raise ToolchainError(
+            f"JITLOAD_NVRTC={path}: no libnvrtc.so there. Name a CUDA toolkit or a libnvrtc.so, or unset the variable "
+            f"and install NVRTC with: pip install {extra_of(13)}"
+        )
     return toolchain
 
 

@@ -192,10 +192,11 @@ class _Translator:
                 method = ast.Attribute(value=tensor, attr=attr, ctx=ast.Load())
                 return ast.Call(method, [self.translate(argument) for argument in node.args], [])
         function = self.outer_value(node.func)
-        if function is math.ceil and isinstance(node.args[0], ast.BinOp) and isinstance(node.args[0].op, ast.Div):
-            return self.call("ceil_div", [node.args[0].left, node.args[0].right])
-        if function is int:
-            return self.translate(node.args[0])
+        match node.args:
+            case [ast.BinOp(left=left, op=ast.Div(), right=right)] if function is math.ceil:
+                return self.call("ceil_div", [left, right])
+            case [number] if function is int:
+                return self.translate(number)
         name = _expression_function(function)
         if not name:
             self.fail(f"calls {ast.unparse(node.func)}(), which launch expressions do not have", node)
