@@ -57,12 +57,12 @@ def load_inline(
 ) -> Module:
     """Compile CUDA source, or find it compiled in the cache, and return its kernels as typed functions.
 
-    Hand-written C++ is compiled as by `tvm_ffi.cpp.load_inline`, and the module has the functions that it exports.
+    Hand-written C++ is compiled as by `tvm_ffi.cpp.load_inline`, and the module has the functions that the C++ exports.
 
     Args:
         name: The module's name, for messages and file names.
-        cuda_sources: CUDA C++ as one text, or as several texts that are compiled together. It contains kernels, or a
-            hand-written C++ wrapper, which the host compiler compiles, or both with `<<<…>>>`, which nvcc compiles.
+        cuda_sources: CUDA C++ as one text, or as several texts that are compiled together: kernels; or hand-written C++
+            for the host compiler; or kernels and C++ that launches them with `<<<…>>>`, which nvcc compiles.
         cpp_sources: C++ for the host compiler, as one text or several. The kernels in `cuda_sources` are then embedded
             as a cubin, and the C++ launches them with `TVM_FFI_EMBED_CUBIN(<name>)`.
         functions: The functions to export. For kernels: a name, several names, or a mapping from each exported name to
@@ -285,10 +285,11 @@ def compile_cubin(
         kernels: Template instantiations and overloads to compile, such as `["scale<float>"]`; only for CUDA C++.
         extra_cuda_cflags: Compiler options.
         extra_include_paths: Directories to search for headers.
-        isolate: Whether NVRTC runs in a child process, as for `load_inline`; only for CUDA C++.
+        isolate: Whether NVRTC runs in a child process, so that a crash raises a CompileError; only for CUDA C++. The
+            default is `JITLOAD_ISOLATE`, or False.
 
     Returns:
-        A `Cubin`: the machine code, and the parameters, registers and memory in bytes of each kernel in it.
+        A `Cubin`: the machine code, and each kernel's parameters, registers and memory in bytes.
 
     Raises:
         CompileError: NVRTC or the linker rejected the source.
@@ -345,21 +346,23 @@ def load_triton(
     its arguments have the properties that the kernel was specialized for, for example that an integer is 1 or divisible
     by 16, or that a pointer is None.
 
-    `signature`, `constexprs`, `num_warps`, `num_stages` and `config` are described under `extract_triton`, and other
-    arguments that are not listed here under `load_inline`.
+    `signature`, `constexprs`, `num_warps`, `num_stages` and `config` are described under `extract_triton`. Other
+    arguments that are not listed here are described under `load_inline`.
 
     Args:
         name: The module's name.
         kernel: A `@triton.jit` function, also within `@triton.autotune` or `@triton.heuristics`, or the result of a
             launch, `warmup()` or `extract_triton`.
-        *args: Example arguments, as for `extract_triton`.
+        *args: Example arguments in place of `signature`: tensors, numbers, or a dtype of torch, which stands for a
+            tensor with an aligned address.
         grid: Number of programs in x, y and z: integers and launch expressions over run-time parameters and integer
             constexprs, such as `"ceil_div(n, BLOCK)"`, or a Triton grid function that can be translated to such
             expressions. With None, each call passes the grid, `mod.f[grid](…)`.
         variants: Several specializations: a list of mappings of constexprs and options, such as `[{"BLOCK": 512}, …]`,
-            in which `"signature"` gives other types; or `"all"`, for all configurations of an autotuned kernel. Each
-            becomes a function, such as `f__BLOCK_512`, and `f` launches the first one that fits the arguments. Other
-            values are for all variants that do not have their own; `config` cannot be passed, too.
+            or `"all"` for all configurations of an autotuned kernel. The key `"signature"` of a mapping gives some
+            parameters other types. Each variant becomes a function, such as `f__BLOCK_512`, and `f` launches the first
+            variant that fits the arguments. Values outside of `variants` apply to each variant that does not set them
+            itself. `config` cannot be combined with `variants`.
         arch: `"native"` (the current GPU), `"sm_90"`, or several.
         **more: Parameters by name, and further options of Triton's compiler.
 

@@ -1,7 +1,7 @@
 """`load_inline` and `load` with the signatures of `torch.utils.cpp_extension`, for texts written for torch.
 
-The texts are built without changes, with light headers in place of torch's; docs/torch.md says what differs. A text
-that uses names that the light headers lack is built by torch itself.
+The texts are built without changes, with small headers of jitload's in place of torch's; docs/torch.md says what
+differs. A text that uses names that these light headers lack is built by torch itself.
 
 After `install()`, programs that import the functions from torch get the functions of this module instead.
 `python -m jitload.cpp_extension program.py` installs them for one program, and `JITLOAD_TORCH=1` in the environment for
@@ -212,7 +212,7 @@ def _arguments_for(original: Callable[..., Any], arguments: Mapping[str, Any]) -
 
 
 class _Installation:
-    """The context manager that `install` returns. The exit of the last one restores torch's functions."""
+    """A context manager that `install` returns. When the last one exits, torch's functions are restored."""
 
     def __enter__(self) -> None:
         """Do nothing: `install` has installed the functions already."""

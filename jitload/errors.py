@@ -70,9 +70,9 @@ def outside_graphs(advice: str) -> Callable[[Callable[P, R]], Callable[P, R]]:
 
 
 def at_caller(error: E) -> E:
-    """Return the error without its traceback, so that the function that raises it again is the last frame in it.
+    """Return an error without its traceback, to be raised again.
 
-    IPython does not show this frame either: its traceback ends at the caller of that function.
+    The new traceback ends at the function that raises the error. IPython also hides this package's frames at the end.
     """
     if "IPython" in sys.modules:
         error.__dict__["_render_traceback_"] = _render_last_error
@@ -97,9 +97,9 @@ def _render_last_error() -> list[str]:
 
 
 def ends_at_caller(function: Callable[P, R]) -> Callable[P, R]:
-    """Let tracebacks of the function's errors end at the caller's line, and keep torch.compile from tracing it.
+    """Decorate a function: tracebacks of its errors end at its caller's line, and torch.compile does not trace it.
 
-    Otherwise, a notebook would show a page of frames of this package above the message.
+    Without this decorator, a notebook would show a page of frames of this package above the message.
     """
 
     @outside_graphs("jitload builds and loads outside of compiled functions: do it before, at module level")
@@ -146,7 +146,7 @@ class CompileError(JitLoadError):
         log: The compiler's output, word for word.
         diagnostics: The messages in the log; lines are counted in the user's own text.
         command: The command line or the options that were used.
-        work_dir: The directory in which the failed build is kept, if one was started.
+        work_dir: The directory in which the failed build is kept; None if no build was started.
         hint: What to do next, if it is known.
     """
 
@@ -198,7 +198,7 @@ class LaunchSpecError(JitLoadError):
     """A `Launch`, a launch expression or `functions=` is malformed or does not match the kernel.
 
     Attributes:
-        kernel: The exported name.
+        kernel: The name under which the kernel is exported.
         field: The part of the `Launch`, such as `"grid[0]"` or `"args['n']"`.
         expression: The text that was rejected.
         column: The position of the error in `expression`, counted from 0, or None.
@@ -283,14 +283,14 @@ class MismatchError(JitLoadError):
 
 
 def in_options(error: JitLoadError, options: Mapping[str, str], phrases: Mapping[str, str]) -> str:
-    """Return an error's message, with the options of a command in place of the arguments of Python's functions.
+    """Return an error's message with command-line options in place of the keyword arguments that the message names.
 
     The output of a compiler in the message is not changed.
 
     Args:
         error: The error.
         options: The option for each argument, including the character before its value: `{"arch": "--arch "}`.
-        phrases: Regular expressions for other phrases, and the text that replaces each.
+        phrases: A mapping from regular expressions for other phrases to the texts that replace them.
     """
     import re  # imported here because most programs never need it
 
@@ -302,7 +302,10 @@ def in_options(error: JitLoadError, options: Mapping[str, str], phrases: Mapping
 
 
 def name_options(text: str, options: Mapping[str, str]) -> str:
-    """Return a text with the options of a command in place of arguments; `options` is as for `in_options`."""
+    """Return a text with command-line options in place of the keyword arguments that the text names.
+
+    `options` has the option for each argument, including the character before its value: `{"arch": "--arch "}`.
+    """
     import re
 
     for argument, option in options.items():
@@ -313,7 +316,7 @@ def name_options(text: str, options: Mapping[str, str]) -> str:
 
 
 def nearest_name(name: str, names: Iterable[str]) -> str:
-    """Return the name that is most similar, ignoring case, or "" if none is similar."""
+    """Return the one of `names` that is most similar to `name`, ignoring case, or "" if none is similar."""
     import difflib  # imported here because most programs never need it
 
     by_lower_case = {candidate.lower(): candidate for candidate in names}

@@ -109,7 +109,7 @@ class Scratch:
     """Memory that a Triton kernel needs during a launch.
 
     Attributes:
-        size: Bytes; 0 if it needs none.
+        size: The number of bytes; 0 if the kernel needs none.
         alignment: The alignment of the whole allocation, in bytes.
         is_per_cta: Whether `size` is per block (as since Triton 3.4) or per program (as in Triton 3.3).
     """
@@ -156,7 +156,7 @@ class Specialization:
     """A compiled Triton kernel: how its cubin is launched, and for which arguments.
 
     Attributes:
-        kernel: The kernel. Its parameters are those of the cubin, without the hidden pointers at their end.
+        kernel: The kernel with the parameters that the cubin has, except the hidden pointers at the end.
         arguments: The arguments that a caller passes, in the order of the source: all parameters except constexprs.
             Parameters that are assumed to be 1 or None are included, although the machine code does not take them.
             A descriptor has the kind `pointer`, the dtype of its elements, and Triton's name of its type as `type`.
@@ -233,8 +233,15 @@ class ParameterSlot:
 class ImageKernel:
     """A kernel as a cubin describes it, without types and names of parameters.
 
-    `slots` are the positions of the parameters, and `barriers` is the number of barriers that a block uses. The other
-    attributes are described under `Kernel`.
+    Attributes:
+        symbol: The kernel's symbol in the cubin.
+        slots: The positions of the parameters, in order.
+        registers: Registers per thread; None on the CPU.
+        shared_bytes: Static shared memory per block, in bytes; None on the CPU.
+        local_bytes: Local memory per thread, in bytes; None on the CPU.
+        max_threads: The maximum number of threads per block.
+        barriers: The number of barriers that a block uses.
+        spill_bytes: The bytes that a thread stores to local memory for lack of registers; None if not known.
     """
 
     symbol: str
@@ -285,7 +292,7 @@ class CompiledSource:
 
     Attributes:
         cubin: The cubin with its typed kernels.
-        symbols: The symbol of each kernel that a `Launch` names.
+        symbols: A mapping from each kernel name that a `Launch` contains to the kernel's symbol.
         candidates: The functions in the source text that look like kernels.
         headers: The user's headers that the compiler may have read.
     """
@@ -318,7 +325,7 @@ class CpuProgram:
     """Kernels compiled for the CPU.
 
     Attributes:
-        compiled: The names and types of kernels and variables, as for code that NVRTC compiled; the cubin is empty.
+        compiled: The names and types of kernels and variables. Its cubin has no data, because the code is for the CPU.
         object_file: The object file's name in the work directory.
         kernels: A mapping from symbols to kernels.
         variables: A mapping from the names of variables to their symbols in the object file.

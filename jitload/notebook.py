@@ -40,7 +40,7 @@ from jitload.request.launch import Launch
 _FIELD = re.compile(r"(?:^|\s)(\w+(?:\.\w+)?)=(?!=)")
 _HIDES_KERNELS = re.compile(r"#\s*include\s*[\"\w]|#\s*define\b(?:\\\r?\n|.)*__global__")
 _FLAG_HIDES_KERNELS = re.compile(r"-I|include|-isystem|__global__")
-# For messages: the options in place of the arguments of `load_inline`, and the texts in place of other phrases.
+# In error messages, these options replace arguments of `load_inline`, and these texts replace other phrases.
 _OPTIONS = {
     "arch": "--arch ",
     "debug": "--debug",
@@ -171,7 +171,7 @@ def _load(name: str, cell: str, functions: Mapping[str, Launch | None], build: M
     """Load a module with all kernels of the cell, including kernels that `--launch` does not name."""
     if (
         "#include <torch/" in cell and "__global__" not in cell and "<<<" not in cell
-    ):  # this needs neither nvcc nor a GPU
+    ):  # host code alone, which needs neither nvcc nor a GPU
         options = {"extra_cflags" if key == "extra_cuda_cflags" else key: value for key, value in build.items()}
         return load_inline(name, cpp_sources=cell, functions=functions or None, **options)
     if None in functions.values() or not functions:
@@ -188,7 +188,7 @@ def _load(name: str, cell: str, functions: Mapping[str, Launch | None], build: M
 
 
 def _find_kernels(cell: str, flags: Sequence[str]) -> list[str]:
-    """Return the names of the kernels, or an empty list if some may come from templates, macros or other files."""
+    """Return the names of the kernels, or [] if some kernels may come from templates, macros or other files."""
     candidates = find_candidates([cell])
     if _HIDES_KERNELS.search(cell) or _FLAG_HIDES_KERNELS.search(" ".join(flags)):
         return []
@@ -326,7 +326,7 @@ def _await_reader() -> None:
 
 
 def _describe(describe: Callable[..., dict[str, Any]], obj: object, *args: Any, **kwargs: Any) -> dict[str, Any]:
-    """Return what `f?` and `f??` show: for a kernel, its signature and comment, and its CUDA source."""
+    """Return what `f?` and `f??` show. For a kernel, this is its signature, its comment and its CUDA source."""
     facts = describe(obj, *args, **kwargs)
     if isinstance(obj, TypedFunction):
         source = read_source(obj._jitload_facts, obj._jitload_library.origin)

@@ -1,4 +1,4 @@
-"""A drop-in replacement for `tvm_ffi.cpp.nvrtc`: CUDA source to a cubin in one call."""
+"""A drop-in replacement for `tvm_ffi.cpp.nvrtc`, which compiles CUDA source to a cubin in one call."""
 
 from __future__ import annotations
 
@@ -24,9 +24,10 @@ def nvrtc_compile(
     Args:
         source: CUDA C++ text.
         name: The name of the source in messages.
-        arch: The architecture, such as `"sm_90a"`; by default that of the current GPU, with its suffix.
+        arch: The architecture, such as `"sm_90a"`; by default the current GPU's, with its suffix.
         extra_opts: More NVRTC options, such as `["--use_fast_math"]`.
-        isolate: Whether NVRTC runs in a child process, as for `load_inline`.
+        isolate: Whether NVRTC runs in a child process, so that a crash of NVRTC raises a CompileError. The default is
+            `JITLOAD_ISOLATE`, or False if that is not set.
 
     Returns:
         The cubin's bytes.

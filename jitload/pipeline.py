@@ -1,4 +1,4 @@
-"""Finds the library of a request in the cache, or builds and publishes it, and loads it as a `Module`.
+"""Finds the library of a request in the cache, or builds it and adds it to the cache, and loads it as a `Module`.
 
 Read from top to bottom, this file shows what happens to one kernel; each stage is in a file of its own.
 """
@@ -41,9 +41,10 @@ _modules_lock = threading.Lock()
 def load_request(
     request: Request, build_directory: PathLike | None, *, keep_module_alive: bool, verbose: bool
 ) -> Module:
-    """Return the module for a request.
+    """Return the module for a request, loaded from a copy in `build_directory` if that is given.
 
-    A later identical call gets the same module, as long as the files that the module was built from are unchanged.
+    With no `build_directory` and with `keep_module_alive`, a later identical call gets the same module, as long as the
+    files that the module was built from are unchanged.
     """
     directory = None if build_directory is None else absolute_path(build_directory, "build_directory")
     is_reusable = directory is None and keep_module_alive
@@ -58,7 +59,7 @@ def load_request(
 
 
 def _load(request: Request, directory: Path | None, *, keep_module_alive: bool, verbose: bool) -> tuple[Entry, Module]:
-    """Find or build the library of a request, and load it."""
+    """Find or build the library of a request, and load it. Return its cache entry and its module."""
     with pause_garbage_collection(), shown_log if verbose else nullcontext():
         entry = find_or_build(request, verbose=verbose)
         try:
@@ -72,7 +73,7 @@ def _load(request: Request, directory: Path | None, *, keep_module_alive: bool, 
 
 
 def _load_entry(entry: Entry, request: Request, directory: Path | None, *, keep_module_alive: bool) -> Module:
-    """Load the library of an entry, or its copy in the user's directory."""
+    """Load the library of an entry. If `directory` is given, copy the library there, and load the copy."""
     from jitload.loader.module import load_library
 
     path = entry.product
@@ -84,7 +85,7 @@ def _load_entry(entry: Entry, request: Request, directory: Path | None, *, keep_
 
 
 def _remember_module(request: Request, entry: Entry, module: Module) -> Module:
-    """Return the module that identical calls share: the given one, unless another thread has stored one before it."""
+    """Return the module that identical calls share: the given one, unless another thread has stored one earlier."""
     with _modules_lock:
         loaded = _modules.get(request)
         if loaded is None or loaded[0].product != entry.product:
@@ -93,7 +94,11 @@ def _remember_module(request: Request, entry: Entry, module: Module) -> Module:
 
 
 def build_request(request: Request, build_directory: PathLike | None, output: PathLike | None, *, verbose: bool) -> str:
-    """Build a request unless the cache has its library, and return the path of the library or of the caller's copy."""
+    """Build the library of a request, unless the cache has it, and return the library's path.
+
+    If `build_directory` or `output` is given, the library is copied there, and the copy's path is returned. If `output`
+    ends with `.o`, an object file is written instead of a library.
+    """
     directory = None if build_directory is None else absolute_path(build_directory, "build_directory")
     target = _output_path(output, directory)
     is_object = target is not None and target.suffix == ".o"
@@ -116,7 +121,7 @@ def build_request(request: Request, build_directory: PathLike | None, output: Pa
 
 
 def _output_path(output: PathLike | None, directory: Path | None) -> Path | None:
-    """Return the absolute path of `output`, or None. As in tvm-ffi, it may be relative to the build directory."""
+    """Return the absolute path of `output`, or None. A relative `output` is relative to `directory`, as in tvm-ffi."""
     if output is None or directory is None:
         return None if output is None else absolute_path(output, "output")
     return absolute_path(directory / check_path(output, "output"), "output")
@@ -132,7 +137,7 @@ class _Tools(NamedTuple):
         cuda: The compiler of device code, or CUDA's headers alone. None if neither is needed, or if CUDA's headers are
             not found and the build can do without them.
         compiler: The C++ compiler.
-        compiler_identity: The compiler's fingerprint, which is part of the key.
+        compiler_identity: The compiler's fingerprint, which is part of the cache key.
     """
 
     cuda: CudaToolchain | Nvcc | None
@@ -141,7 +146,7 @@ class _Tools(NamedTuple):
 
 
 def find_or_build(request: Request, *, verbose: bool = False) -> Entry:
-    """Return the cache entry that holds the library for a request, building it if there is none."""
+    """Return the cache entry that holds the library for a request. If there is none, build the library."""
     cache_dir = open_cache(request.settings)
     try:
         tools = _find_tools(request, cache_dir)
@@ -182,7 +187,7 @@ def _find_tools(request: Request, cache_dir: Path) -> _Tools:
 
 
 def _find_cuda(request: Request, cache_dir: Path) -> CudaToolchain | Nvcc | None:
-    """Return what compiles the device code, or else the toolchain whose headers host code may include, or None."""
+    """Return the compiler of the device code, or else the toolchain with the headers for host code, or else None."""
     if request.triton is not None:
         return None
     if request.host is not None and request.host.is_mixed:
@@ -200,7 +205,7 @@ def _find_cuda(request: Request, cache_dir: Path) -> CudaToolchain | Nvcc | None
 def _find_without_tools(request: Request, cache_dir: Path, missing: ToolchainError) -> Entry:
     """Return an entry for a request that cannot be built here because a tool is missing.
 
-    An entry fits if all parts of its key are the same except the parts that describe the missing tools.
+    An entry fits if its key differs from the request's key only in the values that describe the missing tools.
 
     Raises:
         ToolchainError: There is no such entry.
@@ -232,7 +237,7 @@ def _find_without_tools(request: Request, cache_dir: Path, missing: ToolchainErr
 
 
 def _build_in(cache_dir: Path, request: Request, key: CacheKey, tools: _Tools, *, verbose: bool) -> Entry:
-    """Build the library in a private directory of a cache, and publish it there."""
+    """Build the library in a private directory of the cache, and publish it as an entry. Return the entry."""
     from jitload.building.ninja import check_is_made
     from jitload.cache.store import claim_entry
 
@@ -297,7 +302,7 @@ def _build_device_library(
 
 
 def _import_for_build(request: Request) -> None:
-    """Import the modules that a build of this request needs first: in a background thread, while a compiler starts."""
+    """Import the modules that a build needs first. A background thread does this while a compiler starts."""
     if request.triton is not None:
         module = "triton.library"
     elif request.host is not None:
@@ -309,7 +314,7 @@ def _import_for_build(request: Request) -> None:
 
 
 def _import_for_wrapper() -> None:
-    """Import what generates the wrapper: in a background thread, while NVRTC compiles and does not hold the GIL."""
+    """Import what generates the wrapper. A background thread does this while NVRTC compiles without holding the GIL."""
     from jitload.codegen.wrapper import load_template
 
     load_template("wrapper.cc.jinja")

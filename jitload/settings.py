@@ -15,7 +15,7 @@ class Settings(NamedTuple):
 
     Attributes:
         arch: `JITLOAD_ARCH`: the architectures to build for if there is no GPU, such as `sm_90a` or `80,90a`;
-            if it is not set, tvm-ffi's `TVM_FFI_CUDA_ARCH_LIST`, such as `8.0 9.0a`.
+            if that variable is not set, tvm-ffi's `TVM_FFI_CUDA_ARCH_LIST`, such as `8.0 9.0a`.
         arch_variable: The name of the variable whose value is in `arch`.
         cache_dir: `JITLOAD_CACHE_DIR`, or "" for the user's own cache directory.
         nvrtc: `JITLOAD_NVRTC`: a libnvrtc file, a CUDA toolkit, or a major version such as `12`.
@@ -31,7 +31,7 @@ class Settings(NamedTuple):
         nvcc_flags: `NVCC_PREPEND_FLAGS` and `NVCC_APPEND_FLAGS`, which nvcc itself reads.
         environment: The variables that the compilers themselves read, as `NAME=value`, if they are set.
         cache_path: `JITLOAD_CACHE_PATH`: more directories to search for finished entries. Nothing is written to them.
-        remote: `JITLOAD_CACHE_REMOTE`: an fsspec URL such as `s3://bucket/kernels`, or `module:name` of a store.
+        remote: `JITLOAD_CACHE_REMOTE`: an fsspec URL, `s3://bucket/kernels`, or `module:name` of a store in Python.
         remote_writes: `JITLOAD_CACHE_REMOTE_WRITE=1`: whether to upload what is built here to the remote cache.
         remote_timeout_s: `JITLOAD_CACHE_REMOTE_TIMEOUT`: how many seconds a remote operation may take.
         checks_for_gpu: `JITLOAD_CPU_GPU_CHECK`, by default True: whether NVRTC also checks kernels for the CPU.

@@ -1,1 +1,1 @@
-"""Builds libraries: runs ninja, builds the runtime library that is linked into each one, and writes output files."""
+"""Builds libraries: runs ninja, builds the runtime library that is linked into others, and writes output files."""

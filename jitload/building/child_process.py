@@ -1,4 +1,4 @@
-"""A child process that answers questions of this process, one after another, over its standard input and output."""
+"""A child process that answers this process's questions one by one, over the child's standard input and output."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ _SHUTDOWN_S = 10.0  # for a child to end: NVRTC may take this long to stop
 class ChildProcess:
     """A child process and the pipes to it.
 
-    The child is not started by `multiprocessing`, which would import this program's main module in the child. It runs
-    in a session of its own, so that Ctrl-C reaches only this process, which then stops the child.
+    The child is not started by `multiprocessing`, which would import this program's main module in the child. The
+    child runs in a session of its own, so that Ctrl-C reaches only this process, which then stops the child.
     """
 
     def __init__(self, program: str, *arguments: str, options: Sequence[str] = ()) -> None:
-        """Start Python with a program, its arguments, and options for Python itself."""
+        """Start Python with the code `program`, with `arguments` for this code and `options` for Python itself."""
         if not sys.executable:
             raise ToolchainError("there is no Python to start another process with (sys.executable is empty)")
         self._process = subprocess.Popen(
@@ -36,7 +36,7 @@ class ChildProcess:
         )
 
     def ask(self, question: object) -> Any:
-        """Send a question and return the answer, or None if the process died."""
+        """Send a question and return the answer, or None if the child has ended."""
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         try:
@@ -88,13 +88,17 @@ class ChildProcess:
         self._process.wait()
 
     def forget(self) -> None:
-        """Close the copies of the pipes in a process that was forked from the one that started the child."""
+        """Close this process's copies of the pipes, after a fork of the process that started the child."""
         self.close()
-        self._process.returncode = 0  # otherwise Popen warns that it still runs
+        self._process.returncode = 0  # otherwise Popen warns that the child still runs
 
 
 def answer_questions(answer: Callable[[Any], object]) -> None:
-    """Answer questions in a child process: read them from standard input, and write the answers to standard output."""
+    """Pass each question on standard input to `answer`, and write the result to standard output.
+
+    This is the main loop of a child process. Questions and results are pickled. The loop ends when the parent closes
+    the pipes.
+    """
     questions, answers = sys.stdin.buffer, os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)  # what tools print must not mix with the answers
     with suppress(EOFError, BrokenPipeError, KeyboardInterrupt):

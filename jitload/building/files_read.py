@@ -1,7 +1,7 @@
-"""Find the files that a cache entry of host code depends on: those the compiler read and those it could have read.
+"""Find the files that a cache entry of host code depends on: files that the compiler read or could have read.
 
-They come from the compiler's depfiles, from the `#include` lines of the sources, and from options. Headers of jitload,
-CUDA, the compiler and the C library are left out, because their versions are in the cache key.
+The files come from the compiler's depfiles, from the `#include` lines of the sources, and from options. Headers of
+jitload, CUDA, the compiler and the C library are left out, because their versions are in the cache key.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from jitload.cpptext.includes import embedded_files, read_headers, shadowing_pat
 
 _COMPILER_DIRS = (Path("/usr/lib/gcc"), Path("/usr/lib/llvm"), Path("/usr/include/c++"))
 _SYSTEM_DIR = "/usr/include/"
-# The headers of the C library and the kernel in /usr/include. Every other file there belongs to some other package.
+# The headers of the C library and of Linux in /usr/include. Every other file there belongs to some other package.
 _SYSTEM_SUBDIRS = re.compile(r"(?:[\w.]+-linux-\w+/)?(?:bits|sys|gnu|asm|asm-generic|linux|c\+\+|arpa|net|netinet)/.*")
 _SYSTEM_FILES = re.compile(
     r"(?:[\w.]+-linux-\w+/)?(?:stdc-predef|features|features-time64|alloca|assert|complex|ctype|dirent|dlfcn|endian|errno"
@@ -26,9 +26,10 @@ _SYSTEM_FILES = re.compile(
 
 
 def search_dirs(dirs: Sequence[Path], flags: Sequence[str], environment: Sequence[str]) -> tuple[Path, ...]:
-    """Return the directories in which a compiler searches for the user's headers, in the order of the search.
+    """Return the absolute directories in which a compiler searches for the user's headers, in the order of the search.
 
-    They come from `-I` (`dirs`), the other options, and the environment variables that the compiler reads.
+    `dirs` are the directories of `-I`, `flags` the other options, and `environment` the variables that the compiler
+    reads, such as `"CPATH=/opt/include"`.
     """
     variables = dict(variable.split("=", 1) for variable in environment)
 
@@ -47,7 +48,7 @@ def search_dirs(dirs: Sequence[Path], flags: Sequence[str], environment: Sequenc
 
 
 def option_values(option: str, flags: Sequence[str]) -> Iterator[Path]:
-    """Yield the directories that an option such as `-isystem` gives, in the same word or in the next one."""
+    """Yield the directories that follow an option such as `-isystem`, in the same word or as the next word."""
     for flag, following in zip(flags, (*flags[1:], ""), strict=False):
         if flag.startswith(option):
             yield Path(flag.removeprefix(option) or following)
@@ -62,9 +63,9 @@ def headers_to_record(
         texts: The sources.
         read: The files that the depfiles name.
         dirs: The user's include directories, in order.
-        versioned_dirs: Directories whose versions are in the key, and whose headers are left out; the first is
-            jitload's own.
-        cache_dir: The cache, which contains generated headers.
+        versioned_dirs: Directories whose headers are left out, because their versions are in the cache key. The first
+            is jitload's own.
+        cache_dir: The cache's directory, whose generated headers are left out, too.
     """
     yield from (path for path in read_headers(texts, dirs, versioned_dirs) if path.is_absolute())
     yield from shadowing_paths(read, (*dirs, *versioned_dirs[1:]) if dirs else ())

@@ -43,7 +43,10 @@ os.register_at_fork(after_in_child=_running.clear)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Step:
-    """A command of a build, with the file that it makes, the files from which it makes it, and others that it reads."""
+    """A command of a build.
+
+    The command makes the file `output` from the files `inputs`. `reads` are other files that the command reads.
+    """
 
     output: str
     command: tuple[str, ...]
@@ -66,7 +69,7 @@ def link_step(compiler: Sequence[str], objects: tuple[str, ...], output: str) ->
 
 
 def join_step(compiler: Sequence[str], objects: tuple[str, ...], output: str) -> Step:
-    """Return the step that links objects to one object."""
+    """Return the step that links object files into one object file."""
     command = (*compiler, "-r", "-nostdlib", *objects, "-o", output)
     return Step(output=output, command=command, inputs=objects)
 
@@ -108,8 +111,8 @@ def shell_line(words: Sequence[str]) -> str:
 def run_ninja(ninja: Path, work_dir: Path, *, name: str, verbose: bool = False, level: int = logging.DEBUG) -> None:
     """Run ninja in a directory with a `build.ninja`.
 
-    The compilers' output is logged at a level or, if `verbose` is set, at level INFO together with the commands. Error
-    messages contain the name of the module.
+    The compilers' output is logged at `level`; if `verbose` is true, at level INFO and together with the commands.
+    `name` is the module's name for error messages.
 
     Raises:
         CompileError: A command failed; `.log` has the compiler's output.
@@ -163,7 +166,7 @@ def _stop_running() -> None:
 
 @contextmanager
 def _delayed_signals() -> Iterator[None]:
-    """Delay the handling of Ctrl-C and SIGTERM to the end of a block. An exception within Popen loses the process."""
+    """Delay the handling of Ctrl-C and SIGTERM until the block ends: an exception in `Popen` would lose the process."""
     caught: list[tuple[int, FrameType | None]] = []
     handlers: dict[int, Callable[..., object]] = {}
     if threading.current_thread() is threading.main_thread():  # handlers run only there

@@ -19,13 +19,13 @@ from jitload.toolchain.host import find_compiler, find_ninja
 
 
 def install_library(entry: Entry, request: Request, directory: Path) -> tuple[Path, Path]:
-    """Copy the library into a directory as `<name>.so`, and under a name that changes with its contents.
+    """Copy the library into a directory as `<name>.so`, and under a name that changes with the library's contents.
 
-    Both names are links to one file if the file system allows this; then loading both loads one library.
+    If the file system has hard links, both names refer to one file, and a process that loads both loads one library.
 
     Returns:
-        The path to load, whose name changes with the contents, because the dynamic loader does not read a path again
-        that it has loaded before; and the path of `<name>.so`.
+        The path to load, and the path of `<name>.so`. The path to load has the changing name, because the dynamic
+        loader does not read a path again that it has loaded before.
     """
     directory = directory.absolute()
     build_id = f"{entry.dir.parent.name.rpartition('-')[2][:16]}-{entry.dir.name.replace('-', '')[:12]}"
@@ -67,7 +67,7 @@ def _replacing(target: Path) -> Iterator[Path]:
 def write_object(entry: Entry, request: Request, target: Path) -> Path:
     """Link the objects of a kernel library and the runtime library into one object file, and return its path.
 
-    Only its exports are visible, so that a user's library can contain one such object file.
+    Only the exports of the object file are visible. A user's library can contain only one such object file.
     """
     compiler, settings = find_compiler(request.settings), request.settings
     cache_dir = entry.dir.parent.parent

@@ -19,7 +19,7 @@ _UNLIMITED = 1 << 62
 
 
 class _Pauses:
-    """How many pauses threads of this process have requested, and whether we have disabled the collector."""
+    """The number of pauses in effect in this process, and whether jitload has disabled the garbage collector."""
 
     def __init__(self) -> None:
         self.lock = threading.Lock()
@@ -75,8 +75,8 @@ def _resume() -> None:
 
 
 def _resume_after_fork() -> None:
-    """Enable the collector in a forked child: the threads that paused it are the parent's."""
-    _pauses.lock = threading.Lock()  # another thread may have held it
+    """Enable the collector in a forked child, because the threads that paused it exist only in the parent."""
+    _pauses.lock = threading.Lock()  # another thread may have held the lock
     _pauses.count = 0
     _resume()
 
@@ -89,7 +89,7 @@ os.register_at_fork(after_in_child=_resume_after_fork)
 
 def run_in_background(function: Callable[..., Result], *arguments: Any) -> Future[Result]:
     """Call a function on a daemon thread, and return the future of its result."""
-    from concurrent.futures import Future  # slow to import, and a hit needs none
+    from concurrent.futures import Future  # slow to import, and a cache hit needs no future
 
     future: Future[Result] = Future()
 

@@ -41,8 +41,8 @@ _OPTIMIZED = ("-O2", *COMPILE_FLAGS[1:])
 _CXX17 = ("-std=c++17", *_OPTIMIZED)
 _FOR_TORCH = (*_CXX17, "-fexceptions", "-frtti")
 _TORCH_SUBJECTS = ("errors", "functions", "library", "nodes", "operators", "tensor", "values")
-# The sources of each object file and their options. What every call runs through is optimised; the rest of `runtime` is
-# compiled as quickly as possible.
+# The sources of each object file and their options. The code that every call runs is optimised; the rest of `runtime`
+# is compiled as quickly as possible.
 _SOURCES: dict[ObjectName, dict[str, tuple[str, ...]]] = {
     "runtime": {"launch": _OPTIMIZED, "python": _OPTIMIZED, "module": COMPILE_FLAGS, "cold": COMPILE_FLAGS},
     "cpu_runtime": {"cpu": _CXX17},
@@ -56,11 +56,12 @@ _SOURCES: dict[ObjectName, dict[str, tuple[str, ...]]] = {
 def find_or_build_objects(
     names: Iterable[ObjectName], compiler: Compiler, cache_dir: Path, settings: Settings
 ) -> tuple[Path, ...]:
-    """Return the paths of jitload's object files with these names, and build those that the cache lacks.
+    """Return the paths of jitload's object files with these names. Build those that the cache lacks.
 
-    `runtime` is linked into every library with a generated wrapper. Only some libraries need the others: `cpu_runtime`
-    for kernels on the CPU (with `sanitize=` or `debug=`, `cpu_watched` in its place), `triton_runtime` for Triton
-    kernels, `launcher` for hand-written C++, and `torch_runtime` for C++ that is written for torch.
+    `runtime` is linked into every library with a generated wrapper, the C++ through which Python calls kernels. Only
+    some libraries need the others: `cpu_runtime` for kernels on the CPU (`cpu_watched` in its place with `sanitize=` or
+    `debug=`), `triton_runtime` for Triton kernels, `launcher` for hand-written C++, and `torch_runtime` for C++ that is
+    written for torch.
     """
     return tuple(_find_or_build(name, compiler, cache_dir, settings).product for name in names)
 
@@ -98,7 +99,7 @@ def _steps(name: ObjectName, compiler: Compiler) -> tuple[Step, ...]:
 
 
 def library_steps(compiler: Compiler, cubins: Sequence[str], runtimes: Sequence[Path], slug: str) -> tuple[Step, Step]:
-    """Return the steps that compile a generated wrapper with its cubins, and link it with the runtime's objects."""
+    """Return the steps that compile `wrapper.cc`, which embeds cubins, and link it with `runtimes` to `<slug>.so`."""
     return (
         wrapper_step(compiler, cubins),
         link_step(compiler.command, ("wrapper.o", *map(str, runtimes)), f"{slug}.so"),
@@ -106,7 +107,7 @@ def library_steps(compiler: Compiler, cubins: Sequence[str], runtimes: Sequence[
 
 
 def wrapper_step(compiler: Compiler, cubins: Sequence[str]) -> Step:
-    """Return the step that compiles a generated wrapper with the cubins that it embeds."""
+    """Return the step that compiles `wrapper.cc`, a generated wrapper that embeds the files `cubins`."""
     flags = (*COMPILE_FLAGS, *include_flags())
     return compile_step(compiler.command, flags, "wrapper.cc", "wrapper.o", reads=tuple(cubins))
 

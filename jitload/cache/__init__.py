@@ -1,1 +1,1 @@
-"""The cache of built libraries: keys, entries, locks, and the tiers in which an entry is looked for."""
+"""The cache of built libraries: keys, entries, locks, and the places (tiers) where an entry is looked for."""

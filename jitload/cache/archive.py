@@ -1,4 +1,4 @@
-"""Packs entries into an archive, and adds the entries of an archive to a cache. Anyone may have made the archive."""
+"""Packs entries (cached builds) into an archive, and unpacks an archive, which anyone may have made, into a cache."""
 
 from __future__ import annotations
 
@@ -52,9 +52,10 @@ class UnpackResult:
 
 
 def pack(cache_dir: Path, target: Path, digests: Iterable[str] = ()) -> int:
-    """Write the entries of a cache, or those whose keys begin with `digests`, to an archive, and return their number.
+    """Write the entries of a cache to the archive `target`, and return the number of entries.
 
-    Precompiled headers are left out. A damaged entry is an error, so that an archive can be relied on.
+    If `digests` is not empty, only entries whose keys begin with one of its items are written. Precompiled headers are
+    left out. A damaged entry is an error, so that an archive can be relied on.
 
     Raises:
         CacheError: An entry is damaged, there is none to pack, or the archive cannot be written.
@@ -68,12 +69,12 @@ def pack(cache_dir: Path, target: Path, digests: Iterable[str] = ()) -> int:
 
 
 def pack_entries(entry_dirs: Iterable[Path], target: Path) -> int:
-    """Write entries to an archive, and return their number."""
+    """Write the entries in some directories to the archive `target`, and return the number of entries."""
     return _write_archive(_contents(entry_dirs), target)
 
 
 def _contents(leaf_dirs: Iterable[Path]) -> dict[Path, list[str]]:
-    """Return the names of the files in each entry to pack, after checking that the entries are undamaged."""
+    """Return the file names of each entry without precompiled headers, by directory. Raise CacheError on damage."""
     names = {leaf: sorted(check_entry(leaf)["files"]) for leaf in leaf_dirs}
     return {leaf: files for leaf, files in names.items() if not any(name.endswith(_NOT_PACKED) for name in files)}
 
@@ -120,7 +121,7 @@ def unpack(cache_dir: Path, source: Path, *, max_size: int) -> UnpackResult:
 def _unpack(
     cache_dir: Path, archive: AbstractContextManager[IO[bytes]], description: str, *, max_size: int, only: str = ""
 ) -> UnpackResult:
-    """Unpack an archive into a cache. If `only` is not empty, all entries must belong to the key directory it names."""
+    """Unpack an archive into a cache. If `only` is not empty, every entry must be below the directory of this name."""
     with _staging_dir(cache_dir) as stage:
         try:
             with archive as stream:
@@ -135,7 +136,7 @@ def _unpack(
 
 
 def _check_staged(leaf: Path, only: str) -> int:
-    """Return an unpacked entry's size, after checking that it is undamaged and belongs to the key directory `only`."""
+    """Check that an unpacked entry is undamaged and, unless `only` is empty, below `only`. Return the entry's size."""
     if only not in ("", leaf.parent.name):
         raise ValueError(f"it contains an entry {leaf.parent.name[:60]} in place of {only[:60]}")
     check_leaf(leaf)
@@ -160,7 +161,7 @@ def _staging_dir(cache_dir: Path) -> Iterator[Path]:
 
 
 def _stage_members(stream: IO[bytes], stage: Path, max_size: int) -> list[Path]:
-    """Write the files of an archive to one directory per entry, and return these, sorted by key and number."""
+    """Write the files of an archive to one directory per entry. Return the directories, sorted by key and number."""
     left = max_size
     leaves: set[Path] = set()
     for count, (info, chunks) in enumerate(_members(stream)):
@@ -181,7 +182,7 @@ def _stage_members(stream: IO[bytes], stage: Path, max_size: int) -> list[Path]:
 
 
 def _members(stream: IO[bytes]) -> Iterator[tuple[tarfile.TarInfo, Iterator[bytes]]]:
-    """Yield (header, chunks) pairs for the regular files of a plain tar archive. All other members are refused."""
+    """Yield (header, chunks) pairs for the regular files of an uncompressed tar archive, and refuse others."""
     while any(block := _read_exactly(stream, tarfile.BLOCKSIZE)):
         info = tarfile.TarInfo.frombuf(block, "utf-8", "strict")
         if info.type not in (tarfile.REGTYPE, tarfile.AREGTYPE) or info.size < 0:
@@ -230,7 +231,7 @@ def _publish(leaf: Path, cache_dir: Path) -> bool:
 
 
 def _product_digest(leaf_dir: Path) -> str:
-    """Return the digest of an entry's product according to its manifest, or "" if the manifest cannot be read."""
+    """Return the digest of an entry's product (library) from the manifest, or "" if the manifest cannot be read."""
     with suppress(OSError, ValueError, KeyError, TypeError, RecursionError):
         return str(read_manifest(leaf_dir)["sha256"])
     return ""
@@ -260,7 +261,7 @@ def pack_key(key_dir: Path) -> bytes:
 
 
 def unpack_key(cache_dir: Path, data: bytes, key_dir_name: str, *, max_size: int) -> UnpackResult:
-    """Add the entries in an archive made by `pack_key` to a cache. All must belong to the key directory given."""
+    """Add the entries in an archive made by `pack_key` to a cache. Each entry must be below `key_dir_name`."""
     import gzip
 
     archive: Any = gzip.GzipFile(fileobj=io.BytesIO(data))
@@ -271,7 +272,7 @@ def unpack_key(cache_dir: Path, data: bytes, key_dir_name: str, *, max_size: int
 
 
 def fill_bundle(entry_dirs: Sequence[Path], bundle: Path) -> UnpackResult:
-    """Add entries to a directory that is shipped in a package or an image: a cache that every user may read."""
+    """Copy entries to a bundle, a cache that is shipped in a package or an image and that every user may read."""
     contents = _contents(entry_dirs)
     try:
         bundle.parent.mkdir(parents=True, exist_ok=True)  # `_staging_dir` would make these directories private
@@ -309,7 +310,7 @@ def _make_readable(cache_dir: Path) -> None:
 
 @contextmanager
 def _open_archive(path: Path, name: str, mode: str) -> Iterator[IO[bytes]]:
-    """Open an archive and yield a stream to read or write it. The ending of `name` determines the compression."""
+    """Open an archive and yield a stream of its uncompressed data. The ending of `name` determines the compression."""
     check_archive_name(name)
     with ExitStack() as stack:
         if name.endswith((".tar.zst", ".tzst")):

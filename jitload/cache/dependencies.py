@@ -1,4 +1,4 @@
-"""Records the files that a build read, and checks on each hit whether they are unchanged."""
+"""Records the files that a build read, and checks on each cache hit whether they are unchanged."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ from typing import Any, NamedTuple
 
 from jitload.cache.key import may_embed_path
 
-_NO_FILE = -1  # the file does not exist; if it did, the build would read it
-_NO_DIRECTORY = -2  # the directory that would contain the file does not exist
+_NO_FILE = -1  # as size: the file does not exist; if it did, the build would read it
+_NO_DIRECTORY = -2  # as size: the directory that would contain the file does not exist
 # `stat` cannot tell apart two changes within one tick of the file system's clock. No tick is longer than 2 s.
 _TICK_NS = 2_000_000_000
 
 _State = tuple[int, int, int, int]
-_digests: dict[str, tuple[_State, str]] = {}  # by path, of files that had not changed for longer than a tick
+_digests: dict[str, tuple[_State, str]] = {}  # path -> digest of a file that was unchanged for more than a tick
 
 
 class Dependency(NamedTuple):
     """A file that a build read, with the results of `stat` and its SHA-256.
 
-    A file that the build looked for and did not find has a negative size: if it existed, it would be read.
+    A file that the build looked for and did not find has a negative size: if the file existed, the build would read it.
 
     Attributes:
         path: The file.
@@ -33,8 +33,8 @@ class Dependency(NamedTuple):
         ctime_ns: When it was last changed in any way. An edit that restores size and mtime still changes this.
         inode: Its number in the file system.
         digest: SHA-256 of its content, or "", which matches no file.
-        is_settled: Whether the last change of the file was more than a tick ago when its digest was computed. If it was
-            not, `stat` may not show a later change, and the digest must be compared.
+        is_settled: Whether the file had been unchanged for more than 2 s, the longest tick of a file system's clock,
+            when its digest was computed. If not, `stat` may not show a later change, and the digest must be compared.
     """
 
     path: str
@@ -88,7 +88,7 @@ def refresh(dependency: Dependency) -> Dependency:
 
 
 def is_settled(status: os.stat_result, now_ns: int) -> bool:
-    """Return whether `stat` will show every later change of a file: whether its last change is over a tick ago."""
+    """Return whether a file last changed more than 2 s before `now_ns`, so that `stat` will show every later change."""
     return max(status.st_mtime_ns, status.st_ctime_ns) + _TICK_NS < now_ns
 
 
@@ -101,7 +101,7 @@ def digest_file(path: Path) -> str:
 
 
 class StartTime(NamedTuple):
-    """When a build began, by the wall clock and by the monotonic clock, which nobody can set."""
+    """When a build began, by the wall clock and by the monotonic clock, which cannot be set."""
 
     wall_ns: int
     monotonic_ns: int
@@ -112,12 +112,15 @@ class StartTime(NamedTuple):
         return StartTime(wall_ns=time.time_ns(), monotonic_ns=time.monotonic_ns())
 
     def earliest_ns(self) -> int:
-        """Return the wall-clock time of the start. If the clock was set since, return the earlier possible time."""
+        """Return the wall-clock time of the start. If the clock was set since, return the earlier of two estimates."""
         return min(self.wall_ns, time.time_ns() - (time.monotonic_ns() - self.monotonic_ns))
 
 
 def record_dependencies(paths: Iterable[Path], start: StartTime) -> tuple[Dependency, ...]:
-    """Return the records of the files that a build read, or looked for and did not find."""
+    """Return the records of the files that a build read, or looked for and did not find.
+
+    A file that was changed after `start` gets a record that never counts as unchanged.
+    """
     start_ns = start.earliest_ns()
     records = {record.path: record for record in (_record(path, start_ns) for path in paths)}
     return tuple(records[path] for path in sorted(records))
@@ -159,10 +162,11 @@ def _record_missing(path: Path) -> Dependency:
 
 
 def to_manifest(dependency: Dependency, anchors: Sequence[str]) -> list[dict[str, Any]]:
-    """Return the rows of a manifest for a record.
+    """Return the rows that describe a dependency in an entry's manifest.
 
-    The path of a file below an anchor is written relative to the anchor, which is given by its index: `@1/sub/x.h`. A
-    file below several anchors has a row for each of them, because it is unknown through which one a compiler found it.
+    The anchors are the user's include directories and object files. The path of a file below an anchor is written
+    relative to the anchor, which is given by its index: `@1/sub/x.h`. A file below several anchors has a row for each
+    of these anchors, because it is unknown through which anchor a compiler found the file.
     """
     row = dependency._asdict()
     roots = [anchor.rstrip("/") for anchor in anchors]
@@ -175,7 +179,7 @@ def to_manifest(dependency: Dependency, anchors: Sequence[str]) -> list[dict[str
 
 
 def from_manifest(row: dict[str, Any], anchors: Sequence[str]) -> Dependency:
-    """Return the record in a row of a manifest. A relative path is resolved against this request's anchors.
+    """Return the dependency that a row of a manifest describes. In the path, a leading `@1` stands for `anchors[1]`.
 
     Raises:
         ValueError, TypeError, IndexError: The row is malformed.
@@ -190,7 +194,7 @@ def from_manifest(row: dict[str, Any], anchors: Sequence[str]) -> Dependency:
 
 
 def may_embed_paths(dependencies: Iterable[Dependency], anchors: Sequence[str]) -> bool:
-    """Return whether code compiled from those dependencies that are below the anchors may contain their paths."""
+    """Return whether compiled code may contain the paths of dependencies below the user's include directories."""
     prefixes = tuple(anchor.rstrip("/") + "/" for anchor in anchors)
     try:
         return any(

@@ -69,27 +69,28 @@ class Entry(NamedTuple):
 
 
 def open_cache(settings: Settings) -> Path:
-    """Return the cache directory after checking who may write to it."""
+    """Return the cache directory. Raise CacheError if another user could write to it."""
     cache_dir = find_cache_dir(settings)
     check_cache_dir(cache_dir, settings)
     return cache_dir
 
 
 def key_dir_of(cache_dir: Path, key: CacheKey, digest: str = "") -> Path:
-    """Return the directory of the entries for a key, or for another digest under the key's name."""
+    """Return the directory of the entries for a key. If `digest` is not empty, it replaces the key's own digest."""
     return cache_dir / f"{key.name}-{digest or key.digest}"
 
 
 def find_entry(
     cache_dir: Path, key: CacheKey, settings: Settings, *, is_read_only: bool = False, digest: str = ""
 ) -> Entry | None:
-    """Return an entry for a key, or None. Its product must be undamaged and its dependencies unchanged.
+    """Return an entry for a key, or None.
 
-    This function writes nothing, takes no lock and starts no process, except that it renames a damaged entry if the
-    entry may be built again.
+    The entry's product (library) must be undamaged, and the files that the build read must be unchanged. This function
+    writes nothing, takes no lock and starts no process, except that it renames a damaged entry if the entry may be
+    built again. In the mode `rebuild`, only entries that this process has built are found.
 
-    If `is_read_only` is true, nothing is renamed in the cache, and no use is recorded. If parts of the key are unknown,
-    `digest` is looked for in place of the key's own digest.
+    If `is_read_only` is true, nothing is renamed in the cache, and no use is recorded. If `digest` is not empty, it is
+    looked for in place of the key's own digest.
 
     Raises:
         CacheError: Another user may write to the key's directory, or this process lacks file descriptors or memory.
@@ -121,18 +122,22 @@ def find_entry(
 
 
 def remember_rebuild(cache_dir: Path, key: CacheKey) -> None:
-    """Let later calls in this process use the entry that it has just built in the mode `rebuild`."""
+    """Let later calls in this process use the entry that the process has just built in the mode `rebuild`."""
     _rebuilt.add((str(cache_dir), key.digest))
 
 
 def newest_first(names: Iterable[str]) -> list[str]:
-    """Return those names that are names of leaves, the last published first: it is the most likely to be up to date."""
+    """Return the names of entry directories among `names`, the newest first, which is most likely up to date."""
     matches = (match for name in names if (match := LEAF_NAME.fullmatch(name)))
     return [match[0] for match in sorted(matches, key=lambda match: (int(match[1]), match[0]), reverse=True)]
 
 
 def _handle_problem(path: Path, problem: Exception, *, may_rename: bool) -> None:
-    """Rename a damaged or untrusted entry, skip an inaccessible one, and raise CacheError if resources are lacking."""
+    """Rename a damaged or untrusted entry. Only log a warning if the entry is inaccessible or may not be renamed.
+
+    Raises:
+        CacheError: This process lacks file descriptors or memory.
+    """
     number = problem.errno if isinstance(problem, OSError) else None
     if number in EXHAUSTED:
         raise CacheError(f"the cache entry {path} cannot be read: {problem}. Raise this process's limit.") from problem
@@ -142,7 +147,7 @@ def _handle_problem(path: Path, problem: Exception, *, may_rename: bool) -> None
         _log.warning("cache entry %s cannot be used (%s); it is skipped", path, problem)
         return
     renamed = path.with_name(f"{path.name}-{time.time_ns()}.bad")
-    reason = str(problem).partition(". Repair it with")[0]  # nobody has to repair what is built again
+    reason = str(problem).partition(". Repair it with")[0]  # an entry that is built again needs no repair
     _log.warning("cache entry %s cannot be used (%s); it is renamed to %s and built again", path, reason, renamed.name)
     with suppress(OSError):  # in a read-only cache the entry stays, and is skipped each time
         os.rename(path, renamed)
@@ -152,7 +157,10 @@ def _handle_problem(path: Path, problem: Exception, *, may_rename: bool) -> None
 
 
 def _read_entry(leaf_dir: Path, key: CacheKey, settings: Settings, digest: str) -> Entry | None:
-    """Return the entry in a leaf, or None if its dependencies have changed. Raise an error if the entry is damaged."""
+    """Return the entry in a directory. Raise an error if the entry is damaged.
+
+    Return None if a file that the build read has changed, or if the code contains paths of other include directories.
+    """
     manifest = read_manifest(leaf_dir, settings)
     if manifest["schema"] != SCHEMA or manifest["key"] != digest:
         raise ValueError("its manifest belongs to another entry")
@@ -169,7 +177,7 @@ def _read_entry(leaf_dir: Path, key: CacheKey, settings: Settings, digest: str) 
 
 
 def read_manifest(leaf_dir: Path, settings: Settings | None = None) -> dict[str, Any]:
-    """Return the manifest of an entry.
+    """Return the manifest of an entry. If `settings` is None, reading does not count as a use of the entry.
 
     Raises:
         OSError, ValueError, RecursionError: The manifest cannot be read or is malformed.
@@ -181,7 +189,7 @@ def read_manifest(leaf_dir: Path, settings: Settings | None = None) -> dict[str,
 
 
 def check_file(path: Path, size: Any, digest: Any, settings: Settings | None = None) -> None:
-    """Raise ValueError if a file of an entry does not have the content that its manifest states."""
+    """Raise ValueError if a file of an entry does not have the size and SHA-256 that the manifest states."""
     data = read_file(path, int(size), settings)
     if len(data) != size:
         raise ValueError(f"{path.name} has {len(data)} bytes, not {size}")
@@ -192,7 +200,7 @@ def check_file(path: Path, size: Any, digest: Any, settings: Settings | None = N
 def read_file(path: Path, max_size: int, settings: Settings | None = None) -> bytes:
     """Return the content of a regular file that other users may not write. Links and pipes are refused.
 
-    If `settings` is None, the file is inspected without changing its access time, which records the last use.
+    If `settings` is None, a group may write the file, and the access time, which records the last use, stays unchanged.
 
     Raises:
         OSError, ValueError: The file cannot be read, is not regular, is too large, or may be written by other users.
@@ -224,7 +232,7 @@ def _open(path: Path, *, is_use: bool) -> int:
 
 def _read_all(descriptor: int, size: int) -> bytes:
     data = os.read(descriptor, size)
-    while len(data) < size and (more := os.read(descriptor, size - len(data))):  # network file systems read in pieces
+    while len(data) < size and (more := os.read(descriptor, size - len(data))):  # network file systems may return less
         data += more
     return data
 
@@ -256,7 +264,7 @@ def write_uses() -> None:
             continue
 
 
-os.register_at_fork(after_in_child=_used_leaves.clear)  # the parent records them
+os.register_at_fork(after_in_child=_used_leaves.clear)  # the parent records these uses
 
 
 def uses_path(leaf_dir: Path) -> Path:
@@ -265,7 +273,7 @@ def uses_path(leaf_dir: Path) -> Path:
 
 
 def append_bytes(path: Path, count: int) -> None:
-    """Append `count` bytes to a file, or create it. If several processes append at once, no byte is lost."""
+    """Append `count` bytes to a file, which may be new. If several processes append at once, no byte is lost."""
     make_private_dir(path.parent)
     descriptor = os.open(
         path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK, 0o600
@@ -300,7 +308,7 @@ def find_cache_dir(settings: Settings) -> Path:
 
 
 def resolve_dir(directory: str, variable: str) -> Path:
-    """Return the absolute path of a directory that an environment variable names."""
+    """Return the absolute path of `directory`, the value of the environment variable `variable`."""
     try:
         return Path(directory).expanduser().absolute()
     except RuntimeError as error:
@@ -370,7 +378,7 @@ def _directories_above(path: str) -> list[tuple[str, os.stat_result]]:
         prefix = path[:end] if end > 0 else path
         try:
             status = os.lstat(prefix)
-        except OSError:  # it does not exist, or this user may not search the directory
+        except OSError:  # the path does not exist, or this user may not search a directory on it
             break
         if stat.S_ISLNK(status.st_mode):
             return _resolved_directories_above(path)

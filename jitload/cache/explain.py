@@ -1,4 +1,4 @@
-"""Explains why an entry was not used: in which parts two keys differ, and which dependencies have changed."""
+"""Explains why a cached build was not used: which parts of its key differ, and which files it read have changed."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ from jitload.errors import CacheError
 from jitload.settings import Settings
 
 _LONGEST_SHOWN = 160
-_MAX_COMPARED = 1000  # entries of one name
+_MAX_COMPARED = 1000  # with a key, of the entries of its name
 
 
 def compare_parts(first: Mapping[str, Any], second: Mapping[str, Any]) -> list[str]:
-    """Return a line for each part in which two keys differ."""
+    """Return a line for each part in which two keys differ. The arguments map the labels of parts to values."""
     labels = dict.fromkeys((*first, *second))
     return [
         f"{label}: {_shown(first, label, second)} and {_shown(second, label, first)}"
@@ -39,7 +39,7 @@ def compare_parts(first: Mapping[str, Any], second: Mapping[str, Any]) -> list[s
 
 
 def _shown(parts: Mapping[str, Any], label: str, compared_parts: Mapping[str, Any]) -> str:
-    """Return the value of a part as text. If both keys have lists of equal length, return only the differing items."""
+    """Return the value of the part `label` as text. Of lists of equal length, return only the items that differ."""
     if label not in parts:
         return "absent"
     value, compared = parts[label], compared_parts.get(label)
@@ -51,7 +51,7 @@ def _shown(parts: Mapping[str, Any], label: str, compared_parts: Mapping[str, An
 
 
 def compare_entries(first: StoredEntry, second: StoredEntry) -> list[str]:
-    """Return a line for each difference between the keys of two entries or, if there is none, between their headers."""
+    """Return a line for each difference between two entries: in their keys or, if these are equal, in their headers."""
     manifests = first.manifest(), second.manifest()
     lines = compare_parts(*map(_parts, manifests))
     names = [manifest.get("name") for manifest in manifests]
@@ -77,7 +77,10 @@ def _dependency_digests(manifest: Mapping[str, Any]) -> dict[str, str]:
 
 
 def explain_miss(cache_dir: Path, key: CacheKey, settings: Settings) -> str:
-    """Return the error message for a missing entry that may not be built. It says how the nearest entry differs."""
+    """Return the error message for a key that has no entry, while `JITLOAD_MODE` forbids building one.
+
+    The message says how the most similar entry differs.
+    """
     bundles = find_bundles(cache_dir)
     other_tiers = [
         *map(str, bundles),
@@ -96,9 +99,9 @@ def explain_miss(cache_dir: Path, key: CacheKey, settings: Settings) -> str:
 
 
 def explain_unbuildable(cache_dir: Path, key: CacheKey, settings: Settings) -> str:
-    """Return why no entry fits a request that cannot be built on this machine.
+    """Return a text that says why no entry fits a key whose library cannot be built on this machine.
 
-    The text is empty if there is no entry of the key's name.
+    The text is empty if no entry has the key's name.
     """
     searched = [
         (directory, its_key)
@@ -115,7 +118,7 @@ def explain_unbuildable(cache_dir: Path, key: CacheKey, settings: Settings) -> s
 def _searched_dirs(
     cache_dir: Path, bundles: Sequence[Path], key: CacheKey, settings: Settings
 ) -> list[tuple[Path, CacheKey]]:
-    """Return the directories where an entry is looked for, each with the key to look for in it."""
+    """Return (directory, key) pairs: the directories that are searched for an entry, and the key to look for there."""
     return [
         (cache_dir, key),
         *((bundle, bundle_key(key)) for bundle in bundles),
@@ -124,7 +127,7 @@ def _searched_dirs(
 
 
 def _reasons(searched: Sequence[tuple[Path, CacheKey]], key: CacheKey, settings: Settings) -> list[str]:
-    """Return lines that say why no entry is used, or none if no entry of that name can be read.
+    """Return lines that say why no entry is used for a key, or [] if no entry of the key's name can be read.
 
     `searched` has pairs of a directory and the key to look for in it.
     """
@@ -173,7 +176,7 @@ def _entries_named(cache_dir: Path, name: str) -> Sequence[StoredEntry]:
 
 
 def _problems_of_key(key_dir: Path, key: CacheKey, settings: Settings) -> list[str]:
-    """Return lines about what is wrong with the entries of a key: changed files, damage, wrong permissions."""
+    """Return lines that say what is wrong with the entries in a key's directory: changed files, damage, permissions."""
     lines: list[str] = []
     try:
         leaf_names = newest_first(path.name for path in key_dir.iterdir())

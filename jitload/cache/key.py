@@ -23,7 +23,7 @@ _EMBEDS_PATH = re.compile(rb"(?<!static_)assert|ASSERT|CHECK|THROW|__FILE__|__bu
 
 
 class CacheKey(NamedTuple):
-    """The key of an entry, with the parts that it was computed from.
+    """The key of an entry, and the parts (labelled values) from which the key is computed.
 
     Attributes:
         name: A name made from the module's name; the name of the entry's directory begins with it.
@@ -98,10 +98,11 @@ def _describe(value: str | bytes) -> str:
 
 
 def library_key(request: Request, toolchain: CudaToolchain | Nvcc | None, compiler: str, own: str) -> CacheKey:
-    """Return the key of the library for a request, with all parts that decide its contents.
+    """Return the key of the library for a request, with all parts that decide the library's contents.
 
-    The key does not contain the paths of the user's include directories. The headers that the build read there are
-    verified on a hit, and equal headers in another directory make an equal library unless it contains their paths.
+    `compiler` and `own` identify the host compiler and jitload itself. The key does not contain the paths of the user's
+    include directories. The headers that the build read there are verified on a hit, and equal headers in another
+    directory make an equal library unless the library contains paths of headers.
     """
     functions = ("all",) if request.functions is None else tuple(f"{name}={spec!r}" for name, spec in request.functions)
     host = request.host
@@ -134,10 +135,10 @@ def library_key(request: Request, toolchain: CudaToolchain | Nvcc | None, compil
 
 
 def _cpu_parts(request: Request) -> tuple[tuple[str, str | tuple[str, ...]], ...]:
-    """Return the parts for kernels on the CPU, such as the host compiler's options and the C library's version.
+    """Return the key's parts for kernels on the CPU, such as the host compiler's options and the C library's version.
 
-    A library whose kernels NVRTC has checked and one whose kernels it has not checked are different entries. The part
-    `nvrtc` names the NVRTC, and is empty if there is none.
+    The part `gpu_check` is present if NVRTC is not to check the kernels, so that checked and unchecked kernels have
+    different keys. If there is no NVRTC, the part `nvrtc` of the key is empty.
     """
     if CPU not in request.archs:
         return ()
@@ -156,7 +157,7 @@ def _libc() -> str:
 
 
 def _cubin_parts(request: Request) -> tuple[tuple[str, tuple[str, ...]], ...]:
-    """Return a part for each cubin of a request: its file name, its digest and its kernels."""
+    """Return a part for each cubin of a request: the cubin's file name, digest and kernels."""
     return tuple(
         ("image", (os.path.basename(cubin.label), hashlib.sha256(cubin.data).hexdigest(), repr(cubin.kernels)))
         for cubin in request.cubins

@@ -21,12 +21,12 @@ _ST_NOATIME = 1024
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoredEntry:
-    """An entry as a cache contains it.
+    """A finished build in a cache.
 
     Attributes:
-        dir: Its directory.
+        dir: The directory of the entry.
         name: The part of the module's name that is in the name of the directory.
-        digest: The 64 digits of its key.
+        digest: The SHA-256 of its key, as 64 hexadecimal digits.
         size: The total size of its files in bytes.
         used_s: When it was last used, in seconds since the epoch, as far as this is known; see `docs/cache.md`.
         hits: How many processes have recorded that they took the entry from the disk.
@@ -48,7 +48,7 @@ class StoredEntry:
 
 
 def check_entry(leaf_dir: Path) -> dict[str, Any]:
-    """Return the manifest of an entry, or raise CacheError if `check_leaf` finds that the entry is damaged."""
+    """Return the manifest of an entry. Raise CacheError if a file is missing, damaged or not in the manifest."""
     try:
         return check_leaf(leaf_dir)
     except (OSError, ValueError, RecursionError) as error:
@@ -56,7 +56,7 @@ def check_entry(leaf_dir: Path) -> dict[str, Any]:
 
 
 def check_leaf(leaf_dir: Path) -> dict[str, Any]:
-    """Return the manifest of an entry, after checking that the entry has exactly the files that it states.
+    """Return the manifest of an entry after checking that the entry has exactly the files that the manifest lists.
 
     Raises:
         OSError, ValueError, RecursionError: A file is missing, damaged or not in the manifest.
@@ -78,9 +78,10 @@ def check_leaf(leaf_dir: Path) -> dict[str, Any]:
 
 
 def list_entries(cache_dir: Path, name: str = "") -> Iterator[StoredEntry]:
-    """Yield the entries of a cache, or only those with a given name, sorted by name and key.
+    """Yield the entries of a cache, or only the entries named `name`, sorted by name and key.
 
-    Entries that another process removes in the meantime are skipped.
+    Entries of one key are sorted by age, the oldest first. Entries that another process removes in the meantime are
+    skipped.
     """
     keeps_atime = not _is_mounted_noatime(cache_dir)
     for match, key_dir in _key_dirs(cache_dir):
@@ -93,7 +94,7 @@ def list_entries(cache_dir: Path, name: str = "") -> Iterator[StoredEntry]:
 
 
 def list_damaged(cache_dir: Path) -> Iterator[Path]:
-    """Yield the directories that were renamed because they were damaged."""
+    """Yield the paths of damaged entries, which were renamed to `<name>-<time>.bad` when the damage was found."""
     with suppress(OSError):
         yield from _damaged_in(cache_dir)
     for _, key_dir in _key_dirs(cache_dir):
@@ -145,7 +146,11 @@ def _is_mounted_noatime(directory: Path) -> bool:
 
 
 def find_by_prefix(cache_dir: Path, text: str) -> StoredEntry:
-    """Return the newest entry whose key or directory name begins with a text."""
+    """Return the newest entry whose key or directory name begins with a text.
+
+    Raises:
+        CacheError: No key matches, or several keys do.
+    """
     prefix = text.rstrip("/")
     matches = [
         entry

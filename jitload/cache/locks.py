@@ -2,8 +2,8 @@
 
 The locks are `filelock`'s, but the files and directories are opened here. So the cache decides how its directories are
 created, and a directory can be locked without the separate lock file that `FileLock` needs. The operating system
-releases a lock when its process ends, however it ends. A child of `fork` closes its copies of the descriptors, since it
-would otherwise keep its parent's locks for as long as it lives.
+releases a lock when its process ends, even if the process is killed. A child of `fork` closes its copies of the
+descriptors, because an open copy would keep the parent's lock until the child ends.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from typing import TypeVar
 from jitload.errors import warn_once
 from jitload.toolchain.host import load_json, make_private_dir
 
-LOCKS_DIR = ".locks"  # in a cache
+LOCKS_DIR = ".locks"  # in a cache: contains the lock files
 _FIRST_REPORT_S, _NEXT_REPORTS_S = 2.0, 60.0
 _SHORTEST_POLL_S, _LONGEST_POLL_S = 0.004, 0.1
 _LOCAL_FILE_SYSTEMS = frozenset(
@@ -48,7 +48,7 @@ def _drop_locks_in_child() -> None:
     _thread_locks.clear()
     for descriptor in _locked:
         with suppress(OSError):
-            os.close(descriptor)  # without unlocking it, which would release the parent's lock
+            os.close(descriptor)  # not `unlock`, which would release the parent's lock
     _locked.clear()
 
 
@@ -60,7 +60,7 @@ os.register_at_fork(after_in_child=_drop_locks_in_child)
 
 @contextmanager
 def hold_lock(path: Path, description: str, find_result: FindResult[Result] = lambda: None) -> Iterator[Result | None]:
-    """Hold the lock of a file and yield None, or yield a result that `find_result` has found during the wait.
+    """Lock a file for the block and yield None, or yield a result that `find_result` returned during the wait.
 
     The lock only prevents duplicate builds. Where locks do not work, the block runs without one.
 
@@ -85,10 +85,11 @@ def hold_lock(path: Path, description: str, find_result: FindResult[Result] = la
 
 
 def _acquire(path: Path, description: str, find_result: FindResult[Result]) -> tuple[int | None, Result | None]:
-    """Return the locked descriptor and None, or None and a result that was found. Without locks, both are None.
+    """Return the descriptor of the locked file and None, or None and a result that `find_result` returned.
 
-    A waiting process sleeps until the holder releases the lock, because the holder needs the processor. All waiting
-    processes wake at once. Where the file system may wake them late, they poll.
+    If the file system has no locks, return (None, None). A waiting process sleeps until the holder releases the lock,
+    because polling would take processor time from the holder. All waiting processes wake at once. Where the file system
+    may wake them late, they poll.
     """
     try:
         make_private_dir(path.parent)
@@ -132,10 +133,10 @@ def _sleep_until_released(path: Path) -> None:
 
 @contextmanager
 def _reported_wait(path: Path, description: str) -> Iterator[None]:
-    """Log which process this one waits for: after two seconds, then every minute, and once more at the end.
+    """Log during the block which process holds the lock file: after two seconds, then every minute, and at the end.
 
-    The messages come from another thread. The start of a `threading.Thread` would wait until the new thread runs, which
-    takes long on a machine where many processes wait.
+    A second thread logs the messages. It is not a `threading.Thread`, because `start()` waits until the new thread
+    runs, which takes long on a machine where many processes wait.
     """
     started, reports, is_over = time.monotonic(), 0, threading.Event()
 
@@ -163,7 +164,7 @@ def _holder(path: Path) -> str:
     return "another process"
 
 
-# ---- marks on directories --------------------------------------------------------------------------------------
+# ---- locks on directories --------------------------------------------------------------------------------------
 
 
 def lock_directory(directory: Path) -> int | None:
@@ -198,7 +199,10 @@ def _try_lock(path: Path, flags: int) -> int | None:
 
 
 def unlock(descriptor: int | None) -> None:
-    """Release a lock, even if children of `fork` have not closed their copies of it yet. Do nothing for None."""
+    """Release the lock of a descriptor, and close the descriptor. Do nothing for None.
+
+    The lock is released even if a child of `fork` has not closed its copy of the descriptor yet.
+    """
     if descriptor is None or descriptor not in _locked:
         return  # a child of `fork` has closed the descriptor, and its number may be another file's by now
     from filelock import unlock_descriptor
@@ -212,7 +216,7 @@ def unlock(descriptor: int | None) -> None:
 
 @functools.lru_cache(maxsize=1)
 def host_tag() -> str:
-    """Return an identifier of the running kernel. Processes under one kernel are known to see each other's locks."""
+    """Return an identifier of the running operating system. Processes with equal identifiers see each other's locks."""
     import hashlib
 
     try:
@@ -238,13 +242,13 @@ def is_local(directory: Path) -> bool:
                 mounts.append((len(mount_point), line.partition(" - ")[2].split(" ", 1)[0]))
     longest = max((length for length, _ in mounts), default=0)
     types = [type_ for length, type_ in mounts if length == longest]
-    return bool(types) and types[-1] in _LOCAL_FILE_SYSTEMS  # of several mounted over each other, the last one counts
+    return bool(types) and types[-1] in _LOCAL_FILE_SYSTEMS  # of several mounts on one directory, the last counts
 
 
 def wakes_waiters(directory: Path) -> bool:
-    """Return whether a process that sleeps until a lock is released wakes at once, as it does on a local disk.
+    """Return whether a process that sleeps until a lock in a directory is released wakes at once, as on a local disk.
 
-    Over a network it may wake half a minute later (NFS 4.0).
+    On a network file system, the process may wake half a minute later (NFS 4.0).
     """
     with suppress(OSError):
         return os.major(os.stat(directory).st_dev) != 0 or is_local(directory)

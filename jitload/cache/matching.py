@@ -1,4 +1,4 @@
-"""Finds entries that other tools made, by the parts of the key that do not depend on the tools.
+"""Finds cached libraries (entries) that other tools made, by the parts of the key that do not depend on the tools.
 
 The key names the compiler and the NVRTC that made a library, because another tool makes a different library. A machine
 without these tools cannot make a library, so it may use an entry whichever tools made it. An entry of a bundle may also
@@ -30,9 +30,11 @@ _log = logging.getLogger(__name__)
 
 
 def matching_digests(cache_dir: Path, key: CacheKey, settings: Settings) -> Iterator[str]:
-    """Yield the digests of the keys in a cache that differ from a key only in its unknown parts.
+    """Yield the digests of the keys in a cache whose entries may be used for `key`.
 
-    The keys for the newest architecture come first and, among keys for the same one, the key created last.
+    Such a key has the name of `key`, and differs from `key` only in parts that `key.unknown_parts` lists and whose
+    values are acceptable on this machine. Keys for the newest architecture come first. Of two keys for the same
+    architecture, the key of the later build comes first.
     """
     manifests = list(_manifests(cache_dir, key.name, settings))
     parts = describe_parts(key) if manifests else {}
@@ -55,7 +57,11 @@ def _newest_arch(parts: Mapping[str, Any]) -> tuple[int, str]:
 def differing_parts(
     parts: Mapping[str, Any], entry_parts: Mapping[str, Any], key: CacheKey, settings: Settings
 ) -> tuple[str, ...]:
-    """Return the labels of the differing parts that make an entry unusable for a key; `parts` are the key's parts."""
+    """Return the labels of the parts, such as "archs", whose difference makes an entry unusable for a key.
+
+    `parts` are the parts of `key`, by label. A difference in one of the key's unknown parts does not count if the
+    entry's value is acceptable on this machine.
+    """
     return tuple(
         label
         for label in dict.fromkeys((*parts, *entry_parts))
@@ -67,23 +73,23 @@ def differing_parts(
 
 
 def _is_acceptable(label: str, own: Any, value: Any, settings: Settings) -> bool:
-    """Return whether an entry may be used although this part of its key is `value`, and `own` on this machine."""
+    """Return whether an entry may be used whose key has `value` in the part `label`, where the request's has `own`."""
     if label == "archs":
         return bool(own) and isinstance(value, list) and all(_is_served(arch, value) for arch in own)
     if label == "gpu_check" or not isinstance(value, str):
-        return label == "gpu_check"  # NVRTC's check of a kernel for the CPU changes nothing in it
+        return label == "gpu_check"  # checking a kernel for the CPU with NVRTC does not change its code
     if label == "libc":  # programs linked with an older C library run with a newer one
         return isinstance(own, str) and _is_older_libc(value, own)
-    if label == "cpu":  # what `-march=native` meant where the entry was built
+    if label == "cpu":  # the CPU that `-march=native` meant where the entry was built
         return value in ("", cpu_identity())
     if label == "compiler":
-        options = [repr(word) for word in split_command(settings.cxx)[1:]]  # as in the compiler's identity
+        options = [repr(word) for word in split_command(settings.cxx)[1:]]  # spelled as in the compiler's identity
         return not options or options == [line for line in value.splitlines() if line[:1] in "'\""][: len(options)]
     return _is_acceptable_nvrtc(value, settings)
 
 
 def _is_acceptable_nvrtc(identity: str, settings: Settings) -> bool:
-    """Return whether the driver runs code of this NVRTC, and `JITLOAD_NVRTC` does not name another major version."""
+    """Return whether the driver runs code from an NVRTC, and `JITLOAD_NVRTC` does not name another major version."""
     major = _CUDA_MAJOR.search(identity)
     if major and settings.nvrtc.isdigit() and major[1] != settings.nvrtc:
         return False
@@ -99,17 +105,14 @@ def _is_served(arch: str, entry_archs: Sequence[str]) -> bool:
 
 
 def _is_older_libc(entry_libc: str, own_libc: str) -> bool:
-    """Return whether a C library, such as "glibc 2.36", is this machine's in the same or an older version."""
+    """Return whether a C library, such as "glibc 2.36", has the same name as this machine's and is not newer."""
     names = [text.partition(" ")[0] for text in (entry_libc, own_libc)]
     entry_version, own_version = ([int(n) for n in re.findall(r"\d+", text)] for text in (entry_libc, own_libc))
     return names[0] == names[1] and entry_version <= own_version
 
 
 def _manifests(cache_dir: Path, name: str, settings: Settings) -> Iterator[tuple[str, Mapping[str, Any]]]:
-    """Yield (digest, manifest) pairs for the keys of a name in a cache, with the newest manifest of each key.
-
-    A key that has no manifest that can be read is skipped.
-    """
+    """Yield a (digest, newest manifest) pair for each key with a given name. Skip keys without a readable manifest."""
     try:
         status = os.stat(cache_dir)
         list_digests = _digests_by_name if is_settled(status, time.time_ns()) else _digests_by_name.__wrapped__
@@ -123,7 +126,7 @@ def _manifests(cache_dir: Path, name: str, settings: Settings) -> Iterator[tuple
 
 @functools.lru_cache(maxsize=8)
 def _digests_by_name(cache_dir: str, _mtime_ns: int) -> Mapping[str, tuple[str, ...]]:
-    """Return the digests of the keys in a cache, by the keys' names; they are read again only if the cache changed."""
+    """Return the digests of the keys in a cache, by name. The cache is read again only if `_mtime_ns` differs."""
     digests: dict[str, tuple[str, ...]] = {}
     for key_dir in os.listdir(cache_dir):
         if match := KEY_DIR_NAME.fullmatch(key_dir):
@@ -132,7 +135,7 @@ def _digests_by_name(cache_dir: str, _mtime_ns: int) -> Mapping[str, tuple[str, 
 
 
 def _newest_manifest(key_dir: Path, digest: str, settings: Settings) -> Mapping[str, Any] | None:
-    """Return the newest manifest of a key that can be read and is trusted, or None."""
+    """Return the newest of a key's manifests that can be read and are trusted, or None."""
     try:
         leaf_dirs = [key_dir / leaf_name for leaf_name in newest_first(os.listdir(key_dir))]
     except OSError as problem:

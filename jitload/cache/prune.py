@@ -1,4 +1,4 @@
-"""Removes entries, the least recently used first, but none that a living process has mapped."""
+"""Removes entries from a cache, the least recently used first. Entries that a living process has mapped stay."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _DAMAGED_KEPT_S = 7 * 86400.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PruneResult:
-    """The entries that were removed, the bytes freed and left, and how many entries stay because they are mapped."""
+    """The removed entries, the bytes freed and left, and how many entries stay because a process has them mapped."""
 
     removed: tuple[StoredEntry, ...]
     freed: int
@@ -33,12 +33,12 @@ class PruneResult:
 def prune(cache_dir: Path, *, max_size: int | None = None, max_age_s: float | None = None) -> PruneResult:
     """Remove the least recently used entries, and the damaged ones.
 
-    An entry is removed if it was not used for more than `max_age_s` seconds, or if the entries left at that point have
-    more than `max_size` bytes in total. An entry that a living process has mapped stays. Damaged entries are kept for a
-    week unless `max_size` is given.
+    Entries are considered one by one, the least recently used first. An entry is removed if it was not used for more
+    than `max_age_s` seconds, or if the entries not removed so far have more than `max_size` bytes in total. An entry
+    that a living process has mapped stays. Damaged entries are kept for a week unless `max_size` is given.
 
     Raises:
-        CacheError: The cache cannot be written.
+        CacheError: The cache cannot be written, or another process is pruning it.
     """
     write_uses()
     if not cache_dir.is_dir():
@@ -63,19 +63,19 @@ def prune(cache_dir: Path, *, max_size: int | None = None, max_age_s: float | No
 
 
 def clear(cache_dir: Path) -> PruneResult:
-    """Remove every entry that no living process has mapped, and the failed builds that were kept."""
+    """Remove every entry that no living process has mapped, and the failed builds that were kept for inspection."""
     for marker in (cache_dir / WORK_DIR).glob(f"*/{FAILED_MARKER}"):
         shutil.rmtree(marker.parent, ignore_errors=True)
     return prune(cache_dir, max_size=-1)
 
 
 def prune_to_limit(cache_dir: Path, limit: int) -> None:
-    """Prune a cache that has grown beyond its limit to four fifths of the limit. Failures are ignored."""
+    """Prune a cache on a local file system to four fifths of `limit` bytes. Failures are ignored."""
     with suppress(OSError, CacheError):
         if not is_local(cache_dir):
             return  # another machine may have an entry mapped, and would lose it
         result = prune(cache_dir, max_size=limit * 8 // 10)
-        _write_growth(cache_dir, min(result.left, limit * 9 // 10))  # so the next build does not prune again
+        _write_growth(cache_dir, min(result.left, limit * 9 // 10))  # so that the next build does not prune again
 
 
 def _write_growth(cache_dir: Path, size: int) -> None:
@@ -120,9 +120,9 @@ def _empty(trash: Path) -> None:
 
 
 def _remove(entry: StoredEntry, trash: Path) -> bool:
-    """Move an entry to the trash in one step, so that no process finds only a part of it; return whether this worked.
+    """Move an entry to the directory `trash` in one step, so that no process finds half an entry.
 
-    A process that has the library mapped can continue to use it.
+    A process that has the entry's library mapped can continue to use the library. Return whether the entry was moved.
     """
     try:
         os.rename(entry.dir, trash / f"{entry.digest[:16]}-{entry.dir.name}")
@@ -131,7 +131,7 @@ def _remove(entry: StoredEntry, trash: Path) -> bool:
     with suppress(OSError):
         os.unlink(uses_path(entry.dir))
     with suppress(OSError):
-        os.rmdir(entry.dir.parent)  # fails if there are other leaves
+        os.rmdir(entry.dir.parent)  # fails if the key has other entries
         os.unlink(entry.dir.parent.parent / LOCKS_DIR / entry.digest)
     return True
 
@@ -151,7 +151,7 @@ def _remove_damaged(cache_dir: Path, trash: Path, older_than_s: float) -> int:
 
 
 def mapped_dirs(cache_dir: Path) -> set[str]:
-    """Return the directories in the cache with files that living processes have mapped, as far as this user can see."""
+    """Return the directories in the cache whose files living processes have mapped, as far as this user can see."""
     root = os.fsencode(str(cache_dir.resolve()) + "/")
     directories: set[str] = set()
     for name in os.listdir("/proc") if os.path.isdir("/proc") else ():
@@ -162,5 +162,5 @@ def mapped_dirs(cache_dir: Path) -> set[str]:
 
 
 def _mapped_path(line: bytes) -> bytes:
-    """Return the path in a line of `/proc/<pid>/maps`, which has an octal escape in place of a newline."""
+    """Return the path in a line of `/proc/<pid>/maps`, where a newline in a path is written as an octal escape."""
     return line.rstrip(b"\n").split(None, 5)[5].removesuffix(b" (deleted)").replace(b"\\012", b"\n")

@@ -1,4 +1,4 @@
-"""A remote store, which maps keys to packed entries. It is asked before a build, and may be down or return garbage."""
+"""Reads and writes a remote store, which maps keys to archives of entries. The store may be down or return garbage."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class RemoteStore(Protocol):
         """Return the bytes that were put under a key, or None."""
 
     def put(self, key: str, data: bytes) -> None:
-        """Keep bytes under a key; bytes that were there before may be replaced."""
+        """Store bytes under a key. Bytes that were stored there before may be replaced."""
 
 
 def hide_credentials(url: str) -> str:
@@ -47,7 +47,7 @@ def hide_credentials(url: str) -> str:
 
 
 def fetch_entry(cache_dir: Path, key: CacheKey, settings: Settings) -> Entry | None:
-    """Return the entry for a key after copying it from the remote store to the local cache, or None.
+    """Copy the entry for a key from the remote store to the local cache. Return the entry, or None if there is none.
 
     If several processes of this machine need the entry, one copies it and the others wait.
     """
@@ -66,7 +66,7 @@ def fetch_entry(cache_dir: Path, key: CacheKey, settings: Settings) -> Entry | N
 
 
 def put_entry(entry: Entry, key: CacheKey, settings: Settings) -> None:
-    """Put the local entries of a key into the remote store, packed into one archive."""
+    """Pack the newest local entries of a key, `entry` among them, into an archive, and put it into the remote store."""
     if _is_paused(settings):
         return
     from jitload.cache.archive import pack_key
@@ -81,7 +81,7 @@ def put_entry(entry: Entry, key: CacheKey, settings: Settings) -> None:
 
 
 def object_key(key: CacheKey) -> str:
-    """Return the store's name for the entries of a key. It consists of letters, digits, `_`, `-`, `.` and `/`."""
+    """Return the store's name for a key's entries. The name consists of letters, digits, `_`, `-`, `.` and `/`."""
     return f"v{SCHEMA}/{key.digest[:2]}/{key.name}-{key.digest}.tar.gz"
 
 
@@ -119,9 +119,9 @@ def _is_paused(settings: Settings) -> bool:
 
 
 def _ask(settings: Settings, request: Callable[[RemoteStore], Answer]) -> Answer | None:
-    """Return a store's answer, or None with a warning if it fails or takes too long.
+    """Return what `request(store)` returns, or log a warning and return None if it fails or takes too long.
 
-    Such a store is not asked again for a minute.
+    After a failure, the store is not asked again for a minute.
     """
     answer: Future[Answer] = Future()
 
@@ -144,7 +144,7 @@ def _ask(settings: Settings, request: Callable[[RemoteStore], Answer]) -> Answer
 
 
 def _open_store(address: str) -> RemoteStore:
-    """Return the store for a URL of fsspec or for `module:name`."""
+    """Return the store at an address, which is a URL for fsspec or `module:name`."""
     store = _stores.get((address, os.getpid()))
     if store is None:
         store = _FsspecStore(address) if "://" in address else _import_store(address)

@@ -65,7 +65,8 @@ _unfinished: set[Path] = set()
 class Work:
     """A build in progress, in a private directory on the cache's file system.
 
-    The entry is set once it is published, or found to be published by another process.
+    `entry` is None until this build is published. If another process has already published the entry, `entry` is set
+    from the start.
     """
 
     dir: Path
@@ -76,10 +77,11 @@ class Work:
     start: StartTime = field(default_factory=StartTime.now)
 
     def publish(self, product: str, dependencies: tuple[Path, ...] = ()) -> Entry:
-        """Rename the work directory to a new leaf of the cache, and return the entry in it.
+        """Write the manifest, rename the work directory to a new entry of the cache, and return the entry.
 
-        If another process has just published a leaf of that name, the work directory stays where it is, and only this
-        process uses it.
+        `product` is the file name of the library or other result, and `dependencies` are the files that the build read
+        or looked for. If another process has just published an entry under the same path, the work directory stays
+        where it is, and only this process uses the build.
         """
         recorded = record_dependencies(dependencies, self.start)
         size = _write_manifest(self, product, recorded)
@@ -106,7 +108,7 @@ class Work:
             os.rename(self.dir, target)
 
     def _unused_leaf_dir(self, dependencies: tuple[Dependency, ...]) -> Path:
-        """Return an unused path for a leaf. At a used path, the dynamic loader would return the library it knows."""
+        """Return an unused path for an entry. At a used path, the dynamic loader would return the old library."""
         key_dir = key_dir_of(self.cache_dir, self.key)
         make_private_dir(key_dir)
         numbers = [int(match[1]) for name in os.listdir(key_dir) if (match := LEAF_NAME.match(name))]
@@ -118,13 +120,13 @@ class Work:
 def claim_entry(cache_dir: Path, key: CacheKey, settings: Settings) -> Iterator[Work]:
     """Yield a `Work` with a private directory to build in. Hold the key's lock if the file system has locks.
 
-    `Work.entry` is set from the start if another process has built the entry in the meantime; then there is no
-    directory. A directory that is not published is removed, except that the directory of a build in which a compiler
-    failed is kept for inspection unless it is empty.
+    If another process has built the entry in the meantime, `Work.entry` is set from the start, and there is no
+    directory. After the block, a directory that was not published is removed. But if a compiler failed and the
+    directory is not empty, the directory is kept for inspection.
 
     Raises:
-        CacheWriteError: The build cannot be written to the cache. Nothing of it is left there, and another cache
-            directory may work.
+        CacheWriteError: The build cannot be written to the cache. No part of the build is left there, and another
+            cache directory may work.
         CacheError: `JITLOAD_MODE=load-only` forbids building.
     """
     if settings.mode == "load-only":
@@ -144,7 +146,10 @@ def claim_entry(cache_dir: Path, key: CacheKey, settings: Settings) -> Iterator[
 
 
 def _entry_poll(cache_dir: Path, key: CacheKey, settings: Settings) -> Callable[[], Entry | None]:
-    """Return a function that looks for the entry that another process builds, if the key's directory has changed."""
+    """Return a function that returns the entry that another process has published meanwhile, or None.
+
+    The function looks for the entry only if the key's directory has changed since the last call.
+    """
     key_dir, seen = key_dir_of(cache_dir, key), list[str]()
 
     def find_if_changed() -> Entry | None:
@@ -164,7 +169,7 @@ def _writable(cache_dir: Path) -> Path:
     except OSError as error:
         private_dir = private_cache_dir()
         warn_once(f"the cache cannot be written ({error}); building in {private_dir}, for this process only")
-        with suppress(OSError):  # the build will report it
+        with suppress(OSError):  # the build will report the error
             _prepare(private_dir)
         return private_dir
     return cache_dir
@@ -184,7 +189,7 @@ def _prepare(cache_dir: Path) -> None:
 def _work_dir(cache_dir: Path, key: CacheKey, settings: Settings) -> Iterator[Work]:
     """Yield a `Work` with a new directory.
 
-    Afterwards, the directory is kept if a compiler failed in it, and otherwise removed if it was not published.
+    After the block, a directory that was not published is removed, but kept for inspection if a compiler failed in it.
     """
     started = time.monotonic()
     try:
@@ -197,7 +202,7 @@ def _work_dir(cache_dir: Path, key: CacheKey, settings: Settings) -> Iterator[Wo
     _log.info("building %s in %s", key.name, work_dir)
     try:
         yield work
-        # Another process was first: `publish` left the directory where it is.
+        # If another process was first, `publish` has left the directory where it is.
         lost_race = work.entry is not None and work.entry.dir == work_dir
         _log.info("built %s in %.2f s", key.name, time.monotonic() - started)
     except BaseException as error:
@@ -211,7 +216,7 @@ def _work_dir(cache_dir: Path, key: CacheKey, settings: Settings) -> Iterator[Wo
         raise
     finally:
         _unfinished.discard(work_dir)
-        if not lost_race:  # otherwise this process uses the directory, and keeps the lock until it ends
+        if not lost_race:  # otherwise the directory is in use, and stays locked until this process ends
             unlock(lock)
     if work.entry is None:
         shutil.rmtree(work_dir, ignore_errors=True)
@@ -219,7 +224,7 @@ def _work_dir(cache_dir: Path, key: CacheKey, settings: Settings) -> Iterator[Wo
 
 @atexit.register
 def _remove_unfinished() -> None:
-    """Remove the directories of unfinished builds. Other threads go on building after Ctrl-C ends the main thread."""
+    """Remove the directories of unfinished builds. Other threads may still build after Ctrl-C ends the main thread."""
     for work_dir in tuple(_unfinished):
         shutil.rmtree(work_dir, ignore_errors=True)
 
@@ -228,7 +233,10 @@ os.register_at_fork(after_in_child=_unfinished.clear)
 
 
 def _make_work_dir(cache_dir: Path, key: CacheKey) -> tuple[Path, int | None]:
-    """Return a new work directory and its lock. If another process removes it before it is locked, make another one."""
+    """Return a new work directory and its lock's descriptor, which is None if the file system has no locks.
+
+    If another process removes the directory before it is locked, another directory is made.
+    """
     while True:
         work_dir = cache_dir / WORK_DIR / f"{key.name}-{host_tag()}-{os.getpid()}-{secrets.token_hex(6)}"
         work_dir.mkdir(mode=0o700)
@@ -244,7 +252,7 @@ def _make_work_dir(cache_dir: Path, key: CacheKey) -> tuple[Path, int | None]:
 
 
 def _cache_error(error: BaseException, work: Work) -> CacheError | None:
-    """Return the error to raise in place of an error that neither the source nor the tools caused, otherwise None."""
+    """Return the error to raise instead of `error` if neither the source nor a tool caused it. None keeps `error`."""
     if isinstance(error, CacheWriteError):
         return None  # a build inside this one raised it, and its message is complete
     if isinstance(error, OSError):
@@ -267,7 +275,7 @@ def _cannot_take_entry(cache_dir: Path, reason: object) -> CacheWriteError:
 
 
 def _keep_failure(work_dir: Path) -> None:
-    """Keep the directory of a failed build for inspection, unless it is empty."""
+    """Mark the directory of a failed build to be kept for inspection. Remove the directory if it is empty."""
     with suppress(OSError):
         if os.listdir(work_dir):
             (work_dir / FAILED_MARKER).touch()
@@ -279,7 +287,7 @@ def _keep_failure(work_dir: Path) -> None:
 
 
 def _write_manifest(work: Work, product: str, dependencies: tuple[Dependency, ...]) -> int:
-    """Write the manifest of an entry, sync it and the product to the disk, and return the size of the other files."""
+    """Write the manifest, and sync it and the product to the disk. Return the size of all files but the manifest."""
     key = work.key
     for path in work.dir.glob(".ninja_*"):  # only ninja itself would read them
         path.unlink()
@@ -323,7 +331,10 @@ def _sync(path: Path) -> None:
 
 
 def after_build(cache_dir: Path, settings: Settings) -> None:
-    """Do the work that a hit must not do: record the bundles, remove directories of killed builders, and prune."""
+    """Record the bundles, remove directories of killed builders, and prune the cache if it is above its limit.
+
+    This is done only after builds, because a cache hit writes nothing.
+    """
     remember_bundles(cache_dir)
     sweep_work_dirs(cache_dir)
     size = 0  # approximately: the bytes that the last pruning left, and those published since
@@ -336,7 +347,7 @@ def after_build(cache_dir: Path, settings: Settings) -> None:
 
 
 def sweep_work_dirs(cache_dir: Path) -> None:
-    """Remove the directories of builders that died, and of builds that failed long ago."""
+    """Remove the directories of builders that died, and of builds that failed more than a week ago."""
     with suppress(OSError):
         for name in os.listdir(cache_dir / WORK_DIR):
             with suppress(OSError):
@@ -346,8 +357,8 @@ def sweep_work_dirs(cache_dir: Path) -> None:
 def _sweep_work_dir(work_dir: Path) -> None:
     """Remove a work directory if its builder is dead, or if the build failed more than a week ago.
 
-    A builder is dead if this process can take its lock. Where there are no locks, and for builders on another machine,
-    the directory's age decides: no build takes a day.
+    A builder is dead if this process can lock the directory. Where there are no locks, and for builders on another
+    machine, a builder counts as dead if the directory is more than a day old.
     """
     if (work_dir / FAILED_MARKER).exists():
         if _age_s(work_dir / FAILED_MARKER) > _FAILED_KEPT_S:

@@ -1,14 +1,16 @@
-"""Looks for an entry in bundles of installed packages, shared directories, the local cache and a remote store.
+"""Looks for a cached build in bundles of installed packages, shared directories, the local cache and a remote store.
 
-These tiers are searched in this order, as far as they exist. New builds are published in the local cache.
+These places, called tiers, are searched in this order, as far as they exist. New builds are published in the local
+cache.
 
 A bundle is a cache inside an installed package. The package declares it as an entry point:
 
     [project.entry-points."jitload.bundles"]
     my_package = "my_package.kernels"
 
-The directory `my_package/kernels` is a cache that `jitload prebuild --bundle` fills. The package is not imported.
-`importlib.metadata` would find the entry points, too, but its import takes too long for a cache hit.
+The directory `my_package/kernels` is a cache that `jitload prebuild --bundle` fills. To find the bundle, the package is
+not imported. `importlib.metadata` would find the entry points, too, but importing `importlib.metadata` takes too long
+for a cache hit.
 """
 
 from __future__ import annotations
@@ -30,19 +32,21 @@ _ENTRY_POINT_GROUP = "jitload.bundles"
 _METADATA_SUFFIXES = (".dist-info", ".egg-info")
 _BUNDLES_FILE = ".tools/bundles"
 _MAX_REMEMBERED_DIRS = 200
-_TOOL_PARTS = ("nvrtc", "compiler", "cpu", "libc", "gpu_check")  # parts of a key that depend on the machine
+_TOOL_PARTS = ("nvrtc", "compiler", "cpu", "libc", "gpu_check")  # these parts of a key depend on the machine
 _Row = tuple[int, tuple[str, ...]]  # when a directory was last changed, and the bundles that its packages declare
-_unwritten: dict[Path, dict[str, _Row]] = {}  # by cache directory, the rows that `remember_bundles` will write to it
+_unwritten: dict[Path, dict[str, _Row]] = {}  # cache directory -> rows that `remember_bundles` will write
 
 
 def find_in_tiers(cache_dir: Path, key: CacheKey, settings: Settings) -> Entry | None:
-    """Return the entry for a key from the first tier that has it, or None.
+    """Return the entry for a key, or None if no tier has one.
 
-    An entry from a remote store is copied to the local cache, where it is verified like any other entry. Bundles and
-    shared directories are only read.
+    The tiers are the bundles of installed packages, the directories of `JITLOAD_CACHE_PATH`, the local cache and a
+    remote store, in this order. Bundles and these directories are only read. An entry from the store is copied to the
+    local cache, where it is verified like any other entry. In the mode `rebuild`, only the local cache is searched.
 
     Raises:
-        CacheError: Another user may write to the entry or to a directory of `JITLOAD_CACHE_PATH`.
+        CacheError: Another user may write to the key's directory or to a directory of `JITLOAD_CACHE_PATH`, or this
+            process lacks file descriptors or memory.
     """
     is_rebuild = settings.mode == "rebuild"
     bundles = find_bundles(cache_dir)
@@ -52,7 +56,7 @@ def find_in_tiers(cache_dir: Path, key: CacheKey, settings: Settings) -> Entry |
                 return entry
     if entry := _find_in_dir(cache_dir, key, settings, is_read_only=False):
         return entry
-    if not is_rebuild and settings.remote and not key.unknown_parts:  # a store finds an entry only by its digest
+    if not is_rebuild and settings.remote and not key.unknown_parts:  # a store finds entries only by digest
         from jitload.cache.remote import fetch_entry
 
         return fetch_entry(cache_dir, key, settings)
@@ -60,7 +64,10 @@ def find_in_tiers(cache_dir: Path, key: CacheKey, settings: Settings) -> Entry |
 
 
 def _find_in_dir(cache_dir: Path, key: CacheKey, settings: Settings, *, is_read_only: bool) -> Entry | None:
-    """Return the entry for a key in one directory, found by the digest or, if parts are unknown, by the other parts."""
+    """Return the entry for a key in one cache directory, or None.
+
+    If the key has unknown parts and no entry has its digest, an entry that differs only in these parts may be returned.
+    """
     if entry := find_entry(cache_dir, key, settings, is_read_only=is_read_only):
         return entry
     if not key.unknown_parts:
@@ -74,7 +81,7 @@ def _find_in_dir(cache_dir: Path, key: CacheKey, settings: Settings, *, is_read_
 
 
 def upload_entry(entry: Entry, key: CacheKey, settings: Settings) -> None:
-    """Put an entry that this process has built into the remote store, if the settings say so."""
+    """Put an entry into the remote store if this process has just built the entry and the settings allow it."""
     if settings.remote_writes and entry.is_new:
         from jitload.cache.remote import put_entry
 
@@ -82,11 +89,11 @@ def upload_entry(entry: Entry, key: CacheKey, settings: Settings) -> None:
 
 
 def _read_only_dirs(bundles: Sequence[Path], key: CacheKey, settings: Settings) -> Iterator[tuple[Path, CacheKey]]:
-    """Yield (directory, key) pairs: the bundles and shared directories, and the key to look for in each of them."""
+    """Yield (directory, key to find there) pairs for the bundles and the directories of `JITLOAD_CACHE_PATH`."""
     for bundle in bundles:
         try:
             check_cache_dir(bundle, settings, "Install the package as this user or as root.")
-        except CacheError as error:  # only a warning: the bundle came with a package, and nobody asked for it
+        except CacheError as error:  # only a warning, because the user did not choose the bundle
             warn_once(f"a bundle is skipped: {error}")
         else:
             yield bundle, bundle_key(key)
@@ -103,9 +110,11 @@ def _read_only_dirs(bundles: Sequence[Path], key: CacheKey, settings: Settings) 
 
 
 def bundle_key(key: CacheKey) -> CacheKey:
-    """Return the key to look for in bundles, where an entry may be used whichever tools made it.
+    """Return a copy of a key in which the parts that depend on the machine are unknown, to look for in bundles.
 
-    If this machine lacks tools to build with, an entry for an older architecture may also be used, if the GPU runs it.
+    An entry in a bundle may differ from the copy in these parts. If `key` has unknown parts already, because this
+    machine lacks tools to build with, the architectures are unknown, too. Then an entry for other architectures may be
+    used if its code runs on those of `key`.
     """
     return key._replace(unknown_parts=(*_TOOL_PARTS, *(("archs",) if key.unknown_parts else ())))
 
@@ -114,7 +123,10 @@ def bundle_key(key: CacheKey) -> CacheKey:
 
 
 def find_bundles(cache_dir: Path) -> tuple[Path, ...]:
-    """Return the directories of the bundles that the packages on `sys.path` declare. The result is cached."""
+    """Return the directories of the bundles (caches in installed packages) that packages on `sys.path` declare.
+
+    `cache_dir` has the results of earlier searches, as `remember_bundles` wrote them. The return value is cached.
+    """
     return _find_bundles(tuple(sys.path), cache_dir)
 
 
@@ -141,7 +153,7 @@ def remember_bundles(cache_dir: Path) -> None:
 
 
 def _recall_bundles(memory: Path) -> dict[str, _Row]:
-    """Return what `remember_bundles` has recorded, or an empty dictionary if that cannot be read."""
+    """Return the rows that `remember_bundles` wrote to a file, by directory, or {} if the file cannot be read."""
     with suppress(OSError, ValueError, TypeError, AttributeError, RecursionError):
         rows = load_json(memory).items()
         return {directory: (mtime_ns, tuple(map(str, names))) for directory, (mtime_ns, names) in rows}
@@ -174,7 +186,7 @@ def _parse_entry_points(path: Path, text: str) -> list[str]:
 
 
 def _bundle_dir(name: str) -> Path | None:
-    """Return the directory of the bundle `package.directory`, or None with a warning. The package is not imported."""
+    """Return the directory of the bundle `package.directory` without importing the package, or warn and return None."""
     from importlib.util import find_spec
 
     package, *rest = name.replace(":", ".").split(".")

@@ -245,7 +245,7 @@ def prebuild_command(targets: tuple[str, ...], archs: tuple[str, ...], **options
 
 
 def _name_arch_option(result: Prebuilt, archs: Sequence[str]) -> Prebuilt:
-    """Return the result with `--arch` in the errors of requests for these architectures, which the option changes."""
+    """Return the result with `--arch` in place of `arch=` in the errors of requests for the architectures `archs`."""
     outcomes = (
         replace(outcome, error=name_options(outcome.error, {"arch": "--arch "})) if outcome.arch in archs else outcome
         for outcome in result.outcomes

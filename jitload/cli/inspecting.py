@@ -45,7 +45,7 @@ def inspect_command(library: Path, *, as_json: bool) -> None:
 
 
 def _read_parts(library: Path) -> dict[str, Any]:
-    """Return the parts of the cache key of a library in a cache or bundle, from the manifest beside it, or {}."""
+    """Return what a library in a cache or bundle was built from, as its manifest says, or {} without a manifest."""
     from jitload.inspection.code import read_entry
 
     parts = (read_entry(library.resolve()) or {}).get("parts")
@@ -53,7 +53,7 @@ def _read_parts(library: Path) -> dict[str, Any]:
 
 
 def kernel_rows(module: Module) -> list[dict[str, Any]]:
-    """Return the rows for a library's kernels: the resources that each kernel uses on each of its architectures."""
+    """Return a row for each kernel and architecture of a library: the resources that the kernel uses."""
     return [
         {"name": function["name"], "arch": arch, "signature": function["signature"]}
         | {label: used.get(label) for label in RESOURCES}
@@ -62,7 +62,7 @@ def kernel_rows(module: Module) -> list[dict[str, Any]]:
 
 
 def cubin_rows(cubin: Cubin) -> list[dict[str, Any]]:
-    """Return the rows for a cubin's kernels: the resources that each kernel uses."""
+    """Return a row for each kernel of a cubin: the resources that the kernel uses."""
     return [
         {"name": kernel.name, "arch": cubin.arch} | {label: getattr(kernel, label) for label in RESOURCES}
         for kernel in cubin.kernels

@@ -16,7 +16,7 @@ from jitload.cli.doctor import doctor_command, explain_command
 from jitload.cli.inspecting import inspect_command
 from jitload.errors import JitLoadError, in_options
 
-# For messages: the options in place of arguments of Python's functions, and the texts in place of other phrases.
+# In error messages, these options replace arguments of Python's functions, and these texts replace other phrases.
 _OPTIONS = {
     "arch": "--arch ",
     "functions": "--functions ",

@@ -14,7 +14,7 @@ from jitload.utils.embed_cubin import run_command
 
 
 def include_dirs() -> tuple[Path, ...]:
-    """Return the include directories for compiling a wrapper, in order.
+    """Return the include directories for C and C++ code that uses jitload's headers, in order.
 
     Headers in the first directory replace headers of tvm-ffi that have the same names.
     """

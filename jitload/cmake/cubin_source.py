@@ -45,7 +45,7 @@ def _escape(path: Path) -> str:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command and return its exit code; see `run_command`."""
+    """Run the command. Return 0, or 1 for a missing file, 2 for bad input, or 3 for any other OSError."""
     parser = argparse.ArgumentParser(
         prog="python -m jitload.cmake.cubin_source", description="Write a C++ file that embeds cubins."
     )

@@ -26,7 +26,7 @@ from jitload.utils.embed_cubin import replace_file, run_command
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command and return its exit code; see `run_command`."""
+    """Run the command. Return 0, or 1 for a missing file, 2 for bad input, or 3 for any other OSError."""
     words = list(sys.argv[1:] if arguments is None else arguments)
     end = words.index("--") if "--" in words else len(words)
     parser = argparse.ArgumentParser(
@@ -47,7 +47,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _generate_cubin(args: argparse.Namespace, options: Sequence[str]) -> None:
-    """Compile a CUDA file and write the cubin or fatbin, and the files that it depends on."""
+    """Compile a CUDA file, write the cubin or fatbin, and with `--depfile`, write a make rule with the files read."""
     source: Path = args.source
     if not source.exists():
         raise FileNotFoundError(f"CUDA source not found: {source}")

@@ -31,9 +31,9 @@ _DTYPES = (
 )  # fmt: skip
 _DTYPE_CODES = {name: f"JITLOAD_DL_{name.upper()}" for name in _DTYPES}
 _DTYPE = re.compile(r"(u?int|bfloat|float|complex)(\d+)$")
-# With these, __tvm_ffi_<name> would be a symbol of tvm-ffi's own.
+# For names with these prefixes, the symbol __tvm_ffi_<name> has a meaning of its own in tvm-ffi or in jitload.
 _RESERVED = ("_jitload_", "_metadata_", "_doc_", "_cubin_", "_library_")
-_HOST_FLAGS = ("JITLOAD_HAS_GRID", "JITLOAD_HAS_BLOCK")  # a host function is not launched, so calls need neither
+_HOST_FLAGS = ("JITLOAD_HAS_GRID", "JITLOAD_HAS_BLOCK")  # a call of a host function passes neither grid nor block
 # The fields of a Launch that name pointers: the key in a library's description, and the flag in jitload/launch.h.
 _POINTER_FIELDS = {
     "nullable": ("nullable", "JITLOAD_NULLABLE"),
@@ -53,13 +53,13 @@ class EmbeddedImage(NamedTuple):
 
     @property
     def target(self) -> str:
-        """The number and the suffix of its architecture in C: `90, 'a'` for `sm_90a`, and `90, 0` for `sm_90`."""
+        """The number and the suffix of the architecture in C: `90, 'a'` for `sm_90a`, and `90, 0` for `sm_90`."""
         number, suffix = capability_of(self.arch)
         return f"{number}, '{suffix}'" if suffix else f"{number}, 0"
 
 
 class Wrapper(NamedTuple):
-    """The contents of a library. With `has_cpp`, it also has C++ that may export functions by itself."""
+    """What a library's C++ wrapper is generated from. If `has_cpp`, the library also has C++ that exports functions."""
 
     name: str
     archs: tuple[str, ...]
@@ -210,7 +210,7 @@ def comment(text: str) -> str:
 
 
 def _kernel_records(wrapper: Wrapper) -> list[dict[str, Any]]:
-    """Return the records of kernels for the wrapper's template: first the exported functions, then their variants."""
+    """Return a dict for each kernel, for the wrapper's template: first the exported functions, then their variants."""
     records = [_export_record_for(export, wrapper.cpu) for export in wrapper.exports]
     for record, export in zip(tuple(records), wrapper.exports, strict=True):
         if export.variants:
@@ -222,7 +222,7 @@ def _kernel_records(wrapper: Wrapper) -> list[dict[str, Any]]:
 
 
 def _export_record_for(export: Export, cpu: CpuProgram | None) -> dict[str, Any]:
-    """Return the record of an export for the wrapper's template, with its kernel for the CPU if there is one."""
+    """Return what the wrapper's template needs to know about an export, with its kernel for the CPU if there is one."""
     record = export_record(export)
     if cpu is None:
         return {**record, "cpu": None}
@@ -233,7 +233,7 @@ def _export_record_for(export: Export, cpu: CpuProgram | None) -> dict[str, Any]
 
 
 def export_record(export: Export, constants: Mapping[str, ScopeEntry] | None = None) -> dict[str, Any]:
-    """Return the record of an export for the templates. Its launch expressions may use the constants, too."""
+    """Return what the templates need to know about an export. Its launch expressions may use `constants`, too."""
     _check_names(export)
     arguments = export.arguments
     positions = {p.name: number for number, p in enumerate(arguments)}
@@ -261,7 +261,7 @@ def export_record(export: Export, constants: Mapping[str, ScopeEntry] | None = N
 
 
 def _check_names(export: Export) -> None:
-    """Raise LaunchSpecError if the name of an export is reserved, or a `Launch` names parameters that do not fit."""
+    """Raise LaunchSpecError if an export's name is reserved, or if its `Launch` names unsuitable parameters."""
     if export.name.startswith(_RESERVED):
         hint = f'Export it under another name: functions={{"f": Launch(kernel="{export.kernel.name}")}}'
         raise LaunchSpecError(
@@ -310,7 +310,7 @@ def dtype_code(dtype: str | None) -> tuple[str, int]:
 
 
 def join_flags(flags: Iterable[str]) -> str:
-    """Return the C expression for several flags; each may be a joined expression itself."""
+    """Return the C expression for several flags. A flag may be such an expression itself."""
     return " | ".join(flag for flag in flags if flag != "0") or "0"
 
 
@@ -330,7 +330,7 @@ def _kernel_flags(launch: Launch) -> list[str]:
 
 
 def _metadata(arguments: Iterable[Parameter]) -> str:
-    """Return tvm-ffi's metadata as a flat schema, which every version of tvm-ffi can read."""
+    """Return a function's metadata for tvm-ffi, as a flat schema, which every version of tvm-ffi can read."""
     types = [{"type": _SCHEMA_TYPES.get(parameter.kind, "ffi.Bytes")} for parameter in arguments]
     schema = {"type": "ffi.Function", "args": [{"type": "None"}, *types]}
     return json.dumps({"type_schema": json.dumps(schema)})
@@ -345,9 +345,9 @@ class _Assignment(NamedTuple):
     Attributes:
         field: The field of the `Launch`, such as `args['n']` or `grid[0]`.
         name: The name in messages about a call: the parameter or the field.
-        expression: The value.
-        target: The C++ variable for it.
-        guard: The member of the plan that says whether the value is needed; "" if it always is.
+        expression: The value: a number, or a launch expression as text.
+        target: The C++ variable for the value.
+        guard: The member of the C++ structure `jitload_plan` that says whether the value is needed; "" if it always is.
     """
 
     field: str

@@ -1,6 +1,6 @@
-"""Read declarations: functions that look like kernels, and the types and names of their parameters.
+"""Find the functions in C++ text that look like kernels, and the types and names of their parameters.
 
-What is found here is a guess from tokens. The compiler decides which candidates are kernels, and what their types are.
+The functions are a guess from tokens. The compiler decides which of them are kernels, and what the types are.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _NOT_A_FUNCTION = frozenset({*_CUDA_ATTRIBUTES, *_ATTRIBUTES, "void"})
 
 
 def find_candidates(pieces: Sequence[str]) -> tuple[Candidate, ...]:
-    """Find what looks like a `__global__` function in the pieces of a source.
+    """Return the functions in the texts of a source that look like `__global__` functions.
 
     Comments, strings, preprocessor directives and explicit instantiations do not count. A kernel that is declared and
     later defined is returned once; a parameter that the definition does not name has its name from the declaration.
@@ -53,13 +53,13 @@ def _find_candidates(pieces: tuple[str, ...]) -> tuple[Candidate, ...]:
 
 
 def find_unambiguous(candidates: Sequence[Candidate]) -> list[Candidate]:
-    """Return the candidates whose names alone identify them: those that are neither templates nor overloaded."""
+    """Return the functions that are neither templates nor overloaded, so that a name alone identifies a function."""
     names = [candidate.name for candidate in candidates]
     return [c for c in candidates if not c.is_template and names.count(c.name) == 1]
 
 
 class DeclarationScan:
-    """One pass over the tokens of one piece that keeps track of the open namespaces.
+    """A search for functions in the tokens of a text. `piece` is the index of the text in `cuda_sources`.
 
     Attributes:
         code: The tokens, without comments and directives.
@@ -84,7 +84,7 @@ class DeclarationScan:
                     self.code.append(token)
 
     def candidates(self) -> Iterator[tuple[Candidate, bool]]:
-        """Yield `(candidate, is_definition)` pairs."""
+        """Yield `(candidate, is_definition)` for each function that looks like a kernel."""
         index = 0
         while index < len(self.code):
             self._follow_directives(index)
@@ -105,7 +105,10 @@ class DeclarationScan:
             index += 1
 
     def _follow_directives(self, index: int) -> None:
-        """Restore the scopes of an `#if` at its `#elif` and `#else`, so that the braces of only one branch count."""
+        """Restore the scopes of an `#if` at each `#elif` and `#else`, so that the braces of only one branch count.
+
+        The directives are those directly before the token at `index`.
+        """
         for name in self._directives.pop(index, ()):
             if name.startswith("if"):
                 self._saved.append((list(self._scopes), self._start))
@@ -116,15 +119,15 @@ class DeclarationScan:
                 self._saved.pop()
 
     def _is_kernel(self, index: int) -> bool:
-        """Return False for `template __global__ void k<float>(float*)`, an explicit instantiation, and for a friend."""
+        """Return whether the declaration of the `__global__` at `index` is neither an instantiation nor a friend."""
         head = [token.text for token in self.code[self._start : index]]
         instantiates = any(word == "template" and following != "<" for word, following in pairwise([*head, ""]))
         return not instantiates and "friend" not in head
 
     def candidate(self, start: int, index: int, declarator: Declarator, namespaces: Iterable[str]) -> Candidate:
-        """Return the function of a declarator, whose declaration begins at `start`.
+        """Return the function that a declarator names. The function's declaration begins at the token `start`.
 
-        Its doc is the comment above the declaration or the token at `index`.
+        The function's doc is the comment right above a token from `start` to `index`.
         """
         head = [token.text for token in self.code[start:index]]
         is_template = any(
@@ -143,7 +146,7 @@ class DeclarationScan:
         )
 
     def _doc(self, start: int, index: int) -> str:
-        """Return the comment right above the declaration, or right above `__global__` within it."""
+        """Return the last comment that is right above a token from `start` to `index`, or ""."""
         for position in range(index, start - 1, -1):
             before = self.code[position - 1].end_line if position else 0
             comments = [comment for comment in self._comments.get(position, ()) if comment.line > before]
@@ -153,7 +156,7 @@ class DeclarationScan:
 
 
 class Declarator(NamedTuple):
-    """A function's name, the index of its token, the indices of its parentheses, and whether a body follows."""
+    """A function's name and the name's token index, the indices of its `(` and `)`, and whether a body follows."""
 
     name: str
     name_index: int
@@ -163,7 +166,7 @@ class Declarator(NamedTuple):
 
 
 def find_declarator(code: Sequence[Token], index: int) -> Declarator | None:
-    """Find a function's name and parameters from `index` on: the last `name(…)` before the body, except attributes."""
+    """Return the function declared from `index` on: the last `name(…)` before its body, except attributes; or None."""
     last: tuple[int, int, int] | None = None  # the indices of the name, its `(` and its `)`
     while index < len(code) and code[index].text not in (";", "{", "}", "=", "->", "requires", "__global__"):
         token, end = code[index], index
@@ -199,7 +202,7 @@ def _qualified_name(code: Sequence[Token], index: int, end: int) -> str:
 
 
 def opened_namespaces(head: Sequence[Token]) -> tuple[str, ...]:
-    """Return the namespaces that a `{` after `head` opens: `("a", "b")` for `namespace a::b`, or `()` if none."""
+    """Return the namespaces that a `{` after the tokens `head` opens: `("a", "b")` for `namespace a::b`."""
     start = next((index for index, token in enumerate(head) if token.text == "namespace"), None)
     if start is None:
         return ()
@@ -242,10 +245,10 @@ def _without_top_const(type_: str) -> str:
 
 
 def _merge(first: tuple[Candidate, bool], second: tuple[Candidate, bool]) -> tuple[Candidate, bool]:
-    """Return one candidate for two declarations, and whether it is a definition. A definition takes precedence.
+    """Merge two `(function, is_definition)` pairs for one kernel. A definition takes precedence.
 
-    Of two definitions only one is compiled, and the text does not tell which one. If they name a parameter differently,
-    it gets no name.
+    Of two definitions only one is compiled, and the text does not tell which one. A parameter that has a different name
+    in each definition gets no name.
     """
     main, other = (second[0], first[0]) if second[1] and not first[1] else (first[0], second[0])
     pairs = tuple(zip(main.parameters, other.parameters, strict=True))
@@ -265,7 +268,7 @@ _NOT_A_NAME = _NOT_A_TYPE.union(_BUILTINS, ("wchar_t", "char8_t", "char16_t", "c
 
 
 def read_parameters(tokens: Sequence[Token]) -> tuple[tuple[str, str], ...]:
-    """Return the type and the name of each parameter; the name is "" if it has none.
+    """Return a `(type, name)` pair for each parameter; an unnamed parameter has the name "".
 
     Args:
         tokens: The tokens between the parentheses, without comments.
@@ -382,7 +385,7 @@ def _declaration(tokens: Sequence[Token]) -> list[Token]:
 
 
 def _inner_declarator(tokens: Sequence[Token]) -> tuple[int, int] | None:
-    """Return the range between the parentheses of `(*name)`, as in a pointer to a function or an array."""
+    """Return the (start, end) of the tokens in the parentheses of `(*name)`, as in a pointer to a function, or None."""
     for index in range(1, len(tokens) - 1):
         is_pointer = tokens[index + 1].text in ("*", "&") or _is_member_pointer(tokens, index + 1)
         if tokens[index].text == "(" and is_pointer:

@@ -1,6 +1,6 @@
 """Find the host functions in a source, and remove host code from texts for NVRTC.
 
-As with kernels, what is found here is a guess from tokens. The compiler decides what their types are.
+The functions are a guess from tokens. The compiler decides what their types are.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ _NUMBER_WORDS = frozenset(
         *(f"{sign}int{bits}_t" for sign in ("", "u") for bits in (8, 16, 32, 64)),
     )
 )
-# What else may precede the name of a host function. Any other word may be a macro for `__global__`.
+# Words besides `_NUMBER_WORDS` that may precede a host function's name. Any other may be a macro for `__global__`.
 _PLAIN = r"constexpr|std|string|vector|cuda[A-Z]\w*|CU[a-z]\w*|[*&<>,]|::"
 
 
@@ -92,7 +92,9 @@ def find_host_functions(text: str) -> tuple[HostFunction, ...]:
 
 @functools.lru_cache(maxsize=64)
 def defines_host_functions(texts: tuple[str, ...], names: tuple[str, ...]) -> bool:
-    """Return whether texts define a host function for each of the names, with only plain types before the name.
+    """Return whether texts define a host function for each of the names.
+
+    A function does not count if an unknown word precedes its name, because the word may be a macro for `__global__`.
 
     Example:
         >>> [defines_host_functions((text,), ("f",)) for text in ("int f(int n) { return n; }", "KERNEL f() {}")]
@@ -155,7 +157,7 @@ def _first_branches(runs: Iterable[Run]) -> Iterator[Token]:
 def _walk(
     scan: DeclarationScan, code: Sequence[Token], namespaces: tuple[str, ...], device_words: frozenset[str]
 ) -> Iterator[HostFunction]:
-    """Yield the host functions of a namespace and of the namespaces in it."""
+    """Yield the host functions of a namespace, whose tokens are `code`, and of the namespaces in it."""
     for declaration in filter(None, split_declarations(code)):
         opening = _opening(declaration)
         head = declaration[: len(declaration) if opening is None else opening]
@@ -231,14 +233,14 @@ def without_host_code(texts: tuple[str, ...]) -> tuple[str, ...]:
 
 
 def _device_words(runs: Sequence[Run]) -> frozenset[str]:
-    """Return the words that mark device code, and the macros of the text whose bodies contain one of these words."""
+    """Return the words of device code, such as `__device__`, and the macros whose bodies contain one of them."""
     return _DEVICE_WORDS.union(macros_with(_DEVICE_WORDS, runs))
 
 
 class _Declaration:
     """A declaration: the names that it declares, the words that it contains, and whether device code needs it.
 
-    `bodies` are the positions in the braces of the bodies of member functions that device code cannot call.
+    `bodies` are the (start, end) positions between the braces of member functions that device code cannot call.
     """
 
     def __init__(
@@ -257,7 +259,7 @@ class _Declaration:
 
 
 class _Parts:
-    """The declarations of a text."""
+    """The declarations that may be left out of a text. `seeds` are the words in declarations that are always kept."""
 
     def __init__(self, text: str, runs: Sequence[Run], device_words: frozenset[str]) -> None:
         self._text = text
@@ -292,7 +294,10 @@ class _Parts:
                 self.declarations.append(_Declaration(names, declaration, (declaration[0].start, end), bodies))
 
     def _names(self, declaration: Sequence[Token], head: Sequence[Token]) -> frozenset[str] | None:
-        """Return the names that a declaration declares: an empty set for host code, None for what is always kept."""
+        """Return the names whose use in kept code keeps a declaration.
+
+        Host code has no such names. The result for a declaration that is always kept is None.
+        """
         end_of_template = template_end(head)
         head, declaration = head[end_of_template:], declaration[end_of_template:]
         words = [token.text for token in head]
@@ -313,7 +318,10 @@ class _Parts:
         return frozenset() if is_host_variable else _declared_words(declaration, head)
 
     def kept_text(self, reached: Collection[str]) -> str:
-        """Return the text with spaces in place of declarations, bodies and headers that device code does not need."""
+        """Return the text with spaces in place of declarations, bodies and headers that device code does not need.
+
+        `reached` are the words in the code that is kept.
+        """
         text = self._text
         uses_algorithms = not {"thrust", "cub"}.isdisjoint(reached)
         for run in self._directives:
@@ -350,7 +358,7 @@ def _is_of_host(words: Sequence[str]) -> bool:
 
 
 def _declared_words(declaration: Sequence[Token], head: Sequence[Token]) -> frozenset[str]:
-    """Return the words that may be the names that a declaration of a type or a constant declares."""
+    """Return the words that a declaration of a type or a constant may declare as names."""
     words = [token.text for token in head]
     if words[:1] == ["using"] and "=" not in words:
         return frozenset(token.text for token in head[-2:] if token.kind == "word")

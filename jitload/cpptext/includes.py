@@ -2,7 +2,7 @@
 
 NVRTC has no option that lists the headers it reads. (From 13.0 on, its time trace lists them, but NVRTC 13.4 crashes
 the process at the second or third compilation with a time trace.) So every `#include` of the text is followed, and a
-cache entry records the files. A file too many only costs a build, but a file too few gives stale code.
+cache entry records the files. A superfluous file only costs a build, but a missing file gives stale code.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ def read_headers(texts: Sequence[str], include_dirs: Sequence[Path], known_dirs:
     """Return the headers that a compilation of the texts may read outside the known directories, sorted.
 
     Paths that are searched earlier and do not exist are returned, too, because a header that appears there would be
-    read instead. Branches that are never compiled and `__has_include` count, too. An `#include` of a macro that no text
-    defines is returned as it stands; a cache entry that records it is never found again.
+    read instead. Headers in `__has_include` and in branches that are never compiled count, too. An `#include` of a
+    macro that no text defines is itself returned as a path; a cache entry with this path is never found again.
 
     Args:
         texts: The source, and the macros given by options as `#define` lines.
@@ -89,14 +89,14 @@ class IncludeScan:
         self._follow()
 
     def headers(self, known_dirs: Sequence[Path]) -> tuple[Path, ...]:
-        """Return the headers outside the known directories, sorted; `read_headers` describes them."""
+        """Return the paths outside the known directories that a compilation may read or look for, sorted."""
         roots = tuple(f"{root}/" for root in known_dirs)
         return tuple(sorted(Path(path) for path in self._paths if not path.startswith(roots)))
 
     def quoted_files(self, names: Container[str]) -> frozenset[str]:
-        """Return those of `names` that the texts include in quotes and that refer to the user's files.
+        """Return the names in `names` that the texts include in quotes and that refer to the user's files.
 
-        Files in the system's directories are not the user's, even if such a directory is an include directory.
+        Files in the system's directories are not user files, even if such a directory is an include directory.
         """
         return frozenset(
             name
@@ -105,7 +105,7 @@ class IncludeScan:
         )
 
     def _read(self, text: str, home: str) -> None:
-        """Read the directives of a text. `home` is the directory of its file, or "" if it is not a file."""
+        """Read the directives of a text. `home` is the directory of the text's file, or "" if there is no file."""
         for directive in dict.fromkeys(read_directives(text)):
             self._take(directive, home)
 
@@ -140,13 +140,13 @@ class IncludeScan:
         self._paths.update(f"#include {text}" for text in unresolved)
 
     def _expanded_names(self) -> Iterator[tuple[str, str]]:
-        """Yield the names of headers that the macros in `#include` and `__has_include` may stand for."""
+        """Yield (header name, directory of the including file) for macros in `#include` and `__has_include`."""
         for text, home in dict.fromkeys((*self._macro_includes, *self._macro_questions)):
             names = self._macros.expansions(text) or ()
             yield from ((name, home) for name in names if HEADER_NAME.fullmatch(name))
 
     def _is_resolved(self, text: str) -> bool:
-        """Return whether a text expands to header names only, and none contains a macro the compiler may predefine."""
+        """Return whether a text expands only to header names without macros that the compiler may predefine."""
         names = self._macros.expansions(text) or [""]
         return all(HEADER_NAME.fullmatch(name) and not _PREDEFINED.search(name) for name in names)
 

@@ -121,7 +121,7 @@ def join_lines(text: str) -> str:
 
 
 def _join_lines(text: str) -> tuple[str, list[int]]:
-    """Return a text without its line continuations, and their positions in the returned text."""
+    """Return a text without its line continuations, and the position of each continuation in the returned text."""
     if "\\\n" not in text:
         return text, []
     lines = _CONTINUATION.split(text)

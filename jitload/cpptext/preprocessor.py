@@ -1,7 +1,7 @@
 """Follow the preprocessor directives in C++ text: conditions, macros and the names of headers.
 
 A text alone does not always tell which branch of an `#if` is compiled, or what a macro stands for. A condition that
-cannot be decided is None, and both of its branches count. A macro that is defined under such a condition has several
+cannot be decided has the value None, and both branches count. A macro defined under such a condition has several
 possible definitions. A name that the text does not define counts as undefined, unless it begins with an underscore or
 the text includes a user header, which may define it.
 """
@@ -113,12 +113,12 @@ class Conditional:
 
     @property
     def is_dead(self) -> bool:
-        """Whether it begins with `#if 0` or `#if false`."""
+        """Whether the conditional begins with `#if 0` or `#if false`."""
         return self.conditions[0] in (("if", "0"), ("if", "false"))
 
 
 def read_conditionals(tokens: Sequence[Token]) -> Iterator[Conditional]:
-    """Yield the conditionals, except `#if 0` and those inside it, in the order of their `#endif`."""
+    """Yield the conditionals in the order of their `#endif`, except each `#if 0` and the conditionals inside it."""
     opened: list[Conditional] = []
     for directive, run in split_directives(tokens):
         name = directive.name if directive else ""
@@ -161,7 +161,7 @@ class Macros:
     """
 
     def __init__(self, definitions: Mapping[str, str | None] | None = None, options: Sequence[str] = ()) -> None:
-        """Begin with the macros of `definitions` and of a compiler's options. A text of None undefines a macro."""
+        """Begin with the macros of a compiler's options and of `definitions`, in which None means undefined."""
         self.may_have_others = False
         self._steps_left = 0
         self._definitions: dict[str, tuple[Macro | None, ...]] = {}  # None: it may be undefined
@@ -175,7 +175,7 @@ class Macros:
                 self.may_have_others = True
 
     def follow(self, directive: Directive, *, is_certain: bool) -> None:
-        """Record a `#define`, `#undef` or `#include`; `is_certain` is false if a condition may leave it out."""
+        """Record a `#define`, `#undef` or `#include`; `is_certain` is false if a condition may leave out the line."""
         if directive.name in INCLUDES and not directive.text.startswith("<"):
             self.may_have_others = True
         elif directive.name in ("define", "undef") and (match := _DEFINITION.match(directive.text)):
@@ -209,7 +209,10 @@ class Macros:
             return None
 
     def _expand(self, pieces: list[str], hidden: frozenset[str]) -> Iterator[list[str]]:
-        """Yield the possible expansions of `pieces`. Macros in `hidden` led to `pieces` and are not expanded again."""
+        """Yield the possible macro expansions of `pieces`, the texts of tokens, as lists of such texts.
+
+        `hidden` are the macros whose expansion gave `pieces`. They are not expanded again.
+        """
         self._steps_left -= 1
         if self._steps_left < 0:
             raise RecursionError
@@ -252,7 +255,7 @@ def _pieces(text: str) -> list[str]:
 
 
 def _read_arguments(pieces: Sequence[str], start: int) -> tuple[int, list[list[str]] | None]:
-    """Return the end of a macro's arguments, and the arguments, or None in their place if no `(…)` follows the name."""
+    """Return the index after a macro's `(…)`, and the arguments in it. The arguments are None if there is no `(…)`."""
     while pieces[start : start + 1] == [" "]:
         start += 1
     if pieces[start : start + 1] != ["("]:
@@ -291,7 +294,10 @@ def _by_parameter(parameters: Sequence[str], arguments: list[list[str]]) -> dict
 def _replace_parameters(
     body: Sequence[str], raw: Mapping[str, list[str]], expanded: Mapping[str, list[str]]
 ) -> list[str]:
-    """Return a macro's body with its arguments in place; `#` quotes an argument, and `##` joins two tokens."""
+    """Return a macro's body with its arguments in place; `#` quotes an argument, and `##` joins two tokens.
+
+    `raw` and `expanded` map each parameter to its argument before and after macro expansion.
+    """
     words = [piece for piece in body if piece != " "]
     spaces = [before == " " for before, piece in zip((" ", *body), body, strict=False) if piece != " "]
     pieces: list[str] = []
@@ -320,9 +326,9 @@ def _replace_parameters(
 
 
 def live_tokens(tokens: Sequence[Token], macros: Macros) -> Iterator[Token]:
-    """Yield the tokens that may be compiled: all but those that a condition is certain to leave out.
+    """Yield the tokens of a text that may be compiled, without the tokens that a condition is certain to leave out.
 
-    The text's own macros are added to `macros`, which are those that are defined before it.
+    `macros` are the macros defined before the text. The text's own macros are added to `macros`.
     """
     branches: list[_Branch] = []
     for directive, run in split_directives(tokens):
@@ -332,7 +338,7 @@ def live_tokens(tokens: Sequence[Token], macros: Macros) -> Iterator[Token]:
             yield from run
 
 
-# What is true of a condition, None if that is not certain.
+# The values of `first || second` and `first && second`; None if a value is not certain.
 def _either(first: int | None, second: int | None) -> bool | None:
     return True if first or second else None if None in (first, second) else False
 
@@ -342,14 +348,17 @@ def _both(first: int | None, second: int | None) -> bool | None:
 
 
 class _Branch(NamedTuple):
-    """The current branch of an open `#if`: whether it is compiled, and whether it or an earlier branch is."""
+    """The current branch of an open `#if`: whether it is compiled, and whether it or an earlier branch is.
+
+    None means that the answer is not certain.
+    """
 
     is_live: bool | None
     is_decided: bool | None
 
 
 def _follow(directive: Directive, branches: list[_Branch], macros: Macros) -> None:
-    """Apply a directive to the branches at its position in a text, and to the macros that are known there."""
+    """Update `branches`, one for each open `#if`, and `macros` for the next directive of a text."""
     name = directive.name
     if name in ("if", "ifdef", "ifndef"):
         value = _value(directive, macros)

@@ -34,7 +34,7 @@ HOST_ALGORITHMS = re.compile(
     r"cub/device/|thrust/(?!(?:complex|pair|tuple|functional|swap|optional|limits|random|iterator|type_traits|detail)\b)"
 )
 _HOST_COMPILER_MACROS = {"__CUDACC__": None, "__NVCC__": None}
-_MAX_HEADERS = 64  # how many headers are read, direct includes first: each call of load_inline reads them
+_MAX_HEADERS = 64  # how many headers each call of load_inline reads; direct includes come first
 
 
 def classify(
@@ -48,11 +48,11 @@ def classify(
     - It includes device-wide algorithms of Thrust or CUB, whose host functions launch kernels.
     - It is C++ for tvm-ffi that embeds no cubin, and it has kernels or includes any header of Thrust or CUB.
 
-    Otherwise, it is `host` if it embeds cubins or contains any name of tvm-ffi. If it does not, `__global__`,
-    `__device__` or `__constant__` makes it `device`, and a text without these words is `host`.
+    Otherwise, a source that embeds cubins or contains any name of tvm-ffi is `host`. Any other source is `device` if it
+    contains `__global__`, `__device__` or `__constant__`, and `host` if it contains none of these words.
 
     Args:
-        texts: The pieces of the source.
+        texts: The texts of the source.
         has_embed_cubin: Whether there are cubins to embed.
         options: The compiler's options, which may define macros.
         for_nvrtc: Whether to ignore launches that NVRTC does not see, behind `#ifndef __CUDACC_RTC__`.

@@ -1,6 +1,6 @@
 """Finds structures and device variables in a source, so that the compiler can be asked for their layouts and types.
 
-As with kernels, this only suggests what to ask for. The compiler decides.
+The structures and variables are a guess from tokens. The compiler decides what they are.
 """
 
 from __future__ import annotations
@@ -106,8 +106,8 @@ def type_name(text: str) -> str:
     return names[-1] if names and "*" not in words else ""
 
 
-# A first look at a text, because reading its tokens takes milliseconds. These are compiled at their first use: a cache
-# hit with C++ imports this module and does not need them.
+# Patterns for a first look at a text, because reading its tokens takes milliseconds. They are compiled at their first
+# use, because a cache hit with C++ imports this module but does not need them.
 _TYPE_NAME = (
     r"\b(?:struct|class|union)\s+(?:\w+\s*\([^)]*\)+\s*)*(\w+)|\}\s*(\w+)\s*;"
     r"|\busing\s+(\w+)\s*=|\btypedef\b[^;{}]*?(\w+)\s*;"
@@ -123,7 +123,7 @@ def may_declare(text: str, structures: frozenset[str]) -> bool:
 
 @functools.lru_cache(maxsize=8)
 def find_declarations(pieces: tuple[str, ...], others: tuple[str, ...] = ()) -> Declarations:
-    """Find the structures and device variables in a source's pieces, and the structures in other texts like headers.
+    """Return the structures and device variables in a source's texts, `pieces`, and the structures in `others`.
 
     Example:
         >>> find_declarations(("namespace ns { struct Pair { float a; int b; }; }",)).structures[0].name
@@ -161,7 +161,7 @@ def _code(text: str) -> list[Token]:
 def _declaring_macros(texts: Sequence[str]) -> frozenset[str]:
     """Return the macros that may declare members.
 
-    They have parameters, or their bodies contain `;`, `,`, `{` or the name of another such macro.
+    Such a macro has parameters, or its body contains `;`, `,`, `{` or the name of another such macro.
     """
     bodies: dict[str, set[str]] = {}
     for text in texts:
@@ -175,7 +175,7 @@ def _declaring_macros(texts: Sequence[str]) -> frozenset[str]:
 
 
 class _Scope(NamedTuple):
-    """The context of declarations: macros that may declare members, enclosing names, and whether it is a template."""
+    """The context of declarations: macros that may declare members, enclosing names, and whether one is a template."""
 
     macros: frozenset[str]
     names: tuple[str, ...] = ()
@@ -225,7 +225,7 @@ def template_end(declaration: Sequence[Token]) -> int:
 
 
 def split_declarations(code: Sequence[Token]) -> Iterator[Sequence[Token]]:
-    """Yield the tokens of each declaration: split at `;`, after the `}` of a function or namespace, after `public:`."""
+    """Yield the tokens of each declaration, up to a `;`, `public:`, or the `}` of a function or namespace."""
     start = index = 0
     while index < len(code):
         text = code[index].text

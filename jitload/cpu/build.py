@@ -1,9 +1,9 @@
 """Compiles device code for the CPU with g++, into an object file of kernels with known types.
 
-g++ gets a header that defines what CUDA adds to C++, the text that NVRTC would get, and a table of the kernels. As
-under NVRTC, jitload finds probable kernels in the text, and the compiler decides what is a kernel: `__global__` leaves
-a mark in the object file, and each row of the table holds a kernel's types. The compiler usually runs once. It runs
-again if it refused a row, or if the marks show kernels that were not found in the text.
+g++ gets a header that defines what CUDA adds to C++, the text that NVRTC would get, and an array with a row for each
+kernel, the kernel table. As under NVRTC, jitload finds probable kernels in the text, and the compiler decides what is a
+kernel: `__global__` leaves a mark in the object file, and each row of the table holds a kernel's types. The compiler
+usually runs once. It runs again if it refused a row, or if the marks show kernels that were not found in the text.
 """
 
 from __future__ import annotations
@@ -52,14 +52,14 @@ _log = logging.getLogger(__name__)
 # As under nvcc, memory may be read through pointers of other types, and integers wrap. Each function has a section of
 # its own, because the object file is read function by function. glibc's fortified functions, which some compilers use
 # by default, would end the process in cases where `sanitize` reports the user's line. -fstack-clash-protection makes a
-# frame that is too large for the rest of its stack touch the page below it, not only the stack behind that page.
+# frame that is too large for the rest of its stack touch the guard page below the stack instead of jumping over it.
 _FLAGS = (
     "-std=c++17", "-O3", "-pipe", "-fPIC", "-fvisibility=hidden", "-ffunction-sections", "-fno-extern-tls-init",
     "-fno-gnu-unique", "-fno-strict-aliasing", "-fwrapv", "-fno-math-errno", "-fno-trapping-math", "-w",
     "-U_FORTIFY_SOURCE", "-fstack-clash-protection", "-fsanitize=integer-divide-by-zero",
     "-fno-sanitize-recover=integer-divide-by-zero",
 )  # fmt: skip
-# For kernels whose threads may spin: each basic block may switch to another thread.
+# For kernels whose threads may wait in a loop without a barrier: each basic block may switch to another thread.
 _PREEMPTIVE_FLAGS = ("-fsanitize-coverage=trace-pc", "-DJITLOAD_CPU_PREEMPT=1")
 # Compiled code calls a function of cpu_sanitize.cc before each access to memory. That file knows which memory a kernel
 # may access, so the sanitizers allocate no memory of their own.
@@ -155,8 +155,8 @@ def cpu_flags(source: DeviceSource, toolchain: CudaToolchain | None) -> tuple[st
 def _write_corrected_headers(directory: Path, toolkit_dirs: Sequence[Path]) -> None:
     """Write copies of NVIDIA's headers for half and bfloat16 with which `pair = {}` compiles, as it does with NVRTC.
 
-    With the originals, g++ finds `{}` ambiguous, because one `operator=` takes a pair and another one its raw bits. The
-    copies add an `operator=` that takes an initializer list, which fits better than both.
+    With the originals, g++ finds `{}` ambiguous, because one `operator=` takes a pair and another one the pair's raw
+    bits. The copies add an `operator=` that takes an initializer list, which fits `{}` better than both.
     """
     for name in ("cuda_fp16.h", "cuda_bf16.h"):
         path = next((path for path in (parent / name for parent in toolkit_dirs) if path.is_file()), None)
@@ -171,8 +171,8 @@ def _processor_flags(flags: Sequence[str]) -> tuple[str, ...]:
     """Return the options that depend on the processor.
 
     Shared memory and threadIdx are thread-local; TLS descriptors let the compiler compute their addresses before a loop
-    instead of in it. nvcc compiles `a * b + c` to one instruction that rounds once. On x86-64, g++ does so only if
-    the user's options select processors that have such an instruction, so that results do not depend on the machine.
+    instead of in it. nvcc compiles `a * b + c` to one instruction that rounds once. On x86-64, g++ may do so only
+    if the user's options select a processor with such an instruction: the results must not depend on the machine.
     """
     if platform.machine() != "x86_64":
         return ("-ffp-contract=fast",)
@@ -188,14 +188,14 @@ def _instrumentation_flags(instrumentation: Instrumentation) -> tuple[str, ...]:
 
 
 class _Compilation:
-    """The runs of the compiler for one source.
+    """The runs of the compiler for one source. The kernel table is an array of kernels after the source's text.
 
     Attributes:
         candidates: The functions in the source that look like kernels.
-        launched: The kernels as `Launch` records name them, by their C++ expressions.
-        expressions: The C++ expressions of the kernels in the table, row by row.
+        launched: A mapping from C++ expressions to the kernels that `Launch` records name, as the user writes them.
+        expressions: The C++ expressions of the kernels in the kernel table, row by row.
         files_read: The files that the compiler read.
-        user_headers: The user's headers among them.
+        user_headers: The user's headers among these files.
     """
 
     def __init__(
@@ -206,7 +206,7 @@ class _Compilation:
         self.expressions: tuple[str, ...] = ()
         self.files_read: tuple[Path, ...] = ()
         self.user_headers: tuple[Path, ...] = ()
-        self._overloads: frozenset[str] = frozenset()  # see `cpu_text`
+        self._overloads: frozenset[str] = frozenset()  # the argument of `cpu_text`
         self._source = source
         self._command = (*compiler.command, *cpu_flags(source, toolchain), "-MD", "-MF", "cpu.d")
         self._ninja = ninja
@@ -217,7 +217,7 @@ class _Compilation:
         self._layouts = layout_expressions(source, self.candidates, is_nvrtc=False)
 
     def run(self) -> ObjectFile:
-        """Compile the source with a row in the table for each kernel, and return the object file."""
+        """Compile the source with a row in the kernel table for each kernel, and return the object file."""
         short_dir, corrected_dir = self._work_dir / _SHORT_DIR, self._work_dir / _CORRECTED_DIR
         if any("include" in text for text in (*self._source.piece_texts, *self._source.cpu_flags)):
             for name, text in SHORT_HEADERS.items():
@@ -261,7 +261,7 @@ class _Compilation:
                 )  # fmt: skip
 
     def _run_with_rows(self, expressions: tuple[str, ...]) -> ObjectFile:
-        """Compile with a row for each expression, and again without the refused rows, until none is refused."""
+        """Compile with a row in the kernel table for each expression. Repeat without the rows that g++ refuses."""
         while True:
             try:
                 object_file = self._run(expressions)
@@ -310,7 +310,7 @@ class _Compilation:
                 path.unlink(missing_ok=True)
 
     def _write_pieces(self) -> list[Path]:
-        """Write the pieces to files named after their labels, which the compiler quotes. Return the files."""
+        """Write the texts of the source to files named after their labels, which g++ quotes. Return the paths."""
         paths = []
         for label, text in self._source.pieces:
             path = self._work_dir / label
@@ -322,7 +322,7 @@ class _Compilation:
         return paths
 
     def _error_of_source(self, failure: CompileError, expressions: tuple[str, ...]) -> CompileError:
-        """Return the failure with only the errors in the user's text, or if there are none, in the table of kernels."""
+        """Return an error with only the errors in the user's text, or else the error in the generated kernel table."""
         if "Assembler messages" in failure.log:
             self._refuse_gpu_headers(self._read_headers())
         log = without_table_errors(failure.log)
@@ -344,7 +344,10 @@ class _Compilation:
         return self._error_of_kernel(failure, expressions)
 
     def _error_of_kernel(self, failure: CompileError, expressions: tuple[str, ...]) -> CompileError:
-        """Return a failure in the table of kernels as an error at the kernel's line in the source, if that is known."""
+        """Return a static assertion that failed in the kernel table as an error at the kernel's line in the source.
+
+        If the failure is another one, or if the line is not known, return the failure unchanged.
+        """
         message = re.search(r"static assertion failed: (.*)", failure.log)
         row = re.search(rf"^{ROW_FILE}:(\d+):", failure.log, re.MULTILINE)
         name = expressions[int(row[1]) - 1] if message and row else ""
@@ -366,7 +369,11 @@ class _Compilation:
         return [(str(path), path.read_text("utf-8", "replace")) for path in self.user_headers]
 
     def _refuse_gpu_headers(self, headers: Sequence[tuple[str, str]]) -> None:
-        """Raise an error for GPU-only features in headers, which do not get the marks of `mark_gpu_only`."""
+        """Raise an error if a header is for GPUs only, or if the text of a user's header uses a GPU-only feature.
+
+        `headers` are the (name, text) pairs of the user's headers. In the source itself, the compiler reports such
+        features, because `mark_gpu_only` puts errors into the text that g++ gets.
+        """
         if feature := gpu_header(self.files_read):
             raise gpu_only_error(self._source.name, self._source.pieces[0][0], 1, feature)
         _refuse_lost_branches(self._source.name, headers)
@@ -384,7 +391,7 @@ def _refuse_lost_branches(name: str, texts: Sequence[tuple[str, str]]) -> None:
 
 
 def _refused_rows(error: CompileError, expressions: Sequence[str]) -> frozenset[str] | None:
-    """Return the expressions in the rows that the compiler refused, or None if it refused anything else."""
+    """Return the expressions of the table rows that have errors, or None if there are errors elsewhere, too."""
     errors = [d for d in error.diagnostics if "error" in d.severity]
     lines = [d.line for d in errors if d.file == ROW_FILE]
     if any("overloaded function" in d.message for d in errors):
@@ -407,7 +414,7 @@ def _expression_of(symbol: str) -> str:
 
 
 def _declaration_of(symbol: str) -> str:
-    """Return a kernel that C++ cannot name as BY_SYMBOL with its symbol and parameters, or "" if it is not mangled."""
+    """Return `BY_SYMBOL` and the symbol and parameters of a kernel that C++ cannot name, or "" if it is not mangled."""
     readable = demangle(symbol)
     match = re.fullmatch(r".*\((.*)\)", readable or "")
     return f"{BY_SYMBOL}{symbol}({match[1].replace('(anonymous namespace)::', '')})" if match else ""

@@ -47,7 +47,7 @@ def build_cpu_library(
     If the request names no GPU, NVRTC only checks the source while g++ compiles it.
 
     Returns:
-        The user's headers that were read.
+        The user's files that were read, and paths of missing files that would be read instead if they existed.
     """
     check_is_device_code(request)
     _check_compiler(compiler, work.cache_dir)
@@ -77,7 +77,10 @@ def _check_compiler(compiler: Compiler, cache_dir: Path) -> None:
 
 
 def _headers_read(request: Request, toolchain: CudaToolchain | None, work: Work, program: CpuProgram) -> Iterator[Path]:
-    """Yield the files read whose versions are not in the key, and paths where other headers would be found first."""
+    """Yield the files that were read, and the paths of missing files that would be read instead if they existed.
+
+    Headers of jitload, tvm-ffi and CUDA are left out, because the cache key contains their versions.
+    """
     versioned_dirs = (INCLUDE_DIR, *tvm_ffi_include_dirs(), *(toolchain.include_dirs if toolchain else ()))
     dirs = search_dirs(tuple(map(Path, request.include_dirs)), request.cpu_flags, request.settings.environment)
     texts = [text for _, text in request.pieces]
@@ -109,11 +112,13 @@ _HINT = (
 
 @contextmanager
 def gpu_check(request: Request, toolchain: CudaToolchain | None) -> Iterator[Future[tuple[Path, ...]]]:
-    """Let NVRTC check a request for the CPU while a `with` block runs.
+    """Let NVRTC check that a request for the CPU would compile for a GPU, too, while a `with` block runs.
 
-    Yield a future, whose result is the user's headers that NVRTC read. If both the block and NVRTC raise errors, the
-    error of the block is raised, unless it is about a header of jitload's or is a LaunchSpecError. It is raised after
-    NVRTC has finished, because the error may end the program, and NVRTC must not be running when a program ends.
+    Yield a future, whose result is the user's headers that NVRTC read.
+
+    If the block raises an error, wait for NVRTC first: the error may end the program, and NVRTC must not be running
+    when a program ends. Then raise the error of the block. If NVRTC also found an error, and the error of the block is
+    a LaunchSpecError or is about one of jitload's headers, raise NVRTC's error instead.
     """
     if not request.settings.checks_for_gpu or len(request.archs) > 1:  # NVRTC compiles for the GPUs anyway
         check: Future[tuple[Path, ...]] = Future()
@@ -131,9 +136,9 @@ def gpu_check(request: Request, toolchain: CudaToolchain | None) -> Iterator[Fut
 
 
 def _check(request: Request, toolchain: CudaToolchain | None) -> tuple[Path, ...]:
-    """Raise NVRTC's errors, or return the user's headers that NVRTC read.
+    """Let NVRTC check the kernels of a request: raise its errors, or return the user's headers that it read.
 
-    If NVRTC or a header that it needs is missing, log once that nothing is checked.
+    If NVRTC or a header of CUDA is missing, log once that nothing is checked, and return an empty tuple.
     """
     reason = "there is no NVRTC. Install it with: pip install 'jitload[cu13]'"
     if toolchain is not None:
@@ -152,7 +157,7 @@ def _check(request: Request, toolchain: CudaToolchain | None) -> tuple[Path, ...
 
 
 def check_shared_memory(request: Request, program: CpuProgram) -> None:
-    """Raise an error for a kernel with too much static shared memory for a GPU, which NVRTC's front end overlooks."""
+    """Raise an error if a kernel has too much static shared memory for a GPU: NVRTC's front end does not check that."""
     if not request.settings.checks_for_gpu:
         return
     for kernel in program.compiled.cubin.kernels:
@@ -175,7 +180,7 @@ def _is_about_own_header(error: Exception) -> bool:
 
 
 def _missing_cuda_header(error: CompileError, toolchain: CudaToolchain) -> str:
-    """Return a message about a missing header of CUDA's own if that is why NVRTC rejected the source, or ""."""
+    """Return a message if NVRTC rejected the source because one of CUDA's headers is missing, or ""."""
     name = missing_header(error.log)
     files = [Path(diagnostic.file) for diagnostic in error.diagnostics if "open source file" in diagnostic.message]
     if not name or not files:

@@ -41,15 +41,15 @@ _USER_PREFIX = "__jitload_user_"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableRow:
-    """One row of the table of kernels in an object file.
+    """One row of the kernel table in an object file, an array with a row for each kernel.
 
     Attributes:
         symbol: The kernel's symbol.
-        probe: The symbol of its probe, which contains the kernel's type.
+        probe: The symbol of a function that is never called. This symbol contains the kernel's type.
         slots: The offsets and sizes of its parameters.
-        mode: How its threads run, one of the enumerators of jitload/cpu.h.
+        mode: How its threads run: the name of an enumerator in jitload/cpu.h.
         max_threads: The maximum number of threads per block: `__launch_bounds__`, or else 1024.
-        shared_bytes: The size of its `__shared__` variables, without `extern` ones.
+        shared_bytes: The size of its `__shared__` variables in bytes, not counting `extern __shared__` arrays.
     """
 
     symbol: str
@@ -69,7 +69,7 @@ class ObjectFile:
         self._symbols = file.symbols()
 
     def rows(self) -> tuple[TableRow, ...]:
-        """Return the rows of the table of kernels, in order."""
+        """Return the rows of the kernel table, in order."""
         table = next((symbol for symbol in self._symbols if symbol.name == TABLE), None)
         if table is None:
             return ()
@@ -77,7 +77,7 @@ class ObjectFile:
         return tuple(self._row(table, offset) for offset in range(table.value, end, _ROW_SIZE))
 
     def undefined(self, names: Sequence[str]) -> frozenset[str]:
-        """Return the names of kernels that are declared but not defined. `names` has one name for each row."""
+        """Return the names of kernels that are declared but not defined. `names` has one name for each table row."""
         defined = {symbol.name for symbol in self._symbols if symbol.section}
         return frozenset(name for name, row in zip(names, self.rows(), strict=True) if row.symbol not in defined)
 
@@ -86,7 +86,7 @@ class ObjectFile:
         return tuple(self._launch_bounds)
 
     def layouts(self) -> tuple[str, ...]:
-        """Return the symbols whose names contain the members of structures."""
+        """Return the mangled names that contain the offsets, sizes and types of the members of structures."""
         return tuple(symbol.name for symbol in self._symbols if "__jitload_members" in symbol.name)
 
     def dynamic_shared(self) -> tuple[str, ...]:
@@ -132,10 +132,10 @@ class ObjectFile:
 
     @cached_property
     def _launch_bounds(self) -> dict[str, int]:
-        """The maximum number of threads per block of each `__global__` function.
+        """A mapping from the symbols of `__global__` functions to their maximum numbers of threads per block.
 
-        A mark is the address of the first of the nops that g++ puts before the function. Their number is the maximum in
-        `__launch_bounds__`.
+        Before such a function, g++ puts as many nops as the maximum in `__launch_bounds__`, or none without it. The
+        function's mark in the section `_KERNEL_MARKS` is the address of its first nop.
         """
         bounds = {}
         for index, section in enumerate(self._sections):
@@ -168,7 +168,7 @@ class ObjectFile:
         return tuple(numbers)
 
     def _function_at(self, symbol: int, addend: int) -> str:
-        """Return the name of the function to which a relocation refers; local ones are found by section and offset."""
+        """Return the name of the function to which a relocation refers, by name or by section and offset."""
         target = self._symbols[symbol]
         if target.name:
             return target.name
@@ -194,7 +194,7 @@ class ObjectFile:
         return self._relocations_by_section.get(section, {})
 
     def _referenced_by(self, start: int) -> set[Symbol]:
-        """Return the symbols that the section of a symbol refers to, directly or through other sections."""
+        """Return the symbols to which the section of symbol `start` refers, directly or through other sections."""
         referenced: set[Symbol] = set()
         visited: set[int] = set()
         pending = [self._symbols[start].section]

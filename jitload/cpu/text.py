@@ -1,8 +1,8 @@
 """Makes the C++ text that g++ compiles for the CPU, and finds the CUDA features that only a GPU has.
 
 g++ would misinterpret parts of CUDA: it hands inline PTX to its assembler, silently drops a branch for `__CUDA_ARCH__`,
-and compiles cub's headers as host code. The text therefore carries marks that become errors, but only where the
-compiler reaches them: a feature in a branch that is not compiled does no harm.
+and compiles cub's headers as host code. jitload raises an error for a branch that would be lost. It puts an `#error` in
+place of such a header, and a similar pragma before inline PTX. Both have an effect only in code that is compiled.
 """
 
 from __future__ import annotations
@@ -25,8 +25,9 @@ from jitload.signature.layouts import LAYOUT_DECLARATIONS
 ROW_FILE = "<kernels>"  # the file that messages name for the rows of the kernel table; the line is the row's number
 TABLE_FILE = "<kernel table>"  # likewise, for the lines around the rows
 LAYOUT_FILE = "<layouts>"  # likewise, for the instantiations whose symbols hold the members of structures
-BY_SYMBOL = "symbol "  # prefix of the "expression" of a kernel that C++ cannot name: its symbol and its parameters
-# The probes are defined rather than declared, because one may be instantiated with types that are local to the source.
+BY_SYMBOL = "symbol "  # begins the "expression" for a kernel that C++ cannot name; its symbol and parameters follow
+# Probes are functions whose symbols contain the types of kernels. Probes are defined rather than declared, because one
+# may be instantiated with types that are local to the source.
 _PROBES = re.sub(
     r"__global__ void (__jitload_\w+)\(\);",
     r"void \1() {}",
@@ -65,10 +66,13 @@ _SPIN_WORDS = re.compile(r"(?<!asm )(?<!__asm__ )\bvolatile\b|\batomic_ref\b|\ba
 def cpu_text(
     source: DeviceSource, expressions: Sequence[str], layouts: Sequence[str] = (), overloads: Collection[str] = ()
 ) -> str:
-    """Return the C++ text of a source: its pieces with their own line numbers, then a table of its kernels.
+    """Return the text that g++ compiles: the texts of the source with their own line numbers, then the kernel table.
 
-    `layouts` are the name expressions for its structures and variables (see `signature/layouts`). `overloads` are the
-    names of kernels that are declared `extern "C"` although a function has the same name.
+    Args:
+        source: The device code.
+        expressions: The C++ expressions of the kernels. Each becomes a row of the kernel table, an array.
+        layouts: Template instances whose symbols will contain the members of structures and the types of variables.
+        overloads: Names of `extern "C"` kernels that get C++ linkage, because C or CUDA has functions of these names.
     """
     texts = [text for _, text in source.pieces]
     needs_c_names = any(_CXX_HEADER.search(text) for text in texts)
@@ -94,7 +98,7 @@ def cpu_text(
 
 
 def overload_kernels(text: str, names: Collection[str]) -> str:
-    """Return the text with kernels of these names declared `extern "C++"`, so that they overload the functions."""
+    """Return the text with kernels of these names declared `extern "C++"`: they overload functions of the same name."""
     if not names:
         return text
     text = text.replace("\r\n", "\n")  # the positions of tokens count any line break as one character
@@ -122,8 +126,8 @@ def taken_names(log: str) -> frozenset[str]:
 def put_launch_bounds_last(text: str) -> str:
     """Return the text with launch bounds that stand before `__global__` repeated after it.
 
-    Both are macros for the same attribute, and g++ keeps only the last one. An explicit instantiation loses its
-    `__global__`, because it has the attributes of its template.
+    `__launch_bounds__` and `__global__` are macros for the same attribute, and g++ keeps only the last one. In explicit
+    instantiations, which have the attributes of their templates, `__global__` is removed.
     """
     if "__launch_bounds__" not in text:
         return text
@@ -146,7 +150,7 @@ def _table(expressions: Sequence[str]) -> str:
 
 
 def without_table_errors(log: str) -> str:
-    """Return a compiler's log without the errors in the kernel table, which follow from errors in the user's text.
+    """Return a compiler's log without the errors in the array of kernels, which follow from errors in the user's text.
 
     A kernel with a misspelt parameter type, for example, is not declared and cannot be named in the table either.
     """
@@ -175,7 +179,7 @@ def may_spin(texts: Iterable[str]) -> bool:
 def compiler_flags(flags: Sequence[str]) -> tuple[str, ...]:
     """Return the options without `-D`, `-U` and `-include`.
 
-    These become lines of the text after jitload's header, so that they do not affect the header.
+    The macros and includes become lines of the text after jitload's header, and so do not affect the header.
     """
     return tuple(
         flag
@@ -275,12 +279,12 @@ def _inline_ptx(tokens: Sequence[Token]) -> Iterator[Token]:
 
 
 def has_ptx(text: str) -> bool:
-    """Return whether a header has inline PTX; it may stand in a branch that is never compiled."""
+    """Return whether a text has inline PTX, even if only in a branch that is never compiled."""
     return "asm" in text and any(True for _ in _inline_ptx(code_tokens(text)))
 
 
 def compiled_ptx(preprocessed: str, files: frozenset[str]) -> Iterator[tuple[str, int]]:
-    """Yield a (file, line) pair for each inline PTX of these files that is in the preprocessor's output."""
+    """Yield a (file, line) pair for each inline PTX from these files that the preprocessor's output contains."""
     for part in re.split(r"^# (?=\d+ \")", preprocessed, flags=re.MULTILINE)[1:]:
         head, _, code = part.partition("\n")
         position = re.match(r'(\d+) "([^"]*)"', head)
@@ -289,7 +293,7 @@ def compiled_ptx(preprocessed: str, files: frozenset[str]) -> Iterator[tuple[str
 
 
 def gpu_header(files: Iterable[Path]) -> str:
-    """Return a text that names the first GPU-only header that a compiler read, and its feature, or ""."""
+    """Return a text with the feature and the path of the first GPU-only header in `files`, or "" if there is none."""
     for path in map(str, files):
         for folder in ("include/", "cccl/"):
             name = path.rpartition(folder)[2]
@@ -307,7 +311,7 @@ def _header_feature(name: str) -> str:
 
 
 def explain(error: CompileError) -> CompileError:
-    """Return the error, with a message in front that explains it if it is about a feature that only a GPU has."""
+    """Return an error about a GPU-only feature if one caused `error`, or else `error`, with a hint if there is one."""
     for diagnostic in error.diagnostics:
         if "error" not in diagnostic.severity:
             continue
@@ -337,13 +341,13 @@ def _hint(log: str) -> str:
 
 
 def _user_line(diagnostic: Diagnostic, log: str) -> tuple[str, int]:
-    """Return the file and line of the user's code that caused a message, even if the message is about our header."""
+    """Return the file and line of the user's code that caused a message, perhaps a message about jitload's header."""
     match = re.search(r"^([^\s:]+):(\d+):(?:\d+:)?   required from here$", log, re.MULTILINE)
     return (match[1], int(match[2])) if match else (diagnostic.file, diagnostic.line)
 
 
 def gpu_only_error(name: str, file: str, line: int, feature: str, cause: CompileError | None = None) -> CompileError:
-    """Return the error for a feature that the CPU does not have."""
+    """Return the error for a feature that only a GPU has. `cause` is the compiler's error if there is one."""
     first = Diagnostic(file=file, line=line, severity="error", message=f"{_MARK}{feature}")
     return CompileError(
         stage="host",
@@ -364,7 +368,7 @@ _PORTABLE = "#if defined(__CUDA_ARCH__) || defined(JITLOAD_CPU)"
 def find_lost_branch(label: str, text: str) -> Diagnostic | None:
     """Return an error about the first conditional that would silently drop or add code on the CPU, or None.
 
-    An `#if` that compares `__CUDA_ARCH__` is fine if its `#else` is not empty, which is then for the oldest GPU.
+    An `#if` that compares `__CUDA_ARCH__` is fine if it has an `#else` with code, which the CPU gets, like an old GPU.
     """
     if not re.search(r"__CUDA_?ARCH\w*|__CUDACC\w*|__NVCC__", text):
         return None

@@ -1,7 +1,7 @@
-"""Loads the modules of cuda.bindings, and has those for NVRTC and nvJitLink use the files that jitload chose.
+"""Loads the modules of cuda.bindings, and makes them call the NVRTC and the nvJitLink that jitload has chosen.
 
-By itself, cuda.bindings takes a library that another package has loaded, such as torch's NVRTC, or else the newest one
-installed. This may not be the NVRTC that `JITLOAD_NVRTC` names and that is part of the cache key.
+By itself, cuda.bindings takes a library that another package has loaded, such as torch's NVRTC, or else the newest
+installed library. This may not be the NVRTC that `JITLOAD_NVRTC` names and that is part of the cache key.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def import_bindings(name: Literal["nvrtc", "nvjitlink", "driver"]) -> Any:
 
 
 def check_driver(answer: tuple[Any, ...], problem: str) -> Any:
-    """Return what a driver function returned after its status: a single value alone, otherwise a tuple.
+    """Return the results in a driver function's answer, `(status, *results)`: a single result by itself, else a tuple.
 
     Raises:
         JitLoadError: The function failed. The message is `problem`, followed by the name of the status.
@@ -45,11 +45,11 @@ def check_driver(answer: tuple[Any, ...], problem: str) -> Any:
 
 
 def load_bindings(name: Literal["nvrtc", "nvjitlink"], path: Path) -> Any:
-    """Return the module of cuda.bindings for a library, and make sure that it calls functions in the file at `path`.
+    """Return the module of cuda.bindings for a library, after ensuring that it calls functions in the file at `path`.
 
     Raises:
         ToolchainError: The file cannot be loaded or is not the library, cuda-bindings is not installed, or its module
-            already uses another file. It looks functions up only once per process.
+            already uses another file. The module looks functions up only once per process.
     """
     library_name = _LIBRARIES[name]
     try:
@@ -70,7 +70,7 @@ def load_bindings(name: Literal["nvrtc", "nvjitlink"], path: Path) -> Any:
 
 
 def _look_up_functions(name: str, library: ctypes.CDLL) -> dict[str, int]:
-    """Make cuda.bindings look up its functions in a library, unless it has looked them up before.
+    """Make cuda.bindings look up its functions in `library`, unless it has looked them up before.
 
     cuda.bindings has no public function to choose the file, or to report which file it uses.
 

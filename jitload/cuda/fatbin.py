@@ -23,7 +23,7 @@ _FIRST_SM_WITH_MORE_FIELDS = 100
 
 
 class FatbinEntry(NamedTuple):
-    """One image of a fatbin.
+    """One image of a fatbin: a cubin, or PTX.
 
     Attributes:
         arch: `sm_90a` for a cubin, `compute_90a` for PTX.
@@ -88,7 +88,11 @@ def select_ptx(entries: Sequence[FatbinEntry], arch: str) -> bytes:
 
 
 def _compiles_for(ptx_arch: str, arch: str) -> bool:
-    """Return whether PTX for `ptx_arch` can be compiled for an architecture: with a suffix, only for some."""
+    """Return whether PTX for `ptx_arch` can be compiled for `arch`.
+
+    PTX without a suffix can be compiled for `ptx_arch` and all newer architectures, PTX with the suffix `f` only within
+    the same major version, and PTX with the suffix `a` only for `ptx_arch` itself.
+    """
     number, suffix = capability_of(ptx_arch)
     return runs_on(f"sm_{number}{suffix}", arch) if suffix else number <= capability_of(arch)[0]
 

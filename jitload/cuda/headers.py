@@ -1,9 +1,9 @@
-"""Headers that NVRTC receives in memory: short ones, and ones that are generated.
+"""Headers that NVRTC receives in memory: short headers and generated headers.
 
 jitload's other headers for NVRTC are files in `include/nvrtc`. NVRTC prefers a header in memory to any file, even to a
-file beside the header that includes it. Therefore a header is a file if CCCL has one of the same name beside those
-that include it, as CCCL before 2.5 has a chrono. If a user's own header has the name of a header in memory,
-`provide_headers` makes a file of the latter.
+file in the directory of the including header. Therefore jitload's header is a file if CCCL has a header of that name
+beside the headers that include it; CCCL before 2.5 has such a `chrono`. If a user's own header has the name of a
+header in memory, `provide_headers` writes jitload's header to a file.
 """
 
 from __future__ import annotations
@@ -32,7 +32,8 @@ _HOST_ONLY = """
 # C++ has the operators of <iso646.h> built in, such as `and`. Libraries include <ciso646> to find out which standard
 # library is in use.
 _EMPTY = ("ciso646", "iso646.h")
-# Headers of CUDA of which NVRTC has built in what device code needs. Empty ones are for systems without CUDA's headers.
+# Headers of CUDA whose declarations for device code are built into NVRTC. On systems without CUDA's headers, empty
+# headers of these names are passed instead.
 BUILT_IN = """
     builtin_types.h cuda_runtime.h cuda_runtime_api.h device_functions.h device_launch_parameters.h device_types.h
     driver_types.h host_defines.h math_functions.h nv/target surface_types.h texture_types.h vector_functions.h
@@ -48,7 +49,7 @@ _INTEGERS = {
 _SIGNED = {8: "signed char", 16: "short", 32: "int", 64: "long"}
 _UNSIGNED = {8: "unsigned char", 16: "unsigned short", 32: "unsigned int", 64: "unsigned long"}
 _UNSIGNED_SUFFIX = {8: "", 16: "", 32: "U", 64: "UL"}
-# Matches a declaration, in a source, of one of these types as long long.
+# Matches the lines with which a source declares one of these types as long long.
 _LONG_LONG_TYPE = re.compile(
     r"\btypedef\s+(?:(?:signed|unsigned|int)\s+)*long\s+long\s+(?:(?:unsigned|int)\s+)*(u?int(?:64|max|ptr)_t)\s*;"
     r"|\busing\s+(u?int(?:64|max|ptr)_t)\s*=\s*(?:(?:signed|unsigned|int)\s+)*long\s+long\b"
@@ -147,14 +148,14 @@ def provide_headers(
 ) -> Iterator[tuple[tuple[tuple[str, str], ...], tuple[Path, ...]]]:
     """Yield the headers in memory, as (name, text) pairs, and the directories that NVRTC should search last.
 
-    A header whose name is in `users_headers` is not in memory, but is a file in such a directory. An #include in quotes
-    then reads the user's header. An #include in angle brackets reads ours, unless the user's header is in an include
-    directory.
+    A header whose name is in `users_headers` is not passed in memory, but written to a file in such a directory. An
+    #include of this name in quotes then reads the user's header. An #include in angle brackets reads jitload's header,
+    unless the user's header is in an include directory.
 
     Args:
-        include_dirs: The directories that NVRTC searches, as for `headers_in_memory`.
-        users_headers: The names in `STAND_INS` that are also names of the user's own headers.
-        source: The text to compile, as for `headers_in_memory`.
+        include_dirs: The directories that NVRTC searches. Empty headers replace CUDA headers that none of them has.
+        users_headers: The names of jitload's headers, all in `STAND_INS`, that the user's own headers have, too.
+        source: The text to compile. It decides whether <stdint.h> declares `int64_t` as `long` or `long long`.
     """
     headers = headers_in_memory(include_dirs, source)
     replaced = [(name, text) for name, text in headers if name in users_headers]
@@ -175,8 +176,7 @@ def headers_in_memory(include_dirs: Sequence[Path], source: str = "") -> tuple[t
     """Return the headers for one run of NVRTC as (name, text) pairs.
 
     Args:
-        include_dirs: The directories that NVRTC searches. The empty stand-in for a header of CUDA is left out if one of
-            them has the real header.
+        include_dirs: The directories that NVRTC searches. Empty headers replace CUDA headers that none of them has.
         source: The text to compile. If it declares types of <stdint.h> as `long long`, as CCCL does under NVRTC, then
             <stdint.h> declares them likewise.
     """
@@ -193,7 +193,7 @@ def headers_in_memory(include_dirs: Sequence[Path], source: str = "") -> tuple[t
 def _included_file(name: str) -> str:
     """Return the line with which a header in memory includes the file of the same name.
 
-    For NVRTC `./` makes the name a different one, and so it does not find the header in memory.
+    Because of the `./`, NVRTC takes the name for a different one, and does not find the header in memory.
     """
     return f"#include <./{name}>\n"
 
@@ -218,7 +218,7 @@ def _c_header(includes: str, names: str) -> str:
 
 
 def _stdint() -> str:
-    """Return <stdint.h>. Its macros have no guard, because CCCL redefines some of them and they must be restored."""
+    """Return <stdint.h>. The macros have no guard: CCCL redefines some, and each #include must restore them."""
     types = "".join(
         f"typedef {_SIGNED[bits]} int{name}_t;\ntypedef {_UNSIGNED[bits]} uint{name}_t;\n"
         for name, bits in _INTEGERS.items()
@@ -241,7 +241,7 @@ def _stdint() -> str:
 
 
 def _inttypes() -> str:
-    """Return the format macros of <inttypes.h>; its functions are for the host."""
+    """Return <inttypes.h> with the format macros alone, because the functions are for the host."""
     macros = (
         f'#define PRI{conversion}{name.lstrip("_").upper()} "{"l" if bits == 64 else ""}{conversion}"\n'
         for conversion in "diouxX"
@@ -251,7 +251,7 @@ def _inttypes() -> str:
 
 
 def _cccl_cstdint() -> str:
-    """Return a <cuda/std/cstdint> with the types of <stdint.h>, where CCCL under NVRTC declares int64_t as long long.
+    """Return a <cuda/std/cstdint> with the types of <stdint.h>. CCCL's own declares int64_t as long long for NVRTC.
 
     While CCCL's file is read, macros replace the names of its types by names that nothing uses. CCCL's namespace then
     gets the types of <stdint.h>. The headers that CCCL's file includes are read first, because the macros must not
@@ -303,6 +303,6 @@ _HEADERS = tuple(
     }.items()
 )
 
-# The names of the headers in memory that the user's own headers may replace. Each of the others includes, and corrects,
-# the file of its own name.
+# The names of the headers in memory that the user's own headers may replace. Every other header in memory
+# includes the file of the same name and corrects it.
 STAND_INS = frozenset((*BUILT_IN.split(), *(name for name, text in _HEADERS if "#include <./" not in text)))

@@ -42,10 +42,11 @@ class Cancellation:
 
 
 def run_interruptible(work: Callable[[Cancellation], T]) -> T:
-    """Run a compile on a thread of its own, and return its result.
+    """Call `work`, which compiles, on a thread of its own, and return its result.
 
-    An exception in the calling thread, such as a KeyboardInterrupt in the main thread, ends the compile and is then
-    raised. If no thread can be started, the compile runs in the calling thread.
+    The argument of `work` is the flag that cancels the compile. An exception in the calling thread, such as a
+    KeyboardInterrupt in the main thread, ends the compile and is then raised. If no thread can be started, the
+    compile runs in the calling thread.
     """
     cancellation, future, has_ended = Cancellation(), Future[T](), threading.Event()
 
@@ -75,7 +76,7 @@ def run_interruptible(work: Callable[[Cancellation], T]) -> T:
 
 
 def _start(thread: threading.Thread) -> bool:
-    """Start a thread with a large stack. Return False if a limit, or the end of the process, prevents it."""
+    """Start a thread with a large stack. Return False if a limit, or the end of the process, prevents the start."""
     with _process_lock:
         usual_bytes = threading.stack_size(_STACK_BYTES)
         try:

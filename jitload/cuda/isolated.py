@@ -31,7 +31,7 @@ _POLL_S = 1.0  # how often a child checks that its parent still runs
 
 
 class _Question(NamedTuple):
-    """A job, and the environment and the working directory of the process that asks, which NVRTC also depends on."""
+    """What a child is asked to compile, and the environment and working directory of this process for NVRTC to use."""
 
     library_path: Path
     job: NvrtcJob
@@ -40,9 +40,11 @@ class _Question(NamedTuple):
 
 
 def run_isolated(library_path: Path, job: NvrtcJob) -> NvrtcResult:
-    """Compile once in a child process, with the results and errors of `run_nvrtc`.
+    """Run NVRTC once in a child process, or in this process if `is_needed` is false.
 
-    It is also a CompileError if the child process dies, and a ToolchainError if it cannot be started.
+    Raises:
+        CompileError: NVRTC rejected the source, an option or a name expression, or the child process died.
+        ToolchainError: The library cannot be used, it does not know the architecture, or there is no Python to start.
     """
     job = replace(job, is_isolated=False)
     if not is_needed:
@@ -55,10 +57,10 @@ def run_isolated(library_path: Path, job: NvrtcJob) -> NvrtcResult:
 
 
 def _ask(question: _Question) -> NvrtcResult | Exception:
-    """Return a child's answer to a question, or an error if the child dies.
+    """Ask a child to compile, and return the answer, or a CompileError if no child survives.
 
-    Ask an idle child first. If none is idle, or if it dies, ask a new child: an earlier job may have damaged the idle
-    child.
+    An idle child is asked first. If there is none, or if it dies, a new child is asked, because an earlier job may have
+    damaged the idle one.
     """
     cause = ""
     for is_last in (False, True):
@@ -124,7 +126,7 @@ class _Children:
                 self._idle.append(_start())
 
     def kill(self) -> None:
-        """End the idle children. Those at work end with this process."""
+        """End the idle children. Children at work end with this process."""
         while child := self.take():
             child.kill()
 
@@ -157,7 +159,7 @@ def prepare_child() -> None:
 
 
 def serve(parent: int) -> None:
-    """Run a child process: compile one job after another."""
+    """Run one job after another, in a child of the process whose id is `parent`."""
     import resource
 
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))

@@ -1,9 +1,9 @@
 """Compiles the device code of a request with NVRTC, and reads the names and types of its kernels.
 
 NVRTC usually runs once for each architecture: it compiles the source, instantiates the templates that `Launch` records
-name, and mangles the type of each kernel that the text shows. It runs again if one of those turns out not to be a
-kernel, if a macro declares an `extern "C"` kernel that the text does not show, or if the text uses names that nvcc
-declares by itself.
+name, and mangles the type of each kernel that the text shows. NVRTC runs again, for example, if a function in the text
+turns out not to be a kernel, if a macro declares an `extern "C"` kernel that the text does not show, or if the text
+uses names that nvcc declares by itself.
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ def check_is_device_code(request: Request) -> None:
     texts = [text for _, text in request.pieces]
     if any(".version" in text for text in texts):
         _check_is_not_ptx(request)
-    if looks_like_kernels(texts) and find_candidates(texts):  # these are cached for later steps
+    if looks_like_kernels(texts) and find_candidates(texts):  # the candidates are cached for later steps
         return
     from jitload.cpptext.source_kind import classify
 
@@ -183,7 +183,10 @@ class DeviceSource:
 
 
 def layout_expressions(source: DeviceSource, candidates: Sequence[Candidate], *, is_nvrtc: bool) -> tuple[str, ...]:
-    """Return the name expressions for a source's structures and variables (see `signature/layouts`)."""
+    """Return C++ expressions whose symbols show the members of a source's structures and the types of its variables.
+
+    `candidates` are the functions in the source that look like kernels. If `is_nvrtc` is false, the result is for g++.
+    """
 
     def read_others() -> tuple[str, ...]:
         return (*source.texts[len(source.pieces) :], *user_headers(source.texts, source.include_dirs))
@@ -193,13 +196,13 @@ def layout_expressions(source: DeviceSource, candidates: Sequence[Candidate], *,
 
 
 def join_pieces(pieces: Iterable[tuple[str, str]]) -> str:
-    """Return the pieces of a source as one text, with a `#line` directive before each piece that names its label."""
+    """Join (label, text) pairs to one text. In compiler messages, a label is the file name of its part of the text."""
     escaped = ((re.sub(r'(["\\])', r"\\\1", label), text) for label, text in pieces)  # labels are printable
     return "".join(f'#line 1 "{label}"\n{text}\n' for label, text in escaped)
 
 
 def compile_cubins(request: Request, kernels: Sequence[str]) -> tuple[CompiledSource, ...]:
-    """Compile the device code of a request, with these instances of templates, for each of its architectures."""
+    """Compile a request's device code for each architecture. `kernels` names template instances: `scale<float>`."""
     check_is_device_code(request)
     source, toolchain = replace(device_source(request), kernels=tuple(kernels)), find_cuda_toolchain(request.settings)
     return tuple(compile_for_arch(source, arch, toolchain) for arch in request.archs)
@@ -289,7 +292,10 @@ def compile_for_arch(source: DeviceSource, arch: str, toolchain: CudaToolchain) 
 
 
 def check_device_code(source: DeviceSource, arch: str, toolchain: CudaToolchain) -> tuple[Path, ...]:
-    """Run NVRTC's front end over device code, and return the user's headers that it read; see `compile_for_arch`."""
+    """Run NVRTC's front end alone over device code, and return the user's headers that it may have read.
+
+    Raise CompileError if NVRTC rejects the source, and LaunchSpecError if it rejects a kernel that a `Launch` names.
+    """
     options = (*source.options, SYNTAX_ONLY)
     if "cooperative_groups" in source.text:
         with suppress(CompileError, LaunchSpecError):  # the source may use what this macro leaves out
@@ -308,7 +314,7 @@ def _check(source: DeviceSource, arch: str, toolchain: CudaToolchain) -> tuple[P
 def _compilation(
     source: DeviceSource, arch: str, toolchain: CudaToolchain, scan: IncludeScan
 ) -> Iterator[_Compilation]:
-    """Yield the compilation of a source, with the headers that NVRTC may read during the block."""
+    """Yield a `_Compilation` of a source. During the block, the header files that jitload writes for NVRTC exist."""
     include_dirs = nvrtc_include_dirs(toolchain, source.include_dirs)
     with provide_headers(include_dirs, scan.quoted_files(STAND_INS), source.text) as (headers, stand_in_dirs):
         job = NvrtcJob(
@@ -338,10 +344,11 @@ def _with_standard(error: SignatureError, options: Sequence[str]) -> SignatureEr
 
 
 def first_expressions(source: DeviceSource, candidates: Sequence[Candidate]) -> tuple[str, ...]:
-    """Return the kernel expressions for the first run of a compiler.
+    """Return C++ expressions for the kernels whose types the first run of a compiler reports.
 
-    They stand for the kernels that `Launch` records name, and for unambiguous candidates. Other templates and overloads
-    are left out, because their symbols contain their types.
+    These are the kernels that `Launch` records name, and the candidates (functions in the text that look like kernels)
+    that are neither templates nor overloaded. Other templates and overloads are left out, because their symbols contain
+    their types.
     """
     functions = [candidate.name for candidate in find_unambiguous(candidates)]
     return tuple(dict.fromkeys((*map(probe.kernel_expression, source.kernels), *functions)))
@@ -352,7 +359,7 @@ class _Compilation:
 
     Attributes:
         candidates: The functions in the text that look like kernels.
-        expressions: The kernel expressions of the last run.
+        expressions: The C++ expressions for the kernels of the last run, such as `ns::scale<float>`.
         declarations: Lines to put before the source in the next run. They declare names that nvcc declares by itself.
     """
 
@@ -374,7 +381,7 @@ class _Compilation:
         return result, read_image(result.cubin, name=self._source.name, spill_bytes=result.spill_bytes)
 
     def run(self, expressions: tuple[str, ...]) -> NvrtcResult:
-        """Run NVRTC, and repeat the run without the rejected expressions until none is rejected.
+        """Run NVRTC, and repeat the run without the expressions that NVRTC rejected, until none is rejected.
 
         One run reports all rejected expressions, unless NVRTC reaches its limit of a hundred messages.
         """
@@ -398,7 +405,7 @@ class _Compilation:
             expressions = tuple(expression for expression in expressions if expression not in self._rejected)
 
     def _run(self, expressions: tuple[str, ...]) -> NvrtcResult:
-        """Compile with two name expressions for each kernel: the kernel itself, and the probe of its type."""
+        """Compile with two name expressions for each kernel: the kernel, and a probe whose symbol contains its type."""
         if self._may_crash(expressions):
             self._run(())
         self.expressions = expressions
@@ -409,7 +416,7 @@ class _Compilation:
                 self._prepare_retry(error)
 
     def _may_crash(self, expressions: tuple[str, ...]) -> bool:
-        """Return whether NVRTC may crash although `probe.instantiations` adds lines that should prevent it.
+        """Return whether NVRTC may crash despite the lines of `probe.instantiations`, which should prevent crashes.
 
         If so, a compile without name expressions must find errors in the source first. Because one such compile is
         enough, this returns True at most once.
@@ -449,7 +456,10 @@ class _Compilation:
             self._is_minimal = False
 
     def symbols(self, result: NvrtcResult) -> dict[str, tuple[str, str]]:
-        """Return for each kernel expression its symbol and the symbol of its probe ("" if NVRTC rejected the probe)."""
+        """Return a dictionary from each kernel's C++ expression to the symbols of the kernel and of its probe.
+
+        A probe's symbol contains the type of the kernel. The symbol is "" if NVRTC rejected the probe.
+        """
         if builtin := next((kernel for kernel in self.expressions if kernel not in result.lowered), None):
             raise SignatureError(
                 f"kernel {builtin!r}: NVRTC has a function of this name and compiles no kernel under it. "

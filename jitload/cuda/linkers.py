@@ -33,7 +33,7 @@ class LinkJob:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Linked:
-    """What a linker returns: the machine code (None if it failed), its messages, and the bytes that kernels spill."""
+    """The result of a linker: the cubin (None on failure), messages, and the bytes that kernels spill, by symbol."""
 
     cubin: bytes | None
     log: str
@@ -44,7 +44,7 @@ class Linked:
 
 
 def link_with_nvjitlink(path: Path, job: LinkJob) -> Linked:
-    """Link with nvJitLink."""
+    """Link an image with the nvJitLink library at `path`."""
     nvjitlink = load_bindings("nvjitlink", path)
     lto = ("-lto",) if job.format == "lto-ir" else ()
     handle, failure = _create(path, (f"-arch={job.arch}", *lto, *job.options, _REPORT))
@@ -65,7 +65,7 @@ def link_with_nvjitlink(path: Path, job: LinkJob) -> Linked:
 
 
 def _create(path: Path, options: Sequence[str]) -> tuple[int, str]:
-    """Return a handle of nvJitLink (0 if there is none), and what failed, or "".
+    """Return a handle of nvJitLink (0 if there is none), and what failed ("" if nothing did).
 
     This does not use the `create` of cuda.bindings: if an option is rejected, `create` loses the handle, and with the
     handle the log, which names the option.
@@ -77,7 +77,7 @@ def _create(path: Path, options: Sequence[str]) -> tuple[int, str]:
 
 
 def _link(nvjitlink: Any, handle: int, job: LinkJob) -> str:
-    """Link, and return what failed, or ""."""
+    """Link an image, and return what failed ("" if nothing did)."""
     types = nvjitlink.InputType
     input_type = {"ptx": types.PTX, "lto-ir": types.LTOIR, "fatbin": types.FATBIN}[job.format]
     try:

@@ -82,7 +82,7 @@ class NvrtcJob:
         options: Command-line options.
         directory: The directory of the source, which need not exist. If this is "", NVRTC searches the working
             directory for headers, although the working directory is not part of the cache key.
-        headers: Names and texts of headers that exist in memory only.
+        headers: (name, text) pairs of headers that exist in memory only.
         expressions: The name expressions. NVRTC instantiates them and returns their symbols.
         declared: Lines to put before the source. They declare names that nvcc declares by itself.
         is_isolated: Whether NVRTC runs in a child process, so that a crash ends only the child.
@@ -110,7 +110,7 @@ class NvrtcJob:
 class NvrtcResult:
     """What one run of NVRTC returned.
 
-    `lowered` has the symbols of the name expressions, and `spill_bytes` the bytes that kernels spill, by their symbols.
+    `lowered` maps name expressions to symbols. `spill_bytes` maps symbols of kernels to the bytes that a thread spills.
     """
 
     cubin: bytes = field(repr=False)
@@ -121,7 +121,7 @@ class NvrtcResult:
 
 
 def device_options(version: tuple[int, ...], arch: str) -> tuple[str, ...]:
-    """Return the options of every compile."""
+    """Return the options that NVRTC of a version gets in every compile for an architecture."""
     # By default NVRTC raises the stack limit of the whole process while it compiles.
     options = (f"--gpu-architecture={arch}", "--modify-stack-limit=false")
     # Without a seed, names in anonymous namespaces contain the process id. NVRTC before 12.9 does not know the option.
@@ -198,10 +198,10 @@ def _compile(nvrtc: Any, library_path: Path, job: NvrtcJob, cancellation: Cancel
 
 
 def declarations_for(error: CompileError, declared: tuple[str, ...]) -> tuple[str, ...]:
-    """Return `declared` with the declarations of further names that a compile lacked, but that nvcc declares by itself.
+    """Return `declared`, extended by declarations of the unknown names in `error` that nvcc declares by itself.
 
-    Such declarations are added only after a compile has failed, because a source for NVRTC may declare `int64_t`
-    itself, and differently.
+    Declarations are added only after a compile has failed, because a source for NVRTC may declare `int64_t` itself, and
+    differently.
 
     Raises:
         CompileError: `error` itself, if there is nothing to add.
@@ -321,7 +321,10 @@ def _compile_error(nvrtc: Any, path: Path, job: NvrtcJob, status: Any, log: str)
 
 
 def _arch_advice(number: int, oldest: int, major: int) -> str:
-    """Return what to do if NVRTC of a major version of CUDA, which knows `oldest` and newer, does not know `number`."""
+    """Return what to do about an architecture that NVRTC does not know.
+
+    `number` is the architecture (90 for sm_90), `oldest` the oldest that NVRTC knows, and `major` NVRTC's CUDA version.
+    """
     if number < oldest:
         older = (
             "" if major == 12 else ", or install an older NVRTC (pip install 'jitload[cu12]') and set JITLOAD_NVRTC=12"
@@ -332,7 +335,7 @@ def _arch_advice(number: int, oldest: int, major: int) -> str:
 
 
 def type_hint(log: str) -> str:
-    """Return a hint if an unknown name in the log looks like a type of narrow floats, otherwise ""."""
+    """Return a hint if an unknown name in the log looks like a type of 16-bit or 8-bit floats, otherwise ""."""
     for match in _UNKNOWN_NAME.finditer(log):
         for pattern, types, header in _NARROW_FLOATS:
             if re.fullmatch(pattern, match[1] or match[2]):
@@ -366,10 +369,10 @@ def _hint(log: str, options: Sequence[str]) -> str:
 
 
 def missing_function_hint(log: str, names: Iterable[str], texts: Iterable[str]) -> str:
-    """Return a hint if one of the names is in none of the texts, and NVRTC reported a host function; otherwise "".
+    """Return a hint about a misspelled name in `functions=`, or "" if there is no sign of this mistake.
 
-    If `functions=` misspells the name of a host function, jitload may take the source for kernels alone and pass it to
-    NVRTC.
+    If `functions=` misspells a host function, jitload may take the source for kernels alone, and NVRTC then rejects the
+    host function. The signs are such an error in `log`, and a name in `names` that is a word in none of `texts`.
     """
     words = set(re.findall(r"\w+", " ".join(texts)))
     missing = next((name for name in names if name not in words), "")
@@ -382,7 +385,7 @@ def missing_function_hint(log: str, names: Iterable[str], texts: Iterable[str]) 
 
 
 def missing_header(log: str) -> str:
-    """Return the name of the header that NVRTC did not find, or ""."""
+    """Return the name of the header that NVRTC did not find according to its log, or "" if it found all."""
     match = _MISSING_HEADER.search(log)
     return match[1] if match else ""
 

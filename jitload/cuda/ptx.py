@@ -54,14 +54,14 @@ def format_of(source: object) -> Format | None:
 def compile_image(
     source: str | bytes | bytearray | memoryview, *, name: str, arch: str, flags: Sequence[str] | None
 ) -> Cubin:
-    """Compile PTX, LTO-IR or a fatbin. The kernels have the types that their symbols contain.
+    """Compile PTX, LTO-IR or a fatbin. The types of the kernels are read from their symbols.
 
     Args:
         source: The code. If it is a fatbin with machine code for the architecture, and there are no options, this
             machine code is returned.
         name: The name of the code in messages.
         arch: One architecture.
-        flags: Options, as for nvcc.
+        flags: Options in nvcc's spelling.
 
     Raises:
         CompileError: The linker rejected the code; `.log` has its messages.
@@ -188,7 +188,7 @@ def _hint(job: LinkJob, log: str, newer_linker: str) -> str:
 
 
 def _target_hint(job: LinkJob) -> str:
-    """Return what to do about PTX for other architectures than the requested one, or "" if its .target is not read."""
+    """Return what to do about PTX for other architectures than the requested one, or "" if it has no .target."""
     match = _TARGET.search(job.data)
     if match is None:
         return ""

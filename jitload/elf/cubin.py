@@ -21,7 +21,7 @@ _FORMAT_SIZED = 4
 _COMPAT_ARCH_SPECIFIC = 0x09  # in `.nv.compat`
 
 _VARIABLE_SECTIONS = (".nv.global", ".nv.global.init", ".nv.constant3")
-_COMPILER_NAMES = ("$", ".", "__cudart_")  # begin the names of format strings and libdevice's tables
+_COMPILER_NAMES = ("$", ".", "__cudart_")  # prefixes of the names of format strings and libdevice's tables
 _DEFAULT_MAX_THREADS = 1024
 _FIRST_SM_WITH_RESERVE, _RESERVED_SHARED_BYTES = 90, 1024
 _UNKNOWN_STACK_SIZE = 0xFFFFFFFF
@@ -34,7 +34,7 @@ def read_image(
     """Return the architecture, the kernels and the variables of a cubin.
 
     The kernels are in the order in which the compiler met them, with template instances last. The name of each variable
-    is its symbol. `spill_bytes` has the bytes that each kernel spills, by symbol; a cubin does not contain them.
+    is its symbol. `spill_bytes` maps symbols of kernels to the bytes that they spill, which a cubin does not state.
 
     Raises:
         LoadError: The bytes are not a linked CUDA cubin; the message says what they are.
@@ -52,7 +52,7 @@ def read_image(
 
 
 def is_unknown_format(data: bytes) -> bool:
-    """Return whether there are bytes, and they are not in a format that `read_image` recognizes."""
+    """Return whether the data is not empty and is neither ELF, a fatbin, LLVM or LTO IR, PTX nor CUDA source text."""
     return bool(data) and data[:4] != b"\x7fELF" and _recognize(data[:4096]) is None
 
 
@@ -80,7 +80,7 @@ _MACHINES = {62: "x86-64", 183: "aarch64", 224: "AMD's GPUs"}
 
 
 def _find_problem(data: bytes | bytearray | memoryview) -> str | None:
-    """Return what the bytes are instead of a cubin, or None if they begin like a linked 64-bit cubin."""
+    """Return a message that says what the data is, or None if it begins like a linked 64-bit cubin."""
     if not isinstance(data, (bytes, bytearray, memoryview)):
         return f"a cubin is bytes, and this is {type(data).__name__}."
     head = bytes(data[:4096])
@@ -146,7 +146,7 @@ class _CubinReader:
         return Image(arch=arch, kernels=tuple(kernel for _, kernel in kernels), variables=variables)
 
     def read_arch(self) -> tuple[int, str]:
-        """Return the number and the suffix of the architecture; where they are depends on the compiler's version."""
+        """Return the architecture's number and suffix, such as (90, "a"). CUDA has changed where they are."""
         header = self.file.header
         if header.abi_version < _ABI_OF_CUDA_13:  # up to 12.x and sm_90
             return header.flags & 0xFF, "a" if header.flags & 0x800 else ""
@@ -181,18 +181,18 @@ class _CubinReader:
         section = self.sections.get(f".nv.shared.{kernel}")
         if section is None:
             return 0
-        # From sm_90 on the section begins with what the driver reserves, which `ptxas -v` does not count either.
+        # From sm_90 on, the section begins with bytes for the driver, which `ptxas -v` does not count, either.
         return max(section.size - (_RESERVED_SHARED_BYTES if self.sm >= _FIRST_SM_WITH_RESERVE else 0), 0)
 
     def read_local_bytes(self, index: int) -> int:
-        """Return the bytes of stack that a thread needs, including called functions unless there is recursion."""
+        """Return the bytes of stack that a thread of a kernel needs, with called functions unless they recurse."""
         frame = self.function_attributes[_FRAME_SIZE].get(index, 0)
         stack = self.function_attributes[_MIN_STACK_SIZE].get(index, frame)
         return frame if stack == _UNKNOWN_STACK_SIZE else stack
 
 
 def _read_attributes(info: Section | None) -> Iterator[tuple[int, memoryview]]:
-    """Yield (number, value) for each attribute of a `.nv.info` section."""
+    """Yield a (number, value) pair for each attribute of a `.nv.info` section."""
     data, position = memoryview(info.data if info else b""), 0
     while position + 4 <= len(data):
         value_format, attribute, value = struct.unpack_from("<BBH", data, position)
@@ -226,7 +226,7 @@ def _read_launch_attributes(kernel: str, info: Section) -> tuple[tuple[Parameter
 
 
 def _read_compat(section: Section | None) -> Iterator[tuple[int, int]]:
-    """Yield (number, value) for each attribute of a `.nv.compat` section."""
+    """Yield a (number, value) pair for each attribute of a `.nv.compat` section."""
     data, position = section.data if section else b"", 0
     while position + 4 <= len(data):
         value_format, attribute, value = struct.unpack_from("<BBH", data, position)

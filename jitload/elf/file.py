@@ -30,7 +30,7 @@ _MAX_ALIGNMENT = 1 << 24
 
 
 class ElfError(ValueError):
-    """A file is not ELF, or is damaged; the message says how."""
+    """A file is not ELF, or is damaged. The message says what is wrong."""
 
 
 class Header(NamedTuple):  # named tuples, because a dataclass takes eight times as long to create when imported
@@ -70,7 +70,7 @@ def file_size(head: bytes) -> int:
 
 
 class Section(NamedTuple):
-    """One section. `data` is empty if the file contains no bytes for the section."""
+    """A section of an ELF file. `data` is empty if the file contains no bytes for the section."""
 
     name: str
     type: int
@@ -86,7 +86,7 @@ class Section(NamedTuple):
 
 
 class Symbol(NamedTuple):
-    """An entry of a symbol table. `section` is the index of the section that defines it, or 0 if none does."""
+    """An entry of a symbol table. `section` is the index of the section that defines it, or 0 if it is undefined."""
 
     name: str
     info: int
@@ -97,17 +97,17 @@ class Symbol(NamedTuple):
 
     @property
     def type(self) -> int:
-        """The type of what the symbol names, one of `STT_…`."""
+        """What the symbol names, such as a function: one of the constants `STT_…`."""
         return self.info & 0xF
 
     @property
     def binding(self) -> int:
-        """Which files see the symbol, one of `STB_…`."""
+        """Which files see the symbol, one of the constants `STB_…`."""
         return self.info >> 4
 
     @property
     def visibility(self) -> int:
-        """Whether a library shows the symbol to other libraries, one of `STV_…`."""
+        """Whether a library shows the symbol to other libraries, one of the constants `STV_…`."""
         return self.other & 3
 
 
@@ -143,7 +143,7 @@ class ElfFile:
         self.sections = [_read_section(view, row, names) for row in rows]
 
     def symbols(self, table_type: int = SHT_SYMTAB) -> list[Symbol]:
-        """Return the symbols of the symbol table of this type, in the order of the table.
+        """Return the symbols of the symbol table with the section type `table_type`, in the order of the table.
 
         Raises:
             ElfError: There is no such table, or it is damaged.
@@ -158,7 +158,7 @@ class ElfFile:
 
 
 def read_bytes(data: memoryview, offset: int, size: int, description: str) -> memoryview:
-    """Return a range of bytes, or raise ElfError with the description of the range if the data ends before it does."""
+    """Return `size` bytes from `offset` on. Raise ElfError, with `description` in its message, if there are fewer."""
     if offset + size > len(data):
         raise ElfError(f"{description} should end at byte {offset + size}, and there are {len(data)}")
     return data[offset : offset + size]
@@ -179,7 +179,7 @@ def _read_string(table: bytes, offset: int) -> str:
 
 
 class DynamicSymbols(NamedTuple):
-    """The names that a shared library defines, and the names that others must define, in the order of the table."""
+    """The names that a shared library defines, and the names that it needs from others, in the order of the table."""
 
     defined: tuple[str, ...] = ()
     undefined: tuple[str, ...] = ()
@@ -206,7 +206,7 @@ def read_dynamic_symbols(data: bytes) -> DynamicSymbols:
 
 
 def edit_symbols(data: bytes, edit: Callable[[Symbol], Symbol]) -> bytes:
-    """Return a file with each symbol replaced by `edit(symbol)`. The names and the order of symbols do not change."""
+    """Return an ELF file with each symbol replaced by `edit(symbol)`. Names and order of the symbols do not change."""
     file = ElfFile(data)
     symbols = file.symbols()
     table = next(section for section in file.sections if section.type == SHT_SYMTAB)
@@ -216,7 +216,7 @@ def edit_symbols(data: bytes, edit: Callable[[Symbol], Symbol]) -> bytes:
 
 
 def replace_symbols(sections: Sequence[Section], symbols: Sequence[Symbol]) -> list[Section]:
-    """Return the sections with these symbols in the symbol table. ELF requires local symbols to come first."""
+    """Return the sections with `symbols` as the symbol table. ELF requires local symbols to come first."""
     index, table = next((index, section) for index, section in enumerate(sections) if section.type == SHT_SYMTAB)
     strings, offsets = _add_strings(sections[table.link].data, [symbol.name for symbol in symbols])
     rows = b"".join(_SYMBOL.pack(offsets[symbol.name], *symbol[1:]) for symbol in symbols)
@@ -228,7 +228,7 @@ def replace_symbols(sections: Sequence[Section], symbols: Sequence[Symbol]) -> l
 
 
 def write_elf(header: Header, sections: Sequence[Section]) -> bytes:
-    """Return an ELF file with these sections and no segments, such as an object file, with new offsets and sizes."""
+    """Return an ELF file with these sections, for which offsets and sizes are computed, and without segments."""
     strings, name_offsets = _add_strings(sections[header.section_names].data, [section.name for section in sections])
     out = bytearray(_HEADER.size)
     rows = b""
@@ -248,7 +248,7 @@ def write_elf(header: Header, sections: Sequence[Section]) -> bytes:
 
 
 def _add_strings(table: bytes | memoryview, strings: Iterable[str]) -> tuple[bytes, dict[str, int]]:
-    """Return a string table to which missing strings are added, and a dict of the offset of each of the strings."""
+    """Return a string table to which the missing strings are added, and a dict from each string to its offset."""
     extended, offsets, position = bytearray(table or b"\0"), dict[bytes, int](), 0
     for text in bytes(extended).split(b"\0")[:-1]:
         offsets[text] = position

@@ -16,7 +16,7 @@ from jitload.errors import LoadError
 _PREFIX = "__tvm_ffi__cubin_"
 
 _FILE_TYPES = {2: "a program", 3: "a shared library", 4: "a core dump"}
-_SHN_LORESERVE = 0xFF00  # from here on an index of a section has a special meaning
+_SHN_LORESERVE = 0xFF00  # from here on, a section's index has a special meaning
 _SHT_LLVM_ADDRSIG, _SHT_LLVM_CALL_GRAPH_PROFILE = 0x6FFF4C03, 0x6FFF4C09
 _DAMAGED = "is damaged or cut off. Compile it again."
 
@@ -78,7 +78,7 @@ class ObjectFile:
             raise LoadError(f"{self._path} {_DAMAGED}") from error
 
     def _with_symbols(self, added: Mapping[str, Symbol]) -> list[Section]:
-        """Return the sections with these symbols in the symbol table, and with all references to symbols updated."""
+        """Return the file's sections with symbols added to the symbol table, and all references to symbols updated."""
         existing = {symbol.name for symbol in self._symbols}
         symbols = [added.get(symbol.name, symbol) for symbol in self._symbols]
         symbols += [symbol for name, symbol in added.items() if name not in existing]
@@ -92,7 +92,7 @@ class ObjectFile:
         return replace_symbols(sections, [symbols[index] for index in order])
 
     def _renumber(self, section: Section, new_indices: Mapping[int, int]) -> Section:
-        """Return a section with new indices in place of the symbols' indices that it contains.
+        """Return a section with each symbol's index in it replaced. `new_indices` maps old indices to new ones.
 
         Raises:
             KeyError: The section refers to a symbol that does not exist.
@@ -108,7 +108,7 @@ class ObjectFile:
         if section.type == elf.SHT_GROUP:
             return section._replace(info=new_indices[section.info])
         if section.type == _SHT_LLVM_ADDRSIG:
-            return section._replace(link=0)  # tells linkers that the section is out of date
+            return section._replace(link=0)  # a link of 0 tells linkers that the section is out of date
         if section.type == _SHT_LLVM_CALL_GRAPH_PROFILE:
             return section
         raise LoadError(f"{self._path}: section {section.name!r} refers to symbols in an unknown way.")
@@ -123,7 +123,7 @@ _FORMATS = (
 
 
 def _find_problem(data: bytes) -> str | None:
-    """Return what the bytes are instead of an object file for a 64-bit little-endian machine, or else None."""
+    """Return a message that says what the data is, or None for an object file of a 64-bit little-endian machine."""
     if data[:4] != b"\x7fELF":
         problems = (problem for start, problem in _FORMATS if data.startswith(start))
         return next(problems, f"is not an object file: it begins with {data[:8]!r} instead of an ELF header.")

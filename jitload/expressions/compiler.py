@@ -57,7 +57,7 @@ def compile_expression(text: Expression, scope: Mapping[str, ScopeEntry], *, ker
 
 @lru_cache(maxsize=4096)  # programs often create the same Launch for each call of load_inline
 def check_expression(text: str, field: str) -> tuple[int | None, frozenset[str]]:
-    """Check an expression without its kernel; return its value if it is a constant, and the names that it uses."""
+    """Check an expression without its kernel. Return its constant value or None, and the names that it uses."""
     source = ExpressionText.of(text, "", field)
     tree = source.parse()
     compiler = _Compiler(source, None)
@@ -121,7 +121,7 @@ _HINTS = {
 
 
 class _Compiler:
-    """The translation of one expression; without a scope, the expression is checked and its names are collected."""
+    """A translator of one expression. Without a scope, it only checks the expression and collects the names in it."""
 
     def __init__(self, source: ExpressionText, scope: Mapping[str, ScopeEntry] | None) -> None:
         self.source = source
@@ -132,7 +132,7 @@ class _Compiler:
         self.temporaries = 0
 
     def compile(self, node: ast.expr, *, lazily: bool = False) -> Code:
-        """Translate a node. With `lazily`, its code may never run, so a failure in it is not an error yet."""
+        """Translate a node. If `lazily` is true, the code may never run, so a failure such as `1 // 0` is allowed."""
         self.depth += 1
         self.lazy += lazily
         if self.depth > MAX_DEPTH:
@@ -201,7 +201,7 @@ class _Compiler:
         raise self.source.error(f"there is no parameter {node.id!r}", node, hint)
 
     def apply(self, name: str, fold: Callable[..., int], operands: Sequence[Code], node: ast.expr | int) -> Code:
-        """Return the call of a function that may fail, or its value if all operands are constants."""
+        """Return the call of a C++ function that may fail, or its value if all operands are constants."""
         values = [operand.value for operand in operands if operand.value is not None]
         problem = ""
         if len(values) == len(operands):

@@ -1,8 +1,8 @@
 """Splits a compilation by nvcc into its commands, so that ninja compiles host and device code in parallel.
 
-`nvcc --dryrun` prints the commands that nvcc would run one after another. They are kept in the cache as a template, in
-which the source file has a fixed name and the temporary files are named after it. If nvcc prints anything that this
-module does not know, there is no template, and nvcc runs its commands itself.
+`nvcc --dryrun` prints the commands that nvcc would run one after another. The commands are kept in the cache as a
+template, in which the source file has a fixed name and the temporary files are named after the source file. If nvcc
+prints anything that this module does not know, there is no template, and nvcc runs its commands itself.
 """
 
 from __future__ import annotations
@@ -34,7 +34,10 @@ _log = logging.getLogger(__name__)
 
 
 class NvccCommand(NamedTuple):
-    """A command that nvcc runs for `jitload_unit.cu`: its words, the file that it makes and the files that it reads."""
+    """A command that nvcc runs, with `jitload_unit.cu` in place of the name of the source file.
+
+    `output` is the file that the command makes, and `inputs` are the files that it reads.
+    """
 
     words: tuple[str, ...]
     output: str
@@ -47,7 +50,7 @@ Template = tuple[NvccCommand, ...]
 def find_template(
     nvcc: Nvcc, compiler: Compiler, options: Sequence[str], work_dir: Path, cache_dir: Path
 ) -> Template | None:
-    """Return the commands that nvcc runs to compile a text with these options, or None if they are not understood.
+    """Return the commands with which nvcc compiles a text, or None if the output of `nvcc --dryrun` is not understood.
 
     Relative paths in the options refer to `work_dir`. The commands are kept in the cache.
     """
@@ -68,7 +71,7 @@ def find_template(
 def _replace_dirs(options: Sequence[str]) -> tuple[list[str], list[str]]:
     """Return the options with numbered names in place of include directories, and a list of these directories.
 
-    nvcc cannot quote all characters of a path, and with the names, one template serves for all directories.
+    nvcc cannot quote every character of a path. Also, one template with numbered names serves for all directories.
     """
     result: list[str] = []
     dirs: list[str] = []
@@ -83,7 +86,7 @@ def _replace_dirs(options: Sequence[str]) -> tuple[list[str], list[str]]:
 
 
 def template_steps(template: Template, file: str) -> tuple[Step, ...]:
-    """Return the commands of a template for a source file; the last one makes the object."""
+    """Return steps that run the nvcc commands of a template for a source file. The last step makes the object file."""
 
     def name(text: str) -> str:
         return text.replace(_SOURCE, file)
@@ -99,9 +102,9 @@ def template_steps(template: Template, file: str) -> tuple[Step, ...]:
 
 
 def module_id(file: str, parts: Sequence[str]) -> str:
-    """Return the module id of a unit, which distinguishes its internal symbols from those of other units.
+    """Return the module id of a source file, which distinguishes the file's internal symbols from other files' symbols.
 
-    The id has the same form as nvcc's. `parts` distinguish the unit from others with the same file name.
+    The id has the form of nvcc's own ids. `parts` are texts that distinguish the file from others of the same name.
     """
     digest = hashlib.sha256("\0".join((file, *parts)).encode(errors="surrogateescape")).hexdigest()
     name = re.sub(r"\W", "_", file)
@@ -109,7 +112,7 @@ def module_id(file: str, parts: Sequence[str]) -> str:
 
 
 def module_id_file(file: str) -> str:
-    """Return the name of the file from which the commands of a template read a unit's module id."""
+    """Return the name of the file from which nvcc's commands read the module id of the source file `file`."""
     return f"{file}.module_id"
 
 
@@ -156,7 +159,7 @@ def _parse(output: str, options: Sequence[str]) -> Template:
 
 
 def _read_words(text: str, variables: dict[str, str]) -> list[str]:
-    """Return the words of a printed command, with the program's path and the file names of the template."""
+    """Return the words of a command that nvcc printed, with the program's full path and the template's file names."""
     try:
         words = [word.replace("\\$", "$") for word in shlex.split(text)]
     except ValueError as error:
@@ -176,7 +179,7 @@ def _read_words(text: str, variables: dict[str, str]) -> list[str]:
 
 
 def _check_names(texts: Sequence[str]) -> None:
-    """Raise an error if two temporary files have the same name without nvcc's numbers."""
+    """Raise an error if the names of two temporary files differ only in nvcc's numbers."""
     names = {match[0].rpartition("/")[2] for text in texts for match in re.finditer(r"[^\s\"=]*tmpxft_[^\s\"]*", text)}
     if len({_TEMPORARY.sub(_SOURCE, name) for name in names}) != len(names):
         raise _NotUnderstoodError(f"the temporary files {', '.join(sorted(names))}")
@@ -193,9 +196,9 @@ def _output_of(words: Sequence[str]) -> str:
 
 
 def _link_inputs(commands: Sequence[Sequence[str]]) -> Iterator[NvccCommand]:
-    """Yield the commands, each with the files that it reads.
+    """Yield an `NvccCommand` for each command.
 
-    These are the files that its words name. The last command also gets all outputs that no other command reads.
+    A command reads the files that its words name. The last command also reads all outputs that no other command reads.
     """
     outputs: list[str] = []
     unread: dict[str, None] = {}

@@ -34,13 +34,13 @@ __tvm_ffi__cubin_{name}_end:
 
 
 def assembler_text(names: Sequence[str]) -> str:
-    """Return an assembler file that embeds `<name>.cubin` for each name."""
+    """Return the text of an assembler file that embeds the file `<name>.cubin` for each name."""
     cubins = "".join(incbin_text(name, f"{name}.cubin") for name in names)
     return f'.section .rodata,"a"\n{cubins}.section .note.GNU-stack,"",%progbits\n'
 
 
 def incbin_text(name: str, file: str) -> str:
-    """Return the assembler text that embeds one cubin in the current section; the file's name is escaped already."""
+    """Return assembler text that embeds the cubin `file` in the current section. The file's name must be escaped."""
     return _INCBIN.format(name=name, file=file)
 
 
@@ -53,9 +53,10 @@ def check_cubins(host: HostSource) -> None:
 
 
 def check_embeds(host: HostSource, include_dirs: Sequence[Path], device_name: str) -> None:
-    """Check that the C++ has a macro for each cubin, a cubin for each macro, and a kernel for each lookup.
+    """Check that there is a cubin for each `TVM_FFI_EMBED_CUBIN(name)` in the C++, and such a macro for each cubin.
 
-    `device_name` is the name with which `cuda_sources` is embedded, or "".
+    Raise JitLoadError if not. Log a warning if the C++ looks up a kernel that a cubin lacks. `device_name` is the name
+    under which the cubin of `cuda_sources` is embedded, or "" if there is none.
     """
     embedded = {name for name, _ in host.cubins}
     texts = [text for unit in host.units for _, text in unit.pieces]
@@ -98,7 +99,7 @@ def _missing_macro(name: str, declared: Iterable[str]) -> str:
 def _check_lookups(host: HostSource, include_dirs: Sequence[Path], uses: _MacroUses) -> None:
     """Check the arguments of `TVM_FFI_EMBED_CUBIN_GET_KERNEL` where they are literal.
 
-    A missing kernel is only a warning, because the function that looks it up may never be called.
+    A missing cubin is an error. A missing kernel is only a warning, because the lookup may never be executed.
     """
     cubins = dict(host.cubins)
     pieces = [piece for unit in host.units for piece in unit.pieces]

@@ -56,12 +56,12 @@ class HostExport(NamedTuple):
     """A host function to export.
 
     Attributes:
-        name: Its name in Python.
-        launch: Its `Launch` in `functions=`.
-        unit: The file name of the unit that exports it.
-        expression: The C++ expression that selects it.
-        candidates: The functions in the unit's text that `functions=` may mean.
-        is_typed: Whether it has plain types and gets a wrapper; otherwise tvm-ffi's macro exports it.
+        name: The function's name in Python.
+        launch: The function's `Launch` in `functions=`.
+        unit: The name of the source file that exports the function.
+        expression: The C++ expression that selects the function.
+        candidates: The functions in the text of this file that `functions=` may mean.
+        is_typed: Whether the function has plain types and gets a wrapper; otherwise tvm-ffi's macro exports it.
     """
 
     name: str
@@ -94,7 +94,7 @@ def choose_host_exports(request: Request) -> tuple[HostExport, ...]:
     units = {
         unit.file: _functions_of(unit, request.include_dirs) for unit in host.units if not unit.file.endswith(".c")
     }
-    # The unit for functions that no text shows: a macro may define them, or a header that the only file includes.
+    # The file for functions that no text shows: a macro may define them, or a header that the only file includes.
     default = next((unit.file for unit in host.units if not unit.is_file), next(iter(units)) if len(units) == 1 else "")
     texts = [text for unit in host.units for _, text in unit.pieces]
     exported = {match[1] or match[2] for text in texts for match in _EXPORTED.finditer(text)}
@@ -115,9 +115,14 @@ def _functions_of(unit: Unit, include_dirs: Sequence[str]) -> tuple[HostFunction
 def _host_export(
     name: str, launch: Launch, units: dict[str, tuple[HostFunction, ...]], default: str, *, is_plain_unseen: bool
 ) -> HostExport:
-    """Return the export of a function.
+    """Return the export of a function, or raise LaunchSpecError if there is none.
 
-    `is_plain_unseen` says whether to assume plain types for a function that no text shows.
+    Args:
+        name: The name in `functions=`.
+        launch: The `Launch` in `functions=`.
+        units: The functions in each source file, by the file's name.
+        default: The source file that exports a function which no text shows, or "".
+        is_plain_unseen: Whether to assume plain types for a function that no text shows.
     """
     target = re.split(r"[<(]", launch.kernel or name)[0].strip()
     if target == "main":
@@ -139,7 +144,7 @@ def _host_export(
         if all(f.has_numbers_only for f in seen) and _fields_of(launch) == []:
             is_plain = is_plain and next(iter((*defined, *declared))).endswith(".cu")
     # The unit that defines a function of plain types exports it. As in tvm-ffi, any other function is exported by the
-    # C++ in cpp_sources if that declares it.
+    # C++ in cpp_sources if cpp_sources declares it.
     preferred = (*defined, *declared) if is_plain else (*(f for f in declared if f == default), *defined, *declared)
     unit = next(iter((*preferred, *((default,) if default in units else ()))), "")
     if not unit:
@@ -165,7 +170,7 @@ def _expression(name: str, launch: Launch, candidates: Sequence[Candidate]) -> s
 
 
 def _fields_of(launch: Launch) -> list[str]:
-    """Return the fields of a `Launch` that only functions of plain types have."""
+    """Return the names of the fields of a `Launch` that are set but allowed only for functions of plain types."""
     return [name for name in ("params", "args", "nullable", "raw_pointers", "strided", "host") if getattr(launch, name)]
 
 
@@ -189,10 +194,11 @@ def has_typed(exports: Iterable[HostExport]) -> bool:
 
 
 def needs_prelude(unit: Unit, exports: Sequence[HostExport]) -> bool:
-    """Return whether a unit gets tvm-ffi's convenience headers, which nvcc takes two seconds to read.
+    """Return whether jitload puts an #include of tvm-ffi's convenience headers in front of a source.
 
-    Inline text gets them, except for text with kernels that does not need them: text that exports only functions of
-    plain types, has no words of tvm-ffi, and includes a header with `<…>` if it uses `std::`.
+    Inline text gets the #include, and the user's files do not. Because nvcc takes two seconds to read the headers,
+    inline text with kernels is an exception if it exports only functions of plain types, has no names of tvm-ffi, and
+    either does not use `std::` or includes a header in angle brackets.
     """
     if unit.is_file or not unit.is_mixed or not exports or not all(export.is_typed for export in exports):
         return not unit.is_file
@@ -202,7 +208,7 @@ def needs_prelude(unit: Unit, exports: Sequence[HostExport]) -> bool:
 
 
 def layout_lines(texts: Sequence[str], exports: Iterable[HostExport], include_dirs: Sequence[str]) -> str:
-    """Return lines of C++ that record, in the object file, the layouts of structures that typed functions take."""
+    """Return lines of C++ that record, in the object file, the layouts of structures that exported functions take."""
 
     def read_headers() -> tuple[str, ...]:
         return tuple(user_headers(texts, [Path(path) for path in include_dirs]))
@@ -288,5 +294,5 @@ def _check_is_supported(name: str, result: str, types: Sequence[str], sizes: Seq
 
 
 def host_wrapper(request: Request, functions: Iterable[Export]) -> str:
-    """Return the C++ text of the wrapper of typed functions."""
+    """Return the C++ text of the wrapper through which Python calls functions of plain types."""
     return render_wrapper(Wrapper(request.name, request.archs, (), tuple(functions), (), has_cpp=True))

@@ -1,8 +1,8 @@
 """Build the library, object file or program of a request that has hand-written C++.
 
-The compiler takes most of the time, so other work runs in parallel: a thread builds the launcher, and the same run of
-ninja compiles and tries a link that will probably be sufficient. The compiled objects then show what the link lacks,
-such as functions of CUDA. If it lacks anything, the library is linked again.
+The compiler takes most of the time, so other work runs in parallel: a thread builds the launcher (jitload's C++ for
+launching kernels), and the same run of ninja compiles and tries a link that will probably be sufficient. The compiled
+objects then show what the link lacks, such as functions of CUDA. If anything is missing, the library is linked again.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ _UNPACKED_VECTOR = re.compile(
 def build_host_library(
     request: Request, cuda: CudaToolchain | Nvcc | None, compiler: Compiler, work: Work, *, verbose: bool
 ) -> tuple[Path, ...]:
-    """Build the product of a request in a work directory, and return the user's files on which it depends."""
+    """Build the library, object or program of a request in `work.dir`. Return the user's files on which it depends."""
     assert request.host is not None
     if not request.host.is_torch:
         return _build(request, cuda, compiler, work, verbose=verbose)
@@ -97,7 +97,7 @@ def _build(
 
 
 def _find_launcher(build: HostBuild) -> Path:
-    """Return the object file that jitload adds to a library: the launcher, or `torch_runtime` for a text for torch."""
+    """Return the object file that jitload adds to a library: the launcher, or `torch_runtime` for C++ for torch."""
     return _find_object("torch_runtime" if build.host.is_torch else "launcher", build)
 
 
@@ -106,7 +106,7 @@ def _find_object(name: ObjectName, build: HostBuild) -> Path:
 
 
 def _probably_launches(host: HostSource) -> bool:
-    """Return whether the library will probably need the object of `_find_launcher`, which is then built at once."""
+    """Return whether the library probably needs the launcher or `torch_runtime`, whose build then starts at once."""
     if host.is_object:
         return False
     if host.is_torch:
@@ -116,7 +116,7 @@ def _probably_launches(host: HostSource) -> bool:
 
 
 def _with_device_code(build: HostBuild) -> tuple[HostBuild, tuple[Path, ...]]:
-    """Compile the request's device code, if any; return the build with its cubin, and the headers that were read."""
+    """Compile the request's device code, if any; return the build with the cubin, and the headers that were read."""
     request, host = build.request, build.host
     if not request.pieces:
         return build, ()
@@ -178,9 +178,10 @@ def _build_library(build: HostBuild, launcher: Future[Path] | None) -> HostBuild
 
 
 def _with_wrapper(build: HostBuild, runtime: Future[Path]) -> HostBuild:
-    """Write the wrapper of the typed functions, whose types are in the compiled objects, and return the build with it.
+    """Write the wrapper of the functions of plain types, and return the build with the wrapper.
 
-    If one of the functions turns out to have a type of tvm-ffi's under another name, the sources are compiled again.
+    The types are read from the compiled objects. If a function turns out to have a type of tvm-ffi under another name,
+    tvm-ffi's macro exports this function, and the sources are compiled again.
     """
     functions = read_typed_functions(build.exports, build.unit_objects)
     if ffi_names := {name for name, function in functions.items() if function is None}:
@@ -207,7 +208,7 @@ def _fast_link(build: HostBuild) -> Step:
 
 
 def _link_cuda(build: HostBuild) -> HostBuild:
-    """If the library calls functions of CUDA that it does not have, link it again with them."""
+    """Link the library again if it calls functions of CUDA that it lacks. Return the build that was finally linked."""
     if functions := link.missing_driver_calls(_undefined_symbols(build), build.cuda, build.link_flags):
         build = with_driver_calls(build, functions)
         _link(build)
@@ -225,7 +226,7 @@ def _undefined_symbols(build: HostBuild) -> tuple[str, ...]:
 
 
 def _header_specs(build: HostBuild) -> dict[str, precompiled.HeaderSpec]:
-    """Return the precompiled header that each unit could use, by the unit's file."""
+    """Return the precompiled header that each source file could use, by the name of the source file."""
     fixed_flags = (STANDARD, *FLAGS), include_flags(build.cuda.include_dirs if build.cuda else (), ())
     compiler, cache_dir, specs = build.compiler, build.work.cache_dir, {}
     for unit in build.host.units:
@@ -242,11 +243,11 @@ def _compile(
 ) -> tuple[HostBuild, Step | None]:
     """Compile with the precompiled headers that exist.
 
-    If the compile fails with them, or one of them turns out to be damaged, the compile is repeated without them. Errors
-    therefore come from the source alone.
+    If the compile fails, or if one of these headers turns out to be damaged, the compile is repeated without them.
+    Errors therefore come from the source alone.
 
     Returns:
-        The build with the precompiled headers that were used, and the link step that was tried, or None.
+        The build with the precompiled headers that were used, and the link step that was tried (None if none was).
     """
     cache_dir, settings, dirs = build.work.cache_dir, build.request.settings, build.request.include_dirs
     candidates = {file: precompiled.find_precompiled(spec, cache_dir, settings, dirs) for file, spec in specs.items()}
@@ -279,7 +280,7 @@ def _compile_and_try_link(build: HostBuild, launcher: Future[Path] | None) -> St
     """
     attempt = None
     can_link = not has_typed(build.exports)  # the wrapper of typed functions is written after the compile
-    # A launcher in the cache is found in milliseconds. The link does not wait for one that is being built.
+    # A launcher in the cache is found in milliseconds. The link does not wait for a launcher that is being built.
     if can_link and not build.host.link_flags and (launcher is None or wait((launcher,), timeout=0.1).done):
         attempt = _fast_link(replace(build, launcher=launcher.result() if launcher else None))
     try:
@@ -291,7 +292,7 @@ def _compile_and_try_link(build: HostBuild, launcher: Future[Path] | None) -> St
 
 
 def _precompile_later(specs: Iterable[precompiled.HeaderSpec], build: HostBuild) -> None:
-    """Start to precompile headers, on a thread that the end of the program waits for."""
+    """Start to precompile headers, on a thread that Python joins at exit."""
 
     def start() -> None:
         for spec in specs:
@@ -336,7 +337,7 @@ def _build_object(build: HostBuild) -> HostBuild:
 def _build_program(build: HostBuild) -> HostBuild:
     """Compile and link a program.
 
-    The CUDA functions that it calls are found before the link, because no symbol of a program may be undefined.
+    The CUDA functions that the program calls are found before the link, because the linker rejects undefined symbols.
     """
     _run(build, compile_steps(build))
     undefined = objects.read_undefined_symbols([*object_paths(build), *map(Path, build.host.objects)])
@@ -367,7 +368,11 @@ def _remove_temporaries(build: HostBuild) -> None:
 
 
 def _files_read(build: HostBuild) -> Iterator[Path]:
-    """Yield the files read whose versions are not in the key, and paths where new files would be found before them."""
+    """Yield the paths of the files on which the cache entry of a build depends.
+
+    These are files that the build read and whose versions are not in the cache key, and paths at which a new file would
+    be read instead of one of these files.
+    """
     request, host = build.request, build.host
     versioned_dirs = (
         INCLUDE_DIR,

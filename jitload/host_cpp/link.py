@@ -1,7 +1,8 @@
 """Chooses what to link hand-written C++ with: the user's options, a fast linker, and the CUDA libraries that it calls.
 
-A library is linked with libcuda only if the user's options say so, because such a library can be built and loaded only
-where a driver is installed. Otherwise, generated C code looks up the driver's functions when the library is loaded.
+A library is linked with libcuda only if the user's options say so, because a library with libcuda can be built and
+loaded only where a driver is installed. Otherwise, generated C code looks up the driver's functions when the library is
+loaded.
 """
 
 from __future__ import annotations
@@ -68,7 +69,7 @@ __attribute__((constructor(101))) static void find_driver(void) {{
 
 
 def fast_linker(compiler: Compiler, flags: Sequence[str]) -> tuple[str, ...]:
-    """Return the option that selects GNU gold, or nothing if gold is missing or the user's options may select a linker.
+    """Return the option that selects GNU gold, or () if gold is missing or the user's options may select a linker.
 
     Most of a link's time goes into reading the symbols of the C++ library, which takes gold a third of GNU ld's time.
     """
@@ -114,7 +115,10 @@ def linked_libraries(flags: Sequence[str]) -> Iterator[Path]:
 def missing_libraries(
     undefined: Collection[str], cuda: CudaToolchain | Nvcc | None, flags: Sequence[str], name: str
 ) -> tuple[str, ...]:
-    """Return the options that link the CUDA libraries of undefined functions, except those that the flags name."""
+    """Return options that link the CUDA libraries in which undefined functions are, unless `flags` name the libraries.
+
+    Raise ToolchainError if no such library is found. `name` is the module's name, for the message.
+    """
     cudart = _missing_cudart(undefined, cuda, flags, name)
     functions = {library: symbol for symbol in sorted(undefined, reverse=True) if (library := library_of(symbol))}
     if cuda is None or not functions:
@@ -155,7 +159,7 @@ def _missing_cudart(
 def missing_driver_calls(
     undefined: Collection[str], cuda: CudaToolchain | Nvcc | None, flags: Sequence[str]
 ) -> tuple[str, ...]:
-    """Return the undefined functions of the driver, unless the user's options name libcuda."""
+    """Return the undefined symbols that are functions of the driver, or () if the user's options name libcuda."""
     if cuda is None or any("libcuda." in flag or flag == "-lcuda" for flag in flags):
         return ()
     return find_driver_calls(undefined, cuda.include_dirs)

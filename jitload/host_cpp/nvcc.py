@@ -28,7 +28,7 @@ _DEVICE_LINK = "device_link.o"
 def nvcc_options(
     nvcc: Nvcc, compiler: Compiler, unit: Unit, archs: Sequence[str], include_flags: Sequence[str]
 ) -> tuple[str, ...]:
-    """Return the options to compile a unit with nvcc, which calls the compiler for the host code."""
+    """Return the options with which nvcc compiles a source. nvcc calls `compiler` for the host code."""
     return (
         *_targets(compiler, archs, unit.flags),
         *_defaults(unit.flags),
@@ -40,7 +40,7 @@ def nvcc_options(
 
 
 def nvcc_steps(nvcc: Nvcc, options: Sequence[str], unit: Unit, template: Template | None) -> tuple[Step, ...]:
-    """Return the commands that compile a unit to an object file: the template's commands, or else one of nvcc."""
+    """Return the steps that compile a source: the commands of nvcc in `template`, or else one call of nvcc."""
     if template:
         return template_steps(template, unit.file)
     depfile = ("-MD", "-MF", f"{unit.file}.d")
@@ -49,7 +49,7 @@ def nvcc_steps(nvcc: Nvcc, options: Sequence[str], unit: Unit, template: Templat
 
 
 def device_link_step(nvcc: Nvcc, compiler: Compiler, units: Sequence[Unit], archs: Sequence[str]) -> Step:
-    """Return the command that links the device code of units that were compiled with `-rdc=true`."""
+    """Return the command that links the device code of sources that were compiled with `-rdc=true`."""
     inputs = tuple(f"{unit.file}.o" for unit in units)
     options = (*_targets(compiler, archs), "-Xcompiler=-fPIC")
     command = (str(nvcc.path), *options, "-dlink", *inputs, "-o", _DEVICE_LINK)
@@ -83,7 +83,7 @@ def _defaults(flags: Sequence[str]) -> Iterator[str]:
 
 
 def write_host_compiler(compiler: Compiler, work_dir: Path) -> None:
-    """Write a script that runs the compiler if its command has several words, because `-ccbin` takes one file name."""
+    """If the compiler's command has several words, write it to a script, because `-ccbin` takes one file name."""
     if len(compiler.command) > 1:
         script = work_dir / _HOST_COMPILER
         script.write_text(f'#!/bin/sh\nexec {shlex.join(compiler.command)} "$@"\n')
@@ -96,9 +96,10 @@ def is_of_nvcc(error: CompileError, steps: Iterable[Step]) -> bool:
 
 
 def nvcc_failure(error: CompileError, nvcc: Nvcc, hint: str = "") -> CompileError | ToolchainError:
-    """Return the error for a failed nvcc command, which `run_ninja` reports as an error of the host compiler.
+    """Return the error of nvcc to raise in place of `error`, which `run_ninja` raised for a command of nvcc.
 
-    `hint` is replaced if nvcc rejected the architecture or the version of the host compiler.
+    `hint` is ignored if nvcc rejected the architecture or the version of the host compiler: the error then has advice
+    of its own.
     """
     release = ".".join(map(str, nvcc.version))
     if match := re.search(r"Unsupported gpu architecture '(\w+)'", error.log):

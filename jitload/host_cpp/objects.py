@@ -1,4 +1,4 @@
-"""Read and edit the symbols of object files: undefined ones, and those exported to other objects and to tvm-ffi.
+"""Read and edit the symbols of object files: undefined symbols, and symbols exported to other objects and to tvm-ffi.
 
 For `output="x.o"`, the objects of a build are merged but not linked, because the user may link the result with other
 objects that define what it calls. The user may also link several such results. All of them may contain the launcher and
@@ -14,7 +14,7 @@ from pathlib import Path
 from jitload.elf.file import STB_GLOBAL, STB_LOCAL, STB_WEAK, STV_HIDDEN, ElfError, ElfFile, Symbol, edit_symbols
 from jitload.errors import LoadError
 
-LAUNCHER_PREFIX = "_ZN7jitload2v1"  # of the symbols of its functions, in the namespace jitload::v1
+LAUNCHER_PREFIX = "_ZN7jitload2v1"  # of the launcher's symbols, in the namespace jitload::v1
 _EXPORT = re.compile(rb"(?<=\0)__tvm_ffi_(?!_cubin_)\w+(?=\0)")
 
 

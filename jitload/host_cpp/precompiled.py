@@ -1,14 +1,15 @@
-"""Precompiled headers for hand-written C++: which one a unit can use, where it is cached, and how it is made.
+"""Precompiled headers for hand-written C++: which one a source can use, where it is cached, and how it is made.
 
-Half the time to compile a small wrapper goes into tvm-ffi's headers. Precompiled, they take an eighth of that time and
-70 MB in the cache. A separate process of low priority makes them, after the first build that could have used them; no
-build waits for it, and each user has at most one such process running on a machine.
+Half the time to compile a small wrapper goes into tvm-ffi's headers. Precompiled, these headers take an eighth of that
+time and 70 MB in the cache. A separate process of low priority precompiles them, after the first build that could have
+used the result. No build waits for this process, and each user has at most one such process running on a machine.
 
     <cache>/precompiled-<key>/<leaf>/prelude.h, prelude.h.gch, precompiled.json
 
-g++ refuses a `.gch` of another compiler or with other macros, and then reads `prelude.h`. It does not notice changes of
-the headers from which a `.gch` was made, so these are recorded in the cache entry. A damaged `.gch` may make g++ do
-anything, so its digest is computed while g++ uses it, and the build is repeated without it if the digest is wrong.
+`prelude.h` includes the headers, and the `.gch` is their precompiled form. g++ refuses a `.gch` of another compiler or
+with other macros, and then reads `prelude.h`. g++ does not notice changes of the headers from which a `.gch` was made,
+so these headers are recorded in the cache entry. A damaged `.gch` may make g++ do anything, so the digest of a `.gch`
+is computed while g++ uses the file, and the build is repeated without the file if the digest is wrong.
 """
 
 from __future__ import annotations
@@ -73,7 +74,7 @@ from jitload.host_cpp.precompiled import precompile
 precompile(job)
 """
 _RETRY_S = 120.0  # until the process is started again, because it may have been killed
-_TIMEOUT_S = 900.0  # of g++, which usually needs 4 s of a processor that has nothing else to do
+_TIMEOUT_S = 900.0  # of g++, which usually takes 4 s on an idle processor
 _LOCK_TIMEOUT_S = 60.0  # how long to wait for another process that makes a header
 _MAX_HEADERS = 4  # in a cache: one for each set of options
 _log = logging.getLogger(__name__)
@@ -81,7 +82,7 @@ _retry_at: dict[str, float] = {}  # when to try again, by cache and key, on the 
 
 
 class HeaderSpec(NamedTuple):
-    """A precompiled header that a unit could use, whether it exists or not.
+    """A precompiled header that a source could use, whether it exists or not.
 
     Attributes:
         includes: The headers in it, in order.
@@ -101,7 +102,8 @@ class PrecompiledHeader(NamedTuple):
         entry: Its cache entry.
         path: The path of `prelude.h`, the header as text. The `.gch` is in the same directory.
         digest: The SHA-256 of the `.gch`.
-        names: The names of the headers in it and of their directories. A user's directory may hide one of the headers.
+        names: The names of the included headers and their directories. A file or directory of such a name in a user's
+            include directory may hide a header.
     """
 
     entry: Entry
@@ -131,9 +133,10 @@ def header_spec(
     fixed_flags: tuple[Sequence[str], Sequence[str]],
     cache_dir: Path,
 ) -> HeaderSpec | None:
-    """Return the precompiled header that a unit could use, or None. Only g++ uses precompiled headers.
+    """Return the precompiled header that a source could use, or None. Only g++ uses precompiled headers.
 
-    `fixed_flags` are jitload's options before the user's, and those after, without the user's include directories.
+    `flags` are the user's options. `fixed_flags` are the options that jitload puts before and after these, without the
+    user's include directories.
     """
     includes, user_flags = precompiled_includes(unit), keyed_flags(flags)
     identity = compiler_identity(compiler, cache_dir)
@@ -145,11 +148,11 @@ def header_spec(
 
 
 def precompiled_includes(unit: Unit) -> tuple[str, ...]:
-    """Return the headers to precompile for a unit, or an empty tuple if a precompiled header would not help.
+    """Return the headers to precompile for a source, or an empty tuple if a precompiled header would not help.
 
-    They are tvm-ffi's convenience headers, which jitload puts in front of inline text. A source file gets them if the
-    first of them is among the headers that the file includes at its beginning. The launcher's header is added if it is
-    among these headers, because then nothing in front of it in the text can change its meaning.
+    They are tvm-ffi's convenience headers, which jitload puts in front of inline text. For a source file, the result is
+    empty unless the file includes the first convenience header at its beginning. tvm-ffi's `cubin_launcher.h` is added
+    if the source includes it at the beginning, because then no code in front of it can change its meaning.
     """
     if unit.file.endswith(".c") or unit.is_mixed or not unit.pieces:
         return ()
@@ -160,12 +163,12 @@ def precompiled_includes(unit: Unit) -> tuple[str, ...]:
 
 
 def independent_includes(text: str) -> list[str]:
-    """Return the headers at the beginning of a text whose meaning does not depend on the headers before them."""
+    """Return the headers that a text includes first, before any header that an earlier header might change."""
     return list(takewhile(re.compile(_INDEPENDENT).fullmatch, opening_includes(text)))
 
 
 def keyed_flags(flags: Sequence[str]) -> tuple[str, ...] | None:
-    """Return the options that a precompiled header depends on, or None if it cannot be used with the options."""
+    """Return the options that a precompiled header depends on, or None if an option rules it out."""
     keyed = []
     for flag in flags:
         macro = _MACRO.fullmatch(flag)
@@ -183,9 +186,9 @@ def keyed_flags(flags: Sequence[str]) -> tuple[str, ...] | None:
 def find_precompiled(
     spec: HeaderSpec, cache_dir: Path, settings: Settings, include_dirs: Sequence[str] = ()
 ) -> PrecompiledHeader | None:
-    """Return the precompiled header if it is in the cache and can be used.
+    """Return a precompiled header from the cache, or None if it is not there or cannot be used.
 
-    The headers in it must be unchanged, and no file in the include directories may hide one of them.
+    It can be used if the headers in it are unchanged and nothing in the include directories hides one of these headers.
     """
     if not _is_usable(spec.key, cache_dir, settings):
         return None
@@ -203,7 +206,7 @@ def find_precompiled(
 
 
 def _is_usable(key: CacheKey, cache_dir: Path, settings: Settings) -> bool:
-    """Return whether precompiled headers are enabled and this one has not failed before."""
+    """Return whether precompiled headers are enabled and the header with this key has not failed before."""
     if not settings.precompiles or settings.mode != "auto" or settings.environment:
         return False
     return not failure_path(key, cache_dir).exists()
@@ -233,7 +236,7 @@ def record_failure(key: CacheKey, cache_dir: Path, reason: str) -> None:
 
 
 def failure_path(key: CacheKey, cache_dir: Path) -> Path:
-    """Return the file that records that a precompiled header does not work on this machine."""
+    """Return the path of the file that exists if a precompiled header does not work on this machine."""
     return cache_dir / ".tools" / f"{key.digest[:32]}.refused"
 
 
@@ -289,7 +292,7 @@ def _has_resources(cache_dir: Path) -> bool:
 
 
 def precompile(job: Mapping[str, Any]) -> None:
-    """Make the header of a `job_command`, unless another process has made it or holds the lock for too long."""
+    """Make the precompiled header that `job` describes. Give up if another process holds the lock for too long."""
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # so that the work directory is removed
     parts = tuple((label, tuple(value) if isinstance(value, list) else value) for label, value in job["parts"])
     key = CacheKey.of(job["name"], parts)
@@ -310,7 +313,7 @@ def precompile(job: Mapping[str, Any]) -> None:
 
 @contextmanager
 def precompiling_lock(timeout_s: float) -> Iterator[bool]:
-    """Hold the lock that this user's precompiling processes on a machine share. Yield whether it was free in time."""
+    """Hold the lock of this user's precompiling processes on a machine. Yield whether the lock was free in time."""
     from filelock import FileLock, Timeout
 
     lock = FileLock(Path(tempfile.gettempdir()) / f"jitload-precompiling-{os.getuid()}", timeout=timeout_s, mode=0o600)
@@ -326,7 +329,7 @@ def precompiling_lock(timeout_s: float) -> Iterator[bool]:
 
 
 def make_header(command: Sequence[str], includes: Sequence[str], work_dir: Path) -> tuple[tuple[Path, ...], str]:
-    """Write a header and precompile it. Return the headers that g++ read, and the problem if the result is unusable."""
+    """Write a header and precompile it. Return the headers that g++ read, and what makes the result unusable, or ""."""
     (work_dir / _HEADER).write_text("".join(f"#include <{name}>\n" for name in includes))
     (work_dir / "empty.cc").write_text("")
     compilation = [*command, "-MD", "-MF", "depfile", "-x", "c++-header", _HEADER, "-o", f"{_HEADER}.gch"]
@@ -353,7 +356,7 @@ def make_header(command: Sequence[str], includes: Sequence[str], work_dir: Path)
 
 
 def publish_header(work: Work, headers: tuple[Path, ...]) -> None:
-    """Publish the precompiled header in a work directory, and record the headers from which it was made."""
+    """Move a precompiled header from its work directory into the cache, with a record of the included headers."""
     data = (work.dir / f"{_HEADER}.gch").read_bytes()
     # The names below an `include` directory. A user's directory may have one of them and be searched first.
     names = {part for path in headers for part in str(path).rpartition("/include/")[2].split("/") if part}
@@ -363,7 +366,7 @@ def publish_header(work: Work, headers: tuple[Path, ...]) -> None:
 
 
 def _remove_oldest(cache_dir: Path, name: str) -> None:
-    """Remove the oldest precompiled headers, which belong to other options or former releases."""
+    """Remove all precompiled headers but the `_MAX_HEADERS` newest. Old ones are for other options or releases."""
     records = sorted(cache_dir.glob(f"{name}-*/*/{_RECORD}"), key=lambda path: path.stat().st_mtime, reverse=True)
     for path in records[_MAX_HEADERS:]:
         shutil.rmtree(path.parent, ignore_errors=True)

@@ -48,7 +48,7 @@ class HostBuild:
 
     Attributes:
         request: What to build.
-        host: The request's C++, and all cubins to embed.
+        host: The request's C++, whose source files are called units, and all cubins to embed.
         cuda: The compiler of device code, with the CUDA headers that the C++ may include, if one was needed.
         compiler: The host compiler.
         work: The directory to build in.
@@ -60,7 +60,7 @@ class HostBuild:
         calls_driver: Whether to compile and link `driver_calls.c`.
         templates: The commands that nvcc would run for a unit, where they are known, by the unit's file name.
         exports: The functions that `functions=` names.
-        runtime: The runtime library's object file, if there is a wrapper of typed functions, `wrapper.cc`.
+        runtime: The runtime library's object file, if functions of plain types have a wrapper, `wrapper.cc`.
     """
 
     request: Request
@@ -98,7 +98,7 @@ class HostBuild:
 
 
 def write_host_sources(build: HostBuild) -> None:
-    """Write the C++, the cubins, and the assembler text that embeds them."""
+    """Write the C++, the cubins, and the assembler text that embeds the cubins."""
     host, directory = build.host, build.work.dir
     for unit in host.units:
         exports = tuple(export for export in build.exports if export.unit == unit.file)
@@ -116,7 +116,7 @@ def write_host_sources(build: HostBuild) -> None:
 
 
 def _unit_text(unit: Unit, exports: Sequence[HostExport], include_dirs: Sequence[str]) -> str:
-    """Return the text of a unit for the compiler: its pieces with their own names and line numbers, and the exports."""
+    """Return the text of a source file for the compiler: the user's texts with `#line` directives, and the exports."""
     parts = [_PRELUDE] if needs_prelude(unit, exports) else []
     for label, text in unit.pieces:
         parts.append(f"#line 1 {string_literal(label)}\n{text}\n\n")  # a text may end with a backslash
@@ -157,7 +157,7 @@ def with_driver_calls(build: HostBuild, functions: Sequence[str]) -> HostBuild:
 
 
 def compile_steps(build: HostBuild) -> tuple[Step, ...]:
-    """Return the commands that make all object files: of the units, cubins, wrapper and functions of the driver."""
+    """Return the commands that make all object files: of the sources, cubins, wrapper and functions of the driver."""
     command, host = build.compiler.command, build.host
     steps = [_unit_step(build, unit) for unit in host.units if not _is_for_nvcc(build, unit)]
     steps += nvcc_compile_steps(build)
@@ -172,7 +172,7 @@ def compile_steps(build: HostBuild) -> tuple[Step, ...]:
 
 
 def nvcc_compile_steps(build: HostBuild) -> list[Step]:
-    """Return the nvcc commands that compile the units with kernels, and that link relocatable device code."""
+    """Return the nvcc commands that compile the sources with kernels, and that link relocatable device code."""
     nvcc, units = build.cuda, [unit for unit in build.host.units if _is_for_nvcc(build, unit)]
     if not isinstance(nvcc, Nvcc):
         return []
@@ -217,7 +217,7 @@ def _torch_flags(build: HostBuild) -> tuple[str, ...]:
 
 
 def with_templates(build: HostBuild, nvcc: Nvcc) -> HostBuild:
-    """Return the build with templates of the commands that nvcc would run for the units, if `find_template` has any."""
+    """Return the build with the commands that nvcc would run for each source, where nvcc's output is understood."""
     templates = {}
     for unit in build.host.units:
         options = _nvcc_options(build, nvcc, unit) if unit.is_mixed else ()

@@ -1,7 +1,8 @@
 """Records in the cache which texts for torch cannot be built with the light headers, so that only one process tries.
 
-`jitload.cpp_extension` has torch build such a text. A record is a file in the cache's `.tools` directory. It is named
-after the library's key, which covers the text, the options and the versions of the compilers and of jitload.
+The light headers are jitload's replacements of torch's headers. If they do not suffice for a text,
+`jitload.cpp_extension` has torch build it. A record is a file in the cache's `.tools` directory. It is named after the
+library's key, which covers the text, the options and the versions of the compilers and of jitload.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from jitload.toolchain.host import load_json, save_json
 
 
 def find_failure(work: Work) -> CompileError | None:
-    """Return the recorded error of an earlier build of the same library, or None, as always in the mode `rebuild`."""
+    """Return the error that an earlier build of the library recorded, or None. In the mode `rebuild`, return None."""
     if work.settings.mode == "rebuild":
         return None
     with suppress(OSError, ValueError, KeyError, TypeError, RecursionError):
@@ -35,7 +36,10 @@ def find_failure(work: Work) -> CompileError | None:
 
 
 def remember_failure(work: Work, request: Request, error: CompileError) -> None:
-    """Record an error that names what the light headers lack, unless the text includes headers outside its key."""
+    """Record an error about names that the light headers lack.
+
+    Do not record the error if the text includes headers that the cache key does not cover.
+    """
     assert request.host is not None
     texts = [text for unit in request.host.units for _, text in unit.pieces]
     if not missing_names(error.log, texts) or any(_headers_of_user(request)):

@@ -1,4 +1,4 @@
-"""Makes the light headers available under the names of torch's headers.
+"""Makes jitload's light replacements of torch's headers available under the names of torch's headers.
 
 For each of torch's headers there is a file of the same name that includes one of the few light headers. These files are
 written into a directory of the cache, once for each version of the table `FORWARDED`.
@@ -34,7 +34,7 @@ FORWARDED = {
 
 
 def find_or_write_torch_headers(cache_dir: Path) -> Path:
-    """Return the directory of the forwarding files in a cache, which is created completely or not at all."""
+    """Return the directory of the files that stand in for torch's headers. Create it atomically if it is missing."""
     tools_dir = cache_dir / ".tools"
     directory = tools_dir / f"torch-headers-{hashlib.sha256(repr(FORWARDED).encode()).hexdigest()[:16]}"
     if directory.is_dir():

@@ -35,7 +35,7 @@ class LoadedKernel(NamedTuple):
 class KernelCode(NamedTuple):
     """A kernel's machine code for one architecture: the bytes of the whole cubin, and the kernel's description in it.
 
-    `function` and `origin` are the `name` and `origin` of the `LoadedKernel`.
+    `function` is the function's name. `origin` is the path of the library, in its cache entry if it came from one.
     """
 
     function: str
@@ -70,8 +70,8 @@ def check_single_kernel(facts: Mapping[str, Any]) -> None:
 def find_code(kernel: LoadedKernel, arch: str | None) -> KernelCode:
     """Return the machine code of a kernel for an architecture.
 
-    With None, the architecture is the only one of the library or, if there are several, the one whose code the current
-    GPU would run.
+    If `arch` is None, the architecture is the only one of the library or, if there are several, the one whose code the
+    current GPU would run.
     """
     images = {image.arch: (data, image) for data, image in _read_images(kernel)}
     if not images:
@@ -121,7 +121,7 @@ def _choose_arch(function: str, archs: tuple[str, ...], requested: str | None) -
 
 
 def image_rank(arch: str, number: int) -> int:
-    """Return the rank of an architecture's code on a GPU, or 0 if the code cannot run there.
+    """Return how well an architecture's code suits a GPU: a higher number is better; with 0, the code cannot run there.
 
     `number` is the compute capability of the GPU as an integer: 90 for 9.0. At a launch, `jitload_image_rank` in
     runtime/module.cc computes the same ranks.
@@ -136,7 +136,10 @@ def image_rank(arch: str, number: int) -> int:
 
 
 def find_ptx(code: KernelCode) -> Path | None:
-    """Return the PTX of a cubin in the cache entry that it came from, or None: it has the cubin's name and `.ptx`."""
+    """Return the path of a cubin's PTX in the library's cache entry, or None if the entry has no PTX.
+
+    The file of the PTX has the name of the cubin's file, with the suffix `.ptx`.
+    """
     manifest = read_entry(code.origin)
     digest = hashlib.sha256(code.cubin).hexdigest()
     names = (name for name, (_, sha256) in (manifest or {"files": {}})["files"].items() if sha256 == digest)
@@ -145,7 +148,7 @@ def find_ptx(code: KernelCode) -> Path | None:
 
 
 def read_entry(library: Path) -> dict[str, Any] | None:
-    """Return the manifest of the cache entry that a library came from, or None if it came from elsewhere."""
+    """Return the manifest of the cache entry that a library is in, or None if there is no entry or it is damaged."""
     if not (library.parent / MANIFEST).is_file():
         return None
     try:

@@ -160,7 +160,7 @@ _SEMICOLON = re.compile(r"\s*;")
 
 
 def read_ptx(kernel: LoadedKernel, arch: str | None) -> Listing:
-    """Return the PTX of a kernel, as `TypedFunction.ptx` describes it."""
+    """Return the PTX of a kernel, with the functions and variables that it uses. Without PTX, raise JitLoadError."""
     code = find_code(kernel, arch)
     path = find_ptx(code)
     if path is None:
@@ -231,7 +231,10 @@ _DIRECTIVE = re.compile(r"\s+\.(?:type|size|other|global|align|section|sectionin
 
 
 def read_sass(kernel: LoadedKernel, arch: str | None, *, source: bool) -> Listing:
-    """Return the machine code of a kernel, as `TypedFunction.sass` describes it, with the functions that it calls."""
+    """Return the machine code of a kernel and of the functions that it calls, as nvdisasm prints it.
+
+    With `source`, each source line is shown above its instructions; without line information, raise JitLoadError.
+    """
     code = find_code(kernel, arch)
     lines = disassemble(code.cubin, code.kernel.symbol, with_lines=source)
     if source:
@@ -285,7 +288,7 @@ def _with_source(lines: list[str], read: Callable[[str, int], str]) -> Iterator[
 
 
 def _source_reader(code: KernelCode) -> Callable[[str, int], str]:
-    """Return a function that returns a line of a file as it was at the build, or "" if that is not known."""
+    """Return a function of a file and a line number that returns the line as it was at the build, or "" if unknown."""
     manifest = read_entry(code.origin)
 
     @lru_cache(maxsize=64)
@@ -301,7 +304,7 @@ def _source_reader(code: KernelCode) -> Callable[[str, int], str]:
 
 
 def _source_file(entry_dir: Path, manifest: dict[str, Any], file: str) -> Path | None:
-    """Return the path of the text that was compiled under the name `file`, or None if it may have changed since."""
+    """Return the path of the text that was compiled under the name `file`, or None if the text may have changed."""
     match = _PIECE.fullmatch(Path(file).name)
     pieces = [name for name in manifest["files"] if re.fullmatch(r"source\d+\.cu", name)]
     number = int(match[1]) if match else 0

@@ -20,7 +20,7 @@ from jitload.toolchain.arch import capability_of, current_capability
 
 _WARP = 32
 _REGISTER_UNIT = 256  # registers are allocated to a warp in units of this many
-_PARTITIONS = 4  # of a multiprocessor; a warp's registers are in one of them
+_PARTITIONS = 4  # of a multiprocessor; each warp has its registers in one partition
 _REGISTERS = 65536  # of a multiprocessor, and the most that a block may have
 _KIB = 1024
 
@@ -77,7 +77,7 @@ class Occupancy:
             `barriers`. A resource that the kernel does not use is left out.
         limited_by: The resources that allow the fewest blocks.
         suggested_block: The number of threads per block with which the most threads run on a multiprocessor; the
-            largest if there are several. It is chosen as if dynamic shared memory did not depend on the block.
+            largest such number. It is chosen as if dynamic shared memory did not depend on the block.
         source: `driver` if `blocks` and `suggested_block` are the driver's answers for the current GPU, or `computed`.
     """
 
@@ -158,7 +158,7 @@ def block_limits(kernel: ImageKernel, block: int, shared_bytes: int, sm: Multipr
 
 
 def suggest_block(kernel: ImageKernel, shared_bytes: int, sm: Multiprocessor) -> int:
-    """Return the block size with which the most threads run: the largest if there are several, 0 if no block fits."""
+    """Return the largest block size with which as many threads run as possible, or 0 if no block fits."""
 
     def threads(block: int) -> int:
         return block * min(block_limits(kernel, block, shared_bytes, sm).values())
@@ -183,9 +183,10 @@ _checked = functools.partial(check_driver, problem="the driver cannot tell the o
 
 
 def read_occupancy(kernel: LoadedKernel, arch: str | None, block: int | None, shared_bytes: int) -> Occupancy:
-    """Return the occupancy of a kernel, as `TypedFunction.occupancy` describes it.
+    """Return how many blocks of a kernel a multiprocessor runs at the same time. By default, a block has 256 threads.
 
     The driver is asked if the current GPU can run the code, and `arch` is None or the architecture of this GPU.
+    Otherwise, the number is computed.
     """
     code = find_code(kernel, arch)
     most = min(code.kernel.max_threads, 1024)
@@ -262,7 +263,7 @@ def _function(driver: Any, code: KernelCode) -> Iterator[tuple[int, Any]]:
 
 
 def _limits(driver: Any, device: Any) -> Multiprocessor:
-    """Return the limits of a device's multiprocessors as the driver reports them, and the others from the table."""
+    """Return the limits of a device's multiprocessors: from the driver if it reports them, otherwise from the table."""
     attribute = driver.CUdevice_attribute
 
     def get(name: str) -> int:

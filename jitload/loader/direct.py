@@ -2,8 +2,8 @@
 
 tvm-ffi makes two allocations for each tensor of a call. If torch has DLPack's exchange table, the library instead fills
 in a DLTensor on the stack, and leaves objects of unknown types to tvm-ffi. Functions that can be called directly are
-instances of a subtype of `TypedFunction` that has room for fields of the library. The first of these fields is the C
-function that CPython calls.
+instances of a subtype of `TypedFunction` with extra memory for C fields that the library sets. The first of these
+fields is the C function that CPython calls.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _BASETYPE, _HAVE_VECTORCALL = 1 << 10, 1 << 11  # Py_TPFLAGS_…
 
 
 class _Bindable(TypedFunction):
-    """The base of the type of direct functions, with the methods that are written in Python."""
+    """The base class of functions that are called without tvm-ffi, with the methods that are written in Python."""
 
     @in_graphs
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
@@ -50,7 +50,7 @@ class _Bindable(TypedFunction):
     @release_gil.setter
     def release_gil(self, value: bool) -> None:
         tvm_ffi.Function.release_gil.__set__(self, value)
-        self._jitload_configured.clear()  # they were created with the other value
+        self._jitload_configured.clear()  # the functions in this cache have the other value
         self._jitload_bind()
 
     def _jitload_bind(self) -> None:
@@ -60,7 +60,7 @@ class _Bindable(TypedFunction):
 class CheckedFunction(TypedFunction):
     """A typed function that is called through tvm-ffi.
 
-    tvm-ffi would ignore a lazy negation or conjugation of a tensor, and the mask of a masked array.
+    Calls reject tensors with a lazy negation or conjugation, and masked arrays: tvm-ffi would ignore these properties.
     """
 
     @in_graphs
@@ -83,9 +83,9 @@ class CheckedFunction(TypedFunction):
 
 @functools.lru_cache(maxsize=1)
 def direct_type() -> type[TypedFunction] | None:
-    """Return the type of functions that are called directly, or None if torch or Python does not support this.
+    """Return the type of functions that are called without tvm-ffi, or None if torch or Python does not support this.
 
-    Objects are laid out differently in a free-threaded CPython and in other implementations of Python.
+    A free-threaded CPython and other implementations of Python do not, because they lay objects out differently.
     """
     exchange = torch_exchange()
     has_gil = "t" not in getattr(sys, "abiflags", "")  # importing sysconfig would take a millisecond
@@ -111,7 +111,7 @@ def _c_struct(form: str, *values: int) -> ctypes.Array[ctypes.c_char]:
 
 
 def direct_arguments() -> tuple[Any, ...]:
-    """Return the arguments of the library's `_jitload_use_python`."""
+    """Return the arguments for the library's function `_jitload_use_python`, such as addresses of torch's functions."""
     exchange = torch_exchange()
     assert exchange is not None
     get_slot = ctypes.pythonapi.PyType_GetSlot
@@ -130,10 +130,10 @@ def direct_arguments() -> tuple[Any, ...]:
 
 
 def find_dispatch_keys(tensor: Any) -> bytes:
-    """Return a `jitload_dispatch_keys` structure (`python.cc`) as bytes: where in a tensor its dispatch keys are.
+    """Return a `jitload_dispatch_keys` structure (`python.cc`) as bytes, which says where a tensor's dispatch keys are.
 
     torch does not document the layout of a tensor, so this searches a tensor's memory for the keys that torch reports.
-    If they are not found, all fields of the structure are 0.
+    If the keys are not found, all fields of the structure are 0.
     """
     torch = sys.modules["torch"]
     try:
@@ -156,10 +156,9 @@ def _is_masked(array: object) -> bool:
 
 
 def describe_tensor(tensor: Any) -> str | None:
-    """Return what an argument is that a kernel cannot read, for an error message.
+    """Return words for an error message that describe a torch tensor that DLPack cannot export, or a masked array.
 
-    This is called for tensors of torch that DLPack cannot export, and for other objects. Return None for other objects,
-    except masked arrays, which DLPack would pass without their masks.
+    DLPack would pass a masked array without its mask. For any other object, return None.
     """
     if not isinstance(tensor, sys.modules["torch"].Tensor):
         return _MASKED if _is_masked(tensor) else None
@@ -178,8 +177,9 @@ def describe_tensor(tensor: Any) -> str | None:
 def flatten_tuples(function: TypedFunction, args: tuple[Any, ...]) -> tuple[Any, ...] | None:
     """Return the arguments of a Triton kernel with each tuple replaced by its items.
 
-    Items that are compiled into the kernel are left out. Return None if the arguments do not match the parameters in
-    the kernel's source; the call then raises an error that says what the kernel expects.
+    Items that are compiled into the kernel are left out; a different value raises ValueError. Return None if the
+    arguments do not match the parameters in the kernel's source; the call then raises an error that says what the
+    kernel expects.
     """
     triton = function._jitload_facts.get("triton", {})
     tuples: dict[str, list[str]] = triton.get("tuples", {})
@@ -216,7 +216,7 @@ def _items(value: tuple[Any, ...]) -> Iterator[Any]:
 
 
 def call_again(function: TypedFunction, args: tuple[Any, ...]) -> Any:
-    """Repeat a call in which tvm-ffi could not read an array, and pass read-only arrays to const pointers."""
+    """Repeat a call in which tvm-ffi could not read an array. This time, const pointers take read-only arrays, too."""
     types = {
         parameter.name: "" if parameter.kind == "struct" else parameter.type for parameter in function.kernel.parameters
     }
@@ -227,7 +227,10 @@ def call_again(function: TypedFunction, args: tuple[Any, ...]) -> Any:
 
 
 def _readable(arg: Any, parameter_type: str, label: str) -> Any:
-    """Return an argument that tvm-ffi can read: for a const pointer, a read-only array is converted to a tensor."""
+    """Return an argument in a form that tvm-ffi can read: a read-only array for a const pointer becomes a tensor.
+
+    Raise an error if there is no such form. `parameter_type` is the C++ type of the parameter, or "" for a structure.
+    """
     if not hasattr(arg, "__dlpack__"):
         return arg
     if not parameter_type and getattr(getattr(arg, "dtype", None), "names", None):
@@ -253,11 +256,13 @@ def _readable(arg: Any, parameter_type: str, label: str) -> Any:
 
 @functools.lru_cache(maxsize=1)
 def torch_exchange() -> SimpleNamespace | None:
-    """Return functions of torch's DLPack exchange table, or None if torch is not imported or has none (before 2.10).
+    """Return the addresses `view`, `current_stream` and `allocator` of functions in torch's DLPack exchange table.
+
+    Return None if torch is not imported, or if its table is missing (before torch 2.10) or has another major version.
 
     The table holds the version in two 32-bit words and the address of the previous table, then the addresses of the
     allocator, import, export, view and current-stream functions. An address is 0 if torch does not provide the
-    function. The result also has the types that `view` reads.
+    function. The result also has `tensor_types`, the types that `view` reads.
     """
     torch = sys.modules.get("torch")
     capsule = getattr(getattr(torch, "Tensor", None), "__dlpack_c_exchange_api__", None)

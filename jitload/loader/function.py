@@ -39,8 +39,8 @@ class Library:  # plain, because creating a dataclass or a named tuple takes a t
     """What the typed functions of a library share.
 
     Attributes:
-        configure: The library's function that makes a configured function.
-        bind: The library's function that makes the calls of a typed function direct, or None if they cannot be direct.
+        configure: The library's function that returns a function with a launch configuration, as `f[grid, block]` does.
+        bind: The library's function that lets calls of a typed function bypass tvm-ffi, or None if this is impossible.
         image: The library's function that returns the address of a cubin.
         origin: The library's file in the cache entry that it came from, or else the file that was loaded.
     """
@@ -64,7 +64,7 @@ class _Kernels(dict[str, "Kernel"]):
 class TypedFunction(tvm_ffi.Function):  # type: ignore[misc]  # tvm-ffi's own class is untyped Cython
     """A kernel as a function: `f(x, y, n)`, or `f[grid, block, shared_bytes, stream](x, y, n)`.
 
-    It does not define `__call__`, so that a call goes straight to C code. For keyword arguments use `call`.
+    This class does not define `__call__`, so that a call goes straight to C code. For keyword arguments use `call`.
     """
 
     @property
@@ -109,7 +109,7 @@ class TypedFunction(tvm_ffi.Function):  # type: ignore[misc]  # tvm-ffi's own cl
 
         `grid` is a number of blocks and `block` a number of threads: an int, a tuple of up to three ints, or None for
         what the `Launch` declares. `stream` is an int, a torch or CuPy stream, or an object with `__cuda_stream__`. The
-        block of a Triton kernel is fixed, so it takes `f[grid]`, or `f[grid, None, None, stream]`.
+        block of a Triton kernel is fixed, so such a kernel takes `f[grid]`, or `f[grid, None, None, stream]`.
         """
         __tracebackhide__ = True
         try:
@@ -185,13 +185,13 @@ class TypedFunction(tvm_ffi.Function):  # type: ignore[misc]  # tvm-ffi's own cl
         return ends_at_caller(read_sass)(self._jitload_kernel(), arch, source=source)
 
     def occupancy(self, block: Any = None, shared_bytes: int | None = None, *, arch: str | None = None) -> Occupancy:
-        """Return how many blocks a multiprocessor runs at the same time, what limits their number, and a better block.
+        """Return how many blocks a multiprocessor runs at the same time, what limits them, and a better block size.
 
         The driver answers for the current GPU. For another architecture, or without a GPU, the answer is computed.
 
         Args:
             block: Threads per block, an int or a tuple. By default, the block of `f[grid, block]` or of the Triton
-                kernel, or else 256 threads or the most that the kernel can have.
+                kernel, or else 256 threads, or fewer if the kernel cannot have 256.
             shared_bytes: Dynamic shared memory per block in bytes. By default, the size in
                 `f[grid, block, shared_bytes]` or of the Triton kernel, or else 0.
             arch: The architecture, `"sm_90a"`. By default, the library's only architecture, or else the current GPU's.
@@ -239,7 +239,7 @@ class TypedFunction(tvm_ffi.Function):  # type: ignore[misc]  # tvm-ffi's own cl
 
         Args:
             *args: The arguments of a call.
-            grid: The number of blocks. `grid`, `block`, `shared_bytes` and `stream` are those of
+            grid: The number of blocks. `grid`, `block`, `shared_bytes` and `stream` take the same values as in
                 `f[grid, block, shared_bytes, stream]`.
             block: Threads per block.
             shared_bytes: Dynamic shared memory per block.
@@ -247,7 +247,7 @@ class TypedFunction(tvm_ffi.Function):  # type: ignore[misc]  # tvm-ffi's own cl
             flush_l2: Whether the L2 cache of a GPU is emptied before each launch that is measured.
             bytes: The bytes that a call moves. By default they are estimated: each tensor counts once, or twice if the
                 kernel changes it in place.
-            flop: The floating-point operations of a call.
+            flop: The number of floating-point operations of a call.
             restore: Whether to restore the values of the tensors before each call. By default, a short kernel is called
                 many times in a row if this does not change its results. Pass True for a kernel that relies on initial
                 values, such as a counter that is zero.
@@ -275,7 +275,7 @@ class TypedFunction(tvm_ffi.Function):  # type: ignore[misc]  # tvm-ffi's own cl
         return ends_at_caller(loaded_kernel)(self._jitload_facts, library.image, library.origin)
 
     def __get__(self, instance: object, owner: type | None = None) -> TypedFunction:
-        """Return the function itself, unbound in a class like a builtin. Because of this method, `help()` shows it."""
+        """Return the function itself: like a builtin, it is not bound to an object. `help()` needs this method."""
         return self
 
     def __repr__(self) -> str:
@@ -302,7 +302,7 @@ class TypedFunction(tvm_ffi.Function):  # type: ignore[misc]  # tvm-ffi's own cl
         self._jitload_bind()
 
     def _jitload_bind(self) -> None:
-        """Do nothing, so that calls go through tvm-ffi. The type of direct functions overrides this."""
+        """Do nothing, so that calls go through tvm-ffi. The type of functions that bypass tvm-ffi overrides this."""
 
     def _jitload_configure(self, key: Any) -> TypedFunction:
         name, parts = self.__name__, key if isinstance(key, tuple) else (key,)
@@ -337,7 +337,7 @@ class TypedFunction(tvm_ffi.Function):  # type: ignore[misc]  # tvm-ffi's own cl
         return configured
 
     def _jitload_with(self, config: tuple[Any, ...]) -> TypedFunction:
-        """Return the function with a configuration: the arguments of the library's `configure`."""
+        """Return the function with a configuration, given as the arguments of the library's function `configure`."""
         configured = type(self).__new__(type(self))
         configured.__move_handle_from__(self._jitload_library.configure(*config))
         configured._jitload_set(self._jitload_facts, self._jitload_library, config)
@@ -388,7 +388,7 @@ def _integer(name: str, field: str, value: Any) -> int:
 
 
 def _extent(name: str, field: str, value: object) -> tuple[int, int, int, int]:
-    """Return `(1, x, y, z)`. For None, which leaves the extent to the `Launch`, return `(0, 0, 0, 0)`."""
+    """Return a grid or block as `(1, x, y, z)`. For None, which means the `Launch`'s own, return `(0, 0, 0, 0)`."""
     if value is None:
         return (0, 0, 0, 0)
     extents = value if isinstance(value, tuple | list) else (value,)

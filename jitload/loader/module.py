@@ -82,7 +82,7 @@ class Module(tvm_ffi.Module):  # type: ignore[misc]  # tvm-ffi is not checked he
         if facts is not None:
             return _typed(self, function, facts)
         if name in self.__dict__.get("_jitload_documented", ()):
-            # The function stays an instance of tvm-ffi's own class, because one of ours would take longer to call.
+            # The function stays an instance of tvm-ffi's own class, because a typed function would take longer to call.
             function.__name__, function.__doc__ = name, self.get_function_doc(name)
         return function
 
@@ -97,7 +97,7 @@ class Module(tvm_ffi.Module):  # type: ignore[misc]  # tvm-ffi is not checked he
         return write_stub(self, path)
 
     def _jitload_facts(self) -> dict[str, Any]:
-        """Return the library's description of itself, which is empty if jitload did not build it."""
+        """Return the library's `name`, `archs`, `functions` and `variables`. Foreign libraries have only a name."""
         facts: dict[str, Any] | None = self.__dict__.get("_jitload_description")
         if facts is None:
             facts = _describe(self)
@@ -164,12 +164,12 @@ class Module(tvm_ffi.Module):  # type: ignore[misc]  # tvm-ffi is not checked he
 
 
 def load_library(path: str | os.PathLike[str], *, keep_module_alive: bool = True, origin: Path | None = None) -> Module:
-    """Load a library and return its functions.
+    """Load a library and return it as a module.
 
     The dynamic loader identifies libraries by name: if a file has changed since this process loaded it, loading it
     again would return the old library. Such a file is loaded from a copy with another name.
 
-    `origin` is the library in the cache entry, if `path` may be a copy of that file.
+    `origin` is the path of the library in its cache entry, if `path` may be a copy of that file.
     """
     library_path = Path(path).absolute()
     try:
@@ -191,7 +191,7 @@ def load_library(path: str | os.PathLike[str], *, keep_module_alive: bool = True
 
 
 def _map_library(path: Path, *, keep_module_alive: bool) -> tvm_ffi.Module:
-    """Load a library, and before it the CUDA runtime of a wheel or toolkit if the dynamic loader finds none."""
+    """Load a library. If the dynamic loader does not find the CUDA runtime, first load one from a wheel or toolkit."""
     try:
         return tvm_ffi.load_module(str(path), keep_module_alive=keep_module_alive)
     except RuntimeError as error:
@@ -254,7 +254,7 @@ def check_is_library(path: Path) -> None:
 def _path_to_map(path: Path) -> Iterator[Path]:
     """Yield the path to load a library from: `path`, or a copy if this process has loaded another file from `path`.
 
-    The copy is removed when the context ends. The dynamic loader still identifies the loaded library by its name.
+    The copy is removed when the context ends. The dynamic loader still identifies the library by the copy's name.
     """
     status = os.stat(path)
     identity = (status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns)
@@ -298,7 +298,7 @@ def _describe(module: Module) -> dict[str, Any]:
 
 
 def list_exports(module: Module, library_path: Path) -> None:
-    """Record the functions of hand-written C++ that a library exports, since they are not in its description."""
+    """Store in the module which C++ functions the library exports: the library's description does not list them."""
     if "_jitload_exports" in module.__dict__:
         return
     from jitload.elf.file import read_dynamic_symbols
@@ -319,7 +319,7 @@ def list_exports(module: Module, library_path: Path) -> None:
 
 
 def _typed(module: Module, function: tvm_ffi.Function, facts: dict[str, Any]) -> TypedFunction:
-    """Return a typed function that takes over the handle of `function`, which keeps the module alive."""
+    """Return a typed function that takes over the handle of `function`. This handle keeps the module alive."""
     library = module._jitload_library()
     is_kernel = "returns" not in facts
     kind = (direct_type() if library.bind is not None and is_kernel else None) or CheckedFunction

@@ -42,7 +42,7 @@ _CONFIGURED = """\
 
 
 def write_stub(module: Module, path: str | os.PathLike[str]) -> Path:
-    """Write the stub and return its path."""
+    """Write the stub of a module to a path, and return the path."""
     facts = module._jitload_facts()
     names = [name for name in module if name.isidentifier() and not keyword.iskeyword(name)]
     typed = [name for name in names if name in facts["functions"]]
@@ -67,7 +67,7 @@ def _typed_function(name: str, function: TypedFunction) -> str:
 
 
 def _functions(module: Module, names: list[str]) -> Iterator[str]:
-    """Yield the text of a stub for each function that tvm-ffi or pybind11 exports, and for other objects."""
+    """Yield the stub's text for each name: functions that tvm-ffi or pybind11 exports, and pybind11's other objects."""
     if not names:
         return
     from jitload.inspection.listing import kept_texts
@@ -135,7 +135,7 @@ _KNOWN_NAMES = frozenset(("torch", "typing", "collections", *_OF_PYTHON, "list",
 
 
 class Signature(NamedTuple):
-    """A function's parameters, `x: torch.Tensor, n: int, /`, its result and its docstring, as a stub contains them."""
+    """A function's parameters, `x: torch.Tensor, n: int, /`, its result type and its docstring, as texts for a stub."""
 
     parameters: str
     returns: str

@@ -27,7 +27,7 @@ class Benchmark:
 
     Attributes:
         function: The function's name.
-        device: Where it ran: `cpu`, or `cuda:0` with the GPU's name.
+        device: Where the function ran: `cpu`, or `cuda:0` with the GPU's name.
         median_us: The median of the samples, in microseconds of device time, or of wall time on the CPU. A sample is
             the mean time of `launches` launches.
         p10_us: The 10th percentile of the samples.
@@ -42,7 +42,7 @@ class Benchmark:
         bytes: The bytes that a launch moves: the number that was passed, or an estimate.
         is_estimated: Whether `bytes` is an estimate: the size of each tensor, twice if the function changes it in
             place.
-        flop: The floating-point operations of a launch, if they were passed.
+        flop: The number of floating-point operations of a launch, or None if it was not passed.
         peak_gb_per_s: The peak bandwidth of the device's memory in 10⁹ bytes per second, or None if it is not known.
     """
 
@@ -89,7 +89,16 @@ class Benchmark:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Options:
-    """The options of a measurement, as for `TypedFunction.benchmark`; `stream` is a handle, or None."""
+    """The options of a measurement.
+
+    Attributes:
+        stream: The handle of the stream to measure in, or None for the current stream.
+        flush_l2: Whether the L2 cache of a GPU is emptied before each launch that is measured.
+        bytes: The bytes that a call moves; None to estimate them.
+        flop: The number of floating-point operations of a call, or None if it is not known.
+        restore: Whether the tensors are restored before each call, even if repeated calls have the same results.
+        seconds: Roughly how long to measure.
+    """
 
     stream: int | None = None
     flush_l2: bool = False
@@ -111,7 +120,10 @@ class Options:
 
 
 def check_number(name: str, number: object, *, is_optional: bool = True, may_be_infinite: bool = False) -> None:
-    """Raise an error unless an argument is None, if that is allowed, or a number that is not negative and finite."""
+    """Raise TypeError or ValueError unless an argument is a finite number that is at least 0.
+
+    With `is_optional`, None is allowed as well, and with `may_be_infinite` infinity.
+    """
     if number is None and is_optional:
         return
     if isinstance(number, bool) or not isinstance(number, Real):
@@ -127,7 +139,7 @@ def check_number(name: str, number: object, *, is_optional: bool = True, may_be_
 
 
 def measure(function: Any, args: Sequence[Any], options: Options) -> Benchmark:
-    """Measure a function, and leave its arguments as they were."""
+    """Measure how long calls of a function with these arguments take. Afterwards, restore the values of the tensors."""
     with open_clock([function], args, options) as clock:
         arguments = Arguments(args, written_arguments(function, args), clock)
         subject = Subject(function, arguments)
@@ -141,7 +153,7 @@ def measure(function: Any, args: Sequence[Any], options: Options) -> Benchmark:
 def open_clock(functions: Sequence[Any], args: Sequence[Any], options: Options) -> AbstractContextManager[Clock]:
     """Return a context manager for the clock of the GPU that the tensors are on, or for the CPU's clock.
 
-    If there are no tensors, the clock is that of the current GPU if one of the functions is a kernel for a GPU.
+    If there are no tensors, but one of the functions is a kernel for a GPU, the clock is that of the current GPU.
     """
     extents = [extent_of(tensor) for tensor in tensors_in(tuple(args))]
     device = next((extent.device for extent in extents if extent.device is not None), None)
@@ -216,7 +228,7 @@ class Subject:
         return self._function(*self._arguments.values)
 
     def run(self, overwrite: Callable[[], None] = lambda: None) -> Any:
-        """Call the function once with original values, which `overwrite` may change before, and wait for its result."""
+        """Restore the arguments, call `overwrite` and then the function, wait for the device, and return the result."""
         self._arguments.restore()
         overwrite()
         result = self.call()
@@ -224,7 +236,7 @@ class Subject:
         return result
 
     def prepare(self, options: Options) -> None:
-        """Warm up, and choose the number of samples, the launches in each, and whether to restore the arguments."""
+        """Warm up. Choose the number of samples, the launches in each sample, and whether to restore the arguments."""
         self.run()
         self._changes_in_place = options.restore or self._differs_when_repeated()
         self._sample = Sample(self.call, restore=self._arguments.restore)
@@ -249,7 +261,7 @@ class Subject:
         return not all(map(same_bits, first, self._arguments.outputs()))
 
     def _is_as_fast_when_repeated(self) -> bool:
-        """Return whether a call on its own results takes as long as on the original values.
+        """Return whether a call on the results of an earlier call takes as long as a call on the original values.
 
         For example, sorting in place may be faster when the values are sorted already.
         """

@@ -35,7 +35,7 @@ class Sample(NamedTuple):
 
 
 class CpuClock:
-    """The wall clock, which measures in microseconds.
+    """The wall clock of the host. All times are in microseconds.
 
     Attributes:
         device: The device that is measured: `cpu`, or `cuda:0` with the GPU's name.
@@ -67,7 +67,7 @@ class CpuClock:
         """Return at once: on the CPU, the work is done when a call returns."""
 
     def copier(self, _: Extent) -> Copier:
-        """Return an object that saves and restores this memory."""
+        """Return an object that saves and restores the memory of a tensor."""
         return HostCopier()
 
 
@@ -135,7 +135,7 @@ class CudaClock:
         _checked(self._driver.cuCtxSynchronize())
 
     def copier(self, extent: Extent) -> Copier:
-        """Return an object that saves and restores this memory."""
+        """Return an object that saves and restores the memory of a tensor."""
         return HostCopier(self.wait) if extent.device is None else self
 
     def save(self, extent: Extent) -> Any:
@@ -179,9 +179,9 @@ Clock = CpuClock | CudaClock
 
 @contextmanager
 def cuda_clock(device: int, stream: int | None, *, flushes_l2: bool) -> Iterator[CudaClock]:
-    """Yield a clock of a GPU for the given stream, or for the GPU's current stream if that is None.
+    """Yield a clock of a GPU for the given stream, or for the GPU's current stream if `stream` is None.
 
-    The GPU's primary context is current in the block.
+    The GPU's primary context is current in the `with` block.
     """
     driver = import_bindings("driver")
     with ExitStack() as stack:
@@ -220,7 +220,7 @@ def _current_stream(device: int) -> int:
 
 
 def _checked(answer: tuple[Any, ...]) -> Any:
-    """Return the results of a driver call, or raise an error for its status."""
+    """Return the results of a driver call, or raise JitLoadError if its status is an error."""
     if answer[0] and answer[0].name == "CUDA_ERROR_OUT_OF_MEMORY":
         raise JitLoadError(
             "measuring needs memory on the GPU for a copy of the tensors that the function writes to, and there is not "

@@ -22,7 +22,7 @@ _WIDTH, _MIN_NAME = 80, 8  # characters of the table, and of a name in it
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """The measurements of functions that have the same results: a mapping by name, in the order of the arguments."""
+    """The measurements of functions that have the same results: a mapping from names of functions to benchmarks."""
 
     benchmarks: dict[str, Benchmark]
 
@@ -67,7 +67,7 @@ class Comparison:
 
     @ends_at_caller
     def plot(self) -> Any:
-        """Return a matplotlib figure: bars of the medians with p10 and p90, and with `flop=` a roofline diagram.
+        """Return a matplotlib figure: bars of the medians with p10 and p90, and a roofline diagram if `flop` is known.
 
         Raises:
             JitLoadError: matplotlib is not installed.
@@ -139,7 +139,7 @@ def compare(  # noqa: PLR0913  the parts of a launch, and how to measure
         *args: The arguments of each call.
         reference: A function that is known to be right and is not measured, such as a function of torch. Without a
             reference, the results are compared with those of the first function.
-        outputs: The arguments to compare, by name or position. By default, all that a function may write to.
+        outputs: The arguments to compare, by name or position. By default, all arguments that a function may write to.
         rtol: The allowed difference relative to the right result. The default depends on the dtype, as in
             `torch.testing.assert_close`: 1.3e-6 for float32, 1e-3 for float16, and 0 for integers.
         atol: The absolute difference that is allowed in addition, by default 1e-5 for float32 and float16.
@@ -149,7 +149,8 @@ def compare(  # noqa: PLR0913  the parts of a launch, and how to measure
         flush_l2: Whether the L2 cache of a GPU is emptied before each launch that is measured.
         bytes: The bytes that a call moves; estimated by default.
         flop: The number of floating-point operations of a call.
-        restore: Whether the original values of the arguments are restored before each call, as for `benchmark`.
+        restore: Whether the original values of the arguments are restored before each call. By default, a short kernel
+            is measured in many calls in a row if this does not change its results.
         seconds: Roughly how long to measure each function.
 
     Returns:
@@ -205,7 +206,7 @@ class _Output(NamedTuple):
     Attributes:
         position: Its position among the arguments.
         name: Its name for messages.
-        is_parameter: Whether the name is that of a kernel's parameter.
+        is_parameter: Whether `name` is the name of a kernel's parameter.
     """
 
     position: int
@@ -243,7 +244,7 @@ def _position(output: str | int, names: Sequence[str]) -> int:
 
 
 class _Check(NamedTuple):
-    """How results are compared."""
+    """Compares results of functions: what they return or, if that is None, the arguments in `outputs`."""
 
     arguments: Arguments
     outputs: list[_Output]
@@ -253,8 +254,8 @@ class _Check(NamedTuple):
         """Run each function once, and compare its results with the reference's or the first function's.
 
         An output may have the right values even before the call, for example from an earlier call. A function that
-        does not write it would then seem right. So if an output has the right values before the call, and the functions
-        are repeatable, all functions run once more with other values in that output.
+        does not write to the output would then seem right. So if `is_repeatable` is set, and an output has the right
+        values before the call, all functions run once more with other values in that output.
         """
         expected = self._compare(subjects, reference, lambda: None)
         if is_repeatable and (stale := self._find_stale(expected)):
@@ -275,7 +276,7 @@ class _Check(NamedTuple):
     def _find_stale(
         self, expected: Sequence[tuple[str, Any]], overwrite: Callable[[], None] = lambda: None
     ) -> list[Extent]:
-        """Return the memory of those outputs of kernels that have the expected values even before a call."""
+        """Return the memory of the kernels' outputs that have the expected values after `overwrite`, before a call."""
         self.arguments.restore()
         overwrite()
         self.arguments.clock.wait()
@@ -292,7 +293,7 @@ class _Check(NamedTuple):
     def _compare(
         self, subjects: Sequence[Subject], reference: Subject | None, overwrite: Callable[[], None]
     ) -> list[tuple[str, Any]]:
-        """Compare the results of all functions, and return the names and values of the expected results."""
+        """Compare the results of all functions, and return a (name, value) pair for each expected result."""
         right, *others = [reference, *subjects] if reference else subjects
         expected = self._results(right, overwrite)
         if others and not expected:
@@ -310,7 +311,7 @@ class _Check(NamedTuple):
         return expected
 
     def _results(self, subject: Subject, overwrite: Callable[[], None]) -> list[tuple[str, Any]]:
-        """Return the names and copies of a function's results."""
+        """Run a function once, and return a (name, copy) pair for each of its results."""
         try:
             returned = subject.run(overwrite)
         except (TypeError, ValueError, RuntimeError) as error:
@@ -337,9 +338,9 @@ class _Check(NamedTuple):
         return copies
 
     def _named(self, values: Sequence[Any]) -> list[tuple[str, Any]]:
-        """Return pairs of names and the values that a function returned.
+        """Return a (name, value) pair for each value that a function returned.
 
-        The names are those of the outputs if there are as many of them, or else `result 0`, `result 1`, ….
+        If there are as many output parameters as values, their names are used, or else `result 0`, `result 1`, ….
         """
         names = [output.name for output in self.outputs if output.is_parameter]
         names = names if len(names) == len(values) else [f"result {number}" for number in range(len(values))]

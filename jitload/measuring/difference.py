@@ -26,7 +26,7 @@ class Tolerance(NamedTuple):
     absolute: float | None
 
     def of(self, *dtypes: object) -> tuple[float, float]:
-        """Return the relative and the absolute tolerance. The defaults are those of the less precise dtype."""
+        """Return the (relative, absolute) tolerance for two dtypes. The defaults are those of the less precise one."""
         defaults = [_default(str(dtype).removeprefix("torch.")) for dtype in dtypes]
         relative = max(pair[0] for pair in defaults) if self.relative is None else self.relative
         absolute = max(pair[1] for pair in defaults) if self.absolute is None else self.absolute
@@ -42,10 +42,13 @@ def _default(dtype: str) -> tuple[float, float]:
 def check_agrees(
     result: tuple[str, str, Any], expected: tuple[str, Any], tolerance: Tolerance, *, is_sure: bool
 ) -> None:
-    """Raise MismatchError if a result differs by more than the tolerance. NaN equals NaN here.
+    """Raise MismatchError if a result differs from the expected result by more than the tolerance. NaN equals NaN here.
 
-    `result` is the function's name, the name of its result, and the result; `expected` is the name of the function that
-    computed the expected result, and this result. Unless `is_sure`, either of the two may be wrong.
+    Args:
+        result: The function's name, the name of the result, and the result.
+        expected: The name of the function that computed the expected result, and the expected result.
+        tolerance: The differences that are allowed.
+        is_sure: Whether the expected result is known to be right. If not, the message says only that the two disagree.
     """
     (function, name, actual), (right, value) = result, expected
     actual, value = _array(actual), _array(value)

@@ -41,7 +41,7 @@ class Copier(Protocol):
 
 
 class HostCopier:
-    """Copies host memory. Before each access, it calls `wait`, which waits until a GPU has done its work."""
+    """Copies host memory. Before each access, it calls `wait`, which waits until the GPU is idle."""
 
     def __init__(self, wait: Callable[[], None] = lambda: None) -> None:
         self._wait = wait
@@ -80,7 +80,7 @@ class Backup:
 
 
 def tensors_in(value: Any) -> Iterator[Any]:
-    """Yield the tensors in an argument: the argument itself, the items of a tuple, or a Triton descriptor's tensor."""
+    """Yield the tensors in an argument: the argument, the items of a tuple or list, or a Triton descriptor's tensor."""
     if isinstance(value, tuple | list):
         for item in value:
             yield from tensors_in(item)
@@ -151,7 +151,10 @@ def same_bits(first: Any, second: Any) -> bool:
 
 
 def is_zero(value: Any) -> bool:
-    """Return whether a number is zero, or all bytes of a tensor, because not every dtype can be compared."""
+    """Return whether a number is zero, or whether all elements of a tensor are zero.
+
+    For a torch tensor, the bytes are examined, because not every dtype can be compared.
+    """
     torch = sys.modules.get("torch")
     if torch and isinstance(value, torch.Tensor):
         if value.layout != torch.strided:
@@ -163,7 +166,8 @@ def is_zero(value: Any) -> bool:
 def written_arguments(function: Any, args: Sequence[Any]) -> list[bool]:
     """Return, for each argument, whether the function may write to it.
 
-    A kernel may write to arguments whose parameters are not `const`, any other function to all arguments.
+    A kernel may write to the arguments whose parameters are not `const`. For all other functions, and for functions
+    with several kernels, the answer is True for each argument.
     """
     if getattr(function, "_jitload_facts", {}).get("variants"):  # the dtypes decide which kernel is called
         return [True] * len(args)

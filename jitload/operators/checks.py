@@ -2,7 +2,8 @@
 
 `check_tensors` checks fake tensors as a call checks real ones, with the same errors (`argument_errors.cc`).
 
-A fake tensor has no address, so alignment is only checked when the compiled program runs, as are ranges of integers.
+Alignment is checked only when the compiled program runs, because a fake tensor has no address. Ranges of integers are
+checked then, too.
 """
 
 from __future__ import annotations
@@ -103,7 +104,7 @@ def is_recorded(args: Sequence[Any]) -> bool:
 
 
 def check_tangents(name: str, args: Sequence[Any]) -> None:
-    """Raise an error if there is a floating-point tensor among the arguments, because its tangent would be lost."""
+    """Raise RuntimeError if there is a floating-point tensor among the arguments: its tangent would be lost."""
     if any(isinstance(value, torch.Tensor) and value.is_floating_point() for value in flatten(args)):
         raise RuntimeError(
             f"the operator {name} has no tangents, so it cannot be called within torch.func.jvp, jacfwd or "
@@ -118,7 +119,11 @@ def flatten(values: Iterable[Any]) -> Iterator[Any]:
 
 
 def check_results(results: Any, tensors: tuple[Any, ...], plan_name: str, count: int) -> Any:
-    """Return the results of an operator's function: a tensor, or a tuple if the schema declares several."""
+    """Return the results of an operator's function: a tensor, or a tuple of tensors if `count` is more than 1.
+
+    Raise TypeError unless the function returned `count` tensors, and RuntimeError if the tensors share memory with each
+    other or with `tensors`, which are the operator's arguments.
+    """
     values = tuple(flatten((results,)))
     if len(values) != count or not all(isinstance(value, torch.Tensor) for value in values):
         plural = "" if count == 1 else "s"

@@ -19,7 +19,7 @@ from jitload.triton.key import code_objects, outer_names
 
 
 def functionalize(mode: FunctionalTensorMode, operator: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-    """Trace a call that writes to arguments, and let autograd notice if an argument was saved for the backward pass.
+    """Trace a call of an operator that writes to arguments, and tell autograd which arguments are written to.
 
     Inductor lets the operator write to the arguments of the program, but AOTAutograd treats the written tensors as
     donated buffers, which the backward pass may overwrite. This function turns donated buffers off.
@@ -32,12 +32,12 @@ def functionalize(mode: FunctionalTensorMode, operator: Any, types: Any, args: A
 
 
 def increment_versions(value: torch.Tensor | Sequence[torch.Tensor] | None) -> None:
-    """Tell autograd that an argument is written to, so that it notices changes to saved tensors."""
+    """Tell autograd that an argument is written to, so that autograd notices changes to saved tensors."""
     torch._C._increment_version([tensor for tensor in flatten((value,)) if tensor is not None])
 
 
 def run_in_transforms(name: str, kernel: Any) -> Callable[..., Any]:
-    """Return a function that runs an operator within transforms of `torch.func`, by calling torch's kernel for them.
+    """Return a function that runs an operator within transforms of `torch.func` by calling `kernel`, torch's own code.
 
     The function raises an error where torch would return zeros as gradients or tangents, because the transform does not
     see the operator.
@@ -65,7 +65,10 @@ def forget_graphs() -> None:
 
 
 def mark_caches(operators: Mapping[str, Any]) -> None:
-    """Add the operators' definitions to the keys of torch's caches of compiled graphs, which have only their names."""
+    """Add a digest of the operators' definitions to the keys of torch's caches of compiled graphs.
+
+    Otherwise, the keys would contain only the operators' names.
+    """
     from torch.compiler import config
 
     tag: str = getattr(config, "cache_key_tag", "").partition(" jitload:")[0]
@@ -81,7 +84,11 @@ def mark_caches(operators: Mapping[str, Any]) -> None:
 
 
 def _describe_code(function: Any, seen: set[int]) -> str:
-    """Return as text the code of a function, and the numbers, strings and functions of its module that it uses."""
+    """Return a text that changes with a function's code, and with the numbers, strings and functions that it uses.
+
+    Only functions of its own module are included, and each function once: `seen` has the ids of those included before.
+    For an object that is not a Python function, the text is random.
+    """
     if function is None or id(function) in seen:
         return ""
     seen.add(id(function))

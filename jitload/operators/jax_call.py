@@ -27,8 +27,8 @@ def jax_call(
         function: A function of a `jitload.Module`.
         args: The function's arguments, except those that `out` names. Numbers are constants of the compiled program.
             None is allowed for a pointer that the `Launch` names in `nullable`.
-        out: For each pointer that the function writes to, an array or a `jax.ShapeDtypeStruct` with the shape and dtype
-            of the result.
+        out: The pointers that the function writes to: a mapping from their names to arrays, or to
+            `jax.ShapeDtypeStruct` objects, with the shapes and dtypes of the results.
         unwritten: Names of pointers that are not `const`, but are only read.
         vmap_method: How `jax.vmap` calls the function, as defined by `jax.ffi.ffi_call`: "sequential" calls the
             function for each element. By default, `jax.vmap` raises an error.
@@ -90,7 +90,7 @@ def _number(argument: str, value: Any) -> Any:
 
 
 def _check(signature: Signature, out: Mapping[str, Any], unwritten: Sequence[str]) -> None:
-    """Raise an error for unknown names, arguments that are changed in place, and calls without results."""
+    """Raise LaunchSpecError for unknown names, arguments that are changed in place, and calls without results."""
     if not isinstance(out, Mapping) or not all(
         hasattr(like, "shape") and hasattr(like, "dtype") for like in out.values()
     ):
@@ -109,7 +109,10 @@ def _check(signature: Signature, out: Mapping[str, Any], unwritten: Sequence[str
 
 
 def _target(function: Any, signature: Signature, out: tuple[str, ...], absent: tuple[str, ...]) -> str:
-    """Return the name with which the function is registered in XLA, and register the function at the first call."""
+    """Return the name with which the function is registered in XLA, and register the function at the first call.
+
+    There is a name for each combination of `out` and `absent`, the names of the arguments that are None.
+    """
     targets = _targets.setdefault(function, {})
     key = (out, absent)
     if key not in targets:

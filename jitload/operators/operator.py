@@ -56,9 +56,9 @@ def torch_op(  # noqa: PLR0913  each is a part of an operator's definition
     Args:
         name: The operator's name with its namespace, `my::add`; it is then also `torch.ops.my.add`.
         function: A function of a `jitload.Module`; with `schema`, anything that can be called.
-        out: A rule for each tensor that the operator allocates and returns instead of taking it: `"like x"`,
-            `"float32[n, x.shape[0]]"`, `"x.dtype[n]"`, `"zeros like x"`. Without a dtype in the rule, the tensor has
-            the dtype of the pointer.
+        out: The tensors that the operator allocates and returns instead of taking them: a mapping from their names to
+            rules, `"like x"`, `"float32[n, x.shape[0]]"`, `"x.dtype[n]"`, `"zeros like x"`. Without a dtype in the
+            rule, the tensor has the dtype of the pointer.
         unwritten: Names of pointers that are not `const`, but are only read.
         schema: The schema of a function whose types are unknown, `(Tensor x, Tensor(a!) y, SymInt n) -> ()`. It may
             declare named results, `-> (Tensor y)`, for a function that returns tensors. `out` then needs a rule for
@@ -144,7 +144,7 @@ class TorchOp(OpOverload):
         return rule
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Return how to unpickle the operator, in a process that has registered it as well."""
+        """Return how to unpickle the operator, in a process that has registered the operator as well."""
         return _find_operator, (self._jitload_state.plan.name,)
 
 
@@ -172,7 +172,7 @@ class _State:
                 self.names[name] = registered
 
     def make_differentiable(self, operator: TorchOp) -> None:
-        """Let autograd record the operator from now on. If it has no gradient, the backward pass raises an error.
+        """Let autograd record the operator from now on. Without a registered gradient, a backward pass raises an error.
 
         Until this method is called, calls avoid autograd's Python code, which takes several microseconds.
         """
@@ -239,7 +239,10 @@ def _register(plan: Plan, function: Any, casts: tuple[torch.dtype | None, ...]) 
 
 
 def _define(plan: Plan, previous: TorchOp | None) -> Any:
-    """Define the operator, in place of `previous`, which has the same name and another schema. Return its library."""
+    """Define the operator in torch, and return the `torch.library.Library` that it is defined in.
+
+    `previous` is an operator of the same name with another schema, which is removed first; None if there is none.
+    """
     namespace, short_name = plan.name.split("::")
     _check_name(plan)
     if previous is not None:
@@ -258,7 +261,7 @@ def _define(plan: Plan, previous: TorchOp | None) -> Any:
 
 
 def _check_name(plan: Plan) -> None:
-    """Raise an error if torch cannot parse the operator's name, or uses it for something else in `torch.ops`."""
+    """Raise an error if torch cannot parse the operator's name, or has something else under the name in `torch.ops`."""
     problem = f"torch refuses the operator {plan.name}"
     try:
         torch._C.parse_schema(f"{plan.name}{plan.schema}")
@@ -337,14 +340,14 @@ def _compile(state: _State, function: Any) -> None:
 
 
 def _keep_out_dynamo(code: CodeType) -> None:
-    """Keep torch.compile from tracing a function and its callees, which it would otherwise do after a graph break."""
+    """Keep torch.compile from tracing a function and its callees, as it would otherwise do after a graph break."""
     frames = torch._C._dynamo.eval_frame
     skip = frames._FrameAction.SKIP
     frames.set_code_exec_strategy(code, frames._FrameExecStrategy(skip, skip))
 
 
 def _prepare_gradient(plan: Plan) -> TorchOp:
-    """Return the operator with autograd turned on, for a call with tensors that require a gradient."""
+    """Turn on autograd for an operator, and return the operator; raise RuntimeError if it writes to its arguments."""
     if plan.written:
         raise RuntimeError(
             f"the operator {plan.name} writes to {', '.join(plan.written)}, so no gradient can pass through it, but "
@@ -357,7 +360,7 @@ def _prepare_gradient(plan: Plan) -> TorchOp:
 
 
 def _default_device(plan: Plan) -> Callable[[torch.device | None], torch.device]:
-    """Return a function that chooses the device of an operator without tensors among its arguments."""
+    """Return a function that chooses the device of the outputs for calls that pass no tensors."""
 
     def choose(device: torch.device | None) -> torch.device:
         if device is not None:
@@ -389,7 +392,7 @@ def _find_operator(name: str) -> TorchOp:
 
 
 def _autocast_dtypes(plan: Plan, autocast: object) -> tuple[torch.dtype | None, ...]:
-    """Return for each argument the dtype that autocast converts it to, or None. Return () if there is no autocast."""
+    """Return, for each argument, the dtype that autocast converts it to, or None. Return () if `autocast` is False."""
     if autocast is False or autocast is None:
         return ()
     if autocast is True:

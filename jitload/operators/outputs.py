@@ -45,7 +45,7 @@ class Rule(NamedTuple):
 
 
 def parse_rule(name: str, text: object, function: str) -> Rule:
-    """Parse the rule for an output."""
+    """Return the parsed rule for the output `name` of a function; `text` is what the user wrote."""
     if not isinstance(text, str):
         raise LaunchSpecError(f"a rule is a str, got {type(text).__name__}", kernel=function, field=field_of(name),
                               hint=_EXAMPLES)  # fmt: skip
@@ -138,7 +138,7 @@ class Allocator:
         return f"_dtype_{rule.dtype}"
 
     def _check_dtype(self, rule: Rule, argument: Argument, model: Argument) -> None:
-        """Raise an error if an output can never have the dtype of another tensor, the model."""
+        """Raise LaunchSpecError if an output can never have the dtype of the tensor `model`."""
         pairs = zip(argument.dtypes, model.dtypes * len(argument.dtypes), strict=False)
         if not any(expected is None or got is None or expected == got for expected, got in pairs):
             raise self._wrong_dtype(rule, argument, f"{model.dtypes[0]} of {model.name!r}")
@@ -169,7 +169,7 @@ class Allocator:
 def allocation_error(
     operator: str, name: str, rule: str, error: Exception, tensors: dict[str, torch.Tensor]
 ) -> Exception:
-    """Return the error for a call in which a tensor is missing, or the shape of an output cannot be computed."""
+    """Return the error for a call in which a tensor is missing, or the shape of output `name` cannot be computed."""
     for argument, tensor in tensors.items():
         if tensor is None:
             return TypeError(f"{operator}(): argument {argument!r} must be a tensor, got None")
@@ -181,7 +181,7 @@ def allocation_error(
 
 
 def allocation_names() -> dict[str, object]:
-    """Return the global variables that the expressions of allocations use, by name."""
+    """Return the global variables, by name, that the Python expressions of an `Allocator` use."""
     dtypes = {f"_dtype_{name}": value for name, value in vars(torch).items() if isinstance(value, torch.dtype)}
     functions = {f"_{name}": getattr(torch, name) for name in ("empty", "zeros", "empty_like", "zeros_like")}
     return {**dtypes, **functions, "_contiguous_format": torch.contiguous_format}

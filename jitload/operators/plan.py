@@ -74,7 +74,7 @@ def _allocation(operator: str, rule: Rule, source: str, inputs: Sequence[Argumen
 
 
 def _check_has_effect(signature: Signature, out: Mapping[str, str], unwritten: Sequence[str]) -> None:
-    """Raise an error for an operator without visible results, which torch would leave out of compiled programs."""
+    """Raise an error for an operator without visible results: torch would leave it out of compiled programs."""
     if not out and not any(argument.is_written and argument.name not in unwritten for argument in signature.arguments):
         raise LaunchSpecError(
             "it neither returns a tensor nor writes to one, so torch would leave it out of compiled programs",
@@ -141,7 +141,7 @@ def _tuple(names: Sequence[str]) -> str:
 
 
 def _count_versions(inputs: Sequence[Argument]) -> Iterator[str]:
-    """Yield the lines that tell autograd which tensors are written to, so that it notices changes to saved tensors."""
+    """Yield lines of Python that tell autograd which tensors are written to, in case autograd has saved them."""
     for argument in inputs:
         if argument.is_written:
             is_plain = argument.is_tensor and not argument.is_nullable

@@ -55,7 +55,7 @@ class Argument(NamedTuple):
         return self.kind in ("tensor", "tensors")
 
     def accepts(self, dtype: str, kernel: int = 0) -> bool:
-        """Return whether one of the function's kernels takes tensors of a dtype."""
+        """Return whether the function's kernel with the index `kernel` takes tensors of a dtype for this argument."""
         expected = self.dtypes[kernel]
         return expected in (None, dtype) or (is_complex(self.cpp_type) and _PAIRS.get(expected or "") == dtype)
 
@@ -107,7 +107,7 @@ def read_function(function: Any) -> Signature:
 
 
 def check_has_launch(function: Any) -> None:
-    """Raise LaunchSpecError for a kernel whose grid or block would have to be passed at the call."""
+    """Raise LaunchSpecError if the function is a kernel whose grid or block would have to be passed at the call."""
     facts: Mapping[str, Any] = getattr(function, "_jitload_facts", {})
     is_set = {"grid": 1, "block": 5}  # positions in the configuration of `f[grid, block]`
     if missing := [field for field in facts.get("needs", ()) if not function._jitload_config[is_set[field]]]:

@@ -182,7 +182,7 @@ def _run(tasks: Sequence[Task], executor: Executor | None, jobs: int | None, don
 
 
 def _run_in(executor: Executor | LocalWorkers, tasks: Sequence[Task], done: _Done) -> tuple[Task, ...]:
-    """Build tasks with an executor, or, if necessary, in this process. Return the tasks that a broken executor left."""
+    """Build tasks with an executor, or here if no other process can. Return the tasks that a broken executor left."""
     futures: dict[Future[Outcome], Task] = {}
     left = []
     try:
@@ -253,7 +253,7 @@ def _progress(total: int, outcomes: dict[int, Outcome], *, is_shown: bool) -> It
 
 @contextmanager
 def _display(total: int) -> Iterator[Callable[[int, str], None]]:
-    """Yield a function that shows a number of complete tasks and a text about failures: as a bar, or in lines."""
+    """Yield a function that shows, as a bar or in lines, the number of complete tasks and a text about failures."""
     from rich.console import Console
 
     console = Console(stderr=True)

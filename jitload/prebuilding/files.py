@@ -80,7 +80,7 @@ def _read_object(name: str, target: str) -> list[Any]:
 def _read_data(path: Path, target: str) -> list[Any]:
     """Return the requests in a TOML or JSON file.
 
-    Paths in them are relative to the file's directory. Triton kernels can be imported from this directory, too.
+    Paths in the requests are relative to the file's directory. Triton kernels can be imported from this directory, too.
     """
     try:
         text = path.read_text(encoding="utf-8")

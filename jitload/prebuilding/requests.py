@@ -85,7 +85,7 @@ def import_object(path: str, label: str) -> Any:
 
 
 def import_user_module(module: str, label: str) -> Any:
-    """Import one of the user's modules."""
+    """Import one of the user's modules; error messages begin with the label."""
     try:
         return import_module(module)
     except (Exception, SystemExit) as error:
@@ -123,7 +123,7 @@ def build_request(fields: Any) -> Entry:
 
 
 def _library_request(fields: Mapping[str, Any]) -> tuple[Request, bool]:
-    """Return the request for `build_inline`, or for `build` if `fields` has files, and whether `verbose` is set."""
+    """Return the request for `build_inline`, or for `build` if `fields` names files, and whether `verbose` is set."""
     from jitload.api import build, build_inline
     from jitload.request.arguments import read_call
     from jitload.request.request import make_request

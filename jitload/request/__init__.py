@@ -1,1 +1,1 @@
-"""Arguments of a public call, checked and turned into one `Request`."""
+"""Checks the arguments of a public function such as `load_inline`, and turns them into one `Request`."""

@@ -1,4 +1,4 @@
-"""Checks the arguments of a public call: sources, options, functions and sanitizers, and the types of all of them."""
+"""Checks the arguments of a public function such as `load_inline`: sources, options, functions and sanitizers."""
 
 from __future__ import annotations
 
@@ -42,12 +42,12 @@ class Sources(NamedTuple):
     """The sources of a call, by language.
 
     Attributes:
-        cuda: Label and text of each piece of `cuda_sources`, or of each CUDA file.
-        host: Label and text of each piece of C++.
-        objects: Object files.
-        cubins: `embed_cubin=`, and the `.cubin` files under their file names without the suffix.
-        directories: The directories of the files.
-        are_files: Whether the pieces are files, each of which is compiled by itself.
+        cuda: `(label, text)` pairs of `cuda_sources`, or of the CUDA files. Messages call a text by its label.
+        host: `(label, text)` pairs of the C++.
+        objects: Paths of object files.
+        cubins: Cubins by name: `embed_cubin=`, and each `.cubin` file under its file name without the suffix.
+        directories: The directories that contain the source files.
+        are_files: Whether the texts are files. Host compilers and nvcc compile each file by itself.
     """
 
     cuda: Pieces = ()
@@ -66,7 +66,7 @@ class Sources(NamedTuple):
 def inline_sources(
     name: str, cuda_sources: Texts | None, *, cpp_sources: Texts | None, embed_cubin: Mapping[str, CubinLike] | None
 ) -> Sources:
-    """Return the sources of `load_inline`; their labels contain the module's name."""
+    """Return the sources of `load_inline`, in which each text has a label for messages."""
     return Sources(
         cuda=label_pieces(name, read_texts(cuda_sources, "cuda_sources"), "cuda_sources"),
         host=label_pieces(name, read_texts(cpp_sources, "cpp_sources"), "cpp_sources"),
@@ -75,17 +75,17 @@ def inline_sources(
 
 
 def label_pieces(name: str, texts: Sequence[str], argument: str) -> Pieces:
-    """Give each piece the label that messages use: `vec.cu` for a single one, `cuda_sources[1]` for one of several."""
+    """Return `(label, text)` pairs. A module's only text has the label `vec.cu`; one of several, `cuda_sources[1]`."""
     if len(texts) == 1:
         return ((f"{name}.{'cpp' if argument.startswith('cpp') else 'cu'}", texts[0]),)
     return tuple((f"{argument}[{number}]", text) for number, text in enumerate(texts))
 
 
 def file_sources(*arguments: Paths | None, embed_cubin: Mapping[str, CubinLike] | None = None) -> Sources:
-    """Read the source files of `load`; the suffix of each says what it contains.
+    """Read the source files of `load`. The suffix of a file says what the file contains.
 
     Raises:
-        JitLoadError: A file has another suffix, or cannot be read.
+        JitLoadError: A file has an unknown suffix, or cannot be read.
     """
     paths = [path for argument in arguments for path in read_paths(argument, "sources")]
     cuda: list[tuple[str, str]] = []
@@ -146,8 +146,8 @@ class Options(NamedTuple):
     """The compiler options of a call.
 
     Attributes:
-        host: `extra_cflags` without include directories.
-        host_dirs: The include directories of `extra_cflags`.
+        host: `extra_cflags` without `-I` options.
+        host_dirs: The directories of the `-I` options in `extra_cflags`.
         cuda: `extra_cuda_cflags`, as written for nvcc.
         link: `extra_ldflags`.
         include_dirs: `extra_include_paths`.
@@ -161,7 +161,7 @@ class Options(NamedTuple):
 
 
 def read_options(keywords: Mapping[str, Any]) -> Options:
-    """Check `extra_cflags=` and the other option arguments among the arguments of a call."""
+    """Check the compiler options among the keyword arguments of a call, and return them as `Options`."""
     host, cuda, link = (read_flags(keywords.get(name), name) for name in _OPTION_LISTS)
     host, host_dirs = split_includes(host)
     include_dirs = read_paths(keywords.get("extra_include_paths"), "extra_include_paths")
@@ -169,7 +169,7 @@ def read_options(keywords: Mapping[str, Any]) -> Options:
 
 
 def split_includes(options: tuple[str, ...]) -> tuple[tuple[str, ...], tuple[Path, ...]]:
-    """Return the options except `-I`, and the `-I` directories, which the caller makes absolute for the build."""
+    """Return the options except `-I`, and the directories of `-I`. Relative directories stay relative."""
     others, dirs, remaining = [], [], iter(options)
     for option in remaining:
         if option == "-I":
@@ -185,7 +185,7 @@ def split_includes(options: tuple[str, ...]) -> tuple[tuple[str, ...], tuple[Pat
 
 
 def check_name(name: str) -> str:
-    """Return a module's name if it can be shown in messages and used in file names."""
+    """Return a module's name, or raise an error if it does not have 1 to 256 printable characters."""
     if not isinstance(name, str):
         raise JitLoadError(f"name must be a str, got {type(name).__name__}")
     if not name or len(name) > 256 or not name.isprintable():
@@ -194,7 +194,7 @@ def check_name(name: str) -> str:
 
 
 def check_text(text: str, argument: str) -> str:
-    """Return a text for a compiler if it is a str without NUL characters or lone surrogates."""
+    """Return `text`, or raise an error if it is not a str, or contains NUL characters or lone surrogates."""
     if not isinstance(text, str):
         raise JitLoadError(f"{argument} must be a str, got {type(text).__name__}")
     if "\0" in text:
@@ -207,7 +207,7 @@ def check_text(text: str, argument: str) -> str:
 
 
 def read_texts(value: Texts | None, argument: str) -> tuple[str, ...]:
-    """Return the texts of `cuda_sources=` and the like: one str, or several."""
+    """Return the texts in `value`, which is a str or several. `argument` is the value's name in error messages."""
     if value is None:
         return ()
     if isinstance(value, bytes | bytearray) or not isinstance(value, Iterable):
@@ -221,12 +221,12 @@ def read_texts(value: Texts | None, argument: str) -> tuple[str, ...]:
 
 
 def normalize_newlines(text: str) -> str:
-    """Replace CR by LF in a text whose only line ends are CR, which compilers do not recognize."""
+    """Replace CR by LF in a text that contains no LF. Compilers do not recognize CR as the end of a line."""
     return text if "\n" in text else text.replace("\r", "\n")
 
 
 def read_strings(options: Sequence[str] | None, argument: str) -> tuple[str, ...]:
-    """Return a list of compiler options without the empty ones."""
+    """Check a list of compiler options, and return the options that are not blank."""
     if options is None:
         return ()
     items = _read_list(options, argument, str, "a list of str, one option each")
@@ -242,7 +242,7 @@ def _read_list(value: object, argument: str, type_: UnionType | type[str], expec
 
 
 def read_flags(options: Sequence[str] | None, argument: str) -> tuple[str, ...]:
-    r"""Return the compiler options of a list, and split those that are written for a shell.
+    r"""Return the compiler options of a list. Options that are written for a shell are split into words.
 
     tvm-ffi and torch pass options through a shell. So `"-O3 -DN=4"` is two options, and in `-DNAME=\"x\"` the
     backslashes are for the shell. Other options are not changed: `-I/a b` is one directory.
@@ -253,7 +253,7 @@ def read_flags(options: Sequence[str] | None, argument: str) -> tuple[str, ...]:
 def _split_words(option: str) -> Sequence[str]:
     """Return the words of an option that is written for a shell, or any other option as a single word."""
     first_quote = re.search(r"""\\?["']"?""", option)
-    # A quote that is escaped or quoted: a shell removes what protects it, and the compiler gets the quote.
+    # An escaped or quoted quote is for the compiler: a shell removes the backslash or the outer quotes.
     is_quoted = first_quote is not None and first_quote[0] in ('\\"', "'\"")
     if not is_quoted and not re.search(r"\s", option):
         return (option,)
@@ -266,7 +266,7 @@ def _split_words(option: str) -> Sequence[str]:
 
 
 def read_paths(value: Paths | None, argument: str) -> tuple[Path, ...]:
-    """Return the paths of `sources=` and the like: one path, or several."""
+    """Return the paths in `value`, which is a path or several. `argument` is the value's name in error messages."""
     if value is None:
         return ()
     if isinstance(value, str | os.PathLike):
@@ -276,7 +276,7 @@ def read_paths(value: Paths | None, argument: str) -> tuple[Path, ...]:
 
 
 def check_path(value: object, argument: str) -> Path:
-    """Return a path if it can be the name of a file."""
+    """Return `value` as a Path, or raise an error if it cannot be the name of a file."""
     if not isinstance(value, str | os.PathLike):
         raise JitLoadError(f"{argument} must be a path, a str or os.PathLike, got {type(value).__name__}")
     text = os.fspath(value)
@@ -290,7 +290,7 @@ def check_path(value: object, argument: str) -> Path:
 
 
 def absolute_path(value: object, argument: str) -> Path:
-    """Return an absolute path, which stays valid when the process changes its working directory."""
+    """Return `value` as an absolute path, which stays valid when the process changes its working directory."""
     path = check_path(value, argument)
     try:
         return path if path.is_absolute() else path.absolute()
@@ -306,7 +306,7 @@ def absolute_path(value: object, argument: str) -> Path:
 def read_functions(functions: Functions | None) -> tuple[tuple[str, Launch], ...] | None:
     """Return `functions=` as `(exported name, launch)` pairs; a name with several launches has several pairs.
 
-    An empty list or mapping, which is allowed with hand-written C++, gives an empty tuple.
+    None gives None. An empty list or mapping, which is allowed with hand-written C++, gives an empty tuple.
     """
     if functions is None:
         return None
@@ -325,7 +325,7 @@ def read_functions(functions: Functions | None) -> tuple[tuple[str, Launch], ...
 
 
 def _variants(name: str, value: object) -> Sequence[object]:
-    """Return the launches of a function."""
+    """Return the values for one function in `functions=`: the launches in its list, or the single value."""
     if not isinstance(value, list | tuple):
         return (value,)
     if not value or not all(isinstance(launch, Launch) and launch.kernel for launch in value):
@@ -380,7 +380,7 @@ _OPTIONAL_FLAGS = ("gpu_check", "isolate")
 
 
 def check_flags(keywords: Mapping[str, Any]) -> None:
-    """Raise an error if a boolean argument of a call has another value; some of them may be None."""
+    """Raise an error if a boolean argument is not a boolean, 0 or 1. `gpu_check` and `isolate` may also be None."""
     for name in _FLAGS:
         value = keywords[name] if name in keywords else False  # noqa: SIM401  on the way of a hit
         if value is False or value is True or (value is None and name in _OPTIONAL_FLAGS):
@@ -391,7 +391,7 @@ def check_flags(keywords: Mapping[str, Any]) -> None:
 
 
 def read_instrumentation(sanitize: str | Iterable[str] | None, *, debug: bool) -> Instrumentation:
-    """Check `sanitize=` and `debug=`."""
+    """Return `sanitize=` and `debug=` as an `Instrumentation`. Raise an error for an unknown sanitizer."""
     if sanitize is None and not debug:
         return NO_INSTRUMENTATION
     value = () if sanitize is None else sanitize
@@ -405,23 +405,22 @@ def read_instrumentation(sanitize: str | Iterable[str] | None, *, debug: bool) -
 
 
 class Call(NamedTuple):
-    """The checked arguments of a public call.
+    """The arguments of a call to a public function such as `load_inline`.
 
     Attributes:
         name: The module's name.
         sources: Source texts or files.
-        makes: What the call makes: a `"module"`, which is loaded in this process, so that the architecture `"native"`
-            may mean the CPU; a `"library"`, which is only built; a `"cubin"`, which has only device code; or a
-            `"program"`, which is run.
+        makes: What the call makes. A `"module"` is loaded in this process, a `"library"` is only built, a `"cubin"` has
+            only device code, and a `"program"` is run. For a module, the architecture `"native"` may mean the CPU.
         functions: `functions=`, as given.
-        exports: What `read_functions` returns for `functions=`; None before `functions=` is read.
+        exports: `functions=` as `(exported name, launch)` pairs; None if it was not passed, or is not read yet.
         options: Compiler options.
         arch: The architectures, as given.
         kind: `kind=`, as given.
         instrumentation: Sanitizers and debug information for kernels.
-        gpu_check: Whether NVRTC checks kernels for the CPU; None leaves it to `JITLOAD_CPU_GPU_CHECK`.
-        isolate: Whether NVRTC runs in a child process; None leaves it to `JITLOAD_ISOLATE`.
-        torch: How a text for torch is treated; None for other texts, and before a text is recognized as one for torch.
+        gpu_check: Whether NVRTC also checks kernels that are built for the CPU; None: `JITLOAD_CPU_GPU_CHECK` decides.
+        isolate: Whether NVRTC runs in a child process; None: `JITLOAD_ISOLATE` decides.
+        torch: How texts for torch's C++ interface are treated; None for other texts, or if not yet recognized.
     """
 
     name: str

@@ -1,4 +1,4 @@
-"""Reads the cubins of `embed_cubin=`: their names, and their bytes from a file or from any object that has them."""
+"""Reads the cubins of `embed_cubin=`: names, and contents as bytes, from files, or from objects of other libraries."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ else:
 
 
 class LabelledCubin(NamedTuple):
-    """A cubin whose kernels become functions: its name in messages, its bytes, and the kernels with known types."""
+    """A cubin whose kernels become functions: its name in messages, its bytes, and its kernels if it was a `Cubin`."""
 
     label: str
     data: bytes
@@ -30,7 +30,7 @@ def read_embedded_cubins(
 ) -> tuple[tuple[str, bytes], ...]:
     """Return `(name, bytes)` pairs of the cubins to embed for hand-written C++, sorted by name.
 
-    `device_name` is the name under which compiled device code is embedded as well, or "".
+    `device_name` is the name under which the cubin of `cuda_sources` will be embedded, or "" if there is none.
     """
     if cubins is None:
         return ()
@@ -48,7 +48,7 @@ def read_embedded_cubins(
 
 
 def read_labelled_cubins(cubins: Mapping[str, CubinLike]) -> tuple[LabelledCubin, ...]:
-    """Return the cubins whose kernels become functions when there is no source, with labels made of their names."""
+    """Return the cubins of a call without source, with labels for messages. Their kernels become functions."""
     from jitload.model import Cubin
 
     _check_is_mapping(cubins)
@@ -81,7 +81,7 @@ def _read_cubin(value: CubinLike, label: str) -> bytes:
     if isinstance(value, Cubin):
         return value.data
     if isinstance(value, str) and "\n" in value:
-        return value.encode(errors="replace")  # PTX or source text, for which reading the cubin raises an error
+        return value.encode(errors="replace")  # PTX or source text: reading it as a cubin raises an error later
     if isinstance(value, str | os.PathLike):
         return _read_cubin_file(value, label)
     try:

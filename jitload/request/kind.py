@@ -1,8 +1,8 @@
-"""What `cuda_sources` contains: kernels, C++ that launches cubins, or both with `<<<…>>>` between them.
+"""Finds the kind of `cuda_sources`: kernels, C++ for the host, or kernels with C++ that launches them by `<<<…>>>`.
 
 The kind decides which compiler reads the text, so it is determined before the rest of a call is read. If a text has
-both kernels and host code, a call may ask for the kernels alone. A cache hit with plain kernels does all this without
-the lexer.
+both kernels and host code, a call may ask for the kernels alone. The kind of a text with nothing but kernels is found
+without the lexer, so that a cache hit stays fast.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _HOST_MARKERS = ("TVM_FFI_", "tvm::", "tvm/ffi/")
 
 
 def with_light_torch(call: Call) -> Call:
-    """Return a call whose text is for torch, prepared for the light headers; return other calls unchanged."""
+    """Return the call, changed to use jitload's light torch headers if its texts are for torch's C++ interface."""
     sources = call.sources
     is_open = call.kind is None and call.makes in ("module", "library") and not _has_launches(call.functions)
     texts = (text for _, text in (*sources.cuda, *sources.host))
@@ -45,7 +45,9 @@ def with_light_torch(call: Call) -> Call:
 
 
 def find_kind(call: Call) -> SourceKind:
-    """Return what `cuda_sources` contains; `kind=` overrides what the text looks like.
+    """Return what `cuda_sources` contains: `"device"` (kernels), `"host"` (C++ for the host), or `"mixed"` (both).
+
+    `kind=` overrides what the text looks like.
 
     Raises:
         JitLoadError: `kind=` is unknown, or the text contains only kernels although `embed_cubin=` says it is C++.
@@ -100,7 +102,8 @@ def _has_launches(functions: Functions | None) -> bool:
 def _names_host_functions(call: Call, texts: tuple[str, ...]) -> bool:
     """Return whether `functions=` seems to name C++ functions and not kernels.
 
-    If the text includes other files, the kernels may be in those. Then the text has to define the functions itself.
+    If the text includes other files, these may contain the kernels. In this case the functions count as C++ only if the
+    text itself defines all of them as host functions.
     """
     if not call.exports or _has_launches(call.functions):
         return False
@@ -115,7 +118,7 @@ def _names_host_functions(call: Call, texts: tuple[str, ...]) -> bool:
 
 
 def _headers_have_kernels(call: Call, texts: tuple[str, ...]) -> bool:
-    """Return whether C++ in `cuda_sources` includes kernels from the user's headers."""
+    """Return whether C++ in `cuda_sources` includes user headers that contain kernels."""
     options = call.options
     if call.sources.cubins or not any("include" in text for text in texts):
         return False
@@ -133,7 +136,7 @@ def _include_dirs(call: Call) -> list[Path]:
 
 
 def _names_functions_beside_kernels(call: Call, texts: tuple[str, ...]) -> bool:
-    """Return whether `functions=` names a host function of the text, or of its headers if the text has no kernels."""
+    """Return whether `functions=` names a host function of the texts or, if these have no kernels, of their headers."""
     launches = ((launch.kernel or name, launch) for name, launch in call.exports or ())
     names = {unqualified(name) for name, launch in launches if launch.grid is None and launch.block is None}
     others = [name for name in names if not names_kernel(name, texts)]
@@ -177,7 +180,7 @@ def _check_is_no_kernel_source(call: Call, texts: tuple[str, ...]) -> None:
 
 
 def check_has_no_launches(pieces: Pieces, options: Sequence[str]) -> None:
-    """Raise an error if a text for the CPU launches kernels with `<<<…>>>`, even where NVRTC ignores the launch."""
+    """Raise an error if a text for the CPU launches kernels with `<<<…>>>`, even if the launch is hidden from NVRTC."""
     if any("<<<" in text for _, text in pieces):
         from jitload.cpptext.source_kind import classify
 
@@ -186,7 +189,7 @@ def check_has_no_launches(pieces: Pieces, options: Sequence[str]) -> None:
 
 
 def cpu_launch_error(pieces: Pieces) -> CompileError:
-    """Return the error for a text for the CPU that launches its kernels itself. It points to the first launch."""
+    """Return the error for a text for the CPU that launches its kernels itself, with the line of the first launch."""
     from jitload.cpptext.lexer import tokenize
     from jitload.cpptext.source_kind import LAUNCH_FUNCTIONS
 
@@ -227,7 +230,10 @@ _KERNEL_FIELDS = (
 
 
 def check_host_functions(call: Call, host: HostSource) -> None:
-    """Raise an error for C++ keywords, fields for kernels, and names without a source among the functions of C++."""
+    """Raise an error if `functions=` cannot be functions of hand-written C++.
+
+    A name may not be a C++ keyword, a `Launch` may not have fields for kernels, and there must be a source.
+    """
     exports = call.exports or ()
     if keyword := next((name for name, _ in exports if f" {name} " in _KEYWORDS), None):
         raise LaunchSpecError(
@@ -254,7 +260,10 @@ DEFAULT_DEVICE = ("-default-device", "--diag-suppress=940")
 
 
 def choose_kernels(call: Call, kind: SourceKind) -> tuple[Call, SourceKind, bool]:
-    """Return the call, its kind, and whether host code was left out because the call asks for the kernels alone."""
+    """Leave out host code if the call asks for the kernels alone.
+
+    Return the call, the kind of its source, and whether host code was left out.
+    """
     texts = tuple(text for _, text in call.sources.cuda)
     targets = (call.arch, *call.arch) if isinstance(call.arch, Sequence) else ()
     if CPU in targets or not _leaves_host_code_out(call, kind, texts):
@@ -299,7 +308,10 @@ def _is_program(texts: tuple[str, ...], options: tuple[str, ...]) -> bool:
 
 
 def _asks_for_kernels(call: Call, texts: tuple[str, ...]) -> bool:
-    """Return whether a call with kernels and host code in one text asks for the kernels."""
+    """Return whether a call with kernels and host code in one text asks for the kernels alone.
+
+    The call does if `functions=` names kernels, or if `functions=` names nothing and the text is a program.
+    """
     if call.sources.host or call.sources.objects or call.sources.cubins:
         return False
 

@@ -1,4 +1,4 @@
-"""The `Launch` record, which is checked when it is created as far as that is possible without the kernel."""
+"""The `Launch` record. Its fields are checked when it is created, except for what depends on the kernel."""
 
 from __future__ import annotations
 
@@ -32,9 +32,9 @@ class Launch:
     `raw_pointers`, `strided`, `host` and `doc` apply to it.
 
     Attributes:
-        grid: Number of blocks, also with clusters, in x, y and z. If it is None, the call gives it:
+        grid: Number of blocks, also with clusters, in x, y and z. With None, each call passes the grid:
             `f[grid, block](...)`.
-        block: Number of threads of a block in x, y and z. If it is None, the call gives it.
+        block: Number of threads of a block in x, y and z. With None, each call passes the block.
         params: Names of all parameters, if the source does not show them.
         shared_bytes: Dynamic shared memory of a block, in bytes.
         cluster: Number of blocks of a cluster in x, y and z.
@@ -43,10 +43,11 @@ class Launch:
         cooperative: Whether to start all blocks at the same time, so that the grid can be synchronised.
         pdl: Programmatic dependent launch: the kernel may start before the previous one in its stream has ended.
         priority: Launch priority; kernels with lower numbers run first.
-        kernel: The kernel to export under this name: `scale<float>`, `ns::scale`, `scale(float*, int)`.
+        kernel: The kernel that the function launches: `scale<float>`, `ns::scale`, `scale(float*, int)`.
         signature: The kernel's C++ parameters, or its declaration such as `void f(float* x, int n)`, for a cubin
             without types. If the compiler reports types, the signature has to match them.
-        args: Expressions for parameters that the wrapper computes, stored in an order in which they can be computed.
+        args: Expressions for parameters that the function computes itself and callers do not pass. Parameters that
+            others depend on are stored first.
         nullable: Names of pointers that may be None.
         raw_pointers: Names of pointers that may be passed as an integer address.
         strided: Names of tensors that need not be contiguous.
@@ -91,7 +92,7 @@ _fields_but_args = operator.attrgetter(*_FIELDS)
 
 
 def _types_in(values: tuple[Any, ...], args: tuple[tuple[str, object], ...]) -> tuple[type, ...]:
-    """Return the types of all values, which are part of the cache's key: True equals 1, but may be rejected."""
+    """Return the types of all values. As part of the cache's key, they distinguish True from 1, which are equal."""
     items = (item for value in (*values, *args) if isinstance(value, tuple) for item in value)
     return (*map(type, values), *map(type, items))
 
@@ -102,7 +103,7 @@ def _check_cached(values: tuple[Any, ...], args: tuple[tuple[str, Expression], .
 
 
 def _check(values: tuple[Any, ...], args: object) -> dict[str, Any]:
-    """Check the fields of a Launch. Return `args`, and the fields that are stored in another form."""
+    """Check the fields of a Launch. Return `args` and the fields that are stored in another form, by name."""
     by_field = dict(zip(_FIELDS, values, strict=True))
     checked: dict[str, Any] = {name: _extent(name, by_field[name]) for name in ("grid", "block", "cluster")}
     for name in ("params", "nullable", "raw_pointers", "strided", "host"):
@@ -132,14 +133,14 @@ def _wrong_type(field: str, expected: str, value: object) -> LaunchSpecError:
 
 
 def extent_axes(field: str, extent: Extent) -> list[tuple[str, Expression]]:
-    """Return `(field, expression)` pairs; the fields are `block`, or `block[0]`, `block[1]` and so on."""
+    """Return `(name, expression)` pairs: one named `block`, or for a sequence `block[0]`, `block[1]` and so on."""
     if isinstance(extent, int | str):
         return [(field, extent)]
     return [(f"{field}[{i}]", axis) for i, axis in enumerate(extent)]
 
 
 def _expression(field: str, value: object, low: int, high: int) -> int | None:
-    """Check one expression; return its value if it is a constant."""
+    """Check an expression. Return its value if it is a constant, which has to be from `low` to `high`, or else None."""
     if not isinstance(value, int | str) or isinstance(value, bool):
         raise _wrong_type(field, "an int or an expression (str)", value)
     constant = int(value) if isinstance(value, int) else check_expression(value, field)[0]
@@ -186,7 +187,7 @@ def _names(field: str, value: object) -> tuple[str, ...] | None:
 
 
 def _args(value: object) -> dict[str, Expression]:
-    """Check the computed parameters, and sort them so that each one follows the parameters it depends on."""
+    """Return the checked `args` of a Launch, sorted so that a parameter follows the parameters it depends on."""
     if not isinstance(value, Mapping):
         raise _wrong_type("args", "a mapping from names to expressions", value)
     args: dict[str, Expression] = {}

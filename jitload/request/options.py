@@ -41,7 +41,10 @@ _FOR_BOTH_COMPILERS = {
 
 
 def translate_cuda_options(kind: str, options: Sequence[str]) -> tuple[tuple[str, ...], tuple[Path, ...]]:
-    """Translate `extra_cuda_cflags` for the compiler of a kind of source, and take out the include directories."""
+    """Translate `extra_cuda_cflags` for the compiler of a kind of source: `"device"`, `"mixed"` or `"host"`.
+
+    Return the options except `-I`, and the directories of `-I`.
+    """
     translators: dict[str, Callable[[Sequence[str]], tuple[str, ...]]] = {
         "device": nvrtc_options,
         "mixed": nvcc_options,
@@ -177,7 +180,7 @@ _FOR_GPU_ONLY = (
 
 
 def cpu_options(options: Sequence[str]) -> tuple[str, ...]:
-    """Translate NVRTC's options for g++; those that only affect code for a GPU are dropped."""
+    """Translate NVRTC's options for g++. Options that only affect code for a GPU are dropped."""
     result = []
     for option in options:
         if option.startswith("--pre-include="):

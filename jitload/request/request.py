@@ -1,4 +1,4 @@
-"""The arguments of a public call as one `Request`."""
+"""Turns the arguments of a public function such as `load_inline` into one `Request`."""
 
 from __future__ import annotations
 
@@ -48,8 +48,8 @@ class Unit(NamedTuple):
 
     Attributes:
         file: Its file name in the build directory.
-        pieces: Label and text of each piece.
-        is_file: Whether it is a source file and not inline text, which gets tvm-ffi's convenience headers.
+        pieces: `(label, text)` pairs. Messages call a text by its label.
+        is_file: Whether it is a source file. Only inline text gets tvm-ffi's convenience headers.
         flags: Options for this unit alone.
     """
 
@@ -60,12 +60,12 @@ class Unit(NamedTuple):
 
     @property
     def is_mixed(self) -> bool:
-        """Whether it contains kernels and the C++ that launches them with `<<<…>>>`."""
+        """Whether the unit contains kernels and the C++ that launches them with `<<<…>>>`."""
         return self.file.endswith(".cu")
 
     @property
     def is_relocatable(self) -> bool:
-        """Whether its device code is linked with the device code of other units."""
+        """Whether the unit's device code is linked with the device code of other units."""
         return self.is_mixed and "-rdc=true" in self.flags
 
 
@@ -73,13 +73,13 @@ class HostSource(NamedTuple):
     """The hand-written C++ of a request.
 
     Attributes:
-        units: What is compiled, in order.
+        units: The parts that are compiled separately, in order.
         objects: Object files to link.
         cubins: Name and bytes of each cubin to embed.
         flags: `extra_cflags`.
         link_flags: `extra_ldflags`.
         is_object: Whether the result is an object file for the user to link, not a library.
-        is_torch: Whether it is written for torch's C++ interface.
+        is_torch: Whether the C++ is written for torch's C++ interface.
         is_program: Whether the result is a program.
     """
 
@@ -99,7 +99,7 @@ class HostSource(NamedTuple):
 
 
 class VariantSource(NamedTuple):
-    """One specialization: its exported name, and its `triton.plan.Plan` or, if it is compiled already, its cubins."""
+    """One specialization of a Triton kernel: its exported name, and its `triton.plan.Plan` or its compiled cubins."""
 
     name: str
     plan: Any = None
@@ -110,7 +110,7 @@ class TritonSource(NamedTuple):
     """A Triton kernel in a request. Two Triton kernels are equal if their `parts` are equal.
 
     Attributes:
-        parts: Parts of the cache key: everything that determines the library.
+        parts: `(name, value)` pairs for the cache key: everything that determines the library.
         name: The kernel's name.
         variants: Its specializations, in the order in which a call tries them.
         grid: The grid as it was passed: launch expressions, or a function that returns the grid, as in Triton.
@@ -138,16 +138,16 @@ class TritonSource(NamedTuple):
 
 
 class Request(NamedTuple):
-    """What a public call asks for; equal requests get the same module.
+    """What a call of a public function asks for. Equal requests get the same module.
 
     Attributes:
         name: The module's name, as given.
-        pieces: Label and text of each piece of code for NVRTC; empty for host or mixed source, cubins and Triton.
+        pieces: `(label, text)` pairs of code for NVRTC; empty for host or mixed source, cubins and Triton.
         functions: Exported names and their launches; None exports every kernel.
-        archs: The architectures, resolved.
+        archs: The architectures, such as `sm_90a` and `cpu`, but never `native`.
         options: NVRTC options from `extra_cuda_cflags`.
         include_dirs: The user's include directories.
-        settings: The environment at the time of the call.
+        settings: The settings at the time of the call.
         host: The hand-written C++, or None if there is none.
         is_kind_explicit: Whether the caller passed `kind=`.
         triton: The Triton kernel, if the request is for one.
@@ -187,7 +187,7 @@ class Request(NamedTuple):
 
 
 def make_request(call: Call) -> Request:
-    """Return the request of a call, with the current settings. The kind is found first: the rest depends on it."""
+    """Return the request of a call, with the current settings."""
     settings = _settings_of(call)
     check_name(call.name)
     if not call.sources.has_code:
@@ -242,7 +242,7 @@ def make_program_request(
 
 
 def _settings_of(call: Call) -> Settings:
-    """Return the settings of the environment, some of which the call's arguments override."""
+    """Return the settings from environment variables. The call's `isolate=` and `gpu_check=` take precedence."""
     settings = read_settings()
     if call.isolate is not None:
         settings = settings._replace(isolates=bool(call.isolate))
@@ -272,7 +272,7 @@ def _request_for_cubins(call: Call, settings: Settings) -> Request:
 
 
 def _kernels(call: Call) -> tuple[tuple[str, Launch], ...] | None:
-    """Return what `functions=` exports, or None for every kernel. An empty list or mapping is an error."""
+    """Return the exported names and launches, or None for every kernel. An empty list or mapping is an error."""
     if call.exports == ():
         raise LaunchSpecError("is empty", field="functions", hint="Leave it out to export every kernel.")
     return call.exports
@@ -281,7 +281,7 @@ def _kernels(call: Call) -> tuple[tuple[str, Launch], ...] | None:
 def _resolve_archs(
     call: Call, host: HostSource | None, option_archs: Sequence[str], settings: Settings
 ) -> tuple[str, ...]:
-    """Return the architectures to compile kernels for; hand-written C++ can only launch kernels on a GPU."""
+    """Return the architectures to compile kernels for. Only GPUs are allowed with hand-written C++ and for a cubin."""
     arch = add_archs(call.arch, option_archs, settings) if option_archs else call.arch
     if host is not None:
         if host.is_mixed and CPU in ((call.arch,) if isinstance(call.arch, str) else call.arch):
@@ -295,7 +295,7 @@ def _resolve_archs(
 
 
 def _with_cpu_flags(request: Request, host_options: tuple[str, ...]) -> Request:
-    """Add the option for debugging kernels, and the host compiler's options for kernels on the CPU."""
+    """Return the request with the options for debugging kernels and for compiling kernels for the CPU, if necessary."""
     if request.instrumentation.is_debug and request.pieces:
         request = request._replace(options=(*request.options, "--device-debug"))
     if CPU not in request.archs:
@@ -337,16 +337,17 @@ def _host_source(call: Call, kind: SourceKind, cuda_options: tuple[str, ...]) ->
 
 
 def _is_mixed_piece(call: Call, kind: SourceKind, piece: tuple[str, str]) -> bool:
-    """Return whether nvcc compiles a piece. Each file has its own kind: some may be C++, others have kernels."""
+    """Return whether nvcc compiles `piece`, a `(label, text)` pair. Some files may be C++, and others have kernels."""
     if kind != "mixed" or call.kind is not None or not call.sources.are_files:
         return kind == "mixed"
     return find_kind(call._replace(sources=call.sources._replace(cuda=(piece,)))) != "host"
 
 
 def _unit_files(sources: Sources, suffixes: Mapping[tuple[str, str], str]) -> list[tuple[str, Pieces]]:
-    """Return `(file name, pieces)` of each unit: one unit for each file, or one for each language of inline texts.
+    """Return `(file name, pieces)` for each file to compile: one for each source file, or for each language of texts.
 
-    `suffixes` has each piece of `cuda_sources`, with the suffix that tells the compiler its language.
+    The pieces are `(label, text)` pairs. `suffixes` maps each piece of `cuda_sources` to the suffix that tells the
+    compiler its language.
     """
     cuda = tuple(suffixes)
     if not sources.are_files:

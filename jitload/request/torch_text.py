@@ -29,7 +29,7 @@ _STD_NAME = re.compile(r"\bstd\s*::\s*(\w+)")
 _WORD = re.compile(r"\b[A-Za-z_]\w*")
 
 _CUDA_NAME = re.compile(r"\b(?:torch|at|c10)\s*::\s*cuda\b|\b(?:C10|AT)_CUDA_(?:KERNEL_LAUNCH_)?CHECK\b")
-# Libraries that torch has loaded for everyone; another copy of them might be of another release.
+# Libraries that torch has already loaded; a second copy might be of another release.
 _LIBRARY_OF_TORCH = re.compile(
     r"-l(?:torch\w*|c10\w*|cudart|cublas|cublasLt|curand|cusparse|cusolver|cufft|cudnn|nvrtc|nccl)"
 )
@@ -124,7 +124,7 @@ _LIBRARY_HEADERS = {
     "cusolver": "cusolverDn.h",
 }
 _FOR_CUDA = ("cuda_fp16.h", "cuda_bf16.h")
-# Methods and functions that the headers define themselves.
+# Methods and functions that the light headers define themselves.
 _OWN_METHODS = (
     "contiguous cpu cuda data dim element_size get_device index index_put_ is_complex is_contiguous is_cpu is_cuda "
     "is_floating_point is_meta is_quantized is_signed is_sparse item itemsize nbytes ndimension numel options "
@@ -138,7 +138,7 @@ _END_OF_TEXT = ("the end of the text", "template <class> struct jitload_torch_en
 
 
 class TorchText(NamedTuple):
-    """How torch's functions treat a text.
+    """How a text written for torch is treated.
 
     Attributes:
         has_implicit_headers: Whether torch's headers are put in front of inline text.
@@ -190,7 +190,8 @@ def torch_sources(
 ) -> tuple[Sources, Options]:
     """Return the sources and options that build a text for torch with the light headers.
 
-    Each unit becomes one piece: the declarations that it needs, the text, and in C++ the export of `functions=`.
+    Each file, or all inline texts of one language, becomes one text: the declarations that it needs, the original text,
+    and in C++ the export of `functions=`.
     """
     host = _units(sources.host, are_files=sources.are_files)
     cuda = _units(sources.cuda, are_files=sources.are_files)
@@ -227,17 +228,17 @@ def included_names(text: str) -> list[str]:
 
 
 def _units(pieces: Pieces, *, are_files: bool) -> tuple[Pieces, ...]:
-    """Return the pieces of each unit: files are compiled one by one, and texts together."""
+    """Group `(label, text)` pairs that are compiled together: each file alone, or all inline texts."""
     if are_files:
         return tuple((piece,) for piece in pieces)
     return (pieces,) if pieces else ()
 
 
 def _merge(name: str, pieces: Pieces, texts: Sequence[str], suffix: str, *, implicit: bool) -> tuple[str, str]:
-    """Return a unit, whose text and headers are `texts`, as one piece, in which each text keeps its own name and lines.
+    """Merge `(label, text)` pairs into one pair. `#line` directives keep the names and lines of the original texts.
 
-    The macro with the module's name is defined in the text and not by an option, because nvcc is asked for the commands
-    that it runs once for each set of options.
+    The names in `texts`, the texts and their headers, decide which declarations come first. The macro with the module's
+    name is defined in the text, because for each new set of options nvcc is asked which commands it runs.
     """
     macro = f"#ifndef TORCH_EXTENSION_NAME\n#define TORCH_EXTENSION_NAME {name}\n#endif\n"
     prelude = _prelude("\n".join(texts), is_cuda=suffix == "cu", implicit=implicit)
@@ -248,7 +249,7 @@ def _merge(name: str, pieces: Pieces, texts: Sequence[str], suffix: str, *, impl
 
 
 def _prelude(names_in: str, *, is_cuda: bool, implicit: bool) -> str:
-    """Return the `#include` lines and the declarations to put in front of a unit that contains certain names."""
+    """Return the `#include` lines and declarations to put in front of code, for the names in the text `names_in`."""
     methods, functions, operator_headers = _operator_declarations(names_in)
     headers = {*_standard_headers(names_in, is_cuda=is_cuda), *operator_headers}
     lines = [f"#include <{header}>" for header in sorted(headers)]
@@ -268,7 +269,7 @@ def _prelude(names_in: str, *, is_cuda: bool, implicit: bool) -> str:
 
 
 def _texts_of(pieces: Pieces, header_dirs: Sequence[Path]) -> list[str]:
-    """Return the texts of a unit and of the user's own headers that it includes; the names in them count, too."""
+    """Return the texts of `pieces`, and of the user's headers that they include directly or indirectly."""
     texts, seen = [text for _, text in pieces], set[Path]()
     for text in texts:  # which grows
         for name in _QUOTED_INCLUDE.findall(text):
@@ -280,7 +281,7 @@ def _texts_of(pieces: Pieces, header_dirs: Sequence[Path]) -> list[str]:
 
 
 def _unused_parts(texts: Iterable[str], header_dirs: Sequence[Path]) -> tuple[str, ...]:
-    """Return `_UNUSED_PARTS`, or nothing if a text may use names that the tables of headers do not have."""
+    """Return the include guards of parts of libstdc++ that no text uses; an empty tuple if this is not certain."""
     texts = dict.fromkeys(texts)
     quoted = {name for text in texts for name in _QUOTED_INCLUDE.findall(text)}
     resolved = {name for name in quoted if any((directory / name).is_file() for directory in header_dirs)}
@@ -332,7 +333,7 @@ def _find_operators(name: str) -> Iterator[Operator]:
 
 @functools.lru_cache(maxsize=64)
 def _operator_declarations(text: str) -> tuple[list[str], list[str], set[str]]:
-    """Return the declarations of the methods in a text, the definitions of methods and functions, and their headers."""
+    """Return C++ for ATen's operators in a text: declarations of methods, definitions, and the headers for these."""
     parts = {*_OPERATOR_IN_PART.findall(text)}
     names = {*_OPERATOR.findall(text), *(f"{part}_{name}" for part, name in parts)}
     chosen = [operator for name in sorted(names) for operator in _find_operators(name)]
@@ -361,7 +362,7 @@ def _without_defaults(parameters: str) -> str:
 
 
 def _body(operator: Operator) -> str:
-    """Return the C++ that calls an operator by its name."""
+    """Return the body of a C++ function that calls an operator."""
     arguments = [argument for argument in operator.arguments.split(", ") if argument]
     values = [argument.partition("=")[2] or argument for argument in arguments]
     if "TensorOptions options" in operator.parameters:
@@ -466,7 +467,7 @@ def missing_names(log: str, texts: Iterable[str] = ()) -> list[str]:
 
 
 def _undefined_macros(texts: Iterable[str]) -> list[str]:
-    """Return the macros named like torch's that the texts use, and that neither they nor the light headers define."""
+    """Return the macros named like torch's that the texts use and that neither the texts nor the headers define."""
     from jitload.cpptext.lexer import strip_comments
 
     text = "\n".join(map(strip_comments, texts))

@@ -147,7 +147,7 @@ static int jitload_raise_param_type_error(const jitload_kernel* kernel, const ji
   return jitload_fail("TypeError", "%s(): argument '%s' must be %s, got %s", kernel->name, param->name, expected, got);
 }
 
-/* Return the parameter of an argument; each argument has one. */
+/* Return the parameter for the argument with this index. There is always one. */
 static const jitload_param* jitload_param_of(const jitload_kernel* kernel, int64_t argument) {
   const jitload_param* param = kernel->params;
   while (param->argument != argument) ++param;
@@ -158,8 +158,8 @@ int jitload_raise_type_error(const jitload_kernel* kernel, int32_t argument, con
   return jitload_raise_param_type_error(kernel, jitload_param_of(kernel, argument), got);
 }
 
-/* Write what to do about a tensor that only a copy of it can replace, which `method` makes. The kernel's results must
- * be copied back from that of an output. */
+/* Write advice to pass a copy of a tensor, which `method` makes, instead of the tensor. For an output, the advice is to
+ * copy the result back, too. */
 static void jitload_format_copy(const jitload_kernel* kernel, const jitload_param* param, const char* method, char* text,
                                 size_t size) {
   if (strncmp(param->type, "const ", 6) == 0 || param->kind != JITLOAD_POINTER) {
@@ -191,7 +191,7 @@ static int jitload_raise_count_error(const jitload_kernel* kernel, int32_t num_a
                       kernel->argument_count == 1 ? "" : "s", names, is_cut ? "…)" : used != 0 ? ")" : "", (int)num_args);
 }
 
-/* For a ctypes structure whose members differ from the parameter's. */
+/* Set the error for a ctypes structure whose members differ from the parameter's. */
 static int jitload_raise_layout_error(const jitload_kernel* kernel, const jitload_param* param, const TVMFFIAny* value) {
   char problem[512] = "", name[160] = "object";
   void* object = *(void* const*)((const char*)value->v_obj + sizeof(TVMFFIObject));
@@ -200,7 +200,7 @@ static int jitload_raise_layout_error(const jitload_kernel* kernel, const jitloa
   return jitload_fail("TypeError", "%s(): argument '%s' (%s): %s %s", kernel->name, param->name, param->type, name, problem);
 }
 
-/* For a tuple or list that is not the elements of the parameter's vector. */
+/* Set the error for a tuple or list whose items are not the elements of the parameter's vector. */
 static int jitload_raise_vector_error(const jitload_kernel* kernel, const jitload_param* param, const TVMFFIAny* value) {
   const jitload_sequence* sequence = jitload_get_sequence(value);
   jitload_param element;
@@ -266,7 +266,7 @@ static int jitload_check_dtype(const jitload_kernel* kernel, const jitload_param
   return jitload_raise_param_type_error(kernel, param, got);
 }
 
-/* Write `x=float32, y=float32`: the dtypes that a kernel takes, or with `args` those of the call. */
+/* Write `x=float32, y=float32`: the dtypes of the tensors in `args`, or if it is NULL, those that the kernel takes. */
 static void jitload_format_dtypes(const jitload_kernel* kernel, const TVMFFIAny* args, char* text, size_t size) {
   size_t used = 0;
   *text = 0;
@@ -376,7 +376,7 @@ static int jitload_check_layout(const jitload_kernel* kernel, const jitload_para
                       kernel->name, param->name, param->type, (unsigned)param->alignment, (unsigned long long)address);
 }
 
-/* For an integer, passed or computed, that does not fit its parameter; addresses are unsigned integers. */
+/* Set the error for an argument or a computed integer that does not fit its parameter. Addresses are unsigned. */
 int jitload_raise_range_error(const jitload_kernel* kernel, const jitload_param* param, const TVMFFIAny* value) {
   char got[32] = "an integer beyond 64 bits";
   uint64_t large;

@@ -1,5 +1,5 @@
-/* Runs grids of kernels that were compiled for the CPU. The launching thread and a pool of others share the blocks. A
- * kernel that never waits runs as plain loops over the threads of a block, any other on fibers.
+/* Runs grids of kernels that were compiled for the CPU. The launching thread and a pool of other threads share the
+ * blocks. A kernel that never waits runs as a loop over the threads of a block. Threads of other kernels are fibers.
  */
 #include <jitload/cpu.h>
 #include <signal.h>
@@ -31,7 +31,7 @@ void start_plain() {
   worker->request = kHasEnded;
 }
 
-/* Run at most `limit` blocks from the current one on; return how many. */
+/* Run at most `limit` blocks from the current one on; return how many were run. */
 uint32_t run_some_blocks(Worker* worker, uint64_t limit) {
   const jitload_cpu_launch* call = worker->launch->call;
   if (runs_fibers(call)) {
@@ -66,7 +66,7 @@ struct Location {
   uint32_t column;
 };
 
-/* Return the index of the thread that runs, or NULL if it is not known. */
+/* Return the threadIdx of the kernel's thread that runs, or NULL if it is not known. */
 const uint32_t* current_thread(const Worker* worker) {
   if (worker->is_in_fibers) return worker->current->index;
   return worker->block.may_divide ? worker->block.thread_index : NULL;
@@ -79,7 +79,7 @@ const uint32_t* current_thread(const Worker* worker) {
   leave(worker);
 }
 
-/* A division that overflows raises a signal, which would end the process without a handler. */
+/* A division that overflows raises a signal, which without a handler would end the process. */
 
 extern SignalHandler fault_handler;
 
@@ -324,8 +324,8 @@ void work_on(Launch* launch, bool is_launcher, void (*work)(Worker*, Launch*, bo
   jitload_cpu_current_worker = NULL;
 }
 
-/* Run the remaining blocks with the pool. Another thread's grid may be using it, and that thread may wait for the GIL
- * that this one holds: after a while this grid runs without the pool. */
+/* Run the remaining blocks with the pool. If another thread's grid keeps using the pool, run them without it after a
+ * while: that other thread may be waiting for the GIL, which this one holds. */
 void run_with_pool(Launch* launch) {
   struct timespec deadline;
   clock_gettime(CLOCK_REALTIME, &deadline);
@@ -363,7 +363,7 @@ extern "C" void jitload_cpu_stop(const uint32_t thread[3], const char* format, .
   leave(jitload_cpu_current_worker);
 }
 
-/* The compiler calls this where an integer is divided by zero; with sanitize="undefined" also where one overflows. */
+/* Compiled code calls this before a division by zero; with sanitize="undefined" also before one that overflows. */
 extern "C" __attribute__((visibility("hidden"))) void __ubsan_handle_divrem_overflow_abort(const void* data) {
   const char* problem = kWatches ? "a division by zero, or one that overflows," : "an integer division by zero";
   undefined((const Location*)data, problem);

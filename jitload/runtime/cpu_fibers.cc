@@ -16,7 +16,7 @@ uint32_t split_guards;
 /* Record that something happened for which a thread may have waited; return the new count. */
 uint32_t note_progress(Launch* launch) { return __atomic_add_fetch(&launch->progress, 1, __ATOMIC_SEQ_CST); }
 
-/* Run kernel code from this context on, or a plain loop if it is NULL, until it ends or is abandoned. */
+/* Run kernel code, from `context` on or as a plain loop if that is NULL, until the code ends or is abandoned. */
 void run_kernel(Worker* worker, const Context* context);
 
 /* The threads of a block that wait for the same kind of thing. */
@@ -39,7 +39,7 @@ void append_waits(char* text, size_t size, const WaitGroup* group, const char* v
            group->count, plural, index[0], index[1], index[2], verb, group->count == 1 ? "s" : "", object);
 }
 
-/* Fail because no thread can go on, or because their states repeat; the message says which wait, and for what. */
+/* Fail because no thread can go on, or because the threads' states repeat; say which threads wait, and for what. */
 void fail_waiting(Worker* worker, bool is_repeated) {
   WaitGroup barrier = {}, memory = {}, warp = {};
   const Fiber* fiber = worker->current;
@@ -178,7 +178,7 @@ void release(Worker* worker) {
 }
 
 /* Protect the page between two stacks. Before Linux 6.13 this splits a mapping, of which a process may have 65,530.
- * A helper that would use up more than its share fails instead. */
+ * Helper threads may use only part of them. Return whether the page is protected. */
 bool guard(Worker* worker, char* page, bool is_helper) {
   if (madvise(page, 4096, kGuardInstall) == 0) return true;
   if (is_helper && __atomic_load_n(&split_guards, __ATOMIC_RELAXED) >= kMostSplitGuards) return false;
@@ -208,7 +208,7 @@ bool reserve(Worker* worker, uint32_t count, bool is_helper) {
   return is_whole;
 }
 
-/* Stacks begin at different offsets in a page: otherwise all would compete for the same cache lines. */
+/* Return the upper end of a stack. Its offset in a page varies: otherwise all stacks would compete for cache lines. */
 char* stack_end(const Worker* worker, uint32_t number) {
   return worker->stacks + (number + 1) * kStack - number % 21 * 192;
 }

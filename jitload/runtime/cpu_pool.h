@@ -1,5 +1,5 @@
-/* The threads that help the one that launches a grid. They join a grid while it is open, then watch for the next one
- * for a short while, and sleep. They take no lock, for which many threads that wake at once would queue.
+/* The threads that help a thread that launches a grid. They join the grid while it is open, then watch for the next one
+ * for a short while, and then sleep. They take no lock, because many threads that wake at once would queue for it.
  */
 #ifndef JITLOAD_CPU_POOL_H_
 #define JITLOAD_CPU_POOL_H_

@@ -124,7 +124,7 @@ inline void check(const void* memory, size_t size, bool is_write, const void* co
   report_access(worker, begin, size, is_write, code);
 }
 
-/* Read the user's own line from the output of addr2line: the first one that is not in our headers. */
+/* Read the user's own line from the output of addr2line: the first one that is not in jitload's headers. */
 void read_line(int file, char* text, size_t size) {
   FILE* lines = fdopen(file, "r");
   char line[512];

@@ -47,7 +47,7 @@ struct Hash {
     memcpy(words, begin, begin < end ? (size_t)(end - begin) : 0);
     for (int lane = 0; lane < 4; ++lane) add(lane, words[lane]);
   }
-  /* Add memory without a part of it. */
+  /* Add memory except for a hole in it. */
   void add_around(const char* begin, const char* end, const void* hole, const void* hole_end) {
     if ((const char*)hole < begin || (const char*)hole_end > end) return add(begin, end);
     add(begin, (const char*)hole);
@@ -56,7 +56,7 @@ struct Hash {
   uint64_t value() const { return lanes[0] ^ lanes[1] * 3 ^ lanes[2] * 5 ^ lanes[3] * 7; }
 };
 
-/* Add what barriers and the exchanges of warps have collected. */
+/* Add to the hash what barriers and the exchanges of warps have collected. */
 void hash_waits(const Worker* worker, Hash* hash, uint64_t* bytes) {
   const uint32_t* block_dim = worker->block.block_dim;
   hash->add(0, worker->arrived | (uint64_t)worker->true_predicates << 32);

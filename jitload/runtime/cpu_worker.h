@@ -34,8 +34,8 @@ struct Context {
 /* Save the registers that the ABI preserves over a call, exchange the stack pointer, and restore them. */
 extern "C" void jitload_cpu_switch(Context* from, const Context* to);
 
-/* Call a function on another stack, and save a context to which the function may switch instead of returning. When it
- * returns, that context is resumed. Processors predict calls and returns, but not switches. */
+/* Call a function on another stack, and save a context to which the function may switch instead of returning. When the
+ * function returns, that context is resumed. Processors predict calls and returns, but not switches. */
 extern "C" void jitload_cpu_call(Context* from, char* stack_end, void (*function)());
 
 #if defined(__x86_64__)
@@ -275,7 +275,7 @@ void fail(Worker* worker, const uint32_t* thread, const char* format, ...) {
   __builtin_unreachable();
 }
 
-/* Call `visit` with each segment of this library and its memory: of thread-local data, that of this thread. */
+/* Call `visit` with each segment of this library and the segment's memory, for thread-local data this thread's. */
 template <class Visit>
 void visit_own_segments(Visit visit) {
   const auto visit_library = [](struct dl_phdr_info* info, size_t, void* visitor) -> int {

@@ -62,7 +62,7 @@ static int jitload_read_exchange_table(const jitload_python_api* python, void* b
   return is_read;
 }
 
-/* Use `__dlpack__(stream=-1)`, which every framework has. The base tensor keeps the memory alive. */
+/* Read a tensor by `__dlpack__(stream=-1)`, which every framework has. The base tensor keeps the memory alive. */
 static int jitload_read_capsule(const jitload_python_api* python, void* base, jitload_tensor_descriptor* out) {
   void* method = python->attribute(base, "__dlpack__");
   void* arguments = python->new_tuple(0);
@@ -95,7 +95,7 @@ static void jitload_read_options(const jitload_python_api* python, void* object,
   python->clear_error();
 }
 
-/* Whether an object has a method without arguments, and it returns a true value. */
+/* Whether an object has this method, and a call of the method without arguments returns a true value. */
 static int jitload_is_answered(const jitload_python_api* python, void* object, const char* name) {
   void* method = python->attribute(object, name);
   void* arguments = python->new_tuple(0);
@@ -206,7 +206,7 @@ static int jitload_check_tma_layout(const jitload_kernel* kernel, const jitload_
                       kernel->name, param->name, (int)alignment, param->type, (unsigned long long)address);
 }
 
-/* The driver lists axes from the last to the first, and strides in bytes without that of the last axis. */
+/* Encode a tensor map. The driver takes the axes in reverse order, and strides in bytes except the last axis's. */
 static int jitload_encode_tensor_map(const jitload_driver* driver, const jitload_kernel* kernel,
                                      const jitload_descriptor_spec* spec, uint64_t address,
                                      jitload_tensor_descriptor* descriptor) {

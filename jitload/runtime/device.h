@@ -15,7 +15,7 @@ typedef struct jitload_slot {
   int64_t dynamic_shared_limit; /* bytes of dynamic shared memory that a launch may use without raising the limit */
 } jitload_slot;
 
-/* Allocated together with the arrays. */
+/* A module's kernels and libraries on the devices, allocated together with the arrays. */
 struct jitload_state {
   int32_t device_count;
   jitload_slot* slots;           /* [kernel][device] */
@@ -66,7 +66,7 @@ int jitload_enter_device(const jitload_driver* driver, const char* function, jit
 int jitload_select_image(const jitload_driver* driver, const jitload_kernel* kernel, jitload_cu_device device);
 int jitload_resolve(const jitload_driver* driver, const jitload_kernel* kernel, jitload_cu_device device,
                     jitload_slot** slot);
-/* Never sets an error. */
+/* Return whether an image suits the device. Never sets an error. */
 int jitload_has_image(const jitload_driver* driver, const jitload_kernel* kernel, jitload_cu_device device);
 int jitload_increase_shared_limit(const jitload_driver* driver, const jitload_kernel* kernel, jitload_cu_device device,
                                   jitload_slot* slot, int64_t bytes);
@@ -83,7 +83,7 @@ int jitload_raise_driver_error(const jitload_driver* driver, const char* functio
 int jitload_raise_launch_error(const jitload_request* request, const jitload_slot* slot, jitload_cu_device device,
                                jitload_cu_result code);
 
-/* Make a call. `stream_source` selects the stream unless the config has one; NULL uses tvm-ffi's. */
+/* Make a call. Unless the config has a stream, `stream_source` selects one, or tvm-ffi if that is NULL. */
 int jitload_run(const jitload_kernel* kernel, const jitload_config* config, const TVMFFIAny* args, int32_t num_args,
                 jitload_stream_source_fn stream_source);
 
@@ -94,8 +94,8 @@ int jitload_call_host(const jitload_kernel* kernel, const jitload_config* config
 /* Launch on the CPU. Return 0, -1 with tvm-ffi's error set, or JITLOAD_INTERRUPTED. */
 int jitload_launch_on_cpu(const jitload_request* request);
 
-/* For a kernel with code for the CPU: choose the device of a call without tensors, a GPU if the library has code for
- * one. Return 0 if the tensors are on a GPU, but the library has no code for GPUs. */
+/* For a kernel with code for the CPU: choose the CPU for a call without tensors, unless there is a GPU and the library
+ * has code for GPUs. Return 0 if the tensors are on a GPU, but the library has no code for GPUs. */
 int jitload_choose_device(jitload_request* request);
 int jitload_count_gpus(void);
 

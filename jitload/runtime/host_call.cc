@@ -16,7 +16,7 @@ static int jitload_call_host_on_device(const jitload_driver* driver, const jitlo
   return request->kernel->host(request->params, request->host_result);
 }
 
-/* Without tensors on a GPU, a driver is only needed to find the current stream. */
+/* Call a function without tensors on a GPU. A driver is only needed to find the current stream. */
 static int jitload_call_host_anywhere(const jitload_request* request) {
   int has_stream = 0;
   for (int32_t i = 0; i < request->kernel->param_count; ++i) {
@@ -33,7 +33,7 @@ static int jitload_call_host_anywhere(const jitload_request* request) {
   return request->kernel->host(request->params, request->host_result);
 }
 
-/* Convert a result, which the function has left in its own type. */
+/* Convert what the function returned, in its own type, for tvm-ffi. */
 static int jitload_return(const jitload_kernel* kernel, const __jitload_result* from, TVMFFIAny* result) {
   result->zero_padding = 0;
   result->v_int64 = from->integer;

@@ -46,7 +46,7 @@ int jitload_raise_extent_error(const jitload_kernel* kernel, const char* field, 
 
 /* ---- the driver's errors --------------------------------------------------------------------------------------- */
 
-/* Errors that an earlier kernel caused, and that destroyed the context. */
+/* Whether an earlier kernel caused the error, and the error destroyed the context. */
 static int jitload_is_sticky(jitload_cu_result code) {
   switch (code) {
     case JITLOAD_CUDA_ERROR_ILLEGAL_ADDRESS:
@@ -112,7 +112,7 @@ int jitload_raise_driver_error(const jitload_driver* driver, const char* functio
                       function, action, text);
 }
 
-/* Read the extents of a launch's cluster: of the attribute, or those that the kernel was compiled for. */
+/* Read the extents of a launch's cluster: those of the launch, or else those that the kernel was compiled for. */
 static void jitload_read_cluster(const jitload_driver* driver, const jitload_request* request, const jitload_slot* slot,
                                  jitload_cu_device device, int64_t* cluster) {
   for (int i = 0; i < 3; ++i) {

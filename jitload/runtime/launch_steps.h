@@ -125,8 +125,8 @@ static int jitload_evaluate_plan(jitload_request* request, const TVMFFIAny* args
 
 /* ---- the launch ------------------------------------------------------------------------------------------------ */
 
-/* Select the stream of a call. Without tensors tvm-ffi knows no framework's stream, so `may_ask_framework` allows
- * torch's. */
+/* Select the stream of a call. Without tensors, tvm-ffi does not know any framework's stream: `may_ask_framework` then
+ * allows torch's. */
 static inline jitload_cu_stream jitload_select_stream(const jitload_request* request, jitload_cu_device device,
                                                       int may_ask_framework) {
   if (request->config != NULL && request->config->has_stream) return request->config->stream;
@@ -160,10 +160,10 @@ static inline int jitload_prepare_kernel(const jitload_driver* driver, const jit
   return jitload_increase_shared_limit(driver, request->kernel, device, *slot, bytes);
 }
 
-/* Make the tensors' device current, launch, and restore the previous context. Any context of the right device is
- * used as it is, so that green contexts work. A thread without a context keeps the primary one. */
 typedef int (*jitload_launch_fn)(const jitload_driver*, const jitload_request*, jitload_cu_device);
 
+/* Make the tensors' device current, call `launch`, and restore the previous context. Any context of the right device is
+ * used as it is, so that green contexts work. A thread without a context keeps the primary one. */
 static inline int jitload_launch_on_device(const jitload_request* request, jitload_launch_fn launch) {
   const jitload_driver* driver = jitload_get_driver(request->kernel->name);
   if (driver == NULL) return -1;

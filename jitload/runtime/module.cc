@@ -203,8 +203,8 @@ static int jitload_resolve_locked(const jitload_driver* driver, const jitload_ke
   return 0;
 }
 
-/* The device's context must be current. Relaxed capture mode allows the first call to be part of a graph capture,
- * during which the driver otherwise rejects loading code. */
+/* Load a kernel on a device whose context is current. Relaxed capture mode allows this during a graph capture, in which
+ * the driver otherwise rejects loading code. */
 int jitload_resolve(const jitload_driver* driver, const jitload_kernel* kernel, jitload_cu_device device,
                     jitload_slot** slot) {
   int mode = JITLOAD_CAPTURE_RELAXED;

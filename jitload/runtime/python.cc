@@ -168,7 +168,7 @@ static __attribute__((cold, noinline)) void* jitload_raise_in_python(void) {
   return NULL;
 }
 
-/* Whether an object is a NumPy array with a mask, which DLPack drops. Most have the type of the last one. */
+/* Whether an object is a NumPy array with a mask, which DLPack drops. Most arguments have the type of the last one. */
 static int jitload_is_masked(void* object) {
   static void* last_plain_type; /* with a reference, so that no other type gets its address */
   void* type = (void*)((const jitload_object*)object)->type;
@@ -212,7 +212,7 @@ static int jitload_raise_unreadable(const jitload_kernel* kernel, void* const* a
   return 0;
 }
 
-/* Repeat a call of a Triton kernel with the items of its tuples. Return 0 if there is none that the kernel takes. */
+/* Repeat a call of a Triton kernel with the items of its tuples. Return 0 if the kernel does not take them. */
 static int jitload_call_flattened(void* self, const jitload_kernel* kernel, void* const* args, ptrdiff_t count,
                                   void** result) {
   int has_tuple = 0;

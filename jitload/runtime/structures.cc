@@ -1,5 +1,5 @@
 /* Reads structures that are passed by value: from bytes, from ctypes structures, whose members are compared with the
- * kernel's, and from tuples of the numbers of CUDA's vectors. A part of cold.cc.
+ * kernel's, and for CUDA's vectors, from tuples of numbers. A part of cold.cc.
  */
 #include <stdlib.h>
 
@@ -24,7 +24,7 @@ static const char* jitload_read_numbers(const char* layout, jitload_numbers* out
   return layout + (*layout == ';');
 }
 
-/* Whether an array has rows of this size; numbers that are in no array, or in one of one dimension, may be grouped. */
+/* Whether an array of several dimensions has rows of this size. Other numbers may be in rows of any size. */
 static int jitload_has_rows(const jitload_numbers* numbers, ptrdiff_t size) {
   if (*numbers->rows != '/') return 1;
   for (const char* row = numbers->rows; *row == '/'; row += 1 + strspn(row + 1, "0123456789")) {
@@ -195,7 +195,7 @@ static int jitload_has_members(const jitload_python_api* python, void* type) {
   return has_members;
 }
 
-/* A type that agrees with a parameter. Records are never freed, because other threads may read them. */
+/* A ctypes type that matches a parameter. Such records are never freed, because other threads may read them. */
 typedef struct jitload_checked_type {
   const jitload_param* param;
   void* type;
@@ -214,7 +214,7 @@ static int jitload_covers_layout(const jitload_comparison* c) {
   return 1;
 }
 
-/* Compare a ctypes object with a parameter's layout. Return 0 and describe the first difference if they disagree. */
+/* Compare a ctypes object with a parameter's layout. Return 0 and describe the first difference if there is one. */
 static int jitload_compare_layout(const jitload_param* param, void* object, char* problem, size_t problem_size) {
   static const jitload_checked_type* checked[64];
   const jitload_python_api* python = jitload_find_python();

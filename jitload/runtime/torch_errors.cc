@@ -1,4 +1,4 @@
-/* Errors: those of the text's checks, of Python and of torch, and the texts of their messages. */
+/* Errors of checks in the user's text, of Python and of torch, and their messages. */
 #include <dlfcn.h>
 #include <stdio.h>
 #include <stdlib.h>

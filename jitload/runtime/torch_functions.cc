@@ -1,4 +1,4 @@
-/* Functions of the text as functions of Python: overloads, keywords, defaults and messages as pybind11 has them. */
+/* Makes C++ functions callable from Python, with overloads, keywords, defaults and messages like pybind11's. */
 #include <string.h>
 
 #include <map>
@@ -40,7 +40,7 @@ std::vector<std::string> texts_of(void* tuple) {
   return texts;
 }
 
-/* Puts the arguments of a call in the order of the parameters; returns these, or NULL if they do not fit. */
+/* Puts the arguments of a call in the order of the parameters; returns them, or NULL if they do not fit. */
 void* const* place_arguments(const Record& record, void* const* arguments, size_t count,
                              const std::vector<std::string>& keywords, std::vector<void*>& placed) {
   if (count == record.count && keywords.empty()) return arguments;

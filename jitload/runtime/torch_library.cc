@@ -47,7 +47,7 @@ bool find(void* library, const char* name, T*& target) {
   target = reinterpret_cast<T*>(dlsym(library, name));
   return target != nullptr;
 }
-/* Where the objects of torch.Tensor have the address of their TensorImpl; 0 if that is not known. */
+/* The offset of the TensorImpl's address in a torch.Tensor object; 0 if it is not known. */
 ptrdiff_t tensor_offset() {
   const Object count = python_integer(0), tensor = call(attribute(torch_module().module, "empty").get(), {count.get()});
   const long long address = PyLong_AsLongLong(attribute(tensor.get(), "_cdata").get());

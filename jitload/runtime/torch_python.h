@@ -1,6 +1,6 @@
-/* Python's C API, and errors and objects of Python in C++: what the files of the light torch share.
+/* Python's C API, and errors and objects of Python in C++: what the torch_*.cc files share.
  *
- * These files hold the GIL, as torch's own functions do, also in code that has released it.
+ * Their functions take the GIL if they need it, like torch's own, so code that has released the GIL may call them.
  */
 #ifndef JITLOAD_TORCH_PYTHON_H_
 #define JITLOAD_TORCH_PYTHON_H_
@@ -96,7 +96,7 @@ struct Gil {
   const int state;
 };
 
-/* While it lives, `holds_gil` has another value. */
+/* While an object lives, `holds_gil` has another value. */
 struct GilNote {
   explicit GilNote(bool holds) : before(holds_gil) { holds_gil = holds; }
   ~GilNote() { holds_gil = before; }

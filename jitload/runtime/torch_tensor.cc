@@ -1,4 +1,4 @@
-/* The methods and the operators of the light torch's tensors that no text needs inline. */
+/* The methods and operators of at::Tensor that need not be inline. */
 #include <string>
 #include <tuple>
 #include <vector>
@@ -14,7 +14,7 @@ struct Caster<at::indexing::TensorIndex> {
 
 namespace {
 
-/* Operators by their schema's name, the names of the keywords, and the mangled types of torch's function. */
+/* The mangled types of torch's functions: what an `Operator` has after its name and its keywords. */
 constexpr const char* kUnary = "ERKNS_6TensorE";
 constexpr const char* kBinary = "ERKNS_6TensorES4_";
 constexpr const char* kWithScalar = "ERKNS_6TensorERKN3c106ScalarE";
@@ -55,7 +55,7 @@ TensorOptions Tensor::options() const { return TensorOptions(scalar_type()).devi
 namespace {
 /* The dimension with the i-th largest stride, if the channels are last. */
 int channels_last(int i, int ndim) { return i == 0 ? 0 : i == ndim - 1 ? 1 : i + 1; }
-/* Whether the strides grow as they do where the channels are last; a stride that fits both orders is not. */
+/* Whether the strides are those of a tensor whose channels are last; false if they fit both orders. */
 bool has_channels_last(const View& v) {
   if (v.strides == nullptr || (v.ndim != 4 && v.ndim != 5) || v.strides[1] == 0) return false;
   int64_t least = 0;
@@ -202,7 +202,7 @@ Tensor Tensor::toType(ScalarType type) const { return type == scalar_type() ? *t
   }
 X(*=, "mul_") X(/=, "div_") X(&=, "bitwise_and_") X(|=, "bitwise_or_") X(^=, "bitwise_xor_")
 #undef X
-/* Sums and differences have a factor of the second operand. */
+/* Sums and differences have a factor of the second operand, alpha, which is 1. */
 #define X(symbol, name)                                                                          \
   Tensor& Tensor::operator symbol##=(const Tensor& other) {                                      \
     static Operator op{name "_.Tensor", "alpha ", "ERNS_6TensorERKS2_RKN3c106ScalarE"};            \
@@ -247,7 +247,7 @@ X(&, "bitwise_and", "bitwise_and") X(|, "bitwise_or", "bitwise_or") X(^, "bitwis
 Tensor operator+(const Scalar& a, const Tensor& b) { return b + a; }
 Tensor operator*(const Scalar& a, const Tensor& b) { return b * a; }
 namespace {
-/* A number in front: a tensor like the other that is filled with it, and then changed. */
+/* For operators whose first operand is a number: a new tensor like `other` that is filled with the number. */
 Tensor filled_like(const Scalar& number, const Tensor& other) {
   static Operator op{
       "empty_like", "dtype layout device pin_memory memory_format ",

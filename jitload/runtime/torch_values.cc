@@ -57,7 +57,7 @@ bool is_instance(void* object, void* type) {
 // ---- values of Python -----------------------------------------------------------------------------------------------
 
 namespace {
-/* What a function of Python makes of these arguments. */
+/* The object that a function of Python's C API makes of these arguments. */
 template <class... P, class... A>
 Object make(void* (*function)(P...), A... arguments) {
   Gil gil;

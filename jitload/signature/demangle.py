@@ -93,7 +93,8 @@ def read_symbol(symbol: str, expression: str) -> tuple[str, tuple[str, ...] | No
 def read_probe(lowered: str) -> tuple[tuple[str, ...] | None, tuple[str, ...] | None]:
     """Return the parameter types of a kernel, and the same types with enums replaced by integers.
 
-    Both come from the lowered name of the kernel's probe, and are None if this name cannot be read.
+    `lowered` is the mangled name of the kernel's probe, a template instance whose arguments contain these types. Both
+    results are None if this name cannot be read.
     """
     readable = demangle(lowered)
     if readable is None or "<" not in readable:
@@ -104,7 +105,7 @@ def read_probe(lowered: str) -> tuple[tuple[str, ...] | None, tuple[str, ...] | 
 
 
 class HostProbe(NamedTuple):
-    """What the symbol of a host function's probe tells about the function (see `host_call.h`).
+    """The description of a host function in the symbol of a template instance that `host_call.h` makes.
 
     Attributes:
         name: The exported name.
@@ -124,7 +125,7 @@ class HostProbe(NamedTuple):
 
 
 def read_host_probe(symbol: str) -> HostProbe:
-    """Return what the symbol of a host function's probe tells about the function."""
+    """Return the description of a host function in the symbol of a template instance that `host_call.h` makes."""
     readable = demangle(symbol)
     if readable is None:
         raise SignatureError(
@@ -144,7 +145,7 @@ def name_number(name: str) -> int:
 
 
 def _split_function(text: str) -> tuple[str, tuple[str, ...] | None]:
-    """Split `scale(float*, int)` or `void (*)(int)` into the text before the last parentheses and the types in them."""
+    """Return the text before the last parentheses of `scale(float*, int)` or `void (*)(int)`, and the types in them."""
     start = max((i for i, depth in enumerate(_depths(text)) if depth == 0 and text[i] == "("), default=-1)
     if start < 0 or not text.endswith(")"):
         return "", None

@@ -88,7 +88,7 @@ def choose_exports(
 
 
 def _join_variants(name: str, exports: Sequence[Export]) -> Export:
-    """Return the export of the given name. If several have this name, return the first, with all as variants."""
+    """Return the first export with the given name. If several exports have this name, all become its `variants`."""
     variants = tuple(export for export in exports if export.name == name)
     first = variants[0]
     if len(variants) == 1:
@@ -176,7 +176,7 @@ def rename_parameters(name: str, kernel: Kernel, launch: Launch) -> Kernel:
 def choose_export_names(kernels: Sequence[Kernel]) -> dict[str, Kernel]:
     """Choose a unique C identifier for each kernel, as short as possible.
 
-    A kernel is exported under its unqualified name. If several kernels share it, the namespaces are added, then the
+    A kernel is exported under its unqualified name. If several kernels share this name, namespaces are added, then the
     template arguments, and finally the types of the parameters. In a very long name, the end is replaced by a hash.
 
     Example:
@@ -276,7 +276,7 @@ def list_sizes(slots: Sequence[ParameterSlot]) -> str:
 
 
 def check_layouts(compiled: Sequence[CompiledSource]) -> None:
-    """Raise an error if kernels differ between architectures, because one wrapper launches all of them."""
+    """Raise an error if kernels differ between architectures, because the same C++ launches all of them."""
     for later in compiled[1:]:
         if difference := layout_difference(compiled[0].cubin, later.cubin):
             raise LaunchSpecError(
@@ -286,7 +286,7 @@ def check_layouts(compiled: Sequence[CompiledSource]) -> None:
 
 
 def layout_difference(first: Cubin, second: Cubin) -> str:
-    """Return how the kernels for two architectures differ, or "" if one wrapper can launch both."""
+    """Return how the kernels for two architectures differ, or "" if the same C++ can launch both."""
     for cubin, counterpart in ((first, second), (second, first)):
         names = {kernel.name for kernel in counterpart.kernels}
         if absent := next((kernel.name for kernel in cubin.kernels if kernel.name not in names), None):
@@ -299,6 +299,6 @@ def layout_difference(first: Cubin, second: Cubin) -> str:
 def _layouts(cubin: Cubin) -> list[tuple[str, list[tuple[object, ...]]]]:
     """Return the names and parameters of a cubin's kernels, sorted, and without the kinds of the parameters.
 
-    Compilers may order the kernels differently, and differ in whether an enum is signed.
+    Compilers may order the kernels differently, and may differ in whether an enum is a signed integer.
     """
     return sorted((k.name, [(p.type, p.size, p.offset, p.alignment) for p in k.parameters]) for k in cubin.kernels)

@@ -36,8 +36,8 @@ def read_kernels(
 ) -> tuple[Kernel, ...]:
     """Return the kernels of an image with the types and names of their parameters.
 
-    Types come from the lowered name of the kernel's probe; without a probe, from the kernel's own mangled symbol; if
-    this symbol contains no types, from a hand-written signature.
+    Types come from the lowered name of the kernel's probe, a template instance whose name contains the types; without a
+    probe, from the kernel's own mangled symbol; if this symbol contains no types, from a hand-written signature.
 
     Args:
         image: The cubin's kernels, as its ELF file describes them.
@@ -48,7 +48,7 @@ def read_kernels(
         layouts: The members of structures.
 
     Returns:
-        The kernels in the order of the source; those that are not in its text come last.
+        The kernels in the order of the source. Kernels that are not in the source text come last.
 
     Raises:
         SignatureError: The types of a kernel's parameters are unknown, or do not fit the sizes in the cubin, or a
@@ -79,7 +79,7 @@ class _Match(NamedTuple):
     """A kernel of an image with its C++ name, matched with the source text.
 
     Attributes:
-        source_order: The position of its candidate; kernels without a candidate come last.
+        source_order: The kernel's position in the source text; kernels that are not found there come last.
         prototype: The types and names of its parameters, or None if the types are unknown.
         is_refused: Whether the types are unknown because the demangler rejects the name that contains them.
     """
@@ -138,7 +138,7 @@ def _named_kernel(match: _Match) -> Kernel:
 
 
 def _make_kernel(match: _Match, parameters: tuple[tuple[str, str], ...] | None) -> Kernel:
-    """Return the typed kernel of a match.
+    """Return the kernel of a match with the types and names of its parameters.
 
     If there is a hand-written signature, `parameters` are its (type, name) pairs. The names come from the signature; so
     do the types, if the compiler reports none.
@@ -168,7 +168,7 @@ def read_kernels_without_source(image: Image) -> tuple[Kernel, ...]:
 
 
 def _untyped_prototype(match: _Match) -> _Prototype:
-    """Return a prototype whose types only tell the sizes of the parameters.
+    """Return a prototype in which only the sizes of the parameters are known.
 
     For example, `b64` is a parameter of 8 bytes. A size other than 1, 2, 4 or 8 is written as an array: `b8[24]`.
     """
@@ -180,9 +180,9 @@ def _untyped_prototype(match: _Match) -> _Prototype:
 def find_expressions_to_probe(image: Image, lowered: Mapping[str, tuple[str, str]]) -> tuple[str, ...]:
     """Return expressions for the kernels whose types only a second compilation, with probes, can tell.
 
-    These are `extern "C"` kernels that match no candidate, and kernels with a parameter whose type may be an enum, a
-    pointer to an enum, or an alias in a template. Kernels that had a probe in the first compilation are left out, even
-    if the compiler rejected the probe.
+    A probe is a template instance whose name contains a kernel's types. The kernels are `extern "C"` kernels that were
+    not found in the source text, and kernels with a parameter whose type may be an enum, a pointer to an enum, or an
+    alias in a template. Kernels that had a probe in the first compilation, even a rejected one, are left out.
     """
     tried = {symbol for symbol, _ in lowered.values()}
     expressions = (_probed_expression(kernel) for kernel in image.kernels if kernel.symbol not in tried)
@@ -297,7 +297,7 @@ def _usable_names(prototype: _Prototype) -> tuple[str, ...]:
 
 
 def _probed_expression(kernel: ImageKernel) -> str:
-    """Return the expression whose probe tells this kernel's types, or "" if no probe is necessary or possible."""
+    """Return an expression for asking the compiler for a kernel's types, or "" if this is unnecessary or impossible."""
     name, types = read_symbol(kernel.symbol, "")
     if types is None:
         return name if name.isidentifier() and not is_refused(kernel.symbol) else ""
@@ -315,7 +315,7 @@ def _may_need_probe(type_: str, slot: ParameterSlot) -> bool:
 
 
 def _accepts(candidate: Candidate, count: int) -> bool:
-    """Return whether a candidate, with its parameter pack expanded, can have this many parameters."""
+    """Return whether a function in the source, with its parameter pack expanded, can have `count` parameters."""
     if candidate.types and candidate.types[-1].endswith("..."):
         return count >= len(candidate.types) - 1
     return count == len(candidate.types)
@@ -333,7 +333,7 @@ def _similarity(candidate: Candidate, name: str, types: Sequence[str]) -> tuple[
 
 
 def _expand_pack(candidate: Candidate, count: int) -> tuple[str, ...]:
-    """Return a candidate's parameter names, with `rest0`, `rest1`, … for the members of a pack `rest`."""
+    """Return a function's parameter names, with `rest0`, `rest1`, … for the members of a pack `rest`."""
     if not candidate.types or not candidate.types[-1].endswith("..."):
         return candidate.parameters
     *fixed, pack = candidate.parameters

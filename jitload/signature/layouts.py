@@ -109,8 +109,8 @@ def host_layouts(
     A wrong guess about a structure is not an error, because the lines name members only where a failed substitution of
     template arguments is not an error.
 
-    The function is given by its exported name, an expression for it, and its declaration in the text. For the other
-    arguments, see `layout_expressions`.
+    `name` is the function's exported name, and `function` consists of an expression for it and its declaration. `texts`
+    are the source, and `read_others` returns other texts that may declare structures or macros, such as headers.
     """
     roots = tuple(_roots([function]))
     declarations = _declarations(texts, read_others, roots) if roots else None
@@ -155,7 +155,7 @@ def _roots(functions: Iterable[tuple[str, Candidate]]) -> Iterator[_Root]:
 def _declarations(
     pieces: Sequence[str], read_others: Callable[[], Sequence[str]], roots: Sequence[_Root]
 ) -> Declarations | None:
-    """Return the declarations in the texts, or None if they declare no device variable and no structure of `roots`."""
+    """Return the declarations in texts, or None if these have no device variable and no structure named in `roots`."""
     names = frozenset(name for root in roots for name in root.names)
     others = tuple(read_others()) if names else ()
     if not any(may_declare(text, names) for text in (*pieces, *others)):
@@ -164,7 +164,7 @@ def _declarations(
 
 
 def _structures(declarations: Declarations, roots: Sequence[_Root]) -> Iterator[tuple[str, Structure]]:
-    """Yield the structures of parameters and the structures within them, each once, after C++ for their types."""
+    """Yield (C++ type, structure) once for each structure of a parameter and each structure within another."""
     types: set[str] = set()
     for root, steps, structure in _chains(declarations, roots):
         type_ = root
@@ -213,7 +213,7 @@ def _host_offset(type_: str, path: str) -> str:
 
 
 def _expressions(type_: str, structure: Structure, offset: Callable[[str, str], str]) -> Iterator[str]:
-    """Yield expressions that contain the members of a structure."""
+    """Yield template instances whose names contain the members of a structure, whose C++ type is `type_`."""
     tag = "::".join((*structure.name.split("::")[:-1], structure.aliases[0]))
     is_complete = "true" if structure.is_complete else "false"
     whole = f"__jitload_whole<{name_number(tag)}, sizeof({type_}), {is_complete}>"
@@ -246,8 +246,8 @@ class Member(NamedTuple):
 class Layout(NamedTuple):
     """A structure and its members.
 
-    For a device variable the structure is `void`. The only member has the variable's type, and its offset is the
-    variable's index among those in the source.
+    For a device variable the structure is `void`. The only member has the variable's type, and the member's offset is
+    the variable's index among the device variables in the source.
 
     Attributes:
         structure: The structure's type.

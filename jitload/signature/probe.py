@@ -1,4 +1,4 @@
-"""Asks NVRTC for the types of kernels with name expressions, and reads from its log which expressions it rejected.
+"""Asks NVRTC for the types of kernels with name expressions, and reads in the log which expressions NVRTC rejected.
 
 For a kernel `k` two name expressions are registered with NVRTC: `k` itself, and a probe. The lowered name of the probe
 contains the type of `k` twice: as it is, and with enums and pointers to enums replaced by their integers. The probe is
@@ -88,7 +88,7 @@ def instantiations(kernel_expressions: Iterable[str]) -> str:
 def kernel_expression(kernel: str) -> str:
     """Return the C++ expression for a kernel as `Launch(kernel=…)` names it.
 
-    This is a name with namespaces and template arguments, and its parameter types if it is overloaded.
+    The text in `kernel` is a name with namespaces and template arguments, and parameter types for an overload.
 
     Raises:
         LaunchSpecError: The text does not have this form.
@@ -116,10 +116,10 @@ def kernel_expression(kernel: str) -> str:
 
 
 def rejected_expressions(log: str) -> frozenset[str]:
-    """Return the name expressions that NVRTC rejected, and the probes of the kernels among them.
+    """Return the name expressions that NVRTC rejected. For a rejected kernel, return the expression of its probe, too.
 
-    NVRTC stops after a hundred messages. In that case the kernels of rejected probes count as rejected, too, and the
-    next compile may reject more.
+    A probe is the name expression that tells a kernel's type. NVRTC stops after a hundred messages. In that case, the
+    kernels of rejected probes count as rejected, too, and the next compile may reject more.
     """
     rejected = set(_expressions_with_errors(log))
     if "Error limit reached" in log:

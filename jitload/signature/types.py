@@ -68,7 +68,8 @@ def resolve_aliases(text: str) -> str:
 def scalars_in(text: str) -> tuple[str, int, int] | None:
     """Return the kind, the size in bytes and the count of the scalars in a value of a type that C++ or CUDA declares.
 
-    The kind is a letter, as in `Parameter.layout`. Return None for any other type.
+    The kind is `f` for a float, `r` for a bfloat16, `b` for an 8-bit float, `i` for a signed integer, or else `u`.
+    Return None for any other type.
 
     Example:
         >>> scalars_in("int3")

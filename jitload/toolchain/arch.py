@@ -46,7 +46,7 @@ def resolve_arch(arch: str | Iterable[str], settings: Settings, *, may_be_cpu: b
 def resolve_gpu_arch(arch: str | Iterable[str], settings: Settings, *, subject: str) -> tuple[str, ...]:
     """Return the canonical names of the architectures to build for, in a function that supports only GPUs.
 
-    The error message begins with `subject`: "compile_cubin() compiles".
+    The error about the CPU begins with `subject`, such as "compile_cubin() compiles".
 
     Raises:
         ToolchainError: `arch` names the CPU, a name is malformed, or `"native"` cannot be resolved.
@@ -111,7 +111,7 @@ def _resolve_name(name: str, settings: Settings, *, may_be_cpu: bool) -> tuple[s
 
 @functools.lru_cache(maxsize=64)
 def canonical_arch(name: str, variable: str = "arch") -> str:
-    """Return `sm_90a` for `sm_90a`, `90a`, `9.0a` and `compute_90a`."""
+    """Return the canonical name of an architecture: `sm_90a` for `90a`, `9.0a` and `compute_90a`."""
     if name.strip() == CPU:
         return CPU
     if match := _ARCH.fullmatch(name.strip()):
@@ -120,7 +120,7 @@ def canonical_arch(name: str, variable: str = "arch") -> str:
 
 
 def capability_of(arch: str) -> tuple[int, str]:
-    """Return (90, "a") for `sm_90a`."""
+    """Return the number and the suffix of an architecture: (90, "a") for `sm_90a`."""
     match = _ARCH.fullmatch(arch)
     assert match is not None
     return int(match[1]), match[2]
@@ -133,9 +133,9 @@ def runs_on(code_arch: str, arch: str) -> bool:
 
 
 def is_compatible(code_number: int, number: int) -> bool:
-    """Return whether code for one compute capability runs on another; both are numbers, such as 80 for 8.0.
+    """Return whether code for a compute capability runs on a GPU of another; both are numbers, such as 80 for 8.0.
 
-    The major versions must be the same, and the minor version of the GPU must not be less.
+    The major versions must be the same, and the minor version of the GPU must not be less than that of the code.
     """
     return code_number // 10 == number // 10 and code_number <= number
 

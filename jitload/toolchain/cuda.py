@@ -34,14 +34,14 @@ _TARGETS = {"x86_64": ("x86_64-linux",), "aarch64": ("sbsa-linux", "aarch64-linu
 
 
 class CudaToolchain(NamedTuple):
-    """An NVRTC and the headers of the same CUDA release, which must not be mixed with headers of another.
+    """An NVRTC and the headers of the same CUDA release, which must not be mixed with headers of another release.
 
     Attributes:
         major: CUDA's major version.
         version: NVRTC's version, (13, 4, 92).
         nvrtc_path: The library.
         include_dirs: The directories with CUDA's headers.
-        identity: The names and versions of the toolchain's parts, without a path: the same on every machine. If the
+        identity: The names and versions of the wheels or the toolkit, without a path: the same on every machine. If the
             version is only known from a file's name, also the file's size, modification time and inode.
     """
 
@@ -107,7 +107,7 @@ def _how_to_get_nvrtc(requested: str) -> str:
 
 
 def extra_of(major: int) -> str:
-    """Return what pip installs for a major version of CUDA: the newest extra unless the version is 12."""
+    """Return what to install with pip for a CUDA version: `'jitload[cu12]'` for 12, else `'jitload[cu13]'`."""
     return f"'jitload[cu{12 if major == 12 else 13}]'"
 
 
@@ -186,7 +186,7 @@ def _toolkit_homes(homes: tuple[str, ...]) -> tuple[Path, ...]:
 
 
 def _add_toolkit_headers(toolchain: CudaToolchain, homes: tuple[str, ...], path: str) -> CudaToolchain:
-    """Return the toolchain with a toolkit's header directories after its own, if it lacks some of CUDA's headers."""
+    """Return the toolchain. If it lacks CUDA headers, add the header directories of a toolkit of the same release."""
     missing = [header for header in _HEADER_GROUPS if not _has_header(toolchain.include_dirs, header)]
     if not missing:
         return toolchain
@@ -267,10 +267,10 @@ def _requested_toolchain(path: Path) -> CudaToolchain:
 def find_cuda_headers(settings: Settings) -> CudaToolchain | None:
     """Return the toolchain whose headers host code may include, or None if there is none.
 
-    Hand-written wrappers do not need CUDA's headers.
+    A missing toolchain is not an error, because hand-written wrappers do not need CUDA's headers.
 
     Raises:
-        ToolchainError: `JITLOAD_NVRTC` is set, and there is no such toolchain.
+        ToolchainError: `JITLOAD_NVRTC` is set but does not name a toolchain.
     """
     try:
         return find_cuda_toolchain(settings)
@@ -281,7 +281,7 @@ def find_cuda_headers(settings: Settings) -> CudaToolchain | None:
 
 
 def find_cudart(toolchain: CudaToolchain | Nvcc) -> Path | None:
-    """Return the toolchain's CUDA runtime library, or None. NVIDIA's wheel has no plain `libcudart.so`."""
+    """Return a toolchain's `libcudart.so.<major>`, the CUDA runtime, or None. NVIDIA's wheel has no `libcudart.so`."""
     name = f"libcudart.so.{toolchain.major}"
     paths = (include.parent / lib / name for include in toolchain.include_dirs for lib in ("lib", "lib64"))
     return next((path for path in paths if path.is_file()), None)

@@ -133,8 +133,8 @@ def package_dirs(name: str) -> list[Path]:
 def compiler_identity(compiler: Compiler, cache_dir: Path) -> str:
     """Return the version and target that the compiler prints, its options, and the environment variables that it reads.
 
-    The version and target are kept in the cache with the state of the programs that the command runs. A cache hit only
-    checks the state of these files, even if the command is a script or ccache.
+    The version and target are kept in the cache with the size, modification time and inode of each program that the
+    command runs. A cache hit only compares these values, even if the command is a script or ccache.
     """
     if identity := recall_compiler_identity(compiler, cache_dir):
         return identity
@@ -147,7 +147,7 @@ def compiler_identity(compiler: Compiler, cache_dir: Path) -> str:
 
 
 def recall_compiler_identity(compiler: Compiler, cache_dir: Path) -> str | None:
-    """Return `compiler_identity` without starting the compiler, or None if it is not in the cache or out of date."""
+    """Return the cached result of `compiler_identity`, or None if it is missing or out of date. Start no compiler."""
     memory = _compiler_memory_file(compiler, cache_dir)
     with suppress(OSError, ValueError, KeyError, TypeError, RecursionError):
         answer = _answers.get(memory) or load_json(memory)
@@ -189,7 +189,7 @@ def _memory_file(words: Iterable[str], cache_dir: Path) -> Path:
 
 
 def remembered(words: Iterable[str], cache_dir: Path, compute: Callable[[], str]) -> str:
-    """Return the result of `compute`, from the cache if it was computed for the same words, on which it depends."""
+    """Return the result of `compute`, which depends on `words` alone, or the cached result for the same `words`."""
     memory = _memory_file(words, cache_dir)
     with suppress(OSError, ValueError, KeyError, TypeError, RecursionError):
         return str(load_json(memory)["identity"])
@@ -281,7 +281,7 @@ def own_identity(cache_dir: Path) -> str:
 
 
 def _states_below(directory: str) -> list[str]:
-    """Return the state of each file below a directory. Scanning a descriptor takes half as long as scanning a path."""
+    """Return the `file_state` of each file below a directory. Scanning by descriptor is twice as fast as by path."""
     states, directories = [], []
     handle = os.open(directory, os.O_RDONLY | os.O_CLOEXEC)
     try:

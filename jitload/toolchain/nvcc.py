@@ -35,7 +35,7 @@ _PROGRAMS = ("bin/nvcc", "bin/cudafe++", "bin/ptxas", "bin/fatbinary", "bin/nvli
 def find_nvcc(settings: Settings, cache_dir: Path, *, name: str) -> Nvcc:
     """Return the first nvcc of `JITLOAD_NVCC`, `CUDA_HOME`, `CUDA_PATH`, wheels, the PATH and /usr/local/cuda.
 
-    The version of nvcc is kept in the cache. A cache hit only checks the state of nvcc's files, without starting nvcc.
+    The version of nvcc is kept in the cache. A cache hit only checks whether nvcc's files have changed.
 
     Raises:
         ToolchainError: There is no nvcc, or its wheels are incomplete or of different releases. The message says what
@@ -126,7 +126,7 @@ def _make_executable(home: Path) -> None:
 
 
 def _describe(path: Path, cache_dir: Path, home: Path | None = None) -> Nvcc:
-    """Return the record of the nvcc at `path`, after finding its toolkit's directory unless `home` is given."""
+    """Return the `Nvcc` for the program at `path`. If `home`, the toolkit's directory, is None, find this directory."""
     program = path if home else path.resolve()
     states = [file_state(program)]
     if home is None:
@@ -168,7 +168,7 @@ def _ask_release(path: Path) -> str:
 def run_nvcc(
     command: Sequence[str], *, directory: Path | None = None, variables: Mapping[str, str] | None = None
 ) -> str:
-    """Run an nvcc command and return what it prints; see `run_tool`."""
+    """Run an nvcc command, and return what it prints on both streams, whatever its exit status."""
     result = run_tool(command, f"nvcc {command[0]}", directory=directory, variables=variables)
     return result.stdout + result.stderr
 

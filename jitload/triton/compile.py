@@ -21,7 +21,7 @@ from jitload.triton.versions import Triton, changed_interface, cuda_backend, cud
 
 _LINE_INFO = "TRITON_DISABLE_LINE_INFO"
 _FIRST_WITH_CLUSTERS = 90
-_MAX_WARPS, _MAX_CTAS = 32, 16  # per block, which has at most 1024 threads; per cluster
+_MAX_WARPS, _MAX_CTAS = 32, 16  # warps per block of at most 1024 threads; blocks per cluster
 _lock = threading.Lock()
 
 
@@ -37,7 +37,7 @@ def _compile(kernel: TritonKernel, plan: Plan, triton: Triton, capability: int) 
     _check_readable(kernel)
     numbers = _check_options(kernel, plan.options, cuda_backend(triton, capability), capability)
     source = _ast_source(kernel, plan, triton)
-    if extra := _missing_in_hash(kernel, plan):  # without it, Triton's cache returns code for other values
+    if extra := _missing_in_hash(kernel, plan):  # not in Triton's hash, so its cache could return code for other values
         own_hash = source.hash()
         source.hash = lambda: hashlib.sha256(f"{own_hash} {extra}".encode()).hexdigest()
     target = cuda_target(triton, capability)
@@ -100,9 +100,9 @@ _NUMBERS = {
 
 
 def _check_options(kernel: TritonKernel, options: Mapping[str, Any], backend: Any, capability: int) -> dict[str, int]:
-    """Return the options that are numbers.
+    """Return the options that are numbers, by name.
 
-    Raise SignatureError for options that Triton ignores or that make it fail without a message.
+    Raise SignatureError for options that Triton ignores or that make Triton fail without a message.
     """
     fields = type(backend.parse_options({})).__dataclass_fields__
     if unknown := [name for name in options if name not in fields]:
@@ -115,7 +115,7 @@ def _check_options(kernel: TritonKernel, options: Mapping[str, Any], backend: An
 
 
 def _check_number(kernel: TritonKernel, name: str, value: Any, capability: int) -> int:
-    """Return an option as a number. Raise SignatureError if it is out of range.
+    """Return the value of an option as a number. Raise SignatureError if the number is out of range.
 
     Triton accepts some numbers that no GPU supports, and ends the process on others.
     """
@@ -170,7 +170,7 @@ def _ast_source_of_3_2(kernel: TritonKernel, plan: Plan) -> Any:
 
 
 def _missing_in_hash(kernel: TritonKernel, plan: Plan) -> str:
-    """Return the values that affect the machine code but not Triton's hash, as text; random if one is not known."""
+    """Return the values that affect the code but not Triton's hash, as text. If one is unknown, the text is random."""
     values = outer_values(kernel.function)
     if values is None:
         return secrets.token_hex(16)

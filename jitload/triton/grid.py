@@ -1,4 +1,4 @@
-"""Translates the grid of a Triton launch, if it is a function, to launch expressions."""
+"""Translates the grid of a Triton launch, if it is a function, to launch expressions such as "ceil_div(n, BLOCK)"."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ class GridScope(NamedTuple):
 
     Attributes:
         kernel: The kernel's name, for messages.
-        arguments: The run-time parameters.
+        arguments: Names of the run-time parameters.
         constexprs: Names of the constexprs.
-        examples: Values of run-time parameters that were passed as examples.
+        examples: Example values of run-time parameters, by name.
     """
 
     kernel: str
@@ -40,9 +40,9 @@ class GridScope(NamedTuple):
 
 
 def read_grid(grid: Any, scope: GridScope) -> Extent | None:
-    """Return a grid as launch expressions; a grid that is not callable is returned unchanged."""
+    """Return a grid function as a tuple of launch expressions. A grid that is not callable is returned unchanged."""
     if not callable(grid):
-        expressions: Extent | None = grid  # Launch checks it
+        expressions: Extent | None = grid  # `Launch` checks the expressions
         return expressions
     if not isinstance(grid, FunctionType):
         raise LaunchSpecError(f"is a {type(grid).__name__}", kernel=scope.kernel, field="grid", hint=_HINT)
@@ -149,7 +149,7 @@ class _Translator:
         return self.fail("has a part that launch expressions do not have", node)
 
     def tensor(self, node: ast.expr) -> ast.Name | None:
-        """Return the run-time parameter that `x` or `META["x"]` names, or None if a node is neither."""
+        """Return the run-time parameter that a node, such as `x` or `META["x"]`, names, or None if it names none."""
         match node:
             case ast.Name(id=name) if name != self.meta and name in self.scope.arguments:
                 return node
@@ -226,7 +226,7 @@ def _expression_function(function: Any) -> str:
 
 
 def _find_node(function: FunctionType, fail: Callable[[str, ast.AST | None], NoReturn]) -> _FunctionNode:
-    """Return the syntax tree of a function: the node in its source file that has its first line and its code."""
+    """Return the syntax tree of a function: the node in its source file with the function's first line and code."""
     try:
         lines, _ = inspect.findsource(function)
         tree = ast.parse("".join(lines))
@@ -250,7 +250,7 @@ def _first_line(node: _FunctionNode) -> int:
 
 
 def _has_code(node: _FunctionNode, code: CodeType) -> bool:
-    """Return whether a node may be the source of a code object: always True for a `def`, and in Python 3.10."""
+    """Return whether a node may be the source of a code object. In Python 3.10 and for a `def`, always return True."""
     if not hasattr(code, "co_positions") or not isinstance(node, ast.Lambda):
         return True
     body = node.body

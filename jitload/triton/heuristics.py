@@ -31,9 +31,10 @@ _OPCODES_WITH_EFFECTS = ("STORE_GLOBAL", "DELETE_GLOBAL", "IMPORT_NAME")
 def apply_heuristics(
     kernel: TritonKernel, spec: CompileSpec, values: Mapping[str, Any], explicit: Collection[str]
 ) -> dict[str, Any]:
-    """Return the compiled-in values and the options, including those that `@triton.heuristics` computes.
+    """Return `values`, compiled-in values and options, updated by the functions of `@triton.heuristics`.
 
-    Values named in `explicit` override a heuristic; the other values are defaults of a configuration.
+    A value that `explicit` names overrides the heuristic of this name. Any other value is a default, which a heuristic
+    overrides.
     """
     results = dict(values)
     stand_ins = {name: None if kind == "null" else StandIn() for name, kind in _argument_kinds(kernel, spec)}
@@ -68,7 +69,7 @@ def _run_time_error(kernel: str, unknown: Mapping[str, str]) -> SignatureError:
 
 
 def apply_pre_hook(kernel: TritonKernel, spec: CompileSpec, config: Any, values: Mapping[str, Any]) -> CompileSpec:
-    """Run a configuration's pre_hook, and return the spec with the block shapes that it sets in descriptors."""
+    """Run a configuration's pre_hook, and return the spec with the block shapes that the hook sets in descriptors."""
     hook = getattr(config, "pre_hook", None)
     if hook is None:
         return spec
@@ -148,7 +149,7 @@ def _reshape_argument(value: Any, shape: Sequence[int] | None) -> Any:
 
 
 class StandIn:
-    """A stand-in for a run-time argument that is not None. A use that needs to know more raises an exception."""
+    """A stand-in for a run-time argument that is not None. A use that depends on more than this raises an exception."""
 
     __hash__ = None  # type: ignore[assignment]
 
@@ -165,14 +166,14 @@ for _name in ("bool", "eq", "ne", "str", "repr", "format", "dir", "sizeof", "red
 
 
 class _PointerStandIn(StandIn):
-    """A stand-in for a tensor, for a hook, which may use `isinstance()` on it."""
+    """A stand-in for a tensor. A hook may use `isinstance()` on it."""
 
     def __getattribute__(self, name: str) -> Any:
         return type(self) if name == "__class__" else super().__getattribute__(name)
 
 
 class _DescriptorStandIn(StandIn):
-    """A stand-in for a tensor descriptor, for a hook, which may use `isinstance()` on it and set its block shape."""
+    """A stand-in for a tensor descriptor. A hook may use `isinstance()` on it and set its block shape."""
 
     def __getattribute__(self, name: str) -> Any:
         if name == "__class__":
@@ -220,7 +221,7 @@ class _Arguments(dict[str, Any]):
         raise KeyError(name)
 
     def get(self, name: str, default: Any = None) -> Any:
-        """Return a value, or the default; raise KeyError for a run-time argument, which has a value at each call."""
+        """Return a value, or the default. Raise KeyError if a run-time argument is missing: calls may pass it."""
         return self[name] if name in self or name in self.run_time else default
 
 
@@ -228,7 +229,7 @@ class _Arguments(dict[str, Any]):
 
 
 def _effects(function: Any, visited: set[int]) -> Iterator[str]:
-    """Yield, as text, everything with which a function may read or change something besides its arguments."""
+    """Yield a text for each way in which a function may read or change something besides its arguments."""
     if not isinstance(function, FunctionType):
         yield f"it is a {type(function).__name__}, which cannot be inspected"
         return
@@ -250,7 +251,7 @@ def _effects(function: Any, visited: set[int]) -> Iterator[str]:
 
 
 def _stores(code: CodeType, free_variables: Collection[str]) -> Iterator[str]:
-    """Yield, as text, the instructions of a code object that import a module or set a variable outside the function."""
+    """Yield as text each instruction of a code object that imports a module or sets a variable outside the function."""
     for instruction in dis.get_instructions(code):
         name = instruction.opname
         is_outer_store = name in ("STORE_DEREF", "DELETE_DEREF") and instruction.argval in free_variables

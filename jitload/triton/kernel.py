@@ -18,7 +18,7 @@ class TritonKernel(NamedTuple):
         function: The `@triton.jit` function.
         heuristics: The functions of `@triton.heuristics`, by the name of the constexpr that each computes.
         configs: The configurations of `@triton.autotune`, each a `triton.Config`.
-        best_config: The configuration that tuning chose, or the only one.
+        best_config: The configuration that tuning chose, or the only one, or None.
         compiled: The `CompiledKernel`, if the caller passed one instead of a function.
     """
 
@@ -50,7 +50,7 @@ class CompileSpec(NamedTuple):
         constexprs: Values that are compiled in.
         options: Options of Triton's compiler and, until `assign_keywords()` is called, the parameters passed by name.
         config: The configuration to use for an autotuned kernel; None uses the one that tuning chose.
-        variants: The argument `variants` of `load_triton()`.
+        variants: The variants to build: mappings or configurations; "all" for those of `@triton.autotune`; or None.
     """
 
     args: tuple[Any, ...]
@@ -81,7 +81,7 @@ class CompileSpec(NamedTuple):
 
 
 def read_kernel(kernel: Any) -> TritonKernel:
-    """Read a kernel: a compiled kernel, or a `@triton.jit` function, perhaps with other decorators of Triton's."""
+    """Return a kernel separated from its decorators. `kernel` is a `@triton.jit` function or a compiled kernel."""
     if _has_base(kernel, "FutureKernel"):  # Triton compiles it in the background
         kernel = kernel.result()
     if type(kernel).__name__ == "CompiledKernel":
@@ -169,7 +169,11 @@ def assign_keywords(kernel: TritonKernel, spec: CompileSpec) -> CompileSpec:
 
 
 def choose_config(kernel: TritonKernel, spec: CompileSpec) -> Any:
-    """Return the configuration that was passed, or that tuning chose; an empty one if nothing is left to tune."""
+    """Return the configuration that was passed or that tuning chose, or {} if nothing is left to tune.
+
+    Raises:
+        SignatureError: The kernel is autotuned, and no configuration has been chosen.
+    """
     if spec.config is not None:
         return spec.config
     if kernel.best_config is not None:

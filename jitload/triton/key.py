@@ -43,7 +43,7 @@ _FILE_VARIABLES = ("TRITON_PTXAS_PATH", "TRITON_PTXAS_BLACKWELL_PATH", "TRITON_L
 
 
 def kernel_parts(kernel: TritonKernel, triton: Triton) -> tuple[tuple[Part, ...], bool]:
-    """Return the parts of a kernel's key, and whether they are complete; if not, no cache may be used."""
+    """Return the cache key's parts for a kernel, and whether they are complete. If not, no cache may be used."""
     try:
         key = str(kernel.function.cache_key)
         used: Mapping[Any, Any] = kernel.function.used_global_vals
@@ -80,7 +80,7 @@ def _is_overridden() -> bool:
 
 
 def plan_parts(plan: Plan) -> tuple[tuple[str, ...], bool]:
-    """Return the texts that identify a plan in the key, and whether they are complete."""
+    """Return the texts that identify a specialization in the key, and whether they identify it completely."""
     constants = [(path, _constant_text(value)) for path, value in sorted(plan.constants.items())]
     options = [(name, _constant_text(value)) for name, value in sorted(plan.options.items())]
     is_complete = all(text is not None for _, text in [*constants, *options])
@@ -150,7 +150,7 @@ def _triton_identity(triton: Triton) -> tuple[str, ...]:
 
 
 def _recorded_digest(library_path: str, record_path: str) -> str:
-    """Return the compiler's digest from the installer's list of files, or "" if there is none or it is out of date."""
+    """Return the compiler's digest from the installer's list of files, or "" if the list is missing or out of date."""
     try:
         library, record = os.stat(library_path), os.stat(record_path)
     except OSError:
@@ -202,7 +202,7 @@ _MAX_OBJECTS = 10_000
 
 
 def outer_values(function: Any) -> tuple[tuple[str, str], ...] | None:
-    """Return the values that a function, and the functions that it calls, can read from outside.
+    """Return the values, such as globals, that a function and the functions it calls can read from outside.
 
     The result may include values that the function does not use. If such a value changes, the only cost is a needless
     build.
@@ -216,7 +216,7 @@ def outer_values(function: Any) -> tuple[tuple[str, str], ...] | None:
 
 
 class _Search:
-    """Collects the values that a function and the functions it calls read from outside."""
+    """Collects the values, such as globals, that a function and the functions it calls can read from outside."""
 
     def __init__(self) -> None:
         self.values: set[tuple[str, str]] = set()
@@ -280,7 +280,7 @@ class _Search:
             except Exception:  # noqa: BLE001, S112  a property of the user's
                 continue
             self._visit(f"{name}.{member}", member_value, names)
-        for method in getattr(value, "hash_attrs", ()):  # methods of an aggregate, with its constructor
+        for method in getattr(value, "hash_attrs", ()):  # methods of a Triton aggregate, including its constructor
             self._visit(f"{name}.{getattr(method, '__name__', '')}", method, names)
 
     def _is_visited(self, value: Any) -> bool:

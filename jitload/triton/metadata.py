@@ -33,9 +33,10 @@ _MAX_TENSOR_MEMORY = 512  # columns; sm_107 has 576
 
 
 def read_compiled_kernel(compiled: Any, triton: Triton, constexprs: frozenset[str] | None = None) -> Cubin:
-    """Return a `CompiledKernel` as a `Cubin`, whose `triton` record says how the kernel is launched.
+    """Return Triton's `CompiledKernel` as a `Cubin`, whose attribute `triton` says how the kernel is launched.
 
-    `constexprs` names the parameters that are not arguments of a call; None means those annotated `tl.constexpr`.
+    `triton` is used if the kernel does not name its version of Triton. `constexprs` names the parameters that are not
+    arguments of a call; None stands for the parameters that are annotated `tl.constexpr`.
     """
     name = str(compiled.src.fn.__name__)
     metadata = compiled.metadata
@@ -125,7 +126,7 @@ def _check_parameters(interface: _Interface, entry: ImageKernel, threads: int) -
 def _launch_attributes(metadata: Any, triton: Triton) -> dict[str, Any]:
     """Return the fields of `Specialization` that a launch needs besides the parameters.
 
-    They are read after compilation, because the compiler may change `num_warps`.
+    The fields are read after compilation, because the compiler may change `num_warps`.
     """
     num_ctas = int(getattr(metadata, "num_ctas", 1))
     return {
@@ -186,7 +187,7 @@ class _Interface:
                     self._add_argument(name, text, attributes.get(path, ()))
 
     def _add_constant(self, name: str, value: Any, *, is_constexpr: bool) -> None:
-        """Add a constexpr, or an argument that the machine code does not take because it is always None or 1."""
+        """Add a constexpr, or an argument that the machine code does not take because its value is always None or 1."""
         value = plain_value(value)
         is_one = isinstance(value, int) and not isinstance(value, bool) and value == 1
         if is_constexpr or not (value is None or is_one):
@@ -255,7 +256,7 @@ class _Interface:
 
 
 def _constants_by_path(source: Any) -> Mapping[Path, Any]:
-    """Return the compiled-in values by path. Triton 3.2 records them by name instead."""
+    """Return the compiled-in values by path: a parameter's index, then indexes in tuples. Triton 3.2 uses names."""
     names = list(source.fn.arg_names)
     return {
         (names.index(key),) if isinstance(key, str) else tuple(key): value for key, value in source.constants.items()
@@ -263,7 +264,7 @@ def _constants_by_path(source: Any) -> Mapping[Path, Any]:
 
 
 def _attributes_by_path(source: Any, triton: Triton) -> Mapping[Path, Sequence[tuple[str, Any]]]:
-    """Return what Triton assumes about arguments, as a list of (attribute, value) pairs for each path."""
+    """Return the (attribute, value) pairs that Triton assumes, by path: a parameter's index, then indexes in tuples."""
     if triton.has_paths:
         return {tuple(path): [(name, value) for name, value in pairs] for path, pairs in source.attrs.items()}
     attributes: dict[Path, list[tuple[str, Any]]] = {}
@@ -321,7 +322,7 @@ def _without_layout(text: str) -> str:
 
 
 def _leaves(name: str, types: object, path: Path) -> Iterator[tuple[str, Path, str]]:
-    """Yield a (name, path, type) triple for a parameter, or for each item if it is a tuple: `("t_0", (2, 0), "i32")`.
+    """Yield a (name, path, type) triple, such as `("t_0", (2, 0), "i32")`, for a parameter or each item of a tuple.
 
     The name of an item ends with its index, or, in a named tuple, with its field.
     """

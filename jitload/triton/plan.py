@@ -29,7 +29,7 @@ class Plan(NamedTuple):
     Attributes:
         types: A (name, type) pair for each parameter in order. A type is a text such as `"i32"` or `"constexpr"`, or a
             tuple of types.
-        constants: Values that are compiled in, by path.
+        constants: Values that are compiled in, by path: a parameter's index, then indexes within tuples.
         multiples: Paths of the arguments that are assumed to be divisible by 16: integers, and addresses of pointers.
         constexprs: Names of the parameters that are not arguments of a call.
         options: Options of the compiler.
@@ -43,7 +43,7 @@ class Plan(NamedTuple):
 
 
 def make_plan(kernel: TritonKernel, spec: CompileSpec, triton: Triton, capability: int) -> Plan:
-    """Return the specialization that a spec describes."""
+    """Return the specialization that `spec` describes, with the values that its configuration and heuristics give."""
     config = choose_config(kernel, spec)
     names = {param.name for param in kernel.params}
     tuned = config_values(config)
@@ -78,7 +78,7 @@ def complete_constexprs(
     """Return the value of each constexpr, including defaults.
 
     `unannotated` are parameters that the signature, not the kernel, declares as constexprs. `bound` are parameters
-    whose values are passed by position.
+    whose values are passed by position, and which therefore need no value here.
     """
     params = {param.name: param for param in kernel.params}
     if unknown := [name for name in constexprs if name not in params]:
@@ -102,7 +102,7 @@ def complete_constexprs(
 
 
 def _plan_types(kernel: TritonKernel, spec: CompileSpec) -> Plan:
-    """Return the specialization for `signature=`."""
+    """Return the specialization for the types in `spec.signature`."""
     assert spec.signature is not None
     texts = types_by_name(kernel, spec.signature)
     unannotated = [name for name, text in texts.items() if text == "constexpr"]
@@ -134,7 +134,7 @@ def _plan_types(kernel: TritonKernel, spec: CompileSpec) -> Plan:
 
 
 def types_by_name(kernel: TritonKernel, signature: Mapping[str, Any] | str) -> Mapping[str, Any]:
-    """Return `signature=` as a mapping from parameters to types."""
+    """Return `signature=` as a mapping from parameters to types. A text lists the types of the run-time parameters."""
     names = [param.name for param in kernel.params]
     if isinstance(signature, str):
         from jitload.signature.demangle import split_top_level
@@ -160,7 +160,7 @@ def types_by_name(kernel: TritonKernel, signature: Mapping[str, Any] | str) -> M
 
 
 def _read_types(value: Any, where: str) -> Any:
-    """Return a (type, hint) pair, or, for a tuple, a list of the results for its items."""
+    """Return the (type, hint) pair for a type in `signature=`. For a tuple, return a list of the items' results."""
     if isinstance(value, tuple | list):
         return [_read_types(item, where) for item in value]
     if plain_value(value) is not value:
@@ -176,7 +176,7 @@ def _without_hints(hinted: Any, written: Any) -> Types:
 
 
 def _leaves(tree: Any, path: Path, kind: type[list[Any] | tuple[Any, ...]]) -> Iterator[tuple[Path, Any]]:
-    """Yield a (path, leaf) pair for each leaf of a tree whose other nodes are tuples or lists, as `kind` says."""
+    """Yield (path, leaf) pairs for a tree whose inner nodes have the type `kind`; `path` is the path of its root."""
     if isinstance(tree, kind):
         for index, item in enumerate(tree):
             yield from _leaves(item, (*path, index), kind)
@@ -214,7 +214,8 @@ DESCRIPTOR = r"tensordesc<\s*(\w+)\s*\[([\d\s,]+)\]\s*>"
 def read_type(value: object, where: str) -> HintedType:
     """Return the (type, hint) pair for an item of `signature=`: `"*fp32:16"`, `"i32"`, `"constexpr"` or None.
 
-    None stands for a pointer that is always None. `where` names the kernel and the parameter, for messages.
+    The hint says what is assumed: "16" a multiple of 16, "1" always 1, "null" always None, "" nothing. The item None
+    stands for a pointer that is always None. `where` names the kernel and the parameter, for messages.
     """
     if value is None:
         return "constexpr", "null"
@@ -236,7 +237,7 @@ def read_type(value: object, where: str) -> HintedType:
 
 
 def _canonical_type(text: str) -> str | None:
-    """Return a type in Triton's spelling, or None if Triton does not have it."""
+    """Return a type in Triton's spelling, or None if Triton does not have the type."""
     if text in ("constexpr", "nvTmaDesc") or text in SCALARS or (text[:1] == "*" and text[1:] in ELEMENTS):
         return text  # the usual case: compiling a pattern takes longer than the rest of this function
     if match := re.fullmatch(DESCRIPTOR, text):
@@ -309,7 +310,7 @@ def _plan_arguments(kernel: TritonKernel, spec: CompileSpec, triton: Triton, cap
 
 
 def check_no_tuples(kernel: TritonKernel, by_name: Mapping[str, Any]) -> None:
-    """Check that no value or type is a tuple, because Triton 3.2 does not support tuples."""
+    """Raise SignatureError if a value or type is a tuple, because Triton 3.2 does not support tuples."""
     if name := next((name for name, value in by_name.items() if isinstance(value, tuple)), None):
         raise SignatureError(
             f"kernel {kernel.name!r}, parameter {name!r}: Triton 3.2 does not support tuples; 3.3 does"
@@ -328,7 +329,7 @@ def _example(value: Any) -> Any:
 
 
 def _rebuild_tuple(value: Any, items: Iterable[Any]) -> tuple[Any, ...]:
-    """Return items as a tuple, or, if `value` is a named tuple, as one of its class: a kernel may use its fields."""
+    """Return items as a tuple or, if `value` is a named tuple, as its class, because a kernel may use its fields."""
     return type(value)(*items) if hasattr(value, "_fields") else tuple(items)
 
 
@@ -373,7 +374,7 @@ def _read_specialization(params: Sequence[Any], bound: Any, backend: Any) -> _Sp
 
 
 def _plain_types(types: Any) -> Types:
-    """Return a type as a plain str, or a tuple of types as a tuple of the results for its items."""
+    """Return a type as a plain str. In a tuple of types, convert each item."""
     return _rebuild_tuple(types, map(_plain_types, types)) if isinstance(types, tuple) else str(types)
 
 

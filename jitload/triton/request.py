@@ -18,7 +18,7 @@ from jitload.triton.key import cubin_parts, grid_key, kernel_parts, plan_parts
 from jitload.triton.plan import Plan, make_plan
 from jitload.triton.versions import Triton, find_triton
 
-_SUBJECT = "a Triton kernel is compiled"  # of messages about architectures
+_SUBJECT = "a Triton kernel is compiled"  # the subject of messages about architectures
 
 
 def make_triton_request(name: str, kernel: Any, spec: CompileSpec, *, arch: str | Sequence[str], grid: Any) -> Request:
@@ -46,7 +46,7 @@ def make_triton_request(name: str, kernel: Any, spec: CompileSpec, *, arch: str 
 
 
 def extract_cubin(kernel: Any, spec: CompileSpec, arch: str) -> Cubin:
-    """Return the machine code of a kernel for one architecture, compiling it unless it is compiled already."""
+    """Return the machine code of a kernel for one architecture. Compile the kernel unless it is compiled already."""
     triton = find_triton()
     kernel = read_kernel(kernel)
     if spec.variants is not None:
@@ -76,7 +76,7 @@ def _read_compiled(kernel: TritonKernel, spec: CompileSpec, triton: Triton) -> C
 
 
 def _check_unchanged(name: str, spec: CompileSpec) -> None:
-    """Raise SignatureError if there are arguments that cannot change a kernel that is compiled already."""
+    """Raise SignatureError for any argument in `spec`, because it cannot change a kernel that is compiled already."""
     keywords = {
         "signature": spec.signature,
         "constexprs": spec.constexprs or None,
@@ -127,7 +127,7 @@ def _request_for_cubins(
 def _source_of_plans(
     kernel: TritonKernel, spec: CompileSpec, *, plans: Sequence[tuple[str, Plan]], grid: Any, triton: Triton
 ) -> tuple[TritonSource, bool]:
-    """Return the source of a library, and whether its cache key is complete."""
+    """Return the source of a library, and whether its cache key is complete, so that the library may be cached."""
     parts, is_complete = kernel_parts(kernel, triton)
     texts = [(label, *plan_parts(plan)) for label, plan in plans]
     source = TritonSource(
@@ -217,7 +217,7 @@ def _variant_rows(kernel: TritonKernel, variants: Any) -> list[Any]:
 
 
 def _check_used(kernel: TritonKernel, spec: CompileSpec, row_values: Sequence[Mapping[str, Any]]) -> None:
-    """Raise SignatureError if no variant would use a value that is passed for all of them."""
+    """Raise SignatureError if no variant would use a value that is passed for all variants."""
     if spec.config is not None:
         raise SignatureError(
             f"kernel {kernel.name!r}: config= chooses one configuration, and variants= builds several: pass one of "

@@ -1,4 +1,4 @@
-"""Finds the installed Triton, and holds what differs between its releases."""
+"""Finds the installed Triton, and describes how its releases differ."""
 
 from __future__ import annotations
 
@@ -37,7 +37,8 @@ class Triton(str):
     def grid_multiplies(self) -> Literal["x", "per_dim"]:
         """How the grid of blocks follows from the grid of programs, if a program has several blocks.
 
-        `"x"`: x is multiplied by `num_ctas`. `"per_dim"`: each dimension is multiplied by the cluster's.
+        With `"x"`, x is multiplied by `num_ctas`. With `"per_dim"`, each dimension is multiplied by the cluster's size
+        in this dimension.
         """
         return "x" if self.number >= (3, 6) else "per_dim"
 
@@ -64,7 +65,7 @@ def find_triton() -> Triton:
 
 
 def read_version(version: str) -> Triton:
-    """Return the release of Triton with the given version."""
+    """Return the release of Triton with the given version. Raise ToolchainError if it is older than 3.2."""
     triton = Triton(version)
     try:
         number = triton.number
@@ -76,7 +77,7 @@ def read_version(version: str) -> Triton:
 
 
 def changed_interface(triton: Triton, change: str, error: Exception) -> JitLoadError:
-    """Return the error for a release whose Python interface has changed."""
+    """Return the error for a release whose Python interface has changed. `change` says how, for the message."""
     return JitLoadError(
         f"Triton {triton} has changed its interface: {change} ({type(error).__name__}: {error}). "
         "Use a release from 3.2 to 3.9, or a newer jitload."

@@ -31,12 +31,12 @@ from jitload.toolchain.arch import capability_of
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TritonVariant:
-    """One specialization of a kernel.
+    """One specialization of a kernel: its code for certain constexprs and types of arguments.
 
     Attributes:
         name: The name under which the variant is exported if its function has several variants.
-        cubins: The machine code: one cubin for each architecture, each with its `triton` record.
-        grid: The number of programs, from arguments and constexprs, or None if each call passes a grid.
+        cubins: The machine code: a cubin for each architecture, whose attribute `triton` says how it is launched.
+        grid: Expressions over the arguments and constexprs for the number of programs; None if each call passes a grid.
     """
 
     name: str
@@ -79,7 +79,7 @@ class _Entry:
 
 
 def write_triton_sources(name: str, functions: Sequence[TritonFunction], work_dir: Path) -> tuple[str, ...]:
-    """Write a library's cubins, wrapper and, to inspect, PTX. Return the names of the cubins' files."""
+    """Write a library's cubins, its wrapper and, for inspection, PTX to files. Return the names of the cubin files."""
     files = []
     for number, cubin in _numbered_cubins(functions):
         path = work_dir / _image(number, cubin).file
@@ -122,7 +122,7 @@ def _image(number: int, cubin: Cubin) -> EmbeddedImage:
 
 
 def _entries(functions: Sequence[TritonFunction]) -> list[_Entry]:
-    """Return the exported functions, each dispatcher before its variants."""
+    """Return the exported functions. A function with several variants is a dispatcher, and its variants follow it."""
     entries: list[_Entry] = []
     numbers = itertools.count()
     for function in functions:
@@ -146,7 +146,7 @@ def _check_distinct(names: Sequence[str]) -> None:
 
 
 def _codes(name: str, variant: TritonVariant, number: int) -> tuple[_KernelCode, ...]:
-    """Group a variant's cubins by how they are launched; groups for higher architectures come first."""
+    """Return a variant's cubins, grouped by how they are launched. Groups for higher architectures come first."""
     groups: dict[Any, list[Cubin]] = {}
     for cubin in variant.cubins:
         assert cubin.triton is not None
@@ -230,7 +230,7 @@ def _is_power_of_two(value: int) -> bool:
 
 
 def _kernel_records(entries: Sequence[_Entry]) -> list[dict[str, Any]]:
-    """Return the records of the kernel table: first the exported functions, in the description's order."""
+    """Return the records of the wrapper's kernel table: first the exported functions, in the order of `entries`."""
     exported = {entry.codes[0].id for entry in entries if len(entry.codes) == 1}
     hidden = {code.id: code for entry in entries for code in entry.codes if code.id not in exported}
     ids = [entry.codes[0].id if len(entry.codes) == 1 else entry.name for entry in entries] + list(hidden)
@@ -287,7 +287,7 @@ def _code_record(code: _KernelCode, doc: str) -> dict[str, Any]:
 
 
 def _constants(specialization: Specialization) -> dict[str, ScopeEntry]:
-    """Return the constexprs as names in launch expressions; using one that is not a 64-bit integer is an error."""
+    """Return the constexprs by name, for launch expressions, which may use only constexprs that are 64-bit integers."""
     constants = {}
     for name, value in specialization.constexprs:
         text = write_constant(int(value)).text if isinstance(value, int) and value in INT64 else None
@@ -297,7 +297,7 @@ def _constants(specialization: Specialization) -> dict[str, ScopeEntry]:
 
 
 def _with_triton_flags(params: Sequence[Mapping[str, Any]], spec: Specialization) -> list[dict[str, Any]]:
-    """Return the records of the arguments, with the flags added that only arguments of Triton kernels have."""
+    """Return the records of the arguments after adding the flags that only arguments of Triton kernels have."""
     with_descriptor = {descriptor.parameter for descriptor in spec.descriptors}
     records = []
     for argument, record in zip(spec.arguments, params, strict=True):
@@ -337,7 +337,7 @@ def _descriptor_record(
 
 
 def _bindings(spec: Specialization, indexes: Mapping[str, int]) -> Iterator[dict[str, Any]]:
-    """Yield a record for each parameter of the cubin: an argument, and the part of the argument that is passed."""
+    """Yield a record for each parameter of the cubin: the argument that it takes, and which part of the argument."""
     descriptors = {descriptor.parameter: number for number, descriptor in enumerate(spec.descriptors)}
     parameters = iter(spec.kernel.parameters)
     for parameter in parameters:
@@ -353,7 +353,7 @@ def _bindings(spec: Specialization, indexes: Mapping[str, int]) -> Iterator[dict
 
 
 def _descriptor_parts(descriptor: Descriptor) -> Iterator[tuple[str, int]]:
-    """Yield (part, axis) pairs for a descriptor, in the order of the cubin's parameters."""
+    """Yield a (part, axis) pair, such as ("STRIDE", 1), for each parameter of the cubin that a descriptor becomes."""
     axes = range(len(descriptor.block_shape))
     layout = [*(("SHAPE", axis) for axis in axes), *(("STRIDE", axis) for axis in axes)]
     if not descriptor.is_expanded:
@@ -367,7 +367,7 @@ def _descriptor_parts(descriptor: Descriptor) -> Iterator[tuple[str, int]]:
 
 
 def _describe(entry: _Entry) -> dict[str, Any]:
-    """Return the description of a function that the loader shows to users."""
+    """Return the description of an exported function, which the loader shows to users."""
     first = entry.codes[0]
     specialization = first.specialization
     builds = tuple(build for code in entry.codes if code.name == first.name for build in code.builds)

@@ -3,8 +3,8 @@
     python -m jitload.utils.embed_cubin --output-obj new.o --input-obj old.o --cubin kernel.cubin --name my_kernels
 
 `old.o` is compiled from C++ with `TVM_FFI_EMBED_CUBIN(my_kernels)`, which includes the launcher header of jitload or of
-tvm-ffi. The options, the exit codes and the function `embed_cubin` are those of `tvm_ffi.utils.embed_cubin`; neither ld
-nor objcopy is needed.
+tvm-ffi. The options, the exit codes and the function `embed_cubin` are the same as in `tvm_ffi.utils.embed_cubin`;
+neither ld nor objcopy is needed.
 """
 
 from __future__ import annotations
@@ -96,7 +96,7 @@ def _read_file(path: Path, description: str) -> bytes:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command and return its exit code; see `run_command`."""
+    """Run the command. Return 0, or 1 for a missing file, 2 for bad input, or 3 for any other OSError."""
     parser = argparse.ArgumentParser(
         prog="python -m jitload.utils.embed_cubin",
         description="Embed a cubin in an object file whose C++ says TVM_FFI_EMBED_CUBIN(NAME).",
@@ -149,9 +149,9 @@ def replace_file(path: Path, data: bytes) -> None:
 
 
 def run_command(command: Callable[[], None], options: Mapping[str, str] | None = None) -> int:
-    """Run a command and return its exit code: 1 for a missing file, 2 for bad input, 3 for any other OSError.
+    """Run a command. Return 0, or 1 for a missing file, 2 for bad input, or 3 for any other OSError.
 
-    With `options`, messages name the command's options in place of arguments, as `in_options` does.
+    In messages, the options in `options` replace arguments of Python's functions: `{"arch": "--arch "}`.
     """
     try:
         command()

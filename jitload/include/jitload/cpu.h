@@ -1,6 +1,6 @@
 /* The interface between kernels that are compiled for the CPU and the code that runs them.
  *
- * Kernels are the user's C++ behind include/cpu/jitload_cpu.h. The other side is cpu.cc, which is compiled once.
+ * Kernels are the user's C++, compiled after include/cpu/jitload_cpu.h. They are run by cpu.cc, which is compiled once.
  */
 #ifndef JITLOAD_CPU_H_
 #define JITLOAD_CPU_H_
@@ -53,7 +53,7 @@ extern JITLOAD_CPU_HIDDEN __thread uintptr_t jitload_cpu_thread_memory[2];
  * is the caller's line, with its column in the upper half. */
 int jitload_cpu_barrier(struct jitload_cpu_worker* worker, int kind, int predicate, uint64_t site);
 
-/* Wait for the lanes of `mask` and exchange 64-bit values with them: `values[lane]` is the value of each, 0 for lanes
+/* Wait for the lanes of `mask` and exchange 64-bit values with them: `values[lane]` is a lane's value, 0 for lanes
  * that have ended or are not in the mask. `values[32]` has a bit for each lane whose value is not 0. Return the mask of
  * the lanes that took part. `name` is the function for messages. */
 uint32_t jitload_cpu_exchange(struct jitload_cpu_worker* worker, uint32_t mask, uint64_t value, const uint64_t** values,

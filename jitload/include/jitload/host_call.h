@@ -1,7 +1,7 @@
 /* Calls of host functions through the addresses of their arguments.
  *
  * jitload includes this at the end of a text whose functions it exports, after the macros of the text; hence the
- * reserved names. The compiler deduces the types of each function. They are read from the name of its probe.
+ * reserved names. The compiler deduces a function's types. They are read from the mangled name of the function's probe.
  */
 #ifndef JITLOAD_HOST_CALL_H_
 #define JITLOAD_HOST_CALL_H_
@@ -41,7 +41,7 @@ template <class __jitload_r, class... __jitload_p> struct __jitload_size<__jitlo
 template <class __jitload_t> struct __jitload_alignment { static constexpr unsigned long __jitload_bytes = alignof(__jitload_t); };
 template <class __jitload_t> struct __jitload_alignment<__jitload_t&> { static constexpr unsigned long __jitload_bytes = 8; };
 
-/* What is done with a result. */
+/* The kind of a result, by its type. */
 template <class __jitload_t, bool = __is_enum(__jitload_t)> struct __jitload_kind {
   static constexpr int __jitload_number = __JITLOAD_UNSUPPORTED;
 };
@@ -81,8 +81,8 @@ template <int... __jitload_i> struct __jitload_count_to<0, __jitload_i...> {
 };
 
 template <unsigned long...> struct __jitload_numbers {};
-/* Its name is all that counts: the type, the exported name, the kind of the result, the sizes and the alignments of the
- * parameters, and the type with enums replaced. */
+/* A function's probe. Only its mangled name counts: the function's type, its exported name, the kind of the result, the
+ * sizes and alignments of the parameters, and the type with enums replaced. */
 template <class __jitload_f, class __jitload_name, class __jitload_kinds, class __jitload_sizes,
           class __jitload_alignments, class __jitload_g>
 __attribute__((noinline)) void __jitload_host_probe() {}
@@ -120,7 +120,7 @@ template <class __jitload_r> struct __jitload_keep<__JITLOAD_CUDA_ERROR, __jitlo
 };
 #endif
 
-/* Only functions whose types can all be passed are called. */
+/* Calls a function if all of its types can be passed. */
 template <bool, int __jitload_number, class __jitload_r, class... __jitload_p> struct __jitload_caller {
   template <int... __jitload_i>
   static void __jitload_call(__jitload_r (*__jitload_f)(__jitload_p...), void** __jitload_args,
@@ -170,7 +170,7 @@ static inline void __jitload_call_guarded(__jitload_r (*__jitload_f)(__jitload_p
       __jitload_f, __jitload_args, __jitload_out, __jitload_all_indices());
 }
 
-/* Without parameters: nvcc 13 crashes on the empty lists of types above. */
+/* For functions without parameters: nvcc 13 crashes on the empty lists of types above. */
 template <class __jitload_name, class __jitload_r>
 static inline void __jitload_call_guarded(__jitload_r (*__jitload_f)(), void**, __jitload_result* __jitload_out) {
   constexpr int __jitload_number = __jitload_kind<__jitload_r>::__jitload_number;
@@ -183,7 +183,7 @@ static inline void __jitload_call_guarded(__jitload_r (*__jitload_f)(), void**, 
 }
 
 #ifdef __CUDACC__
-/* Whether CUDA cannot be used here at all, which functions that do not use it need not know. */
+/* Whether the error only says that CUDA cannot be used here. Functions that do not use CUDA need not report this. */
 static inline bool __jitload_is_absent(cudaError_t __jitload_code) {
   return __jitload_code == cudaErrorInsufficientDriver || __jitload_code == cudaErrorNoDevice ||
          __jitload_code == cudaErrorInitializationError || __jitload_code == cudaErrorStubLibrary;

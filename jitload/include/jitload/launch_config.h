@@ -4,7 +4,7 @@
  *   config.Cluster(2, 2).SchedulingPolicy(CU_CLUSTER_SCHEDULING_POLICY_SPREAD).ProgrammaticStreamSerialization();
  *   TVM_FFI_CHECK_CUDA_DRIVER_ERROR(config.Launch(kernel, args));
  *
- * A grid counts blocks, with clusters too. `Launch` throws a ValueError for a grid that is not a multiple of the
+ * The grid is in blocks, even with clusters. `Launch` throws a ValueError for a grid that is not a multiple of the
  * cluster, and for a cluster that the device cannot hold; `kernel.LaunchEx(args, config)` leaves both to the driver.
  */
 #ifndef JITLOAD_LAUNCH_CONFIG_H_

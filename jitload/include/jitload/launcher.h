@@ -1,7 +1,8 @@
 /* The implementation of the C++ launcher. Nothing here throws or needs more of tvm-ffi than its C API.
  *
- * It is header-only by default, so that a user's own build only needs an include path. This costs a wrapper 0.2 s of
- * compile time: with JITLOAD_LAUNCHER_LINKED these are only declarations, and launcher.cc must be compiled and linked.
+ * The launcher is header-only by default, so that a user's own build only needs an include path. This costs a wrapper
+ * 0.2 s of compile time. With JITLOAD_LAUNCHER_LINKED, the headers only have declarations, and launcher.cc must be
+ * compiled and linked.
  * Functions and state always have hidden visibility, so that libraries never share them.
  */
 #ifndef JITLOAD_LAUNCHER_H_

@@ -34,9 +34,9 @@ inline constexpr const char* kForked =
 
 /* ---- the lock -------------------------------------------------------------------------------------------------- */
 
-/* Return false if a thread of the parent process held the lock at the fork, so that it will never be released. A
- * mutex cannot detect this, and a fork handler could outlive the library that it belongs to. The lock is held while
- * the driver is initialised and while a kernel is prepared for a device. */
+/* Take the lock. Return false if a thread of the parent process held it at the fork, and it is never released. A mutex
+ * cannot detect this, and a fork handler could outlive the library that it belongs to. The lock is held while the
+ * driver is initialised and while a kernel is prepared for a device. */
 JITLOAD_LAUNCHER bool Lock() {
   const pid_t self = getpid();
   const timespec interval = {0, 50000};

@@ -103,7 +103,7 @@ JITLOAD_LAUNCHER bool IsPtx(const Image* image) {
 
 JITLOAD_LAUNCHER bool IsFatbin(const Image* image) { return BeginsWith(image, "\x50\xed\x55\xba"); }
 
-/* Copied, because the tables of a cubin need not be aligned. */
+/* Return a copy of a section header, because the tables of a cubin need not be aligned. */
 JITLOAD_LAUNCHER Elf64_Shdr ReadSection(const Image* image, const Elf64_Ehdr* header, unsigned index) {
   Elf64_Shdr section;
   memcpy(&section, image->data + header->e_shoff + index * sizeof section, sizeof section);

@@ -39,7 +39,7 @@ JITLOAD_LAUNCHER void FreeKernel(KernelState* state) {
   free(state);
 }
 
-/* Any parameter of eight bytes may be a pointer. Drivers before CUDA 12.4 cannot list parameters. */
+/* Find the parameters of eight bytes, which may be pointers. Drivers before CUDA 12.4 cannot list parameters. */
 JITLOAD_LAUNCHER void FindPointers(KernelState* state) {
   const Driver* driver = state->driver;
   size_t offset = 0, size = 0;

@@ -27,7 +27,7 @@ JITLOAD_LAUNCHER void AllowCluster(KernelState* state, const jitload_cu_config* 
   if (cluster != nullptr && CountBlocks(cluster) > JITLOAD_PORTABLE_CLUSTER) AllowLargeCluster(state, device);
 }
 
-/* Return the size of the largest cluster that the device can hold, if it cannot hold this one. */
+/* Return the size of the largest cluster of fewer blocks than `cluster` that the device can hold. */
 JITLOAD_LAUNCHER uint32_t LargestCluster(const KernelState* state, const jitload_cu_config* config,
                                          const uint32_t* cluster) {
   const uint64_t blocks = CountBlocks(cluster);
@@ -35,8 +35,8 @@ JITLOAD_LAUNCHER uint32_t LargestCluster(const KernelState* state, const jitload
                                                    blocks - 1);
 }
 
-/* Format what is wrong with the cluster of a failed launch. Empty without a cluster; the driver's errors name no
- * limit. */
+/* Format what is wrong with the cluster of a failed launch: the driver's errors name no limit. Without a cluster, the
+ * text is empty. */
 JITLOAD_LAUNCHER void FormatClusterError(const KernelState* state, const jitload_cu_config* config, char* text,
                                          size_t size) {
   const uint32_t* cluster = FindCluster(config);
@@ -78,7 +78,7 @@ JITLOAD_LAUNCHER int DeviceOfPointers(const KernelState* state, void** args, int
   return selected;
 }
 
-/* With several devices: make the context of the stream, or of the pointers, current. Return whether
+/* With several devices: make the context of the stream, or of the pointers' device, current. Return whether
  * LeaveLaunchContext has to restore the previous context. */
 JITLOAD_LAUNCHER bool EnterLaunchContext(const KernelState* state, void** args, jitload_cu_stream stream, int* device) {
   const Driver* driver = state->driver;

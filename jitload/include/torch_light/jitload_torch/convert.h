@@ -212,7 +212,7 @@ bool load_items(void* object, bool convert, T* values, size_t size) {
   }
   return true;
 }
-/* Results are tuples, as torch's are; operators take them as well as lists. Arguments own what they refer to. */
+/* Arrays become tuples, as in torch; operators take tuples like lists. `Slot` reads arrays and owns their items. */
 template <class T>
 struct Caster<c10::ArrayRef<T>> {
   static Object to_python(c10::ArrayRef<T> values) {

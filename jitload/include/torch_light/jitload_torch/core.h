@@ -201,7 +201,7 @@ class OptionalIntArrayRef {
   IntArrayRef value_;
 };
 
-/* A text that is passed on. */
+/* A parameter for a text: a C string, or an object with c_str(). */
 class TextArg {
  public:
   TextArg() = default;

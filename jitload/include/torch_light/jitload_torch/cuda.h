@@ -55,7 +55,7 @@
        i##_next_ += static_cast<int64_t>(blockDim.x) * gridDim.x, i = static_cast<index_type>(i##_next_))
 #define CUDA_KERNEL_LOOP(i, n) CUDA_KERNEL_LOOP_TYPE(i, n, int)
 
-/* As the libraries' own headers declare them, which the text may include before or after. */
+/* The same declarations as in the libraries' own headers, which the text may include before or after. */
 typedef struct cublasContext* cublasHandle_t;
 typedef struct cublasLtContext* cublasLtHandle_t;
 typedef struct cusparseContext* cusparseHandle_t;
@@ -176,7 +176,7 @@ class OptionalCUDAGuard {
   CUDAGuard* guard_ = nullptr;
 };
 
-/* Makes a stream, and the device that it is on, the current ones while it lives. */
+/* Makes a stream and the stream's device current while an object lives. */
 class CUDAStreamGuard {
  public:
   explicit CUDAStreamGuard(CUDAStream stream)

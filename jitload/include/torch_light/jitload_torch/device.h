@@ -14,7 +14,7 @@ inline __device__ double gpuAtomicAdd(double* address, double value) { return at
 inline __device__ void gpuAtomicAdd(int64_t* address, int64_t value) {
   atomicAdd(reinterpret_cast<unsigned long long*>(address), static_cast<unsigned long long>(value));
 }
-/* Of a number of one or two bytes, in the word that it is in. */
+/* Adds to a number of one or two bytes, by exchanging the 32-bit word that contains the number. */
 template <class T>
 inline __device__ T jitload_torch_atomic_add(T* address, T value) {
   const size_t offset = reinterpret_cast<size_t>(address) & 3;

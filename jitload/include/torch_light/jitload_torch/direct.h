@@ -1,7 +1,7 @@
-/* Calls of operators: of torch's C++ functions if the running torch is known, and else through Python.
+/* Calls operators by torch's C++ functions if the layout of the running torch is known, and else through Python.
  *
- * Torch's functions are found by their mangled names, which have the types of the arguments. Below is what is passed for
- * each type, by the letters of `operators.txt`: the same layout in memory as torch's, passed in the same way.
+ * Torch's functions are found by their mangled names, which have the types of the arguments. For each type, which has a
+ * letter in `operators.txt`, a class below has the same layout in memory as torch's, and is passed in the same way.
  */
 #ifndef JITLOAD_TORCH_DIRECT_H_
 #define JITLOAD_TORCH_DIRECT_H_
@@ -10,7 +10,7 @@
 
 namespace jitload_torch {
 
-/* These have destructors, as torch's classes do, so that they are passed and returned in memory. */
+/* These classes have destructors, like torch's, so that they are passed and returned in memory. */
 struct RawTensor {
   void* impl;
   ~RawTensor() {}
@@ -56,7 +56,7 @@ void* const* tensor_slot(const at::Tensor& tensor); /* where the address of its 
 [[noreturn]] void rethrow_from_torch();
 bool requires_grad(const at::Tensor& tensor);
 
-/* An argument: `get` returns what is passed, unless it does not fit, because torch's SymInt has an object for it. */
+/* An argument: `get` returns what is passed. Integers for which torch's SymInt would need an object do not fit. */
 template <char K>
 struct Raw;
 bool is_plain(int64_t value);

@@ -105,7 +105,7 @@ inline bool isFloatingType(ScalarType t) {
 }
 inline bool isReducedFloatingType(ScalarType t) { return isFloatingType(t) && t != kFloat && t != kDouble; }
 
-/* torch's own generator stands for every absent one; a text that makes a generator is built by torch. */
+/* Always absent, so that torch uses its default generator. A text that makes a generator is built by torch. */
 struct Generator {};
 
 /* What Tensor::dtype() returns: a dtype that prints the name of its C++ type. */

@@ -61,7 +61,7 @@ inline C10_HOST_DEVICE uint16_t float_to_bfloat16(float value) {
 #endif
 }
 
-/* The bits of a number, and how it is made of them. */
+/* The bits of a number, and a constructor from the bits. */
 #define JITLOAD_TORCH_BITS_(T, U)                                                \
   U x;                                                                           \
   struct from_bits_t {};                                                         \
@@ -149,7 +149,7 @@ struct alignas(1) Float8_e8m0fnu {
   uint8_t x;
 };
 
-/* Arithmetic is that of float; a mix with another number has that number's type, or this one for an integer. */
+/* Two numbers are combined as floats. With a float or a double the result has that type, with an integer this type. */
 #define JITLOAD_TORCH_ARITHMETIC_(T, op)                                                                          \
   inline C10_HOST_DEVICE T operator op(const T& a, const T& b) { return static_cast<float>(a) op static_cast<float>(b); } \
   inline C10_HOST_DEVICE T& operator op##=(T & a, const T& b) { return a = a op b; }                              \

@@ -1,4 +1,4 @@
-/* at::parallel_for, on the threads of OpenMP where the text is compiled with -fopenmp, and else on this one. */
+/* at::parallel_for, on OpenMP's threads if the text is compiled with -fopenmp, and else on the calling thread. */
 #ifndef JITLOAD_TORCH_PARALLEL_H_
 #define JITLOAD_TORCH_PARALLEL_H_
 

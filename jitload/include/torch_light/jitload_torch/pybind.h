@@ -35,7 +35,7 @@ struct Slot<const char*> {
   const char*& get() { return value; }
   static void describe(Message& m, bool) { m.append("str"); }
 };
-/* References to arrays own the items for the time of the call. */
+/* An ArrayRef does not own its items: the slot does, for the time of the call. */
 template <class T>
 struct Slot<c10::ArrayRef<T>> {
   Slot() = default;
@@ -62,7 +62,7 @@ struct Parameter {
   bool is_exact; /* without conversions */
 };
 
-/* A function as pybind11 records it, one of several with its name. */
+/* A function to call from Python, perhaps one of several overloads of the same name. */
 struct Record {
   bool (*call)(Record* record, void* const* arguments, bool convert, Object* result);
   void (*describe)(Message& m, Record* record);

@@ -1,4 +1,4 @@
-/* What the headers need of the compiled part, runtime/torch_*.cc. */
+/* What these headers use of the compiled files runtime/torch_*.cc. */
 #ifndef JITLOAD_TORCH_RUNTIME_H_
 #define JITLOAD_TORCH_RUNTIME_H_
 

@@ -1,4 +1,4 @@
-/* at::Tensor, a tensor of the running torch, and the operators of ATen that the text names. */
+/* at::Tensor, which refers to a tensor of the running torch, and the operators of ATen that the user's text names. */
 #ifndef JITLOAD_TORCH_TENSOR_H_
 #define JITLOAD_TORCH_TENSOR_H_
 
@@ -285,7 +285,7 @@ class TensorIndex {
 
 }  // namespace indexing
 
-/* The memory format of a call: of its options or its argument, of which only one may be set. */
+/* The memory format of a call, from its options or from its argument, of which only one may be set. */
 OptionalArg<MemoryFormat> memory_format_of(const TensorOptions& options, const OptionalArg<MemoryFormat>& argument);
 
 #define X(symbol)                                            \
@@ -407,7 +407,7 @@ inline void append(Message& m, const at::Tensor::Type& type) {
 }  // namespace jitload_torch
 
 namespace at {
-/* Gradients are recorded, or not, while one lives. */
+/* While an object lives, gradients are recorded, or not. */
 class AutoGradMode {
  public:
   explicit AutoGradMode(bool enabled) : was_enabled_(jitload_torch::set_grad_enabled(enabled)) {}
@@ -430,7 +430,7 @@ void manual_seed(uint64_t seed);
 namespace c10 {
 using at::Tensor;
 
-/* Makes a GPU the current one while it lives; texts without CUDA's headers have no other way. */
+/* Makes a GPU current while an object lives; texts without CUDA's headers have no other way. */
 class OptionalDeviceGuard {
  public:
   explicit OptionalDeviceGuard(OptionalArg<Device> device = {});
@@ -455,7 +455,7 @@ class InferenceMode {
 namespace at {
 using c10::DeviceGuard;
 using c10::OptionalDeviceGuard;
-/* Of a tensor on a GPU; nothing for one on the CPU. */
+/* The device of a tensor on a GPU, or nothing for a tensor on the CPU. */
 OptionalArg<Device> device_of(const Tensor& tensor);
 }  // namespace at
 #if defined(_GLIBCXX_OSTREAM)
