@@ -250,8 +250,9 @@ def test_an_error_names_the_piece_and_its_own_line():
         build(cpp_sources=ADD_CPP, functions="g")
 
 
-def test_cpp_sources_and_cuda_sources_are_one_library():
+def test_cpp_sources_and_cuda_sources_are_one_library(tmp_path):
     """Two texts, several cubins, options, both spellings of CUDA's types, and no undefined symbol of CUDA."""
+    (tmp_path / "seven.h").write_text("#define SEVEN 7\n")
     cpp = "int seven(); int next() { return seven() + ONE; } TVM_FFI_EMBED_CUBIN(second);\n"
     cuda = (
         EMBED + "int seven() { CUresult a = CUDA_SUCCESS; cudaError_t b = cudaSuccess; return SEVEN + ZERO + a + b; }"
@@ -264,7 +265,10 @@ def test_cpp_sources_and_cuda_sources_are_one_library():
         embed_cubin={"first": CUBIN, "second": jitload.compile_cubin(ADD, arch=ARCH)},
         extra_cflags=["-DONE=1"],
         extra_ldflags=["-lcuda", "-lcudart"],
-        extra_cuda_cflags=["-DSEVEN=7", "-Xcompiler", "-fno-math-errno,-DZERO=0", "--use_fast_math", "-arch=sm_90"],
+        extra_cuda_cflags=[
+            "--system-include", str(tmp_path), "-include", "seven.h", "-Xcompiler", "-fno-math-errno,-DZERO=0",
+            "--use_fast_math", "-arch=sm_90",
+        ],  # fmt: skip
         backend="cuda",
     )
     module = jitload.load_module(library)

@@ -131,6 +131,8 @@ def test_functions_that_cannot_be_translated():
     assert "asks for m['BLOK']; the kernel has x, n, M, N, BLOCK" in refusal(lambda m: (m["BLOK"],))
     assert "calls len(), which launch expressions do not have" in refusal(lambda m: (len(data),))
     assert "has a part that launch expressions do not have     n / 2" in refusal(lambda m: (n / 2,))
+    assert "calls int(), which launch expressions do not have" in refusal(lambda m: (int("ff", 16),))
+    assert "calls math.ceil(), which launch expressions do not have" in refusal(lambda m: (math.ceil(),))
     assert "passes an argument by name" in refusal(lambda m: (triton.cdiv(n, div=4),))
     assert "must take one argument, Triton's mapping of the parameters" in refusal(lambda: (1,))
     assert "is a type" in refusal(int)

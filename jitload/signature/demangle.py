@@ -105,7 +105,7 @@ def read_probe(lowered: str) -> tuple[tuple[str, ...] | None, tuple[str, ...] | 
 
 
 class HostProbe(NamedTuple):
-    """The description of a host function in the symbol of a template instance that `host_call.h` makes.
+    """What a symbol says about a host function: `host_call.h` instantiates a template whose arguments describe it.
 
     Attributes:
         name: The exported name.

@@ -269,7 +269,7 @@ class _Declarator(NamedTuple):
 
     @property
     def is_plain_pointer(self) -> bool:
-        """Whether the type is an array of its base, or one pointer or reference to its base or to such an array."""
+        """Whether the type has one level of indirection: `T*`, `T&`, `T[4]`, `T (*)[4]` or `T (&)[4]`."""
         return bool(_POINTER.fullmatch(self.rest))
 
     @property

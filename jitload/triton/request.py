@@ -76,7 +76,7 @@ def _read_compiled(kernel: TritonKernel, spec: CompileSpec, triton: Triton) -> C
 
 
 def _check_unchanged(name: str, spec: CompileSpec) -> None:
-    """Raise SignatureError for any argument in `spec`, because it cannot change a kernel that is compiled already."""
+    """Raise SignatureError if `spec` contains arguments: the kernel is compiled already, so they have no effect."""
     keywords = {
         "signature": spec.signature,
         "constexprs": spec.constexprs or None,
