@@ -280,9 +280,7 @@ def test_an_output_is_a_file_of_any_name(tmp_path):
 @pytest.mark.parametrize("option", ["output", "build_directory"])
 def test_a_place_that_cannot_be_written_is_named(option, tmp_path):
     (tmp_path / "file").touch()
-    with pytest.raises(
-        jitload.JitLoadError, match=r".*/file/x.* cannot be written: (Not a dir|File exists)"
-    ):
+    with pytest.raises(jitload.JitLoadError, match=r".*/file/x.* cannot be written: (Not a dir|File exists)"):
         build(ADD, **{option: tmp_path / "file" / "x"})
 
 

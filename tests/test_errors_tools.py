@@ -114,7 +114,9 @@ def test_no_nvrtc(tmp_path, monkeypatch):
     assert "(JITLOAD_NVRTC=12) was not found" in raised
     assert raised.endswith(": pip install 'jitload[cu12]', or point JITLOAD_NVRTC to a CUDA toolkit.")
     monkeypatch.setenv("JITLOAD_NVRTC", str(tmp_path))
-    assert message(ToolchainError, ADD).startswith(f"JITLOAD_NVRTC={tmp_path}: no libnvrtc.so there. Name a CUDA toolkit")
+    assert message(ToolchainError, ADD).startswith(
+        f"JITLOAD_NVRTC={tmp_path}: no libnvrtc.so there. Name a CUDA toolkit"
+    )
     (tmp_path / "libnvrtc.so.13").write_text("not a library")
     monkeypatch.setenv("JITLOAD_NVRTC", str(tmp_path / "libnvrtc.so.13"))
     assert message(ToolchainError, ADD).startswith(f"NVRTC cannot be loaded from {tmp_path}/libnvrtc.so.13: ")

@@ -266,8 +266,14 @@ def test_cpp_sources_and_cuda_sources_are_one_library(tmp_path):
         extra_cflags=["-DONE=1"],
         extra_ldflags=["-lcuda", "-lcudart"],
         extra_cuda_cflags=[
-            "--system-include", str(tmp_path), "-include", "seven.h", "-Xcompiler", "-fno-math-errno,-DZERO=0",
-            "--use_fast_math", "-arch=sm_90",
+            "--system-include",
+            str(tmp_path),
+            "-include",
+            "seven.h",
+            "-Xcompiler",
+            "-fno-math-errno,-DZERO=0",
+            "--use_fast_math",
+            "-arch=sm_90",
         ],  # fmt: skip
         backend="cuda",
     )
