@@ -170,6 +170,8 @@ def read_options(keywords: Mapping[str, Any]) -> Options:
 
 def split_includes(options: tuple[str, ...]) -> tuple[tuple[str, ...], tuple[Path, ...]]:
     """Return the options except `-I`, and the directories of `-I`. Relative directories stay relative."""
+    if not options:
+        return (), ()
     others, dirs, remaining = [], [], iter(options)
     for option in remaining:
         if option == "-I":
@@ -247,6 +249,8 @@ def read_flags(options: Sequence[str] | None, argument: str) -> tuple[str, ...]:
     tvm-ffi and torch pass options through a shell. So `"-O3 -DN=4"` is two options, and in `-DNAME=\"x\"` the
     backslashes are for the shell. Other options are not changed: `-I/a b` is one directory.
     """
+    if options is None:  # checked first, because most calls have no options, and a repeated call takes 20 µs
+        return ()
     return tuple(word for option in read_strings(options, argument) for word in _split_words(option))
 
 
