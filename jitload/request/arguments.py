@@ -98,6 +98,11 @@ def file_sources(*arguments: Paths | None, embed_cubin: Mapping[str, CubinLike] 
             cubins[path.stem] = path
         elif suffix in _OBJECT_SUFFIXES:
             objects.append(str(path.absolute()))
+        elif suffix == ".ptx":
+            raise JitLoadError(
+                f"source {_printable(str(path))!r} is PTX: compile it with compile_cubin(), and pass the result as "
+                "embed_cubin=."
+            )
         elif suffix not in (*CUDA_SUFFIXES, *HOST_SUFFIXES):
             raise JitLoadError(
                 f"source {_printable(str(path))!r}: its suffix does not say what it contains. There are CUDA C++ "
