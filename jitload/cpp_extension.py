@@ -249,7 +249,10 @@ def install() -> _Installation:
 
 
 def install_if_wanted() -> None:
-    """Install the functions if `JITLOAD_TORCH` is on; `jitload_torch.pth` calls this when Python starts."""
+    """Replace torch's functions with jitload's if `JITLOAD_TORCH` is on.
+
+    `jitload_torch.pth` calls this when Python starts.
+    """
     if read_flag("JITLOAD_TORCH", os.environ.get("JITLOAD_TORCH", "")):
         install()
 
