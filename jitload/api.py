@@ -61,8 +61,8 @@ def load_inline(
 
     Args:
         name: The module's name, for messages and file names.
-        cuda_sources: CUDA C++ as one text, or as several texts that are compiled together: kernels; or hand-written C++
-            for the host compiler; or kernels and C++ that launches them with `<<<…>>>`, which nvcc compiles.
+        cuda_sources: CUDA C++ as one text, or as several texts that are compiled together. It contains kernels,
+            hand-written C++ for the host compiler, or both; nvcc compiles C++ that launches kernels with `<<<…>>>`.
         cpp_sources: C++ for the host compiler, as one text or several. The kernels in `cuda_sources` are then embedded
             as a cubin, and the C++ launches them with `TVM_FFI_EMBED_CUBIN(<name>)`.
         functions: The functions to export. For kernels: a name, several names, or a mapping from each exported name to
@@ -91,9 +91,9 @@ def load_inline(
             what a GPU could not run. The default is `JITLOAD_CPU_GPU_CHECK`, or True if that is not set.
         isolate: Whether NVRTC runs in a child process, so that a crash of NVRTC raises a CompileError. The default is
             `JITLOAD_ISOLATE`, or False if that is not set.
-        verbose: Log the stages of the build and how long they took, the commands and their output, and whether the
-            cache has the library, at level INFO of the logger `jitload`. Unless the program configures `logging`,
-            the messages go to standard error.
+        verbose: Log to the logger `jitload`, at level INFO: the stages of the build and how long they took, the
+            commands and their output, and whether the cache has the library. If the program does not configure
+            `logging`, the messages go to standard error.
 
     Returns:
         A `Module`. An identical call returns the same object, unless `build_directory` is given or `keep_module_alive`
@@ -144,8 +144,8 @@ def build_inline(
     Args:
         name: The module's name.
         output: The path to copy the library to. A relative path is relative to `build_directory` if that is given. If
-            the path ends with `.o`, the output is an object file, to be linked into a library of your own. Such a
-            library may contain any number of objects of hand-written C++, but only one object of kernels alone.
+            the path ends with `.o`, the output is an object file, to be linked into a library of your own. Of
+            objects without hand-written C++, a library can contain only one.
 
     Returns:
         The path `output` if it was passed, or else `<build_directory>/<name>.so` if `build_directory` was passed, or
@@ -191,8 +191,8 @@ def load(
         sources: Files, whose suffixes say what they contain: CUDA C++ (`.cu`, `.cuh`), C++ and C (`.cpp`, `.cc`,
             `.cxx`, `.c`), object files and archives (`.o`, `.obj`, `.a`), and cubins (`.cubin`), which are embedded
             under their file names. The directories of the files are searched for headers.
-        cuda_files: More files like those in `sources`; tvm-ffi's argument for CUDA files.
-        cpp_files: More files like those in `sources`; tvm-ffi's argument for C++ files.
+        cuda_files: More files for `sources`, under the name that tvm-ffi gives to CUDA files.
+        cpp_files: More files for `sources`, under the name that tvm-ffi gives to C++ files.
 
     Example:
         `mod = load("norms", sources=["layer_norm.cu"])`
@@ -238,7 +238,7 @@ def build(
 
 @ends_at_caller
 def load_module(path: PathLike, *, keep_module_alive: bool = True) -> Module:
-    """Load a library that was built earlier. This needs no compiler and no NVRTC; only launches on a GPU need a GPU.
+    """Load a library that was built earlier. This needs no compiler and no NVRTC, and a GPU only for launches on it.
 
     Args:
         path: The path of the library.
@@ -274,9 +274,9 @@ def compile_cubin(
 ) -> Cubin:
     """Compile CUDA source to machine code for one architecture. Nothing is cached.
 
-    PTX and LTO-IR are compiled by nvJitLink or by the driver. For a fatbin, its machine code for `arch` is returned; a
-    fatbin without such code has its PTX compiled. In PTX, LTO-IR and fatbins, only the sizes of the parameters of
-    `extern "C"` kernels are known, so these kernels need a signature: `Launch(signature="(float* x, int n)")`.
+    PTX and LTO-IR are compiled by nvJitLink or by the driver. From a fatbin, the machine code for `arch` is returned.
+    If there is none, or if compiler options are given, the fatbin's PTX is compiled. Without CUDA source, the types of
+    an `extern "C"` kernel's parameters are unknown, so it needs a signature: `Launch(signature="(float* x, int n)")`.
 
     Args:
         source: CUDA C++ as one text or several; PTX as text or bytes; LTO-IR or a fatbin as bytes.
@@ -342,27 +342,27 @@ def load_triton(
 ) -> Module:
     """Compile a Triton kernel, or find it compiled in the cache, and return it as a function that needs no Triton.
 
-    The function has the kernel's name, and the kernel's run-time parameters as arguments. Each call checks that
-    its arguments have the properties that the kernel was specialized for, for example that an integer is 1 or divisible
-    by 16, or that a pointer is None.
+    The function has the kernel's name, and the kernel's run-time parameters as arguments. If the kernel was specialized
+    for properties of arguments (for example, an integer is 1 or divisible by 16, or a pointer is None), each call
+    checks these properties.
 
     `signature`, `constexprs`, `num_warps`, `num_stages` and `config` are described under `extract_triton`. Other
     arguments that are not listed here are described under `load_inline`.
 
     Args:
         name: The module's name.
-        kernel: A `@triton.jit` function, also within `@triton.autotune` or `@triton.heuristics`, or the result of a
-            launch, `warmup()` or `extract_triton`.
+        kernel: A `@triton.jit` function, with or without `@triton.autotune` or `@triton.heuristics`, or the result of
+            a launch, `warmup()` or `extract_triton`.
         *args: Example arguments in place of `signature`: tensors, numbers, or a dtype of torch, which stands for a
             tensor with an aligned address.
-        grid: Number of programs in x, y and z: integers and launch expressions over run-time parameters and integer
-            constexprs, such as `"ceil_div(n, BLOCK)"`, or a Triton grid function that can be translated to such
-            expressions. With None, each call passes the grid, `mod.f[grid](…)`.
+        grid: Number of programs in x, y and z. Each is an integer or a launch expression, such as
+            `"ceil_div(n, BLOCK)"`, over run-time parameters and integer constexprs. A Triton grid function is accepted
+            if it can be translated to such expressions. If None, each call passes the grid: `mod.f[grid](…)`.
         variants: Several specializations: a list of mappings of constexprs and options, such as `[{"BLOCK": 512}, …]`,
-            or `"all"` for all configurations of an autotuned kernel. The key `"signature"` of a mapping gives some
-            parameters other types. Each variant becomes a function, such as `f__BLOCK_512`, and `f` launches the first
-            variant that fits the arguments. Values outside of `variants` apply to each variant that does not set them
-            itself. `config` cannot be combined with `variants`.
+            or `"all"` for all configurations of an autotuned kernel. A mapping may also have the key `"signature"`,
+            with other types for some parameters. Each variant becomes a function, such as `f__BLOCK_512`, and `f`
+            launches the first variant that fits the arguments. What a variant does not set, it takes from the other
+            arguments of this call. `config` cannot be combined with `variants`.
         arch: `"native"` (the current GPU), `"sm_90"`, or several.
         **more: Parameters by name, and further options of Triton's compiler.
 
@@ -370,8 +370,8 @@ def load_triton(
         A `Module`.
 
     Raises:
-        SignatureError: The arguments do not match the kernel, or the parameters in the machine code are not those that
-            Triton reports.
+        SignatureError: The arguments do not match the kernel, or the machine code has other parameters than Triton
+            reports.
         LaunchSpecError: The grid does not match the kernel.
         CompileError: Triton rejected the kernel.
         ToolchainError: A tool, Triton or an architecture is missing.
@@ -412,11 +412,11 @@ def extract_triton(
 ) -> Cubin:
     """Compile a Triton kernel, or take a compiled one, and return its machine code with everything that a launch needs.
 
-    If `arch` is not `"native"`, this needs no GPU and no driver. Only Triton's own cache keeps the result.
+    If `arch` is not `"native"`, this needs no GPU and no driver. Triton caches the result; jitload does not.
 
     Args:
-        kernel: A `@triton.jit` function, also within `@triton.autotune` or `@triton.heuristics`, or the compiled kernel
-            that a launch or `warmup()` returned.
+        kernel: A `@triton.jit` function, with or without `@triton.autotune` or `@triton.heuristics`, or the compiled
+            kernel that a launch or `warmup()` returned.
         *args: Example arguments in place of `signature`: tensors (`device="meta"` works, too), numbers, or a dtype of
             torch, which stands for a tensor with an aligned address. Triton specializes the kernel for these arguments
             as it does when the kernel is launched.
@@ -434,8 +434,8 @@ def extract_triton(
         A `Cubin`; its attribute `triton` says how it is launched, and for which arguments.
 
     Raises:
-        SignatureError: The arguments do not match the kernel, or the parameters in the machine code are not those that
-            Triton reports.
+        SignatureError: The arguments do not match the kernel, or the machine code has other parameters than Triton
+            reports.
         CompileError: Triton rejected the kernel.
         ToolchainError: There is no Triton that jitload supports, or the architecture is missing.
 

@@ -136,7 +136,7 @@ def load(
 
 
 def _texts(sources: Texts | None, argument: str) -> Texts | None:
-    """Return the texts that are not empty, or None if there are none. Torch accepts empty texts, too."""
+    """Return the texts that are not empty, or None if there are none. Empty texts are allowed, as in torch."""
     return [text for text in read_texts(sources, argument) if text.strip()] or None
 
 
@@ -171,7 +171,7 @@ def _load(function: str, arguments: Mapping[str, Any], call: Call) -> Any:
 
 
 def _why_torch_cannot_build(call: Call) -> str:
-    """Return the reason why torch's own headers cannot build a text here, or "" if they may be able to."""
+    """Return the reason why torch's own headers cannot build a text here, or "" if no reason is known."""
     import torch
 
     needs_cuda = call.sources.cuda or any(re.search(r"[/:]cuda[/:]", text) for _, text in call.sources.host)
@@ -215,7 +215,7 @@ def _arguments_for(original: Callable[..., Any], arguments: Mapping[str, Any]) -
 
 
 class _Installation:
-    """A context manager that `install` returns. When the last one exits, torch's functions are restored."""
+    """The result of `install`, a context manager. When the last of these exits, torch's functions are restored."""
 
     def __enter__(self) -> None:
         """Do nothing: `install` has installed the functions already."""
@@ -231,7 +231,7 @@ def install() -> _Installation:
     """Replace `load_inline` and `load` of `torch.utils.cpp_extension` by the functions of this module.
 
     Call `install` before the program imports the functions; torch itself may be imported before or later. The result is
-    a context manager that restores torch's functions on exit, unless the result of another call is still in use.
+    a context manager. Its exit restores torch's functions, unless the result of another call has not exited yet.
 
     Example:
         >>> with jitload.cpp_extension.install():

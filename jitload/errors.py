@@ -72,7 +72,8 @@ def outside_graphs(advice: str) -> Callable[[Callable[P, R]], Callable[P, R]]:
 def at_caller(error: E) -> E:
     """Return an error without its traceback, to be raised again.
 
-    The new traceback ends at the function that raises the error. IPython also hides this package's frames at the end.
+    The new traceback ends at the function that raises the error. In IPython, it ends at the last frame
+    outside this package.
     """
     if "IPython" in sys.modules:
         error.__dict__["_render_traceback_"] = _render_last_error

@@ -18,12 +18,12 @@ class Parameter:
         type: Its C++ type without typedefs, such as `const float*`; if the type is unknown, a text that shows only the
             size, such as `b64` or `b8[24]`.
         kind: `pointer`; `int`, `uint`, `float` or `bool` for a scalar; `struct` for any other value; `bits` if the type
-            is unknown (an `extern "C"` kernel in a cubin without source); `stream` for a parameter of a host function
-            to which the current CUDA stream is passed.
+            is unknown (an `extern "C"` kernel in a cubin without source); `stream` for a host function's parameter
+            that gets the current CUDA stream.
         size: Its size in bytes in the kernel's parameter block, from the cubin.
         offset: Its byte offset in the parameter block, from the cubin.
         dtype: For a pointer, the element type that a tensor must have, as its DLPack name (`float32`, `bfloat16`,
-            `float8_e4m3fn`, `bool`); with None, any element type is accepted. For a `float` scalar, its format.
+            `float8_e4m3fn`, `bool`), or None if any element type is accepted. For a `float` scalar, its format.
         alignment: For a pointer, the alignment in bytes that its address must have (16 for `float4*`); otherwise 1.
         layout: For a struct, the numbers in it: `f4*2@0;i4*1@8` is two floats of 4 bytes at byte 0 and an integer of
             4 bytes at byte 8. `u` is an unsigned integer, a bool or a pointer, `r` a bfloat16, `b` bytes of any
@@ -159,12 +159,12 @@ class Specialization:
         kernel: The kernel with the parameters that the cubin has, except the hidden pointers at the end.
         arguments: The arguments that a caller passes, in the order of the source: all parameters except constexprs.
             Parameters that are assumed to be 1 or None are included, although the machine code does not take them.
-            A descriptor has the kind `pointer`, the dtype of its elements, and Triton's name of its type as `type`.
+            A descriptor has the kind `pointer` and the dtype of its elements; its `type` is what Triton calls its type.
         assumptions: The properties of arguments that the code relies on.
         descriptors: The host-side descriptors among the arguments.
         constexprs: The values that were compiled in, by name; launch expressions may use the integers.
-        tuples: For each parameter that is a tuple, its name and the names of its items; some of these may be in
-            `constexprs`.
+        tuples: For each parameter that is a tuple, its name and the names of its items. Items that were compiled in
+            are also in `constexprs`.
         num_warps: Warps per block, as the compiler decided.
         warp_size: Threads per warp.
         num_ctas: Blocks per program.
@@ -292,7 +292,7 @@ class CompiledSource:
 
     Attributes:
         cubin: The cubin with its typed kernels.
-        symbols: A mapping from each kernel name that a `Launch` contains to the kernel's symbol.
+        symbols: The symbol of each kernel that a `Launch` names, by that name, such as `scale<float>`.
         candidates: The functions in the source text that look like kernels.
         headers: The user's headers that the compiler may have read.
     """

@@ -82,7 +82,7 @@ def unload_ipython_extension(shell: Any) -> None:
 
 
 def _describer() -> str:
-    """Return the name of the inspector's method that collects what `f?` shows; it differs in IPython 7."""
+    """Return the name, in this version of IPython, of the inspector's method that collects what `f?` shows."""
     return "info" if IPython.version_info >= (8,) else "_info"
 
 

@@ -26,7 +26,7 @@ class Settings(NamedTuple):
             `rebuild` builds even if there is an entry.
         cache_limit: `JITLOAD_CACHE_LIMIT` in bytes: the size to which the cache is pruned, least recently used entries
             first; 0 for no limit.
-        path: `PATH`, in whose directories compilers are searched for.
+        path: `PATH`: the directories to search for compilers and other tools.
         toolkits: The values of `CUDA_HOME` and `CUDA_PATH` that are set.
         nvcc_flags: `NVCC_PREPEND_FLAGS` and `NVCC_APPEND_FLAGS`, which nvcc itself reads.
         environment: The variables that the compilers themselves read, as `NAME=value`, if they are set.
@@ -34,7 +34,7 @@ class Settings(NamedTuple):
         remote: `JITLOAD_CACHE_REMOTE`: an fsspec URL, `s3://bucket/kernels`, or `module:name` of a store in Python.
         remote_writes: `JITLOAD_CACHE_REMOTE_WRITE=1`: whether to upload what is built here to the remote cache.
         remote_timeout_s: `JITLOAD_CACHE_REMOTE_TIMEOUT`: how many seconds a remote operation may take.
-        checks_for_gpu: `JITLOAD_CPU_GPU_CHECK`, by default True: whether NVRTC also checks kernels for the CPU.
+        checks_for_gpu: `JITLOAD_CPU_GPU_CHECK`, by default True: whether NVRTC also checks kernels built for the CPU.
         isolates: `JITLOAD_ISOLATE=1`: whether to run NVRTC in a child process.
         precompiles: `JITLOAD_PRECOMPILE`, by default True: whether to keep precompiled headers for hand-written C++ in
             the cache.

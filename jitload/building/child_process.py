@@ -88,7 +88,7 @@ class ChildProcess:
         self._process.wait()
 
     def forget(self) -> None:
-        """Close this process's copies of the pipes, after a fork of the process that started the child."""
+        """Close the copies of the pipes that a forked process has inherited, without ending the child process."""
         self.close()
         self._process.returncode = 0  # otherwise Popen warns that the child still runs
 

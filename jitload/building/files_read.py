@@ -64,8 +64,8 @@ def headers_to_record(
         read: The files that the depfiles name.
         dirs: The user's include directories, in order.
         versioned_dirs: Directories whose headers are left out, because their versions are in the cache key. The first
-            is jitload's own.
-        cache_dir: The cache's directory, whose generated headers are left out, too.
+            is jitload's own directory of headers.
+        cache_dir: The cache's directory. The generated headers in it are left out, too.
     """
     yield from (path for path in read_headers(texts, dirs, versioned_dirs) if path.is_absolute())
     yield from shadowing_paths(read, (*dirs, *versioned_dirs[1:]) if dirs else ())

@@ -152,9 +152,8 @@ def check_is_made(path: Path, compiler: Sequence[str]) -> None:
 def _stop_at_exit() -> None:
     """Make sure that no ninja outlives this process.
 
-    The first build calls this function after it has claimed a directory, that is, after the function that removes the
-    directories of unfinished builds was registered. `atexit` calls the function registered last first, so ninja is
-    stopped before the directories are removed.
+    `atexit` calls the functions registered with it in reverse order. The function that removes the directories of
+    unfinished builds is registered before this one is called, so ninja is stopped before the directories are removed.
     """
     atexit.register(_stop_running)
 
@@ -166,7 +165,7 @@ def _stop_running() -> None:
 
 @contextmanager
 def _delayed_signals() -> Iterator[None]:
-    """Delay the handling of Ctrl-C and SIGTERM until the block ends: an exception in `Popen` would lose the process."""
+    """Delay Ctrl-C and SIGTERM until the block ends, so that they cannot interrupt `Popen` and lose its process."""
     caught: list[tuple[int, FrameType | None]] = []
     handlers: dict[int, Callable[..., object]] = {}
     if threading.current_thread() is threading.main_thread():  # handlers run only there

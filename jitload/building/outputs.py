@@ -19,13 +19,13 @@ from jitload.toolchain.host import find_compiler, find_ninja
 
 
 def install_library(entry: Entry, request: Request, directory: Path) -> tuple[Path, Path]:
-    """Copy the library into a directory as `<name>.so`, and under a name that changes with the library's contents.
+    """Copy the library into a directory twice: as `<name>.so`, and under a name that only this build has.
 
     If the file system has hard links, both names refer to one file, and a process that loads both loads one library.
 
     Returns:
-        The path to load, and the path of `<name>.so`. The path to load has the changing name, because the dynamic
-        loader does not read a path again that it has loaded before.
+        The path with the build's own name, which is the path to load, and the path of `<name>.so`. The dynamic loader
+        does not read the same path twice, so a new build must have a new path.
     """
     directory = directory.absolute()
     build_id = f"{entry.dir.parent.name.rpartition('-')[2][:16]}-{entry.dir.name.replace('-', '')[:12]}"
@@ -67,7 +67,7 @@ def _replacing(target: Path) -> Iterator[Path]:
 def write_object(entry: Entry, request: Request, target: Path) -> Path:
     """Link the objects of a kernel library and the runtime library into one object file, and return its path.
 
-    Only the exports of the object file are visible. A user's library can contain only one such object file.
+    A user's library can contain only one such object file. Of its functions, only the exported ones are visible.
     """
     compiler, settings = find_compiler(request.settings), request.settings
     cache_dir = entry.dir.parent.parent

@@ -56,12 +56,11 @@ _SOURCES: dict[ObjectName, dict[str, tuple[str, ...]]] = {
 def find_or_build_objects(
     names: Iterable[ObjectName], compiler: Compiler, cache_dir: Path, settings: Settings
 ) -> tuple[Path, ...]:
-    """Return the paths of jitload's object files with these names. Build those that the cache lacks.
+    """Return the paths of jitload's object files with the given names. Build those that the cache lacks.
 
-    `runtime` is linked into every library with a generated wrapper, the C++ through which Python calls kernels. Only
-    some libraries need the others: `cpu_runtime` for kernels on the CPU (`cpu_watched` in its place with `sanitize=` or
-    `debug=`), `triton_runtime` for Triton kernels, `launcher` for hand-written C++, and `torch_runtime` for C++ that is
-    written for torch.
+    `runtime` is for every library with a generated wrapper (the C++ through which Python calls kernels), `cpu_runtime`
+    for kernels on the CPU, `cpu_watched` for kernels on the CPU with `sanitize=` or `debug=`, `triton_runtime` for
+    Triton kernels, `launcher` for hand-written C++, and `torch_runtime` for C++ that is written for torch.
     """
     return tuple(_find_or_build(name, compiler, cache_dir, settings).product for name in names)
 

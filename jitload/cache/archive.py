@@ -74,7 +74,7 @@ def pack_entries(entry_dirs: Iterable[Path], target: Path) -> int:
 
 
 def _contents(leaf_dirs: Iterable[Path]) -> dict[Path, list[str]]:
-    """Return the file names of each entry without precompiled headers, by directory. Raise CacheError on damage."""
+    """Return the file names of each entry, by directory. Skip precompiled headers. Raise CacheError on damage."""
     names = {leaf: sorted(check_entry(leaf)["files"]) for leaf in leaf_dirs}
     return {leaf: files for leaf, files in names.items() if not any(name.endswith(_NOT_PACKED) for name in files)}
 
@@ -109,8 +109,8 @@ def _write_tar(stream: IO[bytes], contents: Mapping[Path, Sequence[str]]) -> Non
 def unpack(cache_dir: Path, source: Path, *, max_size: int) -> UnpackResult:
     """Add the entries of an archive to a cache: all of them or, if one is invalid, none.
 
-    As with a wheel, the author of the archive decides which code is loaded. The archive can do nothing else: links,
-    file names outside an entry, and more than `max_size` bytes are refused.
+    The author of the archive decides which code is loaded, like the author of a wheel. Unpacking does no other harm:
+    links, file names outside an entry, and more than `max_size` bytes are refused.
 
     Raises:
         CacheError: The archive is damaged, too large, or not an archive of entries; nothing was added to the cache.
@@ -161,7 +161,7 @@ def _staging_dir(cache_dir: Path) -> Iterator[Path]:
 
 
 def _stage_members(stream: IO[bytes], stage: Path, max_size: int) -> list[Path]:
-    """Write the files of an archive to one directory per entry. Return the directories, sorted by key and number."""
+    """Write the files of an archive to one directory per entry. Return the directories, sorted by path."""
     left = max_size
     leaves: set[Path] = set()
     for count, (info, chunks) in enumerate(_members(stream)):
@@ -182,7 +182,7 @@ def _stage_members(stream: IO[bytes], stage: Path, max_size: int) -> list[Path]:
 
 
 def _members(stream: IO[bytes]) -> Iterator[tuple[tarfile.TarInfo, Iterator[bytes]]]:
-    """Yield (header, chunks) pairs for the regular files of an uncompressed tar archive, and refuse others."""
+    """Yield (header, chunks) pairs for the files of an uncompressed tar archive. Refuse all but regular files."""
     while any(block := _read_exactly(stream, tarfile.BLOCKSIZE)):
         info = tarfile.TarInfo.frombuf(block, "utf-8", "strict")
         if info.type not in (tarfile.REGTYPE, tarfile.AREGTYPE) or info.size < 0:
@@ -294,7 +294,7 @@ def _copy_entry(leaf: Path, names: Iterable[str], stage: Path) -> Path:
 
 
 def _make_readable(cache_dir: Path) -> None:
-    """Let every user read the entries of a cache, and remove the directory that only builds need."""
+    """Let every user read the entries of a cache. Remove the work directory, which only builds use, if it is empty."""
     cache_dir.chmod(0o755)
     for entry in list_entries(cache_dir):
         for directory in (entry.dir.parent, entry.dir):

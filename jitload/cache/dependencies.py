@@ -24,7 +24,7 @@ _digests: dict[str, tuple[_State, str]] = {}  # path -> digest of a file that wa
 class Dependency(NamedTuple):
     """A file that a build read, with the results of `stat` and its SHA-256.
 
-    A file that the build looked for and did not find has a negative size: if the file existed, the build would read it.
+    A negative size marks a file that the build looked for and did not find. If it existed, the build would read it.
 
     Attributes:
         path: The file.
@@ -33,8 +33,8 @@ class Dependency(NamedTuple):
         ctime_ns: When it was last changed in any way. An edit that restores size and mtime still changes this.
         inode: Its number in the file system.
         digest: SHA-256 of its content, or "", which matches no file.
-        is_settled: Whether the file had been unchanged for more than 2 s, the longest tick of a file system's clock,
-            when its digest was computed. If not, `stat` may not show a later change, and the digest must be compared.
+        is_settled: Whether the last change was more than 2 s before the digest was computed. If not, the digest must
+            be compared, because a file system's clock may tick every 2 s, and then `stat` may miss a later change.
     """
 
     path: str
@@ -79,7 +79,7 @@ def _digest_of(path: str, status: os.stat_result) -> str:
 
 
 def refresh(dependency: Dependency) -> Dependency:
-    """Return the record of an unchanged file, updated if possible so that the next check needs only `stat`."""
+    """Return the record of an unchanged file. If possible, update it, so that the next check needs only `stat`."""
     remembered = _digests.get(dependency.path)
     if remembered is None or remembered[1] != dependency.digest:
         return dependency
@@ -112,7 +112,7 @@ class StartTime(NamedTuple):
         return StartTime(wall_ns=time.time_ns(), monotonic_ns=time.monotonic_ns())
 
     def earliest_ns(self) -> int:
-        """Return the wall-clock time of the start. If the clock was set since, return the earlier of two estimates."""
+        """Return the wall-clock time of the start, corrected if the clock has been set back since."""
         return min(self.wall_ns, time.time_ns() - (time.monotonic_ns() - self.monotonic_ns))
 
 
@@ -151,7 +151,7 @@ def _record(path: Path, start_ns: int) -> Dependency:
 
 
 def _record_missing(path: Path) -> Dependency:
-    """Return a record of a missing file or, if its directory is missing too, of the topmost missing directory."""
+    """Return a record of a missing file. If its directory is missing, too, record the topmost missing directory."""
     missing = path
     while not os.path.lexists(missing.parent) and missing.parent != missing:
         missing = missing.parent
@@ -194,7 +194,7 @@ def from_manifest(row: dict[str, Any], anchors: Sequence[str]) -> Dependency:
 
 
 def may_embed_paths(dependencies: Iterable[Dependency], anchors: Sequence[str]) -> bool:
-    """Return whether compiled code may contain the paths of dependencies below the user's include directories."""
+    """Return whether compiled code may contain the path of a dependency that is in one of the directories `anchors`."""
     prefixes = tuple(anchor.rstrip("/") + "/" for anchor in anchors)
     try:
         return any(

@@ -60,7 +60,7 @@ _is_registered = False
 
 
 class Entry(NamedTuple):
-    """A published build: its directory, its library or other product, the files it read, and if this call made it."""
+    """A published build: its directory, its product (library), the files it read, and whether this call made it."""
 
     dir: Path
     product: Path
@@ -85,12 +85,12 @@ def find_entry(
 ) -> Entry | None:
     """Return an entry for a key, or None.
 
-    The entry's product (library) must be undamaged, and the files that the build read must be unchanged. This function
-    writes nothing, takes no lock and starts no process, except that it renames a damaged entry if the entry may be
-    built again. In the mode `rebuild`, only entries that this process has built are found.
+    The entry's product (library) must be undamaged, and the files that the build read must be unchanged. Damaged
+    entries are renamed, except in the mode `load-only`. Nothing else is written, no lock is taken, and no process is
+    started. In the mode `rebuild`, only entries that this process has built are found.
 
-    If `is_read_only` is true, nothing is renamed in the cache, and no use is recorded. If `digest` is not empty, it is
-    looked for in place of the key's own digest.
+    If `is_read_only` is true, nothing is renamed in the cache, and no use is recorded. If `digest` is not empty, it
+    replaces the key's own digest.
 
     Raises:
         CacheError: Another user may write to the key's directory, or this process lacks file descriptors or memory.
@@ -127,7 +127,7 @@ def remember_rebuild(cache_dir: Path, key: CacheKey) -> None:
 
 
 def newest_first(names: Iterable[str]) -> list[str]:
-    """Return the names of entry directories among `names`, the newest first, which is most likely up to date."""
+    """Return the names of entry directories among `names`. The newest comes first: it is most likely up to date."""
     matches = (match for name in names if (match := LEAF_NAME.fullmatch(name)))
     return [match[0] for match in sorted(matches, key=lambda match: (int(match[1]), match[0]), reverse=True)]
 
@@ -159,7 +159,7 @@ def _handle_problem(path: Path, problem: Exception, *, may_rename: bool) -> None
 def _read_entry(leaf_dir: Path, key: CacheKey, settings: Settings, digest: str) -> Entry | None:
     """Return the entry in a directory. Raise an error if the entry is damaged.
 
-    Return None if a file that the build read has changed, or if the code contains paths of other include directories.
+    Return None if a file that the build read has changed, or if the code contains paths and the key has other anchors.
     """
     manifest = read_manifest(leaf_dir, settings)
     if manifest["schema"] != SCHEMA or manifest["key"] != digest:
@@ -200,7 +200,8 @@ def check_file(path: Path, size: Any, digest: Any, settings: Settings | None = N
 def read_file(path: Path, max_size: int, settings: Settings | None = None) -> bytes:
     """Return the content of a regular file that other users may not write. Links and pipes are refused.
 
-    If `settings` is None, a group may write the file, and the access time, which records the last use, stays unchanged.
+    If `settings` is None, a group may write the file, and reading does not count as a use: the access time stays
+    unchanged.
 
     Raises:
         OSError, ValueError: The file cannot be read, is not regular, is too large, or may be written by other users.

@@ -39,7 +39,7 @@ def compare_parts(first: Mapping[str, Any], second: Mapping[str, Any]) -> list[s
 
 
 def _shown(parts: Mapping[str, Any], label: str, compared_parts: Mapping[str, Any]) -> str:
-    """Return the value of the part `label` as text. Of lists of equal length, return only the items that differ."""
+    """Return the part `label` of `parts` as text. If both values are lists of equal length, show only what differs."""
     if label not in parts:
         return "absent"
     value, compared = parts[label], compared_parts.get(label)
@@ -77,7 +77,7 @@ def _dependency_digests(manifest: Mapping[str, Any]) -> dict[str, str]:
 
 
 def explain_miss(cache_dir: Path, key: CacheKey, settings: Settings) -> str:
-    """Return the error message for a key that has no entry, while `JITLOAD_MODE` forbids building one.
+    """Return the error message for a missing entry that may not be built because of `JITLOAD_MODE`.
 
     The message says how the most similar entry differs.
     """
@@ -150,7 +150,7 @@ def _reasons(searched: Sequence[tuple[Path, CacheKey]], key: CacheKey, settings:
 def _nearest_entry(
     searched: Sequence[tuple[Path, CacheKey]], settings: Settings
 ) -> tuple[StoredEntry, list[str]] | None:
-    """Return the entry of the same name whose key differs least, and a line for each part that differs."""
+    """Return, of the entries with the name of the key, the one that differs least, and a line for each difference."""
     nearest = None
     entries = [(entry, key) for cache_dir, key in searched for entry in _entries_named(cache_dir, key.name)]
     for entry, key in sorted(entries, key=lambda pair: -pair[0].used_s)[:_MAX_COMPARED]:

@@ -29,12 +29,11 @@ class CacheKey(NamedTuple):
         name: A name made from the module's name; the name of the entry's directory begins with it.
         digest: SHA-256 over the parts, each prefixed with its length, as 64 hexadecimal digits.
         parts: The (label, value) pairs from which the digest is computed.
-        anchors: The user's include directories and object files, whose paths may differ between users. These paths are
-            not in the key, and the paths of files that a build reads there are recorded relative to them.
+        anchors: The user's include directories and object files. Their paths may differ between users, so they are not
+            in the key, and a file at or below such a path is recorded relative to it.
         embeds_paths: Whether the compiled code contains the paths of the anchors, for example in debug information.
-        unknown_parts: Labels of the parts in which an entry may differ from this key and still be used. In a request's
-            key, these are the parts that this machine cannot determine because it lacks a tool; nothing can be built
-            for such a key.
+        unknown_parts: Labels of the parts that an entry need not have in common with this key. In a request's key, they
+            are the parts that this machine cannot determine because it lacks a tool. It cannot build the library then.
     """
 
     name: str
@@ -101,8 +100,8 @@ def library_key(request: Request, toolchain: CudaToolchain | Nvcc | None, compil
     """Return the key of the library for a request, with all parts that decide the library's contents.
 
     `compiler` and `own` identify the host compiler and jitload itself. The key does not contain the paths of the user's
-    include directories. The headers that the build read there are verified on a hit, and equal headers in another
-    directory make an equal library unless the library contains paths of headers.
+    include directories: the same headers elsewhere make the same library, except for a library that contains their
+    paths. An entry is used only if the headers that its build read are unchanged.
     """
     functions = ("all",) if request.functions is None else tuple(f"{name}={spec!r}" for name, spec in request.functions)
     host = request.host
@@ -137,7 +136,7 @@ def library_key(request: Request, toolchain: CudaToolchain | Nvcc | None, compil
 def _cpu_parts(request: Request) -> tuple[tuple[str, str | tuple[str, ...]], ...]:
     """Return the key's parts for kernels on the CPU, such as the host compiler's options and the C library's version.
 
-    The part `gpu_check` is present if NVRTC is not to check the kernels, so that checked and unchecked kernels have
+    The part `gpu_check` is present only if the check by NVRTC is turned off, so that checked and unchecked kernels have
     different keys. If there is no NVRTC, the part `nvrtc` of the key is empty.
     """
     if CPU not in request.archs:
@@ -165,14 +164,14 @@ def _cubin_parts(request: Request) -> tuple[tuple[str, tuple[str, ...]], ...]:
 
 
 def _label(label: str, text: str, *, embeds_paths: bool) -> str:
-    """Return a source's label for the key. An absolute path that the library cannot contain becomes a file name."""
+    """Return a label for the key. Of an absolute path that the library cannot contain, keep only the file name."""
     if not os.path.isabs(label) or embeds_paths or may_embed_path(text.encode()):
         return label
     return os.path.basename(label)
 
 
 def _host_parts(request: Request, *, embeds_paths: bool) -> tuple[tuple[str, str | tuple[str, ...]], ...]:
-    """Return the parts for hand-written C++, with tvm-ffi's version because each version has other C++ headers."""
+    """Return the parts for hand-written C++. They include the version of tvm-ffi, on which its C++ headers depend."""
     host = request.host
     if host is None:
         return ()

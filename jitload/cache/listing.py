@@ -25,7 +25,7 @@ class StoredEntry:
 
     Attributes:
         dir: The directory of the entry.
-        name: The part of the module's name that is in the name of the directory.
+        name: The key's name. The entries of a key are in the directory `<name>-<digest>`.
         digest: The SHA-256 of its key, as 64 hexadecimal digits.
         size: The total size of its files in bytes.
         used_s: When it was last used, in seconds since the epoch, as far as this is known; see `docs/cache.md`.

@@ -68,7 +68,7 @@ def hold_lock(path: Path, description: str, find_result: FindResult[Result] = la
         path: The lock file. Its content names the process that holds the lock.
         description: What the holder builds, for the log messages of the processes that wait.
         find_result: A function that returns the result of the holder's build, or None as long as there is none. A
-            result ends the wait without taking the lock, so many waiting processes do not wait for each other.
+            process that gets a result does not take the lock, so waiting processes do not wait for each other.
     """
     with _thread_locks_guard:
         thread_lock = _thread_locks.setdefault(str(path), threading.Lock())
@@ -87,9 +87,9 @@ def hold_lock(path: Path, description: str, find_result: FindResult[Result] = la
 def _acquire(path: Path, description: str, find_result: FindResult[Result]) -> tuple[int | None, Result | None]:
     """Return the descriptor of the locked file and None, or None and a result that `find_result` returned.
 
-    If the file system has no locks, return (None, None). A waiting process sleeps until the holder releases the lock,
-    because polling would take processor time from the holder. All waiting processes wake at once. Where the file system
-    may wake them late, they poll.
+    If the file system has no locks, return (None, None). Polling would take processor time from the holder, so waiting
+    processes sleep until the holder releases the lock, and then all wake. They poll only where the file system may wake
+    them late.
     """
     try:
         make_private_dir(path.parent)
@@ -246,9 +246,9 @@ def is_local(directory: Path) -> bool:
 
 
 def wakes_waiters(directory: Path) -> bool:
-    """Return whether a process that sleeps until a lock in a directory is released wakes at once, as on a local disk.
+    """Return whether the release of a lock in a directory wakes the waiting processes at once, as on a local disk.
 
-    On a network file system, the process may wake half a minute later (NFS 4.0).
+    On a network file system, they may wake half a minute later (NFS 4.0).
     """
     with suppress(OSError):
         return os.major(os.stat(directory).st_dev) != 0 or is_local(directory)

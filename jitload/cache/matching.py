@@ -30,10 +30,10 @@ _log = logging.getLogger(__name__)
 
 
 def matching_digests(cache_dir: Path, key: CacheKey, settings: Settings) -> Iterator[str]:
-    """Yield the digests of the keys in a cache whose entries may be used for `key`.
+    """Yield the digests of those keys in a cache whose entries may be used for `key`.
 
-    Such a key has the name of `key`, and differs from `key` only in parts that `key.unknown_parts` lists and whose
-    values are acceptable on this machine. Keys for the newest architecture come first. Of two keys for the same
+    Such a key has the name of `key`. It differs from `key` only in the parts `key.unknown_parts`, and only by values
+    that are acceptable on this machine. Keys for the newest architecture come first. Of two keys for the same
     architecture, the key of the later build comes first.
     """
     manifests = list(_manifests(cache_dir, key.name, settings))
@@ -57,10 +57,10 @@ def _newest_arch(parts: Mapping[str, Any]) -> tuple[int, str]:
 def differing_parts(
     parts: Mapping[str, Any], entry_parts: Mapping[str, Any], key: CacheKey, settings: Settings
 ) -> tuple[str, ...]:
-    """Return the labels of the parts, such as "archs", whose difference makes an entry unusable for a key.
+    """Return the labels of the parts, such as "archs", because of which an entry cannot be used for a key.
 
-    `parts` are the parts of `key`, by label. A difference in one of the key's unknown parts does not count if the
-    entry's value is acceptable on this machine.
+    `parts` are the parts of `key`, by label. In the key's unknown parts, the entry may have another value if that is
+    acceptable on this machine.
     """
     return tuple(
         label
@@ -73,7 +73,7 @@ def differing_parts(
 
 
 def _is_acceptable(label: str, own: Any, value: Any, settings: Settings) -> bool:
-    """Return whether an entry may be used whose key has `value` in the part `label`, where the request's has `own`."""
+    """Return whether an entry whose part `label` is `value` may be used for a request whose part is `own`."""
     if label == "archs":
         return bool(own) and isinstance(value, list) and all(_is_served(arch, value) for arch in own)
     if label == "gpu_check" or not isinstance(value, str):
@@ -89,7 +89,7 @@ def _is_acceptable(label: str, own: Any, value: Any, settings: Settings) -> bool
 
 
 def _is_acceptable_nvrtc(identity: str, settings: Settings) -> bool:
-    """Return whether the driver runs code from an NVRTC, and `JITLOAD_NVRTC` does not name another major version."""
+    """Return whether the driver runs the code of an NVRTC and `JITLOAD_NVRTC` asks for no other major version."""
     major = _CUDA_MAJOR.search(identity)
     if major and settings.nvrtc.isdigit() and major[1] != settings.nvrtc:
         return False
@@ -126,7 +126,7 @@ def _manifests(cache_dir: Path, name: str, settings: Settings) -> Iterator[tuple
 
 @functools.lru_cache(maxsize=8)
 def _digests_by_name(cache_dir: str, _mtime_ns: int) -> Mapping[str, tuple[str, ...]]:
-    """Return the digests of the keys in a cache, by name. The cache is read again only if `_mtime_ns` differs."""
+    """Return the digests of the keys in a cache, by name. For the same `_mtime_ns`, the cache is read once."""
     digests: dict[str, tuple[str, ...]] = {}
     for key_dir in os.listdir(cache_dir):
         if match := KEY_DIR_NAME.fullmatch(key_dir):

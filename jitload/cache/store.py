@@ -125,8 +125,8 @@ def claim_entry(cache_dir: Path, key: CacheKey, settings: Settings) -> Iterator[
     directory is not empty, the directory is kept for inspection.
 
     Raises:
-        CacheWriteError: The build cannot be written to the cache. No part of the build is left there, and another
-            cache directory may work.
+        CacheWriteError: The build cannot be written to this cache directory, but perhaps to another one. No part of
+            the build is left.
         CacheError: `JITLOAD_MODE=load-only` forbids building.
     """
     if settings.mode == "load-only":
@@ -189,7 +189,7 @@ def _prepare(cache_dir: Path) -> None:
 def _work_dir(cache_dir: Path, key: CacheKey, settings: Settings) -> Iterator[Work]:
     """Yield a `Work` with a new directory.
 
-    After the block, a directory that was not published is removed, but kept for inspection if a compiler failed in it.
+    After the block, an unpublished directory is kept for inspection if a compiler failed in it, and otherwise removed.
     """
     started = time.monotonic()
     try:
@@ -224,7 +224,7 @@ def _work_dir(cache_dir: Path, key: CacheKey, settings: Settings) -> Iterator[Wo
 
 @atexit.register
 def _remove_unfinished() -> None:
-    """Remove the directories of unfinished builds. Other threads may still build after Ctrl-C ends the main thread."""
+    """Remove the directories in which other threads still build when the program ends, for example by Ctrl-C."""
     for work_dir in tuple(_unfinished):
         shutil.rmtree(work_dir, ignore_errors=True)
 
@@ -252,7 +252,7 @@ def _make_work_dir(cache_dir: Path, key: CacheKey) -> tuple[Path, int | None]:
 
 
 def _cache_error(error: BaseException, work: Work) -> CacheError | None:
-    """Return the error to raise instead of `error` if neither the source nor a tool caused it. None keeps `error`."""
+    """Return the CacheError to raise in place of an error that neither the source nor a tool caused, or else None."""
     if isinstance(error, CacheWriteError):
         return None  # a build inside this one raised it, and its message is complete
     if isinstance(error, OSError):
@@ -315,9 +315,9 @@ def _write_manifest(work: Work, product: str, dependencies: tuple[Dependency, ..
 
 
 def _sync(path: Path) -> None:
-    """Sync a file or directory to the disk, if the file system can; FUSE may refuse to sync directories.
+    """Sync a file or directory to the disk. Ignore errors, because FUSE may refuse to sync directories.
 
-    A file that a crash truncates is detected by its size and digest, so a refusal costs at most a rebuild.
+    Without a sync, a crash may truncate a file. Its size and digest show this, and the entry is built again.
     """
     with suppress(OSError):
         descriptor = os.open(path, os.O_RDONLY)

@@ -110,11 +110,11 @@ def _read_only_dirs(bundles: Sequence[Path], key: CacheKey, settings: Settings) 
 
 
 def bundle_key(key: CacheKey) -> CacheKey:
-    """Return a copy of a key in which the parts that depend on the machine are unknown, to look for in bundles.
+    """Return a copy of a key to look for in bundles, which other machines may have built.
 
-    An entry in a bundle may differ from the copy in these parts. If `key` has unknown parts already, because this
-    machine lacks tools to build with, the architectures are unknown, too. Then an entry for other architectures may be
-    used if its code runs on those of `key`.
+    An entry may differ from the copy in its unknown parts. These are the parts that depend on the machine. If `key`
+    already has unknown parts, because this machine lacks tools to build with, the architectures are added to them: then
+    an entry for other architectures may be used if its code runs on those of `key`.
     """
     return key._replace(unknown_parts=(*_TOOL_PARTS, *(("archs",) if key.unknown_parts else ())))
 
@@ -132,7 +132,7 @@ def find_bundles(cache_dir: Path) -> tuple[Path, ...]:
 
 @functools.lru_cache(maxsize=8)
 def _find_bundles(search_path: tuple[str, ...], cache_dir: Path) -> tuple[Path, ...]:
-    """Return the bundles. Package metadata is read only in directories that changed since they were last recorded."""
+    """Return the bundles. Read package metadata only in directories that changed since their bundles were recorded."""
     remembered = _recall_bundles(cache_dir / _BUNDLES_FILE)
     current: dict[str, _Row] = {}
     for directory in dict.fromkeys(filter(os.path.isabs, search_path)):  # nothing is installed in the working directory

@@ -60,7 +60,7 @@ def _archs(arch: str) -> str | tuple[str, ...]:
 
 
 def _prepare(directory: str, *, is_verbose: bool) -> None:
-    """Make `directory` the cache directory unless it is "", and print the log if `--verbose` was passed."""
+    """Make `directory` the cache directory, if it is not "", and print the log if `is_verbose` is true."""
     if directory:
         os.environ["JITLOAD_CACHE_DIR"] = directory
     if is_verbose:
@@ -218,9 +218,9 @@ def run_command(program_arguments: Sequence[str], /, sources: tuple[str, ...], *
 def prebuild_command(targets: tuple[str, ...], archs: tuple[str, ...], **options: Any) -> int:
     """Build many libraries into the cache.
 
-    No GPU is needed. A TARGET is a file or a module that contains requests, as for jitload.prebuild. In kernels.py or
-    package.module, they are in a list named REQUESTS, or returned by a function of this name; kernels.py:NAME gives
-    another name. In kernels.toml or kernels.json, they are in the table [[requests]].
+    No GPU is needed. A TARGET is a file or a module with requests for jitload.prebuild. In kernels.py or
+    package.module, the requests are a list REQUESTS, or what a function REQUESTS returns; kernels.py:NAME gives another
+    name. In kernels.toml or kernels.json, they are in the table [[requests]].
     """
     from jitload.cache.archive import check_archive_name
     from jitload.prebuilding.api import prebuild
@@ -245,7 +245,7 @@ def prebuild_command(targets: tuple[str, ...], archs: tuple[str, ...], **options
 
 
 def _name_arch_option(result: Prebuilt, archs: Sequence[str]) -> Prebuilt:
-    """Return the result with `--arch` in place of `arch=` in the errors of requests for the architectures `archs`."""
+    """Return the result. In the errors of requests for the architectures `archs`, replace `arch=` by `--arch`."""
     outcomes = (
         replace(outcome, error=name_options(outcome.error, {"arch": "--arch "})) if outcome.arch in archs else outcome
         for outcome in result.outcomes

@@ -59,7 +59,10 @@ class EmbeddedImage(NamedTuple):
 
 
 class Wrapper(NamedTuple):
-    """What a library's C++ wrapper is generated from. If `has_cpp`, the library also has C++ that exports functions."""
+    """The data from which a library's C++ wrapper is generated.
+
+    If `has_cpp` is true, the library also contains C++ code that exports functions itself.
+    """
 
     name: str
     archs: tuple[str, ...]
@@ -73,7 +76,7 @@ class Wrapper(NamedTuple):
 def write_sources(
     request: Request, compiled: Sequence[CompiledSource], work_dir: Path, cpu: CpuProgram | None = None
 ) -> tuple[str, ...]:
-    """Write the cubins and the wrapper of a library, and, for people to inspect, its source and PTX.
+    """Write the cubins and the wrapper of a library. Also write its source and PTX, for people to inspect.
 
     Returns:
         The names of the cubins' files.
@@ -129,7 +132,7 @@ def render_wrapper(wrapper: Wrapper) -> str:
 
 
 def describe(wrapper: Wrapper) -> str:
-    """Return the JSON text that tells the loader a library's functions and variables."""
+    """Return the JSON text that describes a library's functions and variables to the loader."""
     functions = [describe_function(export) for export in wrapper.exports]
     variables = [asdict(variable) for variable in wrapper.variables]
     facts = {"name": wrapper.name, "archs": wrapper.archs, "functions": functions, "variables": variables}
@@ -222,7 +225,7 @@ def _kernel_records(wrapper: Wrapper) -> list[dict[str, Any]]:
 
 
 def _export_record_for(export: Export, cpu: CpuProgram | None) -> dict[str, Any]:
-    """Return what the wrapper's template needs to know about an export, with its kernel for the CPU if there is one."""
+    """Return what the wrapper's template needs to know about an export, including its kernel in `cpu`, if given."""
     record = export_record(export)
     if cpu is None:
         return {**record, "cpu": None}
@@ -299,7 +302,7 @@ def _param_record(parameter: Parameter, launch: Launch, argument: int) -> dict[s
 
 
 def dtype_code(dtype: str | None) -> tuple[str, int]:
-    """Return the C name of a dtype's DLPack code, and its number of bits. For None, 0 bits accept any dtype."""
+    """Return the C name of a dtype's DLPack code, and its number of bits: 0 for None, which stands for any dtype."""
     if dtype is None:
         return "0", 0
     if dtype in _DTYPE_CODES:
@@ -310,7 +313,7 @@ def dtype_code(dtype: str | None) -> tuple[str, int]:
 
 
 def join_flags(flags: Iterable[str]) -> str:
-    """Return the C expression for several flags. A flag may be such an expression itself."""
+    """Return the C expression that combines flags with `|`. Each flag may itself be such an expression."""
     return " | ".join(flag for flag in flags if flag != "0") or "0"
 
 
@@ -330,7 +333,7 @@ def _kernel_flags(launch: Launch) -> list[str]:
 
 
 def _metadata(arguments: Iterable[Parameter]) -> str:
-    """Return a function's metadata for tvm-ffi, as a flat schema, which every version of tvm-ffi can read."""
+    """Return a function's metadata for tvm-ffi. Its schema is flat, so that every version of tvm-ffi can read it."""
     types = [{"type": _SCHEMA_TYPES.get(parameter.kind, "ffi.Bytes")} for parameter in arguments]
     schema = {"type": "ffi.Function", "args": [{"type": "None"}, *types]}
     return json.dumps({"type_schema": json.dumps(schema)})

@@ -30,7 +30,7 @@ def find_candidates(pieces: Sequence[str]) -> tuple[Candidate, ...]:
     """Return the functions in the texts of a source that look like `__global__` functions.
 
     Comments, strings, preprocessor directives and explicit instantiations do not count. A kernel that is declared and
-    later defined is returned once; a parameter that the definition does not name has its name from the declaration.
+    later defined is returned once. If its definition leaves a parameter unnamed, the name in the declaration is used.
 
     Example:
         >>> find_candidates(["namespace ns { __global__ void scale(float* x, int n) {} }"])[0].name
@@ -105,9 +105,9 @@ class DeclarationScan:
             index += 1
 
     def _follow_directives(self, index: int) -> None:
-        """Restore the scopes of an `#if` at each `#elif` and `#else`, so that the braces of only one branch count.
+        """Handle the directives directly before the token at `index`.
 
-        The directives are those directly before the token at `index`.
+        Each `#elif` and `#else` restores the scopes at the `#if`, so that the braces of only one branch count.
         """
         for name in self._directives.pop(index, ()):
             if name.startswith("if"):
@@ -119,15 +119,15 @@ class DeclarationScan:
                 self._saved.pop()
 
     def _is_kernel(self, index: int) -> bool:
-        """Return whether the declaration of the `__global__` at `index` is neither an instantiation nor a friend."""
+        """Return whether the `__global__` at `index` declares a kernel, and not an instantiation or a friend."""
         head = [token.text for token in self.code[self._start : index]]
         instantiates = any(word == "template" and following != "<" for word, following in pairwise([*head, ""]))
         return not instantiates and "friend" not in head
 
     def candidate(self, start: int, index: int, declarator: Declarator, namespaces: Iterable[str]) -> Candidate:
-        """Return the function that a declarator names. The function's declaration begins at the token `start`.
+        """Return the function that a declarator names. `start` is the index of its declaration's first token.
 
-        The function's doc is the comment right above a token from `start` to `index`.
+        The function's doc is the last comment that is right above one of the tokens from `start` to `index`.
         """
         head = [token.text for token in self.code[start:index]]
         is_template = any(
@@ -146,7 +146,7 @@ class DeclarationScan:
         )
 
     def _doc(self, start: int, index: int) -> str:
-        """Return the last comment that is right above a token from `start` to `index`, or ""."""
+        """Return the last comment that is right above one of the tokens from `start` to `index`, or ""."""
         for position in range(index, start - 1, -1):
             before = self.code[position - 1].end_line if position else 0
             comments = [comment for comment in self._comments.get(position, ()) if comment.line > before]
@@ -166,7 +166,10 @@ class Declarator(NamedTuple):
 
 
 def find_declarator(code: Sequence[Token], index: int) -> Declarator | None:
-    """Return the function declared from `index` on: the last `name(…)` before its body, except attributes; or None."""
+    """Return the function declared from `index` on, or None if there is none.
+
+    The last `name(…)` before the body is the function. Attributes such as `__launch_bounds__(…)` do not count.
+    """
     last: tuple[int, int, int] | None = None  # the indices of the name, its `(` and its `)`
     while index < len(code) and code[index].text not in (";", "{", "}", "=", "->", "requires", "__global__"):
         token, end = code[index], index
@@ -187,7 +190,7 @@ def find_declarator(code: Sequence[Token], index: int) -> Declarator | None:
 
 
 def _find_parameters(code: Sequence[Token], index: int) -> int:
-    """Return the index of the `(` after the name at `index` and its template arguments, or 0 if there is none."""
+    """Return the index of the `(` after the name at `index`, skipping template arguments, or 0 if there is none."""
     following = index + 1
     if following < len(code) and code[following].text == "<":
         following = find_angle(code, following) + 1
@@ -385,7 +388,7 @@ def _declaration(tokens: Sequence[Token]) -> list[Token]:
 
 
 def _inner_declarator(tokens: Sequence[Token]) -> tuple[int, int] | None:
-    """Return the (start, end) of the tokens in the parentheses of `(*name)`, as in a pointer to a function, or None."""
+    """Return the (start, end) of the tokens inside `(*name)`, which occurs in a pointer to a function, or None."""
     for index in range(1, len(tokens) - 1):
         is_pointer = tokens[index + 1].text in ("*", "&") or _is_member_pointer(tokens, index + 1)
         if tokens[index].text == "(" and is_pointer:

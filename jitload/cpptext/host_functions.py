@@ -63,9 +63,9 @@ class HostFunction(NamedTuple):
 
     Attributes:
         candidate: Its name with namespaces, its parameters and its documentation.
-        result: The text of its result type, which is `auto` if the type follows the parameters.
+        result: The text of its result type; `auto` if the type is written after the parameters.
         is_definition: Whether it has a body here.
-        is_plain: Whether no type in its declaration looks like one that only tvm-ffi knows.
+        is_plain: Whether no type in its declaration seems to need tvm-ffi.
         has_numbers_only: Whether it takes only numbers and `void*`, and returns a number or nothing. tvm-ffi's own
             macro can export such a function.
     """
@@ -131,12 +131,15 @@ def _without_plain_std(tokens: Sequence[Token]) -> Iterator[Token]:
 
 
 def is_string(type_: str) -> bool:
-    """Return whether a type is a C string, to which only tvm-ffi converts a `str`."""
+    """Return whether a type is a C string. Only tvm-ffi can turn a Python `str` into one."""
     return "const" in type_ and type_.count("*") == 1 and re.search(r"(?<!signed )\bchar\b", type_) is not None
 
 
 def _first_branches(runs: Iterable[Run]) -> Iterator[Token]:
-    """Yield the code tokens, but skip the later branches of an `#if` once one of its branches leaves a brace open."""
+    """Yield the tokens outside directives.
+
+    If the braces in a branch of an `#if` do not match, the branches after it are left out.
+    """
     branches: list[tuple[int, bool]] = []  # for each open `#if`: open braces in the branch, and whether to skip tokens
     for directive, run in runs:
         name = directive.name if directive else ""
@@ -207,9 +210,9 @@ def _opening(declaration: Sequence[Token]) -> int | None:
 
 @functools.lru_cache(maxsize=16)
 def without_host_code(texts: tuple[str, ...]) -> tuple[str, ...]:
-    r"""Return texts with spaces in place of what their kernels do not need, so that NVRTC can compile them.
+    r"""Return texts with spaces in place of what their kernels do not need, so that NVRTC can compile the texts.
 
-    Kernels, device functions, device variables and directives are kept, except an `#include` of a header for host code.
+    Kernels, device functions and device variables are kept. Directives are kept, except an `#include` for host code.
     Types, class templates, constants and `constexpr` functions are kept if their names appear in kept code. Other host
     functions are always left out. Line numbers stay the same.
 
@@ -294,9 +297,9 @@ class _Parts:
                 self.declarations.append(_Declaration(names, declaration, (declaration[0].start, end), bodies))
 
     def _names(self, declaration: Sequence[Token], head: Sequence[Token]) -> frozenset[str] | None:
-        """Return the names whose use in kept code keeps a declaration.
+        """Return the names that a declaration may declare. It is kept if one of them appears in kept code.
 
-        Host code has no such names. The result for a declaration that is always kept is None.
+        The result is empty for host code, which is left out, and None for a declaration that is always kept.
         """
         end_of_template = template_end(head)
         head, declaration = head[end_of_template:], declaration[end_of_template:]
@@ -348,9 +351,9 @@ class _Parts:
 
 
 def _is_of_host(words: Sequence[str]) -> bool:
-    """Return whether a declaration is never device code, judging by the words before its body.
+    """Return whether the words before a declaration's body suffice to tell that it is host code.
 
-    A declaration that begins with `catch` follows a `main()` whose body is a `try` block.
+    If the body of `main()` is a `try` block, its `catch` begins a declaration of its own.
     """
     is_in_std = words[:4] == ["using", "namespace", "std", "::"]  # such as std::chrono
     is_operator = "operator" in words and "constexpr" not in words

@@ -26,11 +26,11 @@ _INCBIN = re.compile(r'\.incbin\b(?:[\s\\]*"([^"\\\n]+)\\?")?')  # in a string l
 
 
 def read_headers(texts: Sequence[str], include_dirs: Sequence[Path], known_dirs: Sequence[Path]) -> tuple[Path, ...]:
-    """Return the headers that a compilation of the texts may read outside the known directories, sorted.
+    """Return the headers outside the known directories that a compilation of the texts may read, sorted.
 
-    Paths that are searched earlier and do not exist are returned, too, because a header that appears there would be
-    read instead. Headers in `__has_include` and in branches that are never compiled count, too. An `#include` of a
-    macro that no text defines is itself returned as a path; a cache entry with this path is never found again.
+    Paths where no file exists are returned, too, because a header that appears there may be read instead of another
+    one. Headers in `__has_include` and in branches that are never compiled count, too. An `#include` of a macro that
+    no text defines is itself returned as a path. A cache entry with such a path is never used again.
 
     Args:
         texts: The source, and the macros given by options as `#define` lines.
@@ -41,7 +41,7 @@ def read_headers(texts: Sequence[str], include_dirs: Sequence[Path], known_dirs:
 
 
 def shadowing_paths(read: Iterable[Path], include_dirs: Sequence[Path]) -> Iterator[Path]:
-    """Yield the paths, in earlier include directories, at which a new header would hide one that was read."""
+    """Yield the paths where a new header would hide one in `read`: the same name in an earlier include directory."""
     roots = [f"{str(directory).rstrip('/')}/" for directory in include_dirs]
     for path in map(str, read):
         for index, root in enumerate(roots):
@@ -50,9 +50,9 @@ def shadowing_paths(read: Iterable[Path], include_dirs: Sequence[Path]) -> Itera
 
 
 def embedded_files(texts: Iterable[str], include_dirs: Sequence[Path]) -> Iterator[Path]:
-    """Yield the files that `.incbin` in assembly may name, which depfiles do not list.
+    """Yield the files that `.incbin` in assembly may name. Depfiles do not list these files.
 
-    If a macro makes the name, a path that does not exist is yielded, and so the cache entry is never found again.
+    If a macro makes the name, yield a path that does not exist. A cache entry with this path is never used again.
     """
     for text in texts:
         for match in _INCBIN.finditer(strip_comments(text) if ".incbin" in text else ""):
@@ -146,7 +146,7 @@ class IncludeScan:
             yield from ((name, home) for name in names if HEADER_NAME.fullmatch(name))
 
     def _is_resolved(self, text: str) -> bool:
-        """Return whether a text expands only to header names without macros that the compiler may predefine."""
+        """Return whether each expansion of a text is a header name without macros that the compiler may predefine."""
         names = self._macros.expansions(text) or [""]
         return all(HEADER_NAME.fullmatch(name) and not _PREDEFINED.search(name) for name in names)
 

@@ -348,9 +348,11 @@ def _both(first: int | None, second: int | None) -> bool | None:
 
 
 class _Branch(NamedTuple):
-    """The current branch of an open `#if`: whether it is compiled, and whether it or an earlier branch is.
+    """The current branch of an open `#if`. None means that an answer is not certain.
 
-    None means that the answer is not certain.
+    Attributes:
+        is_live: Whether this branch is compiled.
+        is_decided: Whether this branch or an earlier one is compiled.
     """
 
     is_live: bool | None

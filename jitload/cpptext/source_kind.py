@@ -40,13 +40,13 @@ _MAX_HEADERS = 64  # how many headers each call of load_inline reads; direct inc
 def classify(
     texts: Sequence[str], *, has_embed_cubin: bool, options: Sequence[str] = (), for_nvrtc: bool = False
 ) -> SourceKind:
-    """Return the kind of a source: `device`, `host`, or `mixed` for both in one text, which needs nvcc.
+    """Return the kind of a source: `device`, `host`, or `mixed`. Only nvcc can compile a `mixed` source.
 
     A source is `mixed` in these cases:
 
     - It launches kernels, with `<<<…>>>` or a function of the CUDA runtime.
     - It includes device-wide algorithms of Thrust or CUB, whose host functions launch kernels.
-    - It is C++ for tvm-ffi that embeds no cubin, and it has kernels or includes any header of Thrust or CUB.
+    - It contains names of tvm-ffi, embeds no cubin, and has kernels or includes any header of Thrust or CUB.
 
     Otherwise, a source that embeds cubins or contains any name of tvm-ffi is `host`. Any other source is `device` if it
     contains `__global__`, `__device__` or `__constant__`, and `host` if it contains none of these words.
@@ -93,7 +93,7 @@ def _without_unused_macros(runs: Sequence[Run]) -> Iterator[Token]:
 
 
 def _has_launch(tokens: Iterable[Token]) -> bool:
-    """Return whether a kernel is launched, with a function or with `<<<`, except the `<<<` of an operator's name."""
+    """Return whether a kernel is launched, with a function or with `<<<`. The name `operator<<<` does not count."""
     texts = [token.text for token in tokens if token.kind in ("word", "punctuator")]
     return not LAUNCH_FUNCTIONS.isdisjoint(texts) or any(
         text == "<<<" and before != "operator" for before, text in pairwise(("", *texts))

@@ -148,7 +148,7 @@ def find_declarations(pieces: tuple[str, ...], others: tuple[str, ...] = ()) -> 
 
 
 def _code(text: str) -> list[Token]:
-    """Return the tokens outside of directives, and the `#` of each `#include` between braces."""
+    """Return the tokens outside directives. For each `#include` between braces, its `#` is returned, too."""
     code: list[Token] = []
     for directive, run in split_directives(code_tokens(text)):
         if not directive:
@@ -355,7 +355,7 @@ def _declared_names(declaration: Sequence[Token]) -> list[str]:
 def _without_groups(declaration: Sequence[Token]) -> list[str]:
     """Return the words of a declaration without attributes, literals, template arguments, array bounds and braces.
 
-    The definition of an unnamed or nested class without a declarator declares no field, so the result is empty.
+    If a class is defined and no name follows its `}`, no field is declared, and the result is empty.
     """
     words: list[str] = []
     index = 0

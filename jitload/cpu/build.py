@@ -153,10 +153,10 @@ def cpu_flags(source: DeviceSource, toolchain: CudaToolchain | None) -> tuple[st
 
 
 def _write_corrected_headers(directory: Path, toolkit_dirs: Sequence[Path]) -> None:
-    """Write copies of NVIDIA's headers for half and bfloat16 with which `pair = {}` compiles, as it does with NVRTC.
+    """Write copies of NVIDIA's headers for half and bfloat16 that let g++ compile `pair = {}`, as NVRTC does.
 
-    With the originals, g++ finds `{}` ambiguous, because one `operator=` takes a pair and another one the pair's raw
-    bits. The copies add an `operator=` that takes an initializer list, which fits `{}` better than both.
+    With the originals, g++ finds `{}` ambiguous, because one `operator=` takes a pair, and another one takes its raw
+    bits. The copies add an `operator=` for an initializer list, which fits `{}` better than both.
     """
     for name in ("cuda_fp16.h", "cuda_bf16.h"):
         path = next((path for path in (parent / name for parent in toolkit_dirs) if path.is_file()), None)
@@ -170,9 +170,11 @@ def _write_corrected_headers(directory: Path, toolkit_dirs: Sequence[Path]) -> N
 def _processor_flags(flags: Sequence[str]) -> tuple[str, ...]:
     """Return the options that depend on the processor.
 
-    Shared memory and threadIdx are thread-local; TLS descriptors let the compiler compute their addresses before a loop
-    instead of in it. nvcc compiles `a * b + c` to one instruction that rounds once. On x86-64, g++ may do so only
-    if the user's options select a processor with such an instruction: the results must not depend on the machine.
+    Shared memory and threadIdx are thread-local. With TLS descriptors, their addresses can be computed before a loop
+    instead of in it.
+
+    nvcc compiles `a * b + c` to one instruction that rounds once. So that results do not depend on the machine, g++ may
+    do this on x86-64 only if the user's options select a processor or contain `-mfma`.
     """
     if platform.machine() != "x86_64":
         return ("-ffp-contract=fast",)
@@ -192,7 +194,7 @@ class _Compilation:
 
     Attributes:
         candidates: The functions in the source that look like kernels.
-        launched: A mapping from C++ expressions to the kernels that `Launch` records name, as the user writes them.
+        launched: The kernels' names in `Launch` records, as the user writes them, by their C++ expressions.
         expressions: The C++ expressions of the kernels in the kernel table, row by row.
         files_read: The files that the compiler read.
         user_headers: The user's headers among these files.
@@ -310,7 +312,7 @@ class _Compilation:
                 path.unlink(missing_ok=True)
 
     def _write_pieces(self) -> list[Path]:
-        """Write the texts of the source to files named after their labels, which g++ quotes. Return the paths."""
+        """Write each text of the source to a file named after its label, so that g++ can quote it. Return the paths."""
         paths = []
         for label, text in self._source.pieces:
             path = self._work_dir / label
@@ -322,7 +324,7 @@ class _Compilation:
         return paths
 
     def _error_of_source(self, failure: CompileError, expressions: tuple[str, ...]) -> CompileError:
-        """Return an error with only the errors in the user's text, or else the error in the generated kernel table."""
+        """Return the errors in the user's text as one error. If there are none, return the kernel table's error."""
         if "Assembler messages" in failure.log:
             self._refuse_gpu_headers(self._read_headers())
         log = without_table_errors(failure.log)
@@ -344,9 +346,9 @@ class _Compilation:
         return self._error_of_kernel(failure, expressions)
 
     def _error_of_kernel(self, failure: CompileError, expressions: tuple[str, ...]) -> CompileError:
-        """Return a static assertion that failed in the kernel table as an error at the kernel's line in the source.
+        """Return an error at a kernel's line in the source if its row of the kernel table fails a static assertion.
 
-        If the failure is another one, or if the line is not known, return the failure unchanged.
+        If `failure` has another cause, or if the line is not known, return `failure` itself.
         """
         message = re.search(r"static assertion failed: (.*)", failure.log)
         row = re.search(rf"^{ROW_FILE}:(\d+):", failure.log, re.MULTILINE)
@@ -414,7 +416,7 @@ def _expression_of(symbol: str) -> str:
 
 
 def _declaration_of(symbol: str) -> str:
-    """Return `BY_SYMBOL` and the symbol and parameters of a kernel that C++ cannot name, or "" if it is not mangled."""
+    """Return `BY_SYMBOL` + symbol + `(parameters)` for a kernel that C++ cannot name, or "" for an unmangled symbol."""
     readable = demangle(symbol)
     match = re.fullmatch(r".*\((.*)\)", readable or "")
     return f"{BY_SYMBOL}{symbol}({match[1].replace('(anonymous namespace)::', '')})" if match else ""

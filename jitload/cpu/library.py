@@ -68,7 +68,7 @@ def build_cpu_library(
 
 
 def _check_compiler(compiler: Compiler, cache_dir: Path) -> None:
-    """Raise an error unless the compiler is g++, on which the detection and instrumentation of kernels depend."""
+    """Raise an error if the compiler is not g++. Only with g++ can kernels be detected and instrumented."""
     if "gcc version" not in compiler_identity(compiler, cache_dir):
         raise ToolchainError(
             f"kernels on the CPU are compiled by g++, and the C++ compiler is {' '.join(compiler.command)!r}: install "
@@ -112,13 +112,13 @@ _HINT = (
 
 @contextmanager
 def gpu_check(request: Request, toolchain: CudaToolchain | None) -> Iterator[Future[tuple[Path, ...]]]:
-    """Let NVRTC check that a request for the CPU would compile for a GPU, too, while a `with` block runs.
+    """Let NVRTC check, while a `with` block runs, that a request for the CPU would also compile for a GPU.
 
-    Yield a future, whose result is the user's headers that NVRTC read.
+    Yield a future. Its result is the user's headers that NVRTC read.
 
-    If the block raises an error, wait for NVRTC first: the error may end the program, and NVRTC must not be running
-    when a program ends. Then raise the error of the block. If NVRTC also found an error, and the error of the block is
-    a LaunchSpecError or is about one of jitload's headers, raise NVRTC's error instead.
+    If the block raises an error, wait for NVRTC, which must not be running when the program ends. Then raise NVRTC's
+    error if there is one and the block's error is a LaunchSpecError or about one of jitload's headers. Otherwise, raise
+    the block's error.
     """
     if not request.settings.checks_for_gpu or len(request.archs) > 1:  # NVRTC compiles for the GPUs anyway
         check: Future[tuple[Path, ...]] = Future()

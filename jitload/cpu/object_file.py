@@ -41,7 +41,7 @@ _USER_PREFIX = "__jitload_user_"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableRow:
-    """One row of the kernel table in an object file, an array with a row for each kernel.
+    """One row of the kernel table, an array in an object file with one row for each kernel.
 
     Attributes:
         symbol: The kernel's symbol.
@@ -86,7 +86,7 @@ class ObjectFile:
         return tuple(self._launch_bounds)
 
     def layouts(self) -> tuple[str, ...]:
-        """Return the mangled names that contain the offsets, sizes and types of the members of structures."""
+        """Return the mangled names that encode members of structures: their offsets, sizes and types."""
         return tuple(symbol.name for symbol in self._symbols if "__jitload_members" in symbol.name)
 
     def dynamic_shared(self) -> tuple[str, ...]:
@@ -134,8 +134,8 @@ class ObjectFile:
     def _launch_bounds(self) -> dict[str, int]:
         """A mapping from the symbols of `__global__` functions to their maximum numbers of threads per block.
 
-        Before such a function, g++ puts as many nops as the maximum in `__launch_bounds__`, or none without it. The
-        function's mark in the section `_KERNEL_MARKS` is the address of its first nop.
+        If a function has `__launch_bounds__`, g++ puts as many nops before it as a block may have threads. The section
+        `_KERNEL_MARKS` contains the address of each function's first nop.
         """
         bounds = {}
         for index, section in enumerate(self._sections):
@@ -168,7 +168,7 @@ class ObjectFile:
         return tuple(numbers)
 
     def _function_at(self, symbol: int, addend: int) -> str:
-        """Return the name of the function to which a relocation refers, by name or by section and offset."""
+        """Return the name of a relocation's function. `symbol` stands for the function itself or for its section."""
         target = self._symbols[symbol]
         if target.name:
             return target.name
@@ -181,7 +181,7 @@ class ObjectFile:
 
     @cached_property
     def _relocations_by_section(self) -> dict[int, dict[int, tuple[int, int]]]:
-        """For each section, a mapping from offsets to (symbol index, addend) pairs."""
+        """The relocations of each section: a mapping from their offsets to (symbol index, addend) pairs."""
         by_section: dict[int, dict[int, tuple[int, int]]] = {}
         for section in self._sections:
             if section.type == SHT_RELA:
@@ -194,7 +194,7 @@ class ObjectFile:
         return self._relocations_by_section.get(section, {})
 
     def _referenced_by(self, start: int) -> set[Symbol]:
-        """Return the symbols to which the section of symbol `start` refers, directly or through other sections."""
+        """Return the symbols to which the section of symbol number `start` refers, directly or indirectly."""
         referenced: set[Symbol] = set()
         visited: set[int] = set()
         pending = [self._symbols[start].section]
@@ -210,7 +210,7 @@ class ObjectFile:
 
 
 def _mode(names: Collection[str]) -> str:
-    """Return the mode in which the threads of a kernel run if its code refers to these names."""
+    """Return how the threads of a kernel run. `names` are the symbols that its code refers to."""
     if not _WAITS.isdisjoint(names):
         return "JITLOAD_CPU_FIBERS"
     return "JITLOAD_CPU_LOOP" if _DIVISIONS.isdisjoint(names) else "JITLOAD_CPU_SINGLY"

@@ -71,7 +71,7 @@ def cpu_text(
     Args:
         source: The device code.
         expressions: The C++ expressions of the kernels. Each becomes a row of the kernel table, an array.
-        layouts: Template instances whose symbols will contain the members of structures and the types of variables.
+        layouts: Template instances to add. Their symbols encode members of structures and types of variables.
         overloads: Names of `extern "C"` kernels that get C++ linkage, because C or CUDA has functions of these names.
     """
     texts = [text for _, text in source.pieces]
@@ -124,10 +124,10 @@ def taken_names(log: str) -> frozenset[str]:
 
 
 def put_launch_bounds_last(text: str) -> str:
-    """Return the text with launch bounds that stand before `__global__` repeated after it.
+    """Repeat launch bounds after `__global__` where they stand before it, and return the text.
 
-    `__launch_bounds__` and `__global__` are macros for the same attribute, and g++ keeps only the last one. In explicit
-    instantiations, which have the attributes of their templates, `__global__` is removed.
+    `__launch_bounds__` and `__global__` are macros for the same attribute, and g++ keeps only the last one. Explicit
+    instantiations have the attributes of their templates, so `__global__` is removed from them.
     """
     if "__launch_bounds__" not in text:
         return text
@@ -150,7 +150,7 @@ def _table(expressions: Sequence[str]) -> str:
 
 
 def without_table_errors(log: str) -> str:
-    """Return a compiler's log without the errors in the array of kernels, which follow from errors in the user's text.
+    """Return a compiler's log without the errors in the kernel table, which follow from errors in the user's text.
 
     A kernel with a misspelt parameter type, for example, is not declared and cannot be named in the table either.
     """
@@ -284,7 +284,7 @@ def has_ptx(text: str) -> bool:
 
 
 def compiled_ptx(preprocessed: str, files: frozenset[str]) -> Iterator[tuple[str, int]]:
-    """Yield a (file, line) pair for each inline PTX from these files that the preprocessor's output contains."""
+    """Yield the (file, line) of each inline PTX in the preprocessor's output, if the file is one of `files`."""
     for part in re.split(r"^# (?=\d+ \")", preprocessed, flags=re.MULTILINE)[1:]:
         head, _, code = part.partition("\n")
         position = re.match(r'(\d+) "([^"]*)"', head)
@@ -311,7 +311,7 @@ def _header_feature(name: str) -> str:
 
 
 def explain(error: CompileError) -> CompileError:
-    """Return an error about a GPU-only feature if one caused `error`, or else `error`, with a hint if there is one."""
+    """Return `error`, perhaps with a hint. If a GPU-only feature caused it, return an error about that instead."""
     for diagnostic in error.diagnostics:
         if "error" not in diagnostic.severity:
             continue
@@ -341,7 +341,7 @@ def _hint(log: str) -> str:
 
 
 def _user_line(diagnostic: Diagnostic, log: str) -> tuple[str, int]:
-    """Return the file and line of the user's code that caused a message, perhaps a message about jitload's header."""
+    """Return the file and line of the user's code that caused a message, even a message about jitload's header."""
     match = re.search(r"^([^\s:]+):(\d+):(?:\d+:)?   required from here$", log, re.MULTILINE)
     return (match[1], int(match[2])) if match else (diagnostic.file, diagnostic.line)
 
@@ -368,7 +368,7 @@ _PORTABLE = "#if defined(__CUDA_ARCH__) || defined(JITLOAD_CPU)"
 def find_lost_branch(label: str, text: str) -> Diagnostic | None:
     """Return an error about the first conditional that would silently drop or add code on the CPU, or None.
 
-    An `#if` that compares `__CUDA_ARCH__` is fine if it has an `#else` with code, which the CPU gets, like an old GPU.
+    An `#if` that compares `__CUDA_ARCH__` is fine if it has an `#else` with code: the CPU gets that, like an old GPU.
     """
     if not re.search(r"__CUDA_?ARCH\w*|__CUDACC\w*|__NVCC__", text):
         return None

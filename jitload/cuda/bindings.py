@@ -33,7 +33,7 @@ def import_bindings(name: Literal["nvrtc", "nvjitlink", "driver"]) -> Any:
 
 
 def check_driver(answer: tuple[Any, ...], problem: str) -> Any:
-    """Return the results in a driver function's answer, `(status, *results)`: a single result by itself, else a tuple.
+    """Return the results in a driver function's answer, `(status, *results)`, as a tuple unless there is just one.
 
     Raises:
         JitLoadError: The function failed. The message is `problem`, followed by the name of the status.
@@ -45,11 +45,11 @@ def check_driver(answer: tuple[Any, ...], problem: str) -> Any:
 
 
 def load_bindings(name: Literal["nvrtc", "nvjitlink"], path: Path) -> Any:
-    """Return the module of cuda.bindings for a library, after ensuring that it calls functions in the file at `path`.
+    """Return the module of cuda.bindings for a library, and make sure that the module uses the file at `path`.
 
     Raises:
-        ToolchainError: The file cannot be loaded or is not the library, cuda-bindings is not installed, or its module
-            already uses another file. The module looks functions up only once per process.
+        ToolchainError: The file cannot be loaded or is not the library, cuda-bindings is not installed, or the module
+            already uses another file, because it looks its functions up only once per process.
     """
     library_name = _LIBRARIES[name]
     try:

@@ -148,13 +148,13 @@ def provide_headers(
 ) -> Iterator[tuple[tuple[tuple[str, str], ...], tuple[Path, ...]]]:
     """Yield the headers in memory, as (name, text) pairs, and the directories that NVRTC should search last.
 
-    If the user has a header of the same name (`users_headers`), jitload's header is not passed in memory. It is written
-    to one of the directories that NVRTC searches last. An #include of this name in quotes then reads the user's header.
-    An #include in angle brackets reads jitload's header, unless the user's header is in an include directory.
+    If the user has a header with the name of one of jitload's (`users_headers`), jitload's is not passed in memory, but
+    written to one of the directories that NVRTC searches last. An #include of this name in quotes then reads the user's
+    header. An #include in angle brackets reads jitload's, unless the user's header is in an include directory.
 
     Args:
         include_dirs: The directories that NVRTC searches. Empty headers replace CUDA headers that none of them has.
-        users_headers: The names, all in `STAND_INS`, that both a header of the user and a header of jitload have.
+        users_headers: The names in `STAND_INS` that headers of the user have, too.
         source: The text to compile. It decides whether <stdint.h> declares `int64_t` as `long` or `long long`.
     """
     headers = headers_in_memory(include_dirs, source)
@@ -177,8 +177,8 @@ def headers_in_memory(include_dirs: Sequence[Path], source: str = "") -> tuple[t
 
     Args:
         include_dirs: The directories that NVRTC searches. Empty headers replace CUDA headers that none of them has.
-        source: The text to compile. If it declares types of <stdint.h> as `long long`, as CCCL does under NVRTC, then
-            <stdint.h> declares them likewise.
+        source: The text to compile. If it declares types of <stdint.h> as `long long`, as CCCL does under NVRTC,
+            jitload's <stdint.h> does so, too.
     """
     headers = _HEADERS
     if own := {name for names in _LONG_LONG_TYPE.findall(source) for name in names if name}:
@@ -193,7 +193,7 @@ def headers_in_memory(include_dirs: Sequence[Path], source: str = "") -> tuple[t
 def _included_file(name: str) -> str:
     """Return the line with which a header in memory includes the file of the same name.
 
-    Because of the `./`, NVRTC takes the name for a different one, and does not find the header in memory.
+    Because of the `./`, NVRTC takes the name for a different one, and reads the file, not the header in memory.
     """
     return f"#include <./{name}>\n"
 

@@ -42,7 +42,7 @@ class Cancellation:
 
 
 def run_interruptible(work: Callable[[Cancellation], T]) -> T:
-    """Call `work`, which compiles, on a thread of its own, and return its result.
+    """Run a compile, `work`, on a thread of its own, and return its result.
 
     The argument of `work` is the flag that cancels the compile. An exception in the calling thread, such as a
     KeyboardInterrupt in the main thread, ends the compile and is then raised. If no thread can be started, the

@@ -31,7 +31,7 @@ _POLL_S = 1.0  # how often a child checks that its parent still runs
 
 
 class _Question(NamedTuple):
-    """What a child is asked to compile, and the environment and working directory of this process for NVRTC to use."""
+    """A job for a child process, and the environment and working directory in which the child runs NVRTC."""
 
     library_path: Path
     job: NvrtcJob
@@ -40,7 +40,7 @@ class _Question(NamedTuple):
 
 
 def run_isolated(library_path: Path, job: NvrtcJob) -> NvrtcResult:
-    """Run NVRTC once in a child process, or in this process if `is_needed` is false.
+    """Run NVRTC once in a child process, or in this process if this module's `is_needed` is false.
 
     Raises:
         CompileError: NVRTC rejected the source, an option or a name expression, or the child process died.
@@ -59,8 +59,8 @@ def run_isolated(library_path: Path, job: NvrtcJob) -> NvrtcResult:
 def _ask(question: _Question) -> NvrtcResult | Exception:
     """Ask a child to compile, and return the answer, or a CompileError if no child survives.
 
-    An idle child is asked first. If there is none, or if it dies, a new child is asked, because an earlier job may have
-    damaged the idle one.
+    An idle child is asked first. If there is none, or if it dies, a new child is asked. The idle one may have died
+    because of an earlier job.
     """
     cause = ""
     for is_last in (False, True):

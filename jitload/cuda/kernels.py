@@ -157,7 +157,7 @@ class DeviceSource:
     def texts(self) -> tuple[str, ...]:
         """The texts that determine which headers are read.
 
-        They are the pieces, and the options that include a header or define a macro, written as lines of C++.
+        They are the pieces, and one line of C++ for each option that includes a header or defines a macro.
         """
         matches = filter(None, map(_INCLUDE_OR_MACRO_OPTION.match, self.options))
         lines = (f'#include "{m[1]}"' if m[1] else f"#define {m[2]} {m[3]}" for m in matches)
@@ -173,7 +173,7 @@ class DeviceSource:
 
     @property
     def is_minimal(self) -> bool:
-        """Whether `--minimal` cannot change the code. This option saves a sixth of a small kernel's compile time."""
+        """Whether `--minimal` surely leaves the code unchanged. It saves a sixth of a small kernel's compile time."""
         return not any(map(_NEEDS_MORE_THAN_MINIMAL.search, (*self.piece_texts, *self.options)))
 
     @property
@@ -183,9 +183,10 @@ class DeviceSource:
 
 
 def layout_expressions(source: DeviceSource, candidates: Sequence[Candidate], *, is_nvrtc: bool) -> tuple[str, ...]:
-    """Return C++ expressions whose symbols show the members of a source's structures and the types of its variables.
+    """Return C++ expressions that make a compiler report the members of structures and the types of variables.
 
-    `candidates` are the functions in the source that look like kernels. If `is_nvrtc` is false, the result is for g++.
+    The symbols of the expressions contain the report. `candidates` are the functions in the source that look like
+    kernels. The expressions are for NVRTC or, if `is_nvrtc` is false, for g++.
     """
 
     def read_others() -> tuple[str, ...]:
@@ -238,8 +239,8 @@ def device_source(request: Request) -> DeviceSource:
 def naming_exports(request: Request) -> Iterator[None]:
     """Complete errors that are raised in the `with` block.
 
-    A `LaunchSpecError` about a `Launch.kernel` gets the name of the exported function. A `CompileError` gets a hint if
-    the source lacks an exported function.
+    A `LaunchSpecError` about a `Launch.kernel` gets the name of the function that `functions=` exports with this
+    `Launch`. A `CompileError` gets a hint if `functions=` seems to misspell a host function.
     """
     try:
         yield
@@ -333,7 +334,7 @@ def _compilation(
 
 
 def _with_standard(error: SignatureError, options: Sequence[str]) -> SignatureError:
-    """Return the error, extended if the options select a C++ standard that is too old for NVRTC to report types."""
+    """Return the error. If an option selects a standard before C++11, add that NVRTC cannot report types with it."""
     old = next((option for option in options if _OLD_STANDARD.fullmatch(option)), None)
     if old is None:
         return error
@@ -344,11 +345,11 @@ def _with_standard(error: SignatureError, options: Sequence[str]) -> SignatureEr
 
 
 def first_expressions(source: DeviceSource, candidates: Sequence[Candidate]) -> tuple[str, ...]:
-    """Return C++ expressions for the kernels whose types the first run of a compiler reports.
+    """Return C++ expressions for the kernels whose types the first run of a compiler has to report.
 
-    These are the kernels that `Launch` records name, and the candidates (functions in the text that look like kernels)
-    that are neither templates nor overloaded. Other templates and overloads are left out, because their symbols contain
-    their types.
+    These are the kernels that `Launch` records name, and those `candidates` that are neither templates nor overloaded.
+    The other candidates are left out, because symbols of templates and overloads contain the types anyway.
+    `candidates` are the functions in the text that look like kernels.
     """
     functions = [candidate.name for candidate in find_unambiguous(candidates)]
     return tuple(dict.fromkeys((*map(probe.kernel_expression, source.kernels), *functions)))
@@ -405,7 +406,7 @@ class _Compilation:
             expressions = tuple(expression for expression in expressions if expression not in self._rejected)
 
     def _run(self, expressions: tuple[str, ...]) -> NvrtcResult:
-        """Compile with two name expressions for each kernel: the kernel, and a probe whose symbol contains its type."""
+        """Compile with two name expressions per kernel: the kernel, and a probe whose symbol has the kernel's type."""
         if self._may_crash(expressions):
             self._run(())
         self.expressions = expressions
@@ -416,10 +417,10 @@ class _Compilation:
                 self._prepare_retry(error)
 
     def _may_crash(self, expressions: tuple[str, ...]) -> bool:
-        """Return whether NVRTC may crash despite the lines of `probe.instantiations`, which should prevent crashes.
+        """Return whether NVRTC may crash on name expressions, although `probe.instantiations` adds lines against that.
 
-        If so, a compile without name expressions must find errors in the source first. Because one such compile is
-        enough, this returns True at most once.
+        If so, a compile without name expressions must come first, to find the errors in the source. One such compile
+        is enough, so True is returned at most once.
         """
         if self._is_checked or not probe.instantiations(expressions):
             return False
@@ -458,7 +459,7 @@ class _Compilation:
     def symbols(self, result: NvrtcResult) -> dict[str, tuple[str, str]]:
         """Return a dictionary from each kernel's C++ expression to the symbols of the kernel and of its probe.
 
-        A probe's symbol contains the type of the kernel. The symbol is "" if NVRTC rejected the probe.
+        The probe's symbol contains the type of the kernel. It is "" if NVRTC rejected the probe.
         """
         if builtin := next((kernel for kernel in self.expressions if kernel not in result.lowered), None):
             raise SignatureError(

@@ -33,7 +33,10 @@ class LinkJob:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Linked:
-    """The result of a linker: the cubin (None on failure), messages, and the bytes that kernels spill, by symbol."""
+    """The result of a linker: the cubin (None on failure), and the messages.
+
+    `spill_bytes` maps symbols of kernels to the bytes that a thread spills.
+    """
 
     cubin: bytes | None
     log: str

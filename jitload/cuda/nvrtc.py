@@ -162,9 +162,9 @@ def prepare_nvrtc(library_path: Path, *, is_isolated: bool) -> None:
 def load_nvrtc(path: Path) -> Any:
     """Return cuda.bindings.nvrtc, which calls the library at `path`.
 
-    Before that, load two libraries that NVRTC itself might not find, or find in the wrong place. The first is the
-    driver: NVRTC opens it since 12.9, and the RUNPATH of the 12.9 wheel ends with the current directory. The second is
-    NVRTC's builtins library: the NVRTC of the 13.0 wheel does not find it, because it has no RUNPATH.
+    Two libraries are loaded first, because NVRTC may not find them, or may find a wrong copy. One is the driver, which
+    NVRTC 12.9 and newer open: the RUNPATH of the 12.9 wheel ends with the current directory. The other is NVRTC's
+    builtins library: NVRTC in the 13.0 wheel has no RUNPATH, and does not find this library.
     """
     load_driver()
     for builtins in sorted(path.parent.glob("libnvrtc-builtins.so.*")):
@@ -198,10 +198,10 @@ def _compile(nvrtc: Any, library_path: Path, job: NvrtcJob, cancellation: Cancel
 
 
 def declarations_for(error: CompileError, declared: tuple[str, ...]) -> tuple[str, ...]:
-    """Return `declared`, extended by declarations of the unknown names in `error` that nvcc declares by itself.
+    """Return `declared` and declarations of those unknown names in `error` that nvcc declares by itself.
 
-    Declarations are added only after a compile has failed, because a source for NVRTC may declare `int64_t` itself, and
-    differently.
+    Declarations are added only after a compile has failed, because a source for NVRTC may have its own declaration of
+    such a name, and a different one: `typedef long long int64_t;`.
 
     Raises:
         CompileError: `error` itself, if there is nothing to add.
@@ -235,9 +235,9 @@ os.register_at_fork(after_in_child=_after_fork)
 
 @contextmanager
 def _compiling() -> Iterator[None]:
-    """Record, for the duration of the `with` block, that this thread is in NVRTC.
+    """Record that this thread is in NVRTC while the `with` block runs.
 
-    A process that is forked meanwhile inherits locks that are never released in it.
+    A process that is forked meanwhile cannot use NVRTC: it inherits held locks, which none of its threads releases.
 
     Raises:
         ToolchainError: This process was forked while a thread was in NVRTC.
@@ -261,7 +261,7 @@ def parse_diagnostics(log: str) -> tuple[Diagnostic, ...]:
 
 
 def _restore_locale() -> None:
-    """Give the thread the locale of the process: NVRTC 12.4 leaves another one set, in which `open()` reads ASCII."""
+    """Set the thread's locale back to the process's. NVRTC 12.4 leaves a locale set that makes `open()` read ASCII."""
     uselocale = ctypes.pythonapi.uselocale
     uselocale.argtypes, uselocale.restype = (ctypes.c_void_p,), ctypes.c_void_p
     uselocale(ctypes.c_void_p(-1))  # LC_GLOBAL_LOCALE
@@ -371,7 +371,8 @@ def missing_function_hint(log: str, names: Iterable[str], texts: Iterable[str]) 
     """Return a hint about a misspelled name in `functions=`, or "" if there is no sign of this mistake.
 
     If `functions=` misspells a host function, jitload may take the source for kernels alone, and NVRTC then rejects the
-    host function. The signs are such an error in `log`, and a name in `names` that is a word in none of `texts`.
+    host function. There are two signs, and both are required: `log` has this error of NVRTC, and one of `names` does
+    not occur as a word in `texts`.
     """
     words = set(re.findall(r"\w+", " ".join(texts)))
     missing = next((name for name in names if name not in words), "")
@@ -415,9 +416,9 @@ _ASKS_FOR_REPORT = re.compile(r"(?:-Xptxas|--ptxas-options)[= ](?:\S*,)?(?:-v|--
 def read_spills(log: str, *, is_linked: bool = False) -> dict[str, int]:
     """Return the bytes that each kernel spills, by its symbol, or an empty dictionary if they are not known.
 
-    NVRTC compiles called functions separately for each kernel, and lists them below the kernel. A linker compiles
-    called functions on their own, and does not tell which kernels call them. If `is_linked` is true, and such a
-    function spills, the bytes are not known.
+    NVRTC compiles called functions separately for each kernel, and lists them below the kernel, whose bytes include
+    theirs. A linker (`is_linked`) compiles called functions on their own, and does not tell which kernels call them. If
+    one of these functions spills, the bytes of the kernels are not known.
     """
     parts = _KERNEL.split(log)
     kernels = dict(zip(parts[1::2], map(_COMPILED_FUNCTION.findall, parts[2::2]), strict=True))

@@ -188,7 +188,7 @@ def _hint(job: LinkJob, log: str, newer_linker: str) -> str:
 
 
 def _target_hint(job: LinkJob) -> str:
-    """Return what to do about PTX for other architectures than the requested one, or "" if it has no .target."""
+    """Return what to do about PTX whose `.target` excludes the job's architecture, or "" if it has no `.target`."""
     match = _TARGET.search(job.data)
     if match is None:
         return ""

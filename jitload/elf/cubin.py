@@ -146,7 +146,7 @@ class _CubinReader:
         return Image(arch=arch, kernels=tuple(kernel for _, kernel in kernels), variables=variables)
 
     def read_arch(self) -> tuple[int, str]:
-        """Return the architecture's number and suffix, such as (90, "a"). CUDA has changed where they are."""
+        """Return the architecture's number and suffix, such as (90, "a"). Their place varies with CUDA's version."""
         header = self.file.header
         if header.abi_version < _ABI_OF_CUDA_13:  # up to 12.x and sm_90
             return header.flags & 0xFF, "a" if header.flags & 0x800 else ""
@@ -185,7 +185,7 @@ class _CubinReader:
         return max(section.size - (_RESERVED_SHARED_BYTES if self.sm >= _FIRST_SM_WITH_RESERVE else 0), 0)
 
     def read_local_bytes(self, index: int) -> int:
-        """Return the bytes of stack that a thread of a kernel needs, with called functions unless they recurse."""
+        """Return the bytes of stack that a thread of a kernel needs. They include called functions if none recurses."""
         frame = self.function_attributes[_FRAME_SIZE].get(index, 0)
         stack = self.function_attributes[_MIN_STACK_SIZE].get(index, frame)
         return frame if stack == _UNKNOWN_STACK_SIZE else stack

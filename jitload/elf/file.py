@@ -86,7 +86,7 @@ class Section(NamedTuple):
 
 
 class Symbol(NamedTuple):
-    """An entry of a symbol table. `section` is the index of the section that defines it, or 0 if it is undefined."""
+    """An entry of a symbol table. `section` is the index of the section that defines the symbol, or 0 if none does."""
 
     name: str
     info: int
@@ -216,7 +216,7 @@ def edit_symbols(data: bytes, edit: Callable[[Symbol], Symbol]) -> bytes:
 
 
 def replace_symbols(sections: Sequence[Section], symbols: Sequence[Symbol]) -> list[Section]:
-    """Return the sections with `symbols` as the symbol table. ELF requires local symbols to come first."""
+    """Return the sections with `symbols` as the symbol table. The local symbols must come first, as ELF requires."""
     index, table = next((index, section) for index, section in enumerate(sections) if section.type == SHT_SYMTAB)
     strings, offsets = _add_strings(sections[table.link].data, [symbol.name for symbol in symbols])
     rows = b"".join(_SYMBOL.pack(offsets[symbol.name], *symbol[1:]) for symbol in symbols)
@@ -228,7 +228,7 @@ def replace_symbols(sections: Sequence[Section], symbols: Sequence[Symbol]) -> l
 
 
 def write_elf(header: Header, sections: Sequence[Section]) -> bytes:
-    """Return an ELF file with these sections, for which offsets and sizes are computed, and without segments."""
+    """Return an ELF file with these sections and no segments. The sections' offsets and sizes are computed."""
     strings, name_offsets = _add_strings(sections[header.section_names].data, [section.name for section in sections])
     out = bytearray(_HEADER.size)
     rows = b""
@@ -248,7 +248,7 @@ def write_elf(header: Header, sections: Sequence[Section]) -> bytes:
 
 
 def _add_strings(table: bytes | memoryview, strings: Iterable[str]) -> tuple[bytes, dict[str, int]]:
-    """Return a string table to which the missing strings are added, and a dict from each string to its offset."""
+    """Return the string table with the strings that it lacks added, and a dict from each string to its offset."""
     extended, offsets, position = bytearray(table or b"\0"), dict[bytes, int](), 0
     for text in bytes(extended).split(b"\0")[:-1]:
         offsets[text] = position

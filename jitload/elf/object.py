@@ -92,7 +92,7 @@ class ObjectFile:
         return replace_symbols(sections, [symbols[index] for index in order])
 
     def _renumber(self, section: Section, new_indices: Mapping[int, int]) -> Section:
-        """Return a section with each symbol's index in it replaced. `new_indices` maps old indices to new ones.
+        """Return a section with the new indices of the symbols in it. `new_indices` maps each old index to the new one.
 
         Raises:
             KeyError: The section refers to a symbol that does not exist.

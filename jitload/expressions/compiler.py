@@ -27,7 +27,7 @@ class ScopeEntry(NamedTuple):
         position: Position of the argument in the call.
         kind: `tensor`, `int` (also bool and enums), or `other`, which expressions cannot use.
         type: The parameter's C++ type, for messages.
-        computed: C++ text of the value, for an integer that `Launch.args` computes instead of the caller passing it.
+        computed: C++ text of the value if the caller does not pass it, for example if `Launch.args` computes it.
     """
 
     position: int
@@ -201,7 +201,7 @@ class _Compiler:
         raise self.source.error(f"there is no parameter {node.id!r}", node, hint)
 
     def apply(self, name: str, fold: Callable[..., int], operands: Sequence[Code], node: ast.expr | int) -> Code:
-        """Return the call of a C++ function that may fail, or its value if all operands are constants."""
+        """Return a call of the C++ function `name`, or the value that `fold` computes if all operands are constants."""
         values = [operand.value for operand in operands if operand.value is not None]
         problem = ""
         if len(values) == len(operands):

@@ -15,7 +15,7 @@ from jitload.expressions.parse import ExpressionText
 
 
 def to_python(text: str, scope: Mapping[str, ScopeEntry], *, kernel: str, field: str) -> str:
-    """Return a launch expression in Python. Names of the scope get the prefix `a_`; functions are in `FUNCTIONS`.
+    """Return a launch expression as Python code. Names get the prefix `a_`, and functions are those in `FUNCTIONS`.
 
     Example:
         `to_python("ceil_div(n, 2)", scope, kernel="pool", field="out")` gives `_ceil_div(a_n, 2)`.

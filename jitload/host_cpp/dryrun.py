@@ -159,7 +159,11 @@ def _parse(output: str, options: Sequence[str]) -> Template:
 
 
 def _read_words(text: str, variables: dict[str, str]) -> list[str]:
-    """Return the words of a command that nvcc printed, with the program's full path and the template's file names."""
+    """Return a command that nvcc printed, as words for a template.
+
+    The program gets its full path, temporary files get names without nvcc's numbers, and a preprocessor also writes a
+    depfile.
+    """
     try:
         words = [word.replace("\\$", "$") for word in shlex.split(text)]
     except ValueError as error:
@@ -179,7 +183,7 @@ def _read_words(text: str, variables: dict[str, str]) -> list[str]:
 
 
 def _check_names(texts: Sequence[str]) -> None:
-    """Raise an error if two temporary files have the same name apart from the numbers that nvcc puts into it."""
+    """Raise an error if the names of two temporary files differ only in the numbers that nvcc puts into them."""
     names = {match[0].rpartition("/")[2] for text in texts for match in re.finditer(r"[^\s\"=]*tmpxft_[^\s\"]*", text)}
     if len({_TEMPORARY.sub(_SOURCE, name) for name in names}) != len(names):
         raise _NotUnderstoodError(f"the temporary files {', '.join(sorted(names))}")

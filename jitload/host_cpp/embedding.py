@@ -120,7 +120,7 @@ def _check_lookups(host: HostSource, include_dirs: Sequence[Path], uses: _MacroU
 
 
 def _headers_may_declare(host: HostSource, texts: Sequence[str], include_dirs: Sequence[Path]) -> bool:
-    """Return whether a header may declare cubins, which is assumed if an option adds headers or macros."""
+    """Return whether a header may declare cubins. If an option may add headers or macros, return True."""
     flags = [flag for unit in host.units for flag in (*unit.flags, *host.flags)]
     if any(flag.startswith(("-I", "-i", "-D", "@")) for flag in flags):
         return True
@@ -144,7 +144,7 @@ def _warn_missing_kernel(location: str, kernel: str, symbols: Sequence[str]) -> 
 
 
 def _read_user_headers(texts: Sequence[str], include_dirs: Sequence[Path]) -> list[str]:
-    """Return the texts of the user's headers. Object files, which may use the macro as well, are not searched."""
+    """Return the texts of the user's headers that `texts` may include, directly or through other headers."""
     paths = [path for path in read_headers(texts, include_dirs, ()) if path.is_file()]
     return [path.read_text(errors="replace") for path in paths]
 

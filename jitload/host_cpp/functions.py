@@ -60,7 +60,7 @@ class HostExport(NamedTuple):
         launch: The function's `Launch` in `functions=`.
         unit: The name of the source file that exports the function.
         expression: The C++ expression that selects the function.
-        candidates: The functions in the text of this file that `functions=` may mean.
+        candidates: The functions in that file and in its headers that `functions=` may mean.
         is_typed: Whether the function has plain types and gets a wrapper; otherwise tvm-ffi's macro exports it.
     """
 
@@ -121,7 +121,7 @@ def _host_export(
         name: The name in `functions=`.
         launch: The `Launch` in `functions=`.
         units: The functions in each source file, by the file's name.
-        default: The source file that exports a function which no text shows, or "".
+        default: The source file that exports a function if no text shows the function; "" if there is no such file.
         is_plain_unseen: Whether to assume plain types for a function that no text shows.
     """
     target = re.split(r"[<(]", launch.kernel or name)[0].strip()
@@ -196,9 +196,9 @@ def has_typed(exports: Iterable[HostExport]) -> bool:
 def needs_prelude(unit: Unit, exports: Sequence[HostExport]) -> bool:
     """Return whether jitload puts an #include of tvm-ffi's convenience headers in front of a source.
 
-    Inline text gets the #include, and the user's files do not. Because nvcc takes two seconds to read the headers,
-    inline text with kernels is an exception if it exports only functions of plain types, has no names of tvm-ffi, and
-    either does not use `std::` or includes a header in angle brackets.
+    The user's files do not get the #include. Inline text gets it, unless the text has kernels and does not need the
+    headers, which nvcc takes two seconds to read. It does not need them if it exports functions of plain types and
+    no others, has no names of tvm-ffi, and uses `std::` only together with an #include in angle brackets.
     """
     if unit.is_file or not unit.is_mixed or not exports or not all(export.is_typed for export in exports):
         return not unit.is_file

@@ -305,7 +305,7 @@ def _precompile_later(specs: Iterable[precompiled.HeaderSpec], build: HostBuild)
 
 
 def _build_object(build: HostBuild) -> HostBuild:
-    """Compile, and merge all objects into one. The user's link has to define what is undefined in the result."""
+    """Compile, and merge all objects into one. The user links it with files that define its undefined symbols."""
     runtime = run_in_background(_find_object, "runtime", build) if has_typed(build.exports) else None
     _run(build, compile_steps(build))
     if runtime:
@@ -370,8 +370,8 @@ def _remove_temporaries(build: HostBuild) -> None:
 def _files_read(build: HostBuild) -> Iterator[Path]:
     """Yield the paths of the files on which the cache entry of a build depends.
 
-    These are files that the build read and whose versions are not in the cache key, and paths at which a new file would
-    be read instead of one of these files.
+    These are the files that the build read, except those whose versions are in the cache key. The paths of missing
+    files are included if a file there would be read in place of one that was read.
     """
     request, host = build.request, build.host
     versioned_dirs = (

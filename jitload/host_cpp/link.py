@@ -80,9 +80,9 @@ def fast_linker(compiler: Compiler, flags: Sequence[str]) -> tuple[str, ...]:
 def usable_link_flags(flags: Sequence[str], cuda: CudaToolchain | Nvcc | None, compiler: Compiler) -> tuple[str, ...]:
     """Return the user's link options without CUDA libraries that the linker cannot find.
 
-    `-lcuda`, `-lcudart`, `-lcublas` and so on are dropped if there is no such library; `missing_libraries` and
-    `missing_driver_calls` later find the functions that are then undefined. The CUDA runtime library is added if nvcc
-    makes the objects, because these always need it.
+    An option such as `-lcuda`, `-lcudart` or `-lcublas` is dropped if there is no such library. `missing_libraries` and
+    `missing_driver_calls` later find the functions that are undefined without it. If nvcc makes the objects, the CUDA
+    runtime library is added, because nvcc's objects always need it.
     """
     usable = tuple(flag for flag in flags if flag not in _OPTIONAL or _can_link(flag, flags, compiler))
     cudart = find_nvcc_cudart(cuda) if isinstance(cuda, Nvcc) else None
@@ -99,7 +99,7 @@ def _can_link(library: str, flags: Sequence[str], compiler: Compiler) -> bool:
 
 
 def linked_libraries(flags: Sequence[str]) -> Iterator[Path]:
-    """Yield the files that link options name by path, and the paths in `-L` directories where a `-l` library may be."""
+    """Yield the files that link options name by path, and for each `-l` the paths in `-L` directories to search."""
     dirs = list(option_values("-L", flags))
     for flag in flags:
         if flag.startswith("-l"):
@@ -115,9 +115,10 @@ def linked_libraries(flags: Sequence[str]) -> Iterator[Path]:
 def missing_libraries(
     undefined: Collection[str], cuda: CudaToolchain | Nvcc | None, flags: Sequence[str], name: str
 ) -> tuple[str, ...]:
-    """Return options that link the CUDA libraries in which undefined functions are, unless `flags` name the libraries.
+    """Return options that link the CUDA libraries that define undefined functions. Skip libraries that `flags` name.
 
-    Raise ToolchainError if no such library is found. `name` is the module's name, for the message.
+    Raise ToolchainError if a library is not found and none in `flags` may take its place. `name` is the module's name,
+    for the message.
     """
     cudart = _missing_cudart(undefined, cuda, flags, name)
     functions = {library: symbol for symbol in sorted(undefined, reverse=True) if (library := library_of(symbol))}

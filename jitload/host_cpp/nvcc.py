@@ -96,10 +96,10 @@ def is_of_nvcc(error: CompileError, steps: Iterable[Step]) -> bool:
 
 
 def nvcc_failure(error: CompileError, nvcc: Nvcc, hint: str = "") -> CompileError | ToolchainError:
-    """Return the error of nvcc to raise in place of `error`, which `run_ninja` raised for a command of nvcc.
+    """Return the error to raise after a command of nvcc failed. `error` is the one that `run_ninja` raised.
 
-    `hint` is ignored if nvcc rejected the architecture or the version of the host compiler: the error then has advice
-    of its own.
+    If nvcc rejected the architecture or the version of the host compiler, the returned error has advice about that in
+    place of `hint`.
     """
     release = ".".join(map(str, nvcc.version))
     if match := re.search(r"Unsupported gpu architecture '(\w+)'", error.log):
@@ -130,9 +130,9 @@ def nvcc_failure(error: CompileError, nvcc: Nvcc, hint: str = "") -> CompileErro
 
 
 def find_nvcc_cudart(nvcc: Nvcc) -> Path | None:
-    """Return the CUDA runtime library to link, of nvcc's major version, or None.
+    """Return the CUDA runtime library of nvcc's major version, for the link, or None if it is not found.
 
-    A library in a wheel is preferred to the toolkit's: torch loads the wheel's, and the dynamic loader then uses that
-    copy for the library of this build, too.
+    The copy in a wheel is preferred to the toolkit's copy: torch loads the wheel's, and the dynamic loader then gives
+    this copy to the built library, too.
     """
     return find_wheel_cudart(nvcc.major) or find_cudart(nvcc)

@@ -26,7 +26,7 @@ def read_undefined_symbols(objects: Iterable[Path]) -> tuple[str, ...]:
 
 
 def read_global_symbols(objects: Iterable[Path]) -> frozenset[str]:
-    """Return the symbols that the objects define and that only one object of a link may define."""
+    """Return the symbols that the objects define as global, and not as local or weak."""
     return frozenset(symbol.name for symbol in _read_symbols(objects) if _is_global_definition(symbol))
 
 
@@ -47,9 +47,9 @@ def find_exports(path: Path) -> frozenset[str]:
 
 
 def show_exports(path: Path) -> bool:
-    """Make the functions visible that an object exports to tvm-ffi; return whether any of them was hidden.
+    """Make an object's exports to tvm-ffi visible, and return whether any of them was hidden.
 
-    tvm-ffi's own build compiles with all symbols visible, and jitload's with `-fvisibility=hidden`.
+    jitload compiles with `-fvisibility=hidden`, and tvm-ffi's own build does not.
     """
 
     def show(symbol: Symbol) -> Symbol:

@@ -137,8 +137,8 @@ def header_spec(
 ) -> HeaderSpec | None:
     """Return the precompiled header that a source could use, or None. Only g++ uses precompiled headers.
 
-    `flags` are the user's options. `fixed_flags` are the options that jitload puts before and after these, without the
-    user's include directories.
+    `flags` are the user's options. `fixed_flags` are jitload's own options, those before and those after the user's.
+    `fixed_flags` lacks the user's include directories.
     """
     includes, user_flags = precompiled_includes(unit), keyed_flags(flags)
     identity = compiler_identity(compiler, cache_dir)
@@ -152,9 +152,9 @@ def header_spec(
 def precompiled_includes(unit: Unit) -> tuple[str, ...]:
     """Return the headers to precompile for a source, or an empty tuple if a precompiled header would not help.
 
-    They are tvm-ffi's convenience headers, which jitload puts in front of inline text. For a source file, the result is
-    empty unless the file includes the first convenience header at its beginning. tvm-ffi's `cubin_launcher.h` is added
-    if the source includes it at the beginning, because then no code in front of it can change its meaning.
+    They are tvm-ffi's convenience headers, which jitload puts in front of inline text. A file of the user's own must
+    include the first of them at its beginning; otherwise, the result is empty. tvm-ffi's `cubin_launcher.h` is added if
+    the source includes it at the beginning, where no code can change the header's meaning.
     """
     if unit.file.endswith(".c") or unit.is_mixed or not unit.pieces:
         return ()
@@ -165,7 +165,7 @@ def precompiled_includes(unit: Unit) -> tuple[str, ...]:
 
 
 def independent_includes(text: str) -> list[str]:
-    """Return the headers that a text includes first, before any header that an earlier header might change."""
+    """Return the headers at a text's beginning, before the first whose meaning may depend on headers before it."""
     return list(takewhile(re.compile(_INDEPENDENT).fullmatch, opening_includes(text)))
 
 

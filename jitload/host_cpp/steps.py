@@ -48,7 +48,7 @@ class HostBuild:
 
     Attributes:
         request: What to build.
-        host: The request's C++, whose source files are called units, and all cubins to embed.
+        host: The request's C++ and all cubins to embed. A unit is one source file of the C++.
         cuda: The compiler of device code, with the CUDA headers that the C++ may include, if one was needed.
         compiler: The host compiler.
         work: The directory to build in.
@@ -60,7 +60,7 @@ class HostBuild:
         calls_driver: Whether to compile and link `driver_calls.c`.
         templates: The commands that nvcc would run for a unit, where they are known, by the unit's file name.
         exports: The functions that `functions=` names.
-        runtime: The runtime library's object file, if functions of plain types have a wrapper, `wrapper.cc`.
+        runtime: The runtime library's object file, if there is a wrapper (`wrapper.cc`) for functions of plain types.
     """
 
     request: Request

@@ -36,7 +36,7 @@ def find_failure(work: Work) -> CompileError | None:
 
 
 def remember_failure(work: Work, request: Request, error: CompileError) -> None:
-    """Record an error about names that the light headers lack.
+    """Record an error about names that jitload's replacements of torch's headers lack.
 
     Do not record the error if the text includes headers that the cache key does not cover.
     """

@@ -35,7 +35,8 @@ class LoadedKernel(NamedTuple):
 class KernelCode(NamedTuple):
     """A kernel's machine code for one architecture: the bytes of the whole cubin, and the kernel's description in it.
 
-    `function` is the function's name. `origin` is the path of the library, in its cache entry if it came from one.
+    `function` is the function's name. `origin` is the path of the library; if the library came from a cache entry, its
+    path in that entry.
     """
 
     function: str
@@ -70,8 +71,7 @@ def check_single_kernel(facts: Mapping[str, Any]) -> None:
 def find_code(kernel: LoadedKernel, arch: str | None) -> KernelCode:
     """Return the machine code of a kernel for an architecture.
 
-    If `arch` is None, the architecture is the only one of the library or, if there are several, the one whose code the
-    current GPU would run.
+    If `arch` is None and the library has several architectures, return the code that the current GPU would run.
     """
     images = {image.arch: (data, image) for data, image in _read_images(kernel)}
     if not images:

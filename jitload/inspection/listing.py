@@ -288,7 +288,7 @@ def _with_source(lines: list[str], read: Callable[[str, int], str]) -> Iterator[
 
 
 def _source_reader(code: KernelCode) -> Callable[[str, int], str]:
-    """Return a function of a file and a line number that returns the line as it was at the build, or "" if unknown."""
+    """Return a function of (file, line number) that returns the line as it was at the build, or "" if unknown."""
     manifest = read_entry(code.origin)
 
     @lru_cache(maxsize=64)

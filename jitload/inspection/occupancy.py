@@ -76,8 +76,8 @@ class Occupancy:
         limits: The number of blocks that each resource allows: `registers`, `shared memory`, `warps`, `blocks` and
             `barriers`. A resource that the kernel does not use is left out.
         limited_by: The resources that allow the fewest blocks.
-        suggested_block: The number of threads per block with which the most threads run on a multiprocessor; the
-            largest such number. It is chosen as if dynamic shared memory did not depend on the block.
+        suggested_block: The block size that lets the most threads run on a multiprocessor; the largest one if there
+            are several. All sizes are compared with the same `shared_bytes`.
         source: `driver` if `blocks` and `suggested_block` are the driver's answers for the current GPU, or `computed`.
     """
 
@@ -185,8 +185,8 @@ _checked = functools.partial(check_driver, problem="the driver cannot tell the o
 def read_occupancy(kernel: LoadedKernel, arch: str | None, block: int | None, shared_bytes: int) -> Occupancy:
     """Return how many blocks of a kernel a multiprocessor runs at the same time. By default, a block has 256 threads.
 
-    The driver gives the number if the current GPU can run the code, and `arch` is None or this GPU's architecture.
-    Otherwise, the number is computed.
+    The driver gives the number if cuda-bindings is installed, the current GPU can run the code, and `arch` is None or
+    the GPU's architecture. Otherwise, the number is computed.
     """
     code = find_code(kernel, arch)
     most = min(code.kernel.max_threads, 1024)

@@ -33,7 +33,7 @@ _BASETYPE, _HAVE_VECTORCALL = 1 << 10, 1 << 11  # Py_TPFLAGS_…
 
 
 class _Bindable(TypedFunction):
-    """The base class of functions that are called without tvm-ffi, with the methods that are written in Python."""
+    """The base class of functions that are called without tvm-ffi. Its methods are the part written in Python."""
 
     @in_graphs
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
@@ -59,12 +59,13 @@ class _Bindable(TypedFunction):
 class CheckedFunction(TypedFunction):
     """A typed function that is called through tvm-ffi.
 
-    Calls reject tensors with a lazy negation or conjugation, and masked arrays: tvm-ffi would ignore these properties.
+    A call rejects masked arrays, and torch tensors whose negation or conjugation is still pending: tvm-ffi would ignore
+    the mask and the pending operation.
     """
 
     @in_graphs
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        """Call the function. Raise TypeError for a masked array or a tensor with a pending operation."""
+        """Call the function. Raise TypeError for a masked array or a tensor with a pending negation or conjugation."""
         torch: Any = sys.modules.get("torch")
         for index, arg in enumerate(args):
             if _is_masked(arg):
@@ -129,10 +130,10 @@ def direct_arguments() -> tuple[Any, ...]:
 
 
 def find_dispatch_keys(tensor: Any) -> bytes:
-    """Return a `jitload_dispatch_keys` structure (`python.cc`) as bytes, which says where a tensor's dispatch keys are.
+    """Return where a tensor stores its dispatch keys, as the bytes of a `jitload_dispatch_keys` (`python.cc`).
 
-    torch does not document the layout of a tensor, so this searches a tensor's memory for the keys that torch reports.
-    If the keys are not found, all fields of the structure are 0.
+    torch does not document the layout of a tensor, so this searches the tensor's memory for the keys that torch
+    reports. If they are not found, all bytes are 0.
     """
     torch = sys.modules["torch"]
     try:
@@ -155,9 +156,10 @@ def _is_masked(array: object) -> bool:
 
 
 def describe_tensor(tensor: Any) -> str | None:
-    """Return words for an error message that describe a torch tensor that DLPack cannot export, or a masked array.
+    """Return a description of an argument, for the error message of a call that rejects it.
 
-    DLPack would pass a masked array without its mask. For any other object, return None.
+    The argument is a torch tensor that DLPack cannot export, or a masked array, which DLPack would export without its
+    mask. For any other object, return None.
     """
     if not isinstance(tensor, sys.modules["torch"].Tensor):
         return _MASKED if _is_masked(tensor) else None
@@ -176,9 +178,9 @@ def describe_tensor(tensor: Any) -> str | None:
 def flatten_tuples(function: TypedFunction, args: tuple[Any, ...]) -> tuple[Any, ...] | None:
     """Return the arguments of a Triton kernel with each tuple replaced by its items.
 
-    Items that are compiled into the kernel are left out; a different value raises ValueError. Return None if the
-    arguments do not match the parameters in the kernel's source; the call then raises an error that says what the
-    kernel expects.
+    Items whose values are compiled into the kernel are left out. Raise ValueError if such an item does not have the
+    compiled value. Return None if the arguments do not match the parameters in the kernel's source; launching the
+    kernel with them raises an error that says what it expects.
     """
     triton = function._jitload_facts.get("triton", {})
     tuples: dict[str, list[str]] = triton.get("tuples", {})

@@ -19,7 +19,7 @@ _LEFT = "text-align: left; min-width: 16em; overflow-wrap: anywhere"
 
 
 def format_resource(used: Mapping[str, Any], resource: str) -> str:
-    """Return the text for the resource `resource` in `used`. Register spills get a `!`, because they are slow."""
+    """Return how much of a resource a kernel uses, as text. Register spills get a `!`, because they are slow."""
     value = used.get(resource)
     if value is None:
         return "-" if used["registers"] is None else "unknown"  # kernels on the CPU have no registers
@@ -62,7 +62,7 @@ def _title(module: Module) -> str:
 def kernel_builds(module: Module) -> Iterator[tuple[dict[str, Any], str, dict[str, Any]]]:
     """Yield (function, architecture, resources) for each kernel on each of its architectures.
 
-    The function is given by its description in the library. The resources are what the kernel uses on the architecture.
+    The function is a dict, its description in the library. The resources are what the kernel uses on the architecture.
     """
     for function in module._jitload_facts()["functions"].values():
         if "kernel" in function:

@@ -42,7 +42,7 @@ class Library:  # plain, because creating a dataclass or a named tuple takes a t
         configure: The library's function that returns a function with a launch configuration, as `f[grid, block]` does.
         bind: The library's function that lets calls of a typed function bypass tvm-ffi, or None if this is impossible.
         image: The library's function that returns the address of a cubin.
-        origin: The library's file in the cache entry that it came from, or else the file that was loaded.
+        origin: The path of the library; if the library came from a cache entry, its path in that entry.
     """
 
     __slots__ = ("bind", "configure", "image", "origin")
@@ -191,7 +191,7 @@ class TypedFunction(tvm_ffi.Function):  # type: ignore[misc]  # tvm-ffi's own cl
 
         Args:
             block: Threads per block, an int or a tuple. By default, the block of `f[grid, block]` or of the Triton
-                kernel, or else 256 threads, or fewer if the kernel cannot have 256.
+                kernel. If there is neither, 256 threads, or the kernel's maximum if that is smaller.
             shared_bytes: Dynamic shared memory per block in bytes. By default, the size in
                 `f[grid, block, shared_bytes]` or of the Triton kernel, or else 0.
             arch: The architecture, `"sm_90a"`. By default, the library's only architecture, or else the current GPU's.
@@ -248,9 +248,9 @@ class TypedFunction(tvm_ffi.Function):  # type: ignore[misc]  # tvm-ffi's own cl
             bytes: The bytes that a call moves. By default they are estimated: each tensor counts once, or twice if the
                 kernel changes it in place.
             flop: The number of floating-point operations of a call.
-            restore: Whether to restore the values of the tensors before each call. By default, a short kernel is called
-                many times in a row if this does not change its results. Pass True for a kernel that relies on initial
-                values, such as a counter that is zero.
+            restore: Whether to restore the values of the tensors before each call. By default, they are not restored
+                for a short kernel if repeated calls have the same results and take as long. Pass True for a kernel that
+                relies on initial values, such as a counter that is zero.
             seconds: How long to measure, roughly.
 
         Raises:

@@ -46,9 +46,8 @@ _copies: dict[tuple[str, tuple[int, int, int, int]], Path] = {}  # path and iden
 class Module(tvm_ffi.Module):  # type: ignore[misc]  # tvm-ffi is not checked here
     """The typed functions of a library; a `tvm_ffi.Module`.
 
-    `mod.add_one` and `mod["add_one"]` are the same typed function. The second form also returns a kernel
-    that has the name of an attribute of `tvm_ffi.Module`, such as `imports`. Iterating over a module gives the names of
-    its functions.
+    `mod.add_one` and `mod["add_one"]` are the same typed function. For a kernel that is named like an attribute of
+    `tvm_ffi.Module`, such as `imports`, use the second form. Iterating over a module gives the names of its functions.
     """
 
     def __getattr__(self, name: str) -> TypedFunction:
@@ -170,7 +169,7 @@ def load_library(path: str | os.PathLike[str], *, keep_module_alive: bool = True
     The dynamic loader identifies libraries by name: if a file has changed since this process loaded it, loading it
     again would return the old library. Such a file is loaded from a copy with another name.
 
-    `origin` is the path of the library in its cache entry, if `path` may be a copy of that file.
+    If `path` may be a copy of a library in a cache entry, `origin` is the library's path in that entry.
     """
     library_path = Path(path).absolute()
     try:

@@ -67,7 +67,7 @@ def _typed_function(name: str, function: TypedFunction) -> str:
 
 
 def _functions(module: Module, names: list[str]) -> Iterator[str]:
-    """Yield the stub's text for each name: functions that tvm-ffi or pybind11 exports, and pybind11's other objects."""
+    """Yield the stub's text for each name that is not a typed function: what tvm-ffi or pybind11 exports."""
     if not names:
         return
     from jitload.inspection.listing import kept_texts
@@ -135,7 +135,7 @@ _KNOWN_NAMES = frozenset(("torch", "typing", "collections", *_OF_PYTHON, "list",
 
 
 class Signature(NamedTuple):
-    """A function's parameters, `x: torch.Tensor, n: int, /`, its result type and its docstring, as texts for a stub."""
+    """What a stub shows of a function: its parameters (`x: torch.Tensor, n: int, /`), result type and docstring."""
 
     parameters: str
     returns: str
@@ -178,7 +178,10 @@ def _ffi_signature(module: Module, name: str, function: HostFunction | None) -> 
 
 
 def _read_schema(schema: Mapping[str, Any]) -> tuple[str, list[str]]:
-    """Return the types of the result and of the parameters from tvm-ffi's description, which has one of two forms."""
+    """Return the result's type and the parameters' types from tvm-ffi's description of a function.
+
+    The description has `named_args`, with the items `return` and `params`, or only `args`, with the result first.
+    """
     named = schema.get("named_args")
     returns, *types = (*named["return"], *named["params"]) if named else schema.get("args", [{"type": "Any"}])
     return _schema_type(returns), list(map(_schema_type, types))

@@ -35,13 +35,13 @@ class Benchmark:
         host_us: The median time until a call returned to Python; on the CPU, the same as `median_us`.
         samples: The number of samples.
         launches: The number of launches in each sample.
-        restored: Whether the arguments got their original values again before each sample. If not, each launch starts
-            from the results of the launch before; short functions are measured like this if their results and times
-            stay the same.
+        restored: Whether the original values of the arguments were restored before each sample. If not, each launch
+            starts from the results of the previous launch. This is so for a short function if its results and its time
+            then stay the same.
         flushed_l2: Whether the L2 cache was emptied before each sample.
         bytes: The bytes that a launch moves: the number that was passed, or an estimate.
-        is_estimated: Whether `bytes` is an estimate: the size of each tensor, twice if the function changes it in
-            place.
+        is_estimated: Whether `bytes` is an estimate: the sum of the tensors' sizes, in which a tensor that the function
+            changes in place counts twice.
         flop: The number of floating-point operations of a launch, or None if it was not passed.
         peak_gb_per_s: The peak bandwidth of the device's memory in 10⁹ bytes per second, or None if it is not known.
     """
@@ -122,7 +122,7 @@ class Options:
 def check_number(name: str, number: object, *, is_optional: bool = True, may_be_infinite: bool = False) -> None:
     """Raise TypeError or ValueError unless an argument is a finite number that is at least 0.
 
-    With `is_optional`, None is allowed as well, and with `may_be_infinite` infinity.
+    `is_optional` allows None, and `may_be_infinite` allows infinity.
     """
     if number is None and is_optional:
         return

@@ -38,7 +38,7 @@ class CpuClock:
     """The wall clock of the host. All times are in microseconds.
 
     Attributes:
-        device: The device that is measured: `cpu`, or `cuda:0` with the GPU's name.
+        device: The device that is measured: `cpu`; for a `CudaClock`, `cuda:0` with the GPU's name.
         is_host: Whether the device is the host itself.
         peak_bytes_per_s: The peak bandwidth of the device's memory, or None if it is not known.
     """

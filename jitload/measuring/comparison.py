@@ -149,8 +149,8 @@ def compare(  # noqa: PLR0913  the parts of a launch, and how to measure
         flush_l2: Whether the L2 cache of a GPU is emptied before each launch that is measured.
         bytes: The bytes that a call moves; estimated by default.
         flop: The number of floating-point operations of a call.
-        restore: Whether the original values of the arguments are restored before each call. By default, a short kernel
-            is measured in many calls in a row if this does not change its results.
+        restore: Whether the original values of the arguments are restored before each call. By default, they are not
+            restored for a short kernel if repeated calls have the same results and take as long.
         seconds: Roughly how long to measure each function.
 
     Returns:
@@ -276,7 +276,10 @@ class _Check(NamedTuple):
     def _find_stale(
         self, expected: Sequence[tuple[str, Any]], overwrite: Callable[[], None] = lambda: None
     ) -> list[Extent]:
-        """Return the memory of the kernels' outputs that have the expected values after `overwrite`, before a call."""
+        """Restore the arguments and call `overwrite`. Return the memory of outputs that now have the expected values.
+
+        If the expected results do not belong to parameters of a kernel, return [].
+        """
         self.arguments.restore()
         overwrite()
         self.arguments.clock.wait()

@@ -76,7 +76,7 @@ class Backup:
 
 
 def merge_extents(extents: Iterable[Extent]) -> list[Extent]:
-    """Return extents that cover the same bytes but do not overlap, such as one for three views of a tensor."""
+    """Return extents that cover the same bytes but do not overlap: extents that overlap or touch become one extent."""
     merged: list[Extent] = []
     for extent in sorted(extents, key=lambda extent: (extent.device is None, extent.device or 0, extent.address)):
         last = merged[-1] if merged else None
@@ -139,9 +139,9 @@ def _extent(address: int, shape: Sequence[int], strides: Sequence[int], itemsize
 
 
 def copy_tensor(tensor: Any) -> Any:
-    """Return a copy of a tensor: an array for NumPy, or else a torch tensor if torch is imported.
+    """Return a copy of a tensor. The copy of a NumPy array is a NumPy array.
 
-    Without torch, the copy belongs to the tensor's own library.
+    For all other tensors, the copy is a torch tensor, or if torch is not imported, a tensor of the same library.
     """
     if hasattr(tensor, "detach"):
         return tensor.detach().clone()

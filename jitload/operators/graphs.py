@@ -21,8 +21,8 @@ from jitload.triton.key import code_objects, outer_names
 def functionalize(mode: FunctionalTensorMode, operator: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
     """Trace a call of an operator that writes to arguments, and tell autograd which arguments are written to.
 
-    Inductor lets the operator write to the arguments of the program, but AOTAutograd treats the written tensors as
-    donated buffers, which the backward pass may overwrite. This function turns donated buffers off.
+    Also turn off donated buffers, which are tensors that the backward pass may overwrite. AOTAutograd would treat the
+    written tensors as such buffers, although Inductor lets the operator write to the program's own arguments.
     """
     functorch_config.donated_buffer = False
     for argument, value in zip(operator._schema.arguments, args, strict=False):
@@ -37,10 +37,10 @@ def increment_versions(value: torch.Tensor | Sequence[torch.Tensor] | None) -> N
 
 
 def run_in_transforms(name: str, kernel: Any) -> Callable[..., Any]:
-    """Return a function that runs an operator within transforms of `torch.func` by calling `kernel`, torch's own code.
+    """Return a function that calls `kernel`, torch's own code that runs an operator within transforms of `torch.func`.
 
-    The function raises an error where torch would return zeros as gradients or tangents, because the transform does not
-    see the operator.
+    A transform does not see the operator. Where torch would therefore return zeros as gradients or tangents, the
+    function raises an error.
     """
 
     def run(keys: Any, *args: Any, **kwargs: Any) -> Any:
@@ -86,8 +86,8 @@ def mark_caches(operators: Mapping[str, Any]) -> None:
 def _describe_code(function: Any, seen: set[int]) -> str:
     """Return a text that changes with a function's code, and with the numbers, strings and functions that it uses.
 
-    Only functions of its own module are included, and each function once: `seen` has the ids of those included before.
-    For an object that is not a Python function, the text is random.
+    A function that it uses is included if both are in the same module. Each function is included only once: `seen` has
+    the ids of functions that are already included. For an object that is not a Python function, the text is random.
     """
     if function is None or id(function) in seen:
         return ""

@@ -109,9 +109,9 @@ def _check(signature: Signature, out: Mapping[str, Any], unwritten: Sequence[str
 
 
 def _target(function: Any, signature: Signature, out: tuple[str, ...], absent: tuple[str, ...]) -> str:
-    """Return the name with which the function is registered in XLA, and register the function at the first call.
+    """Register the function in XLA unless it is registered already, and return the name under which it is registered.
 
-    There is a name for each combination of `out` and `absent`, the names of the arguments that are None.
+    `absent` has the names of the arguments that are None. Each combination of `out` and `absent` has its own name.
     """
     targets = _targets.setdefault(function, {})
     key = (out, absent)

@@ -60,10 +60,9 @@ def torch_op(  # noqa: PLR0913  each is a part of an operator's definition
             rules, `"like x"`, `"float32[n, x.shape[0]]"`, `"x.dtype[n]"`, `"zeros like x"`. Without a dtype in the
             rule, the tensor has the dtype of the pointer.
         unwritten: Names of pointers that are not `const`, but are only read.
-        schema: The schema of a function whose types are unknown, `(Tensor x, Tensor(a!) y, SymInt n) -> ()`. It may
-            declare named results, `-> (Tensor y)`, for a function that returns tensors. `out` then needs a rule for
-            each result.
-        autocast: Under `torch.autocast`, convert floating-point inputs to this dtype, or with True to the dtypes of the
+        schema: The schema of a function whose types are unknown, `(Tensor x, Tensor(a!) y, SymInt n) -> ()`. If the
+            function returns tensors, the schema names them, `-> (Tensor y)`, and `out` needs a rule for each.
+        autocast: The dtype to which `torch.autocast` converts floating-point inputs; True for the dtypes of the
             function's pointers. By default, autocast changes nothing.
 
     Returns:
@@ -144,12 +143,12 @@ class TorchOp(OpOverload):
         return rule
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Return how to unpickle the operator, in a process that has registered the operator as well."""
+        """Return how to unpickle the operator. The process that unpickles it must have registered it first."""
         return _find_operator, (self._jitload_state.plan.name,)
 
 
 class _State:
-    """The functions of an operator. torch's callbacks look the functions up here, so that they can be replaced."""
+    """The functions of an operator. torch's callbacks look them up here, so that each can be replaced."""
 
     def __init__(self, library: Any) -> None:
         self.library = library
@@ -261,7 +260,7 @@ def _define(plan: Plan, previous: TorchOp | None) -> Any:
 
 
 def _check_name(plan: Plan) -> None:
-    """Raise an error if torch cannot parse the operator's name, or has something else under the name in `torch.ops`."""
+    """Raise LaunchSpecError if torch cannot parse the operator's name, or if `torch.ops` uses it for something else."""
     problem = f"torch refuses the operator {plan.name}"
     try:
         torch._C.parse_schema(f"{plan.name}{plan.schema}")

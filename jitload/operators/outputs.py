@@ -58,7 +58,7 @@ def parse_rule(name: str, text: object, function: str) -> Rule:
 
 
 def field_of(name: str) -> str:
-    """Return the name of an output's rule in error messages, `out['y']`."""
+    """Return what error messages call the rule for an output: `out['y']`."""
     return f"out[{name!r}]"
 
 
@@ -138,7 +138,7 @@ class Allocator:
         return f"_dtype_{rule.dtype}"
 
     def _check_dtype(self, rule: Rule, argument: Argument, model: Argument) -> None:
-        """Raise LaunchSpecError if an output can never have the dtype of the tensor `model`."""
+        """Raise LaunchSpecError if no kernel takes an output with the dtype of the tensor `model`."""
         pairs = zip(argument.dtypes, model.dtypes * len(argument.dtypes), strict=False)
         if not any(expected is None or got is None or expected == got for expected, got in pairs):
             raise self._wrong_dtype(rule, argument, f"{model.dtypes[0]} of {model.name!r}")

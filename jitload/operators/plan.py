@@ -16,7 +16,7 @@ class Plan(NamedTuple):
 
     Attributes:
         name: The qualified name, `my::add`.
-        signature: What the function takes and returns.
+        signature: What the function that the operator calls takes and returns.
         inputs: The arguments of the operator.
         schema: The operator's schema, without the name.
         source: The Python source of the functions `launch`, `impl` and `fake`.

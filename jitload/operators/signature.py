@@ -26,8 +26,8 @@ class Argument(NamedTuple):
         is_nullable: Whether the argument may be None.
         is_written: Whether the function writes to the tensor.
         is_strided: Whether the tensor need not be contiguous.
-        is_raw: Whether the function also takes an int address; error messages mention this.
-        is_host: Whether the argument is a pointer to host memory of a host function: the tensor must be on the CPU.
+        is_raw: Whether the function also takes an int address, which error messages then mention.
+        is_host: Whether a host function takes a pointer to host memory here, so that the tensor must be on the CPU.
         dtypes: For each of the function's kernels, the dtype that the tensor must have, or None for any dtype.
         default: A tuple that contains the default value, or () if there is none.
     """
@@ -107,7 +107,7 @@ def read_function(function: Any) -> Signature:
 
 
 def check_has_launch(function: Any) -> None:
-    """Raise LaunchSpecError if the function is a kernel whose grid or block would have to be passed at the call."""
+    """Raise LaunchSpecError for a kernel without a grid or block, because calls from torch and JAX cannot pass any."""
     facts: Mapping[str, Any] = getattr(function, "_jitload_facts", {})
     is_set = {"grid": 1, "block": 5}  # positions in the configuration of `f[grid, block]`
     if missing := [field for field in facts.get("needs", ()) if not function._jitload_config[is_set[field]]]:

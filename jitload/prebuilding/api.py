@@ -56,7 +56,7 @@ class Prebuilt:
         return tuple(outcome for outcome in self.outcomes if outcome.state == "failed")
 
     def check(self) -> None:
-        """Raise JitLoadError if any request failed. The error's message is this summary as text."""
+        """Raise JitLoadError if any request failed. The error's message is `str(self)`, a summary."""
         if self.failed:
             raise JitLoadError(str(self))
 
@@ -104,8 +104,7 @@ def prebuild(
             `{"name": "vec", "cuda_sources": text, "arch": "sm_90a"}`, or, if they name files, of `build`. A mapping
             with the key `kernel` has the keywords of `load_triton`: `kernel` is a Triton kernel or the name to import
             it by, `"my_package.kernels:add"`, and `args` are example arguments. A Triton kernel is built in this
-            process if other processes cannot import it, because it is defined in a program or a notebook, or if its
-            request cannot be pickled.
+            process if it is defined in the program that is run or in a notebook, or if its request cannot be pickled.
         executor: An executor of `concurrent.futures`, such as Dask's `client.get_executor()` or mpi4py's. Its workers
             get this process's `JITLOAD_*` variables, and need the same versions of all tools and packages. None starts
             processes on this machine.
@@ -143,7 +142,7 @@ def prebuild(
 
 
 def _tasks(requests: Iterable[Mapping[str, Any]], archs: Sequence[str] | None) -> tuple[Task, ...]:
-    """Return one task for each request, or one for each of `archs` if the request names no architecture."""
+    """Return one task for each request. With `archs`, a request without an architecture gets one for each of them."""
     if isinstance(requests, str | bytes | Mapping) or not isinstance(requests, Iterable):
         raise JitLoadError(f"requests must be an iterable of mappings, such as a list, got {type(requests).__name__}")
     if isinstance(archs, str):
@@ -182,7 +181,7 @@ def _run(tasks: Sequence[Task], executor: Executor | None, jobs: int | None, don
 
 
 def _run_in(executor: Executor | LocalWorkers, tasks: Sequence[Task], done: _Done) -> tuple[Task, ...]:
-    """Build tasks with an executor, or here if no other process can. Return the tasks that a broken executor left."""
+    """Build tasks with an executor, or here if they need this process. Return the tasks that a broken executor left."""
     futures: dict[Future[Outcome], Task] = {}
     left = []
     try:

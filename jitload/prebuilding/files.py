@@ -21,11 +21,11 @@ _PYTHON = re.compile(r"(.+\.py)(?::(\w+))?", re.DOTALL)
 
 
 def read_requests(target: str) -> list[Any]:
-    """Return the requests that a target of the command names.
+    """Return the requests that a target of `jitload prebuild` names.
 
     Args:
-        target: `kernels.toml` or `kernels.json`; or `kernels.py` or `package.module`, with `:NAME` if the list, or the
-            function that returns it, is not called REQUESTS.
+        target: `kernels.toml`, `kernels.json`, `kernels.py:NAME` or `package.module:NAME`. `NAME` is a list of requests
+            or a function that returns one; without `:NAME`, it is REQUESTS.
 
     Raises:
         JitLoadError: There is no such file or module, or it has no requests.
@@ -126,7 +126,7 @@ def _below(home: Path, paths: Any, where: str) -> list[str]:
 
 
 def _launch(value: Any, where: str) -> Any:
-    """Return the `Launch` that a table describes, or, for a list, a list of the results for its items.
+    """Return a table as a `Launch`, and a list with its items converted in the same way.
 
     Any other value, such as a docstring, is returned unchanged.
     """

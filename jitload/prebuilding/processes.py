@@ -23,7 +23,7 @@ _PROGRAM = (
 
 
 class LocalWorkers:
-    """Worker processes on this machine. A worker that dies is replaced, and only the request that it built may fail."""
+    """Worker processes on this machine. If one dies, it is replaced, and the builds of the others go on."""
 
     def __init__(self, count: int) -> None:
         self._threads = ThreadPoolExecutor(count, thread_name_prefix="jitload-prebuild")  # each waits for one worker

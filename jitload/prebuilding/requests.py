@@ -103,8 +103,7 @@ def build_request(fields: Any) -> Entry:
     """Return the cache entry of the library for a request. Build the library if it is not in the cache.
 
     Raises:
-        JitLoadError: `fields` is not a request, the library cannot be kept in the cache, or `build_inline`, `build` or
-            `load_triton` would raise this error.
+        JitLoadError: `fields` is not a valid request, or the library cannot be built or kept in the cache.
     """
     from jitload.cache.entry import find_cache_dir, is_in_private_cache
     from jitload.pipeline import find_or_build

@@ -45,7 +45,7 @@ class Sources(NamedTuple):
         cuda: `(label, text)` pairs of `cuda_sources`, or of the CUDA files. Messages call a text by its label.
         host: `(label, text)` pairs of the C++.
         objects: Paths of object files.
-        cubins: Cubins by name: `embed_cubin=`, and each `.cubin` file under its file name without the suffix.
+        cubins: Cubins by name: those of `embed_cubin=`, and `.cubin` files, named without the suffix.
         directories: The directories that contain the source files.
         are_files: Whether the texts are files. Host compilers and nvcc compile each file by itself.
     """
@@ -75,7 +75,7 @@ def inline_sources(
 
 
 def label_pieces(name: str, texts: Sequence[str], argument: str) -> Pieces:
-    """Return `(label, text)` pairs. A module's only text has the label `vec.cu`; one of several, `cuda_sources[1]`."""
+    """Return `(label, text)` pairs. A label is `vec.cu` for a single text, or `cuda_sources[1]` for one of many."""
     if len(texts) == 1:
         return ((f"{name}.{'cpp' if argument.startswith('cpp') else 'cu'}", texts[0]),)
     return tuple((f"{argument}[{number}]", text) for number, text in enumerate(texts))
@@ -260,7 +260,7 @@ def read_flags(options: Sequence[str] | None, argument: str) -> tuple[str, ...]:
 
 
 def _split_words(option: str) -> Sequence[str]:
-    """Return the words of an option that is written for a shell, or any other option as a single word."""
+    """Return the words of an option that is written for a shell. Any other option is a single word."""
     first_quote = re.search(r"""\\?["']"?""", option)
     # An escaped or quoted quote is for the compiler: a shell removes the backslash or the outer quotes.
     is_quoted = first_quote is not None and first_quote[0] in ('\\"', "'\"")
@@ -369,7 +369,7 @@ def _read_launch(name: str, value: object) -> Launch:
 
 
 class Instrumentation(NamedTuple):
-    """How kernels are instrumented; the truth value is False if they are not.
+    """How kernels are instrumented; `bool()` of the object is False if they are not.
 
     Attributes:
         sanitizers: The sanitizers of `sanitize=`, in the order of `SANITIZERS`.
@@ -429,7 +429,7 @@ class Call(NamedTuple):
         instrumentation: Sanitizers and debug information for kernels.
         gpu_check: Whether NVRTC also checks kernels that are built for the CPU; None: `JITLOAD_CPU_GPU_CHECK` decides.
         isolate: Whether NVRTC runs in a child process; None: `JITLOAD_ISOLATE` decides.
-        torch: How texts for torch's C++ interface are treated; None for other texts, or if not yet recognized.
+        torch: How texts for torch's C++ interface are treated; None until the texts are recognized as such.
     """
 
     name: str

@@ -18,7 +18,13 @@ else:
 
 
 class LabelledCubin(NamedTuple):
-    """A cubin whose kernels become functions: its name in messages, its bytes, and its kernels if it was a `Cubin`."""
+    """A cubin whose kernels become functions.
+
+    Attributes:
+        label: Its name in messages.
+        data: Its bytes.
+        kernels: Its kernels if the user passed a `Cubin`, otherwise ().
+    """
 
     label: str
     data: bytes
@@ -74,7 +80,7 @@ def check_cubin_name(name: str, subject: str) -> None:
 
 
 def _read_cubin(value: CubinLike, label: str) -> bytes:
-    """Return the bytes of a cubin, from bytes, a path, a `Cubin`, or the compiled object of another library."""
+    """Return the bytes of a cubin, which is given as bytes, a path, a `Cubin`, or another compiler's object."""
     from jitload.model import Cubin
 
     value = _unwrap(value, label)

@@ -73,7 +73,7 @@ def find_kind(call: Call) -> SourceKind:
 
 
 def looks_like_kernels(texts: Sequence[str]) -> bool:
-    """Return whether texts have kernels and, by a search for a few words, nothing that launches them."""
+    """Return whether texts contain `__global__`, and no word that suggests host code, such as `<<<` or `TVM_FFI_`."""
     markers = (*_HOST_MARKERS, "<<<", "cudaLaunch", "cub/device/", "thrust/")
     return any("__global__" in text for text in texts) and not any(m in text for text in texts for m in markers)
 
@@ -136,7 +136,7 @@ def _include_dirs(call: Call) -> list[Path]:
 
 
 def _names_functions_beside_kernels(call: Call, texts: tuple[str, ...]) -> bool:
-    """Return whether `functions=` names a host function of the texts or, if these have no kernels, of their headers."""
+    """Return whether `functions=` names any host function. Headers are searched, too, if the texts have no kernels."""
     if not call.exports:
         return False
     launches = ((launch.kernel or name, launch) for name, launch in call.exports)
@@ -182,7 +182,7 @@ def _check_is_no_kernel_source(call: Call, texts: tuple[str, ...]) -> None:
 
 
 def check_has_no_launches(pieces: Pieces, options: Sequence[str]) -> None:
-    """Raise an error if a text for the CPU launches kernels with `<<<…>>>`, even if the launch is hidden from NVRTC."""
+    """Raise an error if a text for the CPU launches kernels with `<<<…>>>`, even behind `#ifndef __CUDACC_RTC__`."""
     if any("<<<" in text for _, text in pieces):
         from jitload.cpptext.source_kind import classify
 
@@ -191,7 +191,7 @@ def check_has_no_launches(pieces: Pieces, options: Sequence[str]) -> None:
 
 
 def cpu_launch_error(pieces: Pieces) -> CompileError:
-    """Return the error for a text for the CPU that launches its kernels itself, with the line of the first launch."""
+    """Return the error for a text for the CPU that launches kernels. The error has the line of the first launch."""
     from jitload.cpptext.lexer import tokenize
     from jitload.cpptext.source_kind import LAUNCH_FUNCTIONS
 
@@ -232,7 +232,7 @@ _KERNEL_FIELDS = (
 
 
 def check_host_functions(call: Call, host: HostSource) -> None:
-    """Raise an error if `functions=` cannot be functions of hand-written C++.
+    """Raise an error if hand-written C++ cannot provide the functions in `functions=`.
 
     A name may not be a C++ keyword, a `Launch` may not have fields for kernels, and there must be a source.
     """
@@ -296,7 +296,7 @@ def _leaves_host_code_out(call: Call, kind: SourceKind, texts: tuple[str, ...]) 
 
 @functools.lru_cache(maxsize=64)  # each call of load_inline asks
 def _is_program(texts: tuple[str, ...], options: tuple[str, ...]) -> bool:
-    """Return whether a text has a `main()` that the preprocessor does not hide from NVRTC."""
+    """Return whether a text has a `main()` that NVRTC sees, after preprocessing."""
     if not any("main" in text for text in texts):
         return False
 
@@ -312,7 +312,7 @@ def _is_program(texts: tuple[str, ...], options: tuple[str, ...]) -> bool:
 def _asks_for_kernels(call: Call, texts: tuple[str, ...]) -> bool:
     """Return whether a call with kernels and host code in one text asks for the kernels alone.
 
-    The call does if `functions=` names kernels, or if `functions=` names nothing and the text is a program.
+    A call does so if `functions=` names kernels, or if `functions=` names nothing and the text is a program.
     """
     if call.sources.host or call.sources.objects or call.sources.cubins:
         return False

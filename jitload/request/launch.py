@@ -32,7 +32,7 @@ class Launch:
     `raw_pointers`, `strided`, `host` and `doc` apply to it.
 
     Attributes:
-        grid: Number of blocks, also with clusters, in x, y and z. With None, each call passes the grid:
+        grid: Number of blocks (not of clusters) in x, y and z. With None, each call passes the grid:
             `f[grid, block](...)`.
         block: Number of threads of a block in x, y and z. With None, each call passes the block.
         params: Names of all parameters, if the source does not show them.
@@ -44,8 +44,8 @@ class Launch:
         pdl: Programmatic dependent launch: the kernel may start before the previous one in its stream has ended.
         priority: Launch priority; kernels with lower numbers run first.
         kernel: The kernel that the function launches: `scale<float>`, `ns::scale`, `scale(float*, int)`.
-        signature: The kernel's C++ parameters, or its declaration such as `void f(float* x, int n)`, for a cubin
-            without types. If the compiler reports types, the signature has to match them.
+        signature: The kernel's C++ parameters, or its declaration such as `void f(float* x, int n)`. It is needed for
+            a cubin that does not contain the types. If the compiler reports types, the signature has to match them.
         args: Expressions for parameters that the function computes itself and callers do not pass. Parameters that
             others depend on are stored first.
         nullable: Names of pointers that may be None.

@@ -295,7 +295,7 @@ def _resolve_archs(
 
 
 def _with_cpu_flags(request: Request, host_options: tuple[str, ...]) -> Request:
-    """Return the request with the options for debugging kernels and for compiling kernels for the CPU, if necessary."""
+    """Return the request, with more options if kernels are to be debugged or compiled for the CPU."""
     if request.instrumentation.is_debug and request.pieces:
         request = request._replace(options=(*request.options, "--device-debug"))
     if CPU not in request.archs:

@@ -166,7 +166,7 @@ class Operator(NamedTuple):
 def is_torch_text(sources: Sources, functions: Functions | None = None) -> bool:
     """Return whether texts use torch's C++ interface and `functions=` does not ask for their kernels alone.
 
-    An `#include` of torch's headers counts in C++ sources, but in CUDA sources only the use of torch's names counts.
+    In C++ sources, an `#include` of torch's headers is enough. CUDA sources have to use torch's names.
     """
     names = [functions] if isinstance(functions, str) else list(functions or ())
     cuda_texts = tuple(text for _, text in sources.cuda)
@@ -237,8 +237,8 @@ def _units(pieces: Pieces, *, are_files: bool) -> tuple[Pieces, ...]:
 def _merge(name: str, pieces: Pieces, texts: Sequence[str], suffix: str, *, implicit: bool) -> tuple[str, str]:
     """Merge `(label, text)` pairs into one pair. `#line` directives keep the names and lines of the original texts.
 
-    The names in `texts`, the texts and their headers, decide which declarations come first. The macro with the module's
-    name is defined in the text, because for each new set of options nvcc is asked which commands it runs.
+    Declarations are put in front for the names in `texts`, which are the original texts and their headers. The text
+    defines `TORCH_EXTENSION_NAME`: as an option, it would make jitload ask nvcc anew which commands to run.
     """
     macro = f"#ifndef TORCH_EXTENSION_NAME\n#define TORCH_EXTENSION_NAME {name}\n#endif\n"
     prelude = _prelude("\n".join(texts), is_cuda=suffix == "cu", implicit=implicit)
@@ -333,7 +333,7 @@ def _find_operators(name: str) -> Iterator[Operator]:
 
 @functools.lru_cache(maxsize=64)
 def _operator_declarations(text: str) -> tuple[list[str], list[str], set[str]]:
-    """Return C++ for ATen's operators in a text: declarations of methods, definitions, and the headers for these."""
+    """Return C++ for the ATen operators in a text: method declarations, all definitions, and headers to include."""
     parts = {*_OPERATOR_IN_PART.findall(text)}
     names = {*_OPERATOR.findall(text), *(f"{part}_{name}" for part, name in parts)}
     chosen = [operator for name in sorted(names) for operator in _find_operators(name)]
@@ -441,10 +441,10 @@ _HEADER = re.compile(r"[\w/]+\.(?:cu)?h(?:pp)?\b")
 
 
 def missing_names(log: str, texts: Iterable[str] = ()) -> list[str]:
-    """Return the names of torch, pybind11 or the C++ library that a compiler's messages call unknown or misused.
+    """Return the names of torch, pybind11 or the C++ library about which a compiler complains.
 
-    An unknown macro gives a mere syntax error, and nvcc does not name an unknown namespace. So if the messages contain
-    no name, the names in nested namespaces or the undefined macros that the texts use are returned.
+    Messages about an unknown macro or namespace may not contain its name. If no message contains a name, the result is
+    what the texts use: names in nested namespaces, or undefined macros.
     """
     names: dict[str, None] = {}
     for line in log.splitlines():
@@ -467,7 +467,7 @@ def missing_names(log: str, texts: Iterable[str] = ()) -> list[str]:
 
 
 def _undefined_macros(texts: Iterable[str]) -> list[str]:
-    """Return the macros named like torch's that the texts use and that neither the texts nor the headers define."""
+    """Return the macros such as `TORCH_…` that the texts use, but neither they nor the light headers define."""
     from jitload.cpptext.lexer import strip_comments
 
     text = "\n".join(map(strip_comments, texts))

@@ -55,7 +55,7 @@ def is_refused(symbol: str) -> bool:
 
 
 def name_in(symbol: str) -> str:
-    """Return the function's name in a C++ symbol that the demangler rejects, without its template arguments.
+    """Return the function's name in a C++ symbol that the demangler rejects; `<…>` stands for its template arguments.
 
     Example:
         >>> name_in("_ZN2ns5scaleIfEEvPT_")
@@ -107,7 +107,7 @@ def read_probe(lowered: str) -> tuple[tuple[str, ...] | None, tuple[str, ...] | 
 
 
 class HostProbe(NamedTuple):
-    """What a symbol says about a host function: `host_call.h` instantiates a template whose arguments describe it.
+    """What a host function's probe, a template instance that `host_call.h` makes, says about the function.
 
     Attributes:
         name: The exported name.
@@ -127,7 +127,7 @@ class HostProbe(NamedTuple):
 
 
 def read_host_probe(symbol: str) -> HostProbe:
-    """Return the description of a host function in the symbol of a template instance that `host_call.h` makes."""
+    """Return what the symbol of a probe says about a host function."""
     readable = demangle(symbol)
     if readable is None:
         raise SignatureError(
@@ -147,7 +147,10 @@ def name_number(name: str) -> int:
 
 
 def _split_function(text: str) -> tuple[str, tuple[str, ...] | None]:
-    """Return the text before the last parentheses of `scale(float*, int)` or `void (*)(int)`, and the types in them."""
+    """Split `scale(float*, int)` at its last parentheses into `scale` and the types `("float*", "int")`.
+
+    A text that does not end with parentheses gives `("", None)`.
+    """
     start = max((i for i, depth in enumerate(_depths(text)) if depth == 0 and text[i] == "("), default=-1)
     if start < 0 or not text.endswith(")"):
         return "", None
@@ -168,7 +171,7 @@ def split_top_level(text: str, separator: str) -> list[str]:
 
 
 def _depths(text: str) -> Iterator[int]:
-    """Yield for each character the number of brackets open before it; a closing bracket counts as inside."""
+    """Yield for each character how many brackets are open in front of it, even if the character closes one."""
     depth = 0
     for character in text:
         yield depth

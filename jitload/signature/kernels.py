@@ -36,13 +36,13 @@ def read_kernels(
 ) -> tuple[Kernel, ...]:
     """Return the kernels of an image with the types and names of their parameters.
 
-    Types come from the lowered name of the kernel's probe, a template instance whose name contains the types; without a
-    probe, from the kernel's own mangled symbol; if this symbol contains no types, from a hand-written signature.
+    Types come from the lowered name of the kernel's probe, a template instance whose name contains them. Without a
+    probe, they come from the kernel's own symbol. If this gives no types, a hand-written signature is used.
 
     Args:
         image: The cubin's kernels, as its ELF file describes them.
-        lowered: For each kernel expression the kernel's symbol and the lowered name of its probe ("" if the compiler
-            rejected the probe).
+        lowered: For each kernel expression, two texts: the kernel's symbol, and the lowered name of its probe or, if
+            the compiler rejected the probe, "".
         candidates: The functions in the source text that look like kernels.
         signatures: Hand-written signatures, as pairs of a kernel expression or exported name and the signature's text.
         layouts: The members of structures.
@@ -140,8 +140,8 @@ def _named_kernel(match: _Match) -> Kernel:
 def _make_kernel(match: _Match, parameters: tuple[tuple[str, str], ...] | None) -> Kernel:
     """Return the kernel of a match with the types and names of its parameters.
 
-    If there is a hand-written signature, `parameters` are its (type, name) pairs. The names come from the signature; so
-    do the types, if the compiler reports none.
+    `parameters` are the (type, name) pairs of a hand-written signature, or None. A signature decides the names. It also
+    decides the types if the compiler reports none.
     """
     if parameters is not None:
         types, names = [type_ for type_, _ in parameters], [name for _, name in parameters]
@@ -178,12 +178,11 @@ def _untyped_prototype(match: _Match) -> _Prototype:
 
 
 def find_expressions_to_probe(image: Image, lowered: Mapping[str, tuple[str, str]]) -> tuple[str, ...]:
-    """Return expressions for the kernels whose parameter types are still unknown after the first compilation.
+    """Return expressions for the kernels that need a second compilation, with probes, to find their parameter types.
 
-    A second compilation with probes, which are template instances whose names contain a kernel's types, can find these
-    types. The kernels are `extern "C"` kernels that were not found in the source text, and kernels with a parameter
-    whose type may be an enum, a pointer to an enum, or an alias in a template. A kernel that already had a probe in the
-    first compilation is left out, even if the compiler rejected that probe.
+    A probe is a template instance whose name contains a kernel's types. `extern "C"` kernels need one, and so do
+    kernels with a parameter that may be an enum, a pointer to an enum, or an alias in a template. Kernels that had a
+    probe in the first compilation are left out, even if the compiler rejected the probe.
     """
     tried = {symbol for symbol, _ in lowered.values()}
     expressions = (_probed_expression(kernel) for kernel in image.kernels if kernel.symbol not in tried)

@@ -57,7 +57,13 @@ _CHUNK = 16  # how many members are in one name, because demanglers reject long 
 
 
 class _Root(NamedTuple):
-    """A parameter: an expression for its function, its position, and the names of structures that may be its type."""
+    """A parameter that may be a structure.
+
+    Attributes:
+        function: A C++ expression for the parameter's function.
+        position: The parameter's index.
+        names: The names of the structures that may be its type.
+    """
 
     function: str
     position: int
@@ -104,13 +110,16 @@ def layout_expressions(
 def host_layouts(
     name: str, function: tuple[str, Candidate], texts: Sequence[str], read_others: Callable[[], Sequence[str]]
 ) -> str:
-    """Return lines of C++ that add symbols with the layouts of a host function's parameters to its object file.
+    """Return lines of C++ that define symbols whose names contain the layouts of a host function's parameters.
 
-    A wrong guess about a structure is not an error, because the lines name members only where a failed substitution of
-    template arguments is not an error.
+    A wrong guess about a structure does not break the build, because the lines name members only where C++ ignores
+    errors (SFINAE).
 
-    `name` is the function's exported name, and `function` consists of an expression for it and its declaration. `texts`
-    are the source, and `read_others` returns other texts that may declare structures or macros, such as headers.
+    Args:
+        name: The function's exported name.
+        function: A C++ expression for the function, and the function's declaration.
+        texts: The source.
+        read_others: A function that returns other texts that may declare structures or macros, such as headers.
     """
     roots = tuple(_roots([function]))
     declarations = _declarations(texts, read_others, roots) if roots else None
@@ -135,7 +144,7 @@ def host_layouts(
 
 
 def _typed_kernels(candidates: Sequence[Candidate], kernels: Sequence[str]) -> Iterator[tuple[str, Candidate]]:
-    """Yield (expression, candidate) pairs: an expression for a kernel, and a function in the text that it may name."""
+    """Yield (expression, candidate) pairs: a C++ expression, and a kernel in the source that it may name."""
     yield from ((candidate.name, candidate) for candidate in find_unambiguous(candidates))
     for kernel in kernels:
         target = re.split(r"[<(]", kernel)[0].strip().removeprefix("::")
@@ -143,7 +152,7 @@ def _typed_kernels(candidates: Sequence[Candidate], kernels: Sequence[str]) -> I
 
 
 def _roots(functions: Iterable[tuple[str, Candidate]]) -> Iterator[_Root]:
-    """Yield the parameters that may be structures passed by value. Their types may also be template arguments."""
+    """Yield the parameters that may be structures passed by value, also if the type is a template argument."""
     for expression, candidate in functions:
         arguments = re.findall(r"[A-Za-z_]\w*", expression.partition("<")[2]) if candidate.is_template else []
         for index, text in enumerate(candidate.types):
@@ -155,7 +164,7 @@ def _roots(functions: Iterable[tuple[str, Candidate]]) -> Iterator[_Root]:
 def _declarations(
     pieces: Sequence[str], read_others: Callable[[], Sequence[str]], roots: Sequence[_Root]
 ) -> Declarations | None:
-    """Return the declarations in texts, or None if these have no device variable and no structure named in `roots`."""
+    """Return the declarations in the texts, or None if no text has a device variable or a structure from `roots`."""
     names = frozenset(name for root in roots for name in root.names)
     others = tuple(read_others()) if names else ()
     if not any(may_declare(text, names) for text in (*pieces, *others)):
@@ -164,7 +173,7 @@ def _declarations(
 
 
 def _structures(declarations: Declarations, roots: Sequence[_Root]) -> Iterator[tuple[str, Structure]]:
-    """Yield (C++ type, structure) once for each structure of a parameter and each structure within another."""
+    """Yield a (C++ type, structure) pair for each different structure in the parameters, at any depth."""
     types: set[str] = set()
     for root, steps, structure in _chains(declarations, roots):
         type_ = root
@@ -213,7 +222,7 @@ def _host_offset(type_: str, path: str) -> str:
 
 
 def _expressions(type_: str, structure: Structure, offset: Callable[[str, str], str]) -> Iterator[str]:
-    """Yield template instances whose names contain the members of a structure, whose C++ type is `type_`."""
+    """Yield template instances whose names contain the members of a structure. `type_` is the structure's C++ type."""
     tag = "::".join((*structure.name.split("::")[:-1], structure.aliases[0]))
     is_complete = "true" if structure.is_complete else "false"
     whole = f"__jitload_whole<{name_number(tag)}, sizeof({type_}), {is_complete}>"
@@ -307,7 +316,7 @@ def describe_layouts(layouts: Sequence[Layout]) -> dict[str, str]:
 
 
 def _runs(member: Member, structures: Mapping[str, Layout]) -> Iterator[str]:
-    """Yield the numbers in a member as parts of `Parameter.layout`: `f4*2@8` is two floats of four bytes at byte 8."""
+    """Yield a member's contents in the format of `Parameter.layout`: `f4*2@8` is two floats of four bytes at byte 8."""
     array = re.fullmatch(r"(.*?) ?((?:\[\d+\])+)", member.type)
     element = (array[1] if array else member.type).removesuffix(" const")
     extents = [int(extent) for extent in re.findall(r"\d+", array[2])] if array else []
@@ -327,7 +336,7 @@ def _runs(member: Member, structures: Mapping[str, Layout]) -> Iterator[str]:
 
 
 def _unknown_bytes(layout: Layout) -> Iterator[Member]:
-    """Yield a member of type `?` for each run of bytes that no known member covers and that may hold unnamed ones."""
+    """Yield a member of type `?` for each gap that the known members leave, or nothing if the layout is complete."""
     end = 0
     for member in (*layout.members, Member(layout.size, 0, "")):
         if member.offset > end and not layout.is_complete:
@@ -338,7 +347,7 @@ def _unknown_bytes(layout: Layout) -> Iterator[Member]:
 def typed_variables(
     variables: tuple[Variable, ...], layouts: Sequence[Layout], pieces: tuple[str, ...]
 ) -> tuple[Variable, ...]:
-    """Return the variables with the dtypes of their elements, if the compiler reported their types in `layouts`."""
+    """Return the variables with the dtypes of their elements, as far as `layouts` contains the variables' types."""
     declared = [layout.members[0] for layout in layouts if layout.structure == "void"]
     if not declared:
         return variables

@@ -72,11 +72,11 @@ def probe_expression(kernel_expression: str) -> str:
 
 
 def instantiations(kernel_expressions: Iterable[str]) -> str:
-    """Return lines to put after a source, which instantiate the declarations of templates before name expressions do.
+    """Return lines to append to a source, so that the source itself instantiates the declarations of its templates.
 
-    NVRTC crashes if a name expression instantiates a template whose declaration has an error. For example, the
-    undeclared type makes `template <int N> __global__ void k(Undeclared*, int)` a variable template of type void. If
-    the text of the source instantiates such a template first, NVRTC reports an ordinary error.
+    NVRTC crashes if a name expression is the first to instantiate a template whose declaration has an error. For
+    example, the undeclared type makes `template <int N> __global__ void k(Undeclared*, int)` a variable template of
+    type void. With these lines, NVRTC reports an ordinary error.
     """
     templates = [expression for expression in kernel_expressions if "<" in expression]
     if not templates:
@@ -116,10 +116,10 @@ def kernel_expression(kernel: str) -> str:
 
 
 def rejected_expressions(log: str) -> frozenset[str]:
-    """Return the name expressions that NVRTC rejected. For a rejected kernel, return the expression of its probe, too.
+    """Return the name expressions that NVRTC rejected, and the probes of the kernels that NVRTC rejected.
 
-    A probe is the name expression that tells a kernel's type. NVRTC stops after a hundred messages. In that case, the
-    kernels of rejected probes count as rejected, too, and the next compile may reject more.
+    A probe is the name expression that tells a kernel's type. NVRTC stops after a hundred messages. If it did, a kernel
+    counts as rejected if its probe was, and the next compile may reject more expressions.
     """
     rejected = set(_expressions_with_errors(log))
     if "Error limit reached" in log:

@@ -66,10 +66,10 @@ def resolve_aliases(text: str) -> str:
 
 
 def scalars_in(text: str) -> tuple[str, int, int] | None:
-    """Return the kind, the size in bytes and the count of the scalars in a value of a type that C++ or CUDA declares.
+    """Return the kind, the size in bytes and the count of the scalars in a value of a scalar, vector or pointer type.
 
     The kind is `f` for a float, `r` for a bfloat16, `b` for an 8-bit float, `i` for a signed integer, or else `u`.
-    Return None for any other type.
+    Return None for any other type, such as a user-defined one.
 
     Example:
         >>> scalars_in("int3")

@@ -44,9 +44,9 @@ def resolve_arch(arch: str | Iterable[str], settings: Settings, *, may_be_cpu: b
 
 
 def resolve_gpu_arch(arch: str | Iterable[str], settings: Settings, *, subject: str) -> tuple[str, ...]:
-    """Return the canonical names of the architectures to build for, in a function that supports only GPUs.
+    """Return the canonical names of the GPU architectures to build for.
 
-    The error about the CPU begins with `subject`, such as "compile_cubin() compiles".
+    If `arch` names the CPU, the error message begins with `subject`, such as "compile_cubin() compiles".
 
     Raises:
         ToolchainError: `arch` names the CPU, a name is malformed, or `"native"` cannot be resolved.
@@ -61,9 +61,9 @@ def resolve_gpu_arch(arch: str | Iterable[str], settings: Settings, *, subject: 
 
 
 def add_archs(arch: str | Iterable[str], others: Iterable[str], settings: Settings) -> tuple[str, ...]:
-    """Return the architectures in `arch`, followed by `others`, which the compiler's options name.
+    """Return the architectures in `arch`, followed by `others`, the architectures in the compiler's options.
 
-    `"native"` is left out if there is no GPU and the environment names no architecture.
+    If `arch` is `"native"`, it is left out if there is no GPU and the environment names no architecture.
     """
     is_absent = arch == "native" and not settings.arch and current_capability() is None
     return (*(() if is_absent else _split_names(arch)), *others)

@@ -34,15 +34,15 @@ _TARGETS = {"x86_64": ("x86_64-linux",), "aarch64": ("sbsa-linux", "aarch64-linu
 
 
 class CudaToolchain(NamedTuple):
-    """An NVRTC and the headers of the same CUDA release, which must not be mixed with headers of another release.
+    """An NVRTC library and the headers of its CUDA release. NVRTC must not be used with headers of another release.
 
     Attributes:
         major: CUDA's major version.
         version: NVRTC's version, (13, 4, 92).
         nvrtc_path: The library.
         include_dirs: The directories with CUDA's headers.
-        identity: The names and versions of the wheels or the toolkit, without a path: the same on every machine. If the
-            version is only known from a file's name, also the file's size, modification time and inode.
+        identity: The names and versions of the wheels or the toolkit, without paths, which differ between machines. If
+            only a file's name tells the version, the file's size, modification time and inode are added.
     """
 
     major: int
@@ -156,7 +156,7 @@ def _numbers(version: str) -> tuple[int, ...]:
 
 
 def _nvrtc_files(directory: Path, major: int | None = None) -> list[Path]:
-    """Return the NVRTC libraries in a directory, with the most complete version in a file name first."""
+    """Return the NVRTC libraries in a directory, longest names first: these have the most complete versions."""
     names = os.listdir(directory) if directory.is_dir() else []
     matches = [match for name in names if (match := _NVRTC_FILE.match(name))]
     matches = [match for match in matches if major is None or int(match[1]) == major]
@@ -288,14 +288,14 @@ def find_cudart(toolchain: CudaToolchain | Nvcc) -> Path | None:
 
 
 def find_wheel_cudart(major: int) -> Path | None:
-    """Return the CUDA runtime library of a major version of CUDA in a wheel, or None."""
+    """Return the CUDA runtime library for a major version of CUDA from a wheel, or None if no wheel has it."""
     directory = {12: "cuda_runtime/lib"}.get(major, f"cu{major}/lib")
     paths = (root / directory / f"libcudart.so.{major}" for root in package_dirs("nvidia"))
     return next((path for path in paths if path.is_file()), None)
 
 
 def find_installed_cudart(major: int, settings: Settings) -> Path | None:
-    """Return the CUDA runtime library of a major version of CUDA in a wheel or else in a toolkit, or None."""
+    """Return the CUDA runtime library for a major version of CUDA, from a wheel or else from a toolkit, or None."""
     homes = map(Path, (*settings.toolkits, sys.prefix, DEFAULT_HOME, f"{DEFAULT_HOME}-{major}"))
     paths = (directory / f"libcudart.so.{major}" for home in homes for directory in _library_dirs(home))
     return find_wheel_cudart(major) or next((path for path in paths if path.is_file()), None)
@@ -311,10 +311,10 @@ def nvrtc_include_dirs(toolchain: CudaToolchain, user_dirs: tuple[Path, ...] = (
 
 
 def find_nvjitlink(settings: Settings) -> Path | None:
-    """Return the nvJitLink library to use, in a wheel (torch installs one) or a toolkit, or None.
+    """Return the path of the nvJitLink library to use, or None. It is in a wheel (torch installs one) or a toolkit.
 
-    The newest major version whose cubins the driver can run is chosen, or the version that `JITLOAD_NVRTC` names. If
-    `JITLOAD_NVRTC` is a path, only the libraries there are considered.
+    If `JITLOAD_NVRTC` is a number, this is the major version to use. Otherwise, use the newest major version whose
+    cubins the driver can run. If `JITLOAD_NVRTC` is a path, consider only the libraries there.
     """
     requested = int(settings.nvrtc) if settings.nvrtc.isdigit() else None
     driver = driver_version()

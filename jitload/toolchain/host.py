@@ -262,10 +262,10 @@ def cpu_identity() -> str:
 
 @functools.lru_cache(maxsize=16)
 def own_identity(cache_dir: Path) -> str:
-    """Return jitload's version and a digest of its code, headers and templates, which are part of every key.
+    """Return jitload's version and a digest of its code, headers and templates, for use in every cache key.
 
-    An installed wheel has the digests of its files in its RECORD. The digest of a checkout is kept in the cache, and
-    computed again if a file changes.
+    The digest of an installed wheel comes from its RECORD. The digest of a checkout is kept in the cache, and computed
+    again if a file changes.
     """
     from jitload import __version__
 

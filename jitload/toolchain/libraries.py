@@ -39,7 +39,7 @@ _TEMPLATES = re.compile(r"(?:cub|thrust|cuda/std|cuda|nv)/.*")
 
 
 def library_include_dirs(cuda: CudaToolchain | Nvcc | None) -> tuple[Path, ...]:
-    """Return the directories of the libraries' headers in wheels, for a compiler to search after all others."""
+    """Return the header directories of CUDA's libraries and CUTLASS in wheels. A compiler is to search these last."""
     names = _wheel_directories(cuda.major) if cuda else ()
     dirs = [root / name / "include" for root in package_dirs("nvidia") for name in names]
     dirs += [
@@ -53,13 +53,13 @@ def _wheel_directories(major: int) -> tuple[str, ...]:
 
 
 def library_of(function: str) -> str:
-    """Return the library that a function belongs to according to its name, or "" if there is none."""
+    """Return the library with which a function's name begins: `cublas` for `cublasCreate`. Return "" if none."""
     match = _FUNCTION.fullmatch(function)
     return match[1] if match else ""
 
 
 def find_library(library: str, cuda: CudaToolchain | Nvcc) -> Path | None:
-    """Return the path of a library in a wheel or toolkit, or else of the copy that this process has loaded, or None."""
+    """Return the path of a library: in a wheel, else in a toolkit, else as loaded in this process, else None."""
     wheels = (root / name / "lib" for root in package_dirs("nvidia") for name in _wheel_directories(cuda.major))
     toolkit = (include.parent / lib for include in cuda.include_dirs for lib in ("lib", "lib64"))
     for directory in (*wheels, *toolkit):
@@ -82,7 +82,7 @@ def library_wheel(library: str, major: int) -> str:
 
 
 def library_hint(log: str, major: int) -> str:
-    """Return what to install if a compiler's log says that a header or a name of these libraries is missing, or ""."""
+    """Return what to install if a log says that a header or a name of CUDA's libraries or CUTLASS is missing, or ""."""
     if match := _MISSING_HEADER.search(log):
         header = match[1] or match[2]
         if header.startswith(("cutlass/", "cute/")):

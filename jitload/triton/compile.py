@@ -170,7 +170,10 @@ def _ast_source_of_3_2(kernel: TritonKernel, plan: Plan) -> Any:
 
 
 def _missing_in_hash(kernel: TritonKernel, plan: Plan) -> str:
-    """Return the values that affect the code but not Triton's hash, as text. If one is unknown, the text is random."""
+    """Return a text of the values that affect the machine code but not Triton's hash, or "" if there are none.
+
+    If a value is unknown, return a random text, so that the hash is new.
+    """
     values = outer_values(kernel.function)
     if values is None:
         return secrets.token_hex(16)

@@ -226,7 +226,7 @@ def _expression_function(function: Any) -> str:
 
 
 def _find_node(function: FunctionType, fail: Callable[[str, ast.AST | None], NoReturn]) -> _FunctionNode:
-    """Return the syntax tree of a function: the node in its source file with the function's first line and code."""
+    """Return the syntax tree of a function, which is found in the source file by the function's first line and code."""
     try:
         lines, _ = inspect.findsource(function)
         tree = ast.parse("".join(lines))
@@ -250,7 +250,7 @@ def _first_line(node: _FunctionNode) -> int:
 
 
 def _has_code(node: _FunctionNode, code: CodeType) -> bool:
-    """Return whether a node may be the source of a code object. In Python 3.10 and for a `def`, always return True."""
+    """Return whether a node may be the source of a code object: always True for a `def`, or in Python 3.10."""
     if not hasattr(code, "co_positions") or not isinstance(node, ast.Lambda):
         return True
     body = node.body

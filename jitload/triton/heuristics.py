@@ -31,10 +31,10 @@ _OPCODES_WITH_EFFECTS = ("STORE_GLOBAL", "DELETE_GLOBAL", "IMPORT_NAME")
 def apply_heuristics(
     kernel: TritonKernel, spec: CompileSpec, values: Mapping[str, Any], explicit: Collection[str]
 ) -> dict[str, Any]:
-    """Return `values`, compiled-in values and options, updated by the functions of `@triton.heuristics`.
+    """Return a copy of `values`, updated with the results of the functions of `@triton.heuristics`.
 
-    A value that `explicit` names overrides the heuristic of this name. Any other value is a default, which a heuristic
-    overrides.
+    `values` are the compiled-in values and options. Heuristics for the names in `explicit` are skipped. The others
+    replace the value of their name.
     """
     results = dict(values)
     stand_ins = {name: None if kind == "null" else StandIn() for name, kind in _argument_kinds(kernel, spec)}
@@ -149,7 +149,7 @@ def _reshape_argument(value: Any, shape: Sequence[int] | None) -> Any:
 
 
 class StandIn:
-    """A stand-in for a run-time argument that is not None. A use that depends on more than this raises an exception."""
+    """A stand-in for a run-time argument that is not None. Code that uses its value or attributes gets an exception."""
 
     __hash__ = None  # type: ignore[assignment]
 
@@ -203,7 +203,7 @@ def _descriptor_class() -> type:
 
 
 class _Arguments(dict[str, Any]):
-    """The mapping passed to a heuristic or a hook; `unknown` is the last name looked up whose value is not known."""
+    """The mapping passed to a heuristic or a hook. A look-up of a name without a known value sets `unknown`."""
 
     def __init__(self, kernel: TritonKernel, values: Mapping[str, Any]) -> None:
         super().__init__(values)
@@ -221,7 +221,7 @@ class _Arguments(dict[str, Any]):
         raise KeyError(name)
 
     def get(self, name: str, default: Any = None) -> Any:
-        """Return a value, or the default. Raise KeyError if a run-time argument is missing: calls may pass it."""
+        """Return a value, or the default. A missing run-time argument is a KeyError: a call may still pass it."""
         return self[name] if name in self or name in self.run_time else default
 
 
@@ -251,7 +251,7 @@ def _effects(function: Any, visited: set[int]) -> Iterator[str]:
 
 
 def _stores(code: CodeType, free_variables: Collection[str]) -> Iterator[str]:
-    """Yield as text each instruction of a code object that imports a module or sets a variable outside the function."""
+    """Yield a text for each instruction in `code` that imports a module or changes a variable outside the function."""
     for instruction in dis.get_instructions(code):
         name = instruction.opname
         is_outer_store = name in ("STORE_DEREF", "DELETE_DEREF") and instruction.argval in free_variables

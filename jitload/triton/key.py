@@ -202,7 +202,7 @@ _MAX_OBJECTS = 10_000
 
 
 def outer_values(function: Any) -> tuple[tuple[str, str], ...] | None:
-    """Return the values, such as globals, that a function and the functions it calls can read from outside.
+    """Return the outside values, such as globals, that a function and the functions it calls can read.
 
     The result may include values that the function does not use. If such a value changes, the only cost is a needless
     build.
@@ -216,7 +216,7 @@ def outer_values(function: Any) -> tuple[tuple[str, str], ...] | None:
 
 
 class _Search:
-    """Collects the values, such as globals, that a function and the functions it calls can read from outside."""
+    """Collects the outside values, such as globals, that a function and the functions it calls can read."""
 
     def __init__(self) -> None:
         self.values: set[tuple[str, str]] = set()
@@ -273,7 +273,7 @@ class _Search:
         return f"{type(value).__name__} {sorted(map(str, texts)) if isinstance(value, set | frozenset) else texts}"
 
     def _visit_members(self, name: str, value: Any, names: set[str]) -> None:
-        """Add the members of a module or class whose names are in `names`, the names that a function uses."""
+        """Add the members of a module or class that a function may use. `names` are the names in the function."""
         for member in names:
             try:
                 member_value = getattr(value, member)
@@ -328,9 +328,9 @@ def code_objects(code: CodeType) -> Iterator[CodeType]:
 
 
 def _dotted_names(function: FunctionType) -> Iterator[tuple[str, Any]]:
-    """Yield (name, value) pairs for the names, such as `config` and `config.BLOCK`, that a function reads from outside.
+    """Yield (name, value) pairs for the outside names that a function reads, such as `config` and `config.BLOCK`.
 
-    Names that only its inner functions read are left out. A value that cannot be read is None.
+    Names that only inner functions read are left out. A value that cannot be read is None.
     """
     from dis import get_instructions  # Triton has imported it
 

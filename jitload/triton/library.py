@@ -20,7 +20,7 @@ from jitload.triton.wrapper import TritonFunction, TritonVariant, write_triton_s
 
 
 def build_triton_library(request: Request, compiler: Compiler, work: Work, *, verbose: bool) -> tuple[Path, ...]:
-    """Build the library of a Triton kernel in a work directory. Return an empty tuple: it reads no headers."""
+    """Build the library of a Triton kernel in a work directory. Return the user's files that were read: none."""
     source = request.triton
     assert source is not None
     runtimes = run_in_background(

@@ -33,10 +33,10 @@ _MAX_TENSOR_MEMORY = 512  # columns; sm_107 has 576
 
 
 def read_compiled_kernel(compiled: Any, triton: Triton, constexprs: frozenset[str] | None = None) -> Cubin:
-    """Return Triton's `CompiledKernel` as a `Cubin`, whose attribute `triton` says how the kernel is launched.
+    """Return Triton's `CompiledKernel` as a `Cubin`. The attribute `Cubin.triton` says how the kernel is launched.
 
-    `triton` is used if the kernel does not name its version of Triton. `constexprs` names the parameters that are not
-    arguments of a call; None stands for the parameters that are annotated `tl.constexpr`.
+    `triton` is the release to assume if the compiled kernel does not name one. `constexprs` names the parameters that
+    a call does not pass; if it is None, these are the parameters that are annotated `tl.constexpr`.
     """
     name = str(compiled.src.fn.__name__)
     metadata = compiled.metadata

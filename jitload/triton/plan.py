@@ -30,8 +30,8 @@ class Plan(NamedTuple):
         types: A (name, type) pair for each parameter in order. A type is a text such as `"i32"` or `"constexpr"`, or a
             tuple of types.
         constants: Values that are compiled in, by path: a parameter's index, then indexes within tuples.
-        multiples: Paths of the arguments that are assumed to be divisible by 16: integers, and addresses of pointers.
-        constexprs: Names of the parameters that are not arguments of a call.
+        multiples: Paths of the integers and pointers that are assumed to be multiples of 16.
+        constexprs: Names of the parameters that a call does not pass.
         options: Options of the compiler.
     """
 
@@ -134,7 +134,7 @@ def _plan_types(kernel: TritonKernel, spec: CompileSpec) -> Plan:
 
 
 def types_by_name(kernel: TritonKernel, signature: Mapping[str, Any] | str) -> Mapping[str, Any]:
-    """Return `signature=` as a mapping from parameters to types. A text lists the types of the run-time parameters."""
+    """Return `signature=` as a mapping from parameters to types. A str lists the types of the run-time parameters."""
     names = [param.name for param in kernel.params]
     if isinstance(signature, str):
         from jitload.signature.demangle import split_top_level
@@ -329,7 +329,7 @@ def _example(value: Any) -> Any:
 
 
 def _rebuild_tuple(value: Any, items: Iterable[Any]) -> tuple[Any, ...]:
-    """Return items as a tuple or, if `value` is a named tuple, as its class, because a kernel may use its fields."""
+    """Return the items as a tuple, or as a named tuple like `value` if `value` is one: kernels may use the fields."""
     return type(value)(*items) if hasattr(value, "_fields") else tuple(items)
 
 

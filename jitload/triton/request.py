@@ -150,7 +150,7 @@ def _integers(kernel: TritonKernel, spec: CompileSpec) -> tuple[tuple[str, int],
 
 
 def _distinct_archs(archs: tuple[str, ...]) -> tuple[str, ...]:
-    """Return one architecture for each number, such as 90 in `sm_90a`, because Triton chooses the suffix itself."""
+    """Return `archs` without those that differ from an earlier one only in the suffix, which Triton chooses itself."""
     by_capability: dict[int, str] = {}
     for arch in archs:
         by_capability.setdefault(capability_of(arch)[0], arch)

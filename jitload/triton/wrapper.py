@@ -35,7 +35,7 @@ class TritonVariant:
 
     Attributes:
         name: The name under which the variant is exported if its function has several variants.
-        cubins: The machine code: a cubin for each architecture, whose attribute `triton` says how it is launched.
+        cubins: A cubin for each architecture. The cubin's attribute `triton` says how it is launched.
         grid: Expressions over the arguments and constexprs for the number of programs; None if each call passes a grid.
     """
 
@@ -353,7 +353,7 @@ def _bindings(spec: Specialization, indexes: Mapping[str, int]) -> Iterator[dict
 
 
 def _descriptor_parts(descriptor: Descriptor) -> Iterator[tuple[str, int]]:
-    """Yield a (part, axis) pair, such as ("STRIDE", 1), for each parameter of the cubin that a descriptor becomes."""
+    """Yield a (part, axis) pair, such as ("STRIDE", 1), for each parameter that one descriptor takes in the cubin."""
     axes = range(len(descriptor.block_shape))
     layout = [*(("SHAPE", axis) for axis in axes), *(("STRIDE", axis) for axis in axes)]
     if not descriptor.is_expanded:

@@ -74,7 +74,8 @@ def _embed_cubins(cubins: Sequence[tuple[str, Path]], source: Path, output: Path
 def read_cubin_file(name: str, path: Path, output: Path) -> bytes:
     """Check a cubin or fatbin and the name under which it is to be embedded, and return its bytes.
 
-    A file in an unknown format is accepted with a warning, as by tvm-ffi's tool: the program may decompress it.
+    A file in an unknown format is accepted with a warning, because the program that embeds it may decompress it.
+    tvm-ffi's tool accepts such files, too.
     """
     check_cubin_name(name, "--name")
     image = _read_file(path, "CUBIN file")
@@ -151,7 +152,7 @@ def replace_file(path: Path, data: bytes) -> None:
 def run_command(command: Callable[[], None], options: Mapping[str, str] | None = None) -> int:
     """Run a command. Return 0, or 1 for a missing file, 2 for bad input, or 3 for any other OSError.
 
-    In messages, the options in `options` replace arguments of Python's functions: `{"arch": "--arch "}`.
+    `options` maps Python arguments to the command-line options that replace them in messages: `{"arch": "--arch "}`.
     """
     try:
         command()
