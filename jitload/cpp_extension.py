@@ -148,7 +148,10 @@ def _load(function: str, arguments: Mapping[str, Any], call: Call) -> Any:
 
     try:
         request = make_request(call._replace(options=read_options(arguments)))
-    except ToolchainError as error:  # torch's functions have no argument `arch`
+    except ToolchainError as error:
+        if NATIVE_HINT not in str(error):
+            raise
+        # torch's functions have no argument `arch`
         hint = "Set JITLOAD_ARCH=sm_90a, or pass extra_cuda_cflags=['-arch=sm_90a']."
         raise ToolchainError(str(error).replace(NATIVE_HINT, hint)) from None
     try:
@@ -246,7 +249,10 @@ def install() -> _Installation:
 
 
 def install_if_wanted() -> None:
-    """Install the functions if `JITLOAD_TORCH` is on; `jitload_torch.pth` calls this when Python starts."""
+    """Replace torch's functions with jitload's if `JITLOAD_TORCH` is on.
+
+    `jitload_torch.pth` calls this when Python starts.
+    """
     if read_flag("JITLOAD_TORCH", os.environ.get("JITLOAD_TORCH", "")):
         install()
 

@@ -114,12 +114,17 @@ def test_a_missing_file_is_named():
 
 
 @pytest.mark.parametrize("argument", ["sources", "cuda_files", "cpp_files"])
-@pytest.mark.parametrize("name", ["k.txt", "k", "k.hpp", "k.ptx"])
+@pytest.mark.parametrize("name", ["k.txt", "k", "k.hpp"])
 def test_a_file_with_an_unknown_suffix_is_refused(name, argument, tmp_path):
     (tmp_path / name).write_text(ADD)
     with pytest.raises(jitload.JitLoadError, match=r"CUDA C\+\+ \(\.cu, \.cuh\).*\.cpp.*\.o.*\.cubin") as caught:
         jitload.load("m", **{argument: tmp_path / name}, arch=ARCH)
     assert f"{name}': its suffix" in str(caught.value)
+
+
+def test_a_file_of_ptx_is_refused():
+    with pytest.raises(jitload.JitLoadError, match=r"source 'k\.ptx' is PTX: compile it with compile_cubin\(\)"):
+        jitload.load("m", sources="k.ptx", arch=ARCH)
 
 
 def test_several_files_each_find_their_neighbours(tmp_path):

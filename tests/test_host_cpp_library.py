@@ -274,7 +274,7 @@ def test_cpp_sources_and_cuda_sources_are_one_library(tmp_path):
             "-fno-math-errno,-DZERO=0",
             "--use_fast_math",
             "-arch=sm_90",
-        ],  # fmt: skip
+        ],
         backend="cuda",
     )
     module = jitload.load_module(library)

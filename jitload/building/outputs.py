@@ -54,7 +54,7 @@ def _replacing(target: Path) -> Iterator[Path]:
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
         if target.exists() and not target.is_file():
-            raise JitLoadError(f"{target} cannot be written: that is not a regular file")
+            raise JitLoadError(f"{target} cannot be written: it is not a regular file")
         try:
             yield fresh
             fresh.replace(target)

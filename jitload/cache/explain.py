@@ -184,8 +184,10 @@ def _problems_of_key(key_dir: Path, key: CacheKey, settings: Settings) -> list[s
         check_entry_dir(key_dir, key_dir.parent, settings)
     except FileNotFoundError:
         return []
-    except OSError:
+    except PermissionError:
         return [_unreadable(key_dir)]
+    except OSError as error:
+        return [f"There is an entry, which cannot be used: {key_dir}: {error}"]
     except CacheError as error:
         return [f"There is an entry, but {error}"]
     for leaf_name in leaf_names:

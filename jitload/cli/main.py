@@ -78,7 +78,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _prepare_streams() -> None:
-    """Replace closed output streams, and print characters that a stream cannot encode as question marks."""
+    """Replace closed output streams, and make the others print `?` for characters that they cannot encode."""
     for name in ("stdout", "stderr"):
         if getattr(sys, name) is None:
             setattr(sys, name, open(os.devnull, "w"))  # noqa: SIM115  until the process ends

@@ -66,8 +66,8 @@ class HostFunction(NamedTuple):
         result: The text of its result type, which is `auto` if the type follows the parameters.
         is_definition: Whether it has a body here.
         is_plain: Whether no type in its declaration looks like one that only tvm-ffi knows.
-        has_numbers_only: Whether it takes only numbers and `void*`, which tvm-ffi converts as well, and returns a
-            number or nothing.
+        has_numbers_only: Whether it takes only numbers and `void*`, and returns a number or nothing. tvm-ffi's own
+            macro can export such a function.
     """
 
     candidate: Candidate

@@ -148,13 +148,13 @@ def provide_headers(
 ) -> Iterator[tuple[tuple[tuple[str, str], ...], tuple[Path, ...]]]:
     """Yield the headers in memory, as (name, text) pairs, and the directories that NVRTC should search last.
 
-    A header whose name is in `users_headers` is not passed in memory, but written to a file in such a directory. An
-    #include of this name in quotes then reads the user's header. An #include in angle brackets reads jitload's header,
-    unless the user's header is in an include directory.
+    If the user has a header of the same name (`users_headers`), jitload's header is not passed in memory. It is written
+    to one of the directories that NVRTC searches last. An #include of this name in quotes then reads the user's header.
+    An #include in angle brackets reads jitload's header, unless the user's header is in an include directory.
 
     Args:
         include_dirs: The directories that NVRTC searches. Empty headers replace CUDA headers that none of them has.
-        users_headers: The names of jitload's headers, all in `STAND_INS`, that the user's own headers have, too.
+        users_headers: The names, all in `STAND_INS`, that both a header of the user and a header of jitload have.
         source: The text to compile. It decides whether <stdint.h> declares `int64_t` as `long` or `long long`.
     """
     headers = headers_in_memory(include_dirs, source)

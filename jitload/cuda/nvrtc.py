@@ -326,10 +326,9 @@ def _arch_advice(number: int, oldest: int, major: int) -> str:
     `number` is the architecture (90 for sm_90), `oldest` the oldest that NVRTC knows, and `major` NVRTC's CUDA version.
     """
     if number < oldest:
-        older = (
-            "" if major == 12 else ", or install an older NVRTC (pip install 'jitload[cu12]') and set JITLOAD_NVRTC=12"
-        )
-        return f"Name another architecture{older}."
+        older = ", or install an older NVRTC (pip install 'jitload[cu12]') and set JITLOAD_NVRTC=12"
+        is_in_cuda_12 = major > 12 and number >= 50
+        return f"Name another architecture{older if is_in_cuda_12 else ''}."
     newest = ", or 'jitload[cu13]' without JITLOAD_NVRTC=12" if major == 12 else ""
     return f"Install a newer one (pip install -U {extra_of(major)}{newest}), or name another architecture."
 

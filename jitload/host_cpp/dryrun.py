@@ -179,7 +179,7 @@ def _read_words(text: str, variables: dict[str, str]) -> list[str]:
 
 
 def _check_names(texts: Sequence[str]) -> None:
-    """Raise an error if the names of two temporary files differ only in nvcc's numbers."""
+    """Raise an error if two temporary files have the same name apart from the numbers that nvcc puts into it."""
     names = {match[0].rpartition("/")[2] for text in texts for match in re.finditer(r"[^\s\"=]*tmpxft_[^\s\"]*", text)}
     if len({_TEMPORARY.sub(_SOURCE, name) for name in names}) != len(names):
         raise _NotUnderstoodError(f"the temporary files {', '.join(sorted(names))}")

@@ -20,6 +20,7 @@ import logging
 import mmap
 import os
 import re
+import resource
 import shutil
 import signal
 import subprocess
@@ -74,7 +75,8 @@ from jitload.host_cpp.precompiled import precompile
 precompile(job)
 """
 _RETRY_S = 120.0  # until the process is started again, because it may have been killed
-_TIMEOUT_S = 900.0  # of g++, which usually takes 4 s on an idle processor
+_CPU_S = 120  # for a run of g++, which usually needs 4 s
+_WALL_S = 900  # for the whole process; a later build starts it again
 _LOCK_TIMEOUT_S = 60.0  # how long to wait for another process that makes a header
 _MAX_HEADERS = 4  # in a cache: one for each set of options
 _log = logging.getLogger(__name__)
@@ -293,7 +295,9 @@ def _has_resources(cache_dir: Path) -> bool:
 
 def precompile(job: Mapping[str, Any]) -> None:
     """Make the precompiled header that `job` describes. Give up if another process holds the lock for too long."""
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # so that the work directory is removed
+    for number in (signal.SIGTERM, signal.SIGALRM):
+        signal.signal(number, lambda *_: sys.exit(1))  # so that the work directory is removed
+    signal.alarm(_WALL_S)
     parts = tuple((label, tuple(value) if isinstance(value, list) else value) for label, value in job["parts"])
     key = CacheKey.of(job["name"], parts)
     cache_dir = Path(job["cache_dir"])
@@ -336,23 +340,25 @@ def make_header(command: Sequence[str], includes: Sequence[str], work_dir: Path)
     # The user's options decide whether -Winvalid-pch is a warning or an error; the condition below covers both.
     trial = [*command, "-Winvalid-pch", "-include", f"./{_HEADER}", "-fsyntax-only", "empty.cc"]
     for step in (compilation, trial):
-        try:
-            result = subprocess.run(
-                step,
-                cwd=work_dir,
-                env=tool_environment(),
-                capture_output=True,
-                text=True,
-                errors="replace",
-                timeout=_TIMEOUT_S,
-                check=False,
-            )
-        except subprocess.TimeoutExpired as error:
-            return (), str(error)
+        result = subprocess.run(
+            step,
+            cwd=work_dir,
+            env=tool_environment(),
+            capture_output=True,
+            text=True,
+            errors="replace",
+            preexec_fn=_limit,
+            check=False,
+        )
         if result.returncode != 0 or ".gch" in result.stderr:
             return (), f"{' '.join(step)}\n{result.stderr}"
     paths = read_depfile((work_dir / "depfile").read_text(errors="surrogateescape"))
     return tuple(sorted({path for path in paths if path.is_absolute()})), ""
+
+
+def _limit() -> None:
+    resource.setrlimit(resource.RLIMIT_CPU, (_CPU_S, _CPU_S))
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 30, 1 << 30))
 
 
 def publish_header(work: Work, headers: tuple[Path, ...]) -> None:

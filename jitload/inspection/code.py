@@ -76,9 +76,9 @@ def find_code(kernel: LoadedKernel, arch: str | None) -> KernelCode:
     images = {image.arch: (data, image) for data, image in _read_images(kernel)}
     if not images:
         raise JitLoadError(
-            f"{kernel.name}() was built for the CPU only, where kernels have neither PTX nor an occupancy, and where "
-            f"objdump -d shows the machine code of the library {kernel.origin}. Build it with arch='sm_90a' or the "
-            "like to see what the kernel is on a GPU"
+            f"{kernel.name}() was built for the CPU only, so it has no PTX and no occupancy. objdump -d "
+            f"{kernel.origin} shows its machine code. To inspect it for a GPU, build it with arch='sm_90a' or another "
+            "architecture"
         )
     name = _choose_arch(kernel.name, tuple(images), arch)
     data, image = images[name]

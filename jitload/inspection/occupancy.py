@@ -185,7 +185,7 @@ _checked = functools.partial(check_driver, problem="the driver cannot tell the o
 def read_occupancy(kernel: LoadedKernel, arch: str | None, block: int | None, shared_bytes: int) -> Occupancy:
     """Return how many blocks of a kernel a multiprocessor runs at the same time. By default, a block has 256 threads.
 
-    The driver is asked if the current GPU can run the code, and `arch` is None or the architecture of this GPU.
+    The driver gives the number if the current GPU can run the code, and `arch` is None or this GPU's architecture.
     Otherwise, the number is computed.
     """
     code = find_code(kernel, arch)

@@ -13,8 +13,7 @@ import functools
 import struct
 import sys
 from collections.abc import Iterator
-from types import SimpleNamespace
-from typing import Any
+from typing import Any, NamedTuple
 
 import tvm_ffi
 
@@ -254,15 +253,26 @@ def _readable(arg: Any, parameter_type: str, label: str) -> Any:
 # ---- torch's side of a call -------------------------------------------------------------------------------------
 
 
+class Exchange(NamedTuple):
+    """Addresses of functions in torch's DLPack exchange table, and the types of tensors that `view` reads.
+
+    An address is 0 if torch does not provide the function.
+    """
+
+    view: int
+    current_stream: int
+    allocator: int
+    tensor_types: tuple[type, ...]
+
+
 @functools.lru_cache(maxsize=1)
-def torch_exchange() -> SimpleNamespace | None:
-    """Return the addresses `view`, `current_stream` and `allocator` of functions in torch's DLPack exchange table.
+def torch_exchange() -> Exchange | None:
+    """Return what jitload uses of torch's DLPack exchange table.
 
     Return None if torch is not imported, or if its table is missing (before torch 2.10) or has another major version.
 
     The table holds the version in two 32-bit words and the address of the previous table, then the addresses of the
-    allocator, import, export, view and current-stream functions. An address is 0 if torch does not provide the
-    function. The result also has `tensor_types`, the types that `view` reads.
+    allocator, import, export, view and current-stream functions.
     """
     torch = sys.modules.get("torch")
     capsule = getattr(getattr(torch, "Tensor", None), "__dlpack_c_exchange_api__", None)
@@ -275,4 +285,4 @@ def torch_exchange() -> SimpleNamespace | None:
         return None
     words = (ctypes.c_size_t * 7).from_address(table)
     tensor_types = (torch.Tensor, torch.nn.Parameter)
-    return SimpleNamespace(view=words[5], current_stream=words[6], allocator=words[2], tensor_types=tensor_types)
+    return Exchange(view=words[5], current_stream=words[6], allocator=words[2], tensor_types=tensor_types)

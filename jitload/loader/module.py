@@ -9,6 +9,7 @@ import operator
 import os
 import re
 import shutil
+import struct
 import tempfile
 import threading
 from collections.abc import Iterator, Sequence
@@ -240,13 +241,17 @@ def check_is_library(path: Path) -> None:
         raise LoadError(f"no library at {path}")
     if path.suffix not in (".so", ".dylib", ".dll"):
         raise LoadError(f"{path} is not a library: the name of one ends in .so")
-    from jitload.elf.file import HEADER_SIZE, file_size
-
-    with path.open("rb") as file:
-        head = file.read(HEADER_SIZE)
     size = path.stat().st_size
-    is_elf = len(head) == HEADER_SIZE and head.startswith(b"\x7fELF\2\1")  # the dynamic loader reports other files
-    if is_elf and file_size(head) > size:
+    with path.open("rb") as file:
+        head = file.read(64)
+        if len(head) < 64 or not head.startswith(b"\x7fELF\2\1"):
+            return  # not a 64-bit ELF file, which the dynamic loader reports
+        segments, sections, *counts = struct.unpack_from("<32xQQ6xHHHH", head)
+        ends = [segments + counts[0] * counts[1], sections + counts[2] * counts[3]]
+        if max(ends) <= size and counts[0] == 56:
+            file.seek(segments)
+            ends += [sum(extent) for extent in struct.iter_unpack("<8xQ16xQ16x", file.read(56 * counts[1]))]
+    if max(ends) > size:
         raise LoadError(f"the library {path} is truncated: it has {size} bytes. Build or copy it again.")
 
 

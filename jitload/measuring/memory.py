@@ -67,13 +67,25 @@ class Backup:
     """A copy of the memory of tensors, byte for byte, including the gaps between elements."""
 
     def __init__(self, extents: Iterable[Extent], copiers: Callable[[Extent], Copier]) -> None:
-        distinct = dict.fromkeys(extent for extent in extents if extent.span)
-        self._copies = [(copiers(extent), extent, copiers(extent).save(extent)) for extent in distinct]
+        self._copies = [(copiers(extent), extent, copiers(extent).save(extent)) for extent in merge_extents(extents)]
 
     def restore(self) -> None:
         """Write the copies back."""
         for copier, extent, copy in self._copies:
             copier.restore(extent, copy)
+
+
+def merge_extents(extents: Iterable[Extent]) -> list[Extent]:
+    """Return extents that cover the same bytes but do not overlap, such as one for three views of a tensor."""
+    merged: list[Extent] = []
+    for extent in sorted(extents, key=lambda extent: (extent.device is None, extent.device or 0, extent.address)):
+        last = merged[-1] if merged else None
+        if last and last.device == extent.device and extent.address <= last.address + last.span:
+            end = max(last.address + last.span, extent.address + extent.span)
+            merged[-1] = last._replace(span=end - last.address)
+        elif extent.span:
+            merged.append(extent)
+    return merged
 
 
 # ---- tensors among arguments ---------------------------------------------------------------------------------------

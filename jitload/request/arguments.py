@@ -98,6 +98,11 @@ def file_sources(*arguments: Paths | None, embed_cubin: Mapping[str, CubinLike] 
             cubins[path.stem] = path
         elif suffix in _OBJECT_SUFFIXES:
             objects.append(str(path.absolute()))
+        elif suffix == ".ptx":
+            raise JitLoadError(
+                f"source {_printable(str(path))!r} is PTX: compile it with compile_cubin(), and pass the result as "
+                "embed_cubin=."
+            )
         elif suffix not in (*CUDA_SUFFIXES, *HOST_SUFFIXES):
             raise JitLoadError(
                 f"source {_printable(str(path))!r}: its suffix does not say what it contains. There are CUDA C++ "
@@ -170,6 +175,8 @@ def read_options(keywords: Mapping[str, Any]) -> Options:
 
 def split_includes(options: tuple[str, ...]) -> tuple[tuple[str, ...], tuple[Path, ...]]:
     """Return the options except `-I`, and the directories of `-I`. Relative directories stay relative."""
+    if not options:
+        return (), ()
     others, dirs, remaining = [], [], iter(options)
     for option in remaining:
         if option == "-I":
@@ -247,6 +254,8 @@ def read_flags(options: Sequence[str] | None, argument: str) -> tuple[str, ...]:
     tvm-ffi and torch pass options through a shell. So `"-O3 -DN=4"` is two options, and in `-DNAME=\"x\"` the
     backslashes are for the shell. Other options are not changed: `-I/a b` is one directory.
     """
+    if options is None:  # checked first, because most calls have no options, and a repeated call takes 20 µs
+        return ()
     return tuple(word for option in read_strings(options, argument) for word in _split_words(option))
 
 

@@ -137,7 +137,9 @@ def _include_dirs(call: Call) -> list[Path]:
 
 def _names_functions_beside_kernels(call: Call, texts: tuple[str, ...]) -> bool:
     """Return whether `functions=` names a host function of the texts or, if these have no kernels, of their headers."""
-    launches = ((launch.kernel or name, launch) for name, launch in call.exports or ())
+    if not call.exports:
+        return False
+    launches = ((launch.kernel or name, launch) for name, launch in call.exports)
     names = {unqualified(name) for name, launch in launches if launch.grid is None and launch.block is None}
     others = [name for name in names if not names_kernel(name, texts)]
     if not others:
@@ -265,7 +267,7 @@ def choose_kernels(call: Call, kind: SourceKind) -> tuple[Call, SourceKind, bool
     Return the call, the kind of its source, and whether host code was left out.
     """
     texts = tuple(text for _, text in call.sources.cuda)
-    targets = (call.arch, *call.arch) if isinstance(call.arch, Sequence) else ()
+    targets = (call.arch,) if isinstance(call.arch, str) else call.arch if isinstance(call.arch, Sequence) else ()
     if CPU in targets or not _leaves_host_code_out(call, kind, texts):
         return call, kind, False
 

@@ -102,14 +102,20 @@ def nvrtc_options(options: Sequence[str]) -> tuple[str, ...]:
         if re.fullmatch(_OUTPUT, option):
             raise _output_error(option)
         if option in _TAKES_VALUE:
-            value = next(remaining, None)
-            if value is None:
-                raise JitLoadError(f"extra_cuda_cflags ends with {option!r}, which takes a value")
+            value = _next_word(remaining, option)
             if (prefix := _TAKES_VALUE[option]) is not None:
                 result.append(prefix + value)
         elif not re.fullmatch(f"{_IGNORED}|{_RELOCATABLE}", option):
             result.append(re.sub("^--include-path=", "-I", option))
     return tuple(result)
+
+
+def _next_word(words: Iterator[str], option: str) -> str:
+    """Return the next word, which is the value of an option."""
+    value = next(words, None)
+    if value is None:
+        raise JitLoadError(f"extra_cuda_cflags ends with {option!r}, which takes a value")
+    return value
 
 
 def _output_error(option: str) -> JitLoadError:
@@ -139,10 +145,10 @@ def host_options(options: Sequence[str]) -> tuple[str, ...]:
     remaining = iter(options)
     for option in remaining:
         name, equals, value = option.partition("=")
-        if name in _FOR_HOST_COMPILER:
-            result += (value if equals else next(remaining, "")).split(",")
-        elif prefix := _FOR_BOTH_COMPILERS.get(name):
-            result.append(prefix + (value if equals else next(remaining, "")))
+        prefix = _FOR_BOTH_COMPILERS.get(name)
+        if prefix is not None or name in _FOR_HOST_COMPILER:
+            value = value if equals else _next_word(remaining, option)
+            result += value.split(",") if prefix is None else (prefix + value,)
         elif re.match(r"-[DUI]|-O[0-3]$", option):
             result.append(option)
     return tuple(option for option in result if option)

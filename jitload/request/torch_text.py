@@ -271,7 +271,7 @@ def _prelude(names_in: str, *, is_cuda: bool, implicit: bool) -> str:
 def _texts_of(pieces: Pieces, header_dirs: Sequence[Path]) -> list[str]:
     """Return the texts of `pieces`, and of the user's headers that they include directly or indirectly."""
     texts, seen = [text for _, text in pieces], set[Path]()
-    for text in texts:  # which grows
+    for text in texts:  # the loop adds the headers that it finds
         for name in _QUOTED_INCLUDE.findall(text):
             path = next((path for directory in header_dirs if (path := directory / name).is_file()), None)
             if path is not None and path not in seen:

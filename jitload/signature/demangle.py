@@ -42,8 +42,10 @@ def demangle(symbol: str) -> str | None:
     text = cxa_demangle(symbol.encode("utf-8", "surrogateescape"), None, None, ctypes.byref(status))
     if not text:
         return None
-    readable = ctypes.string_at(text).decode("utf-8", "replace")
-    free(text)
+    try:
+        readable = ctypes.string_at(text).decode("utf-8", "replace")
+    finally:
+        free(text)
     return _INTERNAL_NAMESPACE.sub("", readable)
 
 

@@ -178,11 +178,12 @@ def _untyped_prototype(match: _Match) -> _Prototype:
 
 
 def find_expressions_to_probe(image: Image, lowered: Mapping[str, tuple[str, str]]) -> tuple[str, ...]:
-    """Return expressions for the kernels whose types only a second compilation, with probes, can tell.
+    """Return expressions for the kernels whose parameter types are still unknown after the first compilation.
 
-    A probe is a template instance whose name contains a kernel's types. The kernels are `extern "C"` kernels that were
-    not found in the source text, and kernels with a parameter whose type may be an enum, a pointer to an enum, or an
-    alias in a template. Kernels that had a probe in the first compilation, even a rejected one, are left out.
+    A second compilation with probes, which are template instances whose names contain a kernel's types, can find these
+    types. The kernels are `extern "C"` kernels that were not found in the source text, and kernels with a parameter
+    whose type may be an enum, a pointer to an enum, or an alias in a template. A kernel that already had a probe in the
+    first compilation is left out, even if the compiler rejected that probe.
     """
     tried = {symbol for symbol, _ in lowered.values()}
     expressions = (_probed_expression(kernel) for kernel in image.kernels if kernel.symbol not in tried)

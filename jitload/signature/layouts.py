@@ -327,7 +327,7 @@ def _runs(member: Member, structures: Mapping[str, Layout]) -> Iterator[str]:
 
 
 def _unknown_bytes(layout: Layout) -> Iterator[Member]:
-    """Yield, as members of type `?`, the bytes of a structure that may be members whose names are not known."""
+    """Yield a member of type `?` for each run of bytes that no known member covers and that may hold unnamed ones."""
     end = 0
     for member in (*layout.members, Member(layout.size, 0, "")):
         if member.offset > end and not layout.is_complete:

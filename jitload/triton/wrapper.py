@@ -371,8 +371,7 @@ def _describe(entry: _Entry) -> dict[str, Any]:
     first = entry.codes[0]
     specialization = first.specialization
     builds = tuple(build for code in entry.codes if code.name == first.name for build in code.builds)
-    launch = replace(first.launch, block=specialization.num_warps * 32)
-    export = first.export(entry.name, entry.doc)._replace(launch=launch, builds=builds if len(builds) > 1 else ())
+    export = first.export(entry.name, entry.doc)._replace(builds=builds if len(builds) > 1 else ())
     record = describe_function(export)
     nullable = {name for code in entry.codes for name in code.launch.nullable}
     triton = {

@@ -15,7 +15,7 @@
 #endif
 #define _JITLOAD_FN _JITLOAD_HD _JITLOAD_CONSTEXPR14
 
-// The integer types but for char8_t and those of 128 bits.
+// The integer types, except char8_t and those of 128 bits.
 #define _JITLOAD_INTEGERS(X) \
   X(bool) X(char) X(signed char) X(unsigned char) X(wchar_t) X(char16_t) X(char32_t) X(short) X(unsigned short) X(int) \
   X(unsigned int) X(long) X(unsigned long) X(long long) X(unsigned long long)
