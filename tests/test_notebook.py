@@ -251,7 +251,7 @@ def test_errors_speak_of_the_options_and_show_no_frames(shell, capsys, line, cel
     assert not re.search(r"\b(?:arch|extra_\w+|functions|cuda_sources)=", shown)
 
 
-def test_a_text_for_torch_needs_no_gpu(cache, shell):
+def test_a_text_for_torch_needs_no_gpu(shell):  # what all such texts share is in the cache of the test run
     text = "#include <torch/extension.h>\ntorch::Tensor twice(torch::Tensor x) { return x * FACTOR; }"
     run(shell, "--functions twice --flags -DFACTOR=2", text)
     assert shell.run_cell("twice(torch.ones(2)).tolist()").result == [2.0, 2.0]

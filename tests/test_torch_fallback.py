@@ -11,15 +11,15 @@ torch = pytest.importorskip("torch")
 
 import jitload
 from jitload import cpp_extension
+from jitload.building.runtime import find_or_build_objects
 from jitload.errors import CompileError
+from jitload.host_cpp import library
 
 NEEDS_TORCH = "torch::Tensor f(torch::Tensor x) { return torch::nn::functional::%s(x); }"
 
 
 def fallbacks(monkeypatch: pytest.MonkeyPatch, name: str, text: str, **arguments: Any) -> tuple[list[str], list[int]]:
     """Build a text twice; return why each was left to torch, and how many runs of ninja each needed."""
-    from jitload.host_cpp import library
-
     reasons: list[str] = []
     runs = [0]
     run = library._run
@@ -33,6 +33,11 @@ def fallbacks(monkeypatch: pytest.MonkeyPatch, name: str, text: str, **arguments
     return reasons, runs[:2]
 
 
+def find_objects(names: Any, compiler: Any, cache_dir: Path, settings: Any) -> tuple[Path, ...]:
+    """Find the object files that all texts share, which take seconds to build, in the mode `rebuild`, too."""
+    return find_or_build_objects(names, compiler, cache_dir, settings._replace(mode="auto"))
+
+
 def test_what_the_headers_lack_is_remembered(monkeypatch: pytest.MonkeyPatch):
     reasons, runs = fallbacks(monkeypatch, "lacking", NEEDS_TORCH % "relu")
     assert reasons == ["missing: torch::nn"] * 2
@@ -42,6 +47,7 @@ def test_what_the_headers_lack_is_remembered(monkeypatch: pytest.MonkeyPatch):
     assert "These are names of torch's that jitload's headers do not have" in str(caught.value)
     assert caught.value.diagnostics[0].line == 1
     monkeypatch.setenv("JITLOAD_MODE", "rebuild")
+    monkeypatch.setattr(library, "find_or_build_objects", find_objects)
     assert fallbacks(monkeypatch, "lacking", NEEDS_TORCH % "relu") == (["missing: torch::nn"] * 2, [1, 1])
 
 

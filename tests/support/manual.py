@@ -1,5 +1,7 @@
 """Runs the blocks of the manual's pages: `python -m support.manual RUN_DIRECTORY DIRECTORY PAGE…`.
 
+Where a page is a directory, Sphinx builds the manual in it. What this writes is `DIRECTORY/PAGE/html`.
+
 The Python and shell blocks of a page run in their order, in one namespace and one directory. A comment in HTML before a
 block, which readers do not see, says more:
 
@@ -113,6 +115,10 @@ def _run_child(page: Path, directory: Path) -> None:
     os.chdir(directory)
     sys.path[0] = str(directory)
     try:
+        if page.is_dir():
+            from sphinx.cmd.build import main as build_manual
+
+            os._exit(build_manual(["-q", "-W", "--keep-going", str(page), "html"]))
         run_page(page)
     except SystemExit as error:
         sys.exit(f"the page calls sys.exit({error.code!r})")
