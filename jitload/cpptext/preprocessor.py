@@ -232,9 +232,10 @@ class Macros:
         yield pieces
 
     def _substitute(self, macro: Macro, arguments: list[list[str]], hidden: frozenset[str]) -> Iterator[list[str]]:
-        """Yield a macro's body with its arguments in place, for each combination of the arguments' expansions.
+        """Yield a macro's body with its arguments in place.
 
-        Arguments next to `#` or `##` are not expanded.
+        An argument has several expansions if it names a macro with several possible definitions. In this case, one body
+        is yielded for each combination of expansions. Arguments next to `#` or `##` are not expanded.
         """
         body = _pieces(macro.body)
         raw = _by_parameter(macro.parameters or (), arguments)

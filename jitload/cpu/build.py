@@ -168,13 +168,13 @@ def _write_corrected_headers(directory: Path, toolkit_dirs: Sequence[Path]) -> N
 
 
 def _processor_flags(flags: Sequence[str]) -> tuple[str, ...]:
-    """Return the options that depend on the processor.
+    """Return g++'s options for thread-local variables and for `a * b + c`, which depend on the processor.
 
-    Shared memory and threadIdx are thread-local. With TLS descriptors, their addresses can be computed before a loop
-    instead of in it.
+    `-mtls-dialect=gnu2`: shared memory and threadIdx are thread-local, and with TLS descriptors g++ can compute their
+    addresses before a loop instead of in it.
 
-    nvcc compiles `a * b + c` to one instruction that rounds once. So that results do not depend on the machine, g++ may
-    do this on x86-64 only if the user's options select a processor or contain `-mfma`.
+    `-ffp-contract`: nvcc compiles `a * b + c` to one instruction that rounds once. On x86-64, g++ may do so only if the
+    user's options select a processor or contain `-mfma`, so that results do not depend on the machine.
     """
     if platform.machine() != "x86_64":
         return ("-ffp-contract=fast",)
