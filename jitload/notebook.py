@@ -311,6 +311,7 @@ def _end_cell(result: Any) -> None:
 
 def _await_reader() -> None:
     """Wait until ipykernel has read the pipe of standard output; text read later would appear under the next cell."""
+    empty = 0
     for _ in range(200):
         size = bytearray(4)
         try:
@@ -318,7 +319,8 @@ def _await_reader() -> None:
         except OSError:
             return  # not a pipe
         time.sleep(0.001)  # let the thread that reads run
-        if struct.unpack("i", size) == (0,):
+        empty = empty + 1 if struct.unpack("i", size) == (0,) else 0
+        if empty == 3:  # on a busy machine, the thread may have read text and not passed it on yet
             return
 
 

@@ -267,7 +267,9 @@ def choose_kernels(call: Call, kind: SourceKind) -> tuple[Call, SourceKind, bool
     Return the call, the kind of its source, and whether host code was left out.
     """
     texts = tuple(text for _, text in call.sources.cuda)
-    targets = (call.arch,) if isinstance(call.arch, str) else call.arch if isinstance(call.arch, Sequence) else ()
+    targets = (
+        (call.arch,) if isinstance(call.arch, str) else tuple(call.arch) if isinstance(call.arch, Sequence) else ()
+    )
     if CPU in targets or not _leaves_host_code_out(call, kind, texts):
         return call, kind, False
 
