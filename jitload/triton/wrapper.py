@@ -207,19 +207,21 @@ _MAX_RANK = 5
 
 def _check_specialization(name: str, spec: Specialization) -> None:
     """Raise LaunchSpecError if Triton's metadata describes a kernel that cannot be launched."""
-    problem = ""
+    if problem := next(_problems(spec), None):
+        raise LaunchSpecError(problem, kernel=name)
+
+
+def _problems(spec: Specialization) -> Iterator[str]:
     if not _is_power_of_two(spec.global_scratch.alignment):
-        problem = f"scratch memory is aligned to {spec.global_scratch.alignment} bytes, which is not a power of 2"
+        yield f"scratch memory is aligned to {spec.global_scratch.alignment} bytes, which is not a power of 2"
     if math.prod(spec.cluster) != spec.num_ctas:
-        problem = f"a cluster of {spec.cluster} is not {spec.num_ctas} blocks"
+        yield f"a cluster of {spec.cluster} is not {spec.num_ctas} blocks"
     for assumption in spec.assumptions:
         if assumption.kind == "multiple_of" and not _is_power_of_two(assumption.value):
-            problem = f"{assumption.parameter!r} is assumed to be a multiple of {assumption.value}, not a power of 2"
+            yield f"{assumption.parameter!r} is assumed to be a multiple of {assumption.value}, not a power of 2"
     for descriptor in spec.descriptors:
         if not 1 <= (rank := len(descriptor.block_shape)) <= _MAX_RANK:
-            problem = f"descriptor {descriptor.parameter!r} has {rank} dimensions; there are 1 to {_MAX_RANK}"
-    if problem:
-        raise LaunchSpecError(problem, kernel=name)
+            yield f"descriptor {descriptor.parameter!r} has {rank} dimensions; there are 1 to {_MAX_RANK}"
 
 
 def _is_power_of_two(value: int) -> bool:

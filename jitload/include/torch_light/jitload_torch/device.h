@@ -51,22 +51,16 @@ inline __device__ void atomicAdd(int64_t* address, int64_t value) { gpuAtomicAdd
 
 inline __device__ void WARP_SYNC(unsigned mask = 0xffffffff) { __syncwarp(mask); }
 inline __device__ unsigned WARP_BALLOT(int predicate, unsigned mask = 0xffffffff) { return __ballot_sync(mask, predicate); }
-template <class T>
-inline __device__ T WARP_SHFL(T value, int lane, int width = warpSize, unsigned mask = 0xffffffff) {
-  return __shfl_sync(mask, value, lane, width);
-}
-template <class T>
-inline __device__ T WARP_SHFL_XOR(T value, int lanes, int width = warpSize, unsigned mask = 0xffffffff) {
-  return __shfl_xor_sync(mask, value, lanes, width);
-}
-template <class T>
-inline __device__ T WARP_SHFL_UP(T value, unsigned delta, int width = warpSize, unsigned mask = 0xffffffff) {
-  return __shfl_up_sync(mask, value, delta, width);
-}
-template <class T>
-inline __device__ T WARP_SHFL_DOWN(T value, unsigned delta, int width = warpSize, unsigned mask = 0xffffffff) {
-  return __shfl_down_sync(mask, value, delta, width);
-}
+#define JITLOAD_TORCH_SHUFFLE_(name, shuffle, Lane)                                                        \
+  template <class T>                                                                                       \
+  inline __device__ T name(T value, Lane lane, int width = warpSize, unsigned mask = 0xffffffff) {         \
+    return shuffle(mask, value, lane, width);                                                              \
+  }
+JITLOAD_TORCH_SHUFFLE_(WARP_SHFL, __shfl_sync, int)
+JITLOAD_TORCH_SHUFFLE_(WARP_SHFL_XOR, __shfl_xor_sync, int)
+JITLOAD_TORCH_SHUFFLE_(WARP_SHFL_UP, __shfl_up_sync, unsigned)
+JITLOAD_TORCH_SHUFFLE_(WARP_SHFL_DOWN, __shfl_down_sync, unsigned)
+#undef JITLOAD_TORCH_SHUFFLE_
 template <>
 inline __device__ at::Half WARP_SHFL_DOWN<at::Half>(at::Half value, unsigned delta, int width, unsigned mask) {
   value.x = static_cast<uint16_t>(__shfl_down_sync(mask, static_cast<unsigned>(value.x), delta, width));
