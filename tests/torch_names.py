@@ -17,6 +17,7 @@ _TYPE = re.compile(r"^(?:  )?(?:class|struct|enum class|using) (\w+)(?: (?:final
 _FUNCTION = re.compile(
     r"^(?:(?:inline|constexpr|C10_HOST_DEVICE) [\w:<>&* ]+?|T|Tensor|void|Range<\w>) [&*]?([a-zA-Z]\w+)\(", re.MULTILINE
 )
+_SHUFFLE = re.compile(r"^JITLOAD_TORCH_SHUFFLE_\((\w+),", re.MULTILINE)
 _INTERNAL = re.compile(
     r"JITLOAD|operator|OptionalArg|TextArg|TensorDataContainer|tensor_of|change_filled|release_with|tensor_over|scalar_tensor_of|device_name|append|"
     r"(?:bits|half|float)_to_|(?:fill|if|return|accept|Attribute|Doc|Range|Tag|Type|iterator|const_iterator|from_bits_t|\w+Base)$"
@@ -48,7 +49,7 @@ def names_page() -> str:
                 "Types and constants",
                 [*_TYPE.findall(outside), *re.findall(r"\b(k[A-Z]\w+)(?= =|,$)", texts["core"] + texts["dtypes"])],
             ),
-            _section("Functions", _FUNCTION.findall(outside)),
+            _section("Functions", [*_FUNCTION.findall(outside), *_SHUFFLE.findall(outside)]),
             _section(
                 "Methods of Tensor that need no call of torch, or have their own form",
                 _METHOD.findall(tensor_class[0].split(" private:")[0]),
