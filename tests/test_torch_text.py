@@ -468,7 +468,13 @@ def test_threads_call_functions_that_release_the_gil():
     assert all(torch.equal(result, x * sum(range(50))) for result in results)
 
 
-def test_an_environment_variable_installs_the_functions():
+def test_an_environment_variable_installs_the_functions(tmp_path: Path):
+    module = tmp_path / "torch" / "utils" / "cpp_extension.py"  # in place of torch's, which takes seconds to import
+    module.parent.mkdir(parents=True)
+    module.write_text("load = load_inline = print")
+    for package in module.parents[:2]:
+        (package / "__init__.py").touch()
+    search = os.pathsep.join([str(tmp_path), str(Path(jitload.__file__).parents[1])])
     add = "import os, site, sys; site.addsitedir(os.path.dirname(sys.argv[1]))\n"
     for value, code, printed in (
         ("ON", "from torch.utils.cpp_extension import load; print(load.__module__)", "jitload.cpp_extension"),
@@ -476,6 +482,6 @@ def test_an_environment_variable_installs_the_functions():
     ):
         result = subprocess.run(
             [sys.executable, "-c", f"import sys; before = [*sys.meta_path]\n{add}{code}", jitload.__file__],
-            env={**os.environ, "JITLOAD_TORCH": value}, capture_output=True, text=True, check=True,
+            env={**os.environ, "PYTHONPATH": search, "JITLOAD_TORCH": value}, capture_output=True, text=True, check=True,
         )  # fmt: skip
         assert result.stdout == f"{printed}\n"
