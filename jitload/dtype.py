@@ -20,7 +20,7 @@ _CPP_TYPES = {
 
 
 def to_cpp_dtype(dtype_str: str | Any) -> str:
-    """Return the C++ type of a dtype's elements in CUDA code.
+    """Return the C++ type in CUDA code that corresponds to a dtype.
 
     Args:
         dtype_str: A dtype of torch, NumPy or JAX, a NumPy type such as `np.float16`, or a name such as `"float16"`.

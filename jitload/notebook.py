@@ -82,7 +82,7 @@ def unload_ipython_extension(shell: Any) -> None:
 
 
 def _describer() -> str:
-    """Return the name, in this version of IPython, of the inspector's method that collects what `f?` shows."""
+    """Return the name of the inspector's `info` method, which was private before IPython 8."""
     return "info" if IPython.version_info >= (8,) else "_info"
 
 
@@ -136,7 +136,7 @@ class CudaMagics(Magics):  # type: ignore[misc]  # IPython is not checked here
         return module
 
     def _bind(self, module: Module, name: str | None) -> None:
-        """Assign each function of the module to a notebook variable, and also the module if it has a name."""
+        """Bind the module's functions to their names in the notebook, and the module to `name` unless that is None."""
         if name in module:
             raise UsageError(f"%%cuda {name}: a kernel has the same name; choose another for the module")
         if not len(module):
@@ -251,7 +251,7 @@ def _read_launch(fields: str, text: str) -> Launch:
 
 
 def _value(text: str) -> Any:
-    """Return the value of a field: a number or another Python constant, a tuple of expressions, or an expression."""
+    """Return the value of a `--launch` field: a Python constant, a tuple of expressions as text, or the text itself."""
     try:
         body = ast.parse(text, mode="eval").body
     except SyntaxError:
@@ -310,7 +310,7 @@ def _end_cell(result: Any) -> None:
 
 
 def _await_reader() -> None:
-    """Wait until ipykernel has read the pipe of standard output; text read later would appear under the next cell."""
+    """Wait until ipykernel has read standard output. Text that it reads later would appear under the next cell."""
     empty = 0
     for _ in range(200):
         size = bytearray(4)
@@ -328,7 +328,7 @@ def _await_reader() -> None:
 
 
 def _describe(describe: Callable[..., dict[str, Any]], obj: object, *args: Any, **kwargs: Any) -> dict[str, Any]:
-    """Return what `f?` and `f??` show. For a kernel, this is its signature, its comment and its CUDA source."""
+    """Return IPython's description of an object for `f?` and `f??`. For a kernel, include the CUDA source."""
     facts = describe(obj, *args, **kwargs)
     if isinstance(obj, TypedFunction):
         source = read_source(obj._jitload_facts, obj._jitload_library.origin)
@@ -337,7 +337,7 @@ def _describe(describe: Callable[..., dict[str, Any]], obj: object, *args: Any, 
 
 
 def _complete(_shell: object, event: Any) -> list[str]:
-    """Return the options of `%%cuda` to offer as completions, or names of architectures after `--arch`."""
+    """Return completions for `%%cuda`: its options, or names of architectures after `--arch`."""
     words = event.line.split() if event.line.endswith(" ") else event.line.split()[:-1]
     if words[-1:] == ["--arch"]:
         return ["native", "cpu", "sm_80", "sm_86", "sm_89", "sm_90a", "sm_100a", "sm_120a"]

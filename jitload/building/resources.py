@@ -32,12 +32,12 @@ _pauses = _Pauses()
 
 @contextmanager
 def pause_garbage_collection(*, at_most_s: float | None = None) -> Iterator[None]:
-    """Pause the garbage collector during a block, but for no longer than `at_most_s` seconds if this is given.
+    """Pause the garbage collector during a block, but not longer than `at_most_s` seconds.
 
     The limit is for blocks during which other threads may need the collector.
 
-    After `import torch`, the next few thousand objects trigger a full collection over everything that torch has
-    created, which takes 80 ms. Our imports create that many objects.
+    After `import torch`, the next few thousand new objects trigger a full collection. With all of torch's objects, this
+    collection takes 80 ms. The imports of jitload create that many objects.
     """
     with _pauses.lock:
         _pauses.count += 1
@@ -67,7 +67,6 @@ def _end_pause() -> None:
 
 
 def _resume() -> None:
-    """Enable the collector again, if we disabled it."""
     with _pauses.lock:
         if _pauses.is_disabled:
             _pauses.is_disabled = False
@@ -116,7 +115,7 @@ def core_count() -> int:
 
 
 def free_memory() -> int:
-    """Return how many bytes of memory are available in the system, or within the container's limit if that is less."""
+    """Return the memory available in the system or in the container, whichever is less, in bytes."""
     available = [_UNLIMITED]
     with suppress(OSError, ValueError):
         available += [

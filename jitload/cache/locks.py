@@ -60,15 +60,15 @@ os.register_at_fork(after_in_child=_drop_locks_in_child)
 
 @contextmanager
 def hold_lock(path: Path, description: str, find_result: FindResult[Result] = lambda: None) -> Iterator[Result | None]:
-    """Lock a file for the block and yield None, or yield a result that `find_result` returned during the wait.
+    """Hold a lock during the block and yield None, or yield the result of the process that held the lock before.
 
-    The lock only prevents duplicate builds. Where locks do not work, the block runs without one.
+    The lock only prevents duplicate builds. Where locks do not work, the block runs without a lock.
 
     Args:
         path: The lock file. Its content names the process that holds the lock.
         description: What the holder builds, for the log messages of the processes that wait.
-        find_result: A function that returns the result of the holder's build, or None as long as there is none. A
-            process that gets a result does not take the lock, so waiting processes do not wait for each other.
+        find_result: A function that returns the result of the holder's build, or None if there is no result yet. A
+            process that gets a result does not take the lock. So waiting processes do not wait for each other.
     """
     with _thread_locks_guard:
         thread_lock = _thread_locks.setdefault(str(path), threading.Lock())
@@ -85,11 +85,12 @@ def hold_lock(path: Path, description: str, find_result: FindResult[Result] = la
 
 
 def _acquire(path: Path, description: str, find_result: FindResult[Result]) -> tuple[int | None, Result | None]:
-    """Return the descriptor of the locked file and None, or None and a result that `find_result` returned.
+    """Return (descriptor, None) if this process locks the file, or (None, result) if `find_result` returns a result.
 
-    If the file system has no locks, return (None, None). Polling would take processor time from the holder, so waiting
-    processes sleep until the holder releases the lock, and then all wake. They poll only where the file system may wake
-    them late.
+    If the file system has no locks, return (None, None).
+
+    Waiting processes sleep until the holder releases the lock, because polling would take processor time from the
+    holder. They poll only where the file system may wake them late.
     """
     try:
         make_private_dir(path.parent)
@@ -133,10 +134,11 @@ def _sleep_until_released(path: Path) -> None:
 
 @contextmanager
 def _reported_wait(path: Path, description: str) -> Iterator[None]:
-    """Log during the block which process holds the lock file: after two seconds, then every minute, and at the end.
+    """Log which process holds the lock file, while the block waits for the lock.
 
-    A second thread logs the messages. It is not a `threading.Thread`, because `start()` waits until the new thread
-    runs, which takes long on a machine where many processes wait.
+    The messages come after two seconds, then every minute, and at the end. A thread of `_thread` logs them, because
+    `threading.Thread.start()` would wait until the new thread runs. That takes long on a machine where many processes
+    wait.
     """
     started, reports, is_over = time.monotonic(), 0, threading.Event()
 
@@ -171,7 +173,7 @@ def lock_directory(directory: Path) -> int | None:
     """Lock a directory until `unlock` is called or the process ends.
 
     Returns:
-        The descriptor of the lock, or None if a living process has locked the directory or the directory was removed.
+        The descriptor of the lock. None if a living process holds the lock, or if the directory was removed.
 
     Raises:
         OSError: The file system has no locks.
@@ -201,7 +203,7 @@ def _try_lock(path: Path, flags: int) -> int | None:
 def unlock(descriptor: int | None) -> None:
     """Release the lock of a descriptor, and close the descriptor. Do nothing for None.
 
-    The lock is released even if a child of `fork` has not closed its copy of the descriptor yet.
+    The lock is released even if a forked child still has an open copy of the descriptor.
     """
     if descriptor is None or descriptor not in _locked:
         return  # a child of `fork` has closed the descriptor, and its number may be another file's by now
@@ -246,9 +248,9 @@ def is_local(directory: Path) -> bool:
 
 
 def wakes_waiters(directory: Path) -> bool:
-    """Return whether the release of a lock in a directory wakes the waiting processes at once, as on a local disk.
+    """Return whether releasing a lock in a directory wakes the waiting processes at once, as on a local disk.
 
-    On a network file system, they may wake half a minute later (NFS 4.0).
+    On a network file system (NFS 4.0), processes may wake half a minute later.
     """
     with suppress(OSError):
         return os.major(os.stat(directory).st_dev) != 0 or is_local(directory)

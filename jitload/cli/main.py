@@ -41,10 +41,10 @@ _PHRASES = {
 @click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
 @click.version_option(__version__, message="jitload %(version)s")
 def jitload() -> None:
-    """Compile CUDA kernels, look into them, and manage the cache of built ones.
+    """Compile and inspect CUDA kernels, and manage the cache of built kernels.
 
-    Exit codes: 0; 1 if something failed or is damaged; 2 for wrong arguments; 130 after Ctrl-C. `jitload run` ends
-    with the exit code of the program.
+    Exit codes: 0 on success; 1 if something failed or is damaged; 2 for wrong arguments; 130 after Ctrl-C.
+    `jitload run` ends with the exit code of the program that it runs.
     """
 
 
@@ -78,7 +78,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _prepare_streams() -> None:
-    """Replace closed output streams, and make the others print `?` for characters that they cannot encode."""
+    """Replace closed output streams. Make open streams print `?` for characters that they cannot encode."""
     for name in ("stdout", "stderr"):
         if getattr(sys, name) is None:
             setattr(sys, name, open(os.devnull, "w"))  # noqa: SIM115  until the process ends
@@ -87,7 +87,7 @@ def _prepare_streams() -> None:
 
 
 def _discard_output() -> None:
-    """Drop output that cannot be written; otherwise, Python would try to write it again when it exits."""
+    """Discard output that cannot be written. Otherwise, Python would try to write this output again at exit."""
     try:
         sys.stdout.flush()
     except OSError:

@@ -53,7 +53,7 @@ class Token(NamedTuple):  # created in tens of thousands: a third faster than a 
         line: The line it begins on, counted from 1.
         end_line: The line it ends on.
         in_directive: Whether it belongs to a preprocessor directive, including the `#`.
-        start: Its position in the source, where a line continuation counts as two characters.
+        start: Its position in the source. Each line continuation before it counts as two characters.
     """
 
     kind: TokenKind

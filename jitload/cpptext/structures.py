@@ -29,9 +29,9 @@ class Field(NamedTuple):
     """A member of a structure.
 
     Attributes:
-        path: Its name; `inner.name` if it belongs to a member `inner` whose structure has no name.
-        type: The unqualified name of its type, "" for pointers and types that have no name.
-        is_opaque: Whether its bytes may have several meanings, because it is in a union.
+        path: Its name, or `inner.name` if its structure is unnamed and is the type of a member `inner`.
+        type: The unqualified name of its type, or "" for pointers and unnamed types.
+        is_opaque: Whether it is in a union, so that its bytes may have several meanings.
     """
 
     path: str
@@ -43,12 +43,12 @@ class Structure(NamedTuple):
     """The definition of a class.
 
     Attributes:
-        name: Its name with namespaces, `ns::Params`.
-        aliases: Its unqualified names: the tag, and the name that a typedef gives it.
+        name: Its name with namespaces, such as `ns::Params`.
+        aliases: Its unqualified names: the tag, and the name given by a typedef.
         fields: Its public members.
         bases: The unqualified names of its bases.
         is_template: Whether it is a template, or a member of one.
-        is_complete: Whether it certainly has no data members except these fields and the fields of its bases.
+        is_complete: Whether it certainly has no data members besides `fields` and the fields of its bases.
     """
 
     name: str
@@ -60,14 +60,14 @@ class Structure(NamedTuple):
 
 
 class Alias(NamedTuple):
-    """Another name for a type, `using name = …;`, with the unqualified name of that type."""
+    """Another name for a type, from `using name = …;` or a typedef. `type` is the unqualified name of that type."""
 
     name: str
     type: str
 
 
 class Declarations(NamedTuple):
-    """The structures and type aliases of a source, and the names of its device variables with their namespaces."""
+    """The structures, type aliases and device variables of a source. `variables` has the variables' qualified names."""
 
     structures: tuple[Structure, ...]
     aliases: tuple[Alias, ...]
@@ -95,7 +95,7 @@ class Declarations(NamedTuple):
 
 
 def type_name(text: str) -> str:
-    """Return the unqualified name in the text of a type, "" for a pointer.
+    """Return the unqualified name in the text of a type, or "" for a pointer.
 
     Example:
         >>> type_name("const ns::Box<float>&")
@@ -116,14 +116,16 @@ _VARIABLE = r"\b__(?:device|constant|managed)__(?:[^(){};=\[]|\b(?:__align__|ali
 
 
 def may_declare(text: str, structures: frozenset[str]) -> bool:
-    """Return whether a text may declare one of these structures, or a device variable."""
+    """Return whether a text may declare a device variable or one of these structures."""
     names = {name for match in re.findall(_TYPE_NAME, text) for name in match}
     return not names.isdisjoint(structures) or re.search(_VARIABLE, text) is not None
 
 
 @functools.lru_cache(maxsize=8)
 def find_declarations(pieces: tuple[str, ...], others: tuple[str, ...] = ()) -> Declarations:
-    """Return the structures and device variables in a source's texts, `pieces`, and the structures in `others`.
+    """Return the structures, type aliases and device variables in a source's texts, `pieces`.
+
+    Structures and type aliases in `others` are returned, too, but not the device variables there.
 
     Example:
         >>> find_declarations(("namespace ns { struct Pair { float a; int b; }; }",)).structures[0].name
@@ -148,7 +150,7 @@ def find_declarations(pieces: tuple[str, ...], others: tuple[str, ...] = ()) -> 
 
 
 def _code(text: str) -> list[Token]:
-    """Return the tokens outside directives. For each `#include` between braces, its `#` is returned, too."""
+    """Return the tokens outside directives, and the `#` of each `#include` between braces."""
     code: list[Token] = []
     for directive, run in split_directives(code_tokens(text)):
         if not directive:
@@ -161,7 +163,7 @@ def _code(text: str) -> list[Token]:
 def _declaring_macros(texts: Sequence[str]) -> frozenset[str]:
     """Return the macros that may declare members.
 
-    Such a macro has parameters, or its body contains `;`, `,`, `{` or the name of another such macro.
+    Such a macro has parameters, contains `;`, `,` or `{`, or uses another macro that may declare members.
     """
     bodies: dict[str, set[str]] = {}
     for text in texts:
@@ -175,7 +177,13 @@ def _declaring_macros(texts: Sequence[str]) -> frozenset[str]:
 
 
 class _Scope(NamedTuple):
-    """The context of declarations: macros that may declare members, enclosing names, and whether one is a template."""
+    """The context of declarations.
+
+    Attributes:
+        macros: The macros that may declare members.
+        names: The enclosing namespaces and classes.
+        is_template: Whether an enclosing class is a template.
+    """
 
     macros: frozenset[str]
     names: tuple[str, ...] = ()
@@ -183,7 +191,7 @@ class _Scope(NamedTuple):
 
 
 def _walk(scope: _Scope, code: Sequence[Token]) -> Iterator[Structure | Alias | str]:
-    """Yield the structures, aliases and names of device variables that a namespace or a class declares."""
+    """Yield what a namespace or a class declares: structures, aliases, and device variables by name."""
     for tokens in split_declarations(code):
         end = template_end(tokens)
         declaration = tokens[end:]
@@ -225,7 +233,10 @@ def template_end(declaration: Sequence[Token]) -> int:
 
 
 def split_declarations(code: Sequence[Token]) -> Iterator[Sequence[Token]]:
-    """Yield the tokens of each declaration, up to a `;`, `public:`, or the `}` of a function or namespace."""
+    """Yield the tokens of each declaration.
+
+    A declaration ends at a `;`, at an access specifier such as `public:`, or at the `}` of a function or namespace.
+    """
     start = index = 0
     while index < len(code):
         text = code[index].text
@@ -242,7 +253,7 @@ def split_declarations(code: Sequence[Token]) -> Iterator[Sequence[Token]]:
 
 
 def _plain(words: Sequence[str]) -> list[str]:
-    """Return the words without attributes and their arguments, such as `alignas(16)`."""
+    """Return the words without attributes such as `alignas(16)`."""
     text = re.sub(r"(?:alignas|__align__|__attribute__|__builtin_align__|__launch_bounds__) \( .*? \)(?: \))?", "",
                   " ".join(words))  # fmt: skip
     return text.split()
@@ -277,7 +288,7 @@ _UNKNOWN = Field("", "", is_opaque=True)  # stands for members that cannot be na
 
 
 def _members(body: Sequence[Token], *, is_public: bool, scope: _Scope, owner: str = "") -> list[Field]:
-    """Return the members of a class, and `_UNKNOWN` if there may be others."""
+    """Return the public members of a class, and `_UNKNOWN` if there may be other members."""
     fields: list[Field] = []
     for member in split_declarations(body):
         words = [token.text for token in member]
@@ -339,7 +350,7 @@ def _declares_no_member(words: Sequence[str], owner: str) -> bool:
 
 
 def _declared_names(declaration: Sequence[Token]) -> list[str]:
-    """Return the names that a member or a variable declaration declares; none for functions and bit fields."""
+    """Return the names of the members or variables that a declaration declares, without functions and bit fields."""
     words = _without_groups(declaration)
     if _NOT_A_FIELD & set(words) - ({"static", "extern"} if set(words) & set(_SPACES) else set()) or "(" in words:
         return []
@@ -355,7 +366,7 @@ def _declared_names(declaration: Sequence[Token]) -> list[str]:
 def _without_groups(declaration: Sequence[Token]) -> list[str]:
     """Return the words of a declaration without attributes, literals, template arguments, array bounds and braces.
 
-    If a class is defined and no name follows its `}`, no field is declared, and the result is empty.
+    The definition of a class with no name after its `}` gives [], because it declares no field.
     """
     words: list[str] = []
     index = 0

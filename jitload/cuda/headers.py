@@ -148,12 +148,12 @@ def provide_headers(
 ) -> Iterator[tuple[tuple[tuple[str, str], ...], tuple[Path, ...]]]:
     """Yield the headers in memory, as (name, text) pairs, and the directories that NVRTC should search last.
 
-    If the user has a header with the name of one of jitload's (`users_headers`), jitload's is not passed in memory, but
-    written to one of the directories that NVRTC searches last. An #include of this name in quotes then reads the user's
-    header. An #include in angle brackets reads jitload's, unless the user's header is in an include directory.
+    If a name is in `users_headers`, jitload's header of this name is not passed in memory, but written to one of these
+    directories. An #include in quotes then reads the user's header. An #include in angle brackets reads jitload's
+    header, unless the user's header is in an include directory.
 
     Args:
-        include_dirs: The directories that NVRTC searches. Empty headers replace CUDA headers that none of them has.
+        include_dirs: The directories that NVRTC searches. Empty headers replace CUDA headers that are missing there.
         users_headers: The names in `STAND_INS` that headers of the user have, too.
         source: The text to compile. It decides whether <stdint.h> declares `int64_t` as `long` or `long long`.
     """
@@ -176,9 +176,9 @@ def headers_in_memory(include_dirs: Sequence[Path], source: str = "") -> tuple[t
     """Return the headers for one run of NVRTC as (name, text) pairs.
 
     Args:
-        include_dirs: The directories that NVRTC searches. Empty headers replace CUDA headers that none of them has.
-        source: The text to compile. If it declares types of <stdint.h> as `long long`, as CCCL does under NVRTC,
-            jitload's <stdint.h> does so, too.
+        include_dirs: The directories that NVRTC searches. Empty headers replace CUDA headers that are missing there.
+        source: The text to compile. It may declare types of <stdint.h> as `long long`, as CCCL does under NVRTC.
+            jitload's <stdint.h> then does the same.
     """
     headers = _HEADERS
     if own := {name for names in _LONG_LONG_TYPE.findall(source) for name in names if name}:
@@ -193,7 +193,7 @@ def headers_in_memory(include_dirs: Sequence[Path], source: str = "") -> tuple[t
 def _included_file(name: str) -> str:
     """Return the line with which a header in memory includes the file of the same name.
 
-    Because of the `./`, NVRTC takes the name for a different one, and reads the file, not the header in memory.
+    Because of the `./`, the name differs from that of the header in memory, and NVRTC reads the file.
     """
     return f"#include <./{name}>\n"
 
@@ -204,7 +204,7 @@ def _once(name: str, text: str) -> str:
 
 
 def _redefining(text: str) -> str:
-    """Return lines that may redefine macros, with NVRTC's warning about this (47) suppressed."""
+    """Return lines that may redefine macros, without NVRTC's warning 47 about redefined macros."""
     return f"#pragma nv_diagnostic push\n#pragma nv_diag_suppress 47\n{text}#pragma nv_diagnostic pop\n"
 
 
@@ -218,7 +218,7 @@ def _c_header(includes: str, names: str) -> str:
 
 
 def _stdint() -> str:
-    """Return <stdint.h>. The macros have no guard: CCCL redefines some, and each #include must restore them."""
+    """Return <stdint.h>. The macros have no guard, so that each #include restores those that CCCL redefines."""
     types = "".join(
         f"typedef {_SIGNED[bits]} int{name}_t;\ntypedef {_UNSIGNED[bits]} uint{name}_t;\n"
         for name, bits in _INTEGERS.items()
@@ -241,7 +241,7 @@ def _stdint() -> str:
 
 
 def _inttypes() -> str:
-    """Return <inttypes.h> with the format macros alone, because the functions are for the host."""
+    """Return <inttypes.h> with the format macros alone. The functions of this header are for the host."""
     macros = (
         f'#define PRI{conversion}{name.lstrip("_").upper()} "{"l" if bits == 64 else ""}{conversion}"\n'
         for conversion in "diouxX"
@@ -251,11 +251,10 @@ def _inttypes() -> str:
 
 
 def _cccl_cstdint() -> str:
-    """Return a <cuda/std/cstdint> with the types of <stdint.h>. CCCL's own declares int64_t as long long for NVRTC.
+    """Return a <cuda/std/cstdint> with the types of <stdint.h>. Under NVRTC, CCCL's own declares int64_t as long long.
 
-    While CCCL's file is read, macros replace the names of its types by names that nothing uses. CCCL's namespace then
-    gets the types of <stdint.h>. The headers that CCCL's file includes are read first, because the macros must not
-    affect them.
+    Macros rename the types in CCCL's file to names that nothing uses. CCCL's namespace then gets the types of
+    <stdint.h>. The headers that CCCL's file includes are read before, because the macros must not affect them.
     """
     renamed = "".join(f"#define {name} __jitload_cccl_{name}\n" for name in _INTEGER_TYPES)
     restored = "".join(f"#undef {name}\n" for name in _INTEGER_TYPES)

@@ -24,7 +24,7 @@ T = TypeVar("T")
 
 
 class Cancellation:
-    """A flag that NVRTC checks at hundreds of points of a compile to find out whether the compile is cancelled."""
+    """A flag that cancels a compile. NVRTC checks the flag at hundreds of points of the compile."""
 
     def __init__(self) -> None:
         self._answer = ctypes.create_string_buffer(b"0")
@@ -42,11 +42,12 @@ class Cancellation:
 
 
 def run_interruptible(work: Callable[[Cancellation], T]) -> T:
-    """Run a compile, `work`, on a thread of its own, and return its result.
+    """Run `work` on a thread of its own, and return its result.
 
-    The argument of `work` is the flag that cancels the compile. An exception in the calling thread, such as a
-    KeyboardInterrupt in the main thread, ends the compile and is then raised. If no thread can be started, the
-    compile runs in the calling thread.
+    `work` is a function that compiles. Its argument is the flag that cancels the compile.
+
+    An exception in the calling thread, such as KeyboardInterrupt, cancels the compile. The exception is raised again
+    when the compile has ended. If no thread can be started, the compile runs in the calling thread.
     """
     cancellation, future, has_ended = Cancellation(), Future[T](), threading.Event()
 
@@ -76,7 +77,10 @@ def run_interruptible(work: Callable[[Cancellation], T]) -> T:
 
 
 def _start(thread: threading.Thread) -> bool:
-    """Start a thread with a large stack. Return False if a limit, or the end of the process, prevents the start."""
+    """Start a thread with a large stack, and return whether it started.
+
+    Python refuses a new thread at a limit of the system, or when the process is ending.
+    """
     with _process_lock:
         usual_bytes = threading.stack_size(_STACK_BYTES)
         try:
@@ -89,7 +93,10 @@ def _start(thread: threading.Thread) -> bool:
 
 
 def _wait_for(has_ended: threading.Event) -> None:
-    """Wait for a cancelled compile to end: a second Ctrl-C must not leave NVRTC running in the background."""
+    """Wait for a cancelled compile to end, and ignore further exceptions.
+
+    Otherwise, a second Ctrl-C would leave NVRTC running in the background.
+    """
     while not has_ended.is_set():
         try:
             has_ended.wait(_POLL_S)
@@ -109,7 +116,10 @@ _compiles_at_work = 0
 
 @contextmanager
 def _signal_actions_kept() -> Iterator[None]:
-    """Restore the signal actions when the last running compile ends, except for signals that have a new handler."""
+    """Restore the flags and masks of the signal actions when the last running compile ends.
+
+    A signal that has a new handler by then is left alone.
+    """
     global _compiles_at_work  # noqa: PLW0603
     with _process_lock:
         if _compiles_at_work == 0:

@@ -58,7 +58,7 @@ _OLD_STANDARD = re.compile(r"--?std=(?:c|gnu)\+\+(?:98|03)")
 
 
 def compile_device_code(request: Request, toolchain: CudaToolchain | None) -> tuple[CompiledSource, ...]:
-    """Return the machine code for each architecture of a request, compiled or read from the cubins in the request."""
+    """Return a request's machine code for each architecture. Sources are compiled, and cubins are read."""
     if request.cubins:
         from jitload.cuda.external_cubins import read_external_cubins
 
@@ -112,7 +112,7 @@ def _check_is_not_ptx(request: Request) -> None:
 
 
 def _may_have_hidden_kernels(texts: Sequence[str], options: Sequence[str]) -> bool:
-    """Return whether kernels may be in included headers, or come from a macro that an option defines."""
+    """Return whether an included header, or a macro in an option, may define kernels."""
     has_include = any("#include" in text for text in texts) or any("-include=" in option for option in options)
     has_macro = any("__global__" in option for option in options)
     return (has_include or has_macro) and not any("TVM_FFI_" in text for text in texts)
@@ -130,9 +130,9 @@ class DeviceSource:
         pieces: The (label, text) pairs of the source. In compiler messages, the label is the file name.
         options: The user's NVRTC options without include directories.
         include_dirs: The user's include directories.
-        kernels: The kernels that `Launch` records name, as the user writes them: `scale<float>`, `scale(float*, int)`.
-        signatures: Hand-written signatures as (name, signature) pairs. The name is the kernel's, as in `kernels`, or
-            the exported name if the `Launch` record names no kernel.
+        kernels: The kernels in `Launch` records, as the user writes them: `scale<float>`, `scale(float*, int)`.
+        signatures: The (name, signature) pairs of hand-written signatures. The name is an entry of `kernels`, or the
+            exported name if the `Launch` record names no kernel.
         cpu_flags: The options of the host compiler if the code runs on the CPU.
         instrumentation: How the code is instrumented on the CPU.
         is_isolated: Whether NVRTC runs in a child process.
@@ -165,7 +165,7 @@ class DeviceSource:
 
     @property
     def signatures_by_expression(self) -> tuple[tuple[str, str], ...]:
-        """The pairs of `signatures`, with the names of kernels replaced by their C++ expressions."""
+        """The pairs of `signatures`, with each kernel's C++ expression in place of its name."""
         return tuple(
             (probe.kernel_expression(kernel) if kernel in self.kernels else kernel, signature)
             for kernel, signature in self.signatures
@@ -173,20 +173,23 @@ class DeviceSource:
 
     @property
     def is_minimal(self) -> bool:
-        """Whether `--minimal` surely leaves the code unchanged. It saves a sixth of a small kernel's compile time."""
+        """Whether NVRTC's option `--minimal` certainly leaves the code unchanged.
+
+        The option saves a sixth of a small kernel's compile time.
+        """
         return not any(map(_NEEDS_MORE_THAN_MINIMAL.search, (*self.piece_texts, *self.options)))
 
     @property
     def text(self) -> str:
-        """The pieces as one text, with `#line` directives so that lines are counted within each piece."""
+        """The pieces as one text. `#line` directives make compilers count lines within each piece."""
         return join_pieces(self.pieces)
 
 
 def layout_expressions(source: DeviceSource, candidates: Sequence[Candidate], *, is_nvrtc: bool) -> tuple[str, ...]:
-    """Return C++ expressions that make a compiler report the members of structures and the types of variables.
+    """Return C++ expressions whose symbols show the members of structures and the types of variables.
 
-    The symbols of the expressions contain the report. `candidates` are the functions in the source that look like
-    kernels. The expressions are for NVRTC or, if `is_nvrtc` is false, for g++.
+    `candidates` are the functions in the source that look like kernels. The expressions are for NVRTC, or for g++ if
+    `is_nvrtc` is false.
     """
 
     def read_others() -> tuple[str, ...]:
@@ -197,13 +200,19 @@ def layout_expressions(source: DeviceSource, candidates: Sequence[Candidate], *,
 
 
 def join_pieces(pieces: Iterable[tuple[str, str]]) -> str:
-    """Join (label, text) pairs to one text. In compiler messages, a label is the file name of its part of the text."""
+    """Join (label, text) pairs to one text.
+
+    `#line` directives make compilers use the label as the file name in messages about the text.
+    """
     escaped = ((re.sub(r'(["\\])', r"\\\1", label), text) for label, text in pieces)  # labels are printable
     return "".join(f'#line 1 "{label}"\n{text}\n' for label, text in escaped)
 
 
 def compile_cubins(request: Request, kernels: Sequence[str]) -> tuple[CompiledSource, ...]:
-    """Compile a request's device code for each architecture. `kernels` names template instances: `scale<float>`."""
+    """Compile a request's device code for each architecture.
+
+    `kernels` names the template instances to compile, such as `scale<float>`.
+    """
     check_is_device_code(request)
     source, toolchain = replace(device_source(request), kernels=tuple(kernels)), find_cuda_toolchain(request.settings)
     return tuple(compile_for_arch(source, arch, toolchain) for arch in request.archs)
@@ -237,10 +246,10 @@ def device_source(request: Request) -> DeviceSource:
 
 @contextmanager
 def naming_exports(request: Request) -> Iterator[None]:
-    """Complete errors that are raised in the `with` block.
+    """Add details to errors that the `with` block raises.
 
-    A `LaunchSpecError` about a `Launch.kernel` gets the name of the function that `functions=` exports with this
-    `Launch`. A `CompileError` gets a hint if `functions=` seems to misspell a host function.
+    A LaunchSpecError about a `Launch.kernel` gets the name under which `functions=` exports the kernel. A CompileError
+    gets a hint if `functions=` seems to misspell a host function.
     """
     try:
         yield
@@ -293,9 +302,13 @@ def compile_for_arch(source: DeviceSource, arch: str, toolchain: CudaToolchain) 
 
 
 def check_device_code(source: DeviceSource, arch: str, toolchain: CudaToolchain) -> tuple[Path, ...]:
-    """Run NVRTC's front end alone over device code, and return the user's headers that it may have read.
+    """Check device code with NVRTC's front end, which makes no machine code.
 
-    Raise CompileError if NVRTC rejects the source, and LaunchSpecError if it rejects a kernel that a `Launch` names.
+    Return the user's headers that NVRTC may have read.
+
+    Raises:
+        CompileError: NVRTC rejected the source.
+        LaunchSpecError: NVRTC rejected a kernel that a `Launch` names.
     """
     options = (*source.options, SYNTAX_ONLY)
     if "cooperative_groups" in source.text:
@@ -315,7 +328,7 @@ def _check(source: DeviceSource, arch: str, toolchain: CudaToolchain) -> tuple[P
 def _compilation(
     source: DeviceSource, arch: str, toolchain: CudaToolchain, scan: IncludeScan
 ) -> Iterator[_Compilation]:
-    """Yield a `_Compilation` of a source. During the block, the header files that jitload writes for NVRTC exist."""
+    """Yield a `_Compilation` of a source. The headers that jitload writes for NVRTC exist while the block runs."""
     include_dirs = nvrtc_include_dirs(toolchain, source.include_dirs)
     with provide_headers(include_dirs, scan.quoted_files(STAND_INS), source.text) as (headers, stand_in_dirs):
         job = NvrtcJob(
@@ -334,7 +347,10 @@ def _compilation(
 
 
 def _with_standard(error: SignatureError, options: Sequence[str]) -> SignatureError:
-    """Return the error. If an option selects a standard before C++11, add that NVRTC cannot report types with it."""
+    """Return the error. Add advice if an option selects a C++ standard before C++11.
+
+    NVRTC needs C++11 to report types.
+    """
     old = next((option for option in options if _OLD_STANDARD.fullmatch(option)), None)
     if old is None:
         return error
@@ -347,9 +363,9 @@ def _with_standard(error: SignatureError, options: Sequence[str]) -> SignatureEr
 def first_expressions(source: DeviceSource, candidates: Sequence[Candidate]) -> tuple[str, ...]:
     """Return C++ expressions for the kernels whose types the first run of a compiler has to report.
 
-    These are the kernels that `Launch` records name, and those `candidates` that are neither templates nor overloaded.
-    The other candidates are left out, because symbols of templates and overloads contain the types anyway.
-    `candidates` are the functions in the text that look like kernels.
+    They are the kernels in `Launch` records, and the candidates that are neither templates nor overloaded. Other
+    templates and overloads are left out, because their symbols contain the types anyway. `candidates` are the functions
+    in the text that look like kernels.
     """
     functions = [candidate.name for candidate in find_unambiguous(candidates)]
     return tuple(dict.fromkeys((*map(probe.kernel_expression, source.kernels), *functions)))
@@ -382,9 +398,9 @@ class _Compilation:
         return result, read_image(result.cubin, name=self._source.name, spill_bytes=result.spill_bytes)
 
     def run(self, expressions: tuple[str, ...]) -> NvrtcResult:
-        """Run NVRTC, and repeat the run without the expressions that NVRTC rejected, until none is rejected.
+        """Run NVRTC. Repeat the run without the name expressions that NVRTC rejects.
 
-        One run reports all rejected expressions, unless NVRTC reaches its limit of a hundred messages.
+        One repeat is enough, unless NVRTC reaches its limit of a hundred messages.
         """
         while True:
             try:
@@ -406,7 +422,10 @@ class _Compilation:
             expressions = tuple(expression for expression in expressions if expression not in self._rejected)
 
     def _run(self, expressions: tuple[str, ...]) -> NvrtcResult:
-        """Compile with two name expressions per kernel: the kernel, and a probe whose symbol has the kernel's type."""
+        """Compile with two name expressions for each kernel: the kernel itself, and a probe.
+
+        The probe's symbol contains the kernel's type.
+        """
         if self._may_crash(expressions):
             self._run(())
         self.expressions = expressions
@@ -417,10 +436,11 @@ class _Compilation:
                 self._prepare_retry(error)
 
     def _may_crash(self, expressions: tuple[str, ...]) -> bool:
-        """Return whether NVRTC may crash on name expressions, although `probe.instantiations` adds lines against that.
+        """Return whether NVRTC may crash on name expressions. Return True at most once.
 
-        If so, a compile without name expressions must come first, to find the errors in the source. One such compile
-        is enough, so True is returned at most once.
+        The lines of `probe.instantiations` prevent the crash, but not in C++ before C++11 or after an unmatched
+        bracket. If True, the caller compiles without name expressions first. That compile reports the errors in the
+        source.
         """
         if self._is_checked or not probe.instantiations(expressions):
             return False
@@ -457,9 +477,9 @@ class _Compilation:
             self._is_minimal = False
 
     def symbols(self, result: NvrtcResult) -> dict[str, tuple[str, str]]:
-        """Return a dictionary from each kernel's C++ expression to the symbols of the kernel and of its probe.
+        """Return a dictionary from the kernels' C++ expressions to (kernel's symbol, probe's symbol) pairs.
 
-        The probe's symbol contains the type of the kernel. It is "" if NVRTC rejected the probe.
+        The probe's symbol contains the kernel's type, or is "" if NVRTC rejected the probe.
         """
         if builtin := next((kernel for kernel in self.expressions if kernel not in result.lowered), None):
             raise SignatureError(
@@ -473,7 +493,7 @@ class _Compilation:
 
 
 def no_such_kernel(kernel: str, candidates: Sequence[Candidate], error: CompileError) -> LaunchSpecError:
-    """Return the error for a `Launch.kernel` that the compiler rejected. It lists kernels that the source declares."""
+    """Return the error for a `Launch.kernel` that the compiler rejected. The hint lists kernels in the source."""
     name = re.split("[<(]", kernel)[0].strip()
     namesakes = [candidate for candidate in candidates if candidate.name == name]
     declarations = ", ".join(map(_declaration, namesakes or candidates)) or "none"

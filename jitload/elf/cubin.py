@@ -33,8 +33,9 @@ def read_image(
 ) -> Image:
     """Return the architecture, the kernels and the variables of a cubin.
 
-    The kernels are in the order in which the compiler met them, with template instances last. The name of each variable
-    is its symbol. `spill_bytes` maps symbols of kernels to the bytes that they spill, which a cubin does not state.
+    The kernels are in the order in which the compiler met them, with template instances last. A variable's name is its
+    symbol. `spill_bytes` maps symbols of kernels to the bytes that a thread spills. A cubin does not contain these
+    numbers.
 
     Raises:
         LoadError: The bytes are not a linked CUDA cubin; the message says what they are.
@@ -52,7 +53,10 @@ def read_image(
 
 
 def is_unknown_format(data: bytes) -> bool:
-    """Return whether the data is not empty and is neither ELF, a fatbin, LLVM or LTO IR, PTX nor CUDA source text."""
+    """Return whether the format of the data is unknown. For empty data, return False.
+
+    The known formats are ELF, fatbins, LLVM IR, LTO IR, PTX and CUDA source text.
+    """
     return bool(data) and data[:4] != b"\x7fELF" and _recognize(data[:4096]) is None
 
 
@@ -80,7 +84,10 @@ _MACHINES = {62: "x86-64", 183: "aarch64", 224: "AMD's GPUs"}
 
 
 def _find_problem(data: bytes | bytearray | memoryview) -> str | None:
-    """Return a message that says what the data is, or None if it begins like a linked 64-bit cubin."""
+    """Return the reason why the data is not a linked 64-bit cubin, or None.
+
+    Only the beginning of the data is checked.
+    """
     if not isinstance(data, (bytes, bytearray, memoryview)):
         return f"a cubin is bytes, and this is {type(data).__name__}."
     head = bytes(data[:4096])
@@ -185,7 +192,10 @@ class _CubinReader:
         return max(section.size - (_RESERVED_SHARED_BYTES if self.sm >= _FIRST_SM_WITH_RESERVE else 0), 0)
 
     def read_local_bytes(self, index: int) -> int:
-        """Return the bytes of stack that a thread of a kernel needs. They include called functions if none recurses."""
+        """Return the bytes of stack that a thread of a kernel needs.
+
+        The stack of called functions is included, unless one of them is recursive.
+        """
         frame = self.function_attributes[_FRAME_SIZE].get(index, 0)
         stack = self.function_attributes[_MIN_STACK_SIZE].get(index, frame)
         return frame if stack == _UNKNOWN_STACK_SIZE else stack
@@ -208,7 +218,7 @@ def _read_attributes(info: Section | None) -> Iterator[tuple[int, memoryview]]:
 
 
 def _read_launch_attributes(kernel: str, info: Section) -> tuple[tuple[ParameterSlot, ...], int]:
-    """Return the parameters of a kernel, and the number of threads that a block of the kernel may have."""
+    """Return the parameters of a kernel, and its maximum number of threads per block."""
     slots: dict[int, ParameterSlot] = {}
     max_threads = _DEFAULT_MAX_THREADS
     for attribute, value in _read_attributes(info):

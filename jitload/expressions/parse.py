@@ -32,7 +32,7 @@ _ALLOWED_KEYWORDS = frozenset({"and", "or", "not", "if", "else", "True", "False"
 
 
 def python_name(name: str) -> str:
-    """Return a parameter's name in signatures and expressions: `in_` for `in`."""
+    """Return the Python name of a parameter: `in_` for the keyword `in`."""
     return f"{name}_" if keyword.iskeyword(name) else name
 
 
@@ -68,7 +68,7 @@ class ExpressionText(NamedTuple):
             raise self.error("this is not an expression: it is not valid Unicode") from error
 
     def error(self, problem: str, position: ast.expr | int | None = None, hint: str = "") -> LaunchSpecError:
-        """Return the error for a problem at a node, at a column, or with the whole expression."""
+        """Return the error for a problem. `position` is a node or a column, or None for the whole expression."""
         shown = self.text if len(self.text) <= MAX_LENGTH else self.text[:60] + "…"
         column = self.column(position.col_offset) if isinstance(position, ast.expr) else position
         return LaunchSpecError(
@@ -84,7 +84,7 @@ class ExpressionText(NamedTuple):
         return len(self.text.encode()[:offset].decode())
 
     def operator_column(self, node: ast.BinOp) -> int:
-        """Return the column of the operator between two operands, which `ast` does not record."""
+        """Return the column of the operator. `ast` records only the columns of the operands."""
         column = self.column(node.left.end_col_offset or 0)
         while self.text[column] in " )":
             column += 1

@@ -15,13 +15,15 @@ from jitload.expressions.parse import ExpressionText
 
 
 def to_python(text: str, scope: Mapping[str, ScopeEntry], *, kernel: str, field: str) -> str:
-    """Return a launch expression as Python code. Names get the prefix `a_`, and functions are those in `FUNCTIONS`.
+    """Return a launch expression as Python code.
+
+    Parameters get the prefix `a_`, and functions get the names in `FUNCTIONS`.
 
     Example:
         `to_python("ceil_div(n, 2)", scope, kernel="pool", field="out")` gives `_ceil_div(a_n, 2)`.
 
     Raises:
-        LaunchSpecError: The expression is malformed, uses an unknown name, or fails for all arguments.
+        LaunchSpecError: The expression is malformed, uses an unknown name, or always fails, like `1 // 0`.
     """
     compile_expression(text, scope, kernel=kernel, field=field)
     tree = ExpressionText.of(text, kernel, field).parse()

@@ -50,9 +50,10 @@ Template = tuple[NvccCommand, ...]
 def find_template(
     nvcc: Nvcc, compiler: Compiler, options: Sequence[str], work_dir: Path, cache_dir: Path
 ) -> Template | None:
-    """Return the commands with which nvcc compiles a text, or None if the output of `nvcc --dryrun` is not understood.
+    """Return the commands that nvcc runs to compile a source.
 
-    Relative paths in the options refer to `work_dir`. The commands are kept in the cache.
+    Return None if the output of `nvcc --dryrun` is not understood. Relative paths in the options refer to `work_dir`.
+    The commands are kept in the cache.
     """
     states = map(file_state, (nvcc.path, compiler.path))
     options, dirs = _replace_dirs(options)
@@ -71,7 +72,7 @@ def find_template(
 def _replace_dirs(options: Sequence[str]) -> tuple[list[str], list[str]]:
     """Return the options with numbered names in place of include directories, and a list of these directories.
 
-    nvcc cannot quote every character of a path. Also, one template with numbered names serves for all directories.
+    nvcc cannot quote all characters in paths. With numbered names, one template also fits all directories.
     """
     result: list[str] = []
     dirs: list[str] = []
@@ -102,7 +103,7 @@ def template_steps(template: Template, file: str) -> tuple[Step, ...]:
 
 
 def module_id(file: str, parts: Sequence[str]) -> str:
-    """Return the module id of a source file, which distinguishes the file's internal symbols from other files' symbols.
+    """Return the module id of a source file. The id keeps the file's internal symbols apart from other files'.
 
     The id has the form of nvcc's own ids. `parts` are texts that distinguish the file from others of the same name.
     """
@@ -112,7 +113,7 @@ def module_id(file: str, parts: Sequence[str]) -> str:
 
 
 def module_id_file(file: str) -> str:
-    """Return the name of the file from which nvcc's commands read the module id of the source file `file`."""
+    """Return the name of the file that contains the module id of the source file `file`."""
     return f"{file}.module_id"
 
 
@@ -120,7 +121,10 @@ def module_id_file(file: str) -> str:
 
 
 def _ask(nvcc: Nvcc, options: Sequence[str], work_dir: Path) -> Template | str:
-    """Return the template made from nvcc's output, or a text that says what in the output is not understood."""
+    """Run `nvcc --dryrun`, and return the template.
+
+    If a part of the output is not understood, return a text that describes this part.
+    """
     command = [str(nvcc.path), "--dryrun", *options, "-c", _SOURCE, "-o", f"{_SOURCE}.o"]
     try:
         return _parse(run_nvcc(command, directory=work_dir, variables={"TMPDIR": "."}), options)
@@ -161,8 +165,8 @@ def _parse(output: str, options: Sequence[str]) -> Template:
 def _read_words(text: str, variables: dict[str, str]) -> list[str]:
     """Return a command that nvcc printed, as words for a template.
 
-    The program gets its full path, temporary files get names without nvcc's numbers, and a preprocessor also writes a
-    depfile.
+    The program gets its full path. The names of temporary files lose nvcc's numbers. A preprocessor command also writes
+    a depfile.
     """
     try:
         words = [word.replace("\\$", "$") for word in shlex.split(text)]
@@ -183,7 +187,7 @@ def _read_words(text: str, variables: dict[str, str]) -> list[str]:
 
 
 def _check_names(texts: Sequence[str]) -> None:
-    """Raise an error if the names of two temporary files differ only in the numbers that nvcc puts into them."""
+    """Raise an error if the names of two temporary files differ only in nvcc's numbers."""
     names = {match[0].rpartition("/")[2] for text in texts for match in re.finditer(r"[^\s\"=]*tmpxft_[^\s\"]*", text)}
     if len({_TEMPORARY.sub(_SOURCE, name) for name in names}) != len(names):
         raise _NotUnderstoodError(f"the temporary files {', '.join(sorted(names))}")
@@ -200,9 +204,10 @@ def _output_of(words: Sequence[str]) -> str:
 
 
 def _link_inputs(commands: Sequence[Sequence[str]]) -> Iterator[NvccCommand]:
-    """Yield an `NvccCommand` for each command.
+    """Yield an `NvccCommand` for each command, with the files that the command reads.
 
-    A command reads the files that its words name. The last command also reads all outputs that no other command reads.
+    These are the files that the command's words name. The last command also reads each output that no other command
+    reads.
     """
     outputs: list[str] = []
     unread: dict[str, None] = {}

@@ -84,12 +84,12 @@ _retry_at: dict[str, float] = {}  # when to try again, by cache and key, on the 
 
 
 class HeaderSpec(NamedTuple):
-    """A precompiled header that a source could use, whether it exists or not.
+    """A precompiled header that a source could use. The header need not exist yet.
 
     Attributes:
-        includes: The headers in it, in order.
+        includes: The headers to precompile, in order.
         command: The compiler and its options.
-        key: The key of its cache entry.
+        key: The key of the cache entry.
     """
 
     includes: tuple[str, ...]
@@ -101,11 +101,11 @@ class PrecompiledHeader(NamedTuple):
     """A precompiled header in the cache.
 
     Attributes:
-        entry: Its cache entry.
+        entry: The cache entry.
         path: The path of `prelude.h`, the header as text. The `.gch` is in the same directory.
         digest: The SHA-256 of the `.gch`.
-        names: The names of the included headers and their directories. A file or directory of such a name in a user's
-            include directory may hide a header.
+        names: The names of the included headers and their directories. If a user's include directory contains one of
+            these names, a header may be hidden.
     """
 
     entry: Entry
@@ -137,8 +137,8 @@ def header_spec(
 ) -> HeaderSpec | None:
     """Return the precompiled header that a source could use, or None. Only g++ uses precompiled headers.
 
-    `flags` are the user's options. `fixed_flags` are jitload's own options, those before and those after the user's.
-    `fixed_flags` lacks the user's include directories.
+    `flags` are the user's options. `fixed_flags` are jitload's options before and after the user's options. The user's
+    include directories are not in `fixed_flags`.
     """
     includes, user_flags = precompiled_includes(unit), keyed_flags(flags)
     identity = compiler_identity(compiler, cache_dir)
@@ -152,9 +152,11 @@ def header_spec(
 def precompiled_includes(unit: Unit) -> tuple[str, ...]:
     """Return the headers to precompile for a source, or an empty tuple if a precompiled header would not help.
 
-    They are tvm-ffi's convenience headers, which jitload puts in front of inline text. A file of the user's own must
-    include the first of them at its beginning; otherwise, the result is empty. tvm-ffi's `cubin_launcher.h` is added if
-    the source includes it at the beginning, where no code can change the header's meaning.
+    The headers are tvm-ffi's convenience headers. jitload puts them in front of inline text. A user's file must include
+    the first of these headers at the beginning.
+
+    tvm-ffi's `cubin_launcher.h` is added if the source includes it at the beginning, where no code can change the
+    header's meaning.
     """
     if unit.file.endswith(".c") or unit.is_mixed or not unit.pieces:
         return ()
@@ -165,12 +167,15 @@ def precompiled_includes(unit: Unit) -> tuple[str, ...]:
 
 
 def independent_includes(text: str) -> list[str]:
-    """Return the headers at a text's beginning, before the first whose meaning may depend on headers before it."""
+    """Return the headers that a text includes at its beginning.
+
+    Stop before the first header whose meaning may depend on earlier headers.
+    """
     return list(takewhile(re.compile(_INDEPENDENT).fullmatch, opening_includes(text)))
 
 
 def keyed_flags(flags: Sequence[str]) -> tuple[str, ...] | None:
-    """Return the options that a precompiled header depends on, or None if an option rules it out."""
+    """Return the options on which a precompiled header depends, or None if an option prevents its use."""
     keyed = []
     for flag in flags:
         macro = _MACRO.fullmatch(flag)
@@ -188,9 +193,9 @@ def keyed_flags(flags: Sequence[str]) -> tuple[str, ...] | None:
 def find_precompiled(
     spec: HeaderSpec, cache_dir: Path, settings: Settings, include_dirs: Sequence[str] = ()
 ) -> PrecompiledHeader | None:
-    """Return a precompiled header from the cache, or None if it is not there or cannot be used.
+    """Return a precompiled header from the cache, or None if there is none that can be used.
 
-    It can be used if the headers in it are unchanged and nothing in the include directories hides one of these headers.
+    The included headers must be unchanged, and nothing in the include directories may hide them.
     """
     if not _is_usable(spec.key, cache_dir, settings):
         return None
@@ -248,7 +253,7 @@ def failure_path(key: CacheKey, cache_dir: Path) -> Path:
 def start_precompiling(spec: HeaderSpec, cache_dir: Path, settings: Settings) -> None:
     """Start a background process that makes a precompiled header, if there is enough memory and disk.
 
-    The process outlives this one, so that a program that builds once and ends is faster the next time.
+    The process outlives this one. A program that ends after one build is therefore faster the next time.
     """
     retry_key = f"{cache_dir}\0{spec.key.digest}"
     is_too_early = time.monotonic() < _retry_at.get(retry_key, 0.0)
@@ -317,7 +322,10 @@ def precompile(job: Mapping[str, Any]) -> None:
 
 @contextmanager
 def precompiling_lock(timeout_s: float) -> Iterator[bool]:
-    """Hold the lock of this user's precompiling processes on a machine. Yield whether the lock was free in time."""
+    """Hold the lock that all precompiling processes of this user on a machine share.
+
+    Yield False if the lock does not become free in time.
+    """
     from filelock import FileLock, Timeout
 
     lock = FileLock(Path(tempfile.gettempdir()) / f"jitload-precompiling-{os.getuid()}", timeout=timeout_s, mode=0o600)
@@ -333,7 +341,11 @@ def precompiling_lock(timeout_s: float) -> Iterator[bool]:
 
 
 def make_header(command: Sequence[str], includes: Sequence[str], work_dir: Path) -> tuple[tuple[Path, ...], str]:
-    """Write a header and precompile it. Return the headers that g++ read, and what makes the result unusable, or ""."""
+    """Write a header and precompile it.
+
+    Returns:
+        The headers that g++ read, and the reason why the result cannot be used ("" if it can).
+    """
     (work_dir / _HEADER).write_text("".join(f"#include <{name}>\n" for name in includes))
     (work_dir / "empty.cc").write_text("")
     compilation = [*command, "-MD", "-MF", "depfile", "-x", "c++-header", _HEADER, "-o", f"{_HEADER}.gch"]
@@ -372,7 +384,7 @@ def publish_header(work: Work, headers: tuple[Path, ...]) -> None:
 
 
 def _remove_oldest(cache_dir: Path, name: str) -> None:
-    """Remove all precompiled headers but the `_MAX_HEADERS` newest. Old ones are for other options or releases."""
+    """Keep the `_MAX_HEADERS` newest precompiled headers. The others are for old options or releases."""
     records = sorted(cache_dir.glob(f"{name}-*/*/{_RECORD}"), key=lambda path: path.stat().st_mtime, reverse=True)
     for path in records[_MAX_HEADERS:]:
         shutil.rmtree(path.parent, ignore_errors=True)

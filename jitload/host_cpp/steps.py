@@ -49,16 +49,17 @@ class HostBuild:
     Attributes:
         request: What to build.
         host: The request's C++ and all cubins to embed. A unit is one source file of the C++.
-        cuda: The compiler of device code, with the CUDA headers that the C++ may include, if one was needed.
+        cuda: The compiler of device code and the CUDA headers, or None if the build needs neither.
         compiler: The host compiler.
         work: The directory to build in.
         verbose: Whether to log the commands.
-        library_dirs: The directories of the headers of CUDA's libraries, which are searched after all others.
+        library_dirs: The header directories of CUDA's libraries, which are searched last.
         link_flags: Options for the link, in addition to `_LINK_FLAGS`.
         precompiled: The precompiled header of each unit that has one, by the unit's file name.
         launcher: The launcher's object file, if it is needed.
         calls_driver: Whether to compile and link `driver_calls.c`.
-        templates: The commands that nvcc would run for a unit, where they are known, by the unit's file name.
+        templates: The commands that nvcc would run for a unit, by the unit's file name. Units with unknown commands are
+            left out.
         exports: The functions that `functions=` names.
         runtime: The runtime library's object file, if there is a wrapper (`wrapper.cc`) for functions of plain types.
     """
@@ -137,9 +138,9 @@ def _unit_text(unit: Unit, exports: Sequence[HostExport], include_dirs: Sequence
 
 
 def _cuda_includes(unit: Unit) -> str:
-    """Return an `#include` of `cuda_runtime.h` if C++ from CUDA sources needs it, or "".
+    """Return an `#include` of `cuda_runtime.h`, or "" if the source does not need it.
 
-    Such C++ may call the CUDA runtime without an `#include`, because nvcc includes the header by itself.
+    C++ from CUDA sources may call the CUDA runtime without an `#include`, because nvcc includes the header by itself.
     """
     texts = [text for label, text in unit.pieces if label.startswith("cuda_sources") or label.endswith((".cu", ".cuh"))]
     if unit.is_mixed or not any(_CUDA_RUNTIME_NAME.search(strip_comments(text)) for text in texts):
@@ -148,7 +149,7 @@ def _cuda_includes(unit: Unit) -> str:
 
 
 def with_driver_calls(build: HostBuild, functions: Sequence[str]) -> HostBuild:
-    """Write C text that defines these functions of the driver, and return the build with that text."""
+    """Write a C file that defines functions of the driver, and return the build with this file."""
     (build.work.dir / "driver_calls.c").write_text(driver_calls_text(functions), encoding="utf-8")
     return replace(build, calls_driver=True)
 
@@ -157,7 +158,7 @@ def with_driver_calls(build: HostBuild, functions: Sequence[str]) -> HostBuild:
 
 
 def compile_steps(build: HostBuild) -> tuple[Step, ...]:
-    """Return the commands that make all object files: of the sources, cubins, wrapper and functions of the driver."""
+    """Return the commands that make the object files of the sources, cubins, wrapper and driver functions."""
     command, host = build.compiler.command, build.host
     steps = [_unit_step(build, unit) for unit in host.units if not _is_for_nvcc(build, unit)]
     steps += nvcc_compile_steps(build)
@@ -172,7 +173,7 @@ def compile_steps(build: HostBuild) -> tuple[Step, ...]:
 
 
 def nvcc_compile_steps(build: HostBuild) -> list[Step]:
-    """Return the nvcc commands that compile the sources with kernels, and that link relocatable device code."""
+    """Return nvcc's commands. They compile the sources with kernels and link relocatable device code."""
     nvcc, units = build.cuda, [unit for unit in build.host.units if _is_for_nvcc(build, unit)]
     if not isinstance(nvcc, Nvcc):
         return []
@@ -217,7 +218,10 @@ def _torch_flags(build: HostBuild) -> tuple[str, ...]:
 
 
 def with_templates(build: HostBuild, nvcc: Nvcc) -> HostBuild:
-    """Return the build with the commands that nvcc would run for each source, where nvcc's output is understood."""
+    """Return the build with the commands that nvcc would run for each source.
+
+    A source is left out if nvcc's output is not understood.
+    """
     templates = {}
     for unit in build.host.units:
         options = _nvcc_options(build, nvcc, unit) if unit.is_mixed else ()

@@ -23,7 +23,7 @@ _PROGRAM = (
 
 
 class LocalWorkers:
-    """Worker processes on this machine. If one dies, it is replaced, and the builds of the others go on."""
+    """Worker processes on this machine. A worker that dies is replaced, and the other builds go on."""
 
     def __init__(self, count: int) -> None:
         self._threads = ThreadPoolExecutor(count, thread_name_prefix="jitload-prebuild")  # each waits for one worker
@@ -37,7 +37,7 @@ class LocalWorkers:
         return self._threads.submit(self._build, build, task)
 
     def _build(self, build: Callable[[Task], Outcome], task: Task) -> Outcome:
-        """Send a request to a worker and return the outcome; if the worker dies, try again with another one."""
+        """Build a request in a worker, and return the outcome. If the worker dies, try again with another worker."""
         started = time.monotonic()
         try:
             data = pickle.dumps((build, task))

@@ -25,9 +25,9 @@ class Task:
     Attributes:
         number: The position of the task among all tasks.
         request: The keywords of `build_inline`, `build` or `load_triton`.
-        environment: The environment variables of the caller that the worker must have, too.
+        environment: The environment variables that the worker copies from the caller.
         needs_caller: Whether only the caller's process can build the request.
-        run: A random text that differs between calls of `prebuild`, because Dask runs equal tasks only once.
+        run: A random text for each call of `prebuild`. Without this text, Dask would run equal tasks only once.
     """
 
     number: int
@@ -48,7 +48,7 @@ class Outcome:
             `"failed"`.
         path: The path of the library, as the worker sees it.
         error: The first line of the error.
-        log: The whole error, as `build_inline` would have raised it, with the compiler's output.
+        log: The whole error message, with the compiler's output.
         seconds: How long the build took.
     """
 
@@ -116,7 +116,7 @@ def build_task(task: Task) -> Outcome:
 def serve() -> None:
     """Run a worker process: build one request after another, and answer with the outcomes.
 
-    For a request that cannot be read, the answer is a text that says why.
+    The answer to a request that cannot be read is an error message.
     """
     from jitload.cuda import isolated
 

@@ -94,9 +94,9 @@ _NOT_TYPES = frozenset(("void", "auto", "static", "inline", "extern", "template"
 
 
 def _check_written_type(type_: str, name: str, index: int, signature: tuple[str, str]) -> None:
-    """Raise SignatureError if a parameter of a hand-written signature does not have a type that a launch can pass.
+    """Raise SignatureError unless a launch can pass the type of a parameter in a hand-written signature.
 
-    For the message, `signature` has the text of the signature and the kernel's name.
+    `signature` is a pair for the message: the text of the signature, and the kernel's name.
     """
     text, kernel = signature
     if not type_ or type_.endswith("..."):

@@ -74,9 +74,10 @@ def _without_line_info() -> Iterator[None]:
     """Make Triton leave source lines out of the machine code, unless `TRITON_DISABLE_LINE_INFO` is set already.
 
     Source lines double the size of the machine code, and make it depend on the source's directory. All releases of
-    Triton read the setting from the environment, and include it in the keys of Triton's cache. The lock makes threads
-    wait for each other, which costs no time, because Triton compiles with the GIL held (three kernels with Triton 3.9:
-    2.1 s one after the other, 2.3 s without the lock).
+    Triton read the setting from the environment, and include it in the keys of Triton's cache.
+
+    Because the environment is shared, a lock makes threads wait for each other. This costs no time, because Triton
+    compiles with the GIL held. Three kernels took 2.1 s one after the other, and 2.3 s without the lock (Triton 3.9).
     """
     with _lock:
         if _LINE_INFO in os.environ:

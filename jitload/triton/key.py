@@ -136,10 +136,10 @@ def _grid_value_text(value: Any) -> str:
 
 
 def _triton_identity(triton: Triton) -> tuple[str, ...]:
-    """Return Triton's version, and the digest that the installer recorded for Triton's compiler.
+    """Return Triton's version and a digest of Triton's compiler.
 
-    The digest is the same wherever the same wheel is installed. If no installer recorded a digest, or the compiler was
-    changed after its installation, the size and modification time of the compiler's file replace the digest.
+    The installer records the digest, so it is the same wherever the same wheel is installed. If the record is missing
+    or out of date, the size and modification time of the compiler's file replace the digest.
     """
     import triton as package
 
@@ -300,7 +300,7 @@ def _package_of(value: Any) -> str:
 
 
 def _type_text(value: Any) -> str | None:
-    """Return a type of Triton's as text, and None for anything else."""
+    """Return a type of Triton's as text, or None for any other value."""
     return f"dtype {value}" if type(value).__name__ in ("dtype", "pointer_type", "block_type") else None
 
 
@@ -320,7 +320,7 @@ def outer_names(function: FunctionType) -> Iterator[tuple[str, Any]]:
 
 
 def code_objects(code: CodeType) -> Iterator[CodeType]:
-    """Yield a code object, and the code objects of the functions defined inside its function."""
+    """Yield a function's code object, and the code objects of the functions defined inside the function."""
     yield code
     for constant in code.co_consts:
         if isinstance(constant, CodeType):

@@ -43,7 +43,7 @@ class Plan(NamedTuple):
 
 
 def make_plan(kernel: TritonKernel, spec: CompileSpec, triton: Triton, capability: int) -> Plan:
-    """Return the specialization that `spec` describes, with the values that its configuration and heuristics give."""
+    """Return the specialization that `spec` describes. Values of the configuration and of heuristics are included."""
     config = choose_config(kernel, spec)
     names = {param.name for param in kernel.params}
     tuned = config_values(config)
@@ -77,8 +77,8 @@ def complete_constexprs(
 ) -> dict[str, Any]:
     """Return the value of each constexpr, including defaults.
 
-    `unannotated` are parameters that the signature, not the kernel, declares as constexprs. `bound` are parameters
-    whose values are passed by position, and which therefore need no value here.
+    `unannotated` are parameters that the signature, not the kernel, declares as constexprs. `bound` are parameters that
+    are passed by position: they need no value here.
     """
     params = {param.name: param for param in kernel.params}
     if unknown := [name for name in constexprs if name not in params]:
@@ -214,8 +214,9 @@ DESCRIPTOR = r"tensordesc<\s*(\w+)\s*\[([\d\s,]+)\]\s*>"
 def read_type(value: object, where: str) -> HintedType:
     """Return the (type, hint) pair for an item of `signature=`: `"*fp32:16"`, `"i32"`, `"constexpr"` or None.
 
-    The hint says what is assumed: "16" a multiple of 16, "1" always 1, "null" always None, "" nothing. The item None
-    stands for a pointer that is always None. `where` names the kernel and the parameter, for messages.
+    The hint is an assumption about the argument: "16" means a multiple of 16, "1" always 1, "null" always None, and ""
+    no assumption. The item None means a pointer that is always None. `where` names the kernel and the parameter in
+    messages.
     """
     if value is None:
         return "constexpr", "null"
@@ -329,7 +330,7 @@ def _example(value: Any) -> Any:
 
 
 def _rebuild_tuple(value: Any, items: Iterable[Any]) -> tuple[Any, ...]:
-    """Return the items as a tuple, or as a named tuple like `value` if `value` is one: kernels may use the fields."""
+    """Return the items as a tuple. If `value` is a named tuple, so is the result: kernels may use the fields."""
     return type(value)(*items) if hasattr(value, "_fields") else tuple(items)
 
 
@@ -349,7 +350,7 @@ class _AlignedTensor:
 
 
 def _binder(kernel: TritonKernel, triton: Triton, backend: Any) -> Any:
-    """Return the function with which Triton itself computes the specialization for arguments."""
+    """Return Triton's own function that computes the specialization for arguments."""
     try:
         from triton.runtime.jit import create_function_from_signature
 
