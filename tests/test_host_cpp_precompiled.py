@@ -11,6 +11,7 @@ import traceback
 from pathlib import Path
 
 import pytest
+from support.nvcc import FILE, build_file, file_of, needs_nvcc
 
 import jitload
 from jitload.cache.store import claim_entry
@@ -253,6 +254,38 @@ def test_compile_errors_are_the_same_with_it(cache, monkeypatch):
     assert not list((cache / ".tools").glob("*.refused"))
 
 
+# ---- used by nvcc's commands -------------------------------------------------------------------------------------
+
+
+def nvcc_build(directory, *macros, text=FILE):
+    """Build a text with nvcc. Return the text of `build.ninja`, and the object file without the names of files."""
+    path = build_file(file_of(directory, text), extra_cuda_cflags=["-DVALUE=7", *macros])
+    assert jitload.load_module(path).get() == 7
+    stripped = directory / "stripped.o"
+    subprocess.run(["strip", "--strip-debug", path.with_name("source0.cu.o"), "-o", stripped], check=True)
+    return commands(path), stripped.read_bytes()
+
+
+@needs_nvcc
+def test_nvcc_texts_share_the_header_of_cuda_runtime(settings, tmp_path, monkeypatch):
+    """The object file is the same with the header, without it, and if the text begins otherwise than the header."""
+    specs = []
+    monkeypatch.setattr(precompiled, "start_precompiling", lambda spec, *_: specs.append(spec))
+    assert "prelude.h" not in nvcc_build(tmp_path)[0]
+    make(specs[0], tmp_path / "cache")
+    with_header, object_with_header = nvcc_build(tmp_path, "-DMINE=1")
+    assert {spec.key for spec in specs} == {specs[0].key}
+    (path,) = (tmp_path / "cache").glob("precompiled-*/*/prelude.h")
+    path.write_text("#error\n")
+    with_other_header, object_with_other_header = nvcc_build(tmp_path, "-DMINE=2")
+    assert "prelude.h" in with_header
+    assert "prelude.h" in with_other_header
+    assert not list((tmp_path / "cache" / ".tools").glob("*.refused"))
+    monkeypatch.setenv("JITLOAD_PRECOMPILE", "0")
+    assert object_with_header == object_with_other_header
+    assert object_with_header == nvcc_build(tmp_path, "-DMINE=3")[1]
+
+
 # ---- damaged headers ---------------------------------------------------------------------------------------------
 
 
@@ -308,7 +341,7 @@ def simple_header(tmp_path, text="inline int number() { return 1; }\n"):
 
 def make(spec, cache_dir):
     with claim_entry(cache_dir, spec.key, read_settings()) as work:
-        headers, problem = make_header(spec.command, spec.includes, work.dir)
+        headers, problem = make_header(spec.command, spec.includes, work.dir, spec.nvcc_commands)
         assert problem == ""
         publish_header(work, headers)
 

@@ -10,16 +10,19 @@ from __future__ import annotations
 import hashlib
 import json
 import logging
+import os
 import re
 import shlex
 import shutil
+import subprocess
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
 from jitload.building.ninja import Step
 from jitload.toolchain.cuda import Nvcc
-from jitload.toolchain.host import Compiler, file_state, remembered
+from jitload.toolchain.host import Compiler, file_state, remembered, tool_environment
 from jitload.toolchain.nvcc import run_nvcc
 
 _SOURCE = "jitload_unit.cu"
@@ -86,20 +89,27 @@ def _replace_dirs(options: Sequence[str]) -> tuple[list[str], list[str]]:
     return result, dirs
 
 
-def template_steps(template: Template, file: str) -> tuple[Step, ...]:
-    """Return steps that run the nvcc commands of a template for a source file. The last step makes the object file."""
+def template_steps(template: Template, file: str, header: Path | None = None) -> tuple[Step, ...]:
+    """Return steps that run the nvcc commands of a template for a source file. The last step makes the object file.
+
+    `header` is a precompiled header, to which `write_opening` wrote the text.
+    """
 
     def name(text: str) -> str:
         return text.replace(_SOURCE, file)
 
-    return tuple(
+    steps = [
         Step(
             output=name(command.output),
             command=tuple(map(name, command.words)),
             inputs=tuple(map(name, command.inputs)),
         )
         for command in template
-    )
+    ]
+    if header:
+        *_, split = host_commands(template)
+        steps[-1] = _with_header(steps[-1], name(split.output), _first_line(file), header)
+    return tuple(steps)
 
 
 def module_id(file: str, parts: Sequence[str]) -> str:
@@ -115,6 +125,47 @@ def module_id(file: str, parts: Sequence[str]) -> str:
 def module_id_file(file: str) -> str:
     """Return the name of the file that contains the module id of the source file `file`."""
     return f"{file}.module_id"
+
+
+# ---- the opening of the host's C++ -------------------------------------------------------------------------------
+
+
+def host_commands(template: Template) -> tuple[NvccCommand, NvccCommand]:
+    """Return the commands that make the host's C++ from a source: of the preprocessor and of `cudafe++`."""
+    split = next(command for command in template if Path(command.words[0]).name == "cudafe++")
+    return next(command for command in template if command.output in split.inputs), split
+
+
+def write_opening(commands: Sequence[Sequence[str]], work_dir: Path, header: Path) -> None:
+    """Write the text with which the host's C++ of every source begins, because nvcc includes `cuda_runtime.h` first.
+
+    `commands` are the words of the `host_commands`. The first line, which has the source's name, is left out.
+    """
+    end = "jitload_end_of_opening"
+    (work_dir / _SOURCE).write_text(f"extern int {end};\n")
+    (work_dir / module_id_file(_SOURCE)).write_text(module_id(_SOURCE, ()))
+    for words in commands:
+        subprocess.run(words, cwd=work_dir, env=tool_environment(), capture_output=True, check=True)
+    text = (work_dir / _output_of(commands[-1])).read_bytes()
+    opening = text[: text.rindex(b"\n# 1 ", 0, text.index(end.encode())) + 1]
+    header.write_bytes(opening.removeprefix(_first_line(_SOURCE)))
+
+
+def _first_line(file: str) -> bytes:
+    return b'# 1 "' + os.fsencode(file) + b'"\n'
+
+
+def _with_header(step: Step, source: str, first_line: bytes, header: Path) -> Step:
+    """Return the step that compiles the host's C++ with a precompiled header, if the C++ begins with its text."""
+    size, skipped = header.stat().st_size, len(first_line)
+    rest = f"{source}.rest.cpp"
+    command = (*(rest if word == source else word for word in step.command), "-include", str(header))
+    script = (
+        f"if cmp -s -i {skipped}:0 -n {size} {shlex.join((source, str(header)))}; then "
+        f"tail -c +{skipped + size + 1} {shlex.quote(source)} >{shlex.quote(rest)} && exec {shlex.join(command)}; "
+        f"else exec {shlex.join(step.command)}; fi"
+    )
+    return replace(step, command=("/bin/sh", "-c", script))
 
 
 # ---- what nvcc prints --------------------------------------------------------------------------------------------

@@ -236,9 +236,12 @@ def _header_specs(build: HostBuild) -> dict[str, precompiled.HeaderSpec]:
     compiler, cache_dir, specs = build.compiler, build.work.cache_dir, {}
     for unit in build.host.units:
         flags = (*unit.flags, *build.host.flags)
-        if spec := precompiled.header_spec(
-            unit, flags, compiler=compiler, fixed_flags=fixed_flags, cache_dir=cache_dir
-        ):
+        if template := build.templates.get(unit.file):
+            assert isinstance(build.cuda, Nvcc)
+            spec = precompiled.nvcc_header_spec(template, build.cuda, compiler, cache_dir)
+        else:
+            spec = precompiled.header_spec(unit, flags, compiler=compiler, fixed_flags=fixed_flags, cache_dir=cache_dir)
+        if spec:
             specs[unit.file] = spec
     return specs
 

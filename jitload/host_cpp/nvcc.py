@@ -39,10 +39,15 @@ def nvcc_options(
     )
 
 
-def nvcc_steps(nvcc: Nvcc, options: Sequence[str], unit: Unit, template: Template | None) -> tuple[Step, ...]:
-    """Return the steps that compile a source: the commands of nvcc in `template`, or else one call of nvcc."""
+def nvcc_steps(
+    nvcc: Nvcc, options: Sequence[str], unit: Unit, template: Template | None, header: Path | None
+) -> tuple[Step, ...]:
+    """Return the steps that compile a source: the commands of nvcc in `template`, or else one call of nvcc.
+
+    `header` is a precompiled header that the commands may use.
+    """
     if template:
-        return template_steps(template, unit.file)
+        return template_steps(template, unit.file, header)
     depfile = ("-MD", "-MF", f"{unit.file}.d")
     command = (str(nvcc.path), *options, *depfile, "-c", unit.file, "-o", f"{unit.file}.o")
     return (Step(output=f"{unit.file}.o", command=command, inputs=(unit.file,)),)

@@ -29,7 +29,7 @@ import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from itertools import takewhile
+from itertools import pairwise, takewhile
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -39,8 +39,10 @@ from jitload.cache.entry import Entry, find_entry
 from jitload.cache.key import CacheKey
 from jitload.cache.store import Work, claim_entry
 from jitload.cpptext.includes import opening_includes
+from jitload.host_cpp.dryrun import Template, host_commands, write_opening
 from jitload.request.request import Unit
 from jitload.settings import Settings, read_settings
+from jitload.toolchain.cuda import Nvcc
 from jitload.toolchain.host import Compiler, compiler_identity, make_private_dir, tool_environment
 
 PRELUDE = (
@@ -90,11 +92,13 @@ class HeaderSpec(NamedTuple):
         includes: The headers to precompile, in order.
         command: The compiler and its options.
         key: The key of the cache entry.
+        nvcc_commands: The commands that make the header's text with nvcc's tools, instead of `includes`.
     """
 
     includes: tuple[str, ...]
     command: tuple[str, ...]
     key: CacheKey
+    nvcc_commands: tuple[tuple[str, ...], ...] = ()
 
 
 class PrecompiledHeader(NamedTuple):
@@ -147,6 +151,25 @@ def header_spec(
     command = (*compiler.command, *fixed_flags[0], *user_flags, *fixed_flags[1])
     parts = (("kind", "precompiled"), ("compiler", identity), ("command", command), ("includes", includes))
     return HeaderSpec(includes=includes, command=command, key=CacheKey.of("precompiled", parts))
+
+
+def nvcc_header_spec(template: Template, nvcc: Nvcc, compiler: Compiler, cache_dir: Path) -> HeaderSpec | None:
+    """Return the precompiled header for the C++ that nvcc makes of a source, or None. Only g++ uses it.
+
+    nvcc includes `cuda_runtime.h` in front of every source. The C++ that it makes therefore begins with the same text,
+    which is the text of the header.
+    """
+    preprocess, split = host_commands(template)
+    program, *words = template[-1].words
+    options = [word for word in words if re.match(r"-(?!I|idirafter|isystem$|[cox]$)", word)]
+    keyed, identity = keyed_flags(options), compiler_identity(compiler, cache_dir)
+    if keyed is None or (program,) != compiler.command or "gcc version" not in identity:
+        return None
+    command = (program, *keyed, *(f"-I{path}" for path in nvcc.include_dirs))
+    macros = keyed_flags([f"-D{word}" for before, word in pairwise(preprocess.words) if before == "-D"])
+    parts = (("kind", "precompiled"), ("compiler", identity), ("nvcc", nvcc.identity), ("command", command))
+    key = CacheKey.of("precompiled", (*parts, ("macros", macros or ())))
+    return HeaderSpec(includes=(), command=command, key=key, nvcc_commands=(preprocess.words, split.words))
 
 
 def precompiled_includes(unit: Unit) -> tuple[str, ...]:
@@ -278,6 +301,7 @@ def job_command(spec: HeaderSpec, cache_dir: Path) -> list[str]:
     job = {
         "path": [str(Path(__file__).parents[2]), *sys.path],
         "includes": spec.includes,
+        "nvcc_commands": spec.nvcc_commands,
         "command": spec.command,
         "name": spec.key.name,
         "parts": spec.key.parts,
@@ -312,7 +336,7 @@ def precompile(job: Mapping[str, Any]) -> None:
         with claim_entry(cache_dir, key, read_settings()) as work:
             if work.entry or work.cache_dir != cache_dir:
                 return
-            headers, problem = make_header(job["command"], job["includes"], work.dir)
+            headers, problem = make_header(job["command"], job["includes"], work.dir, job["nvcc_commands"])
             if problem:
                 record_failure(key, cache_dir, problem)
                 return
@@ -340,13 +364,22 @@ def precompiling_lock(timeout_s: float) -> Iterator[bool]:
         lock.release()
 
 
-def make_header(command: Sequence[str], includes: Sequence[str], work_dir: Path) -> tuple[tuple[Path, ...], str]:
+def make_header(
+    command: Sequence[str], includes: Sequence[str], work_dir: Path, nvcc_commands: Sequence[Sequence[str]] = ()
+) -> tuple[tuple[Path, ...], str]:
     """Write a header and precompile it.
+
+    The header includes `includes`, or its text is made by `nvcc_commands`.
 
     Returns:
         The headers that g++ read, and the reason why the result cannot be used ("" if it can).
     """
     (work_dir / _HEADER).write_text("".join(f"#include <{name}>\n" for name in includes))
+    if nvcc_commands:
+        try:
+            write_opening(nvcc_commands, work_dir, work_dir / _HEADER)
+        except (subprocess.CalledProcessError, ValueError) as error:
+            return (), str(error)
     (work_dir / "empty.cc").write_text("")
     compilation = [*command, "-MD", "-MF", "depfile", "-x", "c++-header", _HEADER, "-o", f"{_HEADER}.gch"]
     # The user's options decide whether -Winvalid-pch is a warning or an error; the condition below covers both.

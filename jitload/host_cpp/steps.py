@@ -177,11 +177,11 @@ def nvcc_compile_steps(build: HostBuild) -> list[Step]:
     nvcc, units = build.cuda, [unit for unit in build.host.units if _is_for_nvcc(build, unit)]
     if not isinstance(nvcc, Nvcc):
         return []
-    steps = [
-        step
-        for unit in units
-        for step in nvcc_steps(nvcc, _nvcc_options(build, nvcc, unit), unit, build.templates.get(unit.file))
-    ]
+    steps: list[Step] = []
+    for unit in units:
+        header = build.precompiled.get(unit.file)
+        options, template = _nvcc_options(build, nvcc, unit), build.templates.get(unit.file)
+        steps += nvcc_steps(nvcc, options, unit, template, header.path if header else None)
     if relocatable := [unit for unit in units if unit.is_relocatable]:
         steps.append(device_link_step(nvcc, build.compiler, relocatable, build.request.archs))
     return steps
