@@ -163,7 +163,10 @@ def _cubin_parts(request: Request) -> tuple[tuple[str, tuple[str, ...]], ...]:
 
 
 def _label(label: str, text: str, *, embeds_paths: bool) -> str:
-    """Return a source's label for the key. An absolute path that the library cannot contain becomes a file name."""
+    """Return a source's label for the key.
+
+    The label is an absolute path only if the path may end up in the library. Otherwise, it is the file name.
+    """
     if not os.path.isabs(label) or embeds_paths or may_embed_path(text.encode()):
         return label
     return os.path.basename(label)

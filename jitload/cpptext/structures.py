@@ -337,7 +337,10 @@ def _unnamed_member(member: Sequence[Token], opening: int, scope: _Scope, *, is_
 
 
 def _declares_no_member(words: Sequence[str], owner: str) -> bool:
-    """Return whether a declaration without field names certainly declares a function, a type or a static member."""
+    """Return whether a declaration, in which no field name was read, really declares no field.
+
+    It declares a function, a type or a static member. If in doubt, the result is False.
+    """
     if not words or not _NOT_A_FIELD.isdisjoint(words) or words[0] == "static_assert":
         return True
     if not {"struct", "class", "union"}.isdisjoint(words[:1]):

@@ -149,6 +149,8 @@ def write_opening(commands: Sequence[Sequence[str]], work_dir: Path, header: Pat
     text = (work_dir / _output_of(commands[-1])).read_bytes()
     opening = text[: text.rindex(b"\n# 1 ", 0, text.index(end.encode())) + 1]
     header.write_bytes(opening.removeprefix(_first_line(_SOURCE)))
+    for path in work_dir.glob(f"{_SOURCE}*"):
+        path.unlink()
 
 
 def _first_line(file: str) -> bytes:

@@ -177,7 +177,7 @@ def _expression(name: str, launch: Launch, candidates: Sequence[Candidate]) -> s
 
 
 def _fields_of(launch: Launch) -> list[str]:
-    """Return the names of fields that a `Launch` sets and that only functions of plain types may have."""
+    """Return the names of the fields that are set in a `Launch`, and that only apply to functions of plain types."""
     return [name for name in ("params", "args", "nullable", "raw_pointers", "strided", "host") if getattr(launch, name)]
 
 

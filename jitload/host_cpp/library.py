@@ -313,7 +313,10 @@ def _precompile_later(specs: Iterable[precompiled.HeaderSpec], build: HostBuild)
 
 
 def _build_object(build: HostBuild) -> HostBuild:
-    """Compile, and merge all objects into one. The user's other files define its undefined symbols."""
+    """Compile, and merge all objects into one object file.
+
+    Undefined symbols may remain in it. They are defined by the files with which the user links it.
+    """
     runtime = run_in_background(_find_object, "runtime", build) if has_typed(build.exports) else None
     _run(build, compile_steps(build))
     if runtime:

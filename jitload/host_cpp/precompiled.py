@@ -6,10 +6,13 @@ used the result. No build waits for this process, and each user has at most one 
 
     <cache>/precompiled-<key>/<leaf>/prelude.h, prelude.h.gch, precompiled.json
 
-`prelude.h` includes the headers, and the `.gch` is their precompiled form. g++ refuses a `.gch` of another compiler or
-with other macros, and then reads `prelude.h`. g++ does not notice changes of the headers from which a `.gch` was made,
-so these headers are recorded in the cache entry. A damaged `.gch` may make g++ do anything, so the digest of a `.gch`
-is computed while g++ uses the file, and the build is repeated without the file if the digest is wrong.
+`prelude.h` includes the headers, and the `.gch` is their precompiled form. For sources with kernels, `prelude.h` is
+the beginning of the C++ that nvcc makes of every source: the text of `cuda_runtime.h`.
+
+g++ refuses a `.gch` of another compiler or with other macros, and then reads `prelude.h`. g++ does not notice changes
+of the headers from which a `.gch` was made, so these headers are recorded in the cache entry. A damaged `.gch` may
+make g++ do anything, so the digest of a `.gch` is computed while g++ uses the file, and the build is repeated without
+the file if the digest is wrong.
 """
 
 from __future__ import annotations
@@ -175,8 +178,8 @@ def nvcc_header_spec(template: Template, nvcc: Nvcc, compiler: Compiler, cache_d
 def precompiled_includes(unit: Unit) -> tuple[str, ...]:
     """Return the headers to precompile for a source, or an empty tuple if a precompiled header would not help.
 
-    The headers are tvm-ffi's convenience headers. jitload puts them in front of inline text. A user's file must include
-    the first of these headers at the beginning.
+    The headers are tvm-ffi's convenience headers, which jitload puts in front of inline text. For a file of the user,
+    they are only precompiled if the file begins with an `#include` of the first of them.
 
     tvm-ffi's `cubin_launcher.h` is added if the source includes it at the beginning, where no code can change the
     header's meaning.

@@ -103,7 +103,7 @@ def _check_cached(values: tuple[Any, ...], args: tuple[tuple[str, Expression], .
 
 
 def _check(values: tuple[Any, ...], args: object) -> dict[str, Any]:
-    """Check the fields of a Launch. Return a dict of `args` and of the fields that change, such as lists."""
+    """Check the fields of a Launch. Return `args` and the converted fields, such as a tuple instead of a list."""
     by_field = dict(zip(_FIELDS, values, strict=True))
     checked: dict[str, Any] = {name: _extent(name, by_field[name]) for name in ("grid", "block", "cluster")}
     for name in ("params", "nullable", "raw_pointers", "strided", "host"):

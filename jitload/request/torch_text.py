@@ -248,22 +248,22 @@ def _merge(name: str, pieces: Pieces, texts: Sequence[str], suffix: str, *, impl
     return label if is_named else f"{label}.{suffix}", "".join((macro, prelude, *lines))
 
 
-def _prelude(names_in: str, *, is_cuda: bool, implicit: bool) -> str:
-    """Return the `#include` lines and declarations that the names in the text `names_in` need."""
-    methods, functions, operator_headers = _operator_declarations(names_in)
-    headers = {*_standard_headers(names_in, is_cuda=is_cuda), *operator_headers}
+def _prelude(text: str, *, is_cuda: bool, implicit: bool) -> str:
+    """Return the `#include` lines and declarations for the names in a text."""
+    methods, functions, operator_headers = _operator_declarations(text)
+    headers = {*_standard_headers(text, is_cuda=is_cuda), *operator_headers}
     lines = [f"#include <{header}>" for header in sorted(headers)]
     lines += _macro("JITLOAD_TORCH_METHODS", methods) + _macro("JITLOAD_TORCH_FUNCTIONS", functions)
     if implicit:
         lines.append(f"#include <torch/{'types' if is_cuda else 'extension'}.h>")
         lines += ["#include <cuda_runtime.h>"] if is_cuda else []
-    if is_cuda or "CUDAContext" in names_in:  # torch's header includes the libraries' headers
+    if is_cuda or "CUDAContext" in text:  # torch's header includes the libraries' headers
         for word, header in _LIBRARY_HEADERS.items():
-            if word in names_in and header not in names_in:  # after __has_include, g++ 12 ignores a missing #include
+            if word in text and header not in text:  # after __has_include, g++ 12 ignores a missing #include
                 lines += [f"#if __has_include(<{header}>)", f"#include <{header}>", "#endif"]
-    if is_cuda and _CUDA_NAME.search(names_in):
+    if is_cuda and _CUDA_NAME.search(text):
         lines.append("#include <ATen/cuda/CUDAContext.h>")
-    if is_cuda and re.search(r"\bcu[A-Z]\w+|\bCU[a-z]\w+|\bCUDA_SUCCESS\b", names_in):
+    if is_cuda and re.search(r"\bcu[A-Z]\w+|\bCU[a-z]\w+|\bCUDA_SUCCESS\b", text):
         lines.append("#include <cuda.h>")
     return "".join(f"{line}\n" for line in lines)
 

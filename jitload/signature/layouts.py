@@ -144,7 +144,7 @@ def host_layouts(
 
 
 def _typed_kernels(candidates: Sequence[Candidate], kernels: Sequence[str]) -> Iterator[tuple[str, Candidate]]:
-    """Yield pairs of a C++ expression for a kernel and a function in the source that may be this kernel."""
+    """Yield (expression, candidate) pairs: a C++ expression for a kernel, and a function that may be this kernel."""
     yield from ((candidate.name, candidate) for candidate in find_unambiguous(candidates))
     for kernel in kernels:
         target = re.split(r"[<(]", kernel)[0].strip().removeprefix("::")

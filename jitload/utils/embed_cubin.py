@@ -152,7 +152,8 @@ def replace_file(path: Path, data: bytes) -> None:
 def run_command(command: Callable[[], None], options: Mapping[str, str] | None = None) -> int:
     """Run a command. Return the exit status: 0, 1 for a missing file, 2 for bad input, or 3 for any other OSError.
 
-    `options` maps Python arguments to the command-line options that messages name instead: `{"arch": "--arch "}`.
+    `options` maps Python arguments to command-line options, such as `{"arch": "--arch "}`. Error messages then show the
+    option and not the argument.
     """
     try:
         command()
