@@ -137,17 +137,19 @@ def host_commands(template: Template) -> tuple[NvccCommand, NvccCommand]:
 
 
 def write_opening(commands: Sequence[Sequence[str]], work_dir: Path, header: Path) -> None:
-    """Write the text with which the host's C++ of every source begins, because nvcc includes `cuda_runtime.h` first.
+    """Replace the text of a header, which consists of `#include` lines, by the C++ that nvcc makes of it.
 
-    `commands` are the words of the `host_commands`. The first line, which has the source's name, is left out.
+    nvcc includes `cuda_runtime.h` in front of every source. The C++ of a source that begins with the same lines also
+    begins with the new text, after a first line with the source's name. `commands` are the words of the
+    `host_commands`.
     """
     end = "jitload_end_of_opening"
-    (work_dir / _SOURCE).write_text(f"extern int {end};\n")
+    (work_dir / _SOURCE).write_text(f"{header.read_text()}extern int {end};\n")
     (work_dir / module_id_file(_SOURCE)).write_text(module_id(_SOURCE, ()))
     for words in commands:
         subprocess.run(words, cwd=work_dir, env=tool_environment(), capture_output=True, check=True)
     text = (work_dir / _output_of(commands[-1])).read_bytes()
-    opening = text[: text.rindex(b"\n# 1 ", 0, text.index(end.encode())) + 1]
+    opening = text[: text.rindex(b"\n# ", 0, text.index(end.encode())) + 1]
     header.write_bytes(opening.removeprefix(_first_line(_SOURCE)))
     for path in work_dir.glob(f"{_SOURCE}*"):
         path.unlink()

@@ -24,7 +24,14 @@ from jitload.elf.file import read_dynamic_symbols
 from jitload.errors import CompileError
 from jitload.host_cpp import link, objects, precompiled
 from jitload.host_cpp.embedding import check_cubins, check_embeds
-from jitload.host_cpp.functions import choose_host_exports, export_hint, has_typed, host_wrapper, read_typed_functions
+from jitload.host_cpp.functions import (
+    choose_host_exports,
+    export_hint,
+    has_typed,
+    host_wrapper,
+    needs_prelude,
+    read_typed_functions,
+)
 from jitload.host_cpp.nvcc import device_runtime, is_of_nvcc, nvcc_failure
 from jitload.host_cpp.steps import (
     FLAGS,
@@ -238,7 +245,10 @@ def _header_specs(build: HostBuild) -> dict[str, precompiled.HeaderSpec]:
         flags = (*unit.flags, *build.host.flags)
         if template := build.templates.get(unit.file):
             assert isinstance(build.cuda, Nvcc)
-            spec = precompiled.nvcc_header_spec(template, build.cuda, compiler, cache_dir)
+            includes = precompiled.PRELUDE if needs_prelude(unit, build.exports) else ()
+            spec = precompiled.nvcc_header_spec(
+                template, includes, nvcc=build.cuda, compiler=compiler, cache_dir=cache_dir
+            )
         else:
             spec = precompiled.header_spec(unit, flags, compiler=compiler, fixed_flags=fixed_flags, cache_dir=cache_dir)
         if spec:

@@ -96,7 +96,7 @@ class HeaderSpec(NamedTuple):
         includes: The headers to precompile, in order.
         command: The compiler and its options.
         key: The key of the cache entry.
-        nvcc_commands: The commands that make the header's text with nvcc's tools, instead of `includes`.
+        nvcc_commands: The commands of nvcc that make the text of the header from the `#include` lines.
     """
 
     includes: tuple[str, ...]
@@ -157,11 +157,12 @@ def header_spec(
     return HeaderSpec(includes=includes, command=command, key=CacheKey.of("precompiled", parts))
 
 
-def nvcc_header_spec(template: Template, nvcc: Nvcc, compiler: Compiler, cache_dir: Path) -> HeaderSpec | None:
+def nvcc_header_spec(
+    template: Template, includes: Sequence[str], *, nvcc: Nvcc, compiler: Compiler, cache_dir: Path
+) -> HeaderSpec | None:
     """Return the precompiled header for the C++ that nvcc makes of a source, or None. Only g++ uses it.
 
-    nvcc includes `cuda_runtime.h` in front of every source. The C++ that it makes therefore begins with the same text,
-    which is the text of the header.
+    It contains `cuda_runtime.h`, which nvcc includes in front of every source, and `includes`.
     """
     preprocess, split = host_commands(template)
     program, *words = template[-1].words
@@ -172,8 +173,9 @@ def nvcc_header_spec(template: Template, nvcc: Nvcc, compiler: Compiler, cache_d
     command = (program, *keyed, *(f"-I{path}" for path in nvcc.include_dirs))
     macros = keyed_flags([f"-D{word}" for before, word in pairwise(preprocess.words) if before == "-D"])
     parts = (("kind", "precompiled"), ("compiler", identity), ("nvcc", nvcc.identity), ("command", command))
-    key = CacheKey.of("precompiled", (*parts, ("macros", macros or ())))
-    return HeaderSpec(includes=(), command=command, key=key, nvcc_commands=(preprocess.words, split.words))
+    key = CacheKey.of("precompiled", (*parts, ("macros", macros or ()), ("includes", tuple(includes))))
+    commands = (preprocess.words, split.words)
+    return HeaderSpec(includes=tuple(includes), command=command, key=key, nvcc_commands=commands)
 
 
 def precompiled_includes(unit: Unit) -> tuple[str, ...]:
@@ -373,7 +375,7 @@ def make_header(
 ) -> tuple[tuple[Path, ...], str]:
     """Write a header and precompile it.
 
-    The header includes `includes`, or its text is made by `nvcc_commands`.
+    The header includes `includes`. For C++ that nvcc makes, `nvcc_commands` make the text of the header.
 
     Returns:
         The headers that g++ read, and the reason why the result cannot be used ("" if it can).
