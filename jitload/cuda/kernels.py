@@ -173,10 +173,7 @@ class DeviceSource:
 
     @property
     def is_minimal(self) -> bool:
-        """Whether NVRTC's option `--minimal` certainly leaves the code unchanged.
-
-        The option saves a sixth of a small kernel's compile time.
-        """
+        """Whether `--minimal`, which saves a sixth of a small kernel's time, certainly leaves the code unchanged."""
         return not any(map(_NEEDS_MORE_THAN_MINIMAL.search, (*self.piece_texts, *self.options)))
 
     @property
@@ -200,20 +197,14 @@ def layout_expressions(source: DeviceSource, candidates: Sequence[Candidate], *,
 
 
 def join_pieces(pieces: Iterable[tuple[str, str]]) -> str:
-    """Join (label, text) pairs to one text.
-
-    `#line` directives make compilers use the label as the file name in messages about the text.
-    """
+    """Join (label, text) pairs to one text. Compilers use the labels as file names in messages."""
     # Only these two characters need a backslash, because labels contain no unprintable characters.
     escaped = ((re.sub(r'(["\\])', r"\\\1", label), text) for label, text in pieces)
     return "".join(f'#line 1 "{label}"\n{text}\n' for label, text in escaped)
 
 
 def compile_cubins(request: Request, kernels: Sequence[str]) -> tuple[CompiledSource, ...]:
-    """Compile a request's device code for each architecture.
-
-    `kernels` names the template instances to compile, such as `scale<float>`.
-    """
+    """Compile a request's device code for each architecture. `kernels` has the template instances: `scale<float>`."""
     check_is_device_code(request)
     source, toolchain = replace(device_source(request), kernels=tuple(kernels)), find_cuda_toolchain(request.settings)
     return tuple(compile_for_arch(source, arch, toolchain) for arch in request.archs)
@@ -348,10 +339,7 @@ def _compilation(
 
 
 def _with_standard(error: SignatureError, options: Sequence[str]) -> SignatureError:
-    """Return the error. Add advice if an option selects a C++ standard before C++11.
-
-    NVRTC needs C++11 to report types.
-    """
+    """Return the error. If an option selects a standard before C++11, add that NVRTC reports no types with it."""
     old = next((option for option in options if _OLD_STANDARD.fullmatch(option)), None)
     if old is None:
         return error
@@ -423,10 +411,7 @@ class _Compilation:
             expressions = tuple(expression for expression in expressions if expression not in self._rejected)
 
     def _run(self, expressions: tuple[str, ...]) -> NvrtcResult:
-        """Compile with two name expressions for each kernel: the kernel itself, and a probe.
-
-        The probe's symbol contains the kernel's type.
-        """
+        """Compile with two name expressions per kernel: the kernel, and a probe whose symbol has the kernel's type."""
         if self._may_crash(expressions):
             self._run(())
         self.expressions = expressions
