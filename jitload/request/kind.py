@@ -27,7 +27,7 @@ _HOST_MARKERS = ("TVM_FFI_", "tvm::", "tvm/ffi/")
 
 
 def with_light_torch(call: Call) -> Call:
-    """Return the call, with jitload's light headers for texts that use torch's C++ interface.
+    """Return the call. If its texts use torch's C++ interface, add jitload's light headers.
 
     The light headers are a small replacement for torch's own headers.
     """
