@@ -352,7 +352,7 @@ def after_build(cache_dir: Path, settings: Settings) -> None:
     """
     remember_bundles(cache_dir)
     sweep_work_dirs(cache_dir)
-    size = 0  # about the bytes that the last pruning left plus those published since then
+    size = 0  # in bytes, roughly: what the last pruning left, and what was published since then
     with suppress(OSError):
         size = os.stat(cache_dir / GROWTH_FILE).st_size * BLOCK_BYTES
     if settings.cache_limit and size > settings.cache_limit:

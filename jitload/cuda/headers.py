@@ -129,9 +129,9 @@ typedef struct {{
 #endif
 """
 
-# Headers of CCCL that define macros differently under NVRTC, each with the lines that define these macros again. In
-# CCCL's definitions, integers are long long instead of long, and INFINITY, NAN and (before CCCL 2.8) offsetof are not
-# constant expressions.
+# Headers of CCCL that define macros differently under NVRTC, each with the lines that define these macros again. Macros
+# for numbers of type long have type long long in CCCL. INFINITY, NAN and (before CCCL 2.8) offsetof are not constant
+# expressions there.
 _REDEFINED_MACROS = {
     "cuda/std/cfloat": "#include <float.h>\n",
     "cuda/std/climits": "#include <limits.h>\n",

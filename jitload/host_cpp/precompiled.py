@@ -82,7 +82,7 @@ precompile(job)
 """
 _RETRY_S = 120.0  # seconds until the process is started again, because it may have been killed
 _CPU_S = 120  # seconds; the limit for a run of g++, which usually needs 4 s
-_WALL_S = 900  # seconds; the limit for the whole process, which a later build starts again
+_WALL_S = 900  # seconds; the limit for the whole process. A later build starts a new process.
 _LOCK_TIMEOUT_S = 60.0  # seconds; how long to wait for another process that makes a header
 _MAX_HEADERS = 4  # the most headers in a cache; each set of options has its own header
 _log = logging.getLogger(__name__)
