@@ -61,18 +61,19 @@ def load_inline(
 
     Args:
         name: The module's name, for messages and file names.
-        cuda_sources: CUDA C++ as one text, or as several texts that are compiled together. It contains kernels,
-            hand-written C++ for the host compiler, or both; nvcc compiles C++ that launches kernels with `<<<…>>>`.
+        cuda_sources: CUDA C++ as one text, or as several texts that are compiled together. The text contains kernels,
+            hand-written C++ for the host compiler, or both. C++ that launches kernels with `<<<…>>>` is compiled by
+            nvcc.
         cpp_sources: C++ for the host compiler, as one text or several. The kernels in `cuda_sources` are then embedded
-            as a cubin, and the C++ launches them with `TVM_FFI_EMBED_CUBIN(<name>)`.
-        functions: The functions to export. For kernels: a name, several names, or a mapping from each exported name to
-            a `Launch`, a list of `Launch` records or a docstring. With a list, each call launches the first kernel that
-            fits the dtypes of the tensors. None exports every kernel, to be launched as `mod.f[grid, block](…)`. For
-            hand-written C++: the names of its functions, with or without docstrings or `Launch` records; None exports
-            the functions that the C++ itself exports.
-        embed_cubin: A mapping from names to cubins. C++ launches the kernels of a cubin with
-            `TVM_FFI_EMBED_CUBIN(name)`; if there is no source, the kernels become functions of the module. A cubin is
-            given as bytes, a path, or the result of `compile_cubin` or of Triton.
+            as a cubin. The C++ launches them with `TVM_FFI_EMBED_CUBIN(<name>)`, where `<name>` is the module's name.
+        functions: The functions to export. For kernels, pass a name, several names, or a mapping from each exported
+            name to a `Launch`, a list of `Launch` records, or a docstring. If the value is a list, each call launches
+            the first kernel that fits the dtypes of the tensors. None exports every kernel, and each call passes grid
+            and block: `mod.f[grid, block](…)`. For hand-written C++, pass a name, several names, or a mapping from each
+            name to a docstring or a `Launch`. None exports only the functions that the C++ itself exports.
+        embed_cubin: A mapping from names to cubins. A cubin is bytes, a path, or the result of `compile_cubin` or of
+            Triton. C++ launches the kernels of a cubin with `TVM_FFI_EMBED_CUBIN(name)`. If there is no source, the
+            kernels become functions of the module.
         arch: `"native"` (the current GPU), `"sm_90a"`, `"cpu"`, or several; each device runs the code that suits it.
             On a machine without a GPU, `"native"` is the value of `JITLOAD_ARCH`, or else the CPU.
         extra_cflags: Options for the host compiler, which also compiles kernels for the CPU.
@@ -84,16 +85,17 @@ def load_inline(
             launches cubins) or `"mixed"` (kernels together with the C++ that launches them).
         build_directory: A directory to which the library is copied as `<name>.so`.
         keep_module_alive: Whether the library stays loaded when the module is deleted.
-        sanitize: `"address"`, `"undefined"` or both, for kernels on the CPU: an access outside of a tensor or of shared
-            memory, or undefined behaviour, raises an error that names the kernel, block, thread and line.
+        sanitize: `"address"`, `"undefined"` or both, for kernels on the CPU. With `"address"`, an access outside a
+            tensor or outside shared memory raises an error. With `"undefined"`, undefined behaviour raises an error.
+            The error names the kernel, block, thread and line.
         debug: Compile kernels for a debugger; on the CPU with `-g -O0`.
-        gpu_check: Whether NVRTC, if there is one, also checks kernels that are built for the CPU alone, and rejects
-            what a GPU could not run. The default is `JITLOAD_CPU_GPU_CHECK`, or True if that is not set.
+        gpu_check: Whether NVRTC, if it is installed, also checks kernels that are built for the CPU alone. The check
+            rejects code that a GPU could not run. The default is `JITLOAD_CPU_GPU_CHECK`, or True if that is not set.
         isolate: Whether NVRTC runs in a child process, so that a crash of NVRTC raises a CompileError. The default is
             `JITLOAD_ISOLATE`, or False if that is not set.
-        verbose: Log to the logger `jitload`, at level INFO: the stages of the build and how long they took, the
-            commands and their output, and whether the cache has the library. If the program does not configure
-            `logging`, the messages go to standard error.
+        verbose: Log the build to the logger `jitload` at level INFO: the stages with their durations, the commands with
+            their output, and whether the library was in the cache. If the program does not configure `logging`, the
+            messages go to standard error.
 
     Returns:
         A `Module`. An identical call returns the same object, unless `build_directory` is given or `keep_module_alive`
@@ -143,13 +145,13 @@ def build_inline(
 
     Args:
         name: The module's name.
-        output: The path to copy the library to. A relative path is relative to `build_directory` if that is given. If
-            the path ends with `.o`, the output is an object file, to be linked into a library of your own. Of
-            objects without hand-written C++, a library can contain only one.
+        output: The path to copy the library to. If `build_directory` is given, a relative path starts there. If the
+            path ends with `.o`, the output is an object file, to be linked into a library of your own. Your library
+            can contain only one object file that was built without hand-written C++.
 
     Returns:
-        The path `output` if it was passed, or else `<build_directory>/<name>.so` if `build_directory` was passed, or
-        else the path of the library in the cache.
+        The path `output`, if it was passed. Without `output`, the path is `<build_directory>/<name>.so`. Without both
+        arguments, it is the path of the library in the cache.
 
     Example:
         `path = build_inline("vec", cuda_sources=text, arch=("sm_80", "sm_90a"), output="vec.so")`
@@ -188,11 +190,11 @@ def load(
 
     Args:
         name: The module's name.
-        sources: Files, whose suffixes say what they contain: CUDA C++ (`.cu`, `.cuh`), C++ and C (`.cpp`, `.cc`,
-            `.cxx`, `.c`), object files and archives (`.o`, `.obj`, `.a`), and cubins (`.cubin`), which are embedded
-            under their file names. The directories of the files are searched for headers.
-        cuda_files: More files for `sources`, under the name that tvm-ffi gives to CUDA files.
-        cpp_files: More files for `sources`, under the name that tvm-ffi gives to C++ files.
+        sources: Source files. The suffix of a file says what the file contains: CUDA C++ (`.cu`, `.cuh`), C++ or C
+            (`.cpp`, `.cc`, `.cxx`, `.c`), objects (`.o`, `.obj`, `.a`), or a cubin (`.cubin`). A cubin is embedded
+            under its file name without the suffix. The directories of the files are searched for headers.
+        cuda_files: More files, treated like `sources`. tvm-ffi has an argument of this name.
+        cpp_files: More files, treated like `sources`. tvm-ffi has an argument of this name.
 
     Example:
         `mod = load("norms", sources=["layer_norm.cu"])`
@@ -238,7 +240,9 @@ def build(
 
 @ends_at_caller
 def load_module(path: PathLike, *, keep_module_alive: bool = True) -> Module:
-    """Load a library that was built earlier. This needs no compiler and no NVRTC, and a GPU only for launches on it.
+    """Load a library that was built earlier. This needs no compiler and no NVRTC.
+
+    A GPU is needed only to launch kernels on the GPU.
 
     Args:
         path: The path of the library.
@@ -250,14 +254,16 @@ def load_module(path: PathLike, *, keep_module_alive: bool = True) -> Module:
     Example:
         `load_module("vec.so").add_one(x, y)`
     """
-    # The path is made absolute before torch is imported, whose MKL ends a process that has no working directory.
+    # MKL, which importing torch loads, ends a process whose working directory was removed. `absolute_path` therefore
+    # comes first: without a working directory, it raises an error for a relative path.
     library_path = absolute_path(path, "path")
 
     from jitload.loader.module import check_is_library, list_exports, load_library
 
     check_is_library(library_path)
     module = load_library(library_path, keep_module_alive=keep_module_alive)
-    list_exports(module, library_path)  # a library that a user has linked may hold kernels and hand-written C++
+    # A library that a user has linked may contain kernels and also hand-written C++, whose functions are listed here.
+    list_exports(module, library_path)
     return module
 
 
@@ -275,8 +281,10 @@ def compile_cubin(
     """Compile CUDA source to machine code for one architecture. Nothing is cached.
 
     PTX and LTO-IR are compiled by nvJitLink or by the driver. From a fatbin, the machine code for `arch` is returned.
-    If there is none, or if compiler options are given, the fatbin's PTX is compiled. Without CUDA source, the types of
-    an `extern "C"` kernel's parameters are unknown, so it needs a signature: `Launch(signature="(float* x, int n)")`.
+    If the fatbin has no such code, or if compiler options are given, the fatbin's PTX is compiled.
+
+    Without CUDA source, the parameter types of `extern "C"` kernels are unknown. Functions for such kernels need a
+    signature: `Launch(signature="(float* x, int n)")`.
 
     Args:
         source: CUDA C++ as one text or several; PTX as text or bytes; LTO-IR or a fatbin as bytes.
@@ -286,7 +294,7 @@ def compile_cubin(
         extra_cuda_cflags: Compiler options.
         extra_include_paths: Directories to search for headers.
         isolate: Whether NVRTC runs in a child process, so that a crash raises a CompileError; only for CUDA C++. The
-            default is `JITLOAD_ISOLATE`, or False.
+            default is `JITLOAD_ISOLATE`, or False if that is not set.
 
     Returns:
         A `Cubin`: the machine code, and each kernel's parameters, registers and memory in bytes.
@@ -342,9 +350,9 @@ def load_triton(
 ) -> Module:
     """Compile a Triton kernel, or find it compiled in the cache, and return it as a function that needs no Triton.
 
-    The function has the kernel's name, and the kernel's run-time parameters as arguments. If the kernel was specialized
-    for properties of arguments (for example, an integer is 1 or divisible by 16, or a pointer is None), each call
-    checks these properties.
+    The function has the kernel's name, and the kernel's run-time parameters as arguments. Triton may specialize a
+    kernel for properties of its arguments: for example, an integer is 1 or divisible by 16, or a pointer is None. Each
+    call checks these properties.
 
     `signature`, `constexprs`, `num_warps`, `num_stages` and `config` are described under `extract_triton`. Other
     arguments that are not listed here are described under `load_inline`.
@@ -355,23 +363,24 @@ def load_triton(
             a launch, `warmup()` or `extract_triton`.
         *args: Example arguments in place of `signature`: tensors, numbers, or a dtype of torch, which stands for a
             tensor with an aligned address.
-        grid: Number of programs in x, y and z. Each is an integer or a launch expression, such as
-            `"ceil_div(n, BLOCK)"`, over run-time parameters and integer constexprs. A Triton grid function is accepted
-            if it can be translated to such expressions. If None, each call passes the grid: `mod.f[grid](…)`.
-        variants: Several specializations: a list of mappings of constexprs and options, such as `[{"BLOCK": 512}, …]`,
-            or `"all"` for all configurations of an autotuned kernel. A mapping may also have the key `"signature"`,
-            with other types for some parameters. Each variant becomes a function, such as `f__BLOCK_512`, and `f`
-            launches the first variant that fits the arguments. What a variant does not set, it takes from the other
-            arguments of this call. `config` cannot be combined with `variants`.
+        grid: Number of programs in x, y and z. Each number is an integer or a launch expression, such as
+            `"ceil_div(n, BLOCK)"`. The expression may use run-time parameters and integer constexprs. A Triton grid
+            function is accepted if it can be translated to such expressions. If None, each call passes the grid:
+            `mod.f[grid](…)`.
+        variants: Several specializations of the kernel: a list such as `[{"BLOCK": 512}, …]`, or `"all"` for all
+            configurations of an autotuned kernel. Each mapping in the list contains constexprs and options. A mapping
+            may also contain `"signature"`, with other types for some parameters. The other arguments of `load_triton`
+            are the defaults of every variant. Each variant becomes a function, such as `f__BLOCK_512`, and `f` launches
+            the first variant that fits the arguments. `config` cannot be combined with `variants`.
         arch: `"native"` (the current GPU), `"sm_90"`, or several.
-        **more: Parameters by name, and further options of Triton's compiler.
+        **more: Arguments of the kernel by name, and further options of Triton's compiler.
 
     Returns:
         A `Module`.
 
     Raises:
-        SignatureError: The arguments do not match the kernel, or the machine code has other parameters than Triton
-            reports.
+        SignatureError: The arguments do not match the kernel, or the parameters of the machine code differ from those
+            that Triton reports.
         LaunchSpecError: The grid does not match the kernel.
         CompileError: Triton rejected the kernel.
         ToolchainError: A tool, Triton or an architecture is missing.
@@ -418,8 +427,8 @@ def extract_triton(
         kernel: A `@triton.jit` function, with or without `@triton.autotune` or `@triton.heuristics`, or the compiled
             kernel that a launch or `warmup()` returned.
         *args: Example arguments in place of `signature`: tensors (`device="meta"` works, too), numbers, or a dtype of
-            torch, which stands for a tensor with an aligned address. Triton specializes the kernel for these arguments
-            as it does when the kernel is launched.
+            torch, which stands for a tensor with an aligned address. Triton specializes the kernel for these arguments,
+            as at a launch.
         signature: The type of each parameter, in Triton's spelling: `"*fp32:16"` (a pointer whose address is a multiple
             of 16), `"i32"`, `"i32:16"`, `"i32:1"`, `"fp32"`, `"tensordesc<fp16[128, 64]>"`, or None for a
             pointer that is always None.
@@ -428,14 +437,15 @@ def extract_triton(
         num_stages: Stages of software pipelines.
         arch: One architecture, such as `"native"` or `"sm_90"`.
         config: The configuration of an autotuned kernel: a `triton.Config` or a mapping.
-        **more: Parameters by name, and further options of Triton's compiler (`num_ctas`, `maxnreg`, `launch_pdl`, …).
+        **more: Arguments of the kernel by name, and further options of Triton's compiler (`num_ctas`, `maxnreg`,
+            `launch_pdl`, …).
 
     Returns:
-        A `Cubin`; its attribute `triton` says how it is launched, and for which arguments.
+        A `Cubin`. Its attribute `triton` says how the kernel is launched, and for which arguments.
 
     Raises:
-        SignatureError: The arguments do not match the kernel, or the machine code has other parameters than Triton
-            reports.
+        SignatureError: The arguments do not match the kernel, or the parameters of the machine code differ from those
+            that Triton reports.
         CompileError: Triton rejected the kernel.
         ToolchainError: There is no Triton that jitload supports, or the architecture is missing.
 

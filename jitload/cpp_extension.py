@@ -136,7 +136,7 @@ def load(
 
 
 def _texts(sources: Texts | None, argument: str) -> Texts | None:
-    """Return the texts that are not empty, or None if there are none. Empty texts are allowed, as in torch."""
+    """Return the texts that are not blank, or None if all are blank. torch allows blank texts, too."""
     return [text for text in read_texts(sources, argument) if text.strip()] or None
 
 
@@ -151,7 +151,7 @@ def _load(function: str, arguments: Mapping[str, Any], call: Call) -> Any:
     except ToolchainError as error:
         if NATIVE_HINT not in str(error):
             raise
-        # torch's functions have no argument `arch`
+        # The message must not recommend `arch=`, which torch's functions do not have.
         hint = "Set JITLOAD_ARCH=sm_90a, or pass extra_cuda_cflags=['-arch=sm_90a']."
         raise ToolchainError(str(error).replace(NATIVE_HINT, hint)) from None
     try:
@@ -171,7 +171,7 @@ def _load(function: str, arguments: Mapping[str, Any], call: Call) -> Any:
 
 
 def _why_torch_cannot_build(call: Call) -> str:
-    """Return the reason why torch's own headers cannot build a text here, or "" if no reason is known."""
+    """Return why torch's own headers cannot build the sources on this machine, or "" if no reason is known."""
     import torch
 
     needs_cuda = call.sources.cuda or any(re.search(r"[/:]cuda[/:]", text) for _, text in call.sources.host)
@@ -184,7 +184,7 @@ def _why_torch_cannot_build(call: Call) -> str:
 
 
 def _build_with_torch(function: str, arguments: Mapping[str, Any], reason: str) -> Any:
-    """Call torch's own function, which builds the text with torch's headers."""
+    """Build the sources with torch's own function and torch's headers."""
     import torch.utils.cpp_extension
 
     original = _originals.get(function) or getattr(torch.utils.cpp_extension, function)
@@ -198,8 +198,8 @@ def _build_with_torch(function: str, arguments: Mapping[str, Any], reason: str) 
 def _arguments_for(original: Callable[..., Any], arguments: Mapping[str, Any]) -> dict[str, Any]:
     """Return the arguments to pass to torch's function.
 
-    An argument that this version of torch does not have is left out if it has its default value. Lists are copied,
-    because torch modifies them.
+    Arguments with default values are left out if this version of torch does not know them. Lists are copied, because
+    torch modifies them.
     """
     accepted = inspect.signature(original).parameters
     takes_all = any(parameter.kind is parameter.VAR_KEYWORD for parameter in accepted.values())
@@ -215,7 +215,7 @@ def _arguments_for(original: Callable[..., Any], arguments: Mapping[str, Any]) -
 
 
 class _Installation:
-    """The result of `install`, a context manager. When the last of these exits, torch's functions are restored."""
+    """The context manager that `install` returns. The last installation to exit restores torch's functions."""
 
     def __enter__(self) -> None:
         """Do nothing: `install` has installed the functions already."""
@@ -228,10 +228,10 @@ class _Installation:
 
 
 def install() -> _Installation:
-    """Replace `load_inline` and `load` of `torch.utils.cpp_extension` by the functions of this module.
+    """Replace `load_inline` and `load` of `torch.utils.cpp_extension` with the functions of this module.
 
-    Call `install` before the program imports the functions; torch itself may be imported before or later. The result is
-    a context manager. Its exit restores torch's functions, unless the result of another call has not exited yet.
+    Call `install` before the program imports these two functions. torch itself may be imported before or later. The
+    result is a context manager, whose exit restores torch's functions. After several calls, only the last exit does so.
 
     Example:
         >>> with jitload.cpp_extension.install():
@@ -275,7 +275,7 @@ def _replace_functions(module: ModuleType) -> None:
 
 
 class _Finder(importlib.abc.MetaPathFinder):
-    """Replaces torch's functions when their module is imported."""
+    """An import hook that replaces torch's functions when their module is imported."""
 
     def find_spec(self, name: str, path: Sequence[str] | None = None, *_: object) -> Any:
         if name != _TORCH_MODULE:
@@ -293,13 +293,14 @@ class _Finder(importlib.abc.MetaPathFinder):
 
 
 def main() -> None:
-    """Run `python -m jitload.cpp_extension program.py …`: a program, with these functions in place of torch's."""
+    """Run a program with these functions in place of torch's: `python -m jitload.cpp_extension program.py …`."""
     if len(sys.argv) < 2:
         raise SystemExit("usage: python -m jitload.cpp_extension program.py [argument …]")
     del sys.argv[0]
     sys.path[0] = str(Path(sys.argv[0]).absolute().parent)
-    os.environ["JITLOAD_TORCH"] = "1"  # for child processes of the program
-    module = importlib.import_module("jitload.cpp_extension")  # not `__main__`, which is another copy of this module
+    os.environ["JITLOAD_TORCH"] = "1"  # so that child processes of the program use jitload, too
+    # `python -m` runs this file as `__main__`, which is not the copy of the module that other code imports.
+    module = importlib.import_module("jitload.cpp_extension")
     with module.install():
         runpy.run_path(sys.argv[0], run_name="__main__")
 

@@ -35,8 +35,7 @@ class JitLoadError(RuntimeError):
     """The base class of the errors that jitload raises when it compiles, builds, caches or loads.
 
     Attributes:
-        code: The code under which the manual describes errors of this kind. Python 3.11 and newer print it after
-            the text.
+        code: The code of this kind of error in the manual. Python 3.11 and newer print the code after the message.
     """
 
     code = "JL-REQUEST"
@@ -46,7 +45,10 @@ class JitLoadError(RuntimeError):
         self.__notes__ = [f"{self.code}: `jitload explain {self.code}` says what to do"]
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Return what pickle needs to restore the error: some classes take keyword arguments, which `args` lacks."""
+        """Return what pickle needs to restore the error.
+
+        Some subclasses take keyword arguments, which are not in `args`.
+        """
         return type(self).__new__, (type(self), *self.args), self.__dict__
 
 
@@ -58,8 +60,8 @@ E = TypeVar("E", bound=BaseException)
 def outside_graphs(advice: str) -> Callable[[Callable[P, R]], Callable[P, R]]:
     """Return a decorator that keeps torch.compile from tracing a function.
 
-    `advice` becomes part of torch's error, or of its message about the graph break. The decorator sets the attributes
-    that `torch.compiler.disable` would set, without importing torch.
+    torch shows `advice` in its error, or in its message about the graph break. The decorator sets the same attributes
+    as `torch.compiler.disable`, but does not import torch.
     """
 
     def mark(function: Callable[P, R]) -> Callable[P, R]:
@@ -72,8 +74,8 @@ def outside_graphs(advice: str) -> Callable[[Callable[P, R]], Callable[P, R]]:
 def at_caller(error: E) -> E:
     """Return an error without its traceback, to be raised again.
 
-    The new traceback ends at the function that raises the error. In IPython, it ends at the last frame
-    outside this package.
+    The new traceback ends at the function that raises the error again. IPython shows the traceback only up to the last
+    frame outside this package.
     """
     if "IPython" in sys.modules:
         error.__dict__["_render_traceback_"] = _render_last_error
@@ -81,10 +83,14 @@ def at_caller(error: E) -> E:
 
 
 def _render_last_error() -> list[str]:
-    """Return the lines that IPython shows for its last error, without this package's frames at the traceback's end."""
+    """Return the lines that IPython shows for its last error.
+
+    Frames of this package at the end of the traceback are left out.
+    """
     from IPython import get_ipython
 
-    # The error is not an argument: if it referred to itself, it would keep the tensors of its frames alive.
+    # The error has this function as an attribute. If the function referred to the error, the reference cycle would keep
+    # the tensors in the error's frames alive. So the error comes from `sys`.
     error: Any = sys.last_value
     last = traceback = error.__traceback__
     while traceback is not None:
@@ -98,9 +104,10 @@ def _render_last_error() -> list[str]:
 
 
 def ends_at_caller(function: Callable[P, R]) -> Callable[P, R]:
-    """Decorate a function: tracebacks of its errors end at its caller's line, and torch.compile does not trace it.
+    """Decorate a function so that tracebacks of its errors end at the caller's line.
 
-    Without this decorator, a notebook would show a page of frames of this package above the message.
+    Without this decorator, a notebook would show a page of this package's frames above the message. torch.compile does
+    not trace the decorated function.
     """
 
     @outside_graphs("jitload builds and loads outside of compiled functions: do it before, at module level")
@@ -116,7 +123,7 @@ def ends_at_caller(function: Callable[P, R]) -> Callable[P, R]:
         except TypeError as error:
             if error.__traceback__ is None or error.__traceback__.tb_next is not None:
                 raise
-            raise at_caller(error) from None  # the function does not take these arguments
+            raise at_caller(error) from None  # the call itself failed: its arguments are wrong
 
     return call
 
@@ -131,7 +138,7 @@ class Diagnostic(NamedTuple):
 
 
 def find_diagnostics(pattern: re.Pattern[str], log: str) -> tuple[Diagnostic, ...]:
-    """Return the messages in a log. The pattern has a group for each field of `Diagnostic`, with the field's name."""
+    """Return the messages in a log. The pattern has a named group for each field of `Diagnostic`."""
     return tuple(Diagnostic(m["file"], int(m["line"]), m["severity"], m["message"]) for m in pattern.finditer(log))
 
 
@@ -262,7 +269,7 @@ class LoadError(JitLoadError):
 
 
 class MismatchError(JitLoadError):
-    """A function's results differ from the results of the function that it was compared with.
+    """A function's results differ from the results that they were compared with.
 
     Attributes:
         function: The name of the function.
@@ -284,14 +291,14 @@ class MismatchError(JitLoadError):
 
 
 def in_options(error: JitLoadError, options: Mapping[str, str], phrases: Mapping[str, str]) -> str:
-    """Return an error's message with command-line options in place of the keyword arguments that the message names.
+    """Return an error's message for a command line: with options in place of keyword arguments.
 
-    The output of a compiler in the message is not changed.
+    Compiler output in the message is not changed.
 
     Args:
         error: The error.
-        options: The option for each argument, including the character before its value: `{"arch": "--arch "}`.
-        phrases: A mapping from regular expressions for other phrases to the texts that replace them.
+        options: The option for each argument, with the space or `=` before its value: `{"arch": "--arch "}`.
+        phrases: Other replacements. The keys are regular expressions, and the values are the new texts.
     """
     import re  # imported here because most programs never need it
 
@@ -303,9 +310,9 @@ def in_options(error: JitLoadError, options: Mapping[str, str], phrases: Mapping
 
 
 def name_options(text: str, options: Mapping[str, str]) -> str:
-    """Return a text with command-line options in place of the keyword arguments that the text names.
+    """Return a text with command-line options in place of keyword arguments.
 
-    `options` has the option for each argument, including the character before its value: `{"arch": "--arch "}`.
+    `options` has the option for each argument, with the space or `=` before its value: `{"arch": "--arch "}`.
     """
     import re
 
@@ -317,7 +324,7 @@ def name_options(text: str, options: Mapping[str, str]) -> str:
 
 
 def nearest_name(name: str, names: Iterable[str]) -> str:
-    """Return the one of `names` that is most similar to `name`, ignoring case, or "" if none is similar."""
+    """Return the name that is most similar to `name`, ignoring case, or "" if none is similar."""
     import difflib  # imported here because most programs never need it
 
     by_lower_case = {candidate.lower(): candidate for candidate in names}

@@ -22,13 +22,13 @@ class Parameter:
             that gets the current CUDA stream.
         size: Its size in bytes in the kernel's parameter block, from the cubin.
         offset: Its byte offset in the parameter block, from the cubin.
-        dtype: For a pointer, the element type that a tensor must have, as its DLPack name (`float32`, `bfloat16`,
-            `float8_e4m3fn`, `bool`), or None if any element type is accepted. For a `float` scalar, its format.
+        dtype: For a pointer, the DLPack name of the element type that a tensor must have (`float32`, `bfloat16`,
+            `float8_e4m3fn`, `bool`), or None if any element type is accepted. For a `float` scalar, the scalar's type.
         alignment: For a pointer, the alignment in bytes that its address must have (16 for `float4*`); otherwise 1.
-        layout: For a struct, the numbers in it: `f4*2@0;i4*1@8` is two floats of 4 bytes at byte 0 and an integer of
-            4 bytes at byte 8. `u` is an unsigned integer, a bool or a pointer, `r` a bfloat16, `b` bytes of any
-            meaning, and `?` bytes whose meaning is not known. `f4*6@0/12` is an array with rows of 12 bytes. The layout
-            of a CUDA vector type begins with `=`: `=f4*4@0`. The layout is empty if nothing is known.
+        layout: For a struct, the numbers in it. `f4*2@0;i4*1@8` means two floats of 4 bytes at byte 0, and an integer
+            of 4 bytes at byte 8. `u` is an unsigned integer, a bool or a pointer, `r` a bfloat16, `b` other data such
+            as float8, and `?` unknown members. `f4*6@0/12` is an array with rows of 12 bytes. The layout of a CUDA
+            vector type begins with `=`: `=f4*4@0`. The layout is "" if nothing is known.
     """
 
     name: str
@@ -111,7 +111,7 @@ class Scratch:
     Attributes:
         size: The number of bytes; 0 if the kernel needs none.
         alignment: The alignment of the whole allocation, in bytes.
-        is_per_cta: Whether `size` is per block (as since Triton 3.4) or per program (as in Triton 3.3).
+        is_per_cta: Whether `size` is per block (since Triton 3.4) or per program (in Triton 3.3).
     """
 
     size: int = 0
@@ -123,9 +123,11 @@ class Scratch:
 class Descriptor:
     """A host-side tensor descriptor among a Triton kernel's parameters, `tensordesc<fp16[128, 64]>`.
 
-    A descriptor is passed as several consecutive parameters, the first of which has the descriptor's name. For rank n,
-    these are a 128-byte `CUtensorMap`, n x i32 (shape), n x i64 (strides); or, if `is_expanded`, the base pointer,
-    2n x i64 (shape, strides), `flags` x i1, n x i32 (shape), n x i64 (strides).
+    A descriptor is passed as several consecutive parameters. The first one has the descriptor's name. For rank n, the
+    parameters are:
+
+    - by default: a 128-byte `CUtensorMap`, n x i32 (shape), n x i64 (strides)
+    - if `is_expanded`: the base pointer, 2n x i64 (shape, strides), `flags` x i1, n x i32 (shape), n x i64 (strides)
 
     Attributes:
         parameter: The name of the parameter.
@@ -159,7 +161,7 @@ class Specialization:
         kernel: The kernel with the parameters that the cubin has, except the hidden pointers at the end.
         arguments: The arguments that a caller passes, in the order of the source: all parameters except constexprs.
             Parameters that are assumed to be 1 or None are included, although the machine code does not take them.
-            A descriptor has the kind `pointer` and the dtype of its elements; its `type` is what Triton calls its type.
+            A descriptor has the kind `pointer` and the dtype of its elements; its `type` is Triton's name of the type.
         assumptions: The properties of arguments that the code relies on.
         descriptors: The host-side descriptors among the arguments.
         constexprs: The values that were compiled in, by name; launch expressions may use the integers.
@@ -292,7 +294,7 @@ class CompiledSource:
 
     Attributes:
         cubin: The cubin with its typed kernels.
-        symbols: The symbol of each kernel that a `Launch` names, by that name, such as `scale<float>`.
+        symbols: A mapping from the name of a kernel in a `Launch`, such as `scale<float>`, to the kernel's symbol.
         candidates: The functions in the source text that look like kernels.
         headers: The user's headers that the compiler may have read.
     """

@@ -40,7 +40,7 @@ from jitload.request.launch import Launch
 _FIELD = re.compile(r"(?:^|\s)(\w+(?:\.\w+)?)=(?!=)")
 _HIDES_KERNELS = re.compile(r"#\s*include\s*[\"\w]|#\s*define\b(?:\\\r?\n|.)*__global__")
 _FLAG_HIDES_KERNELS = re.compile(r"-I|include|-isystem|__global__")
-# In error messages, these options replace arguments of `load_inline`, and these texts replace other phrases.
+# Replacements in error messages: options of `%%cuda` for arguments of `load_inline`, and texts for other phrases.
 _OPTIONS = {
     "arch": "--arch ",
     "debug": "--debug",
@@ -55,7 +55,7 @@ _PHRASES = {
     r", (export them with \w+), or pass kind='host'": r", or \1",
     r'functions=\{"(\w+)": Launch\(kernel="([^"\n]*)"\)\}': r"--launch '\1: kernel=\2'",
 }
-_SHOW_AFTER_S = 1.0  # a shorter build shows nothing
+_SHOW_AFTER_S = 1.0  # seconds; a shorter build shows no progress
 _NEEDED_BY_IPYTHON = frozenset({"In", "Out", "get_ipython", "exit", "quit", "_", "__", "___"})
 
 
@@ -74,7 +74,7 @@ def unload_ipython_extension(shell: Any) -> None:
     shell.magics_manager.magics["cell"].pop("cuda", None)
     if hooks := shell.strdispatchers.get("complete_command"):
         hooks.strs.pop("%%cuda", None)
-    with suppress(ValueError):  # it is not registered
+    with suppress(ValueError):  # raised if the event is not registered
         shell.events.unregister("post_run_cell", _end_cell)
     describe = getattr(shell.inspector, name := _describer())
     if isinstance(describe, functools.partial) and describe.func is _describe:
@@ -82,7 +82,7 @@ def unload_ipython_extension(shell: Any) -> None:
 
 
 def _describer() -> str:
-    """Return the name, in this version of IPython, of the inspector's method that collects what `f?` shows."""
+    """Return the name of the inspector's `info` method, which was private before IPython 8."""
     return "info" if IPython.version_info >= (8,) else "_info"
 
 
@@ -116,7 +116,7 @@ class CudaMagics(Magics):  # type: ignore[misc]  # IPython is not checked here
             "extra_cuda_cflags": _split(options.flags),
             "extra_include_paths": options.include,
             "debug": options.debug,
-            "isolate": True,  # an interrupt ends NVRTC at once, and a crash of NVRTC does not end the notebook
+            "isolate": True,  # NVRTC runs in a child process: it can be stopped, and its crash is an error
         }
         name = options.name or "cell"
         if not _is_variable(name):
@@ -130,13 +130,13 @@ class CudaMagics(Magics):  # type: ignore[misc]  # IPython is not checked here
             stopped = str(error) or f"the build of {name!r} was stopped"
             message = in_options(error, _OPTIONS, _PHRASES) if isinstance(error, JitLoadError) else stopped
             text = f"{type(error).__name__}: {message}"
-            error._render_traceback_ = lambda: [text]  # type: ignore[union-attr]  # IPython shows this alone
+            error._render_traceback_ = lambda: [text]  # type: ignore[union-attr]  # no traceback is shown
             raise
         self._bind(module, options.name)
         return module
 
     def _bind(self, module: Module, name: str | None) -> None:
-        """Assign each function of the module to a notebook variable, and also the module if it has a name."""
+        """Bind the module's functions to their names in the notebook, and the module to `name` unless that is None."""
         if name in module:
             raise UsageError(f"%%cuda {name}: a kernel has the same name; choose another for the module")
         if not len(module):
@@ -161,7 +161,7 @@ def _split(line: str) -> list[str]:
         words = shlex.split(line)
     except ValueError as error:
         raise UsageError(str(error)) from None
-    if "--flags" in words[:-1]:  # in `--flags -O3`, argparse would take -O3 for another option
+    if "--flags" in words[:-1]:  # in `--flags -O3`, argparse would take -O3 for an option of its own
         index = words.index("--flags")
         words[index : index + 2] = [f"--flags={words[index + 1]}"]
     return words
@@ -171,18 +171,18 @@ def _load(name: str, cell: str, functions: Mapping[str, Launch | None], build: M
     """Load a module with all kernels of the cell, including kernels that `--launch` does not name."""
     if (
         "#include <torch/" in cell and "__global__" not in cell and "<<<" not in cell
-    ):  # host code alone, which needs neither nvcc nor a GPU
+    ):  # the cell is host code only, which needs neither nvcc nor a GPU
         options = {"extra_cflags" if key == "extra_cuda_cflags" else key: value for key, value in build.items()}
         return load_inline(name, cpp_sources=cell, functions=functions or None, **options)
     if None in functions.values() or not functions:
         return load_inline(name, cuda_sources=cell, functions=functions or None, **build)
     kernels = [] if build["extra_include_paths"] else _find_kernels(cell, build["extra_cuda_cflags"])
-    with suppress(LaunchSpecError):  # some of these kernels may be removed by the preprocessor
+    with suppress(LaunchSpecError):  # raised if the preprocessor removes one of these kernels
         if kernels:
             return _load_all(name, cell, functions, kernels, build)
     try:
         kernels = list(load_inline(name, cuda_sources=cell, **build))
-    except LaunchSpecError:  # there are only templates
+    except LaunchSpecError:  # raised if all kernels in the cell are templates
         kernels = []
     return _load_all(name, cell, functions, kernels, build)
 
@@ -251,11 +251,11 @@ def _read_launch(fields: str, text: str) -> Launch:
 
 
 def _value(text: str) -> Any:
-    """Return the value of a field: a number or another Python constant, a tuple of expressions, or an expression."""
+    """Return the value of a `--launch` field: a Python constant, a tuple of expressions as text, or the text itself."""
     try:
         body = ast.parse(text, mode="eval").body
     except SyntaxError:
-        return text  # such as scale<float>
+        return text  # a C++ name such as `scale<float>`, which is not Python
     if isinstance(body, ast.Tuple):
         return tuple(str(part.value) if isinstance(part, ast.Constant) else ast.unparse(part) for part in body.elts)
     return body.value if isinstance(body, ast.Constant) else text
@@ -299,7 +299,7 @@ def _end_cell(result: Any) -> None:
     torch = sys.modules.get("torch")
     if torch is not None and torch.cuda.is_initialized():
         try:
-            torch.cuda.synchronize()  # the driver prints the buffered output of kernels
+            torch.cuda.synchronize()  # makes the driver print the buffered output of kernels
         except RuntimeError as error:
             if result.success:
                 result.error_in_exec = error  # so that "Run all" stops here
@@ -310,17 +310,17 @@ def _end_cell(result: Any) -> None:
 
 
 def _await_reader() -> None:
-    """Wait until ipykernel has read the pipe of standard output; text read later would appear under the next cell."""
+    """Wait until ipykernel has read standard output. Text that it reads later would appear under the next cell."""
     empty = 0
     for _ in range(200):
         size = bytearray(4)
         try:
             fcntl.ioctl(1, termios.FIONREAD, size)
         except OSError:
-            return  # not a pipe
+            return  # standard output is not a pipe
         time.sleep(0.001)  # let the thread that reads run
         empty = empty + 1 if struct.unpack("i", size) == (0,) else 0
-        if empty == 3:  # on a busy machine, the thread may have read text and not passed it on yet
+        if empty == 3:  # once is not enough: the thread may not have passed on yet what it has read
             return
 
 
@@ -328,7 +328,7 @@ def _await_reader() -> None:
 
 
 def _describe(describe: Callable[..., dict[str, Any]], obj: object, *args: Any, **kwargs: Any) -> dict[str, Any]:
-    """Return what `f?` and `f??` show. For a kernel, this is its signature, its comment and its CUDA source."""
+    """Return IPython's description of an object for `f?` and `f??`. For a kernel, include the CUDA source."""
     facts = describe(obj, *args, **kwargs)
     if isinstance(obj, TypedFunction):
         source = read_source(obj._jitload_facts, obj._jitload_library.origin)
@@ -337,7 +337,7 @@ def _describe(describe: Callable[..., dict[str, Any]], obj: object, *args: Any, 
 
 
 def _complete(_shell: object, event: Any) -> list[str]:
-    """Return the options of `%%cuda` to offer as completions, or names of architectures after `--arch`."""
+    """Return completions for `%%cuda`: its options, or names of architectures after `--arch`."""
     words = event.line.split() if event.line.endswith(" ") else event.line.split()[:-1]
     if words[-1:] == ["--arch"]:
         return ["native", "cpu", "sm_80", "sm_86", "sm_89", "sm_90a", "sm_100a", "sm_120a"]

@@ -41,10 +41,10 @@ _modules_lock = threading.Lock()
 def load_request(
     request: Request, build_directory: PathLike | None, *, keep_module_alive: bool, verbose: bool
 ) -> Module:
-    """Return the module for a request, loaded from a copy in `build_directory` if that is given.
+    """Return the module for a request. If `build_directory` is given, load the module from a copy there.
 
-    With no `build_directory` and with `keep_module_alive`, a later identical call gets the same module, as long as the
-    files that the module was built from are unchanged.
+    If `keep_module_alive` is set and `build_directory` is None, identical calls share one module, until one of the
+    module's source files changes.
     """
     directory = None if build_directory is None else absolute_path(build_directory, "build_directory")
     is_reusable = directory is None and keep_module_alive
@@ -59,7 +59,7 @@ def load_request(
 
 
 def _load(request: Request, directory: Path | None, *, keep_module_alive: bool, verbose: bool) -> tuple[Entry, Module]:
-    """Find or build the library of a request, and load it. Return its cache entry and its module."""
+    """Find or build the library of a request, and load the library. Return the cache entry and the module."""
     with pause_garbage_collection(), shown_log if verbose else nullcontext():
         entry = find_or_build(request, verbose=verbose)
         try:
@@ -85,7 +85,7 @@ def _load_entry(entry: Entry, request: Request, directory: Path | None, *, keep_
 
 
 def _remember_module(request: Request, entry: Entry, module: Module) -> Module:
-    """Return the module that identical calls share: the given one, unless another thread has stored one earlier."""
+    """Store a module for identical calls, and return it. If another thread was first, return that thread's module."""
     with _modules_lock:
         loaded = _modules.get(request)
         if loaded is None or loaded[0].product != entry.product:
@@ -94,10 +94,10 @@ def _remember_module(request: Request, entry: Entry, module: Module) -> Module:
 
 
 def build_request(request: Request, build_directory: PathLike | None, output: PathLike | None, *, verbose: bool) -> str:
-    """Build the library of a request, unless the cache has it, and return the library's path.
+    """Return the path of the library for a request. Build the library if it is not in the cache.
 
-    If `build_directory` or `output` is given, the library is copied there, and the copy's path is returned. If `output`
-    ends with `.o`, an object file is written instead of a library.
+    If `build_directory` or `output` is given, copy the library there, and return the path of the copy. If `output` ends
+    with `.o`, write an object file instead of a library.
     """
     directory = None if build_directory is None else absolute_path(build_directory, "build_directory")
     target = _output_path(output, directory)
@@ -134,8 +134,8 @@ class _Tools(NamedTuple):
     """The tools of a build.
 
     Attributes:
-        cuda: The compiler of device code, or CUDA's headers alone. None if neither is needed, or if CUDA's headers are
-            not found and the build can do without them.
+        cuda: The compiler of device code, or CUDA's headers alone. None if the build needs neither, or if optional
+            headers are not found.
         compiler: The C++ compiler.
         compiler_identity: The compiler's fingerprint, which is part of the cache key.
     """
@@ -178,7 +178,7 @@ def _find_tools(request: Request, cache_dir: Path) -> _Tools:
     """
     cuda, compiler = _find_cuda(request, cache_dir), find_compiler(request.settings)
     identity = recall_compiler_identity(compiler, cache_dir)
-    if identity is None:  # the compiler has to be started; meanwhile, import what the build needs
+    if identity is None:  # the compiler has to be started, so import meanwhile what the build needs
         from jitload.building.resources import run_in_background
 
         run_in_background(_import_for_build, request)
@@ -187,7 +187,7 @@ def _find_tools(request: Request, cache_dir: Path) -> _Tools:
 
 
 def _find_cuda(request: Request, cache_dir: Path) -> CudaToolchain | Nvcc | None:
-    """Return the compiler of the device code, or else the toolchain with the headers for host code, or else None."""
+    """Return what the request needs of CUDA: the compiler of device code, the headers alone, or None."""
     if request.triton is not None:
         return None
     if request.host is not None and request.host.is_mixed:
@@ -196,7 +196,8 @@ def _find_cuda(request: Request, cache_dir: Path) -> CudaToolchain | Nvcc | None
         return find_nvcc(request.settings, cache_dir, name=request.name)
     if request.cubins:
         return None
-    # In load-only mode a missing NVRTC must be an error, so that `_find_without_tools` accepts an entry of any NVRTC.
+    # A request for the CPU can do without NVRTC, unless the mode is load-only. This mode needs an error if NVRTC is
+    # missing: after the error, `_find_without_tools` accepts an entry that was built with any NVRTC.
     if any(arch != CPU for arch in request.archs) or request.settings.mode == "load-only":
         return find_cuda_toolchain(request.settings)
     return find_cuda_headers(request.settings)
@@ -208,15 +209,15 @@ def _find_without_tools(request: Request, cache_dir: Path, missing: ToolchainErr
     An entry fits if its key differs from the request's key only in the values that describe the missing tools.
 
     Raises:
-        ToolchainError: There is no such entry.
-        CacheError: There is no such entry, and `JITLOAD_MODE=load-only` forbids building.
+        CacheError: There is no such entry, and `JITLOAD_MODE` is `load-only`.
+        ToolchainError: There is no such entry, and `JITLOAD_MODE` is not `load-only`.
     """
     cuda = compiler = None
     with suppress(ToolchainError):
         cuda = _find_cuda(request, cache_dir)
     with suppress(ToolchainError):
         compiler = find_compiler(request.settings)
-    # A compiler that is installed but broken raises its own error here.
+    # `compiler_identity` raises an error if the compiler is installed but does not work.
     identity = compiler_identity(compiler, cache_dir) if compiler else None
     unknown_parts = ("nvrtc",) if cuda is None else ()
     if identity is None:
@@ -254,7 +255,7 @@ def _build_in(cache_dir: Path, request: Request, key: CacheKey, tools: _Tools, *
 
 
 def _build_library(request: Request, tools: _Tools, work: Work, *, verbose: bool) -> tuple[Path, ...]:
-    """Build the library in a work directory, and return the user's files that were read for it."""
+    """Build the library in a work directory. Return the user's files that the build has read."""
     cuda, compiler = tools.cuda, tools.compiler
     if request.triton is not None:
         from jitload.triton.library import build_triton_library
@@ -302,7 +303,7 @@ def _build_device_library(
 
 
 def _import_for_build(request: Request) -> None:
-    """Import the modules that a build needs first. A background thread does this while a compiler starts."""
+    """Import modules for a build. A background thread calls this function while the compiler starts."""
     if request.triton is not None:
         module = "triton.library"
     elif request.host is not None:
@@ -314,7 +315,7 @@ def _import_for_build(request: Request) -> None:
 
 
 def _import_for_wrapper() -> None:
-    """Import what generates the wrapper. A background thread does this while NVRTC compiles without holding the GIL."""
+    """Load the wrapper's generator. A background thread calls this function while NVRTC compiles without the GIL."""
     from jitload.codegen.wrapper import load_template
 
     load_template("wrapper.cc.jinja")

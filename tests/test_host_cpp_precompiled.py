@@ -11,11 +11,13 @@ import traceback
 from pathlib import Path
 
 import pytest
+from builds import ARCH
+from support.nvcc import FILE, build_file, file_of, needs_nvcc
 
 import jitload
 from jitload.cache.store import claim_entry
 from jitload.errors import CompileError
-from jitload.host_cpp import library, precompiled
+from jitload.host_cpp import library, precompiled, steps
 from jitload.host_cpp.precompiled import (
     PRELUDE,
     PrecompiledHeader,
@@ -254,6 +256,45 @@ def test_compile_errors_are_the_same_with_it(cache, monkeypatch):
     assert not list((cache / ".tools").glob("*.refused"))
 
 
+# ---- used by nvcc's commands -------------------------------------------------------------------------------------
+
+
+def nvcc_build(directory, *macros, is_file):
+    """Build a text with nvcc. Return the text of `build.ninja`, and the object file without the names of files."""
+    if is_file:
+        path = build_file(file_of(directory), extra_cuda_cflags=["-DVALUE=7", *macros])
+    else:
+        path = Path(jitload.build_inline("m", cuda_sources=FILE, arch=ARCH, extra_cuda_cflags=["-DVALUE=7", *macros]))
+    assert jitload.load_module(path).get() == 7
+    (compiled,) = path.parent.glob("*.cu.o")
+    stripped = directory / "stripped.o"
+    subprocess.run(["strip", "--strip-debug", compiled, "-o", stripped], check=True)
+    return commands(path), stripped.read_bytes()
+
+
+@needs_nvcc
+@pytest.mark.parametrize("is_file", [True, False])
+def test_sources_for_nvcc_share_a_header(is_file, settings, tmp_path, monkeypatch):
+    """The object file is the same with the header, without it, and if the text begins otherwise than the header."""
+    specs = []
+    monkeypatch.setattr(precompiled, "start_precompiling", lambda spec, *_: specs.append(spec))
+    light = ("tvm/ffi/c_api.h",)  # instead of headers that nvcc reads for seconds
+    monkeypatch.setattr(precompiled, "PRELUDE", light)
+    monkeypatch.setattr(steps, "_PRELUDE", f"#include <{light[0]}>\n")
+    without, object_without = nvcc_build(tmp_path, is_file=is_file)
+    assert specs[0].includes == (() if is_file else light)
+    make(specs[0], tmp_path / "cache")
+    with_header, object_with_header = nvcc_build(tmp_path, "-DMINE=1", is_file=is_file)
+    assert {spec.key for spec in specs} == {specs[0].key}
+    (path,) = (tmp_path / "cache").glob("precompiled-*/*/prelude.h")
+    assert ("TVMFFIAny" in path.read_text()) != is_file
+    path.write_text("#error\n")
+    with_other_header, object_with_other_header = nvcc_build(tmp_path, "-DMINE=2", is_file=is_file)
+    assert ["prelude.h" in text for text in (without, with_header, with_other_header)] == [False, True, True]
+    assert object_without == object_with_header == object_with_other_header
+    assert not list((tmp_path / "cache" / ".tools").glob("*.refused"))
+
+
 # ---- damaged headers ---------------------------------------------------------------------------------------------
 
 
@@ -307,7 +348,7 @@ def simple_header(tmp_path, text="inline int number() { return 1; }\n"):
 
 def make(spec, cache_dir):
     with claim_entry(cache_dir, spec.key, read_settings()) as work:
-        headers, problem = make_header(spec.command, spec.includes, work.dir)
+        headers, problem = make_header(spec.command, spec.includes, work.dir, spec.nvcc_commands)
         assert problem == ""
         publish_header(work, headers)
 

@@ -14,18 +14,19 @@ from typing import Any
 
 from jitload.errors import ToolchainError
 
-_SHUTDOWN_S = 10.0  # for a child to end: NVRTC may take this long to stop
+_SHUTDOWN_S = 10.0  # seconds; how long to wait for a child to end, because NVRTC may need that long to stop
 
 
 class ChildProcess:
     """A child process and the pipes to it.
 
-    The child is not started by `multiprocessing`, which would import this program's main module in the child. The
-    child runs in a session of its own, so that Ctrl-C reaches only this process, which then stops the child.
+    The child is not started by `multiprocessing`, because the child would then import this program's main module.
+
+    The child runs in its own session. So Ctrl-C reaches only this process, and this process then stops the child.
     """
 
     def __init__(self, program: str, *arguments: str, options: Sequence[str] = ()) -> None:
-        """Start Python with the code `program`, with `arguments` for this code and `options` for Python itself."""
+        """Start Python with `options`, and run the code `program` with `arguments`."""
         if not sys.executable:
             raise ToolchainError("there is no Python to start another process with (sys.executable is empty)")
         self._process = subprocess.Popen(
@@ -44,7 +45,8 @@ class ChildProcess:
             self._process.stdin.flush()
             return pickle.load(self._process.stdout)  # noqa: S301  from our own child
         except (OSError, EOFError, ValueError, pickle.UnpicklingError) as error:
-            # A signal handler may also raise an OSError, such as a TimeoutError, which has no error number.
+            # An error of a pipe usually means that the child has ended. A signal handler may also raise an OSError,
+            # such as a TimeoutError. Such an error has no error number, and it is passed on.
             if (isinstance(error, OSError) and error.errno is None) or not self._has_ended():
                 raise
         return None
@@ -64,18 +66,18 @@ class ChildProcess:
         return f"was ended by signal {-status}"
 
     def interrupt(self) -> None:
-        """Ask the process, by SIGTERM, to stop its work and to clean up."""
+        """Send SIGTERM, so that the process stops its work and cleans up."""
         self._process.terminate()
 
     def close(self) -> None:
-        """Close the pipes, which ends an idle process."""
+        """Close the pipes. A child that waits for a question then ends."""
         for pipe in (self._process.stdin, self._process.stdout):
             if pipe is not None:
                 with suppress(OSError):
                     pipe.close()
 
     def await_end(self) -> None:
-        """Wait until the process has ended, and kill it if that takes too long."""
+        """Wait for the process to end. Kill the process after 10 s."""
         try:
             self._process.wait(_SHUTDOWN_S)
         except subprocess.TimeoutExpired:
@@ -88,7 +90,7 @@ class ChildProcess:
         self._process.wait()
 
     def forget(self) -> None:
-        """Close the copies of the pipes that a forked process has inherited, without ending the child process."""
+        """Close a forked process's copies of the pipes, without ending the child process."""
         self.close()
         self._process.returncode = 0  # otherwise Popen warns that the child still runs
 
@@ -100,13 +102,13 @@ def answer_questions(answer: Callable[[Any], object]) -> None:
     the pipes.
     """
     questions, answers = sys.stdin.buffer, os.fdopen(os.dup(1), "wb")
-    os.dup2(2, 1)  # what tools print must not mix with the answers
+    os.dup2(2, 1)  # the output of tools must not mix with the answers
     with suppress(EOFError, BrokenPipeError, KeyboardInterrupt):
         while True:
             question = pickle.load(questions)  # noqa: S301  from the process that started this one
             pickle.dump(answer(question), answers)
             answers.flush()
-            if not gc.isenabled():  # until here, most new objects belong to modules, which are never garbage
+            if not gc.isenabled():  # most objects made so far belong to modules, which are never garbage
                 gc.freeze()
                 gc.enable()
     gc.freeze()  # a collection at exit would take longer than the rest of the exit

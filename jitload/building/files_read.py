@@ -16,7 +16,7 @@ from jitload.cpptext.includes import embedded_files, read_headers, shadowing_pat
 
 _COMPILER_DIRS = (Path("/usr/lib/gcc"), Path("/usr/lib/llvm"), Path("/usr/include/c++"))
 _SYSTEM_DIR = "/usr/include/"
-# The headers of the C library and of Linux in /usr/include. Every other file there belongs to some other package.
+# The headers of the C library and of Linux in /usr/include. Other files there belong to other packages.
 _SYSTEM_SUBDIRS = re.compile(r"(?:[\w.]+-linux-\w+/)?(?:bits|sys|gnu|asm|asm-generic|linux|c\+\+|arpa|net|netinet)/.*")
 _SYSTEM_FILES = re.compile(
     r"(?:[\w.]+-linux-\w+/)?(?:stdc-predef|features|features-time64|alloca|assert|complex|ctype|dirent|dlfcn|endian|errno"
@@ -26,10 +26,10 @@ _SYSTEM_FILES = re.compile(
 
 
 def search_dirs(dirs: Sequence[Path], flags: Sequence[str], environment: Sequence[str]) -> tuple[Path, ...]:
-    """Return the absolute directories in which a compiler searches for the user's headers, in the order of the search.
+    """Return the absolute directories in which a compiler searches for the user's headers, in search order.
 
-    `dirs` are the directories of `-I`, `flags` the other options, and `environment` the variables that the compiler
-    reads, such as `"CPATH=/opt/include"`.
+    `dirs` are the directories of `-I`. `flags` are the compiler's other options. `environment` has the variables that
+    the compiler reads, such as `"CPATH=/opt/include"`.
     """
     variables = dict(variable.split("=", 1) for variable in environment)
 
@@ -48,7 +48,7 @@ def search_dirs(dirs: Sequence[Path], flags: Sequence[str], environment: Sequenc
 
 
 def option_values(option: str, flags: Sequence[str]) -> Iterator[Path]:
-    """Yield the directories that follow an option such as `-isystem`, in the same word or as the next word."""
+    """Yield the directories in options such as `-isystem/usr/x` and `-isystem /usr/x`, where `option` is `-isystem`."""
     for flag, following in zip(flags, (*flags[1:], ""), strict=False):
         if flag.startswith(option):
             yield Path(flag.removeprefix(option) or following)
@@ -57,7 +57,7 @@ def option_values(option: str, flags: Sequence[str]) -> Iterator[Path]:
 def headers_to_record(
     texts: Sequence[str], read: Sequence[Path], dirs: Sequence[Path], versioned_dirs: Sequence[Path], *, cache_dir: Path
 ) -> Iterator[Path]:
-    """Yield the files that a library depends on, and the paths of missing files that would be read if they existed.
+    """Yield the files that a library depends on, including missing files that a compiler would read if they existed.
 
     Args:
         texts: The sources.
@@ -65,7 +65,7 @@ def headers_to_record(
         dirs: The user's include directories, in order.
         versioned_dirs: Directories whose headers are left out, because their versions are in the cache key. The first
             is jitload's own directory of headers.
-        cache_dir: The cache's directory. The generated headers in it are left out, too.
+        cache_dir: The cache's directory. The generated headers in this directory are also left out.
     """
     yield from (path for path in read_headers(texts, dirs, versioned_dirs) if path.is_absolute())
     yield from shadowing_paths(read, (*dirs, *versioned_dirs[1:]) if dirs else ())
@@ -81,7 +81,7 @@ def _text_of(path: Path) -> str:
 
 
 def read_depfile(text: str) -> list[Path]:
-    """Return the prerequisites in the text of a depfile, which is a make rule that a compiler wrote."""
+    """Return the prerequisites in the text of a depfile, a make rule that a compiler wrote."""
     _, _, names = text.replace("\\\n", " ").partition(": ")
     words = re.findall(r"(?:\\.|\$\$|[^\s\\$])+", names.partition("\n")[0])
     return [Path(re.sub(r"\\([\s#\\])", r"\1", word).replace("$$", "$")) for word in words]
@@ -90,7 +90,7 @@ def read_depfile(text: str) -> list[Path]:
 def unversioned_headers(paths: Iterable[Path], versioned_dirs: Iterable[Path]) -> Iterator[Path]:
     """Yield the headers that are outside `versioned_dirs` and belong neither to the compiler nor to the C library."""
     roots = tuple(f"{root.resolve()}/" for root in (*versioned_dirs, *_COMPILER_DIRS))
-    real_dirs: dict[str, str] = {}  # hundreds of headers are in a dozen directories
+    real_dirs: dict[str, str] = {}  # a cache: hundreds of headers are in a dozen directories
     for path in paths:
         if not path.is_absolute():
             continue
@@ -108,7 +108,7 @@ def _is_system_header(path: str) -> bool:
 
 
 def files_in_options(flags: Sequence[str]) -> Iterator[Path]:
-    """Yield the files whose paths are part of an option, as in `@/options` and `-Wl,--version-script=/exports`."""
+    """Yield the files that options name by absolute path, as in `@/options` and `-Wl,--version-script=/exports`."""
     for flag in flags:
         parts = re.split("[=,@]", flag)[1:]
         yield from (Path(part) for part in parts if part.startswith("/") and Path(part).is_file())

@@ -27,13 +27,13 @@ _DIAGNOSTIC = re.compile(
 )
 # Messages of nvcc are separated by empty lines; a message of g++ begins with its location.
 _MESSAGE_START = re.compile(r"(?<=\n\n)(?=\S)|^(?=In file included from |[^\s:]+:\d+:\d+: (?!note:))", re.MULTILINE)
-_SHUTDOWN_S = 5.0  # how long a compiler may take to end and to remove its files
+_SHUTDOWN_S = 5.0  # seconds; how long a stopped compiler may take to remove its files and end
 _log = logging.getLogger(__name__)
 _running: set[subprocess.Popen[str]] = set()
 
-# Only exports are visible. Symbols are bound when the library is loaded, so an undefined symbol is an error at that
-# time and not at the first call. The library is never unloaded. libc is not linked: the process has it already, and
-# linking it would take as long as the rest of the link.
+# With these options, only exported symbols are visible. Symbols are bound when the library is loaded, so an undefined
+# symbol is an error at that time and not at the first call. The library is never unloaded. libc is not linked, because
+# the process has loaded it already, and linking it would take as long as the rest of the link.
 COMPILE_FLAGS = ("-O0", "-pipe", "-fPIC", "-fvisibility=hidden", "-fno-exceptions", "-fno-rtti", "-w")
 LINK_FLAGS = ("-shared", "-s", "-Wl,-z,now", "-Wl,-z,nodelete", "-Wl,-z,noexecstack", "-nostartfiles", "-nodefaultlibs")
 
@@ -92,7 +92,6 @@ def ninja_text(steps: Sequence[Step]) -> str:
 
 
 def _ninja_path(path: str) -> str:
-    """Escape a path for ninja."""
     if unescapable := re.search(r"[|\n\r]", path):
         raise ToolchainError(
             f"ninja cannot read a path with {unescapable[0]!r}: {path!r}. "
@@ -102,7 +101,7 @@ def _ninja_path(path: str) -> str:
 
 
 def shell_line(words: Sequence[str]) -> str:
-    """Return a command as a line for the shell, which is how ninja runs and prints it."""
+    """Return a command as a shell line, the form in which ninja runs and prints commands."""
     if word := next((word for word in words if "\n" in word or "\r" in word), None):
         raise ToolchainError(f"ninja cannot read an option with a line break: {word!r}. Write it in one line.")
     return shlex.join(words)
@@ -111,11 +110,11 @@ def shell_line(words: Sequence[str]) -> str:
 def run_ninja(ninja: Path, work_dir: Path, *, name: str, verbose: bool = False, level: int = logging.DEBUG) -> None:
     """Run ninja in a directory with a `build.ninja`.
 
-    The compilers' output is logged at `level`; if `verbose` is true, at level INFO and together with the commands.
-    `name` is the module's name for error messages.
+    The compilers' output is logged at `level`. If `verbose` is true, the commands and their output are logged at level
+    INFO. `name` is the module's name for error messages.
 
     Raises:
-        CompileError: A command failed; `.log` has the compiler's output.
+        CompileError: A command failed. The error's `log` has the compiler's output.
         ToolchainError: ninja cannot be run, or failed before it ran a command.
     """
     _stop_at_exit()
@@ -133,14 +132,14 @@ def run_ninja(ninja: Path, work_dir: Path, *, name: str, verbose: bool = False, 
     finally:
         _running.discard(process)
     if verbose or output.strip():
-        quiet_level = level if process.returncode == 0 else logging.DEBUG  # the error contains the output
+        quiet_level = level if process.returncode == 0 else logging.DEBUG  # after a failure, the error has the output
         _log.log(logging.INFO if verbose else quiet_level, "%s", _drop_repeats([output]).rstrip())
     if process.returncode != 0:
         raise _failure(name, work_dir, process.returncode, output)
 
 
 def check_is_made(path: Path, compiler: Sequence[str]) -> None:
-    """Raise ToolchainError if a file is missing although every command of the compiler succeeded."""
+    """Raise ToolchainError if the compiler reported no error but did not make the file `path`."""
     if not path.is_file():
         raise ToolchainError(
             f"{' '.join(compiler)} reported no error but did not make {path.name}. Is it a C++ compiler? "
@@ -152,8 +151,8 @@ def check_is_made(path: Path, compiler: Sequence[str]) -> None:
 def _stop_at_exit() -> None:
     """Make sure that no ninja outlives this process.
 
-    `atexit` calls the functions registered with it in reverse order. The function that removes the directories of
-    unfinished builds is registered before this one is called, so ninja is stopped before the directories are removed.
+    ninja must stop before the directories of unfinished builds are removed. `atexit` calls the function that was
+    registered last first, and the removal of the directories is registered before `_stop_running`.
     """
     atexit.register(_stop_running)
 
@@ -165,10 +164,13 @@ def _stop_running() -> None:
 
 @contextmanager
 def _delayed_signals() -> Iterator[None]:
-    """Delay Ctrl-C and SIGTERM until the block ends, so that they cannot interrupt `Popen` and lose its process."""
+    """Delay Ctrl-C and SIGTERM until the block ends.
+
+    An interrupted `Popen` could leave a running ninja that this process cannot stop.
+    """
     caught: list[tuple[int, FrameType | None]] = []
     handlers: dict[int, Callable[..., object]] = {}
-    if threading.current_thread() is threading.main_thread():  # handlers run only there
+    if threading.current_thread() is threading.main_thread():  # signal handlers run only in the main thread
         for sign in (signal.SIGINT, signal.SIGTERM):
             if callable(handler := signal.getsignal(sign)):
                 handlers[sign] = handler
@@ -184,7 +186,10 @@ def _delayed_signals() -> Iterator[None]:
 
 
 def _start(command: Sequence[str], work_dir: Path) -> subprocess.Popen[str]:
-    """Start ninja in its own session, so that Ctrl-C reaches only this process, which then stops ninja."""
+    """Start ninja in its own session.
+
+    So Ctrl-C reaches only this process, and this process then stops ninja.
+    """
     try:
         return subprocess.Popen(
             command,
@@ -202,7 +207,7 @@ def _start(command: Sequence[str], work_dir: Path) -> subprocess.Popen[str]:
 
 
 def _stop(process: subprocess.Popen[str]) -> None:
-    """Terminate ninja and the commands that it started; kill them if they do not end in time."""
+    """Terminate ninja and the commands that it started. Kill them after 5 s."""
     for sign in (signal.SIGTERM, signal.SIGKILL):
         with suppress(ProcessLookupError):
             os.killpg(process.pid, sign)
@@ -214,7 +219,6 @@ def _stop(process: subprocess.Popen[str]) -> None:
 
 
 def _failure(name: str, work_dir: Path, status: int, output: str) -> CompileError | ToolchainError:
-    """Return a CompileError with the output of the failed commands, or a ToolchainError if ninja itself failed."""
     compiler_output = re.sub(r"^ninja: build stopped.*\n?", "", output, flags=re.MULTILINE)
     before, *failures = re.split(r"^FAILED:.*\n", compiler_output, flags=re.MULTILINE)
     if not failures:
@@ -228,7 +232,7 @@ def _failure(name: str, work_dir: Path, status: int, output: str) -> CompileErro
 
 
 def _drop_repeats(texts: Sequence[str]) -> str:
-    """Return the joined output of commands, without the repetitions of a message that several commands printed."""
+    """Return the joined output of commands, with only the first copy of each message."""
     messages: dict[str, str] = {}
     for text in texts:
         for message in _MESSAGE_START.split(text):

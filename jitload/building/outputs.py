@@ -19,13 +19,14 @@ from jitload.toolchain.host import find_compiler, find_ninja
 
 
 def install_library(entry: Entry, request: Request, directory: Path) -> tuple[Path, Path]:
-    """Copy the library into a directory twice: as `<name>.so`, and under a name that only this build has.
+    """Copy the library into a directory under two names: `<name>.so`, and a name that only this build has.
 
-    If the file system has hard links, both names refer to one file, and a process that loads both loads one library.
+    If the file system has hard links, both names refer to one file. A process that loads both names then loads one
+    library.
 
     Returns:
-        The path with the build's own name, which is the path to load, and the path of `<name>.so`. The dynamic loader
-        does not read the same path twice, so a new build must have a new path.
+        The path with the build's own name, for loading the library, and the path of `<name>.so`. A new build must have
+        a new path, because the dynamic loader does not read the same path twice.
     """
     directory = directory.absolute()
     build_id = f"{entry.dir.parent.name.rpartition('-')[2][:16]}-{entry.dir.name.replace('-', '')[:12]}"
@@ -41,7 +42,7 @@ def install_library(entry: Entry, request: Request, directory: Path) -> tuple[Pa
 
 
 def copy_file(source: Path, target: Path) -> Path:
-    """Copy a file to a path atomically, and return that path."""
+    """Copy a file to the path `target` atomically, and return `target`."""
     with _replacing(target) as fresh:
         shutil.copyfile(source, fresh)
     return target
@@ -65,9 +66,9 @@ def _replacing(target: Path) -> Iterator[Path]:
 
 
 def write_object(entry: Entry, request: Request, target: Path) -> Path:
-    """Link the objects of a kernel library and the runtime library into one object file, and return its path.
+    """Link the objects of a kernel library and the runtime library into one object file, and return `target`.
 
-    A user's library can contain only one such object file. Of its functions, only the exported ones are visible.
+    A user's library can contain only one such object file. Only the exported functions of the object file are visible.
     """
     compiler, settings = find_compiler(request.settings), request.settings
     cache_dir = entry.dir.parent.parent
@@ -86,7 +87,6 @@ def write_object(entry: Entry, request: Request, target: Path) -> Path:
 
 
 def _check_objects(entry: Entry) -> list[Path]:
-    """Return the object files of an entry, after checking that they are undamaged."""
     objects = {name: facts for name, facts in read_manifest(entry.dir)["files"].items() if name.endswith(".o")}
     try:
         for name, (size, digest) in objects.items():

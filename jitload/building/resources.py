@@ -32,12 +32,12 @@ _pauses = _Pauses()
 
 @contextmanager
 def pause_garbage_collection(*, at_most_s: float | None = None) -> Iterator[None]:
-    """Pause the garbage collector during a block, but for no longer than `at_most_s` seconds if this is given.
+    """Pause the garbage collector during a block, but not longer than `at_most_s` seconds.
 
     The limit is for blocks during which other threads may need the collector.
 
-    After `import torch`, the next few thousand objects trigger a full collection over everything that torch has
-    created, which takes 80 ms. Our imports create that many objects.
+    After `import torch`, the next few thousand new objects trigger a full collection. With all of torch's objects, this
+    collection takes 80 ms. The imports of jitload create that many objects.
     """
     with _pauses.lock:
         _pauses.count += 1
@@ -58,16 +58,17 @@ def pause_garbage_collection(*, at_most_s: float | None = None) -> Iterator[None
 
 def _end_pause() -> None:
     with _pauses.lock:
-        _pauses.count = max(_pauses.count - 1, 0)  # already 0 in a child that was forked during the pause
+        _pauses.count = max(_pauses.count - 1, 0)  # the count is already 0 in a child that was forked during the pause
         is_last = _pauses.count == 0
     if is_last:
         if _pauses.is_disabled and 0 < gc.get_threshold()[0] < gc.get_count()[0]:
-            gc.collect(0)  # a collection is due, and an automatic one might include all of torch's objects
+            # A collection is due. Collect only the youngest generation, because an automatic collection might include
+            # all generations, and with them all of torch's objects.
+            gc.collect(0)
         _resume()
 
 
 def _resume() -> None:
-    """Enable the collector again, if we disabled it."""
     with _pauses.lock:
         if _pauses.is_disabled:
             _pauses.is_disabled = False
@@ -76,7 +77,7 @@ def _resume() -> None:
 
 def _resume_after_fork() -> None:
     """Enable the collector in a forked child, because the threads that paused it exist only in the parent."""
-    _pauses.lock = threading.Lock()  # another thread may have held the lock
+    _pauses.lock = threading.Lock()  # another thread may have held the old lock during the fork
     _pauses.count = 0
     _resume()
 
@@ -96,7 +97,7 @@ def run_in_background(function: Callable[..., Result], *arguments: Any) -> Futur
     def run() -> None:
         try:
             future.set_result(function(*arguments))
-        except BaseException as error:  # noqa: BLE001  raised in the thread that asks for the result
+        except BaseException as error:  # noqa: BLE001  `Future.result` raises the error again
             future.set_exception(error)
 
     threading.Thread(target=run, name="jitload-build", daemon=True).start()
@@ -116,7 +117,7 @@ def core_count() -> int:
 
 
 def free_memory() -> int:
-    """Return how many bytes of memory are available in the system, or within the container's limit if that is less."""
+    """Return the memory available in the system or in the container, whichever is less, in bytes."""
     available = [_UNLIMITED]
     with suppress(OSError, ValueError):
         available += [

@@ -58,9 +58,14 @@ def find_or_build_objects(
 ) -> tuple[Path, ...]:
     """Return the paths of jitload's object files with the given names. Build those that the cache lacks.
 
-    `runtime` is for every library with a generated wrapper (the C++ through which Python calls kernels), `cpu_runtime`
-    for kernels on the CPU, `cpu_watched` for kernels on the CPU with `sanitize=` or `debug=`, `triton_runtime` for
-    Triton kernels, `launcher` for hand-written C++, and `torch_runtime` for C++ that is written for torch.
+    The object files are for:
+
+    - `runtime`: every library with a generated wrapper, the C++ through which Python calls kernels
+    - `cpu_runtime`: kernels on the CPU
+    - `cpu_watched`: kernels on the CPU with `sanitize=` or `debug=`
+    - `triton_runtime`: Triton kernels
+    - `launcher`: hand-written C++
+    - `torch_runtime`: C++ that is written for torch
     """
     return tuple(_find_or_build(name, compiler, cache_dir, settings).product for name in names)
 
@@ -86,7 +91,7 @@ def _find_or_build(name: ObjectName, compiler: Compiler, cache_dir: Path, settin
 
 
 def _steps(name: ObjectName, compiler: Compiler) -> tuple[Step, ...]:
-    """Return the steps that compile the sources of an object file in parallel, and link them if there are several."""
+    """Return the steps that make an object file: compile each source, and join the results if there are several."""
     directory = INCLUDE_DIR / "jitload" if name == "launcher" else _RUNTIME_DIR
     sources, includes = _SOURCES[name], include_flags()
     outputs = tuple(f"{source}.o" for source in sources) if len(sources) > 1 else (f"{name}.o",)
@@ -98,7 +103,10 @@ def _steps(name: ObjectName, compiler: Compiler) -> tuple[Step, ...]:
 
 
 def library_steps(compiler: Compiler, cubins: Sequence[str], runtimes: Sequence[Path], slug: str) -> tuple[Step, Step]:
-    """Return the steps that compile `wrapper.cc`, which embeds cubins, and link it with `runtimes` to `<slug>.so`."""
+    """Return the steps that compile a generated wrapper and link it with `runtimes` to `<slug>.so`.
+
+    The wrapper is the file `wrapper.cc` and embeds the files `cubins`.
+    """
     return (
         wrapper_step(compiler, cubins),
         link_step(compiler.command, ("wrapper.o", *map(str, runtimes)), f"{slug}.so"),
@@ -106,11 +114,11 @@ def library_steps(compiler: Compiler, cubins: Sequence[str], runtimes: Sequence[
 
 
 def wrapper_step(compiler: Compiler, cubins: Sequence[str]) -> Step:
-    """Return the step that compiles `wrapper.cc`, a generated wrapper that embeds the files `cubins`."""
+    """Return the step that compiles the generated file `wrapper.cc`, which embeds the files `cubins`."""
     flags = (*COMPILE_FLAGS, *include_flags())
     return compile_step(compiler.command, flags, "wrapper.cc", "wrapper.o", reads=tuple(cubins))
 
 
 def include_flags() -> tuple[str, ...]:
-    """Return the options with which the host compiler finds the headers of generated wrappers and of the runtime."""
+    """Return the `-I` options for the headers of generated wrappers and of the runtime library."""
     return tuple(f"-I{path}" for path in (_RUNTIME_DIR, INCLUDE_DIR, *tvm_ffi_include_dirs()))

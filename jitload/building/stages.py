@@ -15,7 +15,7 @@ listeners: list[Callable[[str], None]] = []  # each is called with the descripti
 
 @contextmanager
 def stage(description: str) -> Iterator[None]:
-    """Report that a stage of a build begins, and log at level INFO how long the block took."""
+    """Report to the listeners that a stage of a build begins. After the block, log its duration at level INFO."""
     for listener in listeners:
         listener(description)
     started = time.perf_counter()

@@ -36,8 +36,8 @@ _MEMBER = re.compile(
 _NOT_PACKED = (".gch", ".pch")
 _MAX_MEMBERS = 1_000_000
 _CHUNK_BYTES = 1 << 20
-_FILE_OVERHEAD = 4096  # the space that a file takes on the disk in addition to its content
-_MAX_LEAVES = 8  # how many entries of one key are packed; they are builds that read different files
+_FILE_OVERHEAD = 4096  # bytes that a file takes on the disk in addition to its content
+_MAX_LEAVES = 8  # how many entries of one key are packed; each entry is a build that read other files
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,13 +52,13 @@ class UnpackResult:
 
 
 def pack(cache_dir: Path, target: Path, digests: Iterable[str] = ()) -> int:
-    """Write the entries of a cache to the archive `target`, and return the number of entries.
+    """Write the entries of a cache to the archive `target`, and return how many were written.
 
-    If `digests` is not empty, only entries whose keys begin with one of its items are written. Precompiled headers are
-    left out. A damaged entry is an error, so that an archive can be relied on.
+    If `digests` is not empty, an entry is written only if its key begins with one of `digests`. Entries with
+    precompiled headers are left out.
 
     Raises:
-        CacheError: An entry is damaged, there is none to pack, or the archive cannot be written.
+        CacheError: An entry is damaged, there is no entry to pack, or the archive cannot be written.
     """
     prefixes = tuple(digests)
     entries = list_entries(cache_dir)
@@ -69,12 +69,16 @@ def pack(cache_dir: Path, target: Path, digests: Iterable[str] = ()) -> int:
 
 
 def pack_entries(entry_dirs: Iterable[Path], target: Path) -> int:
-    """Write the entries in some directories to the archive `target`, and return the number of entries."""
+    """Write the entries `entry_dirs` to the archive `target`, and return how many were written."""
     return _write_archive(_contents(entry_dirs), target)
 
 
 def _contents(leaf_dirs: Iterable[Path]) -> dict[Path, list[str]]:
-    """Return the file names of each entry, by directory. Skip precompiled headers. Raise CacheError on damage."""
+    """Return the file names of each entry, by directory. Skip entries with precompiled headers.
+
+    Raises:
+        CacheError: An entry is damaged.
+    """
     names = {leaf: sorted(check_entry(leaf)["files"]) for leaf in leaf_dirs}
     return {leaf: files for leaf, files in names.items() if not any(name.endswith(_NOT_PACKED) for name in files)}
 
@@ -107,13 +111,13 @@ def _write_tar(stream: IO[bytes], contents: Mapping[Path, Sequence[str]]) -> Non
 
 
 def unpack(cache_dir: Path, source: Path, *, max_size: int) -> UnpackResult:
-    """Add the entries of an archive to a cache: all of them or, if one is invalid, none.
+    """Add all entries of an archive to a cache, or none if one of them is invalid.
 
-    The author of the archive decides which code is loaded, like the author of a wheel. Unpacking does no other harm:
-    links, file names outside an entry, and more than `max_size` bytes are refused.
+    Loading an unpacked library runs the code of the archive's author, as with a wheel. Unpacking itself is safe: links,
+    file names outside an entry, and more than `max_size` bytes are refused.
 
     Raises:
-        CacheError: The archive is damaged, too large, or not an archive of entries; nothing was added to the cache.
+        CacheError: The archive is damaged, too large, or not an archive of entries. Nothing was added to the cache.
     """
     return _unpack(cache_dir, _open_archive(source, source.name, "rb"), f"the archive {source}", max_size=max_size)
 
@@ -121,7 +125,7 @@ def unpack(cache_dir: Path, source: Path, *, max_size: int) -> UnpackResult:
 def _unpack(
     cache_dir: Path, archive: AbstractContextManager[IO[bytes]], description: str, *, max_size: int, only: str = ""
 ) -> UnpackResult:
-    """Unpack an archive into a cache. If `only` is not empty, every entry must be below the directory of this name."""
+    """Unpack an archive into a cache. If `only` is not empty, refuse entries outside the directory `only`."""
     with _staging_dir(cache_dir) as stage:
         try:
             with archive as stream:
@@ -136,7 +140,7 @@ def _unpack(
 
 
 def _check_staged(leaf: Path, only: str) -> int:
-    """Check that an unpacked entry is undamaged and, unless `only` is empty, below `only`. Return the entry's size."""
+    """Return the size of an unpacked entry in bytes. Refuse a damaged entry, or one outside the directory `only`."""
     if only not in ("", leaf.parent.name):
         raise ValueError(f"it contains an entry {leaf.parent.name[:60]} in place of {only[:60]}")
     check_leaf(leaf)
@@ -145,7 +149,10 @@ def _check_staged(leaf: Path, only: str) -> int:
 
 @contextmanager
 def _staging_dir(cache_dir: Path) -> Iterator[Path]:
-    """Yield a temporary directory on the cache's file system. If this process dies, the next build removes it."""
+    """Yield a temporary directory on the cache's file system.
+
+    If this process dies, the next build removes the directory.
+    """
     stage = cache_dir / WORK_DIR / f"unpack-{host_tag()}-{os.getpid()}-{secrets.token_hex(6)}"
     lock = None
     try:
@@ -182,7 +189,7 @@ def _stage_members(stream: IO[bytes], stage: Path, max_size: int) -> list[Path]:
 
 
 def _members(stream: IO[bytes]) -> Iterator[tuple[tarfile.TarInfo, Iterator[bytes]]]:
-    """Yield (header, chunks) pairs for the files of an uncompressed tar archive. Refuse all but regular files."""
+    """Yield a (header, chunks) pair for each file of an uncompressed tar archive. Refuse anything but regular files."""
     while any(block := _read_exactly(stream, tarfile.BLOCKSIZE)):
         info = tarfile.TarInfo.frombuf(block, "utf-8", "strict")
         if info.type not in (tarfile.REGTYPE, tarfile.AREGTYPE) or info.size < 0:
@@ -211,7 +218,7 @@ def _read_exactly(stream: IO[bytes], size: int) -> bytes:
 
 
 def _publish(leaf: Path, cache_dir: Path) -> bool:
-    """Rename an unpacked entry to a free name in the cache; return False if the cache has the entry already."""
+    """Rename an unpacked entry to a free name in the cache. Return False if the cache already has the entry."""
     key_dir = cache_dir / leaf.parent.name
     make_private_dir(key_dir)
     while True:
@@ -231,7 +238,6 @@ def _publish(leaf: Path, cache_dir: Path) -> bool:
 
 
 def _product_digest(leaf_dir: Path) -> str:
-    """Return the digest of an entry's product (library) from the manifest, or "" if the manifest cannot be read."""
     with suppress(OSError, ValueError, KeyError, TypeError, RecursionError):
         return str(read_manifest(leaf_dir)["sha256"])
     return ""
@@ -241,7 +247,7 @@ def _product_digest(leaf_dir: Path) -> str:
 
 
 def pack_key(key_dir: Path) -> bytes:
-    """Return the newest entries of one key as an archive, or b"" if there is none to pack.
+    """Return the newest entries of one key as an archive, or b"" if there is no entry to pack.
 
     Raises:
         CacheError: An entry is damaged.
@@ -261,7 +267,7 @@ def pack_key(key_dir: Path) -> bytes:
 
 
 def unpack_key(cache_dir: Path, data: bytes, key_dir_name: str, *, max_size: int) -> UnpackResult:
-    """Add the entries in an archive made by `pack_key` to a cache. Each entry must be below `key_dir_name`."""
+    """Add the entries of an archive by `pack_key` to a cache. Refuse entries outside the directory `key_dir_name`."""
     import gzip
 
     archive: Any = gzip.GzipFile(fileobj=io.BytesIO(data))
@@ -272,7 +278,10 @@ def unpack_key(cache_dir: Path, data: bytes, key_dir_name: str, *, max_size: int
 
 
 def fill_bundle(entry_dirs: Sequence[Path], bundle: Path) -> UnpackResult:
-    """Copy entries to a bundle, a cache that is shipped in a package or an image and that every user may read."""
+    """Copy entries to a bundle, and let every user read the bundle.
+
+    A bundle is a cache that is shipped in a package or an image.
+    """
     contents = _contents(entry_dirs)
     try:
         bundle.parent.mkdir(parents=True, exist_ok=True)  # `_staging_dir` would make these directories private
@@ -294,7 +303,7 @@ def _copy_entry(leaf: Path, names: Iterable[str], stage: Path) -> Path:
 
 
 def _make_readable(cache_dir: Path) -> None:
-    """Let every user read the entries of a cache. Remove the work directory, which only builds use, if it is empty."""
+    """Let every user read the entries of a cache. Remove the directory for builds in progress if it is empty."""
     cache_dir.chmod(0o755)
     for entry in list_entries(cache_dir):
         for directory in (entry.dir.parent, entry.dir):
@@ -310,7 +319,7 @@ def _make_readable(cache_dir: Path) -> None:
 
 @contextmanager
 def _open_archive(path: Path, name: str, mode: str) -> Iterator[IO[bytes]]:
-    """Open an archive and yield a stream of its uncompressed data. The ending of `name` determines the compression."""
+    """Open an archive and yield a stream of its uncompressed data. The suffix of `name` determines the compression."""
     check_archive_name(name)
     with ExitStack() as stack:
         if name.endswith((".tar.zst", ".tzst")):
@@ -327,14 +336,14 @@ def _open_archive(path: Path, name: str, mode: str) -> Iterator[IO[bytes]]:
 
 
 def check_archive_name(name: str) -> None:
-    """Raise CacheError if the name of an archive does not end in a known suffix, which determines its compression."""
+    """Raise CacheError if the name of an archive does not end in a known suffix, such as `.tar.gz`."""
     if not name.endswith((".tar.zst", ".tzst", ".tar.gz", ".tgz", ".tar")):
         raise CacheError(f"{name!r} must end in .tar.zst, .tar.gz or .tar, which says how it is compressed")
 
 
 def _open_zstd(path: Path, mode: str) -> Any:
     with suppress(ImportError):
-        from compression import zstd  # Python 3.14
+        from compression import zstd  # in the standard library since Python 3.14
 
         return zstd.open(path, mode)
     with suppress(ImportError):

@@ -12,9 +12,12 @@ from typing import Any, NamedTuple
 
 from jitload.cache.key import may_embed_path
 
-_NO_FILE = -1  # as size: the file does not exist; if it did, the build would read it
-_NO_DIRECTORY = -2  # as size: the directory that would contain the file does not exist
-# `stat` cannot tell apart two changes within one tick of the file system's clock. No tick is longer than 2 s.
+# Values of `Dependency.size` for a file that does not exist, but that the build would read if it did. With
+# _NO_DIRECTORY, the directory of the file does not exist, either.
+_NO_FILE = -1
+_NO_DIRECTORY = -2
+# If a file changes twice within one tick of the file system's clock, `stat` may not show the second change. No tick is
+# longer than 2 s.
 _TICK_NS = 2_000_000_000
 
 _State = tuple[int, int, int, int]
@@ -22,19 +25,19 @@ _digests: dict[str, tuple[_State, str]] = {}  # path -> digest of a file that wa
 
 
 class Dependency(NamedTuple):
-    """A file that a build read, with the results of `stat` and its SHA-256.
+    """A file that a build read, with its SHA-256 and the results of `stat`.
 
-    A negative size marks a file that the build looked for and did not find. If it existed, the build would read it.
+    A negative size marks a missing file that the build would read if it existed.
 
     Attributes:
-        path: The file.
-        size: Its size in bytes.
-        mtime_ns: When it was last written.
-        ctime_ns: When it was last changed in any way. An edit that restores size and mtime still changes this.
-        inode: Its number in the file system.
-        digest: SHA-256 of its content, or "", which matches no file.
-        is_settled: Whether the last change was more than 2 s before the digest was computed. If not, the digest must
-            be compared, because a file system's clock may tick every 2 s, and then `stat` may miss a later change.
+        path: The path of the file.
+        size: The file's size in bytes.
+        mtime_ns: When the file was last written.
+        ctime_ns: When the file was last changed in any way. This time also changes if an edit restores size and mtime.
+        inode: The file's number in the file system.
+        digest: The SHA-256 of the file's content. The value "" matches no content.
+        is_settled: Whether the last change was more than 2 s before the digest was computed. If False, `stat` may miss
+            a later change, because a file system's clock may tick every 2 s. Then the digest must be compared.
     """
 
     path: str
@@ -46,7 +49,7 @@ class Dependency(NamedTuple):
     is_settled: bool = False
 
     def is_unchanged(self) -> bool:
-        """Return whether the file is still as recorded. Its digest is compared if `stat` is not conclusive."""
+        """Return whether the file is still as recorded. If `stat` is not conclusive, compare the digest."""
         if self.size < 0:
             return not (os.path.isfile(self.path) if self.size == _NO_FILE else os.path.lexists(self.path))
         try:
@@ -59,14 +62,14 @@ class Dependency(NamedTuple):
                 and status.st_ino == self.inode
             ):
                 return True
-            is_file = stat.S_ISREG(status.st_mode)  # reading a pipe or a device might never end
+            is_file = stat.S_ISREG(status.st_mode)  # not a pipe or a device, whose reading might never end
             return is_file and status.st_size == self.size and _digest_of(self.path, status) == self.digest
         except OSError:
             return False
 
 
 def _digest_of(path: str, status: os.stat_result) -> str:
-    """Return a file's digest, and remember it if every later change to the file will show in `stat`."""
+    """Return a file's digest. Remember the digest if `stat` will show every later change to the file."""
     now_ns = time.time_ns()
     state = status.st_size, status.st_mtime_ns, status.st_ctime_ns, status.st_ino
     remembered = _digests.get(path)
@@ -79,7 +82,10 @@ def _digest_of(path: str, status: os.stat_result) -> str:
 
 
 def refresh(dependency: Dependency) -> Dependency:
-    """Return the record of an unchanged file. If possible, update it, so that the next check needs only `stat`."""
+    """Return the record of an unchanged file, with newer results of `stat` if they are known.
+
+    With the newer results, the next check needs only `stat`.
+    """
     remembered = _digests.get(dependency.path)
     if remembered is None or remembered[1] != dependency.digest:
         return dependency
@@ -88,7 +94,10 @@ def refresh(dependency: Dependency) -> Dependency:
 
 
 def is_settled(status: os.stat_result, now_ns: int) -> bool:
-    """Return whether a file last changed more than 2 s before `now_ns`, so that `stat` will show every later change."""
+    """Return whether a file last changed more than 2 s before `now_ns`.
+
+    Then `stat` will show every later change.
+    """
     return max(status.st_mtime_ns, status.st_ctime_ns) + _TICK_NS < now_ns
 
 
@@ -101,7 +110,10 @@ def digest_file(path: Path) -> str:
 
 
 class StartTime(NamedTuple):
-    """When a build began, by the wall clock and by the monotonic clock, which cannot be set."""
+    """The time when a build began, on the wall clock and on the monotonic clock.
+
+    Only the wall clock can be set.
+    """
 
     wall_ns: int
     monotonic_ns: int
@@ -112,14 +124,14 @@ class StartTime(NamedTuple):
         return StartTime(wall_ns=time.time_ns(), monotonic_ns=time.monotonic_ns())
 
     def earliest_ns(self) -> int:
-        """Return the wall-clock time of the start, corrected if the clock has been set back since."""
+        """Return the build's start on the wall clock, corrected if the clock has been set back since."""
         return min(self.wall_ns, time.time_ns() - (time.monotonic_ns() - self.monotonic_ns))
 
 
 def record_dependencies(paths: Iterable[Path], start: StartTime) -> tuple[Dependency, ...]:
-    """Return the records of the files that a build read, or looked for and did not find.
+    """Return a record for each file that a build read, or looked for and did not find.
 
-    A file that was changed after `start` gets a record that never counts as unchanged.
+    If a file was changed after `start`, its record never counts as unchanged.
     """
     start_ns = start.earliest_ns()
     records = {record.path: record for record in (_record(path, start_ns) for path in paths)}
@@ -135,9 +147,9 @@ def _record(path: Path, start_ns: int) -> Dependency:
         digest = digest_file(path) if path.is_file() else None
     except OSError:
         return _record_missing(path)
-    if digest is None:  # a directory of that name
+    if digest is None:  # a directory, not a file
         return Dependency(path=text, size=_NO_FILE)
-    if status.st_ctime_ns > start_ns:  # edited during the build: it is unknown what the compiler read
+    if status.st_ctime_ns > start_ns:  # the compiler may have read the file before or after the change
         return Dependency(path=text, size=status.st_size)
     return Dependency(
         path=text,
@@ -151,7 +163,7 @@ def _record(path: Path, start_ns: int) -> Dependency:
 
 
 def _record_missing(path: Path) -> Dependency:
-    """Return a record of a missing file. If its directory is missing, too, record the topmost missing directory."""
+    """Return a record of a missing file, or of the topmost missing directory above the file."""
     missing = path
     while not os.path.lexists(missing.parent) and missing.parent != missing:
         missing = missing.parent
@@ -164,9 +176,9 @@ def _record_missing(path: Path) -> Dependency:
 def to_manifest(dependency: Dependency, anchors: Sequence[str]) -> list[dict[str, Any]]:
     """Return the rows that describe a dependency in an entry's manifest.
 
-    The anchors are the user's include directories and object files. The path of a file below an anchor is written
-    relative to the anchor, which is given by its index: `@1/sub/x.h`. A file below several anchors has a row for each
-    of these anchors, because it is unknown through which anchor a compiler found the file.
+    The anchors are the user's include directories and object files. A path below an anchor is written relative to the
+    anchor, with the anchor's index: `@1/sub/x.h`. A file below several anchors has a row for each of them, because the
+    compiler may have found the file through any of them.
     """
     row = dependency._asdict()
     roots = [anchor.rstrip("/") for anchor in anchors]
@@ -179,7 +191,7 @@ def to_manifest(dependency: Dependency, anchors: Sequence[str]) -> list[dict[str
 
 
 def from_manifest(row: dict[str, Any], anchors: Sequence[str]) -> Dependency:
-    """Return the dependency that a row of a manifest describes. In the path, a leading `@1` stands for `anchors[1]`.
+    """Return the dependency in a row of a manifest. A leading `@1` in the path stands for `anchors[1]`.
 
     Raises:
         ValueError, TypeError, IndexError: The row is malformed.
@@ -194,7 +206,7 @@ def from_manifest(row: dict[str, Any], anchors: Sequence[str]) -> Dependency:
 
 
 def may_embed_paths(dependencies: Iterable[Dependency], anchors: Sequence[str]) -> bool:
-    """Return whether compiled code may contain the path of a dependency that is in one of the directories `anchors`."""
+    """Return whether compiled code may contain the path of a dependency below one of the directories `anchors`."""
     prefixes = tuple(anchor.rstrip("/") + "/" for anchor in anchors)
     try:
         return any(

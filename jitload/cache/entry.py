@@ -41,7 +41,7 @@ from jitload.settings import Settings
 from jitload.toolchain.host import make_private_dir
 
 MANIFEST = "manifest.json"
-WORK_DIR = ".work"  # in a cache: contains the directories of builds in progress and of failed builds
+WORK_DIR = ".work"  # the directory of a cache that contains builds in progress and failed builds
 FAILED_MARKER = ".failed"  # a file in the directory of a build in which a compiler failed
 BLOCK_BYTES = 4096
 USES_DIR, GROWTH_FILE = ".uses", ".grown"
@@ -49,8 +49,8 @@ KEY_DIR_NAME = re.compile(r"([A-Za-z0-9_][A-Za-z0-9_.-]{0,47})-([0-9a-f]{64})")
 LEAF_NAME = re.compile(r"(\d{4,})-[0-9a-f]{16}")
 _FILE_NAME = re.compile(r"[A-Za-z0-9_.@+-]{1,200}")
 _LARGEST_MANIFEST = 64 << 20
-EXHAUSTED = (errno.EMFILE, errno.ENFILE, errno.ENOMEM)  # a problem of this process, not of the entry
-_INACCESSIBLE = (errno.EACCES, errno.EPERM, errno.EIO, errno.ESTALE)  # these do not mean that the entry is damaged
+EXHAUSTED = (errno.EMFILE, errno.ENFILE, errno.ENOMEM)  # this process lacks resources; the entry may be good
+_INACCESSIBLE = (errno.EACCES, errno.EPERM, errno.EIO, errno.ESTALE)  # with these errors, the entry may be undamaged
 _log = logging.getLogger(__name__)
 
 _rebuilt: set[tuple[str, str]] = set()  # cache directories and digests of this process's builds in mode `rebuild`
@@ -76,7 +76,7 @@ def open_cache(settings: Settings) -> Path:
 
 
 def key_dir_of(cache_dir: Path, key: CacheKey, digest: str = "") -> Path:
-    """Return the directory of the entries for a key. If `digest` is not empty, it replaces the key's own digest."""
+    """Return the directory of the entries for a key. If `digest` is not empty, use it in place of the key's digest."""
     return cache_dir / f"{key.name}-{digest or key.digest}"
 
 
@@ -85,12 +85,13 @@ def find_entry(
 ) -> Entry | None:
     """Return an entry for a key, or None.
 
-    The entry's product (library) must be undamaged, and the files that the build read must be unchanged. Damaged
-    entries are renamed, except in the mode `load-only`. Nothing else is written, no lock is taken, and no process is
-    started. In the mode `rebuild`, only entries that this process has built are found.
+    The entry's product (library) must be undamaged, and the files that its build read must be unchanged. In the mode
+    `rebuild`, only entries that this process has built are found.
 
-    If `is_read_only` is true, nothing is renamed in the cache, and no use is recorded. If `digest` is not empty, it
-    replaces the key's own digest.
+    Damaged entries are renamed, but not in the mode `load-only`. If `is_read_only` is true, nothing is renamed and no
+    use is recorded. This function takes no lock and starts no process.
+
+    If `digest` is not empty, it replaces the key's digest.
 
     Raises:
         CacheError: Another user may write to the key's directory, or this process lacks file descriptors or memory.
@@ -122,18 +123,21 @@ def find_entry(
 
 
 def remember_rebuild(cache_dir: Path, key: CacheKey) -> None:
-    """Let later calls in this process use the entry that the process has just built in the mode `rebuild`."""
+    """Let later calls in this process use an entry that was just built in the mode `rebuild`."""
     _rebuilt.add((str(cache_dir), key.digest))
 
 
 def newest_first(names: Iterable[str]) -> list[str]:
-    """Return the names of entry directories among `names`. The newest comes first: it is most likely up to date."""
+    """Return those of `names` that are names of entry directories, the newest first.
+
+    The newest entry is most likely up to date.
+    """
     matches = (match for name in names if (match := LEAF_NAME.fullmatch(name)))
     return [match[0] for match in sorted(matches, key=lambda match: (int(match[1]), match[0]), reverse=True)]
 
 
 def _handle_problem(path: Path, problem: Exception, *, may_rename: bool) -> None:
-    """Rename a damaged or untrusted entry. Only log a warning if the entry is inaccessible or may not be renamed.
+    """Rename a damaged or untrusted entry. If it is inaccessible or `may_rename` is false, only log a warning.
 
     Raises:
         CacheError: This process lacks file descriptors or memory.
@@ -147,9 +151,9 @@ def _handle_problem(path: Path, problem: Exception, *, may_rename: bool) -> None
         _log.warning("cache entry %s cannot be used (%s); it is skipped", path, problem)
         return
     renamed = path.with_name(f"{path.name}-{time.time_ns()}.bad")
-    reason = str(problem).partition(". Repair it with")[0]  # an entry that is built again needs no repair
+    reason = str(problem).partition(". Repair it with")[0]  # this advice is for entries that are not built again
     _log.warning("cache entry %s cannot be used (%s); it is renamed to %s and built again", path, reason, renamed.name)
-    with suppress(OSError):  # in a read-only cache the entry stays, and is skipped each time
+    with suppress(OSError):  # in a read-only cache the entry keeps its name, and every search skips it
         os.rename(path, renamed)
 
 
@@ -157,9 +161,10 @@ def _handle_problem(path: Path, problem: Exception, *, may_rename: bool) -> None
 
 
 def _read_entry(leaf_dir: Path, key: CacheKey, settings: Settings, digest: str) -> Entry | None:
-    """Return the entry in a directory. Raise an error if the entry is damaged.
+    """Return the entry in a directory. Return None if the entry does not fit. Raise an error if the entry is damaged.
 
-    Return None if a file that the build read has changed, or if the code contains paths and the key has other anchors.
+    An entry fits if the files that its build read are unchanged. If its code contains paths of anchors (the user's
+    include directories and object files), the anchors must be those of the key.
     """
     manifest = read_manifest(leaf_dir, settings)
     if manifest["schema"] != SCHEMA or manifest["key"] != digest:
@@ -189,7 +194,7 @@ def read_manifest(leaf_dir: Path, settings: Settings | None = None) -> dict[str,
 
 
 def check_file(path: Path, size: Any, digest: Any, settings: Settings | None = None) -> None:
-    """Raise ValueError if a file of an entry does not have the size and SHA-256 that the manifest states."""
+    """Raise ValueError if a file of an entry does not have the given size and SHA-256."""
     data = read_file(path, int(size), settings)
     if len(data) != size:
         raise ValueError(f"{path.name} has {len(data)} bytes, not {size}")
@@ -198,10 +203,9 @@ def check_file(path: Path, size: Any, digest: Any, settings: Settings | None = N
 
 
 def read_file(path: Path, max_size: int, settings: Settings | None = None) -> bytes:
-    """Return the content of a regular file that other users may not write. Links and pipes are refused.
+    """Return the content of a regular file. Refuse links, pipes, and files that other users may write.
 
-    If `settings` is None, a group may write the file, and reading does not count as a use: the access time stays
-    unchanged.
+    If `settings` is None, a file that a group may write is accepted, and the file's access time stays unchanged.
 
     Raises:
         OSError, ValueError: The file cannot be read, is not regular, is too large, or may be written by other users.
@@ -243,7 +247,7 @@ def _read_all(descriptor: int, size: int) -> bytes:
 
 def record_use(leaf_dir: Path, settings: Settings) -> None:
     """Note that this process has used an entry. The use is recorded in the cache when the process ends."""
-    global _is_registered  # noqa: PLW0603  once in a process
+    global _is_registered  # noqa: PLW0603  `write_uses` is registered once in a process
     if settings.mode == "load-only":
         return  # in this mode, nothing is written to the cache
     _used_leaves[leaf_dir] = None
@@ -259,13 +263,13 @@ def write_uses() -> None:
     while _used_leaves:
         leaf_dir, _ = _used_leaves.popitem()
         try:
-            if leaf_dir.is_dir():  # a cache that was removed must not be created again
+            if leaf_dir.is_dir():  # recording a use must not create a removed cache again
                 append_bytes(uses_path(leaf_dir), 1)
         except BaseException:  # noqa: BLE001, S112  a read-only cache, or an interpreter that is shutting down
             continue
 
 
-os.register_at_fork(after_in_child=_used_leaves.clear)  # the parent records these uses
+os.register_at_fork(after_in_child=_used_leaves.clear)  # the parent process records its uses itself
 
 
 def uses_path(leaf_dir: Path) -> Path:
@@ -274,7 +278,10 @@ def uses_path(leaf_dir: Path) -> Path:
 
 
 def append_bytes(path: Path, count: int) -> None:
-    """Append `count` bytes to a file, which may be new. If several processes append at once, no byte is lost."""
+    """Append `count` bytes to a file, and create the file if it does not exist.
+
+    If several processes append at once, no byte is lost.
+    """
     make_private_dir(path.parent)
     descriptor = os.open(
         path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK, 0o600
@@ -321,12 +328,12 @@ def resolve_dir(directory: str, variable: str) -> Path:
 
 
 def private_cache_dir() -> Path:
-    """Return this process's temporary cache directory, which is used if there is no other."""
+    """Return this process's temporary cache directory. Create the directory at the first call."""
     return _private_cache_dir(os.getpid())
 
 
 def is_in_private_cache(path: Path) -> bool:
-    """Return whether a path lies in this process's temporary cache directory, if there is one."""
+    """Return whether a path is in this process's temporary cache directory."""
     return _private_cache_dir.cache_info().currsize > 0 and path.is_relative_to(private_cache_dir())
 
 
@@ -346,7 +353,7 @@ def _private_cache_dir(process_id: int) -> Path:
 
 
 def _remove_own(directory: Path, process_id: int) -> None:
-    """Remove a temporary cache directory when the process that made it ends, but not when a forked child ends."""
+    """Remove a temporary cache directory when the process that made it ends. Do nothing in a forked child."""
     if os.getpid() == process_id:
         import shutil
 
@@ -357,10 +364,10 @@ def _remove_own(directory: Path, process_id: int) -> None:
 
 
 def check_cache_dir(cache_dir: Path, settings: Settings, advice: str = _ADVICE) -> None:
-    """Raise CacheError if another user could write to the cache directory, or replace it or a directory above it.
+    """Raise CacheError if another user could write to the cache directory or replace it.
 
-    If the cache directory does not exist, the existing directories above it are checked. `advice` is what the error
-    says about a directory that this user cannot repair.
+    All existing directories on its path are checked, even if the cache directory does not exist. `advice` is for
+    messages about a directory that this user cannot repair.
     """
     try:
         for path, status in _directories_above(str(cache_dir)):
@@ -372,7 +379,10 @@ def check_cache_dir(cache_dir: Path, settings: Settings, advice: str = _ADVICE) 
 
 
 def _directories_above(path: str) -> list[tuple[str, os.stat_result]]:
-    """Return (path, status) pairs for the existing directories on a path, including the targets of its links."""
+    """Return a (path, status) pair for each existing directory on a path.
+
+    If the path contains links, the directories of their targets are included.
+    """
     directories: list[tuple[str, os.stat_result]] = []
     end = path.find("/", 1)
     while True:

@@ -25,11 +25,11 @@ from jitload.errors import CacheError
 from jitload.settings import Settings
 
 _LONGEST_SHOWN = 160
-_MAX_COMPARED = 1000  # with a key, of the entries of its name
+_MAX_COMPARED = 1000  # only this many entries are compared with a key: those that were used last
 
 
 def compare_parts(first: Mapping[str, Any], second: Mapping[str, Any]) -> list[str]:
-    """Return a line for each part in which two keys differ. The arguments map the labels of parts to values."""
+    """Return a line for each part in which two keys differ. Each argument maps the labels of parts to values."""
     labels = dict.fromkeys((*first, *second))
     return [
         f"{label}: {_shown(first, label, second)} and {_shown(second, label, first)}"
@@ -39,7 +39,10 @@ def compare_parts(first: Mapping[str, Any], second: Mapping[str, Any]) -> list[s
 
 
 def _shown(parts: Mapping[str, Any], label: str, compared_parts: Mapping[str, Any]) -> str:
-    """Return the part `label` of `parts` as text. If both values are lists of equal length, show only what differs."""
+    """Return the part `label` of `parts` as text.
+
+    If this part is a list of the same length in `compared_parts`, show only the items that differ.
+    """
     if label not in parts:
         return "absent"
     value, compared = parts[label], compared_parts.get(label)
@@ -51,7 +54,7 @@ def _shown(parts: Mapping[str, Any], label: str, compared_parts: Mapping[str, An
 
 
 def compare_entries(first: StoredEntry, second: StoredEntry) -> list[str]:
-    """Return a line for each difference between two entries: in their keys or, if these are equal, in their headers."""
+    """Return a line for each difference between the keys of two entries. If the keys are equal, compare the headers."""
     manifests = first.manifest(), second.manifest()
     lines = compare_parts(*map(_parts, manifests))
     names = [manifest.get("name") for manifest in manifests]
@@ -77,7 +80,7 @@ def _dependency_digests(manifest: Mapping[str, Any]) -> dict[str, str]:
 
 
 def explain_miss(cache_dir: Path, key: CacheKey, settings: Settings) -> str:
-    """Return the error message for a missing entry that may not be built because of `JITLOAD_MODE`.
+    """Return the error message for a missing entry if `JITLOAD_MODE` forbids building it.
 
     The message says how the most similar entry differs.
     """
@@ -99,9 +102,9 @@ def explain_miss(cache_dir: Path, key: CacheKey, settings: Settings) -> str:
 
 
 def explain_unbuildable(cache_dir: Path, key: CacheKey, settings: Settings) -> str:
-    """Return a text that says why no entry fits a key whose library cannot be built on this machine.
+    """Return the reasons why no cached library fits a key, or "" if no entry has the key's name.
 
-    The text is empty if no entry has the key's name.
+    This text is for a machine that cannot build the library.
     """
     searched = [
         (directory, its_key)
@@ -118,7 +121,7 @@ def explain_unbuildable(cache_dir: Path, key: CacheKey, settings: Settings) -> s
 def _searched_dirs(
     cache_dir: Path, bundles: Sequence[Path], key: CacheKey, settings: Settings
 ) -> list[tuple[Path, CacheKey]]:
-    """Return (directory, key) pairs: the directories that are searched for an entry, and the key to look for there."""
+    """Return the directories to search for an entry, each in a pair with the key to look for there."""
     return [
         (cache_dir, key),
         *((bundle, bundle_key(key)) for bundle in bundles),
@@ -129,7 +132,7 @@ def _searched_dirs(
 def _reasons(searched: Sequence[tuple[Path, CacheKey]], key: CacheKey, settings: Settings) -> list[str]:
     """Return lines that say why no entry is used for a key, or [] if no entry of the key's name can be read.
 
-    `searched` has pairs of a directory and the key to look for in it.
+    `searched` has the form of the result of `_searched_dirs`.
     """
     for cache_dir, its_key in searched:
         for digest in (key.digest, *(matching_digests(cache_dir, its_key, settings) if its_key.unknown_parts else ())):
@@ -150,7 +153,10 @@ def _reasons(searched: Sequence[tuple[Path, CacheKey]], key: CacheKey, settings:
 def _nearest_entry(
     searched: Sequence[tuple[Path, CacheKey]], settings: Settings
 ) -> tuple[StoredEntry, list[str]] | None:
-    """Return, of the entries with the name of the key, the one that differs least, and a line for each difference."""
+    """Return the entry that differs least from the key, and a line for each difference.
+
+    Only entries with the key's name are compared. Return None if there is no such entry.
+    """
     nearest = None
     entries = [(entry, key) for cache_dir, key in searched for entry in _entries_named(cache_dir, key.name)]
     for entry, key in sorted(entries, key=lambda pair: -pair[0].used_s)[:_MAX_COMPARED]:

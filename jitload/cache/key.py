@@ -26,14 +26,14 @@ class CacheKey(NamedTuple):
     """The key of an entry, and the parts (labelled values) from which the key is computed.
 
     Attributes:
-        name: A name made from the module's name; the name of the entry's directory begins with it.
-        digest: SHA-256 over the parts, each prefixed with its length, as 64 hexadecimal digits.
+        name: The module's name, made suitable for file names. The key's directory is `<name>-<digest>`.
+        digest: The SHA-256 of the parts, each prefixed with its length, as 64 hexadecimal digits.
         parts: The (label, value) pairs from which the digest is computed.
-        anchors: The user's include directories and object files. Their paths may differ between users, so they are not
-            in the key, and a file at or below such a path is recorded relative to it.
+        anchors: The user's include directories and object files. The key does not contain their paths, which may differ
+            between users. The path of a file at or below an anchor is recorded relative to the anchor.
         embeds_paths: Whether the compiled code contains the paths of the anchors, for example in debug information.
-        unknown_parts: Labels of the parts that an entry need not have in common with this key. In a request's key, they
-            are the parts that this machine cannot determine because it lacks a tool. It cannot build the library then.
+        unknown_parts: Labels of the parts in which an entry may differ from this key. The key of a request has unknown
+            parts if this machine lacks a tool that determines them. Such a machine cannot build the library.
     """
 
     name: str
@@ -52,7 +52,7 @@ class CacheKey(NamedTuple):
         anchors: tuple[str, ...] = (),
         embeds_paths: bool = False,
     ) -> CacheKey:
-        """Return the key for these parts. Parts with the values ("ab", "c") and ("a", "bc") give different digests."""
+        """Return the key for these parts. The values ("ab", "c") and ("a", "bc") give different digests."""
         all_parts = (("schema", str(SCHEMA)), ("name", name), *parts)
         digest = hashlib.sha256(b"".join(_bytes_of_parts(all_parts))).hexdigest()
         return cls(name=name, digest=digest, parts=parts, anchors=anchors, embeds_paths=embeds_paths)
@@ -72,12 +72,12 @@ def _length_prefixed(data: bytes) -> bytes:
 
 
 def may_embed_path(source: bytes) -> bool:
-    """Return whether code compiled from a source may contain the path of its file, for example through `__FILE__`."""
+    """Return whether code compiled from `source` may contain the source file's path, for example through `__FILE__`."""
     return _EMBEDS_PATH.search(source) is not None
 
 
 def describe_parts(key: CacheKey) -> dict[str, str | list[str]]:
-    """Return the parts of a key by label, in readable form: short texts unchanged, long texts and bytes as digests."""
+    """Return the parts of a key as readable values, by label. Long texts and bytes are replaced by their digests."""
     labels, described = Counter[str](), dict[str, str | list[str]]()
     for label, value in key.parts:
         name = f"{label}.{labels[label]}" if labels[label] else label
@@ -97,11 +97,11 @@ def _describe(value: str | bytes) -> str:
 
 
 def library_key(request: Request, toolchain: CudaToolchain | Nvcc | None, compiler: str, own: str) -> CacheKey:
-    """Return the key of the library for a request, with all parts that decide the library's contents.
+    """Return the key of the library for a request, with all parts that determine the library's contents.
 
     `compiler` and `own` identify the host compiler and jitload itself. The key does not contain the paths of the user's
-    include directories: the same headers elsewhere make the same library, except for a library that contains their
-    paths. An entry is used only if the headers that its build read are unchanged.
+    include directories. The same headers elsewhere make the same library, unless the library contains their paths. An
+    entry is used only if the headers that its build read are unchanged.
     """
     functions = ("all",) if request.functions is None else tuple(f"{name}={spec!r}" for name, spec in request.functions)
     host = request.host
@@ -134,10 +134,10 @@ def library_key(request: Request, toolchain: CudaToolchain | Nvcc | None, compil
 
 
 def _cpu_parts(request: Request) -> tuple[tuple[str, str | tuple[str, ...]], ...]:
-    """Return the key's parts for kernels on the CPU, such as the host compiler's options and the C library's version.
+    """Return the key's parts for kernels on the CPU, such as the C library's version.
 
-    The part `gpu_check` is present only if the check by NVRTC is turned off, so that checked and unchecked kernels have
-    different keys. If there is no NVRTC, the part `nvrtc` of the key is empty.
+    If the check by NVRTC is turned off, the part `gpu_check` gives these kernels another key than checked kernels. If
+    there is no NVRTC, the empty part `nvrtc` of the key does so.
     """
     if CPU not in request.archs:
         return ()
@@ -156,7 +156,6 @@ def _libc() -> str:
 
 
 def _cubin_parts(request: Request) -> tuple[tuple[str, tuple[str, ...]], ...]:
-    """Return a part for each cubin of a request: the cubin's file name, digest and kernels."""
     return tuple(
         ("image", (os.path.basename(cubin.label), hashlib.sha256(cubin.data).hexdigest(), repr(cubin.kernels)))
         for cubin in request.cubins
@@ -164,14 +163,17 @@ def _cubin_parts(request: Request) -> tuple[tuple[str, tuple[str, ...]], ...]:
 
 
 def _label(label: str, text: str, *, embeds_paths: bool) -> str:
-    """Return a label for the key. Of an absolute path that the library cannot contain, keep only the file name."""
+    """Return a source's label for the key.
+
+    The label is an absolute path only if the path may end up in the library. Otherwise, it is the file name.
+    """
     if not os.path.isabs(label) or embeds_paths or may_embed_path(text.encode()):
         return label
     return os.path.basename(label)
 
 
 def _host_parts(request: Request, *, embeds_paths: bool) -> tuple[tuple[str, str | tuple[str, ...]], ...]:
-    """Return the parts for hand-written C++. They include the version of tvm-ffi, on which its C++ headers depend."""
+    """Return the key's parts for hand-written C++. One part is the version of tvm-ffi, which stands for its headers."""
     host = request.host
     if host is None:
         return ()

@@ -26,9 +26,9 @@ class StoredEntry:
     Attributes:
         dir: The directory of the entry.
         name: The key's name. The entries of a key are in the directory `<name>-<digest>`.
-        digest: The SHA-256 of its key, as 64 hexadecimal digits.
-        size: The total size of its files in bytes.
-        used_s: When it was last used, in seconds since the epoch, as far as this is known; see `docs/cache.md`.
+        digest: The SHA-256 of the key, as 64 hexadecimal digits.
+        size: The total size of the entry's files in bytes.
+        used_s: The time of the last known use, in seconds since the epoch; see `docs/cache.md`.
         hits: How many processes have recorded that they took the entry from the disk.
     """
 
@@ -40,7 +40,7 @@ class StoredEntry:
     hits: int
 
     def manifest(self) -> dict[str, Any]:
-        """Return the entry's manifest, or raise CacheError if it is damaged."""
+        """Return the entry's manifest. Raise CacheError if the manifest is damaged."""
         try:
             return read_manifest(self.dir)
         except (OSError, ValueError, RecursionError) as error:
@@ -56,7 +56,7 @@ def check_entry(leaf_dir: Path) -> dict[str, Any]:
 
 
 def check_leaf(leaf_dir: Path) -> dict[str, Any]:
-    """Return the manifest of an entry after checking that the entry has exactly the files that the manifest lists.
+    """Check the files of an entry against the manifest, and return the manifest.
 
     Raises:
         OSError, ValueError, RecursionError: A file is missing, damaged or not in the manifest.
@@ -134,7 +134,7 @@ def _stored_entry(leaf_dir: Path, key_dir_name: re.Match[str], *, keeps_atime: b
 
 
 def directory_size(directory: Path) -> int:
-    """Return the total size of the files in a directory in bytes."""
+    """Return the total size in bytes of the files in a directory."""
     return sum(item.stat(follow_symlinks=False).st_size for item in os.scandir(directory))
 
 
@@ -146,10 +146,10 @@ def _is_mounted_noatime(directory: Path) -> bool:
 
 
 def find_by_prefix(cache_dir: Path, text: str) -> StoredEntry:
-    """Return the newest entry whose key or directory name begins with a text.
+    """Return the newest entry whose key or directory name begins with `text`.
 
     Raises:
-        CacheError: No key matches, or several keys do.
+        CacheError: No key matches, or several keys match.
     """
     prefix = text.rstrip("/")
     matches = [

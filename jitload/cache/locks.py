@@ -26,7 +26,7 @@ from typing import TypeVar
 from jitload.errors import warn_once
 from jitload.toolchain.host import load_json, make_private_dir
 
-LOCKS_DIR = ".locks"  # in a cache: contains the lock files
+LOCKS_DIR = ".locks"  # the directory of a cache that contains the lock files
 _FIRST_REPORT_S, _NEXT_REPORTS_S = 2.0, 60.0
 _SHORTEST_POLL_S, _LONGEST_POLL_S = 0.004, 0.1
 _LOCAL_FILE_SYSTEMS = frozenset(
@@ -43,12 +43,12 @@ _thread_locks_guard = threading.Lock()
 
 
 def _drop_locks_in_child() -> None:
-    global _thread_locks_guard  # noqa: PLW0603  another thread of the parent may hold it
+    global _thread_locks_guard  # noqa: PLW0603  a thread of the parent may hold the old guard
     _thread_locks_guard = threading.Lock()
     _thread_locks.clear()
     for descriptor in _locked:
         with suppress(OSError):
-            os.close(descriptor)  # not `unlock`, which would release the parent's lock
+            os.close(descriptor)  # `unlock` would release the parent's lock, too
     _locked.clear()
 
 
@@ -60,15 +60,15 @@ os.register_at_fork(after_in_child=_drop_locks_in_child)
 
 @contextmanager
 def hold_lock(path: Path, description: str, find_result: FindResult[Result] = lambda: None) -> Iterator[Result | None]:
-    """Lock a file for the block and yield None, or yield a result that `find_result` returned during the wait.
+    """Hold a lock during the block and yield None, or yield the result of the process that held the lock before.
 
-    The lock only prevents duplicate builds. Where locks do not work, the block runs without one.
+    The lock only prevents duplicate builds. Where locks do not work, the block runs without a lock.
 
     Args:
         path: The lock file. Its content names the process that holds the lock.
         description: What the holder builds, for the log messages of the processes that wait.
-        find_result: A function that returns the result of the holder's build, or None as long as there is none. A
-            process that gets a result does not take the lock, so waiting processes do not wait for each other.
+        find_result: A function that returns the result of the holder's build, or None if there is no result yet. A
+            process that gets a result does not take the lock. So waiting processes do not wait for each other.
     """
     with _thread_locks_guard:
         thread_lock = _thread_locks.setdefault(str(path), threading.Lock())
@@ -85,11 +85,12 @@ def hold_lock(path: Path, description: str, find_result: FindResult[Result] = la
 
 
 def _acquire(path: Path, description: str, find_result: FindResult[Result]) -> tuple[int | None, Result | None]:
-    """Return the descriptor of the locked file and None, or None and a result that `find_result` returned.
+    """Return (descriptor, None) if this process locks the file, or (None, result) if `find_result` returns a result.
 
-    If the file system has no locks, return (None, None). Polling would take processor time from the holder, so waiting
-    processes sleep until the holder releases the lock, and then all wake. They poll only where the file system may wake
-    them late.
+    If the file system has no locks, return (None, None).
+
+    Waiting processes sleep until the holder releases the lock, because polling would take processor time from the
+    holder. They poll only where the file system may wake them late.
     """
     try:
         make_private_dir(path.parent)
@@ -108,7 +109,7 @@ def _acquire(path: Path, description: str, find_result: FindResult[Result]) -> t
                 if (descriptor := _lock_file(path)) is not None:
                     return descriptor, None
     except OSError as error:
-        if error.errno is None:  # a signal handler raised the error, such as a TimeoutError
+        if error.errno is None:  # only a signal handler raises such an error, for example a TimeoutError
             raise
         warn_once(f"{path.parent} has no locks ({error}): processes that build the same thing each build their own")
         return None, None
@@ -116,7 +117,7 @@ def _acquire(path: Path, description: str, find_result: FindResult[Result]) -> t
 
 def _lock_file(path: Path) -> int | None:
     if (descriptor := _try_lock(path, os.O_RDWR | os.O_CREAT)) is not None:
-        with suppress(OSError):  # the disk is full: the others do not learn for which process they wait
+        with suppress(OSError):  # if the disk is full, waiting processes cannot report the holder
             os.ftruncate(descriptor, 0)
             os.pwrite(descriptor, json.dumps({"pid": os.getpid(), "host": socket.gethostname()}).encode(), 0)
     return descriptor
@@ -126,17 +127,18 @@ def _sleep_until_released(path: Path) -> None:
     import fcntl
 
     flags = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOFOLLOW
-    with suppress(FileNotFoundError), open(os.open(path, flags), "rb") as file:  # the lock file may have been pruned
-        fcntl.flock(file, fcntl.LOCK_SH)  # a shared lock: waiting processes do not wait for each other
+    with suppress(FileNotFoundError), open(os.open(path, flags), "rb") as file:  # raised if the file was pruned
+        fcntl.flock(file, fcntl.LOCK_SH)  # a shared lock, so that waiting processes do not wait for each other
         fcntl.flock(file, fcntl.LOCK_UN)
 
 
 @contextmanager
 def _reported_wait(path: Path, description: str) -> Iterator[None]:
-    """Log during the block which process holds the lock file: after two seconds, then every minute, and at the end.
+    """Log which process holds the lock file, while the block waits for the lock.
 
-    A second thread logs the messages. It is not a `threading.Thread`, because `start()` waits until the new thread
-    runs, which takes long on a machine where many processes wait.
+    The messages come after two seconds, then every minute, and at the end. A thread of `_thread` logs them, because
+    `threading.Thread.start()` would wait until the new thread runs. That takes long on a machine where many processes
+    wait.
     """
     started, reports, is_over = time.monotonic(), 0, threading.Event()
 
@@ -147,7 +149,7 @@ def _reported_wait(path: Path, description: str) -> Iterator[None]:
             message = "waiting for %s, which %s builds: %.0f s so far"
             _log.warning(message, description, _holder(path), time.monotonic() - started)
 
-    with suppress(RuntimeError):  # no thread can be started: the wait is not reported
+    with suppress(RuntimeError):  # raised if no thread can be started; then the wait is not reported
         _thread.start_new_thread(report, ())
     try:
         yield
@@ -171,7 +173,7 @@ def lock_directory(directory: Path) -> int | None:
     """Lock a directory until `unlock` is called or the process ends.
 
     Returns:
-        The descriptor of the lock, or None if a living process has locked the directory or the directory was removed.
+        The descriptor of the lock. None if a living process holds the lock, or if the directory was removed.
 
     Raises:
         OSError: The file system has no locks.
@@ -187,7 +189,8 @@ def _try_lock(path: Path, flags: int) -> int | None:
     descriptor = os.open(path, flags | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
     try:
         if lock_descriptor(descriptor, blocking=False):
-            # A removed directory can be locked, too, while another process locks a new one of the same name.
+            # The path may have been removed and created again. Then this lock is on the old file or directory, and
+            # another process may lock the new one.
             with suppress(FileNotFoundError):
                 if os.path.samestat(os.fstat(descriptor), os.stat(path)):
                     _locked.add(descriptor)
@@ -201,10 +204,11 @@ def _try_lock(path: Path, flags: int) -> int | None:
 def unlock(descriptor: int | None) -> None:
     """Release the lock of a descriptor, and close the descriptor. Do nothing for None.
 
-    The lock is released even if a child of `fork` has not closed its copy of the descriptor yet.
+    The lock is released even if a forked child still has an open copy of the descriptor.
     """
     if descriptor is None or descriptor not in _locked:
-        return  # a child of `fork` has closed the descriptor, and its number may be another file's by now
+        # In a forked child, the descriptor is closed already, and its number may belong to another file.
+        return
     from filelock import unlock_descriptor
 
     _locked.discard(descriptor)
@@ -246,9 +250,9 @@ def is_local(directory: Path) -> bool:
 
 
 def wakes_waiters(directory: Path) -> bool:
-    """Return whether the release of a lock in a directory wakes the waiting processes at once, as on a local disk.
+    """Return whether releasing a lock in a directory wakes the waiting processes at once, as on a local disk.
 
-    On a network file system, they may wake half a minute later (NFS 4.0).
+    On a network file system (NFS 4.0), processes may wake half a minute later.
     """
     with suppress(OSError):
         return os.major(os.stat(directory).st_dev) != 0 or is_local(directory)

@@ -30,11 +30,11 @@ _log = logging.getLogger(__name__)
 
 
 def matching_digests(cache_dir: Path, key: CacheKey, settings: Settings) -> Iterator[str]:
-    """Yield the digests of those keys in a cache whose entries may be used for `key`.
+    """Yield the digests of the keys in a cache whose entries may be used for `key`.
 
-    Such a key has the name of `key`. It differs from `key` only in the parts `key.unknown_parts`, and only by values
-    that are acceptable on this machine. Keys for the newest architecture come first. Of two keys for the same
-    architecture, the key of the later build comes first.
+    These keys have the same name as `key`. They may differ from `key` in the parts `key.unknown_parts`, if the values
+    are acceptable on this machine. Keys for the newest architecture come first. For the same architecture, the key of
+    the latest build comes first.
     """
     manifests = list(_manifests(cache_dir, key.name, settings))
     parts = describe_parts(key) if manifests else {}
@@ -57,10 +57,10 @@ def _newest_arch(parts: Mapping[str, Any]) -> tuple[int, str]:
 def differing_parts(
     parts: Mapping[str, Any], entry_parts: Mapping[str, Any], key: CacheKey, settings: Settings
 ) -> tuple[str, ...]:
-    """Return the labels of the parts, such as "archs", because of which an entry cannot be used for a key.
+    """Return the labels of the parts, such as "archs", that prevent the use of an entry for a key.
 
-    `parts` are the parts of `key`, by label. In the key's unknown parts, the entry may have another value if that is
-    acceptable on this machine.
+    `parts` are the parts of `key`, and `entry_parts` are those of the entry's key, both by label. The parts
+    `key.unknown_parts` may differ if the entry's value is acceptable on this machine.
     """
     return tuple(
         label
@@ -73,23 +73,26 @@ def differing_parts(
 
 
 def _is_acceptable(label: str, own: Any, value: Any, settings: Settings) -> bool:
-    """Return whether an entry whose part `label` is `value` may be used for a request whose part is `own`."""
+    """Return whether an entry's part `label` may be `value` if the request's part is `own`."""
     if label == "archs":
         return bool(own) and isinstance(value, list) and all(_is_served(arch, value) for arch in own)
     if label == "gpu_check" or not isinstance(value, str):
-        return label == "gpu_check"  # checking a kernel for the CPU with NVRTC does not change its code
-    if label == "libc":  # programs linked with an older C library run with a newer one
+        return label == "gpu_check"  # NVRTC only checks a CPU kernel, whose code stays the same
+    if label == "libc":  # a program linked with an older C library runs with a newer one
         return isinstance(own, str) and _is_older_libc(value, own)
-    if label == "cpu":  # the CPU that `-march=native` meant where the entry was built
+    if label == "cpu":  # the CPU for which `-march=native` compiled the entry, or ""
         return value in ("", cpu_identity())
     if label == "compiler":
-        options = [repr(word) for word in split_command(settings.cxx)[1:]]  # spelled as in the compiler's identity
+        options = [repr(word) for word in split_command(settings.cxx)[1:]]  # quoted as in the compiler's identity
         return not options or options == [line for line in value.splitlines() if line[:1] in "'\""][: len(options)]
     return _is_acceptable_nvrtc(value, settings)
 
 
 def _is_acceptable_nvrtc(identity: str, settings: Settings) -> bool:
-    """Return whether the driver runs the code of an NVRTC and `JITLOAD_NVRTC` asks for no other major version."""
+    """Return whether the code of an NVRTC may be used on this machine.
+
+    The driver must run the code, and `JITLOAD_NVRTC` must not ask for another major version.
+    """
     major = _CUDA_MAJOR.search(identity)
     if major and settings.nvrtc.isdigit() and major[1] != settings.nvrtc:
         return False
@@ -98,14 +101,13 @@ def _is_acceptable_nvrtc(identity: str, settings: Settings) -> bool:
 
 
 def _is_served(arch: str, entry_archs: Sequence[str]) -> bool:
-    """Return whether the code for one of an entry's architectures runs on the architecture `arch`."""
     if arch == CPU:
         return CPU in entry_archs
     return any(runs_on(other, arch) for other in entry_archs if other != CPU)
 
 
 def _is_older_libc(entry_libc: str, own_libc: str) -> bool:
-    """Return whether a C library, such as "glibc 2.36", has the same name as this machine's and is not newer."""
+    """Return whether `entry_libc`, such as "glibc 2.36", has the same name as `own_libc` and is not newer."""
     names = [text.partition(" ")[0] for text in (entry_libc, own_libc)]
     entry_version, own_version = ([int(n) for n in re.findall(r"\d+", text)] for text in (entry_libc, own_libc))
     return names[0] == names[1] and entry_version <= own_version
@@ -126,7 +128,7 @@ def _manifests(cache_dir: Path, name: str, settings: Settings) -> Iterator[tuple
 
 @functools.lru_cache(maxsize=8)
 def _digests_by_name(cache_dir: str, _mtime_ns: int) -> Mapping[str, tuple[str, ...]]:
-    """Return the digests of the keys in a cache, by name. For the same `_mtime_ns`, the cache is read once."""
+    """Return the digests of the keys in a cache, by name. Read the cache again only if `_mtime_ns` differs."""
     digests: dict[str, tuple[str, ...]] = {}
     for key_dir in os.listdir(cache_dir):
         if match := KEY_DIR_NAME.fullmatch(key_dir):
@@ -135,7 +137,6 @@ def _digests_by_name(cache_dir: str, _mtime_ns: int) -> Mapping[str, tuple[str, 
 
 
 def _newest_manifest(key_dir: Path, digest: str, settings: Settings) -> Mapping[str, Any] | None:
-    """Return the newest of a key's manifests that can be read and are trusted, or None."""
     try:
         leaf_dirs = [key_dir / leaf_name for leaf_name in newest_first(os.listdir(key_dir))]
     except OSError as problem:

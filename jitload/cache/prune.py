@@ -33,9 +33,10 @@ class PruneResult:
 def prune(cache_dir: Path, *, max_size: int | None = None, max_age_s: float | None = None) -> PruneResult:
     """Remove the least recently used entries, and the damaged ones.
 
-    Entries are considered one by one, the least recently used first. An entry is removed if it was not used for more
-    than `max_age_s` seconds, or if the entries not removed so far have more than `max_size` bytes in total. An entry
-    that a living process has mapped stays. Damaged entries are kept for a week unless `max_size` is given.
+    Entries that were not used for `max_age_s` seconds are removed. Then the least recently used entries are removed,
+    until the rest have at most `max_size` bytes in total. An entry that a living process has mapped stays.
+
+    Damaged entries are removed after a week, or at once if `max_size` is given.
 
     Raises:
         CacheError: The cache cannot be written, or another process is pruning it.
@@ -70,10 +71,10 @@ def clear(cache_dir: Path) -> PruneResult:
 
 
 def prune_to_limit(cache_dir: Path, limit: int) -> None:
-    """Prune a cache on a local file system to four fifths of `limit` bytes. Failures are ignored."""
+    """Prune a cache to four fifths of `limit` bytes, but only on a local file system. Ignore failures."""
     with suppress(OSError, CacheError):
         if not is_local(cache_dir):
-            return  # another machine may have an entry mapped, and would lose it
+            return  # a process on another machine may have an entry mapped and would lose it
         result = prune(cache_dir, max_size=limit * 8 // 10)
         _write_growth(cache_dir, min(result.left, limit * 9 // 10))  # so that the next build does not prune again
 
@@ -93,7 +94,7 @@ def _write_growth(cache_dir: Path, size: int) -> None:
 
 @contextmanager
 def _locked_trash(cache_dir: Path) -> Iterator[Path]:
-    """Hold the lock for pruning, and yield the directory into which entries are moved before they are deleted."""
+    """Hold the lock for pruning, and yield a directory. Entries that are moved there are deleted after the block."""
     trash = cache_dir / _TRASH_DIR
     lock = None
     try:
@@ -105,7 +106,7 @@ def _locked_trash(cache_dir: Path) -> Iterator[Path]:
         if not os.access(trash, os.W_OK):
             raise CacheError(f"the cache {cache_dir} cannot be written: {error.strerror}") from error
     try:
-        _empty(trash)  # what a killed process left
+        _empty(trash)  # a killed process may have left files in it
         yield trash
         _empty(trash)
     finally:
@@ -120,9 +121,10 @@ def _empty(trash: Path) -> None:
 
 
 def _remove(entry: StoredEntry, trash: Path) -> bool:
-    """Move an entry to the directory `trash` in one step, so that no process finds half an entry.
+    """Move an entry to the directory `trash`, and return whether the entry was moved.
 
-    A process that has the entry's library mapped can continue to use the library. Return whether the entry was moved.
+    The move is one step, so that no process finds half an entry. A process that has the entry's library mapped can
+    continue to use the library.
     """
     try:
         os.rename(entry.dir, trash / f"{entry.digest[:16]}-{entry.dir.name}")
@@ -151,7 +153,10 @@ def _remove_damaged(cache_dir: Path, trash: Path, older_than_s: float) -> int:
 
 
 def mapped_dirs(cache_dir: Path) -> set[str]:
-    """Return the directories in the cache whose files living processes have mapped, as far as this user can see."""
+    """Return the directories in the cache whose files living processes have mapped.
+
+    Only processes that this user may inspect are considered.
+    """
     root = os.fsencode(str(cache_dir.resolve()) + "/")
     directories: set[str] = set()
     for name in os.listdir("/proc") if os.path.isdir("/proc") else ():
@@ -162,5 +167,8 @@ def mapped_dirs(cache_dir: Path) -> set[str]:
 
 
 def _mapped_path(line: bytes) -> bytes:
-    """Return the path in a line of `/proc/<pid>/maps`, where a newline in a path is written as an octal escape."""
+    """Return the path in a line of `/proc/<pid>/maps`.
+
+    The line contains a newline in a path as an octal escape.
+    """
     return line.rstrip(b"\n").split(None, 5)[5].removesuffix(b" (deleted)").replace(b"\\012", b"\n")

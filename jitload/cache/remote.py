@@ -23,7 +23,7 @@ from jitload.toolchain.host import make_private_dir
 
 _MAX_PACKED = 256 << 20
 _MAX_UNPACKED = 1 << 30
-_RETRY_S = 60.0  # for this long, a store that failed is not asked again
+_RETRY_S = 60.0  # seconds; how long a store that failed is not asked again
 _BUCKET_PROTOCOLS = frozenset(("s3", "s3a", "gs", "gcs", "az", "abfs", "abfss", "adl", "oss", "oci", "b2", "r2", "hf"))
 _log = logging.getLogger(__name__)
 _stores: dict[tuple[str, int], RemoteStore] = {}
@@ -35,21 +35,21 @@ class RemoteStore(Protocol):
     """A store in which users share entries. `JITLOAD_CACHE_REMOTE=module:name` names a store of your own."""
 
     def get(self, key: str) -> bytes | None:
-        """Return the bytes that were put under a key, or None."""
+        """Return the bytes that were stored under a key, or None."""
 
     def put(self, key: str, data: bytes) -> None:
-        """Store bytes under a key. Bytes that were stored there before may be replaced."""
+        """Store bytes under a key. Replacing the bytes stored there before is allowed."""
 
 
 def hide_credentials(url: str) -> str:
-    """Return a URL for use in a message, without the user name and password in it."""
+    """Return a URL without its user name and password, for messages."""
     return re.sub(r"//[^/@]*@", "//…@", url)
 
 
 def fetch_entry(cache_dir: Path, key: CacheKey, settings: Settings) -> Entry | None:
-    """Copy the entry for a key from the remote store to the local cache. Return the entry, or None if there is none.
+    """Copy a key's entry from the remote store to the local cache. Return the entry, or None if the store has none.
 
-    If several processes of this machine need the entry, one copies it and the others wait.
+    If several processes of this machine need the entry, one process copies it and the others wait.
     """
     if _is_paused(settings):
         return None
@@ -66,7 +66,7 @@ def fetch_entry(cache_dir: Path, key: CacheKey, settings: Settings) -> Entry | N
 
 
 def put_entry(entry: Entry, key: CacheKey, settings: Settings) -> None:
-    """Pack the newest local entries of a key, `entry` among them, into an archive, and put it into the remote store."""
+    """Put the newest local entries of a key, including `entry`, into the remote store as one archive."""
     if _is_paused(settings):
         return
     from jitload.cache.archive import pack_key
@@ -81,7 +81,7 @@ def put_entry(entry: Entry, key: CacheKey, settings: Settings) -> None:
 
 
 def object_key(key: CacheKey) -> str:
-    """Return the store's name for a key's entries. The name consists of letters, digits, `_`, `-`, `.` and `/`."""
+    """Return the store's name for a key's entries, made of letters, digits, `_`, `-`, `.` and `/`."""
     return f"v{SCHEMA}/{key.digest[:2]}/{key.name}-{key.digest}.tar.gz"
 
 
@@ -119,16 +119,16 @@ def _is_paused(settings: Settings) -> bool:
 
 
 def _ask(settings: Settings, request: Callable[[RemoteStore], Answer]) -> Answer | None:
-    """Return what `request(store)` returns, or log a warning and return None if it fails or takes too long.
+    """Return the result of `request(store)`. If the request fails or takes too long, log a warning and return None.
 
-    After a failure, the store is not asked again for a minute.
+    After a failure, the store is not used for a minute.
     """
     answer: Future[Answer] = Future()
 
     def ask() -> None:
         try:
             answer.set_result(request(_open_store(settings.remote)))
-        except BaseException as error:  # noqa: BLE001  whatever a store raises
+        except BaseException as error:  # noqa: BLE001  a store's library may raise anything
             answer.set_exception(error if isinstance(error, Exception) else RuntimeError(repr(error)))
 
     threading.Thread(target=ask, name="jitload-remote", daemon=True).start()
@@ -144,7 +144,7 @@ def _ask(settings: Settings, request: Callable[[RemoteStore], Answer]) -> Answer
 
 
 def _open_store(address: str) -> RemoteStore:
-    """Return the store at an address, which is a URL for fsspec or `module:name`."""
+    """Return the store at an address. The address is a URL for fsspec, or `module:name`."""
     store = _stores.get((address, os.getpid()))
     if store is None:
         store = _FsspecStore(address) if "://" in address else _import_store(address)
@@ -161,7 +161,7 @@ def _import_store(address: str) -> RemoteStore:
 
 
 class _FsspecStore:
-    """A directory or bucket behind fsspec: `s3://` with s3fs, `gs://` with gcsfs, `file://`, `memory://`."""
+    """A directory or bucket that fsspec opens: `s3://` with s3fs, `gs://` with gcsfs, `file://`, `memory://`."""
 
     def __init__(self, url: str) -> None:
         try:
@@ -189,7 +189,8 @@ class _FsspecStore:
             self._files.pipe_file(target, data)
         except FileNotFoundError:
             if not _BUCKET_PROTOCOLS.isdisjoint(protocols):
-                raise  # the bucket's name is wrong, and creating the "directory" would create that bucket
+                # The bucket's name is wrong, because buckets have no directories. `makedirs` would create a bucket.
+                raise
             self._files.makedirs(path.rpartition("/")[0], exist_ok=True)
             self._files.pipe_file(target, data)
         if is_local:

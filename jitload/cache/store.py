@@ -56,7 +56,7 @@ _FAILED_KEPT_S = 7 * 86400.0
 _LONGEST_BUILD_S = 86400.0
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EROFS)
 _FULL_MESSAGES = tuple(os.strerror(number) for number in _FULL)  # the text of these errors in a compiler's output
-_HOST_TAG = re.compile(r"-([0-9a-f]{8})-\d+-[0-9a-f]+$")  # in the name of a work directory
+_HOST_TAG = re.compile(r"-([0-9a-f]{8})-\d+-[0-9a-f]+$")  # matches the end of a work directory's name
 _log = logging.getLogger(__name__)
 _unfinished: set[Path] = set()
 
@@ -79,9 +79,11 @@ class Work:
     def publish(self, product: str, dependencies: tuple[Path, ...] = ()) -> Entry:
         """Write the manifest, rename the work directory to a new entry of the cache, and return the entry.
 
-        `product` is the file name of the library or other result, and `dependencies` are the files that the build read
-        or looked for. If another process has just published an entry under the same path, the work directory stays
-        where it is, and only this process uses the build.
+        `product` is the file name of the library or other result. `dependencies` are the files that the build read or
+        looked for.
+
+        If another process has just published an entry under the same path, the work directory keeps its name. Then only
+        this process uses the build.
         """
         recorded = record_dependencies(dependencies, self.start)
         size = _write_manifest(self, product, recorded)
@@ -108,7 +110,10 @@ class Work:
             os.rename(self.dir, target)
 
     def _unused_leaf_dir(self, dependencies: tuple[Dependency, ...]) -> Path:
-        """Return an unused path for an entry. At a used path, the dynamic loader would return the old library."""
+        """Return an unused path for an entry.
+
+        At a path that this process has loaded before, the dynamic loader would return the old library.
+        """
         key_dir = key_dir_of(self.cache_dir, self.key)
         make_private_dir(key_dir)
         numbers = [int(match[1]) for name in os.listdir(key_dir) if (match := LEAF_NAME.match(name))]
@@ -121,12 +126,13 @@ def claim_entry(cache_dir: Path, key: CacheKey, settings: Settings) -> Iterator[
     """Yield a `Work` with a private directory to build in. Hold the key's lock if the file system has locks.
 
     If another process has built the entry in the meantime, `Work.entry` is set from the start, and there is no
-    directory. After the block, a directory that was not published is removed. But if a compiler failed and the
-    directory is not empty, the directory is kept for inspection.
+    directory.
+
+    After the block, an unpublished directory is removed. If a compiler failed, the directory is kept for inspection.
 
     Raises:
-        CacheWriteError: The build cannot be written to this cache directory, but perhaps to another one. No part of
-            the build is left.
+        CacheWriteError: The build cannot be written to this cache directory. Another directory may work. No part of the
+            build is left.
         CacheError: `JITLOAD_MODE=load-only` forbids building.
     """
     if settings.mode == "load-only":
@@ -146,9 +152,9 @@ def claim_entry(cache_dir: Path, key: CacheKey, settings: Settings) -> Iterator[
 
 
 def _entry_poll(cache_dir: Path, key: CacheKey, settings: Settings) -> Callable[[], Entry | None]:
-    """Return a function that returns the entry that another process has published meanwhile, or None.
+    """Return a function that finds an entry published by another process, or returns None.
 
-    The function looks for the entry only if the key's directory has changed since the last call.
+    The function reads entries only if the key's directory has changed since the last call.
     """
     key_dir, seen = key_dir_of(cache_dir, key), list[str]()
 
@@ -163,13 +169,13 @@ def _entry_poll(cache_dir: Path, key: CacheKey, settings: Settings) -> Callable[
 
 
 def _writable(cache_dir: Path) -> Path:
-    """Return the cache's directory; if it cannot be written, warn and return a directory for this process alone."""
+    """Return `cache_dir` if it can be written. Otherwise, warn and return a directory for this process alone."""
     try:
         _prepare(cache_dir)
     except OSError as error:
         private_dir = private_cache_dir()
         warn_once(f"the cache cannot be written ({error}); building in {private_dir}, for this process only")
-        with suppress(OSError):  # the build will report the error
+        with suppress(OSError):  # the build will raise a clearer error
             _prepare(private_dir)
         return private_dir
     return cache_dir
@@ -189,7 +195,7 @@ def _prepare(cache_dir: Path) -> None:
 def _work_dir(cache_dir: Path, key: CacheKey, settings: Settings) -> Iterator[Work]:
     """Yield a `Work` with a new directory.
 
-    After the block, an unpublished directory is kept for inspection if a compiler failed in it, and otherwise removed.
+    After the block, an unpublished directory is removed. If a compiler failed, the directory is kept for inspection.
     """
     started = time.monotonic()
     try:
@@ -202,7 +208,7 @@ def _work_dir(cache_dir: Path, key: CacheKey, settings: Settings) -> Iterator[Wo
     _log.info("building %s in %s", key.name, work_dir)
     try:
         yield work
-        # If another process was first, `publish` has left the directory where it is.
+        # If another process has published an entry at the same path, `publish` has not moved this directory.
         lost_race = work.entry is not None and work.entry.dir == work_dir
         _log.info("built %s in %.2f s", key.name, time.monotonic() - started)
     except BaseException as error:
@@ -216,7 +222,8 @@ def _work_dir(cache_dir: Path, key: CacheKey, settings: Settings) -> Iterator[Wo
         raise
     finally:
         _unfinished.discard(work_dir)
-        if not lost_race:  # otherwise the directory is in use, and stays locked until this process ends
+        # A process that lost the race uses its own directory, which must stay locked until the process ends.
+        if not lost_race:
             unlock(lock)
     if work.entry is None:
         shutil.rmtree(work_dir, ignore_errors=True)
@@ -224,7 +231,7 @@ def _work_dir(cache_dir: Path, key: CacheKey, settings: Settings) -> Iterator[Wo
 
 @atexit.register
 def _remove_unfinished() -> None:
-    """Remove the directories in which other threads still build when the program ends, for example by Ctrl-C."""
+    """Remove the directories of builds that other threads have not finished when the program ends."""
     for work_dir in tuple(_unfinished):
         shutil.rmtree(work_dir, ignore_errors=True)
 
@@ -233,9 +240,10 @@ os.register_at_fork(after_in_child=_unfinished.clear)
 
 
 def _make_work_dir(cache_dir: Path, key: CacheKey) -> tuple[Path, int | None]:
-    """Return a new work directory and its lock's descriptor, which is None if the file system has no locks.
+    """Return a new work directory and the descriptor of its lock.
 
-    If another process removes the directory before it is locked, another directory is made.
+    The descriptor is None if the file system has no locks. If another process removes the directory before this process
+    locks it, another directory is made.
     """
     while True:
         work_dir = cache_dir / WORK_DIR / f"{key.name}-{host_tag()}-{os.getpid()}-{secrets.token_hex(6)}"
@@ -252,9 +260,12 @@ def _make_work_dir(cache_dir: Path, key: CacheKey) -> tuple[Path, int | None]:
 
 
 def _cache_error(error: BaseException, work: Work) -> CacheError | None:
-    """Return the CacheError to raise in place of an error that neither the source nor a tool caused, or else None."""
+    """Return the CacheError that replaces an error of the file system or of this process.
+
+    Return None for any other error.
+    """
     if isinstance(error, CacheWriteError):
-        return None  # a build inside this one raised it, and its message is complete
+        return None  # a build that this build started raised the error, whose message is complete
     if isinstance(error, OSError):
         is_in_cache = error.errno in _FULL or Path(str(error.filename or "")).is_relative_to(work.cache_dir)
         if is_in_cache and error.errno not in EXHAUSTED:
@@ -275,7 +286,7 @@ def _cannot_take_entry(cache_dir: Path, reason: object) -> CacheWriteError:
 
 
 def _keep_failure(work_dir: Path) -> None:
-    """Mark the directory of a failed build to be kept for inspection. Remove the directory if it is empty."""
+    """Mark the directory of a failed build to be kept for inspection. If the directory is empty, remove it."""
     with suppress(OSError):
         if os.listdir(work_dir):
             (work_dir / FAILED_MARKER).touch()
@@ -287,9 +298,13 @@ def _keep_failure(work_dir: Path) -> None:
 
 
 def _write_manifest(work: Work, product: str, dependencies: tuple[Dependency, ...]) -> int:
-    """Write the manifest, and sync it and the product to the disk. Return the size of all files but the manifest."""
+    """Write the manifest, and sync the entry to the disk.
+
+    Returns:
+        The size in bytes of all files except the manifest.
+    """
     key = work.key
-    for path in work.dir.glob(".ninja_*"):  # only ninja itself would read them
+    for path in work.dir.glob(".ninja_*"):  # ninja's own records, which are not needed in the cache
         path.unlink()
     files = {
         path.name: (path.stat().st_size, digest_file(path)) for path in sorted(work.dir.iterdir()) if path.is_file()
@@ -317,7 +332,7 @@ def _write_manifest(work: Work, product: str, dependencies: tuple[Dependency, ..
 def _sync(path: Path) -> None:
     """Sync a file or directory to the disk. Ignore errors, because FUSE may refuse to sync directories.
 
-    Without a sync, a crash may truncate a file. Its size and digest show this, and the entry is built again.
+    Without a sync, a crash may truncate a file. Then the size or digest is wrong, and the entry is built again.
     """
     with suppress(OSError):
         descriptor = os.open(path, os.O_RDONLY)
@@ -331,13 +346,13 @@ def _sync(path: Path) -> None:
 
 
 def after_build(cache_dir: Path, settings: Settings) -> None:
-    """Record the bundles, remove directories of killed builders, and prune the cache if it is above its limit.
+    """Record the bundles, remove directories of dead builders, and prune the cache if it is above its limit.
 
     This is done only after builds, because a cache hit writes nothing.
     """
     remember_bundles(cache_dir)
     sweep_work_dirs(cache_dir)
-    size = 0  # approximately: the bytes that the last pruning left, and those published since
+    size = 0  # in bytes, roughly: what the last pruning left, and what was published since then
     with suppress(OSError):
         size = os.stat(cache_dir / GROWTH_FILE).st_size * BLOCK_BYTES
     if settings.cache_limit and size > settings.cache_limit:
@@ -347,7 +362,7 @@ def after_build(cache_dir: Path, settings: Settings) -> None:
 
 
 def sweep_work_dirs(cache_dir: Path) -> None:
-    """Remove the directories of builders that died, and of builds that failed more than a week ago."""
+    """Remove the directories of dead builders, and of builds that failed more than a week ago."""
     with suppress(OSError):
         for name in os.listdir(cache_dir / WORK_DIR):
             with suppress(OSError):
@@ -357,8 +372,8 @@ def sweep_work_dirs(cache_dir: Path) -> None:
 def _sweep_work_dir(work_dir: Path) -> None:
     """Remove a work directory if its builder is dead, or if the build failed more than a week ago.
 
-    A builder is dead if this process can lock the directory. Where there are no locks, and for builders on another
-    machine, a builder counts as dead if the directory is more than a day old.
+    A builder is dead if this process can lock the directory. Builders on another machine, or without locks, count as
+    dead if their directory is more than a day old.
     """
     if (work_dir / FAILED_MARKER).exists():
         if _age_s(work_dir / FAILED_MARKER) > _FAILED_KEPT_S:
@@ -366,7 +381,7 @@ def _sweep_work_dir(work_dir: Path) -> None:
         return
     match = _HOST_TAG.search(work_dir.name)
     lock = None
-    with suppress(OSError):  # the file system has no locks
+    with suppress(OSError):  # raised if the file system has no locks
         if match and match[1] == host_tag():
             lock = lock_directory(work_dir)
             if lock is None:

@@ -33,16 +33,18 @@ _METADATA_SUFFIXES = (".dist-info", ".egg-info")
 _BUNDLES_FILE = ".tools/bundles"
 _MAX_REMEMBERED_DIRS = 200
 _TOOL_PARTS = ("nvrtc", "compiler", "cpu", "libc", "gpu_check")  # these parts of a key depend on the machine
-_Row = tuple[int, tuple[str, ...]]  # when a directory was last changed, and the bundles that its packages declare
+_Row = tuple[int, tuple[str, ...]]  # a directory's modification time (ns), and the bundles that its packages declare
 _unwritten: dict[Path, dict[str, _Row]] = {}  # cache directory -> rows that `remember_bundles` will write
 
 
 def find_in_tiers(cache_dir: Path, key: CacheKey, settings: Settings) -> Entry | None:
-    """Return the entry for a key, or None if no tier has one.
+    """Return the entry for a key, or None if no tier has an entry.
 
-    The tiers are the bundles of installed packages, the directories of `JITLOAD_CACHE_PATH`, the local cache and a
-    remote store, in this order. Bundles and these directories are only read. An entry from the store is copied to the
-    local cache, where it is verified like any other entry. In the mode `rebuild`, only the local cache is searched.
+    The tiers are searched in this order: the bundles of installed packages, the directories of `JITLOAD_CACHE_PATH`,
+    the local cache, and a remote store. This function writes only to the local cache. An entry from the store is copied
+    to the local cache and verified there like any other entry.
+
+    In the mode `rebuild`, only the local cache is searched.
 
     Raises:
         CacheError: Another user may write to the key's directory or to a directory of `JITLOAD_CACHE_PATH`, or this
@@ -56,7 +58,7 @@ def find_in_tiers(cache_dir: Path, key: CacheKey, settings: Settings) -> Entry |
                 return entry
     if entry := _find_in_dir(cache_dir, key, settings, is_read_only=False):
         return entry
-    if not is_rebuild and settings.remote and not key.unknown_parts:  # a store finds entries only by digest
+    if not is_rebuild and settings.remote and not key.unknown_parts:  # a store needs the digest of a complete key
         from jitload.cache.remote import fetch_entry
 
         return fetch_entry(cache_dir, key, settings)
@@ -66,7 +68,7 @@ def find_in_tiers(cache_dir: Path, key: CacheKey, settings: Settings) -> Entry |
 def _find_in_dir(cache_dir: Path, key: CacheKey, settings: Settings, *, is_read_only: bool) -> Entry | None:
     """Return the entry for a key in one cache directory, or None.
 
-    If the key has unknown parts and no entry has its digest, an entry that differs only in these parts may be returned.
+    If no entry has the key's digest, an entry may be returned that differs only in the key's unknown parts.
     """
     if entry := find_entry(cache_dir, key, settings, is_read_only=is_read_only):
         return entry
@@ -81,7 +83,7 @@ def _find_in_dir(cache_dir: Path, key: CacheKey, settings: Settings, *, is_read_
 
 
 def upload_entry(entry: Entry, key: CacheKey, settings: Settings) -> None:
-    """Put an entry into the remote store if this process has just built the entry and the settings allow it."""
+    """Put an entry into the remote store if the entry is new and the settings allow writing to the store."""
     if settings.remote_writes and entry.is_new:
         from jitload.cache.remote import put_entry
 
@@ -112,9 +114,10 @@ def _read_only_dirs(bundles: Sequence[Path], key: CacheKey, settings: Settings) 
 def bundle_key(key: CacheKey) -> CacheKey:
     """Return a copy of a key to look for in bundles, which other machines may have built.
 
-    An entry may differ from the copy in its unknown parts. These are the parts that depend on the machine. If `key`
-    already has unknown parts, because this machine lacks tools to build with, the architectures are added to them: then
-    an entry for other architectures may be used if its code runs on those of `key`.
+    The copy's unknown parts are the parts that depend on the machine. An entry may differ from the copy in these parts.
+
+    If `key` itself has unknown parts, this machine cannot build the library. Then the architectures may differ, too. An
+    entry is used if its code runs on the architectures of `key`.
     """
     return key._replace(unknown_parts=(*_TOOL_PARTS, *(("archs",) if key.unknown_parts else ())))
 
@@ -125,17 +128,18 @@ def bundle_key(key: CacheKey) -> CacheKey:
 def find_bundles(cache_dir: Path) -> tuple[Path, ...]:
     """Return the directories of the bundles (caches in installed packages) that packages on `sys.path` declare.
 
-    `cache_dir` has the results of earlier searches, as `remember_bundles` wrote them. The return value is cached.
+    The results of earlier searches are read from `cache_dir`. The return value is cached.
     """
     return _find_bundles(tuple(sys.path), cache_dir)
 
 
 @functools.lru_cache(maxsize=8)
 def _find_bundles(search_path: tuple[str, ...], cache_dir: Path) -> tuple[Path, ...]:
-    """Return the bundles. Read package metadata only in directories that changed since their bundles were recorded."""
+    """Return the bundles. Read package metadata only in directories that have changed since the last search."""
     remembered = _recall_bundles(cache_dir / _BUNDLES_FILE)
     current: dict[str, _Row] = {}
-    for directory in dict.fromkeys(filter(os.path.isabs, search_path)):  # nothing is installed in the working directory
+    # Relative paths in `sys.path` are skipped, because packages are not installed in the working directory.
+    for directory in dict.fromkeys(filter(os.path.isabs, search_path)):
         with suppress(OSError):
             mtime_ns = os.stat(directory).st_mtime_ns
             row = remembered.get(directory)
@@ -147,13 +151,13 @@ def _find_bundles(search_path: tuple[str, ...], cache_dir: Path) -> tuple[Path, 
 
 
 def remember_bundles(cache_dir: Path) -> None:
-    """Record in the cache which bundles were found. This is done after a build, because a hit writes nothing."""
+    """Record the found bundles in the cache. This is done after a build, because a cache hit writes nothing."""
     if rows := _unwritten.pop(cache_dir, None):
         save_json(cache_dir / _BUNDLES_FILE, dict(list(rows.items())[-_MAX_REMEMBERED_DIRS:]))
 
 
 def _recall_bundles(memory: Path) -> dict[str, _Row]:
-    """Return the rows that `remember_bundles` wrote to a file, by directory, or {} if the file cannot be read."""
+    """Return the rows that `remember_bundles` wrote, by directory, or {} if the file cannot be read."""
     with suppress(OSError, ValueError, TypeError, AttributeError, RecursionError):
         rows = load_json(memory).items()
         return {directory: (mtime_ns, tuple(map(str, names))) for directory, (mtime_ns, names) in rows}
@@ -161,7 +165,6 @@ def _recall_bundles(memory: Path) -> dict[str, _Row]:
 
 
 def _declared_in(directory: str) -> tuple[str, ...]:
-    """Return the names of the bundles that the packages installed in a directory declare."""
     names: list[str] = []
     with suppress(OSError):
         for metadata in sorted(name for name in os.listdir(directory) if name.endswith(_METADATA_SUFFIXES)):
@@ -186,7 +189,10 @@ def _parse_entry_points(path: Path, text: str) -> list[str]:
 
 
 def _bundle_dir(name: str) -> Path | None:
-    """Return the directory of the bundle `package.directory` without importing the package, or warn and return None."""
+    """Return the directory of the bundle `package.directory`, or warn and return None.
+
+    The package is not imported.
+    """
     from importlib.util import find_spec
 
     package, *rest = name.replace(":", ".").split(".")

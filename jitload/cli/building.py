@@ -60,7 +60,7 @@ def _archs(arch: str) -> str | tuple[str, ...]:
 
 
 def _prepare(directory: str, *, is_verbose: bool) -> None:
-    """Make `directory` the cache directory, if it is not "", and print the log if `is_verbose` is true."""
+    """Set the cache directory if `directory` is not "", and print the log if `is_verbose` is true."""
     if directory:
         os.environ["JITLOAD_CACHE_DIR"] = directory
     if is_verbose:
@@ -83,8 +83,8 @@ def _prepare(directory: str, *, is_verbose: bool) -> None:
 def compile_command(sources: tuple[str, ...], output: str, **options: Any) -> None:
     """Compile source files to a library.
 
-    The sources are .cu, .cpp, .c and .o files, and `jitload.load_module` loads the library. With --cubin, --ptx,
-    --sass or --resources, compile only the kernels of one file.
+    The sources are .cu, .cpp, .c and .o files. `jitload.load_module` loads the library. With --cubin, --ptx, --sass or
+    --resources, compile only the kernels of one file.
     """
     _prepare(options["directory"], is_verbose=options["verbose"])
     products = [product for product in ("cubin", "ptx", "sass", "resources") if options[product]]
@@ -172,9 +172,8 @@ def _compile_kernels(sources: tuple[str, ...], output: str, product: str, option
 def run_command(program_arguments: Sequence[str], /, sources: tuple[str, ...], **options: Any) -> None:
     """Build a CUDA program and run it.
 
-    Arguments for the program come after --.
-    The sources are .cu, .cpp, .c and .o files. The program replaces the process of `jitload run`, so output, exit code
-    and signals are those of the program.
+    The sources are .cu, .cpp, .c and .o files. Arguments for the program come after --. The program replaces the
+    process of `jitload run`, so output, exit code and signals are those of the program.
     """
     from jitload.pipeline import find_or_build
     from jitload.request.request import make_program_request
@@ -193,7 +192,7 @@ def run_command(program_arguments: Sequence[str], /, sources: tuple[str, ...], *
         program.chmod(0o700)
     sys.stdout.flush()
     try:
-        os.execv(program, [str(program), *program_arguments])  # noqa: S606  it needs no shell
+        os.execv(program, [str(program), *program_arguments])  # noqa: S606  the program needs no shell
     except OSError as error:
         raise JitLoadError(
             f"{program} cannot be run: {error.strerror}. If the cache is on a file system that is mounted noexec, set "
@@ -219,8 +218,8 @@ def prebuild_command(targets: tuple[str, ...], archs: tuple[str, ...], **options
     """Build many libraries into the cache.
 
     No GPU is needed. A TARGET is a file or a module with requests for jitload.prebuild. In kernels.py or
-    package.module, the requests are a list REQUESTS, or what a function REQUESTS returns; kernels.py:NAME gives another
-    name. In kernels.toml or kernels.json, they are in the table [[requests]].
+    package.module, REQUESTS is a list of requests or a function that returns one. For another name than REQUESTS, write
+    kernels.py:NAME. In kernels.toml, each request is a table [[requests]]. In kernels.json, the requests are a list.
     """
     from jitload.cache.archive import check_archive_name
     from jitload.prebuilding.api import prebuild
@@ -245,7 +244,10 @@ def prebuild_command(targets: tuple[str, ...], archs: tuple[str, ...], **options
 
 
 def _name_arch_option(result: Prebuilt, archs: Sequence[str]) -> Prebuilt:
-    """Return the result. In the errors of requests for the architectures `archs`, replace `arch=` by `--arch`."""
+    """Return the result with errors that name the option `--arch` and not the argument `arch=`.
+
+    Only errors of requests for the architectures `archs` change.
+    """
     outcomes = (
         replace(outcome, error=name_options(outcome.error, {"arch": "--arch "})) if outcome.arch in archs else outcome
         for outcome in result.outcomes
@@ -254,7 +256,7 @@ def _name_arch_option(result: Prebuilt, archs: Sequence[str]) -> Prebuilt:
 
 
 def _ship(result: Prebuilt, options: dict[str, Any]) -> list[str]:
-    """Copy the entries to the directory of `--bundle` and to the archive of `--pack`, and return lines to print."""
+    """Copy the entries to the directory of `--bundle` and to the archive of `--pack`. Return lines to print."""
     from jitload.cache.archive import pack_entries
 
     lines, bundle, archive, entry_dirs = [], options["bundle"], options["pack"], result.entry_dirs()

@@ -32,7 +32,7 @@ _AGE_UNITS_S = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 7 * 86400}
 
 
 def _read_size(_context: click.Context, _option: click.Parameter, text: str | None) -> int | None:
-    """Return the number of bytes for an option's text such as 2GB."""
+    """Parse a size such as 2GB into bytes."""
     try:
         return None if text is None else parse_size(text)
     except ValueError as error:
@@ -40,7 +40,7 @@ def _read_size(_context: click.Context, _option: click.Parameter, text: str | No
 
 
 def _read_age(_context: click.Context, _option: click.Parameter, text: str | None) -> float | None:
-    """Return the number of seconds for an option's text such as 30d."""
+    """Parse an age such as 30d into seconds."""
     if text is None:
         return None
     match = re.fullmatch(r"(\d{1,9}(?:\.\d{1,9})?)([smhdw])", text, re.ASCII)
@@ -93,7 +93,7 @@ def list_command(directory: str, *, as_json: bool) -> None:
 def show_command(key: str, directory: str, *, as_json: bool) -> None:
     """Show what an entry was built from.
 
-    KEY is the key of the entry, or the beginning of it.
+    KEY is the key of the entry, or the beginning of the key.
     """
     from jitload.cache.listing import find_by_prefix
 
@@ -198,7 +198,8 @@ def clear_command(directory: str, *, as_json: bool) -> None:
 def pack_command(archive: Path, keys: tuple[str, ...], directory: str, *, as_json: bool) -> None:
     """Write entries to an archive.
 
-    ARCHIVE is a .tar.zst, .tar.gz or .tar file. KEYS are beginnings of keys; without KEYS, all entries are written.
+    ARCHIVE is a .tar.zst, .tar.gz or .tar file. KEYS are the beginnings of the entries' keys. Without KEYS, all entries
+    are written.
     """
     from jitload.cache.archive import pack
 
@@ -225,7 +226,7 @@ def pack_command(archive: Path, keys: tuple[str, ...], directory: str, *, as_jso
 def unpack_command(archive: Path, max_size: int, directory: str, *, as_json: bool) -> None:
     """Add the entries of an archive to the cache.
 
-    The code of these entries will run: unpack only archives from a source that you trust.
+    Programs that use the cache run the code of its entries. Unpack only archives from a source that you trust.
     """
     from jitload.cache.archive import unpack
 
@@ -242,7 +243,10 @@ def _settings(directory: str) -> Settings:
 
 
 def _check_dir(directory: str) -> None:
-    """Raise an error if `--dir` is not a directory: a misspelled path would look like an empty cache."""
+    """Raise CacheError if `--dir` is not a directory.
+
+    Without this error, a misspelled path would look like an empty cache.
+    """
     if directory and not Path(directory).is_dir():
         raise CacheError(f"--dir={directory} is not a directory")
 
@@ -253,7 +257,6 @@ def _readable_cache(directory: str) -> Path:
 
 
 def _writable_cache(directory: str) -> Path:
-    """Return the cache directory for a command that writes to it; raise an error if other users can write to it."""
     from jitload.cache.entry import open_cache
 
     return open_cache(_settings(directory))

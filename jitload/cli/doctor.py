@@ -37,7 +37,7 @@ _PACKAGES = {
 
 
 class Finding(NamedTuple):
-    """A line of the report. `advice` says what to do if `is_good` is false."""
+    """A line in the report of `jitload doctor`. If `is_good` is false, `advice` says what to do."""
 
     subject: str
     is_good: bool
@@ -50,8 +50,8 @@ class Finding(NamedTuple):
 def doctor_command(*, as_json: bool) -> int:
     """Check that jitload works on this machine.
 
-    Show what was found and what is missing, and build and run a kernel.
-    The exit code is 0 if jitload can build and run a kernel here, on the GPU or at least on the CPU, and otherwise 1.
+    Show which packages and tools were found. Build and run a kernel on the CPU, and on the GPU if there is one.
+    The exit code is 0 if one of these kernels runs, and 1 otherwise.
     """
     settings = read_settings()
     findings = [*_find_packages(), *_find_tools(settings)]
@@ -128,7 +128,6 @@ def _describe_driver() -> str:
 
 
 def _try_kernels() -> Iterator[Finding]:
-    """Build and run a kernel for the CPU, and one for the GPU if there is a GPU; yield a finding for each."""
     from jitload.toolchain.arch import current_capability
 
     numbers = (ctypes.c_int * _COUNT)()
@@ -139,7 +138,7 @@ def _try_kernels() -> Iterator[Finding]:
 
 
 def _run_on_gpu(directory: str) -> str:
-    """Run the kernel on the GPU, with managed memory, so that torch is not needed; return a description."""
+    """Run the kernel on the GPU and return a text about the result. Managed memory makes torch unnecessary."""
     from jitload.cuda.bindings import check_driver, import_bindings
 
     driver = import_bindings("driver")
@@ -156,7 +155,7 @@ def _run_on_gpu(directory: str) -> str:
 
 
 def _time_kernel(arch: str, address: int, directory: str, synchronize: Callable[[], None] = lambda: None) -> str:
-    """Build the kernel, run it on the memory at `address`, check what it wrote, and return a description."""
+    """Build the kernel, run it on the memory at `address`, and check the result. Return a text with the build time."""
     from jitload.api import build_inline, load_module
 
     start = time.perf_counter()
@@ -194,9 +193,9 @@ def explain_command(code: str, *, as_json: bool) -> None:
 
 
 def read_sections() -> dict[str, str]:
-    """Return a mapping from error codes to the sections of the manual that describe them."""
+    """Return a dict from error codes to their sections of the manual."""
     package = Path(__file__).parents[1]
-    packaged = package / "troubleshooting.md"  # in a wheel; a checkout has it in docs/
+    packaged = package / "troubleshooting.md"  # the page's path in a wheel; in a checkout, the page is in docs/
     page = packaged if packaged.is_file() else package.parent / "docs" / "troubleshooting.md"
     parts = re.split(r"^## (.+)\n", page.read_text(encoding="utf-8"), flags=re.MULTILINE)
     sections = dict(zip(parts[1::2], map(str.strip, parts[2::2]), strict=True))

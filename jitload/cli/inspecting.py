@@ -45,7 +45,7 @@ def inspect_command(library: Path, *, as_json: bool) -> None:
 
 
 def _read_parts(library: Path) -> dict[str, Any]:
-    """Return what a library in a cache or bundle was built from, as its manifest says, or {} without a manifest."""
+    """Return the inputs that a library was built from, according to its manifest, or {} without a manifest."""
     from jitload.inspection.code import read_entry
 
     parts = (read_entry(library.resolve()) or {}).get("parts")
@@ -53,7 +53,7 @@ def _read_parts(library: Path) -> dict[str, Any]:
 
 
 def kernel_rows(module: Module) -> list[dict[str, Any]]:
-    """Return a row for each kernel and architecture of a library: the resources that the kernel uses."""
+    """Return a row for each kernel and architecture of a library. A row contains the resources that the kernel uses."""
     return [
         {"name": function["name"], "arch": arch, "signature": function["signature"]}
         | {label: used.get(label) for label in RESOURCES}
@@ -62,7 +62,7 @@ def kernel_rows(module: Module) -> list[dict[str, Any]]:
 
 
 def cubin_rows(cubin: Cubin) -> list[dict[str, Any]]:
-    """Return a row for each kernel of a cubin: the resources that the kernel uses."""
+    """Return a row for each kernel of a cubin. A row contains the resources that the kernel uses."""
     return [
         {"name": kernel.name, "arch": cubin.arch} | {label: getattr(kernel, label) for label in RESOURCES}
         for kernel in cubin.kernels
@@ -70,7 +70,7 @@ def cubin_rows(cubin: Cubin) -> list[dict[str, Any]]:
 
 
 def print_kernels(rows: list[dict[str, Any]]) -> None:
-    """Print the resources that kernels use as a table, in which spills are marked with `!`."""
+    """Print a table of the resources that kernels use. A `!` marks register spills."""
     columns = RESOURCES if any(row["registers"] is not None for row in rows) else ("max_threads",)
     titles = ("kernel", "arch", *(_TITLES.get(label, label.removesuffix("_bytes")) for label in columns))
     if rows:

@@ -16,7 +16,8 @@ from jitload.cli.doctor import doctor_command, explain_command
 from jitload.cli.inspecting import inspect_command
 from jitload.errors import JitLoadError, in_options
 
-# In error messages, these options replace arguments of Python's functions, and these texts replace other phrases.
+# Replacements in error messages: options of the command line for arguments of Python's functions, and texts for other
+# phrases.
 _OPTIONS = {
     "arch": "--arch ",
     "functions": "--functions ",
@@ -41,10 +42,10 @@ _PHRASES = {
 @click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
 @click.version_option(__version__, message="jitload %(version)s")
 def jitload() -> None:
-    """Compile CUDA kernels, look into them, and manage the cache of built ones.
+    """Compile and inspect CUDA kernels, and manage the cache of built kernels.
 
-    Exit codes: 0; 1 if something failed or is damaged; 2 for wrong arguments; 130 after Ctrl-C. `jitload run` ends
-    with the exit code of the program.
+    Exit codes: 0 on success; 1 if something failed or is damaged; 2 for wrong arguments; 130 after Ctrl-C.
+    `jitload run` ends with the exit code of the program that it runs.
     """
 
 
@@ -68,7 +69,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         click.echo(f"jitload: {in_options(error, _OPTIONS, _PHRASES)}", err=True)
         return 1
     except OSError as error:
-        if not isinstance(error, BrokenPipeError):  # as for `jitload cache list | head`
+        if not isinstance(error, BrokenPipeError):  # no message if the reader ends, as in `… list | head`
             subject = error.filename if error.filename is not None else "the output cannot be written"
             click.echo(f"jitload: {subject}: {error.strerror or error}", err=True)
         _discard_output()
@@ -78,16 +79,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _prepare_streams() -> None:
-    """Replace closed output streams, and make the others print `?` for characters that they cannot encode."""
+    """Replace closed output streams. Make open streams print `?` for characters that they cannot encode."""
     for name in ("stdout", "stderr"):
         if getattr(sys, name) is None:
-            setattr(sys, name, open(os.devnull, "w"))  # noqa: SIM115  until the process ends
-        with suppress(AttributeError):  # not a stream of Python's own
+            setattr(sys, name, open(os.devnull, "w"))  # noqa: SIM115  stays open until the process ends
+        with suppress(AttributeError):  # raised by an object that is not one of Python's streams
             getattr(sys, name).reconfigure(errors="replace")
 
 
 def _discard_output() -> None:
-    """Drop output that cannot be written; otherwise, Python would try to write it again when it exits."""
+    """Discard output that cannot be written. Otherwise, Python would try to write this output again at exit."""
     try:
         sys.stdout.flush()
     except OSError:

@@ -14,9 +14,9 @@ from jitload.utils.embed_cubin import run_command
 
 
 def include_dirs() -> tuple[Path, ...]:
-    """Return the include directories for C and C++ code that uses jitload's headers, in order.
+    """Return the include directories for C and C++ code that uses jitload's headers, in search order.
 
-    Headers in the first directory replace headers of tvm-ffi that have the same names.
+    Headers in the first directory replace tvm-ffi's headers of the same names.
     """
     return (INCLUDE_DIR / "upstream", INCLUDE_DIR)
 
@@ -52,7 +52,7 @@ _OPTIONS: dict[str, tuple[Callable[[], str], str]] = {
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Print one line for each option that was passed, and return the exit code."""
+    """Print one line for each option, such as a path for `--cmakedir`, and return the exit code."""
     parser = argparse.ArgumentParser(prog="jitload-config", description=__doc__)
     for name, (_, description) in _OPTIONS.items():
         parser.add_argument(f"--{name}", action="store_true", help=f"print {description}")

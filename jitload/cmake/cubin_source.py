@@ -26,7 +26,7 @@ _DELIMITER = "jitload_asm"
 
 
 def cubin_source(cubins: Sequence[tuple[str, Path]]) -> str:
-    """Return the text of a C++ file that embeds these cubins, each under its name."""
+    """Return the text of a C++ file that embeds cubins. `cubins` are (symbol name, path) pairs."""
     body = "".join(incbin_text(name, _escape(path)) for name, path in cubins)
     return f"""\
 // Written by jitload.cmake.cubin_source.

@@ -47,7 +47,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _generate_cubin(args: argparse.Namespace, options: Sequence[str]) -> None:
-    """Compile a CUDA file, write the cubin or fatbin, and with `--depfile`, write a make rule with the files read."""
+    """Compile a CUDA file and write the cubin or fatbin.
+
+    With `--depfile`, also write a make rule that lists the files read during the compilation.
+    """
     source: Path = args.source
     if not source.exists():
         raise FileNotFoundError(f"CUDA source not found: {source}")

@@ -33,7 +33,8 @@ _DTYPE_CODES = {name: f"JITLOAD_DL_{name.upper()}" for name in _DTYPES}
 _DTYPE = re.compile(r"(u?int|bfloat|float|complex)(\d+)$")
 # For names with these prefixes, the symbol __tvm_ffi_<name> has a meaning of its own in tvm-ffi or in jitload.
 _RESERVED = ("_jitload_", "_metadata_", "_doc_", "_cubin_", "_library_")
-_HOST_FLAGS = ("JITLOAD_HAS_GRID", "JITLOAD_HAS_BLOCK")  # a call of a host function passes neither grid nor block
+# Host functions have these flags, so that their calls pass neither grid nor block.
+_HOST_FLAGS = ("JITLOAD_HAS_GRID", "JITLOAD_HAS_BLOCK")
 # The fields of a Launch that name pointers: the key in a library's description, and the flag in jitload/launch.h.
 _POINTER_FIELDS = {
     "nullable": ("nullable", "JITLOAD_NULLABLE"),
@@ -45,7 +46,7 @@ _SCHEMA_TYPES = {"pointer": "DLTensor*", "int": "int", "uint": "int", "float": "
 
 
 class EmbeddedImage(NamedTuple):
-    """A cubin in a library: its symbol's name without tvm-ffi's prefix, its file's name, and its architecture."""
+    """A cubin in a library. `name` is the cubin's symbol without tvm-ffi's prefix."""
 
     name: str
     file: str
@@ -53,15 +54,15 @@ class EmbeddedImage(NamedTuple):
 
     @property
     def target(self) -> str:
-        """The number and the suffix of the architecture in C: `90, 'a'` for `sm_90a`, and `90, 0` for `sm_90`."""
+        """The architecture as two C constants: `90, 'a'` for `sm_90a`, and `90, 0` for `sm_90`."""
         number, suffix = capability_of(self.arch)
         return f"{number}, '{suffix}'" if suffix else f"{number}, 0"
 
 
 class Wrapper(NamedTuple):
-    """The data from which a library's C++ wrapper is generated.
+    """The data for a library's C++ wrapper: generated code that exports the library's functions.
 
-    If `has_cpp` is true, the library also contains C++ code that exports functions itself.
+    If `has_cpp` is true, the library also contains the user's own C++ code with further exports.
     """
 
     name: str
@@ -76,7 +77,7 @@ class Wrapper(NamedTuple):
 def write_sources(
     request: Request, compiled: Sequence[CompiledSource], work_dir: Path, cpu: CpuProgram | None = None
 ) -> tuple[str, ...]:
-    """Write the cubins and the wrapper of a library. Also write its source and PTX, for people to inspect.
+    """Write a library's cubins and its wrapper. Also write the source and the PTX for people to inspect.
 
     Returns:
         The names of the cubins' files.
@@ -132,7 +133,7 @@ def render_wrapper(wrapper: Wrapper) -> str:
 
 
 def describe(wrapper: Wrapper) -> str:
-    """Return the JSON text that describes a library's functions and variables to the loader."""
+    """Return a library's functions and variables as JSON text for the loader."""
     functions = [describe_function(export) for export in wrapper.exports]
     variables = [asdict(variable) for variable in wrapper.variables]
     facts = {"name": wrapper.name, "archs": wrapper.archs, "functions": functions, "variables": variables}
@@ -140,7 +141,7 @@ def describe(wrapper: Wrapper) -> str:
 
 
 def describe_function(export: Export) -> dict[str, Any]:
-    """Return the description of a function in a library's JSON text."""
+    """Return one function's entry in a library's JSON text."""
     launches = [variant.launch for variant in export.variants or (export,)]
     needs = [field for field in ("grid", "block") if any(getattr(launch, field) is None for launch in launches)]
     variants = {
@@ -162,7 +163,6 @@ def describe_function(export: Export) -> dict[str, Any]:
 
 
 def _resources(kernel: Kernel) -> dict[str, int | None]:
-    """Return the attributes of a kernel that depend on the architecture."""
     names = ("registers", "shared_bytes", "local_bytes", "max_threads", "spill_bytes")
     return {name: getattr(kernel, name) for name in names}
 
@@ -199,7 +199,7 @@ def load_template(name: str) -> Template:
 
 
 def c_string(text: str) -> str:
-    """Return a C string literal; `?` and everything except printable ASCII become octal escapes."""
+    """Return a C string literal, with octal escapes for `?` and for everything except printable ASCII."""
     escaped = re.sub(rb"[^ -~]|\?", lambda match: b"\\%03o" % match[0][0], text.encode().replace(b"\\", b"\\\\"))
     return '"' + escaped.replace(b'"', b'\\"').decode("ascii") + '"'
 
@@ -213,7 +213,7 @@ def comment(text: str) -> str:
 
 
 def _kernel_records(wrapper: Wrapper) -> list[dict[str, Any]]:
-    """Return a dict for each kernel, for the wrapper's template: first the exported functions, then their variants."""
+    """Return the template's records of all kernels: first the exported functions, then their variants."""
     records = [_export_record_for(export, wrapper.cpu) for export in wrapper.exports]
     for record, export in zip(tuple(records), wrapper.exports, strict=True):
         if export.variants:
@@ -225,7 +225,7 @@ def _kernel_records(wrapper: Wrapper) -> list[dict[str, Any]]:
 
 
 def _export_record_for(export: Export, cpu: CpuProgram | None) -> dict[str, Any]:
-    """Return what the wrapper's template needs to know about an export, including its kernel in `cpu`, if given."""
+    """Return an export's record for the wrapper's template. If `cpu` is given, add the export's kernel for the CPU."""
     record = export_record(export)
     if cpu is None:
         return {**record, "cpu": None}
@@ -236,7 +236,7 @@ def _export_record_for(export: Export, cpu: CpuProgram | None) -> dict[str, Any]
 
 
 def export_record(export: Export, constants: Mapping[str, ScopeEntry] | None = None) -> dict[str, Any]:
-    """Return what the templates need to know about an export. Its launch expressions may use `constants`, too."""
+    """Return an export's record for the templates. Launch expressions may use parameters and `constants`."""
     _check_names(export)
     arguments = export.arguments
     positions = {p.name: number for number, p in enumerate(arguments)}
@@ -302,7 +302,10 @@ def _param_record(parameter: Parameter, launch: Launch, argument: int) -> dict[s
 
 
 def dtype_code(dtype: str | None) -> tuple[str, int]:
-    """Return the C name of a dtype's DLPack code, and its number of bits: 0 for None, which stands for any dtype."""
+    """Return the C name of a dtype's DLPack type code, and the number of bits.
+
+    None means any dtype. Its number of bits is 0.
+    """
     if dtype is None:
         return "0", 0
     if dtype in _DTYPE_CODES:
@@ -313,7 +316,7 @@ def dtype_code(dtype: str | None) -> tuple[str, int]:
 
 
 def join_flags(flags: Iterable[str]) -> str:
-    """Return the C expression that combines flags with `|`. Each flag may itself be such an expression."""
+    """Return a C expression that joins flags with `|`. A flag may itself contain `|`."""
     return " | ".join(flag for flag in flags if flag != "0") or "0"
 
 
@@ -333,7 +336,7 @@ def _kernel_flags(launch: Launch) -> list[str]:
 
 
 def _metadata(arguments: Iterable[Parameter]) -> str:
-    """Return a function's metadata for tvm-ffi. Its schema is flat, so that every version of tvm-ffi can read it."""
+    """Return a function's metadata for tvm-ffi as JSON. The schema is flat, so every version of tvm-ffi can read it."""
     types = [{"type": _SCHEMA_TYPES.get(parameter.kind, "ffi.Bytes")} for parameter in arguments]
     schema = {"type": "ffi.Function", "args": [{"type": "None"}, *types]}
     return json.dumps({"type_schema": json.dumps(schema)})
@@ -347,10 +350,11 @@ class _Assignment(NamedTuple):
 
     Attributes:
         field: The field of the `Launch`, such as `args['n']` or `grid[0]`.
-        name: The name in messages about a call: the parameter or the field.
+        name: The name of the parameter or field in messages about a call.
         expression: The value: a number, or a launch expression as text.
         target: The C++ variable for the value.
-        guard: The member of the C++ structure `jitload_plan` that says whether the value is needed; "" if it always is.
+        guard: A member of the C++ struct `jitload_plan`. The value is computed only if this member is true. The guard
+            "" means always.
     """
 
     field: str
@@ -361,7 +365,7 @@ class _Assignment(NamedTuple):
 
 
 def compile_plan(export: Export, scope: Mapping[str, ScopeEntry]) -> tuple[list[str], list[str]]:
-    """Return the texts of a launch's expressions, and the lines of C++ that evaluate them in that order."""
+    """Return a launch's assignments as texts such as `grid[0] = n`, and the C++ lines that compute the values."""
     assignments = list(_assignments(export))
     codes = [compile_expression(a.expression, scope, kernel=export.name, field=a.field) for a in assignments]
     lines: list[str] = []
@@ -373,7 +377,6 @@ def compile_plan(export: Export, scope: Mapping[str, ScopeEntry]) -> tuple[list[
 
 
 def _assignments(export: Export) -> Iterator[_Assignment]:
-    """Yield the values that are computed before a launch: parameters in `args`, then grid, block and other fields."""
     launch = export.launch
     numbers = {parameter.name: number for number, parameter in enumerate(export.kernel.parameters)}
     for name, text in launch.args.items():
@@ -391,7 +394,7 @@ def _assignments(export: Export) -> Iterator[_Assignment]:
 def make_scope(export: Export, positions: Mapping[str, int]) -> dict[str, ScopeEntry]:
     """Return the parameters that a launch's expressions may use, by name.
 
-    `positions` has the index of each parameter among the arguments of a call.
+    `positions` maps the names of passed parameters to the indices of the arguments in a call.
     """
     kinds: dict[str, Any] = {"pointer": "tensor", "int": "int", "uint": "int", "bool": "int"}
     scope = {}

@@ -27,10 +27,10 @@ _NOT_A_FUNCTION = frozenset({*_CUDA_ATTRIBUTES, *_ATTRIBUTES, "void"})
 
 
 def find_candidates(pieces: Sequence[str]) -> tuple[Candidate, ...]:
-    """Return the functions in the texts of a source that look like `__global__` functions.
+    """Return the functions in a source's texts that look like kernels, that is, `__global__` functions.
 
     Comments, strings, preprocessor directives and explicit instantiations do not count. A kernel that is declared and
-    later defined is returned once. If its definition leaves a parameter unnamed, the name in the declaration is used.
+    later defined is returned once. If the definition leaves a parameter unnamed, the declaration's name is used.
 
     Example:
         >>> find_candidates(["namespace ns { __global__ void scale(float* x, int n) {} }"])[0].name
@@ -39,7 +39,7 @@ def find_candidates(pieces: Sequence[str]) -> tuple[Candidate, ...]:
     return _find_candidates(tuple(pieces))
 
 
-@functools.lru_cache(maxsize=8)  # called before the compilation, and again for each architecture
+@functools.lru_cache(maxsize=8)  # called before the compilation and once for each architecture
 def _find_candidates(pieces: tuple[str, ...]) -> tuple[Candidate, ...]:
     candidates: dict[tuple[str, bool, tuple[str, ...]], tuple[Candidate, bool]] = {}
     for number, text in enumerate(pieces):
@@ -53,7 +53,7 @@ def _find_candidates(pieces: tuple[str, ...]) -> tuple[Candidate, ...]:
 
 
 def find_unambiguous(candidates: Sequence[Candidate]) -> list[Candidate]:
-    """Return the functions that are neither templates nor overloaded, so that a name alone identifies a function."""
+    """Return the functions that a name alone identifies: those that are neither templates nor overloaded."""
     names = [candidate.name for candidate in candidates]
     return [c for c in candidates if not c.is_template and names.count(c.name) == 1]
 
@@ -68,8 +68,8 @@ class DeclarationScan:
     def __init__(self, tokens: Sequence[Token], piece: int) -> None:
         self._piece = piece
         self.code: list[Token] = []
-        self._comments: dict[int, list[Token]] = {}  # by the index in `code` of the token that follows
-        self._directives: dict[int, list[str]] = {}  # names of directives, by the index of the token that follows
+        self._comments: dict[int, list[Token]] = {}  # key: index in `code` of the token that follows
+        self._directives: dict[int, list[str]] = {}  # names of directives; the keys are as in `_comments`
         self._scopes: list[tuple[str, ...]] = []
         self._start = 0  # index of the current declaration's first token
         self._saved: list[tuple[list[tuple[str, ...]], int]] = []
@@ -105,7 +105,7 @@ class DeclarationScan:
             index += 1
 
     def _follow_directives(self, index: int) -> None:
-        """Handle the directives directly before the token at `index`.
+        """Update the open scopes for the directives directly before the token at `index`.
 
         Each `#elif` and `#else` restores the scopes at the `#if`, so that the braces of only one branch count.
         """
@@ -119,15 +119,19 @@ class DeclarationScan:
                 self._saved.pop()
 
     def _is_kernel(self, index: int) -> bool:
-        """Return whether the `__global__` at `index` declares a kernel, and not an instantiation or a friend."""
+        """Return whether the `__global__` at `index` declares a kernel.
+
+        Explicit instantiations and friend declarations do not count.
+        """
         head = [token.text for token in self.code[self._start : index]]
         instantiates = any(word == "template" and following != "<" for word, following in pairwise([*head, ""]))
         return not instantiates and "friend" not in head
 
     def candidate(self, start: int, index: int, declarator: Declarator, namespaces: Iterable[str]) -> Candidate:
-        """Return the function that a declarator names. `start` is the index of its declaration's first token.
+        """Return the function that a declarator names.
 
-        The function's doc is the last comment that is right above one of the tokens from `start` to `index`.
+        `start` is the index of the declaration's first token. `index` is the index of `__global__`, or of a host
+        function's name.
         """
         head = [token.text for token in self.code[start:index]]
         is_template = any(
@@ -146,7 +150,7 @@ class DeclarationScan:
         )
 
     def _doc(self, start: int, index: int) -> str:
-        """Return the last comment that is right above one of the tokens from `start` to `index`, or ""."""
+        """Return the last comment right above one of the tokens from `start` to `index`, or "" if there is none."""
         for position in range(index, start - 1, -1):
             before = self.code[position - 1].end_line if position else 0
             comments = [comment for comment in self._comments.get(position, ()) if comment.line > before]
@@ -156,7 +160,10 @@ class DeclarationScan:
 
 
 class Declarator(NamedTuple):
-    """A function's name and the name's token index, the indices of its `(` and `)`, and whether a body follows."""
+    """A function's name, with the indices of three tokens: the name, `(` and `)`.
+
+    `is_definition` says whether a body follows.
+    """
 
     name: str
     name_index: int
@@ -166,9 +173,9 @@ class Declarator(NamedTuple):
 
 
 def find_declarator(code: Sequence[Token], index: int) -> Declarator | None:
-    """Return the function declared from `index` on, or None if there is none.
+    """Return the declarator of the function that is declared from `index` on, or None for other declarations.
 
-    The last `name(…)` before the body is the function. Attributes such as `__launch_bounds__(…)` do not count.
+    The declarator is the last `name(…)` before the body. Attributes such as `__launch_bounds__(…)` do not count.
     """
     last: tuple[int, int, int] | None = None  # the indices of the name, its `(` and its `)`
     while index < len(code) and code[index].text not in (";", "{", "}", "=", "->", "requires", "__global__"):
@@ -177,7 +184,8 @@ def find_declarator(code: Sequence[Token], index: int) -> Declarator | None:
         if token.kind == "word" and opening:
             end = find_closing(code, opening)
             if end < 0 or (code[end + 1 : end + 2] and code[end + 1].text == "(" and token.text not in _NOT_A_FUNCTION):
-                return None  # never closed, or a macro that makes the name: `NAME(k)(float* x)`
+                # The parenthesis is never closed, or a macro makes the function's name, as in `NAME(k)(float* x)`.
+                return None
             last = last if token.text in _NOT_A_FUNCTION else (index, opening, end)
         elif token.text == "[":
             end = max(find_closing(code, index), index)
@@ -190,7 +198,10 @@ def find_declarator(code: Sequence[Token], index: int) -> Declarator | None:
 
 
 def _find_parameters(code: Sequence[Token], index: int) -> int:
-    """Return the index of the `(` after the name at `index`, skipping template arguments, or 0 if there is none."""
+    """Return the index of the `(` after a function's name, or 0 if there is no `(`.
+
+    Template arguments may stand between the name and the `(`.
+    """
     following = index + 1
     if following < len(code) and code[following].text == "<":
         following = find_angle(code, following) + 1
@@ -205,7 +216,7 @@ def _qualified_name(code: Sequence[Token], index: int, end: int) -> str:
 
 
 def opened_namespaces(head: Sequence[Token]) -> tuple[str, ...]:
-    """Return the namespaces that a `{` after the tokens `head` opens: `("a", "b")` for `namespace a::b`."""
+    """Return the namespaces named in the tokens before a `{`, such as `("a", "b")` for `namespace a::b`."""
     start = next((index for index, token in enumerate(head) if token.text == "namespace"), None)
     if start is None:
         return ()
@@ -243,15 +254,15 @@ def _clean_comment(comments: Sequence[Token]) -> str:
 
 
 def _without_top_const(type_: str) -> str:
-    """Remove the `const` of the parameter itself, which does not distinguish overloads."""
+    """Remove a parameter's top-level `const`, which does not distinguish overloads."""
     return re.sub(r"^const (?=[^*&]*$)|(?<=\*) const$", "", type_)
 
 
 def _merge(first: tuple[Candidate, bool], second: tuple[Candidate, bool]) -> tuple[Candidate, bool]:
-    """Merge two `(function, is_definition)` pairs for one kernel. A definition takes precedence.
+    """Merge the `(function, is_definition)` pairs of two declarations of one kernel. A definition takes precedence.
 
-    Of two definitions only one is compiled, and the text does not tell which one. A parameter that has a different name
-    in each definition gets no name.
+    Of two definitions, only one is compiled, and the text does not tell which. Parameters whose names differ between
+    the two definitions become unnamed.
     """
     main, other = (second[0], first[0]) if second[1] and not first[1] else (first[0], second[0])
     pairs = tuple(zip(main.parameters, other.parameters, strict=True))
@@ -287,7 +298,7 @@ def read_parameters(tokens: Sequence[Token]) -> tuple[tuple[str, str], ...]:
 
 
 def find_closing(tokens: Sequence[Token], start: int) -> int:
-    """Return the index of the bracket that closes the one at `start`, or -1 if it is not closed."""
+    """Return the index of the bracket that matches the bracket at `start`, or -1 if there is none."""
     opening, closing, depth = tokens[start].text, CLOSING[tokens[start].text], 0
     for index in range(start, len(tokens)):
         depth += (tokens[index].text == opening) - (tokens[index].text == closing)
@@ -315,7 +326,7 @@ def find_angle(tokens: Sequence[Token], start: int) -> int:
 
 
 def write_tokens(tokens: Sequence[Token]) -> str:
-    """Write tokens with the spaces that a person would put between them."""
+    """Return tokens as C++ text with the usual spaces."""
     written = ""
     for before, token in zip((None, *tokens), tokens, strict=False):
         needs_space = before is not None and (
@@ -369,7 +380,7 @@ def _read_parameter(tokens: Sequence[Token]) -> tuple[str, str]:
 
 
 def _declaration(tokens: Sequence[Token]) -> list[Token]:
-    """Return the tokens of a parameter's type and name, without default value, attributes and storage words."""
+    """Return the tokens of a parameter's type and name, without default value, attributes and words like `register`."""
     kept: list[Token] = []
     index = 0
     while index < len(tokens):
@@ -388,7 +399,7 @@ def _declaration(tokens: Sequence[Token]) -> list[Token]:
 
 
 def _inner_declarator(tokens: Sequence[Token]) -> tuple[int, int] | None:
-    """Return the (start, end) of the tokens inside `(*name)`, which occurs in a pointer to a function, or None."""
+    """Return the (start, end) of the tokens inside the `(*name)` of a function pointer, or None for other types."""
     for index in range(1, len(tokens) - 1):
         is_pointer = tokens[index + 1].text in ("*", "&") or _is_member_pointer(tokens, index + 1)
         if tokens[index].text == "(" and is_pointer:

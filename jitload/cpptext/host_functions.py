@@ -35,7 +35,7 @@ _KEYWORDS = frozenset(
 )
 _SPECIFIERS = frozenset(("static", "inline", "extern", '"C"'))
 _CLASSES = frozenset(("struct", "class", "union", "enum"))
-# Types of tvm-ffi, and other types that only tvm-ffi converts.
+# Words in the names of types that only tvm-ffi converts.
 _FFI_WORDS = frozenset(
     (
         *("tvm", "ffi", "TensorView", "DLTensor", "DLManagedTensor", "DLManagedTensorVersioned", "DLDataType"),
@@ -54,7 +54,8 @@ _NUMBER_WORDS = frozenset(
         *(f"{sign}int{bits}_t" for sign in ("", "u") for bits in (8, 16, 32, 64)),
     )
 )
-# Words besides `_NUMBER_WORDS` that may precede a host function's name. Any other may be a macro for `__global__`.
+# Words besides `_NUMBER_WORDS` that may precede a host function's name. Any other word may be a macro for
+# `__global__`.
 _PLAIN = r"constexpr|std|string|vector|cuda[A-Z]\w*|CU[a-z]\w*|[*&<>,]|::"
 
 
@@ -64,7 +65,7 @@ class HostFunction(NamedTuple):
     Attributes:
         candidate: Its name with namespaces, its parameters and its documentation.
         result: The text of its result type; `auto` if the type is written after the parameters.
-        is_definition: Whether it has a body here.
+        is_definition: Whether it has a body.
         is_plain: Whether no type in its declaration seems to need tvm-ffi.
         has_numbers_only: Whether it takes only numbers and `void*`, and returns a number or nothing. tvm-ffi's own
             macro can export such a function.
@@ -92,7 +93,7 @@ def find_host_functions(text: str) -> tuple[HostFunction, ...]:
 
 @functools.lru_cache(maxsize=64)
 def defines_host_functions(texts: tuple[str, ...], names: tuple[str, ...]) -> bool:
-    """Return whether texts define a host function for each of the names.
+    """Return whether the texts define host functions with all of the names.
 
     A function does not count if an unknown word precedes its name, because the word may be a macro for `__global__`.
 
@@ -123,7 +124,7 @@ def has_main(texts: Iterable[str]) -> bool:
 
 
 def _without_plain_std(tokens: Sequence[Token]) -> Iterator[Token]:
-    """Yield the tokens except the `std` in names such as `std::size_t`, and in `std::byte` and `std::complex`."""
+    """Yield the tokens without the `std` of `std::byte`, `std::complex` and types such as `std::size_t`."""
     for index, token in enumerate(tokens):
         following = tokens[index + 2].text if index + 2 < len(tokens) else ""
         if token.text != "std" or not (following.endswith("_t") or following in ("complex", "byte")):
@@ -131,16 +132,17 @@ def _without_plain_std(tokens: Sequence[Token]) -> Iterator[Token]:
 
 
 def is_string(type_: str) -> bool:
-    """Return whether a type is a C string. Only tvm-ffi can turn a Python `str` into one."""
+    """Return whether a type is a C string. Only tvm-ffi can convert a Python `str` to a C string."""
     return "const" in type_ and type_.count("*") == 1 and re.search(r"(?<!signed )\bchar\b", type_) is not None
 
 
 def _first_branches(runs: Iterable[Run]) -> Iterator[Token]:
     """Yield the tokens outside directives.
 
-    If the braces in a branch of an `#if` do not match, the branches after it are left out.
+    If the braces in a branch of an `#if` do not match, the later branches of this `#if` are left out.
     """
-    branches: list[tuple[int, bool]] = []  # for each open `#if`: open braces in the branch, and whether to skip tokens
+    # For each open `#if`: the number of open braces in its current branch, and whether to skip tokens.
+    branches: list[tuple[int, bool]] = []
     for directive, run in runs:
         name = directive.name if directive else ""
         if name.startswith("if"):
@@ -160,7 +162,7 @@ def _first_branches(runs: Iterable[Run]) -> Iterator[Token]:
 def _walk(
     scan: DeclarationScan, code: Sequence[Token], namespaces: tuple[str, ...], device_words: frozenset[str]
 ) -> Iterator[HostFunction]:
-    """Yield the host functions of a namespace, whose tokens are `code`, and of the namespaces in it."""
+    """Yield the host functions in `code`, the tokens of a namespace, and in the namespaces inside it."""
     for declaration in filter(None, split_declarations(code)):
         opening = _opening(declaration)
         head = declaration[: len(declaration) if opening is None else opening]
@@ -195,9 +197,9 @@ def _function(scan: DeclarationScan, begin: int, declarator: Declarator, namespa
 
 
 def _is_type(head: Sequence[Token]) -> bool:
-    """Return whether the part of a declaration before its body declares a type or a concept."""
+    """Return whether a declaration declares a type or a concept. `head` are the tokens before the body."""
     words = {token.text for token in head}
-    is_function = head[-1].text == ")"  # `void f(struct Pair pair)`
+    is_function = head[-1].text == ")"  # in `void f(struct Pair pair)`, `struct` declares no type
     return not words.isdisjoint(_OTHER_TYPES) or not (is_function or words.isdisjoint(_CLASSES))
 
 
@@ -210,9 +212,9 @@ def _opening(declaration: Sequence[Token]) -> int | None:
 
 @functools.lru_cache(maxsize=16)
 def without_host_code(texts: tuple[str, ...]) -> tuple[str, ...]:
-    r"""Return texts with spaces in place of what their kernels do not need, so that NVRTC can compile the texts.
+    r"""Return texts for NVRTC, with spaces in place of code that the kernels do not need.
 
-    Kernels, device functions and device variables are kept. Directives are kept, except an `#include` for host code.
+    Kernels, device functions and device variables are kept. Directives are kept, except each `#include` for host code.
     Types, class templates, constants and `constexpr` functions are kept if their names appear in kept code. Other host
     functions are always left out. Line numbers stay the same.
 
@@ -236,14 +238,15 @@ def without_host_code(texts: tuple[str, ...]) -> tuple[str, ...]:
 
 
 def _device_words(runs: Sequence[Run]) -> frozenset[str]:
-    """Return the words of device code, such as `__device__`, and the macros whose bodies contain one of them."""
+    """Return words such as `__device__`, and the names of macros whose bodies contain such a word."""
     return _DEVICE_WORDS.union(macros_with(_DEVICE_WORDS, runs))
 
 
 class _Declaration:
-    """A declaration: the names that it declares, the words that it contains, and whether device code needs it.
+    """A declaration with the names that it declares and the words that it contains.
 
-    `bodies` are the (start, end) positions between the braces of member functions that device code cannot call.
+    `is_kept` says whether device code needs the declaration. `bodies` are the (start, end) positions of the bodies of
+    host-only member functions, without the braces.
     """
 
     def __init__(
@@ -262,7 +265,7 @@ class _Declaration:
 
 
 class _Parts:
-    """The declarations that may be left out of a text. `seeds` are the words in declarations that are always kept."""
+    """The declarations that may be left out of a text. `seeds` are the words in all other declarations."""
 
     def __init__(self, text: str, runs: Sequence[Run], device_words: frozenset[str]) -> None:
         self._text = text
@@ -270,7 +273,8 @@ class _Parts:
         self._directives = [run for directive, run in runs if directive]
         self.seeds: set[str] = set()
         self.declarations: list[_Declaration] = []
-        for run in self._directives:  # kept in the text; the words in a macro's body count once the macro is used
+        # All directives stay in the text. The words in the body of a macro count as used only if the macro is used.
+        for run in self._directives:
             if [token.text for token in run[1:2]] == ["define"] and len(run) > 2:
                 self.declarations.append(_Declaration(frozenset((run[2].text,)), run[3:]))
         self._read(list(_first_branches(runs)))
@@ -297,9 +301,10 @@ class _Parts:
                 self.declarations.append(_Declaration(names, declaration, (declaration[0].start, end), bodies))
 
     def _names(self, declaration: Sequence[Token], head: Sequence[Token]) -> frozenset[str] | None:
-        """Return the names that a declaration may declare. It is kept if one of them appears in kept code.
+        """Return the names that a declaration may declare.
 
-        The result is empty for host code, which is left out, and None for a declaration that is always kept.
+        A declaration is kept if one of these names appears in kept code. The result is empty for a declaration that is
+        always left out, and None for a declaration that is always kept.
         """
         end_of_template = template_end(head)
         head, declaration = head[end_of_template:], declaration[end_of_template:]
@@ -321,9 +326,9 @@ class _Parts:
         return frozenset() if is_host_variable else _declared_words(declaration, head)
 
     def kept_text(self, reached: Collection[str]) -> str:
-        """Return the text with spaces in place of declarations, bodies and headers that device code does not need.
+        """Return the text with spaces in place of code and `#include` lines that device code does not need.
 
-        `reached` are the words in the code that is kept.
+        `reached` are the words in kept code.
         """
         text = self._text
         uses_algorithms = not {"thrust", "cub"}.isdisjoint(reached)
@@ -351,17 +356,17 @@ class _Parts:
 
 
 def _is_of_host(words: Sequence[str]) -> bool:
-    """Return whether the words before a declaration's body suffice to tell that it is host code.
+    """Return whether the words before a declaration's body are enough to identify host code.
 
-    If the body of `main()` is a `try` block, its `catch` begins a declaration of its own.
+    `catch` is enough: after `int main() try { }`, the `catch` looks like a new declaration.
     """
-    is_in_std = words[:4] == ["using", "namespace", "std", "::"]  # such as std::chrono
+    is_in_std = words[:4] == ["using", "namespace", "std", "::"]  # such as `using namespace std::chrono`
     is_operator = "operator" in words and "constexpr" not in words
     return words[:1] == ["catch"] or is_in_std or is_operator
 
 
 def _declared_words(declaration: Sequence[Token], head: Sequence[Token]) -> frozenset[str]:
-    """Return the words that a declaration of a type or a constant may declare as names."""
+    """Return the words that may be the declared names in a declaration of a type or a constant."""
     words = [token.text for token in head]
     if words[:1] == ["using"] and "=" not in words:
         return frozenset(token.text for token in head[-2:] if token.kind == "word")
@@ -376,10 +381,10 @@ def _blank(text: str) -> str:
 
 
 def _host_bodies(tokens: Sequence[Token], device_words: frozenset[str]) -> Iterator[Sequence[Token]]:
-    """Yield the body of each member function that is host code only, with its braces.
+    """Yield the bodies of a class's host-only member functions, with their braces.
 
-    `tokens` begin with the opening brace of the class. Device code may call `constexpr` functions, and functions with
-    `__device__` are device code, so these are left out.
+    `tokens` begin with the opening brace of the class. Functions with `constexpr`, which device code may call, and
+    functions with `__device__` are not host-only.
     """
     close = find_closing(tokens, 0)
     for member in filter(None, split_declarations(tokens[1:close] if close > 0 else tokens[1:])):

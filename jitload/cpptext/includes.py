@@ -15,22 +15,24 @@ from pathlib import Path
 from jitload.cpptext.lexer import strip_comments
 from jitload.cpptext.preprocessor import HEADER_NAME, INCLUDES, Directive, Macros, read_directives
 
-# In a condition: header names that may be the argument of `__has_include`, or of a macro that contains it.
+# Matches header names in a condition. Each may be the argument of `__has_include`, or of a macro that contains it.
 _NAME_IN_CONDITION = re.compile(r'"[^"\s]+"|<[^<>\s&|]+>')
 _HAS_INCLUDE = re.compile(r'__has_include(?:_next)?[ \t]*\([ \t]*("[^"\n]+"|<[^>\n]+>)')
 _HAS_INCLUDE_MACRO = re.compile(r"__has_include(?:_next)?[ \t]*\([ \t]*([A-Za-z_]\w*(?:[ \t]*\([^()]*\))?)[ \t]*\)")
-_SYSTEM_DIR = re.compile(r"/usr/(?:include|lib)\w*/")  # a compiler's sysroot has these, too
+_SYSTEM_DIR = re.compile(r"/usr/(?:include|lib)\w*/")  # also matches in a compiler's sysroot
 _PREDEFINED = re.compile(r"\b__\w+")  # a macro that the compiler itself may define
 _ANGLED_INCLUDE = re.compile(r"\s*#[ \t]*include[ \t]*<([^>\n]+)>\s*")
-_INCBIN = re.compile(r'\.incbin\b(?:[\s\\]*"([^"\\\n]+)\\?")?')  # in a string literal the quotes have a backslash
+_INCBIN = re.compile(r'\.incbin\b(?:[\s\\]*"([^"\\\n]+)\\?")?')  # in a string literal, a backslash precedes a quote
 
 
 def read_headers(texts: Sequence[str], include_dirs: Sequence[Path], known_dirs: Sequence[Path]) -> tuple[Path, ...]:
     """Return the headers outside the known directories that a compilation of the texts may read, sorted.
 
-    Paths where no file exists are returned, too, because a header that appears there may be read instead of another
-    one. Headers in `__has_include` and in branches that are never compiled count, too. An `#include` of a macro that
-    no text defines is itself returned as a path. A cache entry with such a path is never used again.
+    The result includes:
+
+    - Headers in `__has_include` and in branches that are never compiled.
+    - Paths where no file exists. A new header at such a path might be read instead of another one.
+    - Each `#include` of a macro that no text defines, as a path. A cache entry with such a path is never used again.
 
     Args:
         texts: The source, and the macros given by options as `#define` lines.
@@ -41,7 +43,7 @@ def read_headers(texts: Sequence[str], include_dirs: Sequence[Path], known_dirs:
 
 
 def shadowing_paths(read: Iterable[Path], include_dirs: Sequence[Path]) -> Iterator[Path]:
-    """Yield the paths where a new header would hide one in `read`: the same name in an earlier include directory."""
+    """Yield the paths in earlier include directories where a new header would hide a header in `read`."""
     roots = [f"{str(directory).rstrip('/')}/" for directory in include_dirs]
     for path in map(str, read):
         for index, root in enumerate(roots):
@@ -50,9 +52,9 @@ def shadowing_paths(read: Iterable[Path], include_dirs: Sequence[Path]) -> Itera
 
 
 def embedded_files(texts: Iterable[str], include_dirs: Sequence[Path]) -> Iterator[Path]:
-    """Yield the files that `.incbin` in assembly may name. Depfiles do not list these files.
+    """Yield the files that `.incbin` in assembly may embed. Depfiles do not list these files.
 
-    If a macro makes the name, yield a path that does not exist. A cache entry with this path is never used again.
+    If a macro makes a file's name, yield a path that cannot exist. A cache entry with this path is never used again.
     """
     for text in texts:
         for match in _INCBIN.finditer(strip_comments(text) if ".incbin" in text else ""):
@@ -63,7 +65,7 @@ def embedded_files(texts: Iterable[str], include_dirs: Sequence[Path]) -> Iterat
 
 
 def opening_includes(text: str) -> Iterator[str]:
-    """Yield the names of the headers that a text includes in angle brackets before any other code or directive."""
+    """Yield the names of the headers in `#include <…>` lines before any other code or directive."""
     for line in strip_comments(text).split("\n"):
         if include := _ANGLED_INCLUDE.fullmatch(line):
             yield include[1]
@@ -75,7 +77,7 @@ class IncludeScan:
     """The headers that texts may read, directly or through other headers."""
 
     def __init__(self, texts: Sequence[str], include_dirs: Sequence[Path]) -> None:
-        self._paths: set[str] = set()  # whether or not they exist, and each `#include` that cannot be resolved
+        self._paths: set[str] = set()  # existing and missing files, and `#include`s that cannot be resolved
         self._dirs = [os.path.join(os.getcwd(), directory) for directory in include_dirs]
         self._files_read: set[str] = set()
         self._macros = Macros()
@@ -94,9 +96,9 @@ class IncludeScan:
         return tuple(sorted(Path(path) for path in self._paths if not path.startswith(roots)))
 
     def quoted_files(self, names: Container[str]) -> frozenset[str]:
-        """Return the names in `names` that the texts include in quotes and that refer to the user's files.
+        """Return the names in `names` for which an `#include "name"` in the texts may read a file of the user.
 
-        Files in the system's directories are not user files, even if such a directory is an include directory.
+        A file in a system directory is not the user's, even if this directory is an include directory.
         """
         return frozenset(
             name
@@ -140,13 +142,16 @@ class IncludeScan:
         self._paths.update(f"#include {text}" for text in unresolved)
 
     def _expanded_names(self) -> Iterator[tuple[str, str]]:
-        """Yield (header name, directory of the including file) for macros in `#include` and `__has_include`."""
+        """Yield (name, directory) pairs for macros in `#include` and `__has_include` that expand to header names.
+
+        The directory is that of the file with the `#include` or `__has_include`.
+        """
         for text, home in dict.fromkeys((*self._macro_includes, *self._macro_questions)):
             names = self._macros.expansions(text) or ()
             yield from ((name, home) for name in names if HEADER_NAME.fullmatch(name))
 
     def _is_resolved(self, text: str) -> bool:
-        """Return whether each expansion of a text is a header name without macros that the compiler may predefine."""
+        """Return whether each expansion of a text is a header name, without a macro that the compiler may predefine."""
         names = self._macros.expansions(text) or [""]
         return all(HEADER_NAME.fullmatch(name) and not _PREDEFINED.search(name) for name in names)
 
@@ -157,7 +162,8 @@ class IncludeScan:
                 continue
             self._paths.add(path)
             real = os.path.realpath(path) if os.path.isfile(path) else ""
-            if real and real not in self._files_read:  # headers may include each other as `a/../a/../x.h`, without end
+            # Each file is read only once, because headers that include each other as `a/../x.h` get ever longer paths.
+            if real and real not in self._files_read:
                 self._files_read.add(real)
                 self._read(Path(path).read_text(encoding="utf-8", errors="replace"), os.path.dirname(path))
 

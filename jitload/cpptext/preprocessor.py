@@ -17,7 +17,8 @@ from typing import Final, NamedTuple
 from jitload.cpptext.lexer import Token, join_lines, strip_comments, tokenize
 
 INCLUDES = ("include", "include_next", "import")
-# Macros that are defined either when NVRTC compiles or when nvcc compiles host code, but not in both cases.
+# Macros that are defined either when NVRTC compiles or when nvcc compiles host code, but not in both cases. The values
+# are those under NVRTC; None means undefined.
 NVRTC_MACROS: Final[Mapping[str, str | None]] = {"__CUDACC_RTC__": "1", "__NVCC__": None, "__CUDA_ARCH__": ""}
 HEADER_NAME = re.compile(r'"([^"\n]+)"|<([^>\n]+)>')
 
@@ -25,8 +26,8 @@ _DIRECTIVE = re.compile(r"\n[ \t]*#[ \t]*(\w*)([^\n]*)")
 _DEFINITION = re.compile(r"([\w$]+)(?:\(([^)]*)\))?\s*(.*)", re.DOTALL)
 _MACRO_OPTION = re.compile(r"(?:-D|--define-macro=)(\w+)(?:=(.*))?", re.DOTALL)
 _INTEGER = re.compile(r"(0[xX][0-9a-fA-F]{1,16}|[1-9][0-9]{0,18}|0)[uUlL]*")
-_MAX_WORDS = 100  # of a condition, which is read recursively
-_MAX_STEPS = 2000  # of an expansion; nothing else limits nested macros that have several definitions each
+_MAX_WORDS = 100  # a longer condition is not read, because the parser is recursive
+_MAX_STEPS = 2000  # limits the expansion of nested macros that have several definitions each
 _COMPARISONS: Final[Mapping[str, Callable[[int, int], bool]]] = {
     "==": operator.eq, "!=": operator.ne, "<": operator.lt, ">": operator.gt, "<=": operator.le, ">=": operator.ge,
 }  # fmt: skip
@@ -45,7 +46,7 @@ class Directive(NamedTuple):
 def read_directives(text: str) -> Iterator[Directive]:
     """Yield the directives of a text, without splitting the text into tokens.
 
-    A line of a raw string that looks like a directive counts as one.
+    Lines of raw strings that look like directives are yielded, too.
     """
     code = strip_comments(join_lines(text.replace("\r\n", "\n")))
     for match in _DIRECTIVE.finditer(f"\n{code}"):
@@ -118,7 +119,7 @@ class Conditional:
 
 
 def read_conditionals(tokens: Sequence[Token]) -> Iterator[Conditional]:
-    """Yield the conditionals in the order of their `#endif`, except each `#if 0` and the conditionals inside it."""
+    """Yield the conditionals in the order of their `#endif`, without each `#if 0` and the conditionals inside it."""
     opened: list[Conditional] = []
     for directive, run in split_directives(tokens):
         name = directive.name if directive else ""
@@ -157,14 +158,14 @@ class Macros:
     """The possible definitions of each macro.
 
     Attributes:
-        may_have_others: Whether any name without a known definition may be defined, because a header is included.
+        may_have_others: Whether unknown macros may be defined, because a header is included.
     """
 
     def __init__(self, definitions: Mapping[str, str | None] | None = None, options: Sequence[str] = ()) -> None:
-        """Begin with the macros of a compiler's options and of `definitions`, in which None means undefined."""
+        """Begin with the macros in a compiler's options and in `definitions`. The value None means undefined."""
         self.may_have_others = False
         self._steps_left = 0
-        self._definitions: dict[str, tuple[Macro | None, ...]] = {}  # None: it may be undefined
+        self._definitions: dict[str, tuple[Macro | None, ...]] = {}  # None: the macro may be undefined
         for name, text in (definitions or {}).items():
             self._definitions[name] = (None if text is None else Macro(None, text),)
         for index, option in enumerate(options):
@@ -175,7 +176,10 @@ class Macros:
                 self.may_have_others = True
 
     def follow(self, directive: Directive, *, is_certain: bool) -> None:
-        """Record a `#define`, `#undef` or `#include`; `is_certain` is false if a condition may leave out the line."""
+        """Record a `#define`, `#undef` or `#include`.
+
+        `is_certain` is false if a condition may exclude the directive.
+        """
         if directive.name in INCLUDES and not directive.text.startswith("<"):
             self.may_have_others = True
         elif directive.name in ("define", "undef") and (match := _DEFINITION.match(directive.text)):
@@ -209,7 +213,7 @@ class Macros:
             return None
 
     def _expand(self, pieces: list[str], hidden: frozenset[str]) -> Iterator[list[str]]:
-        """Yield the possible macro expansions of `pieces`, the texts of tokens, as lists of such texts.
+        """Yield the possible macro expansions of tokens, as lists of token texts. `pieces` are the texts of the tokens.
 
         `hidden` are the macros whose expansion gave `pieces`. They are not expanded again.
         """
@@ -232,10 +236,10 @@ class Macros:
         yield pieces
 
     def _substitute(self, macro: Macro, arguments: list[list[str]], hidden: frozenset[str]) -> Iterator[list[str]]:
-        """Yield a macro's body with its arguments in place.
+        """Yield a macro's body with its arguments in place, once for each combination of the arguments' expansions.
 
-        An argument has several expansions if it names a macro with several possible definitions. In this case, one body
-        is yielded for each combination of expansions. Arguments next to `#` or `##` are not expanded.
+        An argument has several expansions if it contains a macro with several possible definitions. Arguments next to
+        `#` or `##` are not expanded.
         """
         body = _pieces(macro.body)
         raw = _by_parameter(macro.parameters or (), arguments)
@@ -245,7 +249,7 @@ class Macros:
 
 
 def _pieces(text: str) -> list[str]:
-    """Split a text into the texts of its tokens, with a space for each gap; `##` is one token."""
+    """Split C++ code into the texts of its tokens, with `" "` for each gap. `##` is one token."""
     pieces: list[str] = []
     for piece in _spaced(tokenize(text)):
         if piece == "#" and pieces[-1:] == ["#"]:
@@ -256,7 +260,7 @@ def _pieces(text: str) -> list[str]:
 
 
 def _read_arguments(pieces: Sequence[str], start: int) -> tuple[int, list[list[str]] | None]:
-    """Return the index after a macro's `(…)`, and the arguments in it. The arguments are None if there is no `(…)`."""
+    """Return the index after a macro call's `(…)`, and the arguments inside. Without `(…)`, the arguments are None."""
     while pieces[start : start + 1] == [" "]:
         start += 1
     if pieces[start : start + 1] != ["("]:
@@ -281,7 +285,6 @@ def _stripped(pieces: list[str]) -> list[str]:
 
 
 def _by_parameter(parameters: Sequence[str], arguments: list[list[str]]) -> dict[str, list[str]]:
-    """Return a dict from parameter names to arguments; a parameter pack gets all remaining arguments."""
     named: dict[str, list[str]] = {}
     for index, parameter in enumerate(parameters):
         if parameter.endswith("..."):
@@ -295,9 +298,9 @@ def _by_parameter(parameters: Sequence[str], arguments: list[list[str]]) -> dict
 def _replace_parameters(
     body: Sequence[str], raw: Mapping[str, list[str]], expanded: Mapping[str, list[str]]
 ) -> list[str]:
-    """Return a macro's body with its arguments in place; `#` quotes an argument, and `##` joins two tokens.
+    """Return a macro's body with its arguments in place. `#` quotes an argument, and `##` joins two tokens.
 
-    `raw` and `expanded` map each parameter to its argument before and after macro expansion.
+    `raw` and `expanded` map each parameter to its argument: `raw` before macro expansion, `expanded` after it.
     """
     words = [piece for piece in body if piece != " "]
     spaces = [before == " " for before, piece in zip((" ", *body), body, strict=False) if piece != " "]
@@ -327,7 +330,7 @@ def _replace_parameters(
 
 
 def live_tokens(tokens: Sequence[Token], macros: Macros) -> Iterator[Token]:
-    """Yield the tokens of a text that may be compiled, without the tokens that a condition is certain to leave out.
+    """Yield the tokens of a text, except those in branches that are certainly not compiled.
 
     `macros` are the macros defined before the text. The text's own macros are added to `macros`.
     """
@@ -339,7 +342,7 @@ def live_tokens(tokens: Sequence[Token], macros: Macros) -> Iterator[Token]:
             yield from run
 
 
-# The values of `first || second` and `first && second`; None if a value is not certain.
+# `_either` and `_both` return the value of `first || second` and `first && second`, or None if it is not certain.
 def _either(first: int | None, second: int | None) -> bool | None:
     return True if first or second else None if None in (first, second) else False
 
@@ -349,7 +352,7 @@ def _both(first: int | None, second: int | None) -> bool | None:
 
 
 class _Branch(NamedTuple):
-    """The current branch of an open `#if`. None means that an answer is not certain.
+    """The current branch of an open `#if`. An attribute is None if its value is not certain.
 
     Attributes:
         is_live: Whether this branch is compiled.
@@ -361,7 +364,7 @@ class _Branch(NamedTuple):
 
 
 def _follow(directive: Directive, branches: list[_Branch], macros: Macros) -> None:
-    """Update `branches`, one for each open `#if`, and `macros` for the next directive of a text."""
+    """Update the branches and the macros for one directive. `branches` has one element for each open `#if`."""
     name = directive.name
     if name in ("if", "ifdef", "ifndef"):
         value = _value(directive, macros)
@@ -396,7 +399,7 @@ def read_integer(text: str) -> int | None:
 
 
 class _Condition:
-    """A parser for a condition of integers, macros, `defined`, `!`, comparisons, `&&`, `||` and parentheses."""
+    """A parser for `#if` conditions of integers, macros, `defined`, `!`, comparisons, `&&`, `||` and parentheses."""
 
     def __init__(self, text: str, macros: Macros) -> None:
         self._words = _joined([token.text for token in tokenize(text)])
@@ -465,7 +468,7 @@ class _Condition:
 
 
 def _joined(words: Sequence[str]) -> list[str]:
-    """Join the operators that the lexer splits into two tokens, such as `&&`."""
+    """Join operators such as `&&`, which the lexer splits into two tokens."""
     joined: list[str] = []
     for word in words:
         if joined and joined[-1] + word in ("&&", "||", "==", "!="):

@@ -29,12 +29,12 @@ LAUNCH_FUNCTIONS = frozenset(
         "cudaLaunchCooperativeKernelMultiDevice",
     )
 )
-# Headers of algorithms that host code calls. Thrust's other headers are for kernels, too.
+# Matches the headers of algorithms that host code calls. Kernels may use Thrust's other headers, too.
 HOST_ALGORITHMS = re.compile(
     r"cub/device/|thrust/(?!(?:complex|pair|tuple|functional|swap|optional|limits|random|iterator|type_traits|detail)\b)"
 )
 _HOST_COMPILER_MACROS = {"__CUDACC__": None, "__NVCC__": None}
-_MAX_HEADERS = 64  # how many headers each call of load_inline reads; direct includes come first
+_MAX_HEADERS = 64  # the most headers that a call of load_inline reads; direct includes come first
 
 
 def classify(
@@ -46,16 +46,17 @@ def classify(
 
     - It launches kernels, with `<<<…>>>` or a function of the CUDA runtime.
     - It includes device-wide algorithms of Thrust or CUB, whose host functions launch kernels.
-    - It contains names of tvm-ffi, embeds no cubin, and has kernels or includes any header of Thrust or CUB.
+    - It uses tvm-ffi, embeds no cubin, and contains kernels.
+    - It uses tvm-ffi, embeds no cubin, and includes a header of Thrust or CUB.
 
-    Otherwise, a source that embeds cubins or contains any name of tvm-ffi is `host`. Any other source is `device` if it
-    contains `__global__`, `__device__` or `__constant__`, and `host` if it contains none of these words.
+    Any other source that uses tvm-ffi or embeds cubins is `host`. The remaining sources are `device` if they contain
+    `__global__`, `__device__` or `__constant__`, and `host` without these words.
 
     Args:
         texts: The texts of the source.
         has_embed_cubin: Whether there are cubins to embed.
         options: The compiler's options, which may define macros.
-        for_nvrtc: Whether to ignore launches that NVRTC does not see, behind `#ifndef __CUDACC_RTC__`.
+        for_nvrtc: Whether to ignore launches under `#ifndef __CUDACC_RTC__`, which NVRTC does not see.
 
     Example:
         >>> classify(["__global__ void k() {}"], has_embed_cubin=False)
@@ -83,9 +84,8 @@ def classify(
 
 
 def _without_unused_macros(runs: Sequence[Run]) -> Iterator[Token]:
-    """Yield the tokens without the definitions of macros whose names appear nowhere else."""
     named = [(directive.name if directive else "", run) for directive, run in runs]
-    definitions = ("define", "undef")  # their third token is the macro's name
+    definitions = ("define", "undef")  # the third token of such a line is the macro's name, which is not a use
     words = {token.text for name, run in named for token in (run[3:] if name in definitions else run)}
     for name, run in named:
         if name != "define" or any(token.text in words for token in run[2:3]):
@@ -93,7 +93,7 @@ def _without_unused_macros(runs: Sequence[Run]) -> Iterator[Token]:
 
 
 def _has_launch(tokens: Iterable[Token]) -> bool:
-    """Return whether a kernel is launched, with a function or with `<<<`. The name `operator<<<` does not count."""
+    """Return whether the tokens launch a kernel, with `<<<` or a launch function. `operator<<<` does not count."""
     texts = [token.text for token in tokens if token.kind in ("word", "punctuator")]
     return not LAUNCH_FUNCTIONS.isdisjoint(texts) or any(
         text == "<<<" and before != "operator" for before, text in pairwise(("", *texts))
@@ -101,11 +101,10 @@ def _has_launch(tokens: Iterable[Token]) -> bool:
 
 
 def headers_have_kernels(texts: Sequence[str], include_dirs: Sequence[Path], options: Sequence[str]) -> bool:
-    """Return whether C++ includes user headers that contain or launch kernels.
+    """Return whether C++ code includes user headers that contain or launch kernels.
 
-    The source of a library of kernels is often only two lines: `#include "norm.cuh"`, and an export of a function in
-    that header. Directories that contain CUDA's own headers are skipped, and so are the bodies of macros and the code
-    behind `#ifdef __CUDACC__`.
+    The source of a kernel library is often only two lines: `#include "norm.cuh"`, and an export of a function in that
+    header. CUDA's own headers, the bodies of macros and code under `#ifdef __CUDACC__` do not count.
 
     Example:
         >>> headers_have_kernels(['#include "norm.cuh"', "TVM_FFI_DLL_EXPORT_TYPED_FUNC(f, F);"], [Path("lib")], ())
@@ -116,7 +115,7 @@ def headers_have_kernels(texts: Sequence[str], include_dirs: Sequence[Path], opt
 
 
 def user_headers(texts: Sequence[str], include_dirs: Sequence[Path]) -> Iterator[str]:
-    """Yield the text, without comments, of each user header that the texts include; direct includes come first."""
+    """Yield the text of each user header that the texts include, without comments. Direct includes come first."""
     include_dirs = [path for path in include_dirs if not (path / "cuda_runtime.h").is_file()]
     waiting: deque[tuple[str, tuple[Path, ...]]] = deque()
     waiting.extend((name, ()) for text in texts for name, _ in included_headers(text))
@@ -134,7 +133,7 @@ def user_headers(texts: Sequence[str], include_dirs: Sequence[Path]) -> Iterator
 
 
 def _has_kernels(text: str, options: Sequence[str]) -> bool:
-    """Return whether a text has kernels or launches that the host's compiler would read."""
+    """Return whether a text has kernels or launches that a host compiler would read."""
     live = live_tokens(code_tokens(text), Macros(_HOST_COMPILER_MACROS, options))
     tokens = [token for token in live if not token.in_directive]
     return _has_launch(tokens) or any(token.text == "__global__" for token in tokens)

@@ -16,7 +16,8 @@ from jitload.cpptext.preprocessor import INCLUDES, read_directives, split_direct
 
 _TAGS = ("struct", "class")
 _SPACES = ("__device__", "__constant__", "__managed__")
-# A declaration with one of these words declares no field, or a variable whose address is not a constant.
+# In a structure, a declaration with one of these words declares no field. Elsewhere, `_declared_names` ignores the
+# variables of such a declaration (except `static` and `extern`), because their addresses might not be constants.
 _NOT_A_FIELD = frozenset(
     ("static", "constexpr", "using", "typedef", "friend", "template", "enum", "operator", "public", "private",
      "protected", "extern", "__shared__")
@@ -29,9 +30,9 @@ class Field(NamedTuple):
     """A member of a structure.
 
     Attributes:
-        path: Its name; `inner.name` if it belongs to a member `inner` whose structure has no name.
-        type: The unqualified name of its type, "" for pointers and types that have no name.
-        is_opaque: Whether its bytes may have several meanings, because it is in a union.
+        path: Its name, or `inner.name` if its structure is unnamed and is the type of a member `inner`.
+        type: The unqualified name of its type, or "" for pointers and unnamed types.
+        is_opaque: Whether it is in a union, so that its bytes may have several meanings.
     """
 
     path: str
@@ -43,12 +44,12 @@ class Structure(NamedTuple):
     """The definition of a class.
 
     Attributes:
-        name: Its name with namespaces, `ns::Params`.
-        aliases: Its unqualified names: the tag, and the name that a typedef gives it.
+        name: Its name with namespaces, such as `ns::Params`.
+        aliases: Its unqualified names: the tag, and the name given by a typedef.
         fields: Its public members.
         bases: The unqualified names of its bases.
         is_template: Whether it is a template, or a member of one.
-        is_complete: Whether it certainly has no data members except these fields and the fields of its bases.
+        is_complete: Whether it certainly has no data members besides `fields` and the fields of its bases.
     """
 
     name: str
@@ -60,14 +61,14 @@ class Structure(NamedTuple):
 
 
 class Alias(NamedTuple):
-    """Another name for a type, `using name = …;`, with the unqualified name of that type."""
+    """Another name for a type, from `using name = …;` or a typedef. `type` is the unqualified name of that type."""
 
     name: str
     type: str
 
 
 class Declarations(NamedTuple):
-    """The structures and type aliases of a source, and the names of its device variables with their namespaces."""
+    """The structures, type aliases and device variables of a source. `variables` has the variables' qualified names."""
 
     structures: tuple[Structure, ...]
     aliases: tuple[Alias, ...]
@@ -95,7 +96,7 @@ class Declarations(NamedTuple):
 
 
 def type_name(text: str) -> str:
-    """Return the unqualified name in the text of a type, "" for a pointer.
+    """Return the unqualified name in the text of a type, or "" for a pointer.
 
     Example:
         >>> type_name("const ns::Box<float>&")
@@ -116,14 +117,16 @@ _VARIABLE = r"\b__(?:device|constant|managed)__(?:[^(){};=\[]|\b(?:__align__|ali
 
 
 def may_declare(text: str, structures: frozenset[str]) -> bool:
-    """Return whether a text may declare one of these structures, or a device variable."""
+    """Return whether a text may declare a device variable or one of these structures."""
     names = {name for match in re.findall(_TYPE_NAME, text) for name in match}
     return not names.isdisjoint(structures) or re.search(_VARIABLE, text) is not None
 
 
 @functools.lru_cache(maxsize=8)
 def find_declarations(pieces: tuple[str, ...], others: tuple[str, ...] = ()) -> Declarations:
-    """Return the structures and device variables in a source's texts, `pieces`, and the structures in `others`.
+    """Return the structures, type aliases and device variables in a source's texts, `pieces`.
+
+    Structures and type aliases in `others` are returned, too, but not the device variables there.
 
     Example:
         >>> find_declarations(("namespace ns { struct Pair { float a; int b; }; }",)).structures[0].name
@@ -139,7 +142,8 @@ def find_declarations(pieces: tuple[str, ...], others: tuple[str, ...] = ()) -> 
             declared += (s for s in _walk(_Scope(macros), _code(text)) if not isinstance(s, str))
     structures: dict[str, Structure] = {}
     for structure in declared:
-        if isinstance(structure, Structure):  # of several definitions, only the compiler knows which it reads
+        # If a name has several definitions, only the compiler knows which one it reads.
+        if isinstance(structure, Structure):
             is_other = structures.get(structure.name, structure) != structure
             structures[structure.name] = structure._replace(is_complete=structure.is_complete and not is_other)
     aliases = tuple(s for s in declared if isinstance(s, Alias))
@@ -148,7 +152,7 @@ def find_declarations(pieces: tuple[str, ...], others: tuple[str, ...] = ()) -> 
 
 
 def _code(text: str) -> list[Token]:
-    """Return the tokens outside directives. For each `#include` between braces, its `#` is returned, too."""
+    """Return the tokens outside directives, and the `#` of each `#include` between braces."""
     code: list[Token] = []
     for directive, run in split_directives(code_tokens(text)):
         if not directive:
@@ -161,7 +165,7 @@ def _code(text: str) -> list[Token]:
 def _declaring_macros(texts: Sequence[str]) -> frozenset[str]:
     """Return the macros that may declare members.
 
-    Such a macro has parameters, or its body contains `;`, `,`, `{` or the name of another such macro.
+    Such a macro has parameters, contains `;`, `,` or `{`, or uses another macro that may declare members.
     """
     bodies: dict[str, set[str]] = {}
     for text in texts:
@@ -175,7 +179,13 @@ def _declaring_macros(texts: Sequence[str]) -> frozenset[str]:
 
 
 class _Scope(NamedTuple):
-    """The context of declarations: macros that may declare members, enclosing names, and whether one is a template."""
+    """The context of declarations.
+
+    Attributes:
+        macros: The macros that may declare members.
+        names: The enclosing namespaces and classes.
+        is_template: Whether an enclosing class is a template.
+    """
 
     macros: frozenset[str]
     names: tuple[str, ...] = ()
@@ -183,7 +193,7 @@ class _Scope(NamedTuple):
 
 
 def _walk(scope: _Scope, code: Sequence[Token]) -> Iterator[Structure | Alias | str]:
-    """Yield the structures, aliases and names of device variables that a namespace or a class declares."""
+    """Yield what a namespace or a class declares: structures, aliases, and device variables by name."""
     for tokens in split_declarations(code):
         end = template_end(tokens)
         declaration = tokens[end:]
@@ -225,7 +235,10 @@ def template_end(declaration: Sequence[Token]) -> int:
 
 
 def split_declarations(code: Sequence[Token]) -> Iterator[Sequence[Token]]:
-    """Yield the tokens of each declaration, up to a `;`, `public:`, or the `}` of a function or namespace."""
+    """Yield the tokens of each declaration.
+
+    A declaration ends at a `;`, at an access specifier such as `public:`, or at the `}` of a function or namespace.
+    """
     start = index = 0
     while index < len(code):
         text = code[index].text
@@ -242,7 +255,7 @@ def split_declarations(code: Sequence[Token]) -> Iterator[Sequence[Token]]:
 
 
 def _plain(words: Sequence[str]) -> list[str]:
-    """Return the words without attributes and their arguments, such as `alignas(16)`."""
+    """Return the words without attributes such as `alignas(16)`."""
     text = re.sub(r"(?:alignas|__align__|__attribute__|__builtin_align__|__launch_bounds__) \( .*? \)(?: \))?", "",
                   " ".join(words))  # fmt: skip
     return text.split()
@@ -273,11 +286,11 @@ def _structure(
     )
 
 
-_UNKNOWN = Field("", "", is_opaque=True)  # stands for members that cannot be named
+_UNKNOWN = Field("", "", is_opaque=True)  # stands for members whose names are not known
 
 
 def _members(body: Sequence[Token], *, is_public: bool, scope: _Scope, owner: str = "") -> list[Field]:
-    """Return the members of a class, and `_UNKNOWN` if there may be others."""
+    """Return the public members of a class, and `_UNKNOWN` if there may be other members."""
     fields: list[Field] = []
     for member in split_declarations(body):
         words = [token.text for token in member]
@@ -326,11 +339,14 @@ def _unnamed_member(member: Sequence[Token], opening: int, scope: _Scope, *, is_
 
 
 def _declares_no_member(words: Sequence[str], owner: str) -> bool:
-    """Return whether a declaration without field names certainly declares a function, a type or a static member."""
+    """Return whether a declaration, in which no field name was read, really declares no field.
+
+    It declares a function, a type or a static member. If in doubt, the result is False.
+    """
     if not words or not _NOT_A_FIELD.isdisjoint(words) or words[0] == "static_assert":
         return True
     if not {"struct", "class", "union"}.isdisjoint(words[:1]):
-        return len(words) == 2  # the name of a type alone
+        return len(words) == 2  # `struct Pair;` declares only a type
     opening = words.index("(") if "(" in words else 0
     before, after = words[:opening], words[opening + 1 : opening + 2]
     is_name = bool(before) and re.match(r"[A-Za-z_]", before[-1]) is not None
@@ -339,7 +355,7 @@ def _declares_no_member(words: Sequence[str], owner: str) -> bool:
 
 
 def _declared_names(declaration: Sequence[Token]) -> list[str]:
-    """Return the names that a member or a variable declaration declares; none for functions and bit fields."""
+    """Return the names of the members or variables that a declaration declares, without functions and bit fields."""
     words = _without_groups(declaration)
     if _NOT_A_FIELD & set(words) - ({"static", "extern"} if set(words) & set(_SPACES) else set()) or "(" in words:
         return []
@@ -355,7 +371,7 @@ def _declared_names(declaration: Sequence[Token]) -> list[str]:
 def _without_groups(declaration: Sequence[Token]) -> list[str]:
     """Return the words of a declaration without attributes, literals, template arguments, array bounds and braces.
 
-    If a class is defined and no name follows its `}`, no field is declared, and the result is empty.
+    The definition of a class with no name after its `}` gives [], because it declares no field.
     """
     words: list[str] = []
     index = 0

@@ -49,7 +49,7 @@ from jitload.toolchain.host import INCLUDE_DIR, Compiler, tvm_ffi_include_dirs
 
 _log = logging.getLogger(__name__)
 
-# As under nvcc, memory may be read through pointers of other types, and integers wrap. Each function has a section of
+# As with nvcc, code may read memory through pointers of other types, and integers wrap. Each function has a section of
 # its own, because the object file is read function by function. glibc's fortified functions, which some compilers use
 # by default, would end the process in cases where `sanitize` reports the user's line. -fstack-clash-protection makes a
 # frame that is too large for the rest of its stack touch the guard page below the stack instead of jumping over it.
@@ -59,10 +59,11 @@ _FLAGS = (
     "-U_FORTIFY_SOURCE", "-fstack-clash-protection", "-fsanitize=integer-divide-by-zero",
     "-fno-sanitize-recover=integer-divide-by-zero",
 )  # fmt: skip
-# For kernels whose threads may wait in a loop without a barrier: each basic block may switch to another thread.
+# Options for kernels whose threads may wait in a loop without a barrier. With these options, each basic block of such a
+# kernel may switch to another thread.
 _PREEMPTIVE_FLAGS = ("-fsanitize-coverage=trace-pc", "-DJITLOAD_CPU_PREEMPT=1")
-# Compiled code calls a function of cpu_sanitize.cc before each access to memory. That file knows which memory a kernel
-# may access, so the sanitizers allocate no memory of their own.
+# With these options, compiled code calls a function of cpu_sanitize.cc before each access to memory. This function
+# knows which memory a kernel may access, so the sanitizers allocate no memory of their own.
 _SANITIZER_FLAGS = {
     "address": (
         "-fsanitize=kernel-address", "--param=asan-instrumentation-with-call-threshold=0", "--param=asan-stack=0",
@@ -89,7 +90,7 @@ SHORT_HEADERS = {
     "cuda/pipeline": "#include <cuda/barrier>\n",
     "cuda_pipeline.h": "#include <cuda_pipeline_primitives.h>\n",
 }
-# In the work directory: one for SHORT_HEADERS, and one for NVIDIA's headers with changes for g++.
+# Directories in the work directory: one for SHORT_HEADERS, and one for NVIDIA's headers with changes for g++.
 _SHORT_DIR, _CORRECTED_DIR = "headers", "corrected"
 _PAIR_CONSTRUCTOR = re.compile(r"(__half2|__nv_bfloat162)\(\) = default;")
 _LIST_ASSIGNMENT = r"\g<0> \1& operator=(std::initializer_list<struct __jitload_nothing>) { return *this = \1(); }"
@@ -137,7 +138,7 @@ def compile_for_cpu(
 
 
 def cpu_flags(source: DeviceSource, toolchain: CudaToolchain | None) -> tuple[str, ...]:
-    """Return the compiler's options for device code."""
+    """Return g++'s options for compiling device code for the CPU."""
     toolkit_dirs = toolchain.include_dirs if toolchain else ()
     return (
         *_FLAGS,
@@ -153,10 +154,10 @@ def cpu_flags(source: DeviceSource, toolchain: CudaToolchain | None) -> tuple[st
 
 
 def _write_corrected_headers(directory: Path, toolkit_dirs: Sequence[Path]) -> None:
-    """Write copies of NVIDIA's headers for half and bfloat16 that let g++ compile `pair = {}`, as NVRTC does.
+    """Write copies of NVIDIA's half and bfloat16 headers with which g++ can compile `pair = {}`, as NVRTC can.
 
-    With the originals, g++ finds `{}` ambiguous, because one `operator=` takes a pair, and another one takes its raw
-    bits. The copies add an `operator=` for an initializer list, which fits `{}` better than both.
+    In the originals, `{}` fits two versions of `operator=`: one takes a pair, and one the pair's raw bits. The copies
+    add an `operator=` for an initializer list, which fits `{}` better.
     """
     for name in ("cuda_fp16.h", "cuda_bf16.h"):
         path = next((path for path in (parent / name for parent in toolkit_dirs) if path.is_file()), None)
@@ -168,13 +169,13 @@ def _write_corrected_headers(directory: Path, toolkit_dirs: Sequence[Path]) -> N
 
 
 def _processor_flags(flags: Sequence[str]) -> tuple[str, ...]:
-    """Return g++'s options for thread-local variables and for `a * b + c`, which depend on the processor.
+    """Return g++'s options that depend on the processor, for thread-local variables and for `a * b + c`.
 
-    `-mtls-dialect=gnu2`: shared memory and threadIdx are thread-local, and with TLS descriptors g++ can compute their
+    `-mtls-dialect=gnu2`: Shared memory and threadIdx are thread-local variables. This option lets g++ compute their
     addresses before a loop instead of in it.
 
     `-ffp-contract`: nvcc compiles `a * b + c` to one instruction that rounds once. On x86-64, g++ may do so only if the
-    user's options select a processor or contain `-mfma`, so that results do not depend on the machine.
+    user's options select a processor or contain `-mfma`. This way, results do not depend on the machine.
     """
     if platform.machine() != "x86_64":
         return ("-ffp-contract=fast",)
@@ -190,11 +191,11 @@ def _instrumentation_flags(instrumentation: Instrumentation) -> tuple[str, ...]:
 
 
 class _Compilation:
-    """The runs of the compiler for one source. The kernel table is an array of kernels after the source's text.
+    """The runs of the compiler for one source. After the source's text comes the kernel table, an array of kernels.
 
     Attributes:
         candidates: The functions in the source that look like kernels.
-        launched: The kernels' names in `Launch` records, as the user writes them, by their C++ expressions.
+        launched: A dict from C++ expressions of kernels to the kernels' names in the user's `Launch` records.
         expressions: The C++ expressions of the kernels in the kernel table, row by row.
         files_read: The files that the compiler read.
         user_headers: The user's headers among these files.
@@ -208,7 +209,7 @@ class _Compilation:
         self.expressions: tuple[str, ...] = ()
         self.files_read: tuple[Path, ...] = ()
         self.user_headers: tuple[Path, ...] = ()
-        self._overloads: frozenset[str] = frozenset()  # the argument of `cpu_text`
+        self._overloads: frozenset[str] = frozenset()  # the argument `overloads` of `cpu_text`
         self._source = source
         self._command = (*compiler.command, *cpu_flags(source, toolchain), "-MD", "-MF", "cpu.d")
         self._ninja = ninja
@@ -229,7 +230,7 @@ class _Compilation:
             _write_corrected_headers(corrected_dir, self._toolkit_dirs)
         object_file = self._compile_all()
         for directory in (short_dir, corrected_dir):
-            shutil.rmtree(directory, ignore_errors=True)  # after an error, they are kept
+            shutil.rmtree(directory, ignore_errors=True)  # an error skips this line, so that both can be inspected
         return object_file
 
     def _compile_all(self) -> ObjectFile:
@@ -246,16 +247,15 @@ class _Compilation:
         return object_file
 
     def _hidden_names(self, object_file: ObjectFile) -> frozenset[str]:
-        """Return the names of `extern "C"` kernels that are ambiguous, because CUDA has functions of these names."""
+        """Return the names of `extern "C"` kernels that are ambiguous, because CUDA has functions of the same names."""
         in_table = {row.symbol for row in object_file.rows()}
         names = {candidate.name.rpartition("::")[2] for candidate in self.candidates}
         return frozenset(names.intersection(object_file.marked()) - in_table)
 
     def _warn_of_unnamed(self, object_file: ObjectFile) -> None:
-        """Log a warning about kernels that cannot be named, because the demangler rejects their symbols."""
         in_table = {row.symbol for row in object_file.rows()}
         for symbol in object_file.marked():
-            if symbol not in in_table and "." not in symbol:  # the compiler splits functions: `k.part.0`
+            if symbol not in in_table and "." not in symbol:  # the dot in `k.part.0` marks a part of a kernel
                 _log.warning(
                     "%s: the kernel with the symbol %s… of %d characters is left out, because its name cannot be read; "
                     "name it in functions=, with Launch(kernel=...)",
@@ -312,19 +312,22 @@ class _Compilation:
                 path.unlink(missing_ok=True)
 
     def _write_pieces(self) -> list[Path]:
-        """Write each text of the source to a file named after its label, so that g++ can quote it. Return the paths."""
+        """Write each text of the source to a file named after the text's label, and return the paths.
+
+        g++ quotes lines of these files in its messages.
+        """
         paths = []
         for label, text in self._source.pieces:
             path = self._work_dir / label
             if path.parent != self._work_dir or path.name == "cpu.cc":
                 continue
-            with suppress(OSError):  # the label may be too long for the name of a file
+            with suppress(OSError):  # raised if the label is too long for a file's name
                 path.write_text(text, encoding="utf-8", newline="")
                 paths.append(path)
         return paths
 
     def _error_of_source(self, failure: CompileError, expressions: tuple[str, ...]) -> CompileError:
-        """Return the errors in the user's text as one error. If there are none, return the kernel table's error."""
+        """Return one error for all errors in the user's text. If there are none, return the kernel table's error."""
         if "Assembler messages" in failure.log:
             self._refuse_gpu_headers(self._read_headers())
         log = without_table_errors(failure.log)
@@ -338,7 +341,8 @@ class _Compilation:
                 command=failure.command,
                 work_dir=failure.work_dir,
             )
-        try:  # g++ notices an unclosed brace, for example, only in the table
+        # Compile again without the table, because g++ notices an unclosed brace, for example, only in the table.
+        try:
             if expressions:
                 self._compile("cpu.o", "-c")
         except CompileError as error:
@@ -346,7 +350,7 @@ class _Compilation:
         return self._error_of_kernel(failure, expressions)
 
     def _error_of_kernel(self, failure: CompileError, expressions: tuple[str, ...]) -> CompileError:
-        """Return an error at a kernel's line in the source if its row of the kernel table fails a static assertion.
+        """Return a failed static assertion in the kernel table as an error at the kernel's line in the source.
 
         If `failure` has another cause, or if the line is not known, return `failure` itself.
         """
@@ -371,10 +375,10 @@ class _Compilation:
         return [(str(path), path.read_text("utf-8", "replace")) for path in self.user_headers]
 
     def _refuse_gpu_headers(self, headers: Sequence[tuple[str, str]]) -> None:
-        """Raise an error if a header is for GPUs only, or if the text of a user's header uses a GPU-only feature.
+        """Raise an error if a header is for GPUs only, or if a user's header uses a GPU-only feature.
 
-        `headers` are the (name, text) pairs of the user's headers. In the source itself, the compiler reports such
-        features, because `mark_gpu_only` puts errors into the text that g++ gets.
+        `headers` are the (name, text) pairs of the user's headers. In the source itself, `mark_gpu_only` makes g++
+        report GPU-only features.
         """
         if feature := gpu_header(self.files_read):
             raise gpu_only_error(self._source.name, self._source.pieces[0][0], 1, feature)
@@ -393,12 +397,12 @@ def _refuse_lost_branches(name: str, texts: Sequence[tuple[str, str]]) -> None:
 
 
 def _refused_rows(error: CompileError, expressions: Sequence[str]) -> frozenset[str] | None:
-    """Return the expressions of the table rows that have errors, or None if there are errors elsewhere, too."""
+    """Return the expressions whose rows of the kernel table have errors, or None if other code has errors, too."""
     errors = [d for d in error.diagnostics if "error" in d.severity]
     lines = [d.line for d in errors if d.file == ROW_FILE]
     if any("overloaded function" in d.message for d in errors):
-        # A kernel with the name of a function of CUDA, such as `max`, is refused at a line of jitload_cpu.h. A note
-        # names the row.
+        # If a kernel has the name of a function of CUDA, such as `max`, g++ reports an error in jitload_cpu.h. Only a
+        # note to this error has the row's number.
         lines += [int(line) for line in re.findall(rf"^{re.escape(ROW_FILE)}:(\d+):", error.log, re.MULTILINE)]
     others = [d for d in errors if d.file != ROW_FILE and not d.file.endswith("jitload_cpu.h")]
     if not lines or others:
@@ -407,7 +411,7 @@ def _refused_rows(error: CompileError, expressions: Sequence[str]) -> frozenset[
 
 
 def _expression_of(symbol: str) -> str:
-    """Return a C++ expression for the kernel with this symbol, or "" if its name cannot be written in C++."""
+    """Return a C++ expression for the kernel with this symbol, or "" if C++ cannot name the kernel."""
     readable = demangle(symbol)
     if readable is None:
         return symbol if symbol.isidentifier() else ""
@@ -416,7 +420,10 @@ def _expression_of(symbol: str) -> str:
 
 
 def _declaration_of(symbol: str) -> str:
-    """Return `BY_SYMBOL` + symbol + `(parameters)` for a kernel that C++ cannot name, or "" for an unmangled symbol."""
+    """Return `BY_SYMBOL` + symbol + `(parameters)`, the table's entry for a kernel that C++ cannot name.
+
+    Return "" for an unmangled symbol.
+    """
     readable = demangle(symbol)
     match = re.fullmatch(r".*\((.*)\)", readable or "")
     return f"{BY_SYMBOL}{symbol}({match[1].replace('(anonymous namespace)::', '')})" if match else ""

@@ -42,12 +42,12 @@ _INSTRUMENTED_LINK_FLAGS = ("-Wl,--wrap=memset", "-Wl,--wrap=memcpy", "-Wl,--wra
 def build_cpu_library(
     request: Request, toolchain: CudaToolchain | None, compiler: Compiler, work: Work, *, verbose: bool
 ) -> tuple[Path, ...]:
-    """Build a library whose kernels run on the CPU, and on the GPUs that the request also names.
+    """Build a library whose kernels run on the CPU and on any GPUs in the request.
 
     If the request names no GPU, NVRTC only checks the source while g++ compiles it.
 
     Returns:
-        The user's files that were read, and paths of missing files that would be read instead if they existed.
+        The user's files that were read, and the paths at which a new file would be read instead of one of them.
     """
     check_is_device_code(request)
     _check_compiler(compiler, work.cache_dir)
@@ -68,7 +68,7 @@ def build_cpu_library(
 
 
 def _check_compiler(compiler: Compiler, cache_dir: Path) -> None:
-    """Raise an error if the compiler is not g++. Only with g++ can kernels be detected and instrumented."""
+    """Raise ToolchainError if the compiler is not g++. Other compilers cannot detect or instrument kernels."""
     if "gcc version" not in compiler_identity(compiler, cache_dir):
         raise ToolchainError(
             f"kernels on the CPU are compiled by g++, and the C++ compiler is {' '.join(compiler.command)!r}: install "
@@ -77,7 +77,7 @@ def _check_compiler(compiler: Compiler, cache_dir: Path) -> None:
 
 
 def _headers_read(request: Request, toolchain: CudaToolchain | None, work: Work, program: CpuProgram) -> Iterator[Path]:
-    """Yield the files that were read, and the paths of missing files that would be read instead if they existed.
+    """Yield the files that were read, and the paths at which a new file would be read instead of one of them.
 
     Headers of jitload, tvm-ffi and CUDA are left out, because the cache key contains their versions.
     """
@@ -102,7 +102,7 @@ def _steps(
 
 # ---- the check for GPUs ----------------------------------------------------------------------------------------------
 
-_ARCH = "sm_90"  # every NVRTC that jitload supports knows it
+_ARCH = "sm_90"  # an architecture that every supported NVRTC knows
 _MAX_STATIC_SHARED = 48 << 10
 _HINT = (
     "A GPU cannot run this source. Write code for the CPU alone under #ifdef JITLOAD_CPU, or turn this check off with "
@@ -112,15 +112,15 @@ _HINT = (
 
 @contextmanager
 def gpu_check(request: Request, toolchain: CudaToolchain | None) -> Iterator[Future[tuple[Path, ...]]]:
-    """Let NVRTC check, while a `with` block runs, that a request for the CPU would also compile for a GPU.
+    """Check with NVRTC, while a `with` block runs, that a request for the CPU would also compile for a GPU.
 
     Yield a future. Its result is the user's headers that NVRTC read.
 
     If the block raises an error, wait for NVRTC, which must not be running when the program ends. Then raise NVRTC's
-    error if there is one and the block's error is a LaunchSpecError or about one of jitload's headers. Otherwise, raise
-    the block's error.
+    error if NVRTC failed, too, and the block's error is vague. A LaunchSpecError is vague, and so is an error in one of
+    jitload's headers. Otherwise, raise the block's error.
     """
-    if not request.settings.checks_for_gpu or len(request.archs) > 1:  # NVRTC compiles for the GPUs anyway
+    if not request.settings.checks_for_gpu or len(request.archs) > 1:  # with GPUs in `archs`, NVRTC compiles anyway
         check: Future[tuple[Path, ...]] = Future()
         check.set_result(())
     else:
@@ -136,9 +136,9 @@ def gpu_check(request: Request, toolchain: CudaToolchain | None) -> Iterator[Fut
 
 
 def _check(request: Request, toolchain: CudaToolchain | None) -> tuple[Path, ...]:
-    """Let NVRTC check the kernels of a request: raise its errors, or return the user's headers that it read.
+    """Let NVRTC check the kernels of a request. Raise NVRTC's error, or return the user's headers that NVRTC read.
 
-    If NVRTC or a header of CUDA is missing, log once that nothing is checked, and return an empty tuple.
+    If NVRTC or a CUDA header is missing, log once that kernels are not checked, and return an empty tuple.
     """
     reason = "there is no NVRTC. Install it with: pip install 'jitload[cu13]'"
     if toolchain is not None:
@@ -157,7 +157,10 @@ def _check(request: Request, toolchain: CudaToolchain | None) -> tuple[Path, ...
 
 
 def check_shared_memory(request: Request, program: CpuProgram) -> None:
-    """Raise an error if a kernel has too much static shared memory for a GPU: NVRTC's front end does not check that."""
+    """Raise CompileError if a kernel has too much static shared memory for a GPU.
+
+    NVRTC's front end does not check this.
+    """
     if not request.settings.checks_for_gpu:
         return
     for kernel in program.compiled.cubin.kernels:
@@ -180,7 +183,7 @@ def _is_about_own_header(error: Exception) -> bool:
 
 
 def _missing_cuda_header(error: CompileError, toolchain: CudaToolchain) -> str:
-    """Return a message if NVRTC rejected the source because one of CUDA's headers is missing, or ""."""
+    """Return a message if NVRTC rejected the source because a CUDA header is missing, and "" otherwise."""
     name = missing_header(error.log)
     files = [Path(diagnostic.file) for diagnostic in error.diagnostics if "open source file" in diagnostic.message]
     if not name or not files:

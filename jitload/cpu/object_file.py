@@ -24,9 +24,9 @@ from jitload.model import ParameterSlot, Variable
 from jitload.signature.kernels import parameter_slots
 
 TABLE = "__jitload_cpu_kernels"
-_KERNEL_MARKS = "__patchable_function_entries"  # the section where `__global__` leaves a mark
+_KERNEL_MARKS = "__patchable_function_entries"  # the section in which the compiler lists `__global__` functions
 _WAITS = frozenset(f"jitload_cpu_{name}" for name in ("barrier", "exchange", "tile_barrier", "active", "yield"))
-_DIVISIONS = frozenset({"__ubsan_handle_divrem_overflow_abort"})  # called where the divisor is zero
+_DIVISIONS = frozenset({"__ubsan_handle_divrem_overflow_abort"})  # called if a divisor is zero
 _OWN_THREAD_LOCAL = frozenset({"jitload_cpu_current_worker", "jitload_cpu_thread_memory", "_TLS_MODULE_BASE_"})
 _OWN_STATIC_THREAD_LOCAL = (
     *("_ZL9threadIdx", "_ZL8blockIdx", "_ZL8blockDim", "_ZL7gridDim"),
@@ -34,7 +34,7 @@ _OWN_STATIC_THREAD_LOCAL = (
 )
 _NOP_BYTES = 1 if platform.machine() == "x86_64" else 4
 _MAX_THREADS = 1024
-_ROW_SIZE = 48  # of a jitload_cpu_kernel, in bytes
+_ROW_SIZE = 48  # the size of a `jitload_cpu_kernel` in bytes
 _OWN_PREFIX = "__jitload_"
 _USER_PREFIX = "__jitload_user_"
 
@@ -46,10 +46,10 @@ class TableRow:
     Attributes:
         symbol: The kernel's symbol.
         probe: The symbol of a function that is never called. This symbol contains the kernel's type.
-        slots: The offsets and sizes of its parameters.
-        mode: How its threads run: the name of an enumerator in jitload/cpu.h.
+        slots: The offsets and sizes of the kernel's parameters.
+        mode: How the kernel's threads run: the name of an enumerator in jitload/cpu.h.
         max_threads: The maximum number of threads per block: `__launch_bounds__`, or else 1024.
-        shared_bytes: The size of its `__shared__` variables in bytes, not counting `extern __shared__` arrays.
+        shared_bytes: The size of the `__shared__` variables in bytes, not counting `extern __shared__` arrays.
     """
 
     symbol: str
@@ -86,15 +86,21 @@ class ObjectFile:
         return tuple(self._launch_bounds)
 
     def layouts(self) -> tuple[str, ...]:
-        """Return the mangled names that encode members of structures: their offsets, sizes and types."""
+        """Return the symbols whose names encode the offsets, sizes and types of structures' members."""
         return tuple(symbol.name for symbol in self._symbols if "__jitload_members" in symbol.name)
 
     def dynamic_shared(self) -> tuple[str, ...]:
-        """Return the linked names of `extern __shared__` arrays, whose symbols are thread-local and undefined."""
+        """Return the names that `linked_name` gives to `extern __shared__` arrays.
+
+        The symbols of these arrays are thread-local and undefined.
+        """
         return tuple(linked_name(s.name) for s in self._symbols if _is_dynamic_shared(s))
 
     def variables(self) -> tuple[Variable, ...]:
-        """Return the global variables, which include `__device__` and `__constant__` ones, named by their symbols."""
+        """Return the global variables, including `__device__` and `__constant__` variables.
+
+        The name of each variable is its symbol.
+        """
         compiler_made = ("_ZTV", "_ZTI", "_ZTS", "_ZGV")
         return tuple(
             Variable(name=s.name, symbol=s.name, size=s.size)
@@ -104,7 +110,7 @@ class ObjectFile:
         )
 
     def for_link(self) -> bytes:
-        """Return the object file with the symbols that the source defines renamed by `linked_name`."""
+        """Return the object file with the source's own symbols renamed by `linked_name`."""
         symbols = [
             symbol._replace(name=linked_name(symbol.name))
             if (symbol.section and symbol.binding != STB_LOCAL) or _is_dynamic_shared(symbol)
@@ -132,10 +138,10 @@ class ObjectFile:
 
     @cached_property
     def _launch_bounds(self) -> dict[str, int]:
-        """A mapping from the symbols of `__global__` functions to their maximum numbers of threads per block.
+        """A dict from the symbol of each `__global__` function to its maximum number of threads per block.
 
-        If a function has `__launch_bounds__`, g++ puts as many nops before it as a block may have threads. The section
-        `_KERNEL_MARKS` contains the address of each function's first nop.
+        `__launch_bounds__(n)` makes g++ put n nops before a function. The section `_KERNEL_MARKS` has the address of
+        each function's first nop.
         """
         bounds = {}
         for index, section in enumerate(self._sections):
@@ -168,7 +174,10 @@ class ObjectFile:
         return tuple(numbers)
 
     def _function_at(self, symbol: int, addend: int) -> str:
-        """Return the name of a relocation's function. `symbol` stands for the function itself or for its section."""
+        """Return the name of the function that a relocation refers to.
+
+        `symbol` is the index of the function's symbol or of its section's symbol.
+        """
         target = self._symbols[symbol]
         if target.name:
             return target.name
@@ -194,7 +203,7 @@ class ObjectFile:
         return self._relocations_by_section.get(section, {})
 
     def _referenced_by(self, start: int) -> set[Symbol]:
-        """Return the symbols to which the section of symbol number `start` refers, directly or indirectly."""
+        """Return the symbols that the section of symbol number `start` refers to, directly or indirectly."""
         referenced: set[Symbol] = set()
         visited: set[int] = set()
         pending = [self._symbols[start].section]
@@ -210,7 +219,7 @@ class ObjectFile:
 
 
 def _mode(names: Collection[str]) -> str:
-    """Return how the threads of a kernel run. `names` are the symbols that its code refers to."""
+    """Return how the threads of a kernel run. `names` are the symbols that the kernel's code refers to."""
     if not _WAITS.isdisjoint(names):
         return "JITLOAD_CPU_FIBERS"
     return "JITLOAD_CPU_LOOP" if _DIVISIONS.isdisjoint(names) else "JITLOAD_CPU_SINGLY"
@@ -219,8 +228,8 @@ def _mode(names: Collection[str]) -> str:
 def linked_name(symbol: str) -> str:
     """Return the name under which a symbol of the source is linked.
 
-    Names that are not mangled get a prefix. Otherwise a kernel called `getenv` would replace libc's function for all
-    code in the library, and one called `jitload_run` would be a second definition of jitload's own function.
+    Names that are not mangled get a prefix. Without it, a kernel `getenv` would replace libc's function in the whole
+    library, and a kernel `jitload_run` would redefine jitload's own function.
     """
     return symbol if symbol.startswith(("_Z", _OWN_PREFIX)) or not symbol.isidentifier() else _USER_PREFIX + symbol
 

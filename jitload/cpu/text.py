@@ -22,19 +22,22 @@ from jitload.errors import CompileError, Diagnostic
 from jitload.signature import probe
 from jitload.signature.layouts import LAYOUT_DECLARATIONS
 
-ROW_FILE = "<kernels>"  # the file that messages name for the rows of the kernel table; the line is the row's number
-TABLE_FILE = "<kernel table>"  # likewise, for the lines around the rows
-LAYOUT_FILE = "<layouts>"  # likewise, for the instantiations whose symbols hold the members of structures
-BY_SYMBOL = "symbol "  # begins the "expression" for a kernel that C++ cannot name; its symbol and parameters follow
-# Probes are functions whose symbols contain the types of kernels. Probes are defined rather than declared, because one
-# may be instantiated with types that are local to the source.
+# File names in g++'s messages about generated text: the rows of the kernel table (the line is the row's number), the
+# lines around these rows, and the template instances whose symbols contain the members of structures.
+ROW_FILE = "<kernels>"
+TABLE_FILE = "<kernel table>"
+LAYOUT_FILE = "<layouts>"
+# For a kernel that C++ cannot name, this prefix, the symbol and the parameters take the place of an expression.
+BY_SYMBOL = "symbol "
+# Probes are functions whose symbols contain the types of kernels. Probes are defined rather than only declared, because
+# their template arguments may be types that are local to the source.
 _PROBES = re.sub(
     r"__global__ void (__jitload_\w+)\(\);",
     r"void \1() {}",
     re.sub(r"#pragma.*\n", "", probe.PROBE_HEADER[1] + LAYOUT_DECLARATIONS),
 )
 _MACRO_OPTION = re.compile(r"-([DU])\s*(\w+)((?:\([^)]*\))?)(?:=(.*))?", re.DOTALL)
-# Functions that C's headers declare besides the arithmetic. A kernel may have any of these names, as under NVRTC.
+# Functions that C's headers declare, without those for arithmetic. A kernel may have one of these names, as with NVRTC.
 _C_NAMES = frozenset(
     """
     abort access atexit atof atoi atol basename bcmp bcopy bzero calloc clearenv ctime daylight difftime div
@@ -47,13 +50,14 @@ _C_NAMES = frozenset(
     tzname tzset ungetc unsetenv wait
     """.split()  # noqa: SIM905  as a list it would take a whole page
 )
-_CXX_HEADER = re.compile(r"#[ \t]*include[ \t]*<(?!cuda|cooperative)")  # C++'s headers refer to C's functions
-# A type of C's that the source declares itself.
+# Matches the inclusion of a C++ header. Such headers refer to C's functions, which then must keep their names.
+_CXX_HEADER = re.compile(r"#[ \t]*include[ \t]*<(?!cuda|cooperative)")
+# Matches a source's own declaration of a type that C's headers declare, too.
 _OWN_C_TYPE = re.compile(
     r"\b(?:typedef\b[^;{}]*?|using\s+)\b(u?int(?:8|16|32|64|max|ptr)_t|u(?:int|short|long))\s*[;=]"
 )
-# NVIDIA's header for cooperative groups includes its header for atomics. jitload's does so only if the source uses
-# atomics.
+# NVIDIA's header for cooperative groups includes its header for atomics. jitload's header for cooperative groups
+# does so only if the source uses atomics.
 _ATOMICS = re.compile(r"\bcuda::(?:atomic|thread_scope|memory_order)")
 _BOUNDS_BEFORE_GLOBAL = re.compile(
     r"(__launch_bounds__\s*\((?:[^()\n]|\((?:[^()\n]|\([^()\n]*\))*\))*\))[\w\s\"]*?\b__global__\b"
@@ -66,7 +70,7 @@ _SPIN_WORDS = re.compile(r"(?<!asm )(?<!__asm__ )\bvolatile\b|\batomic_ref\b|\ba
 def cpu_text(
     source: DeviceSource, expressions: Sequence[str], layouts: Sequence[str] = (), overloads: Collection[str] = ()
 ) -> str:
-    """Return the text that g++ compiles: the texts of the source with their own line numbers, then the kernel table.
+    """Return the C++ code for g++: the texts of the source with their own line numbers, then the kernel table.
 
     Args:
         source: The device code.
@@ -98,13 +102,16 @@ def cpu_text(
 
 
 def overload_kernels(text: str, names: Collection[str]) -> str:
-    """Return the text with kernels of these names declared `extern "C++"`: they overload functions of the same name."""
+    """Return the text with `extern "C++"` before the kernels of these names.
+
+    These kernels then overload functions of C or CUDA with the same names.
+    """
     if not names:
         return text
     text = text.replace("\r\n", "\n")  # the positions of tokens count any line break as one character
     code = [token for directive, run in split_directives(code_tokens(text)) if not directive for token in run]
     positions = []
-    begin = 0  # of the current declaration
+    begin = 0  # index of the current declaration's first token
     for index, token in enumerate(code):
         if token.text in (";", "{", "}"):
             begin = index + 1
@@ -124,10 +131,10 @@ def taken_names(log: str) -> frozenset[str]:
 
 
 def put_launch_bounds_last(text: str) -> str:
-    """Repeat launch bounds after `__global__` where they stand before it, and return the text.
+    """Return the text with a copy of the launch bounds after each `__global__` that they precede.
 
     `__launch_bounds__` and `__global__` are macros for the same attribute, and g++ keeps only the last one. Explicit
-    instantiations have the attributes of their templates, so `__global__` is removed from them.
+    instantiations have the attributes of their templates, so they lose their `__global__`.
     """
     if "__launch_bounds__" not in text:
         return text
@@ -152,10 +159,10 @@ def _table(expressions: Sequence[str]) -> str:
 def without_table_errors(log: str) -> str:
     """Return a compiler's log without the errors in the kernel table, which follow from errors in the user's text.
 
-    A kernel with a misspelt parameter type, for example, is not declared and cannot be named in the table either.
+    For example, a kernel with a misspelt parameter type is not declared. The table then cannot name the kernel either.
     """
     kept: list[str] = []
-    heading: list[str] = []  # "In function …", "In file included from …": they belong to the next message
+    heading: list[str] = []  # lines such as "In function …", which belong to the next message
     is_dropped = False
     for line in log.splitlines(keepends=True):
         message = re.match(r"([^\s:][^\n:]*):\d+:(?:\d+:)? (fatal error|error|warning|note): ", line)
@@ -172,14 +179,14 @@ def without_table_errors(log: str) -> str:
 
 
 def may_spin(texts: Iterable[str]) -> bool:
-    """Return whether a thread may wait for another one by reading memory in a loop, without calling a barrier."""
+    """Return whether a thread may wait for another thread by reading memory in a loop, without a barrier."""
     return any(_SPIN_WORDS.search(strip_comments(text)) for text in texts)
 
 
 def compiler_flags(flags: Sequence[str]) -> tuple[str, ...]:
     """Return the options without `-D`, `-U` and `-include`.
 
-    The macros and includes become lines of the text after jitload's header, and so do not affect the header.
+    These options become lines of the text, after jitload's header, so that they do not affect the header.
     """
     return tuple(
         flag
@@ -243,7 +250,7 @@ _ASM_QUALIFIERS = ("volatile", "__volatile__", "goto", "inline")
 
 
 def mark_gpu_only(text: str) -> str:
-    """Return the text with an error before inline PTX and in place of each `#include` of a GPU-only header.
+    """Return the text with an error in place of each `#include` of a GPU-only header, and before inline PTX.
 
     Line numbers do not change.
     """
@@ -279,12 +286,12 @@ def _inline_ptx(tokens: Sequence[Token]) -> Iterator[Token]:
 
 
 def has_ptx(text: str) -> bool:
-    """Return whether a text has inline PTX, even if only in a branch that is never compiled."""
+    """Return whether a text has inline PTX. Branches that are never compiled count, too."""
     return "asm" in text and any(True for _ in _inline_ptx(code_tokens(text)))
 
 
 def compiled_ptx(preprocessed: str, files: frozenset[str]) -> Iterator[tuple[str, int]]:
-    """Yield the (file, line) of each inline PTX in the preprocessor's output, if the file is one of `files`."""
+    """Yield the (file, line) of each inline PTX statement in preprocessor output, if the file is one of `files`."""
     for part in re.split(r"^# (?=\d+ \")", preprocessed, flags=re.MULTILINE)[1:]:
         head, _, code = part.partition("\n")
         position = re.match(r'(\d+) "([^"]*)"', head)
@@ -293,12 +300,13 @@ def compiled_ptx(preprocessed: str, files: frozenset[str]) -> Iterator[tuple[str
 
 
 def gpu_header(files: Iterable[Path]) -> str:
-    """Return a text with the feature and the path of the first GPU-only header in `files`, or "" if there is none."""
+    """Return a text about the first GPU-only header in `files`, with its feature and path, or "" if there is none."""
     for path in map(str, files):
         for folder in ("include/", "cccl/"):
             name = path.rpartition(folder)[2]
             feature = _header_feature(name)
-            if feature and not name.startswith("cuda_"):  # NVIDIA's own headers include these headers, too
+            # Headers whose names begin with `cuda_` do not count: other headers of NVIDIA include them, too.
+            if feature and not name.startswith("cuda_"):
                 return f"{feature}, which {path} declares"
     return ""
 
@@ -311,7 +319,10 @@ def _header_feature(name: str) -> str:
 
 
 def explain(error: CompileError) -> CompileError:
-    """Return `error`, perhaps with a hint. If a GPU-only feature caused it, return an error about that instead."""
+    """Return an error about a GPU-only feature if such a feature caused `error`.
+
+    Otherwise, return `error`, with a hint if its cause is known.
+    """
     for diagnostic in error.diagnostics:
         if "error" not in diagnostic.severity:
             continue
@@ -341,7 +352,7 @@ def _hint(log: str) -> str:
 
 
 def _user_line(diagnostic: Diagnostic, log: str) -> tuple[str, int]:
-    """Return the file and line of the user's code that caused a message, even a message about jitload's header."""
+    """Return the file and line in the user's code that caused a message. The message may be about jitload's header."""
     match = re.search(r"^([^\s:]+):(\d+):(?:\d+:)?   required from here$", log, re.MULTILINE)
     return (match[1], int(match[2])) if match else (diagnostic.file, diagnostic.line)
 
@@ -368,7 +379,7 @@ _PORTABLE = "#if defined(__CUDA_ARCH__) || defined(JITLOAD_CPU)"
 def find_lost_branch(label: str, text: str) -> Diagnostic | None:
     """Return an error about the first conditional that would silently drop or add code on the CPU, or None.
 
-    An `#if` that compares `__CUDA_ARCH__` is fine if it has an `#else` with code: the CPU gets that, like an old GPU.
+    A comparison of `__CUDA_ARCH__` is fine if there is an `#else` with code: the CPU gets this code, like an old GPU.
     """
     if not re.search(r"__CUDA_?ARCH\w*|__CUDACC\w*|__NVCC__", text):
         return None
@@ -379,7 +390,7 @@ def find_lost_branch(label: str, text: str) -> Diagnostic | None:
 
 
 def _lost_branch(conditional: Conditional) -> str:
-    """Return what is wrong with a conditional on the CPU, or ""."""
+    """Return the problem that a conditional has on the CPU, or "" if it has none."""
     text = " ".join(f"{directive.name} {directive.text}" for directive in conditional.conditions)
     if "JITLOAD_CPU" in text:
         return ""

@@ -33,7 +33,9 @@ def import_bindings(name: Literal["nvrtc", "nvjitlink", "driver"]) -> Any:
 
 
 def check_driver(answer: tuple[Any, ...], problem: str) -> Any:
-    """Return the results in a driver function's answer, `(status, *results)`, as a tuple unless there is just one.
+    """Return the results in a driver function's answer, which is `(status, *results)`.
+
+    A single result is returned without a tuple.
 
     Raises:
         JitLoadError: The function failed. The message is `problem`, followed by the name of the status.
@@ -45,11 +47,12 @@ def check_driver(answer: tuple[Any, ...], problem: str) -> Any:
 
 
 def load_bindings(name: Literal["nvrtc", "nvjitlink"], path: Path) -> Any:
-    """Return the module of cuda.bindings for a library, and make sure that the module uses the file at `path`.
+    """Return the module of cuda.bindings for NVRTC or nvJitLink, after making it use the library at `path`.
 
     Raises:
-        ToolchainError: The file cannot be loaded or is not the library, cuda-bindings is not installed, or the module
-            already uses another file, because it looks its functions up only once per process.
+        ToolchainError: The library cannot be loaded, `name` is "nvrtc" and the library is not NVRTC, cuda-bindings is
+            not installed, or the module already uses another library. The module looks its functions up only once per
+            process.
     """
     library_name = _LIBRARIES[name]
     try:
@@ -70,12 +73,12 @@ def load_bindings(name: Literal["nvrtc", "nvjitlink"], path: Path) -> Any:
 
 
 def _look_up_functions(name: str, library: ctypes.CDLL) -> dict[str, int]:
-    """Make cuda.bindings look up its functions in `library`, unless it has looked them up before.
+    """Make a module of cuda.bindings look up its functions in `library`. This has no effect after the first look-up.
 
-    cuda.bindings has no public function to choose the file, or to report which file it uses.
+    cuda.bindings has no public function to choose the library, or to report which library it uses.
 
     Returns:
-        The addresses that cuda.bindings uses, by the names of the functions.
+        A dict from the names of the functions to the addresses that cuda.bindings uses.
     """
     modules = (f"cuda.bindings._internal.{name}", f"cuda.bindings._bindings.cy{name}")
     internal: Any = next((sys.modules[module] for module in modules if module in sys.modules), None)

@@ -25,7 +25,7 @@ from jitload.signature.types import describe_type
 def read_external_cubins(request: Request) -> tuple[CompiledSource, ...]:
     """Return the cubins of a request, one for each architecture, with the types of the kernels' parameters.
 
-    Each result also has the symbols of the kernels that the request's `Launch` records name.
+    Each result also maps the kernels that the request's `Launch` records name to their symbols.
 
     Raises:
         JitLoadError: Two cubins are for the same architecture, an architecture of the request has no cubin, or the
@@ -68,7 +68,7 @@ def _check_archs(request: Request, archs: Sequence[str]) -> None:
 
 
 def _symbol_of(kernel: str, function_name: str, cubin: Cubin) -> str:
-    """Return the symbol of a kernel that a `Launch` names by symbol, C++ name, or C++ name with parameter types."""
+    """Return the symbol of a kernel. `kernel` is the symbol, the C++ name, or the C++ name with parameter types."""
     name = _without_spaces(kernel)
     for spellings in (lambda k: (k.symbol,), lambda k: (_without_spaces(k.name), _without_spaces(_with_types(k)))):
         symbols = [k.symbol for k in cubin.kernels if name in spellings(k)]
@@ -92,10 +92,10 @@ def _without_spaces(text: str) -> str:
 
 
 def _with_signatures(cubin: Cubin, image: Image, request: Request, symbols: Mapping[str, str]) -> Cubin:
-    """Return the cubin with the parameter types that the request's `Launch` records declare in `signature`.
+    """Return the cubin with the parameter types in `signature` of the request's `Launch` records.
 
-    Raise SignatureError if an exported kernel still has unknown types. A function name that fits no kernel is ignored
-    here. Later `choose_exports` raises an error that lists the kernels.
+    Raise SignatureError if an exported kernel still has unknown types. Function names without a kernel are skipped.
+    Later, `choose_exports` raises an error that lists the kernels.
     """
     image_kernels = {kernel.symbol: kernel for kernel in image.kernels}
     kernels = {kernel.symbol: kernel for kernel in cubin.kernels}
@@ -103,7 +103,7 @@ def _with_signatures(cubin: Cubin, image: Image, request: Request, symbols: Mapp
     for name, launch in request.functions or [(name, Launch()) for name in by_name]:
         symbol = symbols[launch.kernel] if launch.kernel else by_name.get(name)
         if symbol not in kernels:
-            continue  # the caller compares the kernels of all cubins afterwards
+            continue  # the caller reports cubins that have different kernels
         if launch.signature:
             parameters = parse_signature(launch.signature, name, (kernels[symbol].name, symbol))
             types, names = [type_ for type_, _ in parameters], [name for _, name in parameters]

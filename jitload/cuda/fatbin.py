@@ -26,8 +26,8 @@ class FatbinEntry(NamedTuple):
     """One image of a fatbin: a cubin, or PTX.
 
     Attributes:
-        arch: `sm_90a` for a cubin, `compute_90a` for PTX.
-        code: The cubin or the PTX; empty if it is compressed.
+        arch: The architecture, such as `sm_90a` for a cubin, or `compute_90a` for PTX.
+        code: The cubin or the PTX; empty if the image is compressed.
     """
 
     arch: str
@@ -64,10 +64,10 @@ def is_fatbin(data: bytes) -> bool:
 
 
 def read_fatbin(data: bytes, *, name: str = "fatbin") -> tuple[FatbinEntry, ...]:
-    """Read the images of a fatbin.
+    """Return the images of a fatbin.
 
     Raises:
-        LoadError: The fatbin, or a cubin in it, is damaged or cut off, or the fatbin has no image.
+        LoadError: The fatbin or one of its cubins is damaged or cut off, or the fatbin has no image.
     """
     try:
         return _read_entries(data, name)
@@ -90,8 +90,8 @@ def select_ptx(entries: Sequence[FatbinEntry], arch: str) -> bytes:
 def _compiles_for(ptx_arch: str, arch: str) -> bool:
     """Return whether PTX for `ptx_arch` can be compiled for `arch`.
 
-    PTX without a suffix can be compiled for `ptx_arch` and all newer architectures, PTX with the suffix `f` only within
-    the same major version, and PTX with the suffix `a` only for `ptx_arch` itself.
+    PTX without a suffix can be compiled for `ptx_arch` and all newer architectures. With the suffix `f`, the major
+    version must be the same. With the suffix `a`, only `ptx_arch` itself is possible.
     """
     number, suffix = capability_of(ptx_arch)
     return runs_on(f"sm_{number}{suffix}", arch) if suffix else number <= capability_of(arch)[0]

@@ -13,7 +13,7 @@ from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-# Kernel files often include these for their host code. Device code cannot use them.
+# Headers that kernel files often include for their host code. Device code cannot use these headers.
 _HOST_ONLY = """
     aio.h alloca.h any arpa/inet.h barrier bitset cctype cerrno charconv clocale codecvt condition_variable coroutine
     csetjmp csignal ctype.h cublas.h cublasLt.h cublas_v2.h cudaTypedefs.h cuda_gl_interop.h cuda_profiler_api.h cuchar
@@ -29,8 +29,8 @@ _HOST_ONLY = """
     uchar.h ucontext.h unordered_map unordered_set utime.h valarray variant vector wchar.h wctype.h wordexp.h
     x86intrin.h xmmintrin.h
 """
-# C++ has the operators of <iso646.h> built in, such as `and`. Libraries include <ciso646> to find out which standard
-# library is in use.
+# Device code needs nothing of these headers. The operators of <iso646.h>, such as `and`, are part of C++, and libraries
+# include <ciso646> only to find out which standard library is in use.
 _EMPTY = ("ciso646", "iso646.h")
 # Headers of CUDA whose declarations for device code are built into NVRTC. On systems without CUDA's headers, empty
 # headers of these names are passed instead.
@@ -56,7 +56,7 @@ _LONG_LONG_TYPE = re.compile(
 )
 _INTEGER_TYPES = [f"{sign}int{name}_t" for name in _INTEGERS for sign in ("", "u")]
 
-# C++ headers of the C library: the headers that they include, and the names that they add to namespace std.
+# The C++ headers for the C library, each with the headers that it includes and the names that it adds to namespace std.
 _C_HEADERS = {
     "cassert": ("assert.h", ""),
     "cfloat": ("float.h", ""),
@@ -111,7 +111,7 @@ _POSIX_HEADERS = {
     "unistd.h": "#include <sys/types.h>\n#define STDIN_FILENO 0\n#define STDOUT_FILENO 1\n#define STDERR_FILENO 2\n",
     "values.h": "#include <limits.h>\n#include <float.h>\n",
 }
-# The headers that <bits/stdc++.h> includes: those that exist for device code and do not take NVRTC long to read.
+# What <bits/stdc++.h> includes: all headers of the C++ library that exist for device code and that NVRTC reads quickly.
 _ALL_OF_THE_LIBRARY = """
     algorithm array bit cassert cfloat cinttypes climits cmath complex cstdarg cstddef cstdint cstdio cstdlib cstring
     ctime functional initializer_list iterator limits memory new numeric ratio tuple type_traits utility
@@ -129,8 +129,9 @@ typedef struct {{
 #endif
 """
 
-# CCCL headers that define macros differently under NVRTC, and lines that define these macros again. With CCCL, integers
-# are long long instead of long, and INFINITY, NAN and (before CCCL 2.8) offsetof are not constant expressions.
+# Headers of CCCL that define macros differently under NVRTC, each with the lines that define these macros again. Macros
+# for numbers of type long have type long long in CCCL. INFINITY, NAN and (before CCCL 2.8) offsetof are not constant
+# expressions there.
 _REDEFINED_MACROS = {
     "cuda/std/cfloat": "#include <float.h>\n",
     "cuda/std/climits": "#include <limits.h>\n",
@@ -138,7 +139,7 @@ _REDEFINED_MACROS = {
     "cuda/std/cstddef": _OFFSETOF,
 }
 # If __CUDACC_RTC__ is defined, these headers declare ::uint64_t as unsigned long long, which conflicts with <stdint.h>.
-# So the macro is undefined while they are read.
+# So __CUDACC_RTC__ is undefined while NVRTC reads these headers.
 _CONFLICTING = ("cuda_awbarrier_helpers.h", "cuda_pipeline_helpers.h")
 
 
@@ -148,12 +149,12 @@ def provide_headers(
 ) -> Iterator[tuple[tuple[tuple[str, str], ...], tuple[Path, ...]]]:
     """Yield the headers in memory, as (name, text) pairs, and the directories that NVRTC should search last.
 
-    If the user has a header with the name of one of jitload's (`users_headers`), jitload's is not passed in memory, but
-    written to one of the directories that NVRTC searches last. An #include of this name in quotes then reads the user's
-    header. An #include in angle brackets reads jitload's, unless the user's header is in an include directory.
+    If a name is in `users_headers`, jitload's header of this name is not passed in memory, but written to one of these
+    directories. An #include in quotes then reads the user's header. An #include in angle brackets reads jitload's
+    header, unless the user's header is in an include directory.
 
     Args:
-        include_dirs: The directories that NVRTC searches. Empty headers replace CUDA headers that none of them has.
+        include_dirs: The directories that NVRTC searches. Empty headers replace CUDA headers that are missing there.
         users_headers: The names in `STAND_INS` that headers of the user have, too.
         source: The text to compile. It decides whether <stdint.h> declares `int64_t` as `long` or `long long`.
     """
@@ -176,9 +177,9 @@ def headers_in_memory(include_dirs: Sequence[Path], source: str = "") -> tuple[t
     """Return the headers for one run of NVRTC as (name, text) pairs.
 
     Args:
-        include_dirs: The directories that NVRTC searches. Empty headers replace CUDA headers that none of them has.
-        source: The text to compile. If it declares types of <stdint.h> as `long long`, as CCCL does under NVRTC,
-            jitload's <stdint.h> does so, too.
+        include_dirs: The directories that NVRTC searches. Empty headers replace CUDA headers that are missing there.
+        source: The text to compile. It may declare types of <stdint.h> as `long long`, as CCCL does under NVRTC.
+            jitload's <stdint.h> then does the same.
     """
     headers = _HEADERS
     if own := {name for names in _LONG_LONG_TYPE.findall(source) for name in names if name}:
@@ -193,7 +194,7 @@ def headers_in_memory(include_dirs: Sequence[Path], source: str = "") -> tuple[t
 def _included_file(name: str) -> str:
     """Return the line with which a header in memory includes the file of the same name.
 
-    Because of the `./`, NVRTC takes the name for a different one, and reads the file, not the header in memory.
+    Because of the `./`, the name differs from that of the header in memory, and NVRTC reads the file.
     """
     return f"#include <./{name}>\n"
 
@@ -204,7 +205,7 @@ def _once(name: str, text: str) -> str:
 
 
 def _redefining(text: str) -> str:
-    """Return lines that may redefine macros, with NVRTC's warning about this (47) suppressed."""
+    """Return lines that may redefine macros, without NVRTC's warning 47 about redefined macros."""
     return f"#pragma nv_diagnostic push\n#pragma nv_diag_suppress 47\n{text}#pragma nv_diagnostic pop\n"
 
 
@@ -218,7 +219,7 @@ def _c_header(includes: str, names: str) -> str:
 
 
 def _stdint() -> str:
-    """Return <stdint.h>. The macros have no guard: CCCL redefines some, and each #include must restore them."""
+    """Return <stdint.h>. The macros have no guard, so that each #include restores those that CCCL redefines."""
     types = "".join(
         f"typedef {_SIGNED[bits]} int{name}_t;\ntypedef {_UNSIGNED[bits]} uint{name}_t;\n"
         for name, bits in _INTEGERS.items()
@@ -241,7 +242,7 @@ def _stdint() -> str:
 
 
 def _inttypes() -> str:
-    """Return <inttypes.h> with the format macros alone, because the functions are for the host."""
+    """Return <inttypes.h> with the format macros alone. The functions of this header are for the host."""
     macros = (
         f'#define PRI{conversion}{name.lstrip("_").upper()} "{"l" if bits == 64 else ""}{conversion}"\n'
         for conversion in "diouxX"
@@ -251,11 +252,10 @@ def _inttypes() -> str:
 
 
 def _cccl_cstdint() -> str:
-    """Return a <cuda/std/cstdint> with the types of <stdint.h>. CCCL's own declares int64_t as long long for NVRTC.
+    """Return a <cuda/std/cstdint> with the types of <stdint.h>. Under NVRTC, CCCL's own declares int64_t as long long.
 
-    While CCCL's file is read, macros replace the names of its types by names that nothing uses. CCCL's namespace then
-    gets the types of <stdint.h>. The headers that CCCL's file includes are read first, because the macros must not
-    affect them.
+    Macros rename the types in CCCL's file to names that nothing uses. CCCL's namespace then gets the types of
+    <stdint.h>. The headers that CCCL's file includes are read before, because the macros must not affect them.
     """
     renamed = "".join(f"#define {name} __jitload_cccl_{name}\n" for name in _INTEGER_TYPES)
     restored = "".join(f"#undef {name}\n" for name in _INTEGER_TYPES)

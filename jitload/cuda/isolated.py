@@ -21,17 +21,19 @@ from jitload.building.resources import core_count
 from jitload.cuda.nvrtc import NvrtcJob, NvrtcResult
 from jitload.errors import CompileError, JitLoadError
 
-is_needed = True  # False in a process that only builds, and that is replaced if it dies
+# Whether NVRTC needs a process of its own. False in a worker process that only builds, because a worker that dies is
+# replaced.
+is_needed = True
 
 _PROGRAM = (
     "import sys; parent, *sys.path[:] = sys.argv[1:]; from jitload.cuda.isolated import serve; serve(int(parent))"
 )
 _PACKAGE_DIR = str(Path(__file__).parents[2])
-_POLL_S = 1.0  # how often a child checks that its parent still runs
+_POLL_S = 1.0  # seconds between a child's checks that its parent still runs
 
 
 class _Question(NamedTuple):
-    """A job for a child process, and the environment and working directory in which the child runs NVRTC."""
+    """A job for a child process, with the library, the environment and the working directory to use."""
 
     library_path: Path
     job: NvrtcJob
@@ -40,11 +42,13 @@ class _Question(NamedTuple):
 
 
 def run_isolated(library_path: Path, job: NvrtcJob) -> NvrtcResult:
-    """Run NVRTC once in a child process, or in this process if this module's `is_needed` is false.
+    """Run NVRTC once in a child process.
+
+    If the module's variable `is_needed` is false, run NVRTC in this process.
 
     Raises:
         CompileError: NVRTC rejected the source, an option or a name expression, or the child process died.
-        ToolchainError: The library cannot be used, it does not know the architecture, or there is no Python to start.
+        ToolchainError: The library cannot be used or does not know the architecture, or `sys.executable` is empty.
     """
     job = replace(job, is_isolated=False)
     if not is_needed:
@@ -57,10 +61,10 @@ def run_isolated(library_path: Path, job: NvrtcJob) -> NvrtcResult:
 
 
 def _ask(question: _Question) -> NvrtcResult | Exception:
-    """Ask a child to compile, and return the answer, or a CompileError if no child survives.
+    """Give a job to a child process, and return its answer.
 
-    An idle child is asked first. If there is none, or if it dies, a new child is asked. The idle one may have died
-    because of an earlier job.
+    Try an idle child first, and then a new one, because an earlier job may have damaged the idle child. Return a
+    CompileError if the new child dies, too.
     """
     cause = ""
     for is_last in (False, True):
@@ -83,7 +87,7 @@ def _ask(question: _Question) -> NvrtcResult | Exception:
 def _working_dir() -> str:
     try:
         return os.getcwd()
-    except OSError:  # the directory was removed
+    except OSError:  # raised if the working directory was removed
         return "/"
 
 
@@ -99,9 +103,9 @@ def _crash(job: NvrtcJob, cause: str) -> CompileError:
 
 
 class _Children:
-    """The child processes of this process.
+    """The child processes of this process. Each child runs one compile at a time.
 
-    Each child runs one compile at a time. At most as many children work at the same time as there are cores.
+    `slots` limits the number of children at work to the number of cores.
     """
 
     def __init__(self) -> None:
@@ -120,7 +124,7 @@ class _Children:
             self._idle.append(child)
 
     def prepare(self) -> None:
-        """Start a child unless one is idle, so that it gets ready while this process does something else."""
+        """Start a child in advance if none is idle."""
         with self._lock:
             if not self._idle:
                 self._idle.append(_start())
@@ -131,15 +135,15 @@ class _Children:
             child.kill()
 
     def forget(self) -> None:
-        """Drop the children in a forked process, because they belong to its parent."""
+        """Drop the children in a forked process. They belong to the parent process."""
         for child in self._idle:
             child.forget()
         self.slots, self._lock, self._idle = threading.BoundedSemaphore(core_count()), threading.Lock(), []
 
 
 def _start() -> ChildProcess:
-    # -S leaves out the site module, which may import anything. The child gets the sys.path of this process, which
-    # contains what the site module added here.
+    # The option -S leaves out the site module, which may import anything. Instead, the child gets the sys.path of this
+    # process, including what the site module added to it.
     options = ("-I", "-S", *(("-X", "utf8") if sys.flags.utf8_mode else ()))
     return ChildProcess(_PROGRAM, str(os.getpid()), *sys.path, _PACKAGE_DIR, options=options)
 
@@ -150,7 +154,7 @@ os.register_at_fork(after_in_child=_children.forget)
 
 
 def prepare_child() -> None:
-    """Start a child process for the next compile, unless there is one."""
+    """Start a child process for the next compile if none is idle."""
     with suppress(OSError, JitLoadError):  # the compile will report the error
         _children.prepare()
 
@@ -159,7 +163,7 @@ def prepare_child() -> None:
 
 
 def serve(parent: int) -> None:
-    """Run one job after another, in a child of the process whose id is `parent`."""
+    """Run jobs one after another, as a child of the process whose id is `parent`."""
     import resource
 
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
@@ -168,7 +172,10 @@ def serve(parent: int) -> None:
 
 
 def _end_with(parent: int) -> None:
-    """End this process when its parent has ended, even if a fork of the parent keeps the pipe open."""
+    """End this process when the process `parent` has ended.
+
+    An end-of-file on the pipe is no reliable sign, because a fork of the parent may keep the pipe open.
+    """
     import signal
     import time
 
@@ -186,5 +193,5 @@ def _answer(question: _Question) -> NvrtcResult | Exception:
         return in_process.run_nvrtc(question.library_path, question.job)
     except JitLoadError as error:
         return error
-    except Exception as error:  # noqa: BLE001  raised in the parent
+    except Exception as error:  # noqa: BLE001  the parent raises this error
         return JitLoadError(f"the process that runs NVRTC failed: {type(error).__name__}: {error}")

@@ -44,10 +44,10 @@ from jitload.toolchain.arch import CPU
 from jitload.toolchain.cuda import CudaToolchain, find_cuda_toolchain, nvrtc_include_dirs
 
 _INCLUDE_OR_MACRO_OPTION = re.compile(r"(?:--pre-include=|-include=)(.*)|(?:-D|--define-macro=)(\w+)=(.*)", re.DOTALL)
-# Matches names that --minimal removes (textures and surfaces, types and macros of the runtime and the driver,
-# `<<<…>>>`), and headers, because they may use such names (CUB does). A source without a match compiles to the same
-# code with --minimal. The code of a source with a match may silently differ: the source may test such a macro with
-# #ifdef, or define such a name itself.
+# Matches what NVRTC's option --minimal removes: textures and surfaces, types and macros of the runtime and the driver,
+# and `<<<…>>>`. Also matches #include, because headers such as CUB's may use what --minimal removes. A source without a
+# match compiles to the same code with --minimal. With a match, the code may differ without an error, for example if the
+# source tests a removed macro with #ifdef.
 _NEEDS_MORE_THAN_MINIMAL = re.compile(
     r"#\s*include|\binclude=|minimal|MINIMAL|cuda[A-Z]|CUDART|<<<|_H__|libraryProp"
     r"|\b(?:CU[a-z]|CU_|CUDA_|tex|surf|MAJOR_VERSION|MINOR_VERSION|PATCH_LEVEL)"
@@ -58,7 +58,7 @@ _OLD_STANDARD = re.compile(r"--?std=(?:c|gnu)\+\+(?:98|03)")
 
 
 def compile_device_code(request: Request, toolchain: CudaToolchain | None) -> tuple[CompiledSource, ...]:
-    """Return the machine code for each architecture of a request, compiled or read from the cubins in the request."""
+    """Return a request's machine code for each architecture. Sources are compiled, and cubins are read."""
     if request.cubins:
         from jitload.cuda.external_cubins import read_external_cubins
 
@@ -83,7 +83,7 @@ def check_is_device_code(request: Request) -> None:
     texts = [text for _, text in request.pieces]
     if any(".version" in text for text in texts):
         _check_is_not_ptx(request)
-    if looks_like_kernels(texts) and find_candidates(texts):  # the candidates are cached for later steps
+    if looks_like_kernels(texts) and find_candidates(texts):  # `find_candidates` caches its result for later steps
         return
     from jitload.cpptext.source_kind import classify
 
@@ -112,7 +112,7 @@ def _check_is_not_ptx(request: Request) -> None:
 
 
 def _may_have_hidden_kernels(texts: Sequence[str], options: Sequence[str]) -> bool:
-    """Return whether kernels may be in included headers, or come from a macro that an option defines."""
+    """Return whether an included header, or a macro in an option, may define kernels."""
     has_include = any("#include" in text for text in texts) or any("-include=" in option for option in options)
     has_macro = any("__global__" in option for option in options)
     return (has_include or has_macro) and not any("TVM_FFI_" in text for text in texts)
@@ -130,9 +130,9 @@ class DeviceSource:
         pieces: The (label, text) pairs of the source. In compiler messages, the label is the file name.
         options: The user's NVRTC options without include directories.
         include_dirs: The user's include directories.
-        kernels: The kernels that `Launch` records name, as the user writes them: `scale<float>`, `scale(float*, int)`.
-        signatures: Hand-written signatures as (name, signature) pairs. The name is the kernel's, as in `kernels`, or
-            the exported name if the `Launch` record names no kernel.
+        kernels: The kernels in `Launch` records, as the user writes them: `scale<float>`, `scale(float*, int)`.
+        signatures: The (name, signature) pairs of hand-written signatures. The name is an entry of `kernels`, or the
+            exported name if the `Launch` record names no kernel.
         cpu_flags: The options of the host compiler if the code runs on the CPU.
         instrumentation: How the code is instrumented on the CPU.
         is_isolated: Whether NVRTC runs in a child process.
@@ -165,7 +165,7 @@ class DeviceSource:
 
     @property
     def signatures_by_expression(self) -> tuple[tuple[str, str], ...]:
-        """The pairs of `signatures`, with the names of kernels replaced by their C++ expressions."""
+        """The pairs of `signatures`, with each kernel's C++ expression in place of its name."""
         return tuple(
             (probe.kernel_expression(kernel) if kernel in self.kernels else kernel, signature)
             for kernel, signature in self.signatures
@@ -173,20 +173,20 @@ class DeviceSource:
 
     @property
     def is_minimal(self) -> bool:
-        """Whether `--minimal` surely leaves the code unchanged. It saves a sixth of a small kernel's compile time."""
+        """Whether `--minimal`, which saves a sixth of a small kernel's time, certainly leaves the code unchanged."""
         return not any(map(_NEEDS_MORE_THAN_MINIMAL.search, (*self.piece_texts, *self.options)))
 
     @property
     def text(self) -> str:
-        """The pieces as one text, with `#line` directives so that lines are counted within each piece."""
+        """The pieces as one text. `#line` directives make compilers count lines within each piece."""
         return join_pieces(self.pieces)
 
 
 def layout_expressions(source: DeviceSource, candidates: Sequence[Candidate], *, is_nvrtc: bool) -> tuple[str, ...]:
-    """Return C++ expressions that make a compiler report the members of structures and the types of variables.
+    """Return C++ expressions whose symbols show the members of structures and the types of variables.
 
-    The symbols of the expressions contain the report. `candidates` are the functions in the source that look like
-    kernels. The expressions are for NVRTC or, if `is_nvrtc` is false, for g++.
+    `candidates` are the functions in the source that look like kernels. The expressions are for NVRTC, or for g++ if
+    `is_nvrtc` is false.
     """
 
     def read_others() -> tuple[str, ...]:
@@ -197,13 +197,14 @@ def layout_expressions(source: DeviceSource, candidates: Sequence[Candidate], *,
 
 
 def join_pieces(pieces: Iterable[tuple[str, str]]) -> str:
-    """Join (label, text) pairs to one text. In compiler messages, a label is the file name of its part of the text."""
-    escaped = ((re.sub(r'(["\\])', r"\\\1", label), text) for label, text in pieces)  # labels are printable
+    """Join (label, text) pairs to one text. Compilers use the labels as file names in messages."""
+    # Only these two characters need a backslash, because labels contain no unprintable characters.
+    escaped = ((re.sub(r'(["\\])', r"\\\1", label), text) for label, text in pieces)
     return "".join(f'#line 1 "{label}"\n{text}\n' for label, text in escaped)
 
 
 def compile_cubins(request: Request, kernels: Sequence[str]) -> tuple[CompiledSource, ...]:
-    """Compile a request's device code for each architecture. `kernels` names template instances: `scale<float>`."""
+    """Compile a request's device code for each architecture. `kernels` has the template instances: `scale<float>`."""
     check_is_device_code(request)
     source, toolchain = replace(device_source(request), kernels=tuple(kernels)), find_cuda_toolchain(request.settings)
     return tuple(compile_for_arch(source, arch, toolchain) for arch in request.archs)
@@ -237,10 +238,10 @@ def device_source(request: Request) -> DeviceSource:
 
 @contextmanager
 def naming_exports(request: Request) -> Iterator[None]:
-    """Complete errors that are raised in the `with` block.
+    """Add details to errors that the `with` block raises.
 
-    A `LaunchSpecError` about a `Launch.kernel` gets the name of the function that `functions=` exports with this
-    `Launch`. A `CompileError` gets a hint if `functions=` seems to misspell a host function.
+    A LaunchSpecError about a `Launch.kernel` gets the name under which `functions=` exports the kernel. A CompileError
+    gets a hint if `functions=` seems to misspell a host function.
     """
     try:
         yield
@@ -282,7 +283,7 @@ def compile_for_arch(source: DeviceSource, arch: str, toolchain: CudaToolchain) 
     own_dirs = nvrtc_include_dirs(toolchain)
     log_warnings(result.log, own_dirs)
     variables = typed_variables(demangle_variables(image.variables), layouts, source.piece_texts)
-    if compilation.declarations:  # some of these lines include headers
+    if compilation.declarations:  # some declarations are #include lines
         scan = IncludeScan((*source.texts, *compilation.declarations), source.include_dirs)
     return CompiledSource(
         cubin=Cubin(data=result.cubin, arch=arch, log=result.log, kernels=kernels, variables=variables, ptx=result.ptx),
@@ -293,13 +294,17 @@ def compile_for_arch(source: DeviceSource, arch: str, toolchain: CudaToolchain) 
 
 
 def check_device_code(source: DeviceSource, arch: str, toolchain: CudaToolchain) -> tuple[Path, ...]:
-    """Run NVRTC's front end alone over device code, and return the user's headers that it may have read.
+    """Check device code with NVRTC's front end, which makes no machine code.
 
-    Raise CompileError if NVRTC rejects the source, and LaunchSpecError if it rejects a kernel that a `Launch` names.
+    Return the user's headers that NVRTC may have read.
+
+    Raises:
+        CompileError: NVRTC rejected the source.
+        LaunchSpecError: NVRTC rejected a kernel that a `Launch` names.
     """
     options = (*source.options, SYNTAX_ONLY)
     if "cooperative_groups" in source.text:
-        with suppress(CompileError, LaunchSpecError):  # the source may use what this macro leaves out
+        with suppress(CompileError, LaunchSpecError):  # raised if the source needs what the macro below leaves out
             return _check(replace(source, options=(*options, _LIGHT_COOPERATIVE_GROUPS)), arch, toolchain)
     return _check(replace(source, options=options), arch, toolchain)
 
@@ -315,7 +320,7 @@ def _check(source: DeviceSource, arch: str, toolchain: CudaToolchain) -> tuple[P
 def _compilation(
     source: DeviceSource, arch: str, toolchain: CudaToolchain, scan: IncludeScan
 ) -> Iterator[_Compilation]:
-    """Yield a `_Compilation` of a source. During the block, the header files that jitload writes for NVRTC exist."""
+    """Yield a `_Compilation` of a source. The headers that jitload writes for NVRTC exist while the block runs."""
     include_dirs = nvrtc_include_dirs(toolchain, source.include_dirs)
     with provide_headers(include_dirs, scan.quoted_files(STAND_INS), source.text) as (headers, stand_in_dirs):
         job = NvrtcJob(
@@ -334,7 +339,7 @@ def _compilation(
 
 
 def _with_standard(error: SignatureError, options: Sequence[str]) -> SignatureError:
-    """Return the error. If an option selects a standard before C++11, add that NVRTC cannot report types with it."""
+    """Return the error. If an option selects a standard before C++11, add that NVRTC reports no types with it."""
     old = next((option for option in options if _OLD_STANDARD.fullmatch(option)), None)
     if old is None:
         return error
@@ -347,9 +352,9 @@ def _with_standard(error: SignatureError, options: Sequence[str]) -> SignatureEr
 def first_expressions(source: DeviceSource, candidates: Sequence[Candidate]) -> tuple[str, ...]:
     """Return C++ expressions for the kernels whose types the first run of a compiler has to report.
 
-    These are the kernels that `Launch` records name, and those `candidates` that are neither templates nor overloaded.
-    The other candidates are left out, because symbols of templates and overloads contain the types anyway.
-    `candidates` are the functions in the text that look like kernels.
+    They are the kernels in `Launch` records, and the candidates that are neither templates nor overloaded. Other
+    templates and overloads are left out, because their symbols contain the types anyway. `candidates` are the functions
+    in the text that look like kernels.
     """
     functions = [candidate.name for candidate in find_unambiguous(candidates)]
     return tuple(dict.fromkeys((*map(probe.kernel_expression, source.kernels), *functions)))
@@ -370,7 +375,7 @@ class _Compilation:
         self.declarations: tuple[str, ...] = ()
         self._source = source
         self._nvrtc_path = toolchain.nvrtc_path
-        self._job = job  # each run gets a changed copy
+        self._job = job  # each run of NVRTC gets a changed copy
         self._is_minimal = source.is_minimal and toolchain.version >= (12, 4)
         self._rejected: frozenset[str] = frozenset()
         self._layouts = layout_expressions(source, self.candidates, is_nvrtc=True)
@@ -382,9 +387,9 @@ class _Compilation:
         return result, read_image(result.cubin, name=self._source.name, spill_bytes=result.spill_bytes)
 
     def run(self, expressions: tuple[str, ...]) -> NvrtcResult:
-        """Run NVRTC, and repeat the run without the expressions that NVRTC rejected, until none is rejected.
+        """Run NVRTC. Repeat the run without the name expressions that NVRTC rejects.
 
-        One run reports all rejected expressions, unless NVRTC reaches its limit of a hundred messages.
+        One repeat is enough, unless NVRTC reaches its limit of a hundred messages.
         """
         while True:
             try:
@@ -393,12 +398,12 @@ class _Compilation:
                 failure = error
             rejected = probe.rejected_expressions(failure.log) - self._rejected
             if rejected and not probe.is_only_name_errors(failure.log):
-                self._run(())  # raises an error that has the messages about the source alone
+                self._run(())  # raises an error with only the messages about the source
             if not rejected or not probe.is_only_name_errors(failure.log):
                 raise failure
             requested = {probe.kernel_expression(kernel): kernel for kernel in self._source.kernels}
             if self._is_minimal and not rejected.isdisjoint(requested):
-                self._is_minimal = False  # a `Launch` may name a type that is not in the source: `k<cudaExtent>`
+                self._is_minimal = False  # a `Launch` may use a removed type, as in `k<cudaExtent>`
                 continue
             if kernel := next((requested[expression] for expression in requested if expression in rejected), None):
                 raise no_such_kernel(kernel, self.candidates, failure) from failure
@@ -417,10 +422,11 @@ class _Compilation:
                 self._prepare_retry(error)
 
     def _may_crash(self, expressions: tuple[str, ...]) -> bool:
-        """Return whether NVRTC may crash on name expressions, although `probe.instantiations` adds lines against that.
+        """Return whether NVRTC may crash on name expressions. Return True at most once.
 
-        If so, a compile without name expressions must come first, to find the errors in the source. One such compile
-        is enough, so True is returned at most once.
+        The lines of `probe.instantiations` prevent the crash, but not in C++ before C++11 or after an unmatched
+        bracket. If True, the caller compiles without name expressions first. That compile reports the errors in the
+        source.
         """
         if self._is_checked or not probe.instantiations(expressions):
             return False
@@ -457,9 +463,9 @@ class _Compilation:
             self._is_minimal = False
 
     def symbols(self, result: NvrtcResult) -> dict[str, tuple[str, str]]:
-        """Return a dictionary from each kernel's C++ expression to the symbols of the kernel and of its probe.
+        """Return a dictionary from the kernels' C++ expressions to (kernel's symbol, probe's symbol) pairs.
 
-        The probe's symbol contains the type of the kernel. It is "" if NVRTC rejected the probe.
+        The probe's symbol contains the kernel's type, or is "" if NVRTC rejected the probe.
         """
         if builtin := next((kernel for kernel in self.expressions if kernel not in result.lowered), None):
             raise SignatureError(
@@ -473,7 +479,7 @@ class _Compilation:
 
 
 def no_such_kernel(kernel: str, candidates: Sequence[Candidate], error: CompileError) -> LaunchSpecError:
-    """Return the error for a `Launch.kernel` that the compiler rejected. It lists kernels that the source declares."""
+    """Return the error for a `Launch.kernel` that the compiler rejected. The hint lists kernels in the source."""
     name = re.split("[<(]", kernel)[0].strip()
     namesakes = [candidate for candidate in candidates if candidate.name == name]
     declarations = ", ".join(map(_declaration, namesakes or candidates)) or "none"

@@ -68,10 +68,10 @@ def link_with_nvjitlink(path: Path, job: LinkJob) -> Linked:
 
 
 def _create(path: Path, options: Sequence[str]) -> tuple[int, str]:
-    """Return a handle of nvJitLink (0 if there is none), and what failed ("" if nothing did).
+    """Return a handle of nvJitLink (0 if there is none), and an error message ("" if there is no error).
 
-    This does not use the `create` of cuda.bindings: if an option is rejected, `create` loses the handle, and with the
-    handle the log, which names the option.
+    `create` of cuda.bindings is not used, because it loses the handle if nvJitLink rejects an option. The handle is
+    needed to read the log, which names the option.
     """
     handle = ctypes.c_void_p()
     texts = (ctypes.c_char_p * len(options))(*map(os.fsencode, options))
@@ -80,7 +80,7 @@ def _create(path: Path, options: Sequence[str]) -> tuple[int, str]:
 
 
 def _link(nvjitlink: Any, handle: int, job: LinkJob) -> str:
-    """Link an image, and return what failed ("" if nothing did)."""
+    """Link an image. Return an error message, or "" if there is no error."""
     types = nvjitlink.InputType
     input_type = {"ptx": types.PTX, "lto-ir": types.LTOIR, "fatbin": types.FATBIN}[job.format]
     try:
@@ -102,12 +102,12 @@ def _read(nvjitlink: Any, handle: int, name: str) -> bytes:
 
 
 def link_with_driver(job: LinkJob) -> Linked | None:
-    """Link PTX with the driver's linker.
+    """Link PTX with the driver's linker, or return None if this is impossible.
 
-    Return None if the job has another format or has options, or if there is no GPU or no driver for CUDA 12 or newer.
+    The job must be PTX without options. A GPU and a driver for CUDA 12 or newer are needed.
     """
     version = driver_version()
-    if job.format != "ptx" or job.options or version is None or version < (12, 0):  # cuda.bindings needs 12.0
+    if job.format != "ptx" or job.options or version is None or version < (12, 0):  # cuda.bindings needs driver 12.0
         return None
     driver = import_bindings("driver")
     (error,) = driver.cuInit(0)
@@ -119,7 +119,10 @@ def link_with_driver(job: LinkJob) -> Linked | None:
 
 @contextmanager
 def _context(driver: Any) -> Iterator[bool]:
-    """Make a CUDA context current: the thread's own, or else device 0's primary one. Yield whether there is one."""
+    """Make a CUDA context current during the `with` block, and yield whether this succeeded.
+
+    The thread's current context is used if there is one, otherwise the primary context of device 0.
+    """
     error, context = driver.cuCtxGetCurrent()
     if not error and int(context):
         yield True
@@ -152,7 +155,8 @@ def _link_with_driver(driver: Any, job: LinkJob) -> Linked:
             if not error:
                 error, cubin, size = driver.cuLinkComplete(state)
             if not error:
-                return Linked(cubin=ctypes.string_at(cubin, size), log="")  # the cubin belongs to the linker
+                # Copy the cubin, because its memory belongs to the linker, which is destroyed below.
+                return Linked(cubin=ctypes.string_at(cubin, size), log="")
         finally:
             driver.cuLinkDestroy(state)
     messages = log.partition(b"\0")[0].decode(errors="replace")

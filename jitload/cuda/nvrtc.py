@@ -37,14 +37,15 @@ _UNKNOWN_NAME = re.compile(r"identifier \"(\w+)\" is undefined|[\u2018'](\w+)[\u
 _MISSING_HEADER = re.compile(r'(?:cannot|could not) open source file "(?:\./)?([^"]+)"')
 _FOR_HOST_CODE = re.compile(r"(?:torch|ATen|c10|pybind11)/")
 _UNDECLARED = re.compile(r'identifier "(\w+)" is undefined')
-# Names that nvcc knows without an #include, from the host headers behind cuda_runtime.h; NVRTC does not have them.
+# Types that NVRTC does not have. nvcc knows them without an #include, because cuda_runtime.h includes headers of the
+# host.
 _INTEGERS = {
     "int8_t": "signed char", "int16_t": "short", "int32_t": "int", "int64_t": "long", "intptr_t": "long",
     "intmax_t": "long", "uint8_t": "unsigned char", "uint16_t": "unsigned short", "uint32_t": "unsigned int",
     "uint64_t": "unsigned long", "uintptr_t": "unsigned long", "uintmax_t": "unsigned long", "ssize_t": "long",
     "uint": "unsigned int", "ushort": "unsigned short", "ulong": "unsigned long",
 }  # fmt: skip
-# The functions have the same bodies as in <cuda_device_runtime_api.h>.
+# Functions that NVRTC lacks, with the bodies that they have in <cuda_device_runtime_api.h>.
 _DEPENDENT_LAUNCH_FUNCTIONS = {
     "cudaGridDependencySynchronize": 'asm volatile("griddepcontrol.wait;" ::: "memory");',
     "cudaTriggerProgrammaticLaunchCompletion": 'asm volatile("griddepcontrol.launch_dependents;" :::);',
@@ -66,7 +67,7 @@ _KNOWN_TO_NVCC = {
     **{name: _DEPENDENT_LAUNCH.format(name, asm) for name, asm in _DEPENDENT_LAUNCH_FUNCTIONS.items()},
     **{name: f"typedef {integer} {name};" for name, integer in _INTEGERS.items()},
 }
-SYNTAX_ONLY = "--fdevice-syntax-only"  # the option with which NVRTC ends after its front end, without a cubin
+SYNTAX_ONLY = "--fdevice-syntax-only"  # with this option NVRTC ends after its front end and makes no cubin
 _DECLARED = "__jitload_declared.h"
 _HOST_FUNCTION = "is considered a host function"
 _log = logging.getLogger(__name__)
@@ -77,11 +78,11 @@ class NvrtcJob:
     """One run of NVRTC.
 
     Attributes:
-        name: The name of the source in messages, `vec.cu`.
+        name: The name of the source in messages, such as `vec.cu`.
         source: The text.
         options: Command-line options.
-        directory: The directory of the source, which need not exist. If this is "", NVRTC searches the working
-            directory for headers, although the working directory is not part of the cache key.
+        directory: The directory of the source, which need not exist. With "", NVRTC searches the working directory for
+            headers. The cache key does not cover these headers.
         headers: (name, text) pairs of headers that exist in memory only.
         expressions: The name expressions. NVRTC instantiates them and returns their symbols.
         declared: Lines to put before the source. They declare names that nvcc declares by itself.
@@ -121,8 +122,8 @@ class NvrtcResult:
 
 
 def device_options(version: tuple[int, ...], arch: str) -> tuple[str, ...]:
-    """Return the options that NVRTC of a version gets in every compile for an architecture."""
-    # By default NVRTC raises the stack limit of the whole process while it compiles.
+    """Return the options of every compile for an architecture. `version` is NVRTC's version."""
+    # By default, NVRTC raises the stack limit of the whole process while it compiles, so this is turned off.
     options = (f"--gpu-architecture={arch}", "--modify-stack-limit=false")
     # Without a seed, names in anonymous namespaces contain the process id. NVRTC before 12.9 does not know the option.
     return (*options, "--frandom-seed=jitload") if version >= (12, 9) else options
@@ -149,27 +150,31 @@ def run_nvrtc(library_path: Path, job: NvrtcJob) -> NvrtcResult:
 
 
 def prepare_nvrtc(library_path: Path, *, is_isolated: bool) -> None:
-    """Load NVRTC in the background, or start the child process that will run it, before the first job is ready."""
+    """Load NVRTC in the background, before the first job is ready.
+
+    If `is_isolated` is true, start a child process for the job, and do not load NVRTC here.
+    """
     if is_isolated:
         from jitload.cuda.isolated import prepare_child
 
         prepare_child()
     else:
-        run_in_background(load_nvrtc, library_path)  # the dynamic loader works without the GIL
+        run_in_background(load_nvrtc, library_path)  # dlopen runs without the GIL, in parallel with this thread
 
 
 @functools.lru_cache(maxsize=4)
 def load_nvrtc(path: Path) -> Any:
     """Return cuda.bindings.nvrtc, which calls the library at `path`.
 
-    Two libraries are loaded first, because NVRTC may not find them, or may find a wrong copy. One is the driver, which
-    NVRTC 12.9 and newer open: the RUNPATH of the 12.9 wheel ends with the current directory. The other is NVRTC's
-    builtins library: NVRTC in the 13.0 wheel has no RUNPATH, and does not find this library.
+    Two other libraries are loaded first, because NVRTC might not find them, or might find a wrong copy:
+
+    - The driver. NVRTC 12.9 and newer open it, and the RUNPATH of the 12.9 wheel ends with the current directory.
+    - NVRTC's builtins library. NVRTC in the 13.0 wheel has no RUNPATH, and does not find this library.
     """
     load_driver()
     for builtins in sorted(path.parent.glob("libnvrtc-builtins.so.*")):
         if "alt" not in builtins.name:
-            with suppress(OSError):  # NVRTC will report that it does not find the library
+            with suppress(OSError):  # NVRTC will report that the library is missing
                 ctypes.CDLL(str(builtins))
     return load_bindings("nvrtc", path)
 
@@ -198,13 +203,13 @@ def _compile(nvrtc: Any, library_path: Path, job: NvrtcJob, cancellation: Cancel
 
 
 def declarations_for(error: CompileError, declared: tuple[str, ...]) -> tuple[str, ...]:
-    """Return `declared` and declarations of those unknown names in `error` that nvcc declares by itself.
+    """Return `declared`, extended by declarations of the unknown names in `error` that nvcc declares by itself.
 
-    Declarations are added only after a compile has failed, because a source for NVRTC may have its own declaration of
-    such a name, and a different one: `typedef long long int64_t;`.
+    A source for NVRTC may declare such a name itself, and differently: `typedef long long int64_t;`. Therefore
+    declarations are added only after a compile has failed.
 
     Raises:
-        CompileError: `error` itself, if there is nothing to add.
+        CompileError: There is nothing to add. The exception is `error` itself.
     """
     names = _UNDECLARED.findall(error.log)
     lines = [line for pattern, line in _KNOWN_TO_NVCC.items() if any(re.fullmatch(pattern, name) for name in names)]
@@ -214,7 +219,10 @@ def declarations_for(error: CompileError, declared: tuple[str, ...]) -> tuple[st
 
 
 def log_warnings(log: str, include_dirs: Sequence[Path]) -> None:
-    """Log the messages of a successful compile: at INFO if all are about files in `include_dirs`, else at WARNING."""
+    """Log the messages of a successful compile.
+
+    The level is INFO if all messages are about files in `include_dirs`, and otherwise WARNING.
+    """
     if log.strip():
         diagnostics = parse_diagnostics(log)
         is_in_headers = all(any(Path(d.file).is_relative_to(root) for root in include_dirs) for d in diagnostics)
@@ -226,7 +234,7 @@ _was_forked_during_compile = False
 
 
 def _after_fork() -> None:
-    global _was_forked_during_compile  # noqa: PLW0603  it is about the process
+    global _was_forked_during_compile  # noqa: PLW0603  a fact about the process
     _was_forked_during_compile = bool(_threads_in_nvrtc)
 
 
@@ -237,7 +245,8 @@ os.register_at_fork(after_in_child=_after_fork)
 def _compiling() -> Iterator[None]:
     """Record that this thread is in NVRTC while the `with` block runs.
 
-    A process that is forked meanwhile cannot use NVRTC: it inherits held locks, which none of its threads releases.
+    A process that is forked meanwhile cannot use NVRTC. It inherits held locks of NVRTC, and none of its threads
+    releases them.
 
     Raises:
         ToolchainError: This process was forked while a thread was in NVRTC.
@@ -261,10 +270,13 @@ def parse_diagnostics(log: str) -> tuple[Diagnostic, ...]:
 
 
 def _restore_locale() -> None:
-    """Set the thread's locale back to the process's. NVRTC 12.4 leaves a locale set that makes `open()` read ASCII."""
+    """Make the thread use the locale of the process again.
+
+    NVRTC 12.4 leaves another locale, with which `open()` decodes files as ASCII.
+    """
     uselocale = ctypes.pythonapi.uselocale
     uselocale.argtypes, uselocale.restype = (ctypes.c_void_p,), ctypes.c_void_p
-    uselocale(ctypes.c_void_p(-1))  # LC_GLOBAL_LOCALE
+    uselocale(ctypes.c_void_p(-1))  # -1 is LC_GLOBAL_LOCALE
 
 
 @contextmanager
@@ -299,7 +311,7 @@ def _status_text(nvrtc: Any, status: Any) -> str:
 
 
 def _compile_error(nvrtc: Any, path: Path, job: NvrtcJob, status: Any, log: str) -> CompileError | ToolchainError:
-    if "--gpu-architecture" in log or "--nv_arch" in log:  # the second for an unknown suffix
+    if "--gpu-architecture" in log or "--nv_arch" in log:  # NVRTC names --nv_arch if it does not know the suffix
         arch = next(option.partition("=")[2] for option in job.options if option.startswith("--gpu-architecture="))
         numbers = _checked(nvrtc, nvrtc.nvrtcGetSupportedArchs())
         archs = ", ".join(f"sm_{number}" for number in numbers)
@@ -321,9 +333,10 @@ def _compile_error(nvrtc: Any, path: Path, job: NvrtcJob, status: Any, log: str)
 
 
 def _arch_advice(number: int, oldest: int, major: int) -> str:
-    """Return what to do about an architecture that NVRTC does not know.
+    """Return advice about an architecture that NVRTC does not know.
 
-    `number` is the architecture (90 for sm_90), `oldest` the oldest that NVRTC knows, and `major` NVRTC's CUDA version.
+    `number` is the architecture as an integer: 90 for sm_90. `oldest` is the oldest architecture that NVRTC knows.
+    `major` is NVRTC's CUDA version.
     """
     if number < oldest:
         older = ", or install an older NVRTC (pip install 'jitload[cu12]') and set JITLOAD_NVRTC=12"
@@ -370,9 +383,9 @@ def _hint(log: str, options: Sequence[str]) -> str:
 def missing_function_hint(log: str, names: Iterable[str], texts: Iterable[str]) -> str:
     """Return a hint about a misspelled name in `functions=`, or "" if there is no sign of this mistake.
 
-    If `functions=` misspells a host function, jitload may take the source for kernels alone, and NVRTC then rejects the
-    host function. There are two signs, and both are required: `log` has this error of NVRTC, and one of `names` does
-    not occur as a word in `texts`.
+    If `functions=` misspells a host function, jitload may take the source for kernels alone. NVRTC then rejects the
+    host function. The hint needs two signs: this error of NVRTC in `log`, and one of `names` that is not a word in
+    `texts`.
     """
     words = set(re.findall(r"\w+", " ".join(texts)))
     missing = next((name for name in names if name not in words), "")
@@ -385,13 +398,13 @@ def missing_function_hint(log: str, names: Iterable[str], texts: Iterable[str]) 
 
 
 def missing_header(log: str) -> str:
-    """Return the name of the header that NVRTC did not find according to its log, or "" if it found all."""
+    """Return the name of the header that NVRTC did not find, or "" if the log names none."""
     match = _MISSING_HEADER.search(log)
     return match[1] if match else ""
 
 
 def missing_header_hint(header: str, compiler: str) -> str:
-    """Return what to do about a header that a compiler of device code did not find."""
+    """Return advice about a header that a compiler of device code did not find."""
     if header.startswith("curand"):
         return f"{header!r} comes with pip install nvidia-curand, or nvidia-curand-cu12 for CUDA 12."
     if _FOR_HOST_CODE.match(header):
@@ -404,21 +417,25 @@ def missing_header_hint(header: str, compiler: str) -> str:
 
 # ---- the report of ptxas ---------------------------------------------------------------------------------------
 
-_REPORT = "--ptxas-options=-v"  # changes neither the code nor, measurably, the time; NVRTC and nvJitLink take it
+# This option asks for the report. NVRTC and nvJitLink accept it, and it changes neither the code nor, measurably, the
+# time.
+_REPORT = "--ptxas-options=-v"
 _KERNEL = re.compile(r"Compiling entry function '([^']+)'")
 _COMPILED_FUNCTION = re.compile(r"Function properties for (\S+)\n.* (\d+) bytes spill stores")
-# Matches the lines of the report. Notes with a number, such as `ptxas info : (C7510) Potential Performance Loss`, are
-# not part of the report: they also appear without the option.
+# Matches the lines of the report. Notes with a number, such as `ptxas info : (C7510) Potential Performance Loss`, do
+# not match, because ptxas also prints them without the option.
 _REPORT_LINE = re.compile(r"^ptxas (?:info    : (?!\(C\d)|        \.).*(?:\n ?|\Z)", re.MULTILINE)
 _ASKS_FOR_REPORT = re.compile(r"(?:-Xptxas|--ptxas-options)[= ](?:\S*,)?(?:-v|--verbose)\b")
 
 
 def read_spills(log: str, *, is_linked: bool = False) -> dict[str, int]:
-    """Return the bytes that each kernel spills, by its symbol, or an empty dictionary if they are not known.
+    """Return a dictionary from kernels' symbols to the bytes that a thread spills.
 
-    NVRTC compiles called functions separately for each kernel, and lists them below the kernel, whose bytes include
-    theirs. A linker (`is_linked`) compiles called functions on their own, and does not tell which kernels call them. If
-    one of these functions spills, the bytes of the kernels are not known.
+    NVRTC compiles a called function again for each kernel that calls it. The log lists the function below the kernel,
+    and the bytes of both are added.
+
+    A linker (`is_linked`) compiles a called function once, and its log does not name the callers. If such a function
+    spills, the bytes of the kernels are unknown, and the dictionary is empty.
     """
     parts = _KERNEL.split(log)
     kernels = dict(zip(parts[1::2], map(_COMPILED_FUNCTION.findall, parts[2::2]), strict=True))

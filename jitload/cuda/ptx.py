@@ -57,8 +57,7 @@ def compile_image(
     """Compile PTX, LTO-IR or a fatbin. The types of the kernels are read from their symbols.
 
     Args:
-        source: The code. If it is a fatbin with machine code for the architecture, and there are no options, this
-            machine code is returned.
+        source: The code. A fatbin's machine code for the architecture is returned unchanged, unless there are options.
         name: The name of the code in messages.
         arch: One architecture.
         flags: Options in nvcc's spelling.
@@ -148,7 +147,7 @@ def _no_code_error(job: LinkJob) -> JitLoadError:
 
 
 def _link_error(job: LinkJob, log: str, path: Path | None) -> JitLoadError:
-    """Return the error for a job that nvJitLink at `path` rejected, or the driver's linker if `path` is None."""
+    """Return the error for a job that a linker rejected: nvJitLink at `path`, or the driver's if `path` is None."""
     if job.format == "fatbin" and "bad input" in log:
         return _no_code_error(job)
     major = int(path.suffix[1:]) if path else (driver_version() or (13,))[0]
@@ -188,7 +187,7 @@ def _hint(job: LinkJob, log: str, newer_linker: str) -> str:
 
 
 def _target_hint(job: LinkJob) -> str:
-    """Return what to do about PTX whose `.target` excludes the job's architecture, or "" if it has no `.target`."""
+    """Return advice about PTX whose `.target` excludes the job's architecture, or "" if the PTX has no `.target`."""
     match = _TARGET.search(job.data)
     if match is None:
         return ""

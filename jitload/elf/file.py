@@ -33,7 +33,7 @@ class ElfError(ValueError):
     """A file is not ELF, or is damaged. The message says what is wrong."""
 
 
-class Header(NamedTuple):  # named tuples, because a dataclass takes eight times as long to create when imported
+class Header(NamedTuple):  # a NamedTuple, because a dataclass takes eight times as long to define
     """The header of an ELF file."""
 
     identification: bytes
@@ -60,7 +60,7 @@ class Header(NamedTuple):  # named tuples, because a dataclass takes eight times
 def file_size(head: bytes) -> int:
     """Return the size of an ELF file, given its first `HEADER_SIZE` bytes.
 
-    The file has to end with its table of segments or its table of sections, as cubins do.
+    The last part of the file must be the table of segments or of sections, as in cubins.
     """
     header = Header(*_HEADER.unpack_from(head))
     return max(
@@ -97,17 +97,17 @@ class Symbol(NamedTuple):
 
     @property
     def type(self) -> int:
-        """What the symbol names, such as a function: one of the constants `STT_…`."""
+        """What the symbol names: a constant `STT_…`, such as `STT_FUNC` for a function."""
         return self.info & 0xF
 
     @property
     def binding(self) -> int:
-        """Which files see the symbol, one of the constants `STB_…`."""
+        """Which files see the symbol: a constant `STB_…`, such as `STB_LOCAL`."""
         return self.info >> 4
 
     @property
     def visibility(self) -> int:
-        """Whether a library shows the symbol to other libraries, one of the constants `STV_…`."""
+        """Whether other libraries see the symbol: a constant `STV_…`, such as `STV_HIDDEN`."""
         return self.other & 3
 
 
@@ -129,7 +129,7 @@ class ElfFile:
             raise ElfError(f"it is cut off after {len(data)} bytes")
         self.header = header = Header(*_HEADER.unpack_from(data))
         view = memoryview(data)
-        # A cubin usually ends with the table of segments, so a cubin that is cut off lacks the table.
+        # A cubin usually ends with the table of segments, so this check finds most cubins that are cut off.
         segments_size = header.segment_count * header.segment_entry_size
         read_bytes(view, header.segment_table, segments_size, "the table of segments")
         if not header.section_count or header.section_entry_size != _SECTION.size:
@@ -158,7 +158,11 @@ class ElfFile:
 
 
 def read_bytes(data: memoryview, offset: int, size: int, description: str) -> memoryview:
-    """Return `size` bytes from `offset` on. Raise ElfError, with `description` in its message, if there are fewer."""
+    """Return `size` bytes of the data, beginning at `offset`.
+
+    Raises:
+        ElfError: The data ends before these bytes do. `description` names the bytes in the message.
+    """
     if offset + size > len(data):
         raise ElfError(f"{description} should end at byte {offset + size}, and there are {len(data)}")
     return data[offset : offset + size]
@@ -179,7 +183,10 @@ def _read_string(table: bytes, offset: int) -> str:
 
 
 class DynamicSymbols(NamedTuple):
-    """The names that a shared library defines, and the names that it needs from others, in the order of the table."""
+    """The names that a shared library defines, and the names that it needs from other libraries.
+
+    Both are in the order of the library's symbol table.
+    """
 
     defined: tuple[str, ...] = ()
     undefined: tuple[str, ...] = ()
@@ -248,7 +255,7 @@ def write_elf(header: Header, sections: Sequence[Section]) -> bytes:
 
 
 def _add_strings(table: bytes | memoryview, strings: Iterable[str]) -> tuple[bytes, dict[str, int]]:
-    """Return the string table with the strings that it lacks added, and a dict from each string to its offset."""
+    """Add missing strings to a string table. Return the table, and a dictionary from each string to its offset."""
     extended, offsets, position = bytearray(table or b"\0"), dict[bytes, int](), 0
     for text in bytes(extended).split(b"\0")[:-1]:
         offsets[text] = position

@@ -16,7 +16,7 @@ from jitload.errors import LoadError
 _PREFIX = "__tvm_ffi__cubin_"
 
 _FILE_TYPES = {2: "a program", 3: "a shared library", 4: "a core dump"}
-_SHN_LORESERVE = 0xFF00  # from here on, a section's index has a special meaning
+_SHN_LORESERVE = 0xFF00  # section indices from this number on have special meanings
 _SHT_LLVM_ADDRSIG, _SHT_LLVM_CALL_GRAPH_PROFILE = 0x6FFF4C03, 0x6FFF4C09
 _DAMAGED = "is damaged or cut off. Compile it again."
 
@@ -50,10 +50,10 @@ class ObjectFile:
         return tuple(sorted(names - defined - {f"{name}_end" for name in names}))
 
     def embed(self, name: str, cubin: bytes) -> bytes:
-        """Return the object file with a cubin at the symbol `__tvm_ffi__cubin_<name>`, followed by a zero byte.
+        """Return the object file with a cubin added.
 
-        The symbol `__tvm_ffi__cubin_<name>_end` is at the end of the cubin. Both symbols are local, so that other
-        objects may use the same name.
+        The cubin begins at the symbol `__tvm_ffi__cubin_<name>`, ends at `__tvm_ffi__cubin_<name>_end`, and is followed
+        by a zero byte. Both symbols are local, so that other objects may use the same name.
 
         Raises:
             LoadError: The file already defines one of the symbols, or cannot be rewritten.
@@ -92,11 +92,11 @@ class ObjectFile:
         return replace_symbols(sections, [symbols[index] for index in order])
 
     def _renumber(self, section: Section, new_indices: Mapping[int, int]) -> Section:
-        """Return a section with the new indices of the symbols in it. `new_indices` maps each old index to the new one.
+        """Return a section with new symbol indices. `new_indices` maps old indices to new ones.
 
         Raises:
             KeyError: The section refers to a symbol that does not exist.
-            LoadError: The section refers to symbols in an unknown way.
+            LoadError: The section is of an unknown type.
         """
         if section.type in (elf.SHT_RELA, elf.SHT_REL):
             row = elf.RELA if section.type == elf.SHT_RELA else elf.REL
@@ -123,7 +123,7 @@ _FORMATS = (
 
 
 def _find_problem(data: bytes) -> str | None:
-    """Return a message that says what the data is, or None for an object file of a 64-bit little-endian machine."""
+    """Return the reason why the data is not a 64-bit little-endian object file for CPUs, or None."""
     if data[:4] != b"\x7fELF":
         problems = (problem for start, problem in _FORMATS if data.startswith(start))
         return next(problems, f"is not an object file: it begins with {data[:8]!r} instead of an ELF header.")

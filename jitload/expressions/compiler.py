@@ -25,9 +25,9 @@ class ScopeEntry(NamedTuple):
 
     Attributes:
         position: Position of the argument in the call.
-        kind: `tensor`, `int` (also bool and enums), or `other`, which expressions cannot use.
+        kind: `tensor`, `int` or `other`. A bool or an enum is an `int`. Expressions cannot use `other`.
         type: The parameter's C++ type, for messages.
-        computed: C++ text of the value if the caller does not pass it, for example if `Launch.args` computes it.
+        computed: C++ text that computes the value, for example from `Launch.args`. None if the caller passes the value.
     """
 
     position: int
@@ -37,16 +37,17 @@ class ScopeEntry(NamedTuple):
 
 
 def compile_expression(text: Expression, scope: Mapping[str, ScopeEntry], *, kernel: str, field: str) -> str:
-    """Return a C++ expression of integer type, valid where `jitload_eval* e` is declared.
+    """Return a launch expression as a C++ expression of integer type.
 
-    The exported name `kernel` and the `field` of the `Launch`, such as `grid[0]`, are for messages.
+    The C++ expression needs a variable `e` of the type `jitload_eval*`. `kernel` and `field` are for messages: the
+    exported name, and the field of the `Launch`, such as `grid[0]`.
 
     Example:
         `compile_expression("ceil_div(n, 256)", scope, kernel="add", field="grid")` gives
         `jitload_ceil_div(e, jitload_int(e, 2), 256)`.
 
     Raises:
-        LaunchSpecError: The expression is malformed, uses an unknown name, or fails for all arguments.
+        LaunchSpecError: The expression is malformed, uses an unknown name, or always fails, like `1 // 0`.
     """
     if isinstance(text, int):
         return write_constant(int(text)).text
@@ -57,7 +58,10 @@ def compile_expression(text: Expression, scope: Mapping[str, ScopeEntry], *, ker
 
 @lru_cache(maxsize=4096)  # programs often create the same Launch for each call of load_inline
 def check_expression(text: str, field: str) -> tuple[int | None, frozenset[str]]:
-    """Check an expression without its kernel. Return its constant value or None, and the names that it uses."""
+    """Check a launch expression whose kernel is not known yet.
+
+    Return the value of the expression (None if it is not constant), and the names in the expression.
+    """
     source = ExpressionText.of(text, "", field)
     tree = source.parse()
     compiler = _Compiler(source, None)
@@ -94,7 +98,7 @@ _COMPARISONS: dict[type[ast.cmpop], tuple[str, Callable[[int, int], bool]]] = {
     ast.Eq: ("==", operator.eq),
     ast.NotEq: ("!=", operator.ne),
 }
-_FUNCTIONS: dict[str, tuple[range, str, Callable[..., int]]] = {  # the allowed numbers of arguments, also in words
+_FUNCTIONS: dict[str, tuple[range, str, Callable[..., int]]] = {  # (allowed argument counts, these in words, function)
     "ceil_div": (range(2, 3), "two integers", ceil_div),
     "max": (range(2, MAX_LENGTH), "two or more integers", max),
     "min": (range(2, MAX_LENGTH), "two or more integers", min),
@@ -223,7 +227,7 @@ class _Compiler:
         if isinstance(node.op, ast.Invert):
             raise self.unsupported("~", node)
         if isinstance(node.op, ast.USub) and isinstance(node.operand, ast.Constant) and node.operand.value == 2**63:
-            return write_constant(-(2**63))  # the only number whose absolute value does not fit
+            return write_constant(-(2**63))  # -(2**63) fits 64 bits, but 2**63 alone does not
         operand = self.compile(node.operand)
         if isinstance(node.op, ast.USub):
             return self.apply("neg", operator.neg, [operand], node)
@@ -263,9 +267,9 @@ class _Compiler:
         for operand in node.values:
             part = self.compile(operand, lazily=is_decided or any(part.value is None for part in codes))
             if is_decided:
-                continue  # checked, but never evaluated
+                continue  # the operand has been checked, but it is never evaluated
             if codes and codes[-1].value is not None:
-                codes.pop()  # a constant that neither decides the result nor comes last
+                codes.pop()  # this constant neither decides the result nor comes last
             codes.append(part)
             is_decided = part.value is not None and bool(part.value) == is_or
         return write_balanced(codes, write_or if is_or else write_and)
@@ -299,7 +303,7 @@ class _Compiler:
             raise self.source.error("arguments are positional only", argument)
 
     def method(self, node: ast.Call, method: ast.Attribute) -> Code:
-        if method.attr == "cdiv":  # triton.cdiv
+        if method.attr == "cdiv":  # as in `triton.cdiv(a, b)`
             raise self.source.error("there is no method 'cdiv'", node, "Use ceil_div(a, b).")
         self.tensor(method)
         if method.attr not in _METHODS:
@@ -321,7 +325,7 @@ class _Compiler:
         return write_call(query, self.tensor(node), *arguments)
 
     def tensor(self, node: ast.Attribute) -> int:
-        """Return the index of the tensor argument whose attribute is used."""
+        """Return the position of the tensor argument in a node such as `x.ndim`."""
         if not isinstance(node.value, ast.Name):
             raise self.source.error(f"only a tensor has .{node.attr}", node, _TENSOR)
         entry = self.entry(node.value)
@@ -338,9 +342,9 @@ class Code(NamedTuple):
 
     Attributes:
         text: An expression of integer type.
-        value: Its value, if it is a constant.
-        is_boolean: Whether it can only be 0 or 1.
-        is_atom: Whether it needs no parentheses as an operand.
+        value: The value of the expression if it is constant, otherwise None.
+        is_boolean: Whether the value can only be 0 or 1.
+        is_atom: Whether the text needs no parentheses as an operand.
     """
 
     text: str
@@ -355,26 +359,26 @@ class Code(NamedTuple):
 
     @property
     def truth(self) -> str:
-        """The expression as text in C++ that can be used as a condition."""
-        # Compilers warn of a conditional within a condition, unless the comparison is written out.
+        """The text as a condition in C++."""
+        # Compilers warn about `a ? b : c` within a condition, but not about `(a ? b : c) != 0`.
         return self.operand if self.is_atom or self.is_boolean else f"(({self.text}) != 0)"
 
 
 def write_constant(value: int) -> Code:
     """Return code for a 64-bit integer."""
     if value == INT64.start:
-        return Code(f"(-{INT64.stop - 1} - 1)", value)  # C++ has no negative literals
+        return Code(f"(-{INT64.stop - 1} - 1)", value)  # C++ has no negative literals, and 2**63 does not fit
     return Code(str(value), value, is_boolean=value in (0, 1))
 
 
 def write_call(function: str, *arguments: Code | int) -> Code:
-    """Return code for the call of a function in `expression.h` that may fail."""
+    """Return code that calls a function of `expression.h`. The argument `e` records whether the function fails."""
     texts = (argument.text if isinstance(argument, Code) else str(argument) for argument in arguments)
     return Code(f"jitload_{function}({', '.join(('e', *texts))})")
 
 
 def write_and(left: Code, right: Code) -> Code:
-    """Return code for `left and right`, which is 0 if `left` is false."""
+    """Return code for `left and right`. If `left` is 0, the result is 0."""
     if left.is_boolean and right.is_boolean:
         return Code(f"{left.operand} && {right.operand}", is_boolean=True, is_atom=False)
     return Code(f"{left.truth} ? {right.operand} : 0", is_atom=False)

@@ -15,13 +15,15 @@ from jitload.expressions.parse import ExpressionText
 
 
 def to_python(text: str, scope: Mapping[str, ScopeEntry], *, kernel: str, field: str) -> str:
-    """Return a launch expression as Python code. Names get the prefix `a_`, and functions are those in `FUNCTIONS`.
+    """Return a launch expression as Python code.
+
+    Parameters get the prefix `a_`, and functions get the names in `FUNCTIONS`.
 
     Example:
         `to_python("ceil_div(n, 2)", scope, kernel="pool", field="out")` gives `_ceil_div(a_n, 2)`.
 
     Raises:
-        LaunchSpecError: The expression is malformed, uses an unknown name, or fails for all arguments.
+        LaunchSpecError: The expression is malformed, uses an unknown name, or always fails, like `1 // 0`.
     """
     compile_expression(text, scope, kernel=kernel, field=field)
     tree = ExpressionText.of(text, kernel, field).parse()
@@ -53,7 +55,7 @@ def _as_integer(node: Any) -> ast.Call:
 
 
 def _next_power_of_2(n: Any) -> Any:
-    power = 1  # only compared with n, so that a compiled program is valid for all n up to the power
+    power = 1  # n is only compared with numbers, so that a traced program is valid for all n up to the result
     while power < n:
         power *= 2
     return power if n > 0 else 0

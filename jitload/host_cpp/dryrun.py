@@ -10,20 +10,23 @@ from __future__ import annotations
 import hashlib
 import json
 import logging
+import os
 import re
 import shlex
 import shutil
+import subprocess
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
 from jitload.building.ninja import Step
 from jitload.toolchain.cuda import Nvcc
-from jitload.toolchain.host import Compiler, file_state, remembered
+from jitload.toolchain.host import Compiler, file_state, remembered, tool_environment
 from jitload.toolchain.nvcc import run_nvcc
 
 _SOURCE = "jitload_unit.cu"
-_FORMAT = "3"  # of the template in the cache
+_FORMAT = "3"  # the version of the template's format in the cache
 _TEMPORARY = re.compile(r"(?:\./)?tmpxft_[0-9a-f]+_[0-9a-f]+-(\d+)_jitload_unit\b")
 _DIR_NAME = re.compile(r"/jitload_dir_(\d+)_")
 _VARIABLE = re.compile(r"#\$ (\w+)=(.*)")
@@ -50,9 +53,10 @@ Template = tuple[NvccCommand, ...]
 def find_template(
     nvcc: Nvcc, compiler: Compiler, options: Sequence[str], work_dir: Path, cache_dir: Path
 ) -> Template | None:
-    """Return the commands with which nvcc compiles a text, or None if the output of `nvcc --dryrun` is not understood.
+    """Return the commands that nvcc runs to compile a source.
 
-    Relative paths in the options refer to `work_dir`. The commands are kept in the cache.
+    Return None if the output of `nvcc --dryrun` is not understood. Relative paths in the options refer to `work_dir`.
+    The commands are kept in the cache.
     """
     states = map(file_state, (nvcc.path, compiler.path))
     options, dirs = _replace_dirs(options)
@@ -71,7 +75,7 @@ def find_template(
 def _replace_dirs(options: Sequence[str]) -> tuple[list[str], list[str]]:
     """Return the options with numbered names in place of include directories, and a list of these directories.
 
-    nvcc cannot quote every character of a path. Also, one template with numbered names serves for all directories.
+    nvcc cannot quote all characters in paths. With numbered names, one template also fits all directories.
     """
     result: list[str] = []
     dirs: list[str] = []
@@ -85,24 +89,31 @@ def _replace_dirs(options: Sequence[str]) -> tuple[list[str], list[str]]:
     return result, dirs
 
 
-def template_steps(template: Template, file: str) -> tuple[Step, ...]:
-    """Return steps that run the nvcc commands of a template for a source file. The last step makes the object file."""
+def template_steps(template: Template, file: str, header: Path | None = None) -> tuple[Step, ...]:
+    """Return steps that run the nvcc commands of a template for a source file. The last step makes the object file.
+
+    `header` is a precompiled header, to which `write_opening` wrote the text.
+    """
 
     def name(text: str) -> str:
         return text.replace(_SOURCE, file)
 
-    return tuple(
+    steps = [
         Step(
             output=name(command.output),
             command=tuple(map(name, command.words)),
             inputs=tuple(map(name, command.inputs)),
         )
         for command in template
-    )
+    ]
+    if header:
+        *_, split = host_commands(template)
+        steps[-1] = _with_header(steps[-1], name(split.output), _first_line(file), header)
+    return tuple(steps)
 
 
 def module_id(file: str, parts: Sequence[str]) -> str:
-    """Return the module id of a source file, which distinguishes the file's internal symbols from other files' symbols.
+    """Return the module id of a source file. The id keeps the file's internal symbols apart from other files'.
 
     The id has the form of nvcc's own ids. `parts` are texts that distinguish the file from others of the same name.
     """
@@ -112,15 +123,63 @@ def module_id(file: str, parts: Sequence[str]) -> str:
 
 
 def module_id_file(file: str) -> str:
-    """Return the name of the file from which nvcc's commands read the module id of the source file `file`."""
+    """Return the name of the file that contains the module id of the source file `file`."""
     return f"{file}.module_id"
+
+
+# ---- the opening of the host's C++ -------------------------------------------------------------------------------
+
+
+def host_commands(template: Template) -> tuple[NvccCommand, NvccCommand]:
+    """Return the commands that make the host's C++ from a source: of the preprocessor and of `cudafe++`."""
+    split = next(command for command in template if Path(command.words[0]).name == "cudafe++")
+    return next(command for command in template if command.output in split.inputs), split
+
+
+def write_opening(commands: Sequence[Sequence[str]], work_dir: Path, header: Path) -> None:
+    """Replace the text of a header, which consists of `#include` lines, by the C++ that nvcc makes of it.
+
+    nvcc includes `cuda_runtime.h` in front of every source. The C++ of a source that begins with the same lines also
+    begins with the new text, after a first line with the source's name. `commands` are the words of the
+    `host_commands`.
+    """
+    end = "jitload_end_of_opening"
+    (work_dir / _SOURCE).write_text(f"{header.read_text()}extern int {end};\n")
+    (work_dir / module_id_file(_SOURCE)).write_text(module_id(_SOURCE, ()))
+    for words in commands:
+        subprocess.run(words, cwd=work_dir, env=tool_environment(), capture_output=True, check=True)
+    text = (work_dir / _output_of(commands[-1])).read_bytes()
+    opening = text[: text.rindex(b"\n# ", 0, text.index(end.encode())) + 1]
+    header.write_bytes(opening.removeprefix(_first_line(_SOURCE)))
+    for path in work_dir.glob(f"{_SOURCE}*"):
+        path.unlink()
+
+
+def _first_line(file: str) -> bytes:
+    return b'# 1 "' + os.fsencode(file) + b'"\n'
+
+
+def _with_header(step: Step, source: str, first_line: bytes, header: Path) -> Step:
+    """Return the step that compiles the host's C++ with a precompiled header, if the C++ begins with its text."""
+    size, skipped = header.stat().st_size, len(first_line)
+    rest = f"{source}.rest.cpp"
+    command = (*(rest if word == source else word for word in step.command), "-include", str(header))
+    script = (
+        f"if cmp -s -i {skipped}:0 -n {size} {shlex.join((source, str(header)))}; then "
+        f"tail -c +{skipped + size + 1} {shlex.quote(source)} >{shlex.quote(rest)} && exec {shlex.join(command)}; "
+        f"else exec {shlex.join(step.command)}; fi"
+    )
+    return replace(step, command=("/bin/sh", "-c", script))
 
 
 # ---- what nvcc prints --------------------------------------------------------------------------------------------
 
 
 def _ask(nvcc: Nvcc, options: Sequence[str], work_dir: Path) -> Template | str:
-    """Return the template made from nvcc's output, or a text that says what in the output is not understood."""
+    """Run `nvcc --dryrun`, and return the template.
+
+    If a part of the output is not understood, return a text that describes this part.
+    """
     command = [str(nvcc.path), "--dryrun", *options, "-c", _SOURCE, "-o", f"{_SOURCE}.o"]
     try:
         return _parse(run_nvcc(command, directory=work_dir, variables={"TMPDIR": "."}), options)
@@ -149,7 +208,8 @@ def _parse(output: str, options: Sequence[str]) -> Template:
     ):
         raise _NotUnderstoodError(f"the programs {', '.join(kinds)}")
     module_ids = (word for words in commands for word in words if word.endswith("module_id"))
-    if strange := next((name for name in module_ids if name != module_id_file(_SOURCE)), None):  # as with --keep
+    # With the option --keep, for example, nvcc gives the file with the module id another name.
+    if strange := next((name for name in module_ids if name != module_id_file(_SOURCE)), None):
         raise _NotUnderstoodError(f"the file {strange!r}")
     preprocessing = next(words for words in commands if "-E" in words)
     for option in options:
@@ -161,8 +221,8 @@ def _parse(output: str, options: Sequence[str]) -> Template:
 def _read_words(text: str, variables: dict[str, str]) -> list[str]:
     """Return a command that nvcc printed, as words for a template.
 
-    The program gets its full path, temporary files get names without nvcc's numbers, and a preprocessor also writes a
-    depfile.
+    The program gets its full path. The names of temporary files lose nvcc's numbers. A preprocessor command also writes
+    a depfile.
     """
     try:
         words = [word.replace("\\$", "$") for word in shlex.split(text)]
@@ -177,13 +237,13 @@ def _read_words(text: str, variables: dict[str, str]) -> list[str]:
         raise _NotUnderstoodError(f"the temporary file {strange!r}")
     if "-E" in words:
         words += ["-MD", "-MF", f"{_output_of(words)}.d"]
-    # jitload has written the file with the module id. cicc reads it, and could not run in parallel with cudafe++ if
-    # cudafe++ wrote it.
+    # jitload has written the file with the module id, which cicc reads. If cudafe++ wrote this file, cicc could not run
+    # in parallel with cudafe++.
     return [word for word in words if word != "--gen_module_id_file"]
 
 
 def _check_names(texts: Sequence[str]) -> None:
-    """Raise an error if the names of two temporary files differ only in the numbers that nvcc puts into them."""
+    """Raise an error if the names of two temporary files differ only in nvcc's numbers."""
     names = {match[0].rpartition("/")[2] for text in texts for match in re.finditer(r"[^\s\"=]*tmpxft_[^\s\"]*", text)}
     if len({_TEMPORARY.sub(_SOURCE, name) for name in names}) != len(names):
         raise _NotUnderstoodError(f"the temporary files {', '.join(sorted(names))}")
@@ -200,9 +260,10 @@ def _output_of(words: Sequence[str]) -> str:
 
 
 def _link_inputs(commands: Sequence[Sequence[str]]) -> Iterator[NvccCommand]:
-    """Yield an `NvccCommand` for each command.
+    """Yield an `NvccCommand` for each command, with the files that the command reads.
 
-    A command reads the files that its words name. The last command also reads all outputs that no other command reads.
+    These are the files that the command's words name. The last command also reads each output that no other command
+    reads.
     """
     outputs: list[str] = []
     unread: dict[str, None] = {}

@@ -45,7 +45,7 @@ def incbin_text(name: str, file: str) -> str:
 
 
 def check_cubins(host: HostSource) -> None:
-    """Raise LoadError if the bytes to embed under a name are not a cubin."""
+    """Raise LoadError if the bytes to embed are not a cubin."""
     for name, data in host.cubins:
         from jitload.elf.cubin import read_image
 
@@ -53,15 +53,18 @@ def check_cubins(host: HostSource) -> None:
 
 
 def check_embeds(host: HostSource, include_dirs: Sequence[Path], device_name: str) -> None:
-    """Check that there is a cubin for each `TVM_FFI_EMBED_CUBIN(name)` in the C++, and such a macro for each cubin.
+    """Check that each `TVM_FFI_EMBED_CUBIN(name)` in the C++ has a cubin, and that each cubin has such a macro.
 
-    Raise JitLoadError if not. Log a warning if the C++ looks up a kernel that a cubin lacks. `device_name` is the name
-    under which the cubin of `cuda_sources` is embedded, or "" if there is none.
+    Log a warning if the C++ looks up a kernel that a cubin lacks. `device_name` is the name under which the cubin of
+    `cuda_sources` is embedded, or "" if there is none.
+
+    Raises:
+        JitLoadError: A cubin or a macro is missing, or the C++ itself defines a cubin of the same name.
     """
     embedded = {name for name, _ in host.cubins}
     texts = [text for unit in host.units for _, text in unit.pieces]
     uses = _MacroUses(texts)
-    # One of the user's objects or libraries may define a cubin.
+    # A missing cubin is no error if the user links objects or libraries, because one of them may define the cubin.
     linked = host.objects or [flag for flag in host.link_flags if flag not in ("-lcuda", "-lcudart")]
     if not linked and (missing := next((name for name in uses.unconditional if name not in embedded), None)):
         others = f". There are cubins named {', '.join(sorted(embedded))}" if embedded else ""
@@ -97,9 +100,10 @@ def _missing_macro(name: str, declared: Iterable[str]) -> str:
 
 
 def _check_lookups(host: HostSource, include_dirs: Sequence[Path], uses: _MacroUses) -> None:
-    """Check the arguments of `TVM_FFI_EMBED_CUBIN_GET_KERNEL` where they are literal.
+    """Check the cubin and the kernel that each `TVM_FFI_EMBED_CUBIN_GET_KERNEL` names.
 
-    A missing cubin is an error. A missing kernel is only a warning, because the lookup may never be executed.
+    A missing cubin is an error. A missing kernel is only a warning, because the lookup may never be executed. A
+    kernel's name is checked only if it is a string literal.
     """
     cubins = dict(host.cubins)
     pieces = [piece for unit in host.units for piece in unit.pieces]
@@ -120,7 +124,10 @@ def _check_lookups(host: HostSource, include_dirs: Sequence[Path], uses: _MacroU
 
 
 def _headers_may_declare(host: HostSource, texts: Sequence[str], include_dirs: Sequence[Path]) -> bool:
-    """Return whether a header may declare cubins. If an option may add headers or macros, return True."""
+    """Return whether a header may contain `TVM_FFI_EMBED_CUBIN`.
+
+    If an option may add headers or macros, return True.
+    """
     flags = [flag for unit in host.units for flag in (*unit.flags, *host.flags)]
     if any(flag.startswith(("-I", "-i", "-D", "@")) for flag in flags):
         return True
@@ -131,7 +138,7 @@ def _warn_missing_kernel(location: str, kernel: str, symbols: Sequence[str]) -> 
     from jitload.signature.demangle import demangle
 
     signatures = dict.fromkeys(symbols, "")
-    with suppress(ToolchainError):  # without a demangler, the message lists symbols only
+    with suppress(ToolchainError):  # raised if there is no demangler; then the message lists symbols only
         signatures = {symbol: demangle(symbol) or "" for symbol in symbols}
     names = [f"{symbol} ({signature})" if signature else symbol for symbol, signature in signatures.items()]
     listed = ", ".join(names[:_MAX_LISTED_KERNELS]) or "none"
@@ -162,12 +169,12 @@ class _MacroUses:
     """The uses of the `TVM_FFI_EMBED_CUBIN` macros in C++ texts.
 
     Attributes:
-        declared: The names of cubins in `TVM_FFI_EMBED_CUBIN(name)`, and those whose symbols the C++ uses directly.
-        unconditional: The names of cubins in `TVM_FFI_EMBED_CUBIN(name)` outside of `#if`.
-        from_bytes: The names of cubins in `TVM_FFI_EMBED_CUBIN_FROM_BYTES(name, …)`.
-        lookups: The kernels in `TVM_FFI_EMBED_CUBIN_GET_KERNEL`, outside of `#if`.
-        in_macro: Whether a macro of the user expands to `TVM_FFI_EMBED_CUBIN`, so that other names may be declared.
-        has_try: Whether there is a `try`, so that kernels may be missing on purpose.
+        declared: The cubins in `TVM_FFI_EMBED_CUBIN(name)`, and the cubins whose symbols the C++ uses directly.
+        unconditional: The cubins in `TVM_FFI_EMBED_CUBIN(name)` outside of `#if`.
+        from_bytes: The cubins in `TVM_FFI_EMBED_CUBIN_FROM_BYTES(name, …)`.
+        lookups: The uses of `TVM_FFI_EMBED_CUBIN_GET_KERNEL` outside of `#if`.
+        in_macro: Whether a macro of the user contains `TVM_FFI_EMBED_CUBIN`. The macro may declare cubins of any name.
+        has_try: Whether the C++ contains `try`. The C++ may then handle missing kernels.
     """
 
     def __init__(self, texts: Sequence[str]) -> None:

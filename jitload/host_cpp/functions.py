@@ -33,12 +33,13 @@ from jitload.signature.probe import kernel_expression
 CALL_HEADER = "#include <jitload/host_call.h>\n"
 _PROBE = b"__jitload_host_probe"
 _STREAM = "CUstream_st*"
-_RESULTS = ("", "None", "int", "int", "float", "bool", "None")  # indexed by the kinds of results in host_result.h
+# The Python types of results, indexed by the kinds of results in host_result.h.
+_RESULTS = ("", "None", "int", "int", "float", "bool", "None")
 _FFI_TEXT = re.compile(r"\btvm\b|TVM_?FFI|\bffi::|\bDL(?:Tensor|Device|DataType|Managed)|dlpack")
-# The names of functions that the text exports by itself.
+# Matches the names of functions that the C++ itself exports with tvm-ffi.
 _EXPORTED = re.compile(r"TVM_FFI_DLL_EXPORT_TYPED_FUNC\(\s*(\w+)|\b__tvm_ffi_(?!_)(\w+)")
 _OVERLOAD = re.compile(r"static_cast<void\(\*\)\((.*)\)>\((.*)\)")
-# Messages of cudafe++, cicc and g++: about a name that may mean several functions, and about a type that tvm-ffi
+# Match messages of cudafe++, cicc and g++ about a name that may mean several functions, and about a type that tvm-ffi
 # cannot convert.
 _AMBIGUOUS = re.compile(r"no (?:instance of function template|matching function).*__jitload_invoke")
 _NOT_CONVERTED = re.compile(r"TypeTraits<.*has no member|static assertion failed: The function signature")
@@ -60,8 +61,9 @@ class HostExport(NamedTuple):
         launch: The function's `Launch` in `functions=`.
         unit: The name of the source file that exports the function.
         expression: The C++ expression that selects the function.
-        candidates: The functions in that file and in its headers that `functions=` may mean.
-        is_typed: Whether the function has plain types and gets a wrapper; otherwise tvm-ffi's macro exports it.
+        candidates: The functions in the source file and its headers that `functions=` may mean.
+        is_typed: Whether the function has plain types, such as `float*`. Such a function gets a wrapper. Other
+            functions are exported by tvm-ffi's macro.
     """
 
     name: str
@@ -87,14 +89,18 @@ class HostExport(NamedTuple):
 
 
 def choose_host_exports(request: Request) -> tuple[HostExport, ...]:
-    """Return an export for each function that a request names, except for functions that the text exports by itself."""
+    """Return an export for each function that a request names.
+
+    Functions that the text exports by itself are left out.
+    """
     host = request.host
     if host is None or not request.functions:
         return ()
     units = {
         unit.file: _functions_of(unit, request.include_dirs) for unit in host.units if not unit.file.endswith(".c")
     }
-    # The file for functions that no text shows: a macro may define them, or a header that the only file includes.
+    # A macro or a header may define a function that appears in no text. Such a function is exported by the text
+    # that is not a file, or else by the only file.
     default = next((unit.file for unit in host.units if not unit.is_file), next(iter(units)) if len(units) == 1 else "")
     texts = [text for unit in host.units for _, text in unit.pieces]
     exported = {match[1] or match[2] for text in texts for match in _EXPORTED.finditer(text)}
@@ -115,14 +121,17 @@ def _functions_of(unit: Unit, include_dirs: Sequence[str]) -> tuple[HostFunction
 def _host_export(
     name: str, launch: Launch, units: dict[str, tuple[HostFunction, ...]], default: str, *, is_plain_unseen: bool
 ) -> HostExport:
-    """Return the export of a function, or raise LaunchSpecError if there is none.
+    """Return the export of a function.
 
     Args:
         name: The name in `functions=`.
         launch: The `Launch` in `functions=`.
         units: The functions in each source file, by the file's name.
-        default: The source file that exports a function if no text shows the function; "" if there is no such file.
-        is_plain_unseen: Whether to assume plain types for a function that no text shows.
+        default: The source file that exports the function if no text contains it; "" if there is no such file.
+        is_plain_unseen: Whether to assume plain types if no text contains the function.
+
+    Raises:
+        LaunchSpecError: The function cannot be exported.
     """
     target = re.split(r"[<(]", launch.kernel or name)[0].strip()
     if target == "main":
@@ -143,8 +152,8 @@ def _host_export(
         is_plain = all(f.is_plain for f in seen)
         if all(f.has_numbers_only for f in seen) and _fields_of(launch) == []:
             is_plain = is_plain and next(iter((*defined, *declared))).endswith(".cu")
-    # The unit that defines a function of plain types exports it. As in tvm-ffi, any other function is exported by the
-    # C++ in cpp_sources if cpp_sources declares it.
+    # A function of plain types is exported by the unit that defines it. Any other function is exported by the C++ in
+    # cpp_sources if cpp_sources declares it, as in tvm-ffi.
     preferred = (*defined, *declared) if is_plain else (*(f for f in declared if f == default), *defined, *declared)
     unit = next(iter((*preferred, *((default,) if default in units else ()))), "")
     if not unit:
@@ -163,19 +172,21 @@ def _host_export(
 
 
 def _expression(name: str, launch: Launch, candidates: Sequence[Candidate]) -> str:
-    if launch.kernel:  # a `static_cast` of an overloaded function would need the type of its result
+    # A `static_cast` that selects an overload needs the function's result type. `kernel_expression` writes `void`,
+    # which is right only for kernels, so a template that deduces the type replaces the `static_cast`.
+    if launch.kernel:
         return _OVERLOAD.sub(r"(__jitload_overload<\1>::__jitload_of(\2))", kernel_expression(launch.kernel))
     qualified = {candidate.name for candidate in candidates}
     return qualified.pop() if len(qualified) == 1 else name
 
 
 def _fields_of(launch: Launch) -> list[str]:
-    """Return the names of the fields of a `Launch` that are set but allowed only for functions of plain types."""
+    """Return the names of the fields that are set in a `Launch`, and that only apply to functions of plain types."""
     return [name for name in ("params", "args", "nullable", "raw_pointers", "strided", "host") if getattr(launch, name)]
 
 
 def export_hint(log: str, exports: Iterable[HostExport]) -> str:
-    """Return what to do about a compiler's error in the export of a function, or ""."""
+    """Return advice about a compiler's error in the export of a function, or "" if there is none."""
     export = next((export for export in exports if f"functions['{export.name}']" in log), None)
     if export and _AMBIGUOUS.search(log):
         name = export.expression
@@ -189,16 +200,21 @@ def export_hint(log: str, exports: Iterable[HostExport]) -> str:
 
 
 def has_typed(exports: Iterable[HostExport]) -> bool:
-    """Return whether any of the functions has plain types."""
+    """Return whether any of the exported functions has plain types."""
     return any(export.is_typed for export in exports)
 
 
 def needs_prelude(unit: Unit, exports: Sequence[HostExport]) -> bool:
     """Return whether jitload puts an #include of tvm-ffi's convenience headers in front of a source.
 
-    The user's files do not get the #include. Inline text gets it, unless the text has kernels and does not need the
-    headers, which nvcc takes two seconds to read. It does not need them if it exports functions of plain types and
-    no others, has no names of tvm-ffi, and uses `std::` only together with an #include in angle brackets.
+    The user's files do not get the #include. Inline text without kernels always gets it.
+
+    nvcc takes two seconds to read the headers. Inline text with kernels therefore gets the #include only in these
+    cases:
+
+    - The text exports no function, or a function whose types are not plain.
+    - The text has names of tvm-ffi.
+    - The text uses `std::` and has no #include in angle brackets.
     """
     if unit.is_file or not unit.is_mixed or not exports or not all(export.is_typed for export in exports):
         return not unit.is_file
@@ -208,7 +224,10 @@ def needs_prelude(unit: Unit, exports: Sequence[HostExport]) -> bool:
 
 
 def layout_lines(texts: Sequence[str], exports: Iterable[HostExport], include_dirs: Sequence[str]) -> str:
-    """Return lines of C++ that record, in the object file, the layouts of structures that exported functions take."""
+    """Return C++ lines that record the layouts of structures in the object file.
+
+    The structures are parameter types of exported functions.
+    """
 
     def read_headers() -> tuple[str, ...]:
         return tuple(user_headers(texts, [Path(path) for path in include_dirs]))
@@ -225,9 +244,9 @@ def layout_lines(texts: Sequence[str], exports: Iterable[HostExport], include_di
 
 
 def read_typed_functions(exports: Sequence[HostExport], objects: Iterable[Path]) -> dict[str, Export | None]:
-    """Return the functions of plain types by name, with their types as read from the object files.
+    """Return the functions of plain types by name. Their types are read from the object files.
 
-    The value is None for a function that turns out to have a type which only tvm-ffi can convert.
+    The value is None if the function turns out to have a type that only tvm-ffi can convert.
     """
     symbols, names = {}, set()
     for path in objects:

@@ -24,7 +24,14 @@ from jitload.elf.file import read_dynamic_symbols
 from jitload.errors import CompileError
 from jitload.host_cpp import link, objects, precompiled
 from jitload.host_cpp.embedding import check_cubins, check_embeds
-from jitload.host_cpp.functions import choose_host_exports, export_hint, has_typed, host_wrapper, read_typed_functions
+from jitload.host_cpp.functions import (
+    choose_host_exports,
+    export_hint,
+    has_typed,
+    host_wrapper,
+    needs_prelude,
+    read_typed_functions,
+)
 from jitload.host_cpp.nvcc import device_runtime, is_of_nvcc, nvcc_failure
 from jitload.host_cpp.steps import (
     FLAGS,
@@ -47,7 +54,7 @@ from jitload.toolchain.cuda import CudaToolchain, Nvcc
 from jitload.toolchain.host import INCLUDE_DIR, Compiler, find_ninja, tvm_ffi_include_dirs
 from jitload.toolchain.libraries import library_hint, library_include_dirs
 
-# tvm-ffi's message for a type that it cannot convert, where the type is one of CUDA's vectors.
+# Matches tvm-ffi's message about a type that it cannot convert, if this is one of CUDA's vector types.
 _UNPACKED_VECTOR = re.compile(
     r"signature do not support unpacked.*\b(?:dim3|(?:u?(?:char|short|int|long|longlong)|float|double)[1-4])\b",
     re.DOTALL,
@@ -97,7 +104,7 @@ def _build(
 
 
 def _find_launcher(build: HostBuild) -> Path:
-    """Return the object file that jitload adds to a library: the launcher, or `torch_runtime` for C++ for torch."""
+    """Return the object file of the launcher, or of `torch_runtime` for C++ for torch."""
     return _find_object("torch_runtime" if build.host.is_torch else "launcher", build)
 
 
@@ -106,7 +113,10 @@ def _find_object(name: ObjectName, build: HostBuild) -> Path:
 
 
 def _probably_launches(host: HostSource) -> bool:
-    """Return whether the library probably needs the launcher or `torch_runtime`, whose build then starts at once."""
+    """Return whether the library probably needs the launcher or `torch_runtime`.
+
+    If so, jitload prepares that object file in the background.
+    """
     if host.is_object:
         return False
     if host.is_torch:
@@ -116,7 +126,10 @@ def _probably_launches(host: HostSource) -> bool:
 
 
 def _with_device_code(build: HostBuild) -> tuple[HostBuild, tuple[Path, ...]]:
-    """Compile the request's device code, if any; return the build with the cubin, and the headers that were read."""
+    """Compile the request's device code, if there is any.
+
+    Return the build with the cubin, and the headers that were read.
+    """
     request, host = build.request, build.host
     if not request.pieces:
         return build, ()
@@ -143,7 +156,6 @@ def _run(build: HostBuild, steps: Sequence[Step]) -> None:
 
 
 def _hint(log: str, build: HostBuild) -> str:
-    """Return what to do about a compiler's messages, or "" if nothing is known."""
     texts = [text for unit in build.host.units for _, text in unit.pieces]
     if build.host.is_torch and (hint := torch_hint(log, texts)):
         return hint
@@ -180,8 +192,8 @@ def _build_library(build: HostBuild, launcher: Future[Path] | None) -> HostBuild
 def _with_wrapper(build: HostBuild, runtime: Future[Path]) -> HostBuild:
     """Write the wrapper of the functions of plain types, and return the build with the wrapper.
 
-    The types are read from the compiled objects. If a function turns out to have a type of tvm-ffi under another name,
-    tvm-ffi's macro exports this function, and the sources are compiled again.
+    The types are read from the compiled objects. A function may turn out to have a type of tvm-ffi under another name.
+    tvm-ffi's macro then exports the function, and the sources are compiled again.
     """
     functions = read_typed_functions(build.exports, build.unit_objects)
     if ffi_names := {name for name, function in functions.items() if function is None}:
@@ -208,7 +220,7 @@ def _fast_link(build: HostBuild) -> Step:
 
 
 def _link_cuda(build: HostBuild) -> HostBuild:
-    """Link the library again if it calls functions of CUDA that it lacks. Return the build that was finally linked."""
+    """Link the library again if it calls undefined CUDA functions. Return the build that was linked last."""
     if functions := link.missing_driver_calls(_undefined_symbols(build), build.cuda, build.link_flags):
         build = with_driver_calls(build, functions)
         _link(build)
@@ -226,14 +238,20 @@ def _undefined_symbols(build: HostBuild) -> tuple[str, ...]:
 
 
 def _header_specs(build: HostBuild) -> dict[str, precompiled.HeaderSpec]:
-    """Return the precompiled header that each source file could use, by the name of the source file."""
+    """Return the precompiled header that each source file could use, by the file's name."""
     fixed_flags = (STANDARD, *FLAGS), include_flags(build.cuda.include_dirs if build.cuda else (), ())
     compiler, cache_dir, specs = build.compiler, build.work.cache_dir, {}
     for unit in build.host.units:
         flags = (*unit.flags, *build.host.flags)
-        if spec := precompiled.header_spec(
-            unit, flags, compiler=compiler, fixed_flags=fixed_flags, cache_dir=cache_dir
-        ):
+        if template := build.templates.get(unit.file):
+            assert isinstance(build.cuda, Nvcc)
+            includes = precompiled.PRELUDE if needs_prelude(unit, build.exports) else ()
+            spec = precompiled.nvcc_header_spec(
+                template, includes, nvcc=build.cuda, compiler=compiler, cache_dir=cache_dir
+            )
+        else:
+            spec = precompiled.header_spec(unit, flags, compiler=compiler, fixed_flags=fixed_flags, cache_dir=cache_dir)
+        if spec:
             specs[unit.file] = spec
     return specs
 
@@ -243,8 +261,8 @@ def _compile(
 ) -> tuple[HostBuild, Step | None]:
     """Compile with the precompiled headers that exist.
 
-    If the compile fails, or if one of these headers turns out to be damaged, the compile is repeated without them.
-    Errors therefore come from the source alone.
+    If the compile fails, or if a precompiled header is damaged, compile again without precompiled headers. Errors
+    therefore come from the source alone.
 
     Returns:
         The build with the precompiled headers that were used, and the link step that was tried (None if none was).
@@ -273,13 +291,13 @@ def _compile(
 
 
 def _compile_and_try_link(build: HostBuild, launcher: Future[Path] | None) -> Step | None:
-    """Compile, and link in the same run of ninja if that link is likely to suffice.
+    """Compile. Also link, in the same run of ninja, if the link probably needs no further objects or libraries.
 
     Returns:
         The link step, even if the link failed, or None if no link was tried.
     """
     attempt = None
-    can_link = not has_typed(build.exports)  # the wrapper of typed functions is written after the compile
+    can_link = not has_typed(build.exports)  # typed functions need a wrapper, which is written later
     # A launcher in the cache is found in milliseconds. The link does not wait for a launcher that is being built.
     if can_link and not build.host.link_flags and (launcher is None or wait((launcher,), timeout=0.1).done):
         attempt = _fast_link(replace(build, launcher=launcher.result() if launcher else None))
@@ -292,7 +310,7 @@ def _compile_and_try_link(build: HostBuild, launcher: Future[Path] | None) -> St
 
 
 def _precompile_later(specs: Iterable[precompiled.HeaderSpec], build: HostBuild) -> None:
-    """Start to precompile headers, on a thread that Python joins at exit."""
+    """Start to precompile headers on a new thread. Python waits for the thread at exit."""
 
     def start() -> None:
         for spec in specs:
@@ -305,7 +323,10 @@ def _precompile_later(specs: Iterable[precompiled.HeaderSpec], build: HostBuild)
 
 
 def _build_object(build: HostBuild) -> HostBuild:
-    """Compile, and merge all objects into one. The user links it with files that define its undefined symbols."""
+    """Compile, and merge all objects into one object file.
+
+    Undefined symbols may remain in it. They are defined by the files with which the user links it.
+    """
     runtime = run_in_background(_find_object, "runtime", build) if has_typed(build.exports) else None
     _run(build, compile_steps(build))
     if runtime:
@@ -315,7 +336,7 @@ def _build_object(build: HostBuild) -> HostBuild:
         objects.show_exports(path)
     paths = [*object_paths(build), *map(Path, build.host.objects)]
     undefined = objects.read_undefined_symbols(paths)
-    repeated = []  # objects that other object files made by jitload contain, too
+    repeated = []  # parts that other object files of jitload may contain, too
     if functions := link.missing_driver_calls(undefined, build.cuda, build.link_flags):
         build = with_driver_calls(build, functions)
         repeated.append(build.work.dir / compile_steps(build)[-1].output)
@@ -370,8 +391,8 @@ def _remove_temporaries(build: HostBuild) -> None:
 def _files_read(build: HostBuild) -> Iterator[Path]:
     """Yield the paths of the files on which the cache entry of a build depends.
 
-    These are the files that the build read, except those whose versions are in the cache key. The paths of missing
-    files are included if a file there would be read in place of one that was read.
+    These are the files that the build read. Files whose versions are in the cache key are left out. The path of a
+    missing file is included if a file there would be read in place of another one.
     """
     request, host = build.request, build.host
     versioned_dirs = (
@@ -383,7 +404,7 @@ def _files_read(build: HostBuild) -> Iterator[Path]:
     texts = [text for unit in host.units for _, text in unit.pieces]
     read = [Path(file.path) for header in build.precompiled.values() for file in header.entry.dependencies]
     for unit in host.units:
-        is_of_nvcc = unit.is_mixed and unit.file not in build.templates  # nvcc does not double a `$` in depfiles
+        is_of_nvcc = unit.is_mixed and unit.file not in build.templates  # nvcc, unlike g++, does not double a `$`
         for path in build.work.dir.glob(f"{unit.file}*.d"):
             depfile = path.read_text(errors="surrogateescape")
             read += read_depfile(depfile.replace("$", "$$") if is_of_nvcc else depfile)

@@ -22,7 +22,7 @@ from jitload.toolchain.host import Compiler, tool_environment
 from jitload.toolchain.libraries import LIBRARIES, find_library, library_of, library_wheel
 
 _OPTIONAL = {f"-l{library}" for library in ("cuda", "cudart", *LIBRARIES)}
-_COMPILE_ONLY = re.compile(r"-[DUWO](?!l,)|-std=|-I|-w$")  # options that mean nothing to a linker
+_COMPILE_ONLY = re.compile(r"-[DUWO](?!l,)|-std=|-I|-w$")  # options without a meaning for the linker
 _RUNTIME_FUNCTION = re.compile(r"(?:__)?cuda[A-Z]\w*")
 _DRIVER_FUNCTION = re.compile(r"cu[A-Z]\w*")
 _VERSION_SUFFIX = re.compile(r"(_v\d+)?(_ptsz|_ptds)?$")
@@ -69,9 +69,10 @@ __attribute__((constructor(101))) static void find_driver(void) {{
 
 
 def fast_linker(compiler: Compiler, flags: Sequence[str]) -> tuple[str, ...]:
-    """Return the option that selects GNU gold, or () if gold is missing or the user's options may select a linker.
+    """Return the option that selects GNU gold.
 
-    Most of a link's time goes into reading the symbols of the C++ library, which takes gold a third of GNU ld's time.
+    Return () if gold is missing, or if the user's options may select a linker. Most of a link's time goes into reading
+    the symbols of the C++ library. gold takes a third of GNU ld's time for this.
     """
     is_plain = len(compiler.command) == 1 and all(map(_COMPILE_ONLY.match, flags))
     return ("-fuse-ld=gold",) if is_plain and platform.machine() == "x86_64" and shutil.which("ld.gold") else ()
@@ -80,9 +81,9 @@ def fast_linker(compiler: Compiler, flags: Sequence[str]) -> tuple[str, ...]:
 def usable_link_flags(flags: Sequence[str], cuda: CudaToolchain | Nvcc | None, compiler: Compiler) -> tuple[str, ...]:
     """Return the user's link options without CUDA libraries that the linker cannot find.
 
-    An option such as `-lcuda`, `-lcudart` or `-lcublas` is dropped if there is no such library. `missing_libraries` and
-    `missing_driver_calls` later find the functions that are undefined without it. If nvcc makes the objects, the CUDA
-    runtime library is added, because nvcc's objects always need it.
+    For example, `-lcuda`, `-lcudart` or `-lcublas` may be left out. `missing_libraries` and `missing_driver_calls`
+    later find the functions that stay undefined. If nvcc makes the objects, the CUDA runtime library is added, because
+    nvcc's objects always need it.
     """
     usable = tuple(flag for flag in flags if flag not in _OPTIONAL or _can_link(flag, flags, compiler))
     cudart = find_nvcc_cudart(cuda) if isinstance(cuda, Nvcc) else None
@@ -99,7 +100,11 @@ def _can_link(library: str, flags: Sequence[str], compiler: Compiler) -> bool:
 
 
 def linked_libraries(flags: Sequence[str]) -> Iterator[Path]:
-    """Yield the files that link options name by path, and for each `-l` the paths in `-L` directories to search."""
+    """Yield the library files that link options may refer to.
+
+    These are the files that options name by path. For `-lfoo`, they are the paths in the `-L` directories at which the
+    library may be.
+    """
     dirs = list(option_values("-L", flags))
     for flag in flags:
         if flag.startswith("-l"):
@@ -115,10 +120,12 @@ def linked_libraries(flags: Sequence[str]) -> Iterator[Path]:
 def missing_libraries(
     undefined: Collection[str], cuda: CudaToolchain | Nvcc | None, flags: Sequence[str], name: str
 ) -> tuple[str, ...]:
-    """Return options that link the CUDA libraries that define undefined functions. Skip libraries that `flags` name.
+    """Return options that link the CUDA libraries of undefined functions.
 
-    Raise ToolchainError if a library is not found and none in `flags` may take its place. `name` is the module's name,
-    for the message.
+    Libraries that `flags` name are left out. `name` is the module's name, for the message.
+
+    Raises:
+        ToolchainError: A library is not found, and no library in `flags` may replace it.
     """
     cudart = _missing_cudart(undefined, cuda, flags, name)
     functions = {library: symbol for symbol in sorted(undefined, reverse=True) if (library := library_of(symbol))}
@@ -177,7 +184,7 @@ def find_driver_calls(symbols: Iterable[str], include_dirs: Sequence[Path]) -> t
 
 
 def driver_calls_text(functions: Sequence[str]) -> str:
-    """Return C text that defines these functions of the driver and looks them up when the library is loaded."""
+    """Return C text that defines functions of the driver. Their addresses are looked up when the library is loaded."""
     return _DRIVER_CALLS.format(
         count=len(functions),
         names="".join(f'    "{name}",\n' for name in functions),

@@ -39,10 +39,15 @@ def nvcc_options(
     )
 
 
-def nvcc_steps(nvcc: Nvcc, options: Sequence[str], unit: Unit, template: Template | None) -> tuple[Step, ...]:
-    """Return the steps that compile a source: the commands of nvcc in `template`, or else one call of nvcc."""
+def nvcc_steps(
+    nvcc: Nvcc, options: Sequence[str], unit: Unit, template: Template | None, header: Path | None
+) -> tuple[Step, ...]:
+    """Return the steps that compile a source: the commands of nvcc in `template`, or else one call of nvcc.
+
+    `header` is a precompiled header that the commands may use.
+    """
     if template:
-        return template_steps(template, unit.file)
+        return template_steps(template, unit.file, header)
     depfile = ("-MD", "-MF", f"{unit.file}.d")
     command = (str(nvcc.path), *options, *depfile, "-c", unit.file, "-o", f"{unit.file}.o")
     return (Step(output=f"{unit.file}.o", command=command, inputs=(unit.file,)),)
@@ -58,13 +63,13 @@ def device_link_step(nvcc: Nvcc, compiler: Compiler, units: Sequence[Unit], arch
 
 
 def device_runtime(nvcc: Nvcc) -> Path | None:
-    """Return the CUDA device runtime library, with which relocatable device code is linked, or None."""
+    """Return the CUDA device runtime library, or None. Relocatable device code needs this library."""
     dirs = (include.parent / lib for include in nvcc.include_dirs for lib in ("lib", "lib64"))
     return next((path for directory in dirs if (path := directory / "libcudadevrt.a").is_file()), None)
 
 
 def _targets(compiler: Compiler, archs: Sequence[str], flags: Sequence[str] = ()) -> Iterator[str]:
-    """Yield the options that select the architectures, and the host compiler unless the user's flags name one."""
+    """Yield the options for the architectures, and for the host compiler unless the user's flags name one."""
     if not any(re.match(r"-ccbin(?:=|$)|--compiler-bindir", flag) for flag in flags):
         yield f"-ccbin={compiler.command[0] if len(compiler.command) == 1 else f'./{_HOST_COMPILER}'}"
     for number, suffix in map(capability_of, archs):
@@ -72,9 +77,9 @@ def _targets(compiler: Compiler, archs: Sequence[str], flags: Sequence[str] = ()
 
 
 def _defaults(flags: Sequence[str]) -> Iterator[str]:
-    """Yield the default C++ standard and optimisation level, each unless the user's flags set it.
+    """Yield the default C++ standard and optimisation level. Leave out what the user's flags set.
 
-    nvcc warns if either option is given twice.
+    nvcc warns if an option is given twice.
     """
     if not any(re.match(r"--?std(?:=|$)", flag) for flag in flags):
         yield "-std=c++17"
@@ -83,7 +88,10 @@ def _defaults(flags: Sequence[str]) -> Iterator[str]:
 
 
 def write_host_compiler(compiler: Compiler, work_dir: Path) -> None:
-    """If the compiler's command has several words, write it to a script, because `-ccbin` takes one file name."""
+    """Write the host compiler's command to a script if it has several words.
+
+    `-ccbin` takes only one file name.
+    """
     if len(compiler.command) > 1:
         script = work_dir / _HOST_COMPILER
         script.write_text(f'#!/bin/sh\nexec {shlex.join(compiler.command)} "$@"\n')
@@ -98,8 +106,7 @@ def is_of_nvcc(error: CompileError, steps: Iterable[Step]) -> bool:
 def nvcc_failure(error: CompileError, nvcc: Nvcc, hint: str = "") -> CompileError | ToolchainError:
     """Return the error to raise after a command of nvcc failed. `error` is the one that `run_ninja` raised.
 
-    If nvcc rejected the architecture or the version of the host compiler, the returned error has advice about that in
-    place of `hint`.
+    If nvcc rejected the architecture or the host compiler's version, advice about this replaces `hint`.
     """
     release = ".".join(map(str, nvcc.version))
     if match := re.search(r"Unsupported gpu architecture '(\w+)'", error.log):
@@ -114,7 +121,7 @@ def nvcc_failure(error: CompileError, nvcc: Nvcc, hint: str = "") -> CompileErro
         match = re.search(r"gcc versions later than (\d+)", error.log)
         newest, name = (f" than g++ {match[1]}", f"g++-{match[1]}") if match else ("", "g++-12")
         hint = f"nvcc {release} takes no newer host compiler{newest}: name one that it takes, JITLOAD_CXX={name}."
-    # nvcc compiles once for each architecture and repeats the messages.
+    # The keys of a dict drop repetitions: nvcc compiles once for each architecture and repeats the messages.
     diagnostics: dict[Diagnostic, None] = dict.fromkeys(
         (*parse_cuda_diagnostics(error.log), *parse_diagnostics(error.log))
     )
@@ -130,9 +137,9 @@ def nvcc_failure(error: CompileError, nvcc: Nvcc, hint: str = "") -> CompileErro
 
 
 def find_nvcc_cudart(nvcc: Nvcc) -> Path | None:
-    """Return the CUDA runtime library of nvcc's major version, for the link, or None if it is not found.
+    """Return the CUDA runtime library of nvcc's major version, or None if it is not found.
 
-    The copy in a wheel is preferred to the toolkit's copy: torch loads the wheel's, and the dynamic loader then gives
-    this copy to the built library, too.
+    The library in a wheel is preferred to the toolkit's. torch loads the wheel's library, and the dynamic loader then
+    uses the same file for the built library.
     """
     return find_wheel_cudart(nvcc.major) or find_cudart(nvcc)

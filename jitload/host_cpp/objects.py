@@ -14,19 +14,19 @@ from pathlib import Path
 from jitload.elf.file import STB_GLOBAL, STB_LOCAL, STB_WEAK, STV_HIDDEN, ElfError, ElfFile, Symbol, edit_symbols
 from jitload.errors import LoadError
 
-LAUNCHER_PREFIX = "_ZN7jitload2v1"  # of the launcher's symbols, in the namespace jitload::v1
+LAUNCHER_PREFIX = "_ZN7jitload2v1"  # the symbols in the launcher's namespace, jitload::v1, begin with this
 _EXPORT = re.compile(rb"(?<=\0)__tvm_ffi_(?!_cubin_)\w+(?=\0)")
 
 
 def read_undefined_symbols(objects: Iterable[Path]) -> tuple[str, ...]:
-    """Return the symbols that at least one of the objects uses and none of them defines."""
+    """Return the symbols that the objects use and that none of them defines."""
     symbols = [symbol for symbol in _read_symbols(objects) if symbol.name]
     defined = {symbol.name for symbol in symbols if symbol.section and symbol.binding != STB_LOCAL}
     return tuple(sorted({symbol.name for symbol in symbols if not symbol.section} - defined))
 
 
 def read_global_symbols(objects: Iterable[Path]) -> frozenset[str]:
-    """Return the symbols that the objects define as global, and not as local or weak."""
+    """Return the global symbols that the objects define. Local and weak symbols are left out."""
     return frozenset(symbol.name for symbol in _read_symbols(objects) if _is_global_definition(symbol))
 
 
@@ -49,7 +49,7 @@ def find_exports(path: Path) -> frozenset[str]:
 def show_exports(path: Path) -> bool:
     """Make an object's exports to tvm-ffi visible, and return whether any of them was hidden.
 
-    jitload compiles with `-fvisibility=hidden`, and tvm-ffi's own build does not.
+    jitload compiles with `-fvisibility=hidden`. C++ that was written for tvm-ffi's own build may not expect this.
     """
 
     def show(symbol: Symbol) -> Symbol:

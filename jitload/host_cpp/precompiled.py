@@ -6,10 +6,13 @@ used the result. No build waits for this process, and each user has at most one 
 
     <cache>/precompiled-<key>/<leaf>/prelude.h, prelude.h.gch, precompiled.json
 
-`prelude.h` includes the headers, and the `.gch` is their precompiled form. g++ refuses a `.gch` of another compiler or
-with other macros, and then reads `prelude.h`. g++ does not notice changes of the headers from which a `.gch` was made,
-so these headers are recorded in the cache entry. A damaged `.gch` may make g++ do anything, so the digest of a `.gch`
-is computed while g++ uses the file, and the build is repeated without the file if the digest is wrong.
+`prelude.h` includes the headers, and the `.gch` is their precompiled form. For sources with kernels, `prelude.h` is
+the beginning of the C++ that nvcc makes of every source: the text of `cuda_runtime.h`.
+
+g++ refuses a `.gch` of another compiler or with other macros, and then reads `prelude.h`. g++ does not notice changes
+of the headers from which a `.gch` was made, so these headers are recorded in the cache entry. A damaged `.gch` may
+make g++ do anything, so the digest of a `.gch` is computed while g++ uses the file, and the build is repeated without
+the file if the digest is wrong.
 """
 
 from __future__ import annotations
@@ -29,7 +32,7 @@ import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from itertools import takewhile
+from itertools import pairwise, takewhile
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -39,8 +42,10 @@ from jitload.cache.entry import Entry, find_entry
 from jitload.cache.key import CacheKey
 from jitload.cache.store import Work, claim_entry
 from jitload.cpptext.includes import opening_includes
+from jitload.host_cpp.dryrun import Template, host_commands, write_opening
 from jitload.request.request import Unit
 from jitload.settings import Settings, read_settings
+from jitload.toolchain.cuda import Nvcc
 from jitload.toolchain.host import Compiler, compiler_identity, make_private_dir, tool_environment
 
 PRELUDE = (
@@ -53,19 +58,20 @@ PRELUDE = (
 _HEADER = "prelude.h"
 _RECORD = "precompiled.json"
 _LAUNCHER = "tvm/ffi/extra/cuda/cubin_launcher.h"
-# Headers that mean the same before tvm-ffi's headers as after them.
+# Headers that mean the same whether they come before or after tvm-ffi's headers.
 _INDEPENDENT = (
     r"tvm/ffi/[\w/]+\.h|dlpack/dlpack\.h|cuda(?:_runtime(?:_api)?|_fp16|_bf16|_fp8)?\.h|c?std\w+(?:\.h)?|c?math(?:\.h)?"
     r"|c?string(?:\.h)?|c(?:assert|ctype|errno|float|limits|time|inttypes)|algorithm|array|atomic|chrono|functional"
     r"|initializer_list|iostream|iterator|limits|map|memory|mutex|new|numeric|optional|ostream|random|set|sstream"
     r"|stdexcept|string_view|thread|tuple|type_traits|unordered_(?:map|set)|utility|variant|vector"
 )
-# Options that do not depend on a file or on the machine. g++ itself compares the user's macros.
+# Matches options that do not depend on a file or on the machine.
 _FLAG = r"-O[0-3sgz]?|-Ofast|-g[0-3]?|-std=[\w+]+|-W[\w=+-]+|-w|-pipe|-pthread|-pedantic|-[fm](?!.*native)[\w=+.-]+"
 _MACRO = re.compile(r"-[DU](?P<name>\w+)(?:=.*)?", re.DOTALL)
+# Macros that the precompiled headers may use are part of the key. g++ itself compares the user's other macros.
 _MACRO_OF_HEADERS = re.compile(r"_.*|NDEBUG|TVM_.*|CUDA.*|DLPACK.*|JITLOAD_.*")
 _UNSUPPORTED_FLAGS = ("-fplugin", "-fmodules", "-fprofile", "-fpch", "-fdump")
-_BYTES_NEEDED = 1 << 30  # of memory and of disk: g++ needs 250 MB of memory, and the file has 70 MB
+_BYTES_NEEDED = 1 << 30  # bytes to be free in memory and on disk; g++ needs 250 MB of memory, and the file has 70 MB
 _PROGRAM = """\
 import json, os, sys
 os.nice(10)
@@ -74,38 +80,40 @@ sys.path[:] = job["path"]
 from jitload.host_cpp.precompiled import precompile
 precompile(job)
 """
-_RETRY_S = 120.0  # until the process is started again, because it may have been killed
-_CPU_S = 120  # for a run of g++, which usually needs 4 s
-_WALL_S = 900  # for the whole process; a later build starts it again
-_LOCK_TIMEOUT_S = 60.0  # how long to wait for another process that makes a header
-_MAX_HEADERS = 4  # in a cache: one for each set of options
+_RETRY_S = 120.0  # seconds until the process is started again, because it may have been killed
+_CPU_S = 120  # seconds; the limit for a run of g++, which usually needs 4 s
+_WALL_S = 900  # seconds; the limit for the whole process. A later build starts a new process.
+_LOCK_TIMEOUT_S = 60.0  # seconds; how long to wait for another process that makes a header
+_MAX_HEADERS = 4  # the most headers in a cache; each set of options has its own header
 _log = logging.getLogger(__name__)
-_retry_at: dict[str, float] = {}  # when to try again, by cache and key, on the monotonic clock
+_retry_at: dict[str, float] = {}  # cache and key -> when to try again, on the monotonic clock
 
 
 class HeaderSpec(NamedTuple):
-    """A precompiled header that a source could use, whether it exists or not.
+    """A precompiled header that a source could use. The header need not exist yet.
 
     Attributes:
-        includes: The headers in it, in order.
+        includes: The headers to precompile, in order.
         command: The compiler and its options.
-        key: The key of its cache entry.
+        key: The key of the cache entry.
+        nvcc_commands: The commands of nvcc that make the text of the header from the `#include` lines.
     """
 
     includes: tuple[str, ...]
     command: tuple[str, ...]
     key: CacheKey
+    nvcc_commands: tuple[tuple[str, ...], ...] = ()
 
 
 class PrecompiledHeader(NamedTuple):
     """A precompiled header in the cache.
 
     Attributes:
-        entry: Its cache entry.
+        entry: The cache entry.
         path: The path of `prelude.h`, the header as text. The `.gch` is in the same directory.
         digest: The SHA-256 of the `.gch`.
-        names: The names of the included headers and their directories. A file or directory of such a name in a user's
-            include directory may hide a header.
+        names: The names of the included headers and their directories. If a user's include directory contains one of
+            these names, a header may be hidden.
     """
 
     entry: Entry
@@ -137,8 +145,8 @@ def header_spec(
 ) -> HeaderSpec | None:
     """Return the precompiled header that a source could use, or None. Only g++ uses precompiled headers.
 
-    `flags` are the user's options. `fixed_flags` are jitload's own options, those before and those after the user's.
-    `fixed_flags` lacks the user's include directories.
+    `flags` are the user's options. `fixed_flags` are jitload's options before and after the user's options. The user's
+    include directories are not in `fixed_flags`.
     """
     includes, user_flags = precompiled_includes(unit), keyed_flags(flags)
     identity = compiler_identity(compiler, cache_dir)
@@ -149,12 +157,35 @@ def header_spec(
     return HeaderSpec(includes=includes, command=command, key=CacheKey.of("precompiled", parts))
 
 
+def nvcc_header_spec(
+    template: Template, includes: Sequence[str], *, nvcc: Nvcc, compiler: Compiler, cache_dir: Path
+) -> HeaderSpec | None:
+    """Return the precompiled header for the C++ that nvcc makes of a source, or None. Only g++ uses it.
+
+    It contains `cuda_runtime.h`, which nvcc includes in front of every source, and `includes`.
+    """
+    preprocess, split = host_commands(template)
+    program, *words = template[-1].words
+    options = [word for word in words if re.match(r"-(?!I|idirafter|isystem$|[cox]$)", word)]
+    keyed, identity = keyed_flags(options), compiler_identity(compiler, cache_dir)
+    if keyed is None or (program,) != compiler.command or "gcc version" not in identity:
+        return None
+    command = (program, *keyed, *(f"-I{path}" for path in nvcc.include_dirs))
+    macros = keyed_flags([f"-D{word}" for before, word in pairwise(preprocess.words) if before == "-D"])
+    parts = (("kind", "precompiled"), ("compiler", identity), ("nvcc", nvcc.identity), ("command", command))
+    key = CacheKey.of("precompiled", (*parts, ("macros", macros or ()), ("includes", tuple(includes))))
+    commands = (preprocess.words, split.words)
+    return HeaderSpec(includes=tuple(includes), command=command, key=key, nvcc_commands=commands)
+
+
 def precompiled_includes(unit: Unit) -> tuple[str, ...]:
     """Return the headers to precompile for a source, or an empty tuple if a precompiled header would not help.
 
-    They are tvm-ffi's convenience headers, which jitload puts in front of inline text. A file of the user's own must
-    include the first of them at its beginning; otherwise, the result is empty. tvm-ffi's `cubin_launcher.h` is added if
-    the source includes it at the beginning, where no code can change the header's meaning.
+    The headers are tvm-ffi's convenience headers, which jitload puts in front of inline text. For a file of the user,
+    they are only precompiled if the file begins with an `#include` of the first of them.
+
+    tvm-ffi's `cubin_launcher.h` is added if the source includes it at the beginning, where no code can change the
+    header's meaning.
     """
     if unit.file.endswith(".c") or unit.is_mixed or not unit.pieces:
         return ()
@@ -165,12 +196,15 @@ def precompiled_includes(unit: Unit) -> tuple[str, ...]:
 
 
 def independent_includes(text: str) -> list[str]:
-    """Return the headers at a text's beginning, before the first whose meaning may depend on headers before it."""
+    """Return the headers that a text includes at its beginning.
+
+    Stop before the first header whose meaning may depend on earlier headers.
+    """
     return list(takewhile(re.compile(_INDEPENDENT).fullmatch, opening_includes(text)))
 
 
 def keyed_flags(flags: Sequence[str]) -> tuple[str, ...] | None:
-    """Return the options that a precompiled header depends on, or None if an option rules it out."""
+    """Return the options on which a precompiled header depends, or None if an option prevents its use."""
     keyed = []
     for flag in flags:
         macro = _MACRO.fullmatch(flag)
@@ -188,9 +222,9 @@ def keyed_flags(flags: Sequence[str]) -> tuple[str, ...] | None:
 def find_precompiled(
     spec: HeaderSpec, cache_dir: Path, settings: Settings, include_dirs: Sequence[str] = ()
 ) -> PrecompiledHeader | None:
-    """Return a precompiled header from the cache, or None if it is not there or cannot be used.
+    """Return a precompiled header from the cache, or None if there is none that can be used.
 
-    It can be used if the headers in it are unchanged and nothing in the include directories hides one of these headers.
+    The included headers must be unchanged, and nothing in the include directories may hide them.
     """
     if not _is_usable(spec.key, cache_dir, settings):
         return None
@@ -248,14 +282,14 @@ def failure_path(key: CacheKey, cache_dir: Path) -> Path:
 def start_precompiling(spec: HeaderSpec, cache_dir: Path, settings: Settings) -> None:
     """Start a background process that makes a precompiled header, if there is enough memory and disk.
 
-    The process outlives this one, so that a program that builds once and ends is faster the next time.
+    The process outlives this one. A program that ends after one build is therefore faster the next time.
     """
     retry_key = f"{cache_dir}\0{spec.key.digest}"
     is_too_early = time.monotonic() < _retry_at.get(retry_key, 0.0)
     if is_too_early or not _is_usable(spec.key, cache_dir, settings) or not sys.executable:
         return
     if cache_dir.parent == Path(tempfile.gettempdir()) and cache_dir.name.startswith("jitload-"):
-        return  # a private directory, removed when this process ends
+        return  # a private cache is removed when this process ends
     _retry_at[retry_key] = time.monotonic() + _RETRY_S
     if find_entry(cache_dir, spec.key, settings) or not _has_resources(cache_dir):
         return
@@ -273,6 +307,7 @@ def job_command(spec: HeaderSpec, cache_dir: Path) -> list[str]:
     job = {
         "path": [str(Path(__file__).parents[2]), *sys.path],
         "includes": spec.includes,
+        "nvcc_commands": spec.nvcc_commands,
         "command": spec.command,
         "name": spec.key.name,
         "parts": spec.key.parts,
@@ -296,7 +331,7 @@ def _has_resources(cache_dir: Path) -> bool:
 def precompile(job: Mapping[str, Any]) -> None:
     """Make the precompiled header that `job` describes. Give up if another process holds the lock for too long."""
     for number in (signal.SIGTERM, signal.SIGALRM):
-        signal.signal(number, lambda *_: sys.exit(1))  # so that the work directory is removed
+        signal.signal(number, lambda *_: sys.exit(1))  # exit normally, which removes the work directory
     signal.alarm(_WALL_S)
     parts = tuple((label, tuple(value) if isinstance(value, list) else value) for label, value in job["parts"])
     key = CacheKey.of(job["name"], parts)
@@ -307,7 +342,7 @@ def precompile(job: Mapping[str, Any]) -> None:
         with claim_entry(cache_dir, key, read_settings()) as work:
             if work.entry or work.cache_dir != cache_dir:
                 return
-            headers, problem = make_header(job["command"], job["includes"], work.dir)
+            headers, problem = make_header(job["command"], job["includes"], work.dir, job["nvcc_commands"])
             if problem:
                 record_failure(key, cache_dir, problem)
                 return
@@ -317,7 +352,10 @@ def precompile(job: Mapping[str, Any]) -> None:
 
 @contextmanager
 def precompiling_lock(timeout_s: float) -> Iterator[bool]:
-    """Hold the lock of this user's precompiling processes on a machine. Yield whether the lock was free in time."""
+    """Hold the lock that all precompiling processes of this user on a machine share.
+
+    Yield False if the lock does not become free in time.
+    """
     from filelock import FileLock, Timeout
 
     lock = FileLock(Path(tempfile.gettempdir()) / f"jitload-precompiling-{os.getuid()}", timeout=timeout_s, mode=0o600)
@@ -332,12 +370,26 @@ def precompiling_lock(timeout_s: float) -> Iterator[bool]:
         lock.release()
 
 
-def make_header(command: Sequence[str], includes: Sequence[str], work_dir: Path) -> tuple[tuple[Path, ...], str]:
-    """Write a header and precompile it. Return the headers that g++ read, and what makes the result unusable, or ""."""
+def make_header(
+    command: Sequence[str], includes: Sequence[str], work_dir: Path, nvcc_commands: Sequence[Sequence[str]] = ()
+) -> tuple[tuple[Path, ...], str]:
+    """Write a header and precompile it.
+
+    The header includes `includes`. For C++ that nvcc makes, `nvcc_commands` make the text of the header.
+
+    Returns:
+        The headers that g++ read, and the reason why the result cannot be used ("" if it can).
+    """
     (work_dir / _HEADER).write_text("".join(f"#include <{name}>\n" for name in includes))
+    if nvcc_commands:
+        try:
+            write_opening(nvcc_commands, work_dir, work_dir / _HEADER)
+        except (subprocess.CalledProcessError, ValueError) as error:
+            return (), str(error)
     (work_dir / "empty.cc").write_text("")
     compilation = [*command, "-MD", "-MF", "depfile", "-x", "c++-header", _HEADER, "-o", f"{_HEADER}.gch"]
-    # The user's options decide whether -Winvalid-pch is a warning or an error; the condition below covers both.
+    # If g++ cannot use the header, -Winvalid-pch makes it say so, in an error if the user's options include -Werror and
+    # otherwise in a warning. The check of `result` covers both.
     trial = [*command, "-Winvalid-pch", "-include", f"./{_HEADER}", "-fsyntax-only", "empty.cc"]
     for step in (compilation, trial):
         result = subprocess.run(
@@ -364,7 +416,8 @@ def _limit() -> None:
 def publish_header(work: Work, headers: tuple[Path, ...]) -> None:
     """Move a precompiled header from its work directory into the cache, with a record of the included headers."""
     data = (work.dir / f"{_HEADER}.gch").read_bytes()
-    # The names below an `include` directory. A user's directory may have one of them and be searched first.
+    # Record the names of the included headers and of their directories below `include`. g++ searches a user's include
+    # directory first, where a file or directory of the same name may hide a header.
     names = {part for path in headers for part in str(path).rpartition("/include/")[2].split("/") if part}
     record = {"size": len(data), "sha256": hashlib.sha256(data).hexdigest(), "names": sorted(names)}
     (work.dir / _RECORD).write_text(json.dumps(record))
@@ -372,7 +425,7 @@ def publish_header(work: Work, headers: tuple[Path, ...]) -> None:
 
 
 def _remove_oldest(cache_dir: Path, name: str) -> None:
-    """Remove all precompiled headers but the `_MAX_HEADERS` newest. Old ones are for other options or releases."""
+    """Keep the `_MAX_HEADERS` newest precompiled headers. The others are for old options or releases."""
     records = sorted(cache_dir.glob(f"{name}-*/*/{_RECORD}"), key=lambda path: path.stat().st_mtime, reverse=True)
     for path in records[_MAX_HEADERS:]:
         shutil.rmtree(path.parent, ignore_errors=True)

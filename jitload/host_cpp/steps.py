@@ -25,15 +25,17 @@ from jitload.toolchain.host import INCLUDE_DIR, Compiler, tvm_ffi_include_dirs
 
 STANDARD = "-std=c++17"
 FLAGS = ("-O2", "-pipe", "-fPIC", "-fvisibility=hidden", "-DJITLOAD_LAUNCHER_LINKED")
-# Symbols are bound when the library is loaded, so that an undefined one is an error then and not at the first call. The
-# library is never unloaded.
+# With these options, symbols are bound when the library is loaded, so that an undefined symbol is an error at that time
+# and not at the first call. The library is never unloaded.
 _LINK_FLAGS = ("-shared", "-Wl,-z,now", "-Wl,-z,nodelete", "-Wl,-z,noexecstack")
 
 _CUDA_RUNTIME_NAME = re.compile(r"\bcuda[A-Z]\w+")
-# Where the text lacks a closing brace, the compiler reports an error here instead of in the next header.
+# These lines follow the user's text. If the text lacks a closing brace, the compiler reports an error in these lines
+# instead of in the next header.
 _END_OF_SOURCE = '#line 1 "the end of the source"\ntemplate <class> struct __jitload_end_of_source;\n'
 _PRELUDE = "".join(f"#include <{name}>\n" for name in PRELUDE)
-# The expansion of tvm-ffi's macro for docstrings. The macro itself only works if all functions have metadata.
+# The expansion of tvm-ffi's macro for docstrings. The macro itself cannot be used, because it only works if all
+# functions have metadata.
 _DOC = """\
 extern "C" TVM_FFI_DLL_EXPORT int __tvm_ffi__doc_{name}(void*, const TVMFFIAny*, int32_t, TVMFFIAny* result) {{
   TVMFFIByteArray text{{{text}, {size}}};
@@ -49,16 +51,17 @@ class HostBuild:
     Attributes:
         request: What to build.
         host: The request's C++ and all cubins to embed. A unit is one source file of the C++.
-        cuda: The compiler of device code, with the CUDA headers that the C++ may include, if one was needed.
+        cuda: The compiler of device code and the CUDA headers, or None if the build needs neither.
         compiler: The host compiler.
         work: The directory to build in.
         verbose: Whether to log the commands.
-        library_dirs: The directories of the headers of CUDA's libraries, which are searched after all others.
+        library_dirs: The header directories of CUDA's libraries, which are searched last.
         link_flags: Options for the link, in addition to `_LINK_FLAGS`.
         precompiled: The precompiled header of each unit that has one, by the unit's file name.
         launcher: The launcher's object file, if it is needed.
         calls_driver: Whether to compile and link `driver_calls.c`.
-        templates: The commands that nvcc would run for a unit, where they are known, by the unit's file name.
+        templates: The commands that nvcc would run for a unit, by the unit's file name. Units with unknown commands are
+            left out.
         exports: The functions that `functions=` names.
         runtime: The runtime library's object file, if there is a wrapper (`wrapper.cc`) for functions of plain types.
     """
@@ -119,7 +122,8 @@ def _unit_text(unit: Unit, exports: Sequence[HostExport], include_dirs: Sequence
     """Return the text of a source file for the compiler: the user's texts with `#line` directives, and the exports."""
     parts = [_PRELUDE] if needs_prelude(unit, exports) else []
     for label, text in unit.pieces:
-        parts.append(f"#line 1 {string_literal(label)}\n{text}\n\n")  # a text may end with a backslash
+        # If a text ends with a backslash, the compiler joins the next line to it, so an empty line follows.
+        parts.append(f"#line 1 {string_literal(label)}\n{text}\n\n")
     if exports:
         parts.append(_END_OF_SOURCE)
     if any(export.needs_call_header for export in exports):
@@ -137,9 +141,9 @@ def _unit_text(unit: Unit, exports: Sequence[HostExport], include_dirs: Sequence
 
 
 def _cuda_includes(unit: Unit) -> str:
-    """Return an `#include` of `cuda_runtime.h` if C++ from CUDA sources needs it, or "".
+    """Return an `#include` of `cuda_runtime.h`, or "" if the source does not need it.
 
-    Such C++ may call the CUDA runtime without an `#include`, because nvcc includes the header by itself.
+    C++ from CUDA sources may call the CUDA runtime without an `#include`, because nvcc includes the header by itself.
     """
     texts = [text for label, text in unit.pieces if label.startswith("cuda_sources") or label.endswith((".cu", ".cuh"))]
     if unit.is_mixed or not any(_CUDA_RUNTIME_NAME.search(strip_comments(text)) for text in texts):
@@ -148,7 +152,7 @@ def _cuda_includes(unit: Unit) -> str:
 
 
 def with_driver_calls(build: HostBuild, functions: Sequence[str]) -> HostBuild:
-    """Write C text that defines these functions of the driver, and return the build with that text."""
+    """Write a C file that defines functions of the driver, and return the build with this file."""
     (build.work.dir / "driver_calls.c").write_text(driver_calls_text(functions), encoding="utf-8")
     return replace(build, calls_driver=True)
 
@@ -157,7 +161,7 @@ def with_driver_calls(build: HostBuild, functions: Sequence[str]) -> HostBuild:
 
 
 def compile_steps(build: HostBuild) -> tuple[Step, ...]:
-    """Return the commands that make all object files: of the sources, cubins, wrapper and functions of the driver."""
+    """Return the commands that make the object files of the sources, cubins, wrapper and driver functions."""
     command, host = build.compiler.command, build.host
     steps = [_unit_step(build, unit) for unit in host.units if not _is_for_nvcc(build, unit)]
     steps += nvcc_compile_steps(build)
@@ -172,15 +176,15 @@ def compile_steps(build: HostBuild) -> tuple[Step, ...]:
 
 
 def nvcc_compile_steps(build: HostBuild) -> list[Step]:
-    """Return the nvcc commands that compile the sources with kernels, and that link relocatable device code."""
+    """Return nvcc's commands. They compile the sources with kernels and link relocatable device code."""
     nvcc, units = build.cuda, [unit for unit in build.host.units if _is_for_nvcc(build, unit)]
     if not isinstance(nvcc, Nvcc):
         return []
-    steps = [
-        step
-        for unit in units
-        for step in nvcc_steps(nvcc, _nvcc_options(build, nvcc, unit), unit, build.templates.get(unit.file))
-    ]
+    steps: list[Step] = []
+    for unit in units:
+        header = build.precompiled.get(unit.file)
+        options, template = _nvcc_options(build, nvcc, unit), build.templates.get(unit.file)
+        steps += nvcc_steps(nvcc, options, unit, template, header.path if header else None)
     if relocatable := [unit for unit in units if unit.is_relocatable]:
         steps.append(device_link_step(nvcc, build.compiler, relocatable, build.request.archs))
     return steps
@@ -217,7 +221,10 @@ def _torch_flags(build: HostBuild) -> tuple[str, ...]:
 
 
 def with_templates(build: HostBuild, nvcc: Nvcc) -> HostBuild:
-    """Return the build with the commands that nvcc would run for each source, where nvcc's output is understood."""
+    """Return the build with the commands that nvcc would run for each source.
+
+    A source is left out if nvcc's output is not understood.
+    """
     templates = {}
     for unit in build.host.units:
         options = _nvcc_options(build, nvcc, unit) if unit.is_mixed else ()

@@ -36,9 +36,9 @@ def find_failure(work: Work) -> CompileError | None:
 
 
 def remember_failure(work: Work, request: Request, error: CompileError) -> None:
-    """Record an error about names that jitload's replacements of torch's headers lack.
+    """Record an error about names that jitload's replacements of torch's headers lack. Skip other errors.
 
-    Do not record the error if the text includes headers that the cache key does not cover.
+    Record nothing if the text includes headers that the cache key does not cover.
     """
     assert request.host is not None
     texts = [text for unit in request.host.units for _, text in unit.pieces]
@@ -49,9 +49,9 @@ def remember_failure(work: Work, request: Request, error: CompileError) -> None:
 
 
 def _headers_of_user(request: Request) -> Iterator[str]:
-    """Yield the included headers that the key does not cover.
+    """Yield the included headers that the cache key does not cover.
 
-    They are the names of files in the user's directories, and `"a macro"` for each `#include` of a macro.
+    These are files in the user's directories. For each `#include` of a macro, yield `"a macro"`.
     """
     assert request.host is not None
     dirs = [Path(path) for path in request.include_dirs if Path(path) != LIGHT_HEADER_DIR]

@@ -22,8 +22,9 @@ class LoadedKernel(NamedTuple):
     Attributes:
         name: The function's name.
         symbol: The kernel's symbol in the cubins.
-        get_image: Returns the address of the cubin with the given index, or None if there is no such cubin.
-        origin: The path of the library; if the library came from a cache entry, its path in that entry.
+        get_image: A function that takes the index of a cubin and returns its address, or None if there is no such
+            cubin.
+        origin: The path of the library. For a library from the cache, this is the path in the cache entry.
     """
 
     name: str
@@ -33,10 +34,14 @@ class LoadedKernel(NamedTuple):
 
 
 class KernelCode(NamedTuple):
-    """A kernel's machine code for one architecture: the bytes of the whole cubin, and the kernel's description in it.
+    """A kernel's machine code for one architecture.
 
-    `function` is the function's name. `origin` is the path of the library; if the library came from a cache entry, its
-    path in that entry.
+    Attributes:
+        function: The function's name.
+        arch: The architecture.
+        cubin: The bytes of the whole cubin.
+        kernel: The description of the kernel in the cubin.
+        origin: The path of the library. For a library from the cache, this is the path in the cache entry.
     """
 
     function: str
@@ -47,14 +52,14 @@ class KernelCode(NamedTuple):
 
 
 def loaded_kernel(facts: Mapping[str, Any], get_image: Callable[[int, int], int | None], origin: Path) -> LoadedKernel:
-    """Return the kernel of a typed function, from the description of the function in the library."""
+    """Return the kernel of a typed function. `facts` is the library's description of the function."""
     check_single_kernel(facts)
     name, index = facts["name"], facts["index"]
     return LoadedKernel(name, facts["kernel"]["symbol"], lambda number: get_image(index, number), origin)
 
 
 def check_single_kernel(facts: Mapping[str, Any]) -> None:
-    """Raise JitLoadError if the function with this description is a host function, or has several kernels."""
+    """Raise JitLoadError if `facts` describes a host function, or a function with several kernels."""
     name = facts["name"]
     if "returns" in facts:
         raise JitLoadError(f"{name}() is a host function: it has no kernel of its own to show")
@@ -121,10 +126,10 @@ def _choose_arch(function: str, archs: tuple[str, ...], requested: str | None) -
 
 
 def image_rank(arch: str, number: int) -> int:
-    """Return how well an architecture's code suits a GPU: a higher number is better; with 0, the code cannot run there.
+    """Return a number that tells how well an architecture's code suits a GPU.
 
-    `number` is the compute capability of the GPU as an integer: 90 for 9.0. At a launch, `jitload_image_rank` in
-    runtime/module.cc computes the same ranks.
+    Higher numbers are better, and 0 means that the code cannot run on the GPU. `number` is the compute capability of
+    the GPU as an integer: 90 for 9.0. At a launch, `jitload_image_rank` in runtime/module.cc computes the same ranks.
     """
     capability, suffix = capability_of(arch)
     if suffix == "a":
@@ -148,7 +153,10 @@ def find_ptx(code: KernelCode) -> Path | None:
 
 
 def read_entry(library: Path) -> dict[str, Any] | None:
-    """Return the manifest of the cache entry that a library is in, or None if there is no entry or it is damaged."""
+    """Return the manifest of the cache entry that contains a library.
+
+    Return None if the library is not in a cache entry, or if the manifest is damaged.
+    """
     if not (library.parent / MANIFEST).is_file():
         return None
     try:

@@ -22,7 +22,7 @@ from jitload.toolchain.nvcc import find_nvdisasm, run_nvdisasm
 
 
 class Listing(str):
-    """Assembly language as a `str`, shown unquoted by the interpreter, and in colours by a notebook with Pygments."""
+    """PTX or SASS as a `str` whose `repr` has no quotes. Notebooks show it in colours if Pygments is installed."""
 
     __slots__ = ()
 
@@ -41,7 +41,7 @@ class Listing(str):
 
 
 def _style() -> Any:
-    """Return colours that can be read on a light and on a dark background."""
+    """Return a Pygments style for both light and dark backgrounds."""
     from pygments import token
     from pygments.style import Style
 
@@ -61,7 +61,7 @@ def _style() -> Any:
 
 
 def _lexer() -> Any:
-    """Return a lexer for both PTX and SASS."""
+    """Return a Pygments lexer for both PTX and SASS."""
     from pygments import token
     from pygments.lexer import RegexLexer
 
@@ -93,7 +93,10 @@ _SOURCE = re.compile(r"(?:source\d+|c(?:pp|uda)_sources)\.(?:cu|cc)")
 
 
 def read_source(facts: Mapping[str, Any], origin: Path) -> str | None:
-    """Return the definition of a typed function, or None if its source is not kept beside the library `origin`."""
+    """Return the source text of a typed function, from the cache entry of the library `origin`.
+
+    Return None if the text is not there. `facts` is the function's description in the library.
+    """
     name = facts["kernel"]["name"].partition("<")[0] if "kernel" in facts else facts["name"]
     texts = kept_texts(origin)
     if "kernel" in facts:
@@ -108,7 +111,7 @@ def read_source(facts: Mapping[str, Any], origin: Path) -> str | None:
 
 
 def kept_texts(origin: Path) -> list[str]:
-    """Return the sources that are kept in the cache entry of a library; if there is no entry, an empty list."""
+    """Return the source texts in the cache entry of a library, or [] if the library is not in a cache entry."""
     manifest = read_entry(origin)
     names = [name for name in (manifest["files"] if manifest else ()) if _SOURCE.fullmatch(name)]
     names.sort(key=lambda name: [int(number) for number in re.findall(r"\d+", name)])
@@ -129,7 +132,7 @@ def _first_line(tokens: list[Token], index: int) -> int:
     while first and tokens[first - 1].text not in {";", "{", "}"} and not tokens[first - 1].in_directive:
         first -= 1
     while tokens[first].kind == "comment" and tokens[first].line == tokens[first - 1].end_line and first:
-        first += 1  # a comment that begins on the last line of the previous declaration
+        first += 1  # skip a comment that begins on the last line of the previous declaration
     return tokens[first].line
 
 
@@ -179,7 +182,7 @@ def _no_ptx(code: KernelCode) -> JitLoadError:
 
 
 def extract_entry(ptx: str, symbol: str) -> str:
-    """Return the part of a PTX text that one kernel needs, as PTX that is complete in itself."""
+    """Return a complete PTX module with one kernel and the functions and variables that the kernel uses."""
     items = list(_split(ptx))
     by_name: dict[str, list[int]] = {}
     for number, item in enumerate(items):
@@ -201,7 +204,7 @@ def _is_entry(item: str) -> bool:
 
 
 def _defined_name(item: str) -> str | None:
-    """Return the name that a directive defines, or None for a directive that every kernel needs."""
+    """Return the name that a PTX directive defines, or None if the directive defines no name, such as `.version`."""
     text = _COMMENT.sub("", item).strip()
     if not text or _FOR_ALL.match(text):
         return None
@@ -231,9 +234,10 @@ _DIRECTIVE = re.compile(r"\s+\.(?:type|size|other|global|align|section|sectionin
 
 
 def read_sass(kernel: LoadedKernel, arch: str | None, *, source: bool) -> Listing:
-    """Return the machine code of a kernel and of the functions that it calls, as nvdisasm prints it.
+    """Return the SASS of a kernel and of the functions that it calls, as nvdisasm prints it.
 
-    With `source`, each source line is shown above its instructions; without line information, raise JitLoadError.
+    With `source`, show each source line above its instructions. This raises JitLoadError if the kernel was built
+    without line information.
     """
     code = find_code(kernel, arch)
     lines = disassemble(code.cubin, code.kernel.symbol, with_lines=source)
@@ -268,9 +272,9 @@ def disassemble(cubin: bytes, symbol: str, *, with_lines: bool = False) -> list[
 
 
 def _with_source(lines: list[str], read: Callable[[str, int], str]) -> Iterator[str]:
-    """Yield the lines of a listing, with comments that show lines of the source in place of nvdisasm's locations.
+    """Yield the lines of a listing. Replace each source location by a comment with the source line.
 
-    `read` returns the text of a line, given the file and the line number.
+    `read(file, number)` returns the text of a source line.
     """
     is_inlined = False
     for line in lines:
@@ -288,7 +292,7 @@ def _with_source(lines: list[str], read: Callable[[str, int], str]) -> Iterator[
 
 
 def _source_reader(code: KernelCode) -> Callable[[str, int], str]:
-    """Return a function of (file, line number) that returns the line as it was at the build, or "" if unknown."""
+    """Return a function `read(file, number)` that returns a line of the compiled source, or "" if it is unknown."""
     manifest = read_entry(code.origin)
 
     @lru_cache(maxsize=64)
@@ -304,7 +308,10 @@ def _source_reader(code: KernelCode) -> Callable[[str, int], str]:
 
 
 def _source_file(entry_dir: Path, manifest: dict[str, Any], file: str) -> Path | None:
-    """Return the path of the text that was compiled under the name `file`, or None if the text may have changed."""
+    """Return the path of the source text that the compiler knew as `file`.
+
+    Return None if the text is gone, or may have changed since the build.
+    """
     match = _PIECE.fullmatch(Path(file).name)
     pieces = [name for name in manifest["files"] if re.fullmatch(r"source\d+\.cu", name)]
     number = int(match[1]) if match else 0
@@ -312,5 +319,6 @@ def _source_file(entry_dir: Path, manifest: dict[str, Any], file: str) -> Path |
         path = entry_dir / f"source{number}.cu"
         return path if path.name in pieces and path.is_file() else None
     path = Path(file)
-    built = min((entry_dir / MANIFEST).stat().st_mtime, manifest.get("created", 0) + 1)  # `created` is in whole seconds
+    # One second is added, because `created` is rounded down to whole seconds.
+    built = min((entry_dir / MANIFEST).stat().st_mtime, manifest.get("created", 0) + 1)
     return path if path.is_file() and path.stat().st_mtime <= built else None

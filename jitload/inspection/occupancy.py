@@ -20,8 +20,8 @@ from jitload.toolchain.arch import capability_of, current_capability
 
 _WARP = 32
 _REGISTER_UNIT = 256  # registers are allocated to a warp in units of this many
-_PARTITIONS = 4  # of a multiprocessor; each warp has its registers in one partition
-_REGISTERS = 65536  # of a multiprocessor, and the most that a block may have
+_PARTITIONS = 4  # partitions of a multiprocessor; the registers of a warp are all in one partition
+_REGISTERS = 65536  # registers of a multiprocessor; a block may have as many
 _KIB = 1024
 
 
@@ -76,9 +76,9 @@ class Occupancy:
         limits: The number of blocks that each resource allows: `registers`, `shared memory`, `warps`, `blocks` and
             `barriers`. A resource that the kernel does not use is left out.
         limited_by: The resources that allow the fewest blocks.
-        suggested_block: The block size that lets the most threads run on a multiprocessor; the largest one if there
-            are several. All sizes are compared with the same `shared_bytes`.
-        source: `driver` if `blocks` and `suggested_block` are the driver's answers for the current GPU, or `computed`.
+        suggested_block: The block size that lets the most threads run on a multiprocessor, for the same `shared_bytes`.
+            Of several such sizes, this is the largest.
+        source: `driver` if `blocks` and `suggested_block` come from the driver, otherwise `computed`.
     """
 
     function: str
@@ -95,7 +95,7 @@ class Occupancy:
 
     @property
     def share(self) -> float:
-        """The warps as a share of the most that a multiprocessor runs, from 0 to 1."""
+        """`warps` divided by `max_warps`, from 0 to 1."""
         return self.warps / self.max_warps
 
     def __str__(self) -> str:
@@ -131,7 +131,7 @@ def compute_occupancy(code: KernelCode, block: int, shared_bytes: int, sm: Multi
 
 
 def multiprocessor_of(number: int, function: str) -> Multiprocessor:
-    """Return the limits of an architecture, which is given as a number: 90 for `sm_90a`."""
+    """Return the limits of an architecture's multiprocessors. `number` is 90 for `sm_90a`."""
     if number not in MULTIPROCESSORS:
         names = ", ".join(f"sm_{listed}" for listed in MULTIPROCESSORS)
         raise JitLoadError(
@@ -142,7 +142,7 @@ def multiprocessor_of(number: int, function: str) -> Multiprocessor:
 
 
 def block_limits(kernel: ImageKernel, block: int, shared_bytes: int, sm: Multiprocessor) -> dict[str, int]:
-    """Return how many blocks each resource of a multiprocessor allows, by the name of the resource."""
+    """Return a mapping from the resources of a multiprocessor to the number of blocks that each resource allows."""
     warps = _warps(block)
     limits = {"warps": sm.warps // warps, "blocks": sm.blocks}
     if registers := kernel.registers:
@@ -158,14 +158,17 @@ def block_limits(kernel: ImageKernel, block: int, shared_bytes: int, sm: Multipr
 
 
 def suggest_block(kernel: ImageKernel, shared_bytes: int, sm: Multiprocessor) -> int:
-    """Return the largest block size with which as many threads run as possible, or 0 if no block fits."""
+    """Return the block size that lets the most threads run on a multiprocessor, or 0 if no block fits.
+
+    Of several such sizes, return the largest.
+    """
 
     def threads(block: int) -> int:
         return block * min(block_limits(kernel, block, shared_bytes, sm).values())
 
     largest = min(kernel.max_threads, 1024)
     sizes = sorted({largest, *range(_WARP, largest + 1, _WARP)}, reverse=True)
-    best = max(sizes, key=threads)  # among equal ones the first, which is the largest
+    best = max(sizes, key=threads)  # of equal sizes, max() returns the first, which is the largest
     return best if threads(best) else 0
 
 
@@ -183,10 +186,10 @@ _checked = functools.partial(check_driver, problem="the driver cannot tell the o
 
 
 def read_occupancy(kernel: LoadedKernel, arch: str | None, block: int | None, shared_bytes: int) -> Occupancy:
-    """Return how many blocks of a kernel a multiprocessor runs at the same time. By default, a block has 256 threads.
+    """Return the occupancy of a kernel. By default, a block has 256 threads, or the kernel's maximum if smaller.
 
-    The driver gives the number if cuda-bindings is installed, the current GPU can run the code, and `arch` is None or
-    the GPU's architecture. Otherwise, the number is computed.
+    The driver is asked if cuda-bindings is installed and the current GPU can run the code. Otherwise, or if `arch`
+    names the architecture of another GPU, the occupancy is computed.
     """
     code = find_code(kernel, arch)
     most = min(code.kernel.max_threads, 1024)
@@ -212,7 +215,7 @@ def read_occupancy(kernel: LoadedKernel, arch: str | None, block: int | None, sh
 
 
 def _ask(driver: Any, device: int, function: Any, computed: Occupancy) -> Occupancy:
-    """Return an occupancy with the driver's numbers in place of computed ones."""
+    """Return `computed` with its numbers replaced by those of the driver."""
     shared = driver.CUdevice_attribute.CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN
     static = driver.CUfunction_attribute.CU_FUNC_ATTRIBUTE_SHARED_SIZE_BYTES
     most = _checked(driver.cuDeviceGetAttribute(shared, device)) - _checked(driver.cuFuncGetAttribute(static, function))
@@ -236,9 +239,9 @@ def _ask(driver: Any, device: int, function: Any, computed: Occupancy) -> Occupa
 
 @contextmanager
 def _function(driver: Any, code: KernelCode) -> Iterator[tuple[int, Any]]:
-    """Load the kernel on the current device, independently of the module. Yield the device and the kernel's function.
+    """Load the kernel on the current device, and yield the device and the kernel's `CUfunction`.
 
-    If no CUDA context is current, the device is device 0.
+    If no CUDA context is current, use device 0. The module's own copy of the kernel is not touched.
     """
     _checked(driver.cuInit(0))
     status, device = driver.cuCtxGetDevice()
@@ -246,8 +249,9 @@ def _function(driver: Any, code: KernelCode) -> Iterator[tuple[int, Any]]:
     if not has_context:
         device = _checked(driver.cuDeviceGet(0))
         _checked(driver.cuCtxPushCurrent(_checked(driver.cuDevicePrimaryCtxRetain(device))))
+    # This thread may be capturing a graph. The driver then loads code only in relaxed mode.
     mode = driver.CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_RELAXED
-    mode = _checked(driver.cuThreadExchangeStreamCaptureMode(mode))  # this thread may be capturing a graph
+    mode = _checked(driver.cuThreadExchangeStreamCaptureMode(mode))
     try:
         library = _checked(driver.cuLibraryLoadData(code.cubin, [], [], 0, [], [], 0))
         try:
@@ -263,7 +267,7 @@ def _function(driver: Any, code: KernelCode) -> Iterator[tuple[int, Any]]:
 
 
 def _limits(driver: Any, device: Any) -> Multiprocessor:
-    """Return the limits of a device's multiprocessors: from the driver if it reports them, otherwise from the table."""
+    """Return the limits of a device's multiprocessors. Limits that the driver lacks are from `MULTIPROCESSORS`."""
     attribute = driver.CUdevice_attribute
 
     def get(name: str) -> int:

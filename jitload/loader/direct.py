@@ -28,16 +28,16 @@ _MEMBER, _SLOT, _SPEC = (
     "PiniP",
     "iP",
     "PiiIP",
-)  # PyMemberDef, PyType_Slot, PyType_Spec; ctypes structures would slow down a cache hit
+)  # the layouts of PyMemberDef, PyType_Slot and PyType_Spec; ctypes structures would slow down a cache hit
 _BASETYPE, _HAVE_VECTORCALL = 1 << 10, 1 << 11  # Py_TPFLAGS_…
 
 
 class _Bindable(TypedFunction):
-    """The base class of functions that are called without tvm-ffi. Its methods are the part written in Python."""
+    """The base class of functions that are called without tvm-ffi. `direct_type` adds vectorcall in a subclass."""
 
     @in_graphs
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        """Call the function. Only torch.compile sees this method: CPython calls the library instead, by vectorcall."""
+        """Call the function. Only torch.compile sees this method, because CPython prefers vectorcall."""
         return self(*args, **kwargs)
 
     @property
@@ -49,7 +49,7 @@ class _Bindable(TypedFunction):
     @release_gil.setter
     def release_gil(self, value: bool) -> None:
         tvm_ffi.Function.release_gil.__set__(self, value)
-        self._jitload_configured.clear()  # the functions in this cache have the other value
+        self._jitload_configured.clear()  # the cached functions still have the previous value of release_gil
         self._jitload_bind()
 
     def _jitload_bind(self) -> None:
@@ -83,9 +83,9 @@ class CheckedFunction(TypedFunction):
 
 @functools.lru_cache(maxsize=1)
 def direct_type() -> type[TypedFunction] | None:
-    """Return the type of functions that are called without tvm-ffi, or None if torch or Python does not support this.
+    """Return the class of functions that are called without tvm-ffi, or None if torch or Python does not support them.
 
-    A free-threaded CPython and other implementations of Python do not, because they lay objects out differently.
+    Free-threaded CPython and other implementations of Python are not supported: their objects have another layout.
     """
     exchange = torch_exchange()
     has_gil = "t" not in getattr(sys, "abiflags", "")  # importing sysconfig would take a millisecond
@@ -101,17 +101,17 @@ def direct_type() -> type[TypedFunction] | None:
     make = ctypes.pythonapi.PyType_FromSpecWithBases
     make.restype, make.argtypes = ctypes.py_object, (ctypes.c_void_p, ctypes.py_object)
     direct: type[TypedFunction] = make(ctypes.addressof(spec), (_Bindable,))
-    direct._jitload_keep = (names, members, slots, spec)  # CPython may still refer to them
+    direct._jitload_keep = (names, members, slots, spec)  # CPython may refer to this memory as long as the type exists
     return direct
 
 
 def _c_struct(form: str, *values: int) -> ctypes.Array[ctypes.c_char]:
-    """Return a C structure, followed by a structure of zeros, which terminates a list of such structures."""
+    """Return a C structure, followed by as many zero bytes. The zeros mark the end of a list of structures."""
     return ctypes.create_string_buffer(struct.pack(form, *values), 2 * struct.calcsize(form))
 
 
 def direct_arguments() -> tuple[Any, ...]:
-    """Return the arguments for the library's function `_jitload_use_python`, such as addresses of torch's functions."""
+    """Return the arguments of the library's `_jitload_use_python`: a size in bytes, and addresses."""
     exchange = torch_exchange()
     assert exchange is not None
     get_slot = ctypes.pythonapi.PyType_GetSlot
@@ -156,10 +156,9 @@ def _is_masked(array: object) -> bool:
 
 
 def describe_tensor(tensor: Any) -> str | None:
-    """Return a description of an argument, for the error message of a call that rejects it.
+    """Describe a torch tensor or masked array that a call rejects, for an error message. Return None for other objects.
 
-    The argument is a torch tensor that DLPack cannot export, or a masked array, which DLPack would export without its
-    mask. For any other object, return None.
+    DLPack cannot export the tensor, or would export the array without its mask.
     """
     if not isinstance(tensor, sys.modules["torch"].Tensor):
         return _MASKED if _is_masked(tensor) else None
@@ -178,9 +177,10 @@ def describe_tensor(tensor: Any) -> str | None:
 def flatten_tuples(function: TypedFunction, args: tuple[Any, ...]) -> tuple[Any, ...] | None:
     """Return the arguments of a Triton kernel with each tuple replaced by its items.
 
-    Items whose values are compiled into the kernel are left out. Raise ValueError if such an item does not have the
-    compiled value. Return None if the arguments do not match the parameters in the kernel's source; launching the
-    kernel with them raises an error that says what it expects.
+    Leave out items that were compiled into the kernel. Raise ValueError if the value of such an item differs from the
+    compiled value.
+
+    Return None if the arguments do not match the kernel's parameters. The launch then raises an error.
     """
     triton = function._jitload_facts.get("triton", {})
     tuples: dict[str, list[str]] = triton.get("tuples", {})
@@ -208,7 +208,7 @@ def flatten_tuples(function: TypedFunction, args: tuple[Any, ...]) -> tuple[Any,
 
 
 def _items(value: tuple[Any, ...]) -> Iterator[Any]:
-    """Yield the items of a tuple, with the items of nested tuples in place of the tuples."""
+    """Yield the items of a tuple, flattening nested tuples."""
     for item in value:
         if isinstance(item, tuple):
             yield from _items(item)
@@ -217,7 +217,7 @@ def _items(value: tuple[Any, ...]) -> Iterator[Any]:
 
 
 def call_again(function: TypedFunction, args: tuple[Any, ...]) -> Any:
-    """Repeat a call in which tvm-ffi could not read an array. This time, const pointers take read-only arrays, too."""
+    """Repeat a call in which tvm-ffi could not read an array, now with read-only arrays allowed for const pointers."""
     types = {
         parameter.name: "" if parameter.kind == "struct" else parameter.type for parameter in function.kernel.parameters
     }
@@ -228,9 +228,9 @@ def call_again(function: TypedFunction, args: tuple[Any, ...]) -> Any:
 
 
 def _readable(arg: Any, parameter_type: str, label: str) -> Any:
-    """Return an argument in a form that tvm-ffi can read: a read-only array for a const pointer becomes a tensor.
+    """Return an argument that tvm-ffi can read: for a const pointer, convert a read-only array to a tensor.
 
-    Raise an error if there is no such form. `parameter_type` is the C++ type of the parameter, or "" for a structure.
+    Raise BufferError or TypeError if that is impossible. `parameter_type` is the C++ type, or "" for a structure.
     """
     if not hasattr(arg, "__dlpack__"):
         return arg
@@ -256,9 +256,9 @@ def _readable(arg: Any, parameter_type: str, label: str) -> Any:
 
 
 class Exchange(NamedTuple):
-    """Addresses of functions in torch's DLPack exchange table, and the types of tensors that `view` reads.
+    """Addresses of functions in torch's DLPack exchange table. An address is 0 if torch lacks the function.
 
-    An address is 0 if torch does not provide the function.
+    `tensor_types` are the types of tensors that the function `view` can read.
     """
 
     view: int
@@ -269,12 +269,12 @@ class Exchange(NamedTuple):
 
 @functools.lru_cache(maxsize=1)
 def torch_exchange() -> Exchange | None:
-    """Return what jitload uses of torch's DLPack exchange table.
+    """Return addresses from torch's DLPack exchange table.
 
-    Return None if torch is not imported, or if its table is missing (before torch 2.10) or has another major version.
+    Return None if torch is not imported, has no table (before torch 2.10), or has a table of another major version.
 
-    The table holds the version in two 32-bit words and the address of the previous table, then the addresses of the
-    allocator, import, export, view and current-stream functions.
+    The table contains two 32-bit version numbers, the address of the previous table, and the addresses of five
+    functions: allocator, import, export, view and current stream.
     """
     torch = sys.modules.get("torch")
     capsule = getattr(getattr(torch, "Tensor", None), "__dlpack_c_exchange_api__", None)

@@ -62,7 +62,7 @@ def _title(module: Module) -> str:
 def kernel_builds(module: Module) -> Iterator[tuple[dict[str, Any], str, dict[str, Any]]]:
     """Yield (function, architecture, resources) for each kernel on each of its architectures.
 
-    The function is a dict, its description in the library. The resources are what the kernel uses on the architecture.
+    The function and the resources are dicts from the library's description.
     """
     for function in module._jitload_facts()["functions"].values():
         if "kernel" in function:
@@ -71,7 +71,7 @@ def kernel_builds(module: Module) -> Iterator[tuple[dict[str, Any], str, dict[st
 
 
 def _rows(module: Module) -> Iterator[tuple[str, str, list[str]]]:
-    """Yield (signature, architecture, texts of the columns) for each kernel on each of its architectures."""
+    """Yield (signature, architecture, other cells of the row) for each kernel on each of its architectures."""
     for function, arch, used in kernel_builds(module):
         dynamic = function.get("triton", {}).get("shared_bytes", function.get("dynamic_shared", "at the call"))
         *texts, max_threads = (format_resource(used, resource) for resource in RESOURCES)

@@ -35,14 +35,14 @@ _MAX_CONFIGURED = 1024  # configured functions that a function caches before it 
 in_graphs = outside_graphs('register the function as an operator of torch, jitload.torch_op("my::f", f), and call that')
 
 
-class Library:  # plain, because creating a dataclass or a named tuple takes a tenth of a first cache hit
-    """What the typed functions of a library share.
+class Library:  # not a dataclass or a named tuple: creating one takes a tenth of a first cache hit
+    """The data that the typed functions of a library share.
 
     Attributes:
-        configure: The library's function that returns a function with a launch configuration, as `f[grid, block]` does.
-        bind: The library's function that lets calls of a typed function bypass tvm-ffi, or None if this is impossible.
+        configure: The library's function that implements `f[grid, block]`.
+        bind: The library's function that lets a typed function bypass tvm-ffi; None if torch or Python prevents this.
         image: The library's function that returns the address of a cubin.
-        origin: The path of the library; if the library came from a cache entry, its path in that entry.
+        origin: The path of the library in its cache entry, or the path that was loaded if there is no entry.
     """
 
     __slots__ = ("bind", "configure", "image", "origin")
@@ -105,18 +105,18 @@ class TypedFunction(tvm_ffi.Function):  # type: ignore[misc]  # tvm-ffi's own cl
 
     @in_graphs
     def __getitem__(self, key: Any) -> TypedFunction:
-        """Return the function with a configuration: `f[grid, block]`, up to `f[grid, block, shared_bytes, stream]`.
+        """Return the function with a launch configuration: `f[grid, block]` or `f[grid, block, shared_bytes, stream]`.
 
-        `grid` is a number of blocks and `block` a number of threads: an int, a tuple of up to three ints, or None for
-        what the `Launch` declares. `stream` is an int, a torch or CuPy stream, or an object with `__cuda_stream__`. The
-        block of a Triton kernel is fixed, so such a kernel takes `f[grid]`, or `f[grid, None, None, stream]`.
+        `grid` is the number of blocks, and `block` the number of threads per block. Each is an int, a tuple of up to
+        three ints, or None for the value in the `Launch`. `stream` is an int, a torch or CuPy stream, or an object with
+        `__cuda_stream__`. A Triton kernel has a fixed block: use `f[grid]` or `f[grid, None, None, stream]`.
         """
         __tracebackhide__ = True
         try:
             configured = self._jitload_configured[key]
             for part in key:
                 if type(part) not in _CACHEABLE_TYPES:
-                    break  # 4.0 equals 4 as a key, but is rejected
+                    break  # a float such as 4.0 finds the entry of 4, but must be rejected
             else:
                 return configured
         except (KeyError, TypeError):
@@ -128,7 +128,7 @@ class TypedFunction(tvm_ffi.Function):  # type: ignore[misc]  # tvm-ffi's own cl
 
     @in_graphs
     def call(self, *args: Any, **kwargs: Any) -> Any:
-        """Call with keyword arguments, `f.call(x, y=out, n=5)`; this adds a Python frame to the call.
+        """Call the function with keyword arguments: `f.call(x, y=out, n=5)`. This takes longer than `f(x, out, 5)`.
 
         A host function with a `cudaStream_t` parameter takes the stream as `stream=`.
         """
@@ -160,8 +160,8 @@ class TypedFunction(tvm_ffi.Function):  # type: ignore[misc]  # tvm-ffi's own cl
             arch: The architecture, `"sm_90a"`. By default, the library's only architecture, or else the current GPU's.
 
         Raises:
-            JitLoadError: There is no PTX, the library has no code for the architecture, or the function has no kernel
-                of its own.
+            JitLoadError: There is no PTX, the library has no code for the architecture, or the function does not have
+                exactly one kernel for GPUs.
         """
         from jitload.inspection.listing import read_ptx
 
@@ -177,7 +177,7 @@ class TypedFunction(tvm_ffi.Function):  # type: ignore[misc]  # tvm-ffi's own cl
 
         Raises:
             JitLoadError: There is no line information, the library has no code for the architecture, or the function
-                has no kernel for a GPU.
+                does not have exactly one kernel for GPUs.
             ToolchainError: nvdisasm is missing: `pip install 'jitload[inspect]'`.
         """
         from jitload.inspection.listing import read_sass
@@ -198,7 +198,7 @@ class TypedFunction(tvm_ffi.Function):  # type: ignore[misc]  # tvm-ffi's own cl
 
         Raises:
             JitLoadError: The library has no code for the architecture, the limits of the architecture are not known, or
-                the function has no kernel for a GPU.
+                the function does not have exactly one kernel for GPUs.
             ValueError: A block of the kernel cannot have that many threads.
         """
         from jitload.inspection.occupancy import read_occupancy
@@ -228,7 +228,7 @@ class TypedFunction(tvm_ffi.Function):  # type: ignore[misc]  # tvm-ffi's own cl
         shared_bytes: int | None = None,
         stream: Any = None,
         flush_l2: bool = False,
-        bytes: int | None = None,  # noqa: A002  what it is
+        bytes: int | None = None,  # noqa: A002  the best name, although it hides a builtin
         flop: float | None = None,
         restore: bool = False,
         seconds: float = 0.25,
@@ -248,10 +248,10 @@ class TypedFunction(tvm_ffi.Function):  # type: ignore[misc]  # tvm-ffi's own cl
             bytes: The bytes that a call moves. By default they are estimated: each tensor counts once, or twice if the
                 kernel changes it in place.
             flop: The number of floating-point operations of a call.
-            restore: Whether to restore the values of the tensors before each call. By default, they are not restored
-                for a short kernel if repeated calls have the same results and take as long. Pass True for a kernel that
-                relies on initial values, such as a counter that is zero.
-            seconds: How long to measure, roughly.
+            restore: Whether to always restore the values of the tensors before each call. By default, they are not
+                restored for a short kernel whose results and time stay the same when it is repeated. Pass True for a
+                kernel that relies on initial values, such as a counter that is zero.
+            seconds: Roughly how long to measure.
 
         Raises:
             JitLoadError: A CUDA graph is being captured, or there is not enough memory.
@@ -275,7 +275,7 @@ class TypedFunction(tvm_ffi.Function):  # type: ignore[misc]  # tvm-ffi's own cl
         return ends_at_caller(loaded_kernel)(self._jitload_facts, library.image, library.origin)
 
     def __get__(self, instance: object, owner: type | None = None) -> TypedFunction:
-        """Return the function itself: like a builtin, it is not bound to an object. `help()` needs this method."""
+        """Return the function itself, so that it is never bound as a method. `help()` needs this method."""
         return self
 
     def __repr__(self) -> str:
@@ -302,7 +302,7 @@ class TypedFunction(tvm_ffi.Function):  # type: ignore[misc]  # tvm-ffi's own cl
         self._jitload_bind()
 
     def _jitload_bind(self) -> None:
-        """Do nothing, so that calls go through tvm-ffi. The type of functions that bypass tvm-ffi overrides this."""
+        """Do nothing: calls go through tvm-ffi. Functions that bypass tvm-ffi override this method."""
 
     def _jitload_configure(self, key: Any) -> TypedFunction:
         name, parts = self.__name__, key if isinstance(key, tuple) else (key,)
@@ -330,14 +330,15 @@ class TypedFunction(tvm_ffi.Function):  # type: ignore[misc]  # tvm-ffi's own cl
         )
         configured = self._jitload_with(config)
         configured._jitload_key = parts
-        if all(part is None or type(part) is int or _is_int_tuple(part) for part in parts):  # not a stream object
+        # A function with a stream object is not kept in the cache.
+        if all(part is None or type(part) is int or _is_int_tuple(part) for part in parts):
             if len(self._jitload_configured) >= _MAX_CONFIGURED:
                 self._jitload_configured.clear()
             self._jitload_configured[parts] = configured
         return configured
 
     def _jitload_with(self, config: tuple[Any, ...]) -> TypedFunction:
-        """Return the function with a configuration, given as the arguments of the library's function `configure`."""
+        """Return a copy of the function with a launch configuration: the arguments of `Library.configure`."""
         configured = type(self).__new__(type(self))
         configured.__move_handle_from__(self._jitload_library.configure(*config))
         configured._jitload_set(self._jitload_facts, self._jitload_library, config)
@@ -346,13 +347,13 @@ class TypedFunction(tvm_ffi.Function):  # type: ignore[misc]  # tvm-ffi's own cl
         return configured
 
     def _jitload_on_stream(self, stream: object) -> TypedFunction:
-        """Return the host function with this stream for its `cudaStream_t` parameter; None is the current stream."""
+        """Return a copy of a host function for a stream. None is the current stream."""
         handle = None if stream is None else _stream_handle(self.__name__, stream)
         return self._jitload_with((self._jitload_facts["index"], *(0,) * 8, None, handle))
 
 
 def _triton_key(name: str, key: Any) -> tuple[Any, ...]:
-    """Return the key `(grid, None, None, stream)` for `f[grid]`, `f[x, y, z]` or `f[grid, None, None, stream]`."""
+    """Return the key of a Triton kernel as `(grid, None, None, stream)`. In `f[x, y, z]`, the key is the grid alone."""
     parts = key if isinstance(key, tuple) else (key,)
     is_grid = len(parts) <= 3 and not any(part is None or isinstance(part, tuple | list) for part in parts)
     grid, block, shared_bytes, stream = (parts, None, None, None) if is_grid else (*parts, None, None, None)[:4]
@@ -388,7 +389,7 @@ def _integer(name: str, field: str, value: Any) -> int:
 
 
 def _extent(name: str, field: str, value: object) -> tuple[int, int, int, int]:
-    """Return a grid or block as `(1, x, y, z)`. For None, which means the `Launch`'s own, return `(0, 0, 0, 0)`."""
+    """Return a grid or block as `(1, x, y, z)`, or `(0, 0, 0, 0)` for None, which means the value in the `Launch`."""
     if value is None:
         return (0, 0, 0, 0)
     extents = value if isinstance(value, tuple | list) else (value,)
@@ -399,11 +400,11 @@ def _extent(name: str, field: str, value: object) -> tuple[int, int, int, int]:
 
 
 def _stream_handle(name: str, stream: Any) -> int:
-    """Return the handle of a stream: an int, or what `__cuda_stream__`, torch's `cuda_stream` or CuPy's `ptr` gives."""
+    """Convert an int, a torch or CuPy stream, or an object with `__cuda_stream__` to a stream handle."""
     protocol = getattr(stream, "__cuda_stream__", None)
     handle = next((getattr(stream, key) for key in ("cuda_stream", "ptr") if hasattr(stream, key)), stream)
     if protocol is not None:
-        with suppress(TypeError, IndexError):  # not a pair: rejected below
+        with suppress(TypeError, IndexError):  # a value that is not a pair is rejected below
             handle = (protocol() if callable(protocol) else protocol)[1]
     if isinstance(handle, bool) or not hasattr(handle, "__index__"):
         raise TypeError(

@@ -66,7 +66,7 @@ class Module(tvm_ffi.Module):  # type: ignore[misc]  # tvm-ffi is not checked he
         return self.get_function(name)
 
     @in_graphs
-    def get_function(self, name: str, query_imports: bool = False) -> TypedFunction:  # noqa: FBT001, FBT002  upstream's
+    def get_function(self, name: str, query_imports: bool = False) -> TypedFunction:  # noqa: FBT001, FBT002  of tvm-ffi
         """Return a function of the library by its exported name."""
         if not isinstance(name, str):
             raise at_caller(TypeError(f"names of functions of {self!r} must be str, got {type(name).__name__}"))
@@ -87,7 +87,7 @@ class Module(tvm_ffi.Module):  # type: ignore[misc]  # tvm-ffi is not checked he
         return function
 
     def write_stub(self, path: str | os.PathLike[str]) -> Path:
-        """Write a type stub of the functions, so that editors complete and check their calls; return its path.
+        """Write a type stub of the functions, so that editors complete and check calls. Return the path of the stub.
 
         Example:
             `mod.write_stub("vec.pyi")`, beside a `vec.py` that loads the module and assigns its functions
@@ -97,7 +97,10 @@ class Module(tvm_ffi.Module):  # type: ignore[misc]  # tvm-ffi is not checked he
         return write_stub(self, path)
 
     def _jitload_facts(self) -> dict[str, Any]:
-        """Return the library's `name`, `archs`, `functions` and `variables`. Foreign libraries have only a name."""
+        """Return the library's `name`, `archs`, `functions` and `variables`.
+
+        A library that jitload did not build has only a name.
+        """
         facts: dict[str, Any] | None = self.__dict__.get("_jitload_description")
         if facts is None:
             facts = _describe(self)
@@ -166,10 +169,10 @@ class Module(tvm_ffi.Module):  # type: ignore[misc]  # tvm-ffi is not checked he
 def load_library(path: str | os.PathLike[str], *, keep_module_alive: bool = True, origin: Path | None = None) -> Module:
     """Load a library and return it as a module.
 
-    The dynamic loader identifies libraries by name: if a file has changed since this process loaded it, loading it
-    again would return the old library. Such a file is loaded from a copy with another name.
+    If this process has loaded an older file from `path`, load a copy with another name. The dynamic loader identifies
+    libraries by name, so it would return the older library.
 
-    If `path` may be a copy of a library in a cache entry, `origin` is the library's path in that entry.
+    `origin` is the path of the library in its cache entry, if `path` may be a copy.
     """
     library_path = Path(path).absolute()
     try:
@@ -191,7 +194,7 @@ def load_library(path: str | os.PathLike[str], *, keep_module_alive: bool = True
 
 
 def _map_library(path: Path, *, keep_module_alive: bool) -> tvm_ffi.Module:
-    """Load a library. If the dynamic loader does not find the CUDA runtime, first load one from a wheel or toolkit."""
+    """Load a library. If the CUDA runtime is not found, first load the runtime of a wheel or toolkit."""
     try:
         return tvm_ffi.load_module(str(path), keep_module_alive=keep_module_alive)
     except RuntimeError as error:
@@ -226,7 +229,7 @@ def _reason(error: Exception) -> str:
 
 
 def check_is_library(path: Path) -> None:
-    """Raise LoadError for a file that is not a complete library, such as a source.
+    """Raise LoadError for a file that is not a complete library, such as a source file.
 
     Mapping a truncated ELF file would end the process with SIGBUS.
     """
@@ -244,7 +247,7 @@ def check_is_library(path: Path) -> None:
     with path.open("rb") as file:
         head = file.read(64)
         if len(head) < 64 or not head.startswith(b"\x7fELF\2\1"):
-            return  # not a 64-bit ELF file, which the dynamic loader reports
+            return  # the dynamic loader reports that the file is not a 64-bit ELF file
         segments, sections, *counts = struct.unpack_from("<32xQQ6xHHHH", head)
         ends = [segments + counts[0] * counts[1], sections + counts[2] * counts[3]]
         if max(ends) <= size and counts[0] == 56:
@@ -256,9 +259,9 @@ def check_is_library(path: Path) -> None:
 
 @contextmanager
 def _path_to_map(path: Path) -> Iterator[Path]:
-    """Yield the path to load a library from: `path`, or a copy if this process has loaded another file from `path`.
+    """Yield `path`, or the path of a temporary copy if this process has loaded another file from `path`.
 
-    The copy is removed when the context ends. The dynamic loader still identifies the library by the copy's name.
+    The copy is deleted at the end. The dynamic loader still identifies the library by the copy's name.
     """
     status = os.stat(path)
     identity = (status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns)
@@ -302,7 +305,7 @@ def _describe(module: Module) -> dict[str, Any]:
 
 
 def list_exports(module: Module, library_path: Path) -> None:
-    """Store in the module which C++ functions the library exports: the library's description does not list them."""
+    """Store the names of exported C++ functions in the module. The library's description does not contain them."""
     if "_jitload_exports" in module.__dict__:
         return
     from jitload.elf.file import read_dynamic_symbols
@@ -323,7 +326,7 @@ def list_exports(module: Module, library_path: Path) -> None:
 
 
 def _typed(module: Module, function: tvm_ffi.Function, facts: dict[str, Any]) -> TypedFunction:
-    """Return a typed function that takes over the handle of `function`. This handle keeps the module alive."""
+    """Return a typed function that takes its handle from `function`. The handle keeps the module alive."""
     library = module._jitload_library()
     is_kernel = "returns" not in facts
     kind = (direct_type() if library.bind is not None and is_kernel else None) or CheckedFunction
@@ -385,7 +388,7 @@ def _extents(shape: Any) -> list[int]:
 
 
 def _dtype(dtype: object) -> Any:
-    """Return tvm-ffi's dtype for the name of a dtype, or for a dtype of torch, NumPy or JAX."""
+    """Return tvm-ffi's dtype for a name, or for a dtype of torch, NumPy or JAX."""
     text = dtype if isinstance(dtype, str) else getattr(dtype, "__name__", None) or str(dtype)
     with suppress(ValueError, TypeError, RuntimeError):
         kind = tvm_ffi.dtype(text.removeprefix("torch."))

@@ -67,7 +67,7 @@ def _typed_function(name: str, function: TypedFunction) -> str:
 
 
 def _functions(module: Module, names: list[str]) -> Iterator[str]:
-    """Yield the stub's text for each name that is not a typed function: what tvm-ffi or pybind11 exports."""
+    """Yield the text of the stub for the names that tvm-ffi or pybind11 exports."""
     if not names:
         return
     from jitload.inspection.listing import kept_texts
@@ -99,7 +99,7 @@ def _quoted(doc: str) -> str:
 
 
 def _type(annotation: object) -> str:
-    """Return the text of an annotation, with `torch.Tensor` in place of every other type of tensor."""
+    """Return the text of an annotation, in which any tensor type is replaced by `torch.Tensor`."""
     text = annotation.__name__ if isinstance(annotation, type) else str(annotation)
     if text.partition(" ")[0].endswith("Tensor"):
         text = "torch.Tensor" + text.partition(" ")[1] + text.partition(" ")[2]
@@ -135,7 +135,7 @@ _KNOWN_NAMES = frozenset(("torch", "typing", "collections", *_OF_PYTHON, "list",
 
 
 class Signature(NamedTuple):
-    """What a stub shows of a function: its parameters (`x: torch.Tensor, n: int, /`), result type and docstring."""
+    """A function in a stub: its parameters (`x: torch.Tensor, n: int, /`), result type and docstring."""
 
     parameters: str
     returns: str
@@ -146,9 +146,9 @@ UNKNOWN = Signature("*args: Any, **kwargs: Any", "Any", "")
 
 
 def ffi_signatures(module: Module, names: Sequence[str], texts: Sequence[str]) -> dict[str, Signature]:
-    """Return the signature of each function by name, from tvm-ffi's metadata or else from the source texts.
+    """Return a mapping from names of functions to signatures, which are read from tvm-ffi's metadata or the sources.
 
-    A function that is described in neither has parameters and a result of type `Any`.
+    If both lack a function, its parameters and its result have the type `Any`.
     """
     functions = [function for text in texts for function in find_host_functions(text)]
     targets = dict(match for text in texts for match in _EXPORT.findall(text))
@@ -156,7 +156,7 @@ def ffi_signatures(module: Module, names: Sequence[str], texts: Sequence[str]) -
 
 
 def _find(functions: Sequence[HostFunction], target: str) -> HostFunction | None:
-    """Return the function with this name, or None if there is none, if it has overloads or if it is a template."""
+    """Return the function with this name, or None if it is missing, overloaded or a template."""
     matches = [f for f in functions if f"::{f.candidate.name}".endswith(f"::{target.removeprefix('::')}")]
     signatures = {(match.candidate.types, match.result) for match in matches}
     return matches[-1] if len(signatures) == 1 and not matches[-1].candidate.is_template else None
@@ -178,9 +178,9 @@ def _ffi_signature(module: Module, name: str, function: HostFunction | None) -> 
 
 
 def _read_schema(schema: Mapping[str, Any]) -> tuple[str, list[str]]:
-    """Return the result's type and the parameters' types from tvm-ffi's description of a function.
+    """Return the result type and the parameter types from tvm-ffi's description of a function.
 
-    The description has `named_args`, with the items `return` and `params`, or only `args`, with the result first.
+    The types are in `named_args` (`return` and `params`), or in `args` with the result first.
     """
     named = schema.get("named_args")
     returns, *types = (*named["return"], *named["params"]) if named else schema.get("args", [{"type": "Any"}])
@@ -233,7 +233,7 @@ def pybind_signatures(name: str, doc: str) -> list[Signature]:
 
 
 def _read_line(line: str) -> Signature | None:
-    line = re.sub(r"=\s*<[^>]*>", "= ...", line)  # a default value that is shown by its repr
+    line = re.sub(r"=\s*<[^>]*>", "= ...", line)  # pybind11 shows some default values as `<…>`, which is not Python
     try:
         (function,) = ast.parse(f"def {line}: ...").body
     except (SyntaxError, ValueError):
@@ -246,7 +246,7 @@ def _read_line(line: str) -> Signature | None:
 
 
 class _Known(ast.NodeTransformer):
-    """Replaces names that are unknown in a stub with `Any`, and default values with `...`."""
+    """Replaces each name that a stub cannot resolve with `Any`, and each default value with `...`."""
 
     def visit_Name(self, node: ast.Name) -> ast.Name:
         name = node.id if node.id in _KNOWN_NAMES else {"Tuple": "tuple", "List": "list"}.get(node.id, "Any")

@@ -36,8 +36,8 @@ class Benchmark:
         samples: The number of samples.
         launches: The number of launches in each sample.
         restored: Whether the original values of the arguments were restored before each sample. If not, each launch
-            starts from the results of the previous launch. This is so for a short function if its results and its time
-            then stay the same.
+            starts from the results of the previous launch. False only for a short function whose results and time stay
+            the same when it is repeated.
         flushed_l2: Whether the L2 cache was emptied before each sample.
         bytes: The bytes that a launch moves: the number that was passed, or an estimate.
         is_estimated: Whether `bytes` is an estimate: the sum of the tensors' sizes, in which a tensor that the function
@@ -96,7 +96,7 @@ class Options:
         flush_l2: Whether the L2 cache of a GPU is emptied before each launch that is measured.
         bytes: The bytes that a call moves; None to estimate them.
         flop: The number of floating-point operations of a call, or None if it is not known.
-        restore: Whether the tensors are restored before each call, even if repeated calls have the same results.
+        restore: Whether the tensors are always restored before each call.
         seconds: Roughly how long to measure.
     """
 
@@ -151,9 +151,9 @@ def measure(function: Any, args: Sequence[Any], options: Options) -> Benchmark:
 
 
 def open_clock(functions: Sequence[Any], args: Sequence[Any], options: Options) -> AbstractContextManager[Clock]:
-    """Return a context manager for the clock of the GPU that the tensors are on, or for the CPU's clock.
+    """Return a context manager for the clock of the GPU that the tensors are on, or else for the CPU's clock.
 
-    If there are no tensors, but one of the functions is a kernel for a GPU, the clock is that of the current GPU.
+    Without tensors, a kernel for GPUs is measured with the clock of the current GPU.
     """
     extents = [extent_of(tensor) for tensor in tensors_in(tuple(args))]
     device = next((extent.device for extent in extents if extent.device is not None), None)
@@ -165,7 +165,6 @@ def open_clock(functions: Sequence[Any], args: Sequence[Any], options: Options) 
 
 
 def _runs_on_gpu(function: Any) -> bool:
-    """Return whether a function is a kernel with code for a GPU."""
     facts = getattr(function, "_jitload_facts", {})
     return "kernel" in facts and any(arch != CPU for arch in facts.get("builds", (facts["arch"],)))
 
@@ -178,7 +177,7 @@ def _current_device() -> int | None:
 
 
 class Arguments:
-    """The arguments of calls. As a context manager, it restores the original values of the tensors at the end."""
+    """The arguments of calls. As a context manager, restores the original values of the tensors on exit."""
 
     def __init__(self, args: Sequence[Any], written: Sequence[bool], clock: Clock) -> None:
         self.values, self.clock = tuple(args), clock
@@ -197,7 +196,7 @@ class Arguments:
     def __exit__(self, error_type: type[BaseException] | None, *_: object) -> None:
         """Restore the original values of the tensors, and wait until the copies are complete.
 
-        An error of a copy is raised only if there is no other error: after a failed kernel, every copy fails.
+        In a block that failed, ignore errors of the copies: after a failed kernel, every copy fails.
         """
         with suppress(JitLoadError) if error_type else nullcontext():
             self.clock.wait()
@@ -228,7 +227,7 @@ class Subject:
         return self._function(*self._arguments.values)
 
     def run(self, overwrite: Callable[[], None] = lambda: None) -> Any:
-        """Restore the arguments, call `overwrite` and then the function, wait for the device, and return the result."""
+        """Restore the arguments, call `overwrite`, and call the function. Return the result once the device is done."""
         self._arguments.restore()
         overwrite()
         result = self.call()
@@ -254,14 +253,14 @@ class Subject:
         self.sample_count = min(_MAX_SAMPLES, max(_MIN_SAMPLES, int(options.seconds / max(cost, 1e-6))))
 
     def _differs_when_repeated(self) -> bool:
-        """Return whether a second call, which starts from the results of the first call, has different results."""
+        """Return whether a second call has different results if the arguments are not restored before it."""
         first = self._arguments.outputs()
         self.call()
         self._clock.wait()
         return not all(map(same_bits, first, self._arguments.outputs()))
 
     def _is_as_fast_when_repeated(self) -> bool:
-        """Return whether a call on the results of an earlier call takes as long as a call on the original values.
+        """Return whether a call takes the same time if the arguments are not restored before it.
 
         For example, sorting in place may be faster when the values are sorted already.
         """

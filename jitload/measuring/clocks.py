@@ -24,9 +24,9 @@ class Sample(NamedTuple):
     """How a function is called for one sample.
 
     Attributes:
-        call: Calls the function once.
+        call: A callable that calls the function once.
         launches: The number of calls between two readings of the clock.
-        restore: Restores the function's arguments before the calls; None if this is not needed.
+        restore: A callable that restores the function's arguments before a sample, or None if that is not needed.
     """
 
     call: Callable[[], Any]
@@ -38,7 +38,7 @@ class CpuClock:
     """The wall clock of the host. All times are in microseconds.
 
     Attributes:
-        device: The device that is measured: `cpu`; for a `CudaClock`, `cuda:0` with the GPU's name.
+        device: The measured device: `cpu`, or for a `CudaClock`, `cuda:0` with the GPU's name.
         is_host: Whether the device is the host itself.
         peak_bytes_per_s: The peak bandwidth of the device's memory, or None if it is not known.
     """
@@ -72,7 +72,7 @@ class CpuClock:
 
 
 class CudaClock:
-    """A clock with the interface of `CpuClock` that uses events in a stream of a GPU.
+    """A clock that measures a GPU with CUDA events. It has the interface of `CpuClock`.
 
     The host may take longer to launch a function than the GPU takes to run it. To measure only the GPU's time, the
     clock first keeps the GPU busy with clearing a buffer until the host has enqueued the whole sample. Closing
@@ -127,7 +127,7 @@ class CudaClock:
         return self._host_us
 
     def batch(self, once_us: float) -> int:
-        """Return the number of calls for one sample, given the time of one call: 1 if the L2 cache is emptied."""
+        """Return the number of calls for one sample, given the time of one call. If L2 is emptied, return 1."""
         return 1 if self._flushes_l2 else min(_MAX_LAUNCHES, math.ceil(_BATCH_US / max(once_us, 0.01)))
 
     def wait(self) -> None:
@@ -189,7 +189,7 @@ def cuda_clock(device: int, stream: int | None, *, flushes_l2: bool) -> Iterator
         number = _checked(driver.cuDeviceGet(device))
         if torch := _torch_with_cuda():
             stack.enter_context(torch.cuda.device(device))
-            if stream is not None:  # for the handle 0, ExternalStream would create a new stream
+            if stream is not None:  # 0 is the default stream, for which ExternalStream would create a new one
                 chosen = torch.cuda.ExternalStream(stream) if stream else torch.cuda.default_stream(device)
                 stack.enter_context(torch.cuda.stream(chosen))
         current = _current_stream(device)

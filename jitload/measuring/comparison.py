@@ -17,7 +17,7 @@ from jitload.measuring.memory import Extent, copy_tensor, extent_of, is_zero, te
 
 _log = logging.getLogger(__name__)
 _NOT_ZERO = 0x3F  # repeated in all bytes, it is a number of moderate size in every floating-point format
-_WIDTH, _MIN_NAME = 80, 8  # characters of the table, and of a name in it
+_WIDTH, _MIN_NAME = 80, 8  # the width of the table, and the least width of a name in it, in characters
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +95,7 @@ def _shortened(name: str, width: int) -> str:
 
 
 def _four_digits(value: float | None) -> str:
-    """Return a number with two decimal places, or fewer if it is large; "" for None."""
+    """Return a number as text: 1.23, 12.34, 123.4, 1234, 12345. For None, return ""."""
     return "" if value is None else f"{value:.{max(0, min(2, 4 - len(str(int(value)))))}f}"
 
 
@@ -123,7 +123,7 @@ def compare(  # noqa: PLR0913  the parts of a launch, and how to measure
     block: Any = None,
     shared_bytes: int | None = None,
     flush_l2: bool = False,
-    bytes: int | None = None,  # noqa: A002  what it is
+    bytes: int | None = None,  # noqa: A002  the best name, although it hides a builtin
     flop: float | None = None,
     restore: bool = False,
     seconds: float = 0.25,
@@ -131,8 +131,8 @@ def compare(  # noqa: PLR0913  the parts of a launch, and how to measure
     """Check that functions have the same results, and measure them in turns.
 
     Each function starts with the current values of the arguments, and `compare` restores these values at the end. The
-    results of a function are the tensors and numbers that it returns. If it returns None, they are the tensors that it
-    may write to: for a kernel, the arguments whose parameters are not `const`.
+    results of a function are the tensors and numbers that it returns. If a function returns None, its results are the
+    tensors that it may write to. For a kernel, these are the arguments whose parameters are not `const`.
 
     Args:
         functions: A mapping from names, which the table shows, to kernels or other callables.
@@ -142,15 +142,15 @@ def compare(  # noqa: PLR0913  the parts of a launch, and how to measure
         outputs: The arguments to compare, by name or position. By default, all arguments that a function may write to.
         rtol: The allowed difference relative to the right result. The default depends on the dtype, as in
             `torch.testing.assert_close`: 1.3e-6 for float32, 1e-3 for float16, and 0 for integers.
-        atol: The absolute difference that is allowed in addition, by default 1e-5 for float32 and float16.
+        atol: The allowed absolute difference, in addition to `rtol`. The default is 1e-5 for float32 and float16.
         grid: The grid for all kernels, as in `f[grid, block, shared_bytes]`.
         block: Threads per block, for all kernels.
         shared_bytes: Dynamic shared memory per block, for all kernels.
         flush_l2: Whether the L2 cache of a GPU is emptied before each launch that is measured.
         bytes: The bytes that a call moves; estimated by default.
         flop: The number of floating-point operations of a call.
-        restore: Whether the original values of the arguments are restored before each call. By default, they are not
-            restored for a short kernel if repeated calls have the same results and take as long.
+        restore: Whether to always restore the original values of the arguments before each call. By default, they are
+            not restored for a short function whose results and time stay the same when it is repeated.
         seconds: Roughly how long to measure each function.
 
     Returns:
@@ -244,18 +244,18 @@ def _position(output: str | int, names: Sequence[str]) -> int:
 
 
 class _Check(NamedTuple):
-    """Compares results of functions: what they return or, if that is None, the arguments in `outputs`."""
+    """Compares the values that functions return. For functions that return None, compares `outputs`."""
 
     arguments: Arguments
     outputs: list[_Output]
     tolerance: Tolerance
 
     def run(self, subjects: Sequence[Subject], reference: Subject | None, *, is_repeatable: bool = False) -> None:
-        """Run each function once, and compare its results with the reference's or the first function's.
+        """Run each function once, and compare its results with those of the reference or the first function.
 
-        An output may have the right values even before the call, for example from an earlier call. A function that
-        does not write to the output would then seem right. So if `is_repeatable` is set, and an output has the right
-        values before the call, all functions run once more with other values in that output.
+        An output may have the right values before the call, for example from an earlier call. A function that does not
+        write to the output would then seem right. If `is_repeatable` is set, overwrite outputs that had the right
+        values before the call, and run all functions once more.
         """
         expected = self._compare(subjects, reference, lambda: None)
         if is_repeatable and (stale := self._find_stale(expected)):
@@ -278,7 +278,7 @@ class _Check(NamedTuple):
     ) -> list[Extent]:
         """Restore the arguments and call `overwrite`. Return the memory of outputs that now have the expected values.
 
-        If the expected results do not belong to parameters of a kernel, return [].
+        Return [] if the outputs are not parameters of a kernel, or do not match the expected results one to one.
         """
         self.arguments.restore()
         overwrite()
@@ -343,7 +343,7 @@ class _Check(NamedTuple):
     def _named(self, values: Sequence[Any]) -> list[tuple[str, Any]]:
         """Return a (name, value) pair for each value that a function returned.
 
-        If there are as many output parameters as values, their names are used, or else `result 0`, `result 1`, ….
+        Use the names of the output parameters if there are as many as values, otherwise `result 0`, `result 1`, ….
         """
         names = [output.name for output in self.outputs if output.is_parameter]
         names = names if len(names) == len(values) else [f"result {number}" for number in range(len(values))]

@@ -26,7 +26,7 @@ class Tolerance(NamedTuple):
     absolute: float | None
 
     def of(self, *dtypes: object) -> tuple[float, float]:
-        """Return the (relative, absolute) tolerance for two dtypes. The defaults are those of the less precise one."""
+        """Return the (relative, absolute) tolerance for two dtypes. Defaults are those of the less precise dtype."""
         defaults = [_default(str(dtype).removeprefix("torch.")) for dtype in dtypes]
         relative = max(pair[0] for pair in defaults) if self.relative is None else self.relative
         absolute = max(pair[1] for pair in defaults) if self.absolute is None else self.absolute
@@ -48,7 +48,7 @@ def check_agrees(
         result: The function's name, the name of the result, and the result.
         expected: The name of the function that computed the expected result, and the expected result.
         tolerance: The differences that are allowed.
-        is_sure: Whether the expected result is known to be right. If not, the message says only that the two disagree.
+        is_sure: Whether the expected result is known to be right. If not, the message blames neither function.
     """
     (function, name, actual), (right, value) = result, expected
     actual, value = _array(actual), _array(value)
@@ -91,9 +91,9 @@ def _array(value: Any) -> Any:
 
 
 def _compare(actual: Any, value: Any, relative: float, absolute: float) -> tuple[Any, Any]:
-    """Return two flat arrays: whether each element is outside the tolerances, and by how much it differs.
+    """Return two flat arrays: whether each element is outside the tolerances, and the absolute difference.
 
-    The difference is 0 for elements within the tolerances, and infinity where it would be NaN.
+    The difference is 0 for elements within the tolerances, and infinity instead of NaN.
     """
     torch = sys.modules.get("torch")
     if torch is not None and isinstance(actual, torch.Tensor):

@@ -54,7 +54,7 @@ class HostCopier:
     def restore(self, extent: Extent, copy: bytes) -> None:
         """Write a copy back to the memory that it was made from."""
         self._wait()
-        if ctypes.string_at(extent.address, extent.span) != copy:  # memory that was not changed may be read-only
+        if ctypes.string_at(extent.address, extent.span) != copy:  # memory that did not change may be read-only
             ctypes.memmove(extent.address, copy, extent.span)
 
     def fill(self, extent: Extent, byte: int) -> None:
@@ -76,7 +76,7 @@ class Backup:
 
 
 def merge_extents(extents: Iterable[Extent]) -> list[Extent]:
-    """Return extents that cover the same bytes but do not overlap: extents that overlap or touch become one extent."""
+    """Return extents that cover the same bytes, with overlapping and adjacent extents merged."""
     merged: list[Extent] = []
     for extent in sorted(extents, key=lambda extent: (extent.device is None, extent.device or 0, extent.address)):
         last = merged[-1] if merged else None
@@ -92,7 +92,7 @@ def merge_extents(extents: Iterable[Extent]) -> list[Extent]:
 
 
 def tensors_in(value: Any) -> Iterator[Any]:
-    """Yield the tensors in an argument: the argument, the items of a tuple or list, or a Triton descriptor's tensor."""
+    """Yield the tensors in an argument, which may be a tensor, a tuple, a list or a Triton descriptor."""
     if isinstance(value, tuple | list):
         for item in value:
             yield from tensors_in(item)
@@ -103,7 +103,7 @@ def tensors_in(value: Any) -> Iterator[Any]:
 
 
 def extent_of(tensor: Any) -> Extent:
-    """Return the memory of a tensor of torch, NumPy or another DLPack library; for a sparse tensor, an empty extent."""
+    """Return the memory of a tensor of torch, NumPy or another DLPack library. A sparse tensor has an empty extent."""
     if hasattr(tensor, "__array_interface__") and not hasattr(tensor, "data_ptr"):
         return _extent(tensor.__array_interface__["data"][0], tensor.shape, tensor.strides, tensor.itemsize, None)
     torch = sys.modules.get("torch")
@@ -139,9 +139,9 @@ def _extent(address: int, shape: Sequence[int], strides: Sequence[int], itemsize
 
 
 def copy_tensor(tensor: Any) -> Any:
-    """Return a copy of a tensor. The copy of a NumPy array is a NumPy array.
+    """Return a copy of a tensor, in the same library.
 
-    For all other tensors, the copy is a torch tensor, or if torch is not imported, a tensor of the same library.
+    If torch is imported, the copy of a tensor from a third library, such as CuPy, is a torch tensor.
     """
     if hasattr(tensor, "detach"):
         return tensor.detach().clone()
@@ -178,8 +178,8 @@ def is_zero(value: Any) -> bool:
 def written_arguments(function: Any, args: Sequence[Any]) -> list[bool]:
     """Return, for each argument, whether the function may write to it.
 
-    A kernel may write to the arguments whose parameters are not `const`. For all other functions, and for functions
-    with several kernels, the answer is True for each argument.
+    A kernel may write to the arguments whose parameters are not `const`. A function with several kernels, or a
+    function that is not a kernel, may write to every argument.
     """
     if getattr(function, "_jitload_facts", {}).get("variants"):  # the dtypes decide which kernel is called
         return [True] * len(args)

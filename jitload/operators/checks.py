@@ -19,7 +19,10 @@ Pairs = list[tuple[Argument, torch.Tensor]]
 
 
 def check_tensors(signature: Signature, values: Iterable[torch.Tensor | None]) -> None:
-    """Raise the error that a call with these tensors would raise; `values` has one item for each tensor argument."""
+    """Check dtypes, devices and layouts of tensors as a call does, with the same errors.
+
+    `values` has one item for each tensor argument.
+    """
     if not signature.devices:  # hand-written C++ checks its arguments itself
         return
     arguments = [argument for argument in signature.arguments if argument.is_tensor]
@@ -104,7 +107,7 @@ def is_recorded(args: Sequence[Any]) -> bool:
 
 
 def check_tangents(name: str, args: Sequence[Any]) -> None:
-    """Raise RuntimeError if there is a floating-point tensor among the arguments: its tangent would be lost."""
+    """Raise RuntimeError if an argument is a floating-point tensor: the operator would lose the tensor's tangent."""
     if any(isinstance(value, torch.Tensor) and value.is_floating_point() for value in flatten(args)):
         raise RuntimeError(
             f"the operator {name} has no tangents, so it cannot be called within torch.func.jvp, jacfwd or "
@@ -113,7 +116,7 @@ def check_tangents(name: str, args: Sequence[Any]) -> None:
 
 
 def flatten(values: Iterable[Any]) -> Iterator[Any]:
-    """Yield the values, with the items of a list or tuple in place of the list or tuple."""
+    """Yield the values, replacing each list or tuple by its items."""
     for value in values:
         yield from value if isinstance(value, list | tuple) else (value,)
 
@@ -121,8 +124,9 @@ def flatten(values: Iterable[Any]) -> Iterator[Any]:
 def check_results(results: Any, tensors: tuple[Any, ...], plan_name: str, count: int) -> Any:
     """Return the results of an operator's function: a tensor, or a tuple of tensors if `count` is more than 1.
 
-    Raise TypeError unless the function returned `count` tensors, and RuntimeError if the tensors share memory with each
-    other or with `tensors`, which are the operator's arguments.
+    Raises:
+        TypeError: The function did not return `count` tensors.
+        RuntimeError: Results share memory with each other or with `tensors`, the operator's arguments.
     """
     values = tuple(flatten((results,)))
     if len(values) != count or not all(isinstance(value, torch.Tensor) for value in values):

@@ -19,10 +19,10 @@ from jitload.triton.key import code_objects, outer_names
 
 
 def functionalize(mode: FunctionalTensorMode, operator: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-    """Trace a call of an operator that writes to arguments, and tell autograd which arguments are written to.
+    """Trace a call of an operator, and tell autograd which arguments the operator writes to.
 
-    Also turn off donated buffers, which are tensors that the backward pass may overwrite. AOTAutograd would treat the
-    written tensors as such buffers, although Inductor lets the operator write to the program's own arguments.
+    Also turn off donated buffers, which the backward pass may overwrite. AOTAutograd would treat the written tensors as
+    donated buffers, but written tensors may be the program's own arguments.
     """
     functorch_config.donated_buffer = False
     for argument, value in zip(operator._schema.arguments, args, strict=False):
@@ -32,15 +32,15 @@ def functionalize(mode: FunctionalTensorMode, operator: Any, types: Any, args: A
 
 
 def increment_versions(value: torch.Tensor | Sequence[torch.Tensor] | None) -> None:
-    """Tell autograd that an argument is written to, so that autograd notices changes to saved tensors."""
+    """Mark an argument as written to, so that autograd detects changes to saved tensors."""
     torch._C._increment_version([tensor for tensor in flatten((value,)) if tensor is not None])
 
 
 def run_in_transforms(name: str, kernel: Any) -> Callable[..., Any]:
-    """Return a function that calls `kernel`, torch's own code that runs an operator within transforms of `torch.func`.
+    """Return a function that runs an operator within transforms of `torch.func`. `kernel` is torch's function for that.
 
-    A transform does not see the operator. Where torch would therefore return zeros as gradients or tangents, the
-    function raises an error.
+    Transforms do not differentiate the operator, and torch would return zeros as gradients or tangents. The returned
+    function raises RuntimeError instead.
     """
 
     def run(keys: Any, *args: Any, **kwargs: Any) -> Any:
@@ -58,7 +58,7 @@ def run_in_transforms(name: str, kernel: Any) -> Callable[..., Any]:
 
 
 def forget_graphs() -> None:
-    """Drop what torch has compiled in this process, because compiled graphs do not notice a new operator."""
+    """Drop the compiled graphs of this process, because they do not notice a new operator."""
     dynamo: Any = sys.modules.get("torch._dynamo")
     if dynamo is not None and hasattr(dynamo, "reset"):
         dynamo.reset()
@@ -86,14 +86,14 @@ def mark_caches(operators: Mapping[str, Any]) -> None:
 def _describe_code(function: Any, seen: set[int]) -> str:
     """Return a text that changes with a function's code, and with the numbers, strings and functions that it uses.
 
-    A function that it uses is included if both are in the same module. Each function is included only once: `seen` has
-    the ids of functions that are already included. For an object that is not a Python function, the text is random.
+    Used functions are included only if they are in the same module. `seen` has the ids of functions that are already
+    included. For an object that is not a Python function, the text is random.
     """
     if function is None or id(function) in seen:
         return ""
     seen.add(id(function))
     if not hasattr(function, "__code__"):
-        return secrets.token_hex()  # for example an object with __call__, which may do anything
+        return secrets.token_hex()  # an object with __call__, for example, may do anything
     texts = []
     for code in code_objects(function.__code__):
         constants = (constant for constant in code.co_consts if not isinstance(constant, CodeType))

@@ -21,7 +21,7 @@ def jax_call(
     unwritten: str | Sequence[str] = (),
     vmap_method: str | None = None,
 ) -> Any:
-    """Call a typed function with arrays of JAX, also within `jax.jit`.
+    """Call a typed function with JAX arrays, also within `jax.jit`.
 
     Args:
         function: A function of a `jitload.Module`.
@@ -37,9 +37,8 @@ def jax_call(
         The result, or a tuple of the results in the order of `out` if there are several.
 
     Raises:
-        TypeError: The number of arguments is wrong, or a parameter that takes a number gets something else.
-        LaunchSpecError: A name is wrong, JAX has no type for a parameter, or the function is a kernel without a grid or
-            block.
+        TypeError: The number of arguments is wrong, or an argument that must be a number is not one.
+        LaunchSpecError: A name is wrong, JAX has no type for a parameter, or a kernel has no grid or block.
         ToolchainError: jax-tvm-ffi is not installed.
 
     Example:
@@ -71,7 +70,7 @@ def jax_call(
 
 
 def _number(argument: str, value: Any) -> Any:
-    """Return a number or a vector of numbers as NumPy's bool, int64 or float64, for an attribute of a call in XLA."""
+    """Convert a number or a vector of numbers to NumPy's bool, int64 or float64, for use as an XLA attribute."""
     import jax
     import numpy as np
 
@@ -90,7 +89,7 @@ def _number(argument: str, value: Any) -> Any:
 
 
 def _check(signature: Signature, out: Mapping[str, Any], unwritten: Sequence[str]) -> None:
-    """Raise LaunchSpecError for unknown names, arguments that are changed in place, and calls without results."""
+    """Raise LaunchSpecError if `out` is empty, a name is unknown, or `out` and `unwritten` lack a non-const pointer."""
     if not isinstance(out, Mapping) or not all(
         hasattr(like, "shape") and hasattr(like, "dtype") for like in out.values()
     ):
@@ -109,7 +108,7 @@ def _check(signature: Signature, out: Mapping[str, Any], unwritten: Sequence[str
 
 
 def _target(function: Any, signature: Signature, out: tuple[str, ...], absent: tuple[str, ...]) -> str:
-    """Register the function in XLA unless it is registered already, and return the name under which it is registered.
+    """Return the name of the function in XLA. Register the function first if necessary.
 
     `absent` has the names of the arguments that are None. Each combination of `out` and `absent` has its own name.
     """
@@ -133,8 +132,8 @@ def _arrange(
 ) -> tuple[Any, list[str]]:
     """Return the function to register in XLA, and the order in which XLA passes its arguments.
 
-    The order is a list of "args" for all inputs, "rets" for all results, and "attrs.<name>" for each number. A function
-    with another order of parameters, or with absent arguments, is wrapped in a function that rearranges the arguments.
+    The order is a list with "args" (all inputs), "rets" (all results) and "attrs.<name>" for each number. If the
+    function's parameters have another order, or an argument is absent, return a wrapper that rearranges the arguments.
     """
     import tvm_ffi
 

@@ -33,7 +33,7 @@ from jitload.operators.signature import check_has_launch, read_function
 _QUALIFIED_NAME = re.compile(r"([A-Za-z_]\w*)::([A-Za-z_]\w*)")
 _RESERVED = ("aten", "prim", "prims")
 _TRANSFORMS = "FuncTorchDynamicLayerFrontMode"  # the dispatch key of calls within a transform of torch.func
-_Library: Any = torch.library.Library  # its methods have no types
+_Library: Any = torch.library.Library  # Any, because the methods of the class have no types
 _lock = threading.Lock()
 _registered: dict[str, TorchOp] = {}
 
@@ -50,20 +50,20 @@ def torch_op(  # noqa: PLR0913  each is a part of an operator's definition
 ) -> TorchOp:
     """Register a typed function as an operator of torch, or replace the operator of this name.
 
-    The schema follows from the types of the function's parameters: `const` pointers are inputs, other pointers are
-    written to, integers are `SymInt`, and pointers that the `Launch` names in `nullable` are optional.
+    The types of the function's parameters give the schema. `const` pointers are inputs, and the operator writes to
+    other pointers. Integers are `SymInt`. Pointers in `Launch.nullable` are optional.
 
     Args:
-        name: The operator's name with its namespace, `my::add`; it is then also `torch.ops.my.add`.
-        function: A function of a `jitload.Module`; with `schema`, anything that can be called.
-        out: The tensors that the operator allocates and returns instead of taking them: a mapping from their names to
-            rules, `"like x"`, `"float32[n, x.shape[0]]"`, `"x.dtype[n]"`, `"zeros like x"`. Without a dtype in the
-            rule, the tensor has the dtype of the pointer.
-        unwritten: Names of pointers that are not `const`, but are only read.
+        name: The operator's name with its namespace. `my::add` is also available as `torch.ops.my.add`.
+        function: A function of a `jitload.Module`. If `schema` is given, any callable.
+        out: A mapping from the names of outputs to rules, `"like x"`, `"float32[n, x.shape[0]]"`, `"x.dtype[n]"`,
+            `"zeros like x"`. The operator allocates and returns the outputs; callers do not pass them. If a rule has
+            no dtype, the output has the dtype of its pointer.
+        unwritten: Names of pointers that the function only reads, although they are not `const`.
         schema: The schema of a function whose types are unknown, `(Tensor x, Tensor(a!) y, SymInt n) -> ()`. If the
-            function returns tensors, the schema names them, `-> (Tensor y)`, and `out` needs a rule for each.
-        autocast: The dtype to which `torch.autocast` converts floating-point inputs; True for the dtypes of the
-            function's pointers. By default, autocast changes nothing.
+            function returns tensors, the schema names them, `-> (Tensor y)`, and `out` has a rule for each tensor.
+        autocast: The dtype to which `torch.autocast` converts floating-point inputs. With True, each of these inputs
+            gets the dtype of its pointer. By default, autocast changes nothing.
 
     Returns:
         The operator, `torch.ops.my.add.default`, with the methods `register_autograd` and `register_vmap`.
@@ -93,7 +93,7 @@ def torch_op(  # noqa: PLR0913  each is a part of an operator's definition
 
 
 class TorchOp(OpOverload):
-    """An operator of torch that calls a function of jitload: `torch.ops.my.add.default`, with methods to extend it.
+    """An operator of torch that calls a function of jitload, such as `torch.ops.my.add.default`.
 
     Attributes:
         function: The function that the operator calls.
@@ -143,12 +143,12 @@ class TorchOp(OpOverload):
         return rule
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Return how to unpickle the operator. The process that unpickles it must have registered it first."""
+        """Return how to unpickle the operator. The unpickling process must have registered the operator first."""
         return _find_operator, (self._jitload_state.plan.name,)
 
 
 class _State:
-    """The functions of an operator. torch's callbacks look them up here, so that each can be replaced."""
+    """The replaceable functions of an operator. The callbacks registered in torch look up the functions here."""
 
     def __init__(self, library: Any) -> None:
         self.library = library
@@ -157,7 +157,7 @@ class _State:
         self.names: dict[str, Any] = {}  # the global variables of the operator's functions
 
     def set(self, plan: Plan, function: Any, casts: tuple[torch.dtype | None, ...]) -> None:
-        """Replace what the operator does, and drop its gradient and its rule for vmap."""
+        """Set the definition and the function of the operator. Drop its gradient and its rule for vmap."""
         self.plan = plan
         self.casts = casts
         self.backward: Callable[..., Any] | None = None
@@ -181,7 +181,7 @@ class _State:
                 run, prepare = self._run_backward, self._run_setup
                 torch.library.register_autograd(operator, run, setup_context=prepare, lib=self.library)
                 self.registered.add("Autograd")
-                operator._dispatch_cache.clear()  # otherwise torch would continue without the gradient
+                operator._dispatch_cache.clear()  # otherwise, torch would continue to leave out the gradient
 
     def make_batched(self, operator: TorchOp) -> None:
         """Let `torch.vmap` call the operator's rule for vmap."""
@@ -238,9 +238,9 @@ def _register(plan: Plan, function: Any, casts: tuple[torch.dtype | None, ...]) 
 
 
 def _define(plan: Plan, previous: TorchOp | None) -> Any:
-    """Define the operator in torch, and return the `torch.library.Library` that it is defined in.
+    """Define the operator in torch. Return the `torch.library.Library` that holds the definition.
 
-    `previous` is an operator of the same name with another schema, which is removed first; None if there is none.
+    `previous` is an operator of the same name with another schema. This operator is removed first.
     """
     namespace, short_name = plan.name.split("::")
     _check_name(plan)
@@ -260,7 +260,7 @@ def _define(plan: Plan, previous: TorchOp | None) -> Any:
 
 
 def _check_name(plan: Plan) -> None:
-    """Raise LaunchSpecError if torch cannot parse the operator's name, or if `torch.ops` uses it for something else."""
+    """Raise LaunchSpecError if torch cannot parse the name, or if `torch.ops` has a non-operator of this name."""
     problem = f"torch refuses the operator {plan.name}"
     try:
         torch._C.parse_schema(f"{plan.name}{plan.schema}")
@@ -302,7 +302,7 @@ def _retired(name: str) -> Callable[..., Any]:
 
 
 def _compile(state: _State, function: Any) -> None:
-    """Compile the source of the operator's functions, and store the functions in `state.names`."""
+    """Compile the generated source of the operator, and store its functions in `state.names`."""
     plan = state.plan
     names = state.names
     names |= {
@@ -339,14 +339,14 @@ def _compile(state: _State, function: Any) -> None:
 
 
 def _keep_out_dynamo(code: CodeType) -> None:
-    """Keep torch.compile from tracing a function and its callees, as it would otherwise do after a graph break."""
+    """Keep torch.compile from tracing a function and its callees after a graph break."""
     frames = torch._C._dynamo.eval_frame
     skip = frames._FrameAction.SKIP
     frames.set_code_exec_strategy(code, frames._FrameExecStrategy(skip, skip))
 
 
 def _prepare_gradient(plan: Plan) -> TorchOp:
-    """Turn on autograd for an operator, and return the operator; raise RuntimeError if it writes to its arguments."""
+    """Return an operator with autograd turned on. Raise RuntimeError if the operator writes to its arguments."""
     if plan.written:
         raise RuntimeError(
             f"the operator {plan.name} writes to {', '.join(plan.written)}, so no gradient can pass through it, but "
@@ -359,7 +359,7 @@ def _prepare_gradient(plan: Plan) -> TorchOp:
 
 
 def _default_device(plan: Plan) -> Callable[[torch.device | None], torch.device]:
-    """Return a function that chooses the device of the outputs for calls that pass no tensors."""
+    """Return a function that chooses the device of the outputs if a call passes no tensors."""
 
     def choose(device: torch.device | None) -> torch.device:
         if device is not None:
@@ -381,7 +381,6 @@ def _device_converter(function: Any) -> Callable[[torch.device | None], Any]:
 
 
 def _find_operator(name: str) -> TorchOp:
-    """Return the operator with this name, for pickle."""
     if name not in _registered:
         raise LaunchSpecError(f"the operator {name} is not registered in this process: call jitload.torch_op first")
     return _registered[name]
@@ -391,7 +390,7 @@ def _find_operator(name: str) -> TorchOp:
 
 
 def _autocast_dtypes(plan: Plan, autocast: object) -> tuple[torch.dtype | None, ...]:
-    """Return, for each argument, the dtype that autocast converts it to, or None. Return () if `autocast` is False."""
+    """Return each argument's dtype under autocast, or None if the dtype is kept. Return () if `autocast` is False."""
     if autocast is False or autocast is None:
         return ()
     if autocast is True:

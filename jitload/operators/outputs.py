@@ -25,13 +25,13 @@ _EXAMPLES = "A rule is 'like x', 'float16 like x', 'float32[n, x.shape[0]]', 'x.
 
 
 class Rule(NamedTuple):
-    """How a tensor is allocated.
+    """A parsed rule for the allocation of a tensor.
 
     Attributes:
         name: The tensor's name.
         is_zeroed: Whether the tensor is filled with zeros.
         dtype: The text of the dtype, `float32` or `x.dtype`, or "" if the rule has none.
-        like: The name of the tensor whose shape is taken, or "" if the rule has a shape.
+        like: The name of a tensor of the same shape, or "" if the rule has a shape.
         shape: The expressions for the extents of the shape.
         text: The rule as the user wrote it.
     """
@@ -45,7 +45,7 @@ class Rule(NamedTuple):
 
 
 def parse_rule(name: str, text: object, function: str) -> Rule:
-    """Return the parsed rule for the output `name` of a function; `text` is what the user wrote."""
+    """Return the parsed rule for the output `name`. `text` is the rule as the user wrote it."""
     if not isinstance(text, str):
         raise LaunchSpecError(f"a rule is a str, got {type(text).__name__}", kernel=function, field=field_of(name),
                               hint=_EXAMPLES)  # fmt: skip
@@ -58,7 +58,7 @@ def parse_rule(name: str, text: object, function: str) -> Rule:
 
 
 def field_of(name: str) -> str:
-    """Return what error messages call the rule for an output: `out['y']`."""
+    """Return the name of an output's rule in error messages: `out['y']`."""
     return f"out[{name!r}]"
 
 
@@ -66,7 +66,7 @@ class Allocator:
     """Writes the Python expressions that allocate the outputs of one operator.
 
     Attributes:
-        tensors: The tensors that rules may use: inputs, then outputs that are already allocated.
+        tensors: The tensors that the next rule may use: the inputs, and the outputs of earlier rules.
     """
 
     def __init__(self, function: str, arguments: Sequence[Argument], inputs: Sequence[Argument]) -> None:
@@ -80,7 +80,7 @@ class Allocator:
         self.model = f"a_{models[0].name}{'' if models[0].is_tensor else '[0]'}" if models else ""
 
     def allocate(self, rule: Rule) -> str:
-        """Return the Python expression that allocates an output, and let later rules use the output."""
+        """Return the Python expression that allocates an output. Later rules may use this output."""
         argument = self.by_name.get(rule.name) or Argument(rule.name, "tensor", "", is_strided=True)
         dtype = self._dtype(rule, argument)
         source = self._like(rule, argument, dtype) if rule.like else self._shaped(rule, argument, dtype)
@@ -123,7 +123,7 @@ class Allocator:
         return to_python(text, scope, kernel=self.function, field=field_of(rule.name))
 
     def _dtype(self, rule: Rule, argument: Argument) -> str:
-        """Return the Python expression for the dtype that a rule names, or "" if it names none."""
+        """Return the Python expression for the dtype in a rule, or "" if the rule has no dtype."""
         if not rule.dtype:
             return ""
         name, dot, attribute = rule.dtype.partition(".")
@@ -149,7 +149,6 @@ class Allocator:
         return self._error(f"{rule.name!r} is a tensor of {expected}, not {got}: write {fix!r}", rule)
 
     def _tensor(self, name: str, rule: Rule) -> Argument:
-        """Return the argument for a tensor that a rule names."""
         if name not in self.tensors:
             names = ", ".join(self.tensors) or "none"
             raise self._error(f"there is no tensor {name!r} among the inputs; they are {names}", rule)
@@ -169,7 +168,7 @@ class Allocator:
 def allocation_error(
     operator: str, name: str, rule: str, error: Exception, tensors: dict[str, torch.Tensor]
 ) -> Exception:
-    """Return the error for a call in which a tensor is missing, or the shape of output `name` cannot be computed."""
+    """Return the error for a call that cannot allocate the output `name`."""
     for argument, tensor in tensors.items():
         if tensor is None:
             return TypeError(f"{operator}(): argument {argument!r} must be a tensor, got None")
@@ -181,7 +180,7 @@ def allocation_error(
 
 
 def allocation_names() -> dict[str, object]:
-    """Return the global variables, by name, that the Python expressions of an `Allocator` use."""
+    """Return the globals that an `Allocator`'s expressions use, as a mapping from names to values."""
     dtypes = {f"_dtype_{name}": value for name, value in vars(torch).items() if isinstance(value, torch.dtype)}
     functions = {f"_{name}": getattr(torch, name) for name in ("empty", "zeros", "empty_like", "zeros_like")}
     return {**dtypes, **functions, "_contiguous_format": torch.contiguous_format}

@@ -16,7 +16,7 @@ class Plan(NamedTuple):
 
     Attributes:
         name: The qualified name, `my::add`.
-        signature: What the function that the operator calls takes and returns.
+        signature: The arguments and results of the function that the operator calls.
         inputs: The arguments of the operator.
         schema: The operator's schema, without the name.
         source: The Python source of the functions `launch`, `impl` and `fake`.
@@ -35,7 +35,7 @@ class Plan(NamedTuple):
 
 
 def make_plan(name: str, signature: Signature, out: Mapping[str, str], unwritten: Sequence[str]) -> Plan:
-    """Return the definition of an operator, without registering it."""
+    """Return the definition of an operator. Nothing is registered."""
     function, arguments = signature.name, signature.arguments
     check_names(unwritten, arguments, function=function, field="unwritten")
     if signature.returns:
@@ -63,7 +63,7 @@ def make_plan(name: str, signature: Signature, out: Mapping[str, str], unwritten
 
 
 def _allocation(operator: str, rule: Rule, source: str, inputs: Sequence[Argument]) -> str:
-    """Return Python lines that allocate an output. If that fails, the lines raise an error that names the rule."""
+    """Return Python code that allocates an output. If the allocation fails, the code's error names the rule."""
     used = [a.name for a in inputs if a.is_tensor and re.search(rf"\ba_{a.name}\b", source)]
     tensors = f"{{{', '.join(f'{name!r}: a_{name}' for name in used)}}}"
     return f"""\
@@ -74,7 +74,7 @@ def _allocation(operator: str, rule: Rule, source: str, inputs: Sequence[Argumen
 
 
 def _check_has_effect(signature: Signature, out: Mapping[str, str], unwritten: Sequence[str]) -> None:
-    """Raise an error for an operator without visible results: torch would leave it out of compiled programs."""
+    """Raise LaunchSpecError for an operator that returns and writes no tensor. torch.compile would drop the call."""
     if not out and not any(argument.is_written and argument.name not in unwritten for argument in signature.arguments):
         raise LaunchSpecError(
             "it neither returns a tensor nor writes to one, so torch would leave it out of compiled programs",
@@ -83,7 +83,7 @@ def _check_has_effect(signature: Signature, out: Mapping[str, str], unwritten: S
 
 
 def _check_results(signature: Signature, out: Mapping[str, str]) -> None:
-    """Raise an error unless `out` has rules for exactly the tensors that the function returns, in the same order."""
+    """Raise LaunchSpecError unless the keys of `out` are the names of the function's results, in the same order."""
     if both := {argument.name for argument in signature.arguments}.intersection(signature.returns):
         problem = f"{min(both)!r} is the name of an argument and of a result"
         raise LaunchSpecError(problem, kernel=signature.name, field="schema")
@@ -112,7 +112,7 @@ def fake({parameters}):
 def _write_source(
     name: str, signature: Signature, inputs: Sequence[Argument], allocations: Mapping[str, str], extra: Sequence[str]
 ) -> str:
-    """Return the Python source of the operator's functions."""
+    """Return the Python source of the functions `launch`, `impl` and `fake`."""
     tensors = [f"a_{argument.name}" for argument in inputs if argument.has_tensors]
     names = [f"a_{argument.name}" for argument in inputs]
     parameters = [f"a_{a.name}=_default_{a.name}" if a.default else f"a_{a.name}" for a in inputs]
@@ -141,7 +141,7 @@ def _tuple(names: Sequence[str]) -> str:
 
 
 def _count_versions(inputs: Sequence[Argument]) -> Iterator[str]:
-    """Yield lines of Python that tell autograd which tensors are written to, in case autograd has saved them."""
+    """Yield Python lines that increment the versions of written tensors, because autograd checks these versions."""
     for argument in inputs:
         if argument.is_written:
             is_plain = argument.is_tensor and not argument.is_nullable

@@ -20,7 +20,7 @@ _ENUMERATIONS = ("ScalarType", "Layout", "MemoryFormat")
 
 
 def read_schema(schema: str, function: str) -> Signature:
-    """Return what a function takes and returns, as a schema declares it."""
+    """Return the signature that a schema declares. `function` is the function's name for error messages."""
     example = "A schema looks like (Tensor x, Tensor(a!) y, SymInt n) -> ()"
     if not isinstance(schema, str) or not schema.strip().startswith("("):
         raise _schema_error("it is malformed: it does not begin with (", str(schema), function, example)
@@ -70,7 +70,7 @@ def _declared(argument: Any, text: str) -> Argument:
 
 
 def split_at_commas(text: str) -> list[str]:
-    """Return the parts of a text between the commas that are outside of brackets and strings."""
+    """Split a text at each comma that is outside of brackets and strings."""
     parts, depth = [""], 0
     for item in _STRING_OR_CHARACTER.findall(text):
         depth += {"(": 1, "[": 1, ")": -1, "]": -1}.get(item, 0)

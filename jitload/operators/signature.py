@@ -26,9 +26,9 @@ class Argument(NamedTuple):
         is_nullable: Whether the argument may be None.
         is_written: Whether the function writes to the tensor.
         is_strided: Whether the tensor need not be contiguous.
-        is_raw: Whether the function also takes an int address, which error messages then mention.
-        is_host: Whether a host function takes a pointer to host memory here, so that the tensor must be on the CPU.
-        dtypes: For each of the function's kernels, the dtype that the tensor must have, or None for any dtype.
+        is_raw: Whether the function also takes an integer address. Error messages mention this possibility.
+        is_host: Whether the tensor must be on the CPU, because a host function takes a pointer to host memory.
+        dtypes: The dtype that each kernel of the function requires, or None for any dtype.
         default: A tuple that contains the default value, or () if there is none.
     """
 
@@ -55,19 +55,19 @@ class Argument(NamedTuple):
         return self.kind in ("tensor", "tensors")
 
     def accepts(self, dtype: str, kernel: int = 0) -> bool:
-        """Return whether the function's kernel with the index `kernel` takes tensors of a dtype for this argument."""
+        """Return whether the kernel with the index `kernel` takes a tensor of this dtype."""
         expected = self.dtypes[kernel]
         return expected in (None, dtype) or (is_complex(self.cpp_type) and _PAIRS.get(expected or "") == dtype)
 
 
 class Signature(NamedTuple):
-    """What a function takes and returns.
+    """The arguments and results of a function.
 
     Attributes:
         name: The function's name, for error messages.
         arguments: The function's arguments in order.
-        returns: The names of the tensors that the function returns, as a schema declares them.
-        devices: The devices that the function runs on, for error messages: `CUDA`, `CPU`, `CUDA or CPU`; "" if unknown.
+        returns: The names of the tensors that the function returns.
+        devices: The devices that the function runs on: `CUDA`, `CPU` or `CUDA or CPU`; "" if unknown.
     """
 
     name: str
@@ -77,7 +77,7 @@ class Signature(NamedTuple):
 
 
 def check_names(names: Iterable[str], arguments: Sequence[Argument], *, function: str, field: str) -> None:
-    """Raise LaunchSpecError unless each name is the name of a tensor that the function may write to."""
+    """Raise LaunchSpecError unless each name belongs to a tensor that the function may write to."""
     tensors = {argument.name: argument for argument in arguments if argument.is_tensor}
     for name in names:
         if name not in tensors:
@@ -107,7 +107,7 @@ def read_function(function: Any) -> Signature:
 
 
 def check_has_launch(function: Any) -> None:
-    """Raise LaunchSpecError for a kernel without a grid or block, because calls from torch and JAX cannot pass any."""
+    """Raise LaunchSpecError for a kernel without a grid or block. Calls from torch and JAX cannot pass these."""
     facts: Mapping[str, Any] = getattr(function, "_jitload_facts", {})
     is_set = {"grid": 1, "block": 5}  # positions in the configuration of `f[grid, block]`
     if missing := [field for field in facts.get("needs", ()) if not function._jitload_config[is_set[field]]]:
@@ -145,7 +145,7 @@ def _read_arguments(function: str, facts: Mapping[str, Any]) -> Iterator[Argumen
 
 
 def _schema_name(name: str, index: int) -> str:
-    """Return the name of an argument in a schema, where names must be ASCII."""
+    """Return an argument's name for a schema. Schemas allow only ASCII names."""
     return name if name.isascii() else f"arg{index}"
 
 

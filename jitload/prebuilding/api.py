@@ -33,7 +33,7 @@ class Prebuilt:
     """The outcomes of all requests, in the order of the requests.
 
     Attributes:
-        outcomes: One for each request, or one for each request and architecture if `archs` was given.
+        outcomes: One outcome for each build. With `archs`, a request may have several builds.
         seconds: How long the whole call took.
     """
 
@@ -63,11 +63,11 @@ class Prebuilt:
     def fill_bundle(self, directory: str | os.PathLike[str]) -> UnpackResult:
         """Copy the libraries to a directory that every user may read, to ship them in a package or an image.
 
-        Libraries that the directory has already stay in it. A package names its directory in its entry points, in the
+        Libraries that are already in the directory are kept. A package declares the directory as an entry point in the
         group `jitload.bundles`.
 
         Returns:
-            How many libraries were added, `added`, and how many were there already, `present`.
+            An `UnpackResult` with the number of new libraries, `added`, and of earlier libraries, `present`.
 
         Raises:
             CacheError: The directory cannot be written.
@@ -94,25 +94,25 @@ def prebuild(
     archs: Sequence[str] | None = None,
     jobs: int | None = None,
 ) -> Prebuilt:
-    """Build many libraries into the cache, so that later calls find them; no GPU is needed.
+    """Build many libraries into the cache for later calls. No GPU is needed.
 
-    A request that fails, or whose worker dies, does not stop the others. Ctrl-C ends the workers; libraries that were
-    finished by then stay in the cache.
+    A failed request or a dead worker does not stop the other requests. Ctrl-C ends the workers. Finished libraries stay
+    in the cache.
 
     Args:
-        requests: Mappings with the keywords of `build_inline`, such as
-            `{"name": "vec", "cuda_sources": text, "arch": "sm_90a"}`, or, if they name files, of `build`. A mapping
-            with the key `kernel` has the keywords of `load_triton`: `kernel` is a Triton kernel or the name to import
-            it by, `"my_package.kernels:add"`, and `args` are example arguments. A Triton kernel is built in this
-            process if it is defined in the program that is run or in a notebook, or if its request cannot be pickled.
+        requests: Mappings with the keywords of `build_inline`, such as `{"name": "vec", "cuda_sources": text}`. A
+            mapping that names files has the keywords of `build`. A mapping with the key `kernel` has the keywords of
+            `load_triton`: `kernel` is a Triton kernel or its import name, `"my_package.kernels:add"`, and `args` are
+            example arguments. A Triton kernel is built in this process if it is defined in `__main__` or a notebook, or
+            if its request cannot be pickled.
         executor: An executor of `concurrent.futures`, such as Dask's `client.get_executor()` or mpi4py's. Its workers
-            get this process's `JITLOAD_*` variables, and need the same versions of all tools and packages. None starts
-            processes on this machine.
-        progress: Show the progress: as a bar on a terminal and in a notebook, otherwise as a few lines.
-        archs: Build each request once for each of these architectures, `("sm_80", "sm_90a")`, as a call with
-            `arch="native"` would on such a GPU. A request with an `arch` of its own is built once, for the
-            architectures in it.
-        jobs: The number of processes on this machine; by default as many as cores and memory allow.
+            get this process's `JITLOAD_*` variables, and need the same versions of all tools and packages. By default,
+            processes on this machine build the requests.
+        progress: Whether to show the progress: as a bar on a terminal or in a notebook, otherwise as a few lines.
+        archs: Architectures, `("sm_80", "sm_90a")`. A request without an `arch` is built once for each of them. Calls
+            with `arch="native"` on a GPU of such an architecture find the library. A request with an `arch` of its own
+            is built once, for that `arch`.
+        jobs: The number of processes on this machine. The default is as many as cores and memory allow.
 
     Returns:
         The outcomes. `print()` shows a summary, and `.check()` raises an error if a request failed.
@@ -142,7 +142,10 @@ def prebuild(
 
 
 def _tasks(requests: Iterable[Mapping[str, Any]], archs: Sequence[str] | None) -> tuple[Task, ...]:
-    """Return one task for each request. With `archs`, a request without an architecture gets one for each of them."""
+    """Return one task for each request.
+
+    With `archs`, a request without its own architecture has one task for each item of `archs`.
+    """
     if isinstance(requests, str | bytes | Mapping) or not isinstance(requests, Iterable):
         raise JitLoadError(f"requests must be an iterable of mappings, such as a list, got {type(requests).__name__}")
     if isinstance(archs, str):
@@ -168,7 +171,7 @@ def _tasks(requests: Iterable[Mapping[str, Any]], archs: Sequence[str] | None) -
 
 
 def _run(tasks: Sequence[Task], executor: Executor | None, jobs: int | None, done: _Done) -> None:
-    """Build the tasks with the executor. Without an executor, or if it breaks, build the rest on this machine."""
+    """Build the tasks with the executor. If there is no executor or it breaks, use workers on this machine."""
     if executor is not None:
         left = _run_in(executor, tasks, done)
         if left:
@@ -181,7 +184,10 @@ def _run(tasks: Sequence[Task], executor: Executor | None, jobs: int | None, don
 
 
 def _run_in(executor: Executor | LocalWorkers, tasks: Sequence[Task], done: _Done) -> tuple[Task, ...]:
-    """Build tasks with an executor, or here if they need this process. Return the tasks that a broken executor left."""
+    """Build tasks with an executor. Return the tasks that are left if the executor breaks.
+
+    Tasks with `needs_caller` are built in this process.
+    """
     futures: dict[Future[Outcome], Task] = {}
     left = []
     try:
@@ -252,7 +258,10 @@ def _progress(total: int, outcomes: dict[int, Outcome], *, is_shown: bool) -> It
 
 @contextmanager
 def _display(total: int) -> Iterator[Callable[[int, str], None]]:
-    """Yield a function that shows, as a bar or in lines, the number of complete tasks and a text about failures."""
+    """Yield a function that shows the progress as a bar or in lines.
+
+    The function's arguments are the number of complete tasks and a text about failures.
+    """
     from rich.console import Console
 
     console = Console(stderr=True)
@@ -274,7 +283,7 @@ def _display(total: int) -> Iterator[Callable[[int, str], None]]:
 
 
 def _write_line(total: int, count: int, failures: str) -> None:
-    """Write a line if another tenth of the tasks is complete."""
+    """Write a line of progress after each tenth of the tasks."""
     if count * _LINES // total != (count - 1) * _LINES // total:
         sys.stderr.write(f"prebuild: {count} of {total}{failures}\n")
         sys.stderr.flush()

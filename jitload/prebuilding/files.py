@@ -25,7 +25,7 @@ def read_requests(target: str) -> list[Any]:
 
     Args:
         target: `kernels.toml`, `kernels.json`, `kernels.py:NAME` or `package.module:NAME`. `NAME` is a list of requests
-            or a function that returns one; without `:NAME`, it is REQUESTS.
+            or a function that returns such a list. The default of `NAME` is `REQUESTS`.
 
     Raises:
         JitLoadError: There is no such file or module, or it has no requests.
@@ -43,7 +43,7 @@ def read_requests(target: str) -> list[Any]:
         )
     if not re.fullmatch(r"[\w.:-]+", target):
         raise JitLoadError(f"{target!r} names no requests: give kernels.py, a.module, kernels.toml or kernels.json")
-    if os.getcwd() not in sys.path and "" not in sys.path:  # as with `python -m`
+    if os.getcwd() not in sys.path and "" not in sys.path:  # `python -m` also imports from the current directory
         sys.path.insert(0, os.getcwd())
     return _read_object(target if ":" in target else f"{target}:{_DEFAULT_NAME}", target)
 
@@ -52,7 +52,7 @@ def read_requests(target: str) -> list[Any]:
 
 
 def _import_file(path: Path, target: str) -> None:
-    """Import a Python file as the module named after it, so that workers, too, can import the kernels in it."""
+    """Import a Python file as a module of the same name. Workers can then import the file's kernels."""
     if not path.is_file():
         raise JitLoadError(f"{target}: there is no file {path}")
     sys.path.insert(0, str(path.parent))
@@ -62,7 +62,7 @@ def _import_file(path: Path, target: str) -> None:
 
 
 def _read_object(name: str, target: str) -> list[Any]:
-    """Return the requests in the list `module:name`, or in the list that the function `module:name` returns."""
+    """Return the requests from `module:name`, which is a list or a function that returns a list."""
     value = import_object(name, target)
     if callable(value):
         try:
@@ -126,9 +126,9 @@ def _below(home: Path, paths: Any, where: str) -> list[str]:
 
 
 def _launch(value: Any, where: str) -> Any:
-    """Return a table as a `Launch`, and a list with its items converted in the same way.
+    """Return a `Launch` for a table, and a list of `Launch` objects for a list of tables.
 
-    Any other value, such as a docstring, is returned unchanged.
+    Other values, such as docstrings, are returned unchanged.
     """
     if isinstance(value, list):
         return [_launch(item, where) for item in value]

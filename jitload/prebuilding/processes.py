@@ -14,19 +14,20 @@ from jitload.building.child_process import ChildProcess
 from jitload.errors import JitLoadError
 from jitload.prebuilding.worker import Outcome, Task, failure
 
-TRIES = 3  # for a request whose worker dies
+TRIES = 3  # attempts at a request whose workers die
 _WORKER_BYTES = 512 << 20  # the memory that a worker takes, with NVRTC and its C++ compiler
-# The garbage collector would look through all modules several times while a worker imports them.
+# If the garbage collector were on, it would look through all modules several times while a worker imports them.
 _PROGRAM = (
     "import gc, sys; gc.disable(); sys.path[:] = sys.argv[1:]; from jitload.prebuilding.worker import serve; serve()"
 )
 
 
 class LocalWorkers:
-    """Worker processes on this machine. If one dies, it is replaced, and the builds of the others go on."""
+    """Worker processes on this machine. A worker that dies is replaced, and the other builds go on."""
 
     def __init__(self, count: int) -> None:
-        self._threads = ThreadPoolExecutor(count, thread_name_prefix="jitload-prebuild")  # each waits for one worker
+        # Each thread waits for one worker.
+        self._threads = ThreadPoolExecutor(count, thread_name_prefix="jitload-prebuild")
         self._workers: set[ChildProcess] = set()
         self._idle: list[ChildProcess] = []
         self._lock = threading.Lock()
@@ -37,7 +38,7 @@ class LocalWorkers:
         return self._threads.submit(self._build, build, task)
 
     def _build(self, build: Callable[[Task], Outcome], task: Task) -> Outcome:
-        """Send a request to a worker and return the outcome; if the worker dies, try again with another one."""
+        """Build a request in a worker, and return the outcome. If the worker dies, try again with another worker."""
         started = time.monotonic()
         try:
             data = pickle.dumps((build, task))

@@ -23,25 +23,25 @@ if TYPE_CHECKING:
     from jitload.cache.entry import Entry
     from jitload.request.request import Request
 
-_MAIN = "__main__"  # not the same module in another process
-_MAX_WRAPPERS = 16  # around a kernel: autotune, heuristics, jit
+_MAIN = "__main__"  # in another process, this name means another module
+_MAX_WRAPPERS = 16  # the most decorators around a kernel, such as autotune, heuristics and jit
 _NAME = re.compile(r"([\w-]+(?:\.[\w-]+)*):([^\W\d]\w*(?:\.[^\W\d]\w*)*)")
 
 
 def is_triton(request: object) -> bool:
-    """Return whether a request is one for `load_triton`."""
+    """Return whether a request has the keywords of `load_triton`."""
     return isinstance(request, Mapping) and "kernel" in request
 
 
 def portable_request(request: Any) -> Any:
-    """Return a request for other processes: a Triton kernel that they can import is replaced by its `module:name`."""
+    """Return a request for other processes. A Triton kernel that can be imported is replaced by its `module:name`."""
     if is_triton(request) and (name := _import_name(request["kernel"])):
         return {**request, "kernel": name}
     return request
 
 
 def needs_this_process(request: Any) -> bool:
-    """Return whether only this process can build a request, for example with a Triton kernel from a notebook."""
+    """Return whether only this process can build a request. An example is a Triton kernel from a notebook."""
     if not is_triton(request):
         return False
     if isinstance(request["kernel"], str) and request["kernel"].partition(":")[0] == _MAIN:
@@ -54,11 +54,11 @@ def needs_this_process(request: Any) -> bool:
 
 
 def _import_name(kernel: Any) -> str:
-    """Return the `module:name` by which exactly this kernel can be imported, or ""."""
+    """Return the `module:name` that imports exactly this kernel, or "" if there is none."""
     inner = kernel
     for _ in range(_MAX_WRAPPERS):
-        if isinstance(inner, FunctionType) or getattr(inner, "best_config", None) is not None:  # tuned in this process
-            break
+        if isinstance(inner, FunctionType) or getattr(inner, "best_config", None) is not None:
+            break  # a plain function, or a kernel that was tuned in this process
         inner = getattr(inner, "fn", None)
     if not isinstance(inner, FunctionType) or inner.__module__ == _MAIN:
         return ""
@@ -70,7 +70,7 @@ def _import_name(kernel: Any) -> str:
 
 
 def import_object(path: str, label: str) -> Any:
-    """Return the object at `module:name`; error messages begin with the label."""
+    """Return the object named `module:name`. Error messages begin with the label."""
     match = _NAME.fullmatch(path)
     if match is None:
         raise JitLoadError(f"{label} must be module:name, such as 'my_package.kernels:add'")
@@ -85,7 +85,7 @@ def import_object(path: str, label: str) -> Any:
 
 
 def import_user_module(module: str, label: str) -> Any:
-    """Import one of the user's modules; error messages begin with the label."""
+    """Import and return one of the user's modules. Error messages begin with the label."""
     try:
         return import_module(module)
     except (Exception, SystemExit) as error:
@@ -116,13 +116,16 @@ def build_request(fields: Any) -> Entry:
     request, is_verbose = _triton_request(fields) if is_triton(fields) else _library_request(fields)
     entry = find_or_build(request, verbose=is_verbose)
     cache_dir = find_cache_dir(read_settings())
-    if is_in_private_cache(entry.dir):  # because of this request, or of an equal one before it
+    if is_in_private_cache(entry.dir):  # this request or an equal one before it was built there
         raise CacheError(f"the cache {cache_dir} cannot be written, so nothing can be kept in it")
     return entry
 
 
 def _library_request(fields: Mapping[str, Any]) -> tuple[Request, bool]:
-    """Return the request for `build_inline`, or for `build` if `fields` names files, and whether `verbose` is set."""
+    """Return the request for `build_inline`, and the value of `verbose`.
+
+    If `fields` names files, the request is for `build`.
+    """
     from jitload.api import build, build_inline
     from jitload.request.arguments import read_call
     from jitload.request.request import make_request
@@ -133,7 +136,7 @@ def _library_request(fields: Mapping[str, Any]) -> tuple[Request, bool]:
 
 
 def _with_defaults(function: Callable[..., Any], fields: Mapping[str, Any]) -> dict[str, Any]:
-    """Return all arguments of a call of a public function: the given ones, and default values for the others."""
+    """Return the arguments for a call of a function: those in `fields`, and default values for the others."""
     try:
         bound = inspect.signature(function).bind(**fields)
     except TypeError as error:
@@ -142,7 +145,8 @@ def _with_defaults(function: Callable[..., Any], fields: Mapping[str, Any]) -> d
         names = list(inspect.signature(function).parameters)
         request = f"request {fields['name']!r}" if "name" in fields else f"the request with {_show_keys(fields)}"
         if unknown := next((key for key in fields if key not in names), None):
-            is_source = unknown == "source" and "cuda_sources" in names  # both cuda_sources and cpp_sources are similar
+            # The word "source" is similar to both cuda_sources and cpp_sources.
+            is_source = unknown == "source" and "cuda_sources" in names
             suggestion = "cuda_sources" if is_source else nearest_name(str(unknown), names)
             hint = f", did you mean {suggestion!r}?" if suggestion else f" for {function.__name__}()"
             raise TypeError(f"{request} has an unknown key {unknown!r}{hint}") from None
@@ -152,12 +156,12 @@ def _with_defaults(function: Callable[..., Any], fields: Mapping[str, Any]) -> d
 
 
 def _show_keys(fields: Mapping[str, Any]) -> str:
-    """Return the first two items of a request as text, to identify a request without a name in messages."""
+    """Return the first two items of a request as text. Messages show this text if the request has no name."""
     return ", ".join(f"{key}={str(value)[:40]!r}" for key, value in [*fields.items()][:2]) or "no keys"
 
 
 def _triton_request(fields: Mapping[str, Any]) -> tuple[Request, bool]:
-    """Return the request for `load_triton`, and whether `verbose` is set."""
+    """Return the request for `load_triton`, and the value of `verbose`."""
     from jitload.cache.entry import find_cache_dir
     from jitload.settings import read_settings
     from jitload.triton.kernel import CompileSpec

@@ -15,7 +15,7 @@ from jitload.errors import CompileError, JitLoadError
 from jitload.settings import ARCH_LIST_VARIABLE
 
 _PREFIX = "JITLOAD_"
-_LONGEST_NAME = 80  # in the summary
+_LONGEST_NAME = 80  # characters of a name or an architecture in the summary
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -25,9 +25,9 @@ class Task:
     Attributes:
         number: The position of the task among all tasks.
         request: The keywords of `build_inline`, `build` or `load_triton`.
-        environment: The environment variables of the caller that the worker must have, too.
+        environment: The environment variables that the worker copies from the caller.
         needs_caller: Whether only the caller's process can build the request.
-        run: A random text that differs between calls of `prebuild`, because Dask runs equal tasks only once.
+        run: A random text for each call of `prebuild`. Without this text, Dask would run equal tasks only once.
     """
 
     number: int
@@ -48,7 +48,7 @@ class Outcome:
             `"failed"`.
         path: The path of the library, as the worker sees it.
         error: The first line of the error.
-        log: The whole error, as `build_inline` would have raised it, with the compiler's output.
+        log: The whole error message, with the compiler's output.
         seconds: How long the build took.
     """
 
@@ -80,7 +80,7 @@ def failure(task: Task, error: BaseException | str, seconds: float = 0.0) -> Out
     lines = str(error).strip().splitlines() or [""]
     first = lines[0] if isinstance(error, JitLoadError | str) else f"{type(error).__name__}: {lines[0]}"
     if isinstance(error, CompileError) and not error.diagnostics and (log := error.log.strip().splitlines()):
-        first += f": {log[-1].strip()}"  # Triton's message comes after the lines of the source
+        first += f": {log[-1].strip()}"  # the last line, because Triton's message follows the lines of the source
     return Outcome(name=name, arch=arch, state="failed", error=first, log=str(error), seconds=seconds)
 
 
@@ -102,7 +102,7 @@ def build_task(task: Task) -> Outcome:
 
     started = time.monotonic()
     for name, value in task.environment:
-        if os.environ.get(name) != value:  # write only if needed: other threads may read it
+        if os.environ.get(name) != value:  # other threads may read the environment, so only changes are written
             os.environ[name] = value
     try:
         entry = build_request(task.request)
@@ -116,7 +116,7 @@ def build_task(task: Task) -> Outcome:
 def serve() -> None:
     """Run a worker process: build one request after another, and answer with the outcomes.
 
-    For a request that cannot be read, the answer is a text that says why.
+    The answer to a request that cannot be read is an error message.
     """
     from jitload.cuda import isolated
 
@@ -127,7 +127,7 @@ def serve() -> None:
 
 def _answer(data: bytes) -> Outcome | str:
     try:
-        build, task = pickle.loads(data)  # noqa: S301  as above
+        build, task = pickle.loads(data)  # noqa: S301  the parent process wrote the data
     except Exception as error:  # noqa: BLE001  whatever a user's object raises
         return f"the request cannot be read in another process: {type(error).__name__}: {error}"
     outcome: Outcome = build(task)

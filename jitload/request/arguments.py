@@ -43,11 +43,11 @@ class Sources(NamedTuple):
 
     Attributes:
         cuda: `(label, text)` pairs of `cuda_sources`, or of the CUDA files. Messages call a text by its label.
-        host: `(label, text)` pairs of the C++.
+        host: `(label, text)` pairs of C++ for the host.
         objects: Paths of object files.
-        cubins: Cubins by name: those of `embed_cubin=`, and `.cubin` files, named without the suffix.
+        cubins: Cubins by name, from `embed_cubin=` and from `.cubin` files. A file is named without its suffix.
         directories: The directories that contain the source files.
-        are_files: Whether the texts are files. Host compilers and nvcc compile each file by itself.
+        are_files: Whether the texts come from files. Host compilers and nvcc compile each file by itself.
     """
 
     cuda: Pieces = ()
@@ -66,7 +66,7 @@ class Sources(NamedTuple):
 def inline_sources(
     name: str, cuda_sources: Texts | None, *, cpp_sources: Texts | None, embed_cubin: Mapping[str, CubinLike] | None
 ) -> Sources:
-    """Return the sources of `load_inline`, in which each text has a label for messages."""
+    """Return the sources of `load_inline`, with a label for each text."""
     return Sources(
         cuda=label_pieces(name, read_texts(cuda_sources, "cuda_sources"), "cuda_sources"),
         host=label_pieces(name, read_texts(cpp_sources, "cpp_sources"), "cpp_sources"),
@@ -125,7 +125,7 @@ def file_sources(*arguments: Paths | None, embed_cubin: Mapping[str, CubinLike] 
 
 
 def read_source_file(path: str | os.PathLike[str]) -> str:
-    """Return the text of a source file in UTF-8, with or without a byte order mark."""
+    """Return the text of a UTF-8 source file, without a byte order mark."""
     try:
         return check_text(normalize_newlines(Path(path).read_text(encoding="utf-8-sig")), os.fspath(path))
     except UnicodeDecodeError as error:
@@ -174,7 +174,7 @@ def read_options(keywords: Mapping[str, Any]) -> Options:
 
 
 def split_includes(options: tuple[str, ...]) -> tuple[tuple[str, ...], tuple[Path, ...]]:
-    """Return the options except `-I`, and the directories of `-I`. Relative directories stay relative."""
+    """Return the options other than `-I`, and the directories of `-I`. Relative directories stay relative."""
     if not options:
         return (), ()
     others, dirs, remaining = [], [], iter(options)
@@ -192,7 +192,7 @@ def split_includes(options: tuple[str, ...]) -> tuple[tuple[str, ...], tuple[Pat
 
 
 def check_name(name: str) -> str:
-    """Return a module's name, or raise an error if it does not have 1 to 256 printable characters."""
+    """Return a module's name. Raise JitLoadError unless the name has 1 to 256 printable characters."""
     if not isinstance(name, str):
         raise JitLoadError(f"name must be a str, got {type(name).__name__}")
     if not name or len(name) > 256 or not name.isprintable():
@@ -201,7 +201,7 @@ def check_name(name: str) -> str:
 
 
 def check_text(text: str, argument: str) -> str:
-    """Return `text`, or raise an error if it is not a str, or contains NUL characters or lone surrogates."""
+    """Return `text`. Raise JitLoadError unless it is a str without NUL characters or lone surrogates."""
     if not isinstance(text, str):
         raise JitLoadError(f"{argument} must be a str, got {type(text).__name__}")
     if "\0" in text:
@@ -214,7 +214,7 @@ def check_text(text: str, argument: str) -> str:
 
 
 def read_texts(value: Texts | None, argument: str) -> tuple[str, ...]:
-    """Return the texts in `value`, which is a str or several. `argument` is the value's name in error messages."""
+    """Return the texts in `value`, one str or several. `argument` is the value's name in error messages."""
     if value is None:
         return ()
     if isinstance(value, bytes | bytearray) or not isinstance(value, Iterable):
@@ -251,8 +251,8 @@ def _read_list(value: object, argument: str, type_: UnionType | type[str], expec
 def read_flags(options: Sequence[str] | None, argument: str) -> tuple[str, ...]:
     r"""Return the compiler options of a list. Options that are written for a shell are split into words.
 
-    tvm-ffi and torch pass options through a shell. So `"-O3 -DN=4"` is two options, and in `-DNAME=\"x\"` the
-    backslashes are for the shell. Other options are not changed: `-I/a b` is one directory.
+    tvm-ffi and torch pass options through a shell. There, `"-O3 -DN=4"` is two options, and the shell removes the
+    backslashes of `-DNAME=\"x\"`. Other options are not changed: `-I/a b` is one directory.
     """
     if options is None:  # checked first, because most calls have no options, and a repeated call takes 20 µs
         return ()
@@ -275,7 +275,7 @@ def _split_words(option: str) -> Sequence[str]:
 
 
 def read_paths(value: Paths | None, argument: str) -> tuple[Path, ...]:
-    """Return the paths in `value`, which is a path or several. `argument` is the value's name in error messages."""
+    """Return the paths in `value`, one path or several. `argument` is the value's name in error messages."""
     if value is None:
         return ()
     if isinstance(value, str | os.PathLike):
@@ -285,7 +285,7 @@ def read_paths(value: Paths | None, argument: str) -> tuple[Path, ...]:
 
 
 def check_path(value: object, argument: str) -> Path:
-    """Return `value` as a Path, or raise an error if it cannot be the name of a file."""
+    """Return `value` as a Path. Raise JitLoadError if `value` cannot be the name of a file."""
     if not isinstance(value, str | os.PathLike):
         raise JitLoadError(f"{argument} must be a path, a str or os.PathLike, got {type(value).__name__}")
     text = os.fspath(value)
@@ -313,9 +313,9 @@ def absolute_path(value: object, argument: str) -> Path:
 
 
 def read_functions(functions: Functions | None) -> tuple[tuple[str, Launch], ...] | None:
-    """Return `functions=` as `(exported name, launch)` pairs; a name with several launches has several pairs.
+    """Return `functions=` as `(exported name, launch)` pairs, one pair for each launch.
 
-    None gives None. An empty list or mapping, which is allowed with hand-written C++, gives an empty tuple.
+    If `functions` is None, return None. With hand-written C++, `functions` may be an empty list or mapping.
     """
     if functions is None:
         return None
@@ -334,7 +334,7 @@ def read_functions(functions: Functions | None) -> tuple[tuple[str, Launch], ...
 
 
 def _variants(name: str, value: object) -> Sequence[object]:
-    """Return the values for one function in `functions=`: the launches in its list, or the single value."""
+    """Return the list of launches for one function. A single value becomes a tuple."""
     if not isinstance(value, list | tuple):
         return (value,)
     if not value or not all(isinstance(launch, Launch) and launch.kernel for launch in value):
@@ -369,7 +369,7 @@ def _read_launch(name: str, value: object) -> Launch:
 
 
 class Instrumentation(NamedTuple):
-    """How kernels are instrumented; `bool()` of the object is False if they are not.
+    """How kernels are instrumented. The object is false if there is no instrumentation.
 
     Attributes:
         sanitizers: The sanitizers of `sanitize=`, in the order of `SANITIZERS`.
@@ -389,9 +389,9 @@ _OPTIONAL_FLAGS = ("gpu_check", "isolate")
 
 
 def check_flags(keywords: Mapping[str, Any]) -> None:
-    """Raise an error if a boolean argument is not a boolean, 0 or 1. `gpu_check` and `isolate` may also be None."""
+    """Raise JitLoadError unless each boolean argument is a bool, 0 or 1. `gpu_check` and `isolate` may also be None."""
     for name in _FLAGS:
-        value = keywords[name] if name in keywords else False  # noqa: SIM401  on the way of a hit
+        value = keywords[name] if name in keywords else False  # noqa: SIM401  faster than get() in a cache hit
         if value is False or value is True or (value is None and name in _OPTIONAL_FLAGS):
             continue
         if not isinstance(value, int) or value not in (0, 1):
@@ -419,17 +419,17 @@ class Call(NamedTuple):
     Attributes:
         name: The module's name.
         sources: Source texts or files.
-        makes: What the call makes. A `"module"` is loaded in this process, a `"library"` is only built, a `"cubin"` has
-            only device code, and a `"program"` is run. For a module, the architecture `"native"` may mean the CPU.
+        makes: The result: a `"module"` loaded in this process, a `"library"` that is only built, a `"cubin"` of device
+            code, or a `"program"` to run. Only for a module, the architecture `"native"` may mean the CPU.
         functions: `functions=`, as given.
-        exports: `functions=` as `(exported name, launch)` pairs; None if it was not passed, or is not read yet.
+        exports: `functions=` as `(exported name, launch)` pairs. None if `functions=` is absent or not read yet.
         options: Compiler options.
         arch: The architectures, as given.
         kind: `kind=`, as given.
         instrumentation: Sanitizers and debug information for kernels.
-        gpu_check: Whether NVRTC also checks kernels that are built for the CPU; None: `JITLOAD_CPU_GPU_CHECK` decides.
-        isolate: Whether NVRTC runs in a child process; None: `JITLOAD_ISOLATE` decides.
-        torch: How texts for torch's C++ interface are treated; None until the texts are recognized as such.
+        gpu_check: Whether NVRTC also checks kernels built for the CPU. If None, `JITLOAD_CPU_GPU_CHECK` decides.
+        isolate: Whether NVRTC runs in a child process. If None, `JITLOAD_ISOLATE` decides.
+        torch: How texts for torch's C++ interface are treated. None for other texts, or before the texts are examined.
     """
 
     name: str
@@ -447,7 +447,7 @@ class Call(NamedTuple):
 
 
 def read_call(keywords: Mapping[str, Any], *, makes: Literal["module", "library"]) -> Call:
-    """Check the arguments of `load_inline`, `load` or the functions that only build, and return them as a `Call`."""
+    """Check the arguments of `load_inline`, `load`, `build_inline` or `build`, and return them as a `Call`."""
     check_flags(keywords)
     if (backend := keywords["backend"]) not in (None, "cuda"):
         raise JitLoadError(f"backend={backend!r}: jitload builds for CUDA only; leave it out, or pass 'cuda'")

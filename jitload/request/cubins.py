@@ -34,15 +34,15 @@ class LabelledCubin(NamedTuple):
 def read_embedded_cubins(
     cubins: Mapping[str, CubinLike] | None, device_name: str = ""
 ) -> tuple[tuple[str, bytes], ...]:
-    """Return `(name, bytes)` pairs of the cubins to embed for hand-written C++, sorted by name.
+    """Return `(name, bytes)` pairs of the cubins that hand-written C++ embeds, sorted by name.
 
-    `device_name` is the name under which the cubin of `cuda_sources` will be embedded, or "" if there is none.
+    `device_name` is the name of the embedded cubin that is built from `cuda_sources`, or "" if there is none.
     """
     if cubins is None:
         return ()
     _check_is_mapping(cubins)
     for name, cubin in cubins.items():
-        is_file = isinstance(cubin, Path) and cubin.name == f"{name}.cubin"  # a file of sources=
+        is_file = isinstance(cubin, Path) and cubin.name == f"{name}.cubin"  # a file in sources=
         check_cubin_name(name, f"{cubin!s} is embedded under its file name: it" if is_file else "embed_cubin")
         if f"{name}_end" in cubins:
             raise JitLoadError(
@@ -71,7 +71,7 @@ def _check_is_mapping(cubins: object) -> None:
 
 
 def check_cubin_name(name: str, subject: str) -> None:
-    """Raise an error for a name that `TVM_FFI_EMBED_CUBIN(name)` cannot take; `subject` begins the message."""
+    """Raise JitLoadError unless `TVM_FFI_EMBED_CUBIN` accepts the name. The message begins with `subject`."""
     if not isinstance(name, str) or not (name.isascii() and name.isidentifier()):
         raise JitLoadError(
             f"{subject} has {name!r}, which is not a C++ name; TVM_FFI_EMBED_CUBIN takes letters, digits and "
@@ -80,7 +80,7 @@ def check_cubin_name(name: str, subject: str) -> None:
 
 
 def _read_cubin(value: CubinLike, label: str) -> bytes:
-    """Return the bytes of a cubin, which is given as bytes, a path, a `Cubin`, or another compiler's object."""
+    """Return the bytes of a cubin. `value` is bytes, a path, a `Cubin`, or an object of another compiler."""
     from jitload.model import Cubin
 
     value = _unwrap(value, label)
@@ -100,7 +100,7 @@ def _read_cubin_file(path: str | os.PathLike[str], label: str) -> bytes:
     shown = os.fsdecode(path)[:200]
     try:
         return Path(os.fsdecode(path)).read_bytes()
-    except ValueError as error:  # a NUL character: the bytes of a cubin, decoded
+    except ValueError as error:  # the text has a NUL character: a cubin's bytes that were decoded
         raise JitLoadError(f"{label} is a str that is not a path ({error}); pass the cubin as bytes") from error
     except OSError as error:
         raise JitLoadError(f"{label}: {shown!r} cannot be read: {error.strerror}") from error

@@ -27,7 +27,10 @@ _HOST_MARKERS = ("TVM_FFI_", "tvm::", "tvm/ffi/")
 
 
 def with_light_torch(call: Call) -> Call:
-    """Return the call, changed to use jitload's light torch headers if its texts are for torch's C++ interface."""
+    """Return the call. If its texts use torch's C++ interface, add jitload's light headers.
+
+    The light headers are a small replacement for torch's own headers.
+    """
     sources = call.sources
     is_open = call.kind is None and call.makes in ("module", "library") and not _has_launches(call.functions)
     texts = (text for _, text in (*sources.cuda, *sources.host))
@@ -47,10 +50,10 @@ def with_light_torch(call: Call) -> Call:
 def find_kind(call: Call) -> SourceKind:
     """Return what `cuda_sources` contains: `"device"` (kernels), `"host"` (C++ for the host), or `"mixed"` (both).
 
-    `kind=` overrides what the text looks like.
+    The call's `kind=` takes precedence over the text.
 
     Raises:
-        JitLoadError: `kind=` is unknown, or the text contains only kernels although `embed_cubin=` says it is C++.
+        JitLoadError: `kind=` is unknown, or `embed_cubin=` is passed for a text that contains only kernels.
     """
     sources, options = call.sources, call.options.cuda
     texts = tuple(text for _, text in sources.cuda)
@@ -73,7 +76,7 @@ def find_kind(call: Call) -> SourceKind:
 
 
 def looks_like_kernels(texts: Sequence[str]) -> bool:
-    """Return whether texts contain `__global__`, and no word that suggests host code, such as `<<<` or `TVM_FFI_`."""
+    """Return whether texts contain `__global__` but no sign of host code, such as `<<<` or `TVM_FFI_`."""
     markers = (*_HOST_MARKERS, "<<<", "cudaLaunch", "cub/device/", "thrust/")
     return any("__global__" in text for text in texts) and not any(m in text for text in texts for m in markers)
 
@@ -100,10 +103,10 @@ def _has_launches(functions: Functions | None) -> bool:
 
 
 def _names_host_functions(call: Call, texts: tuple[str, ...]) -> bool:
-    """Return whether `functions=` seems to name C++ functions and not kernels.
+    """Return whether `functions=` seems to name host functions and not kernels.
 
-    If the text includes other files, these may contain the kernels. In this case the functions count as C++ only if the
-    text itself defines all of them as host functions.
+    Included files may contain kernels. A text with `#include` must therefore define all named functions itself, as host
+    functions.
     """
     if not call.exports or _has_launches(call.functions):
         return False
@@ -136,7 +139,7 @@ def _include_dirs(call: Call) -> list[Path]:
 
 
 def _names_functions_beside_kernels(call: Call, texts: tuple[str, ...]) -> bool:
-    """Return whether `functions=` names any host function. Headers are searched, too, if the texts have no kernels."""
+    """Return whether `functions=` names any host function. If the texts have no kernels, also search their headers."""
     if not call.exports:
         return False
     launches = ((launch.kernel or name, launch) for name, launch in call.exports)
@@ -156,7 +159,7 @@ def _names_functions_beside_kernels(call: Call, texts: tuple[str, ...]) -> bool:
 
 @functools.lru_cache(maxsize=1024)
 def names_kernel(name: str, texts: tuple[str, ...]) -> bool:
-    """Return whether a search of the texts finds `__global__` in front of a name and its `(`."""
+    """Return whether a text contains `__global__`, followed by this name and `(`."""
     pattern = re.compile(rf"__global__[^;{{}}]*\b{re.escape(name)}\s*\(")
     return any(pattern.search(text) for text in texts)
 
@@ -167,7 +170,7 @@ def unqualified(name: str) -> str:
 
 
 def _check_is_no_kernel_source(call: Call, texts: tuple[str, ...]) -> None:
-    """Raise an error if `embed_cubin=` says that the text is C++, but the text contains only kernels."""
+    """Raise JitLoadError if `embed_cubin=` is passed for a text that contains only kernels."""
     if not call.sources.cubins or not any("__global__" in text for text in texts):
         return
 
@@ -182,7 +185,10 @@ def _check_is_no_kernel_source(call: Call, texts: tuple[str, ...]) -> None:
 
 
 def check_has_no_launches(pieces: Pieces, options: Sequence[str]) -> None:
-    """Raise an error if a text for the CPU launches kernels with `<<<…>>>`, even behind `#ifndef __CUDACC_RTC__`."""
+    """Raise CompileError if a text for the CPU launches kernels with `<<<…>>>`.
+
+    Launches under `#ifndef __CUDACC_RTC__` count, too.
+    """
     if any("<<<" in text for _, text in pieces):
         from jitload.cpptext.source_kind import classify
 
@@ -191,7 +197,7 @@ def check_has_no_launches(pieces: Pieces, options: Sequence[str]) -> None:
 
 
 def cpu_launch_error(pieces: Pieces) -> CompileError:
-    """Return the error for a text for the CPU that launches kernels. The error has the line of the first launch."""
+    """Return the error for kernel launches in a text for the CPU. The error has the line of the first launch."""
     from jitload.cpptext.lexer import tokenize
     from jitload.cpptext.source_kind import LAUNCH_FUNCTIONS
 
@@ -256,8 +262,9 @@ def check_host_functions(call: Call, host: HostSource) -> None:
 
 # ---- sources with kernels and host code ------------------------------------------------------------------------------
 
-# Options for a text whose host code is left out. Types and constants that kernels share with host code have no
-# `__device__`. Member functions for the host have empty bodies: warning 940 is about the missing return statements.
+# Options for a text whose host code is left out. The first option is needed because types and constants that kernels
+# share with host code have no `__device__`. Member functions for the host are left with empty bodies, so the second
+# option turns off warning 940, which is about missing return statements.
 DEFAULT_DEVICE = ("-default-device", "--diag-suppress=940")
 
 
@@ -296,9 +303,9 @@ def _leaves_host_code_out(call: Call, kind: SourceKind, texts: tuple[str, ...]) 
     return classify(texts, has_embed_cubin=False, options=call.options.cuda, for_nvrtc=True) == "mixed"
 
 
-@functools.lru_cache(maxsize=64)  # each call of load_inline asks
+@functools.lru_cache(maxsize=64)  # cached, because each call of load_inline needs the answer
 def _is_program(texts: tuple[str, ...], options: tuple[str, ...]) -> bool:
-    """Return whether a text has a `main()` that NVRTC sees, after preprocessing."""
+    """Return whether a text has a `main()` after preprocessing for NVRTC."""
     if not any("main" in text for text in texts):
         return False
 

@@ -19,17 +19,17 @@ CLUSTER_POLICIES = ("spread", "load_balancing")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Launch:
-    """How one exported function is launched.
+    """How an exported function launches its kernel.
 
     `grid`, `block`, `cluster`, `shared_bytes` and the values of `args` are integers or launch expressions: Python
-    expressions over the kernel's parameters, such as `"ceil_div(n, 256)"` or `"x.shape[0]"`. Lists become tuples, and
-    a parameter named like a Python keyword gets a trailing underscore (`in_`).
+    expressions over the kernel's parameters, such as `"ceil_div(n, 256)"` or `"x.shape[0]"`. Fields given as lists
+    become tuples. A parameter named like a Python keyword gets a trailing underscore (`in_`).
 
     Example:
         `Launch(grid="ceil_div(n, 256)", block=256, args={"n": "x.numel()"})`
 
-    A `Launch` can also describe a host function of plain types. Only `params`, `kernel`, `args`, `nullable`,
-    `raw_pointers`, `strided`, `host` and `doc` apply to it.
+    A `Launch` can also describe a C++ function for the host. Only the fields `params`, `kernel`, `args`, `nullable`,
+    `raw_pointers`, `strided`, `host` and `doc` apply to host functions.
 
     Attributes:
         grid: Number of blocks (not of clusters) in x, y and z. With None, each call passes the grid:
@@ -39,19 +39,19 @@ class Launch:
         shared_bytes: Dynamic shared memory of a block, in bytes.
         cluster: Number of blocks of a cluster in x, y and z.
         cluster_policy: How the blocks of a cluster are scheduled: `"spread"` over the multiprocessors, or
-            `"load_balancing"`; None leaves it to the device.
+            `"load_balancing"`. With None, the device chooses.
         cooperative: Whether to start all blocks at the same time, so that the grid can be synchronised.
-        pdl: Programmatic dependent launch: the kernel may start before the previous one in its stream has ended.
+        pdl: Whether the kernel may start before the previous kernel in its stream ends (programmatic dependent launch).
         priority: Launch priority; kernels with lower numbers run first.
         kernel: The kernel that the function launches: `scale<float>`, `ns::scale`, `scale(float*, int)`.
         signature: The kernel's C++ parameters, or its declaration such as `void f(float* x, int n)`. It is needed for
             a cubin that does not contain the types. If the compiler reports types, the signature has to match them.
-        args: Expressions for parameters that the function computes itself and callers do not pass. Parameters that
-            others depend on are stored first.
+        args: Expressions for parameters that the function computes. Callers do not pass these parameters. A `Launch`
+            sorts the expressions by their dependencies.
         nullable: Names of pointers that may be None.
-        raw_pointers: Names of pointers that may be passed as an integer address.
+        raw_pointers: Names of pointers that may be passed as integer addresses.
         strided: Names of tensors that need not be contiguous.
-        host: Names of a host function's pointers to host memory; the tensors passed for them must be on the CPU.
+        host: Names of a host function's pointers to host memory. Tensors for these pointers must be on the CPU.
         doc: The function's docstring.
     """
 
@@ -92,7 +92,7 @@ _fields_but_args = operator.attrgetter(*_FIELDS)
 
 
 def _types_in(values: tuple[Any, ...], args: tuple[tuple[str, object], ...]) -> tuple[type, ...]:
-    """Return the types of all values. As part of the cache's key, they distinguish True from 1, which are equal."""
+    """Return the types of all values. In the cache's key, the types distinguish `True` from `1`."""
     items = (item for value in (*values, *args) if isinstance(value, tuple) for item in value)
     return (*map(type, values), *map(type, items))
 
@@ -103,7 +103,7 @@ def _check_cached(values: tuple[Any, ...], args: tuple[tuple[str, Expression], .
 
 
 def _check(values: tuple[Any, ...], args: object) -> dict[str, Any]:
-    """Check the fields of a Launch. Return `args` and the fields that are stored in another form, by name."""
+    """Check the fields of a Launch. Return `args` and the converted fields, such as a tuple instead of a list."""
     by_field = dict(zip(_FIELDS, values, strict=True))
     checked: dict[str, Any] = {name: _extent(name, by_field[name]) for name in ("grid", "block", "cluster")}
     for name in ("params", "nullable", "raw_pointers", "strided", "host"):
@@ -133,14 +133,20 @@ def _wrong_type(field: str, expected: str, value: object) -> LaunchSpecError:
 
 
 def extent_axes(field: str, extent: Extent) -> list[tuple[str, Expression]]:
-    """Return `(name, expression)` pairs: one named `block`, or for a sequence `block[0]`, `block[1]` and so on."""
+    """Return a `(name, expression)` pair for each axis.
+
+    The axes of a sequence are named `block[0]`, `block[1]` and so on. A single value is named `block`.
+    """
     if isinstance(extent, int | str):
         return [(field, extent)]
     return [(f"{field}[{i}]", axis) for i, axis in enumerate(extent)]
 
 
 def _expression(field: str, value: object, low: int, high: int) -> int | None:
-    """Check an expression. Return its value if it is a constant, which has to be from `low` to `high`, or else None."""
+    """Check an expression. Return its value if it is constant, otherwise None.
+
+    A constant must be from `low` to `high`.
+    """
     if not isinstance(value, int | str) or isinstance(value, bool):
         raise _wrong_type(field, "an int or an expression (str)", value)
     constant = int(value) if isinstance(value, int) else check_expression(value, field)[0]
@@ -187,7 +193,7 @@ def _names(field: str, value: object) -> tuple[str, ...] | None:
 
 
 def _args(value: object) -> dict[str, Expression]:
-    """Return the checked `args` of a Launch, sorted so that a parameter follows the parameters it depends on."""
+    """Return the checked `args` of a Launch. Each parameter comes after the parameters in its expression."""
     if not isinstance(value, Mapping):
         raise _wrong_type("args", "a mapping from names to expressions", value)
     args: dict[str, Expression] = {}

@@ -9,8 +9,9 @@ from pathlib import Path
 from jitload.errors import JitLoadError
 from jitload.request.arguments import split_includes
 
-# Regular expressions are compiled at their first use, because most calls have no options.
-# Options of nvcc that have another meaning to NVRTC, or none, for example options for the host compiler.
+# This and the following regular expressions are texts, which are compiled at their first use, because most calls have
+# no options. This one matches options of nvcc that have no meaning or another meaning to NVRTC, such as options for the
+# host compiler.
 _IGNORED = (
     r"-O[0-3]|--?expt-relaxed-constexpr|--?(?:expt-)?extended-lambda|-Xcompiler=.*|--compiler-options=.*"
     r"|--?threads=.*|-t=\d+"
@@ -32,7 +33,7 @@ _OUTPUT = rf"{_OTHER_OUTPUT}|-c|--compile|-dw"
 _ARCH = r"--?(?:gpu-architecture|arch|gencode|generate-code|gpu-code|code)(?:=(.*)|$)"
 _PSEUDO_ARCHS = ("native", "all", "all-major")  # values of nvcc's -arch that are not an architecture
 _FOR_HOST_COMPILER = ("-Xcompiler", "--compiler-options")
-# Options of nvcc, which passes them on to the host compiler, and how they begin there.
+# Options that nvcc passes on to the host compiler, each with the way in which the host compiler spells it.
 _FOR_BOTH_COMPILERS = {
     "-D": "-D", "--define-macro": "-D", "-U": "-U", "--undefine-macro": "-U", "-I": "-I", "--include-path": "-I",
     "-isystem": "-isystem", "--system-include": "-isystem", "-include": "-include", "--pre-include": "-include",
@@ -41,9 +42,9 @@ _FOR_BOTH_COMPILERS = {
 
 
 def translate_cuda_options(kind: str, options: Sequence[str]) -> tuple[tuple[str, ...], tuple[Path, ...]]:
-    """Translate `extra_cuda_cflags` for the compiler of a kind of source: `"device"`, `"mixed"` or `"host"`.
+    """Translate `extra_cuda_cflags` for the compiler of a `"device"`, `"mixed"` or `"host"` source.
 
-    Return the options except `-I`, and the directories of `-I`.
+    Return the options other than `-I`, and the directories of `-I`.
     """
     translators: dict[str, Callable[[Sequence[str]], tuple[str, ...]]] = {
         "device": nvrtc_options,
@@ -54,7 +55,7 @@ def translate_cuda_options(kind: str, options: Sequence[str]) -> tuple[tuple[str
 
 
 def _joined(options: Sequence[str]) -> Iterator[str]:
-    """Yield the options; `-rdc true`, which is two words, becomes `-rdc=true`."""
+    """Yield the options. The two words `-rdc true` become the option `-rdc=true`."""
     remaining = iter(options)
     for option in remaining:
         if option in ("-rdc", "--relocatable-device-code", "-relocatable-device-code"):
@@ -64,7 +65,7 @@ def _joined(options: Sequence[str]) -> Iterator[str]:
 
 
 def take_archs(options: Sequence[str]) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Separate the options that select architectures, and return the other options and the architectures.
+    """Return the options that select no architecture, and the selected architectures.
 
     Example:
         >>> take_archs(["-O3", "-gencode=arch=compute_90a,code=[sm_90a,compute_90a]", "-arch", "sm_80"])
@@ -111,7 +112,7 @@ def nvrtc_options(options: Sequence[str]) -> tuple[str, ...]:
 
 
 def _next_word(words: Iterator[str], option: str) -> str:
-    """Return the next word, which is the value of an option."""
+    """Return the next word as the value of `option`."""
     value = next(words, None)
     if value is None:
         raise JitLoadError(f"extra_cuda_cflags ends with {option!r}, which takes a value")
@@ -125,7 +126,7 @@ def _output_error(option: str) -> JitLoadError:
 
 
 def nvcc_options(options: Sequence[str]) -> tuple[str, ...]:
-    """Return options for nvcc itself: unchanged, except for the spelling of `-I` and `-rdc=true`."""
+    """Return options for nvcc. Only the spelling of `-I` and `-rdc=true` changes."""
     result = []
     for option in options:
         _check_option(option)
@@ -137,9 +138,10 @@ def nvcc_options(options: Sequence[str]) -> tuple[str, ...]:
 
 
 def host_options(options: Sequence[str]) -> tuple[str, ...]:
-    """Return the options that nvcc passes on to the host compiler, for a source that is C++.
+    """Return the options that nvcc would pass to the host compiler for a C++ source.
 
-    These are definitions, headers and their directories, the language standard, `-O`, and the values of `-Xcompiler`.
+    These are macro definitions, included headers, include directories, the language standard, `-O`, and the values of
+    `-Xcompiler`.
     """
     result: list[str] = []
     remaining = iter(options)

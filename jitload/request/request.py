@@ -40,16 +40,17 @@ if TYPE_CHECKING:
     from jitload.cpptext.source_kind import SourceKind
     from jitload.model import Cubin
 
-_NOT_IN_FILE_NAMES = re.compile(r"^[.-]|[^A-Za-z0-9_.-]+")  # a leading dot hides a file, a hyphen makes it an option
+# A file whose name begins with a dot is hidden, and a name that begins with a hyphen is read as an option.
+_NOT_IN_FILE_NAMES = re.compile(r"^[.-]|[^A-Za-z0-9_.-]+")
 
 
 class Unit(NamedTuple):
-    """Host code, or host code with kernels, that is compiled by itself.
+    """A translation unit of host code, with or without kernels.
 
     Attributes:
-        file: Its file name in the build directory.
+        file: The unit's file name in the build directory.
         pieces: `(label, text)` pairs. Messages call a text by its label.
-        is_file: Whether it is a source file. Only inline text gets tvm-ffi's convenience headers.
+        is_file: Whether the unit is a source file. Only inline text gets tvm-ffi's convenience headers.
         flags: Options for this unit alone.
     """
 
@@ -114,8 +115,8 @@ class TritonSource(NamedTuple):
         name: The kernel's name.
         variants: Its specializations, in the order in which a call tries them.
         grid: The grid as it was passed: launch expressions, or a function that returns the grid, as in Triton.
-        kernel: The `triton.kernel.TritonKernel`; None if it is compiled already.
-        triton: The `triton.versions.Triton` that compiles it; None if it is compiled already.
+        kernel: The `triton.kernel.TritonKernel`, or None for a compiled kernel.
+        triton: The `triton.versions.Triton` that compiles the kernel, or None for a compiled kernel.
         examples: The integers among the example arguments.
     """
 
@@ -130,7 +131,7 @@ class TritonSource(NamedTuple):
     def __eq__(self, other: object) -> bool:
         return isinstance(other, TritonSource) and self.parts == other.parts
 
-    def __ne__(self, other: object) -> bool:  # tuple defines __ne__, too
+    def __ne__(self, other: object) -> bool:  # needed because `tuple` defines its own __ne__
         return not self == other
 
     def __hash__(self) -> int:
@@ -138,7 +139,7 @@ class TritonSource(NamedTuple):
 
 
 class Request(NamedTuple):
-    """What a call of a public function asks for. Equal requests get the same module.
+    """A description of what a call of a public function needs. Equal requests get the same module.
 
     Attributes:
         name: The module's name, as given.
@@ -152,7 +153,7 @@ class Request(NamedTuple):
         is_kind_explicit: Whether the caller passed `kind=`.
         triton: The Triton kernel, if the request is for one.
         cubins: Cubins whose kernels become functions, if there is no source.
-        cpu_flags: Options for compiling kernels for the CPU; empty if they are not compiled for the CPU.
+        cpu_flags: Options for compiling kernels for the CPU; empty if `archs` does not contain `cpu`.
         instrumentation: Sanitizers and debug information for kernels.
     """
 
@@ -180,7 +181,7 @@ class Request(NamedTuple):
 
     @property
     def product(self) -> str:
-        """The file name of what a build produces."""
+        """The file name of the library, object file or program that a build produces."""
         if self.host is not None and self.host.is_program:
             return f"{self.slug}.program"
         return f"{self.slug}.o" if self.host is not None and self.host.is_object else f"{self.slug}.so"
@@ -281,7 +282,7 @@ def _kernels(call: Call) -> tuple[tuple[str, Launch], ...] | None:
 def _resolve_archs(
     call: Call, host: HostSource | None, option_archs: Sequence[str], settings: Settings
 ) -> tuple[str, ...]:
-    """Return the architectures to compile kernels for. Only GPUs are allowed with hand-written C++ and for a cubin."""
+    """Return the architectures to compile kernels for. Hand-written C++ and cubins allow only GPUs."""
     arch = add_archs(call.arch, option_archs, settings) if option_archs else call.arch
     if host is not None:
         if host.is_mixed and CPU in ((call.arch,) if isinstance(call.arch, str) else call.arch):
@@ -295,7 +296,7 @@ def _resolve_archs(
 
 
 def _with_cpu_flags(request: Request, host_options: tuple[str, ...]) -> Request:
-    """Return the request, with more options if kernels are to be debugged or compiled for the CPU."""
+    """Return the request with the options for debugging and for the CPU, if needed."""
     if request.instrumentation.is_debug and request.pieces:
         request = request._replace(options=(*request.options, "--device-debug"))
     if CPU not in request.archs:
@@ -305,7 +306,7 @@ def _with_cpu_flags(request: Request, host_options: tuple[str, ...]) -> Request:
 
 
 def _host_source(call: Call, kind: SourceKind, cuda_options: tuple[str, ...]) -> HostSource | None:
-    """Return the hand-written C++ of a call, if there is any."""
+    """Return the hand-written C++ of a call, or None if there is none."""
     sources = call.sources
     cuda = () if kind == "device" else sources.cuda
     if not (sources.host or cuda or sources.objects):
@@ -322,7 +323,7 @@ def _host_source(call: Call, kind: SourceKind, cuda_options: tuple[str, ...]) ->
                 file=file,
                 pieces=pieces,
                 is_file=sources.are_files,
-                flags=cuda_options if pieces[0] in cuda else (),  # also if cuda_sources is host C++
+                flags=cuda_options if pieces[0] in cuda else (),  # cuda_sources gets them even if it is host C++
             )
             for file, pieces in _unit_files(sources, suffixes)
             if pieces
@@ -337,17 +338,17 @@ def _host_source(call: Call, kind: SourceKind, cuda_options: tuple[str, ...]) ->
 
 
 def _is_mixed_piece(call: Call, kind: SourceKind, piece: tuple[str, str]) -> bool:
-    """Return whether nvcc compiles `piece`, a `(label, text)` pair. Some files may be C++, and others have kernels."""
+    """Return whether nvcc compiles `piece`, a `(label, text)` pair. The C++ compiler gets files without kernels."""
     if kind != "mixed" or call.kind is not None or not call.sources.are_files:
         return kind == "mixed"
     return find_kind(call._replace(sources=call.sources._replace(cuda=(piece,)))) != "host"
 
 
 def _unit_files(sources: Sources, suffixes: Mapping[tuple[str, str], str]) -> list[tuple[str, Pieces]]:
-    """Return `(file name, pieces)` for each file to compile: one for each source file, or for each language of texts.
+    """Return `(file name, pieces)` for each file to compile. The pieces are `(label, text)` pairs.
 
-    The pieces are `(label, text)` pairs. `suffixes` maps each piece of `cuda_sources` to the suffix that tells the
-    compiler its language.
+    Each source file is compiled alone. All inline texts of one language form one file. `suffixes` maps each piece of
+    `cuda_sources` to the suffix of its file.
     """
     cuda = tuple(suffixes)
     if not sources.are_files:
@@ -361,7 +362,7 @@ def _unit_files(sources: Sources, suffixes: Mapping[tuple[str, str], str]) -> li
 
 
 def _check_is_no_program(call: Call, host: HostSource) -> None:
-    """Raise an error if a text with kernels has a `main()`, because a module made of it would export no functions."""
+    """Raise JitLoadError if a text with kernels has a `main()`. A module of such a text would export no functions."""
     for label, text in (piece for unit in host.units if unit.is_mixed for piece in unit.pieces):
         if host.is_program or call.functions is not None or "main" not in text or "TVM_FFI_" in text:
             continue
@@ -377,7 +378,7 @@ def _check_is_no_program(call: Call, host: HostSource) -> None:
 
 
 def _check_embeddable(request: Request) -> None:
-    """Raise an error for device code that cannot be embedded for hand-written C++."""
+    """Raise JitLoadError if hand-written C++ cannot embed the request's device code."""
     if not (request.name.isascii() and request.name.isidentifier()):
         raise JitLoadError(
             f"name={request.name!r} must be a C++ name: the C++ finds its kernels with TVM_FFI_EMBED_CUBIN(name)"
@@ -390,7 +391,7 @@ def _check_embeddable(request: Request) -> None:
 
 
 def _check_instrumentation(instrumentation: Instrumentation, archs: Sequence[str], *, has_host_code: bool) -> None:
-    """Raise an error if C++ written by hand is to be instrumented, or if kernels for a GPU are to be sanitized."""
+    """Raise JitLoadError for the instrumentation of hand-written C++, and for sanitizers in kernels for a GPU."""
     if instrumentation and has_host_code:
         raise JitLoadError("sanitize= and debug= are for kernels; for C++ of your own pass options in extra_cflags")
     if instrumentation.sanitizers and CPU not in archs:

@@ -45,8 +45,8 @@ NVCC_FLAGS = (
     "-D__CUDA_NO_HALF2_OPERATORS__",
 )
 
-# Headers, and the names that need them: names in std in the first table, and in the second table other words that
-# torch's headers make known.
+# Headers, each with the names that need it. The names in the first table are in std. The names in the second table are
+# other words that torch's headers make known.
 _STD_HEADERS = {
     "vector": "vector",
     "string": "string to_string stoi stof getline",
@@ -142,8 +142,8 @@ class TorchText(NamedTuple):
 
     Attributes:
         has_implicit_headers: Whether torch's headers are put in front of inline text.
-        wraps_errors: Whether the functions of `functions=` report errors as torch's own functions do, instead of as
-            plain pybind11 functions do.
+        wraps_errors: Whether exported functions report errors as torch's own functions do. Otherwise, errors are
+            reported as in plain pybind11.
     """
 
     has_implicit_headers: bool = True
@@ -164,7 +164,7 @@ class Operator(NamedTuple):
 
 
 def is_torch_text(sources: Sources, functions: Functions | None = None) -> bool:
-    """Return whether texts use torch's C++ interface and `functions=` does not ask for their kernels alone.
+    """Return whether texts use torch's C++ interface. Return False if `functions=` names only kernels.
 
     In C++ sources, an `#include` of torch's headers is enough. CUDA sources have to use torch's names.
     """
@@ -188,10 +188,10 @@ def is_torch_text(sources: Sources, functions: Functions | None = None) -> bool:
 def torch_sources(
     name: str, sources: Sources, functions: Functions | None, options: Options, torch: TorchText
 ) -> tuple[Sources, Options]:
-    """Return the sources and options that build a text for torch with the light headers.
+    """Return sources and options that build texts for torch with jitload's light headers.
 
-    Each file, or all inline texts of one language, becomes one text: the declarations that it needs, the original text,
-    and in C++ the export of `functions=`.
+    Each file becomes one text. All inline texts of one language become one text. Each resulting text begins with the
+    declarations that it needs. Inline C++ ends with the exports of `functions=`.
     """
     host = _units(sources.host, are_files=sources.are_files)
     cuda = _units(sources.cuda, are_files=sources.are_files)
@@ -204,7 +204,8 @@ def torch_sources(
     implicit = torch.has_implicit_headers and not sources.are_files
     standard = () if any(flag.startswith("-std") for flag in options.host) else CPP_FLAGS[:1]
     has_cuda_standard = any(flag.startswith(("-std", "--std")) for flag in options.cuda)
-    host_level = () if any(flag.startswith("-O") for flag in options.cuda) else ("-O0",)  # as torch; kernels keep -O3
+    # Host code is compiled with -O0, as with torch's own load_inline. Kernels keep -O3.
+    host_level = () if any(flag.startswith("-O") for flag in options.cuda) else ("-O0",)
     texts = {unit: _texts_of(unit, directories) for unit in (*host, *cuda)}
     parts = [f"-D{guard}" for guard in _unused_parts(chain.from_iterable(texts.values()), directories)]
     return (
@@ -223,12 +224,12 @@ def torch_sources(
 
 
 def included_names(text: str) -> list[str]:
-    """Return the names of the headers that a text includes, with "" for each `#include` of a macro."""
+    """Return the names of the headers that a text includes. An `#include` of a macro gives ""."""
     return _ANY_INCLUDE.findall(text)
 
 
 def _units(pieces: Pieces, *, are_files: bool) -> tuple[Pieces, ...]:
-    """Group `(label, text)` pairs that are compiled together: each file alone, or all inline texts."""
+    """Group `(label, text)` pairs into translation units: each file alone, or all inline texts together."""
     if are_files:
         return tuple((piece,) for piece in pieces)
     return (pieces,) if pieces else ()
@@ -237,8 +238,8 @@ def _units(pieces: Pieces, *, are_files: bool) -> tuple[Pieces, ...]:
 def _merge(name: str, pieces: Pieces, texts: Sequence[str], suffix: str, *, implicit: bool) -> tuple[str, str]:
     """Merge `(label, text)` pairs into one pair. `#line` directives keep the names and lines of the original texts.
 
-    Declarations are put in front for the names in `texts`, which are the original texts and their headers. The text
-    defines `TORCH_EXTENSION_NAME`: as an option, it would make jitload ask nvcc anew which commands to run.
+    `texts` are the original texts and their headers. The result begins with declarations for the names in `texts`, and
+    with the macro `TORCH_EXTENSION_NAME`. As a compiler option, the macro would prevent reuse of cached nvcc commands.
     """
     macro = f"#ifndef TORCH_EXTENSION_NAME\n#define TORCH_EXTENSION_NAME {name}\n#endif\n"
     prelude = _prelude("\n".join(texts), is_cuda=suffix == "cu", implicit=implicit)
@@ -248,22 +249,23 @@ def _merge(name: str, pieces: Pieces, texts: Sequence[str], suffix: str, *, impl
     return label if is_named else f"{label}.{suffix}", "".join((macro, prelude, *lines))
 
 
-def _prelude(names_in: str, *, is_cuda: bool, implicit: bool) -> str:
-    """Return the `#include` lines and declarations to put in front of code, for the names in the text `names_in`."""
-    methods, functions, operator_headers = _operator_declarations(names_in)
-    headers = {*_standard_headers(names_in, is_cuda=is_cuda), *operator_headers}
+def _prelude(text: str, *, is_cuda: bool, implicit: bool) -> str:
+    """Return the `#include` lines and declarations for the names in a text."""
+    methods, functions, operator_headers = _operator_declarations(text)
+    headers = {*_standard_headers(text, is_cuda=is_cuda), *operator_headers}
     lines = [f"#include <{header}>" for header in sorted(headers)]
     lines += _macro("JITLOAD_TORCH_METHODS", methods) + _macro("JITLOAD_TORCH_FUNCTIONS", functions)
     if implicit:
         lines.append(f"#include <torch/{'types' if is_cuda else 'extension'}.h>")
         lines += ["#include <cuda_runtime.h>"] if is_cuda else []
-    if is_cuda or "CUDAContext" in names_in:  # torch's header includes the libraries' headers
+    if is_cuda or "CUDAContext" in text:  # torch's CUDAContext.h includes these libraries' headers
         for word, header in _LIBRARY_HEADERS.items():
-            if word in names_in and header not in names_in:  # after __has_include, g++ 12 ignores a missing #include
+            # Not for headers that the text includes: after an __has_include, g++ 12 would not report a missing one.
+            if word in text and header not in text:
                 lines += [f"#if __has_include(<{header}>)", f"#include <{header}>", "#endif"]
-    if is_cuda and _CUDA_NAME.search(names_in):
+    if is_cuda and _CUDA_NAME.search(text):
         lines.append("#include <ATen/cuda/CUDAContext.h>")
-    if is_cuda and re.search(r"\bcu[A-Z]\w+|\bCU[a-z]\w+|\bCUDA_SUCCESS\b", names_in):
+    if is_cuda and re.search(r"\bcu[A-Z]\w+|\bCU[a-z]\w+|\bCUDA_SUCCESS\b", text):
         lines.append("#include <cuda.h>")
     return "".join(f"{line}\n" for line in lines)
 
@@ -281,7 +283,7 @@ def _texts_of(pieces: Pieces, header_dirs: Sequence[Path]) -> list[str]:
 
 
 def _unused_parts(texts: Iterable[str], header_dirs: Sequence[Path]) -> tuple[str, ...]:
-    """Return the include guards of parts of libstdc++ that no text uses; an empty tuple if this is not certain."""
+    """Return the include guards of libstdc++ parts that the texts do not need, or () if a text may need such a part."""
     texts = dict.fromkeys(texts)
     quoted = {name for text in texts for name in _QUOTED_INCLUDE.findall(text)}
     resolved = {name for name in quoted if any((directory / name).is_file() for directory in header_dirs)}
@@ -318,7 +320,7 @@ def _standard_headers(text: str, *, is_cuda: bool) -> Iterator[str]:
 
 @functools.lru_cache(maxsize=1)
 def operator_table() -> str:
-    """Return the signatures of ATen's operators, one per line; signatures with the same C++ name are adjacent."""
+    """Return the signatures of ATen's operators, one per line. Signatures with the same C++ name are adjacent."""
     return (LIGHT_HEADER_DIR / "operators.txt").read_text(encoding="utf-8")
 
 
@@ -333,7 +335,7 @@ def _find_operators(name: str) -> Iterator[Operator]:
 
 @functools.lru_cache(maxsize=64)
 def _operator_declarations(text: str) -> tuple[list[str], list[str], set[str]]:
-    """Return C++ for the ATen operators in a text: method declarations, all definitions, and headers to include."""
+    """Return method declarations, C++ definitions and required headers for the ATen operators in a text."""
     parts = {*_OPERATOR_IN_PART.findall(text)}
     names = {*_OPERATOR.findall(text), *(f"{part}_{name}" for part, name in parts)}
     chosen = [operator for name in sorted(names) for operator in _find_operators(name)]
@@ -386,7 +388,7 @@ def _body(operator: Operator) -> str:
 
 
 def binding_text(functions: Functions, *, wraps_errors: bool) -> str:
-    """Return the C++ that exports the functions of `functions=`, with their docstrings."""
+    """Return the C++ that exports the functions named in `functions`, with their docstrings."""
     if isinstance(functions, str):
         functions = [functions]
     documented = functions if isinstance(functions, Mapping) else {name: name for name in functions}
@@ -402,7 +404,7 @@ def binding_text(functions: Functions, *, wraps_errors: bool) -> str:
 
 
 def string_literal(text: str) -> str:
-    """Return a text as a C++ string literal; characters beyond ASCII stay as they are, in UTF-8."""
+    """Return a text as a C++ string literal. Non-ASCII characters are not escaped."""
     text = text.replace("\\", "\\\\").replace('"', '\\"').replace("?", "\\?")
     return '"' + re.sub(r"[\x00-\x1f\x7f]", lambda control: f"\\{ord(control[0]):03o}", text) + '"'
 
@@ -441,10 +443,10 @@ _HEADER = re.compile(r"[\w/]+\.(?:cu)?h(?:pp)?\b")
 
 
 def missing_names(log: str, texts: Iterable[str] = ()) -> list[str]:
-    """Return the names of torch, pybind11 or the C++ library about which a compiler complains.
+    """Return the names of torch, pybind11 or the C++ library in a compiler's errors.
 
-    Messages about an unknown macro or namespace may not contain its name. If no message contains a name, the result is
-    what the texts use: names in nested namespaces, or undefined macros.
+    Errors about unknown macros and namespaces may not contain a name. If no error contains a name, return candidates
+    from the texts: names in nested namespaces, or undefined macros.
     """
     names: dict[str, None] = {}
     for line in log.splitlines():
@@ -467,7 +469,7 @@ def missing_names(log: str, texts: Iterable[str] = ()) -> list[str]:
 
 
 def _undefined_macros(texts: Iterable[str]) -> list[str]:
-    """Return the macros such as `TORCH_…` that the texts use, but neither they nor the light headers define."""
+    """Return macros such as `TORCH_…` that the texts use. Omit macros that the texts or the light headers define."""
     from jitload.cpptext.lexer import strip_comments
 
     text = "\n".join(map(strip_comments, texts))

@@ -94,9 +94,9 @@ _NOT_TYPES = frozenset(("void", "auto", "static", "inline", "extern", "template"
 
 
 def _check_written_type(type_: str, name: str, index: int, signature: tuple[str, str]) -> None:
-    """Raise SignatureError if a parameter of a hand-written signature does not have a type that a launch can pass.
+    """Raise SignatureError unless a launch can pass the type of a parameter in a hand-written signature.
 
-    For the message, `signature` has the text of the signature and the kernel's name.
+    `signature` is a pair for the message: the text of the signature, and the kernel's name.
     """
     text, kernel = signature
     if not type_ or type_.endswith("..."):
@@ -117,7 +117,7 @@ def _check_written_type(type_: str, name: str, index: int, signature: tuple[str,
     if not name and not declarator:
         problem = f"parameter {index + 1}: {undeclared!r} has no type, or is a type without a name"
         raise _signature_error(text, kernel, problem, f"Write 'int {undeclared}', for example.")
-    import difflib  # only for a message
+    import difflib  # imported here, because only this message needs it
 
     if matches := difflib.get_close_matches(undeclared, TYPE_NAMES, n=1, cutoff=0.75):
         problem = f"parameter {index + 1}: unknown type {undeclared!r}, did you mean {matches[0]!r}?"

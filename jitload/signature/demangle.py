@@ -14,7 +14,8 @@ from typing import NamedTuple
 from jitload.errors import SignatureError, ToolchainError
 from jitload.model import Variable
 
-# Linux has libstdc++. None is the process itself, into which torch or Python may have loaded a C++ library.
+# The libraries that may have the demangler; Linux has libstdc++. None stands for the process itself, into which torch
+# or Python may have loaded a C++ library.
 _CXX_LIBRARIES = ("libstdc++.so.6", "libc++abi.so.1", None)
 # NVRTC puts what is internal to a file in a namespace whose name contains the process id.
 _INTERNAL_NAMESPACE = re.compile(r"\(anonymous namespace\)::|\b_(?:INTERNAL|GLOBAL_)_\w+::")
@@ -55,7 +56,7 @@ def is_refused(symbol: str) -> bool:
 
 
 def name_in(symbol: str) -> str:
-    """Return the function's name in a C++ symbol that the demangler rejects; `<…>` stands for its template arguments.
+    """Return the function's name in a C++ symbol that the demangler rejects. `<…>` stands for template arguments.
 
     Example:
         >>> name_in("_ZN2ns5scaleIfEEvPT_")
@@ -70,22 +71,23 @@ def name_in(symbol: str) -> str:
 
 
 def demangle_variables(variables: Iterable[Variable]) -> tuple[Variable, ...]:
-    """Return the variables of a cubin or an object file with their C++ names."""
+    """Return the variables with their C++ names filled in."""
     return tuple(replace(variable, name=demangle(variable.symbol) or variable.symbol) for variable in variables)
 
 
 def read_symbol(symbol: str, expression: str) -> tuple[str, tuple[str, ...] | None]:
     """Return a kernel's C++ name and the types in its symbol.
 
-    The types are None for an `extern "C"` symbol, and for a symbol that the demangler rejects. In these cases the name
-    may come from `expression`, the kernel's C++ expression, which may be "".
+    The types are None for an `extern "C"` symbol, and for a symbol that the demangler rejects. The name may then come
+    from `expression`. This is the kernel's C++ expression, or "".
     """
     readable = demangle(symbol)
     if readable is None and symbol.startswith("_Z") and expression:
         target = re.fullmatch(r"static_cast<.*>\((.*)\)", expression)
         return (target[1] if target else expression).removeprefix("::"), None
     if readable is None or not readable.endswith(")"):
-        # Only the expression has the namespaces. But if the name in it is a macro, only the symbol has the real name.
+        # The symbol lacks the namespaces, which the expression has. But the name in the expression may be a macro: then
+        # only the symbol has the real name.
         is_name = re.fullmatch(rf"(?:::)?(?:\w+::)*{re.escape(symbol)}", expression)
         return (expression.removeprefix("::") if is_name else symbol), None
     declarator, types = _split_function(readable)
@@ -95,8 +97,8 @@ def read_symbol(symbol: str, expression: str) -> tuple[str, tuple[str, ...] | No
 def read_probe(lowered: str) -> tuple[tuple[str, ...] | None, tuple[str, ...] | None]:
     """Return the parameter types of a kernel, and the same types with enums replaced by integers.
 
-    `lowered` is the mangled name of the kernel's probe, a template instance whose arguments contain these types. Both
-    results are None if this name cannot be read.
+    `lowered` is the mangled name of the kernel's probe. A probe is a template instance with these types in its
+    arguments. Both results are None if the name cannot be read.
     """
     readable = demangle(lowered)
     if readable is None or "<" not in readable:
@@ -107,15 +109,15 @@ def read_probe(lowered: str) -> tuple[tuple[str, ...] | None, tuple[str, ...] | 
 
 
 class HostProbe(NamedTuple):
-    """What a host function's probe, a template instance that `host_call.h` makes, says about the function.
+    """The facts that a probe gives about a host function. A probe is a template instance that `host_call.h` makes.
 
     Attributes:
         name: The exported name.
         result: The type of the function's result.
         types: The types of the parameters.
         kind: The kind of the result, as a number from `host_result.h`.
-        sizes: The size of each parameter, or 0 if its type cannot be passed.
-        alignments: The alignment of each parameter.
+        sizes: The size of each parameter in bytes, or 0 if its type cannot be passed.
+        alignments: The alignment of each parameter in bytes.
     """
 
     name: str
@@ -127,7 +129,7 @@ class HostProbe(NamedTuple):
 
 
 def read_host_probe(symbol: str) -> HostProbe:
-    """Return what the symbol of a probe says about a host function."""
+    """Return the facts that a probe's symbol gives about a host function."""
     readable = demangle(symbol)
     if readable is None:
         raise SignatureError(
@@ -142,7 +144,7 @@ def read_host_probe(symbol: str) -> HostProbe:
 
 
 def name_number(name: str) -> int:
-    """Return a number that stands for a name in template arguments."""
+    """Return the CRC-32 of a name, for use as a template argument."""
     return zlib.crc32(name.encode())
 
 
@@ -161,7 +163,7 @@ def _split_function(text: str) -> tuple[str, tuple[str, ...] | None]:
 
 
 def split_top_level(text: str, separator: str) -> list[str]:
-    """Split at each separator that is outside all brackets."""
+    """Split a text at each separator that is outside all brackets."""
     parts, start = [], 0
     for position, depth in enumerate(_depths(text)):
         if depth == 0 and text[position] == separator:
@@ -171,7 +173,7 @@ def split_top_level(text: str, separator: str) -> list[str]:
 
 
 def _depths(text: str) -> Iterator[int]:
-    """Yield for each character how many brackets are open in front of it, even if the character closes one."""
+    """Yield the number of open brackets before each character."""
     depth = 0
     for character in text:
         yield depth

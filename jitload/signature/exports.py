@@ -22,15 +22,15 @@ class Export(NamedTuple):
     """A function of a library.
 
     Attributes:
-        name: Its name.
-        kernel: The kernel that it launches.
+        name: The function's name.
+        kernel: The kernel that the function launches.
         launch: How the kernel is launched.
-        doc: Its docstring.
-        builds: An (architecture, kernel) pair for each architecture, if there are several.
-        variants: If the function has several kernels, an export for each kernel. A call launches the first kernel that
-            fits the dtypes of the tensors. The other attributes then describe the first variant.
-        returns: If the function calls a host function instead of a kernel, the Python type of the result as text, such
-            as "None". Otherwise "".
+        doc: The function's docstring.
+        builds: An (architecture, kernel) pair for each architecture. Empty if there is only one architecture.
+        variants: One export for each kernel of a function with several kernels. A call launches the first kernel that
+            fits the dtypes of the tensors. The other attributes describe the first variant.
+        returns: The Python type of a host function's result as text, such as "None". Empty if the function launches
+            a kernel.
     """
 
     name: str
@@ -61,7 +61,7 @@ def choose_exports(
 
     Args:
         functions: The exported names and their launches, or None to export every kernel.
-        compiled: The kernels for the first architecture, which decides names and types.
+        compiled: The kernels for the first architecture. These kernels decide the names and types.
         other_archs: The kernels for the other architectures.
 
     Raises:
@@ -107,12 +107,12 @@ def _join_variants(name: str, exports: Sequence[Export]) -> Export:
 
 
 def _role(parameter: Parameter) -> tuple[str, bool, bool]:
-    """Return the properties of a parameter that must be the same in all variants of a function."""
+    """Return the properties of a parameter that all variants of a function must share."""
     return parameter.name, parameter.kind == "pointer", parameter.kind == "struct"
 
 
 def _find_build(kernel: Kernel, cubin: Cubin) -> Kernel:
-    """Return the kernel in `cubin` that has the same name and parameter types as `kernel`, or else `kernel` itself."""
+    """Return the kernel of the same name and parameter types in `cubin`, or `kernel` if there is none."""
     types = [parameter.type for parameter in kernel.parameters]
     builds = (build for build in cubin.kernels if build.name == kernel.name)
     return next((build for build in builds if [p.type for p in build.parameters] == types), kernel)
@@ -174,10 +174,10 @@ def rename_parameters(name: str, kernel: Kernel, launch: Launch) -> Kernel:
 
 
 def choose_export_names(kernels: Sequence[Kernel]) -> dict[str, Kernel]:
-    """Choose a unique C identifier for each kernel, as short as possible.
+    """Return the kernels by export name. Each name is a unique C identifier, as short as possible.
 
-    A kernel is exported under its unqualified name. If several kernels share this name, namespaces are added, then the
-    template arguments, and finally the types of the parameters. In a very long name, the end is replaced by a hash.
+    A kernel is exported under its unqualified name. If several kernels share this name, namespaces are added, then
+    template arguments, and finally parameter types. In a very long name, a hash replaces the end.
 
     Example:
         >>> list(choose_export_names(cubin.kernels))  # ns::scale<float, 4> and ns::scale<int, 4>
@@ -212,14 +212,14 @@ def _with_types(kernel: Kernel) -> str:
 
 
 def _words(text: str) -> str:
-    """Return C++ text in the characters of an identifier: `const_float_ptr` for `const float*`."""
+    """Return C++ text as a part of an identifier: `const_float_ptr` for `const float*`."""
     for symbol, word in (("*", " ptr "), ("&", " ref "), ("-", " minus ")):
         text = text.replace(symbol, word)
     return re.sub(r"[^A-Za-z0-9]+", "_", text).strip("_") or "_"
 
 
 def _identifier(name: str) -> str:
-    """Replace the characters that a C identifier cannot contain, such as accents and `$`."""
+    """Replace the characters that a C identifier cannot contain, such as `é` and `$`."""
     plain = re.sub(r"\W", "_", name, flags=re.ASCII)
     return plain if plain and not plain[0].isdigit() else f"_{plain}"
 
@@ -232,7 +232,7 @@ def _truncate(name: str) -> str:
 
 
 def make_unique_name(name: str, used: Container[str]) -> str:
-    """Return the name, followed by a number if it is used already."""
+    """Return the name. Append a number if the name is already used."""
     number, unique = 2, name
     while unique in used:
         unique = f"{name}_{number}"
@@ -267,7 +267,7 @@ def untyped_error(slots: Sequence[ParameterSlot], name: str, symbol: str) -> Sig
 
 
 def list_sizes(slots: Sequence[ParameterSlot]) -> str:
-    """Return the sizes of parameters as a list for a message."""
+    """Return the sizes of parameters in bytes, as text for a message."""
     shown = ", ".join(str(slot.size) for slot in slots[:32]) or "no"
     return shown + (f", … ({len(slots)} in all)" if len(slots) > 32 else "")
 
@@ -276,7 +276,7 @@ def list_sizes(slots: Sequence[ParameterSlot]) -> str:
 
 
 def check_layouts(compiled: Sequence[CompiledSource]) -> None:
-    """Raise an error if kernels differ between architectures, because the same C++ launches all of them."""
+    """Raise LaunchSpecError if kernels differ between architectures. The same C++ has to launch them all."""
     for later in compiled[1:]:
         if difference := layout_difference(compiled[0].cubin, later.cubin):
             raise LaunchSpecError(
@@ -297,8 +297,8 @@ def layout_difference(first: Cubin, second: Cubin) -> str:
 
 
 def _layouts(cubin: Cubin) -> list[tuple[str, list[tuple[object, ...]]]]:
-    """Return the names and parameters of a cubin's kernels, sorted, and without the kinds of the parameters.
+    """Return the sorted names and parameters of a cubin's kernels, without the kinds of the parameters.
 
-    Compilers may order the kernels differently, and may differ in whether an enum is a signed integer.
+    Compilers may order kernels differently. They may also disagree on whether an enum is a signed integer.
     """
     return sorted((k.name, [(p.type, p.size, p.offset, p.alignment) for p in k.parameters]) for k in cubin.kernels)

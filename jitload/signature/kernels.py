@@ -36,23 +36,24 @@ def read_kernels(
 ) -> tuple[Kernel, ...]:
     """Return the kernels of an image with the types and names of their parameters.
 
-    Types come from the lowered name of the kernel's probe, a template instance whose name contains them. Without a
-    probe, they come from the kernel's own symbol. If this gives no types, a hand-written signature is used.
+    The types come from the kernel's probe: a template instance whose mangled ("lowered") name contains the types. For a
+    kernel without a probe, the types come from the kernel's own symbol. If the symbol has no types either, they come
+    from a hand-written signature.
 
     Args:
-        image: The cubin's kernels, as its ELF file describes them.
-        lowered: For each kernel expression, two texts: the kernel's symbol, and the lowered name of its probe or, if
-            the compiler rejected the probe, "".
+        image: The kernels as the cubin's ELF file describes them.
+        lowered: A (symbol, probe) pair for each kernel expression: the mangled names of the kernel and of its probe.
+            The probe is "" if the compiler rejected it.
         candidates: The functions in the source text that look like kernels.
-        signatures: Hand-written signatures, as pairs of a kernel expression or exported name and the signature's text.
+        signatures: Hand-written signatures as (kernel, text) pairs. The kernel is an expression or an exported name.
         layouts: The members of structures.
 
     Returns:
         The kernels in the order of the source. Kernels that are not in the source text come last.
 
     Raises:
-        SignatureError: The types of a kernel's parameters are unknown, or do not fit the sizes in the cubin, or a
-            hand-written signature is wrong.
+        SignatureError: The types of a kernel's parameters are unknown or disagree with the cubin, or a hand-written
+            signature is wrong.
     """
     expressions = {symbol: (expression, probe) for expression, (symbol, probe) in lowered.items()}
     matches = [
@@ -67,7 +68,7 @@ def read_kernels(
 
 
 def _with_layouts(kernel: Kernel, layouts: Mapping[str, str]) -> Kernel:
-    """Return the kernel with the layouts of the structures that it takes by value."""
+    """Return the kernel with the layouts of its structure parameters."""
     parameters = (
         replace(p, layout=layouts.get(p.type.removeprefix("const ").rstrip("&"), p.layout)) if p.kind == "struct" else p
         for p in kernel.parameters
@@ -76,12 +77,12 @@ def _with_layouts(kernel: Kernel, layouts: Mapping[str, str]) -> Kernel:
 
 
 class _Match(NamedTuple):
-    """A kernel of an image with its C++ name, matched with the source text.
+    """A kernel of an image, and what its symbol, its probe and the source text say about it.
 
     Attributes:
-        source_order: The kernel's position in the source text; kernels that are not found there come last.
-        prototype: The types and names of its parameters, or None if the types are unknown.
-        is_refused: Whether the types are unknown because the demangler rejects the name that contains them.
+        source_order: The kernel's position in the source text. Kernels that are not in the text come last.
+        prototype: The types and names of the kernel's parameters, or None if the types are unknown.
+        is_refused: Whether the demangler rejects the mangled name that contains the types. The types are then unknown.
     """
 
     image_kernel: ImageKernel
@@ -106,7 +107,7 @@ def _match_kernel(image_kernel: ImageKernel, expression: str, probe: str, candid
 def _parse_signatures(
     matches: Sequence[_Match], lowered: Mapping[str, tuple[str, str]], signatures: Sequence[tuple[str, str]]
 ) -> dict[str, tuple[tuple[str, str], ...]]:
-    """Return a dictionary from the symbol of a kernel to the (type, name) pairs of its hand-written signature.
+    """Return the (type, name) pairs of each hand-written signature, by the symbol of its kernel.
 
     A signature that fits no kernel is skipped here. Later `choose_exports` raises an error that lists the kernels.
     """
@@ -124,7 +125,7 @@ def _parse_signatures(
 
 
 def _named_kernel(match: _Match) -> Kernel:
-    """Return a kernel that has only the properties on which its exported name depends."""
+    """Return a kernel with only the properties that determine its exported name."""
     types = match.prototype.types if match.prototype else ()
     return Kernel(
         name=match.name,
@@ -140,8 +141,8 @@ def _named_kernel(match: _Match) -> Kernel:
 def _make_kernel(match: _Match, parameters: tuple[tuple[str, str], ...] | None) -> Kernel:
     """Return the kernel of a match with the types and names of its parameters.
 
-    `parameters` are the (type, name) pairs of a hand-written signature, or None. A signature decides the names. It also
-    decides the types if the compiler reports none.
+    `parameters` are the (type, name) pairs of a hand-written signature, or None. The names come from the signature. The
+    types come from the signature only if the compiler reports none.
     """
     if parameters is not None:
         types, names = [type_ for type_, _ in parameters], [name for _, name in parameters]
@@ -157,9 +158,9 @@ def _make_kernel(match: _Match, parameters: tuple[tuple[str, str], ...] | None) 
 
 
 def read_kernels_without_source(image: Image) -> tuple[Kernel, ...]:
-    """Return the kernels of an image whose source is not available, typed as far as their symbols allow.
+    """Return the kernels of an image whose source is not available.
 
-    The symbol of a C++ function contains its types; for an `extern "C"` kernel only the sizes are known.
+    The types of a C++ kernel's parameters come from its symbol. For an `extern "C"` kernel, only the sizes are known.
     """
     matches = (_match_kernel(image_kernel, "", "", ()) for image_kernel in image.kernels)
     return tuple(
@@ -178,11 +179,11 @@ def _untyped_prototype(match: _Match) -> _Prototype:
 
 
 def find_expressions_to_probe(image: Image, lowered: Mapping[str, tuple[str, str]]) -> tuple[str, ...]:
-    """Return expressions for the kernels that need a second compilation, with probes, to find their parameter types.
+    """Return expressions for the kernels whose parameter types can only be found by compiling again, with probes.
 
-    A probe is a template instance whose name contains a kernel's types. `extern "C"` kernels need one, and so do
-    kernels with a parameter that may be an enum, a pointer to an enum, or an alias in a template. Kernels that had a
-    probe in the first compilation are left out, even if the compiler rejected the probe.
+    A probe is a template instance whose mangled name contains a kernel's types. It is needed for `extern "C"` kernels.
+    It is also needed for a type that may be an enum, a pointer to an enum, or an alias in a template. A kernel that had
+    a probe in the first compilation is left out, whether or not the compiler accepted the probe.
     """
     tried = {symbol for symbol, _ in lowered.values()}
     expressions = (_probed_expression(kernel) for kernel in image.kernels if kernel.symbol not in tried)
@@ -192,9 +193,9 @@ def find_expressions_to_probe(image: Image, lowered: Mapping[str, tuple[str, str
 def make_typed_kernel(
     image_kernel: ImageKernel, types: Sequence[str], names: Sequence[str] = (), *, name: str = ""
 ) -> Kernel:
-    """Return a kernel of a cubin with parameter types that are given as C++ text, such as `const float*`.
+    """Return a kernel of a cubin with the given types and names of its parameters.
 
-    The kernel's default name is the name in its symbol.
+    The types are C++ text, such as `const float*`. The kernel's default name is the name in its symbol.
 
     Raises:
         SignatureError: The number of types, or their sizes, disagree with the cubin.
@@ -205,7 +206,10 @@ def make_typed_kernel(
 
 
 def find_candidate(name: str, types: Sequence[str], candidates: Sequence[Candidate]) -> Candidate | None:
-    """Return the function in the source text that is this kernel; None if there is none, or no single best match."""
+    """Return the function in the source text that fits a kernel's name and types best.
+
+    Return None if no function fits, or if two fit equally well.
+    """
     named = [c for c in candidates if _unqualified(c.name) == _unqualified(name) and _accepts(c, len(types))]
     if len(named) < 2:
         return named[0] if named else None
@@ -235,7 +239,6 @@ class _Prototype(NamedTuple):
 
 
 def _apply_prototype(image_kernel: ImageKernel, prototype: _Prototype) -> Kernel:
-    """Return the kernel with the types and names of a prototype."""
     slots, count = image_kernel.slots, len(prototype.types)
     if len(slots) != count:
         raise SignatureError(
@@ -276,7 +279,7 @@ def _apply_prototype(image_kernel: ImageKernel, prototype: _Prototype) -> Kernel
 
 
 def _scalar_layout(facts: TypeFacts) -> str:
-    """Return the value of `Parameter.layout` for a structure that CUDA declares, such as a vector, otherwise ""."""
+    """Return `Parameter.layout` for a structure that CUDA declares, such as a vector. Return "" for any other type."""
     if facts.kind != "struct":
         return ""
     if scalars := scalars_in(facts.text):
@@ -285,7 +288,7 @@ def _scalar_layout(facts: TypeFacts) -> str:
 
 
 def _usable_names(prototype: _Prototype) -> tuple[str, ...]:
-    """Return a unique name for each parameter: its own if that is an ASCII identifier, or else one such as `arg0`."""
+    """Return a unique name for each parameter. A name that is not an ASCII identifier becomes `arg0`, for example."""
     used: list[str] = []
     for index in range(len(prototype.types)):
         name = prototype.names[index] if index < len(prototype.names) else ""
@@ -297,7 +300,7 @@ def _usable_names(prototype: _Prototype) -> tuple[str, ...]:
 
 
 def _probed_expression(kernel: ImageKernel) -> str:
-    """Return an expression for asking the compiler for a kernel's types, or "" if this is unnecessary or impossible."""
+    """Return an expression for a kernel whose types need a probe, or "" if a probe is unnecessary or impossible."""
     name, types = read_symbol(kernel.symbol, "")
     if types is None:
         return name if name.isidentifier() and not is_refused(kernel.symbol) else ""
@@ -353,7 +356,7 @@ def _unqualified(name: str) -> str:
 
 
 def parameter_slots(sizes: Sequence[int], alignments: Sequence[int]) -> tuple[ParameterSlot, ...]:
-    """Return the offsets and sizes of parameters that follow one another, as in a GPU's parameter block."""
+    """Return the offsets and sizes of parameters that are stored in order, each at its alignment, as on a GPU."""
     slots, end = [], 0
     for size, alignment in zip(sizes, alignments, strict=True):
         offset = -(-end // alignment) * alignment

@@ -52,7 +52,7 @@ HOST_LAYOUT_DECLARATIONS = (
     + LAYOUT_DECLARATIONS.replace("__global__ void __jitload_members();",
                                   "__attribute__((noinline)) void __jitload_members() {}")
 )  # fmt: skip
-_MAX_DEPTH = 8  # of structures within structures
+_MAX_DEPTH = 8  # levels of structures within structures
 _CHUNK = 16  # how many members are in one name, because demanglers reject long names
 
 
@@ -60,9 +60,9 @@ class _Root(NamedTuple):
     """A parameter that may be a structure.
 
     Attributes:
-        function: A C++ expression for the parameter's function.
+        function: The function that has the parameter, as a C++ expression.
         position: The parameter's index.
-        names: The names of the structures that may be its type.
+        names: The possible names of the structure.
     """
 
     function: str
@@ -80,14 +80,14 @@ def layout_expressions(
 ) -> tuple[str, ...]:
     """Return the name expressions for structures that kernels may take by value, and for device variables.
 
-    The lowered names of these expressions contain the members of the structures and the types of the variables.
+    The mangled names of these expressions contain the members of the structures and the types of the variables.
 
     Args:
         pieces: The texts of the source.
-        read_others: A function that returns other texts that may declare structures or macros, such as headers.
+        read_others: Returns other texts, such as headers, that may declare structures or macros.
         candidates: The functions in the source that look like kernels.
-        kernels: The kernels that `Launch` records name.
-        is_nvrtc: Whether the expressions are for NVRTC; otherwise they are for g++.
+        kernels: The values of `Launch(kernel=…)`.
+        is_nvrtc: True if the expressions are for NVRTC, False if they are for g++.
     """
     offset = _nvrtc_offset if is_nvrtc else _host_offset
     roots = tuple(_roots(_typed_kernels(candidates, kernels)))
@@ -110,16 +110,16 @@ def layout_expressions(
 def host_layouts(
     name: str, function: tuple[str, Candidate], texts: Sequence[str], read_others: Callable[[], Sequence[str]]
 ) -> str:
-    """Return lines of C++ that define symbols whose names contain the layouts of a host function's parameters.
+    """Return lines of C++ that put the layouts of a host function's parameters into the names of symbols.
 
-    A wrong guess about a structure does not break the build, because the lines name members only where C++ ignores
-    errors (SFINAE).
+    A wrong guess about a structure does not break the build. The lines name members only where C++ ignores errors
+    (SFINAE).
 
     Args:
         name: The function's exported name.
         function: A C++ expression for the function, and the function's declaration.
-        texts: The source.
-        read_others: A function that returns other texts that may declare structures or macros, such as headers.
+        texts: The texts of the source.
+        read_others: Returns other texts, such as headers, that may declare structures or macros.
     """
     roots = tuple(_roots([function]))
     declarations = _declarations(texts, read_others, roots) if roots else None
@@ -144,7 +144,7 @@ def host_layouts(
 
 
 def _typed_kernels(candidates: Sequence[Candidate], kernels: Sequence[str]) -> Iterator[tuple[str, Candidate]]:
-    """Yield (expression, candidate) pairs: a C++ expression, and a kernel in the source that it may name."""
+    """Yield (expression, candidate) pairs: a C++ expression for a kernel, and a function that may be this kernel."""
     yield from ((candidate.name, candidate) for candidate in find_unambiguous(candidates))
     for kernel in kernels:
         target = re.split(r"[<(]", kernel)[0].strip().removeprefix("::")
@@ -152,7 +152,7 @@ def _typed_kernels(candidates: Sequence[Candidate], kernels: Sequence[str]) -> I
 
 
 def _roots(functions: Iterable[tuple[str, Candidate]]) -> Iterator[_Root]:
-    """Yield the parameters that may be structures passed by value, also if the type is a template argument."""
+    """Yield the parameters that may be structures by value, including those whose type is a template parameter."""
     for expression, candidate in functions:
         arguments = re.findall(r"[A-Za-z_]\w*", expression.partition("<")[2]) if candidate.is_template else []
         for index, text in enumerate(candidate.types):
@@ -164,7 +164,7 @@ def _roots(functions: Iterable[tuple[str, Candidate]]) -> Iterator[_Root]:
 def _declarations(
     pieces: Sequence[str], read_others: Callable[[], Sequence[str]], roots: Sequence[_Root]
 ) -> Declarations | None:
-    """Return the declarations in the texts, or None if no text has a device variable or a structure from `roots`."""
+    """Return the declarations in the texts, or None if no device variable or structure of `roots` is declared."""
     names = frozenset(name for root in roots for name in root.names)
     others = tuple(read_others()) if names else ()
     if not any(may_declare(text, names) for text in (*pieces, *others)):
@@ -173,7 +173,7 @@ def _declarations(
 
 
 def _structures(declarations: Declarations, roots: Sequence[_Root]) -> Iterator[tuple[str, Structure]]:
-    """Yield a (C++ type, structure) pair for each different structure in the parameters, at any depth."""
+    """Yield a (C++ type, structure) pair for each type of structure in the parameters, including nested structures."""
     types: set[str] = set()
     for root, steps, structure in _chains(declarations, roots):
         type_ = root
@@ -186,7 +186,7 @@ def _structures(declarations: Declarations, roots: Sequence[_Root]) -> Iterator[
 
 
 def _chains(declarations: Declarations, roots: Sequence[_Root]) -> Iterator[tuple[str, tuple[str, ...], Structure]]:
-    """Yield (type, path, structure) for each structure in a parameter.
+    """Yield (type, path, structure) for each structure in a parameter, including nested ones.
 
     The type is the parameter's, as a C++ expression. The path consists of the members that lead to the structure.
     """
@@ -213,7 +213,7 @@ def _member(type_: str, path: str) -> str:
 
 
 def _nvrtc_offset(type_: str, path: str) -> str:
-    """Return a constant expression for the offset of a member: NVRTC has `__builtin_offsetof` only since 13.5."""
+    """Return a constant expression for a member's offset. NVRTC has no `__builtin_offsetof` before 13.5."""
     return f"__INTADDR__(&{_member(type_, path)})"
 
 
@@ -241,11 +241,11 @@ def _expressions(type_: str, structure: Structure, offset: Callable[[str, str], 
 
 # ---- the answers -----------------------------------------------------------------------------------------------------
 
-_MAX_ELEMENTS = 1024  # of an array of structures; in a longer one, the members count as unknown
+_MAX_ELEMENTS = 1024  # elements of an array of structures; the members of a longer array count as unknown
 
 
 class Member(NamedTuple):
-    """A member of a structure, as the compiler states it."""
+    """A member of a structure, with its offset and size in bytes."""
 
     offset: int
     size: int
@@ -253,16 +253,16 @@ class Member(NamedTuple):
 
 
 class Layout(NamedTuple):
-    """A structure and its members.
+    """A structure and its members, or a device variable.
 
-    For a device variable the structure is `void`. The only member has the variable's type, and the member's offset is
+    A device variable is stored as a structure `void` with one member. The member has the variable's type. Its offset is
     the variable's index among the device variables in the source.
 
     Attributes:
         structure: The structure's type.
-        members: Its members, or some of them: several layouts may describe one structure.
-        size: Its size in bytes.
-        is_complete: Whether these are all its members, so that the bytes between them are padding.
+        members: The members, or some of them: several layouts may describe one structure.
+        size: The structure's size in bytes.
+        is_complete: Whether all members of the structure are known. The bytes between them are then padding.
     """
 
     structure: str
@@ -305,7 +305,7 @@ def _without_arguments(name: str) -> str:
 
 
 def describe_layouts(layouts: Sequence[Layout]) -> dict[str, str]:
-    """Return the value of `Parameter.layout` for each structure, by the name of the structure."""
+    """Return the `Parameter.layout` of each structure, by the name of the structure."""
     structures: dict[str, Layout] = {}
     for layout in layouts:
         if layout.structure != "void":
@@ -336,7 +336,7 @@ def _runs(member: Member, structures: Mapping[str, Layout]) -> Iterator[str]:
 
 
 def _unknown_bytes(layout: Layout) -> Iterator[Member]:
-    """Yield a member of type `?` for each gap that the known members leave, or nothing if the layout is complete."""
+    """Yield a member of type `?` for each gap in the known members. Yield nothing if the layout is complete."""
     end = 0
     for member in (*layout.members, Member(layout.size, 0, "")):
         if member.offset > end and not layout.is_complete:
@@ -347,7 +347,7 @@ def _unknown_bytes(layout: Layout) -> Iterator[Member]:
 def typed_variables(
     variables: tuple[Variable, ...], layouts: Sequence[Layout], pieces: tuple[str, ...]
 ) -> tuple[Variable, ...]:
-    """Return the variables with the dtypes of their elements, as far as `layouts` contains the variables' types."""
+    """Return the variables with the dtypes of their elements, according to the types in `layouts`."""
     declared = [layout.members[0] for layout in layouts if layout.structure == "void"]
     if not declared:
         return variables
@@ -357,5 +357,5 @@ def typed_variables(
 
 
 def _element_dtype(type_: str) -> str | None:
-    """Return the dtype of a variable's elements, or None if any dtype is accepted."""
+    """Return the dtype of a variable's elements, or None if the variable's type does not determine it."""
     return describe_type(re.sub(r" ?(?:\[\d+\])+$", "", type_) + "*").dtype if type_ else None

@@ -61,7 +61,7 @@ _OPENING_BRACKETS = {")": "(", "]": "[", ">": "<"}
 
 
 def probe_expression(kernel_expression: str) -> str:
-    """Return the name expression whose lowered name contains the kernel's type.
+    """Return a kernel's probe: the name expression whose mangled name contains the kernel's type.
 
     Example:
         >>> probe_expression("scale")
@@ -72,11 +72,13 @@ def probe_expression(kernel_expression: str) -> str:
 
 
 def instantiations(kernel_expressions: Iterable[str]) -> str:
-    """Return lines to append to a source, so that the source itself instantiates the declarations of its templates.
+    """Return lines to append to a source. In these lines, the source itself instantiates its kernel templates.
 
-    NVRTC crashes if a name expression is the first to instantiate a template whose declaration has an error. For
-    example, the undeclared type makes `template <int N> __global__ void k(Undeclared*, int)` a variable template of
-    type void. With these lines, NVRTC reports an ordinary error.
+    NVRTC crashes if a template's declaration has an error and a name expression is the first to instantiate the
+    template. With these lines, NVRTC reports an ordinary error.
+
+    For example, NVRTC reads `template <int N> __global__ void k(Undeclared*, int)` as a variable template of type void,
+    because of the undeclared type.
     """
     templates = [expression for expression in kernel_expressions if "<" in expression]
     if not templates:
@@ -86,12 +88,13 @@ def instantiations(kernel_expressions: Iterable[str]) -> str:
 
 
 def kernel_expression(kernel: str) -> str:
-    """Return the C++ expression for a kernel as `Launch(kernel=…)` names it.
+    """Return the C++ expression for the kernel in `Launch(kernel=…)`.
 
-    The text in `kernel` is a name with namespaces and template arguments, and parameter types for an overload.
+    `kernel` is a name, which may have namespaces and template arguments. To choose an overload, the parameter types
+    follow in parentheses.
 
     Raises:
-        LaunchSpecError: The text does not have this form.
+        LaunchSpecError: `kernel` does not have this form.
 
     Example:
         >>> kernel_expression("ns::scale<float>(float*, int)")
@@ -116,10 +119,10 @@ def kernel_expression(kernel: str) -> str:
 
 
 def rejected_expressions(log: str) -> frozenset[str]:
-    """Return the name expressions that NVRTC rejected, and the probes of the kernels that NVRTC rejected.
+    """Return the name expressions that NVRTC rejected. For each rejected kernel, the kernel's probe is included.
 
-    A probe is the name expression that tells a kernel's type. NVRTC stops after a hundred messages. If it did, a kernel
-    counts as rejected if its probe was, and the next compile may reject more expressions.
+    A probe is the name expression that shows a kernel's type. NVRTC stops after a hundred messages. A kernel then also
+    counts as rejected if its probe was rejected, and the next compilation may reject more expressions.
     """
     rejected = set(_expressions_with_errors(log))
     if "Error limit reached" in log:
@@ -128,13 +131,13 @@ def rejected_expressions(log: str) -> frozenset[str]:
 
 
 def is_only_name_errors(log: str) -> bool:
-    """Return whether the log has errors, and all of them are about name expressions, none about the source."""
+    """Return whether the log has errors, and every error is about a name expression rather than the source."""
     locations = re.findall(r"^(.*): (?:catastrophic |internal )?error\b", log, re.MULTILINE)
     return bool(locations) and all(map(_IS_NAME_EXPRESSION.fullmatch, locations))
 
 
 def _expressions_with_errors(log: str) -> Iterator[str]:
-    """Yield the name expression that the log quotes below each error about a name expression."""
+    """Yield the name expressions that NVRTC rejected. The log quotes each expression below its error."""
     is_error = False
     for line in log.splitlines():
         if re.match(r"\S.*\(\d+\): ", line):
@@ -150,12 +153,12 @@ def _probed_kernel(expression: str) -> str:
 
 
 def _blank_character_literals(text: str) -> str:
-    """Replace character literals by digits, because a bracket between quotes does not open or close anything."""
+    """Replace each character in character literals by `0`. Brackets in these literals do not open or close anything."""
     return _CHARACTER_LITERAL.sub(lambda literal: "0" * len(literal[0]), text)
 
 
 def _check_characters(text: str) -> None:
-    """Raise LaunchSpecError for text that could end the expression or start something else, such as strings or `;`."""
+    """Raise LaunchSpecError for text that could be more than a kernel's name, such as text with a string or `;`."""
     if not text:
         raise _syntax_error(text, 0, "it is empty")
     if len(text) > _MAX_LENGTH:

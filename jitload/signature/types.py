@@ -16,7 +16,7 @@ class TypeFacts(NamedTuple):
     Attributes:
         text: The type as people write it, `const float*`.
         kind: The value of `Parameter.kind`.
-        size: The bytes of a value, or None if only the compiler knows them.
+        size: The size of a value in bytes, or None if only the compiler knows it.
         dtype: The value of `Parameter.dtype`.
         alignment: The value of `Parameter.alignment`.
     """
@@ -34,7 +34,7 @@ def describe_type(text: str, promoted: str = "") -> TypeFacts:
 
     Args:
         text: The type, in the demangler's spelling (`float const*`) or a person's (`const float *`).
-        promoted: The same type with an enum replaced by its integer type, or "" if the compiler was not asked for this.
+        promoted: The same type with an enum replaced by its integer type, or "" if the compiler has not reported it.
 
     Example:
         >>> describe_type("float4 const*")
@@ -56,7 +56,7 @@ def readable_type(text: str) -> str:
 
 
 def resolve_aliases(text: str) -> str:
-    """Replace aliases that CUDA and the C library define by the types that they stand for: `int32_t` by `int`.
+    """Replace the aliases of CUDA and the C library by their types: `int32_t` becomes `int`.
 
     Example:
         >>> resolve_aliases("const uint8_t* x")
@@ -66,10 +66,12 @@ def resolve_aliases(text: str) -> str:
 
 
 def scalars_in(text: str) -> tuple[str, int, int] | None:
-    """Return the kind, the size in bytes and the count of the scalars in a value of a scalar, vector or pointer type.
+    """Return the kind, the size in bytes and the number of the scalars in a value of a type.
 
-    The kind is `f` for a float, `r` for a bfloat16, `b` for an 8-bit float, `i` for a signed integer, or else `u`.
-    Return None for any other type, such as a user-defined one.
+    A vector contains several scalars. A pointer counts as one unsigned integer. The kind is `f` for a float, `r` for a
+    bfloat16, `b` for an 8-bit float, `i` for a signed integer, or else `u`.
+
+    Return None for a type without known scalars, such as a user-defined type.
 
     Example:
         >>> scalars_in("int3")
@@ -87,7 +89,7 @@ def scalars_in(text: str) -> tuple[str, int, int] | None:
 
 
 def is_pointer_to_pointer(text: str) -> bool:
-    """Return whether a type is a pointer to addresses, `float**`."""
+    """Return whether a type is a pointer to pointers, `float**`."""
     return _split_declarator(text).has_addresses
 
 
@@ -97,9 +99,9 @@ def is_read_only(text: str) -> bool:
 
 
 def find_undeclared_name(text: str) -> str | None:
-    """Return the type's name if neither C++ nor CUDA declares it: a user-defined type, or a misspelling.
+    """Return the name of a type that neither C++ nor CUDA declares. Such a type is user-defined or misspelled.
 
-    Return None for a type with a tag, such as `struct Params`.
+    Return None for other types, and for a type with a tag, such as `struct Params`.
     """
     parts = _split_declarator(text)
     if parts.is_tagged or parts.base in _ELEMENTS or parts.base in _OPAQUE_SIZES or parts.base == "void":
@@ -113,9 +115,9 @@ def find_base(text: str) -> str:
 
 
 def split_base(text: str) -> tuple[str, str]:
-    """Return a type's words without qualifiers and tags, and what follows the words.
+    """Split a type after its name, and remove the qualifiers and tags beside the name.
 
-    For `const float* const*`, these are `("float", "* const*")`.
+    For `const float* const*`, return `("float", "* const*")`.
     """
     plain = _RESTRICT.sub("", text.strip())
     end = _base_end(plain)
@@ -124,7 +126,7 @@ def split_base(text: str) -> tuple[str, str]:
 
 
 def is_builtin_integer(text: str) -> bool:
-    """Return whether words are a built-in integer type in any order: `long unsigned int`."""
+    """Return whether a type is a built-in integer. The words may be in any order: `long unsigned int`."""
     if not text or not set(text.split()) <= {*_INTEGER_WORDS}:
         return False
     words = " ".join(sorted(text.split(), key=_INTEGER_WORDS.index))
@@ -166,7 +168,8 @@ def _vectors() -> Iterator[tuple[str, _Element]]:
             size = count * element.size
             alignment = min(size, 16) if count in (1, 2, 4) else element.size
             yield f"{word}{count}", _Element("struct", element.dtype, size, alignment)
-        for alignment in (16, 32) if word.removeprefix("u") in ("long", "longlong", "double") else ():  # since 13.0
+        # CUDA 13.0 has introduced the following types.
+        for alignment in (16, 32) if word.removeprefix("u") in ("long", "longlong", "double") else ():
             yield (f"{word}4_{alignment}a", _Element("struct", element.dtype, 32, alignment))
     yield "dim3", _Element("struct", "uint32", 12, 4)
 
@@ -226,7 +229,7 @@ _COMPLEX = re.compile(r"(?:(?:cuda::)?std|thrust)::(?:\w+::)*complex<(\w+)>")
 
 
 def is_complex(text: str) -> bool:
-    """Return whether a type is a pointer to pairs of numbers, such as `float2*`, and can take a complex tensor."""
+    """Return whether a type is a pointer that accepts a complex tensor, such as `float2*`."""
     parts = _split_declarator(text)
     is_pair = parts.base in ("float2", "double2", "__half2") or _COMPLEX.fullmatch(parts.base) is not None
     return is_pair and parts.is_plain_pointer
@@ -303,7 +306,7 @@ def _split_declarator(text: str) -> _Declarator:
 
 
 def _base_end(text: str) -> int:
-    """Return where the declarator begins (`*`, `&`, `[`, `(*` and the like), or the text's length if there is none."""
+    """Return the index where the declarator (`*`, `&`, `[`, `(*` and the like) begins, or else the text's length."""
     depth = 0
     for index, character in enumerate(text):
         if character == "<":

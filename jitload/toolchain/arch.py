@@ -63,7 +63,7 @@ def resolve_gpu_arch(arch: str | Iterable[str], settings: Settings, *, subject: 
 def add_archs(arch: str | Iterable[str], others: Iterable[str], settings: Settings) -> tuple[str, ...]:
     """Return the architectures in `arch`, followed by `others`, the architectures in the compiler's options.
 
-    If `arch` is `"native"`, it is left out if there is no GPU and the environment names no architecture.
+    An `arch` of `"native"` is left out if there is neither a GPU nor an architecture in the environment.
     """
     is_absent = arch == "native" and not settings.arch and current_capability() is None
     return (*(() if is_absent else _split_names(arch)), *others)
@@ -133,7 +133,7 @@ def runs_on(code_arch: str, arch: str) -> bool:
 
 
 def is_compatible(code_number: int, number: int) -> bool:
-    """Return whether code for a compute capability runs on a GPU of another; both are numbers, such as 80 for 8.0.
+    """Return whether code for one compute capability runs on a GPU of another. The capability 8.0 is the number 80.
 
     The major versions must be the same, and the minor version of the GPU must not be less than that of the code.
     """
@@ -161,15 +161,16 @@ def driver_version() -> tuple[int, int] | None:
 
 
 def current_capability() -> tuple[int, int] | None:
-    """Return the compute capability of this thread's current device, or else of device 0. Return None without a GPU.
+    """Return the compute capability of the current GPU, or None without a GPU.
 
-    This calls `cuInit`: a process that forks afterwards cannot use CUDA in the child.
+    The current GPU is the thread's current device, or device 0 if the thread has none. The function may call `cuInit`:
+    a process that forks afterwards cannot use CUDA in the child.
     """
     driver, device = load_driver(), ctypes.c_int()
     if driver is None:
         return None
     if driver.cuCtxGetDevice(ctypes.byref(device)) != 0:
-        device.value = 0  # no context yet; the runtime would use device 0
+        device.value = 0  # the thread has no context yet; the CUDA runtime would use device 0, too
         if driver.cuInit(0) != 0:
             return None
     return _capability(device.value)
@@ -185,7 +186,7 @@ def _capability(device: int) -> tuple[int, int] | None:
 
 
 def driver_error() -> int:
-    """Return the CUresult with which the driver fails to start, or 0 if it starts or there is no GPU."""
+    """Return the CUresult of `cuInit`, but 0 if there is no driver or no GPU."""
     driver = load_driver()
     status = 0 if driver is None else int(driver.cuInit(0))
     return 0 if status == _NO_DEVICE else status

@@ -41,8 +41,8 @@ class CudaToolchain(NamedTuple):
         version: NVRTC's version, (13, 4, 92).
         nvrtc_path: The library.
         include_dirs: The directories with CUDA's headers.
-        identity: The names and versions of the wheels or the toolkit, without paths, which differ between machines. If
-            only a file's name tells the version, the file's size, modification time and inode are added.
+        identity: The names and versions of the wheels or the toolkit, for the cache key. Paths are left out, because
+            they differ between machines. A file outside known wheels adds its size, modification time and inode.
     """
 
     major: int
@@ -53,14 +53,14 @@ class CudaToolchain(NamedTuple):
 
 
 class Nvcc(NamedTuple):
-    """An nvcc and the headers of its toolkit, used instead of a `CudaToolchain` for sources that launch kernels.
+    """An nvcc and the headers of its toolkit, which compile sources that launch kernels from C++.
 
     Attributes:
         major: CUDA's major version.
         version: nvcc's version, (13, 0, 88).
         path: The program.
         include_dirs: The directories with the toolkit's headers.
-        identity: Its version, without a path.
+        identity: The versions of nvcc and its wheels, and nvcc's flags in the environment, for the cache key.
         added_include_dirs: The directories in `include_dirs` that nvcc does not search by itself.
     """
 
@@ -75,12 +75,12 @@ class Nvcc(NamedTuple):
 def find_cuda_toolchain(settings: Settings) -> CudaToolchain:
     """Return the NVRTC to use and its headers.
 
-    Wheels on `sys.path` are preferred to toolkits. If there are several, the newest that the driver can run is chosen,
-    or simply the newest if there is no driver. `JITLOAD_NVRTC` overrides both rules. Headers that the wheels lack are
-    taken from a toolkit of the same release, if there is one.
+    Wheels on `sys.path` are preferred to toolkits, and newer releases to older ones. A release that the driver cannot
+    run is chosen only if there is no other. `JITLOAD_NVRTC` overrides this choice with a path or a major version.
+    Headers that the wheels lack are taken from a toolkit of the same release, if there is one.
 
     Raises:
-        ToolchainError: There is no NVRTC, or none where `JITLOAD_NVRTC` says.
+        ToolchainError: There is no NVRTC, or not the one that `JITLOAD_NVRTC` names.
     """
     return _find_cuda_toolchain(settings.nvrtc, settings.toolkits, settings.path, tuple(sys.path))
 
@@ -122,7 +122,7 @@ def _newest_for_driver(toolchains: list[CudaToolchain]) -> CudaToolchain:
 
 
 def _wheel_toolchains() -> Iterator[CudaToolchain]:
-    """Yield a toolchain for each major version of CUDA in wheels, which may be spread over several directories."""
+    """Yield a toolchain for each major version of CUDA in NVIDIA's wheels. The wheels may be in several directories."""
     roots = package_dirs("nvidia")
     wheels = sorted({wheel for root in roots for wheel in _cuda_wheels(root.parent)})
     for major, (library_dir, *include_dirs) in _WHEEL_DIRS.items():
@@ -168,7 +168,6 @@ def _existing_dirs(directories: Iterable[Path]) -> tuple[Path, ...]:
 
 
 def _file_state(path: Path) -> str:
-    """Return the size, modification time and inode of a file, which change if another file replaces it."""
     status = path.stat()
     return f"{status.st_size} {status.st_mtime_ns} {status.st_ino}"
 
@@ -181,12 +180,12 @@ def _toolkits(homes: tuple[str, ...]) -> Iterator[CudaToolchain]:
 
 
 def _toolkit_homes(homes: tuple[str, ...]) -> tuple[Path, ...]:
-    """Return the directories that may be toolkits: those that the environment names, and the usual ones."""
+    """Return the directories that may be toolkits: `homes`, which come from the environment, and the usual ones."""
     return tuple(dict.fromkeys(map(Path, (*homes, sys.prefix, DEFAULT_HOME))))
 
 
 def _add_toolkit_headers(toolchain: CudaToolchain, homes: tuple[str, ...], path: str) -> CudaToolchain:
-    """Return the toolchain. If it lacks CUDA headers, add the header directories of a toolkit of the same release."""
+    """Return the toolchain. Add the CUDA headers that it lacks from a toolkit of the same release, if there is one."""
     missing = [header for header in _HEADER_GROUPS if not _has_header(toolchain.include_dirs, header)]
     if not missing:
         return toolchain
@@ -210,7 +209,7 @@ def _has_header(include_dirs: Iterable[Path], header: str) -> bool:
 
 
 def _release_of(runtime_header: Path) -> tuple[int, int]:
-    """Return the CUDA release of a toolkit, (13, 0), which its `cuda_runtime_api.h` states near its beginning."""
+    """Return the CUDA release, (13, 0), that `cuda_runtime_api.h` defines near its beginning."""
     with runtime_header.open("rb") as file:
         match = _RELEASE_MACRO.search(file.read(1 << 14))
     number = int(match[1]) if match else 0
@@ -281,7 +280,7 @@ def find_cuda_headers(settings: Settings) -> CudaToolchain | None:
 
 
 def find_cudart(toolchain: CudaToolchain | Nvcc) -> Path | None:
-    """Return a toolchain's `libcudart.so.<major>`, the CUDA runtime, or None. NVIDIA's wheel has no `libcudart.so`."""
+    """Return the path of a toolchain's `libcudart.so.<major>`, or None. NVIDIA's wheels have no `libcudart.so`."""
     name = f"libcudart.so.{toolchain.major}"
     paths = (include.parent / lib / name for include in toolchain.include_dirs for lib in ("lib", "lib64"))
     return next((path for path in paths if path.is_file()), None)
@@ -295,7 +294,7 @@ def find_wheel_cudart(major: int) -> Path | None:
 
 
 def find_installed_cudart(major: int, settings: Settings) -> Path | None:
-    """Return the CUDA runtime library for a major version of CUDA, from a wheel or else from a toolkit, or None."""
+    """Return the CUDA runtime library for a major version of CUDA, or None. A wheel is preferred to a toolkit."""
     homes = map(Path, (*settings.toolkits, sys.prefix, DEFAULT_HOME, f"{DEFAULT_HOME}-{major}"))
     paths = (directory / f"libcudart.so.{major}" for home in homes for directory in _library_dirs(home))
     return find_wheel_cudart(major) or next((path for path in paths if path.is_file()), None)
@@ -304,8 +303,8 @@ def find_installed_cudart(major: int, settings: Settings) -> Path | None:
 def nvrtc_include_dirs(toolchain: CudaToolchain, user_dirs: tuple[Path, ...] = ()) -> tuple[Path, ...]:
     """Return the header directories for device code, in the order in which NVRTC is to search them.
 
-    jitload's headers come before the user's directories, because these often include /usr/include, and glibc's headers
-    do not work in NVRTC. jitload's short headers are passed in memory, see `cuda/headers.py`.
+    jitload's directory comes before the user's. A user's directory is often /usr/include, and glibc's headers there do
+    not work in NVRTC. jitload's short headers are not in a directory: they are passed in memory, see `cuda/headers.py`.
     """
     return (INCLUDE_DIR / "nvrtc", *user_dirs, *toolchain.include_dirs)
 
@@ -313,8 +312,8 @@ def nvrtc_include_dirs(toolchain: CudaToolchain, user_dirs: tuple[Path, ...] = (
 def find_nvjitlink(settings: Settings) -> Path | None:
     """Return the path of the nvJitLink library to use, or None. It is in a wheel (torch installs one) or a toolkit.
 
-    If `JITLOAD_NVRTC` is a number, this is the major version to use. Otherwise, use the newest major version whose
-    cubins the driver can run. If `JITLOAD_NVRTC` is a path, consider only the libraries there.
+    The newest major version that the driver can run is chosen. If `JITLOAD_NVRTC` is a number, this major version is
+    chosen instead. If `JITLOAD_NVRTC` is a path, only the libraries at the path are considered.
     """
     requested = int(settings.nvrtc) if settings.nvrtc.isdigit() else None
     driver = driver_version()
@@ -329,7 +328,7 @@ def find_nvjitlink(settings: Settings) -> Path | None:
 
 @functools.lru_cache(maxsize=8)
 def _nvjitlink_files(requested: str, homes: tuple[str, ...], _search_path: tuple[str, ...]) -> tuple[Path, ...]:
-    """Return the nvJitLink libraries in the directory that `JITLOAD_NVRTC` names, or else in wheels and toolkits."""
+    """Return the nvJitLink libraries at `requested` if it is a path, or else in wheels and toolkits."""
     if requested and not requested.isdigit():
         path = Path(requested).expanduser()
         directories = [path.parent] if path.is_file() else [*_library_dirs(path)]

@@ -30,7 +30,8 @@ if TYPE_CHECKING:
 
 _PACKAGE = Path(__file__).parents[1]
 INCLUDE_DIR = _PACKAGE / "include"  # jitload's own headers
-# Variables that change only what ninja and compilers print (colours, links, the language), or that a `make` sets.
+# Variables that change only what ninja and compilers print (colours, links, the language), and variables that `make`
+# sets for the programs that it runs.
 _OUTPUT_VARIABLES = """
  CLICOLOR_FORCE CLICOLOR FORCE_COLOR NINJA_STATUS NINJAFLAGS GCC_COLORS GCC_URLS TERM_URLS GCC_EXTRA_DIAGNOSTIC_OUTPUT
  DEPENDENCIES_OUTPUT SUNPRO_DEPENDENCIES MAKEFLAGS MFLAGS CUDAFLAGS LANGUAGE LC_ALL LC_MESSAGES
@@ -39,7 +40,13 @@ _PROGRAM = re.compile(r' "?(/[^"\s]+)"? -')  # in the output of `-v`: the path o
 
 
 class Compiler(NamedTuple):
-    """The host's C++ compiler: the command, the path of the executable, and the environment variables that it reads."""
+    """The host's C++ compiler.
+
+    Attributes:
+        command: The program and its options.
+        path: The program's file, without symbolic links.
+        environment: The environment variables that the compiler reads, as `NAME=value`.
+    """
 
     command: tuple[str, ...]
     path: Path
@@ -72,10 +79,10 @@ def split_command(command: str) -> list[str]:
 
 
 def tool_environment() -> dict[str, str]:
-    """Return the environment for ninja and compilers, in which they print plain English that jitload can read.
+    """Return an environment in which ninja and compilers print plain English, so that jitload can read it.
 
-    Notebooks set `CLICOLOR_FORCE`, for example, and ninja then colours its output. The user's locale still
-    determines the character encoding: `LC_ALL` becomes `LC_CTYPE`.
+    Variables such as `CLICOLOR_FORCE`, which notebooks set to get coloured output, are left out. The user's locale
+    still determines the character encoding: `LC_ALL` becomes `LC_CTYPE`.
     """
     variables = {name: value for name, value in os.environ.items() if f" {name} " not in _OUTPUT_VARIABLES}
     if locale := os.environ.get("LC_ALL"):
@@ -102,7 +109,7 @@ def _find_ninja(search_path: str) -> Path:
 
 
 def tvm_ffi_include_dirs() -> tuple[Path, ...]:
-    """Return the directories of tvm-ffi's C headers and DLPack's, without importing tvm-ffi."""
+    """Return the directories of the C headers of tvm-ffi and DLPack, without importing tvm-ffi."""
     for root in package_dirs("tvm_ffi"):
         include_dirs = (root / "include", root / "3rdparty" / "dlpack" / "include")
         if (include_dirs[0] / "tvm" / "ffi" / "c_api.h").is_file():
@@ -112,7 +119,7 @@ def tvm_ffi_include_dirs() -> tuple[Path, ...]:
 
 @functools.lru_cache(maxsize=1)
 def tvm_ffi_version() -> str:
-    """Return tvm-ffi's version from its metadata, because `TVMFFIGetVersion` is one ahead in post releases."""
+    """Return tvm-ffi's version from its metadata, because `TVMFFIGetVersion` is wrong in post releases."""
     from importlib.metadata import PackageNotFoundError, version
 
     try:
@@ -131,10 +138,11 @@ def package_dirs(name: str) -> list[Path]:
 
 
 def compiler_identity(compiler: Compiler, cache_dir: Path) -> str:
-    """Return the version and target that the compiler prints, its options, and the environment variables that it reads.
+    """Return the compiler's version and target, its options, and the environment variables that it reads.
 
-    The version and target are kept in the cache with the size, modification time and inode of each program that the
-    command runs. A cache hit only compares these values, even if the command is a script or ccache.
+    The version and target are what the compiler prints. They are kept in the cache with the state of each program that
+    the command runs: size, modification time and inode. A cache hit only compares the states, even for a script or
+    ccache.
     """
     if identity := recall_compiler_identity(compiler, cache_dir):
         return identity
@@ -157,7 +165,7 @@ def recall_compiler_identity(compiler: Compiler, cache_dir: Path) -> str | None:
     return None
 
 
-_answers: dict[Path, dict[str, Any]] = {}  # what compilers printed, by the file in the cache that keeps it
+_answers: dict[Path, dict[str, Any]] = {}  # path of a file in the cache -> its contents: what a compiler printed
 
 
 def _identity_of(compiler: Compiler, words: str) -> str:
@@ -189,7 +197,10 @@ def _memory_file(words: Iterable[str], cache_dir: Path) -> Path:
 
 
 def remembered(words: Iterable[str], cache_dir: Path, compute: Callable[[], str]) -> str:
-    """Return the result of `compute`, which depends on `words` alone, or the cached result for the same `words`."""
+    """Return the cached result for these words, or else call `compute` and cache its result.
+
+    The result of `compute` must depend on the words alone.
+    """
     memory = _memory_file(words, cache_dir)
     with suppress(OSError, ValueError, KeyError, TypeError, RecursionError):
         return str(load_json(memory)["identity"])
@@ -223,12 +234,12 @@ def run_tool(
     directory: Path | None = None,
     variables: Mapping[str, str] | None = None,
 ) -> subprocess.CompletedProcess[str]:
-    """Run a tool that only prints something, and return what it printed and its exit status.
+    """Run a tool for its output, and return the output and the exit status.
 
     Raises:
-        ToolchainError: The tool cannot be run, or does not end in time.
+        ToolchainError: The tool cannot be run, or runs longer than 120 seconds.
     """
-    import subprocess  # a hit starts no process
+    import subprocess  # imported here, because a cache hit starts no process
 
     try:
         return subprocess.run(
@@ -298,7 +309,7 @@ def _states_below(directory: str) -> list[str]:
 def _digest_files(paths: Iterable[str]) -> str:
     """Return a digest of the files' names and contents.
 
-    A name is the last two parts of a path, which distinguish `nvrtc/assert.h` from `cpu/assert.h`.
+    A name includes the directory of the file: there are both `nvrtc/assert.h` and `cpu/assert.h`.
     """
     digest = hashlib.sha256()
     for path in paths:
@@ -313,7 +324,7 @@ def _digest_files(paths: Iterable[str]) -> str:
 
 
 def make_private_dir(directory: Path) -> None:
-    """Create a directory and its missing parents, each accessible to this user alone, whatever the umask."""
+    """Create a directory and its missing parents. Only this user can access them, whatever the umask."""
     if directory.is_dir():
         return
     if not directory.parent.is_dir():
@@ -339,8 +350,8 @@ def load_json(path: Path) -> Any:
     """Return the value in a file that `save_json` wrote.
 
     Raises:
-        OSError, ValueError, RecursionError: There is no such file, or it is not a regular file that contains JSON.
-            A pipe, for example, is not read, because reading it might never end.
+        OSError, ValueError, RecursionError: The file does not exist, is not a regular file, or does not contain JSON. A
+            pipe, for example, is not read, because reading it might never end.
     """
     with open(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), encoding="utf-8") as file:
         if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):

@@ -53,13 +53,13 @@ def _wheel_directories(major: int) -> tuple[str, ...]:
 
 
 def library_of(function: str) -> str:
-    """Return the library with which a function's name begins: `cublas` for `cublasCreate`. Return "" if none."""
+    """Return the CUDA library that a function belongs to: `cublas` for `cublasCreate`. Return "" for none."""
     match = _FUNCTION.fullmatch(function)
     return match[1] if match else ""
 
 
 def find_library(library: str, cuda: CudaToolchain | Nvcc) -> Path | None:
-    """Return the path of a library: in a wheel, else in a toolkit, else as loaded in this process, else None."""
+    """Return the path of a library, or None. Wheels are searched first, then toolkits, then this process."""
     wheels = (root / name / "lib" for root in package_dirs("nvidia") for name in _wheel_directories(cuda.major))
     toolkit = (include.parent / lib for include in cuda.include_dirs for lib in ("lib", "lib64"))
     for directory in (*wheels, *toolkit):
@@ -82,7 +82,10 @@ def library_wheel(library: str, major: int) -> str:
 
 
 def library_hint(log: str, major: int) -> str:
-    """Return what to install if a log says that a header or a name of CUDA's libraries or CUTLASS is missing, or ""."""
+    """Return what to install for a header or name that a compiler's log reports as missing.
+
+    Return "" if nothing that belongs to CUDA's libraries or CUTLASS is missing.
+    """
     if match := _MISSING_HEADER.search(log):
         header = match[1] or match[2]
         if header.startswith(("cutlass/", "cute/")):

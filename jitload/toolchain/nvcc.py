@@ -33,7 +33,7 @@ _PROGRAMS = ("bin/nvcc", "bin/cudafe++", "bin/ptxas", "bin/fatbinary", "bin/nvli
 
 
 def find_nvcc(settings: Settings, cache_dir: Path, *, name: str) -> Nvcc:
-    """Return the first nvcc of `JITLOAD_NVCC`, `CUDA_HOME`, `CUDA_PATH`, wheels, the PATH and /usr/local/cuda.
+    """Return the first nvcc found in `JITLOAD_NVCC`, `CUDA_HOME`, `CUDA_PATH`, wheels, the PATH and /usr/local/cuda.
 
     The version of nvcc is kept in the cache. A cache hit only checks whether nvcc's files have changed.
 
@@ -64,7 +64,6 @@ def _find_in_settings(settings: Settings, cache_dir: Path) -> Nvcc | None:
 
 
 def _find_installed(settings: Settings, cache_dir: Path) -> Nvcc | None:
-    """Return the nvcc on the PATH, or else the nvcc of a toolkit in /usr/local/cuda."""
     program = shutil.which("nvcc", path=settings.path) or shutil.which("nvcc", path=f"{DEFAULT_HOME}/bin")
     return _describe(Path(program), cache_dir) if program else None
 
@@ -126,7 +125,7 @@ def _make_executable(home: Path) -> None:
 
 
 def _describe(path: Path, cache_dir: Path, home: Path | None = None) -> Nvcc:
-    """Return the `Nvcc` for the program at `path`. If `home`, the toolkit's directory, is None, find this directory."""
+    """Return the `Nvcc` for the program at `path`. If its toolkit's directory, `home`, is None, find the directory."""
     program = path if home else path.resolve()
     states = [file_state(program)]
     if home is None:
@@ -179,7 +178,7 @@ _INSTALL_NVDISASM = "pip install 'jitload[inspect]'"
 
 
 def find_nvdisasm(settings: Settings) -> Path:
-    """Return the first nvdisasm of `CUDA_HOME`, `CUDA_PATH`, NVIDIA's wheels, the PATH, /usr/local/cuda and Triton."""
+    """Return the first nvdisasm found in `CUDA_HOME`, `CUDA_PATH`, wheels, the PATH, /usr/local/cuda and Triton."""
     for path in _nvdisasm_candidates(settings):
         if path.is_file() and os.access(path, os.X_OK):
             return path

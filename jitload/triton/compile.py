@@ -37,11 +37,12 @@ def _compile(kernel: TritonKernel, plan: Plan, triton: Triton, capability: int) 
     _check_readable(kernel)
     numbers = _check_options(kernel, plan.options, cuda_backend(triton, capability), capability)
     source = _ast_source(kernel, plan, triton)
-    if extra := _missing_in_hash(kernel, plan):  # not in Triton's hash, so its cache could return code for other values
+    # Triton's hash lacks the values in `extra`. Without them, Triton's cache could return code for other values.
+    if extra := _missing_in_hash(kernel, plan):
         own_hash = source.hash()
         source.hash = lambda: hashlib.sha256(f"{own_hash} {extra}".encode()).hexdigest()
     target = cuda_target(triton, capability)
-    # As at a launch, Triton compiles assertions in if the function or the environment says so.
+    # The function or the environment may ask for assertions in the code, as when Triton itself launches a kernel.
     has_assertions = bool(getattr(kernel.function, "debug", None)) or os.environ.get("TRITON_DEBUG", "0") == "1"
     options = {"debug": has_assertions, **plan.options, **numbers}
     try:
@@ -56,7 +57,7 @@ def _compile(kernel: TritonKernel, plan: Plan, triton: Triton, capability: int) 
 def _check_readable(kernel: TritonKernel) -> None:
     """Raise SignatureError if Triton cannot read the source of the kernel and of the functions that it calls."""
     try:
-        kernel.function.cache_key  # noqa: B018  reads all of it
+        kernel.function.cache_key  # noqa: B018  Triton reads all sources to compute the key
     except Exception as error:
         raise SignatureError(f"kernel {kernel.name!r}: Triton cannot read what it uses: {error}") from error
 
@@ -74,9 +75,10 @@ def _without_line_info() -> Iterator[None]:
     """Make Triton leave source lines out of the machine code, unless `TRITON_DISABLE_LINE_INFO` is set already.
 
     Source lines double the size of the machine code, and make it depend on the source's directory. All releases of
-    Triton read the setting from the environment, and include it in the keys of Triton's cache. The lock makes threads
-    wait for each other, which costs no time, because Triton compiles with the GIL held (three kernels with Triton 3.9:
-    2.1 s one after the other, 2.3 s without the lock).
+    Triton read the setting from the environment, and include it in the keys of Triton's cache.
+
+    Because the environment is shared, a lock makes threads wait for each other. This costs no time, because Triton
+    compiles with the GIL held. Three kernels took 2.1 s one after the other, and 2.3 s without the lock (Triton 3.9).
     """
     with _lock:
         if _LINE_INFO in os.environ:
@@ -180,6 +182,6 @@ def _missing_in_hash(kernel: TritonKernel, plan: Plan) -> str:
     constants = (getattr(value, "value", value) for value in plan.constants.values())
     if all(type(value) in (type(None), bool, int, float) for value in constants):
         return repr(values) if values else ""
-    # Triton hashes a str like the number or the None that it spells: "1" like 1. Functions among the constants may read
-    # globals that change, and objects of the user's may change as well.
+    # Triton's hash is the same for a str and for the number or the None that it spells, such as "1" and 1. Functions
+    # among the constants may read globals that change, and objects of the user's may change as well.
     return repr((values, plan_parts(plan)))

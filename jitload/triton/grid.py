@@ -17,7 +17,7 @@ from jitload.triton.kernel import plain_value
 from jitload.triton.key import outer_names
 
 _HINT = 'Write it as an expression over the kernel\'s parameters: grid="ceil_div(n, BLOCK)", or a tuple of them.'
-_MAX_NODES = 1000  # in the syntax tree of a grid whose local variables are replaced by their values
+_MAX_NODES = 1000  # of the grid's syntax tree, in which local variables have been replaced by their values
 _METHODS = ("numel", "size", "stride", "dim")
 _OPERATORS = (ast.Add, ast.Sub, ast.Mult, ast.FloorDiv, ast.Mod)
 _FunctionNode = ast.Lambda | ast.FunctionDef
@@ -82,7 +82,7 @@ class _Translator:
         )
 
     def returned(self, node: _FunctionNode) -> ast.expr:
-        """Return the expression that a function returns, with its local variables replaced by their values."""
+        """Return the expression that a function returns, with local variables replaced by their values."""
         if isinstance(node, ast.Lambda):
             return node.body
         variables: dict[str, ast.expr] = {}
@@ -149,7 +149,7 @@ class _Translator:
         return self.fail("has a part that launch expressions do not have", node)
 
     def tensor(self, node: ast.expr) -> ast.Name | None:
-        """Return the run-time parameter that a node, such as `x` or `META["x"]`, names, or None if it names none."""
+        """Return the run-time parameter for a node such as `x` or `META["x"]`, or None for any other node."""
         match node:
             case ast.Name(id=name) if name != self.meta and name in self.scope.arguments:
                 return node
@@ -206,7 +206,7 @@ class _Translator:
         return ast.Call(ast.Name(name, ctx=ast.Load()), [self.translate(argument) for argument in arguments], [])
 
     def outer_value(self, node: ast.expr) -> Any:
-        """Return the Python object that a name, or an attribute such as `triton.cdiv`, refers to, or None."""
+        """Return the Python object for a name or an attribute, such as `triton.cdiv`, or None if there is none."""
         if isinstance(node, ast.Name):
             return self.outer.get(node.id, getattr(builtins, node.id, None))
         if isinstance(node, ast.Attribute):
@@ -216,7 +216,7 @@ class _Translator:
 
 
 def _expression_function(function: Any) -> str:
-    """Return the name that a function has in launch expressions, or ""."""
+    """Return a function's name in launch expressions, or "" if launch expressions do not have the function."""
     if function is min or function is max:
         return str(function.__name__)
     if str(getattr(function, "__module__", "") or "").partition(".")[0] != "triton":
@@ -226,7 +226,7 @@ def _expression_function(function: Any) -> str:
 
 
 def _find_node(function: FunctionType, fail: Callable[[str, ast.AST | None], NoReturn]) -> _FunctionNode:
-    """Return the syntax tree of a function, which is found in the source file by the function's first line and code."""
+    """Return the syntax tree of a function. The function is found in its source file by its first line and its code."""
     try:
         lines, _ = inspect.findsource(function)
         tree = ast.parse("".join(lines))
@@ -250,7 +250,10 @@ def _first_line(node: _FunctionNode) -> int:
 
 
 def _has_code(node: _FunctionNode, code: CodeType) -> bool:
-    """Return whether a node may be the source of a code object: always True for a `def`, or in Python 3.10."""
+    """Return whether a node may be the source of a code object. For a lambda, compare the positions in the file.
+
+    The result is True for a `def`, and in Python 3.10, which does not record positions.
+    """
     if not hasattr(code, "co_positions") or not isinstance(node, ast.Lambda):
         return True
     body = node.body

@@ -33,8 +33,8 @@ def apply_heuristics(
 ) -> dict[str, Any]:
     """Return a copy of `values`, updated with the results of the functions of `@triton.heuristics`.
 
-    `values` are the compiled-in values and options. Heuristics for the names in `explicit` are skipped. The others
-    replace the value of their name.
+    `values` are the compiled-in values and options. Each function computes the value of one name. Functions for the
+    names in `explicit` are skipped.
     """
     results = dict(values)
     stand_ins = {name: None if kind == "null" else StandIn() for name, kind in _argument_kinds(kernel, spec)}
@@ -50,7 +50,8 @@ def apply_heuristics(
         except Exception as error:
             if not arguments.unknown:
                 raise JitLoadError(f"kernel {kernel.name!r}: its heuristic for {name!r} failed: {error}") from error
-            if arguments.unknown not in unknown:  # otherwise, only a result of another heuristic is missing
+            # If the unknown name is a heuristic that has failed before, this one fails only because of that.
+            if arguments.unknown not in unknown:
                 unknown[name] = arguments.unknown
     if unknown:
         raise _run_time_error(kernel.name, unknown)
@@ -149,7 +150,7 @@ def _reshape_argument(value: Any, shape: Sequence[int] | None) -> Any:
 
 
 class StandIn:
-    """A stand-in for a run-time argument that is not None. Code that uses its value or attributes gets an exception."""
+    """A stand-in for a run-time argument that is not None. Using its value or an attribute raises an exception."""
 
     __hash__ = None  # type: ignore[assignment]
 
@@ -162,7 +163,7 @@ def _refuse_value(*_: object) -> NoReturn:
 
 
 for _name in ("bool", "eq", "ne", "str", "repr", "format", "dir", "sizeof", "reduce_ex", "setattr", "delattr"):
-    setattr(StandIn, f"__{_name}__", _refuse_value)  # inherited from `object`; other operators raise a TypeError
+    setattr(StandIn, f"__{_name}__", _refuse_value)  # `object` defines these; other operators raise a TypeError anyway
 
 
 class _PointerStandIn(StandIn):
@@ -203,7 +204,7 @@ def _descriptor_class() -> type:
 
 
 class _Arguments(dict[str, Any]):
-    """The mapping passed to a heuristic or a hook. A look-up of a name without a known value sets `unknown`."""
+    """The mapping for a heuristic or a hook. Looking up a name without a known value sets `unknown` to the name."""
 
     def __init__(self, kernel: TritonKernel, values: Mapping[str, Any]) -> None:
         super().__init__(values)
@@ -221,7 +222,7 @@ class _Arguments(dict[str, Any]):
         raise KeyError(name)
 
     def get(self, name: str, default: Any = None) -> Any:
-        """Return a value, or the default. A missing run-time argument is a KeyError: a call may still pass it."""
+        """Return a value or the default. Raise KeyError for a missing run-time argument: a call may still pass it."""
         return self[name] if name in self or name in self.run_time else default
 
 

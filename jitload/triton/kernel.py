@@ -18,7 +18,7 @@ class TritonKernel(NamedTuple):
         function: The `@triton.jit` function.
         heuristics: The functions of `@triton.heuristics`, by the name of the constexpr that each computes.
         configs: The configurations of `@triton.autotune`, each a `triton.Config`.
-        best_config: The configuration that tuning chose, or the only one, or None.
+        best_config: The configuration that tuning chose, or else the only configuration, or else None.
         compiled: The `CompiledKernel`, if the caller passed one instead of a function.
     """
 
@@ -48,9 +48,10 @@ class CompileSpec(NamedTuple):
         named_args: Example arguments by name.
         signature: Types of the run-time parameters, or None if there are example arguments.
         constexprs: Values that are compiled in.
-        options: Options of Triton's compiler and, until `assign_keywords()` is called, the parameters passed by name.
-        config: The configuration to use for an autotuned kernel; None uses the one that tuning chose.
-        variants: The variants to build: mappings or configurations; "all" for those of `@triton.autotune`; or None.
+        options: Options of Triton's compiler. Before `assign_keywords()`, they include the parameters passed by name.
+        config: The configuration for an autotuned kernel, or None for the one that tuning chose.
+        variants: The variants to build, as mappings or configurations. "all" stands for all configurations of
+            `@triton.autotune`. None builds a single variant.
     """
 
     args: tuple[Any, ...]
@@ -96,7 +97,7 @@ def read_kernel(kernel: Any) -> TritonKernel:
             best_config = getattr(kernel, "best_config", None) or (configs[0] if len(configs) == 1 else None)
         elif kind == "Heuristics":
             heuristics = {**kernel.values, **heuristics}
-        elif kind == "TraceableTritonKernelWrapper":  # of torch.library.wrap_triton
+        elif kind == "TraceableTritonKernelWrapper":  # the result of torch.library.wrap_triton
             kernel = kernel.kernel
             continue
         else:
@@ -150,7 +151,7 @@ def _function_of(compiled: Any) -> Any:
 
 
 def assign_keywords(kernel: TritonKernel, spec: CompileSpec) -> CompileSpec:
-    """Return the spec with the keywords of a call divided into example arguments, constexprs and compiler options."""
+    """Return the spec after dividing the keywords of a call into example arguments, constexprs and compiler options."""
     params = {param.name: param for param in kernel.params}
     arguments = {name: value for name, value in spec.options.items() if name in params}
     constexprs = {name: value for name, value in arguments.items() if params[name].is_constexpr}
@@ -169,7 +170,9 @@ def assign_keywords(kernel: TritonKernel, spec: CompileSpec) -> CompileSpec:
 
 
 def choose_config(kernel: TritonKernel, spec: CompileSpec) -> Any:
-    """Return the configuration that was passed or that tuning chose, or {} if nothing is left to tune.
+    """Return the configuration that was passed or that tuning chose.
+
+    Return {} if the kernel is not autotuned, or if `spec.constexprs` has all constexprs that the configurations set.
 
     Raises:
         SignatureError: The kernel is autotuned, and no configuration has been chosen.

@@ -20,7 +20,7 @@ from jitload.triton.wrapper import TritonFunction, TritonVariant, write_triton_s
 
 
 def build_triton_library(request: Request, compiler: Compiler, work: Work, *, verbose: bool) -> tuple[Path, ...]:
-    """Build the library of a Triton kernel in a work directory. Return the user's files that were read: none."""
+    """Build a Triton kernel's library in a work directory. Return (): the build reads none of the user's files."""
     source = request.triton
     assert source is not None
     runtimes = run_in_background(
@@ -36,7 +36,7 @@ def build_triton_library(request: Request, compiler: Compiler, work: Work, *, ve
 
 
 def _variant(source: TritonSource, variant: VariantSource, archs: tuple[str, ...]) -> TritonVariant:
-    """Compile one variant for each architecture, and translate its grid to launch expressions."""
+    """Compile one variant for each architecture, and translate the grid to launch expressions."""
     cubins = variant.cubins or tuple(_compile(source, variant, arch) for arch in archs)
     specialization = cubins[0].triton
     assert specialization is not None

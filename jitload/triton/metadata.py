@@ -29,14 +29,14 @@ from jitload.triton.plan import DESCRIPTOR, ELEMENTS, POINTER, SCALARS, Path
 from jitload.triton.versions import Triton, read_version
 
 _MAX_THREADS = 1024  # per block
-_MAX_TENSOR_MEMORY = 512  # columns; sm_107 has 576
+_MAX_TENSOR_MEMORY = 512  # columns on all architectures except sm_107, which has 576
 
 
 def read_compiled_kernel(compiled: Any, triton: Triton, constexprs: frozenset[str] | None = None) -> Cubin:
     """Return Triton's `CompiledKernel` as a `Cubin`. The attribute `Cubin.triton` says how the kernel is launched.
 
-    `triton` is the release to assume if the compiled kernel does not name one. `constexprs` names the parameters that
-    a call does not pass; if it is None, these are the parameters that are annotated `tl.constexpr`.
+    `triton` is the release to assume if the compiled kernel does not name one. `constexprs` names the parameters that a
+    call does not pass. None stands for the parameters that are annotated `tl.constexpr`.
     """
     name = str(compiled.src.fn.__name__)
     metadata = compiled.metadata
@@ -107,7 +107,7 @@ def _warp_size(metadata: Any) -> int:
 
 
 def _check_parameters(interface: _Interface, entry: ImageKernel, threads: int) -> None:
-    """Raise SignatureError if the cubin has other parameter sizes, or another number of threads, than Triton says."""
+    """Raise SignatureError if the cubin's parameter sizes or thread count differ from those in Triton's metadata."""
     triton = interface.triton
     sizes = [parameter.size for parameter in interface.parameters] + [8] * triton.hidden_pointers
     cubin_sizes = [slot.size for slot in entry.slots]
@@ -156,9 +156,9 @@ def _global_scratch(metadata: Any, triton: Triton) -> Scratch:
 
 
 class _Interface:
-    """The arguments of a call and the parameters of the machine code, according to Triton's record of the source.
+    """The arguments of a call and the parameters of the machine code, read from Triton's `CompiledKernel`.
 
-    Tuples are flattened. A descriptor is one argument and several parameters.
+    Tuples are flattened. A tensor descriptor is one argument, but several parameters.
     """
 
     def __init__(self, compiled: Any, triton: Triton, constexprs: frozenset[str] | None) -> None:
@@ -239,7 +239,7 @@ class _Interface:
                 fp4_padded=bool(metadata["fp4_padded"]),
             )
             self.parameters.append(replace(argument, kind="struct", size=128, dtype=None))
-        else:  # before sm_90: plain parameters
+        else:  # before sm_90, a descriptor is passed as plain parameters
             flags = self.triton.descriptor_flags
             descriptor = replace(descriptor, is_expanded=True, flags=flags)
             self.parameters.append(replace(argument, size=8, dtype=None))
@@ -256,7 +256,10 @@ class _Interface:
 
 
 def _constants_by_path(source: Any) -> Mapping[Path, Any]:
-    """Return the compiled-in values by path: a parameter's index, then indexes in tuples. Triton 3.2 uses names."""
+    """Return the compiled-in values by path. A path is a parameter's index, then indexes in tuples.
+
+    Triton 3.2 has names instead of paths.
+    """
     names = list(source.fn.arg_names)
     return {
         (names.index(key),) if isinstance(key, str) else tuple(key): value for key, value in source.constants.items()
@@ -264,7 +267,7 @@ def _constants_by_path(source: Any) -> Mapping[Path, Any]:
 
 
 def _attributes_by_path(source: Any, triton: Triton) -> Mapping[Path, Sequence[tuple[str, Any]]]:
-    """Return the (attribute, value) pairs that Triton assumes, by path: a parameter's index, then indexes in tuples."""
+    """Return Triton's assumptions as (attribute, value) pairs by path: a parameter's index, then indexes in tuples."""
     if triton.has_paths:
         return {tuple(path): [(name, value) for name, value in pairs] for path, pairs in source.attrs.items()}
     attributes: dict[Path, list[tuple[str, Any]]] = {}
@@ -275,7 +278,7 @@ def _attributes_by_path(source: Any, triton: Triton) -> Mapping[Path, Sequence[t
 
 
 def _constexpr_value(value: Any) -> int | float | bool | str | None:
-    """Return a constant as plain data. An object that is not None, a bool or a number is converted to str."""
+    """Return a constant as None, a bool, a number or a str. An object of any other type is converted to str."""
     if value is None or isinstance(value, bool):
         return value
     if isinstance(value, int):

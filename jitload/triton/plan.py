@@ -43,7 +43,7 @@ class Plan(NamedTuple):
 
 
 def make_plan(kernel: TritonKernel, spec: CompileSpec, triton: Triton, capability: int) -> Plan:
-    """Return the specialization that `spec` describes, with the values that its configuration and heuristics give."""
+    """Return the specialization that `spec` describes. Values of the configuration and of heuristics are included."""
     config = choose_config(kernel, spec)
     names = {param.name for param in kernel.params}
     tuned = config_values(config)
@@ -77,8 +77,8 @@ def complete_constexprs(
 ) -> dict[str, Any]:
     """Return the value of each constexpr, including defaults.
 
-    `unannotated` are parameters that the signature, not the kernel, declares as constexprs. `bound` are parameters
-    whose values are passed by position, and which therefore need no value here.
+    `unannotated` are parameters that the signature, not the kernel, declares as constexprs. `bound` are parameters that
+    are passed by position: they need no value here.
     """
     params = {param.name: param for param in kernel.params}
     if unknown := [name for name in constexprs if name not in params]:
@@ -214,8 +214,9 @@ DESCRIPTOR = r"tensordesc<\s*(\w+)\s*\[([\d\s,]+)\]\s*>"
 def read_type(value: object, where: str) -> HintedType:
     """Return the (type, hint) pair for an item of `signature=`: `"*fp32:16"`, `"i32"`, `"constexpr"` or None.
 
-    The hint says what is assumed: "16" a multiple of 16, "1" always 1, "null" always None, "" nothing. The item None
-    stands for a pointer that is always None. `where` names the kernel and the parameter, for messages.
+    The hint is an assumption about the argument: "16" means a multiple of 16, "1" always 1, "null" always None, and ""
+    no assumption. The item None means a pointer that is always None. `where` names the kernel and the parameter in
+    messages.
     """
     if value is None:
         return "constexpr", "null"
@@ -233,7 +234,7 @@ def read_type(value: object, where: str) -> HintedType:
         )
     if hint == "16" and not (is_int or text.startswith("*")):
         raise SignatureError(f"{where}: {value!r}: only a pointer or an integer can be a multiple of 16")
-    return text, hint  # type: ignore[return-value]  # checked just now
+    return text, hint  # type: ignore[return-value]  # the checks above leave only a Hint
 
 
 def _canonical_type(text: str) -> str | None:
@@ -298,7 +299,7 @@ def _plan_arguments(kernel: TritonKernel, spec: CompileSpec, triton: Triton, cap
     read = _read_specialization if triton.has_paths else _read_specialization_of_3_2
     types, constants, multiples = read(params, bound, backend)
     for param in params:
-        if param.name in constexprs:  # also parameters that the kernel does not annotate as constexprs
+        if param.name in constexprs:  # the kernel may not annotate all of these parameters as constexprs
             types[param.num], constants[(param.num,)] = "constexpr", constexprs[param.name]
     return Plan(
         types=tuple((param.name, types[param.num]) for param in params),
@@ -329,7 +330,7 @@ def _example(value: Any) -> Any:
 
 
 def _rebuild_tuple(value: Any, items: Iterable[Any]) -> tuple[Any, ...]:
-    """Return the items as a tuple, or as a named tuple like `value` if `value` is one: kernels may use the fields."""
+    """Return the items as a tuple. If `value` is a named tuple, so is the result: kernels may use the fields."""
     return type(value)(*items) if hasattr(value, "_fields") else tuple(items)
 
 
@@ -349,7 +350,7 @@ class _AlignedTensor:
 
 
 def _binder(kernel: TritonKernel, triton: Triton, backend: Any) -> Any:
-    """Return the function with which Triton itself computes the specialization for arguments."""
+    """Return Triton's own function that computes the specialization for arguments."""
     try:
         from triton.runtime.jit import create_function_from_signature
 

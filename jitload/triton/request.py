@@ -127,7 +127,7 @@ def _request_for_cubins(
 def _source_of_plans(
     kernel: TritonKernel, spec: CompileSpec, *, plans: Sequence[tuple[str, Plan]], grid: Any, triton: Triton
 ) -> tuple[TritonSource, bool]:
-    """Return the source of a library, and whether its cache key is complete, so that the library may be cached."""
+    """Return a library's source, and whether its cache key is complete. An incomplete key prevents caching."""
     parts, is_complete = kernel_parts(kernel, triton)
     texts = [(label, *plan_parts(plan)) for label, plan in plans]
     source = TritonSource(
@@ -150,7 +150,7 @@ def _integers(kernel: TritonKernel, spec: CompileSpec) -> tuple[tuple[str, int],
 
 
 def _distinct_archs(archs: tuple[str, ...]) -> tuple[str, ...]:
-    """Return `archs` without those that differ from an earlier one only in the suffix, which Triton chooses itself."""
+    """Return `archs` with one architecture for each number, because Triton chooses the suffix itself."""
     by_capability: dict[int, str] = {}
     for arch in archs:
         by_capability.setdefault(capability_of(arch)[0], arch)
@@ -174,7 +174,7 @@ def _request(name: str, source: TritonSource, archs: tuple[str, ...], settings: 
 
 
 def _variants(kernel: TritonKernel, spec: CompileSpec) -> list[tuple[str, CompileSpec]]:
-    """Return a (name, spec) pair for each variant that a spec asks for."""
+    """Return a (name, spec) pair for each variant. Without `variants=`, there is one, with the kernel's name."""
     if spec.variants is None:
         return [(kernel.name, spec)]
     from jitload.signature.exports import make_unique_name
@@ -187,7 +187,7 @@ def _variants(kernel: TritonKernel, spec: CompileSpec) -> list[tuple[str, Compil
     variants: dict[str, CompileSpec] = {}
     for number, (row, values) in enumerate(zip(rows, row_values, strict=True)):
         words = [f"{key}_{_word(value)}" for key, value in values.items() if key in names or key in differing]
-        words = words or [f"variant_{number}"]  # the dispatcher has the kernel's own name
+        words = words or [f"variant_{number}"]  # not the kernel's own name, which the dispatcher has
         variants[make_unique_name("__".join((kernel.name, *words)), variants)] = _variant_spec(kernel, spec, row)
     return list(variants.items())
 
@@ -217,7 +217,7 @@ def _variant_rows(kernel: TritonKernel, variants: Any) -> list[Any]:
 
 
 def _check_used(kernel: TritonKernel, spec: CompileSpec, row_values: Sequence[Mapping[str, Any]]) -> None:
-    """Raise SignatureError if no variant would use a value that is passed for all variants."""
+    """Raise SignatureError if `config=` is passed, or if every variant overrides a value that is passed for all."""
     if spec.config is not None:
         raise SignatureError(
             f"kernel {kernel.name!r}: config= chooses one configuration, and variants= builds several: pass one of "

@@ -34,9 +34,9 @@ class TritonVariant:
     """One specialization of a kernel: its code for certain constexprs and types of arguments.
 
     Attributes:
-        name: The name under which the variant is exported if its function has several variants.
-        cubins: A cubin for each architecture. The cubin's attribute `triton` says how it is launched.
-        grid: Expressions over the arguments and constexprs for the number of programs; None if each call passes a grid.
+        name: The exported name of the variant. If the function has only this variant, the function's name is used.
+        cubins: A cubin for each architecture. The cubin's attribute `triton` says how the cubin is launched.
+        grid: Launch expressions for the number of programs, or None if each call passes a grid.
     """
 
     name: str
@@ -167,7 +167,7 @@ def _codes(name: str, variant: TritonVariant, number: int) -> tuple[_KernelCode,
 
 
 def _without_compiler_counts(specialization: Specialization) -> Specialization:
-    """Return a copy in which values that a launch does not depend on, such as the number of registers, are 0."""
+    """Return a copy with 0 for values that do not affect a launch, such as the number of registers."""
     parameters = tuple(replace(parameter, offset=0) for parameter in specialization.kernel.parameters)
     kernel = replace(
         specialization.kernel, parameters=parameters, registers=0, shared_bytes=0, local_bytes=0, max_threads=0
@@ -232,7 +232,7 @@ def _is_power_of_two(value: int) -> bool:
 
 
 def _kernel_records(entries: Sequence[_Entry]) -> list[dict[str, Any]]:
-    """Return the records of the wrapper's kernel table: first the exported functions, in the order of `entries`."""
+    """Return the records of the wrapper's kernel table. Exported functions come first, in the order of `entries`."""
     exported = {entry.codes[0].id for entry in entries if len(entry.codes) == 1}
     hidden = {code.id: code for entry in entries for code in entry.codes if code.id not in exported}
     ids = [entry.codes[0].id if len(entry.codes) == 1 else entry.name for entry in entries] + list(hidden)
@@ -289,7 +289,7 @@ def _code_record(code: _KernelCode, doc: str) -> dict[str, Any]:
 
 
 def _constants(specialization: Specialization) -> dict[str, ScopeEntry]:
-    """Return the constexprs by name, for launch expressions, which may use only constexprs that are 64-bit integers."""
+    """Return the constexprs by name, for launch expressions. Expressions may use only 64-bit integers among them."""
     constants = {}
     for name, value in specialization.constexprs:
         text = write_constant(int(value)).text if isinstance(value, int) and value in INT64 else None
@@ -299,7 +299,7 @@ def _constants(specialization: Specialization) -> dict[str, ScopeEntry]:
 
 
 def _with_triton_flags(params: Sequence[Mapping[str, Any]], spec: Specialization) -> list[dict[str, Any]]:
-    """Return the records of the arguments after adding the flags that only arguments of Triton kernels have."""
+    """Return the arguments' records with the flags that only arguments of Triton kernels have."""
     with_descriptor = {descriptor.parameter for descriptor in spec.descriptors}
     records = []
     for argument, record in zip(spec.arguments, params, strict=True):
@@ -316,7 +316,7 @@ def _numbers(numbers: Sequence[int]) -> str:
     return ", ".join(map(str, numbers))
 
 
-_DRIVER_TYPES = {8: 10, 9: 8, 10: 9}  # from the device's number of an element type to the driver's, where they differ
+_DRIVER_TYPES = {8: 10, 9: 8, 10: 9}  # device code and the driver number some element types differently
 _SHAPE = re.compile(r"\[([0-9, ]+)\]")
 
 
@@ -339,7 +339,7 @@ def _descriptor_record(
 
 
 def _bindings(spec: Specialization, indexes: Mapping[str, int]) -> Iterator[dict[str, Any]]:
-    """Yield a record for each parameter of the cubin: the argument that it takes, and which part of the argument."""
+    """Yield a record for each parameter of the cubin. The record names an argument, and the part of it to pass."""
     descriptors = {descriptor.parameter: number for number, descriptor in enumerate(spec.descriptors)}
     parameters = iter(spec.kernel.parameters)
     for parameter in parameters:
@@ -369,7 +369,7 @@ def _descriptor_parts(descriptor: Descriptor) -> Iterator[tuple[str, int]]:
 
 
 def _describe(entry: _Entry) -> dict[str, Any]:
-    """Return the description of an exported function, which the loader shows to users."""
+    """Return the description of an exported function. The loader shows the description to users."""
     first = entry.codes[0]
     specialization = first.specialization
     builds = tuple(build for code in entry.codes if code.name == first.name for build in code.builds)

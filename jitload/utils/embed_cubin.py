@@ -36,8 +36,8 @@ def embed_cubin(
 ) -> None:
     """Embed a cubin or fatbin in an object file whose C++ contains `TVM_FFI_EMBED_CUBIN(name)`.
 
-    The symbols are local to the object file, so several object files of one library may embed cubins under the same
-    name. To embed several cubins, call this function once for each. If an error is raised, nothing has been written.
+    The embedded symbols are local to the object file, so several object files of one library may use the same name. To
+    embed several cubins, call this function once for each. If an error is raised, nothing has been written.
 
     Args:
         cubin_path: The cubin or fatbin.
@@ -72,10 +72,10 @@ def _embed_cubins(cubins: Sequence[tuple[str, Path]], source: Path, output: Path
 
 
 def read_cubin_file(name: str, path: Path, output: Path) -> bytes:
-    """Check a cubin or fatbin and the name under which it is to be embedded, and return its bytes.
+    """Check a cubin or fatbin and its name, and return the file's bytes.
 
-    A file in an unknown format is accepted with a warning, because the program that embeds it may decompress it.
-    tvm-ffi's tool accepts such files, too.
+    A file in an unknown format is accepted with a warning, because the user's program may decompress it. tvm-ffi's tool
+    accepts such files, too.
     """
     check_cubin_name(name, "--name")
     image = _read_file(path, "CUBIN file")
@@ -97,7 +97,7 @@ def _read_file(path: Path, description: str) -> bytes:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command. Return 0, or 1 for a missing file, 2 for bad input, or 3 for any other OSError."""
+    """Run the command. Return the exit status: 0, 1 for a missing file, 2 for bad input, or 3 for any other OSError."""
     parser = argparse.ArgumentParser(
         prog="python -m jitload.utils.embed_cubin",
         description="Embed a cubin in an object file whose C++ says TVM_FFI_EMBED_CUBIN(NAME).",
@@ -150,9 +150,10 @@ def replace_file(path: Path, data: bytes) -> None:
 
 
 def run_command(command: Callable[[], None], options: Mapping[str, str] | None = None) -> int:
-    """Run a command. Return 0, or 1 for a missing file, 2 for bad input, or 3 for any other OSError.
+    """Run a command. Return the exit status: 0, 1 for a missing file, 2 for bad input, or 3 for any other OSError.
 
-    `options` maps Python arguments to the command-line options that replace them in messages: `{"arch": "--arch "}`.
+    `options` maps Python arguments to command-line options, such as `{"arch": "--arch "}`. Error messages then show the
+    option and not the argument.
     """
     try:
         command()
