@@ -1,7 +1,7 @@
 """Runs the blocks of the manual's pages: `python -m support.manual RUN_DIRECTORY DIRECTORY`.
 
 The paths of pages are read from the standard input, a line each. The answer is a line with the directory in which the
-page ran, `DIRECTORY/PAGE`, where `status` and `output` are its exit code and what it printed.
+page ran, below DIRECTORY, where `status` and `output` are its exit code and what it printed.
 
 Where a page is a directory, Sphinx builds the manual in it, and writes `html`. Where it is a Python file, it is run.
 
@@ -22,6 +22,7 @@ import re
 import runpy
 import subprocess
 import sys
+import tempfile
 import textwrap
 from collections.abc import Iterator
 from importlib.util import find_spec
@@ -115,8 +116,7 @@ def main() -> None:
     home = Path(sys.argv[2])
     for line in sys.stdin:
         page = Path(line.rstrip("\n"))
-        directory = home / page.name
-        directory.mkdir()
+        directory = Path(tempfile.mkdtemp(prefix=f"{page.stem}-", dir=home))
         process = context.Process(target=_run_child, args=(page, directory))
         process.start()
         process.join(_TIMEOUT_S)
