@@ -95,8 +95,8 @@ def read_function(function: Any) -> Signature:
     name = str(getattr(function, "__name__", function))
     if not isinstance(facts, Mapping):
         raise LaunchSpecError(
-            "only functions that jitload made from kernels, or from C++ of plain types, tell their types",
-            kernel=name, field="schema", hint='Give them: schema="(Tensor x, Tensor(a!) y, SymInt n) -> ()"',
+            "the types of its arguments are unknown: only functions from kernels or from C++ of plain types have them",
+            kernel=name, field="schema", hint='Pass them: schema="(Tensor x, Tensor(a!) y, SymInt n) -> ()"',
         )  # fmt: skip
     if facts.get("returns") not in (None, "None"):
         raise LaunchSpecError(

@@ -252,12 +252,12 @@ def check_host_functions(call: Call, host: HostSource) -> None:
     for name, value in call.functions.items() if isinstance(call.functions, Mapping) else ():
         fields = [field for field in _KERNEL_FIELDS if getattr(value, field, None) not in (None, 0, False)]
         if isinstance(value, list | tuple) or fields:
-            problem = f"is for kernels, and {name!r} is a function of the host, which chooses its launches itself"
+            problem = f"is for kernels, but {name!r} is a host function, which chooses its launches itself"
             field = f"functions[{name!r}]" if not fields else f"Launch.{fields[0]}"
             hint = "Pass its name alone or with a docstring, or a Launch without grid and block."
             raise LaunchSpecError(problem, kernel=name, field=field, hint=hint)
     if exports and not host.units:
-        raise LaunchSpecError("names functions, and there is no source that could define them", field="functions")
+        raise LaunchSpecError("names functions, but there is no source that could define them", field="functions")
 
 
 # ---- sources with kernels and host code ------------------------------------------------------------------------------
