@@ -57,7 +57,8 @@ def test_a_fatbin_of_several_architectures(tmp_path: Path, capsys: Any) -> None:
     assert read_depfile(Path(f"{output}.d").read_text())[:2] == [source, source.parent / "n.h"]
     assert main([*given, "--arch", "sm_90,sm_100"]) == 2
     assert capsys.readouterr().err == (
-        "Error: a fatbin with code for sm_100 takes nvcc; without it, compile to one cubin for sm_100.\n"
+        "Error: jitload cannot write a fatbin with code for sm_100, only nvcc can. Use nvcc (in CMake: NVCC), or "
+        "write a cubin for sm_100 alone.\n"
         "JL-LOAD: `jitload explain JL-LOAD` says what to do\n"
     )
 

@@ -231,9 +231,9 @@ def by_a_helper(nargs: Any) -> None:
 @pytest.mark.parametrize(
     ("hook", "expected"),
     [
-        (lambda nargs: nargs["out_ptr"].zero_(), "Here it needs more of 'out_ptr' than is known (its zero_)."),
-        (lambda nargs: nargs["n"] + 1, "Here it needs more of 'n' than is known ("),
-        (lambda nargs: nargs["nothing"], "Here it needs more of 'nothing' than is known ('nothing')."),
+        (lambda nargs: nargs["out_ptr"].zero_(), "it uses 'out_ptr', which is unknown at the build (its zero_)."),
+        (lambda nargs: nargs["n"] + 1, "it uses 'n', which is unknown at the build ("),
+        (lambda nargs: nargs["nothing"], "it uses 'nothing', which is unknown at the build ('nothing')."),
         (lambda nargs: nargs["BLOCK"] / 0, "Here it fails with ZeroDivisionError"),
         (counts, "Here it uses 'COUNT', which is a list."),
         (by_a_helper, "Here it uses 'COUNT', which is a list."),
@@ -253,7 +253,7 @@ def test_hooks_that_no_library_can_run(hook: Any, expected: str):
     assert message.startswith("kernel 'vector_add': the configuration (BLOCK=64, num_warps=2, num_stages=")
     assert "has a pre_hook, Python code that Triton runs before each launch. A library cannot run it" in message
     assert expected in message
-    assert "config={'BLOCK': 64, …} or variants=[…], and do its work before the call" in message
+    assert "config={'BLOCK': 64, …} or variants=[…], and do the hook's work before the call" in message
     with pytest.raises(SignatureError, match="has a pre_hook"):
         load(kernel, signature=ADD, variants="all")
     assert extract(kernel, signature=ADD, config={"BLOCK": 64}).constexprs == (("BLOCK", 64),)  # and no hook

@@ -145,8 +145,7 @@ def _reasons(searched: Sequence[tuple[Path, CacheKey]], key: CacheKey, settings:
     if not lines:  # all parts are equal, but the entry is not trusted
         return _problems_of_key(entry.dir.parent, key, settings)
     return [
-        f"The nearest entry, {entry.name}-{entry.digest[:12]}, has another key. These parts differ (the entry's, then "
-        "the request's):",
+        f"The nearest entry, {entry.name}-{entry.digest[:12]}, has another key. These are its parts and the request's:",
         *(f"  {line}" for line in lines),
     ]
 
