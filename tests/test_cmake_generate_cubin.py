@@ -66,15 +66,20 @@ def test_a_fatbin_of_several_architectures(tmp_path: Path, capsys: Any) -> None:
 REFUSED = [
     (SOURCE, ["--source", "no.cu"], 1, "Error: CUDA source not found: no.cu\n"),
     ("__global__ void k() { y; }", [], 2, 'k.cu(1): error: identifier "y" is undefined'),
-    (SOURCE, ["--arch", "sm_80,sm_90"], 2, "Error: a cubin is for one architecture, not sm_80, sm_90.\n"),
+    (
+        SOURCE,
+        ["--arch", "sm_80,sm_90"],
+        2,
+        "Error: a cubin is for one architecture, not sm_80, sm_90; use --fatbin for several.\n",
+    ),
     (SOURCE, ["--arch", "gfx90a"], 2, "Error: --arch gfx90a is not an architecture"),
-    ('#include "nope.h"\n', [], 2, "NVRTC has no 'nope.h': pass its directory in --include-dir; CUDA's own"),
+    ('#include "nope.h"\n', [], 2, "NVRTC has no 'nope.h': pass its directory in --include-dir. CUDA's own"),
     (SOURCE, ["--kernel", "scole<float>"], 2, "no kernel 'scole<float>'"),
     (
         SOURCE,
         ["--", "-arch=sm_80"],
         2,
-        "Error: options: '-arch=sm_80': name the architecture with --arch (ARCH in CMake)",
+        "Error: the option '-arch=sm_80' is not allowed: name the architecture with --arch (ARCH in CMake)",
     ),
 ]
 

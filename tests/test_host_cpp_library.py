@@ -100,7 +100,7 @@ INVALID = [
     (
         {"cuda_sources": EMBED.replace("first)", "first, kBytes)").replace("CUBIN(", "CUBIN_FROM_BYTES("), **FIRST},
         jitload.JitLoadError,
-        "embed_cubin['first']: the C++ itself defines a cubin of this name, TVM_FFI_EMBED_CUBIN_FROM_BYTES(first, …)",
+        "embed_cubin['first']: the C++ itself defines a cubin of this name with TVM_FFI_EMBED_CUBIN_FROM_BYTES(first",
     ),
     ({}, jitload.JitLoadError, "TVM_FFI_EMBED_CUBIN(first) has no cubin: pass it as embed_cubin={'first': …}"),
     (

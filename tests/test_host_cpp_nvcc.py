@@ -113,11 +113,11 @@ def test_the_kernels_of_a_program_are_loaded():
 @pytest.mark.parametrize(
     ("launch", "line", "problem"),
     [
-        ("void f() {\nk<<<1, 1>>>(); }", 3, "launches with <<<…>>>; on the CPU a Launch gives grid and block"),
+        ("void f() {\nk<<<1, 1>>>(); }", 3, "launches with <<<…>>>; on the CPU, a Launch sets grid and block"),
         (
             "void f() { cudaLaunchKernelEx(&c, k); }",
             2,
-            "launches with cudaLaunchKernelEx; on the CPU a Launch gives grid and block",
+            "launches with cudaLaunchKernelEx; on the CPU, a Launch sets grid and block",
         ),
         ("#include <thrust/sort.h>", 1, "C++ for the host that is built together with kernels"),
     ],
@@ -144,7 +144,7 @@ def test_functions_of_the_cuda_runtime_need_no_include():
 
 
 def test_a_launch_is_refused_where_the_text_launches_itself():
-    with pytest.raises(LaunchSpecError, match=r"Launch\.grid: is for kernels, and 'f' is a function of the host"):
+    with pytest.raises(LaunchSpecError, match=r"Launch\.grid: is for kernels, but 'f' is a host function"):
         jitload.build_inline("m", cuda_sources=BOTH, functions={"f": Launch(grid=1, block=1)}, arch=ARCH)
 
 

@@ -182,7 +182,7 @@ def test_calls_are_checked_like_those_of_kernels(plain, call, error, message):
         ),
         ({"total": Launch(host="y")}, LaunchSpecError, "there is no parameter 'y'"),
         ({"total": Launch(host="n")}, LaunchSpecError, r"'n' \(unsigned long\) is not a pointer"),
-        ({"total": Launch(grid=1)}, LaunchSpecError, r"Launch\.grid: is for kernels, and 'total' is a function"),
+        ({"total": Launch(grid=1)}, LaunchSpecError, r"Launch\.grid: is for kernels, but 'total' is a host function"),
         (["main"], LaunchSpecError, r"main\(\) cannot be exported.*\n.*jitload run"),
     ],
 )

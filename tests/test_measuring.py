@@ -352,7 +352,7 @@ def test_compare_runs_each_on_the_first_values(measured, x):
     (lambda x, y: (x + 1).half(), None),
     (lambda x, y: (x + 1).to(torch.int64), None),
     (lambda x, y: x * torch.nan, "1000 of 1000 elements.*largest difference is inf at index .*, not nan"),
-    (lambda x, y: (x, y), r"'mine' has 1 results \(y\), and the reference has 2: name the arguments"),
+    (lambda x, y: (x, y), r"'mine' has 1 results \(y\), but the reference has 2: name the arguments"),
     (lambda x, y: None, "differs"),
     (lambda x, y: (x + 1).cpu(), None),
 ])  # fmt: skip

@@ -242,7 +242,7 @@ def test_a_declared_device_chooses_that_of_results():
         ("(Tensor(a!) x) -> Tensor(a!)", {}, "cannot return one of its arguments"),
         ("(Tensor x) -> int", {}, "an operator returns tensors only"),
         ("(Tensor x, *, int n) -> ()", {}, "keyword-only arguments"),
-        ("(Tensor x) -> (Tensor y)", {}, "it must have a rule for each result, y"),
+        ("(Tensor x) -> (Tensor y)", {}, "it must have a rule for each result in the schema, in this order: y"),
     ],
 )
 def test_wrong_schemas_are_refused(schema, options, message):

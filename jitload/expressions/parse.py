@@ -19,7 +19,7 @@ MAX_LENGTH = 1000
 MAX_DEPTH = 50
 
 LANGUAGE = (
-    "There are integers, + - * // %, comparisons, and, or, not, a if c else b, "
+    "Expressions have integers, + - * // %, comparisons, and, or, not, a if c else b, "
     "and the functions ceil_div, max, min and next_power_of_2."
 )
 

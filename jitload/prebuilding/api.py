@@ -234,7 +234,7 @@ def _outcome(future: Future[Outcome], task: Task) -> Outcome | None:
     except BrokenExecutor:
         return None
     except CancelledError:
-        return failure(task, "the executor cancelled it")
+        return failure(task, "the executor cancelled the request")
     except Exception as error:  # noqa: BLE001  an executor has exceptions of its own
         return failure(task, error)
 

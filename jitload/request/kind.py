@@ -209,7 +209,7 @@ def cpu_launch_error(pieces: Pieces) -> CompileError:
     hint = 'Leave "cpu" out of arch, or make two modules: one of the kernels, and one of the C++.'
     if launch:
         means = "<<<…>>>" if launch.text == "<<<" else launch.text
-        message = f"GPU only: launches with {means}; on the CPU a Launch gives grid and block"
+        message = f"GPU only: launches with {means}; on the CPU, a Launch sets grid and block"
         hint = 'This needs a GPU: leave "cpu" out of arch, or write an alternative under #ifdef JITLOAD_CPU.'
     return CompileError(
         stage="host",

@@ -191,7 +191,7 @@ class _Translator:
 
     def translate_call(self, node: ast.Call) -> ast.expr:
         if node.keywords:
-            self.fail("passes an argument by name", node)
+            self.fail("passes an argument by name, which launch expressions do not support", node)
         match node.func:
             case ast.Attribute(value=owner, attr=attr) if attr in _METHODS and (tensor := self.tensor(owner)):
                 method = ast.Attribute(value=tensor, attr=attr, ctx=ast.Load())
@@ -245,7 +245,7 @@ def _find_node(function: FunctionType, fail: Callable[[str, ast.AST | None], NoR
     if not nodes:
         fail("cannot be found in its file, which may have changed since", None)
     if len({ast.dump(node) for node in nodes}) > 1:
-        fail("shares its line with others", None)
+        fail("shares its line with other functions", None)
     return nodes[0]
 
 
