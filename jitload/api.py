@@ -254,14 +254,16 @@ def load_module(path: PathLike, *, keep_module_alive: bool = True) -> Module:
     Example:
         `load_module("vec.so").add_one(x, y)`
     """
-    # The path is made absolute before torch is imported, whose MKL ends a process that has no working directory.
+    # MKL, which importing torch loads, ends a process whose working directory was removed. `absolute_path` therefore
+    # comes first: without a working directory, it raises an error for a relative path.
     library_path = absolute_path(path, "path")
 
     from jitload.loader.module import check_is_library, list_exports, load_library
 
     check_is_library(library_path)
     module = load_library(library_path, keep_module_alive=keep_module_alive)
-    list_exports(module, library_path)  # a library that a user has linked may hold kernels and hand-written C++
+    # A library that a user has linked may contain kernels and also hand-written C++, whose functions are listed here.
+    list_exports(module, library_path)
     return module
 
 

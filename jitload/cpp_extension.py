@@ -151,7 +151,7 @@ def _load(function: str, arguments: Mapping[str, Any], call: Call) -> Any:
     except ToolchainError as error:
         if NATIVE_HINT not in str(error):
             raise
-        # torch's functions have no argument `arch`
+        # The message must not recommend `arch=`, which torch's functions do not have.
         hint = "Set JITLOAD_ARCH=sm_90a, or pass extra_cuda_cflags=['-arch=sm_90a']."
         raise ToolchainError(str(error).replace(NATIVE_HINT, hint)) from None
     try:
@@ -298,8 +298,9 @@ def main() -> None:
         raise SystemExit("usage: python -m jitload.cpp_extension program.py [argument …]")
     del sys.argv[0]
     sys.path[0] = str(Path(sys.argv[0]).absolute().parent)
-    os.environ["JITLOAD_TORCH"] = "1"  # for child processes of the program
-    module = importlib.import_module("jitload.cpp_extension")  # not `__main__`, which is another copy of this module
+    os.environ["JITLOAD_TORCH"] = "1"  # so that child processes of the program use jitload, too
+    # `python -m` runs this file as `__main__`, which is not the copy of the module that other code imports.
+    module = importlib.import_module("jitload.cpp_extension")
     with module.install():
         runpy.run_path(sys.argv[0], run_name="__main__")
 

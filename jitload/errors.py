@@ -89,7 +89,8 @@ def _render_last_error() -> list[str]:
     """
     from IPython import get_ipython
 
-    # The error is not an argument: if it referred to itself, it would keep the tensors of its frames alive.
+    # The error has this function as an attribute. If the function referred to the error, the reference cycle would keep
+    # the tensors in the error's frames alive. So the error comes from `sys`.
     error: Any = sys.last_value
     last = traceback = error.__traceback__
     while traceback is not None:
@@ -124,7 +125,7 @@ def ends_at_caller(function: Callable[P, R]) -> Callable[P, R]:
         except TypeError as error:
             if error.__traceback__ is None or error.__traceback__.tb_next is not None:
                 raise
-            raise at_caller(error) from None  # the function does not take these arguments
+            raise at_caller(error) from None  # the call itself failed: its arguments are wrong
 
     return call
 

@@ -40,7 +40,7 @@ from jitload.request.launch import Launch
 _FIELD = re.compile(r"(?:^|\s)(\w+(?:\.\w+)?)=(?!=)")
 _HIDES_KERNELS = re.compile(r"#\s*include\s*[\"\w]|#\s*define\b(?:\\\r?\n|.)*__global__")
 _FLAG_HIDES_KERNELS = re.compile(r"-I|include|-isystem|__global__")
-# In error messages, these options replace arguments of `load_inline`, and these texts replace other phrases.
+# Replacements in error messages: options of `%%cuda` for arguments of `load_inline`, and texts for other phrases.
 _OPTIONS = {
     "arch": "--arch ",
     "debug": "--debug",
@@ -55,7 +55,7 @@ _PHRASES = {
     r", (export them with \w+), or pass kind='host'": r", or \1",
     r'functions=\{"(\w+)": Launch\(kernel="([^"\n]*)"\)\}': r"--launch '\1: kernel=\2'",
 }
-_SHOW_AFTER_S = 1.0  # a shorter build shows nothing
+_SHOW_AFTER_S = 1.0  # seconds; a shorter build shows no progress
 _NEEDED_BY_IPYTHON = frozenset({"In", "Out", "get_ipython", "exit", "quit", "_", "__", "___"})
 
 
@@ -74,7 +74,7 @@ def unload_ipython_extension(shell: Any) -> None:
     shell.magics_manager.magics["cell"].pop("cuda", None)
     if hooks := shell.strdispatchers.get("complete_command"):
         hooks.strs.pop("%%cuda", None)
-    with suppress(ValueError):  # it is not registered
+    with suppress(ValueError):  # raised if the event is not registered
         shell.events.unregister("post_run_cell", _end_cell)
     describe = getattr(shell.inspector, name := _describer())
     if isinstance(describe, functools.partial) and describe.func is _describe:
@@ -116,7 +116,7 @@ class CudaMagics(Magics):  # type: ignore[misc]  # IPython is not checked here
             "extra_cuda_cflags": _split(options.flags),
             "extra_include_paths": options.include,
             "debug": options.debug,
-            "isolate": True,  # an interrupt ends NVRTC at once, and a crash of NVRTC does not end the notebook
+            "isolate": True,  # NVRTC runs in a child process: it can be stopped, and its crash is an error
         }
         name = options.name or "cell"
         if not _is_variable(name):
@@ -130,7 +130,7 @@ class CudaMagics(Magics):  # type: ignore[misc]  # IPython is not checked here
             stopped = str(error) or f"the build of {name!r} was stopped"
             message = in_options(error, _OPTIONS, _PHRASES) if isinstance(error, JitLoadError) else stopped
             text = f"{type(error).__name__}: {message}"
-            error._render_traceback_ = lambda: [text]  # type: ignore[union-attr]  # IPython shows this alone
+            error._render_traceback_ = lambda: [text]  # type: ignore[union-attr]  # no traceback is shown
             raise
         self._bind(module, options.name)
         return module
@@ -161,7 +161,7 @@ def _split(line: str) -> list[str]:
         words = shlex.split(line)
     except ValueError as error:
         raise UsageError(str(error)) from None
-    if "--flags" in words[:-1]:  # in `--flags -O3`, argparse would take -O3 for another option
+    if "--flags" in words[:-1]:  # in `--flags -O3`, argparse would take -O3 for an option of its own
         index = words.index("--flags")
         words[index : index + 2] = [f"--flags={words[index + 1]}"]
     return words
@@ -171,18 +171,18 @@ def _load(name: str, cell: str, functions: Mapping[str, Launch | None], build: M
     """Load a module with all kernels of the cell, including kernels that `--launch` does not name."""
     if (
         "#include <torch/" in cell and "__global__" not in cell and "<<<" not in cell
-    ):  # host code alone, which needs neither nvcc nor a GPU
+    ):  # the cell is host code only, which needs neither nvcc nor a GPU
         options = {"extra_cflags" if key == "extra_cuda_cflags" else key: value for key, value in build.items()}
         return load_inline(name, cpp_sources=cell, functions=functions or None, **options)
     if None in functions.values() or not functions:
         return load_inline(name, cuda_sources=cell, functions=functions or None, **build)
     kernels = [] if build["extra_include_paths"] else _find_kernels(cell, build["extra_cuda_cflags"])
-    with suppress(LaunchSpecError):  # some of these kernels may be removed by the preprocessor
+    with suppress(LaunchSpecError):  # raised if the preprocessor removes one of these kernels
         if kernels:
             return _load_all(name, cell, functions, kernels, build)
     try:
         kernels = list(load_inline(name, cuda_sources=cell, **build))
-    except LaunchSpecError:  # there are only templates
+    except LaunchSpecError:  # raised if all kernels in the cell are templates
         kernels = []
     return _load_all(name, cell, functions, kernels, build)
 
@@ -255,7 +255,7 @@ def _value(text: str) -> Any:
     try:
         body = ast.parse(text, mode="eval").body
     except SyntaxError:
-        return text  # such as scale<float>
+        return text  # a C++ name such as `scale<float>`, which is not Python
     if isinstance(body, ast.Tuple):
         return tuple(str(part.value) if isinstance(part, ast.Constant) else ast.unparse(part) for part in body.elts)
     return body.value if isinstance(body, ast.Constant) else text
@@ -299,7 +299,7 @@ def _end_cell(result: Any) -> None:
     torch = sys.modules.get("torch")
     if torch is not None and torch.cuda.is_initialized():
         try:
-            torch.cuda.synchronize()  # the driver prints the buffered output of kernels
+            torch.cuda.synchronize()  # makes the driver print the buffered output of kernels
         except RuntimeError as error:
             if result.success:
                 result.error_in_exec = error  # so that "Run all" stops here
@@ -317,10 +317,10 @@ def _await_reader() -> None:
         try:
             fcntl.ioctl(1, termios.FIONREAD, size)
         except OSError:
-            return  # not a pipe
+            return  # standard output is not a pipe
         time.sleep(0.001)  # let the thread that reads run
         empty = empty + 1 if struct.unpack("i", size) == (0,) else 0
-        if empty == 3:  # on a busy machine, the thread may have read text and not passed it on yet
+        if empty == 3:  # once is not enough: the thread may not have passed on yet what it has read
             return
 
 

@@ -178,7 +178,7 @@ def _find_tools(request: Request, cache_dir: Path) -> _Tools:
     """
     cuda, compiler = _find_cuda(request, cache_dir), find_compiler(request.settings)
     identity = recall_compiler_identity(compiler, cache_dir)
-    if identity is None:  # the compiler has to be started; meanwhile, import what the build needs
+    if identity is None:  # the compiler has to be started, so import meanwhile what the build needs
         from jitload.building.resources import run_in_background
 
         run_in_background(_import_for_build, request)
@@ -196,7 +196,8 @@ def _find_cuda(request: Request, cache_dir: Path) -> CudaToolchain | Nvcc | None
         return find_nvcc(request.settings, cache_dir, name=request.name)
     if request.cubins:
         return None
-    # In load-only mode a missing NVRTC must be an error, so that `_find_without_tools` accepts an entry of any NVRTC.
+    # A request for the CPU can do without NVRTC, unless the mode is load-only. This mode needs an error if NVRTC is
+    # missing: after the error, `_find_without_tools` accepts an entry that was built with any NVRTC.
     if any(arch != CPU for arch in request.archs) or request.settings.mode == "load-only":
         return find_cuda_toolchain(request.settings)
     return find_cuda_headers(request.settings)
@@ -216,7 +217,7 @@ def _find_without_tools(request: Request, cache_dir: Path, missing: ToolchainErr
         cuda = _find_cuda(request, cache_dir)
     with suppress(ToolchainError):
         compiler = find_compiler(request.settings)
-    # A compiler that is installed but broken raises its own error here.
+    # `compiler_identity` raises an error if the compiler is installed but does not work.
     identity = compiler_identity(compiler, cache_dir) if compiler else None
     unknown_parts = ("nvrtc",) if cuda is None else ()
     if identity is None:

@@ -56,7 +56,7 @@ mod = jitload.load_module(sys.argv[1])
 def counts(): return len(os.listdir("/proc/self/task")), len(open("/proc/self/maps").readlines())
 def interrupt(kernel, config, handler=signal.default_int_handler):
     signal.signal(signal.SIGINT, handler)
-    timer = threading.Timer(0.15, os.kill, (os.getpid(), signal.SIGINT))
+    timer = threading.Timer(0.05, os.kill, (os.getpid(), signal.SIGINT))
     timer.start()
     x = np.zeros(4, np.uint32)
     try:

@@ -8,8 +8,9 @@ import shutil
 from pathlib import Path
 
 import pytest
+import torch
 from builds import ADD, ARCH, EXPORT
-from guides.kernel_library import build_scale, check_scale
+from guides.kernel_library import SOURCE, build_scale, check_scale
 from support.nvcc import FILE, build_file, file_of, needs_nvcc
 
 import jitload
@@ -153,7 +154,7 @@ def test_a_launch_is_refused_where_the_text_launches_itself():
 
 @needs_nvcc
 def test_one_source_with_everything_that_hand_written_cpp_supports(caplog):
-    """Upstream's headers, functions with docs from another source, cubins, both kinds of flags, two GPUs."""
+    """The kernel library of the guides, functions with docs from another source, cubins, both kinds of flags."""
     cuda = r"""
     template <class T> __global__ void twice(T* x) { x[threadIdx.x] *= 2; }
     TVM_FFI_EMBED_CUBIN(first);
@@ -168,21 +169,21 @@ def test_one_source_with_everything_that_hand_written_cpp_supports(caplog):
     library = jitload.build_inline(
         "all",
         cpp_sources="int Seven(); int Eight() { return Seven() + ONE; }",
-        cuda_sources=["#include <tvm/ffi/extra/cuda/cubin_launcher.h>\n", cuda],
+        cuda_sources=["#include <tvm/ffi/extra/cuda/cubin_launcher.h>\n", cuda, SOURCE],
         functions={"Eight": "One more."},
         embed_cubin={"first": jitload.compile_cubin(ADD, arch=ARCH)},
         extra_cflags=["-DONE=1"],
         extra_ldflags=["-lcudart", "-lcuda"],
         extra_cuda_cflags=["-DSEVEN=7", "-std=c++20", "-O1", "--use_fast_math"],
-        arch=("sm_80", "sm_90a"),
+        arch=ARCH,
     )
     assert caplog.messages == []
     module = jitload.load_module(library)
-    assert (list(module), module.Eight()) == (["Eight", "launch"], 8)
+    assert (list(module), module.Eight()) == (["Eight", "launch", "scale"], 8)
     assert module.get_function_doc("Eight") == "One more."
+    with pytest.raises(ValueError, match="x must be a CUDA tensor"):
+        module.scale(torch.ones(3), 2.0, None)
     rules = Path(library).with_name("build.ninja").read_text()
-    assert rules.count("/cicc ") == 2
-    assert rules.count("/ptxas ") == 2
     assert "-std=c++20" in rules
     assert " -O1 " in rules
     assert b"libcudart.so.13" in Path(library).read_bytes()
@@ -219,9 +220,13 @@ def test_the_error_for_a_compiler_that_nvcc_rejects_says_what_to_do(tmp_path):
 
 
 @needs_nvcc
-def test_warnings_are_not_told_twice(caplog, cache):
-    jitload.build_inline("m", cuda_sources=BOTH + "\nvoid g() { int unused = 1; }", functions="f", arch=ARCH)
+def test_warnings_are_not_told_twice_for_two_architectures(caplog, cache):
+    text = BOTH + "\nvoid g() { int unused = 1; }"
+    library = jitload.build_inline("m", cuda_sources=text, functions="f", arch=("sm_80", "sm_90a"))
     assert caplog.text.count('"unused" was declared but never referenced') == 1
+    rules = Path(library).with_name("build.ninja").read_text()
+    assert rules.count("/cicc ") == 2
+    assert rules.count("/ptxas ") == 2
 
 
 @needs_nvcc
@@ -260,16 +265,6 @@ def test_files_are_objects_of_their_own_and_a_compiler_may_be_several_words(cach
 def test_the_cache_may_be_at_a_path_that_a_shell_would_read(tmp_path, monkeypatch):
     monkeypatch.setenv("JITLOAD_CACHE_DIR", str(tmp_path / "a $HOME 'b' c"))
     assert jitload.load_module(build_file(file_of(tmp_path))).get() == 7
-
-
-@needs_nvcc
-def test_the_guides_kernel_library_checks_what_it_gets(tmp_path):
-    import torch
-
-    module = jitload.load_module(build_scale(str(tmp_path / "scale.so"), arch=ARCH))
-    assert list(module) == ["scale"]
-    with pytest.raises(ValueError, match="x must be a CUDA tensor"):
-        module.scale(torch.ones(3), 2.0, None)
 
 
 @pytest.mark.gpu

@@ -302,16 +302,18 @@ def test_c_headers_may_be_included_within_extern_c(compile_source: Callable[...,
     assert compile_source(text, arch="sm_90")
 
 
-@pytest.mark.parametrize("compile_source", [jitload.compile_cubin, nvrtc_compile])
+@pytest.mark.parametrize(
+    ("compile_source", "header"), [(jitload.compile_cubin, "cooperative_groups.h"), (nvrtc_compile, "cuda/ptx")]
+)
 def test_a_texts_own_integers_of_64_bits_are_those_of_all_headers(
-    kit_dirs: tuple[Path, ...], compile_source: Callable[..., object]
+    kit_dirs: tuple[Path, ...], compile_source: Callable[..., object], header: str
 ) -> None:
     """Upstream's nvrtc_compile takes such a text, because CCCL declares the same types under NVRTC."""
     if not any((folder / "cuda/std/cstdint").is_file() for folder in kit_dirs):
         pytest.skip("this kit has no cuda/std/cstdint")
     text = f"""typedef unsigned long long uint64_t;
     typedef long long int int64_t; typedef unsigned int uint32_t;
-    {includes("stdint.h", "cuda/std/cstdint", "cstdint", "cooperative_groups.h")}
+    {includes("stdint.h", "cuda/std/cstdint", "cstdint", header)}
     static_assert(sizeof(cuda::std::int64_t) == 8 && UINT64_MAX == std::uint64_t(-1), "");
     __global__ void k(uint64_t* x, cuda::std::uint64_t y) {{ x[0] = atomicAdd(x + 1, y); }}"""
     result = compile_source(text, arch="sm_90")

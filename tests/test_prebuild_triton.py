@@ -93,7 +93,8 @@ def test_variants_configurations_and_example_arguments(cache):
 # ---- what no other process can build ---------------------------------------------------------------------------
 
 _PROGRAM = """
-import json, os
+import json, os, sys
+sys.modules["torch"] = None  # it takes seconds to import
 import triton, triton.language as tl
 import jitload
 

@@ -48,14 +48,20 @@ def build() -> Callable[[Program], ModuleType]:
     modules: dict[str, ModuleType] = {}
 
     def build_group(program: Program) -> ModuleType:
-        is_alone = not program.functions or program.cuda_flags
-        key = program.name if is_alone else program.file
+        key = unit_of(program)
         if key not in modules:
-            group = [p for p in PROGRAMS if p.functions and not p.cuda_flags and p.file == key]
-            modules[key] = load(program) if is_alone else load_together(key, group)
+            group = [p for p in PROGRAMS if unit_of(p) == key]
+            modules[key] = load_together(key, group) if program.name != key else load(program)
         return modules[key]
 
     return build_group
+
+
+def unit_of(program: Program) -> str:
+    """Return the name of the unit in which a text is built: its own, if it cannot share one."""
+    if not program.functions or program.cuda_flags:
+        return program.name
+    return "with_kernels" if program.cuda else "without_kernels"
 
 
 def load(program: Program) -> ModuleType:

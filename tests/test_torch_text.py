@@ -426,7 +426,18 @@ def test_threads_install_and_remove():
     assert module.load_inline is original
 
 
-def test_install_before_the_import_of_torch_survives_a_search_for_the_module():
+def without_torch(tmp_path: Path) -> dict[str, str]:
+    """Return an environment with a package in place of torch, which takes seconds to import."""
+    module = tmp_path / "torch" / "utils" / "cpp_extension.py"
+    module.parent.mkdir(parents=True)
+    module.write_text("def load(): ...\ndef load_inline(): ...\nclass CUDAExtension: ...\n")
+    for package in module.parents[:2]:
+        (package / "__init__.py").touch()
+    search = os.pathsep.join([str(tmp_path), str(Path(jitload.__file__).parents[1])])
+    return {**os.environ, "PYTHONPATH": search}
+
+
+def test_install_before_the_import_of_torch_survives_a_search_for_the_module(tmp_path: Path):
     code = (
         "import importlib.util\nfrom jitload import cpp_extension\n"
         "block = cpp_extension.install()\nblock.__enter__()\n"
@@ -436,21 +447,24 @@ def test_install_before_the_import_of_torch_survives_a_search_for_the_module():
         "block.__exit__(None, None, None)\n"
         "from torch.utils.cpp_extension import load\nprint(load.__module__)\n"
     )
-    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    command = [sys.executable, "-c", code]
+    result = subprocess.run(command, env=without_torch(tmp_path), capture_output=True, text=True, check=True)
     assert result.stdout.split() == ["jitload.cpp_extension", *["torch.utils.cpp_extension"] * 2]
 
 
 def test_a_program_runs_unchanged(tmp_path: Path):
-    """Also if a static variable of its text holds a tensor when Python has ended."""
+    """Also if it looks for the module first, and if a static variable of its text holds a tensor when Python has ended."""
     program = tmp_path / "program.py"
     program.write_text(
-        "import sys, torch\nfrom torch.utils.cpp_extension import load_inline\n"
+        "import importlib.util, sys, torch\nassert importlib.util.find_spec('torch.utils.cpp_extension')\n"
+        "from torch.utils.cpp_extension import CUDAExtension, load_inline\n"
         "text = 'torch::Tensor keep(torch::Tensor x) { static torch::Tensor kept; kept = x * 2; return kept; }'\n"
         "print(load_inline('keep', [text], functions=['keep']).keep(torch.ones(1)).item(), load_inline.__module__, sys.argv[1:])\n"
+        "print(CUDAExtension.__module__)\n"
     )
     command = [sys.executable, "-m", "jitload.cpp_extension", str(program), "argument"]
     result = subprocess.run(command, capture_output=True, text=True, check=True)
-    assert result.stdout == "2.0 jitload.cpp_extension ['argument']\n"
+    assert result.stdout == "2.0 jitload.cpp_extension ['argument']\ntorch.utils.cpp_extension\n"
 
 
 def test_threads_call_functions_that_release_the_gil():
@@ -468,7 +482,8 @@ def test_threads_call_functions_that_release_the_gil():
     assert all(torch.equal(result, x * sum(range(50))) for result in results)
 
 
-def test_an_environment_variable_installs_the_functions():
+def test_an_environment_variable_installs_the_functions(tmp_path: Path):
+    environment = without_torch(tmp_path)
     add = "import os, site, sys; site.addsitedir(os.path.dirname(sys.argv[1]))\n"
     for value, code, printed in (
         ("ON", "from torch.utils.cpp_extension import load; print(load.__module__)", "jitload.cpp_extension"),
@@ -476,6 +491,6 @@ def test_an_environment_variable_installs_the_functions():
     ):
         result = subprocess.run(
             [sys.executable, "-c", f"import sys; before = [*sys.meta_path]\n{add}{code}", jitload.__file__],
-            env={**os.environ, "JITLOAD_TORCH": value}, capture_output=True, text=True, check=True,
+            env={**environment, "JITLOAD_TORCH": value}, capture_output=True, text=True, check=True,
         )  # fmt: skip
         assert result.stdout == f"{printed}\n"

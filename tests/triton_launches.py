@@ -192,6 +192,7 @@ WAYS = {"sizes": write_sizes, "triton": launch_with_triton, "jitload": launch_wi
 
 def main(*cases: str) -> None:
     """Fork a child for each way of each case; the first that fails ends the program."""
+    sys.modules["torch"] = None  # it takes seconds to import
     import numpy as np  # noqa: F401
     from support.imports import import_slow_modules
 

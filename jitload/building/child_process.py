@@ -14,7 +14,7 @@ from typing import Any
 
 from jitload.errors import ToolchainError
 
-_SHUTDOWN_S = 10.0  # for a child to end: NVRTC may take this long to stop
+_SHUTDOWN_S = 10.0  # seconds; how long to wait for a child to end, because NVRTC may need that long to stop
 
 
 class ChildProcess:
@@ -45,7 +45,8 @@ class ChildProcess:
             self._process.stdin.flush()
             return pickle.load(self._process.stdout)  # noqa: S301  from our own child
         except (OSError, EOFError, ValueError, pickle.UnpicklingError) as error:
-            # A signal handler may also raise an OSError, such as a TimeoutError, which has no error number.
+            # An error of a pipe usually means that the child has ended. A signal handler may also raise an OSError,
+            # such as a TimeoutError. Such an error has no error number, and it is passed on.
             if (isinstance(error, OSError) and error.errno is None) or not self._has_ended():
                 raise
         return None
@@ -101,13 +102,13 @@ def answer_questions(answer: Callable[[Any], object]) -> None:
     the pipes.
     """
     questions, answers = sys.stdin.buffer, os.fdopen(os.dup(1), "wb")
-    os.dup2(2, 1)  # what tools print must not mix with the answers
+    os.dup2(2, 1)  # the output of tools must not mix with the answers
     with suppress(EOFError, BrokenPipeError, KeyboardInterrupt):
         while True:
             question = pickle.load(questions)  # noqa: S301  from the process that started this one
             pickle.dump(answer(question), answers)
             answers.flush()
-            if not gc.isenabled():  # until here, most new objects belong to modules, which are never garbage
+            if not gc.isenabled():  # most objects made so far belong to modules, which are never garbage
                 gc.freeze()
                 gc.enable()
     gc.freeze()  # a collection at exit would take longer than the rest of the exit

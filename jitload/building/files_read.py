@@ -16,7 +16,7 @@ from jitload.cpptext.includes import embedded_files, read_headers, shadowing_pat
 
 _COMPILER_DIRS = (Path("/usr/lib/gcc"), Path("/usr/lib/llvm"), Path("/usr/include/c++"))
 _SYSTEM_DIR = "/usr/include/"
-# The headers of the C library and of Linux in /usr/include. Every other file there belongs to some other package.
+# The headers of the C library and of Linux in /usr/include. Other files there belong to other packages.
 _SYSTEM_SUBDIRS = re.compile(r"(?:[\w.]+-linux-\w+/)?(?:bits|sys|gnu|asm|asm-generic|linux|c\+\+|arpa|net|netinet)/.*")
 _SYSTEM_FILES = re.compile(
     r"(?:[\w.]+-linux-\w+/)?(?:stdc-predef|features|features-time64|alloca|assert|complex|ctype|dirent|dlfcn|endian|errno"
@@ -90,7 +90,7 @@ def read_depfile(text: str) -> list[Path]:
 def unversioned_headers(paths: Iterable[Path], versioned_dirs: Iterable[Path]) -> Iterator[Path]:
     """Yield the headers that are outside `versioned_dirs` and belong neither to the compiler nor to the C library."""
     roots = tuple(f"{root.resolve()}/" for root in (*versioned_dirs, *_COMPILER_DIRS))
-    real_dirs: dict[str, str] = {}  # hundreds of headers are in a dozen directories
+    real_dirs: dict[str, str] = {}  # a cache: hundreds of headers are in a dozen directories
     for path in paths:
         if not path.is_absolute():
             continue

@@ -27,13 +27,13 @@ _DIAGNOSTIC = re.compile(
 )
 # Messages of nvcc are separated by empty lines; a message of g++ begins with its location.
 _MESSAGE_START = re.compile(r"(?<=\n\n)(?=\S)|^(?=In file included from |[^\s:]+:\d+:\d+: (?!note:))", re.MULTILINE)
-_SHUTDOWN_S = 5.0  # how long a compiler may take to end and to remove its files
+_SHUTDOWN_S = 5.0  # seconds; how long a stopped compiler may take to remove its files and end
 _log = logging.getLogger(__name__)
 _running: set[subprocess.Popen[str]] = set()
 
-# Only exports are visible. Symbols are bound when the library is loaded, so an undefined symbol is an error at that
-# time and not at the first call. The library is never unloaded. libc is not linked: the process has it already, and
-# linking it would take as long as the rest of the link.
+# With these options, only exported symbols are visible. Symbols are bound when the library is loaded, so an undefined
+# symbol is an error at that time and not at the first call. The library is never unloaded. libc is not linked, because
+# the process has loaded it already, and linking it would take as long as the rest of the link.
 COMPILE_FLAGS = ("-O0", "-pipe", "-fPIC", "-fvisibility=hidden", "-fno-exceptions", "-fno-rtti", "-w")
 LINK_FLAGS = ("-shared", "-s", "-Wl,-z,now", "-Wl,-z,nodelete", "-Wl,-z,noexecstack", "-nostartfiles", "-nodefaultlibs")
 
@@ -132,7 +132,7 @@ def run_ninja(ninja: Path, work_dir: Path, *, name: str, verbose: bool = False, 
     finally:
         _running.discard(process)
     if verbose or output.strip():
-        quiet_level = level if process.returncode == 0 else logging.DEBUG  # the error contains the output
+        quiet_level = level if process.returncode == 0 else logging.DEBUG  # after a failure, the error has the output
         _log.log(logging.INFO if verbose else quiet_level, "%s", _drop_repeats([output]).rstrip())
     if process.returncode != 0:
         raise _failure(name, work_dir, process.returncode, output)
@@ -170,7 +170,7 @@ def _delayed_signals() -> Iterator[None]:
     """
     caught: list[tuple[int, FrameType | None]] = []
     handlers: dict[int, Callable[..., object]] = {}
-    if threading.current_thread() is threading.main_thread():  # handlers run only there
+    if threading.current_thread() is threading.main_thread():  # signal handlers run only in the main thread
         for sign in (signal.SIGINT, signal.SIGTERM):
             if callable(handler := signal.getsignal(sign)):
                 handlers[sign] = handler

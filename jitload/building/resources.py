@@ -58,11 +58,13 @@ def pause_garbage_collection(*, at_most_s: float | None = None) -> Iterator[None
 
 def _end_pause() -> None:
     with _pauses.lock:
-        _pauses.count = max(_pauses.count - 1, 0)  # already 0 in a child that was forked during the pause
+        _pauses.count = max(_pauses.count - 1, 0)  # the count is already 0 in a child that was forked during the pause
         is_last = _pauses.count == 0
     if is_last:
         if _pauses.is_disabled and 0 < gc.get_threshold()[0] < gc.get_count()[0]:
-            gc.collect(0)  # a collection is due, and an automatic one might include all of torch's objects
+            # A collection is due. Collect only the youngest generation, because an automatic collection might include
+            # all generations, and with them all of torch's objects.
+            gc.collect(0)
         _resume()
 
 
@@ -75,7 +77,7 @@ def _resume() -> None:
 
 def _resume_after_fork() -> None:
     """Enable the collector in a forked child, because the threads that paused it exist only in the parent."""
-    _pauses.lock = threading.Lock()  # another thread may have held the lock
+    _pauses.lock = threading.Lock()  # another thread may have held the old lock during the fork
     _pauses.count = 0
     _resume()
 
@@ -95,7 +97,7 @@ def run_in_background(function: Callable[..., Result], *arguments: Any) -> Futur
     def run() -> None:
         try:
             future.set_result(function(*arguments))
-        except BaseException as error:  # noqa: BLE001  raised in the thread that asks for the result
+        except BaseException as error:  # noqa: BLE001  `Future.result` raises the error again
             future.set_exception(error)
 
     threading.Thread(target=run, name="jitload-build", daemon=True).start()

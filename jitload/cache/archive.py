@@ -36,8 +36,8 @@ _MEMBER = re.compile(
 _NOT_PACKED = (".gch", ".pch")
 _MAX_MEMBERS = 1_000_000
 _CHUNK_BYTES = 1 << 20
-_FILE_OVERHEAD = 4096  # the space that a file takes on the disk in addition to its content
-_MAX_LEAVES = 8  # how many entries of one key are packed; they are builds that read different files
+_FILE_OVERHEAD = 4096  # bytes that a file takes on the disk in addition to its content
+_MAX_LEAVES = 8  # how many entries of one key are packed; each entry is a build that read other files
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -346,7 +346,7 @@ def check_archive_name(name: str) -> None:
 
 def _open_zstd(path: Path, mode: str) -> Any:
     with suppress(ImportError):
-        from compression import zstd  # Python 3.14
+        from compression import zstd  # in the standard library since Python 3.14
 
         return zstd.open(path, mode)
     with suppress(ImportError):

@@ -12,9 +12,12 @@ from typing import Any, NamedTuple
 
 from jitload.cache.key import may_embed_path
 
-_NO_FILE = -1  # as size: the file does not exist; if it did, the build would read it
-_NO_DIRECTORY = -2  # as size: the directory that would contain the file does not exist
-# `stat` cannot tell apart two changes within one tick of the file system's clock. No tick is longer than 2 s.
+# Values of `Dependency.size` for a file that does not exist, but that the build would read if it did. With
+# _NO_DIRECTORY, the directory of the file does not exist, either.
+_NO_FILE = -1
+_NO_DIRECTORY = -2
+# If a file changes twice within one tick of the file system's clock, `stat` may not show the second change. No tick is
+# longer than 2 s.
 _TICK_NS = 2_000_000_000
 
 _State = tuple[int, int, int, int]
@@ -59,7 +62,7 @@ class Dependency(NamedTuple):
                 and status.st_ino == self.inode
             ):
                 return True
-            is_file = stat.S_ISREG(status.st_mode)  # reading a pipe or a device might never end
+            is_file = stat.S_ISREG(status.st_mode)  # not a pipe or a device, whose reading might never end
             return is_file and status.st_size == self.size and _digest_of(self.path, status) == self.digest
         except OSError:
             return False
@@ -144,9 +147,9 @@ def _record(path: Path, start_ns: int) -> Dependency:
         digest = digest_file(path) if path.is_file() else None
     except OSError:
         return _record_missing(path)
-    if digest is None:  # a directory of that name
+    if digest is None:  # a directory, not a file
         return Dependency(path=text, size=_NO_FILE)
-    if status.st_ctime_ns > start_ns:  # edited during the build: it is unknown what the compiler read
+    if status.st_ctime_ns > start_ns:  # the compiler may have read the file before or after the change
         return Dependency(path=text, size=status.st_size)
     return Dependency(
         path=text,

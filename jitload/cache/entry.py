@@ -41,7 +41,7 @@ from jitload.settings import Settings
 from jitload.toolchain.host import make_private_dir
 
 MANIFEST = "manifest.json"
-WORK_DIR = ".work"  # in a cache: contains the directories of builds in progress and of failed builds
+WORK_DIR = ".work"  # the directory of a cache that contains builds in progress and failed builds
 FAILED_MARKER = ".failed"  # a file in the directory of a build in which a compiler failed
 BLOCK_BYTES = 4096
 USES_DIR, GROWTH_FILE = ".uses", ".grown"
@@ -49,8 +49,8 @@ KEY_DIR_NAME = re.compile(r"([A-Za-z0-9_][A-Za-z0-9_.-]{0,47})-([0-9a-f]{64})")
 LEAF_NAME = re.compile(r"(\d{4,})-[0-9a-f]{16}")
 _FILE_NAME = re.compile(r"[A-Za-z0-9_.@+-]{1,200}")
 _LARGEST_MANIFEST = 64 << 20
-EXHAUSTED = (errno.EMFILE, errno.ENFILE, errno.ENOMEM)  # a problem of this process, not of the entry
-_INACCESSIBLE = (errno.EACCES, errno.EPERM, errno.EIO, errno.ESTALE)  # these do not mean that the entry is damaged
+EXHAUSTED = (errno.EMFILE, errno.ENFILE, errno.ENOMEM)  # this process lacks resources; the entry may be good
+_INACCESSIBLE = (errno.EACCES, errno.EPERM, errno.EIO, errno.ESTALE)  # with these errors, the entry may be undamaged
 _log = logging.getLogger(__name__)
 
 _rebuilt: set[tuple[str, str]] = set()  # cache directories and digests of this process's builds in mode `rebuild`
@@ -153,9 +153,9 @@ def _handle_problem(path: Path, problem: Exception, *, may_rename: bool) -> None
         _log.warning("cache entry %s cannot be used (%s); it is skipped", path, problem)
         return
     renamed = path.with_name(f"{path.name}-{time.time_ns()}.bad")
-    reason = str(problem).partition(". Repair it with")[0]  # an entry that is built again needs no repair
+    reason = str(problem).partition(". Repair it with")[0]  # this advice is for entries that are not built again
     _log.warning("cache entry %s cannot be used (%s); it is renamed to %s and built again", path, reason, renamed.name)
-    with suppress(OSError):  # in a read-only cache the entry stays, and is skipped each time
+    with suppress(OSError):  # in a read-only cache the entry keeps its name, and every search skips it
         os.rename(path, renamed)
 
 
@@ -249,7 +249,7 @@ def _read_all(descriptor: int, size: int) -> bytes:
 
 def record_use(leaf_dir: Path, settings: Settings) -> None:
     """Note that this process has used an entry. The use is recorded in the cache when the process ends."""
-    global _is_registered  # noqa: PLW0603  once in a process
+    global _is_registered  # noqa: PLW0603  `write_uses` is registered once in a process
     if settings.mode == "load-only":
         return  # in this mode, nothing is written to the cache
     _used_leaves[leaf_dir] = None
@@ -265,13 +265,13 @@ def write_uses() -> None:
     while _used_leaves:
         leaf_dir, _ = _used_leaves.popitem()
         try:
-            if leaf_dir.is_dir():  # a cache that was removed must not be created again
+            if leaf_dir.is_dir():  # recording a use must not create a removed cache again
                 append_bytes(uses_path(leaf_dir), 1)
         except BaseException:  # noqa: BLE001, S112  a read-only cache, or an interpreter that is shutting down
             continue
 
 
-os.register_at_fork(after_in_child=_used_leaves.clear)  # the parent records these uses
+os.register_at_fork(after_in_child=_used_leaves.clear)  # the parent process records its uses itself
 
 
 def uses_path(leaf_dir: Path) -> Path:

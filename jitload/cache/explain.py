@@ -25,7 +25,7 @@ from jitload.errors import CacheError
 from jitload.settings import Settings
 
 _LONGEST_SHOWN = 160
-_MAX_COMPARED = 1000  # with a key, of the entries of its name
+_MAX_COMPARED = 1000  # only this many entries are compared with a key: those that were used last
 
 
 def compare_parts(first: Mapping[str, Any], second: Mapping[str, Any]) -> list[str]:

@@ -26,7 +26,7 @@ from typing import TypeVar
 from jitload.errors import warn_once
 from jitload.toolchain.host import load_json, make_private_dir
 
-LOCKS_DIR = ".locks"  # in a cache: contains the lock files
+LOCKS_DIR = ".locks"  # the directory of a cache that contains the lock files
 _FIRST_REPORT_S, _NEXT_REPORTS_S = 2.0, 60.0
 _SHORTEST_POLL_S, _LONGEST_POLL_S = 0.004, 0.1
 _LOCAL_FILE_SYSTEMS = frozenset(
@@ -43,12 +43,12 @@ _thread_locks_guard = threading.Lock()
 
 
 def _drop_locks_in_child() -> None:
-    global _thread_locks_guard  # noqa: PLW0603  another thread of the parent may hold it
+    global _thread_locks_guard  # noqa: PLW0603  a thread of the parent may hold the old guard
     _thread_locks_guard = threading.Lock()
     _thread_locks.clear()
     for descriptor in _locked:
         with suppress(OSError):
-            os.close(descriptor)  # not `unlock`, which would release the parent's lock
+            os.close(descriptor)  # `unlock` would release the parent's lock, too
     _locked.clear()
 
 
@@ -109,7 +109,7 @@ def _acquire(path: Path, description: str, find_result: FindResult[Result]) -> t
                 if (descriptor := _lock_file(path)) is not None:
                     return descriptor, None
     except OSError as error:
-        if error.errno is None:  # a signal handler raised the error, such as a TimeoutError
+        if error.errno is None:  # only a signal handler raises such an error, for example a TimeoutError
             raise
         warn_once(
             f"files in {path.parent} cannot be locked ({error}): processes that need the same library may each build it"
@@ -119,7 +119,7 @@ def _acquire(path: Path, description: str, find_result: FindResult[Result]) -> t
 
 def _lock_file(path: Path) -> int | None:
     if (descriptor := _try_lock(path, os.O_RDWR | os.O_CREAT)) is not None:
-        with suppress(OSError):  # the disk is full: the others do not learn for which process they wait
+        with suppress(OSError):  # if the disk is full, waiting processes cannot report the holder
             os.ftruncate(descriptor, 0)
             os.pwrite(descriptor, json.dumps({"pid": os.getpid(), "host": socket.gethostname()}).encode(), 0)
     return descriptor
@@ -129,8 +129,8 @@ def _sleep_until_released(path: Path) -> None:
     import fcntl
 
     flags = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOFOLLOW
-    with suppress(FileNotFoundError), open(os.open(path, flags), "rb") as file:  # the lock file may have been pruned
-        fcntl.flock(file, fcntl.LOCK_SH)  # a shared lock: waiting processes do not wait for each other
+    with suppress(FileNotFoundError), open(os.open(path, flags), "rb") as file:  # raised if the file was pruned
+        fcntl.flock(file, fcntl.LOCK_SH)  # a shared lock, so that waiting processes do not wait for each other
         fcntl.flock(file, fcntl.LOCK_UN)
 
 
@@ -151,7 +151,7 @@ def _reported_wait(path: Path, description: str) -> Iterator[None]:
             message = "waiting for %s, which %s builds: %.0f s so far"
             _log.warning(message, description, _holder(path), time.monotonic() - started)
 
-    with suppress(RuntimeError):  # no thread can be started: the wait is not reported
+    with suppress(RuntimeError):  # raised if no thread can be started; then the wait is not reported
         _thread.start_new_thread(report, ())
     try:
         yield
@@ -191,7 +191,8 @@ def _try_lock(path: Path, flags: int) -> int | None:
     descriptor = os.open(path, flags | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
     try:
         if lock_descriptor(descriptor, blocking=False):
-            # A removed directory can be locked, too, while another process locks a new one of the same name.
+            # The path may have been removed and created again. Then this lock is on the old file or directory, and
+            # another process may lock the new one.
             with suppress(FileNotFoundError):
                 if os.path.samestat(os.fstat(descriptor), os.stat(path)):
                     _locked.add(descriptor)
@@ -208,7 +209,8 @@ def unlock(descriptor: int | None) -> None:
     The lock is released even if a forked child still has an open copy of the descriptor.
     """
     if descriptor is None or descriptor not in _locked:
-        return  # a child of `fork` has closed the descriptor, and its number may be another file's by now
+        # In a forked child, the descriptor is closed already, and its number may belong to another file.
+        return
     from filelock import unlock_descriptor
 
     _locked.discard(descriptor)

@@ -77,13 +77,13 @@ def _is_acceptable(label: str, own: Any, value: Any, settings: Settings) -> bool
     if label == "archs":
         return bool(own) and isinstance(value, list) and all(_is_served(arch, value) for arch in own)
     if label == "gpu_check" or not isinstance(value, str):
-        return label == "gpu_check"  # checking a kernel for the CPU with NVRTC does not change its code
-    if label == "libc":  # programs linked with an older C library run with a newer one
+        return label == "gpu_check"  # NVRTC only checks a CPU kernel, whose code stays the same
+    if label == "libc":  # a program linked with an older C library runs with a newer one
         return isinstance(own, str) and _is_older_libc(value, own)
-    if label == "cpu":  # the CPU that `-march=native` meant where the entry was built
+    if label == "cpu":  # the CPU for which `-march=native` compiled the entry, or ""
         return value in ("", cpu_identity())
     if label == "compiler":
-        options = [repr(word) for word in split_command(settings.cxx)[1:]]  # spelled as in the compiler's identity
+        options = [repr(word) for word in split_command(settings.cxx)[1:]]  # quoted as in the compiler's identity
         return not options or options == [line for line in value.splitlines() if line[:1] in "'\""][: len(options)]
     return _is_acceptable_nvrtc(value, settings)
 

@@ -74,7 +74,7 @@ def prune_to_limit(cache_dir: Path, limit: int) -> None:
     """Prune a cache to four fifths of `limit` bytes, but only on a local file system. Ignore failures."""
     with suppress(OSError, CacheError):
         if not is_local(cache_dir):
-            return  # another machine may have an entry mapped, and would lose it
+            return  # a process on another machine may have an entry mapped and would lose it
         result = prune(cache_dir, max_size=limit * 8 // 10)
         _write_growth(cache_dir, min(result.left, limit * 9 // 10))  # so that the next build does not prune again
 
@@ -106,7 +106,7 @@ def _locked_trash(cache_dir: Path) -> Iterator[Path]:
         if not os.access(trash, os.W_OK):
             raise CacheError(f"the cache {cache_dir} cannot be written: {error.strerror}") from error
     try:
-        _empty(trash)  # what a killed process left
+        _empty(trash)  # a killed process may have left files in it
         yield trash
         _empty(trash)
     finally:

@@ -23,7 +23,7 @@ from jitload.toolchain.host import make_private_dir
 
 _MAX_PACKED = 256 << 20
 _MAX_UNPACKED = 1 << 30
-_RETRY_S = 60.0  # for this long, a store that failed is not asked again
+_RETRY_S = 60.0  # seconds; how long a store that failed is not asked again
 _BUCKET_PROTOCOLS = frozenset(("s3", "s3a", "gs", "gcs", "az", "abfs", "abfss", "adl", "oss", "oci", "b2", "r2", "hf"))
 _log = logging.getLogger(__name__)
 _stores: dict[tuple[str, int], RemoteStore] = {}
@@ -129,7 +129,7 @@ def _ask(settings: Settings, request: Callable[[RemoteStore], Answer]) -> Answer
     def ask() -> None:
         try:
             answer.set_result(request(_open_store(settings.remote)))
-        except BaseException as error:  # noqa: BLE001  whatever a store raises
+        except BaseException as error:  # noqa: BLE001  a store's library may raise anything
             answer.set_exception(error if isinstance(error, Exception) else RuntimeError(repr(error)))
 
     threading.Thread(target=ask, name="jitload-remote", daemon=True).start()
@@ -190,7 +190,8 @@ class _FsspecStore:
             self._files.pipe_file(target, data)
         except FileNotFoundError:
             if not _BUCKET_PROTOCOLS.isdisjoint(protocols):
-                raise  # the bucket's name is wrong, and creating the "directory" would create that bucket
+                # The bucket's name is wrong, because buckets have no directories. `makedirs` would create a bucket.
+                raise
             self._files.makedirs(path.rpartition("/")[0], exist_ok=True)
             self._files.pipe_file(target, data)
         if is_local:

@@ -56,7 +56,7 @@ _FAILED_KEPT_S = 7 * 86400.0
 _LONGEST_BUILD_S = 86400.0
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EROFS)
 _FULL_MESSAGES = tuple(os.strerror(number) for number in _FULL)  # the text of these errors in a compiler's output
-_HOST_TAG = re.compile(r"-([0-9a-f]{8})-\d+-[0-9a-f]+$")  # in the name of a work directory
+_HOST_TAG = re.compile(r"-([0-9a-f]{8})-\d+-[0-9a-f]+$")  # matches the end of a work directory's name
 _log = logging.getLogger(__name__)
 _unfinished: set[Path] = set()
 
@@ -175,7 +175,7 @@ def _writable(cache_dir: Path) -> Path:
     except OSError as error:
         private_dir = private_cache_dir()
         warn_once(f"the cache cannot be written ({error}); building in {private_dir}, for this process only")
-        with suppress(OSError):  # the build will report the error
+        with suppress(OSError):  # the build will raise a clearer error
             _prepare(private_dir)
         return private_dir
     return cache_dir
@@ -208,7 +208,7 @@ def _work_dir(cache_dir: Path, key: CacheKey, settings: Settings) -> Iterator[Wo
     _log.info("building %s in %s", key.name, work_dir)
     try:
         yield work
-        # If another process was first, `publish` has left the directory where it is.
+        # If another process has published an entry at the same path, `publish` has not moved this directory.
         lost_race = work.entry is not None and work.entry.dir == work_dir
         _log.info("built %s in %.2f s", key.name, time.monotonic() - started)
     except BaseException as error:
@@ -222,7 +222,8 @@ def _work_dir(cache_dir: Path, key: CacheKey, settings: Settings) -> Iterator[Wo
         raise
     finally:
         _unfinished.discard(work_dir)
-        if not lost_race:  # otherwise the directory is in use, and stays locked until this process ends
+        # A process that lost the race uses its own directory, which must stay locked until the process ends.
+        if not lost_race:
             unlock(lock)
     if work.entry is None:
         shutil.rmtree(work_dir, ignore_errors=True)
@@ -264,7 +265,7 @@ def _cache_error(error: BaseException, work: Work) -> CacheError | None:
     Return None for any other error.
     """
     if isinstance(error, CacheWriteError):
-        return None  # a build inside this one raised it, and its message is complete
+        return None  # a build that this build started raised the error, whose message is complete
     if isinstance(error, OSError):
         is_in_cache = error.errno in _FULL or Path(str(error.filename or "")).is_relative_to(work.cache_dir)
         if is_in_cache and error.errno not in EXHAUSTED:
@@ -303,7 +304,7 @@ def _write_manifest(work: Work, product: str, dependencies: tuple[Dependency, ..
         The size in bytes of all files except the manifest.
     """
     key = work.key
-    for path in work.dir.glob(".ninja_*"):  # only ninja itself would read them
+    for path in work.dir.glob(".ninja_*"):  # ninja's own records, which are not needed in the cache
         path.unlink()
     files = {
         path.name: (path.stat().st_size, digest_file(path)) for path in sorted(work.dir.iterdir()) if path.is_file()
@@ -351,7 +352,7 @@ def after_build(cache_dir: Path, settings: Settings) -> None:
     """
     remember_bundles(cache_dir)
     sweep_work_dirs(cache_dir)
-    size = 0  # approximately: the bytes that the last pruning left, and those published since
+    size = 0  # in bytes, roughly: what the last pruning left, and what was published since then
     with suppress(OSError):
         size = os.stat(cache_dir / GROWTH_FILE).st_size * BLOCK_BYTES
     if settings.cache_limit and size > settings.cache_limit:
@@ -380,7 +381,7 @@ def _sweep_work_dir(work_dir: Path) -> None:
         return
     match = _HOST_TAG.search(work_dir.name)
     lock = None
-    with suppress(OSError):  # the file system has no locks
+    with suppress(OSError):  # raised if the file system has no locks
         if match and match[1] == host_tag():
             lock = lock_directory(work_dir)
             if lock is None:

@@ -33,7 +33,7 @@ _METADATA_SUFFIXES = (".dist-info", ".egg-info")
 _BUNDLES_FILE = ".tools/bundles"
 _MAX_REMEMBERED_DIRS = 200
 _TOOL_PARTS = ("nvrtc", "compiler", "cpu", "libc", "gpu_check")  # these parts of a key depend on the machine
-_Row = tuple[int, tuple[str, ...]]  # when a directory was last changed, and the bundles that its packages declare
+_Row = tuple[int, tuple[str, ...]]  # a directory's modification time (ns), and the bundles that its packages declare
 _unwritten: dict[Path, dict[str, _Row]] = {}  # cache directory -> rows that `remember_bundles` will write
 
 
@@ -58,7 +58,7 @@ def find_in_tiers(cache_dir: Path, key: CacheKey, settings: Settings) -> Entry |
                 return entry
     if entry := _find_in_dir(cache_dir, key, settings, is_read_only=False):
         return entry
-    if not is_rebuild and settings.remote and not key.unknown_parts:  # a store finds entries only by digest
+    if not is_rebuild and settings.remote and not key.unknown_parts:  # a store needs the digest of a complete key
         from jitload.cache.remote import fetch_entry
 
         return fetch_entry(cache_dir, key, settings)
@@ -138,7 +138,8 @@ def _find_bundles(search_path: tuple[str, ...], cache_dir: Path) -> tuple[Path, 
     """Return the bundles. Read package metadata only in directories that have changed since the last search."""
     remembered = _recall_bundles(cache_dir / _BUNDLES_FILE)
     current: dict[str, _Row] = {}
-    for directory in dict.fromkeys(filter(os.path.isabs, search_path)):  # nothing is installed in the working directory
+    # Relative paths in `sys.path` are skipped, because packages are not installed in the working directory.
+    for directory in dict.fromkeys(filter(os.path.isabs, search_path)):
         with suppress(OSError):
             mtime_ns = os.stat(directory).st_mtime_ns
             row = remembered.get(directory)

@@ -192,7 +192,7 @@ def run_command(program_arguments: Sequence[str], /, sources: tuple[str, ...], *
         program.chmod(0o700)
     sys.stdout.flush()
     try:
-        os.execv(program, [str(program), *program_arguments])  # noqa: S606  it needs no shell
+        os.execv(program, [str(program), *program_arguments])  # noqa: S606  the program needs no shell
     except OSError as error:
         raise JitLoadError(
             f"{program} cannot be run: {error.strerror}. If the cache is on a file system that is mounted noexec, set "

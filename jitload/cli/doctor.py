@@ -195,7 +195,7 @@ def explain_command(code: str, *, as_json: bool) -> None:
 def read_sections() -> dict[str, str]:
     """Return a dict from error codes to their sections of the manual."""
     package = Path(__file__).parents[1]
-    packaged = package / "troubleshooting.md"  # in a wheel; a checkout has it in docs/
+    packaged = package / "troubleshooting.md"  # the page's path in a wheel; in a checkout, the page is in docs/
     page = packaged if packaged.is_file() else package.parent / "docs" / "troubleshooting.md"
     parts = re.split(r"^## (.+)\n", page.read_text(encoding="utf-8"), flags=re.MULTILINE)
     sections = dict(zip(parts[1::2], map(str.strip, parts[2::2]), strict=True))

@@ -16,7 +16,8 @@ from jitload.cli.doctor import doctor_command, explain_command
 from jitload.cli.inspecting import inspect_command
 from jitload.errors import JitLoadError, in_options
 
-# In error messages, these options replace arguments of Python's functions, and these texts replace other phrases.
+# Replacements in error messages: options of the command line for arguments of Python's functions, and texts for other
+# phrases.
 _OPTIONS = {
     "arch": "--arch ",
     "functions": "--functions ",
@@ -68,7 +69,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         click.echo(f"jitload: {in_options(error, _OPTIONS, _PHRASES)}", err=True)
         return 1
     except OSError as error:
-        if not isinstance(error, BrokenPipeError):  # as for `jitload cache list | head`
+        if not isinstance(error, BrokenPipeError):  # no message if the reader ends, as in `… list | head`
             subject = error.filename if error.filename is not None else "the output cannot be written"
             click.echo(f"jitload: {subject}: {error.strerror or error}", err=True)
         _discard_output()
@@ -81,8 +82,8 @@ def _prepare_streams() -> None:
     """Replace closed output streams. Make open streams print `?` for characters that they cannot encode."""
     for name in ("stdout", "stderr"):
         if getattr(sys, name) is None:
-            setattr(sys, name, open(os.devnull, "w"))  # noqa: SIM115  until the process ends
-        with suppress(AttributeError):  # not a stream of Python's own
+            setattr(sys, name, open(os.devnull, "w"))  # noqa: SIM115  stays open until the process ends
+        with suppress(AttributeError):  # raised by an object that is not one of Python's streams
             getattr(sys, name).reconfigure(errors="replace")
 
 

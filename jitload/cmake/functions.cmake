@@ -1,6 +1,8 @@
-# jitload_generate_cubin and jitload_embed_cubin, and tvm-ffi's functions for the same. docs/cpp.md says what each takes.
+# Defines jitload_generate_cubin, jitload_embed_cubin, and functions of tvm-ffi that do the same. docs/cpp.md describes
+# their arguments.
 
-cmake_policy(SET CMP0116 NEW) # depfiles name files as we write them
+# Without this policy, CMake warns about a depfile in a subdirectory, because Ninja would get its paths unchanged.
+cmake_policy(SET CMP0116 NEW)
 
 function(jitload_internal_check_arguments caller unknown)
   if(NOT jitload_PYTHON)
@@ -16,7 +18,8 @@ function(jitload_internal_check_arguments caller unknown)
   endforeach()
 endfunction()
 
-# A file that is there, or that the build makes.
+# Set `out` to the absolute path of an input file: in the source directory if it exists there, otherwise in the binary
+# directory, where the build makes it.
 function(jitload_internal_input out path)
   get_filename_component(in_source "${path}" ABSOLUTE)
   get_filename_component(in_binary "${path}" ABSOLUTE BASE_DIR "${CMAKE_CURRENT_BINARY_DIR}")
@@ -90,7 +93,8 @@ function(jitload_internal_generate_cubin caller)
   )
 endfunction()
 
-# nvcc's options for a fatbin: machine code for each architecture, and PTX for those that have successors.
+# Set `out` to nvcc's options for a fatbin with machine code for each architecture. Architectures without a suffix also
+# get PTX, which GPUs of later architectures can run.
 function(jitload_internal_gencode out)
   set(options -fatbin)
   foreach(arch IN LISTS ARGN)
@@ -118,7 +122,7 @@ function(jitload_internal_binary_target caller kind target)
   endif()
   get_filename_component(name "${ARG_CUDA}" NAME_WE)
   set(output "${CMAKE_CURRENT_BINARY_DIR}/${target}/${name}.${kind}")
-  # The compile also uses what is set for the target later, with target_compile_options() and similar commands.
+  # Generator expressions, because target_compile_options() and similar commands may be called for the target later.
   set(dirs "$<TARGET_PROPERTY:${target},INCLUDE_DIRECTORIES>")
   set(macros "$<TARGET_PROPERTY:${target},COMPILE_DEFINITIONS>")
   set(options "$<$<BOOL:${dirs}>:-I$<JOIN:${dirs},$<SEMICOLON>-I>>" "$<$<BOOL:${macros}>:-D$<JOIN:${macros},$<SEMICOLON>-D>>"
@@ -134,7 +138,7 @@ function(jitload_internal_binary_target caller kind target)
   add_dependencies(${target} ${target}_bin)
 endfunction()
 
-# CMAKE_CUDA_ARCHITECTURES as names: 80 and 80-real are sm_80.
+# Set `out` to the names of the architectures in CMAKE_CUDA_ARCHITECTURES: sm_80 for 80 and for 80-real.
 function(jitload_internal_architectures out caller)
   set(archs)
   foreach(arch IN LISTS ARGN)
@@ -199,11 +203,12 @@ function(jitload_internal_embed_cubin caller)
   endif()
 endfunction()
 
-# tvm-ffi's newer form.
+# Embed the cubin or fatbin of another target in `target`. This is the newer of tvm-ffi's two functions.
 function(jitload_internal_embed_bin_into caller target)
   cmake_parse_arguments(PARSE_ARGV 2 ARG "" "SYMBOL;BIN" "")
   jitload_internal_check_arguments(${caller} "${ARG_UNPARSED_ARGUMENTS}" BIN SYMBOL)
-  # CMake does not count what an object library is given ready-made among its objects.
+  # $<TARGET_OBJECTS:…> leaves out the cubin of an add_tvm_ffi_cubin() target, because CMake did not compile this file.
+  # The target's property JITLOAD_BINARY has its path.
   if(ARG_BIN MATCHES "^\\$<TARGET_OBJECTS:([^<>]+)>$")
     set(source "${CMAKE_MATCH_1}")
     if(NOT TARGET "${source}")
@@ -221,7 +226,7 @@ function(jitload_internal_embed_bin_into caller target)
   target_include_directories(${target} BEFORE PRIVATE ${jitload_OWN_INCLUDE_DIRS})
 endfunction()
 
-# One more source file for the target.
+# Generate a source file that contains the cubins, and add it to the target.
 function(jitload_internal_embed_in_target)
   if(NOT TARGET "${ARG_TARGET}")
     message(FATAL_ERROR "${caller}: there is no target '${ARG_TARGET}'")
@@ -235,12 +240,12 @@ function(jitload_internal_embed_in_target)
     COMMENT "Embedding cubins into ${ARG_TARGET} (${ARG_NAME})"
     VERBATIM
   )
-  # The compiler would not see in the assembler text what link-time optimisation must know.
+  # Assembler text defines the cubins' symbols, and link-time optimisation does not see what assembler text defines.
   set_source_files_properties("${file}" PROPERTIES COMPILE_OPTIONS "-fno-lto" SKIP_PRECOMPILE_HEADERS TRUE SKIP_UNITY_BUILD_INCLUSION TRUE)
   target_sources("${ARG_TARGET}" PRIVATE "${file}")
 endfunction()
 
-# One object of a source and its cubins: tvm-ffi's form.
+# Make one object file of a source file and its cubins. This is the older of tvm-ffi's two functions.
 function(jitload_internal_embed_in_object)
   jitload_internal_input(source "${ARG_SOURCE}")
   get_filename_component(base "${output}" NAME_WE)

@@ -1,10 +1,12 @@
-# find_package(jitload CONFIG): cubins from CUDA source without a toolkit, cubins in libraries, and the launcher header.
+# find_package(jitload CONFIG) offers cubins from CUDA source without a toolkit, cubins in libraries, and the header of
+# the launcher:
 #
 #   jitload_generate_cubin(OUTPUT kernel.cubin SOURCE kernel.cu ARCH sm_90a)
 #   jitload_embed_cubin(TARGET mylib CUBIN kernel.cubin NAME my_kernels)
 #   target_link_libraries(mylib PRIVATE jitload::launcher)
 #
-# Found with -Djitload_ROOT="$(jitload-config --cmakedir)". docs/cpp.md says what each function takes.
+# CMake finds this package with -Djitload_ROOT="$(jitload-config --cmakedir)". docs/cpp.md describes the arguments
+# of the functions.
 
 if(CMAKE_VERSION VERSION_LESS 3.20)
   set(jitload_FOUND FALSE)
@@ -20,7 +22,8 @@ if(NOT Python_EXECUTABLE)
     set(_jitload_python "${CMAKE_MATCH_1}/bin/python3")
   endif()
   if(_jitload_python AND EXISTS "${_jitload_python}")
-    set(Python_EXECUTABLE "${_jitload_python}") # tvm_ffi's package takes it from here, too
+    # The CMake package of tvm-ffi also reads this variable.
+    set(Python_EXECUTABLE "${_jitload_python}")
   else()
     if(NOT DEFINED Python_FIND_VIRTUALENV)
       set(Python_FIND_VIRTUALENV FIRST)
@@ -52,8 +55,8 @@ if(NOT TARGET jitload::launcher)
   add_library(jitload::launcher INTERFACE IMPORTED)
   target_compile_features(jitload::launcher INTERFACE cxx_std_17)
   target_link_libraries(jitload::launcher INTERFACE ${CMAKE_DL_LIBS} pthread)
-  # Ours answer to tvm-ffi's names, so the compiler must look there first: -I comes before -isystem, which is what CMake
-  # makes of the headers of packages.
+  # Some of jitload's headers have the names of tvm-ffi's headers, and must be found first. Compilers search directories
+  # of -I before those of -isystem, which CMake normally uses for the headers of packages.
   if(CMAKE_VERSION VERSION_LESS 3.23)
     list(TRANSFORM jitload_OWN_INCLUDE_DIRS PREPEND "-I" OUTPUT_VARIABLE _jitload_options)
     target_compile_options(jitload::launcher INTERFACE ${_jitload_options})
@@ -69,7 +72,8 @@ endif()
 
 include("${CMAKE_CURRENT_LIST_DIR}/functions.cmake")
 
-# tvm-ffi defines functions of these names. Where theirs are found later, ours come back: they need no toolkit.
+# tvm-ffi's CMake package defines functions of the same names. If a project finds that package later, define jitload's
+# functions again, because these need no toolkit.
 function(_jitload_define_again _variable access)
   if(access STREQUAL "MODIFIED_ACCESS")
     include("${jitload_DIR}/functions.cmake")

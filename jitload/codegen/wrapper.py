@@ -33,7 +33,8 @@ _DTYPE_CODES = {name: f"JITLOAD_DL_{name.upper()}" for name in _DTYPES}
 _DTYPE = re.compile(r"(u?int|bfloat|float|complex)(\d+)$")
 # For names with these prefixes, the symbol __tvm_ffi_<name> has a meaning of its own in tvm-ffi or in jitload.
 _RESERVED = ("_jitload_", "_metadata_", "_doc_", "_cubin_", "_library_")
-_HOST_FLAGS = ("JITLOAD_HAS_GRID", "JITLOAD_HAS_BLOCK")  # a call of a host function passes neither grid nor block
+# Host functions have these flags, so that their calls pass neither grid nor block.
+_HOST_FLAGS = ("JITLOAD_HAS_GRID", "JITLOAD_HAS_BLOCK")
 # The fields of a Launch that name pointers: the key in a library's description, and the flag in jitload/launch.h.
 _POINTER_FIELDS = {
     "nullable": ("nullable", "JITLOAD_NULLABLE"),

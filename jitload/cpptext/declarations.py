@@ -39,7 +39,7 @@ def find_candidates(pieces: Sequence[str]) -> tuple[Candidate, ...]:
     return _find_candidates(tuple(pieces))
 
 
-@functools.lru_cache(maxsize=8)  # called before the compilation, and again for each architecture
+@functools.lru_cache(maxsize=8)  # called before the compilation and once for each architecture
 def _find_candidates(pieces: tuple[str, ...]) -> tuple[Candidate, ...]:
     candidates: dict[tuple[str, bool, tuple[str, ...]], tuple[Candidate, bool]] = {}
     for number, text in enumerate(pieces):
@@ -68,8 +68,8 @@ class DeclarationScan:
     def __init__(self, tokens: Sequence[Token], piece: int) -> None:
         self._piece = piece
         self.code: list[Token] = []
-        self._comments: dict[int, list[Token]] = {}  # by the index in `code` of the token that follows
-        self._directives: dict[int, list[str]] = {}  # names of directives, by the index of the token that follows
+        self._comments: dict[int, list[Token]] = {}  # key: index in `code` of the token that follows
+        self._directives: dict[int, list[str]] = {}  # names of directives; the keys are as in `_comments`
         self._scopes: list[tuple[str, ...]] = []
         self._start = 0  # index of the current declaration's first token
         self._saved: list[tuple[list[tuple[str, ...]], int]] = []
@@ -184,7 +184,8 @@ def find_declarator(code: Sequence[Token], index: int) -> Declarator | None:
         if token.kind == "word" and opening:
             end = find_closing(code, opening)
             if end < 0 or (code[end + 1 : end + 2] and code[end + 1].text == "(" and token.text not in _NOT_A_FUNCTION):
-                return None  # never closed, or a macro that makes the name: `NAME(k)(float* x)`
+                # The parenthesis is never closed, or a macro makes the function's name, as in `NAME(k)(float* x)`.
+                return None
             last = last if token.text in _NOT_A_FUNCTION else (index, opening, end)
         elif token.text == "[":
             end = max(find_closing(code, index), index)

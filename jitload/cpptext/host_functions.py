@@ -35,7 +35,7 @@ _KEYWORDS = frozenset(
 )
 _SPECIFIERS = frozenset(("static", "inline", "extern", '"C"'))
 _CLASSES = frozenset(("struct", "class", "union", "enum"))
-# Types of tvm-ffi, and other types that only tvm-ffi converts.
+# Words in the names of types that only tvm-ffi converts.
 _FFI_WORDS = frozenset(
     (
         *("tvm", "ffi", "TensorView", "DLTensor", "DLManagedTensor", "DLManagedTensorVersioned", "DLDataType"),
@@ -54,7 +54,8 @@ _NUMBER_WORDS = frozenset(
         *(f"{sign}int{bits}_t" for sign in ("", "u") for bits in (8, 16, 32, 64)),
     )
 )
-# Words besides `_NUMBER_WORDS` that may precede a host function's name. Any other may be a macro for `__global__`.
+# Words besides `_NUMBER_WORDS` that may precede a host function's name. Any other word may be a macro for
+# `__global__`.
 _PLAIN = r"constexpr|std|string|vector|cuda[A-Z]\w*|CU[a-z]\w*|[*&<>,]|::"
 
 
@@ -140,7 +141,8 @@ def _first_branches(runs: Iterable[Run]) -> Iterator[Token]:
 
     If the braces in a branch of an `#if` do not match, the later branches of this `#if` are left out.
     """
-    branches: list[tuple[int, bool]] = []  # for each open `#if`: open braces in the branch, and whether to skip tokens
+    # For each open `#if`: the number of open braces in its current branch, and whether to skip tokens.
+    branches: list[tuple[int, bool]] = []
     for directive, run in runs:
         name = directive.name if directive else ""
         if name.startswith("if"):
@@ -197,7 +199,7 @@ def _function(scan: DeclarationScan, begin: int, declarator: Declarator, namespa
 def _is_type(head: Sequence[Token]) -> bool:
     """Return whether a declaration declares a type or a concept. `head` are the tokens before the body."""
     words = {token.text for token in head}
-    is_function = head[-1].text == ")"  # `void f(struct Pair pair)`
+    is_function = head[-1].text == ")"  # in `void f(struct Pair pair)`, `struct` declares no type
     return not words.isdisjoint(_OTHER_TYPES) or not (is_function or words.isdisjoint(_CLASSES))
 
 
@@ -271,7 +273,8 @@ class _Parts:
         self._directives = [run for directive, run in runs if directive]
         self.seeds: set[str] = set()
         self.declarations: list[_Declaration] = []
-        for run in self._directives:  # kept in the text; the words in a macro's body count once the macro is used
+        # All directives stay in the text. The words in the body of a macro count as used only if the macro is used.
+        for run in self._directives:
             if [token.text for token in run[1:2]] == ["define"] and len(run) > 2:
                 self.declarations.append(_Declaration(frozenset((run[2].text,)), run[3:]))
         self._read(list(_first_branches(runs)))
@@ -357,7 +360,7 @@ def _is_of_host(words: Sequence[str]) -> bool:
 
     `catch` is enough: after `int main() try { }`, the `catch` looks like a new declaration.
     """
-    is_in_std = words[:4] == ["using", "namespace", "std", "::"]  # such as std::chrono
+    is_in_std = words[:4] == ["using", "namespace", "std", "::"]  # such as `using namespace std::chrono`
     is_operator = "operator" in words and "constexpr" not in words
     return words[:1] == ["catch"] or is_in_std or is_operator
 

@@ -15,14 +15,14 @@ from pathlib import Path
 from jitload.cpptext.lexer import strip_comments
 from jitload.cpptext.preprocessor import HEADER_NAME, INCLUDES, Directive, Macros, read_directives
 
-# In a condition: header names that may be the argument of `__has_include`, or of a macro that contains it.
+# Matches header names in a condition. Each may be the argument of `__has_include`, or of a macro that contains it.
 _NAME_IN_CONDITION = re.compile(r'"[^"\s]+"|<[^<>\s&|]+>')
 _HAS_INCLUDE = re.compile(r'__has_include(?:_next)?[ \t]*\([ \t]*("[^"\n]+"|<[^>\n]+>)')
 _HAS_INCLUDE_MACRO = re.compile(r"__has_include(?:_next)?[ \t]*\([ \t]*([A-Za-z_]\w*(?:[ \t]*\([^()]*\))?)[ \t]*\)")
-_SYSTEM_DIR = re.compile(r"/usr/(?:include|lib)\w*/")  # a compiler's sysroot has these, too
+_SYSTEM_DIR = re.compile(r"/usr/(?:include|lib)\w*/")  # also matches in a compiler's sysroot
 _PREDEFINED = re.compile(r"\b__\w+")  # a macro that the compiler itself may define
 _ANGLED_INCLUDE = re.compile(r"\s*#[ \t]*include[ \t]*<([^>\n]+)>\s*")
-_INCBIN = re.compile(r'\.incbin\b(?:[\s\\]*"([^"\\\n]+)\\?")?')  # in a string literal the quotes have a backslash
+_INCBIN = re.compile(r'\.incbin\b(?:[\s\\]*"([^"\\\n]+)\\?")?')  # in a string literal, a backslash precedes a quote
 
 
 def read_headers(texts: Sequence[str], include_dirs: Sequence[Path], known_dirs: Sequence[Path]) -> tuple[Path, ...]:
@@ -77,7 +77,7 @@ class IncludeScan:
     """The headers that texts may read, directly or through other headers."""
 
     def __init__(self, texts: Sequence[str], include_dirs: Sequence[Path]) -> None:
-        self._paths: set[str] = set()  # whether or not they exist, and each `#include` that cannot be resolved
+        self._paths: set[str] = set()  # existing and missing files, and `#include`s that cannot be resolved
         self._dirs = [os.path.join(os.getcwd(), directory) for directory in include_dirs]
         self._files_read: set[str] = set()
         self._macros = Macros()
@@ -162,7 +162,8 @@ class IncludeScan:
                 continue
             self._paths.add(path)
             real = os.path.realpath(path) if os.path.isfile(path) else ""
-            if real and real not in self._files_read:  # headers may include each other as `a/../a/../x.h`, without end
+            # Each file is read only once, because headers that include each other as `a/../x.h` get ever longer paths.
+            if real and real not in self._files_read:
                 self._files_read.add(real)
                 self._read(Path(path).read_text(encoding="utf-8", errors="replace"), os.path.dirname(path))
 

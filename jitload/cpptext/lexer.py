@@ -26,8 +26,9 @@ _TOKEN = re.compile(
     """,
     re.VERBOSE | re.DOTALL,
 )
-# Comments, and what may contain the characters that begin a comment: literals and header names. Every alternative
-# begins with a fixed character, so that the search skips other characters quickly: it runs on whole trees of headers.
+# Matches comments. Also matches literals and header names, because they may contain the characters that begin a
+# comment. Every alternative begins with a fixed character, so that the search is quick: it runs on whole trees of
+# headers.
 _COMMENT = re.compile(
     r"""
       /(?: /(?:[^\n\\]|\\\r?\n|\\.)* | \*.*?(?:\*/|\Z) )
@@ -43,7 +44,7 @@ CLOSING = {"(": ")", "[": "]", "{": "}"}
 _CONTINUATION = re.compile(r"\\\r?\n")
 
 
-class Token(NamedTuple):  # created in tens of thousands: a third faster than a frozen dataclass
+class Token(NamedTuple):  # tens of thousands are created, a third faster than if it were a frozen dataclass
     """One token of a C++ text.
 
     Attributes:

@@ -17,7 +17,8 @@ from typing import Final, NamedTuple
 from jitload.cpptext.lexer import Token, join_lines, strip_comments, tokenize
 
 INCLUDES = ("include", "include_next", "import")
-# Macros that are defined either when NVRTC compiles or when nvcc compiles host code, but not in both cases.
+# Macros that are defined either when NVRTC compiles or when nvcc compiles host code, but not in both cases. The values
+# are those under NVRTC; None means undefined.
 NVRTC_MACROS: Final[Mapping[str, str | None]] = {"__CUDACC_RTC__": "1", "__NVCC__": None, "__CUDA_ARCH__": ""}
 HEADER_NAME = re.compile(r'"([^"\n]+)"|<([^>\n]+)>')
 
@@ -25,8 +26,8 @@ _DIRECTIVE = re.compile(r"\n[ \t]*#[ \t]*(\w*)([^\n]*)")
 _DEFINITION = re.compile(r"([\w$]+)(?:\(([^)]*)\))?\s*(.*)", re.DOTALL)
 _MACRO_OPTION = re.compile(r"(?:-D|--define-macro=)(\w+)(?:=(.*))?", re.DOTALL)
 _INTEGER = re.compile(r"(0[xX][0-9a-fA-F]{1,16}|[1-9][0-9]{0,18}|0)[uUlL]*")
-_MAX_WORDS = 100  # of a condition, which is read recursively
-_MAX_STEPS = 2000  # of an expansion; nothing else limits nested macros that have several definitions each
+_MAX_WORDS = 100  # a longer condition is not read, because the parser is recursive
+_MAX_STEPS = 2000  # limits the expansion of nested macros that have several definitions each
 _COMPARISONS: Final[Mapping[str, Callable[[int, int], bool]]] = {
     "==": operator.eq, "!=": operator.ne, "<": operator.lt, ">": operator.gt, "<=": operator.le, ">=": operator.ge,
 }  # fmt: skip
@@ -164,7 +165,7 @@ class Macros:
         """Begin with the macros in a compiler's options and in `definitions`. The value None means undefined."""
         self.may_have_others = False
         self._steps_left = 0
-        self._definitions: dict[str, tuple[Macro | None, ...]] = {}  # None: it may be undefined
+        self._definitions: dict[str, tuple[Macro | None, ...]] = {}  # None: the macro may be undefined
         for name, text in (definitions or {}).items():
             self._definitions[name] = (None if text is None else Macro(None, text),)
         for index, option in enumerate(options):
@@ -341,7 +342,7 @@ def live_tokens(tokens: Sequence[Token], macros: Macros) -> Iterator[Token]:
             yield from run
 
 
-# The values of `first || second` and `first && second`; None if a value is not certain.
+# `_either` and `_both` return the value of `first || second` and `first && second`, or None if it is not certain.
 def _either(first: int | None, second: int | None) -> bool | None:
     return True if first or second else None if None in (first, second) else False
 

@@ -29,12 +29,12 @@ LAUNCH_FUNCTIONS = frozenset(
         "cudaLaunchCooperativeKernelMultiDevice",
     )
 )
-# Headers of algorithms that host code calls. Thrust's other headers are for kernels, too.
+# Matches the headers of algorithms that host code calls. Kernels may use Thrust's other headers, too.
 HOST_ALGORITHMS = re.compile(
     r"cub/device/|thrust/(?!(?:complex|pair|tuple|functional|swap|optional|limits|random|iterator|type_traits|detail)\b)"
 )
 _HOST_COMPILER_MACROS = {"__CUDACC__": None, "__NVCC__": None}
-_MAX_HEADERS = 64  # how many headers each call of load_inline reads; direct includes come first
+_MAX_HEADERS = 64  # the most headers that a call of load_inline reads; direct includes come first
 
 
 def classify(
@@ -85,7 +85,7 @@ def classify(
 
 def _without_unused_macros(runs: Sequence[Run]) -> Iterator[Token]:
     named = [(directive.name if directive else "", run) for directive, run in runs]
-    definitions = ("define", "undef")  # their third token is the macro's name
+    definitions = ("define", "undef")  # the third token of such a line is the macro's name, which is not a use
     words = {token.text for name, run in named for token in (run[3:] if name in definitions else run)}
     for name, run in named:
         if name != "define" or any(token.text in words for token in run[2:3]):

@@ -16,7 +16,8 @@ from jitload.cpptext.preprocessor import INCLUDES, read_directives, split_direct
 
 _TAGS = ("struct", "class")
 _SPACES = ("__device__", "__constant__", "__managed__")
-# A declaration with one of these words declares no field, or a variable whose address is not a constant.
+# In a structure, a declaration with one of these words declares no field. Elsewhere, `_declared_names` ignores the
+# variables of such a declaration (except `static` and `extern`), because their addresses might not be constants.
 _NOT_A_FIELD = frozenset(
     ("static", "constexpr", "using", "typedef", "friend", "template", "enum", "operator", "public", "private",
      "protected", "extern", "__shared__")
@@ -141,7 +142,8 @@ def find_declarations(pieces: tuple[str, ...], others: tuple[str, ...] = ()) -> 
             declared += (s for s in _walk(_Scope(macros), _code(text)) if not isinstance(s, str))
     structures: dict[str, Structure] = {}
     for structure in declared:
-        if isinstance(structure, Structure):  # of several definitions, only the compiler knows which it reads
+        # If a name has several definitions, only the compiler knows which one it reads.
+        if isinstance(structure, Structure):
             is_other = structures.get(structure.name, structure) != structure
             structures[structure.name] = structure._replace(is_complete=structure.is_complete and not is_other)
     aliases = tuple(s for s in declared if isinstance(s, Alias))
@@ -284,7 +286,7 @@ def _structure(
     )
 
 
-_UNKNOWN = Field("", "", is_opaque=True)  # stands for members that cannot be named
+_UNKNOWN = Field("", "", is_opaque=True)  # stands for members whose names are not known
 
 
 def _members(body: Sequence[Token], *, is_public: bool, scope: _Scope, owner: str = "") -> list[Field]:
@@ -344,7 +346,7 @@ def _declares_no_member(words: Sequence[str], owner: str) -> bool:
     if not words or not _NOT_A_FIELD.isdisjoint(words) or words[0] == "static_assert":
         return True
     if not {"struct", "class", "union"}.isdisjoint(words[:1]):
-        return len(words) == 2  # the name of a type alone
+        return len(words) == 2  # `struct Pair;` declares only a type
     opening = words.index("(") if "(" in words else 0
     before, after = words[:opening], words[opening + 1 : opening + 2]
     is_name = bool(before) and re.match(r"[A-Za-z_]", before[-1]) is not None

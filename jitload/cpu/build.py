@@ -49,7 +49,7 @@ from jitload.toolchain.host import INCLUDE_DIR, Compiler, tvm_ffi_include_dirs
 
 _log = logging.getLogger(__name__)
 
-# As under nvcc, memory may be read through pointers of other types, and integers wrap. Each function has a section of
+# As with nvcc, code may read memory through pointers of other types, and integers wrap. Each function has a section of
 # its own, because the object file is read function by function. glibc's fortified functions, which some compilers use
 # by default, would end the process in cases where `sanitize` reports the user's line. -fstack-clash-protection makes a
 # frame that is too large for the rest of its stack touch the guard page below the stack instead of jumping over it.
@@ -59,10 +59,11 @@ _FLAGS = (
     "-U_FORTIFY_SOURCE", "-fstack-clash-protection", "-fsanitize=integer-divide-by-zero",
     "-fno-sanitize-recover=integer-divide-by-zero",
 )  # fmt: skip
-# For kernels whose threads may wait in a loop without a barrier: each basic block may switch to another thread.
+# Options for kernels whose threads may wait in a loop without a barrier. With these options, each basic block of such a
+# kernel may switch to another thread.
 _PREEMPTIVE_FLAGS = ("-fsanitize-coverage=trace-pc", "-DJITLOAD_CPU_PREEMPT=1")
-# Compiled code calls a function of cpu_sanitize.cc before each access to memory. That file knows which memory a kernel
-# may access, so the sanitizers allocate no memory of their own.
+# With these options, compiled code calls a function of cpu_sanitize.cc before each access to memory. This function
+# knows which memory a kernel may access, so the sanitizers allocate no memory of their own.
 _SANITIZER_FLAGS = {
     "address": (
         "-fsanitize=kernel-address", "--param=asan-instrumentation-with-call-threshold=0", "--param=asan-stack=0",
@@ -89,7 +90,7 @@ SHORT_HEADERS = {
     "cuda/pipeline": "#include <cuda/barrier>\n",
     "cuda_pipeline.h": "#include <cuda_pipeline_primitives.h>\n",
 }
-# In the work directory: one for SHORT_HEADERS, and one for NVIDIA's headers with changes for g++.
+# Directories in the work directory: one for SHORT_HEADERS, and one for NVIDIA's headers with changes for g++.
 _SHORT_DIR, _CORRECTED_DIR = "headers", "corrected"
 _PAIR_CONSTRUCTOR = re.compile(r"(__half2|__nv_bfloat162)\(\) = default;")
 _LIST_ASSIGNMENT = r"\g<0> \1& operator=(std::initializer_list<struct __jitload_nothing>) { return *this = \1(); }"
@@ -208,7 +209,7 @@ class _Compilation:
         self.expressions: tuple[str, ...] = ()
         self.files_read: tuple[Path, ...] = ()
         self.user_headers: tuple[Path, ...] = ()
-        self._overloads: frozenset[str] = frozenset()  # the argument of `cpu_text`
+        self._overloads: frozenset[str] = frozenset()  # the argument `overloads` of `cpu_text`
         self._source = source
         self._command = (*compiler.command, *cpu_flags(source, toolchain), "-MD", "-MF", "cpu.d")
         self._ninja = ninja
@@ -229,7 +230,7 @@ class _Compilation:
             _write_corrected_headers(corrected_dir, self._toolkit_dirs)
         object_file = self._compile_all()
         for directory in (short_dir, corrected_dir):
-            shutil.rmtree(directory, ignore_errors=True)  # after an error, they are kept
+            shutil.rmtree(directory, ignore_errors=True)  # an error skips this line, so that both can be inspected
         return object_file
 
     def _compile_all(self) -> ObjectFile:
@@ -254,7 +255,7 @@ class _Compilation:
     def _warn_of_unnamed(self, object_file: ObjectFile) -> None:
         in_table = {row.symbol for row in object_file.rows()}
         for symbol in object_file.marked():
-            if symbol not in in_table and "." not in symbol:  # the compiler splits functions: `k.part.0`
+            if symbol not in in_table and "." not in symbol:  # the dot in `k.part.0` marks a part of a kernel
                 _log.warning(
                     "%s: the kernel with the symbol %s… of %d characters is left out, because its name cannot be read; "
                     "name it in functions=, with Launch(kernel=...)",
@@ -320,7 +321,7 @@ class _Compilation:
             path = self._work_dir / label
             if path.parent != self._work_dir or path.name == "cpu.cc":
                 continue
-            with suppress(OSError):  # the label may be too long for the name of a file
+            with suppress(OSError):  # raised if the label is too long for a file's name
                 path.write_text(text, encoding="utf-8", newline="")
                 paths.append(path)
         return paths
@@ -340,7 +341,8 @@ class _Compilation:
                 command=failure.command,
                 work_dir=failure.work_dir,
             )
-        try:  # g++ notices an unclosed brace, for example, only in the table
+        # Compile again without the table, because g++ notices an unclosed brace, for example, only in the table.
+        try:
             if expressions:
                 self._compile("cpu.o", "-c")
         except CompileError as error:
@@ -399,8 +401,8 @@ def _refused_rows(error: CompileError, expressions: Sequence[str]) -> frozenset[
     errors = [d for d in error.diagnostics if "error" in d.severity]
     lines = [d.line for d in errors if d.file == ROW_FILE]
     if any("overloaded function" in d.message for d in errors):
-        # A kernel with the name of a function of CUDA, such as `max`, is refused at a line of jitload_cpu.h. A note
-        # names the row.
+        # If a kernel has the name of a function of CUDA, such as `max`, g++ reports an error in jitload_cpu.h. Only a
+        # note to this error has the row's number.
         lines += [int(line) for line in re.findall(rf"^{re.escape(ROW_FILE)}:(\d+):", error.log, re.MULTILINE)]
     others = [d for d in errors if d.file != ROW_FILE and not d.file.endswith("jitload_cpu.h")]
     if not lines or others:

@@ -102,7 +102,7 @@ def _steps(
 
 # ---- the check for GPUs ----------------------------------------------------------------------------------------------
 
-_ARCH = "sm_90"  # every NVRTC that jitload supports knows it
+_ARCH = "sm_90"  # an architecture that every supported NVRTC knows
 _MAX_STATIC_SHARED = 48 << 10
 _HINT = (
     "A GPU cannot run this source. Write code for the CPU alone under #ifdef JITLOAD_CPU, or turn this check off with "
@@ -120,7 +120,7 @@ def gpu_check(request: Request, toolchain: CudaToolchain | None) -> Iterator[Fut
     error if NVRTC failed, too, and the block's error is vague. A LaunchSpecError is vague, and so is an error in one of
     jitload's headers. Otherwise, raise the block's error.
     """
-    if not request.settings.checks_for_gpu or len(request.archs) > 1:  # NVRTC compiles for the GPUs anyway
+    if not request.settings.checks_for_gpu or len(request.archs) > 1:  # with GPUs in `archs`, NVRTC compiles anyway
         check: Future[tuple[Path, ...]] = Future()
         check.set_result(())
     else:

@@ -24,9 +24,9 @@ from jitload.model import ParameterSlot, Variable
 from jitload.signature.kernels import parameter_slots
 
 TABLE = "__jitload_cpu_kernels"
-_KERNEL_MARKS = "__patchable_function_entries"  # the section where `__global__` leaves a mark
+_KERNEL_MARKS = "__patchable_function_entries"  # the section in which the compiler lists `__global__` functions
 _WAITS = frozenset(f"jitload_cpu_{name}" for name in ("barrier", "exchange", "tile_barrier", "active", "yield"))
-_DIVISIONS = frozenset({"__ubsan_handle_divrem_overflow_abort"})  # called where the divisor is zero
+_DIVISIONS = frozenset({"__ubsan_handle_divrem_overflow_abort"})  # called if a divisor is zero
 _OWN_THREAD_LOCAL = frozenset({"jitload_cpu_current_worker", "jitload_cpu_thread_memory", "_TLS_MODULE_BASE_"})
 _OWN_STATIC_THREAD_LOCAL = (
     *("_ZL9threadIdx", "_ZL8blockIdx", "_ZL8blockDim", "_ZL7gridDim"),
@@ -34,7 +34,7 @@ _OWN_STATIC_THREAD_LOCAL = (
 )
 _NOP_BYTES = 1 if platform.machine() == "x86_64" else 4
 _MAX_THREADS = 1024
-_ROW_SIZE = 48  # of a jitload_cpu_kernel, in bytes
+_ROW_SIZE = 48  # the size of a `jitload_cpu_kernel` in bytes
 _OWN_PREFIX = "__jitload_"
 _USER_PREFIX = "__jitload_user_"
 

@@ -22,19 +22,22 @@ from jitload.errors import CompileError, Diagnostic
 from jitload.signature import probe
 from jitload.signature.layouts import LAYOUT_DECLARATIONS
 
-ROW_FILE = "<kernels>"  # the file that messages name for the rows of the kernel table; the line is the row's number
-TABLE_FILE = "<kernel table>"  # likewise, for the lines around the rows
-LAYOUT_FILE = "<layouts>"  # likewise, for the instantiations whose symbols hold the members of structures
-BY_SYMBOL = "symbol "  # begins the "expression" for a kernel that C++ cannot name; its symbol and parameters follow
-# Probes are functions whose symbols contain the types of kernels. Probes are defined rather than declared, because one
-# may be instantiated with types that are local to the source.
+# File names in g++'s messages about generated text: the rows of the kernel table (the line is the row's number), the
+# lines around these rows, and the template instances whose symbols contain the members of structures.
+ROW_FILE = "<kernels>"
+TABLE_FILE = "<kernel table>"
+LAYOUT_FILE = "<layouts>"
+# For a kernel that C++ cannot name, this prefix, the symbol and the parameters take the place of an expression.
+BY_SYMBOL = "symbol "
+# Probes are functions whose symbols contain the types of kernels. Probes are defined rather than only declared, because
+# their template arguments may be types that are local to the source.
 _PROBES = re.sub(
     r"__global__ void (__jitload_\w+)\(\);",
     r"void \1() {}",
     re.sub(r"#pragma.*\n", "", probe.PROBE_HEADER[1] + LAYOUT_DECLARATIONS),
 )
 _MACRO_OPTION = re.compile(r"-([DU])\s*(\w+)((?:\([^)]*\))?)(?:=(.*))?", re.DOTALL)
-# Functions that C's headers declare besides the arithmetic. A kernel may have any of these names, as under NVRTC.
+# Functions that C's headers declare, without those for arithmetic. A kernel may have one of these names, as with NVRTC.
 _C_NAMES = frozenset(
     """
     abort access atexit atof atoi atol basename bcmp bcopy bzero calloc clearenv ctime daylight difftime div
@@ -47,13 +50,14 @@ _C_NAMES = frozenset(
     tzname tzset ungetc unsetenv wait
     """.split()  # noqa: SIM905  as a list it would take a whole page
 )
-_CXX_HEADER = re.compile(r"#[ \t]*include[ \t]*<(?!cuda|cooperative)")  # C++'s headers refer to C's functions
-# A type of C's that the source declares itself.
+# Matches the inclusion of a C++ header. Such headers refer to C's functions, which then must keep their names.
+_CXX_HEADER = re.compile(r"#[ \t]*include[ \t]*<(?!cuda|cooperative)")
+# Matches a source's own declaration of a type that C's headers declare, too.
 _OWN_C_TYPE = re.compile(
     r"\b(?:typedef\b[^;{}]*?|using\s+)\b(u?int(?:8|16|32|64|max|ptr)_t|u(?:int|short|long))\s*[;=]"
 )
-# NVIDIA's header for cooperative groups includes its header for atomics. jitload's does so only if the source uses
-# atomics.
+# NVIDIA's header for cooperative groups includes its header for atomics. jitload's header for cooperative groups
+# does so only if the source uses atomics.
 _ATOMICS = re.compile(r"\bcuda::(?:atomic|thread_scope|memory_order)")
 _BOUNDS_BEFORE_GLOBAL = re.compile(
     r"(__launch_bounds__\s*\((?:[^()\n]|\((?:[^()\n]|\([^()\n]*\))*\))*\))[\w\s\"]*?\b__global__\b"
@@ -107,7 +111,7 @@ def overload_kernels(text: str, names: Collection[str]) -> str:
     text = text.replace("\r\n", "\n")  # the positions of tokens count any line break as one character
     code = [token for directive, run in split_directives(code_tokens(text)) if not directive for token in run]
     positions = []
-    begin = 0  # of the current declaration
+    begin = 0  # index of the current declaration's first token
     for index, token in enumerate(code):
         if token.text in (";", "{", "}"):
             begin = index + 1
@@ -158,7 +162,7 @@ def without_table_errors(log: str) -> str:
     For example, a kernel with a misspelt parameter type is not declared. The table then cannot name the kernel either.
     """
     kept: list[str] = []
-    heading: list[str] = []  # "In function …", "In file included from …": they belong to the next message
+    heading: list[str] = []  # lines such as "In function …", which belong to the next message
     is_dropped = False
     for line in log.splitlines(keepends=True):
         message = re.match(r"([^\s:][^\n:]*):\d+:(?:\d+:)? (fatal error|error|warning|note): ", line)
@@ -301,7 +305,8 @@ def gpu_header(files: Iterable[Path]) -> str:
         for folder in ("include/", "cccl/"):
             name = path.rpartition(folder)[2]
             feature = _header_feature(name)
-            if feature and not name.startswith("cuda_"):  # NVIDIA's own headers include these headers, too
+            # Headers whose names begin with `cuda_` do not count: other headers of NVIDIA include them, too.
+            if feature and not name.startswith("cuda_"):
                 return f"{feature}, which {path} declares"
     return ""
 

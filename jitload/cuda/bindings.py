@@ -50,8 +50,9 @@ def load_bindings(name: Literal["nvrtc", "nvjitlink"], path: Path) -> Any:
     """Return the module of cuda.bindings for NVRTC or nvJitLink, after making it use the library at `path`.
 
     Raises:
-        ToolchainError: The library cannot be loaded, it is not NVRTC, cuda-bindings is not installed, or the module
-            already uses another library. The module looks its functions up only once per process.
+        ToolchainError: The library cannot be loaded, `name` is "nvrtc" and the library is not NVRTC, cuda-bindings is
+            not installed, or the module already uses another library. The module looks its functions up only once per
+            process.
     """
     library_name = _LIBRARIES[name]
     try:

@@ -104,7 +104,7 @@ def _with_signatures(cubin: Cubin, image: Image, request: Request, symbols: Mapp
     for name, launch in request.functions or [(name, Launch()) for name in by_name]:
         symbol = symbols[launch.kernel] if launch.kernel else by_name.get(name)
         if symbol not in kernels:
-            continue  # the caller compares the kernels of all cubins afterwards
+            continue  # the caller reports cubins that have different kernels
         if launch.signature:
             parameters = parse_signature(launch.signature, name, (kernels[symbol].name, symbol))
             types, names = [type_ for type_, _ in parameters], [name for _, name in parameters]

@@ -13,7 +13,7 @@ from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-# Kernel files often include these for their host code. Device code cannot use them.
+# Headers that kernel files often include for their host code. Device code cannot use these headers.
 _HOST_ONLY = """
     aio.h alloca.h any arpa/inet.h barrier bitset cctype cerrno charconv clocale codecvt condition_variable coroutine
     csetjmp csignal ctype.h cublas.h cublasLt.h cublas_v2.h cudaTypedefs.h cuda_gl_interop.h cuda_profiler_api.h cuchar
@@ -29,8 +29,8 @@ _HOST_ONLY = """
     uchar.h ucontext.h unordered_map unordered_set utime.h valarray variant vector wchar.h wctype.h wordexp.h
     x86intrin.h xmmintrin.h
 """
-# C++ has the operators of <iso646.h> built in, such as `and`. Libraries include <ciso646> to find out which standard
-# library is in use.
+# Device code needs nothing of these headers. The operators of <iso646.h>, such as `and`, are part of C++, and libraries
+# include <ciso646> only to find out which standard library is in use.
 _EMPTY = ("ciso646", "iso646.h")
 # Headers of CUDA whose declarations for device code are built into NVRTC. On systems without CUDA's headers, empty
 # headers of these names are passed instead.
@@ -56,7 +56,7 @@ _LONG_LONG_TYPE = re.compile(
 )
 _INTEGER_TYPES = [f"{sign}int{name}_t" for name in _INTEGERS for sign in ("", "u")]
 
-# C++ headers of the C library: the headers that they include, and the names that they add to namespace std.
+# The C++ headers for the C library, each with the headers that it includes and the names that it adds to namespace std.
 _C_HEADERS = {
     "cassert": ("assert.h", ""),
     "cfloat": ("float.h", ""),
@@ -111,7 +111,7 @@ _POSIX_HEADERS = {
     "unistd.h": "#include <sys/types.h>\n#define STDIN_FILENO 0\n#define STDOUT_FILENO 1\n#define STDERR_FILENO 2\n",
     "values.h": "#include <limits.h>\n#include <float.h>\n",
 }
-# The headers that <bits/stdc++.h> includes: those that exist for device code and do not take NVRTC long to read.
+# What <bits/stdc++.h> includes: all headers of the C++ library that exist for device code and that NVRTC reads quickly.
 _ALL_OF_THE_LIBRARY = """
     algorithm array bit cassert cfloat cinttypes climits cmath complex cstdarg cstddef cstdint cstdio cstdlib cstring
     ctime functional initializer_list iterator limits memory new numeric ratio tuple type_traits utility
@@ -129,8 +129,9 @@ typedef struct {{
 #endif
 """
 
-# CCCL headers that define macros differently under NVRTC, and lines that define these macros again. With CCCL, integers
-# are long long instead of long, and INFINITY, NAN and (before CCCL 2.8) offsetof are not constant expressions.
+# Headers of CCCL that define macros differently under NVRTC, each with the lines that define these macros again. Macros
+# for numbers of type long have type long long in CCCL. INFINITY, NAN and (before CCCL 2.8) offsetof are not constant
+# expressions there.
 _REDEFINED_MACROS = {
     "cuda/std/cfloat": "#include <float.h>\n",
     "cuda/std/climits": "#include <limits.h>\n",
@@ -138,7 +139,7 @@ _REDEFINED_MACROS = {
     "cuda/std/cstddef": _OFFSETOF,
 }
 # If __CUDACC_RTC__ is defined, these headers declare ::uint64_t as unsigned long long, which conflicts with <stdint.h>.
-# So the macro is undefined while they are read.
+# So __CUDACC_RTC__ is undefined while NVRTC reads these headers.
 _CONFLICTING = ("cuda_awbarrier_helpers.h", "cuda_pipeline_helpers.h")
 
 

@@ -16,9 +16,10 @@ from concurrent.futures import Future
 from contextlib import contextmanager, suppress
 from typing import Any, TypeVar
 
-# NVRTC crashes in the 8 MB of a main thread on expressions that nest 5,000 deep. Untouched pages take no memory.
+# The stack of the thread that runs NVRTC. With the 8 MB of a main thread, NVRTC crashes on expressions that are nested
+# 5,000 deep. Pages of the stack that NVRTC does not touch take no memory.
 _STACK_BYTES = 256 << 20
-_POLL_S = 0.05  # how often the waiting thread checks for Ctrl-C, in case the signal does not wake it
+_POLL_S = 0.05  # seconds between checks for Ctrl-C, in case the signal does not wake the waiting thread
 _process_lock = threading.Lock()  # guards the stack size of new threads and the signal actions, which are process-wide
 T = TypeVar("T")
 
@@ -33,7 +34,7 @@ class Cancellation:
         """Make NVRTC check the flag while it compiles a program. NVRTC before 12.8 cannot do this."""
         # The callback is the C library's atoi: a Python function would have to wait for the GIL at each call.
         callback = ctypes.cast(_libc().atoi, ctypes.c_void_p).value
-        with suppress(RuntimeError):  # this NVRTC does not have the function
+        with suppress(RuntimeError):  # raised if this NVRTC does not have the function
             nvrtc.nvrtcSetFlowCallback(program, callback, ctypes.addressof(self._answer))
 
     def cancel(self) -> None:
@@ -66,7 +67,8 @@ def run_interruptible(work: Callable[[Cancellation], T]) -> T:
         is_started = _start(threading.Thread(target=run, name="jitload-nvrtc", daemon=True))
         if not is_started:
             return work(cancellation)
-        while not has_ended.wait(_POLL_S):  # not join(): if interrupted, Python 3.11 considers the thread done
+        # Thread.join() cannot be used here: after an interrupted join(), Python 3.11 considers the thread finished.
+        while not has_ended.wait(_POLL_S):
             pass
     except BaseException:
         cancellation.cancel()
@@ -100,17 +102,18 @@ def _wait_for(has_ended: threading.Event) -> None:
     while not has_ended.is_set():
         try:
             has_ended.wait(_POLL_S)
-        except BaseException:  # noqa: BLE001, S112  the first exception is on its way
+        except BaseException:  # noqa: BLE001, S112  the caller raises the first exception
             continue
 
 
 # ---- actions of signals ----------------------------------------------------------------------------------------
 
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGXFSZ)
-# struct sigaction of 64-bit Linux: the handler; a mask of 128 bytes, of which the kernel sets the first 8; the flags.
-_ACTION_BYTES = 256  # more than the structure has
+# The fields of `struct sigaction` on 64-bit Linux are the handler, a mask of 128 bytes, of which the kernel sets the
+# first 8, and the flags.
+_ACTION_BYTES = 256  # more than the size of the structure
 _HANDLER, _MASK, _FLAGS = slice(8), slice(8, 16), slice(136, 140)
-_original_actions: list[bytes] = []  # the actions before the first of the running compiles
+_original_actions: list[bytes] = []  # the actions before the first of the compiles that run now
 _compiles_at_work = 0
 
 

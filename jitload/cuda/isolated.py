@@ -21,13 +21,15 @@ from jitload.building.resources import core_count
 from jitload.cuda.nvrtc import NvrtcJob, NvrtcResult
 from jitload.errors import CompileError, JitLoadError
 
-is_needed = True  # False in a process that only builds, and that is replaced if it dies
+# Whether NVRTC needs a process of its own. False in a worker process that only builds, because a worker that dies is
+# replaced.
+is_needed = True
 
 _PROGRAM = (
     "import sys; parent, *sys.path[:] = sys.argv[1:]; from jitload.cuda.isolated import serve; serve(int(parent))"
 )
 _PACKAGE_DIR = str(Path(__file__).parents[2])
-_POLL_S = 1.0  # how often a child checks that its parent still runs
+_POLL_S = 1.0  # seconds between a child's checks that its parent still runs
 
 
 class _Question(NamedTuple):
@@ -85,7 +87,7 @@ def _ask(question: _Question) -> NvrtcResult | Exception:
 def _working_dir() -> str:
     try:
         return os.getcwd()
-    except OSError:  # the directory was removed
+    except OSError:  # raised if the working directory was removed
         return "/"
 
 
@@ -140,8 +142,8 @@ class _Children:
 
 
 def _start() -> ChildProcess:
-    # -S leaves out the site module, which may import anything. The child gets the sys.path of this process, which
-    # contains what the site module added here.
+    # The option -S leaves out the site module, which may import anything. Instead, the child gets the sys.path of this
+    # process, including what the site module added to it.
     options = ("-I", "-S", *(("-X", "utf8") if sys.flags.utf8_mode else ()))
     return ChildProcess(_PROGRAM, str(os.getpid()), *sys.path, _PACKAGE_DIR, options=options)
 
@@ -191,5 +193,5 @@ def _answer(question: _Question) -> NvrtcResult | Exception:
         return in_process.run_nvrtc(question.library_path, question.job)
     except JitLoadError as error:
         return error
-    except Exception as error:  # noqa: BLE001  raised in the parent
+    except Exception as error:  # noqa: BLE001  the parent raises this error
         return JitLoadError(f"the process that runs NVRTC failed: {type(error).__name__}: {error}")

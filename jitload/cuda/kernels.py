@@ -44,10 +44,10 @@ from jitload.toolchain.arch import CPU
 from jitload.toolchain.cuda import CudaToolchain, find_cuda_toolchain, nvrtc_include_dirs
 
 _INCLUDE_OR_MACRO_OPTION = re.compile(r"(?:--pre-include=|-include=)(.*)|(?:-D|--define-macro=)(\w+)=(.*)", re.DOTALL)
-# Matches names that --minimal removes (textures and surfaces, types and macros of the runtime and the driver,
-# `<<<…>>>`), and headers, because they may use such names (CUB does). A source without a match compiles to the same
-# code with --minimal. The code of a source with a match may silently differ: the source may test such a macro with
-# #ifdef, or define such a name itself.
+# Matches what NVRTC's option --minimal removes: textures and surfaces, types and macros of the runtime and the driver,
+# and `<<<…>>>`. Also matches #include, because headers such as CUB's may use what --minimal removes. A source without a
+# match compiles to the same code with --minimal. With a match, the code may differ without an error, for example if the
+# source tests a removed macro with #ifdef.
 _NEEDS_MORE_THAN_MINIMAL = re.compile(
     r"#\s*include|\binclude=|minimal|MINIMAL|cuda[A-Z]|CUDART|<<<|_H__|libraryProp"
     r"|\b(?:CU[a-z]|CU_|CUDA_|tex|surf|MAJOR_VERSION|MINOR_VERSION|PATCH_LEVEL)"
@@ -83,7 +83,7 @@ def check_is_device_code(request: Request) -> None:
     texts = [text for _, text in request.pieces]
     if any(".version" in text for text in texts):
         _check_is_not_ptx(request)
-    if looks_like_kernels(texts) and find_candidates(texts):  # the candidates are cached for later steps
+    if looks_like_kernels(texts) and find_candidates(texts):  # `find_candidates` caches its result for later steps
         return
     from jitload.cpptext.source_kind import classify
 
@@ -173,10 +173,7 @@ class DeviceSource:
 
     @property
     def is_minimal(self) -> bool:
-        """Whether NVRTC's option `--minimal` certainly leaves the code unchanged.
-
-        The option saves a sixth of a small kernel's compile time.
-        """
+        """Whether `--minimal`, which saves a sixth of a small kernel's time, certainly leaves the code unchanged."""
         return not any(map(_NEEDS_MORE_THAN_MINIMAL.search, (*self.piece_texts, *self.options)))
 
     @property
@@ -200,19 +197,14 @@ def layout_expressions(source: DeviceSource, candidates: Sequence[Candidate], *,
 
 
 def join_pieces(pieces: Iterable[tuple[str, str]]) -> str:
-    """Join (label, text) pairs to one text.
-
-    `#line` directives make compilers use the label as the file name in messages about the text.
-    """
-    escaped = ((re.sub(r'(["\\])', r"\\\1", label), text) for label, text in pieces)  # labels are printable
+    """Join (label, text) pairs to one text. Compilers use the labels as file names in messages."""
+    # Only these two characters need a backslash, because labels contain no unprintable characters.
+    escaped = ((re.sub(r'(["\\])', r"\\\1", label), text) for label, text in pieces)
     return "".join(f'#line 1 "{label}"\n{text}\n' for label, text in escaped)
 
 
 def compile_cubins(request: Request, kernels: Sequence[str]) -> tuple[CompiledSource, ...]:
-    """Compile a request's device code for each architecture.
-
-    `kernels` names the template instances to compile, such as `scale<float>`.
-    """
+    """Compile a request's device code for each architecture. `kernels` has the template instances: `scale<float>`."""
     check_is_device_code(request)
     source, toolchain = replace(device_source(request), kernels=tuple(kernels)), find_cuda_toolchain(request.settings)
     return tuple(compile_for_arch(source, arch, toolchain) for arch in request.archs)
@@ -291,7 +283,7 @@ def compile_for_arch(source: DeviceSource, arch: str, toolchain: CudaToolchain) 
     own_dirs = nvrtc_include_dirs(toolchain)
     log_warnings(result.log, own_dirs)
     variables = typed_variables(demangle_variables(image.variables), layouts, source.piece_texts)
-    if compilation.declarations:  # some of these lines include headers
+    if compilation.declarations:  # some declarations are #include lines
         scan = IncludeScan((*source.texts, *compilation.declarations), source.include_dirs)
     return CompiledSource(
         cubin=Cubin(data=result.cubin, arch=arch, log=result.log, kernels=kernels, variables=variables, ptx=result.ptx),
@@ -312,7 +304,7 @@ def check_device_code(source: DeviceSource, arch: str, toolchain: CudaToolchain)
     """
     options = (*source.options, SYNTAX_ONLY)
     if "cooperative_groups" in source.text:
-        with suppress(CompileError, LaunchSpecError):  # the source may use what this macro leaves out
+        with suppress(CompileError, LaunchSpecError):  # raised if the source needs what the macro below leaves out
             return _check(replace(source, options=(*options, _LIGHT_COOPERATIVE_GROUPS)), arch, toolchain)
     return _check(replace(source, options=options), arch, toolchain)
 
@@ -347,10 +339,7 @@ def _compilation(
 
 
 def _with_standard(error: SignatureError, options: Sequence[str]) -> SignatureError:
-    """Return the error. Add advice if an option selects a C++ standard before C++11.
-
-    NVRTC needs C++11 to report types.
-    """
+    """Return the error. If an option selects a standard before C++11, add that NVRTC reports no types with it."""
     old = next((option for option in options if _OLD_STANDARD.fullmatch(option)), None)
     if old is None:
         return error
@@ -386,7 +375,7 @@ class _Compilation:
         self.declarations: tuple[str, ...] = ()
         self._source = source
         self._nvrtc_path = toolchain.nvrtc_path
-        self._job = job  # each run gets a changed copy
+        self._job = job  # each run of NVRTC gets a changed copy
         self._is_minimal = source.is_minimal and toolchain.version >= (12, 4)
         self._rejected: frozenset[str] = frozenset()
         self._layouts = layout_expressions(source, self.candidates, is_nvrtc=True)
@@ -409,12 +398,12 @@ class _Compilation:
                 failure = error
             rejected = probe.rejected_expressions(failure.log) - self._rejected
             if rejected and not probe.is_only_name_errors(failure.log):
-                self._run(())  # raises an error that has the messages about the source alone
+                self._run(())  # raises an error with only the messages about the source
             if not rejected or not probe.is_only_name_errors(failure.log):
                 raise failure
             requested = {probe.kernel_expression(kernel): kernel for kernel in self._source.kernels}
             if self._is_minimal and not rejected.isdisjoint(requested):
-                self._is_minimal = False  # a `Launch` may name a type that is not in the source: `k<cudaExtent>`
+                self._is_minimal = False  # a `Launch` may use a removed type, as in `k<cudaExtent>`
                 continue
             if kernel := next((requested[expression] for expression in requested if expression in rejected), None):
                 raise no_such_kernel(kernel, self.candidates, failure) from failure
@@ -422,10 +411,7 @@ class _Compilation:
             expressions = tuple(expression for expression in expressions if expression not in self._rejected)
 
     def _run(self, expressions: tuple[str, ...]) -> NvrtcResult:
-        """Compile with two name expressions for each kernel: the kernel itself, and a probe.
-
-        The probe's symbol contains the kernel's type.
-        """
+        """Compile with two name expressions per kernel: the kernel, and a probe whose symbol has the kernel's type."""
         if self._may_crash(expressions):
             self._run(())
         self.expressions = expressions

@@ -107,7 +107,7 @@ def link_with_driver(job: LinkJob) -> Linked | None:
     The job must be PTX without options. A GPU and a driver for CUDA 12 or newer are needed.
     """
     version = driver_version()
-    if job.format != "ptx" or job.options or version is None or version < (12, 0):  # cuda.bindings needs 12.0
+    if job.format != "ptx" or job.options or version is None or version < (12, 0):  # cuda.bindings needs driver 12.0
         return None
     driver = import_bindings("driver")
     (error,) = driver.cuInit(0)
@@ -155,7 +155,8 @@ def _link_with_driver(driver: Any, job: LinkJob) -> Linked:
             if not error:
                 error, cubin, size = driver.cuLinkComplete(state)
             if not error:
-                return Linked(cubin=ctypes.string_at(cubin, size), log="")  # the cubin belongs to the linker
+                # Copy the cubin, because its memory belongs to the linker, which is destroyed below.
+                return Linked(cubin=ctypes.string_at(cubin, size), log="")
         finally:
             driver.cuLinkDestroy(state)
     messages = log.partition(b"\0")[0].decode(errors="replace")

@@ -37,14 +37,15 @@ _UNKNOWN_NAME = re.compile(r"identifier \"(\w+)\" is undefined|[\u2018'](\w+)[\u
 _MISSING_HEADER = re.compile(r'(?:cannot|could not) open source file "(?:\./)?([^"]+)"')
 _FOR_HOST_CODE = re.compile(r"(?:torch|ATen|c10|pybind11)/")
 _UNDECLARED = re.compile(r'identifier "(\w+)" is undefined')
-# Names that nvcc knows without an #include, from the host headers behind cuda_runtime.h; NVRTC does not have them.
+# Types that NVRTC does not have. nvcc knows them without an #include, because cuda_runtime.h includes headers of the
+# host.
 _INTEGERS = {
     "int8_t": "signed char", "int16_t": "short", "int32_t": "int", "int64_t": "long", "intptr_t": "long",
     "intmax_t": "long", "uint8_t": "unsigned char", "uint16_t": "unsigned short", "uint32_t": "unsigned int",
     "uint64_t": "unsigned long", "uintptr_t": "unsigned long", "uintmax_t": "unsigned long", "ssize_t": "long",
     "uint": "unsigned int", "ushort": "unsigned short", "ulong": "unsigned long",
 }  # fmt: skip
-# The functions have the same bodies as in <cuda_device_runtime_api.h>.
+# Functions that NVRTC lacks, with the bodies that they have in <cuda_device_runtime_api.h>.
 _DEPENDENT_LAUNCH_FUNCTIONS = {
     "cudaGridDependencySynchronize": 'asm volatile("griddepcontrol.wait;" ::: "memory");',
     "cudaTriggerProgrammaticLaunchCompletion": 'asm volatile("griddepcontrol.launch_dependents;" :::);',
@@ -66,7 +67,7 @@ _KNOWN_TO_NVCC = {
     **{name: _DEPENDENT_LAUNCH.format(name, asm) for name, asm in _DEPENDENT_LAUNCH_FUNCTIONS.items()},
     **{name: f"typedef {integer} {name};" for name, integer in _INTEGERS.items()},
 }
-SYNTAX_ONLY = "--fdevice-syntax-only"  # the option with which NVRTC ends after its front end, without a cubin
+SYNTAX_ONLY = "--fdevice-syntax-only"  # with this option NVRTC ends after its front end and makes no cubin
 _DECLARED = "__jitload_declared.h"
 _HOST_FUNCTION = "is considered a host function"
 _log = logging.getLogger(__name__)
@@ -122,7 +123,7 @@ class NvrtcResult:
 
 def device_options(version: tuple[int, ...], arch: str) -> tuple[str, ...]:
     """Return the options of every compile for an architecture. `version` is NVRTC's version."""
-    # By default NVRTC raises the stack limit of the whole process while it compiles.
+    # By default, NVRTC raises the stack limit of the whole process while it compiles, so this is turned off.
     options = (f"--gpu-architecture={arch}", "--modify-stack-limit=false")
     # Without a seed, names in anonymous namespaces contain the process id. NVRTC before 12.9 does not know the option.
     return (*options, "--frandom-seed=jitload") if version >= (12, 9) else options
@@ -158,7 +159,7 @@ def prepare_nvrtc(library_path: Path, *, is_isolated: bool) -> None:
 
         prepare_child()
     else:
-        run_in_background(load_nvrtc, library_path)  # the dynamic loader works without the GIL
+        run_in_background(load_nvrtc, library_path)  # dlopen runs without the GIL, in parallel with this thread
 
 
 @functools.lru_cache(maxsize=4)
@@ -173,7 +174,7 @@ def load_nvrtc(path: Path) -> Any:
     load_driver()
     for builtins in sorted(path.parent.glob("libnvrtc-builtins.so.*")):
         if "alt" not in builtins.name:
-            with suppress(OSError):  # NVRTC will report that it does not find the library
+            with suppress(OSError):  # NVRTC will report that the library is missing
                 ctypes.CDLL(str(builtins))
     return load_bindings("nvrtc", path)
 
@@ -233,7 +234,7 @@ _was_forked_during_compile = False
 
 
 def _after_fork() -> None:
-    global _was_forked_during_compile  # noqa: PLW0603  it is about the process
+    global _was_forked_during_compile  # noqa: PLW0603  a fact about the process
     _was_forked_during_compile = bool(_threads_in_nvrtc)
 
 
@@ -275,7 +276,7 @@ def _restore_locale() -> None:
     """
     uselocale = ctypes.pythonapi.uselocale
     uselocale.argtypes, uselocale.restype = (ctypes.c_void_p,), ctypes.c_void_p
-    uselocale(ctypes.c_void_p(-1))  # LC_GLOBAL_LOCALE
+    uselocale(ctypes.c_void_p(-1))  # -1 is LC_GLOBAL_LOCALE
 
 
 @contextmanager
@@ -312,7 +313,7 @@ def _status_text(nvrtc: Any, status: Any) -> str:
 
 
 def _compile_error(nvrtc: Any, path: Path, job: NvrtcJob, status: Any, log: str) -> CompileError | ToolchainError:
-    if "--gpu-architecture" in log or "--nv_arch" in log:  # the second for an unknown suffix
+    if "--gpu-architecture" in log or "--nv_arch" in log:  # NVRTC names --nv_arch if it does not know the suffix
         arch = next(option.partition("=")[2] for option in job.options if option.startswith("--gpu-architecture="))
         numbers = _call(nvrtc, "nvrtcGetSupportedArchs")
         archs = ", ".join(f"sm_{number}" for number in numbers)
@@ -418,11 +419,13 @@ def missing_header_hint(header: str, compiler: str) -> str:
 
 # ---- the report of ptxas ---------------------------------------------------------------------------------------
 
-_REPORT = "--ptxas-options=-v"  # changes neither the code nor, measurably, the time; NVRTC and nvJitLink take it
+# This option asks for the report. NVRTC and nvJitLink accept it, and it changes neither the code nor, measurably, the
+# time.
+_REPORT = "--ptxas-options=-v"
 _KERNEL = re.compile(r"Compiling entry function '([^']+)'")
 _COMPILED_FUNCTION = re.compile(r"Function properties for (\S+)\n.* (\d+) bytes spill stores")
-# Matches the lines of the report. Notes with a number, such as `ptxas info : (C7510) Potential Performance Loss`, are
-# not part of the report: they also appear without the option.
+# Matches the lines of the report. Notes with a number, such as `ptxas info : (C7510) Potential Performance Loss`, do
+# not match, because ptxas also prints them without the option.
 _REPORT_LINE = re.compile(r"^ptxas (?:info    : (?!\(C\d)|        \.).*(?:\n ?|\Z)", re.MULTILINE)
 _ASKS_FOR_REPORT = re.compile(r"(?:-Xptxas|--ptxas-options)[= ](?:\S*,)?(?:-v|--verbose)\b")
 

@@ -12,16 +12,17 @@ from jitload.elf.file import ElfError, ElfFile, Section, Symbol
 from jitload.errors import LoadError
 from jitload.model import Image, ImageKernel, ParameterSlot, Variable
 
-_STO_CUDA_ENTRY = 0x10  # in `Symbol.other`: the function is a kernel
+_STO_CUDA_ENTRY = 0x10  # a flag in `Symbol.other` of a kernel
 
-# Attributes of `.nv.info`, as cuobjdump names them. KPARAM_INFO_V2 is written for sizes that 14 bits cannot hold.
+# Attributes of `.nv.info`, as cuobjdump names them. KPARAM_INFO_V2 describes a parameter whose size does not fit 14
+# bits.
 _MAX_THREADS, _REQNTID, _FRAME_SIZE, _MIN_STACK_SIZE = 0x05, 0x10, 0x11, 0x12
 _KPARAM_INFO, _REGCOUNT, _KPARAM_INFO_V2, _NUM_BARRIERS = 0x17, 0x2F, 0x45, 0x4C
 _FORMAT_SIZED = 4
-_COMPAT_ARCH_SPECIFIC = 0x09  # in `.nv.compat`
+_COMPAT_ARCH_SPECIFIC = 0x09  # an attribute in `.nv.compat`
 
 _VARIABLE_SECTIONS = (".nv.global", ".nv.global.init", ".nv.constant3")
-_COMPILER_NAMES = ("$", ".", "__cudart_")  # prefixes of the names of format strings and libdevice's tables
+_COMPILER_NAMES = ("$", ".", "__cudart_")  # format strings and libdevice's tables have these prefixes
 _DEFAULT_MAX_THREADS = 1024
 _FIRST_SM_WITH_RESERVE, _RESERVED_SHARED_BYTES = 90, 1024
 _UNKNOWN_STACK_SIZE = 0xFFFFFFFF
@@ -60,7 +61,7 @@ def is_unknown_format(data: bytes) -> bool:
     return bool(data) and data[:4] != b"\x7fELF" and _recognize(data[:4096]) is None
 
 
-# What users may have instead of a cubin: a pattern for its first bytes, and the message.
+# Other files that users pass by mistake: a pattern for the first bytes, and the error message.
 _FORMATS = (
     (
         rb"\A\x50\xed\x55\xba",
@@ -129,7 +130,7 @@ class _CubinReader:
         self.spill_bytes = spill_bytes
         "".join([*self.sections, *(symbol.name for symbol in self.symbols)]).encode()  # raises UnicodeError on damage
         self.sm, self.suffix = self.read_arch()
-        # Attribute -> index of a function's symbol -> value of the attribute for this function.
+        # For each attribute, a dict from the index of a function's symbol to the attribute's value for that function.
         self.function_attributes: dict[int, dict[int, int]] = {_REGCOUNT: {}, _FRAME_SIZE: {}, _MIN_STACK_SIZE: {}}
         for attribute, value in _read_attributes(self.sections.get(".nv.info")):
             if attribute in self.function_attributes:
@@ -142,7 +143,7 @@ class _CubinReader:
         entries = [pair for pair in defined if pair[1].type == elf.STT_FUNC and pair[1].other & _STO_CUDA_ENTRY]
         objects = [symbol for _, symbol in defined if symbol.type == elf.STT_OBJECT]
         kernels = [(symbol.section, self.read_kernel(index, symbol)) for index, symbol in entries]
-        # ptxas lays the code out in the reverse of the order in which it met the kernels (12.4 to 13.5).
+        # The result has the order of the kernels in the source. ptxas (12.4 to 13.5) writes the code in reverse order.
         kernels.sort(key=lambda kernel: kernel[0], reverse=True)
         variables = tuple(
             Variable(name=symbol.name, symbol=symbol.name, size=symbol.size)
@@ -155,10 +156,11 @@ class _CubinReader:
     def read_arch(self) -> tuple[int, str]:
         """Return the architecture's number and suffix, such as (90, "a"). Their place varies with CUDA's version."""
         header = self.file.header
-        if header.abi_version < _ABI_OF_CUDA_13:  # up to 12.x and sm_90
+        if header.abi_version < _ABI_OF_CUDA_13:  # the format of CUDA up to 12.x for architectures up to sm_90
             return header.flags & 0xFF, "a" if header.flags & 0x800 else ""
         number = header.flags >> 8 & 0xFF
-        # 13.x has no bit for the suffix `a`, and no version has one for `f`: the note with ptxas's arguments has both.
+        # The flags of CUDA 13 have no bit for the suffix `a`, and those of no version have one for `f`. The note with
+        # ptxas's arguments has both suffixes.
         note = self.sections.get(".note.nv.tkinfo")
         if note and (match := re.search(rb"\bsm_%d([af]?)\b" % number, note.data)):
             return number, match[1].decode()
@@ -176,19 +178,19 @@ class _CubinReader:
         return ImageKernel(
             symbol=symbol.name,
             slots=slots,
-            registers=self.function_attributes[_REGCOUNT].get(index, text.info >> 24),  # in `info` up to CUDA 12
+            registers=self.function_attributes[_REGCOUNT].get(index, text.info >> 24),  # up to CUDA 12, in `info`
             shared_bytes=self.read_shared_bytes(symbol.name),
             local_bytes=local_bytes,
             max_threads=max_threads,
             spill_bytes=self.spill_bytes.get(symbol.name, None if local_bytes else 0),
-            barriers=text.flags >> 20 & 0x7F if barriers is None else barriers,  # in `flags` up to CUDA 12
+            barriers=text.flags >> 20 & 0x7F if barriers is None else barriers,  # up to CUDA 12, in `flags`
         )
 
     def read_shared_bytes(self, kernel: str) -> int:
         section = self.sections.get(f".nv.shared.{kernel}")
         if section is None:
             return 0
-        # From sm_90 on, the section begins with bytes for the driver, which `ptxas -v` does not count, either.
+        # From sm_90 on, the section begins with bytes that the driver reserves. Like `ptxas -v`, do not count these.
         return max(section.size - (_RESERVED_SHARED_BYTES if self.sm >= _FIRST_SM_WITH_RESERVE else 0), 0)
 
     def read_local_bytes(self, index: int) -> int:
@@ -206,7 +208,7 @@ def _read_attributes(info: Section | None) -> Iterator[tuple[int, memoryview]]:
     data, position = memoryview(info.data if info else b""), 0
     while position + 4 <= len(data):
         value_format, attribute, value = struct.unpack_from("<BBH", data, position)
-        if value_format != _FORMAT_SIZED:  # the value is in the header
+        if value_format != _FORMAT_SIZED:  # the attribute's header contains the value
             yield attribute, data[position + 2 : position + 4]
             value = 0
         position += 4

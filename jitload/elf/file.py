@@ -33,7 +33,7 @@ class ElfError(ValueError):
     """A file is not ELF, or is damaged. The message says what is wrong."""
 
 
-class Header(NamedTuple):  # named tuples, because a dataclass takes eight times as long to create when imported
+class Header(NamedTuple):  # a NamedTuple, because a dataclass takes eight times as long to define
     """The header of an ELF file."""
 
     identification: bytes
@@ -129,7 +129,7 @@ class ElfFile:
             raise ElfError(f"it is cut off after {len(data)} bytes")
         self.header = header = Header(*_HEADER.unpack_from(data))
         view = memoryview(data)
-        # A cubin usually ends with the table of segments, so a cubin that is cut off lacks the table.
+        # A cubin usually ends with the table of segments, so this check finds most cubins that are cut off.
         segments_size = header.segment_count * header.segment_entry_size
         read_bytes(view, header.segment_table, segments_size, "the table of segments")
         if not header.section_count or header.section_entry_size != _SECTION.size:

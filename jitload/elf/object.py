@@ -16,7 +16,7 @@ from jitload.errors import LoadError
 _PREFIX = "__tvm_ffi__cubin_"
 
 _FILE_TYPES = {2: "a program", 3: "a shared library", 4: "a core dump"}
-_SHN_LORESERVE = 0xFF00  # from here on, a section's index has a special meaning
+_SHN_LORESERVE = 0xFF00  # section indices from this number on have special meanings
 _SHT_LLVM_ADDRSIG, _SHT_LLVM_CALL_GRAPH_PROFILE = 0x6FFF4C03, 0x6FFF4C09
 _DAMAGED = "is damaged or cut off. Compile it again."
 

@@ -98,7 +98,7 @@ _COMPARISONS: dict[type[ast.cmpop], tuple[str, Callable[[int, int], bool]]] = {
     ast.Eq: ("==", operator.eq),
     ast.NotEq: ("!=", operator.ne),
 }
-_FUNCTIONS: dict[str, tuple[range, str, Callable[..., int]]] = {  # the allowed numbers of arguments, also in words
+_FUNCTIONS: dict[str, tuple[range, str, Callable[..., int]]] = {  # (allowed argument counts, these in words, function)
     "ceil_div": (range(2, 3), "two integers", ceil_div),
     "max": (range(2, MAX_LENGTH), "two or more integers", max),
     "min": (range(2, MAX_LENGTH), "two or more integers", min),
@@ -227,7 +227,7 @@ class _Compiler:
         if isinstance(node.op, ast.Invert):
             raise self.unsupported("~", node)
         if isinstance(node.op, ast.USub) and isinstance(node.operand, ast.Constant) and node.operand.value == 2**63:
-            return write_constant(-(2**63))  # the only number whose absolute value does not fit
+            return write_constant(-(2**63))  # -(2**63) fits 64 bits, but 2**63 alone does not
         operand = self.compile(node.operand)
         if isinstance(node.op, ast.USub):
             return self.apply("neg", operator.neg, [operand], node)
@@ -267,9 +267,9 @@ class _Compiler:
         for operand in node.values:
             part = self.compile(operand, lazily=is_decided or any(part.value is None for part in codes))
             if is_decided:
-                continue  # checked, but never evaluated
+                continue  # the operand has been checked, but it is never evaluated
             if codes and codes[-1].value is not None:
-                codes.pop()  # a constant that neither decides the result nor comes last
+                codes.pop()  # this constant neither decides the result nor comes last
             codes.append(part)
             is_decided = part.value is not None and bool(part.value) == is_or
         return write_balanced(codes, write_or if is_or else write_and)
@@ -303,7 +303,7 @@ class _Compiler:
             raise self.source.error("expressions take only positional arguments", argument)
 
     def method(self, node: ast.Call, method: ast.Attribute) -> Code:
-        if method.attr == "cdiv":  # triton.cdiv
+        if method.attr == "cdiv":  # as in `triton.cdiv(a, b)`
             raise self.source.error("there is no method 'cdiv'", node, "Use ceil_div(a, b).")
         self.tensor(method)
         if method.attr not in _METHODS:
@@ -360,14 +360,14 @@ class Code(NamedTuple):
     @property
     def truth(self) -> str:
         """The text as a condition in C++."""
-        # Compilers warn of a conditional within a condition, unless the comparison is written out.
+        # Compilers warn about `a ? b : c` within a condition, but not about `(a ? b : c) != 0`.
         return self.operand if self.is_atom or self.is_boolean else f"(({self.text}) != 0)"
 
 
 def write_constant(value: int) -> Code:
     """Return code for a 64-bit integer."""
     if value == INT64.start:
-        return Code(f"(-{INT64.stop - 1} - 1)", value)  # C++ has no negative literals
+        return Code(f"(-{INT64.stop - 1} - 1)", value)  # C++ has no negative literals, and 2**63 does not fit
     return Code(str(value), value, is_boolean=value in (0, 1))
 
 

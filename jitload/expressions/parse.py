@@ -23,8 +23,8 @@ LANGUAGE = (
     "and the functions ceil_div, max, min and next_power_of_2."
 )
 
-# Python warns about some strings ("\d") and about numbers followed by a keyword (1if). Neither reaches the parser, so
-# the warning filters, which all threads share, need not be changed.
+# Python's parser warns about some strings ("\d") and about numbers followed by a keyword (1if). These tokens are
+# refused before the text is parsed, so the warning filters, which all threads share, need not be changed.
 _TOKEN = re.compile(r"""(?P<string>['"])|(?P<comment>\#)|(?P<character>[\\\0])|(?P<number>\.?[0-9][\w.]*)|[^\W\d]\w*""")
 _INTEGER = re.compile(r"0[xX](_?[0-9a-fA-F])+|0[oO](_?[0-7])+|0[bB](_?[01])+|[1-9](_?[0-9])*|0(_?0)*")
 _WHITE = str.maketrans("\n\r\t\f", "    ")
@@ -62,9 +62,10 @@ class ExpressionText(NamedTuple):
         except SyntaxError as error:
             if "too many nested" in str(error.msg):
                 raise self.too_deep() from error
-            column = min(error.offset - 1, len(self.text)) if error.offset else len(self.text)  # 0: at the end
+            # An offset of 0 means that the error is at the end of the text.
+            column = min(error.offset - 1, len(self.text)) if error.offset else len(self.text)
             raise self.error(f"this is not an expression: {error.msg}", column, self._keyword_hint()) from error
-        except ValueError as error:  # a lone surrogate
+        except ValueError as error:  # raised for a lone surrogate
             raise self.error("the expression is not valid Unicode: it contains a lone surrogate") from error
 
     def error(self, problem: str, position: ast.expr | int | None = None, hint: str = "") -> LaunchSpecError:

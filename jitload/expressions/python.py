@@ -55,7 +55,7 @@ def _as_integer(node: Any) -> ast.Call:
 
 
 def _next_power_of_2(n: Any) -> Any:
-    power = 1  # only compared with n, so that a compiled program is valid for all n up to the power
+    power = 1  # n is only compared with numbers, so that a traced program is valid for all n up to the result
     while power < n:
         power *= 2
     return power if n > 0 else 0

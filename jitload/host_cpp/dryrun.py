@@ -26,7 +26,7 @@ from jitload.toolchain.host import Compiler, file_state, remembered, tool_enviro
 from jitload.toolchain.nvcc import run_nvcc
 
 _SOURCE = "jitload_unit.cu"
-_FORMAT = "3"  # of the template in the cache
+_FORMAT = "3"  # the version of the template's format in the cache
 _TEMPORARY = re.compile(r"(?:\./)?tmpxft_[0-9a-f]+_[0-9a-f]+-(\d+)_jitload_unit\b")
 _DIR_NAME = re.compile(r"/jitload_dir_(\d+)_")
 _VARIABLE = re.compile(r"#\$ (\w+)=(.*)")
@@ -139,17 +139,19 @@ def host_commands(template: Template) -> tuple[NvccCommand, NvccCommand]:
 
 
 def write_opening(commands: Sequence[Sequence[str]], work_dir: Path, header: Path) -> None:
-    """Write the text with which the host's C++ of every source begins, because nvcc includes `cuda_runtime.h` first.
+    """Replace the text of a header, which consists of `#include` lines, by the C++ that nvcc makes of it.
 
-    `commands` are the words of the `host_commands`. The first line, which has the source's name, is left out.
+    nvcc includes `cuda_runtime.h` in front of every source. The C++ of a source that begins with the same lines also
+    begins with the new text, after a first line with the source's name. `commands` are the words of the
+    `host_commands`.
     """
     end = "jitload_end_of_opening"
-    (work_dir / _SOURCE).write_text(f"extern int {end};\n")
+    (work_dir / _SOURCE).write_text(f"{header.read_text()}extern int {end};\n")
     (work_dir / module_id_file(_SOURCE)).write_text(module_id(_SOURCE, ()))
     for words in commands:
         subprocess.run(words, cwd=work_dir, env=tool_environment(), capture_output=True, check=True)
     text = (work_dir / _output_of(commands[-1])).read_bytes()
-    opening = text[: text.rindex(b"\n# 1 ", 0, text.index(end.encode())) + 1]
+    opening = text[: text.rindex(b"\n# ", 0, text.index(end.encode())) + 1]
     header.write_bytes(opening.removeprefix(_first_line(_SOURCE)))
     for path in work_dir.glob(f"{_SOURCE}*"):
         path.unlink()
@@ -208,7 +210,8 @@ def _parse(output: str, options: Sequence[str]) -> Template:
     ):
         raise _NotUnderstoodError(f"the programs {', '.join(kinds)}")
     module_ids = (word for words in commands for word in words if word.endswith("module_id"))
-    if strange := next((name for name in module_ids if name != module_id_file(_SOURCE)), None):  # as with --keep
+    # With the option --keep, for example, nvcc gives the file with the module id another name.
+    if strange := next((name for name in module_ids if name != module_id_file(_SOURCE)), None):
         raise _NotUnderstoodError(f"the file {strange!r}")
     preprocessing = next(words for words in commands if "-E" in words)
     for option in options:
@@ -236,8 +239,8 @@ def _read_words(text: str, variables: dict[str, str]) -> list[str]:
         raise _NotUnderstoodError(f"the temporary file {strange!r}")
     if "-E" in words:
         words += ["-MD", "-MF", f"{_output_of(words)}.d"]
-    # jitload has written the file with the module id. cicc reads it, and could not run in parallel with cudafe++ if
-    # cudafe++ wrote it.
+    # jitload has written the file with the module id, which cicc reads. If cudafe++ wrote this file, cicc could not run
+    # in parallel with cudafe++.
     return [word for word in words if word != "--gen_module_id_file"]
 
 

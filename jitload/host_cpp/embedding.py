@@ -64,7 +64,7 @@ def check_embeds(host: HostSource, include_dirs: Sequence[Path], device_name: st
     embedded = {name for name, _ in host.cubins}
     texts = [text for unit in host.units for _, text in unit.pieces]
     uses = _MacroUses(texts)
-    # One of the user's objects or libraries may define a cubin.
+    # A missing cubin is no error if the user links objects or libraries, because one of them may define the cubin.
     linked = host.objects or [flag for flag in host.link_flags if flag not in ("-lcuda", "-lcudart")]
     if not linked and (missing := next((name for name in uses.unconditional if name not in embedded), None)):
         others = f". There are cubins named {', '.join(sorted(embedded))}" if embedded else ""
@@ -138,7 +138,7 @@ def _warn_missing_kernel(location: str, kernel: str, symbols: Sequence[str]) -> 
     from jitload.signature.demangle import demangle
 
     signatures = dict.fromkeys(symbols, "")
-    with suppress(ToolchainError):  # without a demangler, the message lists symbols only
+    with suppress(ToolchainError):  # raised if there is no demangler; then the message lists symbols only
         signatures = {symbol: demangle(symbol) or "" for symbol in symbols}
     names = [f"{symbol} ({signature})" if signature else symbol for symbol, signature in signatures.items()]
     listed = ", ".join(names[:_MAX_LISTED_KERNELS]) or "none"

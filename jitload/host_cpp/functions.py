@@ -33,12 +33,13 @@ from jitload.signature.probe import kernel_expression
 CALL_HEADER = "#include <jitload/host_call.h>\n"
 _PROBE = b"__jitload_host_probe"
 _STREAM = "CUstream_st*"
-_RESULTS = ("", "None", "int", "int", "float", "bool", "None")  # indexed by the kinds of results in host_result.h
+# The Python types of results, indexed by the kinds of results in host_result.h.
+_RESULTS = ("", "None", "int", "int", "float", "bool", "None")
 _FFI_TEXT = re.compile(r"\btvm\b|TVM_?FFI|\bffi::|\bDL(?:Tensor|Device|DataType|Managed)|dlpack")
-# The names of functions that the text exports by itself.
+# Matches the names of functions that the C++ itself exports with tvm-ffi.
 _EXPORTED = re.compile(r"TVM_FFI_DLL_EXPORT_TYPED_FUNC\(\s*(\w+)|\b__tvm_ffi_(?!_)(\w+)")
 _OVERLOAD = re.compile(r"static_cast<void\(\*\)\((.*)\)>\((.*)\)")
-# Messages of cudafe++, cicc and g++: about a name that may mean several functions, and about a type that tvm-ffi
+# Match messages of cudafe++, cicc and g++ about a name that may mean several functions, and about a type that tvm-ffi
 # cannot convert.
 _AMBIGUOUS = re.compile(r"no (?:instance of function template|matching function).*__jitload_invoke")
 _NOT_CONVERTED = re.compile(r"TypeTraits<.*has no member|static assertion failed: The function signature")
@@ -98,7 +99,8 @@ def choose_host_exports(request: Request) -> tuple[HostExport, ...]:
     units = {
         unit.file: _functions_of(unit, request.include_dirs) for unit in host.units if not unit.file.endswith(".c")
     }
-    # The file for functions that no text shows: a macro may define them, or a header that the only file includes.
+    # A macro or a header may define a function that appears in no text. Such a function is exported by the text
+    # that is not a file, or else by the only file.
     default = next((unit.file for unit in host.units if not unit.is_file), next(iter(units)) if len(units) == 1 else "")
     texts = [text for unit in host.units for _, text in unit.pieces]
     exported = {match[1] or match[2] for text in texts for match in _EXPORTED.finditer(text)}
@@ -150,8 +152,8 @@ def _host_export(
         is_plain = all(f.is_plain for f in seen)
         if all(f.has_numbers_only for f in seen) and _fields_of(launch) == []:
             is_plain = is_plain and next(iter((*defined, *declared))).endswith(".cu")
-    # The unit that defines a function of plain types exports it. As in tvm-ffi, any other function is exported by the
-    # C++ in cpp_sources if cpp_sources declares it.
+    # A function of plain types is exported by the unit that defines it. Any other function is exported by the C++ in
+    # cpp_sources if cpp_sources declares it, as in tvm-ffi.
     preferred = (*defined, *declared) if is_plain else (*(f for f in declared if f == default), *defined, *declared)
     unit = next(iter((*preferred, *((default,) if default in units else ()))), "")
     if not unit:
@@ -172,7 +174,9 @@ def _host_export(
 
 
 def _expression(name: str, launch: Launch, candidates: Sequence[Candidate]) -> str:
-    if launch.kernel:  # a `static_cast` of an overloaded function would need the type of its result
+    # A `static_cast` that selects an overload needs the function's result type. `kernel_expression` writes `void`,
+    # which is right only for kernels, so a template that deduces the type replaces the `static_cast`.
+    if launch.kernel:
         return _OVERLOAD.sub(r"(__jitload_overload<\1>::__jitload_of(\2))", kernel_expression(launch.kernel))
     qualified = {candidate.name for candidate in candidates}
     return qualified.pop() if len(qualified) == 1 else name

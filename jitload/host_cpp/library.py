@@ -24,7 +24,14 @@ from jitload.elf.file import read_dynamic_symbols
 from jitload.errors import CompileError
 from jitload.host_cpp import link, objects, precompiled
 from jitload.host_cpp.embedding import check_cubins, check_embeds
-from jitload.host_cpp.functions import choose_host_exports, export_hint, has_typed, host_wrapper, read_typed_functions
+from jitload.host_cpp.functions import (
+    choose_host_exports,
+    export_hint,
+    has_typed,
+    host_wrapper,
+    needs_prelude,
+    read_typed_functions,
+)
 from jitload.host_cpp.nvcc import device_runtime, is_of_nvcc, nvcc_failure
 from jitload.host_cpp.steps import (
     FLAGS,
@@ -47,7 +54,7 @@ from jitload.toolchain.cuda import CudaToolchain, Nvcc
 from jitload.toolchain.host import INCLUDE_DIR, Compiler, find_ninja, tvm_ffi_include_dirs
 from jitload.toolchain.libraries import library_hint, library_include_dirs
 
-# tvm-ffi's message for a type that it cannot convert, where the type is one of CUDA's vectors.
+# Matches tvm-ffi's message about a type that it cannot convert, if this is one of CUDA's vector types.
 _UNPACKED_VECTOR = re.compile(
     r"signature do not support unpacked.*\b(?:dim3|(?:u?(?:char|short|int|long|longlong)|float|double)[1-4])\b",
     re.DOTALL,
@@ -238,7 +245,10 @@ def _header_specs(build: HostBuild) -> dict[str, precompiled.HeaderSpec]:
         flags = (*unit.flags, *build.host.flags)
         if template := build.templates.get(unit.file):
             assert isinstance(build.cuda, Nvcc)
-            spec = precompiled.nvcc_header_spec(template, build.cuda, compiler, cache_dir)
+            includes = precompiled.PRELUDE if needs_prelude(unit, build.exports) else ()
+            spec = precompiled.nvcc_header_spec(
+                template, includes, nvcc=build.cuda, compiler=compiler, cache_dir=cache_dir
+            )
         else:
             spec = precompiled.header_spec(unit, flags, compiler=compiler, fixed_flags=fixed_flags, cache_dir=cache_dir)
         if spec:
@@ -287,7 +297,7 @@ def _compile_and_try_link(build: HostBuild, launcher: Future[Path] | None) -> St
         The link step, even if the link failed, or None if no link was tried.
     """
     attempt = None
-    can_link = not has_typed(build.exports)  # the wrapper of typed functions is written after the compile
+    can_link = not has_typed(build.exports)  # typed functions need a wrapper, which is written later
     # A launcher in the cache is found in milliseconds. The link does not wait for a launcher that is being built.
     if can_link and not build.host.link_flags and (launcher is None or wait((launcher,), timeout=0.1).done):
         attempt = _fast_link(replace(build, launcher=launcher.result() if launcher else None))
@@ -326,7 +336,7 @@ def _build_object(build: HostBuild) -> HostBuild:
         objects.show_exports(path)
     paths = [*object_paths(build), *map(Path, build.host.objects)]
     undefined = objects.read_undefined_symbols(paths)
-    repeated = []  # objects that other object files made by jitload contain, too
+    repeated = []  # parts that other object files of jitload may contain, too
     if functions := link.missing_driver_calls(undefined, build.cuda, build.link_flags):
         build = with_driver_calls(build, functions)
         repeated.append(build.work.dir / compile_steps(build)[-1].output)
@@ -394,7 +404,7 @@ def _files_read(build: HostBuild) -> Iterator[Path]:
     texts = [text for unit in host.units for _, text in unit.pieces]
     read = [Path(file.path) for header in build.precompiled.values() for file in header.entry.dependencies]
     for unit in host.units:
-        is_of_nvcc = unit.is_mixed and unit.file not in build.templates  # nvcc does not double a `$` in depfiles
+        is_of_nvcc = unit.is_mixed and unit.file not in build.templates  # nvcc, unlike g++, does not double a `$`
         for path in build.work.dir.glob(f"{unit.file}*.d"):
             depfile = path.read_text(errors="surrogateescape")
             read += read_depfile(depfile.replace("$", "$$") if is_of_nvcc else depfile)

@@ -22,7 +22,7 @@ from jitload.toolchain.host import Compiler, tool_environment
 from jitload.toolchain.libraries import LIBRARIES, find_library, library_of, library_wheel
 
 _OPTIONAL = {f"-l{library}" for library in ("cuda", "cudart", *LIBRARIES)}
-_COMPILE_ONLY = re.compile(r"-[DUWO](?!l,)|-std=|-I|-w$")  # options that mean nothing to a linker
+_COMPILE_ONLY = re.compile(r"-[DUWO](?!l,)|-std=|-I|-w$")  # options without a meaning for the linker
 _RUNTIME_FUNCTION = re.compile(r"(?:__)?cuda[A-Z]\w*")
 _DRIVER_FUNCTION = re.compile(r"cu[A-Z]\w*")
 _VERSION_SUFFIX = re.compile(r"(_v\d+)?(_ptsz|_ptds)?$")

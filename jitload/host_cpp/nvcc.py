@@ -121,7 +121,7 @@ def nvcc_failure(error: CompileError, nvcc: Nvcc, hint: str = "") -> CompileErro
         match = re.search(r"gcc versions later than (\d+)", error.log)
         newest, name = (f" than g++ {match[1]}", f"g++-{match[1]}") if match else ("", "g++-12")
         hint = f"nvcc {release} does not support newer host compilers{newest}. Set JITLOAD_CXX={name}, for example."
-    # nvcc compiles once for each architecture and repeats the messages.
+    # The keys of a dict drop repetitions: nvcc compiles once for each architecture and repeats the messages.
     diagnostics: dict[Diagnostic, None] = dict.fromkeys(
         (*parse_cuda_diagnostics(error.log), *parse_diagnostics(error.log))
     )

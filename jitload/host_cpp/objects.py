@@ -14,7 +14,7 @@ from pathlib import Path
 from jitload.elf.file import STB_GLOBAL, STB_LOCAL, STB_WEAK, STV_HIDDEN, ElfError, ElfFile, Symbol, edit_symbols
 from jitload.errors import LoadError
 
-LAUNCHER_PREFIX = "_ZN7jitload2v1"  # of the launcher's symbols, in the namespace jitload::v1
+LAUNCHER_PREFIX = "_ZN7jitload2v1"  # the symbols in the launcher's namespace, jitload::v1, begin with this
 _EXPORT = re.compile(rb"(?<=\0)__tvm_ffi_(?!_cubin_)\w+(?=\0)")
 
 

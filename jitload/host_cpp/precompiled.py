@@ -58,19 +58,20 @@ PRELUDE = (
 _HEADER = "prelude.h"
 _RECORD = "precompiled.json"
 _LAUNCHER = "tvm/ffi/extra/cuda/cubin_launcher.h"
-# Headers that mean the same before tvm-ffi's headers as after them.
+# Headers that mean the same whether they come before or after tvm-ffi's headers.
 _INDEPENDENT = (
     r"tvm/ffi/[\w/]+\.h|dlpack/dlpack\.h|cuda(?:_runtime(?:_api)?|_fp16|_bf16|_fp8)?\.h|c?std\w+(?:\.h)?|c?math(?:\.h)?"
     r"|c?string(?:\.h)?|c(?:assert|ctype|errno|float|limits|time|inttypes)|algorithm|array|atomic|chrono|functional"
     r"|initializer_list|iostream|iterator|limits|map|memory|mutex|new|numeric|optional|ostream|random|set|sstream"
     r"|stdexcept|string_view|thread|tuple|type_traits|unordered_(?:map|set)|utility|variant|vector"
 )
-# Options that do not depend on a file or on the machine. g++ itself compares the user's macros.
+# Matches options that do not depend on a file or on the machine.
 _FLAG = r"-O[0-3sgz]?|-Ofast|-g[0-3]?|-std=[\w+]+|-W[\w=+-]+|-w|-pipe|-pthread|-pedantic|-[fm](?!.*native)[\w=+.-]+"
 _MACRO = re.compile(r"-[DU](?P<name>\w+)(?:=.*)?", re.DOTALL)
+# Macros that the precompiled headers may use are part of the key. g++ itself compares the user's other macros.
 _MACRO_OF_HEADERS = re.compile(r"_.*|NDEBUG|TVM_.*|CUDA.*|DLPACK.*|JITLOAD_.*")
 _UNSUPPORTED_FLAGS = ("-fplugin", "-fmodules", "-fprofile", "-fpch", "-fdump")
-_BYTES_NEEDED = 1 << 30  # of memory and of disk: g++ needs 250 MB of memory, and the file has 70 MB
+_BYTES_NEEDED = 1 << 30  # bytes to be free in memory and on disk; g++ needs 250 MB of memory, and the file has 70 MB
 _PROGRAM = """\
 import json, os, sys
 os.nice(10)
@@ -79,13 +80,13 @@ sys.path[:] = job["path"]
 from jitload.host_cpp.precompiled import precompile
 precompile(job)
 """
-_RETRY_S = 120.0  # until the process is started again, because it may have been killed
-_CPU_S = 120  # for a run of g++, which usually needs 4 s
-_WALL_S = 900  # for the whole process; a later build starts it again
-_LOCK_TIMEOUT_S = 60.0  # how long to wait for another process that makes a header
-_MAX_HEADERS = 4  # in a cache: one for each set of options
+_RETRY_S = 120.0  # seconds until the process is started again, because it may have been killed
+_CPU_S = 120  # seconds; the limit for a run of g++, which usually needs 4 s
+_WALL_S = 900  # seconds; the limit for the whole process. A later build starts a new process.
+_LOCK_TIMEOUT_S = 60.0  # seconds; how long to wait for another process that makes a header
+_MAX_HEADERS = 4  # the most headers in a cache; each set of options has its own header
 _log = logging.getLogger(__name__)
-_retry_at: dict[str, float] = {}  # when to try again, by cache and key, on the monotonic clock
+_retry_at: dict[str, float] = {}  # cache and key -> when to try again, on the monotonic clock
 
 
 class HeaderSpec(NamedTuple):
@@ -95,7 +96,7 @@ class HeaderSpec(NamedTuple):
         includes: The headers to precompile, in order.
         command: The compiler and its options.
         key: The key of the cache entry.
-        nvcc_commands: The commands that make the header's text with nvcc's tools, instead of `includes`.
+        nvcc_commands: The commands of nvcc that make the text of the header from the `#include` lines.
     """
 
     includes: tuple[str, ...]
@@ -156,11 +157,12 @@ def header_spec(
     return HeaderSpec(includes=includes, command=command, key=CacheKey.of("precompiled", parts))
 
 
-def nvcc_header_spec(template: Template, nvcc: Nvcc, compiler: Compiler, cache_dir: Path) -> HeaderSpec | None:
+def nvcc_header_spec(
+    template: Template, includes: Sequence[str], *, nvcc: Nvcc, compiler: Compiler, cache_dir: Path
+) -> HeaderSpec | None:
     """Return the precompiled header for the C++ that nvcc makes of a source, or None. Only g++ uses it.
 
-    nvcc includes `cuda_runtime.h` in front of every source. The C++ that it makes therefore begins with the same text,
-    which is the text of the header.
+    It contains `cuda_runtime.h`, which nvcc includes in front of every source, and `includes`.
     """
     preprocess, split = host_commands(template)
     program, *words = template[-1].words
@@ -171,8 +173,9 @@ def nvcc_header_spec(template: Template, nvcc: Nvcc, compiler: Compiler, cache_d
     command = (program, *keyed, *(f"-I{path}" for path in nvcc.include_dirs))
     macros = keyed_flags([f"-D{word}" for before, word in pairwise(preprocess.words) if before == "-D"])
     parts = (("kind", "precompiled"), ("compiler", identity), ("nvcc", nvcc.identity), ("command", command))
-    key = CacheKey.of("precompiled", (*parts, ("macros", macros or ())))
-    return HeaderSpec(includes=(), command=command, key=key, nvcc_commands=(preprocess.words, split.words))
+    key = CacheKey.of("precompiled", (*parts, ("macros", macros or ()), ("includes", tuple(includes))))
+    commands = (preprocess.words, split.words)
+    return HeaderSpec(includes=tuple(includes), command=command, key=key, nvcc_commands=commands)
 
 
 def precompiled_includes(unit: Unit) -> tuple[str, ...]:
@@ -286,7 +289,7 @@ def start_precompiling(spec: HeaderSpec, cache_dir: Path, settings: Settings) ->
     if is_too_early or not _is_usable(spec.key, cache_dir, settings) or not sys.executable:
         return
     if cache_dir.parent == Path(tempfile.gettempdir()) and cache_dir.name.startswith("jitload-"):
-        return  # a private directory, removed when this process ends
+        return  # a private cache is removed when this process ends
     _retry_at[retry_key] = time.monotonic() + _RETRY_S
     if find_entry(cache_dir, spec.key, settings) or not _has_resources(cache_dir):
         return
@@ -328,7 +331,7 @@ def _has_resources(cache_dir: Path) -> bool:
 def precompile(job: Mapping[str, Any]) -> None:
     """Make the precompiled header that `job` describes. Give up if another process holds the lock for too long."""
     for number in (signal.SIGTERM, signal.SIGALRM):
-        signal.signal(number, lambda *_: sys.exit(1))  # so that the work directory is removed
+        signal.signal(number, lambda *_: sys.exit(1))  # exit normally, which removes the work directory
     signal.alarm(_WALL_S)
     parts = tuple((label, tuple(value) if isinstance(value, list) else value) for label, value in job["parts"])
     key = CacheKey.of(job["name"], parts)
@@ -372,7 +375,7 @@ def make_header(
 ) -> tuple[tuple[Path, ...], str]:
     """Write a header and precompile it.
 
-    The header includes `includes`, or its text is made by `nvcc_commands`.
+    The header includes `includes`. For C++ that nvcc makes, `nvcc_commands` make the text of the header.
 
     Returns:
         The headers that g++ read, and the reason why the result cannot be used ("" if it can).
@@ -385,7 +388,8 @@ def make_header(
             return (), str(error)
     (work_dir / "empty.cc").write_text("")
     compilation = [*command, "-MD", "-MF", "depfile", "-x", "c++-header", _HEADER, "-o", f"{_HEADER}.gch"]
-    # The user's options decide whether -Winvalid-pch is a warning or an error; the condition below covers both.
+    # If g++ cannot use the header, -Winvalid-pch makes it say so, in an error if the user's options include -Werror and
+    # otherwise in a warning. The check of `result` covers both.
     trial = [*command, "-Winvalid-pch", "-include", f"./{_HEADER}", "-fsyntax-only", "empty.cc"]
     for step in (compilation, trial):
         result = subprocess.run(
@@ -412,7 +416,8 @@ def _limit() -> None:
 def publish_header(work: Work, headers: tuple[Path, ...]) -> None:
     """Move a precompiled header from its work directory into the cache, with a record of the included headers."""
     data = (work.dir / f"{_HEADER}.gch").read_bytes()
-    # The names below an `include` directory. A user's directory may have one of them and be searched first.
+    # Record the names of the included headers and of their directories below `include`. g++ searches a user's include
+    # directory first, where a file or directory of the same name may hide a header.
     names = {part for path in headers for part in str(path).rpartition("/include/")[2].split("/") if part}
     record = {"size": len(data), "sha256": hashlib.sha256(data).hexdigest(), "names": sorted(names)}
     (work.dir / _RECORD).write_text(json.dumps(record))

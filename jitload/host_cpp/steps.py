@@ -25,15 +25,17 @@ from jitload.toolchain.host import INCLUDE_DIR, Compiler, tvm_ffi_include_dirs
 
 STANDARD = "-std=c++17"
 FLAGS = ("-O2", "-pipe", "-fPIC", "-fvisibility=hidden", "-DJITLOAD_LAUNCHER_LINKED")
-# Symbols are bound when the library is loaded, so that an undefined one is an error then and not at the first call. The
-# library is never unloaded.
+# With these options, symbols are bound when the library is loaded, so that an undefined symbol is an error at that time
+# and not at the first call. The library is never unloaded.
 _LINK_FLAGS = ("-shared", "-Wl,-z,now", "-Wl,-z,nodelete", "-Wl,-z,noexecstack")
 
 _CUDA_RUNTIME_NAME = re.compile(r"\bcuda[A-Z]\w+")
-# Where the text lacks a closing brace, the compiler reports an error here instead of in the next header.
+# These lines follow the user's text. If the text lacks a closing brace, the compiler reports an error in these lines
+# instead of in the next header.
 _END_OF_SOURCE = '#line 1 "the end of the source"\ntemplate <class> struct __jitload_end_of_source;\n'
 _PRELUDE = "".join(f"#include <{name}>\n" for name in PRELUDE)
-# The expansion of tvm-ffi's macro for docstrings. The macro itself only works if all functions have metadata.
+# The expansion of tvm-ffi's macro for docstrings. The macro itself cannot be used, because it only works if all
+# functions have metadata.
 _DOC = """\
 extern "C" TVM_FFI_DLL_EXPORT int __tvm_ffi__doc_{name}(void*, const TVMFFIAny*, int32_t, TVMFFIAny* result) {{
   TVMFFIByteArray text{{{text}, {size}}};
@@ -120,7 +122,8 @@ def _unit_text(unit: Unit, exports: Sequence[HostExport], include_dirs: Sequence
     """Return the text of a source file for the compiler: the user's texts with `#line` directives, and the exports."""
     parts = [_PRELUDE] if needs_prelude(unit, exports) else []
     for label, text in unit.pieces:
-        parts.append(f"#line 1 {string_literal(label)}\n{text}\n\n")  # a text may end with a backslash
+        # If a text ends with a backslash, the compiler joins the next line to it, so an empty line follows.
+        parts.append(f"#line 1 {string_literal(label)}\n{text}\n\n")
     if exports:
         parts.append(_END_OF_SOURCE)
     if any(export.needs_call_header for export in exports):

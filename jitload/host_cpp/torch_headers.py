@@ -13,7 +13,7 @@ from pathlib import Path
 
 from jitload.toolchain.host import make_private_dir
 
-# torch's headers, by the header in include/torch_light/jitload_torch/ that replaces them.
+# For each header in include/torch_light/jitload_torch/, the headers of torch that it replaces.
 FORWARDED = {
     "dispatch.h": "ATen/ATen.h ATen/AccumulateType.h ATen/DeviceGuard.h ATen/Dispatch.h ATen/Functions.h "
     "ATen/OpMathType.h ATen/Tensor.h ATen/ceil_div.h ATen/core/Tensor.h ATen/core/TensorAccessor.h c10/core/Device.h "
@@ -47,7 +47,7 @@ def find_or_write_torch_headers(cache_dir: Path) -> Path:
                 path.parent.mkdir(parents=True, exist_ok=True)
                 path.write_text(f'#include "jitload_torch/{header}"\n')
         fresh.rename(directory)
-    except OSError:  # another process has written it, or nothing can be written
+    except OSError:  # raised if another process has made the directory, or if nothing can be written
         shutil.rmtree(fresh)
         if not directory.is_dir():
             raise

@@ -132,7 +132,7 @@ def _first_line(tokens: list[Token], index: int) -> int:
     while first and tokens[first - 1].text not in {";", "{", "}"} and not tokens[first - 1].in_directive:
         first -= 1
     while tokens[first].kind == "comment" and tokens[first].line == tokens[first - 1].end_line and first:
-        first += 1  # a comment that begins on the last line of the previous declaration
+        first += 1  # skip a comment that begins on the last line of the previous declaration
     return tokens[first].line
 
 
@@ -320,5 +320,6 @@ def _source_file(entry_dir: Path, manifest: dict[str, Any], file: str) -> Path |
         path = entry_dir / f"source{number}.cu"
         return path if path.name in pieces and path.is_file() else None
     path = Path(file)
-    built = min((entry_dir / MANIFEST).stat().st_mtime, manifest.get("created", 0) + 1)  # `created` is in whole seconds
+    # One second is added, because `created` is rounded down to whole seconds.
+    built = min((entry_dir / MANIFEST).stat().st_mtime, manifest.get("created", 0) + 1)
     return path if path.is_file() and path.stat().st_mtime <= built else None

@@ -20,8 +20,8 @@ from jitload.toolchain.arch import capability_of, current_capability
 
 _WARP = 32
 _REGISTER_UNIT = 256  # registers are allocated to a warp in units of this many
-_PARTITIONS = 4  # of a multiprocessor; each warp has its registers in one partition
-_REGISTERS = 65536  # of a multiprocessor, and the most that a block may have
+_PARTITIONS = 4  # partitions of a multiprocessor; the registers of a warp are all in one partition
+_REGISTERS = 65536  # registers of a multiprocessor; a block may have as many
 _KIB = 1024
 
 
@@ -168,7 +168,7 @@ def suggest_block(kernel: ImageKernel, shared_bytes: int, sm: Multiprocessor) ->
 
     largest = min(kernel.max_threads, 1024)
     sizes = sorted({largest, *range(_WARP, largest + 1, _WARP)}, reverse=True)
-    best = max(sizes, key=threads)  # among equal ones the first, which is the largest
+    best = max(sizes, key=threads)  # of equal sizes, max() returns the first, which is the largest
     return best if threads(best) else 0
 
 
@@ -249,8 +249,9 @@ def _function(driver: Any, code: KernelCode) -> Iterator[tuple[int, Any]]:
     if not has_context:
         device = _checked(driver.cuDeviceGet(0))
         _checked(driver.cuCtxPushCurrent(_checked(driver.cuDevicePrimaryCtxRetain(device))))
+    # This thread may be capturing a graph. The driver then loads code only in relaxed mode.
     mode = driver.CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_RELAXED
-    mode = _checked(driver.cuThreadExchangeStreamCaptureMode(mode))  # this thread may be capturing a graph
+    mode = _checked(driver.cuThreadExchangeStreamCaptureMode(mode))
     try:
         library = _checked(driver.cuLibraryLoadData(code.cubin, [], [], 0, [], [], 0))
         try:

@@ -28,7 +28,7 @@ _MEMBER, _SLOT, _SPEC = (
     "PiniP",
     "iP",
     "PiiIP",
-)  # PyMemberDef, PyType_Slot, PyType_Spec; ctypes structures would slow down a cache hit
+)  # the layouts of PyMemberDef, PyType_Slot and PyType_Spec; ctypes structures would slow down a cache hit
 _BASETYPE, _HAVE_VECTORCALL = 1 << 10, 1 << 11  # Py_TPFLAGS_…
 
 
@@ -49,7 +49,7 @@ class _Bindable(TypedFunction):
     @release_gil.setter
     def release_gil(self, value: bool) -> None:
         tvm_ffi.Function.release_gil.__set__(self, value)
-        self._jitload_configured.clear()  # the functions in this cache have the other value
+        self._jitload_configured.clear()  # the cached functions still have the previous value of release_gil
         self._jitload_bind()
 
     def _jitload_bind(self) -> None:
@@ -101,7 +101,7 @@ def direct_type() -> type[TypedFunction] | None:
     make = ctypes.pythonapi.PyType_FromSpecWithBases
     make.restype, make.argtypes = ctypes.py_object, (ctypes.c_void_p, ctypes.py_object)
     direct: type[TypedFunction] = make(ctypes.addressof(spec), (_Bindable,))
-    direct._jitload_keep = (names, members, slots, spec)  # CPython may still refer to them
+    direct._jitload_keep = (names, members, slots, spec)  # CPython may refer to this memory as long as the type exists
     return direct
 
 

@@ -35,7 +35,7 @@ _MAX_CONFIGURED = 1024  # configured functions that a function caches before it 
 in_graphs = outside_graphs('register the function as an operator of torch, jitload.torch_op("my::f", f), and call that')
 
 
-class Library:  # plain, because creating a dataclass or a named tuple takes a tenth of a first cache hit
+class Library:  # not a dataclass or a named tuple: creating one takes a tenth of a first cache hit
     """The data that the typed functions of a library share.
 
     Attributes:
@@ -116,7 +116,7 @@ class TypedFunction(tvm_ffi.Function):  # type: ignore[misc]  # tvm-ffi's own cl
             configured = self._jitload_configured[key]
             for part in key:
                 if type(part) not in _CACHEABLE_TYPES:
-                    break  # 4.0 equals 4 as a key, but is rejected
+                    break  # a float such as 4.0 finds the entry of 4, but must be rejected
             else:
                 return configured
         except (KeyError, TypeError):
@@ -228,7 +228,7 @@ class TypedFunction(tvm_ffi.Function):  # type: ignore[misc]  # tvm-ffi's own cl
         shared_bytes: int | None = None,
         stream: Any = None,
         flush_l2: bool = False,
-        bytes: int | None = None,  # noqa: A002  what it is
+        bytes: int | None = None,  # noqa: A002  the best name, although it hides a builtin
         flop: float | None = None,
         restore: bool = False,
         seconds: float = 0.25,
@@ -330,7 +330,8 @@ class TypedFunction(tvm_ffi.Function):  # type: ignore[misc]  # tvm-ffi's own cl
         )
         configured = self._jitload_with(config)
         configured._jitload_key = parts
-        if all(part is None or type(part) is int or _is_int_tuple(part) for part in parts):  # not a stream object
+        # A function with a stream object is not kept in the cache.
+        if all(part is None or type(part) is int or _is_int_tuple(part) for part in parts):
             if len(self._jitload_configured) >= _MAX_CONFIGURED:
                 self._jitload_configured.clear()
             self._jitload_configured[parts] = configured
@@ -403,7 +404,7 @@ def _stream_handle(name: str, stream: Any) -> int:
     protocol = getattr(stream, "__cuda_stream__", None)
     handle = next((getattr(stream, key) for key in ("cuda_stream", "ptr") if hasattr(stream, key)), stream)
     if protocol is not None:
-        with suppress(TypeError, IndexError):  # not a pair: rejected below
+        with suppress(TypeError, IndexError):  # a value that is not a pair is rejected below
             handle = (protocol() if callable(protocol) else protocol)[1]
     if isinstance(handle, bool) or not hasattr(handle, "__index__"):
         raise TypeError(

@@ -66,7 +66,7 @@ class Module(tvm_ffi.Module):  # type: ignore[misc]  # tvm-ffi is not checked he
         return self.get_function(name)
 
     @in_graphs
-    def get_function(self, name: str, query_imports: bool = False) -> TypedFunction:  # noqa: FBT001, FBT002  upstream's
+    def get_function(self, name: str, query_imports: bool = False) -> TypedFunction:  # noqa: FBT001, FBT002  of tvm-ffi
         """Return a function of the library by its exported name."""
         if not isinstance(name, str):
             raise at_caller(TypeError(f"names of functions of {self!r} must be str, got {type(name).__name__}"))
@@ -247,7 +247,7 @@ def check_is_library(path: Path) -> None:
     with path.open("rb") as file:
         head = file.read(64)
         if len(head) < 64 or not head.startswith(b"\x7fELF\2\1"):
-            return  # not a 64-bit ELF file, which the dynamic loader reports
+            return  # the dynamic loader reports that the file is not a 64-bit ELF file
         segments, sections, *counts = struct.unpack_from("<32xQQ6xHHHH", head)
         ends = [segments + counts[0] * counts[1], sections + counts[2] * counts[3]]
         if max(ends) <= size and counts[0] == 56:

@@ -233,7 +233,7 @@ def pybind_signatures(name: str, doc: str) -> list[Signature]:
 
 
 def _read_line(line: str) -> Signature | None:
-    line = re.sub(r"=\s*<[^>]*>", "= ...", line)  # a default value that is shown by its repr
+    line = re.sub(r"=\s*<[^>]*>", "= ...", line)  # pybind11 shows some default values as `<…>`, which is not Python
     try:
         (function,) = ast.parse(f"def {line}: ...").body
     except (SyntaxError, ValueError):

@@ -189,7 +189,7 @@ def cuda_clock(device: int, stream: int | None, *, flushes_l2: bool) -> Iterator
         number = _checked(driver.cuDeviceGet(device))
         if torch := _torch_with_cuda():
             stack.enter_context(torch.cuda.device(device))
-            if stream is not None:  # for the handle 0, ExternalStream would create a new stream
+            if stream is not None:  # 0 is the default stream, for which ExternalStream would create a new one
                 chosen = torch.cuda.ExternalStream(stream) if stream else torch.cuda.default_stream(device)
                 stack.enter_context(torch.cuda.stream(chosen))
         current = _current_stream(device)

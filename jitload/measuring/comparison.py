@@ -17,7 +17,7 @@ from jitload.measuring.memory import Extent, copy_tensor, extent_of, is_zero, te
 
 _log = logging.getLogger(__name__)
 _NOT_ZERO = 0x3F  # repeated in all bytes, it is a number of moderate size in every floating-point format
-_WIDTH, _MIN_NAME = 80, 8  # characters of the table, and of a name in it
+_WIDTH, _MIN_NAME = 80, 8  # the width of the table, and the least width of a name in it, in characters
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,7 +123,7 @@ def compare(  # noqa: PLR0913  the parts of a launch, and how to measure
     block: Any = None,
     shared_bytes: int | None = None,
     flush_l2: bool = False,
-    bytes: int | None = None,  # noqa: A002  what it is
+    bytes: int | None = None,  # noqa: A002  the best name, although it hides a builtin
     flop: float | None = None,
     restore: bool = False,
     seconds: float = 0.25,

@@ -54,7 +54,7 @@ class HostCopier:
     def restore(self, extent: Extent, copy: bytes) -> None:
         """Write a copy back to the memory that it was made from."""
         self._wait()
-        if ctypes.string_at(extent.address, extent.span) != copy:  # memory that was not changed may be read-only
+        if ctypes.string_at(extent.address, extent.span) != copy:  # memory that did not change may be read-only
             ctypes.memmove(extent.address, copy, extent.span)
 
     def fill(self, extent: Extent, byte: int) -> None:

@@ -93,7 +93,7 @@ def _describe_code(function: Any, seen: set[int]) -> str:
         return ""
     seen.add(id(function))
     if not hasattr(function, "__code__"):
-        return secrets.token_hex()  # for example an object with __call__, which may do anything
+        return secrets.token_hex()  # an object with __call__, for example, may do anything
     texts = []
     for code in code_objects(function.__code__):
         constants = (constant for constant in code.co_consts if not isinstance(constant, CodeType))

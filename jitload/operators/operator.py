@@ -33,7 +33,7 @@ from jitload.operators.signature import check_has_launch, read_function
 _QUALIFIED_NAME = re.compile(r"([A-Za-z_]\w*)::([A-Za-z_]\w*)")
 _RESERVED = ("aten", "prim", "prims")
 _TRANSFORMS = "FuncTorchDynamicLayerFrontMode"  # the dispatch key of calls within a transform of torch.func
-_Library: Any = torch.library.Library  # its methods have no types
+_Library: Any = torch.library.Library  # Any, because the methods of the class have no types
 _lock = threading.Lock()
 _registered: dict[str, TorchOp] = {}
 
@@ -183,7 +183,7 @@ class _State:
                 run, prepare = self._run_backward, self._run_setup
                 torch.library.register_autograd(operator, run, setup_context=prepare, lib=self.library)
                 self.registered.add("Autograd")
-                operator._dispatch_cache.clear()  # otherwise torch would continue without the gradient
+                operator._dispatch_cache.clear()  # otherwise, torch would continue to leave out the gradient
 
     def make_batched(self, operator: TorchOp) -> None:
         """Let `torch.vmap` call the operator's rule for vmap."""

@@ -43,7 +43,7 @@ def read_requests(target: str) -> list[Any]:
         )
     if not re.fullmatch(r"[\w.:-]+", target):
         raise JitLoadError(f"{target!r} names no requests: pass kernels.py, kernels.toml, kernels.json or a.module")
-    if os.getcwd() not in sys.path and "" not in sys.path:  # as with `python -m`
+    if os.getcwd() not in sys.path and "" not in sys.path:  # `python -m` also imports from the current directory
         sys.path.insert(0, os.getcwd())
     return _read_object(target if ":" in target else f"{target}:{_DEFAULT_NAME}", target)
 

@@ -14,9 +14,9 @@ from jitload.building.child_process import ChildProcess
 from jitload.errors import JitLoadError
 from jitload.prebuilding.worker import Outcome, Task, failure
 
-TRIES = 3  # for a request whose worker dies
+TRIES = 3  # attempts at a request whose workers die
 _WORKER_BYTES = 512 << 20  # the memory that a worker takes, with NVRTC and its C++ compiler
-# The garbage collector would look through all modules several times while a worker imports them.
+# If the garbage collector were on, it would look through all modules several times while a worker imports them.
 _PROGRAM = (
     "import gc, sys; gc.disable(); sys.path[:] = sys.argv[1:]; from jitload.prebuilding.worker import serve; serve()"
 )
@@ -26,7 +26,8 @@ class LocalWorkers:
     """Worker processes on this machine. A worker that dies is replaced, and the other builds go on."""
 
     def __init__(self, count: int) -> None:
-        self._threads = ThreadPoolExecutor(count, thread_name_prefix="jitload-prebuild")  # each waits for one worker
+        # Each thread waits for one worker.
+        self._threads = ThreadPoolExecutor(count, thread_name_prefix="jitload-prebuild")
         self._workers: set[ChildProcess] = set()
         self._idle: list[ChildProcess] = []
         self._lock = threading.Lock()

@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from jitload.cache.entry import Entry
     from jitload.request.request import Request
 
-_MAIN = "__main__"  # not the same module in another process
-_MAX_WRAPPERS = 16  # around a kernel: autotune, heuristics, jit
+_MAIN = "__main__"  # in another process, this name means another module
+_MAX_WRAPPERS = 16  # the most decorators around a kernel, such as autotune, heuristics and jit
 _NAME = re.compile(r"([\w-]+(?:\.[\w-]+)*):([^\W\d]\w*(?:\.[^\W\d]\w*)*)")
 
 
@@ -57,8 +57,8 @@ def _import_name(kernel: Any) -> str:
     """Return the `module:name` that imports exactly this kernel, or "" if there is none."""
     inner = kernel
     for _ in range(_MAX_WRAPPERS):
-        if isinstance(inner, FunctionType) or getattr(inner, "best_config", None) is not None:  # tuned in this process
-            break
+        if isinstance(inner, FunctionType) or getattr(inner, "best_config", None) is not None:
+            break  # a plain function, or a kernel that was tuned in this process
         inner = getattr(inner, "fn", None)
     if not isinstance(inner, FunctionType) or inner.__module__ == _MAIN:
         return ""
@@ -116,7 +116,7 @@ def build_request(fields: Any) -> Entry:
     request, is_verbose = _triton_request(fields) if is_triton(fields) else _library_request(fields)
     entry = find_or_build(request, verbose=is_verbose)
     cache_dir = find_cache_dir(read_settings())
-    if is_in_private_cache(entry.dir):  # because of this request, or of an equal one before it
+    if is_in_private_cache(entry.dir):  # this request or an equal one before it was built there
         raise CacheError(f"the cache {cache_dir} cannot be written. Set JITLOAD_CACHE_DIR to another directory.")
     return entry
 
@@ -145,7 +145,8 @@ def _with_defaults(function: Callable[..., Any], fields: Mapping[str, Any]) -> d
         names = list(inspect.signature(function).parameters)
         request = f"request {fields['name']!r}" if "name" in fields else f"the request with {_show_keys(fields)}"
         if unknown := next((key for key in fields if key not in names), None):
-            is_source = unknown == "source" and "cuda_sources" in names  # both cuda_sources and cpp_sources are similar
+            # The word "source" is similar to both cuda_sources and cpp_sources.
+            is_source = unknown == "source" and "cuda_sources" in names
             suggestion = "cuda_sources" if is_source else nearest_name(str(unknown), names)
             hint = f", did you mean {suggestion!r}?" if suggestion else f" for {function.__name__}()"
             raise TypeError(f"{request} has an unknown key {unknown!r}{hint}") from None

@@ -15,7 +15,7 @@ from jitload.errors import CompileError, JitLoadError
 from jitload.settings import ARCH_LIST_VARIABLE
 
 _PREFIX = "JITLOAD_"
-_LONGEST_NAME = 80  # in the summary
+_LONGEST_NAME = 80  # characters of a name or an architecture in the summary
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,7 +80,7 @@ def failure(task: Task, error: BaseException | str, seconds: float = 0.0) -> Out
     lines = str(error).strip().splitlines() or [""]
     first = lines[0] if isinstance(error, JitLoadError | str) else f"{type(error).__name__}: {lines[0]}"
     if isinstance(error, CompileError) and not error.diagnostics and (log := error.log.strip().splitlines()):
-        first += f": {log[-1].strip()}"  # Triton's message comes after the lines of the source
+        first += f": {log[-1].strip()}"  # the last line, because Triton's message follows the lines of the source
     return Outcome(name=name, arch=arch, state="failed", error=first, log=str(error), seconds=seconds)
 
 
@@ -102,7 +102,7 @@ def build_task(task: Task) -> Outcome:
 
     started = time.monotonic()
     for name, value in task.environment:
-        if os.environ.get(name) != value:  # write only if needed: other threads may read it
+        if os.environ.get(name) != value:  # other threads may read the environment, so only changes are written
             os.environ[name] = value
     try:
         entry = build_request(task.request)
@@ -127,7 +127,7 @@ def serve() -> None:
 
 def _answer(data: bytes) -> Outcome | str:
     try:
-        build, task = pickle.loads(data)  # noqa: S301  as above
+        build, task = pickle.loads(data)  # noqa: S301  the parent process wrote the data
     except Exception as error:  # noqa: BLE001  whatever a user's object raises
         return f"the request cannot be read in another process: {type(error).__name__}: {error}"
     outcome: Outcome = build(task)

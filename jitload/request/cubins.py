@@ -42,7 +42,7 @@ def read_embedded_cubins(
         return ()
     _check_is_mapping(cubins)
     for name, cubin in cubins.items():
-        is_file = isinstance(cubin, Path) and cubin.name == f"{name}.cubin"  # a file of sources=
+        is_file = isinstance(cubin, Path) and cubin.name == f"{name}.cubin"  # a file in sources=
         check_cubin_name(name, f"{cubin!s} is embedded as" if is_file else "embed_cubin has")
         if f"{name}_end" in cubins:
             raise JitLoadError(
@@ -101,7 +101,7 @@ def _read_cubin_file(path: str | os.PathLike[str], label: str) -> bytes:
     shown = os.fsdecode(path)[:200]
     try:
         return Path(os.fsdecode(path)).read_bytes()
-    except ValueError as error:  # a NUL character: the bytes of a cubin, decoded
+    except ValueError as error:  # the text has a NUL character: a cubin's bytes that were decoded
         raise JitLoadError(f"{label} is a str that is not a path ({error}); pass the cubin as bytes") from error
     except OSError as error:
         raise JitLoadError(f"{label}: {shown!r} cannot be read: {error.strerror}") from error

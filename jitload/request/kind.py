@@ -27,7 +27,7 @@ _HOST_MARKERS = ("TVM_FFI_", "tvm::", "tvm/ffi/")
 
 
 def with_light_torch(call: Call) -> Call:
-    """Return the call, with jitload's light headers for texts that use torch's C++ interface.
+    """Return the call. If its texts use torch's C++ interface, add jitload's light headers.
 
     The light headers are a small replacement for torch's own headers.
     """
@@ -262,8 +262,9 @@ def check_host_functions(call: Call, host: HostSource) -> None:
 
 # ---- sources with kernels and host code ------------------------------------------------------------------------------
 
-# Options for a text whose host code is left out. Types and constants that kernels share with host code have no
-# `__device__`. Member functions for the host have empty bodies: warning 940 is about the missing return statements.
+# Options for a text whose host code is left out. The first option is needed because types and constants that kernels
+# share with host code have no `__device__`. Member functions for the host are left with empty bodies, so the second
+# option turns off warning 940, which is about missing return statements.
 DEFAULT_DEVICE = ("-default-device", "--diag-suppress=940")
 
 
@@ -302,7 +303,7 @@ def _leaves_host_code_out(call: Call, kind: SourceKind, texts: tuple[str, ...]) 
     return classify(texts, has_embed_cubin=False, options=call.options.cuda, for_nvrtc=True) == "mixed"
 
 
-@functools.lru_cache(maxsize=64)  # each call of load_inline asks
+@functools.lru_cache(maxsize=64)  # cached, because each call of load_inline needs the answer
 def _is_program(texts: tuple[str, ...], options: tuple[str, ...]) -> bool:
     """Return whether a text has a `main()` after preprocessing for NVRTC."""
     if not any("main" in text for text in texts):

@@ -9,8 +9,9 @@ from pathlib import Path
 from jitload.errors import JitLoadError
 from jitload.request.arguments import split_includes
 
-# Regular expressions are compiled at their first use, because most calls have no options.
-# Options of nvcc that have another meaning to NVRTC, or none, for example options for the host compiler.
+# This and the following regular expressions are texts, which are compiled at their first use, because most calls have
+# no options. This one matches options of nvcc that have no meaning or another meaning to NVRTC, such as options for the
+# host compiler.
 _IGNORED = (
     r"-O[0-3]|--?expt-relaxed-constexpr|--?(?:expt-)?extended-lambda|-Xcompiler=.*|--compiler-options=.*"
     r"|--?threads=.*|-t=\d+"
@@ -32,7 +33,7 @@ _OUTPUT = rf"{_OTHER_OUTPUT}|-c|--compile|-dw"
 _ARCH = r"--?(?:gpu-architecture|arch|gencode|generate-code|gpu-code|code)(?:=(.*)|$)"
 _PSEUDO_ARCHS = ("native", "all", "all-major")  # values of nvcc's -arch that are not an architecture
 _FOR_HOST_COMPILER = ("-Xcompiler", "--compiler-options")
-# Options of nvcc, which passes them on to the host compiler, and how they begin there.
+# Options that nvcc passes on to the host compiler, each with the way in which the host compiler spells it.
 _FOR_BOTH_COMPILERS = {
     "-D": "-D", "--define-macro": "-D", "-U": "-U", "--undefine-macro": "-U", "-I": "-I", "--include-path": "-I",
     "-isystem": "-isystem", "--system-include": "-isystem", "-include": "-include", "--pre-include": "-include",

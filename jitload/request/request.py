@@ -40,7 +40,8 @@ if TYPE_CHECKING:
     from jitload.cpptext.source_kind import SourceKind
     from jitload.model import Cubin
 
-_NOT_IN_FILE_NAMES = re.compile(r"^[.-]|[^A-Za-z0-9_.-]+")  # a leading dot hides a file, a hyphen makes it an option
+# A file whose name begins with a dot is hidden, and a name that begins with a hyphen is read as an option.
+_NOT_IN_FILE_NAMES = re.compile(r"^[.-]|[^A-Za-z0-9_.-]+")
 
 
 class Unit(NamedTuple):
@@ -130,7 +131,7 @@ class TritonSource(NamedTuple):
     def __eq__(self, other: object) -> bool:
         return isinstance(other, TritonSource) and self.parts == other.parts
 
-    def __ne__(self, other: object) -> bool:  # tuple defines __ne__, too
+    def __ne__(self, other: object) -> bool:  # needed because `tuple` defines its own __ne__
         return not self == other
 
     def __hash__(self) -> int:
@@ -322,7 +323,7 @@ def _host_source(call: Call, kind: SourceKind, cuda_options: tuple[str, ...]) ->
                 file=file,
                 pieces=pieces,
                 is_file=sources.are_files,
-                flags=cuda_options if pieces[0] in cuda else (),  # also if cuda_sources is host C++
+                flags=cuda_options if pieces[0] in cuda else (),  # cuda_sources gets them even if it is host C++
             )
             for file, pieces in _unit_files(sources, suffixes)
             if pieces

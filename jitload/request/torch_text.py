@@ -45,8 +45,8 @@ NVCC_FLAGS = (
     "-D__CUDA_NO_HALF2_OPERATORS__",
 )
 
-# Headers, and the names that need them: names in std in the first table, and in the second table other words that
-# torch's headers make known.
+# Headers, each with the names that need it. The names in the first table are in std. The names in the second table are
+# other words that torch's headers make known.
 _STD_HEADERS = {
     "vector": "vector",
     "string": "string to_string stoi stof getline",
@@ -204,7 +204,8 @@ def torch_sources(
     implicit = torch.has_implicit_headers and not sources.are_files
     standard = () if any(flag.startswith("-std") for flag in options.host) else CPP_FLAGS[:1]
     has_cuda_standard = any(flag.startswith(("-std", "--std")) for flag in options.cuda)
-    host_level = () if any(flag.startswith("-O") for flag in options.cuda) else ("-O0",)  # as torch; kernels keep -O3
+    # Host code is compiled with -O0, as with torch's own load_inline. Kernels keep -O3.
+    host_level = () if any(flag.startswith("-O") for flag in options.cuda) else ("-O0",)
     texts = {unit: _texts_of(unit, directories) for unit in (*host, *cuda)}
     parts = [f"-D{guard}" for guard in _unused_parts(chain.from_iterable(texts.values()), directories)]
     return (
@@ -257,9 +258,10 @@ def _prelude(text: str, *, is_cuda: bool, implicit: bool) -> str:
     if implicit:
         lines.append(f"#include <torch/{'types' if is_cuda else 'extension'}.h>")
         lines += ["#include <cuda_runtime.h>"] if is_cuda else []
-    if is_cuda or "CUDAContext" in text:  # torch's header includes the libraries' headers
+    if is_cuda or "CUDAContext" in text:  # torch's CUDAContext.h includes these libraries' headers
         for word, header in _LIBRARY_HEADERS.items():
-            if word in text and header not in text:  # after __has_include, g++ 12 ignores a missing #include
+            # Not for headers that the text includes: after an __has_include, g++ 12 would not report a missing one.
+            if word in text and header not in text:
                 lines += [f"#if __has_include(<{header}>)", f"#include <{header}>", "#endif"]
     if is_cuda and _CUDA_NAME.search(text):
         lines.append("#include <ATen/cuda/CUDAContext.h>")

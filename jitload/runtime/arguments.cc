@@ -42,7 +42,7 @@ uint32_t jitload_round_to_small_float(double value, int exponent_bits, int manti
   memcpy(&bits, &magnitude, sizeof bits);
   int exponent = (int)(bits >> 52) - 1023;
   if (exponent < 1 - bias) exponent = 1 - bias; /* subnormals share the smallest exponent */
-  /* The value in units of its last place; adding 2^52 rounds it to an integer, ties to even. */
+  /* Scale the value to units of its last place. Adding 2^52 rounds it to an integer, ties to even. */
   const uint64_t unit_bits = (uint64_t)(1023 + mantissa_bits - exponent) << 52;
   double unit;
   memcpy(&unit, &unit_bits, sizeof unit);

@@ -37,10 +37,10 @@ __attribute__((format(printf, 2, 3))) int jitload_fail(const char* kind, const c
 
 /* Raise the error of the first check that fails. */
 int jitload_raise_argument_error(const jitload_kernel* kernel, const TVMFFIAny* args, int32_t num_args);
-/* For tensors whose dtypes fit none of a function's kernels. */
+/* Raise the error for tensors whose dtypes fit none of a function's kernels. */
 int jitload_raise_variant_error(const jitload_kernel* kernel, const TVMFFIAny* args);
 int jitload_raise_type_error(const jitload_kernel* kernel, int32_t argument, const char* got);
-/* For a tensor with a pending conjugation ("conj") or negation ("neg"). */
+/* Raise the error for a tensor with a pending conjugation ("conj") or negation ("neg"). */
 int jitload_raise_lazy_error(const jitload_kernel* kernel, int32_t argument, const char* pending);
 int jitload_raise_range_error(const jitload_kernel* kernel, const jitload_param* param, const TVMFFIAny* value);
 
@@ -73,7 +73,8 @@ static inline int jitload_is_contiguous(const DLTensor* tensor) {
   for (int32_t axis = tensor->ndim - 1; axis >= 0; --axis) {
     const int64_t extent = tensor->shape[axis];
     if (extent == 1) continue;
-    if ((uint64_t)tensor->strides[axis] != expected) return jitload_is_empty(tensor); /* whose strides do not matter */
+    /* The strides of a tensor without elements do not matter. */
+    if ((uint64_t)tensor->strides[axis] != expected) return jitload_is_empty(tensor);
     expected *= (uint64_t)extent;
   }
   return 1;

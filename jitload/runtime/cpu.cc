@@ -90,7 +90,8 @@ void on_fault(int number, siginfo_t* info, void* context) {
     leave(worker);
   }
   if (call_previous(&fault_handler, number, info, context)) return;
-  sigaction(number, &fault_handler.previous, NULL); /* the signal comes again, for the previous action */
+  /* The instruction runs again, and raises the signal for the previous action. */
+  sigaction(number, &fault_handler.previous, NULL);
 }
 
 SignalHandler fault_handler = {SIGFPE, 0, on_fault, {}, false};
@@ -116,7 +117,8 @@ void on_overflow(int number, siginfo_t* info, void* context) {
     leave(worker);
   }
   if (call_previous(&overflow_handler, number, info, context)) return;
-  sigaction(number, &overflow_handler.previous, NULL); /* the signal comes again, for the previous action */
+  /* The instruction runs again, and raises the signal for the previous action. */
+  sigaction(number, &overflow_handler.previous, NULL);
 }
 
 SignalHandler overflow_handler = {SIGSEGV, SA_ONSTACK, on_overflow, {}, false};
@@ -133,7 +135,7 @@ void* make_signal_stack() {
   return NULL;
 }
 
-/* Free the stack, unless other code has replaced it. */
+/* Free the stack for signal handlers, unless other code has replaced it. */
 void remove_signal_stack(void* memory) {
   stack_t stack = {};
   if (memory == NULL || sigaltstack(NULL, &stack) != 0 || stack.ss_sp != memory) return;
@@ -186,7 +188,7 @@ void run_kernel(Worker* worker, const Context* context) {
 
 /* How many blocks a thread runs between two readings of the clock: as many as take a small part of kSignalInterval. */
 struct Pace {
-  int64_t next_check; /* of signals */
+  int64_t next_check; /* when to check for signals next, in milliseconds */
   int64_t last_time;
   uint32_t blocks;
 };

@@ -9,8 +9,8 @@
 namespace {
 
 constexpr int kGuardInstall = 102;            /* MADV_GUARD_INSTALL: Linux 6.13 */
-constexpr uint32_t kMostSplitGuards = 16384;  /* they take half of the mappings that a process may have */
-constexpr uint32_t kTurnsBetweenLooks = 64;   /* for each thread; see count_turn() */
+constexpr uint32_t kMostSplitGuards = 16384;  /* for helpers: so many guards take half of a process's mappings */
+constexpr uint32_t kTurnsBetweenLooks = 64;   /* turns of each thread between two looks; see count_turn() */
 uint32_t split_guards;
 
 /* Record that something happened for which a thread may have waited; return the new count. */
@@ -177,8 +177,8 @@ void release(Worker* worker) {
   worker->capacity = worker->guards = 0;
 }
 
-/* Protect the page between two stacks. Before Linux 6.13 this splits a mapping, of which a process may have 65,530.
- * Helper threads may use only part of them. Return whether the page is protected. */
+/* Protect the page between two stacks. Before Linux 6.13, each protected page splits a mapping, and a process may have
+ * 65,530 mappings. Helper threads give up when the pages take half of these. Return whether the page is protected. */
 bool guard(Worker* worker, char* page, bool is_helper) {
   if (madvise(page, 4096, kGuardInstall) == 0) return true;
   if (is_helper && __atomic_load_n(&split_guards, __ATOMIC_RELAXED) >= kMostSplitGuards) return false;
@@ -307,7 +307,7 @@ extern "C" uint32_t jitload_cpu_exchange(Worker* worker, uint32_t mask, uint64_t
   exchange->arrived |= lane;
   exchange->values[number] = value;
   exchange->values[kWarp] |= (uint64_t)(value != 0) << number;
-  const auto is_over = [=] { /* the other lanes may have ended */
+  const auto is_over = [=] { /* the exchange is also complete once all missing lanes have ended */
     if (!exchange->is_complete && (mask & warp->live & ~exchange->arrived) == 0) {
       exchange->is_complete = true;
       worker->idle = 0;

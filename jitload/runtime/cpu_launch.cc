@@ -110,7 +110,7 @@ int jitload_launch_on_cpu(const jitload_request* request) {
   const char* error = NULL;
   const int code = kernel->module->cpu_run(&launch, &error);
   if (code == -1) return jitload_fail("RuntimeError", "%s", error);
-  /* For callers that go through tvm-ffi: from 0.1.9 on it also reads the error, before that only the code. */
+  /* Some callers go through tvm-ffi. Before 0.1.9 it reads only the code; since then it also reads the error. */
   if (code == JITLOAD_CPU_INTERRUPTED) TVMFFIErrorSetRaisedFromCStr("EnvErrorAlreadySet", "");
   return code;
 }

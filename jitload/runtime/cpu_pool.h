@@ -34,13 +34,13 @@ constexpr int64_t kWorthHelper = 3000;     /* nanoseconds of work that justify a
 constexpr int64_t kWorthWaking = 40000;    /* likewise, for a helper that sleeps */
 constexpr int64_t kLeastChunk = 500;       /* nanoseconds of work to take at once; less leads to contention */
 constexpr uint32_t kMostRanges = 128;
-constexpr size_t kThreadStack = 8 << 20;   /* whatever `ulimit -s` says; thread-local memory may be taken from it */
+constexpr size_t kThreadStack = 8 << 20;   /* bytes, whatever `ulimit -s` says; may include thread-local memory */
 constexpr int kWatchSignal = SIGURG;       /* see cpu_watch.h */
 
 struct Pool {
   pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER; /* held by the grid that uses the pool */
   Launch* launch = NULL;
-  uint32_t grid_number = 0; /* of the newest grid; sleeping helpers wait for it to change */
+  uint32_t grid_number = 0; /* the newest grid's number; sleeping helpers wait for it to change */
   uint32_t state = 0;       /* how many helpers are inside, and the flags above */
   uint32_t most_helpers = 0;
   uint32_t sleepers = 0;
@@ -141,12 +141,12 @@ uint32_t count_processors() {
   return count > 0 ? (uint32_t)count : 1;
 }
 
-/* Start a thread. Python's signals are for the other threads of the process. */
+/* Start a thread. It blocks most signals, because Python's signals are for the other threads of the process. */
 bool start_thread(void* (*main)(void*), void* argument) {
   sigset_t blocked, previous;
   sigfillset(&blocked);
   sigdelset(&blocked, SIGFPE); /* a kernel's division by zero */
-  sigdelset(&blocked, SIGSEGV); /* its use of too much stack */
+  sigdelset(&blocked, SIGSEGV); /* a kernel's use of too much stack */
   sigdelset(&blocked, kWatchSignal);
   pthread_sigmask(SIG_SETMASK, &blocked, &previous);
   pthread_attr_t attributes;

@@ -74,7 +74,7 @@ const jitload_cpu_region* nearest_tensor(const jitload_cpu_launch* call, uintptr
 __attribute__((noinline)) void report_access(Worker* worker, uintptr_t address, size_t size, bool is_write,
                                              const void* code) {
   const jitload_cpu_launch* call = worker->launch->call;
-  code = (const char*)code - 1; /* in the call instruction, not after it */
+  code = (const char*)code - 1; /* the return address is after the call instruction; this is inside it */
   const char* access = is_write ? "a write" : "a read";
   const uintptr_t shared = (uintptr_t)__jitload_dynamic_shared;
   char text[320];
@@ -85,7 +85,7 @@ __attribute__((noinline)) void report_access(Worker* worker, uintptr_t address, 
   }
   const jitload_cpu_region* tensor = nearest_tensor(call, address);
   if (tensor == NULL) {
-    if (call->has_addresses) return; /* such an address may point there */
+    if (call->has_addresses) return; /* one of the call's addresses may point to this memory */
     snprintf(text, sizeof text, "%s of %zu bytes at address 0x%zx, which is in no tensor,", access, size,
              (size_t)address);
   } else if (address < tensor->begin) {

@@ -2,7 +2,7 @@
  *
  * The threads of a block run on one thread of the operating system, in a fixed order. If their stacks, where a waiting
  * thread's registers are saved, the barriers and warps, and the memory of the kernel are the same as at an earlier time,
- * everything since then will happen again, unless another block changes that memory. So this looks for a state that
+ * everything since then will happen again, unless another block changes that memory. So a search looks for a state that
  * repeats, however long the threads take. The launch fails once every thread of the pool that runs one of its blocks has
  * seen its state repeat.
  */
@@ -20,12 +20,13 @@ extern "C" __attribute__((visibility("hidden"))) char __start_jitload_state[], _
 
 namespace {
 
-constexpr int64_t kSearchInterval = JITLOAD_CPU_SEARCH_INTERVAL; /* nanoseconds; the host may change memory meanwhile */
-constexpr int64_t kLeastRest = 20;             /* times as long as a search takes */
-constexpr uint32_t kMostLooks = 1024;          /* of a search */
-constexpr uint64_t kMostBytes = 256 << 20;     /* likewise, of stacks */
-constexpr uint32_t kRepeats = 2;               /* how often memory is found unchanged before that counts */
-constexpr uint32_t kRepeatsIfUnknown = 40;     /* likewise, if others may change it, or it is not known */
+/* Nanoseconds between two searches, in which the host may change memory that threads wait for. */
+constexpr int64_t kSearchInterval = JITLOAD_CPU_SEARCH_INTERVAL;
+constexpr int64_t kLeastRest = 20;             /* the least rest after a search, in durations of the search */
+constexpr uint32_t kMostLooks = 1024;          /* looks at the state in a search */
+constexpr uint64_t kMostBytes = 256 << 20;     /* bytes of stacks that a search reads */
+constexpr uint32_t kRepeats = 2;               /* how often memory is found unchanged before a launch fails */
+constexpr uint32_t kRepeatsIfUnknown = 40;     /* likewise, if others may change it or some of it is unknown */
 
 /* Return whether another thread of the program runs a kernel of this library. */
 bool has_concurrent_launch(const Launch* launch);

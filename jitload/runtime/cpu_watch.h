@@ -19,7 +19,7 @@
 namespace {
 
 constexpr int64_t kWatchInterval = 100; /* milliseconds */
-constexpr int64_t kRetryInterval = 1;   /* likewise, while a kernel is where it must not be interrupted */
+constexpr int64_t kRetryInterval = 1;   /* milliseconds, while a kernel is where it must not be interrupted */
 constexpr int kMostRetries = 100;
 
 struct Watch {
@@ -54,7 +54,7 @@ bool install(SignalHandler* handler) {
   return sigaction(handler->number, &ours, NULL) == 0;
 }
 
-/* Call the handler that this one replaced; return whether there was one. */
+/* Call the handler that `handler` replaced; return whether there was one. */
 bool call_previous(const SignalHandler* handler, int number, siginfo_t* info, void* context) {
   const struct sigaction* previous = &handler->previous;
   if (previous->sa_handler == SIG_DFL || previous->sa_handler == SIG_IGN) return false;
@@ -157,7 +157,9 @@ void* watch_main(void*) {
     runs = runs_now;
     if (idle_time < kIdleTime) continue;
     __atomic_store_n(&watch.is_awake, 0, __ATOMIC_SEQ_CST);
-    usleep(1000); /* a launch that has not seen this is in count_runs() by then, so launches need no fence */
+    /* A launch that does not see this store yet has set its is_launching, which count_runs() sees after this pause. So
+     * launches need no fence. */
+    usleep(1000);
     uint32_t expected = 0;
     if (count_runs() == runs ||
         !__atomic_compare_exchange_n(&watch.is_awake, &expected, 1, false, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST)) {

@@ -88,18 +88,18 @@ __asm__(".pushsection .text\n"
 
 /* ---- threads and warps ----------------------------------------------------------------------------------------- */
 
-constexpr size_t kStack = 128 * 1024; /* of a fiber; only pages that are touched take memory */
-constexpr size_t kPlainStack = 8 << 20; /* likewise, of all threads of a kernel that cannot wait */
+constexpr size_t kStack = 128 * 1024; /* bytes of a fiber's stack; only pages that are touched take memory */
+constexpr size_t kPlainStack = 8 << 20; /* likewise, of the one stack for all threads of a kernel that cannot wait */
 constexpr uint32_t kWarp = 32;
-const char kSpins[] = "memory"; /* as a wait_function: the thread reads memory in a loop */
+const char kSpins[] = "memory"; /* the wait_function of a thread that reads memory in a loop */
 
 struct alignas(64) Fiber { /* a switch reads one cache line */
   Context context;
   Fiber* next; /* the live fibers form a ring */
   Fiber* previous;
-  const char* wait_function; /* of the last wait, for messages; NULL for a barrier */
-  uint64_t active_site;      /* of the __activemask() that it waits in */
-  uint32_t active_mask;      /* the result of that */
+  const char* wait_function; /* the function of the last wait, for messages; NULL for a barrier */
+  uint64_t active_site;      /* where the __activemask() is that the thread waits in */
+  uint32_t active_mask;      /* the result of this __activemask() */
   uint32_t index[3];
   uint32_t number;
 };
@@ -117,13 +117,13 @@ struct Exchange {
 /* A barrier of a tile of several warps. */
 struct TileBarrier {
   uint32_t arrived;
-  uint32_t generation; /* 0 and 1 in turn */
+  uint32_t generation; /* 0 or 1; changes each time the barrier opens */
 };
 
 struct Warp {
-  TileBarrier tiles[5]; /* of 64, 128, 256, 512 and 1024 threads that begin with this warp */
+  TileBarrier tiles[5]; /* for tiles of 64, 128, 256, 512 and 1024 threads that begin with this warp */
   uint32_t live;
-  uint32_t used; /* exchanges, as bits */
+  uint32_t used; /* a bit for each exchange that is in use */
   Exchange* newest;
   Exchange exchanges[kWarp];
 };
@@ -140,68 +140,68 @@ typedef struct jitload_cpu_worker Worker;
 
 /* Why a kernel switches to the scheduler. */
 enum Request {
-  kHasEnded,        /* it has run, or was abandoned */
+  kHasEnded,        /* the kernel's code has ended, or was abandoned */
   kIsInterrupted,   /* the watcher asks to look at Python's signals */
-  kLooksAtSpinning, /* its threads read memory or met at barriers, perhaps in a loop without end */
+  kLooksAtSpinning, /* the block's threads read memory or met at barriers, perhaps in a loop without end */
 };
 
 /* The search for a state of the block that repeats; see cpu_spinning.h. */
 struct Spinning {
-  uint64_t clock_readings; /* `Worker::clock_readings` when it began */
+  uint64_t clock_readings; /* `Worker::clock_readings` when the search began */
   const Fiber* observer; /* the thread during whose turns the state is looked at */
-  uint32_t turns; /* until the next look: see count_turn() */
-  uint32_t passes; /* of the current search, during other threads' turns */
-  uint32_t looks;  /* of the current search */
-  uint64_t bytes;  /* likewise, of the stacks that were read */
+  uint32_t turns; /* turns of threads until the next look; see count_turn() */
+  uint32_t passes; /* turns of all threads that the current search has seen */
+  uint32_t looks;  /* looks at the state in the current search */
+  uint64_t bytes;  /* bytes of stacks that the current search has read */
   uint32_t limit;  /* looks after which `state` is replaced */
   bool is_searching;
   bool has_memory;   /* whether `state` was seen twice, and `memory` is set */
-  bool is_counted;   /* in `Launch::waiting` */
+  bool is_counted;   /* whether this worker is counted in `Launch::waiting` */
   uint64_t state;    /* a hash of the stacks of the threads */
   uint64_t memory;   /* a hash of the memory that the kernel is known to use */
   int64_t search_began; /* nanoseconds */
   int64_t next_search;
   uint32_t progress; /* `Launch::progress` when `memory` was last found unchanged */
-  uint32_t repeats;  /* how often it was found unchanged */
+  uint32_t repeats;  /* how often `memory` was found unchanged */
 };
 
 }  // namespace
 
-/* What a thread of the pool keeps from block to block. */
+/* What a thread that runs blocks keeps from block to block. */
 struct jitload_cpu_worker {
   Fiber* current; /* the members that every wait needs come first */
   Warp* warps;
   uint32_t live;
   uint32_t arrived;
-  uint32_t true_predicates; /* of the threads that arrived */
-  uint32_t generation; /* of the barrier: 0 and 1 in turn */
+  uint32_t true_predicates; /* how many of the threads that arrived have a true predicate */
+  uint32_t generation; /* 0 or 1; changes each time the block's barrier opens */
   uint32_t idle; /* fibers resumed without anything to do since the last event */
   int results[3];
-  uint64_t clock_readings;  /* threads that look at the clock do not wait without end */
-  uint64_t barrier_site; /* of the barrier at which threads wait: its line, and its column in the upper half */
+  uint64_t clock_readings;  /* a count; threads that keep reading the clock do not wait without end */
+  uint64_t barrier_site; /* where the barrier is at which threads wait: its line, and its column in the upper half */
   Fiber* fibers;
   char* stacks;
   uint32_t capacity;
   uint32_t guards; /* guard pages that split a mapping */
-  char* plain_stack; /* of kernels that cannot wait */
-  uint32_t plain_count; /* the blocks that they run next */
+  char* plain_stack; /* the stack of kernels that cannot wait */
+  uint32_t plain_count; /* how many blocks such a kernel runs next */
   Context scheduler;    /* the code that runs kernels, on the thread's own stack */
   Context interrupted;  /* the kernel, if the watcher interrupted it */
   Launch* launch;
   jitload_cpu_block block;
   Spinning spinning;
-  BarrierCount barrier_counts[kBarrierCounts]; /* by site; with sanitize= and debug= */
+  BarrierCount barrier_counts[kBarrierCounts]; /* a hash table by site, used with sanitize= and debug= */
   int is_in_fibers;
   int is_launcher;
   const void* fault_address;
   /* What the watcher and the handler of its signals use, see cpu_watch.h. */
   volatile int is_running; /* this thread runs kernel code, on a stack of this worker */
-  volatile int is_uninterruptible; /* it holds a lock, or writes the message of an error */
+  volatile int is_uninterruptible; /* this thread holds a lock, or writes the message of an error */
   volatile uint32_t run_number;
   volatile uint32_t is_launching;
-  volatile uint32_t interruptions; /* that were asked for */
+  volatile uint32_t interruptions; /* how many the watcher has asked for */
   volatile uint32_t interruptions_handled;
-  uint32_t last_run_number; /* that the watcher has seen */
+  uint32_t last_run_number; /* the run_number that the watcher saw last */
   int thread_id;
   Worker* next;
   enum Request request; /* why the kernel switched to the scheduler */
@@ -230,15 +230,15 @@ struct alignas(64) Range {
 struct Launch {
   const jitload_cpu_launch* call;
   uint64_t blocks;
-  const void* fault_address = NULL; /* of the code that failed, if its line can be found */
+  const void* fault_address = NULL; /* the address of the code that failed, if its line can be found */
   uint64_t chunk = 1;
   uint64_t next = 0;    /* the next block, while one thread works alone */
-  int64_t block_ns = 0; /* the time of a block, measured then */
-  struct Range* ranges; /* of the remaining blocks */
+  int64_t block_ns = 0; /* the time of a block, measured while one thread works alone */
+  struct Range* ranges; /* the remaining blocks */
   uint32_t range_count;
-  uint32_t workers = 1;  /* that run blocks */
+  uint32_t workers = 1;  /* how many run blocks */
   uint32_t progress = 0; /* counts what may end a wait: a worker comes, goes, or begins to wait */
-  uint64_t waiting = 0;  /* `progress` in the upper half; how many workers wait since */
+  uint64_t waiting = 0;  /* upper half: a value of `progress`; lower half: how many workers wait since then */
   int has_failed = 0;
   int is_interrupted = 0;
   char error[1024];
@@ -275,7 +275,8 @@ void fail(Worker* worker, const uint32_t* thread, const char* format, ...) {
   __builtin_unreachable();
 }
 
-/* Call `visit` with each segment of this library and the segment's memory, for thread-local data this thread's. */
+/* Call `visit` with each segment of this library and the segment's memory. For the segment of thread-local data, this
+ * is the memory of this thread. */
 template <class Visit>
 void visit_own_segments(Visit visit) {
   const auto visit_library = [](struct dl_phdr_info* info, size_t, void* visitor) -> int {
@@ -291,7 +292,8 @@ void visit_own_segments(Visit visit) {
     }
     for (int i = 0; is_own && i < info->dlpi_phnum; ++i) {
       const Memory memory = memory_of(info->dlpi_phdr[i]);
-      if (memory.begin != 0) (*(Visit*)visitor)(info->dlpi_phdr[i], memory); /* 0: the thread has not used its data */
+      /* `begin` is 0 if this thread has not used its thread-local data yet. */
+      if (memory.begin != 0) (*(Visit*)visitor)(info->dlpi_phdr[i], memory);
     }
     return is_own;
   };

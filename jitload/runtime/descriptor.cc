@@ -11,7 +11,7 @@
 /* A tensor descriptor of a call. The kernel's parameters point into it. */
 typedef struct jitload_tensor_descriptor {
   unsigned char map[128]; /* CUtensorMap, first because it must be aligned to 64 bytes */
-  DLTensor tensor; /* the base of Triton's object */
+  DLTensor tensor; /* the base tensor of Triton's object */
   int64_t shape[JITLOAD_MAX_RANK];
   int64_t strides[JITLOAD_MAX_RANK];
   int64_t block[JITLOAD_MAX_RANK];
@@ -19,7 +19,7 @@ typedef struct jitload_tensor_descriptor {
   uint64_t pads_nan;
   uint64_t rounds;
   const char* pending; /* "conj" or "neg" for a base with a pending conjugation or negation */
-  jitload_stream_source_fn stream_source; /* of the base's framework */
+  jitload_stream_source_fn stream_source; /* finds the current stream of the base's framework */
 } __attribute__((aligned(64))) jitload_tensor_descriptor;
 
 /* Read a sequence of integers from an attribute. Return its length, or -1. */

@@ -43,8 +43,8 @@ typedef struct jitload_request {
   jitload_stream_source_fn stream_source;
   void** params;
   const TVMFFIAny* args;
-  int32_t device; /* of the tensors; -1 without tensors */
-  struct __jitload_result* host_result; /* of a host function */
+  int32_t device; /* the device of the tensors; -1 without tensors */
+  struct __jitload_result* host_result; /* where a host function leaves its result */
 } jitload_request;
 
 /* A framework's allocator: `managed_tensor_allocator` of DLPack's exchange table. */

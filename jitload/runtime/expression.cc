@@ -93,7 +93,7 @@ extern "C" int64_t jitload_numel(jitload_eval* e, int32_t arg) {
   int64_t count = 1;
   if (!tensor) return 0;
   for (int32_t i = 0; i < tensor->ndim; ++i) {
-    if (tensor->shape[i] == 0) return 0; /* the product of the others may overflow */
+    if (tensor->shape[i] == 0) return 0; /* return early: the product of the other extents may overflow */
   }
   for (int32_t i = 0; i < tensor->ndim; ++i) count = jitload_mul(e, count, tensor->shape[i]);
   return count;

@@ -28,7 +28,7 @@ jitload_cu_result jitload_launch_with_attributes(const jitload_driver* driver, c
       {JITLOAD_SPREADS, JITLOAD_LAUNCH_CLUSTER_POLICY, JITLOAD_CLUSTER_SPREAD},
       {JITLOAD_BALANCES, JITLOAD_LAUNCH_CLUSTER_POLICY, JITLOAD_CLUSTER_BALANCE},
   };
-  jitload_cu_attribute attributes[sizeof(simple) / sizeof(*simple) + 1] = {}; /* and the cluster */
+  jitload_cu_attribute attributes[sizeof(simple) / sizeof(*simple) + 1] = {}; /* one more for the cluster */
   config.attributes = attributes;
   for (const auto& row : simple) {
     if (!(kernel->flags & row.flag)) continue;

@@ -125,8 +125,8 @@ static int jitload_evaluate_plan(jitload_request* request, const TVMFFIAny* args
 
 /* ---- the launch ------------------------------------------------------------------------------------------------ */
 
-/* Select the stream of a call. Without tensors, tvm-ffi does not know any framework's stream: `may_ask_framework` then
- * allows torch's. */
+/* Select the stream of a call. In a call without tensors, tvm-ffi does not know any framework's stream. Then torch's
+ * current stream is used if `may_ask_framework` is set. */
 static inline jitload_cu_stream jitload_select_stream(const jitload_request* request, jitload_cu_device device,
                                                       int may_ask_framework) {
   if (request->config != NULL && request->config->has_stream) return request->config->stream;

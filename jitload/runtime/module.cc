@@ -18,7 +18,7 @@ int jitload_is_forked;
 jitload_stream_source_fn jitload_stream_source;
 jitload_allocator_fn jitload_allocator;
 
-static int jitload_is_started; /* set before cuInit: a fork in the middle of it counts, too */
+static int jitload_is_started; /* set before cuInit, so that a fork during cuInit counts as well */
 
 static void jitload_after_fork(void) {
   jitload_is_forked |= jitload_is_started;
@@ -153,7 +153,7 @@ static jitload_state* jitload_create_state(const jitload_driver* driver, const c
     jitload_raise_driver_error(driver, function, "no CUDA device can be used", code);
     return NULL;
   }
-  /* A module of variables alone also needs a slot. */
+  /* A module that has variables but no kernels needs a slot, too. */
   const size_t kernels = module->kernel_count > 0 ? (size_t)module->kernel_count : 1;
   const size_t slot_bytes = (size_t)count * kernels * sizeof(jitload_slot);
   jitload_state* state =
@@ -339,7 +339,8 @@ static void jitload_preload_device(const jitload_driver* driver, const jitload_m
     for (int32_t i = 0; i < module->kernel_count; ++i) {
       jitload_slot* slot = NULL;
       const jitload_kernel* kernel = &module->kernels[i];
-      if (kernel->symbol == NULL || !jitload_has_image(driver, kernel, device)) continue; /* dispatchers have no symbol */
+      /* Dispatchers have no symbol. */
+      if (kernel->symbol == NULL || !jitload_has_image(driver, kernel, device)) continue;
       if (jitload_resolve(driver, kernel, device, &slot) != 0) break;
     }
   }
@@ -359,7 +360,7 @@ JITLOAD_LOADER_FUNCTION(preload)(void*, const TVMFFIAny* args, int32_t num_args,
   if (library == NULL) return 0;
   *(void**)&count_devices = dlsym(library, "cuDeviceGetCount");
   int count = 0;
-  /* Before cuInit this returns CUDA_ERROR_NOT_INITIALIZED, and then no context is active. */
+  /* Before cuInit, the function returns CUDA_ERROR_NOT_INITIALIZED. Then no context is active. */
   if (count_devices == NULL || count_devices(&count) != JITLOAD_CUDA_SUCCESS) return 0;
   const jitload_driver* driver = jitload_get_driver(module->name);
   for (int device = 0; driver != NULL && device < count; ++device) jitload_preload_device(driver, module, device);
@@ -376,7 +377,7 @@ static void jitload_free_tensor(DLManagedTensor* self) { free(self); }
 static int jitload_find_global(const jitload_driver* driver, const jitload_module* module, const char* symbol,
                                jitload_cu_device device, jitload_cu_address* address, size_t* size) {
   jitload_slot* slot = NULL;
-  /* Resolving any kernel loads the image for this device; without kernels an empty record does. */
+  /* Resolving any kernel loads the image for this device. Without kernels, an empty record stands for one. */
   jitload_kernel empty;
   memset(&empty, 0, sizeof empty);
   empty.name = module->name;

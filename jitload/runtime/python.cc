@@ -24,7 +24,7 @@ typedef struct jitload_object {
   const void* type;
 } jitload_object;
 
-/* Where a tensor's dispatch keys are: a tensor object has a pointer to torch's tensor, which has the 64 bits of keys. */
+/* Where a tensor's dispatch keys are: a tensor object points to torch's tensor, which has the 64 bits of keys. */
 typedef struct jitload_dispatch_keys {
   int64_t pointer_offset;
   int64_t keys_offset;
@@ -32,16 +32,16 @@ typedef struct jitload_dispatch_keys {
 } jitload_dispatch_keys;
 
 static struct : jitload_python_api {
-  ptrdiff_t offset; /* of the jitload_function_fields in a typed function */
+  ptrdiff_t offset; /* where a typed function has its jitload_function_fields */
   void* (*tvm_ffi_call)(void*, void*, void*); /* tp_call of tvm_ffi.Function */
   const void* tensor_type;
   const void* parameter_type;
-  void* describe;   /* of direct.py: describes a tensor that DLPack cannot export; None for other objects */
-  void* find_dispatch_keys;  /* of direct.py: returns the bytes of a jitload_dispatch_keys */
-  void* flatten;    /* of direct.py: returns the arguments of a Triton kernel with the items of tuples, or None */
+  void* describe;   /* describe_tensor of direct.py: describes a tensor that DLPack cannot export, else None */
+  void* find_dispatch_keys;  /* the function of direct.py: returns the bytes of a jitload_dispatch_keys */
+  void* flatten;    /* flatten_tuples of direct.py: returns a Triton kernel's arguments with tuples' items, or None */
   jitload_dispatch_keys dispatch_keys;
   int has_dispatch_keys;
-  void* retry_call; /* of direct.py: repeats a call with copies of arrays that tvm-ffi cannot read */
+  void* retry_call; /* call_again of direct.py: repeats a call with copies of arrays that tvm-ffi cannot read */
   int (*to_dltensor)(void* tensor, DLTensor* out); /* DLPack's dltensor_from_py_object_no_sync */
   jitload_stream_source_fn stream;
 } python;
@@ -168,9 +168,10 @@ static __attribute__((cold, noinline)) void* jitload_raise_in_python(void) {
   return NULL;
 }
 
-/* Whether an object is a NumPy array with a mask, which DLPack drops. Most arguments have the type of the last one. */
+/* Whether an object is a NumPy array with a mask, which DLPack drops. The last type without a mask is remembered,
+ * because most arguments have the same type as the one before. */
 static int jitload_is_masked(void* object) {
-  static void* last_plain_type; /* with a reference, so that no other type gets its address */
+  static void* last_plain_type; /* holds a reference, so that no other type gets this address */
   void* type = (void*)((const jitload_object*)object)->type;
   if (type == last_plain_type || type == python.long_type || type == python.float_type) return 0;
   void* answer = python.call_with(python.describe, object, NULL);

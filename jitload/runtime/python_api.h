@@ -68,7 +68,7 @@ struct jitload_python_api {
 #undef JITLOAD_DECLARE_FUNCTION_
 #undef JITLOAD_DECLARE_OBJECT_
 
-/* Return NULL in a process without Python. */
+/* Look up the functions and objects above. Return NULL in a process without Python. */
 const jitload_python_api* jitload_find_python(void);
 
 /* Return an attribute, or NULL if there is none. */

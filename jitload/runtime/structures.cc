@@ -3,9 +3,9 @@
  */
 #include <stdlib.h>
 
-/* Consecutive numbers in a structure, one part of Parameter.layout (model.py): `f4*2@8`, or `f4*6@8/12` with the sizes of
- * the rows of an array. The kinds are `f` (float), `r` (bfloat16), `i` and `u` (integers, bool, pointers), `b` (bytes of
- * any meaning) and `?` (bytes whose meaning is not known). */
+/* Consecutive numbers in a structure, one part of Parameter.layout (model.py): `f4*2@8`, or `f4*6@8/12` with the sizes
+ * of the rows of an array. The kinds are `f` (float), `r` (bfloat16), `i` and `u` (integers, bool, pointers), `b`
+ * (bytes of any meaning) and `?` (bytes whose meaning is not known). */
 typedef struct jitload_numbers {
   char kind;
   int size, count, offset;
@@ -24,7 +24,7 @@ static const char* jitload_read_numbers(const char* layout, jitload_numbers* out
   return layout + (*layout == ';');
 }
 
-/* Whether an array of several dimensions has rows of this size. Other numbers may be in rows of any size. */
+/* Whether an array of several dimensions has rows of this size. Numbers without row sizes fit rows of any size. */
 static int jitload_has_rows(const jitload_numbers* numbers, ptrdiff_t size) {
   if (*numbers->rows != '/') return 1;
   for (const char* row = numbers->rows; *row == '/'; row += 1 + strspn(row + 1, "0123456789")) {
@@ -104,7 +104,8 @@ static int jitload_compare_fields(jitload_comparison* c, void* type, void* field
     void* field_type = field != NULL ? python->item(field, 1) : NULL;
     const char* text = name != NULL ? python->utf8(name) : NULL;
     void* member = text != NULL ? python->attribute(type, text) : NULL;
-    if (member != NULL && python->length(field) == 2) { /* a bit field has three items, and no byte offset */
+    /* A bit field, which has three items, is not compared, because it has no byte offset. */
+    if (member != NULL && python->length(field) == 2) {
       is_same = jitload_compare_type(c, field_type, offset + jitload_read_long(python, member, "offset"),
                                      jitload_read_long(python, member, "size"));
     }
@@ -133,7 +134,7 @@ static char jitload_simple_kind(const jitload_python_api* python, void* type) {
   return letter == 0 || letter == 'f' ? letter : letter == 'd' ? 'f' : letter == 'g' ? 'b' : 'i';
 }
 
-/* Compare the row of an array of several dimensions with the rows of the parameter's array there. */
+/* Compare a row of a ctypes array of several dimensions with the rows of the parameter's array at the same offset. */
 static int jitload_compare_row(jitload_comparison* c, ptrdiff_t offset, ptrdiff_t size) {
   jitload_numbers numbers;
   for (const char* rest = c->layout; (rest = jitload_read_numbers(rest, &numbers)) != NULL;) {
@@ -161,7 +162,7 @@ static int jitload_compare_type(jitload_comparison* c, void* type, ptrdiff_t off
     return is_same;
   }
   const ptrdiff_t count = jitload_read_long(python, type, "_length_");
-  if (count < 0) { /* a number, or a pointer, whose _type_ is a type */
+  if (count < 0) { /* not an array: a number, or a pointer, which has no kind because its _type_ is not a letter */
     const char kind = jitload_simple_kind(python, type);
     return jitload_compare_number(c, kind != 0 ? kind : 'i', offset, size);
   }
@@ -254,7 +255,7 @@ typedef struct jitload_sequence {
 } jitload_sequence;
 
 static const jitload_sequence* jitload_get_sequence(const TVMFFIAny* value) {
-  const int32_t list = 75; /* since tvm-ffi 0.1.9 */
+  const int32_t list = 75; /* the type index of a list; tvm-ffi has lists since 0.1.9 */
   if (value->type_index != kTVMFFIArray && value->type_index != list) return NULL;
   return (const jitload_sequence*)((const char*)value->v_obj + sizeof(TVMFFIObject));
 }

@@ -21,7 +21,7 @@ namespace jitload_torch {
 
 // ---- errors of Python -----------------------------------------------------------------------------------------------
 
-struct PythonError::Parts { /* owned references, and the text */
+struct PythonError::Parts { /* three owned references, and the error's text */
   void *type = nullptr, *value = nullptr, *trace = nullptr;
   std::string text;
   Parts() {
@@ -54,11 +54,11 @@ CheckError::~CheckError() = default;
 
 namespace {
 
-/* The classes of Python by `ErrorKind`. */
+/* The class of Python for each `ErrorKind`, in the order of its members. */
 const char* const kClasses[] = {"builtins.RuntimeError",        "builtins.IndexError",      "builtins.ValueError",   "builtins.TypeError",
                                 "builtins.NotImplementedError", "torch.linalg.LinAlgError", "torch.AcceleratorError"};
 
-/* The class of Python for an exception of the standard library, as pybind11 has it. */
+/* The class of Python to which pybind11 translates an exception of the standard library. */
 const char* class_of(const std::exception& error) {
   if (dynamic_cast<const std::bad_alloc*>(&error) != nullptr) return "builtins.MemoryError";
   if (dynamic_cast<const std::domain_error*>(&error) || dynamic_cast<const std::invalid_argument*>(&error) ||
@@ -73,7 +73,7 @@ const char* class_of(const std::exception& error) {
 Object class_at(const char* path) {
   try {
     return object_at(path);
-  } catch (const PythonError&) { /* an older torch does not have it */
+  } catch (const PythonError&) { /* an older torch does not have the class */
     return borrow(PyExc_RuntimeError);
   }
 }

@@ -25,7 +25,7 @@ struct Function { /* never freed, as its library is not unloaded */
   std::vector<Record> overloads;
   PyMethodDef method;
 };
-std::map<std::string, Function*>* functions_of_module; /* while a module is filled, under the GIL */
+std::map<std::string, Function*>* functions_of_module; /* set only while a module is filled, under the GIL */
 
 std::string signature_of(const std::string& name, Record& record) {
   Message message;

@@ -89,7 +89,7 @@ Direct::Direct() {
   is_usable = offset != 0;
 }
 Direct* direct_functions;
-void find_direct_functions() { direct_functions = new Direct; } /* under the GIL, before anything is called */
+void find_direct_functions() { direct_functions = new Direct; } /* under the GIL, before any of them is called */
 
 bool set_grad_enabled(bool enabled) {
   Gil gil;
@@ -115,7 +115,7 @@ void* library_handle(const char* function) {
   void* address = library != nullptr ? dlsym(library, function) : nullptr;
   char directory[PATH_MAX];
   if (library != nullptr && address == nullptr && dlinfo(library, RTLD_DI_ORIGIN, directory) == 0) {
-    /* torch loads the library with the solvers when it needs one */
+    /* The solvers are in another library, which torch loads only when it needs one. */
     library = dlopen((std::string(directory) + "/libtorch_cuda_linalg.so").c_str(), RTLD_LAZY);
     address = library != nullptr ? dlsym(library, function) : nullptr;
   }

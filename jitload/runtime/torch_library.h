@@ -21,7 +21,8 @@ constexpr Dtype kDtypes[] = {
     {15, 4, 16, "bfloat16"},    {23, 12, 8, "float8_e5m2"},  {24, 10, 8, "float8_e4m3fn"}, {25, 13, 8, "float8_e5m2fnuz"},
     {26, 11, 8, "float8_e4m3fnuz"}, {44, 14, 8, "float8_e8m0fnu"}, {45, 17, 4, "float4_e2m1fn_x2"},
     {27, 1, 16, "uint16"},   {28, 1, 32, "uint32"},
-    {29, 1, 64, "uint64"},      {12, 255, 8, "qint8"},       {13, 254, 8, "quint8"},       {14, 255, 32, "qint32"}, /* not of DLPack */
+    /* DLPack has no quantized dtypes: 254 and 255 are none of its codes. */
+    {29, 1, 64, "uint64"},      {12, 255, 8, "qint8"},       {13, 254, 8, "quint8"},       {14, 255, 32, "qint32"},
 };
 constexpr int kDtypeCount = sizeof kDtypes / sizeof *kDtypes;
 const char* const kLayouts[] = {"strided", "sparse_coo", "sparse_csr", "_mkldnn"};
@@ -41,10 +42,10 @@ struct Torch {
   void* dtypes[kDtypeCount];
   void* layouts[4];
   void* memory_formats[4];
-  int (*view)(void*, View*) = nullptr;                /* of DLPack's exchange table */
+  int (*view)(void*, View*) = nullptr;                /* like `stream` and `import`, of DLPack's exchange table */
   int (*stream)(int, int32_t, void**) = nullptr;
   int (*import)(Managed*, void**) = nullptr;
-  std::map<int, void*> devices; /* by type and index */
+  std::map<int, void*> devices; /* objects of Python by type and index */
 
   Torch();
 };
@@ -53,10 +54,10 @@ Torch& torch_module(); /* throws an error for a release without DLPack's exchang
 /* The functions of torch's C++ libraries that are called directly.
  *
  * They are for the releases of torch in `kMinors`, whose classes have the layout that direct.h knows. */
-constexpr int kMinors[] = {10, 13}; /* of torch 2 */
+constexpr int kMinors[] = {10, 13}; /* the first and the last minor release of torch 2: 2.10 to 2.13 */
 struct Direct {
   void *torch = nullptr, *core = nullptr;
-  ptrdiff_t offset = 0; /* of the address of the TensorImpl in a torch.Tensor of Python */
+  ptrdiff_t offset = 0; /* where a torch.Tensor of Python has the address of its TensorImpl */
   void* undefined = nullptr; /* torch's undefined tensor */
   void* (*wrap)(void** tensor); /* returns the torch.Tensor, and may take over the reference */
   void (*translate)(const std::exception_ptr& error);

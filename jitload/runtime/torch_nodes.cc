@@ -9,7 +9,7 @@ namespace jitload_torch {
 
 namespace {
 Node* make_node(void* object, void* impl) {
-  Node* node = new Node; /* whose view is filled in when it is needed */
+  Node* node = new Node; /* the node's view is filled in when it is needed */
   node->count = 1;
   node->object = object;
   node->impl = impl;
@@ -23,7 +23,7 @@ Node* adopt(void* impl) { return impl != direct().undefined ? make_node(nullptr,
 
 void destroy(Node* node) {
   if (node->object != nullptr) Object::drop(node->object);
-  if (node->impl != nullptr) direct().assign(&direct().undefined, &node->impl); /* frees the former one */
+  if (node->impl != nullptr) direct().assign(&direct().undefined, &node->impl); /* drops the former TensorImpl */
   delete[] node->sizes;
   delete node;
 }
@@ -31,7 +31,7 @@ void destroy(Node* node) {
 void* object_of(Node* node) {
   if (node->object != nullptr) return node->object;
   Gil gil;
-  if (node->object == nullptr) { /* no other thread has made it */
+  if (node->object == nullptr) { /* no other thread has made the object in the meantime */
     node->object = checked(direct().wrap(&node->impl)).release();
     direct().assign(&direct().undefined, &node->impl);
     node->impl = nullptr;
@@ -160,10 +160,10 @@ Object tensor_over(const View& view, void (*release)(void* context, void* data),
   Memory* memory = new Memory{{1, 0, nullptr, nullptr, 0, view}, release, context};
   memory->managed.context = memory;
   memory->managed.deleter = [](Managed* managed) {
-    const GilNote note(false); /* torch may have released it */
+    const GilNote note(false); /* torch may have released the GIL */
     Memory* mine = static_cast<Memory*>(managed->context);
     if (mine->release != nullptr) mine->release(mine->context, managed->view.data);
-    delete[] managed->view.sizes; /* the strides are behind them */
+    delete[] managed->view.sizes; /* also frees the strides, which are behind the sizes */
     delete mine;
   };
   void* tensor = nullptr;

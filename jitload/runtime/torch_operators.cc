@@ -22,7 +22,7 @@ Object keyword_tuple(const char* keywords, size_t* count) {
   return tuple;
 }
 
-struct Arguments { /* owns the references */
+struct Arguments { /* owns the references in `objects` */
   void** objects;
   size_t count;
   ~Arguments() {
@@ -153,7 +153,7 @@ Object python_argument(char letter, const void* value) {
     case 'w': return python_text(as<RawText>(value).data, as<RawText>(value).size);
     case 'W':
       return as<RawOptional<RawText>>(value).has_value ? python_text(as<RawText>(value).data, as<RawText>(value).size) : none();
-    default: return none(); /* no generator */
+    default: return none(); /* a generator, which is always absent */
   }
 }
 }  // namespace

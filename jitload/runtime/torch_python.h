@@ -10,7 +10,7 @@
 
 #include "../include/torch_light/jitload_torch/pybind.h"
 
-/* Of CPython's C API, with which a library of any version of Python works. */
+/* Declarations from CPython's C API that hold for any version of Python, so that one library works with all of them. */
 extern "C" {
 typedef struct {
   const char* name;
@@ -83,7 +83,7 @@ int TVMFFIErrorSetRaisedFromCStr(const char*, const char*);
 
 namespace jitload_torch {
 
-/* Whether this thread is in a call from Python that has not released the GIL; asking Python takes longer. */
+/* Whether this thread is in a call from Python that has not released the GIL. To ask Python would take longer. */
 extern __thread bool holds_gil;
 
 struct Gil {
@@ -96,7 +96,7 @@ struct Gil {
   const int state;
 };
 
-/* While an object lives, `holds_gil` has another value. */
+/* Gives `holds_gil` another value while an object of this class lives. */
 struct GilNote {
   explicit GilNote(bool holds) : before(holds_gil) { holds_gil = holds; }
   ~GilNote() { holds_gil = before; }
@@ -117,7 +117,7 @@ class PythonError : public c10::Error {
   void *type_, *value_, *trace_;
 };
 
-/* An error of the text's own checks. */
+/* An error that a check in the user's text or in jitload's own code reports. */
 class CheckError : public c10::Error {
  public:
   CheckError(ErrorKind kind, const std::string& text) : c10::Error(kind, text.c_str()) {}

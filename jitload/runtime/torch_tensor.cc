@@ -14,7 +14,7 @@ struct Caster<at::indexing::TensorIndex> {
 
 namespace {
 
-/* The mangled types of torch's functions: what an `Operator` has after its name and its keywords. */
+/* The mangled types of torch's functions, for the third member of an `Operator`. */
 constexpr const char* kUnary = "ERKNS_6TensorE";
 constexpr const char* kBinary = "ERKNS_6TensorES4_";
 constexpr const char* kWithScalar = "ERKNS_6TensorERKN3c106ScalarE";

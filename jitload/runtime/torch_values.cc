@@ -9,7 +9,7 @@ __thread bool holds_gil = false;
 
 void Object::drop(void* object) {
   if (holds_gil) return Py_DecRef(object);
-  if (Py_IsInitialized() == 0) return; /* a static tensor of the text at the end of the process */
+  if (Py_IsInitialized() == 0) return; /* at the process's end, for a static tensor of the user's text */
   Gil gil;
   Py_DecRef(object);
 }
@@ -230,7 +230,7 @@ bool character_from(void* object, char* value) {
   if (!text_from(object, &text, &size)) return false;
   const unsigned char first = static_cast<unsigned char>(*text);
   if (size == 0) throw CheckError(ErrorKind::value, "Cannot convert empty string to a character");
-  if (size == 2 && first >= 0xc0 && first < 0xe0) { /* one of two bytes in UTF-8 */
+  if (size == 2 && first >= 0xc0 && first < 0xe0) { /* a character of two bytes in UTF-8 */
     if (first >= 0xc4) throw CheckError(ErrorKind::value, "Character code point not in range(0x100)");
     *value = static_cast<char>((first & 3) << 6 | (text[1] & 0x3f));
     return true;

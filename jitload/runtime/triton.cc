@@ -143,7 +143,7 @@ typedef struct jitload_scratch {
   struct DLManagedTensorVersioned* managed;
   TVMFFIObjectHandle tensor;
   jitload_cu_address pool;
-  jitload_cu_address address; /* aligned */
+  jitload_cu_address address; /* the first aligned address in the memory */
 } jitload_scratch;
 
 /* The message of an allocator's error. */
@@ -211,7 +211,7 @@ static int jitload_allocate_from_driver(const jitload_driver* driver, const jitl
   return jitload_raise_driver_error(driver, request->kernel->name, action, code);
 }
 
-/* Whether the framework's next use of memory that is freed now would be on this stream. */
+/* Whether this is the framework's current stream, on which the framework would next use memory that is freed now. */
 static int jitload_is_current(jitload_cu_device device, jitload_cu_stream stream) {
   void* current = NULL;
   return jitload_stream_source != NULL && jitload_stream_source(kDLCUDA, device, &current) == 0 && current == stream;
@@ -262,7 +262,7 @@ typedef struct jitload_triton_request {
   jitload_request base; /* first, so that a pointer to it converts to this record */
   int64_t programs;
   uint64_t hidden[2];
-  int32_t may_ask_framework; /* for its current stream, if tvm-ffi has none */
+  int32_t may_ask_framework; /* whether to ask torch for its current stream if tvm-ffi has none */
 } jitload_triton_request;
 
 static int jitload_launch_triton_on_current_device(const jitload_driver* driver, const jitload_request* base,

@@ -120,7 +120,7 @@ def _check_written_type(type_: str, name: str, index: int, signature: tuple[str,
     if not name and not declarator:
         problem = f"parameter {index + 1}: {undeclared!r} has no type, or is a type without a name"
         raise _signature_error(text, kernel, problem, f"Write 'int {undeclared}', for example.")
-    import difflib  # only for a message
+    import difflib  # imported here, because only this message needs it
 
     if matches := difflib.get_close_matches(undeclared, TYPE_NAMES, n=1, cutoff=0.75):
         problem = f"parameter {index + 1}: unknown type {undeclared!r}, did you mean {matches[0]!r}?"

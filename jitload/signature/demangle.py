@@ -14,7 +14,8 @@ from typing import NamedTuple
 from jitload.errors import SignatureError, ToolchainError
 from jitload.model import Variable
 
-# Linux has libstdc++. None is the process itself, into which torch or Python may have loaded a C++ library.
+# The libraries that may have the demangler; Linux has libstdc++. None stands for the process itself, into which torch
+# or Python may have loaded a C++ library.
 _CXX_LIBRARIES = ("libstdc++.so.6", "libc++abi.so.1", None)
 # NVRTC puts what is internal to a file in a namespace whose name contains the process id.
 _INTERNAL_NAMESPACE = re.compile(r"\(anonymous namespace\)::|\b_(?:INTERNAL|GLOBAL_)_\w+::")
@@ -85,7 +86,8 @@ def read_symbol(symbol: str, expression: str) -> tuple[str, tuple[str, ...] | No
         target = re.fullmatch(r"static_cast<.*>\((.*)\)", expression)
         return (target[1] if target else expression).removeprefix("::"), None
     if readable is None or not readable.endswith(")"):
-        # Only the expression has the namespaces. But if the name in it is a macro, only the symbol has the real name.
+        # The symbol lacks the namespaces, which the expression has. But the name in the expression may be a macro: then
+        # only the symbol has the real name.
         is_name = re.fullmatch(rf"(?:::)?(?:\w+::)*{re.escape(symbol)}", expression)
         return (expression.removeprefix("::") if is_name else symbol), None
     declarator, types = _split_function(readable)

@@ -52,7 +52,7 @@ HOST_LAYOUT_DECLARATIONS = (
     + LAYOUT_DECLARATIONS.replace("__global__ void __jitload_members();",
                                   "__attribute__((noinline)) void __jitload_members() {}")
 )  # fmt: skip
-_MAX_DEPTH = 8  # of structures within structures
+_MAX_DEPTH = 8  # levels of structures within structures
 _CHUNK = 16  # how many members are in one name, because demanglers reject long names
 
 
@@ -241,7 +241,7 @@ def _expressions(type_: str, structure: Structure, offset: Callable[[str, str], 
 
 # ---- the answers -----------------------------------------------------------------------------------------------------
 
-_MAX_ELEMENTS = 1024  # of an array of structures; in a longer one, the members count as unknown
+_MAX_ELEMENTS = 1024  # elements of an array of structures; the members of a longer array count as unknown
 
 
 class Member(NamedTuple):

@@ -170,7 +170,7 @@ def current_capability() -> tuple[int, int] | None:
     if driver is None:
         return None
     if driver.cuCtxGetDevice(ctypes.byref(device)) != 0:
-        device.value = 0  # no context yet; the runtime would use device 0
+        device.value = 0  # the thread has no context yet; the CUDA runtime would use device 0, too
         if driver.cuInit(0) != 0:
             return None
     return _capability(device.value)

@@ -30,7 +30,8 @@ if TYPE_CHECKING:
 
 _PACKAGE = Path(__file__).parents[1]
 INCLUDE_DIR = _PACKAGE / "include"  # jitload's own headers
-# Variables that change only what ninja and compilers print (colours, links, the language), or that a `make` sets.
+# Variables that change only what ninja and compilers print (colours, links, the language), and variables that `make`
+# sets for the programs that it runs.
 _OUTPUT_VARIABLES = """
  CLICOLOR_FORCE CLICOLOR FORCE_COLOR NINJA_STATUS NINJAFLAGS GCC_COLORS GCC_URLS TERM_URLS GCC_EXTRA_DIAGNOSTIC_OUTPUT
  DEPENDENCIES_OUTPUT SUNPRO_DEPENDENCIES MAKEFLAGS MFLAGS CUDAFLAGS LANGUAGE LC_ALL LC_MESSAGES
@@ -164,7 +165,7 @@ def recall_compiler_identity(compiler: Compiler, cache_dir: Path) -> str | None:
     return None
 
 
-_answers: dict[Path, dict[str, Any]] = {}  # what compilers printed, by the file in the cache that keeps it
+_answers: dict[Path, dict[str, Any]] = {}  # path of a file in the cache -> its contents: what a compiler printed
 
 
 def _identity_of(compiler: Compiler, words: str) -> str:
@@ -241,7 +242,7 @@ def run_tool(
     Raises:
         ToolchainError: The tool cannot be run, or runs longer than 120 seconds.
     """
-    import subprocess  # a hit starts no process
+    import subprocess  # imported here, because a cache hit starts no process
 
     try:
         return subprocess.run(

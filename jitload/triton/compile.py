@@ -37,11 +37,12 @@ def _compile(kernel: TritonKernel, plan: Plan, triton: Triton, capability: int) 
     _check_readable(kernel)
     numbers = _check_options(kernel, plan.options, cuda_backend(triton, capability), capability)
     source = _ast_source(kernel, plan, triton)
-    if extra := _missing_in_hash(kernel, plan):  # not in Triton's hash, so its cache could return code for other values
+    # Triton's hash lacks the values in `extra`. Without them, Triton's cache could return code for other values.
+    if extra := _missing_in_hash(kernel, plan):
         own_hash = source.hash()
         source.hash = lambda: hashlib.sha256(f"{own_hash} {extra}".encode()).hexdigest()
     target = cuda_target(triton, capability)
-    # As at a launch, Triton compiles assertions in if the function or the environment says so.
+    # The function or the environment may ask for assertions in the code, as when Triton itself launches a kernel.
     has_assertions = bool(getattr(kernel.function, "debug", None)) or os.environ.get("TRITON_DEBUG", "0") == "1"
     options = {"debug": has_assertions, **plan.options, **numbers}
     try:
@@ -56,7 +57,7 @@ def _compile(kernel: TritonKernel, plan: Plan, triton: Triton, capability: int) 
 def _check_readable(kernel: TritonKernel) -> None:
     """Raise SignatureError if Triton cannot read the source of the kernel and of the functions that it calls."""
     try:
-        kernel.function.cache_key  # noqa: B018  reads all of it
+        kernel.function.cache_key  # noqa: B018  Triton reads all sources to compute the key
     except Exception as error:
         raise SignatureError(
             f"kernel {kernel.name!r}: Triton cannot read its source, or that of a function it calls: {error}"
@@ -183,6 +184,6 @@ def _missing_in_hash(kernel: TritonKernel, plan: Plan) -> str:
     constants = (getattr(value, "value", value) for value in plan.constants.values())
     if all(type(value) in (type(None), bool, int, float) for value in constants):
         return repr(values) if values else ""
-    # Triton hashes a str like the number or the None that it spells: "1" like 1. Functions among the constants may read
-    # globals that change, and objects of the user's may change as well.
+    # Triton's hash is the same for a str and for the number or the None that it spells, such as "1" and 1. Functions
+    # among the constants may read globals that change, and objects of the user's may change as well.
     return repr((values, plan_parts(plan)))

@@ -50,7 +50,8 @@ def apply_heuristics(
         except Exception as error:
             if not arguments.unknown:
                 raise JitLoadError(f"kernel {kernel.name!r}: its heuristic for {name!r} failed: {error}") from error
-            if arguments.unknown not in unknown:  # otherwise, only a result of another heuristic is missing
+            # If the unknown name is a heuristic that has failed before, this one fails only because of that.
+            if arguments.unknown not in unknown:
                 unknown[name] = arguments.unknown
     if unknown:
         raise _run_time_error(kernel.name, unknown)
@@ -167,7 +168,7 @@ def _refuse_value(*_: object) -> NoReturn:
 
 
 for _name in ("bool", "eq", "ne", "str", "repr", "format", "dir", "sizeof", "reduce_ex", "setattr", "delattr"):
-    setattr(StandIn, f"__{_name}__", _refuse_value)  # inherited from `object`; other operators raise a TypeError
+    setattr(StandIn, f"__{_name}__", _refuse_value)  # `object` defines these; other operators raise a TypeError anyway
 
 
 class _PointerStandIn(StandIn):

@@ -99,7 +99,7 @@ def read_kernel(kernel: Any) -> TritonKernel:
             best_config = getattr(kernel, "best_config", None) or (configs[0] if len(configs) == 1 else None)
         elif kind == "Heuristics":
             heuristics = {**kernel.values, **heuristics}
-        elif kind == "TraceableTritonKernelWrapper":  # of torch.library.wrap_triton
+        elif kind == "TraceableTritonKernelWrapper":  # the result of torch.library.wrap_triton
             kernel = kernel.kernel
             continue
         else:

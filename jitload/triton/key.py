@@ -155,7 +155,8 @@ def _recorded_digest(library_path: str, record_path: str) -> str:
         library, record = os.stat(library_path), os.stat(record_path)
     except OSError:
         return ""
-    digest, size = _read_record(record_path, record.st_mtime_ns)  # installers write the list after the files
+    digest, size = _read_record(record_path, record.st_mtime_ns)
+    # Installers write the list after the files, so a library that is newer than the list was changed later.
     return digest if size == str(library.st_size) and library.st_mtime_ns <= record.st_mtime_ns else ""
 
 
@@ -244,7 +245,7 @@ class _Search:
             if _package_of(value) not in _KNOWN_PACKAGES and not self._is_visited(value):
                 self._visit_members(name, value, names)
         elif _package_of(value) not in _KNOWN_PACKAGES or isinstance(value, _CONTAINER_TYPES):
-            self.is_complete = False  # the user's object, which may hold anything
+            self.is_complete = False  # an object of the user's may hold anything
 
     def _text(self, value: Any) -> str | None:
         """Return a text that identifies a value, or None if a text cannot identify the value."""
@@ -264,7 +265,7 @@ class _Search:
         return _type_text(value)
 
     def _container_text(self, value: Any) -> str | None:
-        if len(value) > _MAX_OBJECTS or "..." in str(value):  # how Python shows a container inside itself
+        if len(value) > _MAX_OBJECTS or "..." in str(value):  # Python shows a container inside itself as `...`
             return None
         items = [item for pair in value.items() for item in pair] if isinstance(value, dict) else list(value)
         texts = [self._text(item) for item in items]
@@ -315,7 +316,7 @@ def outer_names(function: FunctionType) -> Iterator[tuple[str, Any]]:
         if name in function.__globals__:
             yield name, function.__globals__[name]
     for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
-        with suppress(ValueError):  # not assigned yet
+        with suppress(ValueError):  # the variable may not be assigned yet
             yield name, cell.cell_contents
 
 
@@ -332,7 +333,7 @@ def _dotted_names(function: FunctionType) -> Iterator[tuple[str, Any]]:
 
     Names that only inner functions read are left out. A value that cannot be read is None.
     """
-    from dis import get_instructions  # Triton has imported it
+    from dis import get_instructions  # Triton has already imported this module
 
     outer = {**vars(builtins), **dict(outer_names(function))}
     owner, value = "", None

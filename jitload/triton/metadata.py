@@ -29,7 +29,7 @@ from jitload.triton.plan import DESCRIPTOR, ELEMENTS, POINTER, SCALARS, Path
 from jitload.triton.versions import Triton, read_version
 
 _MAX_THREADS = 1024  # per block
-_MAX_TENSOR_MEMORY = 512  # columns; sm_107 has 576
+_MAX_TENSOR_MEMORY = 512  # columns on all architectures except sm_107, which has 576
 _UNKNOWN_RELEASE = "jitload does not know this release of Triton: use one from 3.2 to 3.9, or a newer jitload."
 
 
@@ -243,7 +243,7 @@ class _Interface:
                 fp4_padded=bool(metadata["fp4_padded"]),
             )
             self.parameters.append(replace(argument, kind="struct", size=128, dtype=None))
-        else:  # before sm_90: plain parameters
+        else:  # before sm_90, a descriptor is passed as plain parameters
             flags = self.triton.descriptor_flags
             descriptor = replace(descriptor, is_expanded=True, flags=flags)
             self.parameters.append(replace(argument, size=8, dtype=None))

@@ -234,7 +234,7 @@ def read_type(value: object, where: str) -> HintedType:
         )
     if hint == "16" and not (is_int or text.startswith("*")):
         raise SignatureError(f"{where}: {value!r}: only a pointer or an integer can be a multiple of 16")
-    return text, hint  # type: ignore[return-value]  # checked just now
+    return text, hint  # type: ignore[return-value]  # the checks above leave only a Hint
 
 
 def _canonical_type(text: str) -> str | None:
@@ -299,7 +299,7 @@ def _plan_arguments(kernel: TritonKernel, spec: CompileSpec, triton: Triton, cap
     read = _read_specialization if triton.has_paths else _read_specialization_of_3_2
     types, constants, multiples = read(params, bound, backend)
     for param in params:
-        if param.name in constexprs:  # also parameters that the kernel does not annotate as constexprs
+        if param.name in constexprs:  # the kernel may not annotate all of these parameters as constexprs
             types[param.num], constants[(param.num,)] = "constexpr", constexprs[param.name]
     return Plan(
         types=tuple((param.name, types[param.num]) for param in params),

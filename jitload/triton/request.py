@@ -187,7 +187,7 @@ def _variants(kernel: TritonKernel, spec: CompileSpec) -> list[tuple[str, Compil
     variants: dict[str, CompileSpec] = {}
     for number, (row, values) in enumerate(zip(rows, row_values, strict=True)):
         words = [f"{key}_{_word(value)}" for key, value in values.items() if key in names or key in differing]
-        words = words or [f"variant_{number}"]  # the dispatcher has the kernel's own name
+        words = words or [f"variant_{number}"]  # not the kernel's own name, which the dispatcher has
         variants[make_unique_name("__".join((kernel.name, *words)), variants)] = _variant_spec(kernel, spec, row)
     return list(variants.items())
 

@@ -316,7 +316,7 @@ def _numbers(numbers: Sequence[int]) -> str:
     return ", ".join(map(str, numbers))
 
 
-_DRIVER_TYPES = {8: 10, 9: 8, 10: 9}  # from the device's number of an element type to the driver's, where they differ
+_DRIVER_TYPES = {8: 10, 9: 8, 10: 9}  # device code and the driver number some element types differently
 _SHAPE = re.compile(r"\[([0-9, ]+)\]")
 
 

@@ -16,7 +16,9 @@ from jitload.toolchain.host import find_ninja
 
 from .gpu import ROOT
 
-CMAKE = shutil.which("cmake", path=os.pathsep.join((sysconfig.get_path("scripts"), os.environ.get("PATH", ""))))
+# The program in the wheel, not the script in Python that starts it.
+_IN_WHEEL = str(Path(sysconfig.get_path("platlib"), "cmake", "data", "bin"))
+CMAKE = shutil.which("cmake", path=os.pathsep.join((_IN_WHEEL, os.environ.get("PATH", ""))))
 ENVIRONMENT = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, (str(ROOT), os.environ.get("PYTHONPATH"))))}
 NINJA = ("-GNinja", f"-DCMAKE_MAKE_PROGRAM={find_ninja(read_settings())}")
 GENERATORS = [NINJA, ("-GUnix Makefiles",)]

@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 import subprocess
-from collections.abc import Sequence
+from collections.abc import Mapping
+from concurrent.futures import Future
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from filelock import FileLock
 
+from jitload.building.ninja import Step
 from jitload.cache.store import claim_entry
 from jitload.cpu import build as cpu_build
 from jitload.cuda.kernels import DeviceSource
 from jitload.host_cpp import library, precompiled, steps
 from jitload.host_cpp.precompiled import HeaderSpec, PrecompiledHeader
-from jitload.settings import Settings, read_settings
+from jitload.host_cpp.steps import HostBuild
+from jitload.settings import read_settings
 from jitload.toolchain.cuda import CudaToolchain
 from jitload.toolchain.host import INCLUDE_DIR, find_compiler
 
@@ -37,34 +41,41 @@ def share_headers(run_dir: Path, patch: pytest.MonkeyPatch) -> None:
 
 
 def _share_prelude(directory: Path, patch: pytest.MonkeyPatch) -> None:
-    """Precompile tvm-ffi's headers once in the cache of the run, for all caches of its processes.
+    """Precompile tvm-ffi's headers once in the cache of the run, with its launcher and without, for all processes.
 
-    C++ without options then builds in half the time. A test that sets `JITLOAD_PRECOMPILE` gets what it asks for.
+    C++ without options then builds in half the time, objects as well. A text that does not compile is not compiled
+    again without the header. A test that sets `JITLOAD_PRECOMPILE` gets what it asks for.
     """
-    find, start = precompiled.find_precompiled, precompiled.start_precompiling
+    compile_library, build_object = library._compile, library._build_object
 
-    def find_in_run(
-        spec: HeaderSpec, cache_dir: Path, settings: Settings, include_dirs: Sequence[str] = ()
-    ) -> PrecompiledHeader | None:
-        if settings.precompiles:
-            return find(spec, cache_dir, settings, include_dirs)
-        return find(spec, directory, settings._replace(precompiles=True), include_dirs)
-
-    def make_in_run(spec: HeaderSpec, cache_dir: Path, settings: Settings) -> None:
-        if settings.precompiles:
-            start(spec, cache_dir, settings)
-            return
+    def header_in_run(spec: HeaderSpec, build: HostBuild) -> PrecompiledHeader | None:
+        settings = build.request.settings._replace(precompiles=True)
         options = {word for word in spec.command[1:] if word.startswith("-") and not word.startswith("-I")}
-        if spec.includes == precompiled.PRELUDE and options == {steps.STANDARD, *steps.FLAGS, "-isystem"}:
+        if options == {steps.STANDARD, *steps.FLAGS, "-isystem"}:
             with suppress(FileExistsError):
-                (directory.parent / "precompiled").mkdir()
+                (directory.parent / f"precompiled{len(spec.includes)}").mkdir()
                 with claim_entry(directory, spec.key, settings) as work:
                     headers, problem = precompiled.make_header(spec.command, spec.includes, work.dir)
                     assert not problem
                     precompiled.publish_header(work, headers)
+        return precompiled.find_precompiled(spec, directory, settings, build.request.include_dirs)
 
-    patch.setattr(precompiled, "find_precompiled", find_in_run)
-    patch.setattr(precompiled, "start_precompiling", make_in_run)
+    def with_headers(build: HostBuild) -> HostBuild:
+        if build.request.settings.precompiles:
+            return build
+        headers = {file: header_in_run(spec, build) for file, spec in library._header_specs(build).items()}
+        return replace(build, precompiled={file: header for file, header in headers.items() if header})
+
+    def compile_in_run(
+        build: HostBuild, specs: Mapping[str, HeaderSpec], launcher: Future[Path] | None
+    ) -> tuple[HostBuild, Step | None]:
+        if build.request.settings.precompiles:
+            return compile_library(build, specs, launcher)
+        build = with_headers(build)
+        return build, library._compile_and_try_link(build, launcher)
+
+    patch.setattr(library, "_compile", compile_in_run)
+    patch.setattr(library, "_build_object", lambda build: build_object(with_headers(build)))
     flags = ("-O0", *steps.FLAGS[1:])
     for module in (steps, library):  # half the time again
         patch.setattr(module, "FLAGS", flags)

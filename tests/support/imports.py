@@ -17,6 +17,7 @@ def import_slow_modules() -> None:
     import tvm_ffi  # noqa: F401
 
     with suppress(ImportError):
+        import triton.compiler.code_generator  # noqa: F401
         from triton.runtime.cache import triton_key
 
         triton_key()

@@ -77,8 +77,13 @@ def is_runnable(block: Block) -> bool:
 
 
 def run_page(page: Path) -> None:
-    """Run the blocks of a page in the working directory."""
+    """Run the blocks of a page in the working directory. Programs that a page without torch starts do not import it."""
     namespace: dict[str, Any] = {"__name__": "__main__"}
+    if "torch" not in page.read_text(encoding="utf-8"):
+        without_torch = Path("without_torch", "torch.py").absolute()
+        without_torch.parent.mkdir()
+        without_torch.write_text("raise ImportError\n")
+        os.environ["PYTHONPATH"] = os.pathsep.join([str(without_torch.parent), os.environ["PYTHONPATH"]])
     for block in read_blocks(page):
         if not is_runnable(block):
             continue

@@ -124,7 +124,7 @@ struct tile<Size, true> : tile_size<Size> {
   __JITLOAD_MEMBER int any(int predicate) const { return count(__any_sync(~0u, predicate)) != 0; }
   __JITLOAD_MEMBER int all(int predicate) const { return count(__all_sync(~0u, predicate)) == __jitload_warps; }
 
-  /* Call `read` with one value from each warp, that of the thread for which `writes` is true; return its result. */
+  /* Call `read` with one value from each warp: the one of the thread for which `writes` is true. Return its result. */
   template <class Value, class Read>
   __JITLOAD_MEMBER auto __jitload_exchange_warps(bool writes, const Value& value, Read read) const {
     static_assert(sizeof(Value) <= 8, "collectives of tiles of more than 32 threads take values of at most 8 bytes");
@@ -133,7 +133,7 @@ struct tile<Size, true> : tile_size<Size> {
     sync();
     Value values[__jitload_warps];
     for (unsigned i = 0; i < __jitload_warps; ++i) __builtin_memcpy(&values[i], &first[i], sizeof value);
-    sync(); /* the next exchange may begin */
+    sync(); /* all have read the values, so the next exchange may begin */
     return read(values);
   }
 
@@ -154,7 +154,7 @@ enum group_type { coalesced_type = 1, grid_type = 3, block_type = 4 };
 
 /* ---- the groups ------------------------------------------------------------------------------------------------- */
 
-/* Any group. The lanes of a warp have a mask; a block and a grid have none. */
+/* Any group. A group within a warp has a mask of its lanes; a block and a grid have no mask. */
 class thread_group {
  public:
   __JITLOAD_MEMBER thread_group(__jitload_groups::group_type type, unsigned mask) : type_(type), mask_(mask) {}
@@ -200,7 +200,7 @@ class grid_group : public thread_group {
  public:
   typedef unsigned int arrival_token;
   using thread_group::thread_group;
-  static __JITLOAD_MEMBER bool is_valid() { return false; } /* as in a launch that is not cooperative */
+  static __JITLOAD_MEMBER bool is_valid() { return false; } /* false, as in a launch that is not cooperative */
   void sync() const = delete;
   arrival_token barrier_arrive() const = delete;
   void barrier_wait(arrival_token&&) const = delete;
@@ -288,7 +288,7 @@ class thread_block_tile;
 template <unsigned int Size, class Parent>
 constexpr unsigned __jitload_groups::parent_size<thread_block_tile<Size, Parent>> = Size;
 
-/* A tile whose type does not name its parent knows its rank there. */
+/* A tile whose type does not name its parent. It stores its rank in the parent, and how many tiles the parent has. */
 template <unsigned int Size>
 class thread_block_tile<Size, void> : public __jitload_groups::tile<Size>, public __jitload_groups::generic<Size> {
   typedef __jitload_groups::tile<Size> tile;
@@ -332,7 +332,7 @@ __JITLOAD_INLINE thread_block_tile<1, void> this_thread() {
 
 namespace __jitload_groups {
 
-/* The lanes of `mask` whose ranks are in the same part of `size` ranks as the calling thread's. */
+/* Divide the lanes of `mask` into parts of `size` lanes; return the part that contains the calling thread. */
 __JITLOAD_INLINE unsigned part_of(unsigned mask, unsigned size) {
   if (size == 0 || size > 32 || (size & (size - 1))) {
     __jitload_stop("tiled_partition() into %u threads, which is not a power of two of at most 32,", size);
@@ -381,7 +381,7 @@ __JITLOAD_INLINE coalesced_group partition_by(unsigned mask, Label label) {
 
 }  // namespace __jitload_groups
 
-/* Of the lanes of a warp: a coalesced_group, or a tile. */
+/* The parent is a group of lanes of one warp: a coalesced_group, or a tile. */
 template <class Group>
 __JITLOAD_INLINE coalesced_group binary_partition(const Group& parent, bool predicate) {
   return __jitload_groups::partition_by(parent.__jitload_mask(), predicate);

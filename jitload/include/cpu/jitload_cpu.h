@@ -7,7 +7,7 @@
 #ifndef JITLOAD_CPU_DEVICE_H_
 #define JITLOAD_CPU_DEVICE_H_
 
-#define clock __jitload_c_clock /* C's clock() counts something else */
+#define clock __jitload_c_clock /* C's clock() does not count what CUDA's clock() counts */
 #include <time.h>
 #undef clock
 
@@ -43,10 +43,11 @@ struct source_location {
 #define __constant__ __attribute__((used))
 #define __managed__
 #define __grid_constant__
-#define __forceinline__ __attribute__((always_inline)) /* people also write `inline` */
+#define __forceinline__ __attribute__((always_inline)) /* without `inline`, which people also write */
 #define __noinline__ inline /* libstdc++ writes __attribute__((__noinline__)), which must stay an attribute */
 #define __restrict__ __restrict
-/* The most threads of a block, for cpu/object_file.py: as many instructions before the function, which never run. */
+/* Tells cpu/object_file.py the most threads of a block: the compiler puts as many instructions, which never run, before
+ * the function. */
 #define __launch_bounds__(...)                                                     \
   __attribute__((patchable_function_entry(__jitload_most_threads(__VA_ARGS__) + 1, \
                                           __jitload_most_threads(__VA_ARGS__))))
@@ -55,7 +56,7 @@ constexpr int __jitload_most_threads(long long threads, __jitload_t...) {
   return threads < 1 || threads > 1024 ? 1024 : (int)threads;
 }
 #define __maxnreg__(...)
-#define __cluster_dims__(...) /* whatever a cluster can do beyond a block is an error */
+#define __cluster_dims__(...) /* ignored; code that uses more of a cluster than a block is an error */
 #define __block_size__(...)
 #define __builtin_assume(...) ((__VA_ARGS__) ? (void)0 : __builtin_unreachable())
 #define __assume(...) __builtin_assume(__VA_ARGS__)
@@ -118,8 +119,8 @@ static thread_local int __jitload_countdown = 4096; /* basic blocks until anothe
 #define __JITLOAD_SET_COUNTDOWN(blocks) ((void)0)
 #endif
 
-/* Let other threads run, because this one may be waiting for one of them. The countdown is set to a fixed value, because
- * it is part of the state whose repetition shows an endless wait. */
+/* Let other threads run, because this one may be waiting for one of them. The countdown is set to a fixed value,
+ * because it is part of the state whose repetition shows an endless wait. */
 __JITLOAD_INLINE void __jitload_yield() {
   __JITLOAD_SET_COUNTDOWN(512);
   __JITLOAD_KEEP_THREAD_INDEX(jitload_cpu_yield());
@@ -146,8 +147,8 @@ constexpr __jitload_site __jitload_site_of(const void* location) {
 #endif
 
 #ifdef JITLOAD_CPU_PREEMPT
-/* The compiler calls this function in every basic block. After some of them another thread of the block gets its turn,
- * so that a loop may wait for what another thread writes. */
+/* The compiler calls this function in every basic block. After a number of calls, another thread of the block gets its
+ * turn, so that a loop may wait for what another thread writes. */
 extern "C" __attribute__((no_sanitize_coverage, noinline, used)) void __sanitizer_cov_trace_pc() {
   if (--__jitload_countdown <= 0) __jitload_yield();
 }

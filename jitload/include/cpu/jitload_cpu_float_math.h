@@ -41,7 +41,7 @@ __JITLOAD_CONSTEXPR float __jitload_scaled_exp(float r, int n) {
   return p * __jitload_power_of_two(half) * __jitload_power_of_two(n - half);
 }
 __JITLOAD_CONSTEXPR float __jitload_inline_expf(float x) {
-  const float most = x > 89.0f ? 89.0f : x, y = most < -104.0f ? -104.0f : most; /* false for NaN */
+  const float most = x > 89.0f ? 89.0f : x, y = most < -104.0f ? -104.0f : most; /* each comparison is false for NaN */
   const float shifted = y * 1.44269504088896341f + __JITLOAD_ROUND, n = shifted - __JITLOAD_ROUND;
   const float r = (y - n * 0x1.62e4p-1f) - n * 0x1.7f7d1cp-20f; /* ln(2) in two parts; the first product is exact */
   return __jitload_scaled_exp(r, (int)(__jitload_bits_of(shifted) - __jitload_bits_of(__JITLOAD_ROUND)));

@@ -208,7 +208,7 @@ __JITLOAD_INLINE int __vimin3_s32_relu(int a, int b, int c) { return max(__vimin
 __JITLOAD_INLINE int __viaddmax_s32_relu(int a, int b, int c) { return max(__viaddmax_s32(a, b, c), 0); }
 __JITLOAD_INLINE int __viaddmin_s32_relu(int a, int b, int c) { return max(__viaddmin_s32(a, b, c), 0); }
 
-/* The same on the halves of a word. */
+/* The same operations on the two halves of a word. */
 #define __JITLOAD_DPX(name, expression) \
   __JITLOAD_INLINE unsigned name(unsigned a, unsigned b, unsigned c) { return expression; }
 #define __JITLOAD_DPX_HALVES(suffix, letter)                                      \
@@ -227,7 +227,7 @@ __JITLOAD_DPX(__viaddmin_s16x2_relu, __vmaxs2(__viaddmin_s16x2(a, b, c), 0))
 __JITLOAD_INLINE unsigned __vimax_s16x2_relu(unsigned a, unsigned b) { return __vmaxs2(__vmaxs2(a, b), 0); }
 __JITLOAD_INLINE unsigned __vimin_s16x2_relu(unsigned a, unsigned b) { return __vmaxs2(__vmins2(a, b), 0); }
 
-/* Minimum and maximum, and whether they are the first number. */
+/* Minimum and maximum. `*is_first` tells whether the result is the first number. */
 #define __JITLOAD_DPX(name, type, function)                    \
   __JITLOAD_INLINE type name(type a, type b, bool* is_first) { \
     const type result = function(a, b);                        \

@@ -20,7 +20,7 @@
 #undef __builtin_log10f
 #undef __builtin_tanhf
 
-/* glibc has other functions with these names. */
+/* glibc has other functions with these names, so CUDA's functions get new names. */
 #define __expf __jitload_expf
 #define __exp10f __jitload_exp10f
 #define __logf __jitload_logf
@@ -59,7 +59,7 @@ __JITLOAD_MIN_MAX(unsigned long)
 __JITLOAD_MIN_MAX(long long)
 __JITLOAD_MIN_MAX(unsigned long long)
 #undef __JITLOAD_MIN_MAX
-/* Of a signed and an unsigned number both count as unsigned. */
+/* The minimum or maximum of a signed and an unsigned number takes both as unsigned. */
 #define __JITLOAD_MIXED(type)                                                                      \
   __JITLOAD_INLINE unsigned type min(type a, unsigned type b) { return min((unsigned type)a, b); } \
   __JITLOAD_INLINE unsigned type min(unsigned type a, type b) { return min(a, (unsigned type)b); } \
@@ -75,7 +75,7 @@ __JITLOAD_INLINE long long llmin(long long a, long long b) { return min(a, b); }
 __JITLOAD_INLINE long long llmax(long long a, long long b) { return max(a, b); }
 __JITLOAD_INLINE unsigned long long ullmin(unsigned long long a, unsigned long long b) { return min(a, b); }
 __JITLOAD_INLINE unsigned long long ullmax(unsigned long long a, unsigned long long b) { return max(a, b); }
-/* Of a number and a NaN they return the number. libm's functions are calls; these become instructions. */
+/* The minimum or maximum of a number and a NaN is the number. libm's functions are calls; these become instructions. */
 #define __JITLOAD_FLOAT_MIN_MAX(type, min_name, max_name)                                               \
   extern "C" inline __attribute__((always_inline, gnu_inline)) type min_name(type a, type b) noexcept { \
     const type least = a < b ? a : b;                                                                   \
@@ -109,7 +109,7 @@ __JITLOAD_FLOAT_FUNCTION(tanhf)
 
 /* ---- functions that libm lacks ---------------------------------------------------------------------------------- */
 
-/* For float they are computed in double and rounded once. */
+/* The versions for float compute in double and round once. */
 #define __JITLOAD_FLOAT1(name)                                               \
   __JITLOAD_INLINE float name##f(float x) { return (float)name((double)x); } \
   __JITLOAD_INLINE float name(float x) { return name##f(x); }
@@ -189,7 +189,7 @@ __JITLOAD_INLINE void sincos(float x, float* s, float* c) { *s = __builtin_sinf(
 
 __JITLOAD_INLINE double normcdf(double x) { return 0.5 * __builtin_erfc(x * -0.70710678118654752440); }
 __JITLOAD_FLOAT1(normcdf)
-/* exp(x * x) * erfc(x); for large x, where erfc underflows, by its continued fraction. */
+/* exp(x * x) * erfc(x). For large x, where erfc underflows, it is computed as a continued fraction. */
 static __attribute__((unused, noinline)) double erfcx(double x) {
   if (x < 8) return __builtin_exp(x * x) * __builtin_erfc(x);
   double tail = 0;

@@ -55,7 +55,7 @@ __JITLOAD_INLINE __jitload_t __jitload_update(__jitload_t* address, __jitload_f 
     type old;                                                                                                 \
     if (__jitload_is_shared(p)) old = *p, *p = v;                                                             \
     else old = __atomic_exchange_n(p, v, __ATOMIC_SEQ_CST);                                                   \
-    if (old == v) __jitload_yield(); /* another thread may hold this lock */                                  \
+    if (old == v) __jitload_yield(); /* *p may be a lock that another thread holds */                         \
     return old;                                                                                               \
   }                                                                                                           \
   __JITLOAD_INLINE type atomicAnd(type* p, type v) {                                                          \
@@ -92,7 +92,7 @@ __JITLOAD_ATOMIC_INT(long long)
 __JITLOAD_ATOMIC_INT(unsigned long long)
 #undef __JITLOAD_ATOMIC_INT
 
-/* A thread whose exchange fails, or changes nothing, will try again, and waits for another thread. */
+/* A thread whose exchange fails or changes nothing waits for another thread, and will try again. */
 #define __JITLOAD_ATOMIC_CAS(type)                                                                              \
   __JITLOAD_INLINE type atomicCAS(type* p, type compare, type v) {                                              \
     type old = compare;                                                                                         \
@@ -221,7 +221,7 @@ __JITLOAD_INLINE void __nv_atomic_store_n(__jitload_t* p, typename __jitload_sam
 }
 template <class __jitload_t>
 __JITLOAD_INLINE void __nv_atomic_exchange(__jitload_t* p, __jitload_t* value, __jitload_t* result, int, int = 0) {
-  __jitload_yield(); /* another thread may hold this lock */
+  __jitload_yield(); /* *p may be a lock that another thread holds */
   __atomic_exchange(p, value, result, __ATOMIC_SEQ_CST);
 }
 template <class __jitload_t>

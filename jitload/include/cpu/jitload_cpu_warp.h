@@ -17,8 +17,8 @@ __JITLOAD_INLINE __jitload_t __jitload_value(uint64_t bits) {
   return value;
 }
 
-/* The lane that a lane reads from, as the instruction `shfl` defines it: itself if the source is out of range. Of the
- * distance it reads the lowest five bits. */
+/* The lane that a lane reads from, as the instruction `shfl` defines it: itself if the source is out of range. Only the
+ * lowest five bits of the distance count. */
 enum { __JITLOAD_SHFL_IDX, __JITLOAD_SHFL_UP, __JITLOAD_SHFL_DOWN, __JITLOAD_SHFL_BFLY };
 
 __JITLOAD_INLINE int __jitload_source(int mode, int lane, int distance, int width) {

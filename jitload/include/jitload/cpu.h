@@ -25,15 +25,15 @@ typedef struct jitload_cpu_block {
 
 /* The two ways to run a kernel, and what a reader of its object file needs. cpu/object_file.py reads this layout. */
 typedef struct jitload_cpu_kernel {
-  /* Run all threads of `count` blocks with consecutive x indices, one thread after another: for a kernel that never
-   * waits. On the way `block->block_index` is that of the current block. */
+  /* Run all threads of `count` blocks with consecutive x indices, one thread after another. This is for kernels that
+   * never wait. While a block runs, `block->block_index` is its index. */
   void (*run_blocks)(void* const* params, jitload_cpu_block* block, uint32_t count);
-  /* Run one thread. A wait in it may be long, and ends on the same thread of the operating system. */
+  /* Run one thread. It may wait for other threads for long, but always on the same thread of the operating system. */
   void (*run_thread)(void* const* params, const jitload_cpu_block* block, const uint32_t thread[3]);
   void (*function)(void);
   void (*probe)(void);        /* never called; its symbol holds the kernel's type */
   const uint32_t* sizes;      /* bytes of each parameter, ended by 0 */
-  const uint32_t* alignments; /* likewise */
+  const uint32_t* alignments; /* alignment of each parameter, ended by 0 */
 } jitload_cpu_kernel;
 
 /* What __syncthreads() and its variants compute over the block. */
@@ -41,8 +41,8 @@ enum { JITLOAD_CPU_COUNT, JITLOAD_CPU_AND, JITLOAD_CPU_OR };
 
 #define JITLOAD_CPU_HIDDEN __attribute__((visibility("hidden"), tls_model("local-dynamic")))
 
-/* The worker that runs the kernel on this thread. It is passed to each wait, because the kernel's code already has the
- * addresses of its thread-local variables. */
+/* The worker that runs the kernel on this thread. Kernels pass it to each wait: their code already has its
+ * address, whereas the functions below would have to look it up. */
 extern JITLOAD_CPU_HIDDEN __thread struct jitload_cpu_worker* jitload_cpu_current_worker;
 
 /* Address and size of this thread's thread-local memory, which holds shared memory. No other thread of the operating
@@ -59,7 +59,7 @@ int jitload_cpu_barrier(struct jitload_cpu_worker* worker, int kind, int predica
 uint32_t jitload_cpu_exchange(struct jitload_cpu_worker* worker, uint32_t mask, uint64_t value, const uint64_t** values,
                               const char* name);
 
-/* Wait for all threads of the block's tile of `size` threads, a power of two from 64 to 1024, that this thread is in. */
+/* Wait for all threads of this thread's tile, which has `size` threads, a power of two from 64 to 1024. */
 void jitload_cpu_tile_barrier(struct jitload_cpu_worker* worker, uint32_t size);
 
 /* Wait until no other lane can arrive at this place; return the mask of the lanes of the warp that are there. */
@@ -84,9 +84,9 @@ typedef struct jitload_cpu_region {
 
 /* How the threads of a block run. */
 enum {
-  JITLOAD_CPU_LOOP,   /* as a loop that may be vectorised: they cannot wait */
-  JITLOAD_CPU_FIBERS, /* as fibers: they may wait for each other */
-  JITLOAD_CPU_SINGLY  /* one by one: they may divide integers */
+  JITLOAD_CPU_LOOP,   /* as a loop that may be vectorised, because they cannot wait */
+  JITLOAD_CPU_FIBERS, /* as fibers, because they may wait for each other */
+  JITLOAD_CPU_SINGLY  /* one by one, because they may divide integers by zero */
 };
 
 /* One call of a kernel. */

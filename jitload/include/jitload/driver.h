@@ -35,7 +35,7 @@ enum {
   JITLOAD_CUDA_ERROR_LAUNCH_TIMEOUT = 702,
   JITLOAD_CUDA_ERROR_CONTEXT_IS_DESTROYED = 709,
   JITLOAD_CUDA_ERROR_ASSERT = 710,
-  JITLOAD_CUDA_ERROR_HARDWARE_STACK_ERROR = 714, /* up to LAUNCH_FAILED: errors of a running kernel */
+  JITLOAD_CUDA_ERROR_HARDWARE_STACK_ERROR = 714, /* from here to LAUNCH_FAILED: errors of a running kernel */
   JITLOAD_CUDA_ERROR_LAUNCH_FAILED = 719,
   JITLOAD_CUDA_ERROR_COOPERATIVE_LAUNCH_TOO_LARGE = 720,
   JITLOAD_CUDA_ERROR_TENSOR_MEMORY_LEAK = 721,
@@ -53,7 +53,7 @@ enum {
   JITLOAD_FUNCTION_MAX_THREADS = 0,
   JITLOAD_FUNCTION_STATIC_SHARED = 1,
   JITLOAD_FUNCTION_MAX_DYNAMIC_SHARED = 8,
-  JITLOAD_FUNCTION_CLUSTER_WIDTH = 11, /* then height and depth: of __cluster_dims__ */
+  JITLOAD_FUNCTION_CLUSTER_WIDTH = 11, /* of __cluster_dims__; 12 is its height, and 13 its depth */
   JITLOAD_FUNCTION_NON_PORTABLE_CLUSTER = 14,
 };
 
@@ -136,7 +136,7 @@ enum {
   JITLOAD_MAX_RETAINED_CONTEXTS = 64,
 };
 
-/* A format for: the requested bytes as long long, the device, the limit of a block, the kernel's static bytes. */
+/* A format of four values: the requested bytes (long long), the device, a block's limit, the kernel's static bytes. */
 #define JITLOAD_TOO_MUCH_SHARED                                                                           \
   "%lld bytes of dynamic shared memory requested, but cuda:%d gives a block at most %d bytes, and the "   \
   "kernel's own static shared memory takes %d of them"

@@ -17,7 +17,7 @@ template <class __jitload_t> struct __jitload_value<const __jitload_t> { typedef
 template <class __jitload_t> struct __jitload_value<const __jitload_t&> { typedef __jitload_t __jitload_type; };
 template <class __jitload_t> struct __jitload_value<__jitload_t&&> { typedef __jitload_t __jitload_type; };
 
-/* Enums, and pointers to them, as integers. */
+/* Replaces an enum by its integer type, also behind a pointer. */
 template <class __jitload_t, bool = __is_enum(__jitload_t)> struct __jitload_promote {
   typedef __jitload_t __jitload_type;
 };
@@ -41,7 +41,7 @@ template <class __jitload_r, class... __jitload_p> struct __jitload_size<__jitlo
 template <class __jitload_t> struct __jitload_alignment { static constexpr unsigned long __jitload_bytes = alignof(__jitload_t); };
 template <class __jitload_t> struct __jitload_alignment<__jitload_t&> { static constexpr unsigned long __jitload_bytes = 8; };
 
-/* The kind of a result, by its type. */
+/* The kind of a result of type `__jitload_t`. */
 template <class __jitload_t, bool = __is_enum(__jitload_t)> struct __jitload_kind {
   static constexpr int __jitload_number = __JITLOAD_UNSUPPORTED;
 };
@@ -81,8 +81,8 @@ template <int... __jitload_i> struct __jitload_count_to<0, __jitload_i...> {
 };
 
 template <unsigned long...> struct __jitload_numbers {};
-/* A function's probe. Only its mangled name counts: the function's type, its exported name, the kind of the result, the
- * sizes and alignments of the parameters, and the type with enums replaced. */
+/* A function's probe. Only its mangled name counts, which contains the function's type, its exported name, the kind of
+ * the result, the sizes and alignments of the parameters, and the function's type with enums replaced. */
 template <class __jitload_f, class __jitload_name, class __jitload_kinds, class __jitload_sizes,
           class __jitload_alignments, class __jitload_g>
 __attribute__((noinline)) void __jitload_host_probe() {}
@@ -170,7 +170,7 @@ static inline void __jitload_call_guarded(__jitload_r (*__jitload_f)(__jitload_p
       __jitload_f, __jitload_args, __jitload_out, __jitload_all_indices());
 }
 
-/* For functions without parameters: nvcc 13 crashes on the empty lists of types above. */
+/* The version for functions without parameters, because nvcc 13 crashes on the empty lists of types above. */
 template <class __jitload_name, class __jitload_r>
 static inline void __jitload_call_guarded(__jitload_r (*__jitload_f)(), void**, __jitload_result* __jitload_out) {
   constexpr int __jitload_number = __jitload_kind<__jitload_r>::__jitload_number;

@@ -15,7 +15,7 @@ enum __jitload_result_kind {
 
 struct __jitload_result {
   int kind;
-  int failed; /* whether `message` is an error: of the kind `error`, or a RuntimeError */
+  int failed; /* whether there is an error: `message` is its text, `error` its kind, a CUDA error or empty */
   long long integer;
   double number;
   const void* probe;

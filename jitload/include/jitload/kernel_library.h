@@ -23,7 +23,7 @@ using ffi::TensorView;
 
 /* ---- checks ---------------------------------------------------------------------------------------------------- */
 
-/* Not an `if`, which a following `else` of the user's could attach to. */
+/* A loop, because a following `else` of the user's could attach to an `if`. */
 #define JITLOAD_REQUIRE(condition) \
   while (!(condition)) TVM_FFI_THROW(ValueError)
 
@@ -66,7 +66,7 @@ constexpr DLDataType dl_bfloat16 = DLDataType{kDLBfloat, 16, 1};
 constexpr DLDataType dl_float8_e4m3fn = DLDataType{kDLFloat8_e4m3fn, 8, 1};
 constexpr DLDataType dl_float8_e5m2 = DLDataType{kDLFloat8_e5m2, 8, 1};
 
-/* CUDA's headers define these types. */
+/* These types are only declared here; CUDA's headers define them. */
 struct __half;
 struct __nv_bfloat16;
 struct __nv_fp8_e4m3;

@@ -23,7 +23,7 @@
 namespace jitload {
 inline namespace v1 {
 
-/* In addition to JITLOAD_DRIVER_FUNCTIONS. */
+/* Functions of libcuda that the launcher needs in addition to JITLOAD_DRIVER_FUNCTIONS. */
 #define JITLOAD_LAUNCHER_FUNCTIONS(X)                                           \
   X(library_unload, "cuLibraryUnload", (jitload_cu_library))                    \
   X(push_context, "cuCtxPushCurrent_v2", (jitload_cu_context))                  \
@@ -31,7 +31,7 @@ inline namespace v1 {
   X(stream_context, "cuStreamGetCtx", (jitload_cu_stream, jitload_cu_context*)) \
   X(max_active_clusters, "cuOccupancyMaxActiveClusters", (int*, void*, const jitload_cu_config*))
 
-/* NULL if the driver does not have them: cuKernelGetParamInfo is new in CUDA 12.4. */
+/* Functions that are NULL if the driver does not have them: cuKernelGetParamInfo is new in CUDA 12.4. */
 #define JITLOAD_OPTIONAL_FUNCTIONS(X)                                                  \
   X(param_info, "cuKernelGetParamInfo", (jitload_cu_kernel, size_t, size_t*, size_t*)) \
   X(pointer_attributes, "cuPointerGetAttributes", (unsigned, int*, void**, jitload_cu_address))
@@ -41,8 +41,8 @@ struct Driver : jitload_driver {
   JITLOAD_LAUNCHER_FUNCTIONS(JITLOAD_DECLARE_)
   JITLOAD_OPTIONAL_FUNCTIONS(JITLOAD_DECLARE_)
 #undef JITLOAD_DECLARE_
-  int devices;   /* their number */
-  pid_t process; /* the one that called cuInit; its forks cannot use CUDA */
+  int devices;   /* the number of devices */
+  pid_t process; /* the process that called cuInit; its forks cannot use CUDA */
 };
 
 /* The bytes of a cubin or a fatbin. */
@@ -56,16 +56,16 @@ enum : size_t { kUnknownSize = ~size_t{0} };
 struct Library {
   jitload_cu_library handle;
   int capability; /* 90 for sm_90; 0 if unknown */
-  char* kernels;  /* "add_one, scale"; malloc, may be NULL */
-  char* images;   /* of a fatbin: "sm_80, compute_90"; malloc, may be NULL */
+  char* kernels;  /* such as "add_one, scale", from malloc; may be NULL */
+  char* images;   /* of a fatbin, such as "sm_80, compute_90", from malloc; may be NULL */
 };
 
 struct KernelState;
 
 /* Each of these returns 0, or sets tvm-ffi's error and returns -1 (NULL for a pointer). */
 JITLOAD_LAUNCHER int Raise(const char* kind, const char* format, ...) __attribute__((format(printf, 2, 3)));
-/* "<context>: CUDA_ERROR_NOT_FOUND (500): named symbol not found", with the details of this thread's last failed
- * launch. */
+/* The message is "<context>: CUDA_ERROR_NOT_FOUND (500): named symbol not found", for example, with the details of
+ * this thread's last failed launch. */
 JITLOAD_LAUNCHER int RaiseCode(const char* context, int code);
 JITLOAD_LAUNCHER const Driver* OpenDriver();
 JITLOAD_LAUNCHER int CheckDevice(const Driver* driver, const char* function, int device);

@@ -16,19 +16,19 @@ enum : uint16_t { kFatbinPtx = 1, kFatbinCode = 2 };
 struct FatbinHeader {
   uint32_t magic;
   uint16_t version, header_size;
-  uint64_t size; /* of the entries after the header */
+  uint64_t size; /* bytes of the entries after the header */
 };
 
 struct FatbinEntry {
   uint16_t kind, version;
   uint32_t header_size;
-  uint64_t size; /* of the image after the header */
+  uint64_t size; /* bytes of the image after the header */
   uint32_t packed_size, options;
   uint16_t minor, major;
-  uint32_t arch, name_offset, name_size; /* 90 for sm_90; the name of the source */
+  uint32_t arch, name_offset, name_size; /* `arch` is 90 for sm_90; the name is the source's */
   uint64_t flags;
 };
-enum : uint64_t { kAccelerated = 0x100000 }; /* sm_90a */
+enum : uint64_t { kAccelerated = 0x100000 }; /* the flag of an architecture such as sm_90a */
 
 JITLOAD_LAUNCHER int RaiseFatbin(uint64_t expected_size, size_t size) {
   return Raise("RuntimeError",
@@ -36,7 +36,7 @@ JITLOAD_LAUNCHER int RaiseFatbin(uint64_t expected_size, size_t size) {
                static_cast<unsigned long long>(expected_size), size);
 }
 
-/* Call `visit` for each image of a fatbin, until it sets an error. Without a known size there are no calls. */
+/* Call `visit` for each image of a fatbin, until it sets an error. If the size is unknown, there are no calls. */
 template <class Visit>
 JITLOAD_LAUNCHER int ForEachImage(const Image* image, Visit visit) {
   FatbinHeader header;
@@ -111,7 +111,7 @@ JITLOAD_LAUNCHER Elf64_Shdr ReadSection(const Image* image, const Elf64_Ehdr* he
 }
 
 JITLOAD_LAUNCHER size_t SaturatingSum(uint64_t offset, uint64_t size) {
-  const uint64_t limit = uint64_t{1} << 48; /* smaller sizes cannot overflow when added */
+  const uint64_t limit = uint64_t{1} << 48; /* the sum of two smaller numbers cannot overflow */
   return offset > limit ? offset : size > limit ? size : offset + size;
 }
 
@@ -209,7 +209,7 @@ JITLOAD_LAUNCHER char* ListKernels(const Image* image, const Elf64_Ehdr* header)
     const Elf64_Shdr table = ReadSection(image, header, i);
     if (table.sh_type != SHT_SYMTAB || table.sh_link >= header->e_shnum) continue;
     const Elf64_Shdr strings = ReadSection(image, header, table.sh_link);
-    if (strings.sh_type != SHT_STRTAB) continue; /* a section without bytes may lie beyond the end */
+    if (strings.sh_type != SHT_STRTAB) continue; /* another section may have no bytes and lie beyond the end */
     const size_t size = ListSymbols(image, &table, &strings, nullptr);
     char* names = size != 0 ? static_cast<char*>(calloc(1, size + 1)) : nullptr;
     if (names == nullptr) continue;
@@ -243,7 +243,7 @@ JITLOAD_LAUNCHER int LoadImage(const Image* image, Library* library) {
   if (code_image.data != nullptr) library->kernels = ListKernels(&code_image, &header);
   if (IsFatbin(image))
     library->images = ListImages(image);
-  else /* since version 8 of the ABI, the architecture is one byte higher */
+  else /* since version 8 of the ABI, the architecture is in the second byte of the flags, not in the first */
     library->capability =
         static_cast<int>(header.e_ident[EI_ABIVERSION] >= 8 ? header.e_flags >> 8 & 0xff : header.e_flags & 0xff);
   return 0;

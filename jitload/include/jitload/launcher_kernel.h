@@ -9,7 +9,7 @@ inline namespace v1 {
 
 /* A kernel on one device. */
 struct DeviceKernel {
-  int64_t shared_limit; /* of dynamic shared memory; -1 before the kernel is loaded on the device */
+  int64_t shared_limit; /* bytes of dynamic shared memory; -1 before the kernel is loaded on the device */
   uint32_t checked_launch[7]; /* the cluster, block and shared memory that CheckCluster accepted last */
   bool allows_large_cluster;
 };
@@ -19,10 +19,10 @@ struct KernelState {
   jitload_cu_kernel kernel;
   char* name;
   DeviceKernel* slots;  /* [device] */
-  uint32_t* pointers; /* indices of parameters that may be pointers; only with several devices */
+  uint32_t* pointers; /* indices of parameters that may be pointers; needed only with several devices */
   uint32_t pointer_count;
   int capability;
-  char* images;           /* of a fatbin */
+  char* images;           /* the images of a fatbin, as in Library */
   bool needs_max_shared; /* raise shared_limit at the first launch on a device */
 };
 
@@ -54,7 +54,7 @@ JITLOAD_LAUNCHER void FindPointers(KernelState* state) {
 }
 
 JITLOAD_LAUNCHER int RaiseNoKernel(const Library* library, const char* name) {
-  const bool is_fatbin = library->images != nullptr; /* which may have the kernel for other devices */
+  const bool is_fatbin = library->images != nullptr; /* a fatbin may have the kernel for other devices */
   const char* parts[] = {is_fatbin ? "the fatbin with code for " : "the cubin", is_fatbin ? library->images : "",
                          " has no kernel named '", name, "'", library->kernels ? "; it has: " : "",
                          library->kernels ? library->kernels : ""};
@@ -116,7 +116,7 @@ JITLOAD_LAUNCHER int SetArchitectureError(const KernelState* state, int device) 
                         state->name, state->capability, device, major, minor);
 }
 
-/* Raise the limit of dynamic shared memory to the device's maximum. It costs nothing, and is never lowered. */
+/* Raise the limit of dynamic shared memory to the device's maximum. A high limit costs nothing and is never lowered. */
 JITLOAD_LAUNCHER int RaiseSharedLimit(KernelState* state, int device, int64_t bytes, int max_shared,
                                       int static_shared) {
   if (bytes > max_shared - static_shared) {

@@ -1,5 +1,5 @@
-// <limits.h> of Linux LP64. It has no guard: CCCL defines some of these macros differently, and they are defined again
-// after it.
+// <limits.h> of Linux LP64. It has no guard: CCCL defines some of these macros differently, and this header is
+// read again after CCCL's to define them again.
 #pragma nv_diagnostic push
 #pragma nv_diag_suppress 47
 #define CHAR_BIT 8

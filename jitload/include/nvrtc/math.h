@@ -1,12 +1,12 @@
-// <math.h>. NVRTC declares sqrt(float) and sqrt(double), so sqrt(int) and pow(int, float) are ambiguous. The templates here
-// compute them in double, as the C++ library does, and are in the global namespace and in std, as under nvcc.
+// <math.h>. NVRTC declares sqrt(float) and sqrt(double), so sqrt(int) and pow(int, float) are ambiguous. The templates
+// here compute them in double, as the C++ library does, and are in the global namespace and in std, as under nvcc.
 #ifndef JITLOAD_NVRTC_MATH_H
 #define JITLOAD_NVRTC_MATH_H
 #include "_jitload/config.h"
 
 extern "C++" {  // a text may include this header within extern "C"
 namespace __jitload_math {
-// 0: not a number, 1: integer, 2: float, 3: double.
+// kind<T>::value is 0 for a type that is not a number, 1 for integers, 2 for float, and 3 for double.
 template <class T> struct kind { static const int value = 0; };
 template <> struct kind<float> { static const int value = 2; };
 template <> struct kind<double> { static const int value = 3; };
@@ -14,11 +14,11 @@ template <> struct kind<double> { static const int value = 3; };
 _JITLOAD_INTEGERS(_JITLOAD_KIND)
 #undef _JITLOAD_KIND
 
-// R for an integer T; otherwise no type, which removes the overload.
+// of_integer<R, T>::type is R for an integer T. Otherwise there is no type, which removes the overload.
 template <class R, class T, int = kind<T>::value> struct of_integer {};
 template <class R, class T> struct of_integer<R, T, 1> { typedef R type; };
 
-// R for numbers, unless all are float or all are double.
+// of_mixed<R, …>::type is R for numbers, unless all are float or all are double: these overloads NVRTC declares itself.
 template <bool, class R> struct only_if {};
 template <class R> struct only_if<true, R> { typedef R type; };
 template <class R, class A, class B, int a = kind<A>::value, int b = kind<B>::value>
@@ -42,7 +42,7 @@ template <class T> _JITLOAD_HD typename of_integer<double, T>::type scalbln(T x,
   return ::scalbln(static_cast<double>(x), n);
 }
 
-// NVRTC does not declare these at all.
+// NVRTC does not declare isnormal and fpclassify for any type.
 _JITLOAD_HD inline int classify(bool nan, bool inf, bool zero, bool normal) {
   return nan ? 0 : inf ? 1 : zero ? 2 : normal ? 4 : 3;
 }

@@ -40,7 +40,7 @@ enum {
   JITLOAD_DESCRIBED = 32, /* a tensor to make a descriptor of, or Triton's own descriptor object */
   JITLOAD_ON_CPU = 64,    /* a tensor may be on the CPU */
   JITLOAD_ADDRESSES = 128, /* float**: a tensor of addresses, int64 or uint64 */
-  JITLOAD_HOST = 256,      /* of a host function: a tensor must be on the CPU */
+  JITLOAD_HOST = 256,      /* a host function's parameter: a tensor must be on the CPU */
 };
 
 /* DLPack's codes of element types. */
@@ -70,7 +70,7 @@ typedef struct jitload_param {
   uint16_t flags;
   uint8_t dtype_code; /* JITLOAD_DL_…; any element type if dtype_bits is 0 */
   uint8_t dtype_bits;
-  const char* layout; /* of a structure, as Parameter.layout of model.py; NULL if it is unknown */
+  const char* layout; /* a structure's layout, as in Parameter.layout of model.py; NULL if it is unknown */
 } jitload_param;
 
 /* The results of the launch expressions. A configured call needs no expression for the parts that it sets itself. */
@@ -110,11 +110,11 @@ struct __jitload_result; /* host_result.h */
 
 typedef struct jitload_kernel {
   const char* name;   /* exported name, for error messages */
-  const char* symbol; /* in the cubin */
+  const char* symbol; /* the kernel's symbol in the cubin */
   const struct jitload_module* module;
   const jitload_param* params;
-  void (*plan)(struct jitload_eval*, jitload_plan*); /* expression.h */
-  const char* const* expressions; /* their source text, indexed by jitload_eval.expression */
+  void (*plan)(struct jitload_eval*, jitload_plan*); /* computes the expressions, see expression.h */
+  const char* const* expressions; /* the expressions' source texts, indexed by jitload_eval.expression */
   int32_t index;
   int32_t param_count;
   int32_t argument_count;
@@ -124,12 +124,13 @@ typedef struct jitload_kernel {
   const struct jitload_triton* triton; /* triton.h; NULL for a kernel of CUDA C++ */
   const struct jitload_cpu_kernel* cpu; /* cpu.h; NULL without code for the CPU */
   int32_t cpu_mode;     /* JITLOAD_CPU_LOOP or another mode */
-  int32_t max_threads;  /* on the CPU: of a block */
-  const char* metadata; /* for tvm-ffi, of an exported kernel: its types */
+  int32_t max_threads;  /* the most threads of a block on the CPU */
+  const char* metadata; /* an exported kernel's types, for tvm-ffi */
   const char* doc;
-  int32_t first_variant; /* of JITLOAD_DISPATCHES: an index in the module's kernels, all of which have this name */
+  /* With JITLOAD_DISPATCHES: where the variants begin in the module's kernels. All of them have this name. */
+  int32_t first_variant;
   int32_t variant_count;
-  /* A host function instead of a kernel: calls it with the addresses of its arguments. */
+  /* Calls a host function with the addresses of its arguments; NULL for a kernel. */
   int (*host)(void**, struct __jitload_result*);
 } jitload_kernel;
 
@@ -162,7 +163,7 @@ typedef struct jitload_module {
   int (*cpu_run)(const struct jitload_cpu_launch*, const char**);
 } jitload_module;
 
-/* Defined by the wrapper. The runtime's functions for jitload's loader describe it. */
+/* The library's own record, which the wrapper defines. The runtime's functions for jitload's loader describe it. */
 extern __attribute__((visibility("hidden"))) const jitload_module jitload_library;
 
 /* The functions behind a kernel's exports; `kernel` is its index. A call checks the arguments, launches and returns 0,
@@ -198,9 +199,9 @@ int jitload_get_doc(__INTPTR_TYPE__ kernel, const void* args, int32_t num_args, 
   JITLOAD_EXTERN_C __attribute__((visibility("hidden"))) const unsigned char __tvm_ffi__cubin_##name[]
 #endif
 
-/* Export a kernel as a tvm-ffi function, with functions for its type and its doc. Each replaces tvm-ffi's `self`
- * with the kernel's index and jumps. Assembler is used where possible: compiling C++ for them takes 5 ms for the
- * first kernel of a file and 1 ms for each further one. */
+/* Export a kernel as a tvm-ffi function, with functions for its type and its doc. Each of these functions
+ * replaces tvm-ffi's `self` with the kernel's index and jumps into the runtime. They are written in assembler where
+ * possible: compiling them from C++ takes 5 ms for the first kernel of a file and 1 ms for each further one. */
 #if defined(__ELF__) && defined(__x86_64__) && defined(__LP64__)
 #if defined(__CET__) && (__CET__ & 1)
 #define JITLOAD_LANDING_PAD_ "endbr64\n"
@@ -209,7 +210,7 @@ int jitload_get_doc(__INTPTR_TYPE__ kernel, const void* args, int32_t num_args, 
 #endif
 #define JITLOAD_JUMP_(number, work) JITLOAD_LANDING_PAD_ "movl $" number ", %edi\njmp " work "\n"
 #elif defined(__ELF__) && defined(__aarch64__)
-#define JITLOAD_JUMP_(number, work) "hint 34\nmov x0, " number "\nb " work "\n" /* bti c */
+#define JITLOAD_JUMP_(number, work) "hint 34\nmov x0, " number "\nb " work "\n" /* hint 34 is bti c */
 #endif
 
 #ifdef JITLOAD_JUMP_

@@ -47,7 +47,7 @@ typedef struct jitload_descriptor_spec {
 struct jitload_config;
 
 typedef struct jitload_triton {
-  /* jitload_run_triton: called by pointer, as only libraries of Triton kernels are linked with it. */
+  /* jitload_run_triton. It is called by pointer, because only libraries of Triton kernels are linked with it. */
   int (*run)(const jitload_kernel*, const struct jitload_config*, const void* args,
              int (*stream_source)(int32_t, int32_t, void**));
   const jitload_assumption* assumptions;
@@ -58,7 +58,7 @@ typedef struct jitload_triton {
   int32_t binding_count;
   int32_t descriptor_count; /* also set for a dispatcher */
   int32_t variant_count;
-  int32_t grid_multiplier[3]; /* blocks of the grid for each program */
+  int32_t grid_multiplier[3]; /* blocks per program in each dimension */
   int32_t hidden_pointers;
   int64_t scratch_bytes; /* per program */
   int64_t scratch_alignment;

@@ -7,14 +7,14 @@
 
 namespace cooperative_groups {
 
-/* Copy a number of bytes, each thread of the group its part. */
+/* Copy a number of bytes. Each thread of the group copies a part of them. */
 template <class Group, class Element, class Count>
 __JITLOAD_INLINE void memcpy_async(const Group& group, Element* destination, const Element* source, const Count& bytes) {
   const size_t count = (size_t)bytes, rank = group.thread_rank(), threads = group.size();
   const size_t first = count * rank / threads, end = count * (rank + 1) / threads;
   __builtin_memcpy((char*)destination + first, (const char*)source + first, end - first);
 }
-/* Copy as many elements as both layouts have. */
+/* Copy as many elements as the smaller of both layouts has. */
 template <class Group, class Element, class Destination, class Source>
 __JITLOAD_INLINE void memcpy_async(const Group& group, Element* destination, const Destination& destination_layout,
                                    const Element* source, const Source& source_layout) {

@@ -15,7 +15,7 @@ __JITLOAD_INLINE Value reduce_tile(const Tile& tile, Value value, Operation&& op
   return value;
 }
 
-/* The same exchange among the warps of a wide tile. */
+/* Reduce the results of a wide tile's warps, in the same order as reduce_tile() reduces the values of threads. */
 template <class Group, class Value, class Operation>
 __JITLOAD_INLINE Value reduce_warps(const Group& group, Value value, Operation&& operation) {
   constexpr unsigned warps = Group::__jitload_warps;

@@ -28,7 +28,7 @@ __JITLOAD_INLINE void check_operation(Value& value, Operation&& operation) {
                 "the operation returns another type than that of the value");
 }
 
-/* The sum of this thread's value and those of smaller ranks, for some operation. */
+/* The result of an operation, called a sum here, over this thread's value and the values of smaller ranks. */
 template <class Group, class Value, class Operation>
 __JITLOAD_INLINE Value running_sum(const Group& group, Value value, Operation&& operation) {
   check_operation(value, operation);
@@ -41,7 +41,7 @@ __JITLOAD_INLINE Value running_sum(const Group& group, Value value, Operation&& 
 
 template <class Value>
 struct warp_sums {
-  Value before, total; /* of the warps before this thread's, and of the tile */
+  Value before, total; /* the sum of the warps before this thread's warp, and the sum of the tile */
 };
 
 /* The sums of the warps of a wide tile, given the running sums within this thread's warp. */

@@ -6,7 +6,7 @@
 #error "jitload/include/nvrtc is for NVRTC only: a host compiler has its own standard headers"
 #endif
 
-// NVRTC takes a function without these for a host function, and rejects it.
+// NVRTC takes a function without these attributes for a host function, and rejects it.
 #define _JITLOAD_HD __host__ __device__
 #if __cplusplus >= 201402L
 #define _JITLOAD_CONSTEXPR14 constexpr
@@ -20,7 +20,8 @@
   X(bool) X(char) X(signed char) X(unsigned char) X(wchar_t) X(char16_t) X(char32_t) X(short) X(unsigned short) X(int) \
   X(unsigned int) X(long) X(unsigned long) X(long long) X(unsigned long long)
 
-// size_t and ptrdiff_t are built in, but only in the global namespace. Texts include headers of C within extern "C", too.
+// size_t and ptrdiff_t are built in, but only in the global namespace. The declarations are in `extern "C++"`, because
+// some texts include headers of C within extern "C".
 extern "C++" {
 namespace std {
 using ::ptrdiff_t;

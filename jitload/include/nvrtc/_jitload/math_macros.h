@@ -1,5 +1,5 @@
-// The macros of <math.h>, with infinity and NaN as constant expressions. It has no guard: CCCL defines some of them
-// differently, and they are defined again after it.
+// The macros of <math.h>, with infinity and NaN as constant expressions. It has no guard: CCCL defines some of
+// these macros differently, and this header is read again after CCCL's to define them again.
 #pragma nv_diagnostic push
 #pragma nv_diag_suppress 47
 #define INFINITY (__builtin_bit_cast(float, 0x7f800000u))

@@ -48,7 +48,7 @@ class TensorAccessor<T, 1, Traits, I> : public TensorAccessorBase<T, 1, Traits, 
   C10_HOST_DEVICE T& operator[](I i) const { return this->data_[this->strides_[0] * i]; }
 };
 
-/* Passed to kernels by value. */
+/* An accessor that is passed to kernels by value, so it contains the sizes and strides. */
 template <class T, size_t N, template <class> class Traits = DefaultPtrTraits, class I = int64_t>
 class GenericPackedTensorAccessorBase {
  public:

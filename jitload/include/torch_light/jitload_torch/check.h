@@ -195,7 +195,7 @@ void warn_with(const char* file, int line, const Parts&... parts) {
 
 namespace c10 {
 #if defined(__EXCEPTION_H)
-/* Thrown by failed checks and by torch's operators. */
+/* The exception that failed checks and torch's operators throw. */
 class Error : public std::exception {
  public:
   Error(jitload_torch::ErrorKind kind, const char* text);

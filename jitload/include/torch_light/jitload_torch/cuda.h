@@ -55,7 +55,8 @@
        i##_next_ += static_cast<int64_t>(blockDim.x) * gridDim.x, i = static_cast<index_type>(i##_next_))
 #define CUDA_KERNEL_LOOP(i, n) CUDA_KERNEL_LOOP_TYPE(i, n, int)
 
-/* The same declarations as in the libraries' own headers, which the text may include before or after. */
+/* Handles of cuBLAS and other libraries, declared as in their own headers, which the text may include before or after
+ * this header. */
 typedef struct cublasContext* cublasHandle_t;
 typedef struct cublasLtContext* cublasLtHandle_t;
 typedef struct cusparseContext* cusparseHandle_t;
@@ -120,7 +121,7 @@ inline CUDAStream getStreamFromExternal(cudaStream_t stream, DeviceIndex index) 
 /* Makes a stream torch's current one on its device; the current device stays. */
 inline void setCurrentCUDAStream(CUDAStream stream) {
   const DeviceIndex device = current_device();
-  const jitload_torch::Object object = /* of the address 0, ExternalStream makes a new stream */
+  const jitload_torch::Object object = /* for the address 0, ExternalStream would make a new stream */
       stream.stream() == nullptr
           ? jitload_torch::call_path("torch.cuda.default_stream", "", stream.device())
           : jitload_torch::call_path("torch.cuda.ExternalStream", "", reinterpret_cast<long long>(stream.stream()),

@@ -47,16 +47,16 @@ struct RawText {
   size_t size;
   const char* data;
 };
-struct RawTensorList { /* ITensorListRef of an array */
+struct RawTensorList { /* torch's ITensorListRef, which refers to an array here */
   RawArray<void*> array;
   int32_t tag;
 };
 
-void* const* tensor_slot(const at::Tensor& tensor); /* where the address of its TensorImpl is */
+void* const* tensor_slot(const at::Tensor& tensor); /* returns where the address of the TensorImpl is stored */
 [[noreturn]] void rethrow_from_torch();
 bool requires_grad(const at::Tensor& tensor);
 
-/* An argument: `get` returns what is passed. Integers for which torch's SymInt would need an object do not fit. */
+/* An argument: `get` returns what is passed. `fits` is false for integers for which torch's SymInt needs an object. */
 template <char K>
 struct Raw;
 bool is_plain(int64_t value);
@@ -138,14 +138,14 @@ struct Raw<'Q'> : Raw<'q'> {
   Type get() const { return &passed; }
 };
 
-/* A result: `take` makes a value of what is returned. */
+/* A result: `take` converts what torch's function returned to a value of type R. */
 template <class R>
 struct RawResult {
   using Type = R;
   static R take(R value) { return value; }
 };
 template <>
-struct RawResult<void> { /* of a function that returns a reference to its argument, or nothing */
+struct RawResult<void> { /* for functions that return a reference to an argument, or nothing */
   using Type = void*;
   static void take(void*) {}
 };
@@ -203,7 +203,7 @@ R call(Operator& op, const Raw<K>&... arguments) {
   const Object result = invoke(op, letters, values, sizeof...(K));
   if constexpr (!__is_same(R, void)) {
     R value{};
-    if constexpr (__is_same(R, c10::ScalarType)) { /* operators return its number */
+    if constexpr (__is_same(R, c10::ScalarType)) { /* an operator in Python returns a dtype's number */
       int number = 0;
       if (Caster<int>::load(result.get(), true, &number)) return static_cast<R>(number);
     }

@@ -105,7 +105,7 @@ inline bool isFloatingType(ScalarType t) {
 }
 inline bool isReducedFloatingType(ScalarType t) { return isFloatingType(t) && t != kFloat && t != kDouble; }
 
-/* Always absent, so that torch uses its default generator. A text that makes a generator is built by torch. */
+/* A generator that is always absent: torch then uses its default one. Texts that make generators are built by torch. */
 struct Generator {};
 
 /* What Tensor::dtype() returns: a dtype that prints the name of its C++ type. */

@@ -97,7 +97,7 @@ struct alignas(2) BFloat16 {
 #endif
 };
 
-/* The types of eight bits have conversions, but no arithmetic. */
+/* The 8-bit types have conversions, but no arithmetic. */
 struct alignas(1) Float8_e4m3fn {
   JITLOAD_TORCH_BITS_(Float8_e4m3fn, uint8_t)
   C10_HOST_DEVICE Float8_e4m3fn(float value) {
@@ -149,7 +149,8 @@ struct alignas(1) Float8_e8m0fnu {
   uint8_t x;
 };
 
-/* Two numbers are combined as floats. With a float or a double the result has that type, with an integer this type. */
+/* Two numbers of this type are combined as floats, and the result has this type. With a float or a double, the result
+ * has the other number's type. With an integer, it has this type. */
 #define JITLOAD_TORCH_ARITHMETIC_(T, op)                                                                          \
   inline C10_HOST_DEVICE T operator op(const T& a, const T& b) { return static_cast<float>(a) op static_cast<float>(b); } \
   inline C10_HOST_DEVICE T& operator op##=(T & a, const T& b) { return a = a op b; }                              \

@@ -59,7 +59,7 @@ struct Slot<c10::ArrayRef<T>> {
 struct Parameter {
   const char* name;
   void* default_value;     /* a Python object, or NULL */
-  bool is_exact; /* without conversions */
+  bool is_exact; /* accepts no conversions */
 };
 
 /* A function to call from Python, perhaps one of several overloads of the same name. */
@@ -68,7 +68,7 @@ struct Record {
   void (*describe)(Message& m, Record* record);
   void* callable;
   size_t count;
-  bool is_torch_wrapped; /* errors are those of torch's own functions */
+  bool is_torch_wrapped; /* errors are translated as those of torch's own functions */
   bool releases_gil;
   const char* doc;
   Parameter* parameters; /* `count` of them, or NULL */
@@ -78,7 +78,7 @@ void add_function(void* module, const char* name, const Record& record);
 void set_attribute(void* module, const char* name, Object value);
 void set_doc(void* module, const char* text);
 
-/* Code without the GIL, if this thread holds it. */
+/* Releases the GIL while an object of this class lives, if this thread holds the GIL. */
 class GilRelease {
  public:
   explicit GilRelease(bool releases = true);
@@ -279,7 +279,7 @@ using module = module_;
 namespace py = pybind11;
 
 namespace torch {
-/* Functions of `functions=`: their errors are translated as those of torch's own functions. */
+/* Wraps a function of `functions=`, whose errors are translated as those of torch's own functions. */
 template <class F>
 jitload_torch::Record wrap_pybind_function(const F& function) {
   jitload_torch::Record record = jitload_torch::record_of(function);
@@ -295,14 +295,14 @@ jitload_torch::Record wrap_pybind_function_no_gil(const F& function) {
 }  // namespace torch
 
 namespace jitload_torch {
-struct Any { /* TVMFFIAny */
+struct Any { /* laid out as TVMFFIAny */
   int32_t type_index, padding;
   int64_t value;
 };
 int run_module(void (*define)(pybind11::module_&), const Any* arguments, int32_t count, Any* result);
 }  // namespace jitload_torch
 
-/* The loader passes the module of Python to fill. */
+/* Defines the library's function to which the loader passes the Python module to fill. */
 #define PYBIND11_MODULE(name, variable)                                                                             \
   static void jitload_torch_define_(::pybind11::module_& variable);                                                 \
   extern "C" __attribute__((visibility("default"))) int __tvm_ffi__jitload_torch_module(                            \

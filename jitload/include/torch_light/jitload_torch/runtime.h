@@ -69,8 +69,9 @@ struct Node {
   View view;
   int64_t* sizes;  /* sizes and strides of a tensor that DLPack does not export; otherwise NULL */
 };
-constexpr int32_t kOtherDevice = 100;        /* in View: added to c10's number of a device that DLPack does not know */
-/* As View's byte_offset: asking for the address is an error, or the address has not been read. */
+constexpr int32_t kOtherDevice = 100;        /* plus c10's number: View::device_type of a device unknown to DLPack */
+/* Values of View::byte_offset. The first means that asking for the address is an error, the second that the address has
+ * not been read yet. */
 constexpr uint64_t kNoMemory = UINT64_MAX, kUnreadMemory = kNoMemory - 1;
 
 /* A reference to a Python object that is owned. */
@@ -138,11 +139,11 @@ void read_view(Node* node);
 void check_dtype(Node* node, int8_t scalar_type);
 [[noreturn]] void fail_dimension(int64_t dim, int64_t ndim);
 [[noreturn]] void fail_strides(const char* method);
-void read_memory(Node* node); /* or throws torch's error */
+void read_memory(Node* node); /* reads the address, or throws torch's error */
 [[noreturn]] void fail_device();
 int8_t layout_of(Node* node); /* for a tensor that DLPack does not export */
 
-/* Values of Python: from_… return false for an object of another type. */
+/* Values of Python. The functions …_from return false for an object of another type. */
 Object none();
 Object borrow(void* object);
 Object python_integer(long long value);
@@ -185,14 +186,14 @@ Object mapping_items(void* object, bool convert); /* a list of pairs, or nothing
 
 /* An operator of ATen, found by name at its first call. */
 struct Operator {
-  const char* name;     /* "sum.dim_IntList" of aten */
+  const char* name;     /* the name in aten, such as "sum.dim_IntList" */
   const char* keywords; /* the names of the last arguments, each with a space after it */
-  const char* types;    /* those of torch's C++ function, as they are mangled */
+  const char* types;    /* the mangled types of torch's C++ function */
   void* function = nullptr; /* torch's C++ function */
   void* callable = nullptr; /* the operator in Python */
   void* keyword_names = nullptr;
 };
-void* find_direct(Operator& op); /* torch's C++ function, or NULL if it is not to be called */
+void* find_direct(Operator& op); /* returns torch's C++ function, or NULL to call the operator through Python */
 /* Calls a function by its path, "torch.tensor" or ".__getitem__" for a method of the first argument. */
 Object invoke_path(const char* path, const char* keywords, void** arguments, size_t count);
 
@@ -201,8 +202,8 @@ Object tensor_over(const View& view, void (*release)(void* context, void* data),
 bool dtype_of_dlpack(int8_t scalar_type, uint8_t* code, uint8_t* bits);
 
 void* current_stream(int device_index);
-void* library_handle(const char* function); /* what a function of libtorch_cuda without arguments returns */
-bool set_grad_enabled(bool enabled); /* returns what it was */
+void* library_handle(const char* function); /* calls a function of libtorch_cuda that takes no arguments */
+bool set_grad_enabled(bool enabled); /* returns the previous value */
 
 }  // namespace jitload_torch
 

@@ -30,7 +30,7 @@ class Tensor {
     other.node_ = mine;
     return *this;
   }
-  /* x[0] = y copies into a part of x. */
+  /* Assignments to temporaries copy values: `x[0] = y` copies into a part of x. */
   Tensor& operator=(const Tensor& other) && { return assign(other); }
   Tensor& operator=(Tensor&& other) && { return assign(other); }
   Tensor& operator=(const Scalar& value) &&;
@@ -94,7 +94,7 @@ class Tensor {
   }
 #endif
 
-  /* x.type(), which old texts pass to AT_DISPATCH_… and from which they ask for the scalar type. */
+  /* The result of x.type(). Old texts pass it to AT_DISPATCH_…, or ask it for the scalar type. */
   struct Type {
     ScalarType scalar;
     bool cuda;
@@ -184,7 +184,7 @@ class Tensor {
 #undef X
 
 #if defined(JITLOAD_TORCH_METHODS)
-  JITLOAD_TORCH_METHODS /* those that the text names; jitload writes their declarations in front of it */
+  JITLOAD_TORCH_METHODS /* the methods that the text names; jitload defines this macro in front of the text */
 #endif
 
   /* Reads the sizes and the memory again, after an operator that may have changed them. */
@@ -350,7 +350,7 @@ class TensorDataContainer {
   TensorDataContainer(const std::vector<T>& values) : TensorDataContainer(at::ArrayRef<T>(values)) {}
 #endif
   at::Tensor to_tensor(const at::TensorOptions& options) const {
-    at::OptionalArg<at::ScalarType> type; /* of torch.tensor for the usual numbers */
+    at::OptionalArg<at::ScalarType> type; /* absent for the usual numbers, so that torch.tensor chooses it */
     if (type_ != at::kInt && type_ != at::kLong && type_ != at::kFloat && type_ != at::kDouble) type = type_;
     return at::detail::tensor_of(values_, type, options);
   }
@@ -407,7 +407,7 @@ inline void append(Message& m, const at::Tensor::Type& type) {
 }  // namespace jitload_torch
 
 namespace at {
-/* While an object lives, gradients are recorded, or not. */
+/* Turns the recording of gradients on or off while an object of this class lives. */
 class AutoGradMode {
  public:
   explicit AutoGradMode(bool enabled) : was_enabled_(jitload_torch::set_grad_enabled(enabled)) {}
@@ -430,7 +430,7 @@ void manual_seed(uint64_t seed);
 namespace c10 {
 using at::Tensor;
 
-/* Makes a GPU current while an object lives; texts without CUDA's headers have no other way. */
+/* Makes a GPU current while an object of this class lives. Texts without CUDA's headers have no other way to do so. */
 class OptionalDeviceGuard {
  public:
   explicit OptionalDeviceGuard(OptionalArg<Device> device = {});

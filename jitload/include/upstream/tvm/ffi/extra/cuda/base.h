@@ -13,7 +13,7 @@
 #include <ostream>
 
 #ifdef __CUDACC__
-/* The kernel library guide's kernels say `half` and include nothing for it. */
+/* The kernels in tvm-ffi's kernel library guide use `half` without including this header. */
 #include <cuda_fp16.h>
 #endif
 
@@ -43,7 +43,7 @@ class Result {
   constexpr operator CUresult() const { return static_cast<CUresult>(code_); }
   constexpr operator cudaError_t() const { return static_cast<cudaError_t>(code_); }
   constexpr operator int() const { return code_; }
-  /* True for an error. */
+  /* True if the launch failed. */
   constexpr explicit operator bool() const { return code_ != 0; }
 
 #define JITLOAD_COMPARE_(Type)                                                                  \
@@ -91,8 +91,8 @@ inline const ::jitload::Driver& GetDriver() {
 }  // namespace ffi
 }  // namespace tvm
 
-/* Each accepts a `CUresult`, a `cudaError_t` or the result of a launch, and throws a RuntimeError with its name and
- * text.
+/* Each of these macros accepts a `CUresult`, a `cudaError_t` or the result of a launch. If it is an error, the macro
+ * throws a RuntimeError with its name and text.
  */
 #define TVM_FFI_CHECK_CUDA_ERROR(stmt) ::tvm::ffi::cuda_api::CheckCode("CUDA Runtime Error", stmt)
 #define TVM_FFI_CHECK_CUDA_DRIVER_ERROR(stmt) ::tvm::ffi::cuda_api::CheckCode("CUDA Driver Error", stmt)

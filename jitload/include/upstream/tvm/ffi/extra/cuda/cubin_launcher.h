@@ -19,7 +19,7 @@ inline namespace v1 {
 
 class LaunchConfig;
 
-/* The bytes of an array, of a pointer, or of a container with data() and size(). */
+/* The bytes in an array, behind a pointer, or in a container with data() and size(). */
 template <class Source>
 Image MakeImage(const Source& source) {
   if constexpr (std::is_array_v<Source>) {
@@ -51,8 +51,8 @@ class CubinKernel {
       : CubinKernel(::jitload::Library{library, 0, nullptr, nullptr}, name) {}
   ~CubinKernel() { ::jitload::FreeKernel(state_); }
 
-  /* Launch, with dynamic shared memory up to the device's opt-in limit. Check the result with one of the macros: their
-   * message has the details of a failed launch. */
+  /* Launch, with dynamic shared memory up to the device's opt-in limit. Check the result with one of the macros of
+   * base.h, such as TVM_FFI_CHECK_CUDA_ERROR: its message has the details of a failed launch. */
   cuda_api::Result Launch(void** args, dim3 grid, dim3 block, cuda_api::StreamHandle stream,
                           uint32_t dyn_smem_bytes = 0) {
     return LaunchWithConfig(args, cuda_api::MakeConfig(grid, block, stream, dyn_smem_bytes));
@@ -95,8 +95,8 @@ class CubinKernel {
   ::jitload::KernelState* state_;
 };
 
-/* A cubin or a fatbin that the driver has loaded; of a fatbin it uses the code that suits the device. The constructor
- * throws if the bytes are neither. Movable. */
+/* A cubin or a fatbin that the driver has loaded. The driver takes from a fatbin the code that suits the device. The
+ * constructor throws if the bytes are neither a cubin nor a fatbin. Movable. */
 class CubinModule {
  public:
   explicit CubinModule(const Bytes& bytes)
@@ -164,7 +164,7 @@ class CubinModule {
   extern "C" __attribute__((visibility("hidden"), weak)) const char __tvm_ffi__cubin_##name##_end[]; \
   JITLOAD_DEFINE_MODULE_(name, ::jitload::EmbeddedImage(__tvm_ffi__cubin_##name, __tvm_ffi__cubin_##name##_end))
 
-/* The same for a cubin or fatbin in an array or behind a pointer, for example from `#embed` or bin2c. */
+/* Define a module from a cubin or fatbin in an array or behind a pointer, for example from `#embed` or bin2c. */
 #define TVM_FFI_EMBED_CUBIN_FROM_BYTES(name, imageBytes) JITLOAD_DEFINE_MODULE_(name, ::jitload::MakeImage(imageBytes))
 
 /* A kernel of an embedded cubin; keep it in a static variable. */

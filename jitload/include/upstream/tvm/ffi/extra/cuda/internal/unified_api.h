@@ -1,4 +1,4 @@
-/* jitload's `tvm/ffi/extra/cuda/internal/unified_api.h`: the functions of `tvm::ffi::cuda_api`, implemented with libcuda.
+/* jitload's `tvm/ffi/extra/cuda/internal/unified_api.h`: the functions of `tvm::ffi::cuda_api`, which call libcuda.
  *
  * The types are those of the driver or of the runtime, as in tvm-ffi's header, so that code which accesses members of
  * `cuda_api::LaunchConfig` compiles. The calls always go to the driver.
@@ -137,7 +137,7 @@ inline DeviceHandle GetDeviceHandle(int device_id) {
   return device_id;
 }
 
-/* Launches by handle use the current device, whereas those of a CubinKernel use the stream's. */
+/* Launches by handle use the current device, whereas launches of a CubinKernel use the stream's device. */
 inline Result LaunchByHandle(KernelHandle kernel, void** args, const jitload_cu_config& config) {
   return Result(GetDriver().launch_ex(&config, kernel, args, nullptr));
 }
