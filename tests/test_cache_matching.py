@@ -268,7 +268,7 @@ def test_whom_the_cache_trusts_is_asked_here_too(cache, lose, caplog):
     lose("compiler")
     with pytest.raises(ToolchainError):
         build(ADD, "vec")
-    assert "is not trusted: everyone may write" in caplog.text
+    assert "is not trusted: everyone can write to" in caplog.text
     cache.chmod(0o777)
     with pytest.raises(CacheError, match="chmod"):
         build(ADD, "vec")
@@ -342,7 +342,7 @@ def test_a_bundle_that_others_may_write_is_the_reason(bundle, lose, caplog, part
         assert "(other users can change manifest.json); it is skipped" in caplog.text
     else:
         assert reason.startswith(
-            f"There is an entry, but the cache {bundle.parent} is not trusted: everyone may write "
+            f"There is an entry, but the cache {bundle.parent} is not trusted: everyone can write to "
         )
         assert reason.endswith(f"Repair it with: chmod o-w '{path}'")
 

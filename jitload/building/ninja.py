@@ -103,7 +103,7 @@ def _ninja_path(path: str) -> str:
 def shell_line(words: Sequence[str]) -> str:
     """Return a command as a shell line, the form in which ninja runs and prints commands."""
     if word := next((word for word in words if "\n" in word or "\r" in word), None):
-        raise ToolchainError(f"ninja cannot read an option with a line break: {word!r}. Write it in one line.")
+        raise ToolchainError(f"ninja cannot read an option with a line break: {word!r}. Write it on one line.")
     return shlex.join(words)
 
 

@@ -341,7 +341,7 @@ def _open_archive(path: Path, name: str, mode: str) -> Iterator[IO[bytes]]:
 def check_archive_name(name: str) -> None:
     """Raise CacheError if the name of an archive does not end in a known suffix, such as `.tar.gz`."""
     if not name.endswith((".tar.zst", ".tzst", ".tar.gz", ".tgz", ".tar")):
-        raise CacheError(f"{name!r} must end in .tar.zst, .tar.gz or .tar, which says how it is compressed")
+        raise CacheError(f"{name!r} must end in .tar.zst, .tar.gz or .tar, which selects the compression")
 
 
 def _open_zstd(path: Path, mode: str) -> Any:

@@ -431,19 +431,19 @@ def check_entry_dir(directory: str | Path, cache_dir: Path, settings: Settings) 
 def _check_owner(path: str | Path, status: os.stat_result, cache_dir: Path, advice: str = "") -> None:
     if status.st_uid not in (os.getuid(), 0):
         raise CacheError(
-            f"the cache {cache_dir} is not trusted: {path} belongs to user {status.st_uid}, neither this user nor "
-            f"root. {advice}".rstrip()
+            f"the cache {cache_dir} is not trusted: {path} belongs to user {status.st_uid}, who is neither this "
+            f"user nor root. {advice}".rstrip()
         )
 
 
 def _check_mode(path: str | Path, status: os.stat_result, cache_dir: Path, settings: Settings) -> None:
     if status.st_mode & stat.S_IWOTH:
         raise CacheError(
-            f"the cache {cache_dir} is not trusted: everyone may write {path}. Repair it with: chmod o-w '{path}'"
+            f"the cache {cache_dir} is not trusted: everyone can write to {path}. Repair it with: chmod o-w '{path}'"
         )
     is_own_group = status.st_gid == os.getgid() or status.st_gid == 0
     if status.st_mode & stat.S_IWGRP and not is_own_group and not settings.trusts_group:
         raise CacheError(
-            f"the cache {cache_dir} is not trusted: group {status.st_gid} may write {path}. "
+            f"the cache {cache_dir} is not trusted: group {status.st_gid} can write to {path}. "
             f"Repair it with: chmod g-w '{path}', or trust the group with JITLOAD_TRUST_GROUP=1."
         )

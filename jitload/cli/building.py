@@ -180,7 +180,7 @@ def run_command(program_arguments: Sequence[str], /, sources: tuple[str, ...], *
 
     _prepare(options["directory"], is_verbose=options["verbose"])
     if CPU in options["arch"].split(","):
-        raise click.UsageError("programs run on a GPU: --arch cpu is for the kernels of `jitload compile`")
+        raise click.UsageError("a program needs a GPU: --arch cpu is only for `jitload compile`")
     request = make_program_request(
         sources,
         arch=_archs(options["arch"]),

@@ -190,7 +190,7 @@ def _check_callables(functions: object, reference: object) -> None:
     items = functions.items() if isinstance(functions, Mapping) else ()
     if not items or not all(isinstance(name, str) and callable(function) for name, function in items):
         raise TypeError(
-            "compare() takes a dict of functions by name, {'v1': mod1.f, 'v2': mod2.f}, before the arguments"
+            "the first argument of compare() must be a dict of functions by name, {'v1': mod1.f, 'v2': mod2.f}"
         )
     if reference is not None and not callable(reference):
         raise TypeError(f"reference= must be a function of the same arguments, got {type(reference).__name__}")

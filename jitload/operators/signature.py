@@ -86,7 +86,9 @@ def check_names(names: Iterable[str], arguments: Sequence[Argument], *, function
             raise LaunchSpecError(f"there is no tensor {name!r}", kernel=function, field=field, hint=hint)
         if not tensors[name].is_written:
             kind = f" ({tensors[name].cpp_type})" if tensors[name].cpp_type else ""
-            raise LaunchSpecError(f"{name!r}{kind} is const, so it is an input", kernel=function, field=field)
+            raise LaunchSpecError(
+                f"{name!r}{kind} is const, so it is an input and cannot be in {field}", kernel=function, field=field
+            )
 
 
 def read_function(function: Any) -> Signature:

@@ -342,6 +342,6 @@ def _asks_for_kernels(call: Call, texts: tuple[str, ...]) -> bool:
     if kernels and others:
         raise JitLoadError(
             f"module {call.name!r}: {kernels[0]!r} is a kernel and {others[0]!r} is not. Load the kernels and the "
-            "functions of the host in two calls, each with the names of its own."
+            "host functions in two calls, each with its own names."
         )
     return bool(kernels)

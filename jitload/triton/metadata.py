@@ -213,7 +213,7 @@ class _Interface:
         text = _without_layout(text)
         type_ = _parameter_type(text)
         if type_ is None:
-            raise SignatureError(f"{where}: jitload does not know Triton's type {text!r}")
+            raise SignatureError(f"{where}: jitload does not support Triton's type {text!r}")
         argument = Parameter(name=name, type=text, kind=type_.kind, size=type_.size, offset=0, dtype=type_.dtype)
         if type_.block_shape is None:
             self.arguments.append(argument)
@@ -224,8 +224,8 @@ class _Interface:
         for attribute, value in attributes:
             if attribute != "tt.divisibility":
                 raise SignatureError(
-                    f"{where}: Triton specialized it by {attribute}={value!r}, which jitload does not know, so it "
-                    "could not be checked at a call"
+                    f"{where}: Triton specialized it by {attribute}={value!r}, which jitload cannot check at a call. "
+                    f"{_UNKNOWN_RELEASE}"
                 )
             self.assumptions.append(Assumption(parameter=name, kind="multiple_of", value=int(value)))
 

@@ -314,7 +314,7 @@ def check_no_tuples(kernel: TritonKernel, by_name: Mapping[str, Any]) -> None:
     """Raise SignatureError if a value or type is a tuple, because Triton 3.2 does not support tuples."""
     if name := next((name for name, value in by_name.items() if isinstance(value, tuple)), None):
         raise SignatureError(
-            f"kernel {kernel.name!r}, parameter {name!r}: Triton 3.2 does not support tuples; 3.3 does"
+            f"kernel {kernel.name!r}, parameter {name!r}: Triton 3.2 does not support tuples: use 3.3 or newer"
         )
 
 
