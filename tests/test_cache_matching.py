@@ -369,9 +369,10 @@ def test_a_bundle_of_another_user_is_skipped_with_advice(bundle, monkeypatch, ca
     monkeypatch.setenv("JITLOAD_MODE", "load-only")
     with pytest.raises(CacheError) as caught:
         build(ADD, "vec", arch="sm_80")
-    assert str(caught.value).splitlines()[1].endswith("belongs to user 4711, neither this user nor root.")
+    assert str(caught.value).splitlines()[1].endswith("belongs to user 4711, who is neither this user nor root.")
     assert (
-        "belongs to user 4711, neither this user nor root. Install the package as this user or as root." in caplog.text
+        "belongs to user 4711, who is neither this user nor root. Install the package as this user or as root."
+        in caplog.text
     )
 
 

@@ -51,7 +51,7 @@ def test_a_parent_that_everyone_may_write_is_refused(tmp_path):
 def test_a_directory_of_another_user_or_group_is_refused(tmp_path, monkeypatch):
     os.chown(tmp_path, 12345, -1)
     assert refusal(tmp_path) == (
-        f"the cache {tmp_path} is not trusted: {tmp_path} belongs to user 12345, neither this user nor root. "
+        f"the cache {tmp_path} is not trusted: {tmp_path} belongs to user 12345, who is neither this user nor root. "
         "Set JITLOAD_CACHE_DIR to a directory of your own."
     )
     os.chown(tmp_path, 0, 12345)

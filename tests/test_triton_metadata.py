@@ -158,5 +158,5 @@ def test_parameters_that_the_cubin_does_not_have(monkeypatch: pytest.MonkeyPatch
 def test_an_unknown_kind_of_specialization():
     kernel = compiled()
     kernel.src.attrs = {(0,): [["tt.pointer_range", 32]]}
-    expected = "parameter 'x_ptr': Triton specialized it by tt.pointer_range=32, which jitload does not know"
+    expected = "parameter 'x_ptr': Triton specialized it by tt.pointer_range=32, which jitload cannot check at a call"
     assert expected in refusal(SignatureError, kernel, arch="native")

@@ -30,7 +30,7 @@ from jitload.triton.versions import Triton, read_version
 
 _MAX_THREADS = 1024  # per block
 _MAX_TENSOR_MEMORY = 512  # columns on all architectures except sm_107, which has 576
-_UNKNOWN_RELEASE = "jitload does not know this release of Triton: use one from 3.2 to 3.9, or a newer jitload."
+_KNOWN_RELEASES = "Use a release of Triton from 3.2 to 3.9, or a newer jitload."
 
 
 def read_compiled_kernel(compiled: Any, triton: Triton, constexprs: frozenset[str] | None = None) -> Cubin:
@@ -119,11 +119,11 @@ def _check_parameters(interface: _Interface, entry: ImageKernel, threads: int) -
         parameters = ", ".join(f"{p.name} {p.size}" for p in interface.parameters) or "no parameters"
         raise SignatureError(
             f"{claim} takes {parameters} and {triton.hidden_pointers} hidden pointers ({sum(sizes)} bytes), but the "
-            f"cubin has parameters of {', '.join(map(str, cubin_sizes)) or 'no'} bytes. {_UNKNOWN_RELEASE}"
+            f"cubin has parameters of {', '.join(map(str, cubin_sizes)) or 'no'} bytes. {_KNOWN_RELEASES}"
         )
     if threads != entry.max_threads:
         raise SignatureError(
-            f"{claim} has {threads} threads per block, but the cubin is for {entry.max_threads}. {_UNKNOWN_RELEASE}"
+            f"{claim} has {threads} threads per block, but the cubin is for {entry.max_threads}. {_KNOWN_RELEASES}"
         )
 
 
@@ -225,7 +225,7 @@ class _Interface:
             if attribute != "tt.divisibility":
                 raise SignatureError(
                     f"{where}: Triton specialized it by {attribute}={value!r}, which jitload cannot check at a call. "
-                    f"{_UNKNOWN_RELEASE}"
+                    f"{_KNOWN_RELEASES}"
                 )
             self.assumptions.append(Assumption(parameter=name, kind="multiple_of", value=int(value)))
 
