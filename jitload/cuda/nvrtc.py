@@ -360,7 +360,9 @@ def type_hint(log: str) -> str:
 def _character_hint(log: str) -> str:
     if "unrecognized token" not in log or log.isascii():
         return ""
-    return "NVRTC reads only ASCII outside of comments and strings: rename what has other letters, and replace quotes."
+    return (
+        "Outside of comments and strings, NVRTC reads only ASCII: rename identifiers, and replace typographic quotes."
+    )
 
 
 def _hint(log: str, options: Sequence[str]) -> str:
@@ -375,7 +377,7 @@ def _hint(log: str, options: Sequence[str]) -> str:
         return f"The type {undeclared[1]!r} is not declared: define it before the kernel, or include its header."
     if _HOST_FUNCTION in log or "device-side kernel launch could not be processed" in log:
         return (
-            "Mark the functions that kernels call with __device__, and put host functions such as main() between "
+            "Functions that kernels call need __device__. Put host functions such as main() between "
             "#ifndef __CUDACC_RTC__ and #endif, where NVRTC does not read them. To call host functions from Python, "
             "pass them in cpp_sources=, or compile the whole text with nvcc, kind='mixed'."
         )
