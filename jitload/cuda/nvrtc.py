@@ -302,8 +302,7 @@ def _call(nvrtc: Any, function: str, *arguments: Any) -> Any:
     status, *values = getattr(nvrtc, function)(*arguments)
     if status != 0:
         raise ToolchainError(
-            f"NVRTC failed in {function}(): {_status_text(nvrtc, status)}. The source is not the cause. Try again, or "
-            "use another NVRTC (JITLOAD_NVRTC)."
+            f"NVRTC failed in {function}(): {_status_text(nvrtc, status)}. Another NVRTC may work (JITLOAD_NVRTC)."
         )
     return values[0] if values else None
 

@@ -95,9 +95,11 @@ def _check_launchable(name: str, compiled: Any) -> None:
             f"block has at most {_MAX_THREADS}: compile it with fewer warps"
         )
     columns = getattr(metadata, "tmem_size", 0) or 0
-    if columns > _MAX_TENSOR_MEMORY + 64 * (arch == 107):
+    max_columns = 576 if arch == 107 else _MAX_TENSOR_MEMORY
+    if columns > max_columns:
         raise SignatureError(
-            f"kernel {name!r} needs {columns} columns of tensor memory, but the GPU has 512: use smaller blocks"
+            f"kernel {name!r} needs {columns} columns of tensor memory, but the GPU has {max_columns}: use smaller "
+            "blocks"
         )
 
 
