@@ -177,8 +177,8 @@ def _why_torch_cannot_build(call: Call) -> str:
     needs_cuda = call.sources.cuda or any(re.search(r"[/:]cuda[/:]", text) for _, text in call.sources.host)
     if needs_cuda and torch.version.cuda is None:
         return (
-            "Its own headers cannot build the text either: this torch is built for the CPU, without the headers and "
-            "libraries of CUDA. Install a torch for CUDA, or leave these names out."
+            "torch's own headers cannot build it either, because this torch is built for the CPU, without the headers "
+            "and libraries of CUDA. Install a torch for CUDA, or leave these names out."
         )
     return ""
 

@@ -110,7 +110,9 @@ def ends_at_caller(function: Callable[P, R]) -> Callable[P, R]:
     not trace the decorated function.
     """
 
-    @outside_graphs("jitload builds and loads outside of compiled functions: do it before, at module level")
+    @outside_graphs(
+        "jitload cannot build or load in functions that torch.compile compiles: do it before, at module level"
+    )
     @functools.wraps(function)
     def call(*args: P.args, **kwargs: P.kwargs) -> R:
         __tracebackhide__ = True

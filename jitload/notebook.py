@@ -120,7 +120,7 @@ class CudaMagics(Magics):  # type: ignore[misc]  # IPython is not checked here
         }
         name = options.name or "cell"
         if not _is_variable(name):
-            raise UsageError(f"%%cuda {name}: the name of the module must be an identifier that IPython does not need")
+            raise UsageError(f"%%cuda {name}: the name of the module must be an identifier that IPython does not use")
         try:
             exports = dict.fromkeys(options.functions.replace(",", " ").split())
             functions = {**exports, **read_launches(options.launch)}

@@ -27,7 +27,7 @@ from jitload.settings import read_settings
     [
         (b"/tmp/x.so", " must be a path, a str or os.PathLike, got bytes"),
         (3, " must be a path, a str or os.PathLike, got int"),
-        ("/tmp/a\0b", r"='/tmp/a\\x00b' contains a NUL character, which no path can"),
+        ("/tmp/a\0b", r"='/tmp/a\\x00b' contains a NUL character, which a path cannot"),
         ("", " is an empty path"),
     ],
 )
@@ -49,7 +49,7 @@ def test_what_is_no_path_elsewhere():
         def __fspath__(self) -> bytes:
             return b"x"
 
-    with pytest.raises(JitLoadError, match="output must be a path as str, got one as bytes"):
+    with pytest.raises(JitLoadError, match="output must be a path of type str, got a path of type bytes"):
         build(ADD, output=Bytes())
 
 
@@ -91,7 +91,7 @@ def test_a_working_directory_that_is_gone():
         f"path='x' {gone}; pass an absolute path",
         f"extra_include_paths='x' {gone}; pass an absolute path",
         "source 'x.cu' cannot be read: No such file or directory",
-        f"JITLOAD_CACHE_DIR=relative {gone}. Write the whole path.",
+        f"JITLOAD_CACHE_DIR=relative {gone}. Write an absolute path.",
     ]
 
 
@@ -99,7 +99,9 @@ def test_a_working_directory_that_is_gone():
 def test_a_cache_where_ninja_cannot_read_the_path(character, tmp_path, monkeypatch):
     monkeypatch.delenv("JITLOAD_CACHE_PATH")  # the runtime library is built in this cache
     monkeypatch.setenv("JITLOAD_CACHE_DIR", str(tmp_path / f"a{character}b"))
-    with pytest.raises(ToolchainError, match=r"ninja cannot read a path with .* Put the cache \(JITLOAD_CACHE_DIR\)"):
+    with pytest.raises(
+        ToolchainError, match=r"ninja cannot read the path .* Move the file or the cache \(JITLOAD_CACHE_DIR\)"
+    ):
         build(kernel("unread"))
     with pytest.raises(ToolchainError, match="ninja cannot read"):
         ninja_text([Step(output="x", command=("c",), inputs=(f"a{character}b",))])
@@ -132,8 +134,8 @@ def test_a_cubins_file_whose_name_is_no_name_in_cpp(tmp_path):
     with pytest.raises(JitLoadError) as caught:
         jitload.build("m", sources=[tmp_path / "w.cc", tmp_path / "k.sm_90.cubin"])
     assert str(caught.value) == (
-        f"{tmp_path}/k.sm_90.cubin is embedded under its file name: it has 'k.sm_90', which is not a C++ name; "
-        "TVM_FFI_EMBED_CUBIN takes letters, digits and underscores"
+        f"{tmp_path}/k.sm_90.cubin is embedded as 'k.sm_90', which is not a C++ name; "
+        "TVM_FFI_EMBED_CUBIN needs ASCII letters, digits (not first) and underscores"
     )
 
 
@@ -146,7 +148,7 @@ def test_a_word_of_the_language_is_no_functions_name():
 
 COMPILERS = {
     "g++ 'unclosed": 'JITLOAD_CXX or CXX is "g\\+\\+ \'unclosed", which is not a command: No closing quotation',
-    "true": "bin/true .*does not say that it is a C\\+\\+ compiler",
+    "true": "bin/true .*does not seem to be a C\\+\\+ compiler",
     "false": "the C\\+\\+ compiler .*false does not work",
 }
 
@@ -177,7 +179,7 @@ def test_options_for_a_later_link(flag):
 
 @pytest.mark.parametrize("flag", ["-ptx", "--ptx", "-cubin", "--fatbin", "-c", "-o"])
 def test_options_for_another_output(flag):
-    with pytest.raises(JitLoadError, match=f"extra_cuda_cflags has '{flag}': jitload chooses the kind and the place"):
+    with pytest.raises(JitLoadError, match=f"extra_cuda_cflags has '{flag}': jitload chooses the type and the path"):
         build(ADD, extra_cuda_cflags=[flag, "x"])
 
 

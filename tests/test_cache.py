@@ -219,7 +219,7 @@ def test_a_disk_that_refuses_to_sync_is_no_failure(cache, monkeypatch):
     path = build(ADD)
     assert build(ADD) == path
     monkeypatch.setattr("os.rename", lambda *_: refuse(0))
-    with pytest.raises(jitload.errors.CacheError, match=r"cannot take an entry: .* Set JITLOAD_CACHE_DIR"):
+    with pytest.raises(jitload.errors.CacheError, match=r"cannot store an entry: .* Set JITLOAD_CACHE_DIR"):
         build(kernel("k"))
 
 
@@ -249,7 +249,9 @@ def test_without_a_home_the_cache_is_private_and_said_once(monkeypatch, caplog, 
     assert len(paths) == 1
     assert paths.pop().is_relative_to(tmp_path)
     (record,) = caplog.records
-    assert record.message.startswith(f"this user has no home: the cache is in {tmp_path}/jitload-")
-    assert record.message.endswith(", for this process only. Set JITLOAD_CACHE_DIR.")
+    assert record.message.startswith(
+        f"this user has no home directory, so this process uses the temporary cache {tmp_path}/jitload-"
+    )
+    assert record.message.endswith("To keep the cache, set JITLOAD_CACHE_DIR to a directory that can be written.")
     assert not (Path.cwd() / "~").exists()
     shutil.rmtree(tmp_path)

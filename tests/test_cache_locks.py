@@ -199,7 +199,7 @@ def test_a_file_system_without_locks_is_said_once(cache, monkeypatch, caplog):
     monkeypatch.setattr(fcntl, "flock", refuse)
     entries = [get(cache, make_key(f"m{number}")) for number in range(3)]
     assert all(entry.product.is_file() for entry in entries)
-    assert caplog.text.count("has no locks ([Errno 37] No locks available)") == 1
+    assert caplog.text.count("cannot be locked ([Errno 37] No locks available)") == 1
     assert work_dirs(cache) == []
 
 

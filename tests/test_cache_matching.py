@@ -114,7 +114,7 @@ def test_the_newest_is_taken_of_several_that_differ_in_their_tools_alone(cache, 
     with caplog.at_level("INFO", logger="jitload"):
         found = build(ADD, "vec")
     assert json.loads((found.parent / "manifest.json").read_text())["parts"]["compiler"] == "gcc version 99"
-    assert "is used though other tools made it: gcc version 99" in caplog.text
+    assert "is used although other tools built it: gcc version 99" in caplog.text
 
 
 def test_a_directory_is_read_once_and_again_when_it_changes(cache, lose, monkeypatch):
@@ -155,7 +155,7 @@ def test_another_request_is_a_miss(cache, lose, monkeypatch, text, options):
     with pytest.raises(CacheError, match="does not build it") as caught:
         build(text, "vec", **options)
     lines = str(caught.value).splitlines()
-    assert lines[-2].endswith("lacks tools, so these parts of an entry's key do not matter: nvrtc, compiler, cpu.")
+    assert lines[-2].endswith("lacks tools, so these parts of the key are not compared: nvrtc, compiler, cpu.")
     assert not any(line.strip().startswith(("nvrtc:", "compiler:")) for line in lines)
 
 
@@ -185,7 +185,7 @@ def test_headers_are_looked_at(cache, lose, tmp_path, monkeypatch):
     assert build(text, "vec", extra_include_paths=[tmp_path]) == path
     (tmp_path / "n.h").write_text("#define N 2\n")
     monkeypatch.setenv("JITLOAD_MODE", "load-only")
-    with pytest.raises(CacheError, match=f"Changed since: {tmp_path}/n.h"):
+    with pytest.raises(CacheError, match=f"Changed since the build: {tmp_path}/n.h"):
         build(text, "vec", extra_include_paths=[tmp_path])
 
 
@@ -268,7 +268,7 @@ def test_whom_the_cache_trusts_is_asked_here_too(cache, lose, caplog):
     lose("compiler")
     with pytest.raises(ToolchainError):
         build(ADD, "vec")
-    assert "is not trusted: everyone may write" in caplog.text
+    assert "is not trusted: everyone can write to" in caplog.text
     cache.chmod(0o777)
     with pytest.raises(CacheError, match="chmod"):
         build(ADD, "vec")
@@ -339,10 +339,10 @@ def test_a_bundle_that_others_may_write_is_the_reason(bundle, lose, caplog, part
     reason = str(caught.value).splitlines()[-1].strip()
     if part == "file":
         assert reason == "None of them can be read; the log says why."
-        assert "(other users may write manifest.json); it is skipped" in caplog.text
+        assert "(other users can change manifest.json); it is skipped" in caplog.text
     else:
         assert reason.startswith(
-            f"There is an entry, but the cache {bundle.parent} is not trusted: everyone may write "
+            f"There is an entry, but the cache {bundle.parent} is not trusted: everyone can write to "
         )
         assert reason.endswith(f"Repair it with: chmod o-w '{path}'")
 
@@ -359,7 +359,7 @@ def test_a_changed_header_is_named_where_nothing_can_be_built(cache, lose, monke
         monkeypatch.setenv("JITLOAD_CACHE_DIR", str(local))
         with pytest.raises(ToolchainError) as caught:
             build(text, "vec", arch="sm_80", extra_include_paths=[tmp_path])
-        expected = [f"The libraries of that name in {cache} do not fit:", f"    Changed since: {header}"]
+        expected = [f"The libraries of that name in {cache} do not fit:", f"    Changed since the build: {header}"]
         assert str(caught.value).splitlines()[-2:] == expected
 
 
@@ -369,9 +369,10 @@ def test_a_bundle_of_another_user_is_skipped_with_advice(bundle, monkeypatch, ca
     monkeypatch.setenv("JITLOAD_MODE", "load-only")
     with pytest.raises(CacheError) as caught:
         build(ADD, "vec", arch="sm_80")
-    assert str(caught.value).splitlines()[1].endswith("belongs to user 4711, neither this user nor root.")
+    assert str(caught.value).splitlines()[1].endswith("belongs to user 4711, who is neither this user nor root.")
     assert (
-        "belongs to user 4711, neither this user nor root. Install the package as this user or as root." in caplog.text
+        "belongs to user 4711, who is neither this user nor root. Install the package as this user or as root."
+        in caplog.text
     )
 
 

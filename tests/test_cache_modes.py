@@ -28,7 +28,7 @@ def test_load_only_says_that_an_entry_is_damaged_and_leaves_it(cache, tmp_path, 
     monkeypatch.setenv("JITLOAD_MODE", "load-only")
     _, damage, _ = refusal(ADD)
     assert damage.strip().startswith(
-        f"There is an entry, which cannot be used: {path.parent}: vec.so does not have the SHA-256"
+        f"There is an entry that cannot be used: {path.parent}: vec.so does not have the SHA-256"
     )
     assert sorted(cache.rglob("*")) == before
     assert "it is skipped" in caplog.text
@@ -64,7 +64,7 @@ def test_load_only_says_which_parts_of_the_key_differ(monkeypatch, change, line)
     build(kernel("another"), "why", extra_cuda_cflags=["-DN=4", "-DM", "-DL"])
     monkeypatch.setenv("JITLOAD_MODE", "load-only")
     lines = refusal(ADD, "why", **{"extra_cuda_cflags": ["-DN=4"], **change})
-    assert "has another key (its parts, and the request's):" in lines[1]
+    assert "has another key. These are its parts and the request's:" in lines[1]
     assert any(text.strip().startswith(line) for text in lines), lines
     assert len(lines) == 4
 
@@ -75,7 +75,7 @@ def test_load_only_says_which_header_changed(cache, tmp_path, monkeypatch):
     build(text, "vec", extra_include_paths=[tmp_path])
     (tmp_path / "h.h").write_text("#define NAME two\n")
     monkeypatch.setenv("JITLOAD_MODE", "load-only")
-    assert f"    Changed since: {tmp_path / 'h.h'}" in refusal(text, extra_include_paths=[tmp_path])
+    assert f"    Changed since the build: {tmp_path / 'h.h'}" in refusal(text, extra_include_paths=[tmp_path])
 
 
 def test_load_only_says_that_there_is_nothing_of_that_name(tmp_path, monkeypatch):

@@ -25,24 +25,24 @@ def test_a_directory_that_everyone_may_write_is_refused_with_the_repair(cache):
     with pytest.raises(jitload.errors.CacheError) as caught:
         build(ADD)
     assert str(caught.value) == (
-        f"the cache {cache} is not trusted: everyone may write {cache}. Repair it with: chmod o-w '{cache}'"
+        f"the cache {cache} is not trusted: everyone can write to {cache}. Repair it with: chmod o-w '{cache}'"
     )
     cache.chmod(0o1777)  # as /tmp: nobody can replace what is another's
     build(ADD)
     (entry,) = cache.glob("m-*")
     entry.chmod(0o1777)
-    with pytest.raises(jitload.errors.CacheError, match="everyone may write"):
+    with pytest.raises(jitload.errors.CacheError, match="everyone can write to"):
         build(ADD)
 
 
 def test_a_parent_that_everyone_may_write_is_refused(tmp_path):
     tmp_path.chmod(0o777)
-    assert f"everyone may write {tmp_path}" in refusal(tmp_path / "not" / "yet")
+    assert f"everyone can write to {tmp_path}" in refusal(tmp_path / "not" / "yet")
     link = tmp_path.parent / "link"
     link.symlink_to(tmp_path / "inner")
     (tmp_path / "inner").mkdir()
     try:
-        assert f"everyone may write {tmp_path}" in refusal(link)
+        assert f"everyone can write to {tmp_path}" in refusal(link)
     finally:
         link.unlink()
 
@@ -51,13 +51,13 @@ def test_a_parent_that_everyone_may_write_is_refused(tmp_path):
 def test_a_directory_of_another_user_or_group_is_refused(tmp_path, monkeypatch):
     os.chown(tmp_path, 12345, -1)
     assert refusal(tmp_path) == (
-        f"the cache {tmp_path} is not trusted: {tmp_path} belongs to user 12345, neither this user nor root. "
+        f"the cache {tmp_path} is not trusted: {tmp_path} belongs to user 12345, who is neither this user nor root. "
         "Set JITLOAD_CACHE_DIR to a directory of your own."
     )
     os.chown(tmp_path, 0, 12345)
     tmp_path.chmod(0o770)
     assert refusal(tmp_path) == (
-        f"the cache {tmp_path} is not trusted: group 12345 may write {tmp_path}. "
+        f"the cache {tmp_path} is not trusted: group 12345 can write to {tmp_path}. "
         f"Repair it with: chmod g-w '{tmp_path}', or trust the group with JITLOAD_TRUST_GROUP=1."
     )
     monkeypatch.setenv("JITLOAD_TRUST_GROUP", "1")

@@ -295,7 +295,7 @@ def test_a_hanging_store_does_not_hold_a_process_at_its_end(node, tmp_path):
 @pytest.mark.parametrize(
     ("place", "words"),
     [
-        ("nonsense", "CacheError: it is neither a URL, such as s3://bucket/kernels, nor module:name"),
+        ("nonsense", "CacheError: JITLOAD_CACHE_REMOTE must be a URL, such as s3://bucket/kernels, or module:name"),
         ("no.such.module:store", "ModuleNotFoundError: No module named 'no'"),
         ("os:nothing", "AttributeError: module 'os' has no attribute 'nothing'"),
         ("nosuchscheme://x/y", "ValueError: Protocol not known: nosuchscheme"),

@@ -106,7 +106,7 @@ def test_damage_in_a_shared_directory_is_passed_over(place, monkeypatch, caplog)
     before = listing(shared)
     use(monkeypatch, local, shared)
     assert build(TEXT).is_relative_to(local)
-    assert "cannot be used (m.so has 100 bytes, not" in caplog.text
+    assert "cannot be used (m.so has 100 bytes, but its manifest states" in caplog.text
     assert listing(shared) == before
 
 
@@ -123,7 +123,7 @@ def test_a_directory_that_others_may_write_is_refused(place, monkeypatch):
     use(monkeypatch, place("local"), shared)
     with pytest.raises(jitload.errors.CacheError) as caught:
         build(TEXT)
-    assert str(caught.value).startswith(f"JITLOAD_CACHE_PATH: the cache {shared} is not trusted: everyone may write")
+    assert str(caught.value).startswith(f"JITLOAD_CACHE_PATH: the cache {shared} is not trusted: everyone can write to")
     assert f"chmod o-w '{shared}'" in str(caught.value)
 
 
@@ -133,7 +133,7 @@ def test_an_entry_that_others_may_write_is_passed_over(place, monkeypatch, caplo
         leaf.chmod(0o777)
     use(monkeypatch, local, shared)
     assert build(TEXT).is_relative_to(local)
-    assert "is not trusted: everyone may write" in caplog.text
+    assert "is not trusted: everyone can write to" in caplog.text
 
 
 def test_load_only_finds_it_and_names_all_places_where_it_does_not(place, monkeypatch):

@@ -240,7 +240,7 @@ HAS_NO = "module 'modules' has no __device__ or __constant__ variable"
     ("name", "dtype", "shape", "kind", "text"),
     [
         ("coeffs", "float32", 5, ValueError, f"{HAS}float32 with shape (5,) would have 20"),
-        ("coeffs", "float64", (2,), ValueError, "variable 'coeffs' has elements of float32, got float64"),
+        ("coeffs", "float64", (2,), ValueError, "variable 'coeffs' has elements of float32, not float64"),
         ("coeffs", "float32", (-2, -2), ValueError, f"{HAS}float32 with shape (-2, -2) would have 16"),
         ("table", "float64", 6, jitload.errors.LoadError, f"{HAS_NO} 'table'; it has: coeffs, counter, ns::table"),
         ("counter", "", 1, ValueError, "dtype '' is unknown; write 'float32', torch.float32 or the like"),

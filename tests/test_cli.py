@@ -191,4 +191,4 @@ def test_a_cache_that_others_may_write_is_not_written(cache, capsys):
     cache.chmod(0o777)
     code, _, err = run(capsys, "clear")
     assert code == 1
-    assert "everyone may write" in err
+    assert "everyone can write to" in err

@@ -99,27 +99,35 @@ def test_resources_tell_spilled_registers(source, capsys, caplog):
         (["compile", "vec.cu", "--ptx", "--arch", "sm_1"], 1, "sm_1"),
         (["compile", "vec.cu", "vec.cu", "--cubin"], 2, "--cubin takes one source file, not 2"),
         (["compile", "vec.cu", "--cubin", "--ptx"], 2, "--cubin and --ptx exclude each other"),
-        (["compile", "vec.cu", "--ptx", "--ldflags=-lm"], 2, "--ptx links nothing: leave --ldflags out"),
+        (["compile", "vec.cu", "--ptx", "--ldflags=-lm"], 2, "--ptx does not link: leave --ldflags out"),
         (["compile", "vec.cu", "--resources", "-o", "x"], 2, "--resources prints a table: leave -o out"),
-        (["compile", "vec.cu", "--ptx", "--arch", "cpu"], 2, "--ptx is for one GPU: --arch sm_90a, not cpu"),
-        (["compile", "vec.cu", "--sass", "--arch", "sm_80,sm_90a"], 2, "for one GPU: --arch sm_90a, not sm_80,sm_90a"),
+        (
+            ["compile", "vec.cu", "--ptx", "--arch", "cpu"],
+            2,
+            "--ptx takes one GPU architecture, such as --arch sm_90a, not cpu",
+        ),
+        (
+            ["compile", "vec.cu", "--sass", "--arch", "sm_80,sm_90a"],
+            2,
+            "--sass takes one GPU architecture, such as --arch sm_90a, not sm_80,sm_90a",
+        ),
         (["compile", "vec.cu", "--cubin", "--functions", "add"], 2, "compiles all kernels: leave --functions out"),
         (["compile", "vec.cu", "--cubin", "-o", "no/x", "--arch", ARCH], 1, "jitload: no/x: No such file or directory"),
         (["compile", "vec.cu", "--ptx", "-o", ".", "--arch", ARCH], 1, "jitload: .: Is a directory"),
         (["compile", "vec.cu", "--arch", "foo"], 1, "--arch foo is not an architecture"),
         (["compile", "vec.cu", "--arch", ""], 1, "--arch is empty"),
         (["compile", "vec.cu", "--arch", ARCH, "--cuda-flags=-o x"], 1, "--cuda-flags has '-o'"),
-        (["compile", "vec.cu", "--arch", ARCH, "--cuda-flags=--odd"], 1, "take this one out of --cuda-flags."),
+        (["compile", "vec.cu", "--arch", ARCH, "--cuda-flags=--odd"], 1, "remove this option from --cuda-flags."),
         (["compile", "vec.cu", "--arch", ARCH, "--cuda-flags=-arch=odd"], 1, "--arch takes"),
         (["compile", "empty.cu", "--arch", ARCH], 1, "module 'empty' has no source: the files are empty"),
         (["compile", "host.cu", "--arch", ARCH], 1, "name its functions in --functions, or export"),
         (["compile", "missing.cu", "--arch", ARCH, "--cubin"], 1, "missing.cu cannot be read as text"),
-        (["run", "vec.cu", "--arch", "cpu"], 2, "programs run on a GPU"),
-        (["prebuild", "vec.cu"], 1, "'vec.cu' holds no requests"),
+        (["run", "vec.cu", "--arch", "cpu"], 2, "a program needs a GPU"),
+        (["prebuild", "vec.cu"], 1, "'vec.cu' is not a file of requests"),
         (["prebuild", "vec.py", "--pack", "x.zip"], 1, "'x.zip' must end in .tar.zst"),
         (["inspect", "."], 1, "no library at"),
-        (["inspect", "empty.so.6"], 1, "the name of one ends in .so"),
-        (["inspect", "empty.so"], 1, "empty.so: file too short\nBuild or copy it again, for this machine"),
+        (["inspect", "empty.so.6"], 1, "the name of a library ends in .so"),
+        (["inspect", "empty.so"], 1, "empty.so: file too short\nBuild or copy the library again, for this machine"),
         (["inspect", "vec.cu"], 1, "build one from it first: jitload compile vec.cu"),
         (["compile"], 2, "Missing argument 'SOURCE...'"),
         (["inspect", "missing.so"], 1, "missing.so"),
@@ -156,7 +164,10 @@ def test_a_source_without_kernels_is_named(source, capsys):
 def test_functions_of_the_host(source, capsys):
     Path("host.cpp").write_text("int twice(int* x) { return 2 * x[0]; }")
     returned, _, err = run(capsys, "compile", "host.cpp")
-    assert (returned, err) == (0, "It has no functions that Python can call: name those of the C++, --functions f,g\n")
+    assert (returned, err) == (
+        0,
+        "The library exports no functions. Name the C++ functions to export: --functions f,g\n",
+    )
     assert run(capsys, "inspect", "host.so")[1].splitlines()[1] == "  no functions that Python can call"
     assert run(capsys, "compile", "host.cpp", "--functions", "twice")[1].startswith("twice: a function of the host\n")
     assert run(capsys, "inspect", "host.so")[1].splitlines()[1] == "  twice(int* x)"

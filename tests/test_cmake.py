@@ -143,13 +143,13 @@ def test_nvcc_on_request(tmp_path: Path) -> None:
 REFUSED = [
     ("jitload_generate_cubin(SOURCE k.cu)", "jitload_generate_cubin: OUTPUT is required"),
     ("tvm_ffi_generate_cubin(OUTPUT k.cubin)", "tvm_ffi_generate_cubin: SOURCE is required"),
-    ("jitload_generate_cubin(OUT k.cubin)", "jitload_generate_cubin: what is 'OUT;k.cubin'?"),
+    ("jitload_generate_cubin(OUT k.cubin)", "jitload_generate_cubin: unknown argument: 'OUT;k.cubin'"),
     (
         "jitload_generate_cubin(OUTPUT k SOURCE k.cu ARCH sm_80 sm_90)",
-        "and ARCH has 2; FATBIN makes one file of several",
+        "but ARCH has 2; use FATBIN for several",
     ),
     ("add_tvm_ffi_fatbin(t)", "add_tvm_ffi_fatbin: CUDA is required"),
-    ("add_tvm_ffi_cubin(t CUDA k.cu ARCH 90)", "add_tvm_ffi_cubin: what is 'ARCH;90'?"),
+    ("add_tvm_ffi_cubin(t CUDA k.cu ARCH 90)", "add_tvm_ffi_cubin: unknown argument: 'ARCH;90'"),
     (
         "set(CMAKE_CUDA_ARCHITECTURES 90-virtual)\nadd_tvm_ffi_fatbin(t CUDA k.cu)",
         "has '90-virtual': name architectures",
@@ -160,9 +160,12 @@ REFUSED = [
     ("tvm_ffi_embed_bin_into(t SYMBOL k BIN $<TARGET_OBJECTS:f>)", "tvm_ffi_embed_bin_into: there is no target 'f'"),
     ("jitload_embed_cubin(TARGET t CUBIN a.cubin)", "jitload_embed_cubin: NAME is required"),
     ("tvm_ffi_embed_cubin(SOURCE w.cc CUBIN a NAME b)", "tvm_ffi_embed_cubin: OUTPUT is required"),
-    ("jitload_embed_cubin(TARGET t CUBIN a b NAME c)", "jitload_embed_cubin: 2 cubins and 1 names"),
+    (
+        "jitload_embed_cubin(TARGET t CUBIN a b NAME c)",
+        "jitload_embed_cubin: there are 2 cubins but 1 names: give one NAME for each cubin",
+    ),
     ("jitload_embed_cubin(TARGET t CUBIN a NAME c)", "jitload_embed_cubin: there is no target 't'"),
-    ("jitload_embed_cubin(TARGET t CUBIN a NAME a-b)", "jitload_embed_cubin: NAME 'a-b' is no C++ name"),
+    ("jitload_embed_cubin(TARGET t CUBIN a NAME a-b)", "jitload_embed_cubin: NAME 'a-b' is not a C++ name"),
 ]
 
 

@@ -57,7 +57,8 @@ def test_a_fatbin_of_several_architectures(tmp_path: Path, capsys: Any) -> None:
     assert read_depfile(Path(f"{output}.d").read_text())[:2] == [source, source.parent / "n.h"]
     assert main([*given, "--arch", "sm_90,sm_100"]) == 2
     assert capsys.readouterr().err == (
-        "Error: a fatbin with code for sm_100 takes nvcc; without it, compile to one cubin for sm_100.\n"
+        "Error: jitload cannot write a fatbin with code for sm_100, only nvcc can. Use nvcc (in CMake: NVCC), or "
+        "write a cubin for sm_100 alone.\n"
         "JL-LOAD: `jitload explain JL-LOAD` says what to do\n"
     )
 
@@ -65,15 +66,20 @@ def test_a_fatbin_of_several_architectures(tmp_path: Path, capsys: Any) -> None:
 REFUSED = [
     (SOURCE, ["--source", "no.cu"], 1, "Error: CUDA source not found: no.cu\n"),
     ("__global__ void k() { y; }", [], 2, 'k.cu(1): error: identifier "y" is undefined'),
-    (SOURCE, ["--arch", "sm_80,sm_90"], 2, "Error: a cubin is for one architecture, not sm_80, sm_90.\n"),
+    (
+        SOURCE,
+        ["--arch", "sm_80,sm_90"],
+        2,
+        "Error: a cubin is for one architecture, not sm_80, sm_90; use --fatbin for several.\n",
+    ),
     (SOURCE, ["--arch", "gfx90a"], 2, "Error: --arch gfx90a is not an architecture"),
-    ('#include "nope.h"\n', [], 2, "NVRTC has no 'nope.h': pass its directory in --include-dir; CUDA's own"),
+    ('#include "nope.h"\n', [], 2, "NVRTC has no 'nope.h': pass its directory in --include-dir. CUDA's own"),
     (SOURCE, ["--kernel", "scole<float>"], 2, "no kernel 'scole<float>'"),
     (
         SOURCE,
         ["--", "-arch=sm_80"],
         2,
-        "Error: options: '-arch=sm_80': name the architecture with --arch (ARCH in CMake)",
+        "Error: the option '-arch=sm_80' is not allowed: name the architecture with --arch (ARCH in CMake)",
     ),
 ]
 

@@ -63,7 +63,7 @@ def test_a_kernel_with_a_long_symbol_asks_for_a_signature(nvrtc_runs):
     signed = {"f": Launch(kernel="ns::k<Long>", signature="(struct Long* x, int n)")}
     assert repr(load(ALIAS, functions=signed).f) == "<jitload function f(Long* x, int n)>"
     wrong = {"f": Launch(kernel="ns::k<Long>", signature="(struct Long* x, double n)")}
-    with pytest.raises(SignatureError, match="'double' has 8 bytes, but the cubin has 4 there"):
+    with pytest.raises(SignatureError, match="'double' has 8 bytes, but the cubin's parameter has 4"):
         build(ALIAS, functions=wrong)
 
 

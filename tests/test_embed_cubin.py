@@ -117,7 +117,9 @@ def test_several_cubins_one_after_the_other(tmp_path: Path) -> None:
     assert embedded(library, "l")[1] == IMAGE + b"more\0"
     done = subprocess.run(["readelf", "-lW", str(tmp_path / "out.so")], capture_output=True, text=True, check=True)
     assert " RW  " in next(line for line in done.stdout.splitlines() if "GNU_STACK" in line)
-    with pytest.raises(LoadError, match=r"both\.o has __tvm_ffi__cubin_l already: embed into the object as the comp"):
+    with pytest.raises(
+        LoadError, match=r"both\.o already defines __tvm_ffi__cubin_l: embed into the object as the comp"
+    ):
         embed_cubin(CUBIN, tmp_path / "both.o", tmp_path / "both.o", "l")
 
 
@@ -162,22 +164,22 @@ def test_an_object_that_does_not_ask_for_it_is_remarked_on(tmp_path: Path) -> No
 REFUSED = [
     ("cubin", None, 1, "CUBIN file not found: {}"),
     ("cubin", b"//\n.version 8.4\n.target sm_90\n", 2, "{}: these bytes are PTX: compile it with compile_cubin(ptx)"),
-    ("cubin", b"\x50\xed\x55\xba" * 9, 2, "{}: this fatbin is damaged or cut off (its header promises "),
+    ("cubin", b"\x50\xed\x55\xba" * 9, 2, "{}: this fatbin is damaged or cut off (its header states "),
     ("cubin", IMAGE[:-100], 2, "{}: this cubin is damaged: "),
     ("cubin", IMAGE[:40], 2, "{}: this ELF file is cut off after 40 bytes."),
-    ("cubin", b"", 2, "{}: there are no bytes at all."),
+    ("cubin", b"", 2, "{}: the cubin is empty."),
     (
         "cubin",
         IMAGE[:18] + b"\xb7\0" + IMAGE[20:],
         2,
-        "{}: this ELF file is for machine 183 (aarch64), not a CUDA cubin",
+        "{}: this ELF file is for machine 183 (aarch64), so it is not a cubin",
     ),
     ("object", None, 1, "Input object file not found: {}"),
     ("object", b"", 2, "{} is not an object file: it begins with b'' instead of an ELF header."),
     ("object", b"int f();", 2, "{} is not an object file: it begins with b'int f();' instead of an ELF header."),
     ("object", b"!<arch>\n", 2, "{} is a static library, not an object file: take the object out with `ar x`."),
     ("object", b"BC\xc0\xde\0\0\0\0", 2, "{} was compiled with -flto and holds no machine code yet."),
-    ("object", IMAGE, 2, "{} is CUDA machine code; --input-obj is the object of the C++"),
+    ("object", IMAGE, 2, "{} is CUDA machine code; --input-obj must be the object of the C++"),
     ("object", Path("/bin/sh").read_bytes(), 2, "{} is a "),
     (
         "object",
@@ -213,7 +215,7 @@ def test_names(name: str, tmp_path: Path) -> None:
     source = compile_c(tmp_path, "k")
     before = source.read_bytes()
     with pytest.raises(
-        JitLoadError, match=r"--name has .*, which is not a C\+\+ name; TVM_FFI_EMBED_CUBIN takes letters"
+        JitLoadError, match=r"--name is .*, which is not a C\+\+ name; TVM_FFI_EMBED_CUBIN needs ASCII letters"
     ):
         embed_cubin(CUBIN, source, source, name)
     assert source.read_bytes() == before
@@ -223,7 +225,7 @@ def test_paths(tmp_path: Path, capsys: Any) -> None:
     source = compile_c(tmp_path, "k")
     cubin = tmp_path / "k.cubin"
     cubin.write_bytes(IMAGE)
-    with pytest.raises(LoadError, match=r"the output, .*k\.cubin, is the cubin itself"):
+    with pytest.raises(LoadError, match=r"the output .*k\.cubin is the cubin itself"):
         embed_cubin(cubin, source, cubin, "k")
     (tmp_path / "file").write_text("")
     assert main(options(tmp_path, source, tmp_path / "o.o")) == 3

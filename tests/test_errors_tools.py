@@ -72,7 +72,7 @@ def test_a_compiler_that_does_not_work(compiler):
     compiler("echo 'no licence' >&2; exit 3")
     raised = message(ToolchainError, ADD)
     assert raised.startswith("the C++ compiler ")
-    assert raised.endswith("/bin dir/c++ does not work:\nno licence")
+    assert raised.endswith("/bin dir/c++ does not work:\nno licence\nRepair it, or set JITLOAD_CXX to another.")
 
 
 def test_a_failed_host_compile_keeps_its_directory_and_says_where(compiler):
@@ -122,7 +122,7 @@ def test_no_nvrtc(tmp_path, monkeypatch):
     assert message(ToolchainError, ADD).startswith(f"NVRTC cannot be loaded from {tmp_path}/libnvrtc.so.13: ")
     other = Path(torch.__file__).parent / "lib" / "libc10.so"
     monkeypatch.setenv("JITLOAD_NVRTC", str(other))
-    assert message(ToolchainError, ADD).startswith(f"{other} is a library, but not NVRTC: JITLOAD_NVRTC names ")
+    assert message(ToolchainError, ADD).startswith(f"{other} is a library, but not NVRTC: set JITLOAD_NVRTC to ")
 
 
 @pytest.mark.usefixtures("cache")  # an entry that is there needs no tool

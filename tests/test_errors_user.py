@@ -60,12 +60,12 @@ BAD_SOURCES = [
     (None, "module 'm' has no source: pass cuda_sources= or cpp_sources=, or files as sources="),
     ("", "module 'm' has no source: pass cuda_sources= or cpp_sources=, or files as sources="),
     ([" ", "\n"], "module 'm' has no source: pass cuda_sources= or cpp_sources=, or files as sources="),
-    ("a\0b", "cuda_sources contains a NUL character, and compilers stop reading there"),
-    ([ADD, "\0"], "cuda_sources[1] contains a NUL character, and compilers stop reading there"),
-    ("// \ud800", "cuda_sources is not valid Unicode: a lone surrogate at 3"),
+    ("a\0b", "cuda_sources contains a NUL character, at which compilers stop reading"),
+    ([ADD, "\0"], "cuda_sources[1] contains a NUL character, at which compilers stop reading"),
+    ("// \ud800", "cuda_sources is not valid Unicode: it has a lone surrogate at position 3"),
     (5, "cuda_sources must be a str or a list of str, got int"),
     (b"text", "cuda_sources must be a str or a list of str, got bytes"),
-    ([ADD, 5], "cuda_sources must be a str or a list of str, got int at 1"),
+    ([ADD, 5], "cuda_sources must be a str or a list of str, got int at position 1"),
 ]
 
 
@@ -84,8 +84,8 @@ def test_a_missing_header_says_where_to_get_it():
     raised = message(CompileError, '#include "nope.h"\n' + ADD)
     assert raised.startswith("NVRTC could not compile 'm.cu' for sm_90a: m.cu:1: cannot open source file \"nope.h\"\n")
     assert raised.endswith(
-        "NVRTC has no 'nope.h': pass its directory in extra_include_paths=[…]; "
-        "CUDA's own headers come with pip install 'jitload[cu13]', or 'jitload[cu12]' for CUDA 12."
+        "NVRTC has no 'nope.h': pass its directory in extra_include_paths=[…]. "
+        "CUDA's own headers are installed with: pip install 'jitload[cu13]'  ('jitload[cu12]' for CUDA 12)"
     )
 
 
@@ -118,8 +118,8 @@ BAD_FUNCTIONS = [
         ADD,
         ["ns::add"],
         (
-            "functions: 'ns::add' is not a name a function can be exported under\n"
-            "    Use letters, digits and underscores; name the kernel itself with Launch(kernel=…)."
+            "functions: 'ns::add' cannot be the name of an exported function\n"
+            "    Use ASCII letters, digits (not first) and underscores; name the kernel itself with Launch(kernel=…)."
         ),
     ),
     ("__device__ int f() { return 0; }", None, "functions: the source has no kernel\n    Write a __global__ function."),
@@ -143,7 +143,7 @@ BAD_FUNCTIONS = [
         kernel("_doc_x"),
         None,
         (
-            "functions: '_doc_x' cannot be exported: names that begin like this are reserved\n"
+            "functions: '_doc_x' cannot be exported, because names that begin with '_doc_' are reserved\n"
             '    Export it under another name: functions={"f": Launch(kernel="_doc_x")}'
         ),
     ),
@@ -206,7 +206,7 @@ BAD_OPTIONS = [
     ({"extra_cuda_cflags": [5]}, "extra_cuda_cflags must be a list of str, one option each, got [5]"),
     ({"extra_cuda_cflags": 5}, "extra_cuda_cflags must be a list of str, one option each, got 5"),
     ({"extra_cuda_cflags": ["-D"]}, "extra_cuda_cflags ends with '-D', which takes a value"),
-    ({"extra_cuda_cflags": ["-DA=\0"]}, "extra_cuda_cflags contains a NUL character, and compilers stop reading there"),
+    ({"extra_cuda_cflags": ["-DA=\0"]}, "extra_cuda_cflags contains a NUL character, at which compilers stop reading"),
     (
         {"extra_cuda_cflags": ["-arch=volta"]},
         (
@@ -236,7 +236,7 @@ def test_options_and_paths_may_come_from_a_generator(tmp_path):
 def test_compile_cubin_says_what_its_arguments_lack():
     with pytest.raises(jitload.JitLoadError, match="is empty"):
         jitload.compile_cubin("", arch="sm_90a")
-    with pytest.raises(jitload.JitLoadError, match="kernels must be a str or a list of str, got int at 0"):
+    with pytest.raises(jitload.JitLoadError, match="kernels must be a str or a list of str, got int at position 0"):
         jitload.compile_cubin(ADD, arch="sm_90a", kernels=[1])
 
 
@@ -254,14 +254,14 @@ def test_a_driver_that_does_not_start_is_no_missing_gpu(monkeypatch):
 @pytest.mark.parametrize("variable", ["JITLOAD_CACHE_DIR", "JITLOAD_CACHE_PATH"])
 def test_a_home_that_nobody_knows_is_named(monkeypatch, variable):
     monkeypatch.setenv(variable, "~no-such-user/cache")
-    problem = "=~no-such-user/cache: the home of this user is unknown."
+    problem = "=~no-such-user/cache: the home directory of this user is unknown."
     assert message(CacheError, ADD).startswith(variable + problem)
 
 
 def test_an_option_that_nvrtc_does_not_know():
     assert message(CompileError, ADD, extra_cuda_cflags=["--bogus"]) == (
         "NVRTC could not compile 'm.cu' for sm_90a\nnvrtc: error: unrecognized option --bogus found\n"
-        "NVRTC takes its own options, not all of nvcc's; take this one out of extra_cuda_cflags."
+        "NVRTC does not have all options of nvcc: remove this option from extra_cuda_cflags."
     )
 
 

@@ -45,12 +45,12 @@ def test_a_fatbin_is_embedded(tmp_path: Path) -> None:
 @pytest.mark.parametrize("cut", [20, 40, 400, -1])
 def test_a_fatbin_that_is_cut_off_is_refused(cut: int, tmp_path: Path) -> None:
     whole = fatbin_of((2, 90, IMAGE))
-    with pytest.raises(LoadError, match=r"^k: this fatbin is damaged or cut off \(its header promises \d+ bytes"):
+    with pytest.raises(LoadError, match=r"^k: this fatbin is damaged or cut off \(its header states \d+ bytes"):
         read_fatbin(whole[:cut], name="k")
     with pytest.raises(LoadError, match="it has no image"):
         read_fatbin(fatbin_of(), name="k")
     shifted = whole[:24] + struct.pack("<Q", len(whole)) + whole[32:]
-    with pytest.raises(LoadError, match="an image ends at"):
+    with pytest.raises(LoadError, match="the header of the image at byte"):
         read_fatbin(shifted, name="k")
 
 

@@ -47,7 +47,7 @@ def error_message(error, **options):
 # ---- errors before the compiler runs -----------------------------------------------------------------------------
 
 INVALID = [
-    ({"embed_cubin": {"first": b""}}, LoadError, "embed_cubin['first']: there are no bytes at all."),
+    ({"embed_cubin": {"first": b""}}, LoadError, "embed_cubin['first']: the cubin is empty."),
     ({"embed_cubin": {"first": CUBIN[:200]}}, LoadError, "embed_cubin['first']: this cubin is damaged"),
     ({"embed_cubin": {"first": ".version 8.0\n.target sm_90"}}, LoadError, "embed_cubin['first']: these bytes are PTX"),
     ({"embed_cubin": {"first": b"\x50\xed\x55\xba" * 9}}, LoadError, "embed_cubin['first']: these bytes are a fatbin"),
@@ -84,13 +84,13 @@ INVALID = [
     (
         {"embed_cubin": {"first": CUBIN, "first_end": CUBIN}},
         jitload.JitLoadError,
-        "embed_cubin has 'first' and 'first_end', but the latter is the symbol that marks the former's end",
+        "embed_cubin has 'first' and 'first_end', but 'first_end' is the symbol at the end of 'first'",
     ),
     ({"embed_cubin": [CUBIN]}, jitload.JitLoadError, "embed_cubin must map names to cubins, got list"),
     (
         {"embed_cubin": {"a-b": CUBIN}},
         jitload.JitLoadError,
-        "embed_cubin has 'a-b', which is not a C++ name; TVM_FFI_EMBED_CUBIN takes letters, digits and underscores",
+        "embed_cubin has 'a-b', which is not a C++ name; TVM_FFI_EMBED_CUBIN needs ASCII letters",
     ),
     (
         {"embed_cubin": {"first": CUBIN, "second": CUBIN}},
@@ -100,7 +100,7 @@ INVALID = [
     (
         {"cuda_sources": EMBED.replace("first)", "first, kBytes)").replace("CUBIN(", "CUBIN_FROM_BYTES("), **FIRST},
         jitload.JitLoadError,
-        "embed_cubin['first']: the C++ itself defines a cubin of this name, TVM_FFI_EMBED_CUBIN_FROM_BYTES(first, …)",
+        "embed_cubin['first']: the C++ itself defines a cubin of this name with TVM_FFI_EMBED_CUBIN_FROM_BYTES(first",
     ),
     ({}, jitload.JitLoadError, "TVM_FFI_EMBED_CUBIN(first) has no cubin: pass it as embed_cubin={'first': …}"),
     (
@@ -117,7 +117,7 @@ INVALID = [
     (
         {"embed_cubin": {"first": CUBIN}, "functions": {"run": Launch(grid=1, block=1)}},
         LaunchSpecError,
-        "kernel 'run', Launch.grid: is for kernels, and 'run' is a function of the host, which chooses its launches",
+        "kernel 'run', Launch.grid: is for kernels, but 'run' is a host function, which chooses its launches",
     ),
     (
         {"extra_cflags": "-O3"},
@@ -327,7 +327,7 @@ def test_files_are_compiled_unchanged(tmp_path):
     module = jitload.load("files", sources=[tmp_path / name for name in names])
     assert (list(module), module.one()) == (["one"], 1)
     assert "one" in jitload.load("files", sources=[tmp_path / name for name in names[:2]], functions="one")
-    with pytest.raises(LaunchSpecError, match="functions: no file defines a function 'two'"):
+    with pytest.raises(LaunchSpecError, match="functions: no file defines a host function 'two'"):
         jitload.build("files", sources=[tmp_path / name for name in names], functions="two")
 
 

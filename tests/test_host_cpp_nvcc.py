@@ -82,7 +82,7 @@ def test_the_names_in_functions_decide_as_well(text, header, functions, is_mixed
 
 @pytest.mark.parametrize("flag", ["-ptx", "--cubin", "-E", "-M", "--dryrun", "-o"])
 def test_options_for_another_output_are_refused(flag):
-    with pytest.raises(JitLoadError, match=f"extra_cuda_cflags has '{flag}': jitload chooses the kind and the place"):
+    with pytest.raises(JitLoadError, match=f"extra_cuda_cflags has '{flag}': jitload chooses the type and the path"):
         jitload.build_inline("m", cuda_sources=BOTH, arch=ARCH, extra_cuda_cflags=[flag])
 
 
@@ -114,11 +114,11 @@ def test_the_kernels_of_a_program_are_loaded():
 @pytest.mark.parametrize(
     ("launch", "line", "problem"),
     [
-        ("void f() {\nk<<<1, 1>>>(); }", 3, "launches with <<<…>>>; on the CPU a Launch gives grid and block"),
+        ("void f() {\nk<<<1, 1>>>(); }", 3, "launches with <<<…>>>; on the CPU, a Launch sets grid and block"),
         (
             "void f() { cudaLaunchKernelEx(&c, k); }",
             2,
-            "launches with cudaLaunchKernelEx; on the CPU a Launch gives grid and block",
+            "launches with cudaLaunchKernelEx; on the CPU, a Launch sets grid and block",
         ),
         ("#include <thrust/sort.h>", 1, "C++ for the host that is built together with kernels"),
     ],
@@ -145,7 +145,7 @@ def test_functions_of_the_cuda_runtime_need_no_include():
 
 
 def test_a_launch_is_refused_where_the_text_launches_itself():
-    with pytest.raises(LaunchSpecError, match=r"Launch\.grid: is for kernels, and 'f' is a function of the host"):
+    with pytest.raises(LaunchSpecError, match=r"Launch\.grid: is for kernels, but 'f' is a host function"):
         jitload.build_inline("m", cuda_sources=BOTH, functions={"f": Launch(grid=1, block=1)}, arch=ARCH)
 
 
@@ -213,7 +213,7 @@ def test_the_error_for_a_compiler_that_nvcc_rejects_says_what_to_do(tmp_path):
     error = nvcc_failure(failed, nvcc)
     assert (error.stage, error.log, error.work_dir, error.diagnostics[0].line) == ("nvcc", log, tmp_path, 143)
     assert str(error).endswith(
-        "nvcc 13.0.88 takes no newer host compiler than g++ 15: name one that it takes, JITLOAD_CXX=g++-15."
+        "nvcc 13.0.88 does not support newer host compilers than g++ 15. Set JITLOAD_CXX=g++-15, for example."
     )
     other = CompileError(stage="host", name="m", log=log, command=("c++ -c m.cc",))
     assert not is_of_nvcc(other, steps)
@@ -292,5 +292,5 @@ def test_functions_are_found_in_the_files_that_define_them(cache, tmp_path):
     assert sorted(path.name for path in directory.glob("source*.c?")) == [
         *("source0.cc", "source1.cu", "source2.cc"),
     ]
-    with pytest.raises(LaunchSpecError, match=r"functions: no file defines a function 'inner' of the host"):
+    with pytest.raises(LaunchSpecError, match=r"functions: no file defines a host function 'inner'"):
         jitload.build("m", sources=files, functions=["inner"], arch=ARCH)

@@ -175,11 +175,15 @@ def test_calls_are_checked_like_those_of_kernels(plain, call, error, message):
     [
         ({"pointer": Launch(host="x")}, SignatureError, r"function 'pointer': the result has the type float\*"),
         (["writes"], SignatureError, "function 'writes': parameter 2 has the type int&, which cannot be passed"),
-        ({"shows": Launch(host="text")}, LaunchSpecError, "is for functions of plain types, and this one takes"),
+        (
+            {"shows": Launch(host="text")},
+            LaunchSpecError,
+            "may be set only for functions of plain types, but this one takes",
+        ),
         ({"total": Launch(host="y")}, LaunchSpecError, "there is no parameter 'y'"),
         ({"total": Launch(host="n")}, LaunchSpecError, r"'n' \(unsigned long\) is not a pointer"),
-        ({"total": Launch(grid=1)}, LaunchSpecError, r"Launch\.grid: is for kernels, and 'total' is a function"),
-        (["main"], LaunchSpecError, r"main\(\) is not a function .*\n.*jitload run"),
+        ({"total": Launch(grid=1)}, LaunchSpecError, r"Launch\.grid: is for kernels, but 'total' is a host function"),
+        (["main"], LaunchSpecError, r"main\(\) cannot be exported.*\n.*jitload run"),
     ],
 )
 def test_what_cannot_be_exported_is_refused(functions, error, message):
@@ -225,7 +229,7 @@ def test_an_object_has_the_typed_functions_too(tmp_path):
 
 
 def test_launch_host_is_for_functions_of_the_host():
-    with pytest.raises(LaunchSpecError, match="is for host functions: a kernel cannot read the memory of the host"):
+    with pytest.raises(LaunchSpecError, match="may be set only for host functions, because a kernel cannot read"):
         jitload.build_inline(
             "k", cuda_sources="__global__ void k(float* x) {}", functions={"k": Launch(host="x")}, arch=ARCH
         )
@@ -286,7 +290,7 @@ def test_functions_are_looked_for_in_all_files(tmp_path):
     functions = {"run": None, "total": FUNCTIONS["total"]}
     module = jitload.load("files", sources=files, functions=functions, arch=ARCH)
     assert module.total(X) == 15.0
-    with pytest.raises(LaunchSpecError, match=r"no file defines a function 'ran' .*\n    Did you mean 'run'\?"):
+    with pytest.raises(LaunchSpecError, match=r"no file defines a host function 'ran'\n    Did you mean 'run'\?"):
         jitload.build("files", sources=files, functions="ran", arch=ARCH)
 
 

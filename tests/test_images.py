@@ -71,7 +71,11 @@ def test_what_is_wrong_with_given_cubins(cubin, ptx):
         ({"scale": Launch(signature="(float* x, float f)")}, SignatureError, "kernel 'scale': 2 parameters in its sig"),
         ({"scale": Launch(signature="(float* x, double f, int n)")}, SignatureError, "kernel 'scale', parameter 2: "),
         ({"none": Launch()}, LaunchSpecError, "functions: there is no kernel 'none'"),
-        ({"f": Launch(kernel="fill<long>")}, LaunchSpecError, "kernel 'f', Launch.kernel: no kernel 'fill<long>'\n"),
+        (
+            {"f": Launch(kernel="fill<long>")},
+            LaunchSpecError,
+            "kernel 'f', Launch.kernel: there is no kernel 'fill<long>'\n",
+        ),
     ]
     for functions, error, words in cases:
         with pytest.raises(error) as caught:

@@ -219,7 +219,7 @@ def test_a_process_that_may_die_compiles_by_itself(monkeypatch, nvrtc_runs):
 def test_without_a_python_to_start_it_says_so(monkeypatch):
     isolated._children.kill()
     monkeypatch.setattr("sys.executable", "")
-    with pytest.raises(ToolchainError, match="no Python to start another process with"):
+    with pytest.raises(ToolchainError, match="no child process can be started, because"):
         compile_alone(kernel("f"))
 
 

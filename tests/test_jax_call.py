@@ -124,7 +124,7 @@ def test_vmap_follows_the_method(mod):
 
 @pytest.mark.parametrize("out", [None, ["y"], {"y": (4,)}, {"y": "like x"}])
 def test_results_are_arrays_by_name(mod, out):
-    with pytest.raises(jitload.errors.LaunchSpecError, match="out: it is not a dict of arrays"):
+    with pytest.raises(jitload.errors.LaunchSpecError, match="out: must be a dict from names to arrays"):
         jitload.jax_call(mod.scale, jax.numpy.arange(4.0), 2.0, out=out)
 
 

@@ -297,7 +297,7 @@ def test_compare_finds_a_function_that_writes_nothing_where_the_result_is_alread
     y, right = x + 1, {"right": measured.add}
     before = y.clone()
     wrong = {"lazy": measured.half_of_it}
-    message = "500 of 1000 elements.*: 0.0, not 1000.0. Here the outputs began with other values"
+    message = "500 of 1000 elements.*: 0.0, not 1000.0. Before this call, compare.. had overwritten"
     with pytest.raises(MismatchError, match=f"'lazy' is wrong: .*{message}"):
         jitload.compare(wrong, x, y, reference=lambda x, y: x + 1, **FAST)
     with pytest.raises(MismatchError, match="'lazy' and 'right' disagree"):
@@ -311,7 +311,7 @@ def test_compare_finds_a_function_that_writes_nothing_where_the_result_is_alread
     assert len(jitload.compare({"a": measured.sort}, sorted_values, reference=lambda x: x.sort().values, **FAST)) == 1
     assert not caplog.records
     jitload.compare({"a": measured.nothing_written, "b": measured.nothing_written}, x, y, **FAST)
-    assert "compared nothing: a leaves its outputs as they were" in caplog.text
+    assert "compared nothing: a does not change its outputs" in caplog.text
 
 
 def test_a_function_that_relies_on_its_first_values_is_not_given_others(mod):
@@ -324,7 +324,7 @@ def test_results_of_other_kinds(mod):
     x, y = torch.arange(float(N)), torch.zeros(N)
     compare = lambda reference, **options: jitload.compare({"a": mod.add}, x, y, reference=reference, **options, **FAST)  # noqa: E731
     for result, kind in (({"y": x + 1}, "dict"), ((x + 1, (x,)), "tuple"), ("text", "str")):
-        with pytest.raises(TypeError, match=f"'the reference' has returned {kind}: results are tensors and numbers"):
+        with pytest.raises(TypeError, match=f"'the reference' returned {kind}: results must be tensors or numbers"):
             compare(lambda x, y, result=result: result)
     for reference in (lambda x, y: (x + 1).to_sparse(), lambda x, y: (x + 1,), lambda x, y: x.numpy() + 1):
         assert len(compare(reference, outputs="y")) == 1
@@ -347,12 +347,12 @@ def test_compare_runs_each_on_the_first_values(measured, x):
 
 
 @pytest.mark.parametrize(("reference", "message"), [
-    (lambda x, y: (x + 1).reshape(10, 100), r"has shape \(1000,\), and that of the reference \(10, 100\)"),
-    (lambda x, y: (x + 1)[:1], r"and that of the reference \(1,\)"),
+    (lambda x, y: (x + 1).reshape(10, 100), r"has shape \(1000,\), but that of the reference has shape \(10, 100\)"),
+    (lambda x, y: (x + 1)[:1], r"but that of the reference has shape \(1,\)"),
     (lambda x, y: (x + 1).half(), None),
     (lambda x, y: (x + 1).to(torch.int64), None),
     (lambda x, y: x * torch.nan, "1000 of 1000 elements.*largest difference is inf at index .*, not nan"),
-    (lambda x, y: (x, y), r"'mine' has 1 results \(y\), and the reference has 2: name the arguments"),
+    (lambda x, y: (x, y), r"'mine' has 1 results \(y\), but the reference has 2: name the arguments"),
     (lambda x, y: None, "differs"),
     (lambda x, y: (x + 1).cpu(), None),
 ])  # fmt: skip
@@ -407,10 +407,10 @@ def test_outputs_names_what_is_compared(mod):
     call = lambda **options: jitload.compare(  # noqa: E731
         {"mine": mod.both}, *args, reference=lambda x, y, scratch: x + 1, **options, **FAST
     )
-    with pytest.raises(JitLoadError, match=r"2 results \(y, scratch\), and the reference has 1.*outputs=\['y'\]"):
+    with pytest.raises(JitLoadError, match=r"2 results \(y, scratch\), but the reference has 1.*outputs=\['y'\]"):
         call()
     assert len(call(outputs=["y"])) == len(call(outputs=[1])) == len(call(outputs=[-2])) == 1
-    with pytest.raises(ValueError, match=r"outputs='z': there is no such argument; they are x, y, scratch"):
+    with pytest.raises(ValueError, match=r"outputs='z': there is no such argument; the arguments are x, y, scratch"):
         call(outputs=["z"])
 
 
@@ -426,15 +426,15 @@ def test_compare_names_the_function_that_fails(mod):
 
 @pytest.mark.gpu
 def test_results_on_a_gpu_are_not_measured_by_the_wall_clock(gpu):
-    with pytest.raises(JitLoadError, match="runs on a GPU without a tensor argument there"):
+    with pytest.raises(JitLoadError, match="runs on a GPU, but no argument is a tensor there"):
         jitload.compare({"made": lambda: torch.zeros(5, device="cuda")}, **FAST)
 
 
 def test_compare_refuses_what_it_cannot_compare(mod):
     x = torch.arange(4.0)
-    with pytest.raises(TypeError, match=r"reference= is a function.*, got Tensor"):
+    with pytest.raises(TypeError, match=r"reference= must be a function.*, got Tensor"):
         jitload.compare({"a": mod.add}, x, x, reference=x + 1, **FAST)
-    with pytest.raises(TypeError, match="'b' has returned str: results are tensors and numbers"):
+    with pytest.raises(TypeError, match="'b' returned str: results must be tensors or numbers"):
         jitload.compare({"a": lambda: 1, "b": lambda: "1"}, **FAST)
     with pytest.raises(JitLoadError, match="a has no results to compare: it returns None and writes to no tensor"):
         jitload.compare({"a": lambda: None, "b": lambda: None}, **FAST)

@@ -227,10 +227,10 @@ def test_wrong_options_are_usage_errors(cache, shell, capsys, line, message):
         ("--arch foo", CELL, "ToolchainError: --arch foo is not an architecture"),
         ("--arch cpu", "  \n", "JitLoadError: module 'cell' has no source: the cell is empty"),
         ("--arch cpu", "// no code", "name its functions in --functions, or export them with TVM_FFI_"),
-        (f"--arch {ARCH} --flags=--odd", CELL, "take this one out of --flags."),
-        (f"--arch {ARCH}", '#include "no.h"\n' + CELL, "pass its directory in --include;"),
+        (f"--arch {ARCH} --flags=--odd", CELL, "remove this option from --flags."),
+        (f"--arch {ARCH}", '#include "no.h"\n' + CELL, "pass its directory in --include."),
         (f"--arch {ARCH}", "template <class T> __global__ void k(T* x) {}", "--launch 'f: kernel=k<…>'"),
-        (f"--arch {ARCH}", "__global__ void größe(int* x) {}", "NVRTC reads ASCII only"),
+        (f"--arch {ARCH}", "__global__ void größe(int* x) {}", "NVRTC reads only ASCII"),
         ("--arch cpu --functions f", f"int f() {{ return 1; }}\n{CELL}", "GPU only: C++ for the host that is built"),
         *(
             (

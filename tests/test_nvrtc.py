@@ -108,8 +108,8 @@ def test_machine_code_for_the_cpu_is_refused(compile_it: Callable[..., object]):
 @pytest.mark.parametrize(
     ("text", "options", "words"),
     [
-        ("__global__ void k(T* x) {}", ["-DT=float"], "-DT=float is read by NVRTC's own header, too: #define it"),
-        ("__global__ void k() {} void run() {}", [], "put host functions such as main() between"),
+        ("__global__ void k(T* x) {}", ["-DT=float"], "also reads one of the macros -DT=float: #define it"),
+        ("__global__ void k() {} void run() {}", [], "Put host functions such as main() between"),
     ],
 )
 def test_what_to_do_next(text: str, options: list[str], words: str):

@@ -337,7 +337,9 @@ def test_macros_of_posix() -> None:
 def test_a_missing_curand_names_its_package(kit_dirs: tuple[Path, ...]) -> None:
     if any((folder / "curand_kernel.h").is_file() for folder in kit_dirs):
         pytest.skip("this kit has cuRAND")
-    with pytest.raises(CompileError, match=r"'curand_kernel\.h' comes with pip install nvidia-curand, "):
+    with pytest.raises(
+        CompileError, match=r"'curand_kernel\.h' was not found. Install it with: pip install nvidia-curand "
+    ):
         jitload.compile_cubin("#include <curand_kernel.h>\n" + EMPTY_KERNEL, arch="sm_90")
 
 

@@ -48,7 +48,10 @@ def test_a_damaged_object_is_no_part_of_one(tmp_path):
     text = ADD + "// damaged\n"
     direct = Path(jitload.build_inline("m", cuda_sources=text, arch=ARCH))
     (direct.parent / "wrapper.o").write_bytes(b"not what it was")
-    with pytest.raises(CacheError, match=r"is damaged: wrapper\.o has 15 bytes, not \d+\. Remove it and build again"):
+    with pytest.raises(
+        CacheError,
+        match=r"is damaged: wrapper\.o has 15 bytes, but its manifest states \d+\. Remove it and build again",
+    ):
         jitload.build_inline("m", cuda_sources=text, arch=ARCH, output=tmp_path / "m.o")
     assert not (tmp_path / "m.o").exists()
 

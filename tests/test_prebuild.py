@@ -125,8 +125,8 @@ def test_one_failure_does_not_stop_the_rest_and_is_told_in_a_line(cache):
     )
     assert errors[2].startswith("cuda_sources must be")
     assert errors[3].startswith("the request cannot be sent to another process: ")
-    assert errors[4] == "a request is a mapping of the keywords of build_inline, got int"
-    assert errors[5] == "prebuild() fills the cache: leave output= to build_inline()"
+    assert errors[4] == "a request must be a mapping of keywords of build_inline, got int"
+    assert errors[5] == "prebuild() only fills the cache: leave output= out, or call build_inline()"
     assert str(done).splitlines()[0].startswith("1 built, 0 reused, 6 failed, in ")
     assert str(done).splitlines()[1] == f"  bad (sm_90a): {errors[0]}"
     with pytest.raises(jitload.JitLoadError, match="1 built, 0 reused, 6 failed"):
@@ -260,7 +260,7 @@ def test_an_executor_builds_for_what_the_callers_environment_names(cache, monkey
 def test_what_a_broken_executor_leaves_is_built_here(cache, caplog):
     done = jitload.prebuild([request(name) for name in ("a", "b", "c", "d")], _Broken(), progress=False)
     assert states(done) == ["built"] * 4
-    assert "the executor lost a worker and with it 3 requests; they are built on this machine" in caplog.text
+    assert "a worker of the executor died, and 3 requests are left; they are built on this machine" in caplog.text
 
 
 def test_an_error_of_the_executor_itself_is_that_requests_failure(cache):
@@ -278,7 +278,7 @@ def test_an_executor_that_takes_no_tasks_is_refused_by_name():
     executor = ThreadPoolExecutor(1)
     executor.shutdown()
     for wrong in (executor, ThreadPoolExecutor):
-        with pytest.raises(jitload.JitLoadError, match=r"the executor <.*ThreadPoolExecutor.* takes no tasks"):
+        with pytest.raises(jitload.JitLoadError, match=r"the executor <.*ThreadPoolExecutor.* refused a task"):
             jitload.prebuild([request("m")], wrong, progress=False)
 
 

@@ -164,8 +164,8 @@ def test_a_python_file_that_holds_none(capsys, tmp_path, text, words):
 @pytest.mark.parametrize(
     ("rows", "words"),
     [
-        ({"kernels": []}, "must hold `requests` and nothing else: [[requests]] in TOML, a list in JSON"),
-        ([1], "must hold `requests` and nothing else"),
+        ({"kernels": []}, "must contain `requests` and nothing else: [[requests]] in TOML, a list in JSON"),
+        ([1], "must contain `requests` and nothing else"),
         ([{"name": "m", "sources": 3}], "request 1, sources: paths must be strings, got 3"),
         ([{"name": "m"}, {"functions": {"f": {"gird": 1}}}], "request 2, 'f': a Launch got an unexpected keyword"),
         ([{"functions": {"f": {"grid": "x +"}}}], "request 1, 'f': "),
@@ -184,7 +184,7 @@ def test_a_data_file_that_is_wrong(cache, capsys, tmp_path, rows, words):
         ("nowhere.py", "nowhere.py: there is no file"),
         ("nowhere.json", "nowhere.json cannot be read: "),
         ("no_such_module", "no_such_module: the module no_such_module cannot be imported"),
-        ("a b/$(x)", "'a b/$(x)' names no requests: give kernels.py, a.module, kernels.toml or kernels.json"),
+        ("a b/$(x)", "'a b/$(x)' names no requests: pass kernels.py, kernels.toml, kernels.json or a.module"),
     ],
 )
 def test_a_target_that_is_nowhere(cache, capsys, target, words):
@@ -197,7 +197,7 @@ def test_a_file_named_like_a_module_that_is_there_already(cache, capsys, tmp_pat
     (tmp_path / "json.py").write_text("REQUESTS = []\n")
     code, _, err = run(capsys, str(tmp_path / "json.py"))
     assert code == 1
-    assert "there is another module 'json' (" in err
+    assert "'json' is also another module (" in err
 
 
 def test_json_that_nests_too_deep(cache, capsys, tmp_path):

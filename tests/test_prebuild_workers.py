@@ -147,7 +147,7 @@ def test_a_request_that_kills_its_workers_is_the_only_one_that_fails(cache, kill
     names = ["one", "victim", "two", "three", "four"]
     done = jitload.prebuild(map(request, names), progress=False, jobs=2)
     assert states(done) == ["built", "failed", "built", "built", "built"]
-    assert done.failed[0].error == "the worker was ended by SIGKILL, 3 times"
+    assert done.failed[0].error == "3 workers died while they built the request; the last one was ended by SIGKILL"
     assert log.read_text() == "x\n" * 3
 
 
@@ -155,7 +155,7 @@ def test_a_worker_that_leaves_is_told_by_its_status(monkeypatch):
     monkeypatch.setattr(processes, "_PROGRAM", "import sys; sys.exit(7)")
     with local_workers(1) as workers:
         outcome = workers.submit(build_task, Task(number=0, request=request("m"))).result()
-    assert outcome.error == "the worker ended with status 7, 3 times"
+    assert outcome.error == "3 workers died while they built the request; the last one ended with status 7"
 
 
 @pytest.mark.parametrize("program", ["/nowhere/python", ""])

@@ -149,7 +149,7 @@ def test_what_is_neither(ptx, cubin):
     assert refused(jitload.JitLoadError, cubin.data).startswith(words)
     assert (
         refused(jitload.JitLoadError, ptx.encode()[:200] + b"\0" + b"x")
-        == "'k.ptx' is PTX that contains a NUL character"
+        == "'k.ptx' is PTX that contains a NUL character, at which linkers stop reading: generate it again"
     )
     assert "it takes one architecture, not sm_80, sm_90" in refused(ToolchainError, ptx, arch="sm_80,sm_90")
     with pytest.raises(jitload.JitLoadError, match=r"^m.cu is PTX, not CUDA source: compile it with compile_cubin"):

@@ -499,7 +499,7 @@ def test_a_size_that_disagrees_is_underlined() -> None:
     with pytest.raises(SignatureError) as caught:
         make_typed_kernel(image_kernel(8, 8, 4), ["float*", "int", "int"], ["x", "shift", "n"], name="scale")
     assert str(caught.value) == (
-        "kernel 'scale', parameter 2: 'int' has 4 bytes, but the cubin has 8 there\n"
+        "kernel 'scale', parameter 2: 'int' has 4 bytes, but the cubin's parameter has 8\n"
         "    void scale(float* x, int shift, int n)\n"
         "                         ~~~^\n"
         "    Write the type that the kernel was compiled with."
@@ -620,8 +620,8 @@ def test_signatures_as_declarations_are_written() -> None:
 @pytest.mark.parametrize(
     ("text", "problem"),
     [
-        ("void other(float* x)", "it is one of 'other'"),
-        ("void ns::other<float>(float* x)", "it is one of 'ns::other'"),
+        ("void other(float* x)", "it declares 'other'"),
+        ("void ns::other<float>(float* x)", "it declares 'ns::other'"),
         ("void k(const float& x)", "'const float& x' is a reference, which a launch cannot pass"),
         ("(float* x, int&& n)", "'int&& n' is a reference"),
     ],

@@ -34,7 +34,7 @@ def test_without_nvcc_the_error_names_the_extra_and_the_alternatives(no_nvcc, em
     with pytest.raises(ToolchainError) as caught:
         jitload.build_inline("m", cuda_sources=BOTH, arch=ARCH)
     assert str(caught.value) == (
-        "module 'm' launches kernels from C++, which takes nvcc, and there is none. Install it with: "
+        "module 'm' launches kernels from C++, which needs nvcc, and nvcc was not found. Install it with: "
         "pip install 'jitload[cu13,nvcc]'  (CUDA 12's wheels have no nvcc: install a toolkit of CUDA 12 and set "
         "CUDA_HOME to it, or JITLOAD_NVCC to its nvcc). There are two ways without nvcc: pass only the kernels in "
         "cuda_sources and declare the launch, functions={'f': Launch(grid=…, block=…)}; or compile them with "
@@ -129,7 +129,7 @@ def test_an_incomplete_nvcc_of_wheels_names_the_wheel_that_is_missing(part, empt
     with pytest.raises(ToolchainError) as caught:
         find_nvcc(read_settings(), empty_cache, name="m")
     wheel = part.partition("-")[0].replace("_", "-")
-    assert str(caught.value).endswith(f"which needs {wheel} beside it: pip install 'jitload[cu13,nvcc]'")
+    assert str(caught.value).endswith(f"needs the wheel {wheel}, which was not found: pip install 'jitload[cu13,nvcc]'")
 
 
 def test_wheels_of_two_releases_of_cuda_are_not_mixed(empty_cache, no_nvcc, wheels):
@@ -137,8 +137,8 @@ def test_wheels_of_two_releases_of_cuda_are_not_mixed(empty_cache, no_nvcc, whee
     with pytest.raises(ToolchainError) as caught:
         find_nvcc(read_settings(), empty_cache, name="m")
     assert str(caught.value) == (
-        "the wheels nvidia-cuda-nvcc 13.5.37 and nvidia-cuda-crt 13.0.99 are of different releases of CUDA, which do "
-        "not work together: pip install 'nvidia-cuda-crt==13.5.*', or another nvidia-cuda-nvcc"
+        "the wheels nvidia-cuda-nvcc 13.5.37 and nvidia-cuda-crt 13.0.99 do not work together, because they "
+        "are of different releases of CUDA: pip install 'nvidia-cuda-crt==13.5.*', or another nvidia-cuda-nvcc"
     )
 
 

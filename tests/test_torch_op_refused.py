@@ -30,21 +30,21 @@ def _fresh_dynamo():
         ("add_one", {"out": {"z": "like x"}}, "there is no tensor 'z'"),
         ("add_one", {"out": {"x": "like y"}}, r"out: 'x' \(const float\*\) is const, so it is an input"),
         ("add_one", {"unwritten": "x"}, "unwritten: 'x' .* is const"),
-        ("add_one", {"out": {"y": "like x"}, "unwritten": "y"}, "'y' is in out as well"),
+        ("add_one", {"out": {"y": "like x"}, "unwritten": "y"}, "'y' is also in out"),
         ("add_one", {"out": {"y": "as x"}}, r"out\['y'\]: this is not a rule for an output"),
-        ("add_one", {"out": {"y": 3}}, "a rule is a str, got int"),
-        ("add_one", {"out": "like x"}, "out='like x' is not a dict of rules by name"),
-        ("add_one", {"out": {"y": "like z"}}, "there is no tensor 'z' among the inputs; they are x"),
+        ("add_one", {"out": {"y": 3}}, "a rule must be a str, got int"),
+        ("add_one", {"out": "like x"}, "out='like x' must be a dict from names to rules"),
+        ("add_one", {"out": {"y": "like z"}}, "there is no tensor 'z' among the inputs; the tensors are x"),
         (
             "add_one",
             {"out": {"y": "float16 like x"}},
             "'y' is a tensor of float32, not float16: write 'float32 like x'",
         ),
-        ("add_one", {"out": {"y": "float33[3]"}}, "there is no dtype 'float33'"),
+        ("add_one", {"out": {"y": "float33[3]"}}, "torch has no dtype 'float33'"),
         ("add_one", {"out": {"y": "[n]"}}, "there is no parameter 'n'"),
         ("add_one", {"out": {"y": "[x.shape[0] / 2]"}}, "/ is not part of launch expressions"),
         ("to_half", {"out": {"y": "like x"}}, "'y' is a tensor of float16, not float32 of 'x'"),
-        ("square", {"out": {"y": "[3]"}}, "'y' takes several dtypes: begin the rule with one"),
+        ("square", {"out": {"y": "[3]"}}, "'y' takes several dtypes: begin the rule with a dtype"),
         ("square", {"out": {"y": "like x"}, "autocast": True}, "its kernels take several dtypes"),
         ("add_one", {"out": {"y": "like x"}, "autocast": "int32"}, "must be True or a floating-point dtype"),
         ("scale_", {"unwritten": "x"}, "it neither returns a tensor nor writes to one"),
@@ -73,7 +73,7 @@ def test_names_that_torch_cannot_read_are_refused(mod, name):
 @pytest.mark.parametrize("function", [None, 3, "add_one"])
 def test_functions_can_be_called(mod, function):
     for value in (function, mod):
-        with pytest.raises(jitload.errors.LaunchSpecError, match="is not a function"):
+        with pytest.raises(jitload.errors.LaunchSpecError, match="the operator needs a function, got"):
             jitload.torch_op("wrong::f", value, schema="(Tensor(a!) x) -> ()")
 
 
@@ -116,7 +116,7 @@ def test_gradients_and_rules_are_functions(mod):
 def test_operators_of_others_are_not_replaced(mod):
     with torch.library._scoped_library("others", "FRAGMENT") as library:
         library.define("f(Tensor x) -> Tensor")
-        with pytest.raises(jitload.errors.LaunchSpecError, match="others::f is already an operator"):
+        with pytest.raises(jitload.errors.LaunchSpecError, match="torch already has an operator others::f"):
             jitload.torch_op("others::f", mod.add_one, out={"y": "like x"})
 
 
@@ -237,12 +237,12 @@ def test_a_declared_device_chooses_that_of_results():
         ("(Unknown x) -> ()", {}, "it is malformed: unknown type specifier"),
         ("(int n=3, Tensor(a!) x) -> ()", {}, "malformed: Non-default positional argument follows default argument"),
         ("(Tensor x, Tensor x) -> ()", {}, "two arguments are named 'x'"),
-        ("(Tensor x) -> (Tensor x)", {"out": {"x": "like x"}}, "'x' is the name of an argument and of a result"),
+        ("(Tensor x) -> (Tensor x)", {"out": {"x": "like x"}}, "'x' is the name of both an argument and a result"),
         ("(Tensor x, int? n) -> (Tensor y)", {"out": {"y": "x.dtype[n]"}}, "'n' may be None"),
         ("(Tensor(a!) x) -> Tensor(a!)", {}, "cannot return one of its arguments"),
         ("(Tensor x) -> int", {}, "an operator returns tensors only"),
-        ("(Tensor x, *, int n) -> ()", {}, "arguments that are only keywords"),
-        ("(Tensor x) -> (Tensor y)", {}, "it must have a rule for each result, y"),
+        ("(Tensor x, *, int n) -> ()", {}, "keyword-only arguments"),
+        ("(Tensor x) -> (Tensor y)", {}, "it must have a rule for each result in the schema, in this order: y"),
     ],
 )
 def test_wrong_schemas_are_refused(schema, options, message):
@@ -267,7 +267,7 @@ def test_results_are_those_of_the_schema(function, message):
 
 
 def test_functions_without_types_need_a_schema():
-    with pytest.raises(jitload.errors.LaunchSpecError, match="Give them: schema="):
+    with pytest.raises(jitload.errors.LaunchSpecError, match="Pass them: schema="):
         jitload.torch_op("wrong::f", print)
 
 
@@ -303,7 +303,7 @@ def test_builds_within_a_compiled_function(mod):
     with pytest.raises(torch._dynamo.exc.Unsupported, match="do it before, at module level"):
         compiled(program)(X)
     assert torch.compile(program, backend="aot_eager")(X).equal(2 * X + 2)
-    with compiled_call_raises("register operators outside of compiled functions"):
+    with compiled_call_raises("cannot be called in functions that torch.compile compiles"):
         compiled(lambda x: jitload.torch_op("inside::f", mod.add_one)(x))(X)
 
 

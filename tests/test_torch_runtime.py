@@ -405,7 +405,7 @@ def test_numbers_are_converted_as_torch_converts_them(module: ModuleType, value:
 def test_numbers_that_have_no_result_are_errors(module: ModuleType):
     with pytest.raises(RuntimeError, match="torch boolean negative"):
         module.number(torch.tensor(True), "-")
-    with pytest.raises(RuntimeError, match=r"2\*\*63 or more is not supported|another type than its schema says"):
+    with pytest.raises(RuntimeError, match=r"do not support integers of 2\*\*63|another type than its schema says"):
         module.number(torch.tensor(2**63, dtype=torch.uint64), "")
 
 
@@ -413,7 +413,7 @@ def test_numbers_that_have_no_result_are_errors(module: ModuleType):
 def test_layouts_are_those_of_torch(module: ModuleType):
     x = torch.ones(2, 2)
     assert [module.layout(y) for y in (x, x.to_sparse(), x.to_sparse_csr())] == [0, 1, 2]
-    with pytest.raises(RuntimeError, match="a tensor has a layout that is not supported here"):
+    with pytest.raises(RuntimeError, match="a tensor has a layout that jitload's headers for torch do not support"):
         module.layout(x.to_sparse_csc())
 
 

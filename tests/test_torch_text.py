@@ -395,7 +395,7 @@ def test_a_torch_for_the_cpu_cannot_build_what_needs_cuda(monkeypatch: pytest.Mo
     monkeypatch.setattr(torch.version, "cuda", None)
     text = "#include <ATen/cuda/CUDAGraph.h>\ntorch::Tensor g(torch::Tensor x) { return x; }"
     with pytest.raises(
-        CompileError, match=r"lack ATen/cuda/CUDAGraph\.h\. Its own headers cannot .* built for the CPU"
+        CompileError, match=r"lack ATen/cuda/CUDAGraph\.h\. torch's own headers cannot .* built for the CPU"
     ):
         cpp_extension.load_inline("events", text, functions=["g"])
 

@@ -50,14 +50,14 @@ def test_numbers_that_no_gpu_supports(option: str, values: tuple[Any, ...], expe
 def test_an_option_or_constexpr_has_one_value():
     for constexprs, keywords in (({"num_warps": 8}, {"num_warps": 4, "BLOCK": 64}), ({"BLOCK": 64}, {"BLOCK": 128})):
         message = refusal(SignatureError, kernels.vector_add, signature=ADD, constexprs=constexprs, **keywords)
-        assert "beside it: pass it once" in message
+        assert "as a keyword: pass it once" in message
     assert extract(kernels.vector_add, signature=ADD, constexprs={"BLOCK": 64}, BLOCK=64).num_warps == 4
 
 
 def test_clusters_before_hopper():
     message = refusal(SignatureError, kernels.vector_add, signature=ADD, BLOCK=64, num_ctas=2, arch="sm_80")
     assert message.endswith(
-        "num_ctas=2 makes clusters, which GPUs have from sm_90 on, but this is for sm_80: leave it out there"
+        "num_ctas=2 needs clusters, which only sm_90 and newer have, not sm_80: leave it out for sm_80"
     )
 
 

@@ -100,7 +100,10 @@ def test_tuples_scalars_and_a_name_of_its_own(stub_driver: StubDriver):
     mod = load(kernels.of_a_sized_tuple, signature=sized, grid="ceil_div(n, pair_2)")
     launch = launched(stub_driver, mod.of_a_sized_tuple, (x, out, 64), 100)
     assert (launch.arguments, launch.grid[0]) == ((pointer(x), pointer(out), *numbers(100), *HIDDEN), 2)
-    with pytest.raises(ValueError, match=r"of_a_sized_tuple\(\): argument 'pair_2' is compiled in as 64, got 32"):
+    with pytest.raises(
+        ValueError,
+        match=r"of_a_sized_tuple\(\): argument 'pair_2' must be 64, with which the kernel was compiled, got 32",
+    ):
         mod.of_a_sized_tuple((x, out, 32), 100)
     assert launched(stub_driver, mod.of_a_sized_tuple, x, out, 100).arguments == launch.arguments
     mod = load(kernels.store_scalar, signature={"out_ptr": "*fp64", "x": "bf16"}, grid=1)

@@ -67,7 +67,7 @@ def test_a_descriptor_of_pixels():
     kernel.src = SimpleNamespace(**{**vars(kernel.src), "signature": {**kernel.src.signature, "tile": pixels}})
     words = refusal(SignatureError, kernel, arch="native")
     assert words.startswith(
-        "kernel 'copy_tile', parameter 'tile': an im2col descriptor, whose pixel boxes cannot be read from a tensor"
+        "kernel 'copy_tile', parameter 'tile': jitload does not support im2col descriptors, because their pixel"
     )
 
 

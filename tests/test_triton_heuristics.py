@@ -231,29 +231,29 @@ def by_a_helper(nargs: Any) -> None:
 @pytest.mark.parametrize(
     ("hook", "expected"),
     [
-        (lambda nargs: nargs["out_ptr"].zero_(), "Here it needs more of 'out_ptr' than is known (its zero_)."),
-        (lambda nargs: nargs["n"] + 1, "Here it needs more of 'n' than is known ("),
-        (lambda nargs: nargs["nothing"], "Here it needs more of 'nothing' than is known ('nothing')."),
-        (lambda nargs: nargs["BLOCK"] / 0, "Here it fails with ZeroDivisionError"),
-        (counts, "Here it uses 'COUNT', which is a list."),
-        (by_a_helper, "Here it uses 'COUNT', which is a list."),
-        (by_default, "Here it uses 'default 0', which is a list."),
-        (by_global, "Here it contains STORE_GLOBAL 'COUNT'."),
-        (by_import, "Here it contains IMPORT_NAME 'gc'."),
-        (by_closure(), "Here it contains STORE_DEREF 'count'."),
-        (by_unbound_variable(), "Here it fails with NameError"),
-        (lambda _: input(), "Here it uses 'input', which is a builtin_function_or_method."),
-        (lambda _: triton.testing.do_bench(None), "Here it uses 'triton', which is a module."),
-        (print, "Here it is a builtin_function_or_method, which cannot be inspected."),
+        (lambda nargs: nargs["out_ptr"].zero_(), "it uses 'out_ptr', which is unknown at the build (its zero_)."),
+        (lambda nargs: nargs["n"] + 1, "it uses 'n', which is unknown at the build ("),
+        (lambda nargs: nargs["nothing"], "it uses 'nothing', which is unknown at the build ('nothing')."),
+        (lambda nargs: nargs["BLOCK"] / 0, "this hook is different: it fails with ZeroDivisionError"),
+        (counts, "this hook is different: it uses 'COUNT', which is a list."),
+        (by_a_helper, "this hook is different: it uses 'COUNT', which is a list."),
+        (by_default, "this hook is different: it uses 'default 0', which is a list."),
+        (by_global, "this hook is different: it contains the instruction STORE_GLOBAL 'COUNT'."),
+        (by_import, "this hook is different: it contains the instruction IMPORT_NAME 'gc'."),
+        (by_closure(), "this hook is different: it contains the instruction STORE_DEREF 'count'."),
+        (by_unbound_variable(), "this hook is different: it fails with NameError"),
+        (lambda _: input(), "this hook is different: it uses 'input', which is a builtin_function_or_method."),
+        (lambda _: triton.testing.do_bench(None), "this hook is different: it uses 'triton', which is a module."),
+        (print, "this hook is different: it is a builtin_function_or_method, which cannot be inspected."),
     ],
 )
 def test_hooks_that_no_library_can_run(hook: Any, expected: str):
     kernel = tuned(triton.Config({"BLOCK": 64}, num_warps=2, pre_hook=hook))(kernels.vector_add)
     message = refusal(SignatureError, kernel, signature=ADD)
     assert message.startswith("kernel 'vector_add': the configuration (BLOCK=64, num_warps=2, num_stages=")
-    assert "has a pre_hook, Python code that Triton runs before each launch. A library cannot run it" in message
+    assert "has a pre_hook, Python code that Triton runs before each launch. jitload supports only hooks" in message
     assert expected in message
-    assert "config={'BLOCK': 64, …} or variants=[…], and do its work before the call" in message
+    assert "config={'BLOCK': 64, …} or variants=[…], and do the hook's work before the call" in message
     with pytest.raises(SignatureError, match="has a pre_hook"):
         load(kernel, signature=ADD, variants="all")
     assert extract(kernel, signature=ADD, config={"BLOCK": 64}).constexprs == (("BLOCK", 64),)  # and no hook

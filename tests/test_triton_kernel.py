@@ -74,7 +74,10 @@ def test_an_autotuned_kernel_without_a_chosen_configuration():
 
 def test_a_configuration_and_a_constexpr_that_differ():
     message = refusal(SignatureError, tuned_add, signature=ADD, config={"BLOCK": 128}, BLOCK=32)
-    assert message == "kernel 'tuned_add': 'BLOCK' is 128 in the configuration and 32 beside it: pass it once"
+    assert (
+        message
+        == "kernel 'tuned_add': 'BLOCK' is 128 in the configuration and 32 in constexprs= or as a keyword: pass it once"
+    )
 
 
 # ---- what is not a kernel --------------------------------------------------------------------------------------

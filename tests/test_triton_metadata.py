@@ -135,8 +135,8 @@ def doctored(**changes: Any) -> Any:
         ({"profile_scratch_size": 64}, "with instrumentation for a profiler, which needs 64 bytes per program"),
         ({"num_warps": 64}, "has num_warps=64 after compilation, which is 2048 threads, but a block has at most 1024"),
         ({"tmem_size": 1024}, "needs 1024 columns of tensor memory, but the GPU has 512"),
-        ({"name": "other"}, "Triton calls it 'other', but the cubin has: vector_add"),
-        ({"num_warps": 8}, "says that it runs 256 threads, but the cubin requires 128"),
+        ({"name": "other"}, "Triton names it 'other', but the cubin contains only: vector_add"),
+        ({"num_warps": 8}, "says that it has 256 threads per block, but the cubin is for 128"),
     ],
 )  # fmt: skip
 def test_kernels_that_no_library_can_launch(changes: dict[str, Any], expected: str):
@@ -158,5 +158,5 @@ def test_parameters_that_the_cubin_does_not_have(monkeypatch: pytest.MonkeyPatch
 def test_an_unknown_kind_of_specialization():
     kernel = compiled()
     kernel.src.attrs = {(0,): [["tt.pointer_range", 32]]}
-    expected = "parameter 'x_ptr': Triton specialized it by tt.pointer_range=32, which jitload does not know"
+    expected = "parameter 'x_ptr': Triton specialized it by tt.pointer_range=32, which jitload cannot check at a call"
     assert expected in refusal(SignatureError, kernel, arch="native")

@@ -107,7 +107,7 @@ def test_a_cubin_goes_into_a_wrapper_by_hand():
         ({"variants": "some", "BLOCK": 4}, "variants= must be a list of mappings, or 'all', got 'some'"),
         ({"variants": {"BLOCK": 4}}, "variants= must be a list of mappings, or 'all', got dict"),
         ({"variants": [{"BLOCK": 64}, 64]}, "variants[1] must be a mapping, {'BLOCK': 512}, or a triton.Config, got"),
-        ({"variants": []}, "variants= is empty; leave it out for a single one"),
+        ({"variants": []}, "variants= is empty; leave it out to build a single variant"),
         ({"variants": "all"}, "variants='all' is for autotuned kernels, and this one has no configurations"),
         ({"variants": [{"BLOCK": 4}], "config": {"BLOCK": 8}}, "config= chooses one configuration, and variants="),
         ({"variants": [{"BLOCK": 4}, {"BLOCK": 8}], "BLOCK": 2}, "each of the variants has a 'BLOCK' of its own"),
@@ -148,7 +148,7 @@ def test_bad_names_and_kernels():
     with pytest.raises(SignatureError, match="is a plain function: decorate it"):
         load(test_bad_grids, signature=ADD)
     plain = jitload.compile_cubin('extern "C" __global__ void k(int n) {}', arch="sm_90a")
-    with pytest.raises(JitLoadError, match="the Cubin is not a Triton kernel's: pass what extract_triton"):
+    with pytest.raises(JitLoadError, match="the Cubin was not made from a Triton kernel: pass what extract_triton"):
         jitload.load_triton("m", plain)
     cubin = jitload.extract_triton(kernels.vector_add, signature=ADD, BLOCK=64, arch=ARCH)
     with pytest.raises(SignatureError, match="is compiled already, so num_warps= cannot change it"):

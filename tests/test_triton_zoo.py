@@ -123,6 +123,6 @@ def test_members_of_enums_are_plain_in_the_record():
 @pytest.mark.skipif(VERSION.number >= (3, 3), reason="tuples came with Triton 3.3")
 def test_tuples_that_this_release_does_not_know():
     kernel, args, options = CASES["tuples"]
-    assert "parameter 'pointers': Triton 3.2 does not support tuples; 3.3 does" in refusal(
+    assert "parameter 'pointers': Triton 3.2 does not support tuples: use 3.3 or newer" in refusal(
         SignatureError, kernel, *args, **options
     )

@@ -28,7 +28,9 @@ class ChildProcess:
     def __init__(self, program: str, *arguments: str, options: Sequence[str] = ()) -> None:
         """Start Python with `options`, and run the code `program` with `arguments`."""
         if not sys.executable:
-            raise ToolchainError("there is no Python to start another process with (sys.executable is empty)")
+            raise ToolchainError(
+                "no child process can be started, because sys.executable is empty: run the program with Python"
+            )
         self._process = subprocess.Popen(
             [sys.executable, *options, "-c", program, *arguments],
             stdin=subprocess.PIPE,

@@ -94,8 +94,8 @@ def ninja_text(steps: Sequence[Step]) -> str:
 def _ninja_path(path: str) -> str:
     if unescapable := re.search(r"[|\n\r]", path):
         raise ToolchainError(
-            f"ninja cannot read a path with {unescapable[0]!r}: {path!r}. "
-            "Put the cache (JITLOAD_CACHE_DIR) or the file elsewhere."
+            f"ninja cannot read the path {path!r}, because it contains {unescapable[0]!r}. "
+            "Move the file or the cache (JITLOAD_CACHE_DIR) to another directory."
         )
     return re.sub(r"([$ :])", r"$\1", path)
 
@@ -103,7 +103,7 @@ def _ninja_path(path: str) -> str:
 def shell_line(words: Sequence[str]) -> str:
     """Return a command as a shell line, the form in which ninja runs and prints commands."""
     if word := next((word for word in words if "\n" in word or "\r" in word), None):
-        raise ToolchainError(f"ninja cannot read an option with a line break: {word!r}. Write it in one line.")
+        raise ToolchainError(f"ninja cannot read an option with a line break: {word!r}. Write it on one line.")
     return shlex.join(words)
 
 

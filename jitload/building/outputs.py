@@ -75,7 +75,9 @@ def write_object(entry: Entry, request: Request, target: Path) -> Path:
     names: list[ObjectName] = ["runtime"]
     if CPU in request.archs:
         if request.instrumentation:
-            raise JitLoadError("sanitize= and debug= make a library; leave them out for an object")
+            raise JitLoadError(
+                "an object file cannot be built with sanitize= or debug=: leave them out, or build a library"
+            )
         names.append("cpu_runtime")
     runtimes = find_or_build_objects(names, compiler, cache_dir, settings)
     objects = tuple(map(str, (*_check_objects(entry), *runtimes)))

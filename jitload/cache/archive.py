@@ -64,7 +64,8 @@ def pack(cache_dir: Path, target: Path, digests: Iterable[str] = ()) -> int:
     entries = list_entries(cache_dir)
     contents = _contents(entry.dir for entry in entries if not prefixes or entry.digest.startswith(prefixes))
     if not contents:
-        raise CacheError(f"the cache {cache_dir} has no such entry to pack")
+        selected = f" whose key begins with {' or '.join(prefixes)}" if prefixes else ""
+        raise CacheError(f"the cache {cache_dir} has no entry{selected} to pack")
     return _write_archive(contents, target)
 
 
@@ -142,7 +143,7 @@ def _unpack(
 def _check_staged(leaf: Path, only: str) -> int:
     """Return the size of an unpacked entry in bytes. Refuse a damaged entry, or one outside the directory `only`."""
     if only not in ("", leaf.parent.name):
-        raise ValueError(f"it contains an entry {leaf.parent.name[:60]} in place of {only[:60]}")
+        raise ValueError(f"it contains the entry {leaf.parent.name[:60]}, but {only[:60]} was requested")
     check_leaf(leaf)
     return directory_size(leaf)
 
@@ -176,8 +177,10 @@ def _stage_members(stream: IO[bytes], stage: Path, max_size: int) -> list[Path]:
         left -= info.size + _FILE_OVERHEAD
         if match is None:
             raise ValueError(f"it contains {info.name[:80]!r}, which is not a file of an entry")
-        if left < 0 or count >= _MAX_MEMBERS:
-            raise ValueError(f"it contains more than {max_size} bytes; allow more with --max-size")
+        if left < 0:
+            raise ValueError(f"it contains more than {max_size} bytes; `jitload cache unpack --max-size` allows more")
+        if count >= _MAX_MEMBERS:
+            raise ValueError(f"it contains more than {_MAX_MEMBERS} files")
         key_dir_name, leaf_name, file_name = match.groups()
         leaf = stage / key_dir_name / leaf_name
         leaves.add(leaf)
@@ -212,7 +215,7 @@ def _read_exactly(stream: IO[bytes], size: int) -> bytes:
     while len(data) < size:
         chunk = stream.read(size - len(data))
         if not chunk:
-            raise EOFError("it ends too early")
+            raise EOFError("it is incomplete, its end is missing")
         data += chunk
     return data
 
@@ -290,7 +293,7 @@ def fill_bundle(entry_dirs: Sequence[Path], bundle: Path) -> UnpackResult:
             added = sum(_publish(leaf, bundle) for leaf in staged)
         _make_readable(bundle)
     except OSError as error:
-        raise CacheError(f"the directory {bundle} cannot be filled: {error}") from error
+        raise CacheError(f"entries cannot be copied to {bundle}: {error}") from error
     return UnpackResult(added=added, present=len(contents) - added)
 
 
@@ -338,7 +341,7 @@ def _open_archive(path: Path, name: str, mode: str) -> Iterator[IO[bytes]]:
 def check_archive_name(name: str) -> None:
     """Raise CacheError if the name of an archive does not end in a known suffix, such as `.tar.gz`."""
     if not name.endswith((".tar.zst", ".tzst", ".tar.gz", ".tgz", ".tar")):
-        raise CacheError(f"{name!r} must end in .tar.zst, .tar.gz or .tar, which says how it is compressed")
+        raise CacheError(f"{name!r} must end in .tar.zst, .tar.gz or .tar, which selects the compression")
 
 
 def _open_zstd(path: Path, mode: str) -> Any:
@@ -350,7 +353,7 @@ def _open_zstd(path: Path, mode: str) -> Any:
         import zstandard
 
         return zstandard.open(path, mode)
-    raise CacheError("a .tar.zst archive needs: pip install zstandard  (or name it .tar.gz, which needs nothing)")
+    raise CacheError("a .tar.zst archive needs zstandard: pip install zstandard. A .tar.gz archive needs no package.")
 
 
 def _unpacking_errors() -> tuple[type[Exception], ...]:

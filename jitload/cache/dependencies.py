@@ -198,7 +198,7 @@ def from_manifest(row: dict[str, Any], anchors: Sequence[str]) -> Dependency:
     """
     dependency = Dependency(**row)
     if not isinstance(dependency.path, str):
-        raise TypeError("the path of a file that it read is not text")
+        raise TypeError("the path of a file that the build read is not text")
     if not dependency.path.startswith("@"):
         return dependency
     index, slash, rest = dependency.path[1:].partition("/")

@@ -144,7 +144,9 @@ def _handle_problem(path: Path, problem: Exception, *, may_rename: bool) -> None
     """
     number = problem.errno if isinstance(problem, OSError) else None
     if number in EXHAUSTED:
-        raise CacheError(f"the cache entry {path} cannot be read: {problem}. Raise this process's limit.") from problem
+        raise CacheError(
+            f"the cache entry {path} cannot be read: {problem}. Raise this process's limit (ulimit)."
+        ) from problem
     if not os.path.lexists(path):
         return  # another process has just renamed it
     if number in _INACCESSIBLE or not may_rename:
@@ -197,7 +199,7 @@ def check_file(path: Path, size: Any, digest: Any, settings: Settings | None = N
     """Raise ValueError if a file of an entry does not have the given size and SHA-256."""
     data = read_file(path, int(size), settings)
     if len(data) != size:
-        raise ValueError(f"{path.name} has {len(data)} bytes, not {size}")
+        raise ValueError(f"{path.name} has {len(data)} bytes, but its manifest states {size}")
     if hashlib.sha256(data).hexdigest() != digest:
         raise ValueError(f"{path.name} does not have the SHA-256 that its manifest states")
 
@@ -216,12 +218,12 @@ def read_file(path: Path, max_size: int, settings: Settings | None = None) -> by
         if not stat.S_ISREG(status.st_mode):
             raise ValueError(f"{path.name} is not a regular file")
         if status.st_size > max_size:
-            raise ValueError(f"{path.name} has {status.st_size} bytes, not {max_size}")
+            raise ValueError(f"{path.name} has {status.st_size} bytes, but should have at most {max_size}")
         if status.st_uid not in (os.getuid(), 0) or status.st_mode & stat.S_IWOTH:
-            raise ValueError(f"other users may write {path.name}")
+            raise ValueError(f"other users can change {path.name}")
         is_own_group = status.st_gid in (os.getgid(), 0)
         if status.st_mode & stat.S_IWGRP and not is_own_group and settings is not None and not settings.trusts_group:
-            raise ValueError(f"a group may write {path.name}")
+            raise ValueError(f"a group can change {path.name}; JITLOAD_TRUST_GROUP=1 trusts groups")
         return _read_all(descriptor, status.st_size)
     finally:
         os.close(descriptor)
@@ -311,7 +313,10 @@ def find_cache_dir(settings: Settings) -> Path:
         if directory.is_absolute():  # if the home is unknown, the path is "~/.cache/jitload"
             return directory
     directory = private_cache_dir()
-    warn_once(f"this user has no home: the cache is in {directory}, for this process only. Set JITLOAD_CACHE_DIR.")
+    warn_once(
+        f"this user has no home directory, so this process uses the temporary cache {directory}. To keep the cache, "
+        "set JITLOAD_CACHE_DIR to a directory that can be written."
+    )
     return directory
 
 
@@ -320,10 +325,12 @@ def resolve_dir(directory: str, variable: str) -> Path:
     try:
         return Path(directory).expanduser().absolute()
     except RuntimeError as error:
-        raise CacheError(f"{variable}={directory}: the home of this user is unknown. Write the whole path.") from error
+        raise CacheError(
+            f"{variable}={directory}: the home directory of this user is unknown. Write an absolute path."
+        ) from error
     except OSError as error:
         raise CacheError(
-            f"{variable}={directory} is relative, and the working directory no longer exists. Write the whole path."
+            f"{variable}={directory} is relative, and the working directory no longer exists. Write an absolute path."
         ) from error
 
 
@@ -424,19 +431,19 @@ def check_entry_dir(directory: str | Path, cache_dir: Path, settings: Settings) 
 def _check_owner(path: str | Path, status: os.stat_result, cache_dir: Path, advice: str = "") -> None:
     if status.st_uid not in (os.getuid(), 0):
         raise CacheError(
-            f"the cache {cache_dir} is not trusted: {path} belongs to user {status.st_uid}, neither this user nor "
-            f"root. {advice}".rstrip()
+            f"the cache {cache_dir} is not trusted: {path} belongs to user {status.st_uid}, who is neither this "
+            f"user nor root. {advice}".rstrip()
         )
 
 
 def _check_mode(path: str | Path, status: os.stat_result, cache_dir: Path, settings: Settings) -> None:
     if status.st_mode & stat.S_IWOTH:
         raise CacheError(
-            f"the cache {cache_dir} is not trusted: everyone may write {path}. Repair it with: chmod o-w '{path}'"
+            f"the cache {cache_dir} is not trusted: everyone can write to {path}. Repair it with: chmod o-w '{path}'"
         )
     is_own_group = status.st_gid == os.getgid() or status.st_gid == 0
     if status.st_mode & stat.S_IWGRP and not is_own_group and not settings.trusts_group:
         raise CacheError(
-            f"the cache {cache_dir} is not trusted: group {status.st_gid} may write {path}. "
+            f"the cache {cache_dir} is not trusted: group {status.st_gid} can write to {path}. "
             f"Repair it with: chmod g-w '{path}', or trust the group with JITLOAD_TRUST_GROUP=1."
         )

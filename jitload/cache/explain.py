@@ -96,7 +96,7 @@ def explain_miss(cache_dir: Path, key: CacheKey, settings: Settings) -> str:
     lines += [f"    {line}" for line in reasons or ["There is no entry of that name."]]
     if key.unknown_parts:
         labels = ", ".join(key.unknown_parts)
-        lines.append(f"    This machine lacks tools, so these parts of an entry's key do not matter: {labels}.")
+        lines.append(f"    This machine lacks tools, so these parts of the key are not compared: {labels}.")
     lines.append("    Build it in advance with JITLOAD_MODE=auto, and ship the cache: jitload cache pack, unpack.")
     return "\n".join(lines)
 
@@ -145,7 +145,7 @@ def _reasons(searched: Sequence[tuple[Path, CacheKey]], key: CacheKey, settings:
     if not lines:  # all parts are equal, but the entry is not trusted
         return _problems_of_key(entry.dir.parent, key, settings)
     return [
-        f"The nearest entry, {entry.name}-{entry.digest[:12]}, has another key (its parts, and the request's):",
+        f"The nearest entry, {entry.name}-{entry.digest[:12]}, has another key. These are its parts and the request's:",
         *(f"  {line}" for line in lines),
     ]
 
@@ -193,7 +193,7 @@ def _problems_of_key(key_dir: Path, key: CacheKey, settings: Settings) -> list[s
     except PermissionError:
         return [_unreadable(key_dir)]
     except OSError as error:
-        return [f"There is an entry, which cannot be used: {key_dir}: {error}"]
+        return [f"There is an entry that cannot be used: {key_dir}: {error}"]
     except CacheError as error:
         return [f"There is an entry, but {error}"]
     for leaf_name in leaf_names:
@@ -205,7 +205,7 @@ def _problems_of_key(key_dir: Path, key: CacheKey, settings: Settings) -> list[s
         except CacheError as error:
             lines.append(f"There is an entry, but {error}")
         except (OSError, ValueError, LookupError, TypeError, RecursionError) as damage:
-            lines.append(f"There is an entry, which cannot be used: {key_dir / leaf_name}: {damage}")
+            lines.append(f"There is an entry that cannot be used: {key_dir / leaf_name}: {damage}")
     return list(dict.fromkeys(lines))
 
 
@@ -217,11 +217,11 @@ def _problems_of_leaf(leaf_dir: Path, key: CacheKey, settings: Settings) -> list
     manifest = read_manifest(leaf_dir, settings)
     dependencies = [from_manifest(row, key.anchors) for row in manifest["dependencies"]]
     lines = [
-        f"{'A new file' if dependency.size < 0 else 'Changed since'}: {dependency.path}"
+        f"{'New' if dependency.size < 0 else 'Changed'} since the build: {dependency.path}"
         for dependency in dependencies
         if not dependency.is_unchanged()
     ]
     if manifest["anchors"] is not None and tuple(manifest["anchors"]) != key.anchors:
-        lines.append(f"It was built from {', '.join(manifest['anchors'])}, and its code contains these paths")
+        lines.append(f"Its code contains paths that the request does not have: {', '.join(manifest['anchors'])}")
     check_file(leaf_dir / manifest["product"], manifest["size"], manifest["sha256"], settings)
     return lines

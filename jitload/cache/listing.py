@@ -67,7 +67,7 @@ def check_leaf(leaf_dir: Path) -> dict[str, Any]:
             raise ValueError("its manifest belongs to another entry")
         files = {**manifest["files"], manifest["product"]: (manifest["size"], manifest["sha256"])}
         if extra := set(os.listdir(leaf_dir)) - {MANIFEST, *files}:
-            raise ValueError(f"{min(extra)!r} is not in its manifest")
+            raise ValueError(f"it contains the file {min(extra)!r}, which is not in its manifest")
         for name, (size, sha256) in files.items():
             if not isinstance(name, str) or "/" in name:
                 raise ValueError("its manifest names a file outside the entry")

@@ -111,7 +111,9 @@ def _acquire(path: Path, description: str, find_result: FindResult[Result]) -> t
     except OSError as error:
         if error.errno is None:  # only a signal handler raises such an error, for example a TimeoutError
             raise
-        warn_once(f"{path.parent} has no locks ({error}): processes that build the same thing each build their own")
+        warn_once(
+            f"files in {path.parent} cannot be locked ({error}): processes that need the same library may each build it"
+        )
         return None, None
 
 

@@ -46,7 +46,7 @@ def matching_digests(cache_dir: Path, key: CacheKey, settings: Settings) -> Iter
     for _, _, digest, its_parts in sorted(matches, key=lambda match: match[:3], reverse=True):
         tools = " | ".join(str(its_parts[label]) for label in key.unknown_parts if its_parts.get(label))
         tools = tools.replace("\n", ", ")
-        _log.info("%s-%s is used though other tools made it: %s", key.name, digest[:12], tools)
+        _log.info("%s-%s is used although other tools built it: %s", key.name, digest[:12], tools)
         yield digest
 
 

@@ -101,7 +101,7 @@ def _locked_trash(cache_dir: Path) -> Iterator[Path]:
         make_private_dir(trash)
         lock = lock_directory(trash)
         if lock is None:
-            raise CacheError(f"another process is pruning the cache {cache_dir} at the moment")
+            raise CacheError(f"another process is pruning the cache {cache_dir} at the moment; try again later")
     except OSError as error:
         if not os.access(trash, os.W_OK):
             raise CacheError(f"the cache {cache_dir} cannot be written: {error.strerror}") from error

@@ -99,9 +99,10 @@ def _unpack(local_dir: Path, data: Any, key: CacheKey, settings: Settings) -> bo
     from jitload.cache.archive import unpack_key
 
     try:
-        if not isinstance(data, bytes | bytearray | memoryview) or len(data) > _MAX_PACKED:
-            problem = f"the store returned {type(data).__name__}, not at most {_MAX_PACKED} bytes"
-            raise CacheError(problem)  # noqa: TRY301
+        if not isinstance(data, bytes | bytearray | memoryview):
+            raise CacheError(f"the store returned {type(data).__name__} instead of bytes")  # noqa: TRY301
+        if len(data) > _MAX_PACKED:
+            raise CacheError(f"the store returned more than {_MAX_PACKED} bytes")  # noqa: TRY301
         unpack_key(local_dir, bytes(data), f"{key.name}-{key.digest}", max_size=_MAX_UNPACKED)
     except CacheError as error:
         _log.warning(
@@ -155,7 +156,7 @@ def _open_store(address: str) -> RemoteStore:
 def _import_store(address: str) -> RemoteStore:
     module, colon, name = address.partition(":")
     if not colon or not all(part.isidentifier() for part in (*module.split("."), name)):
-        raise CacheError("it is neither a URL, such as s3://bucket/kernels, nor module:name")
+        raise CacheError("JITLOAD_CACHE_REMOTE must be a URL, such as s3://bucket/kernels, or module:name")
     store: RemoteStore = getattr(importlib.import_module(module), name)
     return store
 
@@ -167,7 +168,7 @@ class _FsspecStore:
         try:
             import fsspec
         except ImportError as error:
-            raise CacheError("a URL needs fsspec: pip install 'jitload[remote]'") from error
+            raise CacheError("a URL in JITLOAD_CACHE_REMOTE needs fsspec: pip install 'jitload[remote]'") from error
         self._files, root = fsspec.core.url_to_fs(url)
         self._root = root.rstrip("/")
 

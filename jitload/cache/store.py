@@ -274,7 +274,7 @@ def _cache_error(error: BaseException, work: Work) -> CacheError | None:
     if not isinstance(error, JitLoadError):
         return None
     if not work.dir.is_dir():
-        return _cannot_take_entry(work.cache_dir, "the directory was removed during the build")
+        return _cannot_take_entry(work.cache_dir, "the directory of the build was removed")
     log = error.log if isinstance(error, CompileError) else str(error)
     message = next((message for message in _FULL_MESSAGES if message in log), "")
     return _cannot_take_entry(work.cache_dir, message) if message else None
@@ -282,7 +282,7 @@ def _cache_error(error: BaseException, work: Work) -> CacheError | None:
 
 def _cannot_take_entry(cache_dir: Path, reason: object) -> CacheWriteError:
     hint = "Set JITLOAD_CACHE_DIR to another directory, or make room there."
-    return CacheWriteError(f"the cache {cache_dir} cannot take an entry: {reason}. {hint}")
+    return CacheWriteError(f"the cache {cache_dir} cannot store an entry: {reason}. {hint}")
 
 
 def _keep_failure(work_dir: Path) -> None:

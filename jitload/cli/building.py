@@ -115,7 +115,7 @@ def compile_command(sources: tuple[str, ...], output: str, **options: Any) -> No
     print_lines(f"{name}: a function of the host" for name in module if name not in kernels)
     print_lines([f"{path}, {format_size(Path(path).stat().st_size)}"])
     if not len(module):
-        click.echo("It has no functions that Python can call: name those of the C++, --functions f,g", err=True)
+        click.echo("The library exports no functions. Name the C++ functions to export: --functions f,g", err=True)
 
 
 def _compile_kernels(sources: tuple[str, ...], output: str, product: str, options: dict[str, Any]) -> None:
@@ -125,13 +125,13 @@ def _compile_kernels(sources: tuple[str, ...], output: str, product: str, option
     if len(sources) > 1:
         raise click.UsageError(f"--{product} takes one source file, not {len(sources)}")
     if options["ldflags"]:
-        raise click.UsageError(f"--{product} links nothing: leave --ldflags out")
+        raise click.UsageError(f"--{product} does not link: leave --ldflags out")
     if options["functions"]:
         raise click.UsageError(f"--{product} compiles all kernels: leave --functions out")
     if product == "resources" and output:
         raise click.UsageError("--resources prints a table: leave -o out")
     if options["arch"] == CPU or "," in options["arch"]:
-        raise click.UsageError(f"--{product} is for one GPU: --arch sm_90a, not {options['arch']}")
+        raise click.UsageError(f"--{product} takes one GPU architecture, such as --arch sm_90a, not {options['arch']}")
     source = Path(sources[0])
     try:
         text = source.read_text(encoding="utf-8")
@@ -180,7 +180,7 @@ def run_command(program_arguments: Sequence[str], /, sources: tuple[str, ...], *
 
     _prepare(options["directory"], is_verbose=options["verbose"])
     if CPU in options["arch"].split(","):
-        raise click.UsageError("programs run on a GPU: --arch cpu is for the kernels of `jitload compile`")
+        raise click.UsageError("a program needs a GPU: --arch cpu is only for `jitload compile`")
     request = make_program_request(
         sources,
         arch=_archs(options["arch"]),

@@ -180,7 +180,7 @@ def explain_command(code: str, *, as_json: bool) -> None:
     sections = read_sections()
     text = sections.get(code.upper())
     if text is None:
-        raise click.BadParameter(f"{code!r} is not a code; there are {', '.join(sections)}", param_hint="CODE")
+        raise click.BadParameter(f"{code!r} is not a code; the codes are {', '.join(sections)}", param_hint="CODE")
     if as_json:
         print_json({"code": code.upper(), "text": text})
     elif sys.stdout.isatty():

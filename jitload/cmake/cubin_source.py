@@ -40,7 +40,9 @@ __asm__(R"{_DELIMITER}(
 def _escape(path: Path) -> str:
     text = str(path.absolute())
     if not text.isprintable() or f"){_DELIMITER}" in text:
-        raise JitLoadError(f"{text!r} has characters that an assembler cannot read; move the cubin")
+        raise JitLoadError(
+            f"the path {text!r} contains characters that an assembler cannot read: rename or move the cubin"
+        )
     return text.replace("\\", "\\\\").replace('"', '\\"')
 
 

@@ -55,7 +55,7 @@ def _generate_cubin(args: argparse.Namespace, options: Sequence[str]) -> None:
     if not source.exists():
         raise FileNotFoundError(f"CUDA source not found: {source}")
     if option := next(filter(names_arch, options), None):
-        raise ToolchainError(f"options: {option!r}: name the architecture with --arch (ARCH in CMake)")
+        raise ToolchainError(f"the option {option!r} is not allowed: name the architecture with --arch (ARCH in CMake)")
     call = Call(
         name=source.name,
         sources=Sources(cuda=((str(source), read_source_file(source)),)),
@@ -67,7 +67,9 @@ def _generate_cubin(args: argparse.Namespace, options: Sequence[str]) -> None:
     )
     request = make_request(call)
     if len(request.archs) != 1 and not args.fatbin:
-        raise ToolchainError(f"a cubin is for one architecture, not {', '.join(request.archs)}.")
+        raise ToolchainError(
+            f"a cubin is for one architecture, not {', '.join(request.archs)}; use --fatbin for several."
+        )
     compiled = compile_cubins(request, args.kernel)
     cubins = [(result.cubin.arch, result.cubin.data) for result in compiled]
     replace_file(args.output, make_fatbin(cubins) if args.fatbin else cubins[0][1])

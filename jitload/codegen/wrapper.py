@@ -265,14 +265,13 @@ def export_record(export: Export, constants: Mapping[str, ScopeEntry] | None = N
 
 def _check_names(export: Export) -> None:
     """Raise LaunchSpecError if an export's name is reserved, or if its `Launch` names unsuitable parameters."""
-    if export.name.startswith(_RESERVED):
+    if reserved := next(filter(export.name.startswith, _RESERVED), None):
         hint = f'Export it under another name: functions={{"f": Launch(kernel="{export.kernel.name}")}}'
-        raise LaunchSpecError(
-            f"{export.name!r} cannot be exported: names that begin like this are reserved", field="functions", hint=hint
-        )
+        problem = f"{export.name!r} cannot be exported, because names that begin with {reserved!r} are reserved"
+        raise LaunchSpecError(problem, field="functions", hint=hint)
     by_name = {p.name: p for p in export.kernel.parameters}
     if export.launch.host and not export.returns:
-        problem = "is for host functions: a kernel cannot read the memory of the host"
+        problem = "may be set only for host functions, because a kernel cannot read the memory of the host"
         raise LaunchSpecError(problem, kernel=export.name, field="host")
     for field in ("args", *_POINTER_FIELDS):
         for name in getattr(export.launch, field):

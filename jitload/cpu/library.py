@@ -71,7 +71,7 @@ def _check_compiler(compiler: Compiler, cache_dir: Path) -> None:
     """Raise ToolchainError if the compiler is not g++. Other compilers cannot detect or instrument kernels."""
     if "gcc version" not in compiler_identity(compiler, cache_dir):
         raise ToolchainError(
-            f"kernels on the CPU are compiled by g++, and the C++ compiler is {' '.join(compiler.command)!r}: install "
+            f"kernels on the CPU are compiled by g++, but the C++ compiler is {' '.join(compiler.command)!r}: install "
             "g++ (apt install g++, or dnf install gcc-c++), and set JITLOAD_CXX=g++ if it is not found first."
         )
 

@@ -225,7 +225,7 @@ _GPU_HEADERS = {
     "cuda/warp": "shuffles of cuda::device",
     "cuda_awbarrier": "asynchronous barriers",
     "cuda_device_runtime_api.h": "dynamic parallelism",
-    "cooperative_groups/details/": "the inside of cooperative groups",
+    "cooperative_groups/details/": "internals of cooperative groups",
 }
 _GPU_NAMES = {
     r"grid_group::(?:sync|barrier_arrive|barrier_wait)": "a barrier of the whole grid",

@@ -60,14 +60,15 @@ def load_bindings(name: Literal["nvrtc", "nvjitlink"], path: Path) -> Any:
     except OSError as error:
         raise ToolchainError(f"{library_name} cannot be loaded from {path}: {error}") from error
     if name == "nvrtc" and not hasattr(library, "nvrtcVersion"):
-        raise ToolchainError(f"{path} is a library, but not NVRTC: JITLOAD_NVRTC names libnvrtc.so or a CUDA toolkit")
+        raise ToolchainError(
+            f"{path} is a library, but not NVRTC: set JITLOAD_NVRTC to libnvrtc.so or the directory of a CUDA toolkit"
+        )
     bindings = import_bindings(name)
     addresses = _look_up_functions(name, library)
     if any(address not in (0, _address(library, function)) for function, address in addresses.items()):
         raise ToolchainError(
             f"this process cannot use {library_name} from {path}: cuda.bindings already uses another {library_name}, "
-            "and it can use only one per process. Start a new process for this one, or have JITLOAD_NVRTC name the "
-            "other one."
+            "and it can use only one per process. Start a new process, or set JITLOAD_NVRTC to the library in use."
         )
     return bindings
 

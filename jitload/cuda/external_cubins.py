@@ -63,7 +63,8 @@ def _check_archs(request: Request, archs: Sequence[str]) -> None:
         )
     if missing := [arch for arch in request.archs if arch not in archs]:
         raise JitLoadError(
-            f"module {request.name!r} has no cubin for {', '.join(missing)}, only for {', '.join(archs)}"
+            f"module {request.name!r} has no cubin for {', '.join(missing)}, only for {', '.join(archs)}. Pass one, or "
+            "leave arch= out."
         )
 
 
@@ -76,7 +77,7 @@ def _symbol_of(kernel: str, function_name: str, cubin: Cubin) -> str:
             return symbols[0]
     kernels = ", ".join(map(_with_types, cubin.kernels)) or "none"
     raise LaunchSpecError(
-        f"no kernel {kernel!r}",
+        f"there is no kernel {kernel!r}",
         kernel=function_name,
         field="Launch.kernel",
         hint=f"The kernels of the cubin are: {kernels}",

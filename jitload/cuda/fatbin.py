@@ -49,7 +49,10 @@ def make_fatbin(cubins: Sequence[tuple[str, bytes]]) -> bytes:
     for arch, cubin in cubins:
         number, suffix = capability_of(arch)
         if number >= _FIRST_SM_WITH_MORE_FIELDS:
-            raise LoadError(f"a fatbin with code for {arch} takes nvcc; without it, compile to one cubin for {arch}.")
+            raise LoadError(
+                f"jitload cannot write a fatbin with code for {arch}, only nvcc can. Use nvcc (in CMake: NVCC), or "
+                f"write a cubin for {arch} alone."
+            )
         payload = cubin + bytes(-len(cubin) % 8)
         flags = _FLAGS_LINUX_64 | _SUFFIX_FLAGS[suffix]
         head = _ENTRY.pack(_ELF, _ENTRY_VERSION, _ENTRY_SIZE, len(payload), 0, 0, 8, 1, number, flags)
@@ -106,14 +109,14 @@ def _read_entries(data: bytes, name: str) -> tuple[FatbinEntry, ...]:
     _, _, position, size = _HEADER.unpack_from(data)
     end = position + size
     if position < _HEADER.size or end > len(data):
-        raise ValueError(f"its header promises {end} bytes, and it has {len(data)}")
+        raise ValueError(f"its header states {end} bytes, but it has {len(data)}")
     entries = []
     while position < end:
         kind, _, header_size, size, compressed_size, *_, number, flags = _ENTRY.unpack_from(data, position)
         arch = f"{number}{next((suffix for suffix, flag in _SUFFIX_FLAGS.items() if flags & flag), '')}"
         start, position = position + header_size, position + header_size + size
         if header_size < _ENTRY.size or position > end:
-            raise ValueError(f"an image ends at {position}, and the last one at {end}")
+            raise ValueError(f"the header of the image at byte {start} is wrong")
         payload = data[start:position]
         if kind == _ELF and payload[:4] == b"\x7fELF":
             entries.append(FatbinEntry(arch=read_image(payload, name=name).arch, code=payload))

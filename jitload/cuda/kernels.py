@@ -344,8 +344,8 @@ def _with_standard(error: SignatureError, options: Sequence[str]) -> SignatureEr
     if old is None:
         return error
     return SignatureError(
-        f"{error}\n    With {old} the compiler cannot report them, which needs C++11: leave that option out, or name a "
-        "newer standard."
+        f"{error}\n    The compiler reports the types only from C++11 on: leave the option {old} out, or name a newer "
+        "standard."
     )
 
 
@@ -469,7 +469,7 @@ class _Compilation:
         """
         if builtin := next((kernel for kernel in self.expressions if kernel not in result.lowered), None):
             raise SignatureError(
-                f"kernel {builtin!r}: NVRTC has a function of this name and compiles no kernel under it. "
+                f"kernel {builtin!r} cannot be compiled, because NVRTC has a built-in function of this name. "
                 "Give the kernel another name."
             )
         return {
@@ -487,7 +487,7 @@ def no_such_kernel(kernel: str, candidates: Sequence[Candidate], error: CompileE
     nearest = nearest_name(name, names) or next((n for n in names if n.rpartition("::")[2] == name), "")
     suggestion = f"Did you mean {nearest!r}? " if nearest and not namesakes else ""
     message = next((d.message for d in error.diagnostics if "__jitload_" not in d.message), "")
-    problem = f"{kernel!r} does not match any kernel of that name" if namesakes else f"no kernel {kernel!r}"
+    problem = f"{kernel!r} does not match any kernel of that name" if namesakes else f"there is no kernel {kernel!r}"
     hint = f"{suggestion}The source declares: {declarations}"
     if message:
         hint += f"\n    The compiler says: {message}"

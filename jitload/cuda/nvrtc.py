@@ -183,7 +183,7 @@ def _compile(nvrtc: Any, library_path: Path, job: NvrtcJob, cancellation: Cancel
     with _program(nvrtc, job) as program:
         cancellation.watch(nvrtc, program)
         for expression in job.expressions:
-            _checked(nvrtc, nvrtc.nvrtcAddNameExpression(program, expression.encode()))
+            _call(nvrtc, "nvrtcAddNameExpression", program, expression.encode())
         options = [os.fsencode(option) for option in (*job.options, _REPORT)]
         (status,) = nvrtc.nvrtcCompileProgram(program, len(options), options)
         _restore_locale()
@@ -194,7 +194,7 @@ def _compile(nvrtc: Any, library_path: Path, job: NvrtcJob, cancellation: Cancel
         if SYNTAX_ONLY in job.options:
             return NvrtcResult(cubin=b"", log=log, lowered={})
         lowered = {
-            expression: _checked(nvrtc, nvrtc.nvrtcGetLoweredName(program, expression.encode())).decode()
+            expression: _call(nvrtc, "nvrtcGetLoweredName", program, expression.encode()).decode()
             for expression in job.expressions
         }
         ptx = _read(nvrtc, program, "PTX").rstrip(b"\0").decode(errors="replace")
@@ -283,8 +283,7 @@ def _restore_locale() -> None:
 def _program(nvrtc: Any, job: NvrtcJob) -> Iterator[Any]:
     path = os.path.join(job.directory, job.name.lstrip("/")) if job.directory else job.name
     names, texts = ([header[part].encode() for header in job.headers] for part in (0, 1))
-    created = nvrtc.nvrtcCreateProgram(job.source.encode(), path.encode(), len(names), texts, names)
-    program = _checked(nvrtc, created)
+    program = _call(nvrtc, "nvrtcCreateProgram", job.source.encode(), path.encode(), len(names), texts, names)
     try:
         yield program
     finally:
@@ -293,16 +292,18 @@ def _program(nvrtc: Any, job: NvrtcJob) -> Iterator[Any]:
 
 def _read(nvrtc: Any, program: Any, name: str) -> bytes:
     """Return the log, the PTX or the cubin of a program."""
-    buffer = bytearray(_checked(nvrtc, getattr(nvrtc, f"nvrtcGet{name}Size")(program)))
-    _checked(nvrtc, getattr(nvrtc, f"nvrtcGet{name}")(program, buffer))
+    buffer = bytearray(_call(nvrtc, f"nvrtcGet{name}Size", program))
+    _call(nvrtc, f"nvrtcGet{name}", program, buffer)
     return bytes(buffer)
 
 
-def _checked(nvrtc: Any, answer: tuple[Any, ...]) -> Any:
-    """Return the result of a call of NVRTC, or raise ToolchainError if its status is an error."""
-    status, *values = answer
+def _call(nvrtc: Any, function: str, *arguments: Any) -> Any:
+    """Call a function of NVRTC and return the result. Raise ToolchainError if the status is an error."""
+    status, *values = getattr(nvrtc, function)(*arguments)
     if status != 0:
-        raise ToolchainError(f"NVRTC failed: {_status_text(nvrtc, status)}")
+        raise ToolchainError(
+            f"NVRTC failed in {function}(): {_status_text(nvrtc, status)}. Another NVRTC may work (JITLOAD_NVRTC)."
+        )
     return values[0] if values else None
 
 
@@ -313,11 +314,11 @@ def _status_text(nvrtc: Any, status: Any) -> str:
 def _compile_error(nvrtc: Any, path: Path, job: NvrtcJob, status: Any, log: str) -> CompileError | ToolchainError:
     if "--gpu-architecture" in log or "--nv_arch" in log:  # NVRTC names --nv_arch if it does not know the suffix
         arch = next(option.partition("=")[2] for option in job.options if option.startswith("--gpu-architecture="))
-        numbers = _checked(nvrtc, nvrtc.nvrtcGetSupportedArchs())
+        numbers = _call(nvrtc, "nvrtcGetSupportedArchs")
         archs = ", ".join(f"sm_{number}" for number in numbers)
         return ToolchainError(
             f"this NVRTC ({path.name}) does not know {arch}; it knows {archs}, some of them with a suffix a or f. "
-            f"{_arch_advice(capability_of(arch)[0], min(numbers), _checked(nvrtc, nvrtc.nvrtcVersion()))}"
+            f"{_arch_advice(capability_of(arch)[0], min(numbers), _call(nvrtc, 'nvrtcVersion'))}"
         )
     diagnostics = parse_diagnostics(log)
     if not log.strip():
@@ -358,24 +359,26 @@ def type_hint(log: str) -> str:
 def _character_hint(log: str) -> str:
     if "unrecognized token" not in log or log.isascii():
         return ""
-    return "Outside of comments and strings NVRTC reads ASCII only: rename what has other letters, and replace quotes."
+    return (
+        "Outside of comments and strings, NVRTC reads only ASCII: rename identifiers, and replace typographic quotes."
+    )
 
 
 def _hint(log: str, options: Sequence[str]) -> str:
     if missing := missing_header(log):
         return missing_header_hint(missing, "NVRTC")
     if "unrecognized option" in log:
-        return "NVRTC takes its own options, not all of nvcc's; take this one out of extra_cuda_cflags."
+        return "NVRTC does not have all options of nvcc: remove this option from extra_cuda_cflags."
     macros = [option for option in options if option.startswith("-D")]
     if macros and log.startswith("__nv_nvrtc_builtin_header"):
-        return f"A macro among {', '.join(macros)} is read by NVRTC's own header, too: #define it in the source."
+        return f"NVRTC's own header also reads one of the macros {', '.join(macros)}: #define it in the source instead."
     if '"__global__" does not apply here' in log and (undeclared := _UNDECLARED.search(log)):
         return f"The type {undeclared[1]!r} is not declared: define it before the kernel, or include its header."
     if _HOST_FUNCTION in log or "device-side kernel launch could not be processed" in log:
         return (
-            "Mark functions that kernels call __device__, and put host functions such as main() between "
-            "#ifndef __CUDACC_RTC__ and #endif, where NVRTC does not read them. To call host functions, pass them as "
-            "C++ of their own, cpp_sources=, or compile the whole text with nvcc, kind='mixed'."
+            "Functions that kernels call need __device__. Put host functions such as main() between "
+            "#ifndef __CUDACC_RTC__ and #endif, where NVRTC does not read them. To call host functions from Python, "
+            "pass them in cpp_sources=, or compile the whole text with nvcc, kind='mixed'."
         )
     return ""
 
@@ -406,12 +409,12 @@ def missing_header(log: str) -> str:
 def missing_header_hint(header: str, compiler: str) -> str:
     """Return advice about a header that a compiler of device code did not find."""
     if header.startswith("curand"):
-        return f"{header!r} comes with pip install nvidia-curand, or nvidia-curand-cu12 for CUDA 12."
+        return f"{header!r} was not found. Install it with: pip install nvidia-curand  (nvidia-curand-cu12 for CUDA 12)"
     if _FOR_HOST_CODE.match(header):
         return f"<{header}> is for host code, and {compiler} compiles only the kernels: leave the bindings out."
     return (
-        f"{compiler} has no {header!r}: pass its directory in extra_include_paths=[…]; CUDA's own headers come with "
-        "pip install 'jitload[cu13]', or 'jitload[cu12]' for CUDA 12."
+        f"{compiler} has no {header!r}: pass its directory in extra_include_paths=[…]. CUDA's own headers are "
+        "installed with: pip install 'jitload[cu13]'  ('jitload[cu12]' for CUDA 12)"
     )
 
 

@@ -91,7 +91,9 @@ def _read(source: str | bytes | bytearray | memoryview, name: str) -> tuple[byte
     if format_ == "ptx":
         data = data.rstrip(b"\0")  # NVRTC ends PTX with a NUL
         if b"\0" in data:
-            raise JitLoadError(f"{name!r} is PTX that contains a NUL character")
+            raise JitLoadError(
+                f"{name!r} is PTX that contains a NUL character, at which linkers stop reading: generate it again"
+            )
     return data, format_
 
 

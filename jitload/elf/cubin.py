@@ -75,7 +75,7 @@ _FORMATS = (
         rb"\A(?:BC\xc0\xde|\xed\x43\x4e\x7f)",
         "these bytes are LLVM or LTO IR, not a cubin: compile LTO IR with compile_cubin(data).",
     ),
-    (rb"^\s*\.version\s+\d", "these bytes are PTX: compile it with compile_cubin(ptx), and use what that returns."),
+    (rb"^\s*\.version\s+\d", "these bytes are PTX: compile it with compile_cubin(ptx), and use the result."),
     (
         rb"__global__|#include",
         "these bytes are CUDA source text, not a cubin: compile them first, with `jitload.compile_cubin`.",
@@ -90,10 +90,10 @@ def _find_problem(data: bytes | bytearray | memoryview) -> str | None:
     Only the beginning of the data is checked.
     """
     if not isinstance(data, (bytes, bytearray, memoryview)):
-        return f"a cubin is bytes, and this is {type(data).__name__}."
+        return f"a cubin must be bytes, got {type(data).__name__}."
     head = bytes(data[:4096])
     if not head:
-        return "there are no bytes at all. Was the file written to its end?"
+        return "the cubin is empty. Was the file written completely?"
     if head[:4] != b"\x7fELF":
         start = f"these bytes are not a cubin: they begin with {head[:8]!r} instead of an ELF header."
         return _recognize(head) or start
@@ -108,7 +108,7 @@ def _find_elf_problem(head: bytes) -> str | None:
     file_type, machine = struct.unpack_from("<HH", head, 16)
     if machine != elf.EM_CUDA:
         machine_name = f" ({_MACHINES[machine]})" if machine in _MACHINES else ""
-        return f"this ELF file is for machine {machine}{machine_name}, not a CUDA cubin: a host library or object file?"
+        return f"this ELF file is for machine {machine}{machine_name}, so it is not a cubin. It may be a host library."
     if file_type != elf.ET_EXEC:
         return (
             "this is a relocatable CUDA object, not a linked cubin: compile without -dc/-rdc, or link it with nvlink."
@@ -213,7 +213,7 @@ def _read_attributes(info: Section | None) -> Iterator[tuple[int, memoryview]]:
             value = 0
         position += 4
         if position + value > len(data):
-            raise ElfError(f"an attribute of '.nv.info' should end at byte {position + value} of {len(data)}")
+            raise ElfError(f"an attribute ends at byte {position + value} of '.nv.info', which has {len(data)}")
         if value_format == _FORMAT_SIZED:
             yield attribute, data[position : position + value]
         position += value
@@ -233,7 +233,7 @@ def _read_launch_attributes(kernel: str, info: Section) -> tuple[tuple[Parameter
         elif attribute in (_MAX_THREADS, _REQNTID):
             max_threads = prod(struct.unpack_from("<III", value))
     if sorted(slots) != list(range(len(slots))):
-        raise ElfError(f"kernel {kernel!r} has parameters {sorted(slots)}")
+        raise ElfError(f"the parameters of kernel {kernel!r} have gaps in their numbers: {sorted(slots)}")
     return tuple(slots[ordinal] for ordinal in range(len(slots))), max_threads
 
 

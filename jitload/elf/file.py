@@ -164,7 +164,7 @@ def read_bytes(data: memoryview, offset: int, size: int, description: str) -> me
         ElfError: The data ends before these bytes do. `description` names the bytes in the message.
     """
     if offset + size > len(data):
-        raise ElfError(f"{description} should end at byte {offset + size}, and there are {len(data)}")
+        raise ElfError(f"{description} should end at byte {offset + size}, but there are only {len(data)}")
     return data[offset : offset + size]
 
 

@@ -60,9 +60,9 @@ class ObjectFile:
         """
         begin, end, index = f"{_PREFIX}{name}", f"{_PREFIX}{name}_end", len(self._file.sections)
         if defined := next((s.name for s in self._symbols if s.section and s.name in (begin, end)), None):
-            raise LoadError(f"{self._path} has {defined} already: embed into the object as the compiler wrote it.")
+            raise LoadError(f"{self._path} already defines {defined}: embed into the object as the compiler wrote it.")
         if index + 2 >= _SHN_LORESERVE:
-            raise LoadError(f"{self._path} has {index} sections, more than can be rewritten.")
+            raise LoadError(f"{self._path} has {index} sections, too many to be rewritten: split its source.")
         added = {
             begin: Symbol(begin, info=elf.STT_OBJECT, other=0, section=index, value=0, size=len(cubin)),
             end: Symbol(end, info=elf.STT_NOTYPE, other=0, section=index, value=len(cubin), size=0),
@@ -133,7 +133,7 @@ def _find_problem(data: bytes) -> str | None:
         return "is not for a 64-bit little-endian machine, the only kind that CUDA supports."
     file_type, machine = struct.unpack_from("<HH", data, 16)
     if machine == elf.EM_CUDA:
-        return "is CUDA machine code; --input-obj is the object of the C++ that has TVM_FFI_EMBED_CUBIN(name)."
+        return "is CUDA machine code; --input-obj must be the object of the C++ that has TVM_FFI_EMBED_CUBIN(name)."
     if file_type != elf.ET_REL:
         type_name = _FILE_TYPES.get(file_type, "an ELF file of an unknown type")
         return f"is {type_name}, not an object file: compile with -c."

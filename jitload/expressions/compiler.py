@@ -169,7 +169,7 @@ class _Compiler:
             case ast.Subscript(value=ast.Attribute(attr="shape") as shape):
                 return self.query("size", shape, self.compile(node.slice))
             case ast.Subscript():
-                raise self.source.error("only .shape has an index", node, _TENSOR)
+                raise self.source.error("only .shape can be indexed", node, _TENSOR)
             case ast.Attribute():
                 return self.attribute(node)
         segment = ast.get_source_segment(self.source.text, node) or ""
@@ -300,7 +300,7 @@ class _Compiler:
     def check_plain(self, node: ast.Call) -> None:
         starred = (argument for argument in node.args if isinstance(argument, ast.Starred))
         if argument := next(starred, None) or next((k.value for k in node.keywords), None):
-            raise self.source.error("arguments are positional only", argument)
+            raise self.source.error("expressions take only positional arguments", argument)
 
     def method(self, node: ast.Call, method: ast.Attribute) -> Code:
         if method.attr == "cdiv":  # as in `triton.cdiv(a, b)`

@@ -19,7 +19,7 @@ MAX_LENGTH = 1000
 MAX_DEPTH = 50
 
 LANGUAGE = (
-    "There are integers, + - * // %, comparisons, and, or, not, a if c else b, "
+    "Expressions have integers, + - * // %, comparisons, and, or, not, a if c else b, "
     "and the functions ceil_div, max, min and next_power_of_2."
 )
 
@@ -53,7 +53,7 @@ class ExpressionText(NamedTuple):
         if not self.text:
             raise self.error("the expression is empty")
         if len(self.text) > MAX_LENGTH:
-            raise self.error(f"the expression has {len(self.text)} characters; {MAX_LENGTH} are allowed")
+            raise self.error(f"the expression has {len(self.text)} characters; at most {MAX_LENGTH} are allowed")
         self._check_tokens()
         try:
             return ast.parse(self.text, mode="eval").body
@@ -66,7 +66,7 @@ class ExpressionText(NamedTuple):
             column = min(error.offset - 1, len(self.text)) if error.offset else len(self.text)
             raise self.error(f"this is not an expression: {error.msg}", column, self._keyword_hint()) from error
         except ValueError as error:  # raised for a lone surrogate
-            raise self.error("this is not an expression: it is not valid Unicode") from error
+            raise self.error("the expression is not valid Unicode: it contains a lone surrogate") from error
 
     def error(self, problem: str, position: ast.expr | int | None = None, hint: str = "") -> LaunchSpecError:
         """Return the error for a problem. `position` is a node or a column, or None for the whole expression."""

@@ -63,7 +63,9 @@ def find_template(
     words = (_FORMAT, nvcc.identity, *states, *compiler.command, *options)
     rows = json.loads(remembered(words, cache_dir, lambda: json.dumps(_ask(nvcc, options, work_dir))))
     if isinstance(rows, str):
-        _log.debug("nvcc compiles as a whole, because the output of --dryrun is not understood: %s", rows)
+        _log.debug(
+            "nvcc compiles as a whole, because jitload does not understand this in the output of --dryrun: %s", rows
+        )
         return None
 
     def with_dirs(word: str) -> str:
@@ -214,7 +216,7 @@ def _parse(output: str, options: Sequence[str]) -> Template:
     preprocessing = next(words for words in commands if "-E" in words)
     for option in options:
         if _VERBATIM.match(option) and not {option, option[2:]} & {*preprocessing}:
-            raise _NotUnderstoodError(f"the option {option!r} comes out differently")
+            raise _NotUnderstoodError(f"the option {option!r}, which is passed on in another form")
     return template
 
 
@@ -256,7 +258,7 @@ def _output_of(words: Sequence[str]) -> str:
             return following
         if option.endswith("=") and word.startswith(option):
             return word.removeprefix(option)
-    raise _NotUnderstoodError(f"{Path(words[0]).name} without {option}")
+    raise _NotUnderstoodError(f"the command {Path(words[0]).name}, which has no option {option}")
 
 
 def _link_inputs(commands: Sequence[Sequence[str]]) -> Iterator[NvccCommand]:

@@ -71,8 +71,8 @@ def check_embeds(host: HostSource, include_dirs: Sequence[Path], device_name: st
         raise JitLoadError(f"{_MACRO}({missing}) has no cubin: pass it as embed_cubin={{{missing!r}: …}}{others}")
     if duplicate := next((name for name in uses.from_bytes if name in embedded), None):
         raise JitLoadError(
-            f"embed_cubin[{duplicate!r}]: the C++ itself defines a cubin of this name, "
-            f"{_MACRO}_FROM_BYTES({duplicate}, …)"
+            f"embed_cubin[{duplicate!r}]: the C++ itself defines a cubin of this name with "
+            f"{_MACRO}_FROM_BYTES({duplicate}, …). Leave one of the two out."
         )
     _check_lookups(host, include_dirs, uses)
     unused = sorted(embedded - set(uses.declared))

@@ -47,9 +47,9 @@ _FFI_TYPE = re.compile(r"\btvm::ffi::|\bDLTensor\b|\bDLDevice\b|\bDLDataType\b|\
 
 
 _SUPPORTED = (
-    "Parameters may be pointers, numbers, bools, enums, vectors and structures that are copied as bytes, and "
-    "cudaStream_t; the result a number, a bool, cudaError_t or nothing. For tensors with shapes and other objects, "
-    "take types of tvm-ffi such as tvm::ffi::TensorView."
+    "Parameters may be pointers, numbers, bools, enums, cudaStream_t, and vectors and structures that are copied as "
+    "bytes. The result may be a number, a bool, cudaError_t or nothing. For tensors with shapes and other objects, "
+    "use types of tvm-ffi such as tvm::ffi::TensorView."
 )
 
 
@@ -135,7 +135,7 @@ def _host_export(
     """
     target = re.split(r"[<(]", launch.kernel or name)[0].strip()
     if target == "main":
-        problem = "main() is not a function that C++ may call"
+        problem = "main() cannot be exported, because C++ may not call it"
         raise LaunchSpecError(problem, kernel=name, field="functions", hint="Run the program: jitload run file.cu")
     matches = {file: [f for f in functions if f.candidate.name == target] for file, functions in units.items()}
     if not any(matches.values()):
@@ -160,13 +160,15 @@ def _host_export(
         names = {function.candidate.name: None for functions in units.values() for function in functions}
         suggestion = nearest_name(name, names)
         hint = f"Did you mean {suggestion!r}? " if suggestion else ""
-        problem = f"no file defines a function {target!r} of the host"
+        problem = f"no file defines a host function {target!r}"
         functions = ", ".join(names) or "none"
-        raise LaunchSpecError(problem, field="functions", hint=f"{hint}The functions of the host are: {functions}")
+        raise LaunchSpecError(problem, field="functions", hint=f"{hint}The host functions are: {functions}")
     candidates = tuple(f.candidate for f in matches.get(unit, ()))
     if not is_plain and (fields := _fields_of(launch)):
-        problem = "is for functions of plain types, and this one takes or returns types that tvm-ffi converts"
-        hint = "Leave it out, or declare float*, int and the like."
+        problem = (
+            "may be set only for functions of plain types, but this one takes or returns types that tvm-ffi converts"
+        )
+        hint = "Leave it out, or declare plain types, such as float* and int."
         raise LaunchSpecError(problem, kernel=name, field=fields[0], hint=hint)
     return HostExport(name, launch, unit, _expression(name, launch, candidates), candidates, is_plain)
 
@@ -191,7 +193,7 @@ def export_hint(log: str, exports: Iterable[HostExport]) -> str:
     if export and _AMBIGUOUS.search(log):
         name = export.expression
         return (
-            f"{name!r} is overloaded, a template, or the name of a kernel, too. Say which function is meant: "
+            f"{name!r} is overloaded, a template, or also the name of a kernel. Say which function is meant: "
             f"functions={{{export.name!r}: Launch(kernel='{name}(float*, int)')}}, or kernel='{name}<float>'."
         )
     if export and _NOT_CONVERTED.search(log):

@@ -372,7 +372,7 @@ def _build_program(build: HostBuild) -> HostBuild:
         _link(build)
     except CompileError as error:
         if re.search(r"undefined (?:reference|symbol).*\bmain\b", error.log):
-            error.hint = "A program needs main(). For functions of the source, use jitload.load(…, functions=[…])."
+            error.hint = "A program needs main(). To call functions of the source, use jitload.load(…, functions=[…])."
         raise
     return build
 

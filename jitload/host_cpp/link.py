@@ -139,7 +139,7 @@ def missing_libraries(
             options += [str(path), f"-Wl,-rpath,{path.parent}"]
         elif not any(flag.startswith(("-l", "/")) and "cudart" not in flag for flag in flags):
             raise ToolchainError(
-                f"module {name!r} calls {function}, and there is no lib{library} to link. Install it with: "
+                f"module {name!r} calls {function}, but lib{library} was not found. Install it with: "
                 f"pip install {library_wheel(library, cuda.major)}, or name one in extra_ldflags=[…]."
             )
     return (*cudart, *options)
@@ -154,7 +154,7 @@ def _missing_cudart(
     cudart = find_cudart(cuda) if isinstance(cuda, CudaToolchain) else None
     if cudart is None:
         raise ToolchainError(
-            f"module {name!r} calls {', '.join(functions[:3])}, and there is no CUDA runtime library to link. Install "
+            f"module {name!r} calls {', '.join(functions[:3])}, but the CUDA runtime library was not found. Install "
             "it with: pip install nvidia-cuda-runtime  (nvidia-cuda-runtime-cu12 for CUDA 12), or name one in "
             "extra_ldflags=[…]."
         )

@@ -120,7 +120,7 @@ def nvcc_failure(error: CompileError, nvcc: Nvcc, hint: str = "") -> CompileErro
     if re.search("unsupported (?:GNU|clang) version", error.log):
         match = re.search(r"gcc versions later than (\d+)", error.log)
         newest, name = (f" than g++ {match[1]}", f"g++-{match[1]}") if match else ("", "g++-12")
-        hint = f"nvcc {release} takes no newer host compiler{newest}: name one that it takes, JITLOAD_CXX={name}."
+        hint = f"nvcc {release} does not support newer host compilers{newest}. Set JITLOAD_CXX={name}, for example."
     # The keys of a dict drop repetitions: nvcc compiles once for each architecture and repeats the messages.
     diagnostics: dict[Diagnostic, None] = dict.fromkeys(
         (*parse_cuda_diagnostics(error.log), *parse_diagnostics(error.log))

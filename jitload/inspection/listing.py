@@ -173,10 +173,10 @@ def read_ptx(kernel: LoadedKernel, arch: str | None) -> Listing:
 
 def _no_ptx(code: KernelCode) -> JitLoadError:
     if read_entry(code.origin) is not None:
-        reason = "its cubin was not compiled here, so there is no PTX of it"
-        advice = "What made the cubin can write the PTX"
+        reason = "its cubin was compiled elsewhere, so jitload does not have the PTX"
+        advice = "Write the PTX with the compiler that made the cubin"
     else:
-        reason = f"the library {code.origin} holds machine code alone; PTX is kept in the cache entry of a build"
+        reason = f"the library {code.origin} contains only machine code; the PTX is in the cache entry of the build"
         advice = "Load the kernel from its source, with load_inline() or load()"
     return JitLoadError(f"{code.function}() has no PTX: {reason}. {advice}; sass() shows the machine code")
 
@@ -244,8 +244,9 @@ def read_sass(kernel: LoadedKernel, arch: str | None, *, source: bool) -> Listin
     if source:
         if not any(_LOCATION.search(line) for line in lines):
             raise JitLoadError(
-                f"{code.function}() was built without line information: build it with extra_cuda_cflags=['-lineinfo'], "
-                "which does not change its instructions (for a Triton kernel, set TRITON_DISABLE_LINE_INFO=0)"
+                f"the source of {code.function}() cannot be shown, because it was built without line information. "
+                "Build it with extra_cuda_cflags=['-lineinfo'], which does not change its instructions (for a Triton "
+                "kernel, set TRITON_DISABLE_LINE_INFO=0)."
             )
         lines = list(_with_source(lines, _source_reader(code)))
     facts = code.kernel

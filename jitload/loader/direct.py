@@ -202,7 +202,8 @@ def flatten_tuples(function: TypedFunction, args: tuple[Any, ...]) -> tuple[Any,
             elif triton["constexprs"][item] != getattr(value, "value", value):
                 compiled = triton["constexprs"][item]
                 raise ValueError(
-                    f"{function.__name__}(): argument {item!r} is compiled in as {compiled!r}, got {value!r}"
+                    f"{function.__name__}(): argument {item!r} must be {compiled!r}, with which the kernel was "
+                    f"compiled, got {value!r}"
                 )
     return None if any(isinstance(value, tuple) for value in flat) else tuple(flat)
 
@@ -248,7 +249,9 @@ def _readable(arg: Any, parameter_type: str, label: str) -> Any:
             raise BufferError(f"{label} cannot be read as a tensor: {error}") from None
         if parameter_type.startswith("const ") and parameter_type.count("*") == 1:
             return tensor
-        raise BufferError(f"{label} is read-only, but the kernel may write to it ({parameter_type})") from None
+        raise BufferError(
+            f"{label} is read-only, but the kernel may write to it ({parameter_type}): pass a copy"
+        ) from None
     return arg
 
 

@@ -214,7 +214,7 @@ class TypedFunction(tvm_ffi.Function):  # type: ignore[misc]  # tvm-ffi's own cl
             fixed = triton["num_warps"] * 32
             if threads not in (None, fixed):
                 raise ValueError(
-                    f"{name}(): block={threads}: the block of a Triton kernel is fixed, to {fixed} threads"
+                    f"{name}(): block={threads}: the block of this Triton kernel always has {fixed} threads"
                 )
             threads, shared_bytes = fixed, triton["shared_bytes"] if shared_bytes is None else shared_bytes
         shared_bytes = _integer(name, "shared_bytes", shared_bytes or 0)

@@ -217,7 +217,7 @@ def _reason(error: Exception) -> str:
     match = re.search(r"([^\s/]+): undefined symbol: ([\w.$]+)", str(error))
     if match is None:
         message = re.sub(r"Check failed: .* shared library (.*) (?=\1: )", "", str(error), flags=re.DOTALL)
-        return f"{message}\nBuild or copy it again, for this machine"
+        return f"{message}\nBuild or copy the library again, for this machine"
     from jitload.signature.demangle import demangle
 
     name = demangle(match[2]) or match[2]
@@ -242,7 +242,7 @@ def check_is_library(path: Path) -> None:
     if not path.is_file():
         raise LoadError(f"no library at {path}")
     if path.suffix not in (".so", ".dylib", ".dll"):
-        raise LoadError(f"{path} is not a library: the name of one ends in .so")
+        raise LoadError(f"{path} is not a library: the name of a library ends in .so")
     size = path.stat().st_size
     with path.open("rb") as file:
         head = file.read(64)
@@ -254,7 +254,7 @@ def check_is_library(path: Path) -> None:
             file.seek(segments)
             ends += [sum(extent) for extent in struct.iter_unpack("<8xQ16xQ16x", file.read(56 * counts[1]))]
     if max(ends) > size:
-        raise LoadError(f"the library {path} is truncated: it has {size} bytes. Build or copy it again.")
+        raise LoadError(f"the library {path} is truncated: it has {size} of {max(ends)} bytes. Build or copy it again.")
 
 
 @contextmanager
@@ -371,7 +371,7 @@ def global_tensor(module: Module, name: str, dtype: object, shape: int | Sequenc
     size = functools.reduce(operator.mul, extents, 1) * kind.itemsize
     expected = facts["variables"][number].get("dtype")
     if expected is not None and str(kind) not in (expected, _COMPLEX_OF.get(expected)):
-        raise ValueError(f"variable {name!r} has elements of {expected}, got {kind}")
+        raise ValueError(f"variable {name!r} has elements of {expected}, not {kind}")
     actual = facts["variables"][number]["size"]
     if size != actual or any(extent < 0 for extent in extents):
         raise ValueError(f"variable {name!r} has {actual} bytes; {kind} with shape {tuple(extents)} would have {size}")

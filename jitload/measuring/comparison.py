@@ -190,10 +190,10 @@ def _check_callables(functions: object, reference: object) -> None:
     items = functions.items() if isinstance(functions, Mapping) else ()
     if not items or not all(isinstance(name, str) and callable(function) for name, function in items):
         raise TypeError(
-            "compare() takes a dict of functions by name, {'v1': mod1.f, 'v2': mod2.f}, before the arguments"
+            "the first argument of compare() must be a dict of functions by name, {'v1': mod1.f, 'v2': mod2.f}"
         )
     if reference is not None and not callable(reference):
-        raise TypeError(f"reference= is a function that takes the same arguments, got {type(reference).__name__}")
+        raise TypeError(f"reference= must be a function of the same arguments, got {type(reference).__name__}")
 
 
 def _written_by_any(functions: Sequence[Any], args: Sequence[Any]) -> list[bool]:
@@ -240,7 +240,7 @@ def _position(output: str | int, names: Sequence[str]) -> int:
         return names.index(str(output))
     if isinstance(output, int) and -len(names) <= output < len(names):
         return output % len(names)
-    raise ValueError(f"outputs={output!r}: there is no such argument; they are {', '.join(names) or 'none'}")
+    raise ValueError(f"outputs={output!r}: there is no such argument; the arguments are {', '.join(names) or 'none'}")
 
 
 class _Check(NamedTuple):
@@ -268,10 +268,10 @@ class _Check(NamedTuple):
             try:
                 expected = self._compare(subjects, reference, overwrite)
             except MismatchError as error:
-                error.args = (f"{error}. Here the outputs began with other values than the right ones, which they had",)
+                error.args = (f"{error}. Before this call, compare() had overwritten the right values in the outputs",)
                 raise
             if not reference and len(self._find_stale(expected, overwrite)) == len(expected):
-                _log.warning("compare() compared nothing: %s leaves its outputs as they were", subjects[0].name)
+                _log.warning("compare() compared nothing: %s does not change its outputs", subjects[0].name)
 
     def _find_stale(
         self, expected: Sequence[tuple[str, Any]], overwrite: Callable[[], None] = lambda: None
@@ -306,7 +306,7 @@ class _Check(NamedTuple):
             if len(results) != len(expected):
                 names = ", ".join(name for name, _ in results) or "none"
                 raise JitLoadError(
-                    f"{subject.name!r} has {len(results)} results ({names}), and {right.name} has {len(expected)}: "
+                    f"{subject.name!r} has {len(results)} results ({names}), but {right.name} has {len(expected)}: "
                     "name the arguments to compare, outputs=['y']"
                 )
             for (name, result), (_, value) in zip(results, expected, strict=True):
@@ -329,12 +329,12 @@ class _Check(NamedTuple):
             for _, value in results:
                 if not hasattr(value, "__dlpack__") and not isinstance(value, Number):
                     kind = type(value).__name__
-                    raise TypeError(f"{subject.name!r} has returned {kind}: results are tensors and numbers")
+                    raise TypeError(f"{subject.name!r} returned {kind}: results must be tensors or numbers")
         clock = self.arguments.clock
         tensors = [value for _, value in results if _has_tensor(value)]
         if clock.is_host and any(extent_of(tensor).device is not None for tensor in tensors):
             raise JitLoadError(
-                f"{subject.name!r} runs on a GPU without a tensor argument there: pass one, to measure it"
+                f"{subject.name!r} runs on a GPU, but no argument is a tensor there: pass one, to measure it"
             )
         copies = [(name, copy_tensor(value) if _has_tensor(value) else value) for name, value in results]
         clock.wait()  # the copies may be made in another stream

@@ -55,7 +55,7 @@ def check_agrees(
     subject = f"{function!r} is wrong: its {name!r}" if is_sure else f"{function!r} and {right!r} disagree: {name!r}"
     advice = "" if is_sure else ". Pass reference=, a function that is right, to learn which of them is wrong"
     if tuple(actual.shape) != tuple(value.shape):
-        shapes = f"has shape {tuple(actual.shape)}, and that of {right} {tuple(value.shape)}"
+        shapes = f"has shape {tuple(actual.shape)}, but that of {right} has shape {tuple(value.shape)}"
         raise MismatchError(f"{subject} {shapes}{advice}", function=function, output=name)
     relative, absolute = tolerance.of(actual.dtype, value.dtype)
     wrong, difference = _compare(actual, value, relative, absolute)

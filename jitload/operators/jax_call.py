@@ -77,7 +77,8 @@ def _number(argument: str, value: Any) -> Any:
     if isinstance(value, jax.core.Tracer):
         raise TypeError(
             f"{argument} must be a number that is known while JAX traces the program, got {value}; "
-            "name it in static_argnums of jax.jit, or let the kernel read it through a pointer"
+            "name it in static_argnames of jax.jit (or its position in static_argnums), or let the kernel read it "
+            "through a pointer"
         )
     number = np.asarray(value)
     types = (np.bool_, np.bool_), (np.integer, np.int64), (np.floating, np.float64)
@@ -93,7 +94,7 @@ def _check(signature: Signature, out: Mapping[str, Any], unwritten: Sequence[str
     if not isinstance(out, Mapping) or not all(
         hasattr(like, "shape") and hasattr(like, "dtype") for like in out.values()
     ):
-        problem = "it is not a dict of arrays or jax.ShapeDtypeStruct by name"
+        problem = "must be a dict from names to arrays or jax.ShapeDtypeStruct"
         raise LaunchSpecError(problem, kernel=signature.name, field="out", hint='out={"y": x}')
     check_names(out, signature.arguments, function=signature.name, field="out")
     check_names(unwritten, signature.arguments, function=signature.name, field="unwritten")
@@ -103,7 +104,7 @@ def _check(signature: Signature, out: Mapping[str, Any], unwritten: Sequence[str
             problem = f"it writes to {argument.name!r}, but arrays of JAX cannot be written to"
             raise LaunchSpecError(problem, kernel=signature.name, hint=hint)
     if not out:
-        problem = "it names no result; JAX drops calls without one"
+        problem = "it names no result, and JAX drops calls without results"
         raise LaunchSpecError(problem, kernel=signature.name, field="out", hint='out={"y": x}')
 
 

@@ -38,7 +38,9 @@ _lock = threading.Lock()
 _registered: dict[str, TorchOp] = {}
 
 
-@outside_graphs("register operators outside of compiled functions: call jitload.torch_op before, at module level")
+@outside_graphs(
+    "jitload.torch_op cannot be called in functions that torch.compile compiles: call it before, at module level"
+)
 def torch_op(  # noqa: PLR0913  each is a part of an operator's definition
     name: str,
     function: Any,
@@ -79,9 +81,9 @@ def torch_op(  # noqa: PLR0913  each is a part of an operator's definition
     if match is None or match[1] in _RESERVED:
         raise LaunchSpecError(f"the operator's name is {name!r}; it must be like 'my::add', in a namespace of your own")
     if out is not None and not isinstance(out, Mapping):
-        raise LaunchSpecError(f"out={out!r} is not a dict of rules by name", hint='Write out={"y": "like x"}')
+        raise LaunchSpecError(f"out={out!r} must be a dict from names to rules", hint='Write out={"y": "like x"}')
     if not callable(function) or isinstance(function, Module):
-        problem = f"a {type(function).__name__} is not a function"
+        problem = f"the operator needs a function, got {type(function).__name__}"
         raise LaunchSpecError(problem, kernel=name, hint="Pass a function of a module, such as mod.add")
     label = str(getattr(function, "__name__", name))
     signature = read_function(function) if schema is None else read_schema(schema, label)
@@ -125,7 +127,7 @@ class TorchOp(OpOverload):
         if state.plan.written:
             raise LaunchSpecError(
                 f"it writes to {', '.join(state.plan.written)}, so it cannot have a gradient", kernel=state.plan.name,
-                hint="Let the operator allocate its results, out={…}, and name what it only reads in unwritten",
+                hint="Let the operator allocate its results, out={…}, and name the tensors it only reads in unwritten=",
             )  # fmt: skip
         state.backward, state.setup_context = backward, setup_context
         state.make_differentiable(self)
@@ -213,7 +215,10 @@ class _State:
 
     def _run_vmap(self, info: Any, in_dims: Any, *args: Any) -> Any:
         if self.vmap_rule is None:
-            raise RuntimeError(f"the operator {self.plan.name} has no rule for vmap since it was registered again")
+            raise RuntimeError(
+                f"the operator {self.plan.name} was registered again, and has no rule for vmap any more: register one "
+                "with the new operator's method register_vmap(rule)"
+            )
         return self.vmap_rule(info, in_dims, *args)
 
 
@@ -254,7 +259,7 @@ def _define(plan: Plan, previous: TorchOp | None) -> Any:
     try:
         library.define(f"{short_name}{plan.schema}", tags=(torch.Tag.pt2_compliant_tag, torch.Tag.needs_exact_strides))
     except RuntimeError as error:
-        problem = f"{plan.name} is already an operator, which torch_op did not register; choose another name"
+        problem = f"torch already has an operator {plan.name}, which torch_op did not register; choose another name"
         raise LaunchSpecError(problem, kernel=plan.signature.name) from error
     return library
 
@@ -270,7 +275,7 @@ def _check_name(plan: Plan) -> None:
     operators = getattr(torch.ops, namespace)
     packet = getattr(operators, short_name, None)
     if not isinstance(operators, _OpNamespace) or not isinstance(packet, OpOverloadPacket | None):
-        problem = f"{problem}: torch.ops.{namespace}.{short_name} is another attribute; choose another name"
+        problem = f"{problem}: torch.ops.{namespace}.{short_name} exists and is not an operator; choose another name"
         raise LaunchSpecError(problem, kernel=plan.signature.name)
 
 

@@ -47,7 +47,7 @@ class Rule(NamedTuple):
 def parse_rule(name: str, text: object, function: str) -> Rule:
     """Return the parsed rule for the output `name`. `text` is the rule as the user wrote it."""
     if not isinstance(text, str):
-        raise LaunchSpecError(f"a rule is a str, got {type(text).__name__}", kernel=function, field=field_of(name),
+        raise LaunchSpecError(f"a rule must be a str, got {type(text).__name__}", kernel=function, field=field_of(name),
                               hint=_EXAMPLES)  # fmt: skip
     match = _RULE.fullmatch(text.strip())
     if match is None:
@@ -102,7 +102,9 @@ class Allocator:
         expected = argument.dtypes[0] if len(set(argument.dtypes)) == 1 else None
         if not dtype and expected is None:
             reason = "takes several dtypes" if len(argument.dtypes) > 1 else "has no dtype of its own"
-            raise self._error(f"{rule.name!r} {reason}: begin the rule with one, 'float32[…]' or 'x.dtype[…]'", rule)
+            raise self._error(
+                f"{rule.name!r} {reason}: begin the rule with a dtype, 'float32[…]' or 'x.dtype[…]'", rule
+            )
         kind = "zeros" if rule.is_zeroed else "empty"
         dtype = dtype or f"_dtype_{expected}"
         if self.model:
@@ -132,7 +134,10 @@ class Allocator:
             return f"a_{name}.dtype"
         dtype = getattr(torch, rule.dtype, None)
         if str(dtype) != f"torch.{rule.dtype}":  # aliases such as torch.half are not names of dtypes
-            raise self._error(f"there is no dtype {rule.dtype!r}; write float32, or x.dtype for that of x", rule)
+            raise self._error(
+                f"torch has no dtype {rule.dtype!r}: write a dtype, such as float32, or x.dtype for the dtype of x",
+                rule,
+            )
         if not any(argument.accepts(rule.dtype, kernel) for kernel in range(len(argument.dtypes))):
             raise self._wrong_dtype(rule, argument, rule.dtype)
         return f"_dtype_{rule.dtype}"
@@ -151,7 +156,7 @@ class Allocator:
     def _tensor(self, name: str, rule: Rule) -> Argument:
         if name not in self.tensors:
             names = ", ".join(self.tensors) or "none"
-            raise self._error(f"there is no tensor {name!r} among the inputs; they are {names}", rule)
+            raise self._error(f"there is no tensor {name!r} among the inputs; the tensors are {names}", rule)
         if self.tensors[name].is_nullable:
             raise self._missing(name, rule)
         return self.tensors[name]

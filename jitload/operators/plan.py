@@ -43,7 +43,8 @@ def make_plan(name: str, signature: Signature, out: Mapping[str, str], unwritten
     else:
         check_names(out, arguments, function=function, field="out")
     if both := [item for item in unwritten if item in out]:
-        raise LaunchSpecError(f"{both[0]!r} is in out as well, so it is written", kernel=function, field="unwritten")
+        problem = f"{both[0]!r} is also in out, so the function writes to it: leave it out of one of the two"
+        raise LaunchSpecError(problem, kernel=function, field="unwritten")
     _check_has_effect(signature, out, unwritten)
     inputs = tuple(
         a._replace(is_written=False, declaration=re.sub(r"\(\w+!\)", "", a.declaration)) if a.name in unwritten else a
@@ -85,12 +86,12 @@ def _check_has_effect(signature: Signature, out: Mapping[str, str], unwritten: S
 def _check_results(signature: Signature, out: Mapping[str, str]) -> None:
     """Raise LaunchSpecError unless the keys of `out` are the names of the function's results, in the same order."""
     if both := {argument.name for argument in signature.arguments}.intersection(signature.returns):
-        problem = f"{min(both)!r} is the name of an argument and of a result"
+        problem = f"{min(both)!r} is the name of both an argument and a result"
         raise LaunchSpecError(problem, kernel=signature.name, field="schema")
     if tuple(out) != signature.returns:
         names = ", ".join(signature.returns)
         raise LaunchSpecError(
-            f"it must have a rule for each result, {names}, in this order; they are those of the schema",
+            f"it must have a rule for each result in the schema, in this order: {names}",
             kernel=signature.name, field="out", hint='schema="(Tensor x) -> (Tensor y)", out={"y": "like x"}',
         )  # fmt: skip
 

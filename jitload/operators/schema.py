@@ -38,7 +38,7 @@ def read_schema(schema: str, function: str) -> Signature:
     if any(str(result.type) != "Tensor" for result in parsed.returns):
         raise _schema_error("an operator returns tensors only", schema, function)
     if any(argument.kwarg_only for argument in parsed.arguments):
-        raise _schema_error("arguments that are only keywords are not supported", schema, function)
+        raise _schema_error("keyword-only arguments are not supported", schema, function)
     texts = split_at_commas(schema[: schema.rindex("->")].strip()[1:-1])
     arguments = (_declared(argument, text) for argument, text in zip(parsed.arguments, texts, strict=True))
     returns = tuple(result.name or f"result{index}" for index, result in enumerate(parsed.returns))

@@ -86,7 +86,9 @@ def check_names(names: Iterable[str], arguments: Sequence[Argument], *, function
             raise LaunchSpecError(f"there is no tensor {name!r}", kernel=function, field=field, hint=hint)
         if not tensors[name].is_written:
             kind = f" ({tensors[name].cpp_type})" if tensors[name].cpp_type else ""
-            raise LaunchSpecError(f"{name!r}{kind} is const, so it is an input", kernel=function, field=field)
+            raise LaunchSpecError(
+                f"{name!r}{kind} is const, so it is an input and cannot be in {field}", kernel=function, field=field
+            )
 
 
 def read_function(function: Any) -> Signature:
@@ -95,8 +97,8 @@ def read_function(function: Any) -> Signature:
     name = str(getattr(function, "__name__", function))
     if not isinstance(facts, Mapping):
         raise LaunchSpecError(
-            "only functions that jitload made from kernels, or from C++ of plain types, tell their types",
-            kernel=name, field="schema", hint='Give them: schema="(Tensor x, Tensor(a!) y, SymInt n) -> ()"',
+            "the types of its arguments are unknown: only functions from kernels or from C++ of plain types have them",
+            kernel=name, field="schema", hint='Pass them: schema="(Tensor x, Tensor(a!) y, SymInt n) -> ()"',
         )  # fmt: skip
     if facts.get("returns") not in (None, "None"):
         raise LaunchSpecError(

@@ -175,7 +175,7 @@ def _run(tasks: Sequence[Task], executor: Executor | None, jobs: int | None, don
     if executor is not None:
         left = _run_in(executor, tasks, done)
         if left:
-            lost = "the executor lost a worker and with it %d requests; they are built on this machine"
+            lost = "a worker of the executor died, and %d requests are left; they are built on this machine"
             _log.warning(lost, len(left))
         tasks = left
     if tasks:
@@ -222,7 +222,9 @@ def _submit(executor: Executor | LocalWorkers, task: Task) -> Future[Outcome] | 
         return None
     except Exception as error:
         problem = f"{type(error).__name__}: {error}"
-        raise JitLoadError(f"the executor {executor!r} takes no tasks ({problem}): give one that is open") from error
+        raise JitLoadError(
+            f"the executor {executor!r} refused a task ({problem}): pass one that is not shut down"
+        ) from error
 
 
 def _outcome(future: Future[Outcome], task: Task) -> Outcome | None:
@@ -232,7 +234,7 @@ def _outcome(future: Future[Outcome], task: Task) -> Outcome | None:
     except BrokenExecutor:
         return None
     except CancelledError:
-        return failure(task, "the executor cancelled it")
+        return failure(task, "the executor cancelled the request")
     except Exception as error:  # noqa: BLE001  an executor has exceptions of its own
         return failure(task, error)
 

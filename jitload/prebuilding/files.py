@@ -38,11 +38,11 @@ def read_requests(target: str) -> list[Any]:
         return _read_object(f"{file.stem}:{name}", target)
     if Path(target).is_file():
         raise JitLoadError(
-            f"{target!r} holds no requests: give kernels.py, a.module, kernels.toml or kernels.json. To build it as a "
+            f"{target!r} is not a file of requests, such as kernels.py, kernels.toml or kernels.json. To build it as a "
             f"source: jitload compile {target}"
         )
     if not re.fullmatch(r"[\w.:-]+", target):
-        raise JitLoadError(f"{target!r} names no requests: give kernels.py, a.module, kernels.toml or kernels.json")
+        raise JitLoadError(f"{target!r} names no requests: pass kernels.py, kernels.toml, kernels.json or a.module")
     if os.getcwd() not in sys.path and "" not in sys.path:  # `python -m` also imports from the current directory
         sys.path.insert(0, os.getcwd())
     return _read_object(target if ":" in target else f"{target}:{_DEFAULT_NAME}", target)
@@ -58,7 +58,9 @@ def _import_file(path: Path, target: str) -> None:
     sys.path.insert(0, str(path.parent))
     imported = getattr(import_user_module(path.stem, target), "__file__", None)
     if imported is None or not os.path.samefile(imported, path):
-        raise JitLoadError(f"{target}: there is another module {path.stem!r} ({imported}); rename the file")
+        raise JitLoadError(
+            f"{target} cannot be imported, because {path.stem!r} is also another module ({imported}): rename the file"
+        )
 
 
 def _read_object(name: str, target: str) -> list[Any]:
@@ -89,7 +91,7 @@ def _read_data(path: Path, target: str) -> list[Any]:
         raise JitLoadError(f"{target} cannot be read: {error}") from error
     rows = data.get("requests") if isinstance(data, dict) and data.keys() == {"requests"} else data
     if not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):
-        raise JitLoadError(f"{target} must hold `requests` and nothing else: [[requests]] in TOML, a list in JSON")
+        raise JitLoadError(f"{target} must contain `requests` and nothing else: [[requests]] in TOML, a list in JSON")
     sys.path.insert(0, str(path.parent))
     return [_request(row, path.parent, f"{target}, request {number}") for number, row in enumerate(rows, 1)]
 
@@ -101,7 +103,9 @@ def _read_toml(text: str, target: str) -> Any:
         try:
             import tomli as tomllib
         except ImportError as error:
-            raise JitLoadError(f"{target} is TOML: Python 3.10 needs pip install tomli, or write it as JSON") from error
+            raise JitLoadError(
+                f"{target} cannot be read, because Python 3.10 has no TOML parser: pip install tomli, or use JSON"
+            ) from error
     return tomllib.loads(text)
 
 

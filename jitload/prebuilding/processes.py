@@ -58,7 +58,9 @@ class LocalWorkers:
             worker.close()
             with self._lock:
                 self._workers.discard(worker)
-        return failure(task, f"the worker {cause}, {TRIES} times", time.monotonic() - started)
+        return failure(
+            task, f"{TRIES} workers died while they built the request; the last one {cause}", time.monotonic() - started
+        )
 
     def _take_worker(self) -> ChildProcess:
         with self._lock:

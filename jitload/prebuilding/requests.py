@@ -92,7 +92,7 @@ def import_user_module(module: str, label: str) -> Any:
         problem = f"{type(error).__name__}: {error}".splitlines()[0]
         raise JitLoadError(
             f"{label}: the module {module} cannot be imported ({problem}). Its directory must be on sys.path "
-            "(PYTHONPATH) wherever it is built."
+            "(PYTHONPATH) on each machine that builds the request."
         ) from error
 
 
@@ -110,14 +110,14 @@ def build_request(fields: Any) -> Entry:
     from jitload.settings import read_settings
 
     if not isinstance(fields, Mapping):
-        raise JitLoadError(f"a request is a mapping of the keywords of build_inline, got {type(fields).__name__}")
+        raise JitLoadError(f"a request must be a mapping of keywords of build_inline, got {type(fields).__name__}")
     if outputs := {"output", "build_directory"} & fields.keys():
-        raise JitLoadError(f"prebuild() fills the cache: leave {min(outputs)}= to build_inline()")
+        raise JitLoadError(f"prebuild() only fills the cache: leave {min(outputs)}= out, or call build_inline()")
     request, is_verbose = _triton_request(fields) if is_triton(fields) else _library_request(fields)
     entry = find_or_build(request, verbose=is_verbose)
     cache_dir = find_cache_dir(read_settings())
     if is_in_private_cache(entry.dir):  # this request or an equal one before it was built there
-        raise CacheError(f"the cache {cache_dir} cannot be written, so nothing can be kept in it")
+        raise CacheError(f"the cache {cache_dir} cannot be written. Set JITLOAD_CACHE_DIR to another directory.")
     return entry
 
 
@@ -173,7 +173,7 @@ def _triton_request(fields: Mapping[str, Any]) -> tuple[Request, bool]:
     arch, grid = options.pop("arch", None) or "native", options.pop("grid", None)
     args = options.pop("args", None) or ()
     if name is None:
-        raise JitLoadError(f"the request with {_show_keys(fields)} has no name")
+        raise JitLoadError(f"the request with {_show_keys(fields)} has no name: add the key 'name'")
     request = make_triton_request(
         name,
         import_object(kernel, f"kernel={kernel!r}") if isinstance(kernel, str) else kernel,

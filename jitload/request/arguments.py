@@ -105,8 +105,8 @@ def file_sources(*arguments: Paths | None, embed_cubin: Mapping[str, CubinLike] 
             )
         elif suffix not in (*CUDA_SUFFIXES, *HOST_SUFFIXES):
             raise JitLoadError(
-                f"source {_printable(str(path))!r}: its suffix does not say what it contains. There are CUDA C++ "
-                f"({', '.join(CUDA_SUFFIXES)}), C++ and C ({', '.join(HOST_SUFFIXES)}), object files "
+                f"source {_printable(str(path))!r}: its suffix does not say what it contains. Suffixes are those of "
+                f"CUDA C++ ({', '.join(CUDA_SUFFIXES)}), C++ and C ({', '.join(HOST_SUFFIXES)}), object files "
                 f"({', '.join(_OBJECT_SUFFIXES)}) and cubins (.cubin): rename the file, or pass its text to "
                 "load_inline()."
             )
@@ -205,11 +205,13 @@ def check_text(text: str, argument: str) -> str:
     if not isinstance(text, str):
         raise JitLoadError(f"{argument} must be a str, got {type(text).__name__}")
     if "\0" in text:
-        raise JitLoadError(f"{argument} contains a NUL character, and compilers stop reading there")
+        raise JitLoadError(f"{argument} contains a NUL character, at which compilers stop reading")
     try:
         text.encode()
     except UnicodeEncodeError as error:
-        raise JitLoadError(f"{argument} is not valid Unicode: a lone surrogate at {error.start}") from error
+        raise JitLoadError(
+            f"{argument} is not valid Unicode: it has a lone surrogate at position {error.start}"
+        ) from error
     return text
 
 
@@ -222,7 +224,9 @@ def read_texts(value: Texts | None, argument: str) -> tuple[str, ...]:
     texts = (value,) if isinstance(value, str) else tuple(value)
     for number, text in enumerate(texts):
         if not isinstance(text, str):
-            raise JitLoadError(f"{argument} must be a str or a list of str, got {type(text).__name__} at {number}")
+            raise JitLoadError(
+                f"{argument} must be a str or a list of str, got {type(text).__name__} at position {number}"
+            )
         check_text(text, f"{argument}[{number}]" if len(texts) > 1 else argument)
     return tuple(normalize_newlines(text.removeprefix("\ufeff")) for text in texts)
 
@@ -290,11 +294,11 @@ def check_path(value: object, argument: str) -> Path:
         raise JitLoadError(f"{argument} must be a path, a str or os.PathLike, got {type(value).__name__}")
     text = os.fspath(value)
     if not isinstance(text, str):
-        raise JitLoadError(f"{argument} must be a path as str, got one as {type(text).__name__}")
+        raise JitLoadError(f"{argument} must be a path of type str, got a path of type {type(text).__name__}")
     if not text:
         raise JitLoadError(f"{argument} is an empty path")
     if "\0" in text:
-        raise JitLoadError(f"{argument}={text!r} contains a NUL character, which no path can")
+        raise JitLoadError(f"{argument}={text!r} contains a NUL character, which a path cannot contain")
     return value if isinstance(value, Path) else Path(text)
 
 
@@ -347,9 +351,9 @@ def _variants(name: str, value: object) -> Sequence[object]:
 def _check_export_name(name: object) -> str:
     if not isinstance(name, str) or not (name.isascii() and name.isidentifier()):
         raise LaunchSpecError(
-            f"{name!r} is not a name a function can be exported under",
+            f"{name!r} cannot be the name of an exported function",
             field="functions",
-            hint="Use letters, digits and underscores; name the kernel itself with Launch(kernel=…).",
+            hint="Use ASCII letters, digits (not first) and underscores; name the kernel itself with Launch(kernel=…).",
         )
     return name
 

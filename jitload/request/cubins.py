@@ -43,13 +43,14 @@ def read_embedded_cubins(
     _check_is_mapping(cubins)
     for name, cubin in cubins.items():
         is_file = isinstance(cubin, Path) and cubin.name == f"{name}.cubin"  # a file in sources=
-        check_cubin_name(name, f"{cubin!s} is embedded under its file name: it" if is_file else "embed_cubin")
+        check_cubin_name(name, f"{cubin!s} is embedded as" if is_file else "embed_cubin has")
         if f"{name}_end" in cubins:
             raise JitLoadError(
-                f"embed_cubin has {name!r} and '{name}_end', but the latter is the symbol that marks the former's end"
+                f"embed_cubin has {name!r} and '{name}_end', but '{name}_end' is the symbol at the end of {name!r}: "
+                "rename one of them"
             )
     if device_name in cubins:
-        raise JitLoadError(f"embed_cubin has {device_name!r}, the name under which cuda_sources is embedded")
+        raise JitLoadError(f"embed_cubin has {device_name!r}, the name under which cuda_sources is embedded: rename it")
     return tuple((name, _read_cubin(cubins[name], f"embed_cubin[{name!r}]")) for name in sorted(cubins))
 
 
@@ -74,8 +75,8 @@ def check_cubin_name(name: str, subject: str) -> None:
     """Raise JitLoadError unless `TVM_FFI_EMBED_CUBIN` accepts the name. The message begins with `subject`."""
     if not isinstance(name, str) or not (name.isascii() and name.isidentifier()):
         raise JitLoadError(
-            f"{subject} has {name!r}, which is not a C++ name; TVM_FFI_EMBED_CUBIN takes letters, digits and "
-            "underscores"
+            f"{subject} {name!r}, which is not a C++ name; TVM_FFI_EMBED_CUBIN needs ASCII letters, digits (not first) "
+            "and underscores"
         )
 
 

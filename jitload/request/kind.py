@@ -209,7 +209,7 @@ def cpu_launch_error(pieces: Pieces) -> CompileError:
     hint = 'Leave "cpu" out of arch, or make two modules: one of the kernels, and one of the C++.'
     if launch:
         means = "<<<…>>>" if launch.text == "<<<" else launch.text
-        message = f"GPU only: launches with {means}; on the CPU a Launch gives grid and block"
+        message = f"GPU only: launches with {means}; on the CPU, a Launch sets grid and block"
         hint = 'This needs a GPU: leave "cpu" out of arch, or write an alternative under #ifdef JITLOAD_CPU.'
     return CompileError(
         stage="host",
@@ -252,12 +252,12 @@ def check_host_functions(call: Call, host: HostSource) -> None:
     for name, value in call.functions.items() if isinstance(call.functions, Mapping) else ():
         fields = [field for field in _KERNEL_FIELDS if getattr(value, field, None) not in (None, 0, False)]
         if isinstance(value, list | tuple) or fields:
-            problem = f"is for kernels, and {name!r} is a function of the host, which chooses its launches itself"
+            problem = f"is for kernels, but {name!r} is a host function, which chooses its launches itself"
             field = f"functions[{name!r}]" if not fields else f"Launch.{fields[0]}"
             hint = "Pass its name alone or with a docstring, or a Launch without grid and block."
             raise LaunchSpecError(problem, kernel=name, field=field, hint=hint)
     if exports and not host.units:
-        raise LaunchSpecError("names functions, and there is no source that could define them", field="functions")
+        raise LaunchSpecError("names functions, but there is no source that could define them", field="functions")
 
 
 # ---- sources with kernels and host code ------------------------------------------------------------------------------
@@ -342,6 +342,6 @@ def _asks_for_kernels(call: Call, texts: tuple[str, ...]) -> bool:
     if kernels and others:
         raise JitLoadError(
             f"module {call.name!r}: {kernels[0]!r} is a kernel and {others[0]!r} is not. Load the kernels and the "
-            "functions of the host in two calls, each with the names of its own."
+            "host functions in two calls, each with its own names."
         )
     return bool(kernels)

@@ -175,9 +175,9 @@ def _extent(field: str, value: object) -> Extent | None:
 
 def _name(field: str, name: object) -> str:
     if not isinstance(name, str):
-        raise _wrong_type(field, "named by str", name)
+        raise LaunchSpecError(f"names must be str, got {type(name).__name__}", field=field)
     if not name.isidentifier():
-        raise LaunchSpecError(f"{name!r} is not the name of a parameter", field=field)
+        raise LaunchSpecError(f"{name!r} is not an identifier, so it cannot be the name of a parameter", field=field)
     return python_name(name)
 
 
@@ -237,7 +237,7 @@ def _check_policy(value: object) -> None:
         return
     if not isinstance(value, str):
         raise _wrong_type("cluster_policy", "a str", value)
-    raise LaunchSpecError(f"is {value!r}, expected {' or '.join(map(repr, CLUSTER_POLICIES))}", field="cluster_policy")
+    raise LaunchSpecError(f"must be {' or '.join(map(repr, CLUSTER_POLICIES))}, got {value!r}", field="cluster_policy")
 
 
 def _check_priority(value: object) -> None:

@@ -121,7 +121,7 @@ def _next_word(words: Iterator[str], option: str) -> str:
 
 def _output_error(option: str) -> JitLoadError:
     return JitLoadError(
-        f"extra_cuda_cflags has {option!r}: jitload chooses the kind and the place of the output; leave it out"
+        f"extra_cuda_cflags has {option!r}: jitload chooses the type and the path of the output; leave the option out"
     )
 
 
@@ -170,7 +170,9 @@ def check_names_no_arch(option: str, argument: str = "extra_cuda_cflags") -> Non
 def _check_option(option: str) -> None:
     check_names_no_arch(option)
     if re.fullmatch(_LINK_TIME, option):
-        raise JitLoadError(f"extra_cuda_cflags has {option!r}: jitload does not link device code; #include it instead")
+        raise JitLoadError(
+            f"extra_cuda_cflags has {option!r}: jitload does not link device code; #include the code instead"
+        )
 
 
 # ---- kernels on the CPU ----------------------------------------------------------------------------------------

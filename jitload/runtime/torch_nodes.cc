@@ -62,7 +62,7 @@ void read_attributes(Node* node) {
   }
   if (PyErr_Occurred() != nullptr) throw PythonError();
   if (!dtype_from(dtype.get(), &node->scalar_type)) {
-    throw CheckError(ErrorKind::runtime, "a tensor has a dtype that is not supported here");
+    throw CheckError(ErrorKind::runtime, "a tensor has a dtype that jitload's headers for torch do not support");
   }
   device_from(device.get(), &type, &index);
   const bool is_meta = type == static_cast<int8_t>(c10::DeviceType::Meta);
@@ -76,7 +76,7 @@ int8_t layout_of(Node* node) {
   Gil gil;
   int8_t layout = 0;
   if (layout_from(attribute(object_of(node), "layout").get(), &layout)) return layout;
-  throw CheckError(ErrorKind::runtime, "a tensor has a layout that is not supported here");
+  throw CheckError(ErrorKind::runtime, "a tensor has a layout that jitload's headers for torch do not support");
 }
 
 namespace {
@@ -118,7 +118,7 @@ void read_view(Node* node) {
       return;
     }
   }
-  throw CheckError(ErrorKind::runtime, "a tensor has a dtype that is not supported here");
+  throw CheckError(ErrorKind::runtime, "a tensor has a dtype that jitload's headers for torch do not support");
 }
 
 void read_memory(Node* node) {
@@ -175,7 +175,7 @@ void print(std::ostream& stream, const at::Tensor& tensor) {
   using Print = std::ostream& (*)(std::ostream&, void* const*, int64_t);
   Gil gil;
   void* const function = direct().is_usable ? dlsym(direct().torch, "_ZN2at5printERSoRKNS_6TensorEl") : nullptr;
-  if (function == nullptr) throw CheckError(ErrorKind::runtime, "tensors are printed only with torch 2.10 to 2.13");
+  if (function == nullptr) throw CheckError(ErrorKind::runtime, "printing a tensor needs torch 2.10 to 2.13");
   try {
     reinterpret_cast<Print>(function)(stream, tensor_slot(tensor), 80);
   } catch (...) {

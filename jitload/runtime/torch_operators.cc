@@ -86,7 +86,7 @@ c10::Scalar RawScalar::get() const {
     default: break;
   }
   if (tag == unsigned_integer && words[0] < 0) {
-    throw CheckError(ErrorKind::runtime, "an integer of 2**63 or more is not supported here");
+    throw CheckError(ErrorKind::runtime, "jitload's headers for torch do not support integers of 2**63 or more");
   }
   return words[0];
 }

@@ -83,7 +83,7 @@ Object python_dtype(int8_t scalar_type) {
   for (int i = 0; i < kDtypeCount; ++i) {
     if (kDtypes[i].scalar_type == scalar_type && torch_module().dtypes[i] != nullptr) return borrow(torch_module().dtypes[i]);
   }
-  throw CheckError(ErrorKind::runtime, "a dtype that this torch does not have");
+  throw CheckError(ErrorKind::runtime, "this torch does not have the dtype that the C++ asks for");
 }
 Object python_device(int8_t type, int8_t index) {
   Gil gil;

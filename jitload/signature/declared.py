@@ -45,8 +45,8 @@ def parse_signature(text: str, kernel: str, other_names: Sequence[str] = ()) -> 
     head = _HEAD.match(declaration)
     own_names = {re.split(r"[<(]", name)[0].strip().rpartition("::")[2] for name in (kernel, *other_names)}
     if head and head[1] and head[1].rpartition("::")[2] not in own_names:
-        problem = f"it is one of {head[1]!r}"
-        raise _signature_error(text, kernel, problem, "Write the kernel's name, or parameters alone.")
+        problem = f"it declares {head[1]!r}"
+        raise _signature_error(text, kernel, problem, "Write this kernel's name, or only the parameters.")
     inner = _HEAD.sub("(", declaration)
     if inner.startswith("(") and inner.endswith(")"):
         inner = inner[1:-1]
@@ -71,8 +71,10 @@ def check_agrees(declared: Sequence[str], compiled: Sequence[TypeFacts], kernel:
     between a pointer and a value is an error.
     """
     if len(declared) != len(compiled):
-        problem = f"{len(declared)} in its signature, but the compiler reports {len(compiled)}"
-        raise SignatureError(f"kernel {shorten(kernel)!r} has different numbers of parameters: {problem}")
+        raise SignatureError(
+            f"kernel {shorten(kernel)!r} has {len(compiled)} parameters, but its signature has {len(declared)}\n"
+            f"{_LEAVE_OUT}"
+        )
     for index, (type_, facts) in enumerate(zip(declared, compiled, strict=True)):
         written = describe_type(resolve_aliases(type_))
         is_own_type = find_base(written.text) not in TYPE_NAMES
@@ -83,10 +85,11 @@ def check_agrees(declared: Sequence[str], compiled: Sequence[TypeFacts], kernel:
         if not is_same and not (is_own_type and is_same_kind):
             raise SignatureError(
                 f"kernel {shorten(kernel)!r}, parameter {index + 1}: its signature says {written.text!r}, but it was "
-                f"compiled with {facts.text!r}\n    Leave the signature out: it is only for kernels without types."
+                f"compiled with {facts.text!r}\n{_LEAVE_OUT}"
             )
 
 
+_LEAVE_OUT = "    Leave the signature out: it is only for kernels whose types the compiler does not report."
 _NAME = r"[A-Za-z_]\w*(?:<.*>)?"
 _TYPE_NAME = re.compile(rf"(?:::)?{_NAME}(?:::{_NAME})*")
 _DECLARATOR = re.compile(r"(?:\s*(?:[*&]|\b(?:const|volatile)\b))*\s*(?:\(.*\)|\[[^\]]*\])*", re.DOTALL)

@@ -251,7 +251,7 @@ def _apply_prototype(image_kernel: ImageKernel, prototype: _Prototype) -> Kernel
         if facts.size not in (None, slot.size):
             raise SignatureError(
                 f"kernel {shorten(prototype.name)!r}, parameter {index + 1}: {facts.text!r} has {facts.size} bytes, "
-                f"but the cubin has {slot.size} there\n{prototype.underline_type(index)}\n"
+                f"but the cubin's parameter has {slot.size}\n{prototype.underline_type(index)}\n"
                 "    Write the type that the kernel was compiled with."
             )
     return Kernel(

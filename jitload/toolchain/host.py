@@ -175,7 +175,7 @@ def _identity_of(compiler: Compiler, words: str) -> str:
 def _compiler_memory_file(compiler: Compiler, cache_dir: Path) -> Path:
     state = _state_of_file(compiler.path)
     if state is None:
-        raise ToolchainError(f"the C++ compiler {compiler.path} is gone")
+        raise ToolchainError(f"the C++ compiler {compiler.path} no longer exists")
     return _memory_file((*compiler.command, state, *compiler.environment), cache_dir)
 
 
@@ -214,14 +214,17 @@ def _ask_compiler(compiler: Compiler) -> tuple[str, list[str]]:
     command = [*compiler.command, "-v", "-E", "-x", "c++", os.devnull]
     process = run_tool(command, f"the C++ compiler {' '.join(compiler.command)}")
     if process.returncode != 0:
-        raise ToolchainError(f"the C++ compiler {' '.join(compiler.command)} does not work:\n{process.stderr.rstrip()}")
+        raise ToolchainError(
+            f"the C++ compiler {' '.join(compiler.command)} does not work:\n{process.stderr.rstrip()}\n"
+            "Repair it, or set JITLOAD_CXX to another."
+        )
     # The lines that say where the compiler is installed are left out.
     lines = process.stderr.splitlines()
     words = [line for line in lines if line.startswith("Target:") or " version " in line]
     if not words:
         raise ToolchainError(
-            f"{' '.join(compiler.command)} (from JITLOAD_CXX or CXX) does not say that it is a C++ compiler: "
-            "`-v` gives neither a version nor a target. Name another, JITLOAD_CXX=g++."
+            f"{' '.join(compiler.command)} (from JITLOAD_CXX or CXX) does not seem to be a C++ compiler: "
+            "`-v` prints neither a version nor a target. Name another, JITLOAD_CXX=g++."
         )
     programs = [match[1] for line in lines if (match := _PROGRAM.match(line))]
     return "\n".join(words), list(dict.fromkeys(programs))

@@ -44,7 +44,7 @@ def find_nvcc(settings: Settings, cache_dir: Path, *, name: str) -> Nvcc:
     nvcc = _find_in_settings(settings, cache_dir) or _find_in_wheels(cache_dir) or _find_installed(settings, cache_dir)
     if nvcc is None:
         raise ToolchainError(
-            f"module {name!r} launches kernels from C++, which takes nvcc, and there is none. Install it with: "
+            f"module {name!r} launches kernels from C++, which needs nvcc, and nvcc was not found. Install it with: "
             f"{_INSTALL}  (CUDA 12's wheels have no nvcc: install a toolkit of CUDA 12 and set CUDA_HOME to it, or "
             f"JITLOAD_NVCC to its nvcc). {_WITHOUT_NVCC}"
         )
@@ -94,7 +94,7 @@ def _check_parts(home: Path, homes: tuple[Path, ...]) -> str:
     for part, file in _PARTS.items():
         if not any((directory / file).is_file() for directory in (homes if "include/" in file else (home,))):
             wheel = part.replace("_", "-")
-            raise ToolchainError(f"{home} has the nvcc of a wheel, which needs {wheel} beside it: {_INSTALL}")
+            raise ToolchainError(f"the nvcc in {home} also needs the wheel {wheel}, which was not found: {_INSTALL}")
     names = [name for other in (*reversed(homes), home) for name in os.listdir(other.parents[1])]
     wheels = {match[1]: match[2] for match in filter(None, map(_PART.fullmatch, names))}
     releases = {part: version.split(".")[:2] for part, version in wheels.items() if part in _PARTS}
@@ -103,9 +103,9 @@ def _check_parts(home: Path, homes: tuple[Path, ...]) -> str:
         if nvcc_release and release != nvcc_release:
             name, expected = part.replace("_", "-"), ".".join(nvcc_release)
             raise ToolchainError(
-                f"the wheels nvidia-cuda-nvcc {wheels['nvidia_cuda_nvcc']} and {name} {wheels[part]} are of different "
-                f"releases of CUDA, which do not work together: pip install '{name}=={expected}.*', or another "
-                "nvidia-cuda-nvcc"
+                f"the wheels nvidia-cuda-nvcc {wheels['nvidia_cuda_nvcc']} and {name} {wheels[part]} do not work "
+                f"together, because they are of different releases of CUDA: pip install '{name}=={expected}.*', or "
+                "another nvidia-cuda-nvcc"
             )
     _make_executable(home)
     return " ".join(f"{part}-{version}" for part, version in sorted(wheels.items()))
@@ -183,7 +183,7 @@ def find_nvdisasm(settings: Settings) -> Path:
         if path.is_file() and os.access(path, os.X_OK):
             return path
     raise ToolchainError(
-        f"nvdisasm was not found, which disassembles machine code. Install it with: {_INSTALL_NVDISASM}"
+        f"showing machine code needs nvdisasm, which was not found. Install it with: {_INSTALL_NVDISASM}"
     )
 
 

@@ -59,7 +59,9 @@ def _check_readable(kernel: TritonKernel) -> None:
     try:
         kernel.function.cache_key  # noqa: B018  Triton reads all sources to compute the key
     except Exception as error:
-        raise SignatureError(f"kernel {kernel.name!r}: Triton cannot read what it uses: {error}") from error
+        raise SignatureError(
+            f"kernel {kernel.name!r}: Triton cannot read its source, or that of a function it calls: {error}"
+        ) from error
 
 
 def _messages(error: BaseException) -> Iterator[str]:
@@ -132,8 +134,8 @@ def _check_number(kernel: TritonKernel, name: str, value: Any, capability: int) 
         raise SignatureError(f"kernel {kernel.name!r}: {name}={value!r} must be {_NUMBERS[name]}")
     if name == "num_ctas" and number > 1 and capability < _FIRST_WITH_CLUSTERS:
         raise SignatureError(
-            f"kernel {kernel.name!r}: num_ctas={number} makes clusters, which GPUs have from sm_90 on, but this is for "
-            f"sm_{capability}: leave it out there"
+            f"kernel {kernel.name!r}: num_ctas={number} needs clusters, which only sm_90 and newer have, not "
+            f"sm_{capability}: leave it out for sm_{capability}"
         )
     return number
 
@@ -153,7 +155,7 @@ def _ast_source(kernel: TritonKernel, plan: Plan, triton: Triton) -> Any:
             fn=kernel.function, signature=dict(plan.types), constexprs=dict(plan.constants), attrs=attributes
         )
     except (ImportError, TypeError, AttributeError) as error:
-        raise changed_interface(triton, "ASTSource is not as it was", error) from error
+        raise changed_interface(triton, "ASTSource has changed", error) from error
 
 
 def _ast_source_of_3_2(kernel: TritonKernel, plan: Plan) -> Any:

@@ -45,7 +45,12 @@ def read_grid(grid: Any, scope: GridScope) -> Extent | None:
         expressions: Extent | None = grid  # `Launch` checks the expressions
         return expressions
     if not isinstance(grid, FunctionType):
-        raise LaunchSpecError(f"is a {type(grid).__name__}", kernel=scope.kernel, field="grid", hint=_HINT)
+        raise LaunchSpecError(
+            f"must be an expression or a function, got {type(grid).__name__}",
+            kernel=scope.kernel,
+            field="grid",
+            hint=_HINT,
+        )
     return _Translator(grid, scope).run()
 
 
@@ -104,7 +109,7 @@ class _Translator:
         """Return an expression with local variables replaced by their values."""
         inlined: ast.expr = _Inliner(variables).visit(copy.deepcopy(node))
         if sum(1 for _ in ast.walk(inlined)) > _MAX_NODES:
-            self.fail("is too long with its local variables written out", node)
+            self.fail("is too long, if its local variables are replaced by their values", node)
         return inlined
 
     def assign(self, target: ast.expr, value: ast.expr, variables: dict[str, ast.expr]) -> None:
@@ -146,7 +151,7 @@ class _Translator:
         value = self.outer_value(node)
         if isinstance(value, int):
             return ast.Constant(int(value))
-        return self.fail("has a part that launch expressions do not have", node)
+        return self.fail("has a part that launch expressions do not support", node)
 
     def tensor(self, node: ast.expr) -> ast.Name | None:
         """Return the run-time parameter for a node such as `x` or `META["x"]`, or None for any other node."""
@@ -164,8 +169,8 @@ class _Translator:
             example = self.scope.examples.get(node.id, value)
             if isinstance(value, int) and isinstance(example, int) and value != example:
                 self.fail(
-                    f"uses {node.id!r}, which is {value} outside and the kernel's parameter (here {example}); write "
-                    f"{self.meta}[{node.id!r}] for the parameter, or rename the other",
+                    f"uses {node.id!r}, which is both a variable with the value {value} and a parameter of the kernel "
+                    f"(here {example}); write {self.meta}[{node.id!r}] for the parameter, or rename the variable",
                     node,
                 )
             return node
@@ -174,7 +179,7 @@ class _Translator:
         constexprs = (f"{self.meta}[{name!r}]" for name in self.scope.constexprs)
         names = ", ".join((*self.scope.arguments, *constexprs))
         return self.fail(
-            f"uses {node.id!r}, which is neither a run-time parameter nor an integer; there are {names}", node
+            f"uses {node.id!r}, which is neither a run-time parameter nor an integer; the parameters are {names}", node
         )
 
     def translate_meta(self, node: ast.Subscript) -> ast.expr:
@@ -182,11 +187,11 @@ class _Translator:
         key = node.slice.value if isinstance(node.slice, ast.Constant) else None
         if isinstance(key, str) and key in names:
             return ast.Name(key, ctx=ast.Load())
-        return self.fail(f"asks for {ast.unparse(node)}; the kernel has {', '.join(names)}", node)
+        return self.fail(f"uses {ast.unparse(node)}; the parameters of the kernel are {', '.join(names)}", node)
 
     def translate_call(self, node: ast.Call) -> ast.expr:
         if node.keywords:
-            self.fail("passes an argument by name", node)
+            self.fail("passes an argument by name, which launch expressions do not support", node)
         match node.func:
             case ast.Attribute(value=owner, attr=attr) if attr in _METHODS and (tensor := self.tensor(owner)):
                 method = ast.Attribute(value=tensor, attr=attr, ctx=ast.Load())
@@ -199,7 +204,7 @@ class _Translator:
                 return self.translate(number)
         name = _expression_function(function)
         if not name:
-            self.fail(f"calls {ast.unparse(node.func)}(), which launch expressions do not have", node)
+            self.fail(f"calls {ast.unparse(node.func)}(), which launch expressions do not support", node)
         return self.call(name, node.args)
 
     def call(self, name: str, arguments: list[ast.expr]) -> ast.expr:
@@ -240,7 +245,7 @@ def _find_node(function: FunctionType, fail: Callable[[str, ast.AST | None], NoR
     if not nodes:
         fail("cannot be found in its file, which may have changed since", None)
     if len({ast.dump(node) for node in nodes}) > 1:
-        fail("shares its line with others", None)
+        fail("shares its line with other functions", None)
     return nodes[0]
 
 

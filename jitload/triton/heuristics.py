@@ -89,14 +89,19 @@ def apply_pre_hook(kernel: TritonKernel, spec: CompileSpec, config: Any, values:
             hook(arguments)
         except Exception as error:  # noqa: BLE001  the user's code
             unknown = arguments.unknown
-            problem = f"it needs more of {unknown!r} than is known ({error})" if unknown else f"it fails with {error!r}"
+            problem = (
+                f"it uses {unknown!r}, which is unknown at the build ({error})"
+                if unknown
+                else f"it fails with {error!r}"
+            )
     if problem:
         name, value = next(iter(config_values(config).items()))
         raise SignatureError(
             f"kernel {kernel.name!r}: the configuration ({show_values(config_values(config))}) has a pre_hook, Python "
-            "code that Triton runs before each launch. A library cannot run it, unless it only sets the block_shape of "
-            f"tensor descriptors from values that are compiled in. Here {problem}. Pass the values without the hook, "
-            f"config={{{name!r}: {value!r}, …}} or variants=[…], and do its work before the call"
+            "code that Triton runs before each launch. jitload supports only hooks that set the block_shape of tensor "
+            f"descriptors from values that are compiled in, but this hook is different: {problem}. Pass the values of "
+            f"the configuration without the hook, config={{{name!r}: {value!r}, …}} or variants=[…], and do the hook's "
+            "work before the call."
         )
     descriptors = ((name, value) for name, value in dict.items(arguments) if type(value) is _DescriptorStandIn)
     return _with_block_shapes(kernel, spec, {name: shape for name, value in descriptors if (shape := _shape_of(value))})
@@ -239,7 +244,9 @@ def _effects(function: Any, visited: set[int]) -> Iterator[str]:
     visited.add(id(function))
     codes = list(code_objects(function.__code__))
     for code in codes:
-        yield from (f"it contains {instruction}" for instruction in _stores(code, function.__code__.co_freevars))
+        yield from (
+            f"it contains the instruction {instruction}" for instruction in _stores(code, function.__code__.co_freevars)
+        )
     names = {name for code in codes for name in code.co_names}
     scope = {**{name: getattr(builtins, name, None) for name in names}, **dict(outer_names(function))}
     scope |= {f"default {index}": value for index, value in enumerate(function.__defaults__ or ())}

@@ -76,7 +76,9 @@ class CompileSpec(NamedTuple):
     ) -> CompileSpec:
         """Return the spec for the arguments of `load_triton` or `extract_triton`."""
         if constexprs is not None and not isinstance(constexprs, Mapping):
-            raise SignatureError(f"constexprs= must map names to values, got {type(constexprs).__name__}")
+            raise SignatureError(
+                f"constexprs= must be a mapping, such as {{'BLOCK': 1024}}, got {type(constexprs).__name__}"
+            )
         options = {name: value for name, value in keywords.items() if value is not None or name not in OPTIONS}
         return cls(tuple(args), {}, signature, constexprs or {}, options, config, variants)
 
@@ -161,8 +163,8 @@ def assign_keywords(kernel: TritonKernel, spec: CompileSpec) -> CompileSpec:
     for name, value in spec.constexprs.items():
         if name in keywords and value != keywords[name]:
             raise SignatureError(
-                f"kernel {kernel.name!r}: {name!r} is {value!r} in constexprs= and {keywords[name]!r} beside it: "
-                "pass it once"
+                f"kernel {kernel.name!r}: {name!r} is {value!r} in constexprs= and {keywords[name]!r} as a "
+                "keyword: pass it once"
             )
     if spec.signature is not None and (spec.args or named_args):
         raise SignatureError(f"kernel {kernel.name!r}: pass either signature= or example arguments, not both")

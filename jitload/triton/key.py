@@ -111,7 +111,7 @@ def _constant_text(value: Any) -> str | None:
 def cubin_parts(cubin: Cubin) -> tuple[str, ...]:
     """Return the texts that identify a compiled kernel in the key."""
     if cubin.triton is None:
-        raise JitLoadError("the Cubin is not a Triton kernel's: pass what extract_triton() returns")
+        raise JitLoadError("the Cubin was not made from a Triton kernel: pass what extract_triton() returns")
     return (hashlib.sha256(cubin.data).hexdigest(), cubin.arch, repr(cubin.triton))
 
 

@@ -30,6 +30,7 @@ from jitload.triton.versions import Triton, read_version
 
 _MAX_THREADS = 1024  # per block
 _MAX_TENSOR_MEMORY = 512  # columns on all architectures except sm_107, which has 576
+_KNOWN_RELEASES = "Use a release of Triton from 3.2 to 3.9, or a newer jitload."
 
 
 def read_compiled_kernel(compiled: Any, triton: Triton, constexprs: frozenset[str] | None = None) -> Cubin:
@@ -46,7 +47,9 @@ def read_compiled_kernel(compiled: Any, triton: Triton, constexprs: frozenset[st
     entry = next((kernel for kernel in image.kernels if kernel.symbol == metadata.name), None)
     if entry is None:
         symbols = ", ".join(kernel.symbol for kernel in image.kernels) or "none"
-        raise SignatureError(f"kernel {name!r}: Triton calls it {metadata.name!r}, but the cubin has: {symbols}")
+        raise SignatureError(
+            f"kernel {name!r}: Triton names it {metadata.name!r}, but the cubin contains only: {symbols}"
+        )
     interface = _Interface(compiled, triton, constexprs)
     _check_parameters(interface, entry, _block_size(metadata))
     kernel = Kernel(
@@ -92,9 +95,11 @@ def _check_launchable(name: str, compiled: Any) -> None:
             f"block has at most {_MAX_THREADS}: compile it with fewer warps"
         )
     columns = getattr(metadata, "tmem_size", 0) or 0
-    if columns > _MAX_TENSOR_MEMORY + 64 * (arch == 107):
+    max_columns = 576 if arch == 107 else _MAX_TENSOR_MEMORY
+    if columns > max_columns:
         raise SignatureError(
-            f"kernel {name!r} needs {columns} columns of tensor memory, but the GPU has 512: use smaller blocks"
+            f"kernel {name!r} needs {columns} columns of tensor memory, but the GPU has {max_columns}: use smaller "
+            "blocks"
         )
 
 
@@ -116,11 +121,12 @@ def _check_parameters(interface: _Interface, entry: ImageKernel, threads: int) -
         parameters = ", ".join(f"{p.name} {p.size}" for p in interface.parameters) or "no parameters"
         raise SignatureError(
             f"{claim} takes {parameters} and {triton.hidden_pointers} hidden pointers ({sum(sizes)} bytes), but the "
-            f"cubin has parameters of {', '.join(map(str, cubin_sizes)) or 'no'} bytes. This Triton passes parameters "
-            "in a way that jitload does not know."
+            f"cubin has parameters of {', '.join(map(str, cubin_sizes)) or 'no'} bytes. {_KNOWN_RELEASES}"
         )
     if threads != entry.max_threads:
-        raise SignatureError(f"{claim} runs {threads} threads, but the cubin requires {entry.max_threads}")
+        raise SignatureError(
+            f"{claim} has {threads} threads per block, but the cubin is for {entry.max_threads}. {_KNOWN_RELEASES}"
+        )
 
 
 def _launch_attributes(metadata: Any, triton: Triton) -> dict[str, Any]:
@@ -203,13 +209,13 @@ class _Interface:
         where = f"kernel {self.name!r}, parameter {name!r}"
         if text.startswith("tensordesc_im2col<"):
             raise SignatureError(
-                f"{where}: an im2col descriptor, whose pixel boxes cannot be read from a tensor at a call; jitload "
-                "encodes tiled descriptors only. Pass the kernel one, or launch it with Triton"
+                f"{where}: jitload does not support im2col descriptors, because their pixel boxes cannot be read from "
+                "a tensor at a call. Pass the kernel a tiled descriptor, or launch it with Triton"
             )
         text = _without_layout(text)
         type_ = _parameter_type(text)
         if type_ is None:
-            raise SignatureError(f"{where}: jitload does not know Triton's type {text!r}")
+            raise SignatureError(f"{where}: jitload does not support Triton's type {text!r}")
         argument = Parameter(name=name, type=text, kind=type_.kind, size=type_.size, offset=0, dtype=type_.dtype)
         if type_.block_shape is None:
             self.arguments.append(argument)
@@ -220,8 +226,8 @@ class _Interface:
         for attribute, value in attributes:
             if attribute != "tt.divisibility":
                 raise SignatureError(
-                    f"{where}: Triton specialized it by {attribute}={value!r}, which jitload does not know, so it "
-                    "could not be checked at a call"
+                    f"{where}: Triton specialized it by {attribute}={value!r}, which jitload cannot check at a call. "
+                    f"{_KNOWN_RELEASES}"
                 )
             self.assumptions.append(Assumption(parameter=name, kind="multiple_of", value=int(value)))
 

@@ -51,7 +51,7 @@ def make_plan(kernel: TritonKernel, spec: CompileSpec, triton: Triton, capabilit
         if name in names and name in spec.constexprs and spec.constexprs[name] != value:
             raise SignatureError(
                 f"kernel {kernel.name!r}: {name!r} is {value!r} in the configuration and {spec.constexprs[name]!r} "
-                "beside it: pass it once"
+                "in constexprs= or as a keyword: pass it once"
             )
     values = {**tuned, **spec.options, **spec.constexprs}
     if getattr(config, "pre_hook", None) is not None or kernel.heuristics:
@@ -121,7 +121,7 @@ def _plan_types(kernel: TritonKernel, spec: CompileSpec) -> Plan:
         hinted = _read_types(texts.get(param.name, param.annotation_type), where)
         for path, (text, hint) in _leaves(hinted, (index,), list):
             if text == "constexpr" and not hint:
-                problem = "a constexpr in a tuple has no value here: write it as tl.constexpr(64), for example"
+                problem = "a constexpr in a tuple needs a value: write it as tl.constexpr(64), for example"
                 raise SignatureError(f"{where}: {problem}")
             if text == "constexpr" and hint not in ("1", "null"):
                 constants[path] = plain_value(hint)
@@ -229,8 +229,8 @@ def read_type(value: object, where: str) -> HintedType:
     is_int = not text.startswith("*") and text in SCALARS and SCALARS[text][0] in ("int", "uint")
     if hint not in ("", "16", "1") or (hint == "1" and not is_int):
         raise SignatureError(
-            f"{where}: {value!r} has a hint that Triton does not have: ':16' is a multiple of 16 (an integer, or a "
-            "pointer's address), ':1' an integer that is always 1"
+            f"{where}: the hint ':{hint}' in {value!r} is not allowed. The hints are ':16' for an integer or address "
+            "that is a multiple of 16, and ':1' for an integer that is always 1"
         )
     if hint == "16" and not (is_int or text.startswith("*")):
         raise SignatureError(f"{where}: {value!r}: only a pointer or an integer can be a multiple of 16")
@@ -314,7 +314,7 @@ def check_no_tuples(kernel: TritonKernel, by_name: Mapping[str, Any]) -> None:
     """Raise SignatureError if a value or type is a tuple, because Triton 3.2 does not support tuples."""
     if name := next((name for name, value in by_name.items() if isinstance(value, tuple)), None):
         raise SignatureError(
-            f"kernel {kernel.name!r}, parameter {name!r}: Triton 3.2 does not support tuples; 3.3 does"
+            f"kernel {kernel.name!r}, parameter {name!r}: Triton 3.2 does not support tuples: use 3.3 or newer"
         )
 
 
@@ -356,7 +356,7 @@ def _binder(kernel: TritonKernel, triton: Triton, backend: Any) -> Any:
 
         return create_function_from_signature(kernel.function.signature, kernel.params, backend)
     except (ImportError, TypeError, AttributeError) as error:
-        raise changed_interface(triton, "create_function_from_signature() is not as it was", error) from error
+        raise changed_interface(triton, "create_function_from_signature() has changed", error) from error
 
 
 def _read_specialization(params: Sequence[Any], bound: Any, backend: Any) -> _Specialization:

@@ -206,7 +206,7 @@ def _variant_rows(kernel: TritonKernel, variants: Any) -> list[Any]:
     if isinstance(variants, Mapping) or not isinstance(variants, Sequence):
         raise SignatureError(f"variants= must be a list of mappings, or 'all', got {type(variants).__name__}")
     if not variants:
-        raise SignatureError("variants= is empty; leave it out for a single one")
+        raise SignatureError("variants= is empty; leave it out to build a single variant")
     for number, row in enumerate(variants):
         if not isinstance(row, Mapping) and not hasattr(row, "kwargs"):
             raise SignatureError(

@@ -77,10 +77,10 @@ def read_cubin_file(name: str, path: Path, output: Path) -> bytes:
     A file in an unknown format is accepted with a warning, because the user's program may decompress it. tvm-ffi's tool
     accepts such files, too.
     """
-    check_cubin_name(name, "--name")
+    check_cubin_name(name, "--name is")
     image = _read_file(path, "CUBIN file")
     if output.exists() and output.samefile(path):
-        raise LoadError(f"the output, {output}, is the cubin itself")
+        raise LoadError(f"the output {output} is the cubin itself: choose another path")
     if is_fatbin(image):
         read_fatbin(image, name=str(path))
     elif is_unknown_format(image):

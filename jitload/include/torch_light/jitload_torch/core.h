@@ -238,7 +238,7 @@ class Scalar {
   Scalar(long value) : tag_(Tag::integer), float_(0), integer_(value) {}
   Scalar(long long value) : Scalar(static_cast<long>(value)) {}
   Scalar(unsigned long value) : Scalar(static_cast<long>(value)) {
-    if (integer_ < 0) jitload_torch::fail(jitload_torch::ErrorKind::runtime, "an integer of 2**63 or more is not supported here");
+    if (integer_ < 0) jitload_torch::fail(jitload_torch::ErrorKind::runtime, "jitload's headers for torch do not support integers of 2**63 or more");
   }
   Scalar(unsigned value) : Scalar(static_cast<long>(value)) {}
   Scalar(int value) : Scalar(static_cast<long>(value)) {}
