@@ -213,7 +213,9 @@ def _read_attributes(info: Section | None) -> Iterator[tuple[int, memoryview]]:
             value = 0
         position += 4
         if position + value > len(data):
-            raise ElfError(f"an attribute ends at byte {position + value} of '.nv.info', which has {len(data)}")
+            raise ElfError(
+                f"an attribute of '.nv.info' ends at byte {position + value}, but the section has {len(data)} bytes"
+            )
         if value_format == _FORMAT_SIZED:
             yield attribute, data[position : position + value]
         position += value

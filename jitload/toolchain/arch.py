@@ -54,8 +54,8 @@ def resolve_gpu_arch(arch: str | Iterable[str], settings: Settings, *, subject: 
     gpu_archs = tuple(name for name in resolve_arch(arch, settings) if name != CPU)
     if not gpu_archs or CPU in _split_names(arch):  # JITLOAD_ARCH may name the CPU besides GPUs
         raise ToolchainError(
-            f"{subject} only for GPUs, not for 'cpu'. {NATIVE_HINT} The CPU runs kernels in CUDA C++ that are passed "
-            "to load_inline() or load() without C++ of your own."
+            f"{subject} only for GPUs, not for 'cpu'. {NATIVE_HINT} The CPU runs only kernels that are passed to "
+            "load_inline() or load() as CUDA C++, without a wrapper in C++."
         )
     return gpu_archs
 
