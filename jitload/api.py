@@ -86,8 +86,8 @@ def load_inline(
         build_directory: A directory to which the library is copied as `<name>.so`.
         keep_module_alive: Whether the library stays loaded when the module is deleted.
         sanitize: `"address"`, `"undefined"` or both, for kernels on the CPU. With `"address"`, an access outside a
-            tensor or outside shared memory raises an error. With `"undefined"`, undefined behaviour raises an error.
-            The error names the kernel, block, thread and line.
+            tensor or outside shared memory raises an error, and with `"undefined"`, undefined behaviour does so. The
+            error names the kernel, block, thread and line.
         debug: Compile kernels for a debugger; on the CPU with `-g -O0`.
         gpu_check: Whether NVRTC, if it is installed, also checks kernels that are built for the CPU alone. The check
             rejects code that a GPU could not run. The default is `JITLOAD_CPU_GPU_CHECK`, or True if that is not set.
@@ -191,10 +191,11 @@ def load(
     Args:
         name: The module's name.
         sources: Source files. The suffix of a file says what the file contains: CUDA C++ (`.cu`, `.cuh`), C++ or C
-            (`.cpp`, `.cc`, `.cxx`, `.c`), objects (`.o`, `.obj`, `.a`), or a cubin (`.cubin`). A cubin is embedded
-            under its file name without the suffix. The directories of the files are searched for headers.
-        cuda_files: More files, treated like `sources`. tvm-ffi has an argument of this name.
-        cpp_files: More files, treated like `sources`. tvm-ffi has an argument of this name.
+            (`.cpp`, `.cc`, `.cxx`, `.c`), object code (`.o`, `.obj`, or `.a` for an archive), or a cubin (`.cubin`). A
+            cubin is embedded under its file name without the suffix. The directories of the files are searched for
+            headers.
+        cuda_files: More files, treated like `sources`. tvm-ffi's argument of this name is for CUDA files.
+        cpp_files: More files, treated like `sources`. tvm-ffi's argument of this name is for C++ files.
 
     Example:
         `mod = load("norms", sources=["layer_norm.cu"])`

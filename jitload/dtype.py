@@ -33,7 +33,7 @@ def to_cpp_dtype(dtype_str: str | Any) -> str:
         '__nv_bfloat16'
     """
     name = str(dtype_str).removeprefix("torch.")
-    if isinstance(dtype_str, type) and dtype_str.__module__ != "builtins":  # Python's `float` has no fixed size
+    if isinstance(dtype_str, type) and dtype_str.__module__ != "builtins":  # Python's own types have no fixed size
         name = dtype_str.__name__.rstrip("_")  # NumPy 1 calls its type for truth values `bool_`
     if name not in _CPP_TYPES:
         raise ValueError(f"CUDA has no C++ type for dtype {name!r}; it has types for {', '.join(_CPP_TYPES)}")

@@ -271,7 +271,7 @@ class LoadError(JitLoadError):
 
 
 class MismatchError(JitLoadError):
-    """A function's results differ from the results that they were compared with.
+    """A function's results differ from those of the function that it was compared with.
 
     Attributes:
         function: The name of the function.

@@ -328,7 +328,10 @@ def _await_reader() -> None:
 
 
 def _describe(describe: Callable[..., dict[str, Any]], obj: object, *args: Any, **kwargs: Any) -> dict[str, Any]:
-    """Return IPython's description of an object for `f?` and `f??`. For a kernel, include the CUDA source."""
+    """Return IPython's description of an object for `f?` and `f??`.
+
+    For a kernel, this is the signature, the comment and the CUDA source.
+    """
     facts = describe(obj, *args, **kwargs)
     if isinstance(obj, TypedFunction):
         source = read_source(obj._jitload_facts, obj._jitload_library.origin)

@@ -43,8 +43,8 @@ def load_request(
 ) -> Module:
     """Return the module for a request. If `build_directory` is given, load the module from a copy there.
 
-    If `keep_module_alive` is set and `build_directory` is None, identical calls share one module, until one of the
-    module's source files changes.
+    If `keep_module_alive` is set and `build_directory` is None, identical calls share one module, as long as the files
+    that its build has read are unchanged.
     """
     directory = None if build_directory is None else absolute_path(build_directory, "build_directory")
     is_reusable = directory is None and keep_module_alive

@@ -23,7 +23,7 @@ class Settings(NamedTuple):
         cxx: `JITLOAD_CXX`, or `CXX` if the former is not set: the command of the C++ compiler.
         trusts_group: `JITLOAD_TRUST_GROUP=1`: whether to load from directories that the group may write to.
         mode: `JITLOAD_MODE`: `auto` builds libraries that are not in the cache, `load-only` never builds, and `rebuild`
-            always builds.
+            builds a library even if it is in the cache.
         cache_limit: `JITLOAD_CACHE_LIMIT`: the maximum size of the cache in bytes, or 0 for no limit. The least
             recently used entries are removed first.
         path: `PATH`: the directories to search for compilers and other tools.

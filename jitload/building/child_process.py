@@ -22,7 +22,7 @@ class ChildProcess:
 
     The child is not started by `multiprocessing`, because the child would then import this program's main module.
 
-    The child runs in its own session. So Ctrl-C reaches only this process, and this process then stops the child.
+    The child runs in its own session, so that Ctrl-C reaches only this process, which then stops the child.
     """
 
     def __init__(self, program: str, *arguments: str, options: Sequence[str] = ()) -> None:
@@ -79,7 +79,7 @@ class ChildProcess:
                     pipe.close()
 
     def await_end(self) -> None:
-        """Wait for the process to end. Kill the process after 10 s."""
+        """Wait for the process to end, and kill it if it still runs after 10 s."""
         try:
             self._process.wait(_SHUTDOWN_S)
         except subprocess.TimeoutExpired:

@@ -151,8 +151,8 @@ def check_is_made(path: Path, compiler: Sequence[str]) -> None:
 def _stop_at_exit() -> None:
     """Make sure that no ninja outlives this process.
 
-    ninja must stop before the directories of unfinished builds are removed. `atexit` calls the function that was
-    registered last first, and the removal of the directories is registered before `_stop_running`.
+    ninja must stop before the directories of unfinished builds are removed. The removal is therefore registered before
+    `_stop_running`: `atexit` calls the registered functions in reverse order.
     """
     atexit.register(_stop_running)
 
@@ -186,10 +186,7 @@ def _delayed_signals() -> Iterator[None]:
 
 
 def _start(command: Sequence[str], work_dir: Path) -> subprocess.Popen[str]:
-    """Start ninja in its own session.
-
-    So Ctrl-C reaches only this process, and this process then stops ninja.
-    """
+    """Start ninja in its own session, so that Ctrl-C reaches only this process, which then stops ninja."""
     try:
         return subprocess.Popen(
             command,
@@ -207,7 +204,7 @@ def _start(command: Sequence[str], work_dir: Path) -> subprocess.Popen[str]:
 
 
 def _stop(process: subprocess.Popen[str]) -> None:
-    """Terminate ninja and the commands that it started. Kill them after 5 s."""
+    """Terminate ninja and the commands that it started. Kill them if they still run after 5 s."""
     for sign in (signal.SIGTERM, signal.SIGKILL):
         with suppress(ProcessLookupError):
             os.killpg(process.pid, sign)

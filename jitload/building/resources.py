@@ -32,7 +32,7 @@ _pauses = _Pauses()
 
 @contextmanager
 def pause_garbage_collection(*, at_most_s: float | None = None) -> Iterator[None]:
-    """Pause the garbage collector during a block, but not longer than `at_most_s` seconds.
+    """Pause the garbage collector during a block, but not longer than `at_most_s` seconds if this is given.
 
     The limit is for blocks during which other threads may need the collector.
 

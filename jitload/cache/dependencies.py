@@ -163,7 +163,7 @@ def _record(path: Path, start_ns: int) -> Dependency:
 
 
 def _record_missing(path: Path) -> Dependency:
-    """Return a record of a missing file, or of the topmost missing directory above the file."""
+    """Return a record of a missing file. If its directory is missing, too, record the topmost missing directory."""
     missing = path
     while not os.path.lexists(missing.parent) and missing.parent != missing:
         missing = missing.parent

@@ -89,7 +89,7 @@ def find_entry(
     `rebuild`, only entries that this process has built are found.
 
     Damaged entries are renamed, but not in the mode `load-only`. If `is_read_only` is true, nothing is renamed and no
-    use is recorded. This function takes no lock and starts no process.
+    use is recorded. This function writes nothing else, takes no lock and starts no process.
 
     If `digest` is not empty, it replaces the key's digest.
 

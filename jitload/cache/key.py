@@ -134,10 +134,10 @@ def library_key(request: Request, toolchain: CudaToolchain | Nvcc | None, compil
 
 
 def _cpu_parts(request: Request) -> tuple[tuple[str, str | tuple[str, ...]], ...]:
-    """Return the key's parts for kernels on the CPU, such as the C library's version.
+    """Return the key's parts for kernels on the CPU, such as the compiler's options and the C library's version.
 
     If the check by NVRTC is turned off, the part `gpu_check` gives these kernels another key than checked kernels. If
-    there is no NVRTC, the empty part `nvrtc` of the key does so.
+    there is no NVRTC, the part `nvrtc` of the key is empty, which has the same effect.
     """
     if CPU not in request.archs:
         return ()
@@ -165,7 +165,8 @@ def _cubin_parts(request: Request) -> tuple[tuple[str, tuple[str, ...]], ...]:
 def _label(label: str, text: str, *, embeds_paths: bool) -> str:
     """Return a source's label for the key.
 
-    The label is an absolute path only if the path may end up in the library. Otherwise, it is the file name.
+    Of an absolute path, only the file name is kept, unless the path may end up in the library. Other labels do not
+    change.
     """
     if not os.path.isabs(label) or embeds_paths or may_embed_path(text.encode()):
         return label

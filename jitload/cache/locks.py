@@ -68,7 +68,7 @@ def hold_lock(path: Path, description: str, find_result: FindResult[Result] = la
         path: The lock file. Its content names the process that holds the lock.
         description: What the holder builds, for the log messages of the processes that wait.
         find_result: A function that returns the result of the holder's build, or None if there is no result yet. A
-            process that gets a result does not take the lock. So waiting processes do not wait for each other.
+            process that gets a result does not take the lock, so waiting processes do not wait for each other.
     """
     with _thread_locks_guard:
         thread_lock = _thread_locks.setdefault(str(path), threading.Lock())

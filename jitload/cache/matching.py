@@ -32,9 +32,9 @@ _log = logging.getLogger(__name__)
 def matching_digests(cache_dir: Path, key: CacheKey, settings: Settings) -> Iterator[str]:
     """Yield the digests of the keys in a cache whose entries may be used for `key`.
 
-    These keys have the same name as `key`. They may differ from `key` in the parts `key.unknown_parts`, if the values
-    are acceptable on this machine. Keys for the newest architecture come first. For the same architecture, the key of
-    the latest build comes first.
+    These keys have the same name as `key`. They differ from `key` only in the parts `key.unknown_parts`, and only by
+    values that are acceptable on this machine. Keys for the newest architecture come first. For the same architecture,
+    the key of the latest build comes first.
     """
     manifests = list(_manifests(cache_dir, key.name, settings))
     parts = describe_parts(key) if manifests else {}

@@ -33,8 +33,8 @@ class PruneResult:
 def prune(cache_dir: Path, *, max_size: int | None = None, max_age_s: float | None = None) -> PruneResult:
     """Remove the least recently used entries, and the damaged ones.
 
-    Entries that were not used for `max_age_s` seconds are removed. Then the least recently used entries are removed,
-    until the rest have at most `max_size` bytes in total. An entry that a living process has mapped stays.
+    Entries that were not used for more than `max_age_s` seconds are removed. Then the least recently used entries are
+    removed until the rest have at most `max_size` bytes in total. An entry that a living process has mapped stays.
 
     Damaged entries are removed after a week, or at once if `max_size` is given.
 

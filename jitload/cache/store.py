@@ -128,7 +128,8 @@ def claim_entry(cache_dir: Path, key: CacheKey, settings: Settings) -> Iterator[
     If another process has built the entry in the meantime, `Work.entry` is set from the start, and there is no
     directory.
 
-    After the block, an unpublished directory is removed. If a compiler failed, the directory is kept for inspection.
+    After the block, an unpublished directory is removed. But if a compiler failed and left files in the directory, they
+    are kept for inspection.
 
     Raises:
         CacheWriteError: The build cannot be written to this cache directory. Another directory may work. No part of the
@@ -195,7 +196,8 @@ def _prepare(cache_dir: Path) -> None:
 def _work_dir(cache_dir: Path, key: CacheKey, settings: Settings) -> Iterator[Work]:
     """Yield a `Work` with a new directory.
 
-    After the block, an unpublished directory is removed. If a compiler failed, the directory is kept for inspection.
+    After the block, an unpublished directory is removed. But if a compiler failed and left files in the directory, they
+    are kept for inspection.
     """
     started = time.monotonic()
     try:
@@ -298,7 +300,7 @@ def _keep_failure(work_dir: Path) -> None:
 
 
 def _write_manifest(work: Work, product: str, dependencies: tuple[Dependency, ...]) -> int:
-    """Write the manifest, and sync the entry to the disk.
+    """Write the manifest, and sync it, the product and the directory to the disk.
 
     Returns:
         The size in bytes of all files except the manifest.

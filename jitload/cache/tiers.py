@@ -83,7 +83,7 @@ def _find_in_dir(cache_dir: Path, key: CacheKey, settings: Settings, *, is_read_
 
 
 def upload_entry(entry: Entry, key: CacheKey, settings: Settings) -> None:
-    """Put an entry into the remote store if the entry is new and the settings allow writing to the store."""
+    """Put an entry into the remote store if this process has just built the entry and the settings allow it."""
     if settings.remote_writes and entry.is_new:
         from jitload.cache.remote import put_entry
 
@@ -135,7 +135,7 @@ def find_bundles(cache_dir: Path) -> tuple[Path, ...]:
 
 @functools.lru_cache(maxsize=8)
 def _find_bundles(search_path: tuple[str, ...], cache_dir: Path) -> tuple[Path, ...]:
-    """Return the bundles. Read package metadata only in directories that have changed since the last search."""
+    """Return the bundles. Read package metadata only in directories that changed since their bundles were recorded."""
     remembered = _recall_bundles(cache_dir / _BUNDLES_FILE)
     current: dict[str, _Row] = {}
     # Relative paths in `sys.path` are skipped, because packages are not installed in the working directory.

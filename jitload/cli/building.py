@@ -218,8 +218,9 @@ def prebuild_command(targets: tuple[str, ...], archs: tuple[str, ...], **options
     """Build many libraries into the cache.
 
     No GPU is needed. A TARGET is a file or a module with requests for jitload.prebuild. In kernels.py or
-    package.module, REQUESTS is a list of requests or a function that returns one. For another name than REQUESTS, write
-    kernels.py:NAME. In kernels.toml, each request is a table [[requests]]. In kernels.json, the requests are a list.
+    package.module, REQUESTS is a list of requests or a function that returns such a list. For another name than
+    REQUESTS, write kernels.py:NAME. In kernels.toml, each request is a table [[requests]]. In kernels.json, "requests"
+    is a list of requests.
     """
     from jitload.cache.archive import check_archive_name
     from jitload.prebuilding.api import prebuild

@@ -50,8 +50,8 @@ class Finding(NamedTuple):
 def doctor_command(*, as_json: bool) -> int:
     """Check that jitload works on this machine.
 
-    Show which packages and tools were found. Build and run a kernel on the CPU, and on the GPU if there is one.
-    The exit code is 0 if one of these kernels runs, and 1 otherwise.
+    Show which packages and tools were found, and which are missing. Build and run a kernel on the CPU, and on the GPU
+    if there is one. The exit code is 0 if at least one of these kernels runs, and 1 otherwise.
     """
     settings = read_settings()
     findings = [*_find_packages(), *_find_tools(settings)]

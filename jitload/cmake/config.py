@@ -52,7 +52,7 @@ _OPTIONS: dict[str, tuple[Callable[[], str], str]] = {
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Print one line for each option, such as a path for `--cmakedir`, and return the exit code."""
+    """Print a line for each option that was passed, such as a path for `--cmakedir`, and return the exit code."""
     parser = argparse.ArgumentParser(prog="jitload-config", description=__doc__)
     for name, (_, description) in _OPTIONS.items():
         parser.add_argument(f"--{name}", action="store_true", help=f"print {description}")

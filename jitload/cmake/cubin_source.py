@@ -26,7 +26,10 @@ _DELIMITER = "jitload_asm"
 
 
 def cubin_source(cubins: Sequence[tuple[str, Path]]) -> str:
-    """Return the text of a C++ file that embeds cubins. `cubins` are (symbol name, path) pairs."""
+    """Return the text of a C++ file that embeds cubins.
+
+    `cubins` are (name, path) pairs. C++ code uses a cubin by its name, as in `TVM_FFI_EMBED_CUBIN(name)`.
+    """
     body = "".join(incbin_text(name, _escape(path)) for name, path in cubins)
     return f"""\
 // Written by jitload.cmake.cubin_source.

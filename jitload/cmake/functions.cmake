@@ -122,7 +122,8 @@ function(jitload_internal_binary_target caller kind target)
   endif()
   get_filename_component(name "${ARG_CUDA}" NAME_WE)
   set(output "${CMAKE_CURRENT_BINARY_DIR}/${target}/${name}.${kind}")
-  # Generator expressions, because target_compile_options() and similar commands may be called for the target later.
+  # These are generator expressions, because target_compile_options() and similar commands may be called for the target
+  # later.
   set(dirs "$<TARGET_PROPERTY:${target},INCLUDE_DIRECTORIES>")
   set(macros "$<TARGET_PROPERTY:${target},COMPILE_DEFINITIONS>")
   set(options "$<$<BOOL:${dirs}>:-I$<JOIN:${dirs},$<SEMICOLON>-I>>" "$<$<BOOL:${macros}>:-D$<JOIN:${macros},$<SEMICOLON>-D>>"

@@ -214,7 +214,7 @@ def _opening(declaration: Sequence[Token]) -> int | None:
 def without_host_code(texts: tuple[str, ...]) -> tuple[str, ...]:
     r"""Return texts for NVRTC, with spaces in place of code that the kernels do not need.
 
-    Kernels, device functions and device variables are kept. Directives are kept, except each `#include` for host code.
+    Kernels, device functions and device variables are kept. Directives are kept, except `#include` lines for host code.
     Types, class templates, constants and `constexpr` functions are kept if their names appear in kept code. Other host
     functions are always left out. Line numbers stay the same.
 

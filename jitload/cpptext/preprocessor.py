@@ -18,7 +18,7 @@ from jitload.cpptext.lexer import Token, join_lines, strip_comments, tokenize
 
 INCLUDES = ("include", "include_next", "import")
 # Macros that are defined either when NVRTC compiles or when nvcc compiles host code, but not in both cases. The values
-# are those under NVRTC; None means undefined.
+# are those under NVRTC: None means undefined, and "" means that the value is not known.
 NVRTC_MACROS: Final[Mapping[str, str | None]] = {"__CUDACC_RTC__": "1", "__NVCC__": None, "__CUDA_ARCH__": ""}
 HEADER_NAME = re.compile(r'"([^"\n]+)"|<([^>\n]+)>')
 

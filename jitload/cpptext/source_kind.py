@@ -104,7 +104,8 @@ def headers_have_kernels(texts: Sequence[str], include_dirs: Sequence[Path], opt
     """Return whether C++ code includes user headers that contain or launch kernels.
 
     The source of a kernel library is often only two lines: `#include "norm.cuh"`, and an export of a function in that
-    header. CUDA's own headers, the bodies of macros and code under `#ifdef __CUDACC__` do not count.
+    header. Directories with CUDA's own headers are not searched. The bodies of macros and code under
+    `#ifdef __CUDACC__` do not count.
 
     Example:
         >>> headers_have_kernels(['#include "norm.cuh"', "TVM_FFI_DLL_EXPORT_TYPED_FUNC(f, F);"], [Path("lib")], ())

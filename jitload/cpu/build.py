@@ -62,8 +62,8 @@ _FLAGS = (
 # Options for kernels whose threads may wait in a loop without a barrier. With these options, each basic block of such a
 # kernel may switch to another thread.
 _PREEMPTIVE_FLAGS = ("-fsanitize-coverage=trace-pc", "-DJITLOAD_CPU_PREEMPT=1")
-# With these options, compiled code calls a function of cpu_sanitize.cc before each access to memory. This function
-# knows which memory a kernel may access, so the sanitizers allocate no memory of their own.
+# With these options, compiled code calls a function of cpu_sanitize.cc before each access to memory. That file knows
+# which memory a kernel may access, so the sanitizers allocate no memory of their own.
 _SANITIZER_FLAGS = {
     "address": (
         "-fsanitize=kernel-address", "--param=asan-instrumentation-with-call-threshold=0", "--param=asan-stack=0",
@@ -156,8 +156,8 @@ def cpu_flags(source: DeviceSource, toolchain: CudaToolchain | None) -> tuple[st
 def _write_corrected_headers(directory: Path, toolkit_dirs: Sequence[Path]) -> None:
     """Write copies of NVIDIA's half and bfloat16 headers with which g++ can compile `pair = {}`, as NVRTC can.
 
-    In the originals, `{}` fits two versions of `operator=`: one takes a pair, and one the pair's raw bits. The copies
-    add an `operator=` for an initializer list, which fits `{}` better.
+    With the originals, `{}` is ambiguous for g++, because one `operator=` takes a pair and another one takes the pair's
+    raw bits. The copies add an `operator=` for an initializer list, which fits `{}` better than both.
     """
     for name in ("cuda_fp16.h", "cuda_bf16.h"):
         path = next((path for path in (parent / name for parent in toolkit_dirs) if path.is_file()), None)
@@ -171,11 +171,11 @@ def _write_corrected_headers(directory: Path, toolkit_dirs: Sequence[Path]) -> N
 def _processor_flags(flags: Sequence[str]) -> tuple[str, ...]:
     """Return g++'s options that depend on the processor, for thread-local variables and for `a * b + c`.
 
-    `-mtls-dialect=gnu2`: Shared memory and threadIdx are thread-local variables. This option lets g++ compute their
-    addresses before a loop instead of in it.
+    `-mtls-dialect=gnu2`: Shared memory and threadIdx are thread-local variables. With this option, g++ uses TLS
+    descriptors, and can compute the addresses of these variables before a loop instead of in it.
 
     `-ffp-contract`: nvcc compiles `a * b + c` to one instruction that rounds once. On x86-64, g++ may do so only if the
-    user's options select a processor or contain `-mfma`. This way, results do not depend on the machine.
+    user's options select a processor or contain `-mfma`. Otherwise, results would depend on the machine.
     """
     if platform.machine() != "x86_64":
         return ("-ffp-contract=fast",)

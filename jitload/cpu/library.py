@@ -68,7 +68,7 @@ def build_cpu_library(
 
 
 def _check_compiler(compiler: Compiler, cache_dir: Path) -> None:
-    """Raise ToolchainError if the compiler is not g++. Other compilers cannot detect or instrument kernels."""
+    """Raise ToolchainError if the compiler is not g++. Only with g++ can jitload detect and instrument kernels."""
     if "gcc version" not in compiler_identity(compiler, cache_dir):
         raise ToolchainError(
             f"kernels on the CPU are compiled by g++, but the C++ compiler is {' '.join(compiler.command)!r}: install "
@@ -117,7 +117,7 @@ def gpu_check(request: Request, toolchain: CudaToolchain | None) -> Iterator[Fut
     Yield a future. Its result is the user's headers that NVRTC read.
 
     If the block raises an error, wait for NVRTC, which must not be running when the program ends. Then raise NVRTC's
-    error if NVRTC failed, too, and the block's error is vague. A LaunchSpecError is vague, and so is an error in one of
+    error if NVRTC failed, too, and the block's error is vague, that is, a LaunchSpecError or an error in one of
     jitload's headers. Otherwise, raise the block's error.
     """
     if not request.settings.checks_for_gpu or len(request.archs) > 1:  # with GPUs in `archs`, NVRTC compiles anyway

@@ -25,7 +25,7 @@ from jitload.signature.types import describe_type
 def read_external_cubins(request: Request) -> tuple[CompiledSource, ...]:
     """Return the cubins of a request, one for each architecture, with the types of the kernels' parameters.
 
-    Each result also maps the kernels that the request's `Launch` records name to their symbols.
+    Each result also has a mapping from the kernels' names in the request's `Launch` records to the kernels' symbols.
 
     Raises:
         JitLoadError: Two cubins are for the same architecture, an architecture of the request has no cubin, or the

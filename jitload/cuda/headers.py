@@ -150,8 +150,8 @@ def provide_headers(
     """Yield the headers in memory, as (name, text) pairs, and the directories that NVRTC should search last.
 
     If a name is in `users_headers`, jitload's header of this name is not passed in memory, but written to one of these
-    directories. An #include in quotes then reads the user's header. An #include in angle brackets reads jitload's
-    header, unless the user's header is in an include directory.
+    directories. An #include of this name in quotes then reads the user's header. An #include in angle brackets reads
+    jitload's header, unless the user's header is in an include directory.
 
     Args:
         include_dirs: The directories that NVRTC searches. Empty headers replace CUDA headers that are missing there.
@@ -254,8 +254,8 @@ def _inttypes() -> str:
 def _cccl_cstdint() -> str:
     """Return a <cuda/std/cstdint> with the types of <stdint.h>. Under NVRTC, CCCL's own declares int64_t as long long.
 
-    Macros rename the types in CCCL's file to names that nothing uses. CCCL's namespace then gets the types of
-    <stdint.h>. The headers that CCCL's file includes are read before, because the macros must not affect them.
+    While CCCL's file is read, macros rename its types to names that nothing uses. CCCL's namespace then gets the types
+    of <stdint.h>. The headers that CCCL's file includes are read first, because the macros must not affect them.
     """
     renamed = "".join(f"#define {name} __jitload_cccl_{name}\n" for name in _INTEGER_TYPES)
     restored = "".join(f"#undef {name}\n" for name in _INTEGER_TYPES)

@@ -173,7 +173,7 @@ class DeviceSource:
 
     @property
     def is_minimal(self) -> bool:
-        """Whether `--minimal`, which saves a sixth of a small kernel's time, certainly leaves the code unchanged."""
+        """Whether `--minimal` surely leaves the code unchanged. It saves a sixth of a small kernel's compile time."""
         return not any(map(_NEEDS_MORE_THAN_MINIMAL.search, (*self.piece_texts, *self.options)))
 
     @property

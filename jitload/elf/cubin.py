@@ -22,7 +22,7 @@ _FORMAT_SIZED = 4
 _COMPAT_ARCH_SPECIFIC = 0x09  # an attribute in `.nv.compat`
 
 _VARIABLE_SECTIONS = (".nv.global", ".nv.global.init", ".nv.constant3")
-_COMPILER_NAMES = ("$", ".", "__cudart_")  # format strings and libdevice's tables have these prefixes
+_COMPILER_NAMES = ("$", ".", "__cudart_")  # prefixes of the names of format strings and libdevice's tables
 _DEFAULT_MAX_THREADS = 1024
 _FIRST_SM_WITH_RESERVE, _RESERVED_SHARED_BYTES = 90, 1024
 _UNKNOWN_STACK_SIZE = 0xFFFFFFFF
@@ -143,7 +143,7 @@ class _CubinReader:
         entries = [pair for pair in defined if pair[1].type == elf.STT_FUNC and pair[1].other & _STO_CUDA_ENTRY]
         objects = [symbol for _, symbol in defined if symbol.type == elf.STT_OBJECT]
         kernels = [(symbol.section, self.read_kernel(index, symbol)) for index, symbol in entries]
-        # The result has the order of the kernels in the source. ptxas (12.4 to 13.5) writes the code in reverse order.
+        # ptxas (12.4 to 13.5) writes the code of the kernels in the reverse of the order in which it met them.
         kernels.sort(key=lambda kernel: kernel[0], reverse=True)
         variables = tuple(
             Variable(name=symbol.name, symbol=symbol.name, size=symbol.size)
@@ -190,7 +190,7 @@ class _CubinReader:
         section = self.sections.get(f".nv.shared.{kernel}")
         if section is None:
             return 0
-        # From sm_90 on, the section begins with bytes that the driver reserves. Like `ptxas -v`, do not count these.
+        # From sm_90 on, the section begins with bytes for the driver. Like `ptxas -v`, do not count these.
         return max(section.size - (_RESERVED_SHARED_BYTES if self.sm >= _FIRST_SM_WITH_RESERVE else 0), 0)
 
     def read_local_bytes(self, index: int) -> int:

@@ -115,7 +115,7 @@ def template_steps(template: Template, file: str, header: Path | None = None) ->
 
 
 def module_id(file: str, parts: Sequence[str]) -> str:
-    """Return the module id of a source file. The id keeps the file's internal symbols apart from other files'.
+    """Return the module id of a source file. The id distinguishes internal symbols of different files.
 
     The id has the form of nvcc's own ids. `parts` are texts that distinguish the file from others of the same name.
     """
@@ -125,7 +125,7 @@ def module_id(file: str, parts: Sequence[str]) -> str:
 
 
 def module_id_file(file: str) -> str:
-    """Return the name of the file that contains the module id of the source file `file`."""
+    """Return the name of the file from which nvcc's commands read the module id of the source file `file`."""
     return f"{file}.module_id"
 
 
@@ -133,7 +133,7 @@ def module_id_file(file: str) -> str:
 
 
 def host_commands(template: Template) -> tuple[NvccCommand, NvccCommand]:
-    """Return the commands that make the host's C++ from a source: of the preprocessor and of `cudafe++`."""
+    """Return the two commands that make the host's C++ from a source: the preprocessor's, and that of `cudafe++`."""
     split = next(command for command in template if Path(command.words[0]).name == "cudafe++")
     return next(command for command in template if command.output in split.inputs), split
 
@@ -162,7 +162,7 @@ def _first_line(file: str) -> bytes:
 
 
 def _with_header(step: Step, source: str, first_line: bytes, header: Path) -> Step:
-    """Return the step that compiles the host's C++ with a precompiled header, if the C++ begins with its text."""
+    """Return the step that compiles the host's C++. If the C++ begins with the header's text, the header is used."""
     size, skipped = header.stat().st_size, len(first_line)
     rest = f"{source}.rest.cpp"
     command = (*(rest if word == source else word for word in step.command), "-include", str(header))

@@ -325,7 +325,7 @@ def _precompile_later(specs: Iterable[precompiled.HeaderSpec], build: HostBuild)
 def _build_object(build: HostBuild) -> HostBuild:
     """Compile, and merge all objects into one object file.
 
-    Undefined symbols may remain in it. They are defined by the files with which the user links it.
+    Undefined symbols may remain, because the user links the object file with other files that define them.
     """
     runtime = run_in_background(_find_object, "runtime", build) if has_typed(build.exports) else None
     _run(build, compile_steps(build))
@@ -391,8 +391,8 @@ def _remove_temporaries(build: HostBuild) -> None:
 def _files_read(build: HostBuild) -> Iterator[Path]:
     """Yield the paths of the files on which the cache entry of a build depends.
 
-    These are the files that the build read. Files whose versions are in the cache key are left out. The path of a
-    missing file is included if a file there would be read in place of another one.
+    These are the files that the build read, except files whose versions are in the cache key. The path of a missing
+    file is included if a file there would be read in place of one that was read.
     """
     request, host = build.request, build.host
     versioned_dirs = (
@@ -404,7 +404,7 @@ def _files_read(build: HostBuild) -> Iterator[Path]:
     texts = [text for unit in host.units for _, text in unit.pieces]
     read = [Path(file.path) for header in build.precompiled.values() for file in header.entry.dependencies]
     for unit in host.units:
-        is_of_nvcc = unit.is_mixed and unit.file not in build.templates  # nvcc, unlike g++, does not double a `$`
+        is_of_nvcc = unit.is_mixed and unit.file not in build.templates  # nvcc's depfiles do not double a `$`
         for path in build.work.dir.glob(f"{unit.file}*.d"):
             depfile = path.read_text(errors="surrogateescape")
             read += read_depfile(depfile.replace("$", "$$") if is_of_nvcc else depfile)

@@ -182,7 +182,7 @@ def precompiled_includes(unit: Unit) -> tuple[str, ...]:
     """Return the headers to precompile for a source, or an empty tuple if a precompiled header would not help.
 
     The headers are tvm-ffi's convenience headers, which jitload puts in front of inline text. For a file of the user,
-    they are only precompiled if the file begins with an `#include` of the first of them.
+    they are precompiled only if the file itself includes the first of them at its beginning.
 
     tvm-ffi's `cubin_launcher.h` is added if the source includes it at the beginning, where no code can change the
     header's meaning.
@@ -425,7 +425,7 @@ def publish_header(work: Work, headers: tuple[Path, ...]) -> None:
 
 
 def _remove_oldest(cache_dir: Path, name: str) -> None:
-    """Keep the `_MAX_HEADERS` newest precompiled headers. The others are for old options or releases."""
+    """Remove all precompiled headers but the `_MAX_HEADERS` newest. Older ones are for other options or releases."""
     records = sorted(cache_dir.glob(f"{name}-*/*/{_RECORD}"), key=lambda path: path.stat().st_mtime, reverse=True)
     for path in records[_MAX_HEADERS:]:
         shutil.rmtree(path.parent, ignore_errors=True)

@@ -93,9 +93,9 @@ _SOURCE = re.compile(r"(?:source\d+|c(?:pp|uda)_sources)\.(?:cu|cc)")
 
 
 def read_source(facts: Mapping[str, Any], origin: Path) -> str | None:
-    """Return the source text of a typed function, from the cache entry of the library `origin`.
+    """Return the definition of a typed function as text, from the sources in the cache entry of the library `origin`.
 
-    Return None if the text is not there. `facts` is the function's description in the library.
+    Return None if the definition is not found there. `facts` is the function's description in the library.
     """
     name = facts["kernel"]["name"].partition("<")[0] if "kernel" in facts else facts["name"]
     texts = kept_texts(origin)
@@ -204,7 +204,7 @@ def _is_entry(item: str) -> bool:
 
 
 def _defined_name(item: str) -> str | None:
-    """Return the name that a PTX directive defines, or None if the directive defines no name, such as `.version`."""
+    """Return the name that a directive defines, or None for a directive that every kernel needs, such as `.version`."""
     text = _COMMENT.sub("", item).strip()
     if not text or _FOR_ALL.match(text):
         return None
@@ -236,8 +236,8 @@ _DIRECTIVE = re.compile(r"\s+\.(?:type|size|other|global|align|section|sectionin
 def read_sass(kernel: LoadedKernel, arch: str | None, *, source: bool) -> Listing:
     """Return the SASS of a kernel and of the functions that it calls, as nvdisasm prints it.
 
-    With `source`, show each source line above its instructions. This raises JitLoadError if the kernel was built
-    without line information.
+    With `source`, show each source line above its instructions, or raise JitLoadError if the kernel was built without
+    line information.
     """
     code = find_code(kernel, arch)
     lines = disassemble(code.cubin, code.kernel.symbol, with_lines=source)

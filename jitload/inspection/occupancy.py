@@ -21,7 +21,7 @@ from jitload.toolchain.arch import capability_of, current_capability
 _WARP = 32
 _REGISTER_UNIT = 256  # registers are allocated to a warp in units of this many
 _PARTITIONS = 4  # partitions of a multiprocessor; the registers of a warp are all in one partition
-_REGISTERS = 65536  # registers of a multiprocessor; a block may have as many
+_REGISTERS = 65536  # registers of a multiprocessor; one block may have all of them
 _KIB = 1024
 
 
@@ -188,8 +188,8 @@ _checked = functools.partial(check_driver, problem="the driver cannot tell the o
 def read_occupancy(kernel: LoadedKernel, arch: str | None, block: int | None, shared_bytes: int) -> Occupancy:
     """Return the occupancy of a kernel. By default, a block has 256 threads, or the kernel's maximum if smaller.
 
-    The driver is asked if cuda-bindings is installed and the current GPU can run the code. Otherwise, or if `arch`
-    names the architecture of another GPU, the occupancy is computed.
+    The driver is asked if cuda-bindings is installed, the current GPU can run the code, and `arch` is None or the GPU's
+    architecture. Otherwise, the occupancy is computed.
     """
     code = find_code(kernel, arch)
     most = min(code.kernel.max_threads, 1024)
@@ -215,7 +215,10 @@ def read_occupancy(kernel: LoadedKernel, arch: str | None, block: int | None, sh
 
 
 def _ask(driver: Any, device: int, function: Any, computed: Occupancy) -> Occupancy:
-    """Return `computed` with its numbers replaced by those of the driver."""
+    """Return `computed` with the driver's numbers of blocks and warps, and with the block that the driver suggests.
+
+    If no block fits, return `computed` unchanged.
+    """
     shared = driver.CUdevice_attribute.CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN
     static = driver.CUfunction_attribute.CU_FUNC_ATTRIBUTE_SHARED_SIZE_BYTES
     most = _checked(driver.cuDeviceGetAttribute(shared, device)) - _checked(driver.cuFuncGetAttribute(static, function))

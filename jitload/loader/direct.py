@@ -111,7 +111,7 @@ def _c_struct(form: str, *values: int) -> ctypes.Array[ctypes.c_char]:
 
 
 def direct_arguments() -> tuple[Any, ...]:
-    """Return the arguments of the library's `_jitload_use_python`: a size in bytes, and addresses."""
+    """Return the arguments of `_jitload_use_python`: a size in bytes, and addresses of functions and types."""
     exchange = torch_exchange()
     assert exchange is not None
     get_slot = ctypes.pythonapi.PyType_GetSlot
@@ -180,7 +180,8 @@ def flatten_tuples(function: TypedFunction, args: tuple[Any, ...]) -> tuple[Any,
     Leave out items that were compiled into the kernel. Raise ValueError if the value of such an item differs from the
     compiled value.
 
-    Return None if the arguments do not match the kernel's parameters. The launch then raises an error.
+    Return None if the arguments do not match the kernel's parameters: the launch then raises an error that says what
+    the kernel expects.
     """
     triton = function._jitload_facts.get("triton", {})
     tuples: dict[str, list[str]] = triton.get("tuples", {})

@@ -105,7 +105,7 @@ class TypedFunction(tvm_ffi.Function):  # type: ignore[misc]  # tvm-ffi's own cl
 
     @in_graphs
     def __getitem__(self, key: Any) -> TypedFunction:
-        """Return the function with a launch configuration: `f[grid, block]` or `f[grid, block, shared_bytes, stream]`.
+        """Return the function with a configuration: `f[grid, block]`, up to `f[grid, block, shared_bytes, stream]`.
 
         `grid` is the number of blocks, and `block` the number of threads per block. Each is an int, a tuple of up to
         three ints, or None for the value in the `Launch`. `stream` is an int, a torch or CuPy stream, or an object with
@@ -338,7 +338,7 @@ class TypedFunction(tvm_ffi.Function):  # type: ignore[misc]  # tvm-ffi's own cl
         return configured
 
     def _jitload_with(self, config: tuple[Any, ...]) -> TypedFunction:
-        """Return a copy of the function with a launch configuration: the arguments of `Library.configure`."""
+        """Return a copy of the function with a launch configuration, given as the arguments of `Library.configure`."""
         configured = type(self).__new__(type(self))
         configured.__move_handle_from__(self._jitload_library.configure(*config))
         configured._jitload_set(self._jitload_facts, self._jitload_library, config)
@@ -347,13 +347,13 @@ class TypedFunction(tvm_ffi.Function):  # type: ignore[misc]  # tvm-ffi's own cl
         return configured
 
     def _jitload_on_stream(self, stream: object) -> TypedFunction:
-        """Return a copy of a host function for a stream. None is the current stream."""
+        """Return a copy of a host function with a stream for its `cudaStream_t`. None is the current stream."""
         handle = None if stream is None else _stream_handle(self.__name__, stream)
         return self._jitload_with((self._jitload_facts["index"], *(0,) * 8, None, handle))
 
 
 def _triton_key(name: str, key: Any) -> tuple[Any, ...]:
-    """Return the key of a Triton kernel as `(grid, None, None, stream)`. In `f[x, y, z]`, the key is the grid alone."""
+    """Return the key of `f[grid]`, `f[x, y, z]` or `f[grid, None, None, stream]` as `(grid, None, None, stream)`."""
     parts = key if isinstance(key, tuple) else (key,)
     is_grid = len(parts) <= 3 and not any(part is None or isinstance(part, tuple | list) for part in parts)
     grid, block, shared_bytes, stream = (parts, None, None, None) if is_grid else (*parts, None, None, None)[:4]

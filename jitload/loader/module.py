@@ -99,7 +99,7 @@ class Module(tvm_ffi.Module):  # type: ignore[misc]  # tvm-ffi is not checked he
     def _jitload_facts(self) -> dict[str, Any]:
         """Return the library's `name`, `archs`, `functions` and `variables`.
 
-        A library that jitload did not build has only a name.
+        A library without jitload's description, such as one that another tool has built, has only a name.
         """
         facts: dict[str, Any] | None = self.__dict__.get("_jitload_description")
         if facts is None:
@@ -169,8 +169,8 @@ class Module(tvm_ffi.Module):  # type: ignore[misc]  # tvm-ffi is not checked he
 def load_library(path: str | os.PathLike[str], *, keep_module_alive: bool = True, origin: Path | None = None) -> Module:
     """Load a library and return it as a module.
 
-    If this process has loaded an older file from `path`, load a copy with another name. The dynamic loader identifies
-    libraries by name, so it would return the older library.
+    If the file at `path` has changed since this process loaded it, load a copy with another name. The dynamic loader
+    identifies libraries by name, so it would return the old library.
 
     `origin` is the path of the library in its cache entry, if `path` may be a copy.
     """
@@ -261,7 +261,7 @@ def check_is_library(path: Path) -> None:
 def _path_to_map(path: Path) -> Iterator[Path]:
     """Yield `path`, or the path of a temporary copy if this process has loaded another file from `path`.
 
-    The copy is deleted at the end. The dynamic loader still identifies the library by the copy's name.
+    The copy is deleted when the context ends, but the dynamic loader still identifies the library by the copy's name.
     """
     status = os.stat(path)
     identity = (status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns)

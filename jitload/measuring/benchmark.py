@@ -196,7 +196,7 @@ class Arguments:
     def __exit__(self, error_type: type[BaseException] | None, *_: object) -> None:
         """Restore the original values of the tensors, and wait until the copies are complete.
 
-        In a block that failed, ignore errors of the copies: after a failed kernel, every copy fails.
+        If the block has raised an error, ignore errors of the copies: after a failed kernel, every copy fails.
         """
         with suppress(JitLoadError) if error_type else nullcontext():
             self.clock.wait()

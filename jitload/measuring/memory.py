@@ -141,7 +141,7 @@ def _extent(address: int, shape: Sequence[int], strides: Sequence[int], itemsize
 def copy_tensor(tensor: Any) -> Any:
     """Return a copy of a tensor, in the same library.
 
-    If torch is imported, the copy of a tensor from a third library, such as CuPy, is a torch tensor.
+    But if torch is imported, the copy of a tensor of a library other than NumPy is a torch tensor.
     """
     if hasattr(tensor, "detach"):
         return tensor.detach().clone()

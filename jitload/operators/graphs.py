@@ -39,8 +39,8 @@ def increment_versions(value: torch.Tensor | Sequence[torch.Tensor] | None) -> N
 def run_in_transforms(name: str, kernel: Any) -> Callable[..., Any]:
     """Return a function that runs an operator within transforms of `torch.func`. `kernel` is torch's function for that.
 
-    Transforms do not differentiate the operator, and torch would return zeros as gradients or tangents. The returned
-    function raises RuntimeError instead.
+    Transforms do not differentiate the operator. Where torch would therefore return zeros as gradients or tangents, the
+    returned function raises RuntimeError.
     """
 
     def run(keys: Any, *args: Any, **kwargs: Any) -> Any:

@@ -90,7 +90,10 @@ def _number(argument: str, value: Any) -> Any:
 
 
 def _check(signature: Signature, out: Mapping[str, Any], unwritten: Sequence[str]) -> None:
-    """Raise LaunchSpecError if `out` is empty, a name is unknown, or `out` and `unwritten` lack a non-const pointer."""
+    """Raise LaunchSpecError if `out` is empty, or a name in `out` or `unwritten` is wrong.
+
+    Raise it also if a non-const pointer is in neither of them, because arrays of JAX cannot be changed in place.
+    """
     if not isinstance(out, Mapping) or not all(
         hasattr(like, "shape") and hasattr(like, "dtype") for like in out.values()
     ):

@@ -52,8 +52,8 @@ def torch_op(  # noqa: PLR0913  each is a part of an operator's definition
 ) -> TorchOp:
     """Register a typed function as an operator of torch, or replace the operator of this name.
 
-    The types of the function's parameters give the schema. `const` pointers are inputs, and the operator writes to
-    other pointers. Integers are `SymInt`. Pointers in `Launch.nullable` are optional.
+    The types of the function's parameters give the schema: `const` pointers are inputs, the operator writes to other
+    pointers, integers are `SymInt`, and pointers in `Launch.nullable` are optional.
 
     Args:
         name: The operator's name with its namespace. `my::add` is also available as `torch.ops.my.add`.
@@ -245,7 +245,7 @@ def _register(plan: Plan, function: Any, casts: tuple[torch.dtype | None, ...]) 
 def _define(plan: Plan, previous: TorchOp | None) -> Any:
     """Define the operator in torch. Return the `torch.library.Library` that holds the definition.
 
-    `previous` is an operator of the same name with another schema. This operator is removed first.
+    `previous` is None, or an operator of the same name with another schema. This operator is removed first.
     """
     namespace, short_name = plan.name.split("::")
     _check_name(plan)

@@ -33,7 +33,7 @@ class Prebuilt:
     """The outcomes of all requests, in the order of the requests.
 
     Attributes:
-        outcomes: One outcome for each build. With `archs`, a request may have several builds.
+        outcomes: One outcome for each request. With `archs`, a request without an `arch` has one for each architecture.
         seconds: How long the whole call took.
     """
 
@@ -96,8 +96,8 @@ def prebuild(
 ) -> Prebuilt:
     """Build many libraries into the cache for later calls. No GPU is needed.
 
-    A failed request or a dead worker does not stop the other requests. Ctrl-C ends the workers. Finished libraries stay
-    in the cache.
+    A failed request or a dead worker does not stop the other requests. Ctrl-C ends the workers, but finished libraries
+    stay in the cache.
 
     Args:
         requests: Mappings with the keywords of `build_inline`, such as `{"name": "vec", "cuda_sources": text}`. A
@@ -171,7 +171,7 @@ def _tasks(requests: Iterable[Mapping[str, Any]], archs: Sequence[str] | None) -
 
 
 def _run(tasks: Sequence[Task], executor: Executor | None, jobs: int | None, done: _Done) -> None:
-    """Build the tasks with the executor. If there is no executor or it breaks, use workers on this machine."""
+    """Build the tasks with the executor. Without an executor, or if it breaks, build the rest on this machine."""
     if executor is not None:
         left = _run_in(executor, tasks, done)
         if left:

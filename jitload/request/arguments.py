@@ -319,7 +319,7 @@ def absolute_path(value: object, argument: str) -> Path:
 def read_functions(functions: Functions | None) -> tuple[tuple[str, Launch], ...] | None:
     """Return `functions=` as `(exported name, launch)` pairs, one pair for each launch.
 
-    If `functions` is None, return None. With hand-written C++, `functions` may be an empty list or mapping.
+    If `functions` is None, return None. An empty list or mapping, which only hand-written C++ allows, gives ().
     """
     if functions is None:
         return None

@@ -46,8 +46,8 @@ class Launch:
         kernel: The kernel that the function launches: `scale<float>`, `ns::scale`, `scale(float*, int)`.
         signature: The kernel's C++ parameters, or its declaration such as `void f(float* x, int n)`. It is needed for
             a cubin that does not contain the types. If the compiler reports types, the signature has to match them.
-        args: Expressions for parameters that the function computes. Callers do not pass these parameters. A `Launch`
-            sorts the expressions by their dependencies.
+        args: Expressions for parameters that the function computes and callers do not pass. A `Launch` sorts them, so
+            that a parameter comes after the parameters in its expression.
         nullable: Names of pointers that may be None.
         raw_pointers: Names of pointers that may be passed as integer addresses.
         strided: Names of tensors that need not be contiguous.

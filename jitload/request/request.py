@@ -347,8 +347,8 @@ def _is_mixed_piece(call: Call, kind: SourceKind, piece: tuple[str, str]) -> boo
 def _unit_files(sources: Sources, suffixes: Mapping[tuple[str, str], str]) -> list[tuple[str, Pieces]]:
     """Return `(file name, pieces)` for each file to compile. The pieces are `(label, text)` pairs.
 
-    Each source file is compiled alone. All inline texts of one language form one file. `suffixes` maps each piece of
-    `cuda_sources` to the suffix of its file.
+    Each source file is compiled alone, but all inline texts of one language form one file. `suffixes` maps each piece
+    of `cuda_sources` to the suffix of its file, which tells the compiler the language.
     """
     cuda = tuple(suffixes)
     if not sources.are_files:
@@ -391,7 +391,7 @@ def _check_embeddable(request: Request) -> None:
 
 
 def _check_instrumentation(instrumentation: Instrumentation, archs: Sequence[str], *, has_host_code: bool) -> None:
-    """Raise JitLoadError for the instrumentation of hand-written C++, and for sanitizers in kernels for a GPU."""
+    """Raise JitLoadError for the instrumentation of hand-written C++, and for sanitizers if `archs` has no `cpu`."""
     if instrumentation and has_host_code:
         raise JitLoadError("sanitize= and debug= are for kernels; for C++ of your own pass options in extra_cflags")
     if instrumentation.sanitizers and CPU not in archs:

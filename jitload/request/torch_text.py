@@ -190,8 +190,8 @@ def torch_sources(
 ) -> tuple[Sources, Options]:
     """Return sources and options that build texts for torch with jitload's light headers.
 
-    Each file becomes one text. All inline texts of one language become one text. Each resulting text begins with the
-    declarations that it needs. Inline C++ ends with the exports of `functions=`.
+    Each file becomes one text, and so do all inline texts of one language together. Each resulting text begins with the
+    declarations that it needs, and inline C++ ends with the exports of `functions=`.
     """
     host = _units(sources.host, are_files=sources.are_files)
     cuda = _units(sources.cuda, are_files=sources.are_files)
@@ -204,7 +204,7 @@ def torch_sources(
     implicit = torch.has_implicit_headers and not sources.are_files
     standard = () if any(flag.startswith("-std") for flag in options.host) else CPP_FLAGS[:1]
     has_cuda_standard = any(flag.startswith(("-std", "--std")) for flag in options.cuda)
-    # Host code is compiled with -O0, as with torch's own load_inline. Kernels keep -O3.
+    # By default, the host code of CUDA sources is compiled with -O0, as torch does. Kernels keep -O3.
     host_level = () if any(flag.startswith("-O") for flag in options.cuda) else ("-O0",)
     texts = {unit: _texts_of(unit, directories) for unit in (*host, *cuda)}
     parts = [f"-D{guard}" for guard in _unused_parts(chain.from_iterable(texts.values()), directories)]

@@ -25,7 +25,7 @@ constexpr int64_t kSearchInterval = JITLOAD_CPU_SEARCH_INTERVAL;
 constexpr int64_t kLeastRest = 20;             /* the least rest after a search, in durations of the search */
 constexpr uint32_t kMostLooks = 1024;          /* looks at the state in a search */
 constexpr uint64_t kMostBytes = 256 << 20;     /* bytes of stacks that a search reads */
-constexpr uint32_t kRepeats = 2;               /* how often memory is found unchanged before a launch fails */
+constexpr uint32_t kRepeats = 2;               /* how often memory is found unchanged before a block counts as stuck */
 constexpr uint32_t kRepeatsIfUnknown = 40;     /* likewise, if others may change it or some of it is unknown */
 
 /* Return whether another thread of the program runs a kernel of this library. */

@@ -79,7 +79,7 @@ def read_symbol(symbol: str, expression: str) -> tuple[str, tuple[str, ...] | No
     """Return a kernel's C++ name and the types in its symbol.
 
     The types are None for an `extern "C"` symbol, and for a symbol that the demangler rejects. The name may then come
-    from `expression`. This is the kernel's C++ expression, or "".
+    from `expression`, which is the kernel's C++ expression, or "".
     """
     readable = demangle(symbol)
     if readable is None and symbol.startswith("_Z") and expression:

@@ -141,8 +141,8 @@ def _named_kernel(match: _Match) -> Kernel:
 def _make_kernel(match: _Match, parameters: tuple[tuple[str, str], ...] | None) -> Kernel:
     """Return the kernel of a match with the types and names of its parameters.
 
-    `parameters` are the (type, name) pairs of a hand-written signature, or None. The names come from the signature. The
-    types come from the signature only if the compiler reports none.
+    `parameters` are the (type, name) pairs of a hand-written signature, or None. A signature gives the names. It gives
+    the types only if the compiler reports none.
     """
     if parameters is not None:
         types, names = [type_ for type_, _ in parameters], [name for _, name in parameters]
@@ -181,9 +181,9 @@ def _untyped_prototype(match: _Match) -> _Prototype:
 def find_expressions_to_probe(image: Image, lowered: Mapping[str, tuple[str, str]]) -> tuple[str, ...]:
     """Return expressions for the kernels whose parameter types can only be found by compiling again, with probes.
 
-    A probe is a template instance whose mangled name contains a kernel's types. It is needed for `extern "C"` kernels.
-    It is also needed for a type that may be an enum, a pointer to an enum, or an alias in a template. A kernel that had
-    a probe in the first compilation is left out, whether or not the compiler accepted the probe.
+    A probe is a template instance whose mangled name contains a kernel's types. It is needed for `extern "C"` kernels,
+    and for a parameter whose type may be an enum, a pointer to an enum, or an alias in a template. A kernel that had a
+    probe in the first compilation is left out, whether or not the compiler accepted the probe.
     """
     tried = {symbol for symbol, _ in lowered.values()}
     expressions = (_probed_expression(kernel) for kernel in image.kernels if kernel.symbol not in tried)

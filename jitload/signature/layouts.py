@@ -164,7 +164,7 @@ def _roots(functions: Iterable[tuple[str, Candidate]]) -> Iterator[_Root]:
 def _declarations(
     pieces: Sequence[str], read_others: Callable[[], Sequence[str]], roots: Sequence[_Root]
 ) -> Declarations | None:
-    """Return the declarations in the texts, or None if no device variable or structure of `roots` is declared."""
+    """Return the declarations in the texts, or None if no text has a device variable or a structure from `roots`."""
     names = frozenset(name for root in roots for name in root.names)
     others = tuple(read_others()) if names else ()
     if not any(may_declare(text, names) for text in (*pieces, *others)):
@@ -255,8 +255,8 @@ class Member(NamedTuple):
 class Layout(NamedTuple):
     """A structure and its members, or a device variable.
 
-    A device variable is stored as a structure `void` with one member. The member has the variable's type. Its offset is
-    the variable's index among the device variables in the source.
+    A device variable is stored as a structure `void` with one member, which has the variable's type. The member's
+    offset is the variable's index among the device variables in the source.
 
     Attributes:
         structure: The structure's type.
@@ -357,5 +357,5 @@ def typed_variables(
 
 
 def _element_dtype(type_: str) -> str | None:
-    """Return the dtype of a variable's elements, or None if the variable's type does not determine it."""
+    """Return the dtype of a variable's elements, or None if it is unknown, so that any dtype is accepted."""
     return describe_type(re.sub(r" ?(?:\[\d+\])+$", "", type_) + "*").dtype if type_ else None

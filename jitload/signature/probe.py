@@ -72,7 +72,7 @@ def probe_expression(kernel_expression: str) -> str:
 
 
 def instantiations(kernel_expressions: Iterable[str]) -> str:
-    """Return lines to append to a source. In these lines, the source itself instantiates its kernel templates.
+    """Return lines to append to a source, so that the source itself instantiates the declarations of its templates.
 
     NVRTC crashes if a template's declaration has an error and a name expression is the first to instantiate the
     template. With these lines, NVRTC reports an ordinary error.

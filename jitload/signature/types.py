@@ -168,7 +168,7 @@ def _vectors() -> Iterator[tuple[str, _Element]]:
             size = count * element.size
             alignment = min(size, 16) if count in (1, 2, 4) else element.size
             yield f"{word}{count}", _Element("struct", element.dtype, size, alignment)
-        # CUDA 13.0 has introduced the following types.
+        # CUDA 13.0 introduced the following types.
         for alignment in (16, 32) if word.removeprefix("u") in ("long", "longlong", "double") else ():
             yield (f"{word}4_{alignment}a", _Element("struct", element.dtype, 32, alignment))
     yield "dim3", _Element("struct", "uint32", 12, 4)

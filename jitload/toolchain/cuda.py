@@ -53,7 +53,7 @@ class CudaToolchain(NamedTuple):
 
 
 class Nvcc(NamedTuple):
-    """An nvcc and the headers of its toolkit, which compile sources that launch kernels from C++.
+    """An nvcc, which compiles sources that launch kernels from C++, and the headers of its toolkit.
 
     Attributes:
         major: CUDA's major version.
@@ -303,8 +303,9 @@ def find_installed_cudart(major: int, settings: Settings) -> Path | None:
 def nvrtc_include_dirs(toolchain: CudaToolchain, user_dirs: tuple[Path, ...] = ()) -> tuple[Path, ...]:
     """Return the header directories for device code, in the order in which NVRTC is to search them.
 
-    jitload's directory comes before the user's. A user's directory is often /usr/include, and glibc's headers there do
-    not work in NVRTC. jitload's short headers are not in a directory: they are passed in memory, see `cuda/headers.py`.
+    jitload's directory comes before the user's directories, because these often include /usr/include, and glibc's
+    headers do not work in NVRTC. jitload's short headers are not in a directory: they are passed in memory, see
+    `cuda/headers.py`.
     """
     return (INCLUDE_DIR / "nvrtc", *user_dirs, *toolchain.include_dirs)
 

@@ -119,7 +119,7 @@ def tvm_ffi_include_dirs() -> tuple[Path, ...]:
 
 @functools.lru_cache(maxsize=1)
 def tvm_ffi_version() -> str:
-    """Return tvm-ffi's version from its metadata, because `TVMFFIGetVersion` is wrong in post releases."""
+    """Return tvm-ffi's version from its metadata, because `TVMFFIGetVersion` is one version ahead in post releases."""
     from importlib.metadata import PackageNotFoundError, version
 
     try:
@@ -312,7 +312,7 @@ def _states_below(directory: str) -> list[str]:
 def _digest_files(paths: Iterable[str]) -> str:
     """Return a digest of the files' names and contents.
 
-    A name includes the directory of the file: there are both `nvrtc/assert.h` and `cpu/assert.h`.
+    A name is the last two parts of a path, because there are both `nvrtc/assert.h` and `cpu/assert.h`.
     """
     digest = hashlib.sha256()
     for path in paths:

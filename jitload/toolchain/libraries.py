@@ -59,7 +59,7 @@ def library_of(function: str) -> str:
 
 
 def find_library(library: str, cuda: CudaToolchain | Nvcc) -> Path | None:
-    """Return the path of a library, or None. Wheels are searched first, then toolkits, then this process."""
+    """Return the path of a library, or None. Search wheels, then the toolkit, then the libraries of this process."""
     wheels = (root / name / "lib" for root in package_dirs("nvidia") for name in _wheel_directories(cuda.major))
     toolkit = (include.parent / lib for include in cuda.include_dirs for lib in ("lib", "lib64"))
     for directory in (*wheels, *toolkit):

@@ -17,7 +17,7 @@ from jitload.triton.kernel import plain_value
 from jitload.triton.key import outer_names
 
 _HINT = 'Write it as an expression over the kernel\'s parameters: grid="ceil_div(n, BLOCK)", or a tuple of them.'
-_MAX_NODES = 1000  # of the grid's syntax tree, in which local variables have been replaced by their values
+_MAX_NODES = 1000  # nodes of a grid's syntax tree, after local variables were replaced by their values
 _METHODS = ("numel", "size", "stride", "dim")
 _OPERATORS = (ast.Add, ast.Sub, ast.Mult, ast.FloorDiv, ast.Mod)
 _FunctionNode = ast.Lambda | ast.FunctionDef

@@ -299,7 +299,7 @@ def _plan_arguments(kernel: TritonKernel, spec: CompileSpec, triton: Triton, cap
     read = _read_specialization if triton.has_paths else _read_specialization_of_3_2
     types, constants, multiples = read(params, bound, backend)
     for param in params:
-        if param.name in constexprs:  # the kernel may not annotate all of these parameters as constexprs
+        if param.name in constexprs:  # these include parameters that the kernel does not annotate as constexprs
             types[param.num], constants[(param.num,)] = "constexpr", constexprs[param.name]
     return Plan(
         types=tuple((param.name, types[param.num]) for param in params),

@@ -150,7 +150,7 @@ def _integers(kernel: TritonKernel, spec: CompileSpec) -> tuple[tuple[str, int],
 
 
 def _distinct_archs(archs: tuple[str, ...]) -> tuple[str, ...]:
-    """Return `archs` with one architecture for each number, because Triton chooses the suffix itself."""
+    """Return `archs` with only the first architecture of each number, because Triton chooses the suffix itself."""
     by_capability: dict[int, str] = {}
     for arch in archs:
         by_capability.setdefault(capability_of(arch)[0], arch)

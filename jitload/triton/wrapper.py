@@ -316,7 +316,7 @@ def _numbers(numbers: Sequence[int]) -> str:
     return ", ".join(map(str, numbers))
 
 
-_DRIVER_TYPES = {8: 10, 9: 8, 10: 9}  # device code and the driver number some element types differently
+_DRIVER_TYPES = {8: 10, 9: 8, 10: 9}  # from device code's numbers of element types to the driver's, where they differ
 _SHAPE = re.compile(r"\[([0-9, ]+)\]")
 
 

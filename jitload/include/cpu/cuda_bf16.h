@@ -13,7 +13,7 @@
 __JITLOAD_NARROW(__nv_bfloat16, __nv_bfloat162, __bfloat162float, __double2bfloat16, __halves2bfloat162)
 __JITLOAD_NARROW_TO_INTEGERS(__nv_bfloat16, __bfloat162float, __bfloat162)
 
-/* If both are in the same direction, rounding to float and then to bfloat16 gives the same result as rounding once. */
+/* Rounding to float and then to bfloat16, both in the same direction, gives the same result as rounding once. */
 #define __JITLOAD_TO_BFLOAT16(from, wide, type, mode)                 \
   __JITLOAD_INLINE __nv_bfloat16 __##from##2bfloat16_##mode(type x) { \
     return __float2bfloat16_##mode(__##wide##2float_##mode(x));       \

@@ -56,7 +56,7 @@ constexpr int __jitload_most_threads(long long threads, __jitload_t...) {
   return threads < 1 || threads > 1024 ? 1024 : (int)threads;
 }
 #define __maxnreg__(...)
-#define __cluster_dims__(...) /* ignored; code that uses more of a cluster than a block is an error */
+#define __cluster_dims__(...) /* ignored; to use what a cluster has and a block lacks is an error */
 #define __block_size__(...)
 #define __builtin_assume(...) ((__VA_ARGS__) ? (void)0 : __builtin_unreachable())
 #define __assume(...) __builtin_assume(__VA_ARGS__)

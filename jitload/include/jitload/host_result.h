@@ -15,7 +15,7 @@ enum __jitload_result_kind {
 
 struct __jitload_result {
   int kind;
-  int failed; /* whether there is an error: `message` is its text, `error` its kind, a CUDA error or empty */
+  int failed; /* whether `message` is an error. Its kind or CUDA code is in `error`, which is "" for a RuntimeError */
   long long integer;
   double number;
   const void* probe;

@@ -14,7 +14,7 @@ __JITLOAD_INLINE void memcpy_async(const Group& group, Element* destination, con
   const size_t first = count * rank / threads, end = count * (rank + 1) / threads;
   __builtin_memcpy((char*)destination + first, (const char*)source + first, end - first);
 }
-/* Copy as many elements as the smaller of both layouts has. */
+/* Copy as many elements as the smaller of the two layouts has. */
 template <class Group, class Element, class Destination, class Source>
 __JITLOAD_INLINE void memcpy_async(const Group& group, Element* destination, const Destination& destination_layout,
                                    const Element* source, const Source& source_layout) {

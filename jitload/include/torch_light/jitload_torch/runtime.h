@@ -69,7 +69,7 @@ struct Node {
   View view;
   int64_t* sizes;  /* sizes and strides of a tensor that DLPack does not export; otherwise NULL */
 };
-constexpr int32_t kOtherDevice = 100;        /* plus c10's number: View::device_type of a device unknown to DLPack */
+constexpr int32_t kOtherDevice = 100;        /* added to c10's number in View::device_type if DLPack lacks the device */
 /* Values of View::byte_offset. The first means that asking for the address is an error, the second that the address has
  * not been read yet. */
 constexpr uint64_t kNoMemory = UINT64_MAX, kUnreadMemory = kNoMemory - 1;
@@ -202,7 +202,7 @@ Object tensor_over(const View& view, void (*release)(void* context, void* data),
 bool dtype_of_dlpack(int8_t scalar_type, uint8_t* code, uint8_t* bits);
 
 void* current_stream(int device_index);
-void* library_handle(const char* function); /* calls a function of libtorch_cuda that takes no arguments */
+void* library_handle(const char* function); /* returns the result of a function of libtorch_cuda without arguments */
 bool set_grad_enabled(bool enabled); /* returns the previous value */
 
 }  // namespace jitload_torch

@@ -43,7 +43,7 @@ class Result {
   constexpr operator CUresult() const { return static_cast<CUresult>(code_); }
   constexpr operator cudaError_t() const { return static_cast<cudaError_t>(code_); }
   constexpr operator int() const { return code_; }
-  /* True if the launch failed. */
+  /* True for an error. */
   constexpr explicit operator bool() const { return code_ != 0; }
 
 #define JITLOAD_COMPARE_(Type)                                                                  \
