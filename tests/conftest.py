@@ -16,6 +16,7 @@ from builds import build, kernel
 from filelock import FileLock
 from support.fixtures import loaded_stub, stub_driver, stub_library  # noqa: F401  pytest finds fixtures by name here
 from support.headers import share_headers
+from support.pages import run_page  # noqa: F401  likewise
 
 from jitload.building import runtime
 from jitload.cuda import kernels
@@ -54,8 +55,9 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
 def shared_build(file: str) -> str:
     """Return a name for what the tests of a file build once for all of them, or nothing."""
     text = (Path(__file__).parent / Path(file).name).read_text()
-    if "wrapper_fixtures" in text:
-        return "wrapper_fixtures"
+    for fixture in ("wrapper_fixtures", "run_page"):
+        if fixture in text:
+            return fixture
     return file if 'scope="module"' in text else ""
 
 

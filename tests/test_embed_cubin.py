@@ -265,7 +265,7 @@ TVM_FFI_DLL_EXPORT_TYPED_FUNC(empty, Empty);
 def build_wrapper(directory: Path, flags: list[str]) -> Path:
     """Compile the wrapper and embed its two cubins, by the function and by the tool."""
     (directory / "w.cc").write_text(WRAPPER)
-    run_compiler(["-std=c++17", "-O1", "-g", "-fPIC", "-c", *flags, "w.cc", "-o", "w.o"], directory)
+    run_compiler(["-std=c++17", "-g", "-fPIC", "-c", *flags, "w.cc", "-o", "w.o"], directory)
     embed_cubin(CUBIN, directory / "w.o", directory / "one.o", "first")
     assert tool(*options(CUBIN, directory / "one.o", directory / "two.o", "second")).returncode == 0
     return directory / "two.o"

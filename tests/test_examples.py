@@ -6,13 +6,12 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable
-from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
 import torch
-from builds import python_env
 from support.gpu import ROOT
+from support.pages import PageRun
 
 pytest_plugins = ["support.gpu_fixtures"]
 
@@ -74,42 +73,6 @@ KERNELS = {
 ON_THE_CPU = {"layer_norm", "matmul", "measure", "quickstart", "struct_parameter", "template_kernel"}
 
 
-# Runs each example in a process of its own, in which the slow imports are past, those of `assert_close` too.
-EACH = """
-import os, pathlib, runpy, sys
-import pytest
-from support.headers import share_headers
-from support.imports import import_slow_modules
-import_slow_modules()
-run_dir, home, *paths = sys.argv[1:]
-share_headers(pathlib.Path(run_dir), pytest.MonkeyPatch())
-for path in paths:
-    if not os.fork():
-        out = os.open(os.path.join(home, os.path.basename(path)), os.O_WRONLY | os.O_CREAT)
-        os.dup2(out, 1)
-        os.dup2(out, 2)
-        sys.path[0] = os.path.dirname(path)
-        runpy.run_path(path, run_name="__main__")
-        sys.stdout.flush()
-        os._exit(0)  # at once: Python's own end takes as long as the example
-    status = os.waitstatus_to_exitcode(os.wait()[1])
-    if status:
-        with open(os.path.join(home, os.path.basename(path)), "a") as out:
-            print(f"it ended with status {status}", file=out)
-"""
-
-
-@pytest.fixture(scope="module")
-def printed(run_dir: Path, tmp_path_factory: pytest.TempPathFactory) -> Callable[[Path], list[str]]:
-    """Return what tells the lines that an example prints on a machine without a GPU, and a failure as the last one."""
-    home = tmp_path_factory.mktemp("printed")
-    paths = [path for path in EXAMPLES if find_spec("triton") or "triton" not in path.stem]
-    environment = python_env({"CUDA_VISIBLE_DEVICES": ""})
-    command = [sys.executable, "-c", EACH, str(run_dir), str(home), *map(str, paths)]
-    subprocess.run(command, env=environment, timeout=300, check=True)
-    return lambda path: (home / path.name).read_text().splitlines()
-
-
 def run_example(path: Path) -> list[str]:
     """Run an example as a user does and return the lines it prints."""
     done = subprocess.run(
@@ -130,13 +93,15 @@ def test_every_example_is_known_here() -> None:
 
 @pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.stem)
 def test_without_a_gpu_it_describes_its_kernels_and_runs_them_where_it_can(
-    path: Path, printed: Callable[[Path], list[str]]
+    path: Path, run_page: Callable[[Path], PageRun]
 ) -> None:
     if "triton" in path.stem:
         pytest.importorskip("triton")
     if torch.cuda.is_available():
         pytest.skip("there is a GPU")
-    lines = printed(path)
+    run = run_page(path)
+    assert run.status == "0", run.output
+    lines = run.output.splitlines()
     for kernel in KERNELS[path.stem]:
         assert any(kernel in line and " registers" in line for line in lines), kernel
     assert lines[-1] == (RESULTS[path.stem] if path.stem in ON_THE_CPU else "no GPU here: launching needs one")

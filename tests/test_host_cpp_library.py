@@ -326,7 +326,7 @@ def test_files_are_compiled_unchanged(tmp_path):
     names = ("one.c", "w.cc", "e.cpp", "first.cubin")
     module = jitload.load("files", sources=[tmp_path / name for name in names])
     assert (list(module), module.one()) == (["one"], 1)
-    assert "one" in jitload.load("files", sources=[tmp_path / name for name in names], functions="one")
+    assert "one" in jitload.load("files", sources=[tmp_path / name for name in names[:2]], functions="one")
     with pytest.raises(LaunchSpecError, match="functions: no file defines a host function 'two'"):
         jitload.build("files", sources=[tmp_path / name for name in names], functions="two")
 

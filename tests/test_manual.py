@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import os
 import re
-import subprocess
-import sys
+from collections.abc import Callable
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 import pytest
-from builds import ROOT, python_env
+from builds import ROOT
 from support.manual import is_runnable, read_blocks
+from support.pages import PageRun
 
 DOCS = ROOT / "docs"
 PAGES = sorted({path.stem for path in DOCS.glob("*.md")} - {"README", "index"})
@@ -28,17 +27,17 @@ PRINTED = {
 }
 
 
-def test_the_manual_builds_without_warnings(results: Path) -> None:
+def test_the_manual_builds_without_warnings(run_page: Callable[[Path], PageRun]) -> None:
     if not HAS_SPHINX:
         pytest.skip("the extra docs is not installed")
-    built = results / DOCS.name
-    assert ((built / "status").read_text(), (built / "output").read_text()) == ("0", "")
-    reference = (built / "html" / "reference.html").read_text()
+    built = run_page(DOCS)
+    assert (built.status, built.output) == ("0", "")
+    reference = (built.directory / "html" / "reference.html").read_text()
     import jitload
 
     for name in [*jitload.__all__, "compare", "jax_call", "prebuild", "torch_op"]:
         assert re.search(rf'id="jitload\.(errors\.)?{name}"', reference), name
-    options = (built / "html" / "reference_cli.html").read_text()
+    options = (built.directory / "html" / "reference_cli.html").read_text()
     assert "--resources" in options
 
 
@@ -73,26 +72,14 @@ def test_each_mark_says_something_that_is_known() -> None:
             assert KNOWN_MARK.fullmatch(block.mark), f"{page}.md:{block.line}"
 
 
-@pytest.fixture(scope="module")
-def results(run_dir: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Build the manual and run the blocks of all pages; a directory for each has its output and its exit code."""
-    home = tmp_path_factory.mktemp("manual")
-    pages = [*([DOCS] if HAS_SPHINX else []), *(DOCS / f"{page}.md" for page in WITH_BLOCKS)]
-    environment = python_env()
-    environment["PATH"] = os.pathsep.join([str(Path(sys.executable).parent), environment["PATH"]])
-    command = [sys.executable, "-m", "support.manual", run_dir, home, *pages]
-    subprocess.run(command, env=environment, timeout=500, check=True)
-    return home
-
-
 @pytest.mark.parametrize("page", WITH_BLOCKS)
-def test_the_blocks_of_the_page_run(page: str, results: Path) -> None:
+def test_the_blocks_of_the_page_run(page: str, run_page: Callable[[Path], PageRun]) -> None:
     if page == "triton":
         pytest.importorskip("triton")
-    output = (results / page / "output").read_text()
-    assert (results / page / "status").read_text() == "0", output
+    run = run_page(DOCS / f"{page}.md")
+    assert run.status == "0", run.output
     for line in PRINTED.get(page, ()):
-        assert line in output
+        assert line in run.output
 
 
 def test_the_first_block_of_the_readme_runs() -> None:

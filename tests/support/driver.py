@@ -67,7 +67,7 @@ def find_compiler() -> list[str]:
 
 def _compiler_arguments(exports: Path, built: Path) -> list[str]:
     sources = sorted(str(path) for path in Path(__file__).parent.glob("stub_*.c"))
-    flags = ["-std=c11", "-O1", "-g", "-Wall", "-Wextra", "-Werror", "-fPIC", "-fvisibility=hidden", "-pthread"]
+    flags = ["-std=c11", "-O0", "-g", "-Wall", "-Wextra", "-Werror", "-fPIC", "-fvisibility=hidden", "-pthread"]
     links = ["-shared", f"-Wl,-soname,{SONAME}", f"-Wl,--version-script={exports}", "-Wl,-z,defs"]
     return [*flags, *links, *sources, "-o", str(built)]
 

@@ -6,6 +6,14 @@ import gc
 from contextlib import suppress
 
 
+def raise_first_error() -> None:
+    """Raise an error in tvm-ffi. The first one of a process takes a second, to read the symbols of all libraries."""
+    import tvm_ffi
+
+    with suppress(RuntimeError):
+        tvm_ffi.get_global_func("ffi.GetGlobalFuncMetadata")("none")
+
+
 def import_slow_modules() -> None:
     """Import what takes seconds, and have Triton compute the hash of itself, for 0.4 s, if it is installed."""
     import jinja2  # noqa: F401

@@ -1,6 +1,9 @@
-"""Runs the blocks of the manual's pages: `python -m support.manual RUN_DIRECTORY DIRECTORY PAGE…`.
+"""Runs the blocks of the manual's pages: `python -m support.manual RUN_DIRECTORY DIRECTORY`.
 
-Where a page is a directory, Sphinx builds the manual in it. What this writes is `DIRECTORY/PAGE/html`.
+The paths of pages are read from the standard input, a line each. The answer is a line with the directory in which the
+page ran, below DIRECTORY, where `status` and `output` are its exit code and what it printed.
+
+Where a page is a directory, Sphinx builds the manual in it, and writes `html`. Where it is a Python file, it is run.
 
 The Python and shell blocks of a page run in their order, in one namespace and one directory. A comment in HTML before a
 block, which readers do not see, says more:
@@ -16,8 +19,10 @@ from __future__ import annotations
 import multiprocessing
 import os
 import re
+import runpy
 import subprocess
 import sys
+import tempfile
 import textwrap
 from collections.abc import Iterator
 from importlib.util import find_spec
@@ -26,8 +31,10 @@ from typing import Any, NamedTuple
 
 import pytest
 
+from jitload.measuring import benchmark
+
 from .headers import share_headers
-from .imports import import_slow_modules
+from .imports import import_slow_modules, raise_first_error
 
 _PART = re.compile(
     r"^<!-- setup\n(?P<setup>.*?)^-->\n"
@@ -35,6 +42,7 @@ _PART = re.compile(
     re.DOTALL | re.MULTILINE,
 )
 _SHELLS = ("bash", "sh")
+_TIMEOUT_S = 300.0
 
 
 class Block(NamedTuple):
@@ -97,20 +105,25 @@ def run_page(page: Path) -> None:
 
 
 def main() -> None:
-    """Run each page in a process and a directory of its own, in which the slow imports are past."""
+    """Run each page in a process of its own, in which the slow imports are past."""
     import torch
 
     import_slow_modules()
+    raise_first_error()
+    benchmark._MAX_SAMPLES = 20  # instead of 500
     share_headers(Path(sys.argv[1]), pytest.MonkeyPatch())
     context = multiprocessing.get_context("spawn" if torch.cuda.is_available() else "fork")  # CUDA survives no fork
     home = Path(sys.argv[2])
-    for page in (Path(name).resolve() for name in sys.argv[3:]):
-        directory = home / page.stem
-        directory.mkdir()
+    for line in sys.stdin:
+        page = Path(line.rstrip("\n"))
+        directory = Path(tempfile.mkdtemp(prefix=f"{page.stem}-", dir=home))
         process = context.Process(target=_run_child, args=(page, directory))
         process.start()
+        process.join(_TIMEOUT_S)
+        process.kill()
         process.join()
         (directory / "status").write_text(str(process.exitcode))
+        print(directory, flush=True)  # noqa: T201  the answer
 
 
 def _run_child(page: Path, directory: Path) -> None:
@@ -124,6 +137,10 @@ def _run_child(page: Path, directory: Path) -> None:
             from sphinx.cmd.build import main as build_manual
 
             os._exit(build_manual(["-q", "-W", "--keep-going", str(page), "html"]))
+        if page.suffix == ".py":
+            sys.path[0] = str(page.parent)
+            runpy.run_path(str(page), run_name="__main__")
+            return
         run_page(page)
     except SystemExit as error:
         sys.exit(f"the page calls sys.exit({error.code!r})")
