@@ -73,7 +73,7 @@ def test_overlapping_tensors_are_restored():
 
 @pytest.mark.parametrize("functions", [{}, [], None, {"a": 5}, {1: len}])
 def test_compare_takes_a_dict_of_functions(functions):
-    with pytest.raises(TypeError, match="takes a dict of functions by name"):
+    with pytest.raises(TypeError, match="must be a dict of functions by name"):
         jitload.compare(functions, 1)
 
 

@@ -12,7 +12,13 @@ int jitload_fail(const char* kind, const char* format, ...) {
   va_start(values, format);
   vsnprintf(text, sizeof text, format, values);
   va_end(values);
-  TVMFFIErrorSetRaisedFromCStr(kind, text);
+  // TVMFFIErrorSetRaisedFromCStr would add a C++ backtrace. In a process with torch, the first one takes a second.
+  const TVMFFIByteArray kind_bytes = {kind, strlen(kind)}, message = {text, strlen(text)}, backtrace = {"", 0};
+  TVMFFIObjectHandle error;
+  if (TVMFFIErrorCreate(&kind_bytes, &message, &backtrace, &error) == 0) {
+    TVMFFIErrorSetRaised(error);
+    TVMFFIObjectDecRef(error);
+  }
   return -1;
 }
 
