@@ -59,7 +59,7 @@ def test_ctrl_c_ends_a_long_compile_and_the_next_one_works(cache):
     process = subprocess.Popen(python_command(_PROGRAM), env=python_env(), stdout=subprocess.PIPE, text=True)
     assert process.stdout is not None
     assert process.stdout.readline() == "begin\n"
-    time.sleep(0.5)
+    time.sleep(0.1)  # NVRTC 13.5 crashes if it is cancelled in a pass that it runs after a quarter of the compile
     process.send_signal(signal.SIGINT)
     process.send_signal(signal.SIGINT)  # somebody is impatient
     assert process.communicate(timeout=120)[0] == "NVRTC_ERROR_CANCELLED\ninterrupted\nwent on\n"
