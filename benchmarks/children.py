@@ -7,6 +7,7 @@ import json
 import os
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -18,6 +19,7 @@ from common import attempt, chosen, make_parser, median, native_arch, one_line, 
 Answer = dict[str, list[float]]
 """What a process measured: seconds under each metric's name."""
 
+_PATIENCE_S = 120.0  # seconds to wait for a precompiled header
 _MARK = "benchmark answer: "
 _CACHES = (
     *("JITLOAD_CACHE_DIR", "TVM_FFI_CACHE_DIR", "TORCH_EXTENSIONS_DIR", "TRITON_CACHE_DIR", "CUPY_CACHE_DIR"),
@@ -91,6 +93,16 @@ def answer(measure: Callable[[], Answer]) -> None:
     """Print what `measure` returns in the form that `run_child` reads: the whole work of such a process."""
     numbers, problem = attempt(measure)
     print(f"\n{_MARK}{json.dumps([numbers or {}, problem])}", flush=True)
+
+
+def wait_until_precompiled() -> None:
+    """Wait until jitload has precompiled a header in the cache of this process."""
+    end = time.monotonic() + _PATIENCE_S
+    while not list(Path(os.environ["JITLOAD_CACHE_DIR"]).glob("precompiled-*/*/precompiled.json")):
+        if time.monotonic() > end:
+            raise TimeoutError("no header was precompiled: memory or disk short, or the compiler is not g++")
+        time.sleep(0.05)
+    time.sleep(0.5)
 
 
 def timed(make: Callable[..., object], *arguments: object) -> float:

@@ -1,8 +1,10 @@
 """What does a text with kernels and `<<<…>>>` cost: through jitload, plain nvcc, and tvm-ffi's load_inline?
 
 All use the nvcc that jitload finds. Every sample is a new process with empty caches that builds a first text, which
-does not count, and then further ones; the peers take turns. Plain nvcc goes from a text to a library with one image for
-each architecture. The clock of the loaders stops when the function can be called. Every text is new.
+does not count, and then further ones. The peers take turns. "At once" is the build directly after the first, while
+jitload precompiles a header in the background. The other builds of jitload come when that is done. Plain nvcc goes from
+a text to a library with one image for each architecture. The clock of the loaders stops when the function can be
+called. Every text is new.
 """
 
 from __future__ import annotations
@@ -26,6 +28,7 @@ from children import (
     run_child,
     table,
     timed,
+    wait_until_precompiled,
     wanted_peers,
 )
 from common import dotted, machine_line, print_table, write_json
@@ -57,6 +60,11 @@ ROWS = [
     Row(label=f"{peer}: {text}", peer=peer, metric="further", base="" if peer == peers[0] else f"{peers[0]}: {text}")
     for text, peers in _ROWS.items()
     for peer in peers
+] + [
+    Row(label=f"{peer}: {text}, at once", peer=peer, metric="at once", base=f"{peers[0]}: {text}")
+    for text, peers in _ROWS.items()
+    for peer in peers
+    if peer.startswith("jitload")
 ]
 
 
@@ -98,6 +106,13 @@ def _further(build: Callable[[int], object]) -> Answer:
     return {"further": [timed(build, number) for number in range(1, FURTHER + 1)]}
 
 
+def _jitload_builds(build: Callable[[int], object]) -> Answer:
+    build(0)
+    at_once = timed(build, 1)
+    wait_until_precompiled()
+    return {"at once": [at_once], "further": [timed(build, number) for number in range(2, FURTHER + 2)]}
+
+
 # ---- plain nvcc ----------------------------------------------------------------------------------------------------
 
 
@@ -136,7 +151,7 @@ def jitload_file_builds(archs: tuple[str, ...]) -> Answer:
         source.write_text(f"{PLAIN}// {number}\n")
         return jitload.load("bench_mixed", sources=source, arch=archs).run
 
-    return _further(build)
+    return _jitload_builds(build)
 
 
 def jitload_inline_builds(arch: str) -> Answer:
@@ -144,7 +159,7 @@ def jitload_inline_builds(arch: str) -> Answer:
 
     import jitload
 
-    return _further(
+    return _jitload_builds(
         lambda number: (
             jitload.load_inline("bench_mixed", cuda_sources=f"{TVM_FFI}// {number}\n", functions="run", arch=arch).run
         )

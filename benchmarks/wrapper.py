@@ -10,9 +10,7 @@ nvcc. With a GPU: both wrappers launch the same cubin in one process, 500 launch
 from __future__ import annotations
 
 import argparse
-import os
 import tempfile
-import time
 from collections.abc import Callable
 from pathlib import Path
 from time import perf_counter
@@ -29,6 +27,7 @@ from children import (
     run_child,
     table,
     timed,
+    wait_until_precompiled,
     wanted_peers,
 )
 from common import machine_line, print_table, set_build_environment, write_json
@@ -38,7 +37,6 @@ from sources import TVM_WRAPPER, kernel_text
 FURTHER = 3
 LAUNCHES, ROUNDS = 500, 40
 ADD = "int add(int a, int b) { return a + b; }\n"
-_PATIENCE_S = 120.0
 _ADD, _GUIDE, _LAUNCH = "tvm-ffi, add, first", "tvm-ffi, guide's wrapper, C++ path", "launch, tvm-ffi's header"
 ROWS = [
     Row(label=_ADD, peer="tvm-ffi-add", metric="first"),
@@ -115,12 +113,7 @@ def jitload_guide(arch: str) -> Answer:
 
 def _jitload_builds(build: Callable[[int], object]) -> Answer:
     first, at_once = timed(build, 0), timed(build, 1)
-    end = time.monotonic() + _PATIENCE_S
-    while not list(Path(os.environ["JITLOAD_CACHE_DIR"]).glob("precompiled-*/*/precompiled.json")):
-        if time.monotonic() > end:
-            raise TimeoutError("the headers were not precompiled: memory or disk short, or the compiler is not g++")
-        time.sleep(0.05)
-    time.sleep(0.5)
+    wait_until_precompiled()
     return {"first": [first], "at once": [at_once], "further": [timed(build, 2 + number) for number in range(FURTHER)]}
 
 
