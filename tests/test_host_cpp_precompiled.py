@@ -286,6 +286,8 @@ def test_sources_for_nvcc_share_a_header(is_file, settings, tmp_path, monkeypatc
     make(specs[0], tmp_path / "cache")
     with_header, object_with_header = nvcc_build(tmp_path, "-DMINE=1", is_file=is_file)
     assert {spec.key for spec in specs} == {specs[0].key}
+    (tmp_path / "mine" / "crt").mkdir(parents=True)  # CUDA has headers in such a directory
+    assert "prelude.h" not in nvcc_build(tmp_path, "-isystem", str(tmp_path / "mine"), is_file=is_file)[0]
     (path,) = (tmp_path / "cache").glob("precompiled-*/*/prelude.h")
     assert ("TVMFFIAny" in path.read_text()) != is_file
     path.write_text("#error\n")

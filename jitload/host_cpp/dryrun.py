@@ -14,7 +14,6 @@ import os
 import re
 import shlex
 import shutil
-import subprocess
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -22,10 +21,11 @@ from typing import NamedTuple
 
 from jitload.building.ninja import Step
 from jitload.toolchain.cuda import Nvcc
-from jitload.toolchain.host import Compiler, file_state, remembered, tool_environment
+from jitload.toolchain.host import Compiler, file_state, remembered
 from jitload.toolchain.nvcc import run_nvcc
 
 _SOURCE = "jitload_unit.cu"
+_END_OF_OPENING = "jitload_end_of_opening"  # a variable that the source declares after its includes
 _FORMAT = "3"  # the version of the template's format in the cache
 _TEMPORARY = re.compile(r"(?:\./)?tmpxft_[0-9a-f]+_[0-9a-f]+-(\d+)_jitload_unit\b")
 _DIR_NAME = re.compile(r"/jitload_dir_(\d+)_")
@@ -94,7 +94,7 @@ def _replace_dirs(options: Sequence[str]) -> tuple[list[str], list[str]]:
 def template_steps(template: Template, file: str, header: Path | None = None) -> tuple[Step, ...]:
     """Return steps that run the nvcc commands of a template for a source file. The last step makes the object file.
 
-    `header` is a precompiled header, to which `write_opening` wrote the text.
+    `header` is a precompiled header with the text that `read_opening` returned.
     """
 
     def name(text: str) -> str:
@@ -138,23 +138,23 @@ def host_commands(template: Template) -> tuple[NvccCommand, NvccCommand]:
     return next(command for command in template if command.output in split.inputs), split
 
 
-def write_opening(commands: Sequence[Sequence[str]], work_dir: Path, header: Path) -> None:
-    """Replace the text of a header, which consists of `#include` lines, by the C++ that nvcc makes of it.
-
-    nvcc includes `cuda_runtime.h` in front of every source. The C++ of a source that begins with the same lines also
-    begins with the new text, after a first line with the source's name. `commands` are the words of the
-    `host_commands`.
-    """
-    end = "jitload_end_of_opening"
-    (work_dir / _SOURCE).write_text(f"{header.read_text()}extern int {end};\n")
+def write_opening_source(includes: str, work_dir: Path) -> None:
+    """Write the source from which the `host_commands` make the opening of all sources that begin with `includes`."""
+    (work_dir / _SOURCE).write_text(f"{includes}extern int {_END_OF_OPENING};\n")
     (work_dir / module_id_file(_SOURCE)).write_text(module_id(_SOURCE, ()))
-    for words in commands:
-        subprocess.run(words, cwd=work_dir, env=tool_environment(), capture_output=True, check=True)
-    text = (work_dir / _output_of(commands[-1])).read_bytes()
-    opening = text[: text.rindex(b"\n# ", 0, text.index(end.encode())) + 1]
-    header.write_bytes(opening.removeprefix(_first_line(_SOURCE)))
+
+
+def read_opening(command: Sequence[str], work_dir: Path) -> bytes:
+    """Return the opening, and remove the files that the `host_commands` made. `command` is the second of them.
+
+    nvcc includes `cuda_runtime.h` in front of every source. The host's C++ of all sources that begin with the same
+    `#include` lines therefore begins with the same text, after a first line with the source's name.
+    """
+    text = (work_dir / _output_of(command)).read_bytes()
     for path in work_dir.glob(f"{_SOURCE}*"):
         path.unlink()
+    opening = text[: text.rindex(b"\n# ", 0, text.index(_END_OF_OPENING.encode())) + 1]
+    return opening.removeprefix(_first_line(_SOURCE))
 
 
 def _first_line(file: str) -> bytes:

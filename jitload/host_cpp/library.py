@@ -267,7 +267,7 @@ def _compile(
     Returns:
         The build with the precompiled headers that were used, and the link step that was tried (None if none was).
     """
-    cache_dir, settings, dirs = build.work.cache_dir, build.request.settings, build.request.include_dirs
+    cache_dir, settings, dirs = build.work.cache_dir, build.request.settings, [*map(str, _search_dirs(build))]
     candidates = {file: precompiled.find_precompiled(spec, cache_dir, settings, dirs) for file, spec in specs.items()}
     headers = {file: header for file, header in candidates.items() if header}
     if not headers:
@@ -388,19 +388,25 @@ def _remove_temporaries(build: HostBuild) -> None:
 # ---- dependencies ------------------------------------------------------------------------------------------------
 
 
+def _search_dirs(build: HostBuild) -> tuple[Path, ...]:
+    """Return the user's include directories, in search order."""
+    request = build.request
+    return search_dirs(tuple(map(Path, request.include_dirs)), build.user_flags, request.settings.environment)
+
+
 def _files_read(build: HostBuild) -> Iterator[Path]:
     """Yield the paths of the files on which the cache entry of a build depends.
 
     These are the files that the build read, except files whose versions are in the cache key. The path of a missing
     file is included if a file there would be read in place of one that was read.
     """
-    request, host = build.request, build.host
+    host = build.host
     versioned_dirs = (
         INCLUDE_DIR,
         *tvm_ffi_include_dirs(),
         *(build.cuda.include_dirs if build.cuda else ()),
     )
-    dirs = search_dirs(tuple(map(Path, request.include_dirs)), build.user_flags, request.settings.environment)
+    dirs = _search_dirs(build)
     texts = [text for unit in host.units for _, text in unit.pieces]
     read = [Path(file.path) for header in build.precompiled.values() for file in header.entry.dependencies]
     for unit in host.units:

@@ -42,7 +42,7 @@ from jitload.cache.entry import Entry, find_entry
 from jitload.cache.key import CacheKey
 from jitload.cache.store import Work, claim_entry
 from jitload.cpptext.includes import opening_includes
-from jitload.host_cpp.dryrun import Template, host_commands, write_opening
+from jitload.host_cpp.dryrun import Template, host_commands, read_opening, write_opening_source
 from jitload.request.request import Unit
 from jitload.settings import Settings, read_settings
 from jitload.toolchain.cuda import Nvcc
@@ -380,32 +380,39 @@ def make_header(
     Returns:
         The headers that g++ read, and the reason why the result cannot be used ("" if it can).
     """
-    (work_dir / _HEADER).write_text("".join(f"#include <{name}>\n" for name in includes))
-    if nvcc_commands:
-        try:
-            write_opening(nvcc_commands, work_dir, work_dir / _HEADER)
-        except (subprocess.CalledProcessError, ValueError) as error:
-            return (), str(error)
+    header, text = work_dir / _HEADER, "".join(f"#include <{name}>\n" for name in includes)
+    header.write_text(text)
     (work_dir / "empty.cc").write_text("")
+    if nvcc_commands:
+        write_opening_source(text, work_dir)
+        for step in nvcc_commands:
+            if problem := _run(step, work_dir):
+                return (), problem
+        header.write_bytes(read_opening(nvcc_commands[-1], work_dir))
     compilation = [*command, "-MD", "-MF", "depfile", "-x", "c++-header", _HEADER, "-o", f"{_HEADER}.gch"]
     # If g++ cannot use the header, -Winvalid-pch makes it say so, in an error if the user's options include -Werror and
-    # otherwise in a warning. The check of `result` covers both.
+    # otherwise in a warning. `_run` checks for both.
     trial = [*command, "-Winvalid-pch", "-include", f"./{_HEADER}", "-fsyntax-only", "empty.cc"]
-    for step in (compilation, trial):
-        result = subprocess.run(
-            step,
-            cwd=work_dir,
-            env=tool_environment(),
-            capture_output=True,
-            text=True,
-            errors="replace",
-            preexec_fn=_limit,
-            check=False,
-        )
-        if result.returncode != 0 or ".gch" in result.stderr:
-            return (), f"{' '.join(step)}\n{result.stderr}"
+    if problem := _run(compilation, work_dir) or _run(trial, work_dir):
+        return (), problem
     paths = read_depfile((work_dir / "depfile").read_text(errors="surrogateescape"))
     return tuple(sorted({path for path in paths if path.is_absolute()})), ""
+
+
+def _run(command: Sequence[str], work_dir: Path) -> str:
+    """Run a compiler. If it fails or writes about the precompiled header, return the command and its messages."""
+    result = subprocess.run(
+        command,
+        cwd=work_dir,
+        env=tool_environment(),
+        capture_output=True,
+        text=True,
+        errors="replace",
+        preexec_fn=_limit,
+        check=False,
+    )
+    is_good = result.returncode == 0 and ".gch" not in result.stderr
+    return "" if is_good else f"{' '.join(command)}\n{result.stderr}"
 
 
 def _limit() -> None:
