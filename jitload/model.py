@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Literal
+from typing import Literal, NamedTuple
 
 ParameterKind = Literal["pointer", "int", "uint", "float", "bool", "struct", "bits", "stream"]
 
@@ -88,8 +88,7 @@ class Variable:
     dtype: str | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Assumption:
+class Assumption(NamedTuple):
     """A property of an argument that a Triton kernel's code relies on: without it, the results would be wrong.
 
     Attributes:
@@ -104,8 +103,7 @@ class Assumption:
     value: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Scratch:
+class Scratch(NamedTuple):
     """Memory that a Triton kernel needs during a launch.
 
     Attributes:
@@ -119,8 +117,10 @@ class Scratch:
     is_per_cta: bool = True
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Descriptor:
+NO_SCRATCH = Scratch()
+
+
+class Descriptor(NamedTuple):
     """A host-side tensor descriptor among a Triton kernel's parameters, `tensordesc<fp16[128, 64]>`.
 
     A descriptor is passed as several consecutive parameters. The first one has the descriptor's name. For rank n, the
@@ -193,7 +193,7 @@ class Specialization:
     cluster: tuple[int, int, int] = (1, 1, 1)
     shared_bytes: int = 0
     hidden_pointers: int = 0
-    global_scratch: Scratch = Scratch()
+    global_scratch: Scratch = NO_SCRATCH
     is_pdl: bool = False
     is_cooperative: bool = False
     grid_multiplies: Literal["x", "per_dim"] = "x"
@@ -223,16 +223,14 @@ class Cubin:
     ptx: str = field(default="", repr=False)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ParameterSlot:
+class ParameterSlot(NamedTuple):
     """Offset and size of a parameter in a kernel's parameter block, in bytes, from the section `.nv.info`."""
 
     offset: int
     size: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ImageKernel:
+class ImageKernel(NamedTuple):
     """A kernel as a cubin describes it, without types and names of parameters.
 
     Attributes:
@@ -256,8 +254,7 @@ class ImageKernel:
     spill_bytes: int | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Image:
+class Image(NamedTuple):
     """A cubin as its ELF file describes it: its architecture (`sm_90a`), kernels and variables."""
 
     arch: str
@@ -265,8 +262,7 @@ class Image:
     variables: tuple[Variable, ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Candidate:
+class Candidate(NamedTuple):
     """A function in the source text that looks like a kernel; only the compiler can tell whether it is one.
 
     Attributes:
@@ -288,8 +284,7 @@ class Candidate:
     line: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CompiledSource:
+class CompiledSource(NamedTuple):
     """Device code compiled for one architecture.
 
     Attributes:
@@ -305,8 +300,7 @@ class CompiledSource:
     headers: tuple[Path, ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CpuKernel:
+class CpuKernel(NamedTuple):
     """How a kernel runs on the CPU.
 
     Attributes:
@@ -322,8 +316,7 @@ class CpuKernel:
     shared_bytes: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CpuProgram:
+class CpuProgram(NamedTuple):
     """Kernels compiled for the CPU.
 
     Attributes:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 
 from jitload.cuda.nvrtc import NvrtcJob, declarations_for, device_options, log_warnings, run_nvrtc
 from jitload.errors import CompileError
@@ -69,6 +68,6 @@ def nvrtc_compile(
             result = run_nvrtc(toolchain.nvrtc_path, job)
             break
         except CompileError as error:
-            job = replace(job, declared=declarations_for(error, job.declared))
+            job = job._replace(declared=declarations_for(error, job.declared))
     log_warnings(result.log, include_dirs)
     return result.cubin

@@ -14,7 +14,7 @@ from contextlib import nullcontext, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from jitload.building.resources import pause_garbage_collection
+from jitload.building.resources import pause_garbage_collection, run_in_background
 from jitload.building.stages import shown_log
 from jitload.cache.entry import Entry, open_cache, private_cache_dir
 from jitload.cache.key import CacheKey, library_key
@@ -179,8 +179,6 @@ def _find_tools(request: Request, cache_dir: Path) -> _Tools:
     cuda, compiler = _find_cuda(request, cache_dir), find_compiler(request.settings)
     identity = recall_compiler_identity(compiler, cache_dir)
     if identity is None:  # the compiler has to be started, so import meanwhile what the build needs
-        from jitload.building.resources import run_in_background
-
         run_in_background(_import_for_build, request)
         identity = compiler_identity(compiler, cache_dir)
     return _Tools(cuda, compiler, identity)
@@ -280,18 +278,14 @@ def _build_device_library(
 
     Return the user's headers that may have been read.
     """
+    run_in_background(_prepare_compile, request, toolchain)
+
     from jitload.building.ninja import run_ninja, write_ninja
-    from jitload.building.resources import run_in_background
     from jitload.building.runtime import find_or_build_objects, library_steps
     from jitload.cuda.kernels import compile_device_code
     from jitload.toolchain.host import find_ninja
 
-    if toolchain is not None:
-        from jitload.cuda.nvrtc import prepare_nvrtc
-
-        prepare_nvrtc(toolchain.nvrtc_path, is_isolated=request.settings.isolates)
     runtime = run_in_background(find_or_build_objects, ("runtime",), compiler, work.cache_dir, request.settings)
-    run_in_background(_import_for_wrapper)
     compiled = compile_device_code(request, toolchain)  # machine code, and the signatures of its kernels
 
     from jitload.codegen.wrapper import write_sources
@@ -314,8 +308,15 @@ def _import_for_build(request: Request) -> None:
         importlib.import_module(f"jitload.{name}")
 
 
-def _import_for_wrapper() -> None:
-    """Load the wrapper's generator. A background thread calls this function while NVRTC compiles without the GIL."""
+def _prepare_compile(request: Request, toolchain: CudaToolchain | None) -> None:
+    """Load NVRTC, and then the generator of the wrapper. A background thread calls this function.
+
+    NVRTC comes first because the compile waits for it. While NVRTC compiles, it does not hold the GIL.
+    """
+    if toolchain is not None:
+        from jitload.cuda.nvrtc import prepare_nvrtc
+
+        prepare_nvrtc(toolchain.nvrtc_path, is_isolated=request.settings.isolates)
     from jitload.codegen.wrapper import load_template
 
     load_template("wrapper.cc.jinja")

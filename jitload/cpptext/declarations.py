@@ -9,7 +9,6 @@ import functools
 import inspect
 import re
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import replace
 from itertools import pairwise
 from typing import NamedTuple
 
@@ -269,7 +268,7 @@ def _merge(first: tuple[Candidate, bool], second: tuple[Candidate, bool]) -> tup
     names = tuple(mine or theirs for mine, theirs in pairs)
     if first[1] and second[1]:
         names = tuple(mine if mine == theirs else "" for mine, theirs in pairs)
-    return replace(main, parameters=names, doc=main.doc or other.doc), first[1] or second[1]
+    return main._replace(parameters=names, doc=main.doc or other.doc), first[1] or second[1]
 
 
 # ---- parameters ----------------------------------------------------------------------------------------------------

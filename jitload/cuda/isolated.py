@@ -11,7 +11,6 @@ import os
 import sys
 import threading
 from contextlib import suppress
-from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
@@ -50,7 +49,7 @@ def run_isolated(library_path: Path, job: NvrtcJob) -> NvrtcResult:
         CompileError: NVRTC rejected the source, an option or a name expression, or the child process died.
         ToolchainError: The library cannot be used or does not know the architecture, or `sys.executable` is empty.
     """
-    job = replace(job, is_isolated=False)
+    job = job._replace(is_isolated=False)
     if not is_needed:
         return in_process.run_nvrtc(library_path, job)
     with _children.slots:

@@ -444,8 +444,7 @@ class _Compilation:
             options = (*options, f"--pre-include={name}")
             headers = ((name, text + (LAYOUT_DECLARATIONS if self._layouts else "")), *headers)
             names += self._layouts
-        return replace(
-            self._job,
+        return self._job._replace(
             source=self._job.source + probe.instantiations(self.expressions),
             options=options,
             headers=headers,

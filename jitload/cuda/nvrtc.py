@@ -10,11 +10,9 @@ import re
 import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
-from jitload.building.resources import run_in_background
 from jitload.building.stages import stage
 from jitload.cuda.bindings import load_bindings
 from jitload.cuda.interruptible import Cancellation, run_interruptible
@@ -73,8 +71,7 @@ _HOST_FUNCTION = "is considered a host function"
 _log = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NvrtcJob:
+class NvrtcJob(NamedTuple):
     """One run of NVRTC.
 
     Attributes:
@@ -104,21 +101,20 @@ class NvrtcJob:
             return self
         header = (_DECLARED, "\n".join((*self.declared, "")))
         options = (*self.options, f"--pre-include={_DECLARED}")
-        return replace(self, options=options, headers=(*self.headers, header), declared=())
+        return self._replace(options=options, headers=(*self.headers, header), declared=())
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NvrtcResult:
+class NvrtcResult(NamedTuple):
     """What one run of NVRTC returned.
 
     `lowered` maps name expressions to symbols. `spill_bytes` maps symbols of kernels to the bytes that a thread spills.
     """
 
-    cubin: bytes = field(repr=False)
+    cubin: bytes
     log: str
     lowered: Mapping[str, str]
-    ptx: str = field(default="", repr=False)
-    spill_bytes: Mapping[str, int] = field(default_factory=dict)
+    ptx: str
+    spill_bytes: Mapping[str, int]
 
 
 def device_options(version: tuple[int, ...], arch: str) -> tuple[str, ...]:
@@ -150,7 +146,7 @@ def run_nvrtc(library_path: Path, job: NvrtcJob) -> NvrtcResult:
 
 
 def prepare_nvrtc(library_path: Path, *, is_isolated: bool) -> None:
-    """Load NVRTC in the background, before the first job is ready.
+    """Load NVRTC before the first job is ready. Only background threads call this function.
 
     If `is_isolated` is true, start a child process for the job, and do not load NVRTC here.
     """
@@ -159,7 +155,7 @@ def prepare_nvrtc(library_path: Path, *, is_isolated: bool) -> None:
 
         prepare_child()
     else:
-        run_in_background(load_nvrtc, library_path)  # dlopen runs without the GIL, in parallel with this thread
+        load_nvrtc(library_path)
 
 
 @functools.lru_cache(maxsize=4)
@@ -192,7 +188,7 @@ def _compile(nvrtc: Any, library_path: Path, job: NvrtcJob, cancellation: Cancel
         if status != 0:
             raise _compile_error(nvrtc, library_path, job, status, log)
         if SYNTAX_ONLY in job.options:
-            return NvrtcResult(cubin=b"", log=log, lowered={})
+            return NvrtcResult(cubin=b"", log=log, lowered={}, ptx="", spill_bytes={})
         lowered = {
             expression: _call(nvrtc, "nvrtcGetLoweredName", program, expression.encode()).decode()
             for expression in job.expressions

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 from jitload.elf.cubin import read_image
 from jitload.errors import SignatureError
 from jitload.model import (
+    NO_SCRATCH,
     Assumption,
     Cubin,
     Descriptor,
@@ -153,7 +154,7 @@ def _launch_attributes(metadata: Any, triton: Triton) -> dict[str, Any]:
 def _global_scratch(metadata: Any, triton: Triton) -> Scratch:
     size = int(getattr(metadata, "global_scratch_size", 0) or 0)
     if not size:
-        return Scratch()
+        return NO_SCRATCH
     alignment = int(getattr(metadata, "global_scratch_align", 1))
     return Scratch(size=size, alignment=alignment, is_per_cta=triton.scratch_is_per_cta)
 
@@ -236,8 +237,7 @@ class _Interface:
         descriptor = Descriptor(parameter=name, dtype=argument.dtype or "", block_shape=block_shape)
         if self.descriptor_metadata:
             metadata = self.descriptor_metadata[len(self.descriptors)]
-            descriptor = replace(
-                descriptor,
+            descriptor = descriptor._replace(
                 block_shape=tuple(metadata["block_size"]),
                 swizzle=int(metadata["swizzle"]),
                 elem_size=int(metadata["elem_size"]),
@@ -247,7 +247,7 @@ class _Interface:
             self.parameters.append(replace(argument, kind="struct", size=128, dtype=None))
         else:  # before sm_90, a descriptor is passed as plain parameters
             flags = self.triton.descriptor_flags
-            descriptor = replace(descriptor, is_expanded=True, flags=flags)
+            descriptor = descriptor._replace(is_expanded=True, flags=flags)
             self.parameters.append(replace(argument, size=8, dtype=None))
             self._add_numbers(f"{name}.long", 2 * rank, "i64")
             self._add_numbers(f"{name}.flag", flags, "i1")
