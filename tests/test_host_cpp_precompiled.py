@@ -238,6 +238,15 @@ def test_variables_of_the_compiler_rule_it_out(cache, monkeypatch, tmp_path):
     assert not is_used(8)
 
 
+def test_variables_of_the_linker_do_not_rule_it_out(settings, monkeypatch):
+    """NVIDIA's container images set LIBRARY_PATH."""
+    specs = []
+    monkeypatch.setattr(precompiled, "job_command", lambda spec, _: specs.append(spec) or ["true"])
+    monkeypatch.setenv("LIBRARY_PATH", "/usr/local/cuda/lib64/stubs")
+    answer(8)
+    wait_for(lambda: specs)
+
+
 def test_it_can_be_switched_off(cache, monkeypatch):
     assert is_used(9)
     monkeypatch.setenv("JITLOAD_PRECOMPILE", "0")

@@ -70,6 +70,8 @@ _FLAG = r"-O[0-3sgz]?|-Ofast|-g[0-3]?|-std=[\w+]+|-W[\w=+-]+|-w|-pipe|-pthread|-
 _MACRO = re.compile(r"-[DU](?P<name>\w+)(?:=.*)?", re.DOTALL)
 # Macros that the precompiled headers may use are part of the key. g++ itself compares the user's other macros.
 _MACRO_OF_HEADERS = re.compile(r"_.*|NDEBUG|TVM_.*|CUDA.*|DLPACK.*|JITLOAD_.*")
+# Environment variables that only the linker reads. The images `nvidia/cuda:*-devel` set LIBRARY_PATH.
+_LINKER_VARIABLES = ("LIBRARY_PATH=", "LPATH=", "LD_RUN_PATH=")
 _UNSUPPORTED_FLAGS = ("-fplugin", "-fmodules", "-fprofile", "-fpch", "-fdump")
 _BYTES_NEEDED = 1 << 30  # bytes to be free in memory and on disk; g++ needs 250 MB of memory, and the file has 70 MB
 _PROGRAM = """\
@@ -242,8 +244,13 @@ def find_precompiled(
 
 
 def _is_usable(key: CacheKey, cache_dir: Path, settings: Settings) -> bool:
-    """Return whether precompiled headers are enabled and the header with this key has not failed before."""
-    if not settings.precompiles or settings.mode != "auto" or settings.environment:
+    """Return whether precompiled headers are enabled and the header with this key has not failed before.
+
+    An environment variable that may change how the compiler reads headers disables them.
+    """
+    if not settings.precompiles or settings.mode != "auto":
+        return False
+    if any(not variable.startswith(_LINKER_VARIABLES) for variable in settings.environment):
         return False
     return not failure_path(key, cache_dir).exists()
 
