@@ -56,7 +56,7 @@ def _matmul() -> TritonFunction:
         parameter("k", "i32"),
     ]
     described = Descriptor(parameter="a", dtype="float16", block_shape=(128, 32), swizzle=2, elem_size=2, elem_type=6)
-    expanded = replace(described, block_shape=(128, 64), is_expanded=True, flags=1)
+    expanded = described._replace(block_shape=(128, 64), is_expanded=True, flags=1)
     hopper = specialize(
         "matmul_kernel",
         arguments,
