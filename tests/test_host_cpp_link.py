@@ -16,7 +16,7 @@ from jitload.errors import LoadError
 from jitload.host_cpp import link
 from jitload.host_cpp.link import driver_calls_text, find_driver_calls
 from jitload.settings import read_settings
-from jitload.toolchain.host import find_compiler
+from jitload.toolchain.host import Compiler, find_compiler
 
 if TYPE_CHECKING:
     from support.driver import StubDriver
@@ -33,14 +33,27 @@ FAST = [
 
 
 @pytest.mark.parametrize(("flags", "is_fast"), FAST)
-def test_gold_links_unless_an_option_may_concern_the_linker(flags, is_fast, monkeypatch):
+def test_gold_links_unless_an_option_may_concern_the_linker(flags, is_fast, monkeypatch, tmp_path):
     compiler = find_compiler(read_settings())
-    monkeypatch.setattr(link.shutil, "which", lambda name: f"/usr/bin/{name}")
+    monkeypatch.setattr(link.shutil, "which", lambda name: compiler.path)
     monkeypatch.setattr(link.platform, "machine", lambda: "x86_64")
-    assert link.fast_linker(compiler._replace(command=("g++",)), flags) == ("-fuse-ld=gold",) * is_fast
-    assert link.fast_linker(compiler._replace(command=("g++", "-m64")), flags) == ()
+    monkeypatch.setattr(link, "_can_link", lambda *_: True)
+    assert link.fast_linker(compiler._replace(command=("g++",)), flags, tmp_path) == ("-fuse-ld=gold",) * is_fast
+    assert link.fast_linker(compiler._replace(command=("g++", "-m64")), flags, tmp_path) == ()
     monkeypatch.setattr(link.shutil, "which", lambda name: None)
-    assert link.fast_linker(compiler, flags) == ()
+    assert link.fast_linker(compiler, flags, tmp_path) == ()
+
+
+def test_gold_is_tried_once_for_each_compiler(monkeypatch, tmp_path):
+    """gold fails with some relocated compilers, in whose directories links to libraries dangle."""
+    script = tmp_path / "g++"
+    script.write_text(f'#!/bin/sh\necho "$@" >>{tmp_path}/log\ncase "$*" in *gold*) exit 1;; esac\nexec g++ "$@"\n')
+    script.chmod(0o755)
+    monkeypatch.setattr(link.platform, "machine", lambda: "x86_64")
+    monkeypatch.setattr(link.shutil, "which", lambda name: str(script))
+    compiler = Compiler(command=(str(script),), path=script)
+    assert [link.fast_linker(compiler, (), tmp_path) for _ in range(2)] == [(), ()]
+    assert (tmp_path / "log").read_text().count("-fuse-ld=gold") == 1
 
 
 def test_a_fast_linker_that_fails_is_not_needed(monkeypatch):

@@ -216,7 +216,7 @@ def _link(build: HostBuild) -> None:
 
 def _fast_link(build: HostBuild) -> Step:
     flags = [flag for unit in build.host.units if not unit.is_mixed for flag in (*unit.flags, *build.host.flags)]
-    return link_step(build, link.fast_linker(build.compiler, flags))
+    return link_step(build, link.fast_linker(build.compiler, flags, build.work.cache_dir))
 
 
 def _link_cuda(build: HostBuild) -> HostBuild:
