@@ -180,11 +180,12 @@ def _build_library(build: HostBuild, launcher: Future[Path] | None) -> HostBuild
         build = replace(build, launcher=launcher.result() if launcher else _find_launcher(build))
     if _fast_link(build) != tried_link or not build.product.exists():
         _link(build)
-    exported = {*read_dynamic_symbols(build.product.read_bytes()).defined}
+    symbols = read_dynamic_symbols(build.product.read_bytes())
+    exported = {*symbols.defined}
     shown = [objects.show_exports(path) for path in build.unit_objects if objects.find_exports(path) - exported]
     if any(shown):
         _link(build)
-    build = _link_cuda(build)
+    build = _link_cuda(build, symbols.undefined)
     _precompile_later(dict.fromkeys(specs.values()), build)
     return build
 
@@ -219,19 +220,20 @@ def _fast_link(build: HostBuild) -> Step:
     return link_step(build, link.fast_linker(build.compiler, flags, build.work.cache_dir))
 
 
-def _link_cuda(build: HostBuild) -> HostBuild:
-    """Link the library again if it calls undefined CUDA functions. Return the build that was linked last."""
-    if functions := link.missing_driver_calls(_undefined_symbols(build), build.cuda, build.link_flags):
+def _link_cuda(build: HostBuild, undefined: Sequence[str]) -> HostBuild:
+    """Link the library again if CUDA functions are among its undefined symbols. Return the build with their libraries.
+
+    The functions of the driver are looked up at run time instead, by code that is added to the library.
+    """
+    functions = link.missing_driver_calls(undefined, build.cuda, build.link_flags)
+    libraries = link.missing_libraries(undefined, build.cuda, build.link_flags, build.request.name)
+    if functions:
         build = with_driver_calls(build, functions)
-        _link(build)
-    if libraries := link.missing_libraries(_undefined_symbols(build), build.cuda, build.link_flags, build.request.name):
+    if libraries:
         build = replace(build, link_flags=(*build.link_flags, *libraries))
+    if functions or libraries:
         _link(build)
     return build
-
-
-def _undefined_symbols(build: HostBuild) -> tuple[str, ...]:
-    return read_dynamic_symbols(build.product.read_bytes()).undefined
 
 
 # ---- the compile, with precompiled headers -----------------------------------------------------------------------
