@@ -278,14 +278,15 @@ def _build_device_library(
 
     Return the user's headers that may have been read.
     """
-    run_in_background(_prepare_compile, request, toolchain)
-
     from jitload.building.ninja import run_ninja, write_ninja
     from jitload.building.runtime import find_or_build_objects, library_steps
-    from jitload.cuda.kernels import compile_device_code
     from jitload.toolchain.host import find_ninja
 
     runtime = run_in_background(find_or_build_objects, ("runtime",), compiler, work.cache_dir, request.settings)
+    run_in_background(_prepare_compile, request, toolchain)
+
+    from jitload.cuda.kernels import compile_device_code
+
     compiled = compile_device_code(request, toolchain)  # machine code, and the signatures of its kernels
 
     from jitload.codegen.wrapper import write_sources
