@@ -320,7 +320,7 @@ def _await_reader() -> None:
             return  # standard output is not a pipe
         time.sleep(0.001)  # let the thread that reads run
         empty = empty + 1 if struct.unpack("i", size) == (0,) else 0
-        if empty == 3:  # once is not enough: the thread may not have passed on yet what it has read
+        if empty == 10:  # once is not enough: on a busy machine, the thread takes a while to pass on what it has read
             return
 
 

@@ -282,8 +282,9 @@ def _build_device_library(
     from jitload.building.runtime import find_or_build_objects, library_steps
     from jitload.toolchain.host import find_ninja
 
+    # In an empty cache, the runtime takes longest, so it starts first.
     runtime = run_in_background(find_or_build_objects, ("runtime",), compiler, work.cache_dir, request.settings)
-    run_in_background(_prepare_compile, request, toolchain)
+    run_in_background(_prepare_build, request, toolchain)
 
     from jitload.cuda.kernels import compile_device_code
 
@@ -309,10 +310,11 @@ def _import_for_build(request: Request) -> None:
         importlib.import_module(f"jitload.{name}")
 
 
-def _prepare_compile(request: Request, toolchain: CudaToolchain | None) -> None:
+def _prepare_build(request: Request, toolchain: CudaToolchain | None) -> None:
     """Load NVRTC, and then the generator of the wrapper. A background thread calls this function.
 
-    NVRTC comes first because the compile waits for it. While NVRTC compiles, it does not hold the GIL.
+    NVRTC comes first because the compile waits for it. NVRTC compiles without the GIL, so the generator is loaded
+    meanwhile.
     """
     if toolchain is not None:
         from jitload.cuda.nvrtc import prepare_nvrtc

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import importlib.util
+import platform
+import shutil
 import subprocess
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,7 +15,7 @@ from support.wrappers import undefined_symbols
 
 import jitload
 from jitload.errors import LoadError
-from jitload.host_cpp import link
+from jitload.host_cpp import library, link
 from jitload.host_cpp.link import driver_calls_text, find_driver_calls
 from jitload.settings import read_settings
 from jitload.toolchain.host import Compiler, find_compiler
@@ -32,6 +34,12 @@ FAST = [
 ]
 
 
+EXPORT = "int add(int a, int b) { return a + b; }\nTVM_FFI_DLL_EXPORT_TYPED_FUNC(add, add);"
+needs_gold = pytest.mark.skipif(
+    platform.machine() != "x86_64" or shutil.which("ld.gold") is None, reason="needs GNU gold on x86-64"
+)
+
+
 @pytest.mark.parametrize(("flags", "is_fast"), FAST)
 def test_gold_links_unless_an_option_may_concern_the_linker(flags, is_fast, monkeypatch, tmp_path):
     compiler = find_compiler(read_settings())
@@ -44,22 +52,29 @@ def test_gold_links_unless_an_option_may_concern_the_linker(flags, is_fast, monk
     assert link.fast_linker(compiler, flags, tmp_path) == ()
 
 
-def test_gold_is_tried_once_for_each_compiler(monkeypatch, tmp_path):
+@needs_gold
+@pytest.mark.parametrize("works", [True, False])
+def test_gold_is_tried_once_for_each_compiler(works, tmp_path):
     """gold fails with some relocated compilers, in whose directories links to libraries dangle."""
     script = tmp_path / "g++"
-    script.write_text(f'#!/bin/sh\necho "$@" >>{tmp_path}/log\ncase "$*" in *gold*) exit 1;; esac\nexec g++ "$@"\n')
+    refuse = "" if works else 'case "$*" in *gold*) exit 1;; esac\n'
+    script.write_text(f'#!/bin/sh\necho "$@" >>{tmp_path}/log\n{refuse}exec g++ "$@"\n')
     script.chmod(0o755)
-    monkeypatch.setattr(link.platform, "machine", lambda: "x86_64")
-    monkeypatch.setattr(link.shutil, "which", lambda name: str(script))
     compiler = Compiler(command=(str(script),), path=script)
-    assert [link.fast_linker(compiler, (), tmp_path) for _ in range(2)] == [(), ()]
+    assert [link.fast_linker(compiler, (), tmp_path) for _ in range(2)] == [("-fuse-ld=gold",) * works] * 2
     assert (tmp_path / "log").read_text().count("-fuse-ld=gold") == 1
+
+
+@needs_gold
+def test_gold_links():
+    path = Path(jitload.build_inline("gold", cpp_sources=EXPORT))
+    assert "-fuse-ld=gold" in (path.parent / "build.ninja").read_text()
+    assert jitload.load_module(path).add(2, 3) == 5
 
 
 def test_a_fast_linker_that_fails_is_not_needed(monkeypatch):
     monkeypatch.setattr(link, "fast_linker", lambda *_: ("-Wl,--no-such-option",))
-    text = "int add(int a, int b) { return a + b; }"
-    path = Path(jitload.build_inline("fast", cpp_sources=text, functions="add"))
+    path = Path(jitload.build_inline("fast", cpp_sources=EXPORT))
     assert "--no-such-option" not in (path.parent / "build.ninja").read_text()
     assert jitload.load_module(path).add(2, 3) == 5
 
@@ -129,6 +144,31 @@ def test_calls_reach_the_driver(flags: tuple[str, ...], stub_driver: StubDriver)
     assert module.count_devices() == 2
     assert module.retain() == 1
     assert "cuDevicePrimaryCtxRelease" in {call.name for call in stub_driver.calls()}
+
+
+@needs_headers
+def test_functions_of_the_driver_and_of_the_runtime_cost_one_further_link(monkeypatch):
+    links, run = [], library._link
+    monkeypatch.setattr(library, "_link", lambda build: links.append(build) or run(build))
+    text = (
+        "#include <cuda.h>\n#include <cuda_runtime_api.h>\n"
+        "int both(int n) { return (cuInit(0) == CUDA_SUCCESS) + (cudaDriverGetVersion(&n) == cudaSuccess) >= 0; }\n"
+        "TVM_FFI_DLL_EXPORT_TYPED_FUNC(both, both);"
+    )
+    assert jitload.load_inline("both", cuda_sources=text, kind="host").both(0) == 1
+    assert len(links) == 1
+
+
+@needs_headers
+def test_a_hidden_export_that_the_linker_drops_at_first_is_linked_with_its_libraries():
+    text = (
+        "#include <tvm/ffi/c_api.h>\n#include <cuda_runtime_api.h>\n"
+        'extern "C" int __tvm_ffi_version(void*, const TVMFFIAny*, int32_t, TVMFFIAny* result) {\n'
+        "  int version = 0;\n  result->type_index = kTVMFFIInt;\n"
+        "  result->v_int64 = cudaRuntimeGetVersion(&version) == cudaSuccess ? version : -1;\n  return 0;\n}\n"
+    )
+    flags = {"extra_cflags": ["-ffunction-sections"], "extra_ldflags": ["-Wl,--gc-sections"]}
+    assert jitload.load_inline("dropped", cuda_sources=text, kind="host", **flags).version() >= 12000
 
 
 @pytest.mark.gpu

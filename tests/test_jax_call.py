@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-
 import numpy as np
 import pytest
 from support.gpu import run_program
@@ -11,9 +9,10 @@ from support.gpu import run_program
 import jitload
 
 pytest_plugins = ["support.gpu_fixtures"]
-os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")  # other tests share the GPU
 jax = pytest.importorskip("jax")
 pytest.importorskip("jax_tvm_ffi")
+# On a GPU, JAX's threads would invalidate CUDA graphs that other tests capture in this process.
+jax.config.update("jax_platforms", "cpu")
 
 SOURCE = """
 __global__ void scale(const float* x, float* y, float factor, int n) {
@@ -44,16 +43,6 @@ def load(arch):
 @pytest.fixture(scope="module")
 def mod():
     return load("cpu")
-
-
-@pytest.fixture(autouse=True)
-def device(request):
-    """Let JAX compute on the CPU, also where a GPU is its default."""
-    if "gpu" in request.fixturenames:  # JAX must not start in this process
-        yield
-        return
-    with jax.default_device(jax.devices("cpu")[0]):
-        yield
 
 
 def test_kernels_run_in_jitted_functions(mod):
@@ -159,6 +148,7 @@ def test_errors_of_the_call_reach_jax(mod):
 GPU_PROGRAM = """
 import jax, jitload, numpy as np
 from test_jax_call import load
+jax.config.update("jax_platforms", None)
 mod = load(("native", "cpu"))
 x = jax.numpy.arange(100_000.0)
 
@@ -181,5 +171,5 @@ print(x.device.platform)
 @pytest.mark.gpu
 @pytest.mark.usefixtures("gpu")
 def test_kernels_run_on_a_gpu():
-    """JAX runs in a process of its own, because its threads may invalidate CUDA graphs that other tests capture."""
-    assert run_program(GPU_PROGRAM) == "gpu\n"
+    environment = {"XLA_PYTHON_CLIENT_PREALLOCATE": "false"}  # other tests share the GPU
+    assert run_program(GPU_PROGRAM, environment=environment) == "gpu\n"

@@ -136,8 +136,8 @@ def library_key(request: Request, toolchain: CudaToolchain | Nvcc | None, compil
 def _cpu_parts(request: Request) -> tuple[tuple[str, str | tuple[str, ...]], ...]:
     """Return the key's parts for kernels on the CPU, such as the compiler's options and the C library's version.
 
-    If the check by NVRTC is turned off, the part `gpu_check` gives these kernels another key than checked kernels. If
-    there is no NVRTC, the part `nvrtc` of the key is empty, which has the same effect.
+    Kernels that NVRTC has not checked have a different key from kernels that it has checked. If the check is turned
+    off, the part `gpu_check` makes the difference. If there is no NVRTC, the part `nvrtc` of the key is empty.
     """
     if CPU not in request.archs:
         return ()

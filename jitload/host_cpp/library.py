@@ -178,13 +178,14 @@ def _build_library(build: HostBuild, launcher: Future[Path] | None) -> HostBuild
     prefix = objects.LAUNCHER_PREFIX.encode()
     if launcher or any(prefix in path.read_bytes() for path in build.unit_objects):
         build = replace(build, launcher=launcher.result() if launcher else _find_launcher(build))
-    if _fast_link(build) != tried_link or not build.product.exists():
+    if tried_link is None or _fast_link(build) != tried_link or not build.product.exists():
         _link(build)
     symbols = read_dynamic_symbols(build.product.read_bytes())
     exported = {*symbols.defined}
     shown = [objects.show_exports(path) for path in build.unit_objects if objects.find_exports(path) - exported]
     if any(shown):
         _link(build)
+        symbols = read_dynamic_symbols(build.product.read_bytes())  # the linker may have dropped hidden functions
     build = _link_cuda(build, symbols.undefined)
     _precompile_later(dict.fromkeys(specs.values()), build)
     return build
@@ -221,9 +222,9 @@ def _fast_link(build: HostBuild) -> Step:
 
 
 def _link_cuda(build: HostBuild, undefined: Sequence[str]) -> HostBuild:
-    """Link the library again if CUDA functions are among its undefined symbols. Return the build with their libraries.
+    """Link the library again if it calls undefined CUDA functions. Return the build that was linked last.
 
-    The functions of the driver are looked up at run time instead, by code that is added to the library.
+    Functions of the driver are looked up at run time, by C code that is added to the library.
     """
     functions = link.missing_driver_calls(undefined, build.cuda, build.link_flags)
     libraries = link.missing_libraries(undefined, build.cuda, build.link_flags, build.request.name)

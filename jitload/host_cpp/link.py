@@ -7,6 +7,7 @@ loaded.
 
 from __future__ import annotations
 
+import os
 import platform
 import re
 import shutil
@@ -18,10 +19,11 @@ from jitload.building.files_read import option_values
 from jitload.errors import ToolchainError
 from jitload.host_cpp.nvcc import find_nvcc_cudart
 from jitload.toolchain.cuda import CudaToolchain, Nvcc, find_cudart
-from jitload.toolchain.host import Compiler, file_state, remembered, tool_environment
+from jitload.toolchain.host import Compiler, compiler_identity, file_state, remembered, tool_environment
 from jitload.toolchain.libraries import LIBRARIES, find_library, library_of, library_wheel
 
 _GOLD = "-fuse-ld=gold"
+_GOLD_TRIAL = (_GOLD, "-x", "c++", os.devnull)
 _OPTIONAL = {f"-l{library}" for library in ("cuda", "cudart", *LIBRARIES)}
 _COMPILE_ONLY = re.compile(r"-[DUWO](?!l,)|-std=|-I|-w$")  # options without a meaning for the linker
 _RUNTIME_FUNCTION = re.compile(r"(?:__)?cuda[A-Z]\w*")
@@ -72,16 +74,17 @@ __attribute__((constructor(101))) static void find_driver(void) {{
 def fast_linker(compiler: Compiler, flags: Sequence[str], cache_dir: Path) -> tuple[str, ...]:
     """Return the option that selects GNU gold.
 
-    Return () if gold is missing or does not work with this compiler, or if the user's options may select a linker.
-    Whether gold works is kept in the cache. Most of a link's time goes into reading the symbols of the C++ library.
-    gold takes a third of GNU ld's time for this.
+    Return () if gold is missing or does not work with this compiler, or if the user's options may select a linker. Most
+    of a link's time goes into reading the symbols of the C++ library. gold takes a third of GNU ld's time for this.
+
+    Whether gold works is asked once, and the answer is kept in the cache.
     """
     is_plain = len(compiler.command) == 1 and all(map(_COMPILE_ONLY.match, flags))
     gold = shutil.which("ld.gold")
     if not (is_plain and platform.machine() == "x86_64" and gold):
         return ()
-    words = (_GOLD, file_state(gold), file_state(compiler.path), *compiler.environment)
-    is_usable = remembered(words, cache_dir, lambda: str(_can_link(_GOLD, (), compiler)))
+    words = (*_GOLD_TRIAL, *compiler.command, compiler_identity(compiler, cache_dir), file_state(gold))
+    is_usable = remembered(words, cache_dir, lambda: str(_can_link(_GOLD_TRIAL, compiler)))
     return (_GOLD,) if is_usable == "True" else ()
 
 
@@ -92,7 +95,8 @@ def usable_link_flags(flags: Sequence[str], cuda: CudaToolchain | Nvcc | None, c
     later find the functions that stay undefined. If nvcc makes the objects, the CUDA runtime library is added, because
     nvcc's objects always need it.
     """
-    usable = tuple(flag for flag in flags if flag not in _OPTIONAL or _can_link(flag, flags, compiler))
+    search = [f"-L{directory}" for directory in option_values("-L", flags)]
+    usable = tuple(flag for flag in flags if flag not in _OPTIONAL or _can_link((*search, flag), compiler))
     cudart = find_nvcc_cudart(cuda) if isinstance(cuda, Nvcc) else None
     if cudart is None:
         return usable
@@ -100,10 +104,9 @@ def usable_link_flags(flags: Sequence[str], cuda: CudaToolchain | Nvcc | None, c
     return (*usable, *library, f"-Wl,-rpath,{cudart.parent}")
 
 
-def _can_link(option: str, flags: Sequence[str], compiler: Compiler) -> bool:
-    """Return whether the compiler can link an empty library with an option, and with the `-L` options in `flags`."""
-    search = [f"-L{directory}" for directory in option_values("-L", flags)]
-    command = [*compiler.command, "-shared", "-nostartfiles", *search, option, "-o", "/dev/null"]
+def _can_link(options: Sequence[str], compiler: Compiler) -> bool:
+    """Return whether the compiler can link an empty library with these options, which name at least one input."""
+    command = [*compiler.command, "-shared", "-nostartfiles", *options, "-o", "/dev/null"]
     return subprocess.run(command, env=tool_environment(), capture_output=True, check=False).returncode == 0
 
 

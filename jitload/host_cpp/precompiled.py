@@ -70,7 +70,7 @@ _FLAG = r"-O[0-3sgz]?|-Ofast|-g[0-3]?|-std=[\w+]+|-W[\w=+-]+|-w|-pipe|-pthread|-
 _MACRO = re.compile(r"-[DU](?P<name>\w+)(?:=.*)?", re.DOTALL)
 # Macros that the precompiled headers may use are part of the key. g++ itself compares the user's other macros.
 _MACRO_OF_HEADERS = re.compile(r"_.*|NDEBUG|TVM_.*|CUDA.*|DLPACK.*|JITLOAD_.*")
-# Environment variables that only the linker reads. The images `nvidia/cuda:*-devel` set LIBRARY_PATH.
+# Some of the environment variables that only the linker reads. The images `nvidia/cuda:*-devel` set LIBRARY_PATH.
 _LINKER_VARIABLES = ("LIBRARY_PATH=", "LPATH=", "LD_RUN_PATH=")
 _UNSUPPORTED_FLAGS = ("-fplugin", "-fmodules", "-fprofile", "-fpch", "-fdump")
 _BYTES_NEEDED = 1 << 30  # bytes to be free in memory and on disk; g++ needs 250 MB of memory, and the file has 70 MB
@@ -246,7 +246,7 @@ def find_precompiled(
 def _is_usable(key: CacheKey, cache_dir: Path, settings: Settings) -> bool:
     """Return whether precompiled headers are enabled and the header with this key has not failed before.
 
-    An environment variable that may change how the compiler reads headers disables them.
+    Except for variables of the linker, every environment variable that a compiler reads disables them.
     """
     if not settings.precompiles or settings.mode != "auto":
         return False

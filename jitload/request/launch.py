@@ -103,7 +103,7 @@ def _check_cached(values: tuple[Any, ...], args: tuple[tuple[str, Expression], .
 
 
 def _check(values: tuple[Any, ...], args: object) -> dict[str, Any]:
-    """Check the fields of a Launch. Return `args` and the converted fields, such as a tuple instead of a list."""
+    """Check the fields of a Launch, and return `args` and the fields, with lists converted to tuples, for example."""
     by_field = dict(zip(_FIELDS, values, strict=True))
     checked: dict[str, Any] = {name: _extent(name, by_field[name]) for name in ("grid", "block", "cluster")}
     for name in ("params", "nullable", "raw_pointers", "strided", "host"):
