@@ -81,12 +81,12 @@ def main() -> None:
 
 def report(kind: str, peer: str, count: int) -> None:
     with tempfile.TemporaryDirectory() as directory:
-        paths = os.pathsep.join((os.path.dirname(__file__), os.environ.get("PYTHONPATH", "")))
+        paths = filter(None, (os.path.dirname(os.path.abspath(__file__)), os.environ.get("PYTHONPATH")))
         environment = {
             **os.environ,
             "JITLOAD_CACHE_DIR": directory,
             "TORCH_EXTENSIONS_DIR": directory,
-            "PYTHONPATH": paths,
+            "PYTHONPATH": os.pathsep.join(paths),
         }
         command = [sys.executable, "-c", PROGRAM, json.dumps([peer, kind, count, CPP, CUDA])]
         result = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)

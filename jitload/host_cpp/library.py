@@ -178,7 +178,7 @@ def _build_library(build: HostBuild, launcher: Future[Path] | None) -> HostBuild
     prefix = objects.LAUNCHER_PREFIX.encode()
     if launcher or any(prefix in path.read_bytes() for path in build.unit_objects):
         build = replace(build, launcher=launcher.result() if launcher else _find_launcher(build))
-    if tried_link is None or _fast_link(build) != tried_link or not build.product.exists():
+    if tried_link is None or tried_link.inputs != link_step(build).inputs or not build.product.exists():
         _link(build)
     symbols = read_dynamic_symbols(build.product.read_bytes())
     exported = {*symbols.defined}

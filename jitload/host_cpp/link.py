@@ -77,7 +77,7 @@ def fast_linker(compiler: Compiler, flags: Sequence[str], cache_dir: Path) -> tu
     Return () if gold is missing or does not work with this compiler, or if the user's options may select a linker. Most
     of a link's time goes into reading the symbols of the C++ library. gold takes a third of GNU ld's time for this.
 
-    Whether gold works is asked once, and the answer is kept in the cache.
+    jitload tries once for each compiler whether gold works, and keeps the answer in the cache.
     """
     is_plain = len(compiler.command) == 1 and all(map(_COMPILE_ONLY.match, flags))
     gold = shutil.which("ld.gold")
