@@ -6,7 +6,6 @@ in the text need them: declarations of ATen's operators, and standard headers th
 
 from __future__ import annotations
 
-import functools
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import chain
@@ -16,6 +15,7 @@ from typing import NamedTuple
 from jitload.errors import JitLoadError
 from jitload.request.arguments import CUDA_SUFFIXES, HOST_SUFFIXES, Functions, Options, Pieces, Sources
 from jitload.request.kind import names_kernel
+from jitload.request.torch_operators import operator_declarations, torch_abi
 from jitload.toolchain.host import INCLUDE_DIR
 
 LIGHT_HEADER_DIR = INCLUDE_DIR / "torch_light"
@@ -23,8 +23,6 @@ _INCLUDE = re.compile(r'^[ \t]*#[ \t]*include[ \t]*[<"](?:torch|ATen|c10|pybind1
 _NAME = re.compile(r"\b(?:torch|at)\s*::\s*\w|\bPYBIND11_MODULE\b")
 _QUOTED_INCLUDE = re.compile(r'^[ \t]*#[ \t]*include[ \t]*"([^"\n]+)"', re.MULTILINE)
 _ANY_INCLUDE = re.compile(r"^[ \t]*#[ \t]*include[ \t]*(?:[<\"]([^>\"\n]+)[>\"])?", re.MULTILINE)
-_OPERATOR = re.compile(r"(?:\.|->|::)\s*(?:template\s+)?([a-z_]\w*)\s*\(")
-_OPERATOR_IN_PART = re.compile(r"\b(linalg|special|fft)\s*::\s*([a-z_]\w*)\s*\(")
 _STD_NAME = re.compile(r"\bstd\s*::\s*(\w+)")
 _WORD = re.compile(r"\b[A-Za-z_]\w*")
 
@@ -124,15 +122,6 @@ _LIBRARY_HEADERS = {
     "cusolver": "cusolverDn.h",
 }
 _FOR_CUDA = ("cuda_fp16.h", "cuda_bf16.h")
-# Methods and functions that the light headers define themselves.
-_OWN_METHODS = (
-    "contiguous cpu cuda data dim element_size get_device index index_put_ is_complex is_contiguous is_cpu is_cuda "
-    "is_floating_point is_meta is_quantized is_signed is_sparse item itemsize nbytes ndimension numel options "
-    "requires_grad size sizes stride strides storage_offset type"
-)
-_OWN_FUNCTIONS = ("tensor", "from_blob", "is_complex", "is_floating_point")
-
-
 # Stands behind the text, so that a missing closing brace gives an error here and not in our headers.
 _END_OF_TEXT = ("the end of the text", "template <class> struct jitload_torch_end_of_text;")
 
@@ -148,19 +137,6 @@ class TorchText(NamedTuple):
 
     has_implicit_headers: bool = True
     wraps_errors: bool = True
-
-
-class Operator(NamedTuple):
-    """One C++ signature of an ATen operator, read from a line of `operators.txt`."""
-
-    name: str
-    schema: str
-    kind: str
-    result: str
-    parameters: str
-    arguments: str
-    letters: str
-    types: str
 
 
 def is_torch_text(sources: Sources, functions: Functions | None = None) -> bool:
@@ -251,10 +227,13 @@ def _merge(name: str, pieces: Pieces, texts: Sequence[str], suffix: str, *, impl
 
 def _prelude(text: str, *, is_cuda: bool, implicit: bool) -> str:
     """Return the `#include` lines and declarations for the names in a text."""
-    methods, functions, operator_headers = _operator_declarations(text)
-    headers = {*_standard_headers(text, is_cuda=is_cuda), *operator_headers}
+    operators = operator_declarations(text)
+    headers = {*_standard_headers(text, is_cuda=is_cuda), *operators.headers}
     lines = [f"#include <{header}>" for header in sorted(headers)]
-    lines += _macro("JITLOAD_TORCH_METHODS", methods) + _macro("JITLOAD_TORCH_FUNCTIONS", functions)
+    if operators.functions:
+        lines.append(f"#define JITLOAD_TORCH_ABI {torch_abi()}")
+    lines += _macro("JITLOAD_TORCH_METHODS", operators.methods)
+    lines += _macro("JITLOAD_TORCH_FUNCTIONS", operators.functions)
     if implicit:
         lines.append(f"#include <torch/{'types' if is_cuda else 'extension'}.h>")
         lines += ["#include <cuda_runtime.h>"] if is_cuda else []
@@ -313,75 +292,6 @@ def _standard_headers(text: str, *, is_cuda: bool) -> Iterator[str]:
     for header, names in _WORD_HEADERS.items():
         if (is_cuda or header not in _FOR_CUDA) and not words.isdisjoint(names.split()):
             yield header
-
-
-# ---- operators ---------------------------------------------------------------------------------------------------
-
-
-@functools.lru_cache(maxsize=1)
-def operator_table() -> str:
-    """Return the signatures of ATen's operators, one per line. Signatures with the same C++ name are adjacent."""
-    return (LIGHT_HEADER_DIR / "operators.txt").read_text(encoding="utf-8")
-
-
-def _find_operators(name: str) -> Iterator[Operator]:
-    table = operator_table()
-    start = 0 if table.startswith(f"{name}\t") else table.find(f"\n{name}\t") + 1 or len(table)
-    while table.startswith(f"{name}\t", start):
-        end = table.index("\n", start)
-        yield Operator(*table[start:end].split("\t"))
-        start = end + 1
-
-
-@functools.lru_cache(maxsize=64)
-def _operator_declarations(text: str) -> tuple[list[str], list[str], set[str]]:
-    """Return method declarations, C++ definitions and required headers for the ATen operators in a text."""
-    parts = {*_OPERATOR_IN_PART.findall(text)}
-    names = {*_OPERATOR.findall(text), *(f"{part}_{name}" for part, name in parts)}
-    chosen = [operator for name in sorted(names) for operator in _find_operators(name)]
-    methods = [operator for operator in chosen if operator.kind == "m" and operator.name not in _OWN_METHODS.split()]
-    functions = [operator for operator in chosen if operator.kind == "f" and operator.name not in _OWN_FUNCTIONS]
-    declarations = [f"{op.result} {op.name}({op.parameters}) const;" for op in methods]
-    definitions = [
-        f"inline {op.result} Tensor::{op.name}({_without_defaults(op.parameters)}) const {_body(op)}" for op in methods
-    ]
-    definitions += [f"inline {op.result} {op.name}({op.parameters}) {_body(op)}" for op in functions]
-    # Functions of torch::linalg, torch::special and torch::fft. They are defined in the namespace at, and
-    # `using namespace at` in the namespace torch makes them known there.
-    definitions += [
-        f"namespace {part} {{ inline {op.result} {name}({op.parameters}) {_body(op)} }}"
-        for part, name in sorted(parts)
-        for op in functions
-        if op.name == f"{part}_{name}"
-    ]
-    results = {op.result for op in (*methods, *functions)}
-    headers = {header for header in ("tuple", "vector") if any(f"std::{header}<" in result for result in results)}
-    return declarations, definitions, headers
-
-
-def _without_defaults(parameters: str) -> str:
-    return re.sub(r"=(?:\{[^}]*\}|\"[^\"]*\"|[^,{\"]+)", "", parameters)
-
-
-def _body(operator: Operator) -> str:
-    """Return the body of a C++ function that calls an operator."""
-    arguments = [argument for argument in operator.arguments.split(", ") if argument]
-    values = [argument.partition("=")[2] or argument for argument in arguments]
-    if "TensorOptions options" in operator.parameters:
-        values = ["memory_format_of(options, memory_format)" if value == "memory_format" else value for value in values]
-    keywords = "".join(f"{argument.partition('=')[0]} " for argument in arguments if "=" in argument)
-    declaration = f'static jitload_torch::Operator op{{"{operator.schema}", "{keywords}", "{operator.types}"}};'
-    result = "void" if operator.result == "Tensor&" else operator.result
-    letters = "".join(f", '{letter}'" for letter in operator.letters)
-    call = f"jitload_torch::call<{result}{letters}>(op, {', '.join(values)})"
-    if operator.result == "Tensor&":  # the tensor that is changed: the first one, or the argument `out`
-        target = "out" if "out=out" in arguments else values[0]
-        return f"{{ {declaration} {call}; return const_cast<Tensor&>(({target}).reread()); }}"
-    if result == "void":
-        return f"{{ {declaration} {call}; ({values[0]}).reread(); }}"
-    if "TensorOptions options" in operator.parameters:
-        return f"{{ {declaration} return jitload_torch::with_options({call}, options); }}"
-    return f"{{ {declaration} return {call}; }}"
 
 
 # ---- functions ---------------------------------------------------------------------------------------------------

@@ -84,9 +84,7 @@ std::string message_of(const std::exception& error, bool is_torch_wrapped) {
   if (!is_torch_wrapped || message.find("Type") == std::string::npos) return message;
   void* const library = dlopen("libtorch_python.so", RTLD_LAZY | RTLD_NOLOAD);
   void* const function =
-      library != nullptr
-          ? dlsym(library, "_ZN5torch15processErrorMsgENSt7__cxx1112basic_stringIcSt11char_traitsIcESaIcEEE")
-          : nullptr;
+      library != nullptr ? dlsym(library, kMessageName) : nullptr;
   return function != nullptr ? reinterpret_cast<std::string (*)(std::string)>(function)(message) : message;
 }
 
@@ -106,20 +104,6 @@ void set_python_error(bool is_torch_wrapped) {
   } catch (...) {
     PyErr_SetString(PyExc_RuntimeError, "Caught an unknown exception!");
   }
-}
-
-void rethrow_from_torch() {
-  Gil gil;
-  try {
-    throw;
-  } catch (const CheckError&) {
-    throw;
-  } catch (const PythonError&) {
-    throw;
-  } catch (...) {
-    direct().translate(std::current_exception());
-  }
-  throw PythonError();
 }
 
 // ---- messages -------------------------------------------------------------------------------------------------------
@@ -217,9 +201,6 @@ void fail_cusolver(int status, const char* expression) {
       "https://pytorch.org/docs/stable/backends.html#torch.backends.cuda.preferred_linalg_library";
   throw CheckError(is_value ? ErrorKind::linear_algebra : ErrorKind::runtime, text);
 }
-void fail_result(const char* name) {
-  throw CheckError(ErrorKind::runtime, std::string("aten::") + name + " returned a value of another type than its schema says");
-}
 void fail_dimension(int64_t dim, int64_t ndim) {
   const std::string number = std::to_string(dim);
   if (ndim == 0) throw CheckError(ErrorKind::index, "Dimension specified as " + number + " but tensor has no dimensions");
@@ -227,8 +208,10 @@ void fail_dimension(int64_t dim, int64_t ndim) {
                                          std::to_string(ndim - 1) + "], but got " + number + ")");
 }
 void fail_device() { throw CheckError(ErrorKind::runtime, "tensor does not have a device"); }
-void fail_strides(const char* method) {
-  throw CheckError(ErrorKind::runtime, std::string("Sparse CSR tensors do not have ") + method);
+void fail_dtype(int8_t expected, int8_t actual) {
+  Message message;
+  append_all(message, "expected scalar type ", c10::ScalarType(expected), " but found ", c10::ScalarType(actual));
+  throw CheckError(ErrorKind::runtime, message.text());
 }
 void warn(const char* file, int line, const char* message) {
   Gil gil;

@@ -1,45 +1,13 @@
-/* Looks up torch's objects and functions, and calls those that belong to no tensor. */
+/* Looks up torch's functions and objects, and calls those that belong to no tensor. */
 #include "torch_library.h"
 
 #include <dlfcn.h>
 #include <limits.h>
-#include <stdio.h>
+
+#include <exception>
+#include <mutex>
 
 namespace jitload_torch {
-
-namespace {
-void* optional_attribute(void* module, const char* name) {
-  void* object = PyObject_GetAttrString(module, name);
-  if (object == nullptr) PyErr_Clear();
-  return object;
-}
-}  // namespace
-
-Torch::Torch() {
-  module = checked(PyImport_ImportModule("torch")).release();
-  tensor_type = object_at("torch._C.TensorBase").release();
-  device_type = attribute(module, "device").release();
-  find_operator = object_at("torch._C._get_operation_overload").release();
-  for (int i = 0; i < kDtypeCount; ++i) dtypes[i] = optional_attribute(module, kDtypes[i].name);
-  for (int i = 0; i < 4; ++i) layouts[i] = optional_attribute(module, kLayouts[i]);
-  for (int i = 0; i < 4; ++i) memory_formats[i] = optional_attribute(module, kMemoryFormats[i]);
-  Object tensor = attribute(module, "Tensor");
-  Object capsule(PyObject_GetAttrString(tensor.get(), "__dlpack_c_exchange_api__"));
-  void** table = capsule.get() != nullptr
-                     ? static_cast<void**>(PyCapsule_GetPointer(capsule.get(), "dlpack_exchange_api"))
-                     : nullptr;
-  if (table == nullptr || *reinterpret_cast<uint32_t*>(table) != 1) {
-    PyErr_Clear();
-    throw CheckError(ErrorKind::runtime, "this needs torch 2.10 or newer, which has DLPack's exchange table");
-  }
-  import = reinterpret_cast<int (*)(Managed*, void**)>(table[4]);
-  view = reinterpret_cast<int (*)(void*, View*)>(table[5]);
-  stream = reinterpret_cast<int (*)(int, int32_t, void**)>(table[6]);
-}
-Torch& torch_module() {
-  static Torch* torch = new Torch; /* never destroyed, as Python may be gone by then */
-  return *torch;
-}
 
 namespace {
 template <class T>
@@ -47,83 +15,145 @@ bool find(void* library, const char* name, T*& target) {
   target = reinterpret_cast<T*>(dlsym(library, name));
   return target != nullptr;
 }
-/* The offset of the TensorImpl's address in a torch.Tensor object; 0 if it is not known. */
-ptrdiff_t tensor_offset() {
-  const Object count = python_integer(0), tensor = call(attribute(torch_module().module, "empty").get(), {count.get()});
-  const long long address = PyLong_AsLongLong(attribute(tensor.get(), "_cdata").get());
-  for (size_t i = 2; i <= 4; ++i) {
-    if (static_cast<long long*>(tensor.get())[i] == address) return static_cast<ptrdiff_t>(i * sizeof(void*));
-  }
-  return 0;
+void* loaded_torch() { return dlopen("libtorch_cpu.so", RTLD_LAZY | RTLD_NOLOAD); }
+void check(int32_t status, const char* action) {
+  if (status != 0) fail_torch(action);
 }
 }  // namespace
 
-Direct::Direct() {
-  const Object version = attribute(torch_module().module, "__version__"), text = checked(PyObject_Str(version.get()));
-  int major = 0, minor = 0;
-  if (sscanf(text_of(text.get()).c_str(), "%d.%d", &major, &minor) != 2 || major != 2 || minor < kMinors[0] ||
-      minor > kMinors[1]) {
-    return;
+Interface::Interface() : library(loaded_torch()) {
+  if (library == nullptr) {
+    Gil gil;
+    checked(PyImport_ImportModule("torch"));
+    library = loaded_torch();
   }
-  torch = dlopen("libtorch_cpu.so", RTLD_LAZY | RTLD_NOLOAD);
-  core = dlopen("libc10.so", RTLD_LAZY | RTLD_NOLOAD);
-  void* python = dlopen("libtorch_python.so", RTLD_LAZY | RTLD_NOLOAD);
-  void* singleton = nullptr;
-  is_usable = torch != nullptr && core != nullptr && python != nullptr &&
-              find(core, "_ZN3c1019UndefinedTensorImpl10_singletonE", singleton) &&
-              (find(python, "_Z16THPVariable_WrapON2at10TensorBaseE", wrap) ||
-               find(python, "_Z16THPVariable_WrapRKN2at10TensorBaseE", wrap)) &&
-              find(python, "_ZN5torch29translate_exception_to_pythonERKNSt15__exception_ptr13exception_ptrE", translate) &&
-              find(torch, "aoti_torch_assign_tensors", assign) &&
-              find(torch, "aoti_torch_get_dim", get_dim) && find(torch, "aoti_torch_get_sizes", get_sizes) &&
-              find(torch, "aoti_torch_get_strides", get_strides) && find(torch, "aoti_torch_get_dtype", get_dtype) &&
-              find(torch, "aoti_torch_get_layout", get_layout) &&
-              find(torch, "aoti_torch_get_device_type", get_device_type) &&
-              find(torch, "aoti_torch_get_device_index", get_device_index) &&
-              find(torch, "aoti_torch_get_data_ptr", get_data) &&
-              find(core, "_ZNK3c1010TensorImpl13requires_gradEv", requires_grad) &&
-              find(core, "_ZN3c108GradMode10is_enabledEv", is_grad_enabled) &&
-              find(core, "_ZN3c108GradMode11set_enabledEb", set_grad_enabled);
-  undefined = singleton;
-  offset = is_usable ? tensor_offset() : 0;
-  is_usable = offset != 0;
+  const char* missing = library != nullptr ? nullptr : "libtorch_cpu.so";
+#define X(name, ...) \
+  if (library != nullptr && !find(library, #name, this->name)) missing = #name;
+  JITLOAD_TORCH_INTERFACE_(X)
+#undef X
+  if (library != nullptr && !find(library, "aoti_torch_grad_mode_is_enabled", is_grad_enabled)) missing = "grad_mode";
+  if (library != nullptr && !find(library, "aoti_torch_grad_mode_set_enabled", set_grad_enabled)) missing = "grad_mode";
+  if (missing != nullptr) {
+    throw CheckError(ErrorKind::runtime, std::string("this torch lacks ") + missing +
+                                             " of its stable C interface; torch 2.10 or newer has it");
+  }
+  find(library, "torch_exception_get_what_without_backtrace", last_message);
+  find(library, "torch_tensor_from_pyobject", tensor_from_object);
+  find(library, "torch_tensor_to_pyobject", tensor_to_object);
+  find(library, "torch_new_stable_ivalue", new_stable_ivalue);
+  aoti_torch_new_uninitialized_tensor(&undefined);
 }
-Direct* direct_functions;
-void find_direct_functions() { direct_functions = new Direct; } /* under the GIL, before any of them is called */
+Interface* interface_functions;
+void find_interface() {
+  static std::mutex mutex;
+  const GilRelease release; /* another thread may need the GIL to import torch */
+  const std::lock_guard<std::mutex> lock(mutex);
+  if (interface_functions == nullptr) interface_functions = new Interface;
+}
+
+void fail_torch(const char* action) {
+  const char* message = interface().last_message != nullptr ? interface().last_message() : "";
+  if (*message != '\0') throw CheckError(ErrorKind::runtime, message);
+  throw CheckError(ErrorKind::runtime, std::string("torch refused ") + action + "; its reason is in its log, on stderr");
+}
+
+Torch::Torch() {
+  module = checked(PyImport_ImportModule("torch")).release();
+  base_type = object_at("torch._C.TensorBase").release();
+  tensor_type = attribute(module, "Tensor").release();
+  parameter_type = object_at("torch.nn.Parameter").release();
+  device_type = attribute(module, "device").release();
+  find_operator = object_at("torch._C._get_operation_overload").release();
+  functions = object_at("torch._C._VariableFunctions").release();
+  to_capsule = object_at("torch._C._aoti.unsafe_alloc_void_ptr_from_tensor").release();
+  from_capsule = object_at("torch._C._aoti.alloc_tensor_by_stealing_from_void_ptr").release();
+  mode_count = object_at("torch._C._len_torch_function_stack").release();
+  without_modes = object_at("torch._C.DisableTorchFunction").release();
+  for (int i = 0; i < kDtypeCount; ++i) dtypes[i] = attribute_or_null(module, kDtypes[i].name);
+  for (int i = 0; i < 8; ++i) layouts[i] = attribute_or_null(module, kLayouts[i]);
+  for (int i = 0; i < 4; ++i) memory_formats[i] = attribute_or_null(module, kMemoryFormats[i]);
+  const Object capsule = attribute(tensor_type, "__dlpack_c_exchange_api__");
+  void** table = static_cast<void**>(PyCapsule_GetPointer(capsule.get(), "dlpack_exchange_api"));
+  if (table == nullptr) throw PythonError();
+  import = reinterpret_cast<int (*)(Managed*, void**)>(table[4]);
+}
+Torch& torch_module() {
+  static Torch* torch; /* never destroyed, as Python may be gone by then */
+  if (torch == nullptr) torch = new Torch; /* the GIL is held; a second one does no harm */
+  return *torch;
+}
 
 bool set_grad_enabled(bool enabled) {
-  Gil gil;
-  if (direct().is_usable) {
-    const bool was_enabled = direct().is_grad_enabled();
-    direct().set_grad_enabled(enabled);
-    return was_enabled;
-  }
-  const bool was_enabled = python_value<bool>(call_path("torch.is_grad_enabled", ""));
-  call_path("torch._C._set_grad_enabled", "", enabled);
+  const bool was_enabled = interface().is_grad_enabled();
+  interface().set_grad_enabled(enabled);
   return was_enabled;
 }
 
-void* current_stream(int device_index) {
-  Gil gil;
-  void* stream = nullptr;
-  if (torch_module().stream(2, device_index, &stream) != 0) throw PythonError();
-  return stream;
+void parallel_for(int64_t begin, int64_t end, int64_t grain_size, void (*function)(int64_t, int64_t, void*), void* context) {
+  struct Work {
+    void (*function)(int64_t, int64_t, void*);
+    void* context;
+    std::mutex mutex;
+    std::exception_ptr error;
+  } work{function, context, {}, {}};
+  const auto run = [](int64_t first, int64_t last, void* argument) {
+    Work& work = *static_cast<Work*>(argument);
+    const GilNote note(false);
+    try {
+      work.function(first, last, work.context);
+    } catch (...) { /* the first error is thrown again below, in the thread that called */
+      const std::lock_guard<std::mutex> lock(work.mutex);
+      if (work.error == nullptr) work.error = std::current_exception();
+    }
+  };
+  const GilRelease release; /* the other threads may need the GIL */
+  check(interface().torch_parallel_for(begin, end, grain_size, run, &work), "at::parallel_for");
+  if (work.error != nullptr) std::rethrow_exception(work.error);
 }
 
-void* library_handle(const char* function) {
+// ---- CUDA -----------------------------------------------------------------------------------------------------------
+
+void* cuda_function(const char* name) {
   void* library = dlopen("libtorch_cuda.so", RTLD_LAZY | RTLD_NOLOAD);
-  void* address = library != nullptr ? dlsym(library, function) : nullptr;
+  void* address = library != nullptr ? dlsym(library, name) : nullptr;
   char directory[PATH_MAX];
   if (library != nullptr && address == nullptr && dlinfo(library, RTLD_DI_ORIGIN, directory) == 0) {
     /* The solvers are in another library, which torch loads only when it needs one. */
     library = dlopen((std::string(directory) + "/libtorch_cuda_linalg.so").c_str(), RTLD_LAZY);
-    address = library != nullptr ? dlsym(library, function) : nullptr;
+    address = library != nullptr ? dlsym(library, name) : nullptr;
   }
   if (address == nullptr) {
-    throw CheckError(ErrorKind::runtime, std::string("this torch does not have the function ") + function +
+    throw CheckError(ErrorKind::runtime, std::string("this torch does not have the function ") + name +
                                              " in libtorch_cuda.so or libtorch_cuda_linalg.so");
   }
-  return reinterpret_cast<void* (*)()>(address)();
+  return address;
 }
+void* current_stream(int device_index) {
+  static const auto function =
+      reinterpret_cast<int32_t (*)(int32_t, void**)>(cuda_function("aoti_torch_get_current_cuda_stream"));
+  void* stream = nullptr;
+  check(function(device_index, &stream), "to tell the current stream");
+  return stream;
+}
+void set_current_stream(void* stream, int device_index) {
+  static const auto function =
+      reinterpret_cast<int32_t (*)(void*, int32_t)>(cuda_function("torch_set_current_cuda_stream"));
+  check(function(stream, device_index), "to change the current stream");
+}
+void* stream_from_pool(bool is_high_priority, int device_index) {
+  static const auto function =
+      reinterpret_cast<int32_t (*)(bool, int32_t, void**)>(cuda_function("torch_get_cuda_stream_from_pool"));
+  void* stream = nullptr;
+  check(function(is_high_priority, device_index, &stream), "a stream of its pool");
+  return stream;
+}
+void* blas_handle() {
+  static const auto function = reinterpret_cast<int32_t (*)(void**)>(cuda_function("torch_get_current_cuda_blas_handle"));
+  void* handle = nullptr;
+  check(function(&handle), "cuBLAS's handle");
+  return handle;
+}
+void* library_handle(const char* function) { return reinterpret_cast<void* (*)()>(cuda_function(function))(); }
 
 }  // namespace jitload_torch

@@ -1,17 +1,78 @@
-/* What is looked up once in the torch of this process: objects of Python, and functions of its C++ libraries. */
+/* What is looked up once in the torch of this process: functions of its stable C interface, and objects of Python. */
 #ifndef JITLOAD_TORCH_LIBRARY_H_
 #define JITLOAD_TORCH_LIBRARY_H_
 
-#include <exception>
 #include <map>
 
 #include "torch_python.h"
 
 namespace jitload_torch {
 
+/* Functions of torch/csrc/stable/c/shim.h and torch/csrc/inductor/aoti_torch/c/shim.h, which torch promises to keep. All
+ * return 0 or an error, and need no GIL. X(name, parameters...) */
+#define JITLOAD_TORCH_INTERFACE_(X)                                                                                   \
+  X(torch_call_dispatcher, const char*, const char*, uint64_t*, uint64_t)                                             \
+  X(torch_get_const_data_ptr, Handle, const void**)                                                                   \
+  X(torch_new_list_reserve_size, size_t, void**)                                                                      \
+  X(torch_list_push_back, void*, uint64_t)                                                                            \
+  X(torch_list_size, void*, size_t*)                                                                                  \
+  X(torch_list_get_item, void*, size_t, uint64_t*)                                                                    \
+  X(torch_delete_list, void*)                                                                                         \
+  X(torch_new_string_handle, const char*, size_t, void**)                                                             \
+  X(torch_parallel_for, int64_t, int64_t, int64_t, void (*)(int64_t, int64_t, void*), void*)                          \
+  X(torch_set_requires_grad, Handle, bool)                                                                            \
+  X(aoti_torch_get_data_ptr, Handle, void**)                                                                          \
+  X(aoti_torch_get_sizes, Handle, int64_t**)                                                                          \
+  X(aoti_torch_get_strides, Handle, int64_t**)                                                                        \
+  X(aoti_torch_get_dim, Handle, int64_t*)                                                                             \
+  X(aoti_torch_get_numel, Handle, int64_t*)                                                                           \
+  X(aoti_torch_get_dtype, Handle, int32_t*)                                                                           \
+  X(aoti_torch_get_device_type, Handle, int32_t*)                                                                     \
+  X(aoti_torch_get_device_index, Handle, int32_t*)                                                                    \
+  X(aoti_torch_get_layout, Handle, int32_t*)                                                                          \
+  X(aoti_torch_get_storage_offset, Handle, int64_t*)                                                                  \
+  X(aoti_torch_get_storage_size, Handle, int64_t*)                                                                    \
+  X(aoti_torch_is_contiguous, Handle, bool*)                                                                          \
+  X(aoti_torch_is_defined, Handle, bool*)                                                                             \
+  X(aoti_torch_new_tensor_handle, Handle, Handle*)                                                                    \
+  X(aoti_torch_new_uninitialized_tensor, Handle*)                                                                     \
+  X(aoti_torch_delete_tensor_object, Handle)                                                                          \
+  X(aoti_torch_empty_strided, int64_t, const int64_t*, const int64_t*, int32_t, int32_t, int32_t, Handle*)
+
+struct Interface {
+#define X(name, ...) int32_t (*name)(__VA_ARGS__);
+  JITLOAD_TORCH_INTERFACE_(X)
+#undef X
+  void* library; /* libtorch_cpu.so */
+  Handle undefined; /* torch's undefined tensor */
+  bool (*is_grad_enabled)();
+  void (*set_grad_enabled)(bool);
+  /* Of later releases; NULL before. Without the first, torch writes a message to its log. */
+  const char* (*last_message)();                             /* 2.13 */
+  int32_t (*tensor_from_object)(void*, Handle*);             /* 2.14, as is the next */
+  int32_t (*tensor_to_object)(Handle, void*, void**);
+  int32_t (*new_stable_ivalue)(uint64_t**);                  /* 2.13 */
+
+  Interface(); /* throws an error for a torch without the interface, which is before 2.10 */
+};
+extern Interface* interface_functions; /* NULL until they are looked up */
+void find_interface();
+inline const Interface& interface() {
+  if (interface_functions == nullptr) find_interface();
+  return *interface_functions;
+}
+/* A function of libtorch_cuda.so, or an error. */
+void* cuda_function(const char* name);
+void fail_torch(const char* action); /* throws an error with torch's own message if torch tells it */
+
+/* What these files use of torch beside its stable interface and its Python: names that its libraries export. Where one is
+ * missing, the text that a tensor prints, or a message, is Python's, or cuda_function throws an error. */
+const char* const kPrintName = "_ZN2at5printERSoRKNS_6TensorEl";
+const char* const kMessageName = "_ZN5torch15processErrorMsgENSt7__cxx1112basic_stringIcSt11char_traitsIcESaIcEEE";
+
 struct Dtype {
   int8_t scalar_type;
-  uint8_t code, bits;
+  uint8_t code, bits; /* as DLPack numbers them */
   const char* name;
 };
 constexpr Dtype kDtypes[] = {
@@ -25,7 +86,8 @@ constexpr Dtype kDtypes[] = {
     {29, 1, 64, "uint64"},      {12, 255, 8, "qint8"},       {13, 254, 8, "quint8"},       {14, 255, 32, "qint32"},
 };
 constexpr int kDtypeCount = sizeof kDtypes / sizeof *kDtypes;
-const char* const kLayouts[] = {"strided", "sparse_coo", "sparse_csr", "_mkldnn"};
+const char* const kLayouts[] = {"strided",    "sparse_coo", "sparse_csr", "_mkldnn",
+                                "sparse_csc", "sparse_bsr", "sparse_bsc", "jagged"};
 const char* const kMemoryFormats[] = {"contiguous_format", "preserve_format", "channels_last", "channels_last_3d"};
 
 struct Managed { /* DLManagedTensorVersioned */
@@ -33,61 +95,31 @@ struct Managed { /* DLManagedTensorVersioned */
   void* context;
   void (*deleter)(Managed*);
   uint64_t flags;
-  View view;
+  void* data;
+  int32_t device_type, device_index;
+  int32_t dim;
+  uint8_t dtype_code, dtype_bits;
+  uint16_t dtype_lanes;
+  int64_t* sizes;
+  int64_t* strides;
+  uint64_t byte_offset;
 };
 
-/* What is looked up in torch once; the references are kept. */
+/* What is looked up in torch's Python once; the references are kept. */
 struct Torch {
-  void *module, *tensor_type, *device_type, *find_operator;
+  void *module, *base_type, *tensor_type, *parameter_type, *device_type;
+  void *find_operator, *functions;      /* functions is torch._C._VariableFunctions */
+  void *to_capsule, *from_capsule;      /* torch's conversions between tensors and handles */
+  void *mode_count, *without_modes;     /* of __torch_function__ */
   void* dtypes[kDtypeCount];
-  void* layouts[4];
+  void* layouts[8];
   void* memory_formats[4];
-  int (*view)(void*, View*) = nullptr;                /* like `stream` and `import`, of DLPack's exchange table */
-  int (*stream)(int, int32_t, void**) = nullptr;
-  int (*import)(Managed*, void**) = nullptr;
-  std::map<int, void*> devices; /* objects of Python by type and index */
+  int (*import)(Managed*, void**) = nullptr; /* of DLPack's exchange table */
+  std::map<int, void*> devices;              /* objects of Python by type and index */
 
   Torch();
 };
-Torch& torch_module(); /* throws an error for a release without DLPack's exchange table */
-
-/* The functions of torch's C++ libraries that are called directly.
- *
- * They are for the releases of torch in `kMinors`, whose classes have the layout that direct.h knows. */
-constexpr int kMinors[] = {10, 13}; /* the first and the last minor release of torch 2: 2.10 to 2.13 */
-struct Direct {
-  void *torch = nullptr, *core = nullptr;
-  ptrdiff_t offset = 0; /* where a torch.Tensor of Python has the address of its TensorImpl */
-  void* undefined = nullptr; /* torch's undefined tensor */
-  void* (*wrap)(void** tensor); /* returns the torch.Tensor, and may take over the reference */
-  void (*translate)(const std::exception_ptr& error);
-  int32_t (*assign)(void* const* source, void** target);
-  int32_t (*get_dim)(void* const*, int64_t*);
-  int32_t (*get_sizes)(void* const*, int64_t**);
-  int32_t (*get_strides)(void* const*, int64_t**);
-  int32_t (*get_dtype)(void* const*, int32_t*);
-  int32_t (*get_layout)(void* const*, int32_t*);
-  int32_t (*get_device_type)(void* const*, int32_t*);
-  int32_t (*get_device_index)(void* const*, int32_t*);
-  int32_t (*get_data)(void* const*, void**);
-  bool (*requires_grad)(const void* impl);
-  bool (*is_grad_enabled)();
-  void (*set_grad_enabled)(bool);
-  bool is_usable = false;
-
-  Direct();
-  void* const* slot(void* object) const { return reinterpret_cast<void* const*>(static_cast<char*>(object) + offset); }
-};
-extern Direct* direct_functions; /* NULL until they are looked up */
-void find_direct_functions();
-inline const Direct& direct() {
-  if (direct_functions == nullptr) find_direct_functions();
-  return *direct_functions;
-}
-
-inline void* const* slot_of(const Node* node) {
-  return node->object != nullptr ? direct().slot(node->object) : &node->impl;
-}
+Torch& torch_module();
 
 }  // namespace jitload_torch
 

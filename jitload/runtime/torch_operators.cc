@@ -1,5 +1,4 @@
-/* Calls of ATen's operators, directly or through Python, and of functions of Python by their paths. */
-#include <dlfcn.h>
+/* Calls of ATen's operators through torch's dispatcher or through Python, and of functions of Python by their paths. */
 #include <string.h>
 
 #include <algorithm>
@@ -22,173 +21,298 @@ Object keyword_tuple(const char* keywords, size_t* count) {
   return tuple;
 }
 
-struct Arguments { /* owns the references in `objects` */
-  void** objects;
-  size_t count;
-  ~Arguments() {
-    for (size_t i = 0; i < count; ++i) Py_DecRef(objects[i]);
+/* References to arguments in Python; while it lives, nothing of `__torch_function__` runs, as in C++. */
+class PythonArguments {
+ public:
+  explicit PythonArguments(size_t count) { objects_.reserve(count); }
+  PythonArguments(const PythonArguments&) = delete;
+  ~PythonArguments() {
+    for (void* object : objects_) Py_DecRef(object);
+    if (guard_.get() == nullptr) return;
+    void* const none = &_Py_NoneStruct;
+    const std::initializer_list<void*> error = {none, none, none};
+    void *type, *value, *trace;
+    PyErr_Fetch(&type, &value, &trace);
+    Object(PyObject_Vectorcall(Object(PyObject_GetAttrString(guard_.get(), "__exit__")).get(), error.begin(), 3, nullptr));
+    PyErr_Restore(type, value, trace);
   }
+  void add(Object object) { objects_.push_back(object.release()); }
+  Object call(void* function, size_t skipped, size_t keyword_count, void* keyword_names) {
+    if (guard_.get() == nullptr && needs_guard()) {
+      guard_ = jitload_torch::call(torch_module().without_modes, {});
+      jitload_torch::call(attribute(guard_.get(), "__enter__").get(), {});
+    }
+    return checked(PyObject_Vectorcall(function, objects_.data() + skipped, objects_.size() - skipped - keyword_count,
+                                       keyword_count != 0 ? keyword_names : nullptr));
+  }
+  void* operator[](size_t index) const { return objects_[index]; }
+
+ private:
+  /* Whether a mode such as torch.device("meta") is active, or an argument is of a subclass of torch.Tensor. */
+  bool needs_guard() const {
+    const Torch& torch = torch_module();
+    const Object modes = jitload_torch::call(torch.mode_count, {});
+    if (PyLong_AsLongLong(modes.get()) != 0) return true;
+    return std::any_of(objects_.begin(), objects_.end(), [&](void* object) {
+      void* const type = PyObject_Type(object);
+      Py_DecRef(type); /* the object keeps it */
+      return type != torch.tensor_type && type != torch.parameter_type && PyType_IsSubtype(type, torch.base_type) != 0;
+    });
+  }
+  std::vector<void*> objects_;
+  Object guard_;
 };
 
-Object find_operator(const char* schema) {
-  std::string name = schema, overload;
-  const size_t dot = name.find('.', 1);
-  if (dot != std::string::npos) {
-    overload = name.substr(dot + 1);
-    name.resize(dot);
+// ---- arguments ------------------------------------------------------------------------------------------------------
+
+template <class T>
+const T& as(const Argument& argument) {
+  return *static_cast<const T*>(argument.value);
+}
+template <class T>
+uint64_t bits_of(T value) {
+  uint64_t bits = 0;
+  memcpy(&bits, &value, sizeof value);
+  return bits;
+}
+uint64_t stable(int64_t value) { return bits_of(value); }
+uint64_t stable(double value) { return bits_of(value); }
+uint64_t stable(bool value) { return bits_of(value); }
+uint64_t stable(c10::ScalarType value) { return bits_of(static_cast<int32_t>(value)); }
+uint64_t stable(c10::Layout value) { return bits_of(static_cast<int32_t>(value)); }
+uint64_t stable(c10::MemoryFormat value) { return bits_of(static_cast<int32_t>(value)); }
+uint64_t stable(const c10::Device& value) {
+  return static_cast<uint64_t>(value.type()) << 32 | static_cast<uint32_t>(static_cast<int32_t>(value.index()));
+}
+uint64_t stable(const at::Tensor& value) {
+  return bits_of(copy_handle(value.defined() ? value.handle() : interface().undefined));
+}
+uint64_t stable(const c10::TextArg& value) {
+  void* text = nullptr;
+  if (interface().torch_new_string_handle(value.data(), value.size(), &text) != 0) fail_torch("a text");
+  return bits_of(text);
+}
+template <class T>
+uint64_t stable(const c10::ArrayRef<T>& values);
+template <class T>
+uint64_t stable(const c10::OptionalArg<T>& value) {
+  if (!value.has_value()) return 0;
+  uint64_t* inner = nullptr; /* torch frees it */
+  if (interface().new_stable_ivalue == nullptr) {
+    inner = new uint64_t;
+  } else if (interface().new_stable_ivalue(&inner) != 0) {
+    fail_torch("a value");
   }
-  name = "aten::" + name;
-  const Object first = python_text(name.data(), name.size()), second = python_text(overload.data(), overload.size());
+  *inner = stable(*value);
+  return bits_of(inner);
+}
+template <class T>
+uint64_t stable(const c10::ArrayRef<T>& values) {
+  void* list = nullptr;
+  bool is_complete = interface().torch_new_list_reserve_size(values.size(), &list) == 0;
+  for (const T& value : values) is_complete = is_complete && interface().torch_list_push_back(list, stable(value)) == 0;
+  if (!is_complete) fail_torch("a list");
+  return bits_of(list);
+}
+uint64_t stable(const c10::OptionalIntArrayRef& values) {
+  return stable(values.has_value() ? c10::OptionalArg<c10::IntArrayRef>(*values) : c10::OptionalArg<c10::IntArrayRef>());
+}
+Object object_of(const c10::OptionalIntArrayRef& values) {
+  return values.has_value() ? Caster<c10::IntArrayRef>::to_python(*values) : none();
+}
+template <class T>
+Object object_of(const T& value) {
+  return Caster<T>::to_python(value);
+}
+
+/* Each kind of argument with its C++ type. */
+#define JITLOAD_TORCH_KINDS_(X)                                                                                       \
+  X(tensor, at::Tensor) X(optional_tensor, c10::OptionalArg<at::Tensor>) X(tensors, c10::ArrayRef<at::Tensor>)        \
+  X(optional_tensors, c10::ArrayRef<c10::OptionalArg<at::Tensor>>) X(integer, int64_t)                                \
+  X(optional_integer, c10::OptionalArg<int64_t>) X(floating, double) X(optional_floating, c10::OptionalArg<double>)   \
+  X(boolean, bool) X(optional_boolean, c10::OptionalArg<bool>) X(dtype, c10::ScalarType)                              \
+  X(optional_dtype, c10::OptionalArg<c10::ScalarType>) X(device, c10::Device)                                         \
+  X(optional_device, c10::OptionalArg<c10::Device>) X(optional_layout, c10::OptionalArg<c10::Layout>)                 \
+  X(memory_format, c10::MemoryFormat) X(optional_memory_format, c10::OptionalArg<c10::MemoryFormat>)                  \
+  X(integers, c10::IntArrayRef) X(optional_integers, c10::OptionalIntArrayRef) X(floats, c10::ArrayRef<double>)       \
+  X(optional_floats, c10::OptionalArg<c10::ArrayRef<double>>) X(text, c10::TextArg)                                   \
+  X(optional_text, c10::OptionalArg<c10::TextArg>)
+#define JITLOAD_TORCH_SCALAR_KINDS_(X) \
+  X(scalar, c10::Scalar) X(optional_scalar, c10::OptionalArg<c10::Scalar>) X(scalars, c10::ArrayRef<c10::Scalar>)
+
+uint64_t stable_argument(const Argument& argument) {
+  switch (argument.kind) {
+#define X(name, T) \
+  case Kind::name: return stable(as<T>(argument));
+    JITLOAD_TORCH_KINDS_(X)
+#undef X
+    default: return 0; /* an optional Scalar or generator, which is absent */
+  }
+}
+Object python_argument(const Argument& argument) {
+  switch (argument.kind) {
+#define X(name, T) \
+  case Kind::name: return object_of(as<T>(argument));
+    JITLOAD_TORCH_KINDS_(X)
+    JITLOAD_TORCH_SCALAR_KINDS_(X)
+#undef X
+    default: return none();
+  }
+}
+/* The stable interface has no Scalar (torch 2.10 to 2.14). */
+bool is_scalar(const Argument& argument) {
+  return argument.kind == Kind::scalar || argument.kind == Kind::scalars ||
+         (argument.kind == Kind::optional_scalar && as<c10::OptionalArg<c10::Scalar>>(argument).has_value());
+}
+
+// ---- results --------------------------------------------------------------------------------------------------------
+
+Handle defined_or_null(uint64_t value) {
+  const Handle tensor = reinterpret_cast<Handle>(value);
+  bool is_defined = false;
+  interface().aoti_torch_is_defined(tensor, &is_defined);
+  if (is_defined) return tensor;
+  delete_handle(tensor);
+  return nullptr;
+}
+
+void take_stable(const char* letters, const uint64_t* stack, Results* results) {
+  for (size_t i = 0; letters[i] != '\0'; ++i) {
+    switch (letters[i]) {
+      case 't': results->tensors[i] = defined_or_null(stack[i]); break;
+      case '_': delete_handle(reinterpret_cast<Handle>(stack[i])); break;
+      case 'b': results->boolean = (stack[i] & 0xff) != 0; break;
+      case 'd': memcpy(&results->floating, &stack[i], sizeof(double)); break;
+      case 'i': results->integer = static_cast<int64_t>(stack[i]); break;
+      case 'c': results->integer = static_cast<int32_t>(stack[i]); break;
+      default: { /* a list of tensors */
+        void* const list = reinterpret_cast<void*>(stack[i]);
+        interface().torch_list_size(list, &results->count);
+        results->array = new Handle[results->count + 1];
+        for (size_t k = 0; k < results->count; ++k) {
+          uint64_t value = 0;
+          interface().torch_list_get_item(list, k, &value);
+          results->array[k] = defined_or_null(value);
+        }
+        interface().torch_delete_list(list);
+      }
+    }
+  }
+}
+
+Handle handle_of(void* object) {
+  Handle tensor = nullptr;
+  if (!is_none(object) && !tensor_from(object, &tensor)) {
+    throw CheckError(ErrorKind::type, "an operator of torch returned an object that is not a tensor");
+  }
+  return tensor;
+}
+
+void take_python(const char* letters, const Object& object, Results* results) {
+  const size_t count = strlen(letters);
+  for (size_t i = 0; i < count; ++i) {
+    const Object item = count == 1 ? borrow(object.get()) : sequence_item(object.get(), i);
+    switch (letters[i]) {
+      case 't': results->tensors[i] = handle_of(item.get()); break;
+      case '_': break;
+      case 'b': results->boolean = python_value<bool>(item); break;
+      case 'd': results->floating = python_value<double>(item); break;
+      case 'i': results->integer = python_value<int64_t>(item); break;
+      case 'c': { /* an operator in Python returns a dtype's number */
+        int8_t type = 0;
+        results->integer = dtype_from(item.get(), &type) ? type : python_value<int64_t>(item);
+        break;
+      }
+      case 's': results->scalar = python_value<c10::Scalar>(item); break;
+      default:
+        sequence_size(item.get(), &results->count);
+        results->array = new Handle[results->count + 1];
+        for (size_t k = 0; k < results->count; ++k) results->array[k] = handle_of(sequence_item(item.get(), k).get());
+    }
+  }
+}
+
+// ---- calls ----------------------------------------------------------------------------------------------------------
+
+/* The operator itself, as an object of Python. */
+Object find_exact(const Operator& op) {
+  const Object first = python_text(op.name, strlen(op.name)), second = python_text(op.overload, strlen(op.overload));
   const Object pair = call(torch_module().find_operator, {first.get(), second.get()});
   if (is_none(pair.get())) {
-    throw CheckError(ErrorKind::not_implemented, "this torch has no operator " + name + (overload.empty() ? "" : "." + overload));
+    throw CheckError(ErrorKind::not_implemented, std::string("this torch has no operator ") + op.name +
+                                                     (*op.overload != '\0' ? "." : "") + op.overload);
   }
   return checked(PySequence_GetItem(pair.get(), 0));
 }
-
-}  // namespace
-
-void* find_direct(Operator& op) {
-  static char none; /* stands for a function that is not called directly */
-  if (op.function == nullptr) {
-    Gil gil;
-    void* function = nullptr;
-    if (direct().is_usable && *op.types != '\0') {
-      std::string name = op.name;
-      std::replace(name.begin(), name.end(), '.', '_');
-      function = dlsym(direct().torch, ("_ZN2at4_ops" + std::to_string(name.size()) + name + "4call" + op.types).c_str());
-    }
-    op.function = function != nullptr ? function : &none;
-  }
-  return op.function != &none ? op.function : nullptr;
+/* torch's function or method with the operator's name, which takes 0.5 µs less, or NULL. */
+void* find_quick(const Operator& op) {
+  if (strstr(op.keywords, "out ") != nullptr) return nullptr; /* several `out` arguments are a tuple there */
+  const char* const name = op.name + sizeof "aten::" - 1;
+  void* function = attribute_or_null(torch_module().functions, name);
+  return function != nullptr ? function : attribute_or_null(torch_module().base_type, name);
 }
 
-bool requires_grad(const at::Tensor& tensor) {
+void run_in_python(Operator& op, const Argument* arguments, size_t count, Results* results, bool is_exact) {
   Gil gil;
-  if (tensor.defined() && direct().is_usable) return direct().requires_grad(*tensor_slot(tensor));
-  return python_value<bool>(call_path(".requires_grad", "", tensor));
-}
-
-RawScalar::RawScalar(const c10::Scalar& value) : RawScalar() {
-  const bool has_parts = value.isFloatingPoint() || value.isComplex();
-  const double parts[2] = {value.real(), value.isComplex() ? value.imaginary() : 0};
-  const int64_t whole = has_parts ? 0 : value.toLong();
-  tag = value.isFloatingPoint() ? floating : value.isComplex() ? complex : value.isBoolean() ? boolean : integer;
-  memcpy(words, has_parts ? static_cast<const void*>(parts) : &whole, has_parts ? sizeof parts : sizeof whole);
-}
-c10::Scalar RawScalar::get() const {
-  double parts[2];
-  memcpy(parts, words, sizeof parts);
-  switch (tag) {
-    case floating: return parts[0];
-    case complex: return c10::Scalar::complex(parts[0], parts[1]);
-    case boolean: return words[0] != 0;
-    default: break;
-  }
-  if (tag == unsigned_integer && words[0] < 0) {
-    throw CheckError(ErrorKind::runtime, "jitload's headers for torch do not support integers of 2**63 or more");
-  }
-  return words[0];
-}
-Raw<'o'>::Raw(const c10::OptionalArg<at::Tensor>& argument)
-    : value(&argument), passed{argument.has_value() ? *tensor_slot(*argument) : nullptr, argument.has_value()} {}
-Raw<'q'>::Raw(const c10::ArrayRef<at::Tensor>& argument) : value(argument), passed{{nullptr, argument.size()}, 0} {
-  void** impls = new void*[argument.size() + 1];
-  for (size_t i = 0; i < argument.size(); ++i) impls[i] = *tensor_slot(argument[i]);
-  passed.array.data = impls;
-}
-bool is_plain(int64_t value) { return value >= -(static_cast<int64_t>(1) << 62); }
-bool is_plain(const RawArray<int64_t>& values) {
-  return std::all_of(values.data, values.data + values.size, [](int64_t value) { return is_plain(value); });
-}
-
-namespace {
-template <class T>
-const T& as(const void* value) {
-  return *static_cast<const T*>(value);
-}
-template <class T>
-Object python_optional(const void* value) {
-  const auto& optional = as<RawOptional<T>>(value);
-  return optional.has_value ? Caster<T>::to_python(optional.value) : none();
-}
-template <class T>
-Object python_array(const RawArray<T>& array) {
-  return Caster<c10::ArrayRef<T>>::to_python(c10::ArrayRef<T>(array.data, array.size));
-}
-
-/* The Python object for the value of an argument, by the letter of its type. */
-Object python_argument(char letter, const void* value) {
-  switch (letter) {
-    case 't': return Caster<at::Tensor>::to_python(*as<const at::Tensor*>(value));
-    case 'o': return Caster<c10::OptionalArg<at::Tensor>>::to_python(*as<const c10::OptionalArg<at::Tensor>*>(value));
-    case 'q':
-    case 'Q': return Caster<c10::ArrayRef<at::Tensor>>::to_python(as<c10::ArrayRef<at::Tensor>>(value));
-    case 's': return Caster<c10::Scalar>::to_python(as<RawScalar>(value).get());
-    case 'S':
-      return as<RawOptional<RawScalar>>(value).has_value
-                 ? Caster<c10::Scalar>::to_python(as<RawOptional<RawScalar>>(value).value.get())
-                 : none();
-    case 'l':
-    case 'y': return python_integer(as<int64_t>(value));
-    case 'L':
-    case 'Y': return python_optional<int64_t>(value);
-    case 'b': return python_bool(as<bool>(value));
-    case 'B': return python_optional<bool>(value);
-    case 'd': return python_float(as<double>(value));
-    case 'D': return python_optional<double>(value);
-    case 'c': return Caster<c10::ScalarType>::to_python(as<c10::ScalarType>(value));
-    case 'C': return python_optional<c10::ScalarType>(value);
-    case 'v': return Caster<c10::Device>::to_python(as<c10::Device>(value));
-    case 'V': return python_optional<c10::Device>(value);
-    case 'U': return python_optional<c10::Layout>(value);
-    case 'm': return Caster<c10::MemoryFormat>::to_python(as<c10::MemoryFormat>(value));
-    case 'M': return python_optional<c10::MemoryFormat>(value);
-    case 'a':
-    case 'x': return python_array(as<RawArray<int64_t>>(value));
-    case 'A':
-    case 'X':
-      return as<RawOptional<RawArray<int64_t>>>(value).has_value ? python_array(as<RawArray<int64_t>>(value)) : none();
-    case 'e': return as<RawOptional<RawArray<double>>>(value).has_value ? python_array(as<RawArray<double>>(value)) : none();
-    case 'w': return python_text(as<RawText>(value).data, as<RawText>(value).size);
-    case 'W':
-      return as<RawOptional<RawText>>(value).has_value ? python_text(as<RawText>(value).data, as<RawText>(value).size) : none();
-    default: return none(); /* a generator, which is always absent */
-  }
-}
-}  // namespace
-
-Object invoke(Operator& op, const char* letters, const void* const* values, size_t count) {
-  Gil gil;
-  if (op.callable == nullptr) {
-    size_t keyword_count = 0;
+  size_t keyword_count = 0;
+  if (op.keyword_names == nullptr) {
     op.keyword_names = keyword_tuple(op.keywords, &keyword_count).release();
-    op.callable = find_operator(op.name).release();
+    op.quick = find_quick(op);
   }
-  std::vector<Object> objects;
-  std::vector<void*> arguments;
-  for (size_t i = 0; i < count; ++i) {
-    objects.push_back(python_argument(letters[i], values[i]));
-    arguments.push_back(objects.back().get());
+  keyword_count = static_cast<size_t>(PySequence_Size(op.keyword_names));
+  PythonArguments objects(count);
+  for (size_t i = 0; i < count; ++i) objects.add(python_argument(arguments[i]));
+  if (!is_exact && op.quick != nullptr) {
+    try {
+      return take_python(op.results, objects.call(op.quick, 0, keyword_count, op.keyword_names), results);
+    } catch (const PythonError& error) {
+      if (!error.is(PyExc_TypeError)) throw; /* its parameters may differ from the operator's */
+      op.quick = nullptr;
+    }
   }
-  const size_t keyword_count = static_cast<size_t>(PySequence_Size(op.keyword_names));
-  return checked(PyObject_Vectorcall(op.callable, arguments.data(), count - keyword_count,
-                                     keyword_count != 0 ? op.keyword_names : nullptr));
+  if (op.exact == nullptr) op.exact = find_exact(op).release();
+  take_python(op.results, objects.call(op.exact, 0, keyword_count, op.keyword_names), results);
+}
+
+bool changes_arguments(const Operator& op) {
+  return op.name[strlen(op.name) - 1] == '_' || strchr(op.results, '_') != nullptr || *op.results == '\0';
+}
+
+}  // namespace
+
+void run_operator(Operator& op, const Argument* arguments, size_t count, Results* results) {
+  if (op.needs_python || *op.results == 's' || std::any_of(arguments, arguments + count, is_scalar)) {
+    return run_in_python(op, arguments, count, results, false);
+  }
+  uint64_t stack[64];
+  for (size_t i = 0; i < count; ++i) stack[i] = stable_argument(arguments[i]);
+  if (interface().torch_call_dispatcher(op.name, op.overload, stack, op.version) == 0) {
+    return take_stable(op.results, stack, results);
+  }
+  /* The C interface does not tell the class of an error. The same call raises it in Python. */
+  const std::string message = interface().last_message != nullptr ? interface().last_message() : "";
+  run_in_python(op, arguments, count, results, true);
+  op.needs_python = message.find("Not yet supported conversion") != std::string::npos;
+  if (changes_arguments(op) && !op.needs_python) { /* the first call may have changed a part */
+    throw CheckError(ErrorKind::runtime, std::string(op.name) + " failed" + (message.empty() ? "" : ": ") + message);
+  }
 }
 
 Object invoke_path(const char* path, const char* keywords, void** arguments, size_t count) {
   Gil gil;
-  const Arguments owner{arguments, count};
+  PythonArguments objects(count);
+  for (size_t i = 0; i < count; ++i) objects.add(Object(arguments[i]));
   size_t keyword_count = 0;
   const Object names = keyword_tuple(keywords, &keyword_count);
-  void* const tuple = keyword_count != 0 ? names.get() : nullptr;
-  if (*path != '.') return checked(PyObject_Vectorcall(object_at(path).get(), arguments, count - keyword_count, tuple));
-  if (is_none(arguments[0])) {
+  if (*path != '.') return objects.call(object_at(path).get(), 0, keyword_count, names.get());
+  if (is_none(objects[0])) {
     throw CheckError(ErrorKind::runtime, "Expected a proper Tensor but got None (or an undefined Tensor in C++) for argument #0 'self'");
   }
-  Object member = attribute(arguments[0], path + 1);
-  if (strcmp(path, ".grad") == 0 || strcmp(path, ".requires_grad") == 0) return member;
-  return checked(PyObject_Vectorcall(member.get(), arguments + 1, count - 1 - keyword_count, tuple));
+  static const char* const members[] = {".grad", ".requires_grad", ".data"};
+  for (const char* member : members) {
+    if (strcmp(path, member) == 0) return attribute(objects[0], path + 1);
+  }
+  return objects.call(attribute(torch_module().tensor_type, path + 1).get(), 0, keyword_count, names.get());
 }
 
 }  // namespace jitload_torch

@@ -77,6 +77,7 @@ void PyErr_Fetch(void**, void**, void**);
 void PyErr_Restore(void*, void*, void*);
 void PyErr_NormalizeException(void**, void**, void**);
 void PyErr_SetString(void*, const char*);
+int PyErr_GivenExceptionMatches(void*, void*);
 int PyErr_WarnEx(void*, const char*, ptrdiff_t);
 int TVMFFIErrorSetRaisedFromCStr(const char*, const char*);
 }
@@ -110,6 +111,7 @@ class PythonError : public c10::Error {
   PythonError(const PythonError& other) noexcept;
   ~PythonError() override;
   void restore() const;
+  bool is(void* type) const { return PyErr_GivenExceptionMatches(type_, type) != 0; }
 
  private:
   struct Parts;
@@ -130,6 +132,7 @@ void set_python_error(bool is_torch_wrapped);
 
 Object checked(void* owned); /* throws Python's error for NULL */
 Object attribute(void* object, const char* name);
+void* attribute_or_null(void* object, const char* name); /* an owned reference */
 Object call(void* function, std::initializer_list<void*> arguments);
 Object object_at(const std::string& path); /* the object of a dotted path that begins with a module */
 std::string text_of(void* text);

@@ -1,9 +1,12 @@
-/* The methods and operators of at::Tensor that need not be inline. */
-#include <string>
+/* Tensors: what torch says of them, and the methods and operators of at::Tensor that need not be inline. */
+#include <dlfcn.h>
+#include <string.h>
+
+#include <sstream>
 #include <tuple>
 #include <vector>
 
-#include "../include/torch_light/jitload_torch/pybind.h"
+#include "torch_library.h"
 
 namespace jitload_torch {
 
@@ -14,17 +17,98 @@ struct Caster<at::indexing::TensorIndex> {
 
 namespace {
 
-/* The mangled types of torch's functions, for the third member of an `Operator`. */
-constexpr const char* kUnary = "ERKNS_6TensorE";
-constexpr const char* kBinary = "ERKNS_6TensorES4_";
-constexpr const char* kWithScalar = "ERKNS_6TensorERKN3c106ScalarE";
-constexpr const char* kChange = "ERNS_6TensorERKS2_";
-constexpr const char* kChangeByScalar = "ERNS_6TensorERKN3c106ScalarE";
+/* What one of torch's functions says of a tensor. */
+template <class T, class Raw>
+T ask(int32_t (*function)(Handle, Raw*), Handle tensor, const char* what) {
+  Raw value{};
+  if (function(tensor != nullptr ? tensor : interface().undefined, &value) != 0) fail_torch(what);
+  return static_cast<T>(value);
+}
 
 }  // namespace
 
 at::Tensor with_options(at::Tensor tensor, const c10::TensorOptions& options) {
-  return options.requires_grad() ? at::Tensor(call_path(".requires_grad_", "", tensor)) : tensor;
+  return options.requires_grad() ? tensor.set_requires_grad(true) : tensor;
+}
+Handle copy_handle(Handle tensor) {
+  Handle copy = nullptr;
+  if (interface().aoti_torch_new_tensor_handle(tensor, &copy) != 0) fail_torch("to share a tensor");
+  return copy;
+}
+void delete_handle(Handle tensor) { interface().aoti_torch_delete_tensor_object(tensor); }
+#define X(T, name, function, what) \
+  T tensor_##name(Handle tensor) { return ask<T>(interface().aoti_torch_##function, tensor, what); }
+X(int64_t, dim, get_dim, "dim()") X(int64_t, numel, get_numel, "numel()") X(int8_t, dtype, get_dtype, "scalar_type()")
+X(int64_t, storage_offset, get_storage_offset, "storage_offset()") X(const int64_t*, sizes, get_sizes, "sizes()")
+X(const int64_t*, strides, get_strides, "strides()") X(int8_t, layout, get_layout, "layout()")
+X(int8_t, device_type, get_device_type, "device()") X(int8_t, device_index, get_device_index, "device()")
+X(bool, is_contiguous, is_contiguous, "is_contiguous()") X(void*, data, get_data_ptr, "data_ptr()")
+#undef X
+const void* tensor_const_data(Handle tensor) {
+  return ask<const void*>(interface().torch_get_const_data_ptr, tensor, "const_data_ptr()");
+}
+Handle empty_tensor(int8_t scalar_type, const int64_t* sizes, size_t dim) {
+  std::vector<int64_t> strides(dim + 1, 1);
+  for (size_t i = dim; i-- > 1;) strides[i - 1] = strides[i] * (sizes[i] > 1 ? sizes[i] : 1);
+  Handle tensor = nullptr;
+  if (interface().aoti_torch_empty_strided(static_cast<int64_t>(dim), sizes, strides.data(), scalar_type, 0, 0, &tensor) != 0) {
+    fail_torch("memory for a tensor");
+  }
+  return tensor;
+}
+
+Object tensor_over(void* data, const int64_t* sizes, const int64_t* strides, size_t dim, int8_t scalar_type,
+                   int8_t device_type, int8_t device_index, void (*release)(void* context, void* data), void* context) {
+  Gil gil;
+  struct Memory {
+    Managed managed;
+    void (*release)(void*, void*);
+    void* context;
+    std::vector<int64_t> shape; /* sizes and strides */
+  };
+  Memory* memory = new Memory{{}, release, context, std::vector<int64_t>(2 * dim + 1, 1)};
+  int64_t* const shape = memory->shape.data();
+  for (size_t i = dim; i-- > 0;) {
+    shape[i] = sizes[i];
+    shape[dim + i] = strides != nullptr ? strides[i] : i + 1 == dim ? 1 : shape[dim + i + 1] * (shape[i + 1] > 1 ? shape[i + 1] : 1);
+  }
+  Managed& managed = memory->managed;
+  managed.major = 1;
+  managed.context = memory;
+  managed.deleter = [](Managed* freed) {
+    const GilNote note(false); /* torch may have released the GIL */
+    Memory* mine = static_cast<Memory*>(freed->context);
+    if (mine->release != nullptr) mine->release(mine->context, freed->data);
+    delete mine;
+  };
+  managed.data = data;
+  managed.device_type = device_type == static_cast<int8_t>(c10::kCUDA) ? 2 : 1; /* as DLPack numbers them */
+  managed.device_index = device_index > 0 ? device_index : 0;
+  managed.dim = static_cast<int32_t>(dim);
+  managed.dtype_lanes = 1;
+  managed.sizes = shape;
+  managed.strides = shape + dim;
+  for (const Dtype& dtype : kDtypes) {
+    if (dtype.scalar_type == scalar_type) managed.dtype_code = dtype.code, managed.dtype_bits = dtype.bits;
+  }
+  void* tensor = nullptr;
+  if (torch_module().import(&managed, &tensor) != 0) throw PythonError();
+  return Object(tensor);
+}
+
+void print(std::ostream& stream, const at::Tensor& tensor) {
+  if (void* const function = dlsym(interface().library, kPrintName)) {
+    using Print = std::ostream& (*)(std::ostream&, Handle, int64_t);
+    reinterpret_cast<Print>(function)(stream, tensor.defined() ? tensor.handle() : interface().undefined, 80);
+  } else {
+    Gil gil;
+    stream << text_of(checked(PyObject_Str(Caster<at::Tensor>::to_python(tensor).get())).get());
+  }
+}
+void append(Message& m, const at::Tensor& value) {
+  std::ostringstream stream;
+  print(stream, value);
+  m.append(stream.str().c_str());
 }
 
 }  // namespace jitload_torch
@@ -37,76 +121,62 @@ using namespace jitload_torch;
 
 Device Tensor::device() const {
   if (!defined()) fail_device();
-  const View& v = view();
-  if (v.device_type == 1 || v.device_type == 3 || v.device_type == 0) return Device(kCPU);
-  if (v.device_type == 2 || v.device_type == 13) return Device(kCUDA, static_cast<DeviceIndex>(v.device_index));
-  const bool is_other = v.device_type >= kOtherDevice;
-  const auto type = is_other ? static_cast<DeviceType>(v.device_type - kOtherDevice) : DeviceType::PrivateUse1;
-  return Device(type, static_cast<DeviceIndex>(v.device_index));
+  return Device(static_cast<DeviceType>(tensor_device_type(handle_)), tensor_device_index(handle_));
+}
+bool Tensor::is_same(const Tensor& other) const {
+  return Caster<Tensor>::to_python(*this).get() == Caster<Tensor>::to_python(other).get();
+}
+bool Tensor::has_storage() const {
+  if (!defined() || is_meta()) return defined();
+  int64_t size = 0;
+  return interface().aoti_torch_get_storage_size(handle_, &size) == 0;
 }
 bool Tensor::is_signed() const {
   const ScalarType type = scalar_type();
   return type != kByte && type != kBool && type != kUInt16 && type != kUInt32 && type != kUInt64;
 }
-Layout Tensor::layout() const {
-  return view().device_type < kOtherDevice ? kStrided : static_cast<Layout>(layout_of(node_));
-}
 TensorOptions Tensor::options() const { return TensorOptions(scalar_type()).device(device()).layout(layout()); }
 namespace {
-/* The dimension with the i-th largest stride, if the channels are last. */
-int channels_last(int i, int ndim) { return i == 0 ? 0 : i == ndim - 1 ? 1 : i + 1; }
 /* Whether the strides are those of a tensor whose channels are last; false if they fit both orders. */
-bool has_channels_last(const View& v) {
-  if (v.strides == nullptr || (v.ndim != 4 && v.ndim != 5) || v.strides[1] == 0) return false;
+bool has_channels_last(IntArrayRef sizes, IntArrayRef strides) {
+  const size_t dim = sizes.size();
+  if ((dim != 4 && dim != 5) || strides[1] == 0) return false;
   int64_t least = 0;
-  for (int i = v.ndim - 1; i >= 0; --i) {
-    const int d = channels_last(i, v.ndim);
-    if (v.sizes[d] == 0 || v.strides[d] < least || (d == 0 && least == v.strides[1])) return false;
-    least = v.strides[d] * (v.sizes[d] > 1 ? v.sizes[d] : 1);
+  for (size_t i = dim; i-- > 0;) {
+    const size_t d = i == 0 ? 0 : i == dim - 1 ? 1 : i + 1; /* the dimension with the i-th largest stride */
+    if (sizes[d] == 0 || strides[d] < least || (d == 0 && least == strides[1])) return false;
+    least = strides[d] * (sizes[d] > 1 ? sizes[d] : 1);
   }
   return true;
 }
 }  // namespace
 MemoryFormat Tensor::suggest_memory_format() const {
-  const View& v = view();
-  if (!has_channels_last(v) || layout() != kStrided) return MemoryFormat::Contiguous;
-  return v.ndim == 4 ? MemoryFormat::ChannelsLast : MemoryFormat::ChannelsLast3d;
+  if (layout() != kStrided || !has_channels_last(sizes(), strides())) return MemoryFormat::Contiguous;
+  return dim() == 4 ? MemoryFormat::ChannelsLast : MemoryFormat::ChannelsLast3d;
 }
 bool Tensor::is_contiguous(MemoryFormat format) const {
-  const View& v = view();
-  const bool is_last = format == MemoryFormat::ChannelsLast || format == MemoryFormat::ChannelsLast3d;
-  if (is_last && v.ndim != (format == MemoryFormat::ChannelsLast ? 4 : 5)) return false;
-  int64_t expected = 1;
-  if (v.strides == nullptr) fail_strides("is_contiguous");
-  if (numel() == 0 && !is_last) return true;
-  for (int i = v.ndim - 1; i >= 0; --i) {
-    const int d = is_last ? channels_last(i, v.ndim) : i;
-    if (v.sizes[d] == 1) continue;
-    if (v.strides[d] != expected) return false;
-    expected *= v.sizes[d];
-  }
-  return true;
+  if (format == MemoryFormat::Contiguous) return tensor_is_contiguous(handle_);
+  return python_value<bool>(call_path(".is_contiguous", "memory_format ", *this, format));
 }
 int64_t Tensor::wrap(int64_t index) const {
   const int64_t count = dim();
   if (index < -count || index >= count) fail_dimension(index, count);
   return index < 0 ? index + count : index;
 }
-bool Tensor::requires_grad() const { return jitload_torch::requires_grad(*this); }
+bool Tensor::requires_grad() const { return python_value<bool>(call_path(".requires_grad", "", *this)); }
 const Tensor& Tensor::set_requires_grad(bool value) const {
-  call_path(".requires_grad_", "", *this, value);
+  if (interface().torch_set_requires_grad(handle_, value) != 0) call_path(".requires_grad_", "", *this, value);
   return *this;
 }
-int64_t Tensor::storage_offset() const { return python_value<int64_t>(call_path(".storage_offset", "", *this)); }
 Tensor Tensor::grad() const {
   Object gradient = call_path(".grad", "", *this);
-  return is_none(gradient.get()) ? Tensor() : Tensor(static_cast<Object&&>(gradient));
+  return is_none(gradient.get()) ? Tensor() : Tensor(gradient);
 }
 void Tensor::backward(const Tensor& gradient, OptionalArg<bool> retain_graph, bool create_graph,
                       OptionalArg<TensorList> inputs) const {
   call_path(".backward", "", *this, gradient, retain_graph, create_graph, inputs);
 }
-Tensor Tensor::data() const { return Tensor(call_path(".detach", "", *this)); }
+Tensor Tensor::data() const { return Tensor(call_path(".data", "", *this)); }
 
 // ---- indexing -------------------------------------------------------------------------------------------------------
 
@@ -142,8 +212,8 @@ Tensor& Tensor::index_put_(std::initializer_list<indexing::TensorIndex> indices,
   return *this;
 }
 Tensor Tensor::operator[](int64_t index) const {
-  static Operator op{"select.int", "", "ERKNS_6TensorElN3c106SymIntE"};
-  return call<Tensor, 't', 'l', 'y'>(op, *this, 0, index);
+  static Operator op{"aten::select", "int", "", "t"};
+  return call<Tensor>(op, *this, int64_t(0), index);
 }
 Tensor Tensor::operator[](const Scalar& index) const {
   TORCH_CHECK_INDEX(index.isIntegral(false), "Can only index tensors with integral scalars");
@@ -157,31 +227,50 @@ Tensor Tensor::operator[](const Tensor& index) const {
 
 // ---- copies ---------------------------------------------------------------------------------------------------------
 
+namespace {
+template <class T>
+bool read_item(const char* name, Handle tensor, Scalar* value) {
+  T item{};
+  const auto function = reinterpret_cast<int32_t (*)(Handle, T*)>(dlsym(interface().library, name));
+  if (function == nullptr || function(tensor, &item) != 0) return false;
+  *value = item;
+  return true;
+}
+bool read_item(ScalarType type, Handle tensor, Scalar* value) {
+  switch (type) {
+#define X(T, name, text) \
+  case name: return read_item<T>("aoti_torch_item_" text, tensor, value);
+    X(float, kFloat, "float32") X(double, kDouble, "float64") X(Half, kHalf, "float16") X(BFloat16, kBFloat16, "bfloat16")
+    X(int64_t, kLong, "int64") X(int32_t, kInt, "int32") X(int16_t, kShort, "int16") X(int8_t, kChar, "int8")
+    X(uint8_t, kByte, "uint8") X(bool, kBool, "bool")
+#undef X
+    default: return false;
+  }
+}
+}  // namespace
 Scalar Tensor::item() const {
-  static Operator op{"item", "", kUnary};
-  return call<Scalar, 't'>(op, *this);
+  Scalar value;
+  if (defined() && read_item(scalar_type(), handle_, &value)) return value;
+  return python_value<Scalar>(call_path(".item", "", *this)); /* or throws torch's error */
 }
 Tensor Tensor::contiguous(MemoryFormat format) const {
-  static Operator op{"contiguous", "memory_format ", "ERKNS_6TensorEN3c1012MemoryFormatE"};
-  return is_contiguous(format) ? *this : call<Tensor, 't', 'm'>(op, *this, format);
+  static Operator op{"aten::contiguous", "", "memory_format ", "t"};
+  return is_contiguous(format) ? *this : call<Tensor>(op, *this, format);
 }
 Tensor& Tensor::assign(const Tensor& other) {
-  static Operator op{"copy_", "", "ERNS_6TensorERKS2_b"};
-  call<void, 't', 't', 'b'>(op, *this, other, false);
+  static Operator op{"aten::copy_", "", "", "_"};
+  call<void>(op, *this, other, false);
   return *this;
 }
 Tensor& Tensor::operator=(const Scalar& value) && {
-  static Operator op{"fill_.Scalar", "", kChangeByScalar};
-  call<void, 't', 's'>(op, *this, value);
+  static Operator op{"aten::fill_", "Scalar", "", "_"};
+  call<void>(op, *this, value);
   return *this;
 }
 Tensor Tensor::convert(const TensorOptions& options) const {
-  static Operator op{
-      "to.dtype_layout", "dtype layout device pin_memory non_blocking copy memory_format ",
-      "ERKNS_6TensorESt8optionalIN3c1010ScalarTypeEES5_INS6_6LayoutEES5_INS6_6DeviceEES5_IbEbbS5_INS6_12MemoryFormatEE"};
-  return call<Tensor, 't', 'C', 'U', 'V', 'B', 'b', 'b', 'M'>(
-      op, *this, options.dtype_opt(), options.layout_opt(), options.device_opt(), options.pinned_memory_opt(), false, false,
-      options.memory_format_opt());
+  static Operator op{"aten::to", "dtype_layout", "dtype layout device pin_memory non_blocking copy memory_format ", "t"};
+  return call<Tensor>(op, *this, options.dtype_opt(), options.layout_opt(), options.device_opt(), options.pinned_memory_opt(),
+                      false, false, options.memory_format_opt());
 }
 Tensor Tensor::cpu() const { return convert(options().device(kCPU)); }
 Tensor Tensor::cuda() const { return convert(options().device(kCUDA)); }
@@ -189,73 +278,52 @@ Tensor Tensor::toType(ScalarType type) const { return type == scalar_type() ? *t
 
 // ---- operators ------------------------------------------------------------------------------------------------------
 
-#define X(symbol, name)                                    \
-  Tensor& Tensor::operator symbol(const Tensor & other) {  \
-    static Operator op{name ".Tensor", "", kChange};         \
-    call<void, 't', 't'>(op, *this, other);                \
-    return const_cast<Tensor&>(reread());                  \
-  }                                                        \
-  Tensor& Tensor::operator symbol(const Scalar & other) {  \
-    static Operator op{name ".Scalar", "", kChangeByScalar}; \
-    call<void, 't', 's'>(op, *this, other);                \
-    return const_cast<Tensor&>(reread());                  \
+#define JITLOAD_TORCH_CHANGE_(symbol, name, keywords, ...)                \
+  Tensor& Tensor::operator symbol(const Tensor & other) {                 \
+    static Operator op{"aten::" name, "Tensor", keywords, "_"};           \
+    call<void>(op, *this, other, ##__VA_ARGS__);                          \
+    return *this;                                                         \
+  }                                                                       \
+  Tensor& Tensor::operator symbol(const Scalar & other) {                 \
+    static Operator op{"aten::" name, "Scalar", "", "_"};                 \
+    call<void>(op, *this, other, ##__VA_ARGS__);                          \
+    return *this;                                                         \
   }
-X(*=, "mul_") X(/=, "div_") X(&=, "bitwise_and_") X(|=, "bitwise_or_") X(^=, "bitwise_xor_")
-#undef X
+#define JITLOAD_TORCH_BINARY_(symbol, name, keywords, ...)                \
+  Tensor operator symbol(const Tensor& a, const Tensor& b) {              \
+    static Operator op{"aten::" name, "Tensor", keywords, "t"};           \
+    return call<Tensor>(op, a, b, ##__VA_ARGS__);                         \
+  }                                                                       \
+  Tensor operator symbol(const Tensor& a, const Scalar& b) {              \
+    static Operator op{"aten::" name, "Scalar", "", "t"};                 \
+    return call<Tensor>(op, a, b, ##__VA_ARGS__);                         \
+  }
 /* Sums and differences have a factor of the second operand, alpha, which is 1. */
-#define X(symbol, name)                                                                          \
-  Tensor& Tensor::operator symbol##=(const Tensor& other) {                                      \
-    static Operator op{name "_.Tensor", "alpha ", "ERNS_6TensorERKS2_RKN3c106ScalarE"};            \
-    call<void, 't', 't', 's'>(op, *this, other, Scalar(1));                                      \
-    return const_cast<Tensor&>(reread());                                                        \
-  }                                                                                              \
-  Tensor& Tensor::operator symbol##=(const Scalar& other) {                                      \
-    static Operator op{name "_.Scalar", "", "ERNS_6TensorERKN3c106ScalarES7_"};                    \
-    call<void, 't', 's', 's'>(op, *this, other, Scalar(1));                                      \
-    return const_cast<Tensor&>(reread());                                                        \
-  }                                                                                              \
-  Tensor operator symbol(const Tensor& a, const Tensor& b) {                                     \
-    static Operator op{name ".Tensor", "alpha ", "ERKNS_6TensorES4_RKN3c106ScalarE"};              \
-    return call<Tensor, 't', 't', 's'>(op, a, b, Scalar(1));                                     \
-  }                                                                                              \
-  Tensor operator symbol(const Tensor& a, const Scalar& b) {                                     \
-    static Operator op{name ".Scalar", "", "ERKNS_6TensorERKN3c106ScalarES8_"};                    \
-    return call<Tensor, 't', 's', 's'>(op, a, b, Scalar(1));                                     \
-  }
-X(+, "add") X(-, "sub")
-#undef X
-#define JITLOAD_TORCH_BINARY_(symbol, name)                  \
-  Tensor operator symbol(const Tensor& a, const Tensor& b) { \
-    static Operator op{name ".Tensor", "", kBinary};           \
-    return call<Tensor, 't', 't'>(op, a, b);                 \
-  }                                                          \
-  Tensor operator symbol(const Tensor& a, const Scalar& b) { \
-    static Operator op{name ".Scalar", "", kWithScalar};       \
-    return call<Tensor, 't', 's'>(op, a, b);                 \
-  }
-JITLOAD_TORCH_BINARY_(*, "mul") JITLOAD_TORCH_BINARY_(/, "div") JITLOAD_TORCH_BINARY_(%, "remainder")
+JITLOAD_TORCH_CHANGE_(+=, "add_", "alpha ", Scalar(1)) JITLOAD_TORCH_BINARY_(+, "add", "alpha ", Scalar(1))
+JITLOAD_TORCH_CHANGE_(-=, "sub_", "alpha ", Scalar(1)) JITLOAD_TORCH_BINARY_(-, "sub", "alpha ", Scalar(1))
+JITLOAD_TORCH_CHANGE_(*=, "mul_", "") JITLOAD_TORCH_CHANGE_(/=, "div_", "") JITLOAD_TORCH_CHANGE_(&=, "bitwise_and_", "")
+JITLOAD_TORCH_CHANGE_(|=, "bitwise_or_", "") JITLOAD_TORCH_CHANGE_(^=, "bitwise_xor_", "")
+JITLOAD_TORCH_BINARY_(*, "mul", "") JITLOAD_TORCH_BINARY_(/, "div", "") JITLOAD_TORCH_BINARY_(%, "remainder", "")
 #define X(symbol, name, swapped)                             \
-  JITLOAD_TORCH_BINARY_(symbol, name)                        \
+  JITLOAD_TORCH_BINARY_(symbol, name, "")                    \
   Tensor operator symbol(const Scalar& a, const Tensor& b) { \
-    static Operator op{swapped ".Scalar", "", kWithScalar};    \
-    return call<Tensor, 't', 's'>(op, b, a);                 \
+    static Operator op{"aten::" swapped, "Scalar", "", "t"}; \
+    return call<Tensor>(op, b, a);                           \
   }
 X(<, "lt", "gt") X(<=, "le", "ge") X(>, "gt", "lt") X(>=, "ge", "le") X(==, "eq", "eq") X(!=, "ne", "ne")
 X(&, "bitwise_and", "bitwise_and") X(|, "bitwise_or", "bitwise_or") X(^, "bitwise_xor", "bitwise_xor")
 #undef X
 #undef JITLOAD_TORCH_BINARY_
+#undef JITLOAD_TORCH_CHANGE_
 Tensor operator+(const Scalar& a, const Tensor& b) { return b + a; }
 Tensor operator*(const Scalar& a, const Tensor& b) { return b * a; }
 namespace {
 /* For operators whose first operand is a number: a new tensor like `other` that is filled with the number. */
 Tensor filled_like(const Scalar& number, const Tensor& other) {
-  static Operator op{
-      "empty_like", "dtype layout device pin_memory memory_format ",
-      "ERKNS_6TensorESt8optionalIN3c1010ScalarTypeEES5_INS6_6LayoutEES5_INS6_6DeviceEES5_IbES5_INS6_12MemoryFormatEE"};
+  static Operator op{"aten::empty_like", "", "dtype layout device pin_memory memory_format ", "t"};
   const TensorOptions options;
-  Tensor result =
-      call<Tensor, 't', 'C', 'U', 'V', 'B', 'M'>(op, other, options.dtype_opt(), options.layout_opt(), options.device_opt(),
-                                                 options.pinned_memory_opt(), options.memory_format_opt());
+  Tensor result = call<Tensor>(op, other, options.dtype_opt(), options.layout_opt(), options.device_opt(),
+                               options.pinned_memory_opt(), options.memory_format_opt());
   static_cast<Tensor&&>(result) = number;
   return result;
 }
@@ -263,48 +331,36 @@ Tensor filled_like(const Scalar& number, const Tensor& other) {
 Tensor operator-(const Scalar& a, const Tensor& b) { return filled_like(a, b) -= b; }
 Tensor operator/(const Scalar& a, const Tensor& b) { return filled_like(a, b) /= b; }
 Tensor operator%(const Scalar& a, const Tensor& b) {
-  static Operator op{"remainder_.Tensor", "", kChange};
+  static Operator op{"aten::remainder_", "Tensor", "", "_"};
   Tensor result = filled_like(a, b);
-  call<void, 't', 't'>(op, result, b);
+  call<void>(op, result, b);
   return result;
 }
 Tensor Tensor::operator-() const {
-  static Operator op{"neg", "", kUnary};
-  return call<Tensor, 't'>(op, *this);
+  static Operator op{"aten::neg", "", "", "t"};
+  return call<Tensor>(op, *this);
 }
 Tensor Tensor::operator~() const {
-  static Operator op{"bitwise_not", "", kUnary};
-  return call<Tensor, 't'>(op, *this);
+  static Operator op{"aten::bitwise_not", "", "", "t"};
+  return call<Tensor>(op, *this);
 }
 
 // ---- tensors from values and memory ---------------------------------------------------------------------------------
 
-Tensor detail::tensor_of(const jitload_torch::Object& values, OptionalArg<ScalarType> type, const TensorOptions& options) {
-  if (options.has_dtype()) type = options.dtype_opt();
-  Tensor result(call_path("torch.tensor", "dtype device ", values, type, options.device_opt()));
-  return with_options(result, options);
+Tensor detail::tensor_of(const void* values, ScalarType type, IntArrayRef sizes, const TensorOptions& options) {
+  Tensor result(empty_tensor(static_cast<int8_t>(type), sizes.data(), sizes.size()));
+  if (const size_t bytes = result.nbytes()) memcpy(result.data_ptr(), values, bytes);
+  const TensorOptions plain; /* at::tensor ignores the memory format */
+  return with_options(result.convert(plain.dtype(options.dtype_opt()).device(options.device_opt()).layout(options.layout_opt())
+                                    .pinned_memory(options.pinned_memory_opt())), options);
 }
 Tensor detail::tensor_over(void* data, IntArrayRef sizes, const int64_t* strides, const TensorOptions& options,
                            void (*release)(void*, void*), void* context) {
-  int64_t* shape = new int64_t[2 * sizes.size() + 1];
-  int64_t* steps = shape + sizes.size();
-  int64_t expected = 1;
-  for (size_t i = sizes.size(); i-- > 0;) {
-    shape[i] = sizes[i];
-    steps[i] = strides != nullptr ? strides[i] : expected;
-    expected *= sizes[i] > 1 ? sizes[i] : 1;
-  }
   const Device device = options.device();
-  View view = {data, device.is_cuda() ? 2 : 1, device.has_index() ? device.index() : 0,
-               static_cast<int32_t>(sizes.size()), 0, 0, 1, shape, steps, 0};
-  dtype_of_dlpack(static_cast<int8_t>(options.dtype().toScalarType()), &view.dtype_code, &view.dtype_bits);
-  return with_options(Tensor(jitload_torch::tensor_over(view, release, context)), options);
-}
-
-OptionalArg<MemoryFormat> memory_format_of(const TensorOptions& options, const OptionalArg<MemoryFormat>& argument) {
-  TORCH_CHECK(!options.memory_format_opt().has_value() || !argument.has_value(),
-              "Cannot set memory_format both in TensorOptions and explicit argument; please delete the redundant setter.");
-  return argument.has_value() ? argument : options.memory_format_opt();
+  return with_options(Tensor(jitload_torch::tensor_over(data, sizes.data(), strides, sizes.size(),
+                                                        static_cast<int8_t>(options.dtype().toScalarType()),
+                                                        static_cast<int8_t>(device.type()), device.index(), release, context)),
+                      options);
 }
 
 // ---- torch's state --------------------------------------------------------------------------------------------------
@@ -319,7 +375,48 @@ OptionalArg<Device> device_of(const Tensor& tensor) {
 
 }  // namespace at
 
+namespace torch {
+namespace detail {
+
+TensorDataContainer::TensorDataContainer(at::ScalarType type, const void* values, int64_t count, size_t dim)
+    : type_(type), dim_(dim), sizes_{count}, values_(new char[static_cast<size_t>(count) * elementSize(type) + 1]) {
+  if (count != 0) memcpy(values_, values, static_cast<size_t>(count) * elementSize(type));
+}
+TensorDataContainer::TensorDataContainer(std::initializer_list<TensorDataContainer> list)
+    : type_(list.begin()->type_), dim_(list.begin()->dim_ + 1), sizes_{static_cast<int64_t>(list.size())} {
+  const TensorDataContainer& first = *list.begin();
+  TORCH_CHECK(dim_ <= kMaxDim, "jitload's headers for torch support braced lists of up to ", kMaxDim, " dimensions");
+  size_t bytes = elementSize(type_);
+  for (size_t i = 1; i < dim_; ++i) bytes *= static_cast<size_t>(sizes_[i] = first.sizes_[i - 1]);
+  for (const TensorDataContainer& element : list) {
+    TORCH_CHECK(at::IntArrayRef(element.sizes_, element.dim_) == at::IntArrayRef(first.sizes_, first.dim_),
+                "Expected all sub-lists to have sizes: ", at::IntArrayRef(first.sizes_, first.dim_),
+                " (e.g. ", "...", "), but got sub-list with sizes: ", at::IntArrayRef(element.sizes_, element.dim_));
+    TORCH_CHECK(element.type_ == type_, "Expected all elements of the tensor to have the same scalar type: ", type_,
+                ", but got element of scalar type: ", element.type_);
+  }
+  values_ = new char[bytes * list.size() + 1];
+  for (const TensorDataContainer& element : list) memcpy(values_ + bytes * static_cast<size_t>(&element - &first), element.values_, bytes);
+}
+at::Tensor TensorDataContainer::to_tensor(const at::TensorOptions& options) const {
+  const bool is_usual = type_ == at::kFloat || type_ == at::kDouble;
+  at::TensorOptions typed = options;
+  if (!options.has_dtype() && (is_usual || type_ == at::kInt)) typed = options.dtype(is_usual ? at::get_default_dtype() : at::kLong);
+  return at::detail::tensor_of(values_, type_, at::IntArrayRef(sizes_, dim_), typed);
+}
+
+}  // namespace detail
+}  // namespace torch
+
 namespace c10 {
+namespace impl {
+OptionalArg<MemoryFormat> check_tensor_options_and_extract_memory_format(const TensorOptions& options,
+                                                                         const OptionalArg<MemoryFormat>& argument) {
+  TORCH_CHECK(!options.memory_format_opt().has_value() || !argument.has_value(),
+              "Cannot set memory_format both in TensorOptions and explicit argument; please delete the redundant setter.");
+  return argument.has_value() ? argument : options.memory_format_opt();
+}
+}  // namespace impl
 
 using namespace jitload_torch;
 

@@ -22,6 +22,11 @@ Object checked(void* owned) {
 }
 
 Object attribute(void* object, const char* name) { return checked(PyObject_GetAttrString(object, name)); }
+void* attribute_or_null(void* object, const char* name) {
+  void* found = PyObject_GetAttrString(object, name);
+  if (found == nullptr) PyErr_Clear();
+  return found;
+}
 
 Object call(void* function, std::initializer_list<void*> arguments) {
   return checked(PyObject_Vectorcall(function, arguments.begin(), arguments.size(), nullptr));
@@ -135,9 +140,29 @@ bool is_integer(void* object) {
   Gil gil;
   return is_instance(object, &PyLong_Type);
 }
-bool is_tensor(void* object) {
+
+/* Tensors come from and go to Python through C functions of torch's stable interface from 2.14 on, and before through
+ * functions of Python that pass the handle in a capsule. */
+Object python_tensor(Handle tensor) {
   Gil gil;
-  return is_instance(object, torch_module().tensor_type);
+  if (interface().tensor_to_object != nullptr) {
+    void* object = nullptr;
+    if (interface().tensor_to_object(tensor, nullptr, &object) != 0) fail_torch("a tensor for Python");
+    return Object(object);
+  }
+  const Object capsule = checked(PyCapsule_New(copy_handle(tensor), nullptr, nullptr));
+  return call(torch_module().from_capsule, {capsule.get()});
+}
+bool tensor_from(void* object, Handle* tensor) {
+  Gil gil;
+  if (!is_instance(object, torch_module().base_type)) return false;
+  if (interface().tensor_from_object != nullptr) {
+    if (interface().tensor_from_object(object, tensor) != 0) fail_torch("a tensor of Python");
+    return true;
+  }
+  const Object capsule = call(torch_module().to_capsule, {object});
+  *tensor = PyCapsule_GetPointer(capsule.get(), nullptr);
+  return *tensor != nullptr;
 }
 
 namespace {

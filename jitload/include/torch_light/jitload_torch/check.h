@@ -34,7 +34,8 @@ inline void append(Message& m, const c10::Device& value) {
   m.append_integer(value.index());
 }
 inline void append(Message& m, c10::Layout value) {
-  static const char* const names[] = {"Strided", "Sparse", "SparseCsr", "Mkldnn"};
+  static const char* const names[] = {"Strided",   "Sparse",    "SparseCsr", "Mkldnn",
+                                      "SparseCsc", "SparseBsr", "SparseBsc", "Jagged"};
   m.append(names[static_cast<int>(value)]);
 }
 void append(Message& m, const c10::Scalar& value);

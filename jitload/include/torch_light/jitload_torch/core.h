@@ -82,8 +82,10 @@ struct Device {
   DeviceIndex index_;
 };
 
-enum class Layout : int8_t { Strided, Sparse, SparseCsr, Mkldnn };
-constexpr Layout kStrided = Layout::Strided, kSparse = Layout::Sparse;
+enum class Layout : int8_t { Strided, Sparse, SparseCsr, Mkldnn, SparseCsc, SparseBsr, SparseBsc, Jagged };
+constexpr Layout kStrided = Layout::Strided, kSparse = Layout::Sparse, kSparseCsr = Layout::SparseCsr,
+                 kMkldnn = Layout::Mkldnn, kSparseCsc = Layout::SparseCsc, kSparseBsr = Layout::SparseBsr,
+                 kSparseBsc = Layout::SparseBsc, kJagged = Layout::Jagged;
 enum class MemoryFormat : int8_t { Contiguous, Preserve, ChannelsLast, ChannelsLast3d };
 
 // ---- references and optional values -------------------------------------------------------------------------------

@@ -108,11 +108,7 @@ inline CUDAStream getDefaultCUDAStream(DeviceIndex index = -1) {
 
 inline CUDAStream getStreamFromPool(int priority, DeviceIndex index = -1) {
   const DeviceIndex device = index == -1 ? current_device() : index;
-  const jitload_torch::Object stream =
-      jitload_torch::call_path("torch.cuda.Stream", "device priority ", Device(kCUDA, device), priority);
-  const auto address =
-      jitload_torch::python_value<long long>(jitload_torch::call_path("builtins.getattr", "", stream, TextArg("cuda_stream")));
-  return CUDAStream(reinterpret_cast<cudaStream_t>(address), device);
+  return CUDAStream(static_cast<cudaStream_t>(jitload_torch::stream_from_pool(priority < 0, device)), device);
 }
 inline CUDAStream getStreamFromPool(bool is_high_priority = false, DeviceIndex index = -1) {
   return getStreamFromPool(is_high_priority ? -1 : 0, index);
@@ -120,14 +116,7 @@ inline CUDAStream getStreamFromPool(bool is_high_priority = false, DeviceIndex i
 inline CUDAStream getStreamFromExternal(cudaStream_t stream, DeviceIndex index) { return CUDAStream(stream, index); }
 /* Makes a stream torch's current one on its device; the current device stays. */
 inline void setCurrentCUDAStream(CUDAStream stream) {
-  const DeviceIndex device = current_device();
-  const jitload_torch::Object object = /* for the address 0, ExternalStream would make a new stream */
-      stream.stream() == nullptr
-          ? jitload_torch::call_path("torch.cuda.default_stream", "", stream.device())
-          : jitload_torch::call_path("torch.cuda.ExternalStream", "", reinterpret_cast<long long>(stream.stream()),
-                                     stream.device());
-  jitload_torch::call_path("torch.cuda.set_stream", "", object);
-  if (current_device() != device) set_device(device);
+  jitload_torch::set_current_stream(stream.stream(), stream.device_index());
 }
 inline void stream_synchronize(cudaStream_t stream) { C10_CUDA_CHECK(cudaStreamSynchronize(stream)); }
 
@@ -215,8 +204,7 @@ inline cudaDeviceProp* getDeviceProperties(c10::DeviceIndex index) {
 inline cudaDeviceProp* getCurrentDeviceProperties() { return getDeviceProperties(current_device()); }
 /* torch's handles of CUDA's libraries for the current device, with its current stream. */
 inline cublasHandle_t getCurrentCUDABlasHandle(bool = true) {
-  return reinterpret_cast<cublasHandle_t>(
-      jitload_torch::python_value<long long>(jitload_torch::call_path("torch.cuda.current_blas_handle", "")));
+  return static_cast<cublasHandle_t>(jitload_torch::blas_handle());
 }
 inline cublasLtHandle_t getCurrentCUDABlasLtHandle() {
   return static_cast<cublasLtHandle_t>(jitload_torch::library_handle("_ZN2at4cuda26getCurrentCUDABlasLtHandleEv"));

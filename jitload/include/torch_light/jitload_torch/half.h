@@ -178,4 +178,37 @@ JITLOAD_TORCH_NUMBER_(BFloat16)
 
 }  // namespace c10
 
+namespace std {
+/* X(type, bits, digits, digits10, max_digits10, min_exponent, min_exponent10, max_exponent, max_exponent10, has_infinity,
+ *   min, lowest, max, epsilon, round_error, infinity, quiet_NaN, signaling_NaN, denorm_min), as torch defines them. */
+#define X(T, B, d, d10, m10, ne, ne10, xe, xe10, inf, v_min, v_low, v_max, v_eps, v_round, v_inf, v_nan, v_snan, v_denorm)  \
+  template <>                                                                                                             \
+  class numeric_limits<c10::T> {                                                                                          \
+   public:                                                                                                                \
+    static constexpr bool is_specialized = true, is_signed = true, is_integer = false, is_exact = false,                  \
+                          has_infinity = inf, has_quiet_NaN = true, has_signaling_NaN = sizeof(B) == 2, has_denorm_loss = sizeof(B) == 1,     \
+                          is_iec559 = d == 11, is_bounded = true, is_modulo = false,                                        \
+                          traps = numeric_limits<float>::traps, tinyness_before = numeric_limits<float>::tinyness_before; \
+    static constexpr int digits = d, digits10 = d10, max_digits10 = m10, radix = 2, min_exponent = ne,                    \
+                         min_exponent10 = ne10, max_exponent = xe, max_exponent10 = xe10;                                 \
+    static constexpr auto has_denorm = denorm_present;                                                                    \
+    static constexpr auto round_style = numeric_limits<float>::round_style;                                               \
+    static constexpr c10::T of(B bits) { return c10::T(bits, c10::T::from_bits()); }                                      \
+    static constexpr c10::T min() { return of(v_min); }                                                                   \
+    static constexpr c10::T lowest() { return of(v_low); }                                                                \
+    static constexpr c10::T max() { return of(v_max); }                                                                   \
+    static constexpr c10::T epsilon() { return of(v_eps); }                                                               \
+    static constexpr c10::T round_error() { return of(v_round); }                                                         \
+    static constexpr c10::T infinity() { return of(v_inf); }                                                              \
+    static constexpr c10::T quiet_NaN() { return of(v_nan); }                                                             \
+    static constexpr c10::T signaling_NaN() { return of(v_snan); }                                                        \
+    static constexpr c10::T denorm_min() { return of(v_denorm); }                                                         \
+  };
+X(Half, uint16_t, 11, 3, 5, -13, -4, 16, 4, true, 0x0400, 0xFBFF, 0x7BFF, 0x1400, 0x3800, 0x7C00, 0x7E00, 0x7D00, 1)
+X(BFloat16, uint16_t, 8, 2, 4, -125, -37, 128, 38, true, 0x0080, 0xFF7F, 0x7F7F, 0x3C00, 0x3F00, 0x7F80, 0x7FC0, 0x7F80, 1)
+X(Float8_e4m3fn, uint8_t, 4, 0, 3, -5, -1, 8, 2, false, 0x08, 0xFE, 0x7E, 0x20, 0x30, 0x7F, 0x7F, 0x7F, 1)
+X(Float8_e5m2, uint8_t, 3, 0, 2, -13, -4, 16, 4, true, 0x04, 0xFB, 0x7B, 0x34, 0x38, 0x7C, 0x7F, 0x7D, 1)
+#undef X
+}  // namespace std
+
 #endif  // JITLOAD_TORCH_HALF_H_

@@ -1,4 +1,4 @@
-/* at::parallel_for, on OpenMP's threads if the text is compiled with -fopenmp, and else on the calling thread. */
+/* at::parallel_for, on torch's threads if the text is compiled with -fopenmp, and else on the calling thread. */
 #ifndef JITLOAD_TORCH_PARALLEL_H_
 #define JITLOAD_TORCH_PARALLEL_H_
 
@@ -16,12 +16,10 @@ template <class F>
 void parallel_for(int64_t begin, int64_t end, int64_t grain_size, const F& function) {
   if (begin >= end) return;
 #if defined(_OPENMP)
-  const int64_t step = grain_size > 1 ? grain_size : 1, count = (end - begin + step - 1) / step;
-#pragma omp parallel for
-  for (int64_t i = 0; i < count; ++i) {
-    const int64_t start = begin + i * step;
-    function(start, start + step < end ? start + step : end);
-  }
+  jitload_torch::parallel_for(
+      begin, end, grain_size,
+      [](int64_t first, int64_t last, void* context) { (*static_cast<const F*>(context))(first, last); },
+      const_cast<void*>(static_cast<const void*>(&function)));
 #else
   static_cast<void>(grain_size);
   function(begin, end);

@@ -6,6 +6,7 @@
 #include <stdint.h>
 
 #include <initializer_list>
+#include <limits>
 
 #if defined(__CUDACC__)
 #define C10_HOST __host__
@@ -47,32 +48,9 @@ constexpr uint32_t CUDA_MAX_THREADS_PER_BLOCK = 1024, CUDA_THREADS_PER_BLOCK_FAL
 
 namespace jitload_torch {
 
-/* A tensor's memory, as DLPack lays it out. */
-struct View {
-  void* data;
-  int32_t device_type, device_index;
-  int32_t ndim;
-  uint8_t dtype_code, dtype_bits;
-  uint16_t dtype_lanes;
-  int64_t* sizes;
-  int64_t* strides;
-  uint64_t byte_offset;
-};
-
-/* A tensor of the running torch, which several `at::Tensor` share: a torch.Tensor of Python, or a TensorImpl. */
-struct Node {
-  int64_t count;
-  void* object; /* NULL until it is needed, if there is a TensorImpl */
-  void* impl;   /* NULL if there is an object, which then owns it */
-  bool is_viewed;
-  int8_t scalar_type;
-  View view;
-  int64_t* sizes;  /* sizes and strides of a tensor that DLPack does not export; otherwise NULL */
-};
-constexpr int32_t kOtherDevice = 100;        /* added to c10's number in View::device_type if DLPack lacks the device */
-/* Values of View::byte_offset. The first means that asking for the address is an error, the second that the address has
- * not been read yet. */
-constexpr uint64_t kNoMemory = UINT64_MAX, kUnreadMemory = kNoMemory - 1;
+/* An AtenTensorHandle of torch's stable C interface, which refers to a tensor of the running torch. NULL stands for an
+ * undefined tensor where a handle is owned. */
+using Handle = void*;
 
 /* A reference to a Python object that is owned. */
 class Object {
@@ -130,18 +108,27 @@ enum class ErrorKind { runtime, index, value, type, not_implemented, linear_alge
 [[noreturn]] void fail_cusolver(int status, const char* expression);
 void warn(const char* file, int line, const char* message);
 
-/* Tensors. */
-Node* share(Object tensor);
-Node* adopt(void* impl); /* NULL for torch's undefined tensor */
-void destroy(Node* node);
-void* object_of(Node* node);
-void read_view(Node* node);
-void check_dtype(Node* node, int8_t scalar_type);
+/* Tensors. Each function asks torch, without the GIL, and throws torch's error. */
+Handle copy_handle(Handle tensor); /* a new reference to the same tensor */
+void delete_handle(Handle tensor);
+int64_t tensor_dim(Handle tensor);
+int64_t tensor_numel(Handle tensor);
+int64_t tensor_storage_offset(Handle tensor);
+const int64_t* tensor_sizes(Handle tensor);
+const int64_t* tensor_strides(Handle tensor);
+int8_t tensor_dtype(Handle tensor);
+int8_t tensor_layout(Handle tensor);
+int8_t tensor_device_type(Handle tensor);
+int8_t tensor_device_index(Handle tensor);
+bool tensor_is_contiguous(Handle tensor);
+void* tensor_data(Handle tensor);
+const void* tensor_const_data(Handle tensor);
+[[noreturn]] void fail_dtype(int8_t expected, int8_t actual);
 [[noreturn]] void fail_dimension(int64_t dim, int64_t ndim);
-[[noreturn]] void fail_strides(const char* method);
-void read_memory(Node* node); /* reads the address, or throws torch's error */
 [[noreturn]] void fail_device();
-int8_t layout_of(Node* node); /* for a tensor that DLPack does not export */
+Object python_tensor(Handle tensor);
+bool tensor_from(void* object, Handle* tensor); /* false for an object of another type */
+Handle empty_tensor(int8_t scalar_type, const int64_t* sizes, size_t dim); /* contiguous, on the CPU */
 
 /* Values of Python. The functions …_from return false for an object of another type. */
 Object none();
@@ -168,7 +155,6 @@ bool is_none(void* object);
 bool is_bool(void* object);
 bool is_float(void* object);
 bool is_integer(void* object);
-bool is_tensor(void* object);
 bool integer_from(void* object, bool convert, long long low, long long high, long long* value);
 bool unsigned_from(void* object, bool convert, unsigned long long high, unsigned long long* value);
 bool float_from(void* object, bool convert, double* value);
@@ -184,26 +170,21 @@ bool sequence_size(void* object, size_t* size);
 Object sequence_item(void* object, size_t index);
 Object mapping_items(void* object, bool convert); /* a list of pairs, or nothing for another object */
 
-/* An operator of ATen, found by name at its first call. */
-struct Operator {
-  const char* name;     /* the name in aten, such as "sum.dim_IntList" */
-  const char* keywords; /* the names of the last arguments, each with a space after it */
-  const char* types;    /* the mangled types of torch's C++ function */
-  void* function = nullptr; /* torch's C++ function */
-  void* callable = nullptr; /* the operator in Python */
-  void* keyword_names = nullptr;
-};
-void* find_direct(Operator& op); /* returns torch's C++ function, or NULL to call the operator through Python */
 /* Calls a function by its path, "torch.tensor" or ".__getitem__" for a method of the first argument. */
 Object invoke_path(const char* path, const char* keywords, void** arguments, size_t count);
 
-/* A tensor over memory of the caller's; `release` is called with `context` and the memory when it is freed. */
-Object tensor_over(const View& view, void (*release)(void* context, void* data), void* context);
-bool dtype_of_dlpack(int8_t scalar_type, uint8_t* code, uint8_t* bits);
+/* A tensor over memory of the caller's; `release` is called with `context` and the memory when it is freed. The strides
+ * may be NULL. */
+Object tensor_over(void* data, const int64_t* sizes, const int64_t* strides, size_t dim, int8_t scalar_type,
+                   int8_t device_type, int8_t device_index, void (*release)(void* context, void* data), void* context);
 
 void* current_stream(int device_index);
+void set_current_stream(void* stream, int device_index);
+void* stream_from_pool(bool is_high_priority, int device_index);
+void* blas_handle();
 void* library_handle(const char* function); /* returns the result of a function of libtorch_cuda without arguments */
-bool set_grad_enabled(bool enabled); /* returns the previous value */
+bool set_grad_enabled(bool enabled);        /* returns the previous value */
+void parallel_for(int64_t begin, int64_t end, int64_t grain_size, void (*function)(int64_t, int64_t, void*), void* context);
 
 }  // namespace jitload_torch
 

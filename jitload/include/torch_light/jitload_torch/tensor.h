@@ -14,20 +14,21 @@ namespace indexing {
 class TensorIndex;
 }
 
+/* Each method asks torch, so that nothing that a tensor says is out of date. */
 class Tensor {
  public:
-  Tensor() noexcept : node_(nullptr) {}
-  explicit Tensor(jitload_torch::Node* owned) noexcept : node_(owned) {}
-  explicit Tensor(jitload_torch::Object object) : node_(jitload_torch::share(static_cast<jitload_torch::Object&&>(object))) {}
-  Tensor(const Tensor& other) : node_(other.node_) {
-    if (node_ != nullptr) __atomic_fetch_add(&node_->count, 1, __ATOMIC_RELAXED);
+  Tensor() noexcept : handle_(nullptr) {}
+  explicit Tensor(jitload_torch::Handle owned) noexcept : handle_(owned) {}
+  explicit Tensor(const jitload_torch::Object& object) : handle_(nullptr) {
+    if (!jitload_torch::tensor_from(object.get(), &handle_)) jitload_torch::fail(jitload_torch::ErrorKind::type, "torch returned an object that is not a tensor");
   }
-  Tensor(Tensor&& other) noexcept : node_(other.node_) { other.node_ = nullptr; }
+  Tensor(const Tensor& other) : handle_(other.handle_ != nullptr ? jitload_torch::copy_handle(other.handle_) : nullptr) {}
+  Tensor(Tensor&& other) noexcept : handle_(other.handle_) { other.handle_ = nullptr; }
   Tensor& operator=(const Tensor& other) & { return *this = Tensor(other); }
   Tensor& operator=(Tensor&& other) & noexcept {
-    jitload_torch::Node* mine = node_;
-    node_ = other.node_;
-    other.node_ = mine;
+    jitload_torch::Handle mine = handle_;
+    handle_ = other.handle_;
+    other.handle_ = mine;
     return *this;
   }
   /* Assignments to temporaries copy values: `x[0] = y` copies into a part of x. */
@@ -36,27 +37,22 @@ class Tensor {
   Tensor& operator=(const Scalar& value) &&;
   ~Tensor() { reset(); }
   void reset() {
-    if (node_ != nullptr && __atomic_fetch_sub(&node_->count, 1, __ATOMIC_ACQ_REL) == 1) jitload_torch::destroy(node_);
-    node_ = nullptr;
+    if (handle_ != nullptr) jitload_torch::delete_handle(handle_);
+    handle_ = nullptr;
   }
-  bool defined() const { return node_ != nullptr; }
-  bool is_same(const Tensor& other) const { return object() == other.object(); }
-  void* object() const { return node_ != nullptr ? jitload_torch::object_of(node_) : nullptr; }
-  jitload_torch::Node* node() const { return node_; }
+  bool defined() const { return handle_ != nullptr; }
+  bool is_same(const Tensor& other) const;
+  jitload_torch::Handle handle() const { return handle_; }
 
   // ---- what a tensor is
-  int64_t dim() const { return view().ndim; }
+  int64_t dim() const { return jitload_torch::tensor_dim(handle_); }
   int64_t ndimension() const { return dim(); }
-  IntArrayRef sizes() const { return IntArrayRef(view().sizes, static_cast<size_t>(dim())); }
-  IntArrayRef strides() const { return IntArrayRef(stride_data(), static_cast<size_t>(dim())); }
-  int64_t size(int64_t index) const { return view().sizes[wrap(index)]; }
-  int64_t stride(int64_t index) const { return stride_data()[wrap(index)]; }
-  int64_t numel() const {
-    int64_t count = 1;
-    for (int64_t extent : sizes()) count *= extent;
-    return count;
-  }
-  ScalarType scalar_type() const { return view(), node_ != nullptr ? ScalarType(node_->scalar_type) : ScalarType::Undefined; }
+  IntArrayRef sizes() const { return IntArrayRef(jitload_torch::tensor_sizes(handle_), static_cast<size_t>(dim())); }
+  IntArrayRef strides() const { return IntArrayRef(jitload_torch::tensor_strides(handle_), static_cast<size_t>(dim())); }
+  int64_t size(int64_t index) const { return jitload_torch::tensor_sizes(handle_)[wrap(index)]; }
+  int64_t stride(int64_t index) const { return jitload_torch::tensor_strides(handle_)[wrap(index)]; }
+  int64_t numel() const { return jitload_torch::tensor_numel(handle_); }
+  ScalarType scalar_type() const { return static_cast<ScalarType>(jitload_torch::tensor_dtype(handle_)); }
   TypeMeta dtype() const { return scalar_type(); }
   int64_t element_size() const { return static_cast<int64_t>(itemsize()); }
   size_t itemsize() const { return elementSize(scalar_type()); }
@@ -76,14 +72,14 @@ class Tensor {
   bool is_floating_point() const { return isFloatingType(scalar_type()); }
   bool is_complex() const { return isComplexType(scalar_type()); }
   bool is_signed() const;
-  bool has_storage() const { return defined(); }
-  Layout layout() const;
+  bool has_storage() const;
+  Layout layout() const { return static_cast<Layout>(jitload_torch::tensor_layout(handle_)); }
   TensorOptions options() const;
   bool is_contiguous(MemoryFormat format = MemoryFormat::Contiguous) const;
   MemoryFormat suggest_memory_format() const;
   bool requires_grad() const;
   const Tensor& set_requires_grad(bool value) const;
-  int64_t storage_offset() const;
+  int64_t storage_offset() const { return jitload_torch::tensor_storage_offset(handle_); }
   Tensor grad() const;
   void backward(const Tensor& gradient = {}, OptionalArg<bool> retain_graph = {}, bool create_graph = false,
                 OptionalArg<TensorList> inputs = {}) const;
@@ -105,11 +101,7 @@ class Tensor {
   Type type() const { return {scalar_type(), is_cuda()}; }
 
   // ---- its memory
-  void* data_ptr() const {
-    const jitload_torch::View& v = view();
-    if (C10_UNLIKELY(v.byte_offset >= jitload_torch::kUnreadMemory)) jitload_torch::read_memory(node_);
-    return v.data != nullptr ? static_cast<char*>(v.data) + v.byte_offset : nullptr;
-  }
+  void* data_ptr() const { return jitload_torch::tensor_data(handle_); }
   template <class T>
   T* data_ptr() const {
     check<T>();
@@ -122,9 +114,10 @@ class Tensor {
   void* mutable_data_ptr() const { return data_ptr(); }
   template <class T>
   const typename jitload_torch::identity<T>::type* const_data_ptr() const {
-    return data_ptr<T>();
+    check<T>();
+    return static_cast<const T*>(const_data_ptr());
   }
-  const void* const_data_ptr() const { return data_ptr(); }
+  const void* const_data_ptr() const { return jitload_torch::tensor_const_data(handle_); }
   template <class T>
   T* data() const {
     return data_ptr<T>();
@@ -134,12 +127,12 @@ class Tensor {
   template <class T, size_t N>
   TensorAccessor<T, N> accessor() const {
     check_dim(N);
-    return TensorAccessor<T, N>(data_ptr<T>(), view().sizes, view().strides);
+    return TensorAccessor<T, N>(data_ptr<T>(), sizes().data(), strides().data());
   }
   template <class T, size_t N, template <class> class Traits = DefaultPtrTraits, class I = int64_t>
   GenericPackedTensorAccessor<T, N, Traits, I> generic_packed_accessor() const {
     check_dim(N);
-    return GenericPackedTensorAccessor<T, N, Traits, I>(data_ptr<T>(), view().sizes, view().strides);
+    return GenericPackedTensorAccessor<T, N, Traits, I>(data_ptr<T>(), sizes().data(), strides().data());
   }
   template <class T, size_t N, template <class> class Traits = DefaultPtrTraits>
   PackedTensorAccessor32<T, N, Traits> packed_accessor32() const {
@@ -165,6 +158,7 @@ class Tensor {
   Tensor cpu() const;
   Tensor cuda() const;
   Tensor toType(ScalarType type) const;
+  Tensor convert(const TensorOptions& options) const; /* x.to(options), of jitload's own */
   Tensor operator[](int64_t index) const;
   Tensor operator[](const Scalar& index) const;
   Tensor operator[](const Tensor& index) const;
@@ -187,52 +181,36 @@ class Tensor {
   JITLOAD_TORCH_METHODS /* the methods that the text names; jitload defines this macro in front of the text */
 #endif
 
-  /* Reads the sizes and the memory again, after an operator that may have changed them. */
-  const Tensor& reread() const {
-    if (node_ != nullptr) node_->is_viewed = false;
-    return *this;
-  }
-
  private:
-  const jitload_torch::View& view() const {
-    static int64_t zero = 0, one = 1;
-    static const jitload_torch::View undefined = {nullptr, 0, -1, 1, 0, 0, 1, &zero, &one, 0};
-    if (C10_UNLIKELY(node_ == nullptr)) return undefined;
-    if (C10_UNLIKELY(!node_->is_viewed)) jitload_torch::read_view(node_);
-    return node_->view;
-  }
-  const int64_t* stride_data() const {
-    if (C10_UNLIKELY(view().strides == nullptr)) jitload_torch::fail_strides("strides");
-    return view().strides;
-  }
   Tensor& assign(const Tensor& other);
-  Tensor convert(const TensorOptions& options) const;
   int64_t wrap(int64_t index) const;
   template <class T>
   void check() const {
     const ScalarType type = CppTypeToScalarType<T>::value;
-    if (C10_UNLIKELY(scalar_type() != type)) jitload_torch::check_dtype(node_, static_cast<int8_t>(type));
+    const ScalarType actual = scalar_type();
+    if (C10_UNLIKELY(actual != type)) jitload_torch::fail_dtype(static_cast<int8_t>(type), static_cast<int8_t>(actual));
   }
   void check_dim(size_t count) const {
     TORCH_CHECK(dim() == static_cast<int64_t>(count), "TensorAccessor expected ", count, " dims but tensor has ", dim());
   }
-  jitload_torch::Node* node_;
+  jitload_torch::Handle handle_;
 };
 
 using TensorBase = Tensor;
 
 }  // namespace at
 
-#include "direct.h"
+#include "operators.h"
 
 namespace jitload_torch {
 
 template <>
 struct Caster<at::Tensor> {
-  static Object to_python(const at::Tensor& value) { return value.defined() ? borrow(value.object()) : none(); }
+  static Object to_python(const at::Tensor& value) { return value.defined() ? python_tensor(value.handle()) : none(); }
   static bool load(void* object, bool, at::Tensor* value) {
-    if (!is_tensor(object)) return false;
-    *value = at::Tensor(borrow(object));
+    Handle handle = nullptr;
+    if (!tensor_from(object, &handle)) return false;
+    *value = at::Tensor(handle);
     return true;
   }
   static void describe(Message& m, bool) { m.append("torch.Tensor"); }
@@ -285,9 +263,6 @@ class TensorIndex {
 
 }  // namespace indexing
 
-/* The memory format of a call, from its options or from its argument, of which only one may be set. */
-OptionalArg<MemoryFormat> memory_format_of(const TensorOptions& options, const OptionalArg<MemoryFormat>& argument);
-
 #define X(symbol)                                            \
   Tensor operator symbol(const Tensor& a, const Tensor& b);  \
   Tensor operator symbol(const Tensor& a, const Scalar& b);  \
@@ -302,11 +277,12 @@ JITLOAD_TORCH_FUNCTIONS
 // ---- tensors from values ------------------------------------------------------------------------------------------
 
 namespace detail {
-Tensor tensor_of(const jitload_torch::Object& values, OptionalArg<ScalarType> type, const TensorOptions& options);
+/* Returns a tensor with these values, which have the given dtype; `options` may ask for another dtype or device. */
+Tensor tensor_of(const void* values, ScalarType type, IntArrayRef sizes, const TensorOptions& options);
 }  // namespace detail
 template <class T>
 Tensor tensor(ArrayRef<T> values, const TensorOptions& options = {}) {
-  return detail::tensor_of(jitload_torch::list_of(values.data(), values.size()), CppTypeToScalarType<T>::value, options);
+  return detail::tensor_of(values.data(), CppTypeToScalarType<T>::value, static_cast<int64_t>(values.size()), options);
 }
 template <class T>
 Tensor tensor(std::initializer_list<T> values, const TensorOptions& options = {}) {
@@ -328,36 +304,30 @@ namespace detail {
 /* What torch::tensor takes: a number, an array, or a braced list of these. */
 class TensorDataContainer {
  public:
-  TensorDataContainer() : type_(at::kFloat), values_(jitload_torch::python_list(0)) {}
-#define X(T, name, number) \
-  TensorDataContainer(T value) : type_(at::k##name), values_(jitload_torch::Caster<at::Scalar>::to_python(at::Scalar(value))) {}
+  TensorDataContainer() : TensorDataContainer(at::kFloat, nullptr, 0, 1) {}
+#define X(T, name, number) TensorDataContainer(T value) : TensorDataContainer(at::k##name, &value, 1, 0) {}
   JITLOAD_TORCH_SCALAR_TYPES(X)
 #undef X
-  TensorDataContainer(std::initializer_list<TensorDataContainer> list)
-      : type_(list.begin()->type_), values_(jitload_torch::python_list(list.size())) {
-    size_t index = 0;
-    for (const TensorDataContainer& element : list) {
-      TORCH_CHECK(element.type_ == type_, "Expected all elements of the tensor to have the same scalar type: ", type_,
-                  ", but got element of scalar type: ", element.type_);
-      jitload_torch::set_list_item(values_, index++, jitload_torch::borrow(element.values_.get()));
-    }
-  }
+  TensorDataContainer(std::initializer_list<TensorDataContainer> list);
   template <class T>
   TensorDataContainer(at::ArrayRef<T> values)
-      : type_(at::CppTypeToScalarType<T>::value), values_(jitload_torch::list_of(values.data(), values.size())) {}
+      : TensorDataContainer(at::CppTypeToScalarType<T>::value, values.data(), static_cast<int64_t>(values.size()), 1) {}
 #if defined(_GLIBCXX_VECTOR)
   template <class T>
   TensorDataContainer(const std::vector<T>& values) : TensorDataContainer(at::ArrayRef<T>(values)) {}
+  TensorDataContainer(const std::vector<int>& values) : TensorDataContainer(at::ArrayRef<int>(values)) {}
 #endif
-  at::Tensor to_tensor(const at::TensorOptions& options) const {
-    at::OptionalArg<at::ScalarType> type; /* absent for the usual numbers, so that torch.tensor chooses it */
-    if (type_ != at::kInt && type_ != at::kLong && type_ != at::kFloat && type_ != at::kDouble) type = type_;
-    return at::detail::tensor_of(values_, type, options);
-  }
+  TensorDataContainer(const TensorDataContainer&) = delete;
+  ~TensorDataContainer() { delete[] values_; }
+  at::Tensor to_tensor(const at::TensorOptions& options) const;
 
  private:
+  static constexpr size_t kMaxDim = 16;
+  TensorDataContainer(at::ScalarType type, const void* values, int64_t count, size_t dim);
   at::ScalarType type_;
-  jitload_torch::Object values_;
+  size_t dim_;
+  int64_t sizes_[kMaxDim];
+  char* values_; /* all elements, in order */
 };
 
 }  // namespace detail

@@ -1,0 +1,241 @@
+"""Declarations of ATen's operators for the names in a text, copied from the headers of the installed torch.
+
+torch's headers define each operator as a short inline function, whose comment is the operator's schema. A copy of such
+a function calls `jitload_torch::call` where torch's calls `at::_ops::…::call`.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib.util
+import re
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+from jitload.errors import ToolchainError
+
+_CALL = re.compile(r"(?:\.|->|::)\s*(?:template\s+)?([a-z_]\w*)\s*\(")
+_CALL_IN_PART = re.compile(r"\b(linalg|special|fft)\s*::\s*([a-z_]\w*)\s*\(")
+_FUNCTION = re.compile(
+    r"^// aten::(?P<schema>.+)\ninline (?P<result>[^()]+?) ?(?P<owner>Tensor::)?(?P<name>\w+)\((?P<parameters>.*)\)"
+    r"(?: const)? \{\n +return at::_ops::\w+::call\((?P<arguments>.*)\);\n\}$",
+    re.MULTILINE,
+)
+_SCHEMA = re.compile(r"(?P<name>\w+)(?:\.(?P<overload>\w+))?\((?P<parameters>.*)\) -> (?P<results>.*)")
+_VERSION = re.compile(r"#define TORCH_VERSION_(?:MAJOR|MINOR|PATCH) (\d+)")
+_UNSUPPORTED = re.compile(
+    r"Storage|Dimname|Stream|SymInt|SymBool|MTLCommandBuffer|std::array|List<|QScheme|at::Layout \w|const at::Tensor \*"
+)
+# The types of torch's headers as the light headers write them.
+_TYPES = (
+    (re.compile(r"(\w+)\.has_value\(\) \? ::std::make_optional\([\w:]+\(\*\1\)\) : ::std::nullopt"), r"\1"),
+    (re.compile(r"::?std::optional|std::optional"), "OptionalArg"),
+    (re.compile(r"::std::(?=tuple|vector)"), "std::"),
+    (re.compile(r"::std::nullopt"), "{}"),
+    (re.compile(r"(?:c10::|::?std::)?\bstring_view\b"), "TextArg"),
+    (re.compile(r"\bat::(?!Reduction)"), ""),
+    (re.compile(r"\bc10::(?=MemoryFormat|Scalar\b|Device\b|Layout\b|ArrayRef)"), ""),
+    (re.compile(r"\bMemoryFormat::Contiguous"), "MemoryFormat::Contiguous"),
+)
+_RESULTS = {"Tensor": "t", "Tensor[]": "v", "bool": "b", "int": "i", "SymInt": "i", "float": "d", "Scalar": "s", "ScalarType": "c"}
+# Overloads that torch's headers define by hand, so that an integer is a dimension and not the flag `unbiased`.
+_WITH_DIMENSION = ("std", "var", "std_mean", "var_mean")
+# Methods and functions that the light headers define themselves.
+_OWN_METHODS = frozenset(
+    (
+        "contiguous cpu cuda data dim element_size get_device index index_put_ is_complex is_contiguous is_cpu is_cuda "
+        "is_floating_point is_meta is_quantized is_signed is_sparse item itemsize nbytes ndimension numel options "
+        "requires_grad size sizes stride strides storage_offset type backward has_storage is_same requires_grad_"
+    ).split()
+)
+_OWN_FUNCTIONS = frozenset(("tensor", "from_blob", "is_complex", "is_floating_point", "manual_seed", "get_num_threads"))
+
+
+class _Function(NamedTuple):
+    """An inline function of torch's headers, with its types as the light headers write them."""
+
+    schema: str
+    result: str
+    owner: str
+    name: str
+    parameters: str
+    arguments: str
+
+
+class Declarations(NamedTuple):
+    """C++ for the operators that a text names: declarations of methods, definitions, and the standard headers needed."""
+
+    methods: list[str]
+    functions: list[str]
+    headers: set[str]
+
+
+@functools.lru_cache(maxsize=64)
+def operator_declarations(text: str) -> Declarations:
+    """Return declarations of the ATen operators that a text calls."""
+    parts = {*_CALL_IN_PART.findall(text)}
+    names = sorted({*_CALL.findall(text), *(f"{part}_{name}" for part, name in parts)})
+    if not names:
+        return Declarations([], [], set())
+    methods = [line for name in names if name not in _OWN_METHODS for line in _method_declarations(name)]
+    functions = [
+        function
+        for name in names
+        for function in (*_methods(name), *_functions(name))
+        if function.name not in (_OWN_METHODS if function.owner else _OWN_FUNCTIONS)
+    ]
+    definitions = [_definition(function) for function in functions]
+    definitions += [_with_dimension(name) for name in _WITH_DIMENSION if name in names]
+    # Functions of torch::linalg, torch::special and torch::fft, which are in the namespace at. The declaration
+    # `using namespace at` makes them known in the namespace torch.
+    definitions += [
+        f"namespace {part} {{ {_definition(function._replace(name=name))} }}"
+        for part, name in sorted(parts)
+        for function in functions
+        if function.name == f"{part}_{name}" and not function.owner
+    ]
+    results = " ".join(function.result for function in functions)
+    headers = {header for header in ("tuple", "vector") if f"std::{header}<" in results}
+    return Declarations(methods, [*filter(None, definitions)], headers)
+
+
+@functools.lru_cache(maxsize=1)
+def torch_abi() -> str:
+    """Return the release of the installed torch as its stable interface expects it, for example `0x020D0000…`."""
+    numbers = [int(number) for number in _VERSION.findall(_read("torch/headeronly/version.h"))]
+    if len(numbers) != 3:
+        raise ToolchainError("torch's headers do not say their release (torch/headeronly/version.h): install torch again")
+    return f"0x{numbers[0]:02X}{numbers[1]:02X}{numbers[2]:02X}0000000000"
+
+
+def _methods(name: str) -> Iterator[_Function]:
+    text = _read("ATen/core/TensorBody.h")
+    for position in _positions(text, f" Tensor::{name}("):
+        found = _FUNCTION.match(text, text.rfind("// aten::", 0, position))
+        if found and (function := _supported(found)):
+            yield function
+
+
+def _functions(name: str) -> Iterator[_Function]:
+    root = re.sub(r"_outf?$", "", name)
+    text = _read(f"ATen/ops/{root.rstrip('_') if not root.startswith('__') else root}.h") or _read(f"ATen/ops/{root}.h")
+    for match in _FUNCTION.finditer(text):
+        if match["name"] == name and (function := _supported(match)):
+            yield function
+
+
+def _method_declarations(name: str) -> Iterator[str]:
+    text = _read("ATen/core/TensorBody.h")
+    for position in _positions(text, f" {name}("):
+        declaration = text[text.rfind("\n", 0, position) + 1 : text.find("\n", position)].strip()
+        if declaration.endswith(") const;") and not _UNSUPPORTED.search(declaration):
+            yield _translate(declaration)
+    if name in _WITH_DIMENSION and not name.endswith("mean"):
+        yield f"Tensor {name}(int dim) const;"
+
+
+def _positions(text: str, part: str) -> Iterator[int]:
+    position = text.find(part)
+    while position >= 0:
+        yield position
+        position = text.find(part, position + 1)
+
+
+@functools.lru_cache(maxsize=256)
+def _read(header: str) -> str:
+    """Return the text of one of torch's headers, or "" if torch does not have it."""
+    try:
+        return (_include_dir() / header).read_text(encoding="utf-8")
+    except FileNotFoundError:
+        return ""
+
+
+@functools.lru_cache(maxsize=1)
+def _include_dir() -> Path:
+    """Return the directory of torch's headers, without an import of torch."""
+    module = sys.modules.get("torch")
+    path = module.__file__ if module else (spec := importlib.util.find_spec("torch")) and spec.origin
+    directory = Path(path or "").parent / "include"
+    if not path or not (directory / "ATen/core/TensorBody.h").is_file():
+        raise ToolchainError(
+            "C++ that uses torch needs torch's headers, which say what its operators take: pip install 'torch>=2.10'"
+        )
+    return directory
+
+
+def _supported(match: re.Match[str]) -> _Function | None:
+    """Return the function that was found, or None if it has a type that the light headers lack."""
+    if _UNSUPPORTED.search(match["parameters"] + match["result"]):
+        return None
+    return _Function(
+        schema=match["schema"],
+        owner=match["owner"] or "",
+        name=match["name"],
+        **{part: _translate(match[part]) for part in ("result", "parameters", "arguments")},
+    )
+
+
+def _translate(text: str) -> str:
+    for pattern, replacement in _TYPES:
+        text = pattern.sub(replacement, text)
+    return text
+
+
+def _definition(function: _Function) -> str:
+    """Return the C++ of a function that calls an operator."""
+    schema = _SCHEMA.fullmatch(function.schema)
+    assert schema is not None
+    parameters = [parameter.strip() for parameter in schema["parameters"].split(", ")]
+    keywords = [p.split("=")[0].split()[-1] for p in parameters[parameters.index("*") + 1 :]] if "*" in parameters else []
+    fields = ", ".join(
+        f'"{field}"'
+        for field in (
+            f"aten::{schema['name']}",
+            schema["overload"] or "",
+            "".join(f"{name} " for name in keywords),
+            _result_letters(schema["results"]),
+        )
+    )
+    result = function.result.replace("const ", "")
+    changed = "&" in result
+    call = f"jitload_torch::call<{'void' if changed else result}>(op, {function.arguments})"
+    if "TensorOptions options" in function.parameters:
+        call = f"jitload_torch::with_options({call}, options)"
+    if changed:
+        call = f"{call}; return {_changed(result, function, keywords)}"
+    else:
+        call = f"return {call}"
+    const = " const" if function.owner else ""
+    return (
+        f"inline {function.result} {function.owner}{function.name}({function.parameters}){const} "
+        f"{{ static jitload_torch::Operator op{{{fields}, JITLOAD_TORCH_ABI}}; {call}; }}"
+    )
+
+
+def _result_letters(results: str) -> str:
+    """Return a letter for each result of a schema such as `(Tensor values, Tensor indices)`; see `Results` in C++."""
+    if results == "()":
+        return ""
+    types = [part.split()[0] for part in results.strip("()").split(", ")] if results.startswith("(") else [results]
+    return "".join("_" if "!" in part else _RESULTS.get(re.sub(r"\(\w\)", "", part), "?") for part in types)
+
+
+def _changed(result: str, function: _Function, keywords: list[str]) -> str:
+    """Return the tensors that a function changes and returns, as C++."""
+    count = result.count("&")
+    if function.owner:
+        return "const_cast<Tensor&>(*this)" if count == 1 else "{}"
+    names = [parameter.split("=")[0].split()[-1] for parameter in function.parameters.split(", ")]
+    outs = keywords[-count:] if function.name.endswith(("_out", "_outf")) else names[:1]
+    return outs[0] if count == 1 else f"{result}{{{', '.join(outs)}}}"
+
+
+def _with_dimension(name: str) -> str:
+    """Return the definitions of a function, and of a method if there is one, that take a dimension as an int."""
+    result = "std::tuple<Tensor,Tensor>" if name.endswith("mean") else "Tensor"
+    function = f"inline {result} {name}(const Tensor& self, int dim) {{ return {name}(self, IntArrayRef(dim)); }}"
+    if name.endswith("mean"):
+        return function
+    return f"inline Tensor Tensor::{name}(int dim) const {{ return {name}(IntArrayRef(dim)); }} {function}"
