@@ -39,12 +39,18 @@ _TYPES = (
     (re.compile(r"\bc10::(?=MemoryFormat|Scalar\b|Device\b|Layout\b|ArrayRef)"), ""),
     (re.compile(r"\bMemoryFormat::Contiguous"), "MemoryFormat::Contiguous"),
 )
-_RESULTS = {"Tensor": "t", "Tensor[]": "v", "bool": "b", "int": "i", "SymInt": "i", "float": "d", "Scalar": "s", "ScalarType": "c"}
+_SUPPORTED_RESULT = re.compile(
+    r"(?:const )?Tensor ?&?|bool|int64_t|double|void|ScalarType|Scalar"
+    r"|std::(?:tuple|vector)<Tensor ?&?(?:,Tensor ?&?)*>"
+)
+_RESULTS = (("Tensor", "t"), ("Tensor[]", "v"), ("bool", "b"), ("float", "d"), ("int", "i"), ("SymInt", "i"))
+_LETTERS = dict((*_RESULTS, ("Scalar", "s"), ("ScalarType", "c")))
+_ALIAS = re.compile(r"\([\w|]+(?: -> \*)?(!?)\)")
 # Overloads that torch's headers define by hand, so that an integer is a dimension and not the flag `unbiased`.
 _WITH_DIMENSION = ("std", "var", "std_mean", "var_mean")
 # Methods and functions that the light headers define themselves.
 _OWN_METHODS = frozenset(
-    (
+    (  # noqa: SIM905  a list of words
         "contiguous cpu cuda data dim element_size get_device index index_put_ is_complex is_contiguous is_cpu is_cuda "
         "is_floating_point is_meta is_quantized is_signed is_sparse item itemsize nbytes ndimension numel options "
         "requires_grad size sizes stride strides storage_offset type backward has_storage is_same requires_grad_"
@@ -65,7 +71,7 @@ class _Function(NamedTuple):
 
 
 class Declarations(NamedTuple):
-    """C++ for the operators that a text names: declarations of methods, definitions, and the standard headers needed."""
+    """C++ for the operators that a text names: methods, definitions, and the names of the standard headers needed."""
 
     methods: list[str]
     functions: list[str]
@@ -106,7 +112,7 @@ def torch_abi() -> str:
     """Return the release of the installed torch as its stable interface expects it, for example `0x020D0000…`."""
     numbers = [int(number) for number in _VERSION.findall(_read("torch/headeronly/version.h"))]
     if len(numbers) != 3:
-        raise ToolchainError("torch's headers do not say their release (torch/headeronly/version.h): install torch again")
+        raise ToolchainError("torch/headeronly/version.h does not say the release of torch: install torch again")
     return f"0x{numbers[0]:02X}{numbers[1]:02X}{numbers[2]:02X}0000000000"
 
 
@@ -130,7 +136,8 @@ def _method_declarations(name: str) -> Iterator[str]:
     text = _read("ATen/core/TensorBody.h")
     for position in _positions(text, f" {name}("):
         declaration = text[text.rfind("\n", 0, position) + 1 : text.find("\n", position)].strip()
-        if declaration.endswith(") const;") and not _UNSUPPORTED.search(declaration):
+        is_comment = declaration.startswith("//")
+        if declaration.endswith(") const;") and not is_comment and not _UNSUPPORTED.search(declaration):
             yield _translate(declaration)
     if name in _WITH_DIMENSION and not name.endswith("mean"):
         yield f"Tensor {name}(int dim) const;"
@@ -167,14 +174,11 @@ def _include_dir() -> Path:
 
 def _supported(match: re.Match[str]) -> _Function | None:
     """Return the function that was found, or None if it has a type that the light headers lack."""
-    if _UNSUPPORTED.search(match["parameters"] + match["result"]):
+    result = _translate(match["result"])
+    if not match["arguments"] or _UNSUPPORTED.search(match["parameters"]) or not _SUPPORTED_RESULT.fullmatch(result):
         return None
-    return _Function(
-        schema=match["schema"],
-        owner=match["owner"] or "",
-        name=match["name"],
-        **{part: _translate(match[part]) for part in ("result", "parameters", "arguments")},
-    )
+    parameters, arguments = _translate(match["parameters"]), _translate(match["arguments"])
+    return _Function(match["schema"], result, match["owner"] or "", match["name"], parameters, arguments)
 
 
 def _translate(text: str) -> str:
@@ -187,8 +191,8 @@ def _definition(function: _Function) -> str:
     """Return the C++ of a function that calls an operator."""
     schema = _SCHEMA.fullmatch(function.schema)
     assert schema is not None
-    parameters = [parameter.strip() for parameter in schema["parameters"].split(", ")]
-    keywords = [p.split("=")[0].split()[-1] for p in parameters[parameters.index("*") + 1 :]] if "*" in parameters else []
+    _, _, named = f", {schema['parameters']}".partition(", *, ")
+    keywords = [parameter.split("=")[0].split()[-1] for parameter in named.split(", ")] if named else []
     fields = ", ".join(
         f'"{field}"'
         for field in (
@@ -203,10 +207,7 @@ def _definition(function: _Function) -> str:
     call = f"jitload_torch::call<{'void' if changed else result}>(op, {function.arguments})"
     if "TensorOptions options" in function.parameters:
         call = f"jitload_torch::with_options({call}, options)"
-    if changed:
-        call = f"{call}; return {_changed(result, function, keywords)}"
-    else:
-        call = f"return {call}"
+    call = f"{call}; return {_changed(result, function, keywords)}" if changed else f"return {call}"
     const = " const" if function.owner else ""
     return (
         f"inline {function.result} {function.owner}{function.name}({function.parameters}){const} "
@@ -216,10 +217,8 @@ def _definition(function: _Function) -> str:
 
 def _result_letters(results: str) -> str:
     """Return a letter for each result of a schema such as `(Tensor values, Tensor indices)`; see `Results` in C++."""
-    if results == "()":
-        return ""
-    types = [part.split()[0] for part in results.strip("()").split(", ")] if results.startswith("(") else [results]
-    return "".join("_" if "!" in part else _RESULTS.get(re.sub(r"\(\w\)", "", part), "?") for part in types)
+    types = [part.split()[0] for part in _ALIAS.sub(r"\1", results).strip("()").split(", ") if part]
+    return "".join("_" if part.endswith("!") else _LETTERS[part] for part in types)
 
 
 def _changed(result: str, function: _Function, keywords: list[str]) -> str:
