@@ -53,7 +53,8 @@ _OWN_METHODS = frozenset(
     (  # noqa: SIM905  a list of words
         "contiguous cpu cuda data dim element_size get_device index index_put_ is_complex is_contiguous is_cpu is_cuda "
         "is_floating_point is_meta is_quantized is_signed is_sparse item itemsize nbytes ndimension numel options "
-        "requires_grad size sizes stride strides storage_offset type backward has_storage is_same requires_grad_"
+        "requires_grad size sizes stride strides storage_offset type backward has_storage is_same requires_grad_ "
+        "is_leaf retains_grad retain_grad output_nr _version set_data"
     ).split()
 )
 _OWN_FUNCTIONS = frozenset(("tensor", "from_blob", "is_complex", "is_floating_point", "manual_seed", "get_num_threads"))
@@ -191,14 +192,14 @@ def _definition(function: _Function) -> str:
     """Return the C++ of a function that calls an operator."""
     schema = _SCHEMA.fullmatch(function.schema)
     assert schema is not None
-    _, _, named = f", {schema['parameters']}".partition(", *, ")
-    keywords = [parameter.split("=")[0].split()[-1] for parameter in named.split(", ")] if named else []
+    parameters = schema["parameters"].replace("*, ", "").split(", ")
+    names = [parameter.split("=")[0].split()[-1] for parameter in parameters[1:]]
     fields = ", ".join(
         f'"{field}"'
         for field in (
             f"aten::{schema['name']}",
             schema["overload"] or "",
-            "".join(f"{name} " for name in keywords),
+            "".join(f"{name} " for name in names),
             _result_letters(schema["results"]),
         )
     )
@@ -207,7 +208,7 @@ def _definition(function: _Function) -> str:
     call = f"jitload_torch::call<{'void' if changed else result}>(op, {function.arguments})"
     if "TensorOptions options" in function.parameters:
         call = f"jitload_torch::with_options({call}, options)"
-    call = f"{call}; return {_changed(result, function, keywords)}" if changed else f"return {call}"
+    call = f"{call}; return {_changed(result, function, names)}" if changed else f"return {call}"
     const = " const" if function.owner else ""
     return (
         f"inline {function.result} {function.owner}{function.name}({function.parameters}){const} "
@@ -221,13 +222,13 @@ def _result_letters(results: str) -> str:
     return "".join("_" if part.endswith("!") else _LETTERS[part] for part in types)
 
 
-def _changed(result: str, function: _Function, keywords: list[str]) -> str:
+def _changed(result: str, function: _Function, names: list[str]) -> str:
     """Return the tensors that a function changes and returns, as C++."""
     count = result.count("&")
     if function.owner:
         return "const_cast<Tensor&>(*this)" if count == 1 else "{}"
-    names = [parameter.split("=")[0].split()[-1] for parameter in function.parameters.split(", ")]
-    outs = keywords[-count:] if function.name.endswith(("_out", "_outf")) else names[:1]
+    first = function.parameters.split(", ")[0].split()[-1]
+    outs = names[-count:] if function.name.endswith(("_out", "_outf")) else [first]
     return outs[0] if count == 1 else f"{result}{{{', '.join(outs)}}}"
 
 

@@ -244,9 +244,10 @@ Object find_exact(const Operator& op) {
   }
   return checked(PySequence_GetItem(pair.get(), 0));
 }
-/* torch's function or method with the operator's name, which takes 0.5 µs less, or NULL. */
+/* torch's function or method with the operator's name, which takes less time, or NULL. The arguments are passed by their
+ * names, because some of its deprecated forms have them in another order. */
 void* find_quick(const Operator& op) {
-  if (strstr(op.keywords, "out ") != nullptr) return nullptr; /* several `out` arguments are a tuple there */
+  if (strstr(op.names, "out ") != nullptr) return nullptr; /* several `out` arguments are a tuple there */
   const char* const name = op.name + sizeof "aten::" - 1;
   void* function = attribute_or_null(torch_module().functions, name);
   return function != nullptr ? function : attribute_or_null(torch_module().base_type, name);
@@ -256,10 +257,10 @@ void run_in_python(Operator& op, const Argument* arguments, size_t count, Result
   Gil gil;
   size_t keyword_count = 0;
   if (op.keyword_names == nullptr) {
-    op.keyword_names = keyword_tuple(op.keywords, &keyword_count).release();
+    op.keyword_names = keyword_tuple(op.names, &keyword_count).release();
     op.quick = find_quick(op);
   }
-  keyword_count = static_cast<size_t>(PySequence_Size(op.keyword_names));
+  keyword_count = count - 1;
   PythonArguments objects(count);
   for (size_t i = 0; i < count; ++i) objects.add(python_argument(arguments[i]));
   if (!is_exact && op.quick != nullptr) {
@@ -308,11 +309,9 @@ Object invoke_path(const char* path, const char* keywords, void** arguments, siz
   if (is_none(objects[0])) {
     throw CheckError(ErrorKind::runtime, "Expected a proper Tensor but got None (or an undefined Tensor in C++) for argument #0 'self'");
   }
-  static const char* const members[] = {".grad", ".requires_grad", ".data"};
-  for (const char* member : members) {
-    if (strcmp(path, member) == 0) return attribute(objects[0], path + 1);
-  }
-  return objects.call(attribute(torch_module().tensor_type, path + 1).get(), 0, keyword_count, names.get());
+  const Object member = attribute(torch_module().tensor_type, path + 1);
+  if (PyCallable_Check(member.get()) == 0) return attribute(objects[0], path + 1); /* a property */
+  return objects.call(member.get(), 0, keyword_count, names.get());
 }
 
 }  // namespace jitload_torch

@@ -36,6 +36,7 @@ int PyObject_SetAttrString(void*, const char*, void*);
 int PyObject_HasAttrString(void*, const char*);
 void* PyObject_Vectorcall(void*, void* const*, size_t, void*);
 int PyObject_IsTrue(void*);
+int PyCallable_Check(void*);
 void* PyObject_Str(void*);
 void* PyObject_Repr(void*);
 void* PyImport_ImportModule(const char*);

@@ -164,6 +164,12 @@ int64_t Tensor::wrap(int64_t index) const {
   return index < 0 ? index + count : index;
 }
 bool Tensor::requires_grad() const { return python_value<bool>(call_path(".requires_grad", "", *this)); }
+bool Tensor::is_leaf() const { return python_value<bool>(call_path(".is_leaf", "", *this)); }
+bool Tensor::retains_grad() const { return python_value<bool>(call_path(".retains_grad", "", *this)); }
+void Tensor::retain_grad() const { call_path(".retain_grad", "", *this); }
+int64_t Tensor::output_nr() const { return python_value<int64_t>(call_path(".output_nr", "", *this)); }
+int64_t Tensor::_version() const { return python_value<int64_t>(call_path("._version", "", *this)); }
+void Tensor::set_data(const Tensor& data) const { call_path("builtins.setattr", "", *this, TextArg("data"), data); }
 const Tensor& Tensor::set_requires_grad(bool value) const {
   if (interface().torch_set_requires_grad(handle_, value) != 0) call_path(".requires_grad_", "", *this, value);
   return *this;
@@ -212,7 +218,7 @@ Tensor& Tensor::index_put_(std::initializer_list<indexing::TensorIndex> indices,
   return *this;
 }
 Tensor Tensor::operator[](int64_t index) const {
-  static Operator op{"aten::select", "int", "", "t"};
+  static Operator op{"aten::select", "int", "dim index ", "t"};
   return call<Tensor>(op, *this, int64_t(0), index);
 }
 Tensor Tensor::operator[](const Scalar& index) const {
@@ -258,12 +264,12 @@ Tensor Tensor::contiguous(MemoryFormat format) const {
   return is_contiguous(format) ? *this : call<Tensor>(op, *this, format);
 }
 Tensor& Tensor::assign(const Tensor& other) {
-  static Operator op{"aten::copy_", "", "", "_"};
+  static Operator op{"aten::copy_", "", "src non_blocking ", "_"};
   call<void>(op, *this, other, false);
   return *this;
 }
 Tensor& Tensor::operator=(const Scalar& value) && {
-  static Operator op{"aten::fill_", "Scalar", "", "_"};
+  static Operator op{"aten::fill_", "Scalar", "value ", "_"};
   call<void>(op, *this, value);
   return *this;
 }
@@ -278,36 +284,37 @@ Tensor Tensor::toType(ScalarType type) const { return type == scalar_type() ? *t
 
 // ---- operators ------------------------------------------------------------------------------------------------------
 
-#define JITLOAD_TORCH_CHANGE_(symbol, name, keywords, ...)                \
-  Tensor& Tensor::operator symbol(const Tensor & other) {                 \
-    static Operator op{"aten::" name, "Tensor", keywords, "_"};           \
-    call<void>(op, *this, other, ##__VA_ARGS__);                          \
-    return *this;                                                         \
-  }                                                                       \
-  Tensor& Tensor::operator symbol(const Scalar & other) {                 \
-    static Operator op{"aten::" name, "Scalar", "", "_"};                 \
-    call<void>(op, *this, other, ##__VA_ARGS__);                          \
-    return *this;                                                         \
+#define JITLOAD_TORCH_CHANGE_(symbol, name, has_alpha)                                             \
+  Tensor& Tensor::operator symbol(const Tensor & other) {                                          \
+    static Operator op{"aten::" name, "Tensor", "other ", "_", JITLOAD_TORCH_ABI, has_alpha};      \
+    call<void>(op, *this, other);                                                                  \
+    return *this;                                                                                  \
+  }                                                                                                \
+  Tensor& Tensor::operator symbol(const Scalar & other) {                                          \
+    static Operator op{"aten::" name, "Scalar", "other ", "_"};                                    \
+    call<void>(op, *this, other);                                                                  \
+    return *this;                                                                                  \
   }
-#define JITLOAD_TORCH_BINARY_(symbol, name, keywords, ...)                \
-  Tensor operator symbol(const Tensor& a, const Tensor& b) {              \
-    static Operator op{"aten::" name, "Tensor", keywords, "t"};           \
-    return call<Tensor>(op, a, b, ##__VA_ARGS__);                         \
-  }                                                                       \
-  Tensor operator symbol(const Tensor& a, const Scalar& b) {              \
-    static Operator op{"aten::" name, "Scalar", "", "t"};                 \
-    return call<Tensor>(op, a, b, ##__VA_ARGS__);                         \
+#define JITLOAD_TORCH_BINARY_(symbol, name, has_alpha)                                             \
+  Tensor operator symbol(const Tensor& a, const Tensor& b) {                                       \
+    static Operator op{"aten::" name, "Tensor", "other ", "t", JITLOAD_TORCH_ABI, has_alpha};      \
+    return call<Tensor>(op, a, b);                                                                 \
+  }                                                                                                \
+  Tensor operator symbol(const Tensor& a, const Scalar& b) {                                       \
+    static Operator op{"aten::" name, "Scalar", "other ", "t"};                                    \
+    return call<Tensor>(op, a, b);                                                                 \
   }
-/* Sums and differences have a factor of the second operand, alpha, which is 1. */
-JITLOAD_TORCH_CHANGE_(+=, "add_", "alpha ", Scalar(1)) JITLOAD_TORCH_BINARY_(+, "add", "alpha ", Scalar(1))
-JITLOAD_TORCH_CHANGE_(-=, "sub_", "alpha ", Scalar(1)) JITLOAD_TORCH_BINARY_(-, "sub", "alpha ", Scalar(1))
-JITLOAD_TORCH_CHANGE_(*=, "mul_", "") JITLOAD_TORCH_CHANGE_(/=, "div_", "") JITLOAD_TORCH_CHANGE_(&=, "bitwise_and_", "")
-JITLOAD_TORCH_CHANGE_(|=, "bitwise_or_", "") JITLOAD_TORCH_CHANGE_(^=, "bitwise_xor_", "")
-JITLOAD_TORCH_BINARY_(*, "mul", "") JITLOAD_TORCH_BINARY_(/, "div", "") JITLOAD_TORCH_BINARY_(%, "remainder", "")
+/* Sums and differences have a Scalar, alpha, and are called through Python, where it may be left out. */
+JITLOAD_TORCH_CHANGE_(+=, "add_", true) JITLOAD_TORCH_BINARY_(+, "add", true)
+JITLOAD_TORCH_CHANGE_(-=, "sub_", true) JITLOAD_TORCH_BINARY_(-, "sub", true)
+JITLOAD_TORCH_CHANGE_(*=, "mul_", false) JITLOAD_TORCH_CHANGE_(/=, "div_", false)
+JITLOAD_TORCH_CHANGE_(&=, "bitwise_and_", false) JITLOAD_TORCH_CHANGE_(|=, "bitwise_or_", false)
+JITLOAD_TORCH_CHANGE_(^=, "bitwise_xor_", false) JITLOAD_TORCH_BINARY_(*, "mul", false)
+JITLOAD_TORCH_BINARY_(/, "div", false) JITLOAD_TORCH_BINARY_(%, "remainder", false)
 #define X(symbol, name, swapped)                             \
-  JITLOAD_TORCH_BINARY_(symbol, name, "")                    \
+  JITLOAD_TORCH_BINARY_(symbol, name, false)                 \
   Tensor operator symbol(const Scalar& a, const Tensor& b) { \
-    static Operator op{"aten::" swapped, "Scalar", "", "t"}; \
+    static Operator op{"aten::" swapped, "Scalar", "other ", "t"}; \
     return call<Tensor>(op, b, a);                           \
   }
 X(<, "lt", "gt") X(<=, "le", "ge") X(>, "gt", "lt") X(>=, "ge", "le") X(==, "eq", "eq") X(!=, "ne", "ne")
@@ -331,7 +338,7 @@ Tensor filled_like(const Scalar& number, const Tensor& other) {
 Tensor operator-(const Scalar& a, const Tensor& b) { return filled_like(a, b) -= b; }
 Tensor operator/(const Scalar& a, const Tensor& b) { return filled_like(a, b) /= b; }
 Tensor operator%(const Scalar& a, const Tensor& b) {
-  static Operator op{"aten::remainder_", "Tensor", "", "_"};
+  static Operator op{"aten::remainder_", "Tensor", "other ", "_"};
   Tensor result = filled_like(a, b);
   call<void>(op, result, b);
   return result;

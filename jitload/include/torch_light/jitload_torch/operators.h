@@ -40,7 +40,7 @@ struct Argument {
 struct Operator {
   const char* name; /* such as "aten::sum" */
   const char* overload;
-  const char* keywords; /* the names of the last arguments, each with a space after it */
+  const char* names; /* of the arguments behind the first, each with a space after it */
   const char* results;  /* a letter for each result; see `Results` */
   uint64_t version = 0x020A000000000000;
   bool needs_python = false;

@@ -79,6 +79,13 @@ class Tensor {
   MemoryFormat suggest_memory_format() const;
   bool requires_grad() const;
   const Tensor& set_requires_grad(bool value) const;
+  Tensor& requires_grad_(bool value = true) const { return const_cast<Tensor&>(set_requires_grad(value)); }
+  bool is_leaf() const;
+  bool retains_grad() const;
+  void retain_grad() const;
+  int64_t output_nr() const;
+  int64_t _version() const;
+  void set_data(const Tensor& data) const;
   int64_t storage_offset() const { return jitload_torch::tensor_storage_offset(handle_); }
   Tensor grad() const;
   void backward(const Tensor& gradient = {}, OptionalArg<bool> retain_graph = {}, bool create_graph = false,
