@@ -27,6 +27,9 @@ _STD_NAME = re.compile(r"\bstd\s*::\s*(\w+)")
 _WORD = re.compile(r"\b[A-Za-z_]\w*")
 
 _CUDA_NAME = re.compile(r"\b(?:torch|at|c10)\s*::\s*cuda\b|\b(?:C10|AT)_CUDA_(?:KERNEL_LAUNCH_)?CHECK\b")
+# With threads in the text, its functions run without the GIL, so that a thread that needs it does not wait for ever.
+_THREADS = re.compile(r"\b(?:std\s*::\s*(?:thread|jthread|async|execution)|pthread_create|parallel_for|tbb)\b|pragma\s+omp\b")
+_PYTHON_API = re.compile(r"\bPy[A-Z_]\w*\s*\(")
 # Libraries that torch has already loaded; a second copy might be of another release.
 _LIBRARY_OF_TORCH = re.compile(
     r"-l(?:torch\w*|c10\w*|cudart|cublas|cublasLt|curand|cusparse|cusolver|cufft|cudnn|nvrtc|nccl)"
@@ -234,6 +237,8 @@ def _prelude(text: str, *, is_cuda: bool, implicit: bool) -> str:
         lines.append(f"#define JITLOAD_TORCH_ABI {torch_abi()}")
     lines += _macro("JITLOAD_TORCH_METHODS", operators.methods)
     lines += _macro("JITLOAD_TORCH_FUNCTIONS", operators.functions)
+    if _THREADS.search(text) and not _PYTHON_API.search(text):
+        lines.append("#define JITLOAD_TORCH_THREADS 1")
     if implicit:
         lines.append(f"#include <torch/{'types' if is_cuda else 'extension'}.h>")
         lines += ["#include <cuda_runtime.h>"] if is_cuda else []

@@ -2,6 +2,7 @@
 #include <string.h>
 
 #include <map>
+#include <mutex>
 #include <vector>
 
 #include "torch_python.h"
@@ -16,6 +17,19 @@ GilRelease::~GilRelease() {
   if (state_ == nullptr) return;
   PyEval_RestoreThread(state_);
   holds_gil = was_held_;
+}
+
+namespace {
+std::recursive_mutex& call_mutex() {
+  static std::recursive_mutex* mutex = new std::recursive_mutex; /* never destroyed, as calls may outlive the process's end */
+  return *mutex;
+}
+}  // namespace
+GilGuard::GilGuard(GilPolicy policy) : release_(policy != GilPolicy::kept), is_locked_(policy == GilPolicy::exclusive) {
+  if (is_locked_) call_mutex().lock();
+}
+GilGuard::~GilGuard() {
+  if (is_locked_) call_mutex().unlock();
 }
 
 namespace {

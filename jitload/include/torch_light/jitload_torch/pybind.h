@@ -62,6 +62,15 @@ struct Parameter {
   bool is_exact; /* accepts no conversions */
 };
 
+/* Who has the GIL while a function runs: its caller; nobody, as the text asks; or nobody, while a lock of the library's own
+ * still lets only one of the callers run. */
+enum class GilPolicy : uint8_t { kept, released, exclusive };
+#if defined(JITLOAD_TORCH_THREADS) /* the text has threads, which may need the GIL; jitload defines it in front of the text */
+constexpr GilPolicy kGilPolicy = GilPolicy::exclusive;
+#else
+constexpr GilPolicy kGilPolicy = GilPolicy::kept;
+#endif
+
 /* A function to call from Python, perhaps one of several overloads of the same name. */
 struct Record {
   bool (*call)(Record* record, void* const* arguments, bool convert, Object* result);
@@ -69,7 +78,7 @@ struct Record {
   void* callable;
   size_t count;
   bool is_torch_wrapped; /* errors are translated as those of torch's own functions */
-  bool releases_gil;
+  GilPolicy gil;
   const char* doc;
   Parameter* parameters; /* `count` of them, or NULL */
 };
@@ -88,6 +97,17 @@ class GilRelease {
  private:
   void* state_;
   bool was_held_;
+};
+
+class GilGuard {
+ public:
+  explicit GilGuard(GilPolicy policy);
+  GilGuard(const GilGuard&) = delete;
+  ~GilGuard();
+
+ private:
+  GilRelease release_;
+  bool is_locked_;
 };
 
 template <size_t... I>
@@ -109,7 +129,7 @@ struct Slots<Indices<I...>, A...> : IndexedSlot<I, A>... {
   }
   template <class R, class F>
   R call(F& function) {
-    return function(static_cast<A>(this->IndexedSlot<I, A>::slot.get())...);
+    return function(static_cast<A&&>(this->IndexedSlot<I, A>::slot.get())...);
   }
 };
 
@@ -120,11 +140,11 @@ struct Binding {
     if (!slots.load(record->parameters, arguments, convert)) return false;
     F& function = *static_cast<F*>(record->callable);
     if constexpr (__is_same(R, void)) {
-      const GilRelease release(record->releases_gil);
+      const GilGuard guard(record->gil);
       slots.template call<R>(function);
     } else {
       *result = Caster<typename plain<R>::type>::to_python([&]() -> R {
-        const GilRelease release(record->releases_gil);
+        const GilGuard guard(record->gil);
         return slots.template call<R>(function);
       }());
       return true;
@@ -150,7 +170,7 @@ struct Binding {
 
 template <class R, class F, class... A>
 Record make_record(F* function) {
-  return {&Binding<R, F, A...>::call, &Binding<R, F, A...>::describe, static_cast<void*>(function), sizeof...(A), false, false,
+  return {&Binding<R, F, A...>::call, &Binding<R, F, A...>::describe, static_cast<void*>(function), sizeof...(A), false, kGilPolicy,
           "", nullptr};
 }
 template <class F, class R, class C, class... A>
@@ -268,7 +288,7 @@ class module_ {
   }
   template <class... Guards>
   static void apply(jitload_torch::Record& record, size_t&, call_guard<Guards...>) {
-    record.releases_gil = record.releases_gil || (false || ... || __is_same(Guards, gil_scoped_release));
+    if ((false || ... || __is_same(Guards, gil_scoped_release))) record.gil = jitload_torch::GilPolicy::released;
   }
   static void apply(jitload_torch::Record&, size_t&, return_value_policy) {}
   void* module_pointer_;
@@ -289,7 +309,7 @@ jitload_torch::Record wrap_pybind_function(const F& function) {
 template <class F>
 jitload_torch::Record wrap_pybind_function_no_gil(const F& function) {
   jitload_torch::Record record = wrap_pybind_function(function);
-  record.releases_gil = true;
+  record.gil = jitload_torch::GilPolicy::released;
   return record;
 }
 }  // namespace torch
