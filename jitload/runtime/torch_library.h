@@ -65,8 +65,14 @@ inline const Interface& interface() {
 void* cuda_function(const char* name);
 void fail_torch(const char* action); /* throws an error with torch's own message if torch tells it */
 
-/* What these files use of torch beside its stable interface and its Python: names that its libraries export. Where one is
- * missing, the text that a tensor prints, or a message, is Python's, or cuda_function throws an error. */
+/* What these files use of torch beside its stable interface and its Python, and what happens where it is missing:
+ * 1. Where a torch.Tensor has its at::Tensor, which is a handle (`Torch::offset`): torch's conversion makes the handle.
+ * 2. The function that makes a torch.Tensor for a handle (`Torch::wrap`): torch's conversion does so.
+ * 3. The function that prints a tensor: it is printed as Python prints it.
+ * 4. The function that puts the names of Python's tensor types into messages: they have those of C++.
+ * 5. The functions that return handles of cuBLASLt, cuSPARSE, cuSOLVER and cuDNN (`cuda_function`): an error.
+ * The first two are compared with torch's conversion before they are used, and are not needed from torch 2.14 on. */
+const char* const kWrapName = "_Z16THPVariable_WrapRKN2at10TensorBaseE";
 const char* const kPrintName = "_ZN2at5printERSoRKNS_6TensorEl";
 const char* const kMessageName = "_ZN5torch15processErrorMsgENSt7__cxx1112basic_stringIcSt11char_traitsIcESaIcEEE";
 
@@ -115,11 +121,21 @@ struct Torch {
   void* layouts[8];
   void* memory_formats[4];
   int (*import)(Managed*, void**) = nullptr; /* of DLPack's exchange table */
+  size_t offset = 0;                         /* 0 if it is not known */
+  void* (*wrap)(Handle) = nullptr;           /* NULL if it is not known */
   std::map<int, void*> devices;              /* objects of Python by type and index */
 
   Torch();
+
+ private:
+  void find_shortcuts();
 };
-Torch& torch_module();
+extern Torch* torch_objects; /* NULL until they are looked up */
+void find_torch();
+inline Torch& torch_module() {
+  if (torch_objects == nullptr) find_torch();
+  return *torch_objects;
+}
 
 }  // namespace jitload_torch
 

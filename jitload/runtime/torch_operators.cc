@@ -24,42 +24,48 @@ Object keyword_tuple(const char* keywords, size_t* count) {
 /* References to arguments in Python; while it lives, nothing of `__torch_function__` runs, as in C++. */
 class PythonArguments {
  public:
-  explicit PythonArguments(size_t count) { objects_.reserve(count); }
+  explicit PythonArguments(size_t count) : objects_(count <= kFew ? few_ : new void*[count]) {}
   PythonArguments(const PythonArguments&) = delete;
   ~PythonArguments() {
-    for (void* object : objects_) Py_DecRef(object);
-    if (guard_.get() == nullptr) return;
-    void* const none = &_Py_NoneStruct;
-    const std::initializer_list<void*> error = {none, none, none};
-    void *type, *value, *trace;
-    PyErr_Fetch(&type, &value, &trace);
-    Object(PyObject_Vectorcall(Object(PyObject_GetAttrString(guard_.get(), "__exit__")).get(), error.begin(), 3, nullptr));
-    PyErr_Restore(type, value, trace);
+    for (size_t i = 0; i < count_; ++i) Py_DecRef(objects_[i]);
+    if (objects_ != few_) delete[] objects_;
+    if (guard_.get() != nullptr) leave();
   }
-  void add(Object object) { objects_.push_back(object.release()); }
-  Object call(void* function, size_t skipped, size_t keyword_count, void* keyword_names) {
+  void add(Object object) { objects_[count_++] = object.release(); }
+  /* Calls a function with the arguments, of which the last have these names. */
+  Object call(void* function, size_t name_count, void* names) {
     if (guard_.get() == nullptr && needs_guard()) {
       guard_ = jitload_torch::call(torch_module().without_modes, {});
       jitload_torch::call(attribute(guard_.get(), "__enter__").get(), {});
     }
-    return checked(PyObject_Vectorcall(function, objects_.data() + skipped, objects_.size() - skipped - keyword_count,
-                                       keyword_count != 0 ? keyword_names : nullptr));
+    return checked(PyObject_Vectorcall(function, objects_, count_ - name_count, name_count != 0 ? names : nullptr));
   }
   void* operator[](size_t index) const { return objects_[index]; }
 
  private:
+  static constexpr size_t kFew = 8;
   /* Whether a mode such as torch.device("meta") is active, or an argument is of a subclass of torch.Tensor. */
   bool needs_guard() const {
     const Torch& torch = torch_module();
-    const Object modes = jitload_torch::call(torch.mode_count, {});
-    if (PyLong_AsLongLong(modes.get()) != 0) return true;
-    return std::any_of(objects_.begin(), objects_.end(), [&](void* object) {
+    const Object modes(PyObject_Vectorcall(torch.mode_count, nullptr, 0, nullptr));
+    if (modes.get() == nullptr || PyLong_AsLongLong(modes.get()) != 0) return true;
+    return std::any_of(objects_, objects_ + count_, [&](void* object) {
       void* const type = PyObject_Type(object);
       Py_DecRef(type); /* the object keeps it */
       return type != torch.tensor_type && type != torch.parameter_type && PyType_IsSubtype(type, torch.base_type) != 0;
     });
   }
-  std::vector<void*> objects_;
+  void leave() {
+    void *type, *value, *trace;
+    PyErr_Fetch(&type, &value, &trace);
+    void* const error[] = {&_Py_NoneStruct, &_Py_NoneStruct, &_Py_NoneStruct};
+    const Object exit(PyObject_GetAttrString(guard_.get(), "__exit__"));
+    Object(PyObject_Vectorcall(exit.get(), error, 3, nullptr));
+    PyErr_Restore(type, value, trace);
+  }
+  size_t count_ = 0;
+  void* few_[kFew];
+  void** objects_;
   Object guard_;
 };
 
@@ -244,8 +250,8 @@ Object find_exact(const Operator& op) {
   }
   return checked(PySequence_GetItem(pair.get(), 0));
 }
-/* torch's function or method with the operator's name, which takes less time, or NULL. The arguments are passed by their
- * names, because some of its deprecated forms have them in another order. */
+/* torch's function or method with the operator's name, which takes less time, or NULL. Three and more arguments are passed
+ * by their names, because some of its deprecated forms have them in another order. */
 void* find_quick(const Operator& op) {
   if (strstr(op.names, "out ") != nullptr) return nullptr; /* several `out` arguments are a tuple there */
   const char* const name = op.name + sizeof "aten::" - 1;
@@ -255,24 +261,29 @@ void* find_quick(const Operator& op) {
 
 void run_in_python(Operator& op, const Argument* arguments, size_t count, Results* results, bool is_exact) {
   Gil gil;
-  size_t keyword_count = 0;
   if (op.keyword_names == nullptr) {
-    op.keyword_names = keyword_tuple(op.names, &keyword_count).release();
+    size_t name_count = 0;
+    op.keyword_names = keyword_tuple(op.names, &name_count).release();
     op.quick = find_quick(op);
   }
-  keyword_count = count - 1;
   PythonArguments objects(count);
-  for (size_t i = 0; i < count; ++i) objects.add(python_argument(arguments[i]));
-  if (!is_exact && op.quick != nullptr) {
+  const bool is_quick = !is_exact && op.quick != nullptr;
+  const bool is_factory = is_quick && strstr(op.names, "pin_memory ") != nullptr; /* there, pin_memory is not optional */
+  for (size_t i = 0; i < count; ++i) {
+    Object object = python_argument(arguments[i]);
+    const bool is_absent = is_factory && arguments[i].kind == Kind::optional_boolean && is_none(object.get());
+    objects.add(is_absent ? python_bool(false) : static_cast<Object&&>(object));
+  }
+  if (is_quick) {
     try {
-      return take_python(op.results, objects.call(op.quick, 0, keyword_count, op.keyword_names), results);
+      return take_python(op.results, objects.call(op.quick, count > 2 ? count - 1 : 0, op.keyword_names), results);
     } catch (const PythonError& error) {
       if (!error.is(PyExc_TypeError)) throw; /* its parameters may differ from the operator's */
       op.quick = nullptr;
     }
   }
   if (op.exact == nullptr) op.exact = find_exact(op).release();
-  take_python(op.results, objects.call(op.exact, 0, keyword_count, op.keyword_names), results);
+  take_python(op.results, objects.call(op.exact, count - 1, op.keyword_names), results);
 }
 
 bool changes_arguments(const Operator& op) {
@@ -305,13 +316,13 @@ Object invoke_path(const char* path, const char* keywords, void** arguments, siz
   for (size_t i = 0; i < count; ++i) objects.add(Object(arguments[i]));
   size_t keyword_count = 0;
   const Object names = keyword_tuple(keywords, &keyword_count);
-  if (*path != '.') return objects.call(object_at(path).get(), 0, keyword_count, names.get());
+  if (*path != '.') return objects.call(object_at(path).get(), keyword_count, names.get());
   if (is_none(objects[0])) {
     throw CheckError(ErrorKind::runtime, "Expected a proper Tensor but got None (or an undefined Tensor in C++) for argument #0 'self'");
   }
   const Object member = attribute(torch_module().tensor_type, path + 1);
   if (PyCallable_Check(member.get()) == 0) return attribute(objects[0], path + 1); /* a property */
-  return objects.call(member.get(), 0, keyword_count, names.get());
+  return objects.call(member.get(), keyword_count, names.get());
 }
 
 }  // namespace jitload_torch

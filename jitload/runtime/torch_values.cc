@@ -141,28 +141,31 @@ bool is_integer(void* object) {
   return is_instance(object, &PyLong_Type);
 }
 
-/* Tensors come from and go to Python through C functions of torch's stable interface from 2.14 on, and before through
- * functions of Python that pass the handle in a capsule. */
+/* Tensors come from and go to Python through C functions of torch's stable interface from 2.14 on. Before, it has functions
+ * of Python that pass the handle in a capsule, and shortcuts. */
 Object python_tensor(Handle tensor) {
   Gil gil;
-  if (interface().tensor_to_object != nullptr) {
-    void* object = nullptr;
-    if (interface().tensor_to_object(tensor, nullptr, &object) != 0) fail_torch("a tensor for Python");
-    return Object(object);
+  void* object = nullptr;
+  if (torch_module().wrap != nullptr) return checked(torch_module().wrap(tensor));
+  if (interface().tensor_to_object == nullptr) {
+    const Object capsule = checked(PyCapsule_New(copy_handle(tensor), nullptr, nullptr));
+    return call(torch_module().from_capsule, {capsule.get()});
   }
-  const Object capsule = checked(PyCapsule_New(copy_handle(tensor), nullptr, nullptr));
-  return call(torch_module().from_capsule, {capsule.get()});
+  if (interface().tensor_to_object(tensor, nullptr, &object) != 0) fail_torch("a tensor for Python");
+  return Object(object);
 }
 bool tensor_from(void* object, Handle* tensor) {
   Gil gil;
   if (!is_instance(object, torch_module().base_type)) return false;
-  if (interface().tensor_from_object != nullptr) {
-    if (interface().tensor_from_object(object, tensor) != 0) fail_torch("a tensor of Python");
-    return true;
+  if (torch_module().offset != 0) {
+    *tensor = copy_handle(static_cast<char*>(object) + torch_module().offset);
+  } else if (interface().tensor_from_object == nullptr) {
+    const Object capsule = call(torch_module().to_capsule, {object});
+    *tensor = PyCapsule_GetPointer(capsule.get(), nullptr);
+  } else if (interface().tensor_from_object(object, tensor) != 0) {
+    fail_torch("a tensor of Python");
   }
-  const Object capsule = call(torch_module().to_capsule, {object});
-  *tensor = PyCapsule_GetPointer(capsule.get(), nullptr);
-  return *tensor != nullptr;
+  return true;
 }
 
 namespace {
