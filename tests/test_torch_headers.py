@@ -11,11 +11,11 @@ import pytest
 torch = pytest.importorskip("torch")
 
 import jitload
+from jitload.errors import ToolchainError
 from jitload.host_cpp.torch_headers import FORWARDED, find_or_write_torch_headers
-from jitload.request import torch_text
+from jitload.request import torch_operators, torch_text
 from jitload.request.arguments import Options, Sources, inline_sources, read_options
-from jitload.request.torch_text import TorchText, is_torch_text, missing_names, operator_table, torch_sources
-from torch_names import PAGE, names_page
+from jitload.request.torch_text import TorchText, is_torch_text, missing_names, torch_sources
 
 
 @pytest.mark.parametrize(
@@ -38,18 +38,42 @@ def test_functions_may_ask_for_the_kernels_of_a_text_for_torch():
     assert is_torch_text(sources, ["run"])
 
 
-def test_the_page_of_names_is_current():
-    assert PAGE.read_text() == names_page(), "run python tests/torch_names.py"
-
-
-def test_every_operator_of_the_table_compiles():
-    """Build texts that name every operator, so that every signature of the table is seen by the compiler."""
-    names = sorted({line.partition("\t")[0] for line in operator_table().splitlines()})
-    uses = "\n".join(f"// at::{name}( x.{name}(" for name in names)
+def test_every_operator_of_the_installed_torch_compiles():
+    """Build a text that names every operator, so that the compiler sees each signature in torch's headers."""
+    headers = Path(torch.__file__).parent / "include/ATen/ops"
+    names = sorted(
+        {path.stem for path in headers.glob("*.h") if not path.stem.endswith(("_native", "_ops", "_dispatch"))}
+    )
+    uses = "\n".join(f"// at::{name}( x.{name}( x.{name}_( at::{name}_out(" for name in names)
     text = f"{uses}\ntorch::Tensor same(torch::Tensor x) {{ return x; }}\n"
     x = torch.ones(1)
     # Unlike that of `cpp_extension`, this function raises an error if the light headers do not compile.
     assert jitload.load_inline("operators", cpp_sources=text, functions=["same"]).same(x) is x
+    assert len(torch_operators.operator_declarations(uses).functions) > 3000
+
+
+def test_declarations_are_those_of_torchs_headers():
+    methods, functions, headers = torch_operators.operator_declarations(
+        "x.var(1); at::max_out(v, i, x, 0); at::empty({2})"
+    )
+    assert "Tensor var(int dim) const;" in methods
+    (values,) = [function for function in functions if "max_values" in function]
+    assert values.startswith("inline std::tuple<Tensor &,Tensor &> max_out(Tensor & max, Tensor & max_values, ")
+    assert '"aten::max", "dim_max", "dim keepdim max max_values ", "__"' in values
+    assert "return std::tuple<Tensor &,Tensor &>{max, max_values};" in values
+    assert all("SymInt" not in function for function in functions)
+    assert headers == {"tuple"}
+
+
+def test_declarations_need_torchs_headers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(torch, "__file__", str(tmp_path / "__init__.py"))
+    torch_operators._include_dir.cache_clear()
+    torch_operators._read.cache_clear()
+    try:
+        with pytest.raises(ToolchainError, match=r"pip install 'torch>=2\.10'"):
+            torch_operators.operator_declarations("at::some_operator(x)")
+    finally:
+        torch_operators._include_dir.cache_clear()
 
 
 @pytest.mark.parametrize(

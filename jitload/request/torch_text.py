@@ -28,7 +28,9 @@ _WORD = re.compile(r"\b[A-Za-z_]\w*")
 
 _CUDA_NAME = re.compile(r"\b(?:torch|at|c10)\s*::\s*cuda\b|\b(?:C10|AT)_CUDA_(?:KERNEL_LAUNCH_)?CHECK\b")
 # With threads in the text, its functions run without the GIL, so that a thread that needs it does not wait for ever.
-_THREADS = re.compile(r"\b(?:std\s*::\s*(?:thread|jthread|async|execution)|pthread_create|parallel_for|tbb)\b|pragma\s+omp\b")
+_THREADS = re.compile(
+    r"\b(?:std\s*::\s*(?:thread|jthread|async|execution)|pthread_create|parallel_for|tbb)\b|pragma\s+omp\b"
+)
 _PYTHON_API = re.compile(r"\bPy[A-Z_]\w*\s*\(")
 # Libraries that torch has already loaded; a second copy might be of another release.
 _LIBRARY_OF_TORCH = re.compile(

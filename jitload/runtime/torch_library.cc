@@ -81,9 +81,15 @@ Torch::Torch() {
 }
 void Torch::find_shortcuts() {
   if (interface().tensor_from_object != nullptr) return;
-  const Object count = python_integer(1), tensor = call(attribute(module, "empty").get(), {count.get()});
-  const Object capsule = call(to_capsule, {tensor.get()});
+  const Object one = python_integer(1), tensor = call(attribute(module, "empty").get(), {one.get()});
+  const Object count_references = attribute(tensor.get(), "_use_count");
+  const auto references = [&] { return PyLong_AsLongLong(call(count_references.get(), {}).get()); };
+  const Object capsule = call(to_capsule, {tensor.get()}), second = call(to_capsule, {tensor.get()});
   const Handle handle = PyCapsule_GetPointer(capsule.get(), nullptr);
+  const long long before = references();
+  call(from_capsule, {second.get()});
+  keeps_handle = references() == before;
+  if (keeps_handle) delete_handle(PyCapsule_GetPointer(second.get(), nullptr));
   for (size_t i = 2; i <= 4 && offset == 0; ++i) { /* both are an at::Tensor, whose only member is its address */
     void* const* member = static_cast<void* const*>(tensor.get()) + i;
     if (*member == *static_cast<void* const*>(handle)) offset = i * sizeof(void*);

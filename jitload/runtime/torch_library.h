@@ -121,6 +121,7 @@ struct Torch {
   void* layouts[8];
   void* memory_formats[4];
   int (*import)(Managed*, void**) = nullptr; /* of DLPack's exchange table */
+  bool keeps_handle = false;                 /* from_capsule does not take over the handle, whatever its name says */
   size_t offset = 0;                         /* 0 if it is not known */
   void* (*wrap)(Handle) = nullptr;           /* NULL if it is not known */
   std::map<int, void*> devices;              /* objects of Python by type and index */

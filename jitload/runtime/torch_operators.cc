@@ -253,7 +253,7 @@ Object find_exact(const Operator& op) {
 /* torch's function or method with the operator's name, which takes less time, or NULL. Three and more arguments are passed
  * by their names, because some of its deprecated forms have them in another order. */
 void* find_quick(const Operator& op) {
-  if (strstr(op.names, "out ") != nullptr) return nullptr; /* several `out` arguments are a tuple there */
+  if (strchr(op.results, '_') != nullptr && strlen(op.results) > 1) return nullptr; /* there, they are one tuple */
   const char* const name = op.name + sizeof "aten::" - 1;
   void* function = attribute_or_null(torch_module().functions, name);
   return function != nullptr ? function : attribute_or_null(torch_module().base_type, name);

@@ -148,8 +148,11 @@ Object python_tensor(Handle tensor) {
   void* object = nullptr;
   if (torch_module().wrap != nullptr) return checked(torch_module().wrap(tensor));
   if (interface().tensor_to_object == nullptr) {
-    const Object capsule = checked(PyCapsule_New(copy_handle(tensor), nullptr, nullptr));
-    return call(torch_module().from_capsule, {capsule.get()});
+    const Handle copy = copy_handle(tensor);
+    const Object capsule = checked(PyCapsule_New(copy, nullptr, nullptr));
+    Object result = call(torch_module().from_capsule, {capsule.get()});
+    if (torch_module().keeps_handle) delete_handle(copy);
+    return result;
   }
   if (interface().tensor_to_object(tensor, nullptr, &object) != 0) fail_torch("a tensor for Python");
   return Object(object);

@@ -186,7 +186,9 @@ struct Caster<c10::Scalar> {
     } else if (is_float(object)) {
       *value = float_from(object, true, &real) ? real : 0;
     } else if (is_integer(object)) {
-      if (!integer_from(object, true, INT64_MIN, INT64_MAX, &integer)) return false;
+      if (!integer_from(object, true, INT64_MIN, INT64_MAX, &integer)) {
+        fail(ErrorKind::runtime, "jitload's headers for torch do not support integers of 2**63 or more");
+      }
       *value = integer;
     } else if (complex_from(object, &real, &imaginary)) {
       *value = c10::Scalar::complex(real, imaginary);
