@@ -20,7 +20,6 @@ import re
 import runpy
 import sys
 import threading
-import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import ModuleType
@@ -39,6 +38,7 @@ from jitload.request.arguments import (
     read_texts,
 )
 from jitload.request.request import make_request
+from jitload.request.torch_operators import has_stable_interface
 from jitload.request.torch_text import TorchText, missing_names
 from jitload.settings import read_flag
 from jitload.toolchain.arch import NATIVE_HINT
@@ -97,8 +97,8 @@ def load_inline(
         >>> load_inline("twice", source, functions=["twice"]).twice(x)
     """
     arguments = dict(locals())
-    if not is_python_module or sycl_sources:
-        return _build_with_torch("load_inline", arguments, "sycl_sources" if sycl_sources else "is_python_module=False")
+    if sycl_sources:
+        return _build_with_torch("load_inline", arguments, "sycl_sources")
     cuda, cpp = _texts(cuda_sources, "cuda_sources"), _texts(cpp_sources, "cpp_sources")
     sources = inline_sources(name, cuda, cpp_sources=cpp, embed_cubin=None)
     torch = TorchText(has_implicit_headers=not no_implicit_headers, wraps_errors=with_pytorch_error_handling)
@@ -129,9 +129,8 @@ def load(
         CompileError: A file has an error. The message contains the compiler's output.
     """
     arguments = dict(locals())
-    if not is_python_module or is_standalone:
-        reason = "is_standalone=True" if is_standalone else "is_python_module=False"
-        return _build_with_torch("load", arguments, reason)
+    if is_standalone:
+        return _build_with_torch("load", arguments, "is_standalone=True")
     return _load("load", arguments, Call(name, file_sources(sources), "module", torch=TorchText()))
 
 
@@ -141,10 +140,12 @@ def _texts(sources: Texts | None, argument: str) -> Texts | None:
 
 
 def _load(function: str, arguments: Mapping[str, Any], call: Call) -> Any:
+    if not has_stable_interface():
+        return _build_with_torch(function, arguments, "the installed torch lacks the C interface of torch 2.10")
     for keyword, idle in _WITHOUT_MEANING.items():
         if keyword in arguments and arguments[keyword] not in idle:
             _log.info("%s(): %s=%r has no effect on jitload's build", function, keyword, arguments[keyword])
-    from jitload.loader.module import torch_module
+    from jitload.loader.module import module_path, torch_module
 
     try:
         request = make_request(call._replace(options=read_options(arguments)))
@@ -155,7 +156,9 @@ def _load(function: str, arguments: Mapping[str, Any], call: Call) -> Any:
         hint = "Set JITLOAD_ARCH=sm_90a, or pass extra_cuda_cflags=['-arch=sm_90a']."
         raise ToolchainError(str(error).replace(NATIVE_HINT, hint)) from None
     try:
-        return torch_module(load_request(request, None, keep_module_alive=True, verbose=bool(arguments["verbose"])))
+        module = load_request(request, None, keep_module_alive=True, verbose=bool(arguments["verbose"]))
+        # A library that is no Python module has registered its operators when it was loaded.
+        return torch_module(module) if arguments["is_python_module"] else module_path(module)
     except CompileError as error:
         missing = ", ".join(missing_names(error.log, [text for _, text in (*call.sources.host, *call.sources.cuda)]))
         if not missing:
@@ -188,11 +191,8 @@ def _build_with_torch(function: str, arguments: Mapping[str, Any], reason: str) 
     import torch.utils.cpp_extension
 
     original = _originals.get(function) or getattr(torch.utils.cpp_extension, function)
-    start = time.perf_counter()
-    module = original(**_arguments_for(original, arguments))
-    seconds = time.perf_counter() - start
-    _log.info("%r is built with torch's own headers (%s), %.1f s", arguments["name"], reason, seconds)
-    return module
+    _log.warning("torch builds %r with its own headers, which takes about a minute (%s)", arguments["name"], reason)
+    return original(**_arguments_for(original, arguments))
 
 
 def _arguments_for(original: Callable[..., Any], arguments: Mapping[str, Any]) -> dict[str, Any]:

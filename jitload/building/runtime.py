@@ -40,7 +40,7 @@ _RUNTIME_DIR = Path(__file__).parent.parent / "runtime"
 _OPTIMIZED = ("-O2", *COMPILE_FLAGS[1:])
 _CXX17 = ("-std=c++17", *_OPTIMIZED)
 _FOR_TORCH = (*_CXX17, "-fexceptions", "-frtti")
-_TORCH_SUBJECTS = ("errors", "functions", "library", "operators", "tensor", "values")
+_TORCH_SUBJECTS = ("errors", "functions", "library", "operators", "registration", "tensor", "values")
 # The sources of each object file and their options. The code that every call runs is optimised; the rest of `runtime`
 # is compiled as quickly as possible.
 _SOURCES: dict[ObjectName, dict[str, tuple[str, ...]]] = {

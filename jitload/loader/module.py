@@ -403,3 +403,8 @@ def torch_module(module: Module) -> ModuleType:
     if functions is None:
         raise LoadError(f"{module!r} has no PYBIND11_MODULE: list the functions to export, functions=['f']")
     return functions
+
+
+def module_path(module: Module) -> str:
+    """Return the path of the library that a module was loaded from."""
+    return str(module.__dict__["_jitload_origin"])

@@ -117,6 +117,11 @@ def torch_abi() -> str:
     return f"0x{numbers[0]:02X}{numbers[1]:02X}{numbers[2]:02X}0000000000"
 
 
+def has_stable_interface() -> bool:
+    """Return whether the installed torch has the stable C interface on which the light headers stand (2.10 and newer)."""
+    return "torch_call_dispatcher" in _read("torch/csrc/stable/c/shim.h")
+
+
 def _methods(name: str) -> Iterator[_Function]:
     text = _read("ATen/core/TensorBody.h")
     for position in _positions(text, f" Tensor::{name}("):

@@ -106,6 +106,7 @@ _WORD_HEADERS = {
     "cstdlib": "malloc free exit abort getenv abs uint ushort",
     "cassert": "assert",
     "exception": "Error what_without_backtrace",
+    "string": "str",
     "cfloat": "FLT_MAX FLT_MIN FLT_EPSILON DBL_MAX DBL_MIN DBL_EPSILON",
     "climits": "INT_MAX INT_MIN UINT_MAX LONG_MAX CHAR_BIT",
     "cuda_fp16.h": "half half2 __half __half2 __float2half __half2float __half_raw",
@@ -296,8 +297,9 @@ def _standard_headers(text: str, *, is_cuda: bool) -> Iterator[str]:
     for header, names in _STD_HEADERS.items():
         if not in_std.isdisjoint(names.split()):
             yield header
+    may_use_cuda = is_cuda or "cuda/CUDA" in text  # torch's CUDAContext.h includes cuda_fp16.h
     for header, names in _WORD_HEADERS.items():
-        if (is_cuda or header not in _FOR_CUDA) and not words.isdisjoint(names.split()):
+        if (may_use_cuda or header not in _FOR_CUDA) and not words.isdisjoint(names.split()):
             yield header
 
 
@@ -334,6 +336,11 @@ _UNKNOWN = re.compile(
     r"|could not convert|cannot convert|no suitable|not a class or|incomplete type|no match found|ambiguous"
     r"|more than one"
 )
+# Errors of the text itself, which torch would report, too.
+_OF_AUTHOR = re.compile(
+    r"__int128|annot convert [‘\"](?:torch|at)::Tensor|could not convert .* from [‘\"](?:torch|at)::Tensor"
+    r"|no suitable .* from [‘\"](?:torch|at)::Tensor[’\"] to [‘\"](?:float|double|bool|u?int\w*|(?:unsigned )?long)\b"
+)
 _OF_TORCH = re.compile(
     r"\b(?:torch|at|c10|ATen|pybind11|py|caffe2|jitload_torch)(?:::|/)|[\"‘](?:torch|at|c10|pybind11|py|std|caffe2)[\"’]"
 )
@@ -366,10 +373,13 @@ def missing_names(log: str, texts: Iterable[str] = ()) -> list[str]:
     from the texts: names in nested namespaces, or undefined macros.
     """
     names: dict[str, None] = {}
+    if "required to use PyTorch" in log:  # an option such as -std=c++14
+        return []
     for line in log.splitlines():
         message = line.partition("error")[2].partition("did you mean")[0]  # a suggestion may be any name of torch's
         macro = _MACRO_OF_TORCH.search(message)
-        if not (_UNKNOWN.search(message) and (macro or _OF_TORCH.search(message))):
+        is_lacking = _UNKNOWN.search(message) and not _OF_AUTHOR.search(message)
+        if not (is_lacking and (macro or _OF_TORCH.search(message))):
             continue
         header = _HEADER.search(message) if "No such file" in message or "cannot open" in message else None
         name, *owners = [macro[0]] if macro else [header[0]] if header else [*_QUOTED.findall(message), "?"]

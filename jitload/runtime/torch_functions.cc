@@ -19,6 +19,12 @@ GilRelease::~GilRelease() {
   holds_gil = was_held_;
 }
 
+GilAcquire::GilAcquire() : was_held_(holds_gil), state_(was_held_ ? 0 : PyGILState_Ensure()) { holds_gil = true; }
+GilAcquire::~GilAcquire() {
+  holds_gil = was_held_;
+  if (!was_held_) PyGILState_Release(state_);
+}
+
 namespace {
 std::recursive_mutex& call_mutex() {
   static std::recursive_mutex* mutex = new std::recursive_mutex; /* never destroyed, as calls may outlive the process's end */

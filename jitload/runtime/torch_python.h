@@ -19,7 +19,7 @@ typedef struct {
   const char* doc;
 } PyMethodDef;
 extern char _Py_NoneStruct, _Py_TrueStruct, _Py_FalseStruct;
-extern char PyDict_Type, PyFloat_Type, PyLong_Type, PyUnicode_Type, PyBytes_Type;
+extern char PyDict_Type, PyFloat_Type, PyTuple_Type, PyList_Type, PySet_Type, PyFrozenSet_Type, PyLong_Type, PyUnicode_Type, PyBytes_Type;
 extern void *PyExc_RuntimeError, *PyExc_TypeError, *PyExc_UserWarning;
 int Py_IsInitialized(void);
 void Py_IncRef(void*);
@@ -66,6 +66,7 @@ void* PyDict_New(void);
 int PyObject_SetItem(void*, void*, void*);
 void* PyMapping_Items(void*);
 int PySequence_Check(void*);
+void* PySequence_List(void*);
 ptrdiff_t PySequence_Size(void*);
 void* PySequence_GetItem(void*, ptrdiff_t);
 void* PySlice_New(void*, void*, void*);

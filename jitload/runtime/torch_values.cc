@@ -140,6 +140,10 @@ bool is_integer(void* object) {
   Gil gil;
   return is_instance(object, &PyLong_Type);
 }
+bool is_builtin(void* object, const char* type) {
+  Gil gil;
+  return *type == 'o' || is_instance(object, *type == 't' ? &PyTuple_Type : *type == 'l' ? &PyList_Type : &PyDict_Type);
+}
 
 /* Tensors come from and go to Python through C functions of torch's stable interface from 2.14 on. Before, it has functions
  * of Python that pass the handle in a capsule, and shortcuts. */
@@ -321,6 +325,11 @@ bool sequence_size(void* object, size_t* size) {
   if (count < 0) PyErr_Clear();
   *size = static_cast<size_t>(count);
   return count >= 0;
+}
+Object items_of(void* object) {
+  Gil gil;
+  const bool is_set = is_instance(object, &PySet_Type) || is_instance(object, &PyFrozenSet_Type);
+  return is_set ? checked(PySequence_List(object)) : borrow(object);
 }
 Object mapping_items(void* object, bool convert) {
   Gil gil;

@@ -132,11 +132,11 @@ void warn_with(const char* file, int line, const Parts&... parts) {
 }
 }  // namespace jitload_torch
 
+/* As in torch, these need no semicolon. */
 #define JITLOAD_TORCH_CHECK_(kind, condition, ...)                                                    \
-  do {                                                                                                \
-    if (C10_UNLIKELY(!(condition)))                                                                   \
-      ::jitload_torch::fail_check(::jitload_torch::ErrorKind::kind, #condition, ##__VA_ARGS__);       \
-  } while (false)
+  if (C10_UNLIKELY(!(condition))) {                                                                   \
+    ::jitload_torch::fail_check(::jitload_torch::ErrorKind::kind, #condition, ##__VA_ARGS__);         \
+  }
 #define TORCH_CHECK(condition, ...) JITLOAD_TORCH_CHECK_(runtime, condition, ##__VA_ARGS__)
 #define TORCH_CHECK_INDEX(condition, ...) JITLOAD_TORCH_CHECK_(index, condition, ##__VA_ARGS__)
 #define TORCH_CHECK_VALUE(condition, ...) JITLOAD_TORCH_CHECK_(value, condition, ##__VA_ARGS__)
@@ -144,10 +144,9 @@ void warn_with(const char* file, int line, const Parts&... parts) {
 #define TORCH_CHECK_NOT_IMPLEMENTED(condition, ...) JITLOAD_TORCH_CHECK_(not_implemented, condition, ##__VA_ARGS__)
 #define TORCH_CHECK_LINALG(condition, ...) JITLOAD_TORCH_CHECK_(linear_algebra, condition, ##__VA_ARGS__)
 #define TORCH_INTERNAL_ASSERT(condition, ...)                                                         \
-  do {                                                                                                \
-    if (C10_UNLIKELY(!(condition)))                                                                   \
-      ::jitload_torch::fail_assert(#condition, __FILE__, __LINE__, ##__VA_ARGS__);                    \
-  } while (false)
+  if (C10_UNLIKELY(!(condition))) {                                                                   \
+    ::jitload_torch::fail_assert(#condition, __FILE__, __LINE__, ##__VA_ARGS__);                      \
+  }
 #if defined(NDEBUG)
 #define TORCH_INTERNAL_ASSERT_DEBUG_ONLY(...) \
   while (false) TORCH_INTERNAL_ASSERT(__VA_ARGS__)

@@ -116,6 +116,8 @@ struct Caster<const char*> {
   static Object to_python(const char* value) { return python_text(value, __builtin_strlen(value)); }
   static void describe(Message& m, bool) { m.append("str"); }
 };
+template <size_t N>
+struct Caster<char[N]> : Caster<const char*> {};
 #if defined(_GLIBCXX_STRING)
 template <>
 struct Caster<std::string> {
@@ -264,11 +266,12 @@ struct Caster<std::vector<T>> {
   }
   static bool load(void* object, bool convert, std::vector<T>* values) {
     size_t size = 0;
-    if (!sequence_size(object, &size)) return false;
+    const Object items = items_of(object);
+    if (!sequence_size(items.get(), &size)) return false;
     values->clear();
     for (size_t i = 0; i < size; ++i) {
       T value{};
-      const Object item = sequence_item(object, i);
+      const Object item = sequence_item(items.get(), i);
       if (item.get() == nullptr || !Caster<T>::load(item.get(), convert, &value)) return false;
       values->push_back(static_cast<T&&>(value));
     }

@@ -240,7 +240,11 @@ inline cudnnHandle_t getCudnnHandle() {
 
 namespace torch {
 namespace cuda {
+using c10::cuda::CUDAStream;
 using c10::cuda::device_count;
+using c10::cuda::getCurrentCUDAStream;
+using c10::cuda::getDefaultCUDAStream;
+using c10::cuda::getStreamFromPool;
 inline bool is_available() { return device_count() > 0; }
 inline void synchronize(int64_t index = -1) {
   if (index == -1) return c10::cuda::device_synchronize();

@@ -60,6 +60,7 @@ struct Parameter {
   const char* name;
   void* default_value;     /* a Python object, or NULL */
   bool is_exact; /* accepts no conversions */
+  bool refuses_none;
 };
 
 /* Who has the GIL while a function runs: its caller; nobody, as the text asks; or nobody, while a lock of the library's own
@@ -99,6 +100,17 @@ class GilRelease {
   bool was_held_;
 };
 
+/* Holds the GIL while an object of this class lives. */
+class GilAcquire {
+ public:
+  GilAcquire();
+  GilAcquire(const GilAcquire&) = delete;
+  ~GilAcquire();
+
+ private:
+  bool was_held_;
+  int state_;
+};
 class GilGuard {
  public:
   explicit GilGuard(GilPolicy policy);
@@ -124,6 +136,7 @@ struct Slots;
 template <size_t... I, class... A>
 struct Slots<Indices<I...>, A...> : IndexedSlot<I, A>... {
   bool load(const Parameter* parameters, void* const* arguments, bool convert) {
+    if (parameters != nullptr && (false || ... || (parameters[I].refuses_none && is_none(arguments[I])))) return false;
     return (true && ... && this->IndexedSlot<I, A>::slot.load(
                                arguments[I], convert && (parameters == nullptr || !parameters[I].is_exact)));
   }
@@ -197,6 +210,7 @@ inline Record record_of(const Record& record) { return record; }
 namespace pybind11 {
 
 struct arg_v;
+struct none;
 struct arg {
   constexpr explicit arg(const char* name) : name(name) {}
   template <class T>
@@ -205,17 +219,72 @@ struct arg {
     is_exact = flag;
     return *this;
   }
+  arg& none(bool flag = true) {
+    refuses_none = !flag;
+    return *this;
+  }
   const char* name;
-  bool is_exact = false;
+  bool is_exact = false, refuses_none = false;
 };
-struct none {};
+
+/* Objects of Python. Each operation takes the GIL. */
+class object {
+ public:
+  object() : object_(jitload_torch::none()) {}
+  object(const object& other) : object_(jitload_torch::borrow(other.ptr())) {}
+  object& operator=(const object& other) {
+    object_ = jitload_torch::borrow(other.ptr());
+    return *this;
+  }
+  explicit object(jitload_torch::Object owned) : object_(static_cast<jitload_torch::Object&&>(owned)) {}
+  void* ptr() const { return object_.get(); }
+  const jitload_torch::Object& get() const { return object_; }
+  bool is_none() const { return jitload_torch::is_none(ptr()); }
+  object attr(const char* name) const {
+    return object(jitload_torch::call_path("builtins.getattr", "", object_, c10::TextArg(name)));
+  }
+  template <class T>
+  T cast() const {
+    return jitload_torch::python_value<T>(object_);
+  }
+  template <class... A>
+  object operator()(const A&... arguments) const {
+    return object(jitload_torch::call_path("operator.call", "", object_, arguments...));
+  }
+  template <class K>
+  object operator[](const K& key) const {
+    return object(jitload_torch::call_path("operator.getitem", "", object_, key));
+  }
+  size_t size() const { return jitload_torch::python_value<size_t>(jitload_torch::call_path("builtins.len", "", object_)); }
+
+ protected:
+  jitload_torch::Object object_;
+};
+using handle = object;
+struct none : object {};
+struct tuple : object {
+  tuple() : object(jitload_torch::python_tuple(0)) {}
+  explicit tuple(const object& other) : object(jitload_torch::call_path("builtins.tuple", "", other.get())) {}
+};
+struct list : object {
+  list() : object(jitload_torch::python_list(0)) {}
+  explicit list(const object& other) : object(jitload_torch::call_path("builtins.list", "", other.get())) {}
+  template <class T>
+  void append(const T& value) {
+    attr("append")(value);
+  }
+};
+struct dict : object {
+  dict() : object(jitload_torch::python_dict()) {}
+  explicit dict(const object& other) : object(jitload_torch::call_path("builtins.dict", "", other.get())) {}
+};
 struct arg_v : arg {
   arg_v(const arg& base, void* value) : arg(base), value(value) {}
   void* value;
 };
 template <class T>
 arg_v arg::operator=(const T& value) const {
-  if constexpr (__is_same(T, none)) {
+  if constexpr (__is_same(T, ::pybind11::none)) {
     return {*this, jitload_torch::none().release()};
   } else if constexpr (jitload_torch::is_text<T>::value) {
     return {*this, jitload_torch::Caster<const char*>::to_python(value).release()};
@@ -223,12 +292,41 @@ arg_v arg::operator=(const T& value) const {
     return {*this, jitload_torch::Caster<T>::to_python(value).release()};
   }
 }
+template <class... A>
+tuple make_tuple(const A&... values) {
+  jitload_torch::Object items = jitload_torch::python_tuple(sizeof...(A));
+  size_t index = 0;
+  (jitload_torch::set_tuple_item(items, index++, jitload_torch::Caster<typename jitload_torch::plain<A>::type>::to_python(values)), ...);
+  return tuple(object(static_cast<jitload_torch::Object&&>(items)));
+}
+template <class T>
+object cast(const T& value) {
+  return object(jitload_torch::Caster<T>::to_python(value));
+}
+}  // namespace pybind11
+namespace jitload_torch {
+#define X(T)                                                                                       \
+  template <>                                                                                      \
+  struct Caster<pybind11::T> {                                                                     \
+    static Object to_python(const pybind11::T& value) { return borrow(value.ptr()); }              \
+    static bool load(void* object, bool, pybind11::T* value) {                                     \
+      if (!is_builtin(object, #T)) return false;                                                   \
+      static_cast<pybind11::object&>(*value) = pybind11::object(borrow(object));                   \
+      return true;                                                                                 \
+    }                                                                                              \
+    static void describe(Message& m, bool) { m.append(#T); }                                       \
+  };
+X(object) X(tuple) X(list) X(dict)
+#undef X
+}  // namespace jitload_torch
+namespace pybind11 {
 namespace literals {
 constexpr arg operator""_a(const char* name, size_t) { return arg(name); }
 }
 using namespace literals;
 
 using gil_scoped_release = jitload_torch::GilRelease;
+using gil_scoped_acquire = jitload_torch::GilAcquire;
 template <class... Guards>
 struct call_guard {};
 enum class return_value_policy { automatic, automatic_reference, take_ownership, copy, move, reference, reference_internal };
@@ -281,10 +379,10 @@ class module_ {
   }
   static void apply(jitload_torch::Record& record, size_t&, const char* doc) { record.doc = doc; }
   static void apply(jitload_torch::Record& record, size_t& position, const arg_v& parameter) {
-    if (position < record.count) record.parameters[position++] = {parameter.name, parameter.value, parameter.is_exact};
+    if (position < record.count) record.parameters[position++] = {parameter.name, parameter.value, parameter.is_exact, parameter.refuses_none};
   }
   static void apply(jitload_torch::Record& record, size_t& position, const arg& parameter) {
-    if (position < record.count) record.parameters[position++] = {parameter.name, nullptr, parameter.is_exact};
+    if (position < record.count) record.parameters[position++] = {parameter.name, nullptr, parameter.is_exact, parameter.refuses_none};
   }
   template <class... Guards>
   static void apply(jitload_torch::Record& record, size_t&, call_guard<Guards...>) {

@@ -2,9 +2,13 @@
 #ifndef JITLOAD_TORCH_RUNTIME_H_
 #define JITLOAD_TORCH_RUNTIME_H_
 
+#if __cplusplus < 201703L
+#error "C++17 or later compatible compiler is required to use PyTorch: leave -std=c++14 or older out"
+#endif
 #include <stddef.h>
-#include <stdint.h>
 
+#include <cstddef>
+#include <cstdint>
 #include <initializer_list>
 #include <limits>
 
@@ -155,6 +159,7 @@ bool is_none(void* object);
 bool is_bool(void* object);
 bool is_float(void* object);
 bool is_integer(void* object);
+bool is_builtin(void* object, const char* type); /* tuple, list or dict; true for "object" */
 bool integer_from(void* object, bool convert, long long low, long long high, long long* value);
 bool unsigned_from(void* object, bool convert, unsigned long long high, unsigned long long* value);
 bool float_from(void* object, bool convert, double* value);
@@ -168,6 +173,7 @@ bool layout_from(void* object, int8_t* layout);
 bool memory_format_from(void* object, int8_t* format);
 bool sequence_size(void* object, size_t* size);
 Object sequence_item(void* object, size_t index);
+Object items_of(void* object); /* a list of a set's items, or the object itself */
 Object mapping_items(void* object, bool convert); /* a list of pairs, or nothing for another object */
 
 /* Calls a function by its path, "torch.tensor" or ".__getitem__" for a method of the first argument. */

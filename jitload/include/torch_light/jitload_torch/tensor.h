@@ -104,6 +104,9 @@ class Tensor {
     ScalarType scalarType() const { return scalar; }
     bool is_cuda() const { return cuda; }
     operator ScalarType() const { return scalar; }
+#if defined(_GLIBCXX_STRING)
+    std::string toString() const { return std::string(cuda ? "CUDA" : "CPU") + at::toString(scalar) + "Type"; }
+#endif
   };
   Type type() const { return {scalar_type(), is_cuda()}; }
 
@@ -398,6 +401,7 @@ class NoGradGuard : public AutoGradMode {
  public:
   NoGradGuard() : AutoGradMode(false) {}
 };
+inline int64_t numel(const Tensor& tensor) { return tensor.numel(); }
 int get_num_threads();
 void set_num_threads(int count);
 TypeMeta get_default_dtype();

@@ -1,0 +1,242 @@
+/* TORCH_LIBRARY: operators of torch's dispatcher, which torch calls without Python. */
+#ifndef JITLOAD_TORCH_LIBRARY_MACROS_H_
+#define JITLOAD_TORCH_LIBRARY_MACROS_H_
+
+#include <optional>
+#include <string>
+#include <tuple>
+#include <vector>
+
+#include "pybind.h"
+
+namespace c10 {
+enum class DispatchKey : uint8_t {
+  CPU, CUDA, Meta, Autograd, AutogradCPU, AutogradCUDA, AutocastCPU, AutocastCUDA, CompositeExplicitAutograd,
+  CompositeImplicitAutograd, SparseCPU, SparseCUDA, QuantizedCPU, QuantizedCUDA,
+};
+}  // namespace c10
+
+namespace jitload_torch {
+
+/* An implementation of an operator, which takes its arguments from torch's stack and leaves its results there. */
+struct Boxed {
+  void (*run)(const Boxed& boxed, uint64_t* stack);
+  void* function;
+};
+void* new_library(const char* kind, const char* name, const char* key, const char* file, int line);
+void define_operator(void* library, const char* schema);
+void implement_operator(void* library, const char* name, const Boxed& boxed);
+uint64_t take_value(uint64_t optional);             /* the value of an optional argument, which is freed */
+void* take_list(uint64_t list, size_t* size);       /* the items, which the caller frees with free_items */
+void free_items(void* items);
+uint64_t make_list(const uint64_t* items, size_t size);
+uint64_t make_value(uint64_t value);
+std::string take_text(uint64_t text);
+uint64_t make_text(const std::string& text);
+
+/* Stacked<T>: `take` and `make` convert a value of torch's stack, and `name` is its type in schemas. */
+template <class T>
+struct Stacked {
+  static constexpr bool is_floating = __is_same(T, double), is_boolean = __is_same(T, bool);
+  static_assert(is_floating || is_boolean || __is_same(T, int64_t) || __is_same(T, c10::ScalarType),
+                "TORCH_LIBRARY: jitload's headers for torch lack this type of parameter or result");
+  static T take(uint64_t bits) {
+    T value;
+    __builtin_memcpy(&value, &bits, sizeof value);
+    return value;
+  }
+  static uint64_t make(T value) {
+    uint64_t bits = 0;
+    __builtin_memcpy(&bits, &value, sizeof value);
+    return bits;
+  }
+  static std::string name() {
+    return is_floating ? "float" : is_boolean ? "bool" : __is_same(T, int64_t) ? "int" : "ScalarType";
+  }
+};
+template <>
+struct Stacked<at::Tensor> {
+  static at::Tensor take(uint64_t bits);
+  static uint64_t make(const at::Tensor& tensor);
+  static std::string name() { return "Tensor"; }
+};
+template <>
+struct Stacked<c10::Device> {
+  static c10::Device take(uint64_t bits) {
+    return c10::Device(static_cast<c10::DeviceType>(bits >> 32), static_cast<c10::DeviceIndex>(bits));
+  }
+  static std::string name() { return "Device"; }
+};
+template <>
+struct Stacked<std::string> {
+  static std::string take(uint64_t bits) { return take_text(bits); }
+  static uint64_t make(const std::string& text) { return make_text(text); }
+  static std::string name() { return "str"; }
+};
+template <class T>
+struct Stacked<std::optional<T>> {
+  static std::optional<T> take(uint64_t bits) {
+    if (bits == 0) return std::nullopt;
+    return Stacked<T>::take(take_value(bits));
+  }
+  static uint64_t make(const std::optional<T>& value) { return value ? make_value(Stacked<T>::make(*value)) : 0; }
+  static std::string name() { return Stacked<T>::name() + "?"; }
+};
+template <class T>
+struct Stacked<std::vector<T>> {
+  static std::vector<T> take(uint64_t bits) {
+    size_t size = 0;
+    uint64_t* const items = static_cast<uint64_t*>(take_list(bits, &size));
+    std::vector<T> values;
+    for (size_t i = 0; i < size; ++i) values.push_back(Stacked<T>::take(items[i]));
+    free_items(items);
+    return values;
+  }
+  static uint64_t make(const std::vector<T>& values) {
+    std::vector<uint64_t> items;
+    for (const T& value : values) items.push_back(Stacked<T>::make(value));
+    return make_list(items.data(), items.size());
+  }
+  static std::string name() { return Stacked<T>::name() + "[]"; }
+};
+template <class T>
+struct Stacked<c10::ArrayRef<T>> : Stacked<std::vector<T>> {};
+
+template <class R>
+struct StackedResult {
+  static void put(uint64_t* stack, const R& value) { *stack = Stacked<R>::make(value); }
+  static std::string name() { return Stacked<R>::name() + " _0"; }
+};
+template <class... T>
+struct StackedResult<std::tuple<T...>> {
+  static void put(uint64_t* stack, const std::tuple<T...>& values) {
+    std::apply([&](const auto&... value) { ((*stack++ = Stacked<typename plain<decltype(value)>::type>::make(value)), ...); }, values);
+  }
+  static std::string name() {
+    std::string names;
+    size_t index = 0;
+    ((names += (names.empty() ? "(" : ", ") + Stacked<T>::name() + " _" + std::to_string(index++)), ...);
+    return names + ")";
+  }
+};
+
+template <class I, class R, class... A>
+struct Boxing;
+template <size_t... I, class R, class... A>
+struct Boxing<Indices<I...>, R, A...> {
+  static void run(const Boxed& boxed, uint64_t* stack) {
+    const auto function = reinterpret_cast<R (*)(A...)>(boxed.function);
+    std::tuple<decltype(Stacked<typename plain<A>::type>::take(0))...> values{Stacked<typename plain<A>::type>::take(stack[I])...};
+    if constexpr (__is_same(R, void)) {
+      function(static_cast<A>(std::get<I>(values))...);
+    } else {
+      StackedResult<typename plain<R>::type>::put(stack, function(static_cast<A>(std::get<I>(values))...));
+    }
+  }
+  static std::string schema(const std::string& name) {
+    std::string text = name + "(";
+    ((text += (I == 0 ? "" : ", ") + Stacked<typename plain<A>::type>::name() + " _" + std::to_string(I)), ...);
+    if constexpr (__is_same(R, void)) return text + ") -> ()";
+    else return text + ") -> " + StackedResult<typename plain<R>::type>::name();
+  }
+};
+template <class R, class... A>
+Boxed box(R (*function)(A...)) {
+  return {&Boxing<IndicesOf<sizeof...(A)>, R, A...>::run, reinterpret_cast<void*>(function)};
+}
+template <class R, class... A>
+std::string schema_of(const std::string& name, R (*)(A...)) {
+  return Boxing<IndicesOf<sizeof...(A)>, R, A...>::schema(name);
+}
+/* A lambda without captures, as a function. */
+template <class F>
+auto function_of(F function) -> decltype(+function) {
+  return +function;
+}
+
+}  // namespace jitload_torch
+
+namespace torch {
+
+template <class F>
+struct KeyedFunction { /* the result of torch::dispatch */
+  c10::DispatchKey key;
+  F function;
+};
+template <class F>
+auto dispatch(c10::DispatchKey key, F function) {
+  return KeyedFunction<decltype(jitload_torch::function_of(function))>{key, jitload_torch::function_of(function)};
+}
+template <class F>
+auto dispatch(c10::DeviceType type, F function) {
+  return torch::dispatch(type == c10::kCUDA ? c10::DispatchKey::CUDA : c10::DispatchKey::CPU, function);
+}
+
+class Library {
+ public:
+  Library(const char* kind, const char* name, const char* key, const char* file, int line)
+      : name_(name), file_(file), line_(line), library_(jitload_torch::new_library(kind, name, key, file, line)) {}
+  Library& def(const char* schema) {
+    jitload_torch::define_operator(library_, schema);
+    return *this;
+  }
+  template <class F>
+  Library& def(const char* schema, F function) {
+    const auto plain = jitload_torch::function_of(function);
+    const std::string text(schema), name = text.substr(0, text.find('('));
+    def(text == name ? jitload_torch::schema_of(name, plain).c_str() : schema);
+    return impl(name.c_str(), plain);
+  }
+  template <class F>
+  Library& def(const char* schema, KeyedFunction<F> function) {
+    const std::string text(schema), name = text.substr(0, text.find('('));
+    def(text == name ? jitload_torch::schema_of(name, function.function).c_str() : schema);
+    return impl(name.c_str(), function);
+  }
+  template <class F>
+  Library& impl(const char* name, F function) {
+    jitload_torch::implement_operator(library_, name, jitload_torch::box(jitload_torch::function_of(function)));
+    return *this;
+  }
+  template <class F>
+  Library& impl(const char* name, KeyedFunction<F> function) {
+    return impl(name, function.key, function.function);
+  }
+  template <class F>
+  Library& impl(const char* name, c10::DispatchKey key, F function) {
+    static const char* const keys[] = {"CPU", "CUDA", "Meta", "Autograd", "AutogradCPU", "AutogradCUDA", "AutocastCPU",
+                                       "AutocastCUDA", "CompositeExplicitAutograd", "CompositeImplicitAutograd",
+                                       "SparseCPU", "SparseCUDA", "QuantizedCPU", "QuantizedCUDA"};
+    Library("IMPL", name_, keys[static_cast<int>(key)], file_, line_).impl(name, function);
+    return *this;
+  }
+  template <class F>
+  Library& impl(const char* name, c10::DeviceType type, F function) {
+    return impl(name, torch::dispatch(type, function));
+  }
+
+ private:
+  const char* name_;
+  const char* file_;
+  int line_;
+  void* library_; /* never freed, so that its operators stay */
+};
+
+}  // namespace torch
+
+#define JITLOAD_TORCH_LIBRARY_(kind, name, key, function, m)                            \
+  static void function(torch::Library&);                                                \
+  static const bool C10_CONCATENATE(function, _is_run) = [] {                           \
+    static torch::Library library(kind, name, key, __FILE__, __LINE__);                 \
+    function(library);                                                                  \
+    return true;                                                                        \
+  }();                                                                                  \
+  static void function([[maybe_unused]] torch::Library& m)
+#define TORCH_LIBRARY(ns, m) JITLOAD_TORCH_LIBRARY_("DEF", #ns, "", C10_CONCATENATE(jitload_torch_def_##ns, __COUNTER__), m)
+#define TORCH_LIBRARY_FRAGMENT(ns, m) \
+  JITLOAD_TORCH_LIBRARY_("FRAGMENT", #ns, "", C10_CONCATENATE(jitload_torch_fragment_##ns, __COUNTER__), m)
+#define TORCH_LIBRARY_IMPL(ns, key, m) \
+  JITLOAD_TORCH_LIBRARY_("IMPL", #ns, #key, C10_CONCATENATE(jitload_torch_impl_##ns##_##key, __COUNTER__), m)
+#define TORCH_FN(function) function
+
+#endif  // JITLOAD_TORCH_LIBRARY_MACROS_H_
