@@ -115,9 +115,9 @@ def test_unknown_macros_are_missing_where_the_log_names_nothing():
     text = """
         #define TORCH_MINE(x) x
         // TORCH_COMMENT(x)
-        TORCH_LIBRARY(mine, m) { TORCH_CHECK(true); TORCH_MINE(1); }
+        TORCH_SELECTIVE_CLASS(mine) { TORCH_CHECK(true); TORCH_MINE(1); }
     """
-    assert missing_names(log, [text]) == ["TORCH_LIBRARY"]
+    assert missing_names(log, [text]) == ["TORCH_SELECTIVE_CLASS"]
     assert missing_names("x.cpp:3: error: ‘nm’ is not a member of ‘torch’", [text]) == ["torch::nm"]
     assert missing_names(log, ["int f(int x) { TORCH_CHECK(x > 0) return x }"]) == []
     log = 'x.cu(9): error: name followed by "::" must be a class or namespace name'

@@ -355,9 +355,7 @@ def test_what_the_headers_lack_is_built_by_torch(torchs_own: list[dict[str, Any]
 @pytest.mark.parametrize(
     ("function", "arguments", "reason"),
     [
-        ("load_inline", {"cpp_sources": "", "is_python_module": False}, "is_python_module=False"),
         ("load_inline", {"cpp_sources": "", "sycl_sources": "void f();"}, "sycl_sources"),
-        ("load", {"sources": ["m.cpp"], "is_python_module": False}, "is_python_module=False"),
         ("load", {"sources": ["m.cpp"], "is_python_module": False, "is_standalone": True}, "is_standalone=True"),
     ],
 )

@@ -30,14 +30,17 @@ constexpr size_t kMaxKernels = 256;
 Boxed kernels[kMaxKernels];
 size_t kernel_count;
 
-template <size_t I>
-void run_kernel(uint64_t* stack, uint64_t, uint64_t) {
+__attribute__((noinline)) void run_boxed(const Boxed& boxed, uint64_t* stack) {
   const GilNote note(false); /* torch may have released the GIL */
   try {
-    kernels[I].run(kernels[I], stack);
+    boxed.run(boxed, stack);
   } catch (const c10::Error& error) { /* torch has another class of this name */
     throw std::runtime_error(error.what());
   }
+}
+template <size_t I>
+void run_kernel(uint64_t* stack, uint64_t, uint64_t) {
+  run_boxed(kernels[I], stack);
 }
 template <size_t... I>
 constexpr std::array<Kernel, sizeof...(I)> make_kernels(std::index_sequence<I...>) {

@@ -17,11 +17,18 @@ struct Caster<at::indexing::TensorIndex> {
 
 namespace {
 
+/* Throws torch's error for a method that failed. A torch that does not tell it raises it in Python. */
+void fail_method(Handle tensor, const char* method) {
+  if (tensor != nullptr && interface().last_message == nullptr) {
+    call_path((std::string(".") + method).c_str(), "", python_tensor(tensor));
+  }
+  fail_torch(method);
+}
 /* What one of torch's functions says of a tensor. */
 template <class T, class Raw>
-T ask(int32_t (*function)(Handle, Raw*), Handle tensor, const char* what) {
+T ask(int32_t (*function)(Handle, Raw*), Handle tensor, const char* method) {
   Raw value{};
-  if (function(tensor != nullptr ? tensor : interface().undefined, &value) != 0) fail_torch(what);
+  if (function(tensor != nullptr ? tensor : interface().undefined, &value) != 0) fail_method(tensor, method);
   return static_cast<T>(value);
 }
 
@@ -36,16 +43,23 @@ Handle copy_handle(Handle tensor) {
   return copy;
 }
 void delete_handle(Handle tensor) { interface().aoti_torch_delete_tensor_object(tensor); }
-#define X(T, name, function, what) \
-  T tensor_##name(Handle tensor) { return ask<T>(interface().aoti_torch_##function, tensor, what); }
-X(int64_t, dim, get_dim, "dim()") X(int64_t, numel, get_numel, "numel()") X(int8_t, dtype, get_dtype, "scalar_type()")
-X(int64_t, storage_offset, get_storage_offset, "storage_offset()") X(const int64_t*, sizes, get_sizes, "sizes()")
-X(const int64_t*, strides, get_strides, "strides()") X(int8_t, layout, get_layout, "layout()")
-X(int8_t, device_type, get_device_type, "device()") X(int8_t, device_index, get_device_index, "device()")
-X(bool, is_contiguous, is_contiguous, "is_contiguous()") X(void*, data, get_data_ptr, "data_ptr()")
+#define X(T, name, function, method) \
+  T tensor_##name(Handle tensor) { return ask<T>(interface().aoti_torch_##function, tensor, method); }
+X(int64_t, dim, get_dim, "dim") X(int64_t, numel, get_numel, "numel") X(int8_t, dtype, get_dtype, "dtype")
+X(int64_t, storage_offset, get_storage_offset, "storage_offset") X(const int64_t*, sizes, get_sizes, "size")
+X(const int64_t*, strides, get_strides, "stride") X(int8_t, layout, get_layout, "layout")
+X(int8_t, device_type, get_device_type, "device") X(int8_t, device_index, get_device_index, "device")
+X(bool, is_contiguous, is_contiguous, "is_contiguous") X(void*, data, get_data_ptr, "data_ptr")
 #undef X
 const void* tensor_const_data(Handle tensor) {
-  return ask<const void*>(interface().torch_get_const_data_ptr, tensor, "const_data_ptr()");
+  return ask<const void*>(interface().torch_get_const_data_ptr, tensor, "data_ptr");
+}
+void check_allocated(Handle tensor, const void* data, size_t element_size) {
+  const size_t offset = static_cast<size_t>(tensor_storage_offset(tensor)) * element_size;
+  if (C10_LIKELY(reinterpret_cast<size_t>(data) != offset) || tensor_numel(tensor) == 0) return;
+  throw CheckError(ErrorKind::runtime,
+                   "The tensor has a non-zero number of elements, but its data is not allocated yet.\n"
+                   "It may be a tensor of torch.compile or of a fake mode, or its storage has been resized to 0.");
 }
 Handle empty_tensor(int8_t scalar_type, const int64_t* sizes, size_t dim) {
   std::vector<int64_t> strides(dim + 1, 1);

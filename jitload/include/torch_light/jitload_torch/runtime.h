@@ -127,6 +127,7 @@ int8_t tensor_device_index(Handle tensor);
 bool tensor_is_contiguous(Handle tensor);
 void* tensor_data(Handle tensor);
 const void* tensor_const_data(Handle tensor);
+void check_allocated(Handle tensor, const void* data, size_t element_size); /* as torch does for typed pointers alone */
 [[noreturn]] void fail_dtype(int8_t expected, int8_t actual);
 [[noreturn]] void fail_dimension(int64_t dim, int64_t ndim);
 [[noreturn]] void fail_device();

@@ -115,7 +115,9 @@ class Tensor {
   template <class T>
   T* data_ptr() const {
     check<T>();
-    return static_cast<T*>(data_ptr());
+    void* const memory = data_ptr();
+    jitload_torch::check_allocated(handle_, memory, sizeof(T));
+    return static_cast<T*>(memory);
   }
   template <class T>
   T* mutable_data_ptr() const {
@@ -125,7 +127,9 @@ class Tensor {
   template <class T>
   const typename jitload_torch::identity<T>::type* const_data_ptr() const {
     check<T>();
-    return static_cast<const T*>(const_data_ptr());
+    const void* const memory = const_data_ptr();
+    jitload_torch::check_allocated(handle_, memory, sizeof(T));
+    return static_cast<const T*>(memory);
   }
   const void* const_data_ptr() const { return jitload_torch::tensor_const_data(handle_); }
   template <class T>

@@ -1,0 +1,141 @@
+"""Texts for torch that register operators with TORCH_LIBRARY, and that handle objects of Python."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from jitload import cpp_extension
+from jitload.errors import CompileError
+
+LIBRARY = """
+#include <torch/library.h>
+at::Tensor scaled_sum(const at::Tensor& a, const at::Tensor& b, double alpha) { return a + b * alpha; }
+at::Tensor sum_over(at::Tensor a, c10::ArrayRef<int64_t> dims, bool keep) { return a.sum(dims, keep); }
+std::tuple<at::Tensor, at::Tensor> pair(std::vector<at::Tensor> list, std::optional<at::Tensor> other, std::string mode) {
+  TORCH_CHECK(mode == "ok", "the mode ", mode, " is unknown")
+  return {list[0] + 1, other ? *other : list[1]};
+}
+std::vector<at::Tensor> pieces(at::Tensor a) { return a.split(1); }
+void fill(at::Tensor& a, int64_t value) { a.fill_(value); }
+at::Tensor meta(const at::Tensor& a, const at::Tensor& b, double alpha) { return at::empty_like(a); }
+TORCH_LIBRARY(jitload_tests, m) {
+  m.def("scaled_sum(Tensor a, Tensor b, float alpha=2.0) -> Tensor");
+  m.def("sum_over", &sum_over);
+  m.def("pair", pair);
+  m.def("pieces(Tensor a) -> Tensor[]", &pieces);
+  m.def("fill(Tensor(a!) a, int value) -> ()", TORCH_FN(fill));
+}
+TORCH_LIBRARY_FRAGMENT(jitload_tests, m) { m.def("triple", [](at::Tensor x) { return x * 3; }); }
+TORCH_LIBRARY_IMPL(jitload_tests, CPU, m) { m.impl("scaled_sum", &scaled_sum); }
+TORCH_LIBRARY_IMPL(jitload_tests, Meta, m) { m.impl("scaled_sum", TORCH_FN(meta)); }
+"""
+OBJECTS = """
+#include <torch/torch.h>
+py::object upper(py::object text) { return text.attr("upper")(); }
+int64_t sizes(py::tuple first, py::list second) { return first.size() * 10 + second.size(); }
+py::tuple together(int64_t number, torch::Tensor x) { return py::make_tuple(number, x, "text"); }
+py::dict same(py::dict values) { return values; }
+int64_t total(std::vector<int64_t> values) { return std::accumulate(values.begin(), values.end(), int64_t(0)); }
+std::uintptr_t address(torch::Tensor x) { return reinterpret_cast<std::uintptr_t>(x.data_ptr()); }
+std::string text(torch::Tensor x) { return c10::str("n=", torch::numel(x), " ", x.type().toString()); }
+int checked(torch::Tensor x) { TORCH_CHECK(x.dim() == 2, "2D") TORCH_CHECK(x.numel() > 0) return 1; }
+PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
+  m.def("upper", &upper);
+  m.def("sizes", &sizes);
+  m.def("together", &together);
+  m.def("same", &same);
+  m.def("total", &total);
+  m.def("address", &address);
+  m.def("text", &text);
+  m.def("checked", &checked, py::arg("x").none(false));
+  m.def("is_given", [](std::optional<torch::Tensor> x) { return x.has_value(); }, py::arg("x") = py::none());
+}
+"""
+
+
+@pytest.fixture(autouse=True)
+def light_headers_only(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(cpp_extension, "_build_with_torch", lambda *call: pytest.fail(str(call)))
+
+
+@pytest.fixture(scope="module")
+def operators() -> Iterator[object]:
+    path = cpp_extension.load_inline("operators_of_tests", LIBRARY, is_python_module=False)
+    assert Path(path).is_file()
+    return torch.ops.jitload_tests
+
+
+def test_operators_take_and_return_all_kinds_of_values(operators: object):
+    x = torch.rand(2, 3)
+    assert torch.equal(operators.scaled_sum(x, x), x + x * 2)
+    assert torch.equal(operators.scaled_sum(x, x, alpha=0.5), x + x * 0.5)
+    assert torch.equal(operators.sum_over(x, [1], True), x.sum(1, keepdim=True))
+    first, second = operators.pair([x, -x], None, "ok")
+    assert torch.equal(first, x + 1)
+    assert torch.equal(second, -x)
+    assert operators.pair([x, x], x, "ok")[1] is x
+    assert [piece.shape for piece in operators.pieces(x)] == [(1, 3), (1, 3)]
+    assert operators.fill(x, 7) is None
+    assert torch.equal(operators.triple(x), torch.full((2, 3), 21.0))
+    with pytest.raises(RuntimeError, match=r"^the mode no is unknown$"):
+        operators.pair([x, x], None, "no")
+
+
+def test_operators_have_schemas_and_implementations_by_key(operators: object):
+    schema = torch.ops.jitload_tests.sum_over.default._schema
+    assert str(schema) == "jitload_tests::sum_over(Tensor _0, int[] _1, bool _2) -> Tensor _0"
+    x = torch.ones(2)
+    assert operators.scaled_sum(x.to("meta"), x.to("meta")).device.type == "meta"
+    compiled = torch.compile(lambda a: operators.scaled_sum(a, a) + 1, backend="eager", fullgraph=True)
+    assert torch.equal(compiled(x), x * 3 + 1)
+
+
+@pytest.fixture(scope="module")
+def objects(tmp_path_factory: pytest.TempPathFactory) -> ModuleType:
+    path = tmp_path_factory.mktemp("objects") / "objects.cpp"
+    path.write_text(OBJECTS)
+    return cpp_extension.load("objects", str(path))
+
+
+def test_objects_of_python_come_and_go(objects: ModuleType):
+    x = torch.ones(2, 3)
+    assert objects.upper("abc") == "ABC"
+    assert objects.sizes((1, 2), [1]) == 21
+    number, same, text = objects.together(3, x)
+    assert (number, text) == (3, "text")
+    assert same is x
+    values = {1: 2}
+    assert objects.same(values) is values
+    assert [objects.total(values) for values in ([1, 2], (3,), {4, 5}, frozenset((6,)))] == [3, 3, 9, 6]
+    assert objects.address(x) == x.data_ptr()
+    assert objects.text(x) == "n=6 CPUFloatType"
+    assert [objects.checked(x), objects.is_given(), objects.is_given(x)] == [1, False, True]
+    for refused in (lambda: objects.checked(None), lambda: objects.sizes([1], [1])):
+        with pytest.raises(TypeError, match="incompatible function arguments"):
+            refused()
+
+
+@pytest.mark.parametrize(
+    ("text", "options", "message"),
+    [
+        (
+            "float g(float a) { return a; }\nfloat f(torch::Tensor x) { return g(x); }",
+            [],
+            r"2: cannot convert ‘torch::Tensor’ .* to ‘float’",
+        ),
+        (
+            "torch::Tensor f(torch::Tensor x) { return x; }",
+            ["-std=c++14"],
+            r"C\+\+17 or later compatible compiler is required",
+        ),
+    ],
+)
+def test_an_error_of_the_author_is_no_missing_name(text: str, options: list[str], message: str):
+    with pytest.raises(CompileError, match=message):
+        cpp_extension.load_inline("wrong", text, functions=["f"], extra_cflags=options)

@@ -1,0 +1,177 @@
+"""Texts for torch: what a tensor says is never out of date, in any thread, and what torch refuses is refused."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from types import ModuleType
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from jitload import cpp_extension
+
+TEXT = """
+#include <thread>
+#include <ATen/Parallel.h>
+static torch::Tensor kept;
+void keep(torch::Tensor x) { kept = x; }
+torch::Tensor kept_tensor() { return kept; }
+std::vector<int64_t> kept_facts() {
+  return {reinterpret_cast<int64_t>(kept.data_ptr()), kept.dim(), kept.numel(), kept.stride(-1), kept.element_size()};
+}
+std::vector<int64_t> unsqueezed(torch::Tensor a, torch::Tensor b) {
+  a.unsqueeze_(0);
+  return b.sizes().vec();
+}
+torch::Tensor in_thread(torch::Tensor x) {
+  torch::Tensor y;
+  std::thread thread([&] { y = x * 2 + x.size(0) + x.select(0, 0); });
+  thread.join();
+  return y;
+}
+int64_t in_parallel(torch::Tensor x) {
+  std::atomic<int64_t> sum{0};
+  at::parallel_for(0, 100, 1, [&](int64_t begin, int64_t end) {
+    auto y = x + 1;
+    sum += (end - begin) * y.size(0);
+  });
+  return sum;
+}
+void failing_in_parallel() {
+  at::parallel_for(0, 100, 1, [](int64_t begin, int64_t end) { TORCH_CHECK_VALUE(end < 50, "the end is ", 50); });
+}
+std::vector<double> limits() {
+  using Half = std::numeric_limits<at::Half>;
+  using BFloat16 = std::numeric_limits<at::BFloat16>;
+  using Float8 = std::numeric_limits<at::Float8_e4m3fn>;
+  return {Half::lowest(), Half::max(), Half::min(), Half::epsilon(), Half::infinity(), BFloat16::lowest(), BFloat16::max(),
+          BFloat16::min(), BFloat16::epsilon(), Float8::max(), Float8::lowest()};
+}
+torch::Tensor row_maximum(torch::Tensor x) {
+  auto result = torch::empty({x.size(0)}, x.options());
+  auto values = x.accessor<at::Half, 2>();
+  for (int64_t i = 0; i < x.size(0); ++i) {
+    at::Half largest = std::numeric_limits<at::Half>::lowest();
+    for (int64_t j = 0; j < x.size(1); ++j) largest = values[i][j] > largest ? values[i][j] : largest;
+    result.data_ptr<at::Half>()[i] = largest;
+  }
+  return result;
+}
+torch::Tensor constant() { return torch::tensor({{1.5, 2.5}, {3.5, 4.5}}); }
+torch::Tensor array() { return torch::tensor(std::vector<int>{1, 2, 3}, torch::kFloat64); }
+int64_t address(torch::Tensor x) { return reinterpret_cast<int64_t>(x.data_ptr<float>()); }
+std::vector<torch::Tensor> spread(torch::Tensor x) {
+  auto [variance, mean] = at::var_mean(x, 1);
+  auto [deviation, other] = torch::std_mean(x, 1);
+  return {x.var(1), x.std(1), at::var(x, 1), variance, mean, deviation, x.var(), x.std(false)};
+}
+torch::Tensor plus_one(torch::Tensor x) { return x + 1; }
+torch::Tensor rows(torch::Tensor x) { return x.sum(0); }
+"""
+FUNCTIONS = ["keep", "kept_tensor", "kept_facts", "unsqueezed", "in_thread", "in_parallel", "failing_in_parallel", "limits", "row_maximum", "constant", "array", "address", "spread", "plus_one", "rows"]  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def module() -> Iterator[ModuleType]:
+    with pytest.MonkeyPatch.context() as patch:  # torch's own build would hide what the light headers lack
+        patch.setattr(cpp_extension, "_build_with_torch", lambda *call: pytest.fail(str(call)))
+        openmp = {"extra_cflags": ["-fopenmp"], "extra_ldflags": ["-fopenmp"]}
+        module = cpp_extension.load_inline("state", TEXT, functions=FUNCTIONS, **openmp)
+        yield module
+        module.keep(torch.zeros(1))
+
+
+def facts(x: torch.Tensor) -> list[int]:
+    return [x.data_ptr(), x.dim(), x.numel(), x.stride(-1), x.element_size()]
+
+
+def test_a_kept_tensor_follows_changes_that_are_made_elsewhere(module: ModuleType):
+    parameter = torch.nn.Parameter(torch.rand(2, 3))
+    module.keep(parameter)
+    assert module.kept_facts() == facts(parameter)
+    parameter.data = torch.rand(5, dtype=torch.float64)
+    assert module.kept_facts() == facts(parameter)
+    assert module.kept_tensor() is parameter
+    layer = torch.nn.Linear(4, 2)
+    module.keep(layer.weight)
+    layer.double()
+    assert module.kept_facts() == facts(layer.weight)
+    x = torch.rand(4)
+    module.keep(x)
+    x.resize_(1000, 3)
+    assert module.kept_facts() == facts(x)
+    x.unsqueeze_(0)
+    assert module.kept_facts() == facts(x)
+
+
+def test_an_argument_that_is_passed_twice_is_one_tensor(module: ModuleType):
+    x = torch.rand(3)
+    assert module.unsqueezed(x, x) == [1, 3]
+
+
+@pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
+def test_threads_of_the_text_read_and_compute(module: ModuleType):
+    x = torch.rand(3, 3)
+    assert torch.equal(module.in_thread(x), x * 2 + 3 + x[0])
+    assert module.in_parallel(x) == 300
+    start = time.perf_counter()
+    with pytest.raises(ValueError, match=r"^the end is 50$"):
+        module.failing_in_parallel()
+    assert time.perf_counter() - start < 10
+
+
+def test_limits_of_the_short_floats_are_torchs(module: ModuleType):
+    half, bfloat16 = torch.finfo(torch.float16), torch.finfo(torch.bfloat16)
+    assert module.limits() == [
+        half.min, half.max, half.tiny, half.eps, float("inf"), bfloat16.min, bfloat16.max, bfloat16.tiny, bfloat16.eps,
+        448.0, -448.0,
+    ]  # fmt: skip
+    x = -torch.rand(3, 5).half() - 1
+    assert torch.equal(module.row_maximum(x), x.amax(1))
+
+
+def test_tensors_of_numbers_do_not_follow_the_default_device_of_python(module: ModuleType):
+    with torch.device("meta"):
+        constant, array = module.constant(), module.array()
+        assert module.plus_one(torch.ones(2, device="cpu")).device.type == "cpu"
+    assert torch.equal(constant, torch.tensor([[1.5, 2.5], [3.5, 4.5]]))
+    assert torch.equal(array, torch.tensor([1, 2, 3], dtype=torch.float64))
+
+
+def test_a_tensor_without_memory_is_an_error(module: ModuleType):
+    x = torch.rand(4)
+    x.untyped_storage().resize_(0)
+    with pytest.raises(RuntimeError, match="data is not allocated yet"):
+        module.address(x)
+    with pytest.raises(RuntimeError, match="data is not allocated yet"):
+        module.address(x.to("meta"))
+    with pytest.raises(RuntimeError, match="storage"):
+        module.address(torch.rand(3, 3).to_sparse())
+
+
+def test_an_integer_is_a_dimension_for_var_and_std(module: ModuleType):
+    x = torch.rand(4, 5)
+    expected = [x.var(1), x.std(1), x.var(1), x.var(1), x.mean(1), x.std(1), x.var(), x.std(correction=0)]
+    for actual, value in zip(module.spread(x), expected, strict=True):
+        torch.testing.assert_close(actual, value)
+
+
+def test_transforms_and_modes_of_torch_hold_inside_a_text(module: ModuleType):
+    from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
+
+    x = torch.rand(3, 4)
+    assert torch.equal(torch.vmap(module.rows)(x.expand(2, 3, 4)), x.sum(0).expand(2, 4))
+    with FakeTensorMode() as mode:
+        fake = module.plus_one(mode.from_tensor(x))
+    assert isinstance(fake, FakeTensor)
+    assert fake.shape == x.shape
+    assert module.plus_one(x.to("meta")).device.type == "meta"
+    assert type(module.plus_one(x.as_subclass(Loud))) is torch.Tensor
+
+
+class Loud(torch.Tensor):
+    @classmethod
+    def __torch_function__(cls, function, types, arguments=(), keywords=None):
+        raise AssertionError("C++ calls no function of Python")
