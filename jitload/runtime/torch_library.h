@@ -37,6 +37,8 @@ namespace jitload_torch {
   X(aoti_torch_new_tensor_handle, Handle, Handle*)                                                                    \
   X(aoti_torch_new_uninitialized_tensor, Handle*)                                                                     \
   X(aoti_torch_delete_tensor_object, Handle)                                                                          \
+  X(aoti_torch_create_tensor_from_blob, void*, int64_t, const int64_t*, const int64_t*, int64_t, int32_t, int32_t,    \
+    int32_t, Handle*)                                                                                                 \
   X(aoti_torch_empty_strided, int64_t, const int64_t*, const int64_t*, int32_t, int32_t, int32_t, Handle*)
 
 struct Interface {

@@ -286,6 +286,10 @@ void run_in_python(Operator& op, const Argument* arguments, size_t count, Result
   take_python(op.results, objects.call(op.exact, count - 1, op.keyword_names), results);
 }
 
+void throw_pending_error() {
+  Gil gil;
+  if (PyErr_Occurred() != nullptr) throw PythonError();
+}
 bool changes_arguments(const Operator& op) {
   return op.name[strlen(op.name) - 1] == '_' || strchr(op.results, '_') != nullptr || *op.results == '\0';
 }
@@ -301,10 +305,13 @@ void run_operator(Operator& op, const Argument* arguments, size_t count, Results
   if (interface().torch_call_dispatcher(op.name, op.overload, stack, op.version) == 0) {
     return take_stable(op.results, stack, results);
   }
+  throw_pending_error(); /* an operator or a mode that is written in Python has raised it */
   /* The C interface does not tell the class of an error. The same call raises it in Python. */
   const std::string message = interface().last_message != nullptr ? interface().last_message() : "";
   run_in_python(op, arguments, count, results, true);
-  op.needs_python = message.find("Not yet supported conversion") != std::string::npos;
+  /* Nothing has run where the dispatcher cannot take a type, or a rule of vmap cannot take its lists. */
+  op.needs_python = message.find("Not yet supported conversion") != std::string::npos ||
+                    message.find("Expected IntList but got GenericList") != std::string::npos;
   if (changes_arguments(op) && !op.needs_python) { /* the first call may have changed a part */
     throw CheckError(ErrorKind::runtime, std::string(op.name) + " failed" + (message.empty() ? "" : ": ") + message);
   }
@@ -321,7 +328,9 @@ Object invoke_path(const char* path, const char* keywords, void** arguments, siz
     throw CheckError(ErrorKind::runtime, "Expected a proper Tensor but got None (or an undefined Tensor in C++) for argument #0 'self'");
   }
   const Object member = attribute(torch_module().tensor_type, path + 1);
-  if (PyCallable_Check(member.get()) == 0) return attribute(objects[0], path + 1); /* a property */
+  if (PyCallable_Check(member.get()) == 0) { /* a property */
+    return objects.call(attribute(member.get(), "__get__").get(), keyword_count, names.get());
+  }
   return objects.call(member.get(), keyword_count, names.get());
 }
 

@@ -19,6 +19,8 @@ namespace {
 
 /* Throws torch's error for a method that failed. A torch that does not tell it raises it in Python. */
 void fail_method(Handle tensor, const char* method) {
+  Gil gil;
+  if (PyErr_Occurred() != nullptr) throw PythonError();
   if (tensor != nullptr && interface().last_message == nullptr) {
     call_path((std::string(".") + method).c_str(), "", python_tensor(tensor));
   }
@@ -61,9 +63,15 @@ void check_allocated(Handle tensor, const void* data, size_t element_size) {
                    "The tensor has a non-zero number of elements, but its data is not allocated yet.\n"
                    "It may be a tensor of torch.compile or of a fake mode, or its storage has been resized to 0.");
 }
+namespace {
+std::vector<int64_t> contiguous_strides(c10::IntArrayRef sizes) {
+  std::vector<int64_t> strides(sizes.size() + 1, 1);
+  for (size_t i = sizes.size(); i-- > 1;) strides[i - 1] = strides[i] * (sizes[i] > 1 ? sizes[i] : 1);
+  return strides;
+}
+}  // namespace
 Handle empty_tensor(int8_t scalar_type, const int64_t* sizes, size_t dim) {
-  std::vector<int64_t> strides(dim + 1, 1);
-  for (size_t i = dim; i-- > 1;) strides[i - 1] = strides[i] * (sizes[i] > 1 ? sizes[i] : 1);
+  const std::vector<int64_t> strides = contiguous_strides(c10::IntArrayRef(sizes, dim));
   Handle tensor = nullptr;
   if (interface().aoti_torch_empty_strided(static_cast<int64_t>(dim), sizes, strides.data(), scalar_type, 0, 0, &tensor) != 0) {
     fail_torch("memory for a tensor");
@@ -71,44 +79,44 @@ Handle empty_tensor(int8_t scalar_type, const int64_t* sizes, size_t dim) {
   return tensor;
 }
 
-Object tensor_over(void* data, const int64_t* sizes, const int64_t* strides, size_t dim, int8_t scalar_type,
-                   int8_t device_type, int8_t device_index, void (*release)(void* context, void* data), void* context) {
+namespace {
+/* A tensor over memory that is released by a call; the stable interface has this only from torch 2.11 on, DLPack before. */
+Object owning_tensor(const at::detail::Memory& memory, void (*release)(void* context, void* data), void* context) {
   Gil gil;
-  struct Memory {
+  struct Owner {
     Managed managed;
     void (*release)(void*, void*);
     void* context;
     std::vector<int64_t> shape; /* sizes and strides */
   };
-  Memory* memory = new Memory{{}, release, context, std::vector<int64_t>(2 * dim + 1, 1)};
-  int64_t* const shape = memory->shape.data();
-  for (size_t i = dim; i-- > 0;) {
-    shape[i] = sizes[i];
-    shape[dim + i] = strides != nullptr ? strides[i] : i + 1 == dim ? 1 : shape[dim + i + 1] * (shape[i + 1] > 1 ? shape[i + 1] : 1);
-  }
-  Managed& managed = memory->managed;
+  const size_t dim = memory.sizes.size();
+  Owner* owner = new Owner{{}, release, context, std::vector<int64_t>(2 * dim + 1)};
+  int64_t* const shape = owner->shape.data();
+  for (size_t i = 0; i < dim; ++i) shape[i] = memory.sizes[i], shape[dim + i] = memory.strides[i];
+  Managed& managed = owner->managed;
   managed.major = 1;
-  managed.context = memory;
+  managed.context = owner;
   managed.deleter = [](Managed* freed) {
     const GilNote note(false); /* torch may have released the GIL */
-    Memory* mine = static_cast<Memory*>(freed->context);
-    if (mine->release != nullptr) mine->release(mine->context, freed->data);
+    Owner* mine = static_cast<Owner*>(freed->context);
+    mine->release(mine->context, freed->data);
     delete mine;
   };
-  managed.data = data;
-  managed.device_type = device_type == static_cast<int8_t>(c10::kCUDA) ? 2 : 1; /* as DLPack numbers them */
-  managed.device_index = device_index > 0 ? device_index : 0;
+  managed.data = memory.data;
+  managed.device_type = memory.device.is_cuda() ? 2 : 1; /* as DLPack numbers them */
+  managed.device_index = memory.device.has_index() ? memory.device.index() : 0;
   managed.dim = static_cast<int32_t>(dim);
   managed.dtype_lanes = 1;
   managed.sizes = shape;
   managed.strides = shape + dim;
   for (const Dtype& dtype : kDtypes) {
-    if (dtype.scalar_type == scalar_type) managed.dtype_code = dtype.code, managed.dtype_bits = dtype.bits;
+    if (dtype.scalar_type == static_cast<int8_t>(memory.dtype)) managed.dtype_code = dtype.code, managed.dtype_bits = dtype.bits;
   }
   void* tensor = nullptr;
   if (torch_module().import(&managed, &tensor) != 0) throw PythonError();
   return Object(tensor);
 }
+}  // namespace
 
 void print(std::ostream& stream, const at::Tensor& tensor) {
   if (void* const function = dlsym(interface().library, kPrintName)) {
@@ -185,7 +193,7 @@ int64_t Tensor::output_nr() const { return python_value<int64_t>(call_path(".out
 int64_t Tensor::_version() const { return python_value<int64_t>(call_path("._version", "", *this)); }
 void Tensor::set_data(const Tensor& data) const { call_path("builtins.setattr", "", *this, TextArg("data"), data); }
 const Tensor& Tensor::set_requires_grad(bool value) const {
-  if (interface().torch_set_requires_grad(handle_, value) != 0) call_path(".requires_grad_", "", *this, value);
+  if (!defined() || interface().torch_set_requires_grad(handle_, value) != 0) fail_method(handle_, "requires_grad_");
   return *this;
 }
 Tensor Tensor::grad() const {
@@ -377,11 +385,20 @@ Tensor detail::tensor_of(const void* values, ScalarType type, IntArrayRef sizes,
 }
 Tensor detail::tensor_over(void* data, IntArrayRef sizes, const int64_t* strides, const TensorOptions& options,
                            void (*release)(void*, void*), void* context) {
-  const Device device = options.device();
-  return with_options(Tensor(jitload_torch::tensor_over(data, sizes.data(), strides, sizes.size(),
-                                                        static_cast<int8_t>(options.dtype().toScalarType()),
-                                                        static_cast<int8_t>(device.type()), device.index(), release, context)),
-                      options);
+  const std::vector<int64_t> contiguous = contiguous_strides(sizes);
+  const Memory memory{data, sizes, strides != nullptr ? strides : contiguous.data(), options.dtype().toScalarType(), options.device()};
+  if (release != nullptr) {
+    TORCH_CHECK(memory.device.is_cpu() || memory.device.is_cuda(), "from_blob with a deleter: the device must be a CPU or a GPU, got ",
+                memory.device);
+    return with_options(Tensor(owning_tensor(memory, release, context)), options);
+  }
+  Handle tensor = nullptr;
+  if (interface().aoti_torch_create_tensor_from_blob(data, static_cast<int64_t>(sizes.size()), sizes.data(), memory.strides, 0,
+                                                     static_cast<int32_t>(memory.dtype), static_cast<int32_t>(memory.device.type()),
+                                                     memory.device.index(), &tensor) != 0) {
+    fail_torch("from_blob");
+  }
+  return with_options(Tensor(tensor), options);
 }
 
 // ---- torch's state --------------------------------------------------------------------------------------------------

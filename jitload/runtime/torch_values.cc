@@ -140,6 +140,7 @@ bool is_integer(void* object) {
   Gil gil;
   return is_instance(object, &PyLong_Type);
 }
+c10::ScalarType default_dtype() { return python_value<c10::ScalarType>(call_path("torch.get_default_dtype", "")); }
 bool is_builtin(void* object, const char* type) {
   Gil gil;
   return *type == 'o' || is_instance(object, *type == 't' ? &PyTuple_Type : *type == 'l' ? &PyList_Type : &PyDict_Type);

@@ -11,6 +11,7 @@ class optional;
 }  // namespace std
 
 namespace jitload_torch {
+c10::ScalarType default_dtype(); /* what torch.set_default_dtype has set */
 template <class T>
 T&& value_of() noexcept;
 template <class T>
@@ -348,7 +349,7 @@ class TensorOptions {
   TensorOptions pinned_memory(OptionalArg<bool> value) const { return with(&TensorOptions::pinned_memory_, value); }
   TensorOptions memory_format(OptionalArg<MemoryFormat> format) const { return with(&TensorOptions::memory_format_, format); }
 
-  TypeMeta dtype() const { return dtype_.value_or(kFloat); }
+  TypeMeta dtype() const { return dtype_.has_value() ? *dtype_ : jitload_torch::default_dtype(); }
   Device device() const { return device_.value_or(Device(kCPU)); }
   DeviceIndex device_index() const { return device().index(); }
   Layout layout() const { return layout_.value_or(kStrided); }

@@ -180,11 +180,6 @@ Object mapping_items(void* object, bool convert); /* a list of pairs, or nothing
 /* Calls a function by its path, "torch.tensor" or ".__getitem__" for a method of the first argument. */
 Object invoke_path(const char* path, const char* keywords, void** arguments, size_t count);
 
-/* A tensor over memory of the caller's; `release` is called with `context` and the memory when it is freed. The strides
- * may be NULL. */
-Object tensor_over(void* data, const int64_t* sizes, const int64_t* strides, size_t dim, int8_t scalar_type,
-                   int8_t device_type, int8_t device_index, void (*release)(void* context, void* data), void* context);
-
 void* current_stream(int device_index);
 void set_current_stream(void* stream, int device_index);
 void* stream_from_pool(bool is_high_priority, int device_index);

@@ -354,6 +354,13 @@ namespace at {
 // ---- tensors over memory ------------------------------------------------------------------------------------------
 
 namespace detail {
+struct Memory {
+  void* data;
+  IntArrayRef sizes;
+  const int64_t* strides;
+  ScalarType dtype;
+  Device device;
+};
 Tensor tensor_over(void* data, IntArrayRef sizes, const int64_t* strides, const TensorOptions& options,
                    void (*release)(void*, void*), void* context);
 template <class F>
