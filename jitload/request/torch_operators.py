@@ -118,7 +118,7 @@ def torch_abi() -> str:
 
 
 def has_stable_interface() -> bool:
-    """Return whether the installed torch has the stable C interface on which the light headers stand (2.10 and newer)."""
+    """Return whether the installed torch has the stable C interface that the light headers use (2.10 and newer)."""
     return "torch_call_dispatcher" in _read("torch/csrc/stable/c/shim.h")
 
 
