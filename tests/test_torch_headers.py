@@ -85,6 +85,10 @@ def test_declarations_need_torchs_headers(tmp_path: Path, monkeypatch: pytest.Mo
         ("x.cpp:1:10: fatal error: torch/library.h: No such file or directory", ["torch/library.h"]),
         ('x.cu(3): error: identifier "AT_FOO" is undefined', ["AT_FOO"]),
         ("x.cpp:3:4: error: ‘TORCH_LIBRARY’ was not declared in this scope", ["TORCH_LIBRARY"]),
+        (
+            "l.h:41: error: static assertion failed: TORCH_LIBRARY: jitload's headers for torch lack this",
+            ["TORCH_LIBRARY"],
+        ),
         ("x.cpp:3: error: ‘accumulate’ is not a member of ‘std’", ["std::accumulate"]),
         ("x.cpp:3: error: ‘y’ was not declared in this scope", []),
         ("x.cpp:3: error: ‘yy’ was not declared in this scope; did you mean ‘py’?", []),

@@ -203,3 +203,28 @@ def test_texts_call_the_libraries_that_torch_has_loaded(flags: list[str]):
     assert len(x.unique()) == 32
     loaded = {line.split()[-1] for line in Path("/proc/self/maps").read_text().splitlines() if "/libcublas.so" in line}
     assert len(loaded) == 1  # torch's copy
+
+
+@needs_nvcc
+def test_headers_for_kernels_compile(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("JITLOAD_ARCH", "sm_90a")
+    monkeypatch.setattr(cpp_extension, "_build_with_torch", lambda *call: pytest.fail(str(call)))
+    text = """
+    #include <c10/cuda/CUDAMathCompat.h>
+    #include <ATen/cuda/CUDAApplyUtils.cuh>
+    #include <ATen/cuda/NumericLimits.cuh>
+    template <class T> __global__ void bound(T* x) {
+      x[0] = at::numeric_limits<T>::lower_bound();
+      x[1] = c10::cuda::compat::exp(static_cast<float>(x[0])) + c10::cuda::compat::pow(2.0f, 3.0f);
+    }
+    torch::Tensor bounds(torch::Tensor x) {
+      AT_DISPATCH_FLOATING_TYPES_AND2(torch::kHalf, torch::kBFloat16, x.scalar_type(), "bounds", [&] {
+        bound<scalar_t><<<1, 1, 0, torch::cuda::getCurrentCUDAStream()>>>(x.data_ptr<scalar_t>());
+      });
+      return x;
+    }
+    """
+    declaration = "torch::Tensor bounds(torch::Tensor x);"
+    module = cpp_extension.load_inline("headers_for_kernels", declaration, text, functions=["bounds"])
+    with pytest.raises(NotImplementedError, match="not implemented for 'Int'"):
+        module.bounds(torch.zeros(2, dtype=torch.int32))
