@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from jitload.cuda.nvrtc import NvrtcJob, declarations_for, device_options, log_warnings, run_nvrtc
+from jitload.cuda.nvrtc import NvrtcJob, device_options, log_warnings, run_nvrtc
+from jitload.cuda.predefined import declarations_for, declarations_for_conditions
 from jitload.errors import CompileError
 
 __all__ = ["nvrtc_compile"]
@@ -61,6 +62,7 @@ def nvrtc_compile(
         source=text,
         options=options,
         headers=headers_in_memory(include_dirs, text),
+        declared=declarations_for_conditions((text,)),
         is_isolated=settings.isolates if isolate is None else isolate,
     )
     while True:

@@ -4,12 +4,17 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from pathlib import Path
 
 import numpy as np
 import pytest
 
 import jitload
+import jitload.pipeline
 from jitload import compile_cubin
+from jitload.errors import ToolchainError
+from jitload.settings import read_settings
+from jitload.toolchain.cuda import find_cuda_toolchain
 
 INTEGERS = {
     "CHAR": np.int8, "SCHAR": np.int8, "SHRT": np.int16, "INT": np.int32, "LONG": np.int64, "LLONG": np.int64,
@@ -69,3 +74,58 @@ def test_types_without_an_include(build: Callable[[str], None]) -> None:
     }  # fmt: skip
     checks = "".join(f'static_assert(sizeof({name}) == {size}, "");\n' for name, size in sizes.items())
     build(f"{checks}__global__ void f(int64_t* x) {{ *x = UINT32_MAX; }}")
+
+
+LIBRARY = """
+__global__ void f(float* x, double* y) {
+  std::size_t n = std::numeric_limits<int>::digits;
+  x[0] = std::abs(x[1]) + std::sqrt(x[2]) + std::pow(x[3], 2.0f) + std::min(1, 2) + M_PIf;
+  y[0] = std::isnan(y[1]) ? std::fabs(y[2]) : static_cast<double>(n);
+  static_assert(std::is_same<std::nullptr_t, decltype(nullptr)>::value, "");
+}
+"""
+# Macros of the host compiler and of <limits.h>, which every source for nvcc may test.
+COMPILER_MACROS = {
+    "__CHAR_BIT__": "8", "__INT_MAX__": "2147483647", "__LONG_LONG_MAX__": "9223372036854775807LL",
+    "__SIZEOF_INT128__": "16", "__SIZEOF_LONG__": "8", "__UINT64_MAX__": "18446744073709551615UL",
+    "__INT_FAST16_WIDTH__": "64", "__FLT_MANT_DIG__": "24", "__DBL_MAX_EXP__": "1024", "__SIZE_MAX__": "~0UL",
+    "LONG_LONG_MAX": "9223372036854775807LL", "INT_WIDTH": "32", "BYTE_ORDER": "1234", "__BYTE_ORDER__": "1234",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("build", [for_the_cpu, for_a_gpu])
+def test_the_library_without_an_include(build: Callable[[str], None]) -> None:
+    checks = (
+        'static_assert(__FLT_MAX__ == 3.40282346638528859811704183484516925e+38F && sizeof(__INT64_TYPE__) == 8, "");'
+    )
+    build(LIBRARY + checks)
+
+
+@pytest.mark.parametrize("build", [for_the_cpu, for_a_gpu])
+def test_conditions_take_the_branch_of_nvcc(build: Callable[[str], None], tmp_path: Path) -> None:
+    """A macro that nvcc defines, and that only conditions name, would otherwise count as 0 without an error."""
+    tests = "".join(f"#if !defined({m}) || {m} != {v}\n#error {m}\n#endif\n" for m, v in COMPILER_MACROS.items())
+    tests += "#ifndef INT_MAX\n#error INT_MAX\n#endif\n#ifndef M_PI\n#define M_PI 3\n#endif\n"
+    (tmp_path / "tests.h").write_text("#if __BYTE_ORDER__ == __ORDER_BIG_ENDIAN__\n#error the order of bytes\n#endif\n")
+    pi = 'static_assert(M_PI == 3.14159265358979323846, "");\n'
+    build(f'#include "{tmp_path}/tests.h"\n{tests}{pi}__global__ void f(int* x) {{ *x = 1; }}')
+
+
+@pytest.mark.parametrize("build", [for_the_cpu, for_a_gpu])
+def test_macros_of_the_cuda_release(build: Callable[[str], None]) -> None:
+    toolchain = find_cuda_toolchain(read_settings())
+    major, minor = toolchain.version[:2]
+    release = f"{1000 * major + 10 * minor}"
+    macros = {
+        "CUDART_VERSION": release, "__CUDART_API_VERSION": release, "__CUDACC_VER_MAJOR__": str(major),
+        "__CUDACC_VER_MINOR__": str(minor), "__CUDA_API_VER_MAJOR__": str(major), "__CUDA_API_VER_MINOR__": str(minor),
+    }  # fmt: skip
+    tests = "".join(f"#if {name} != {value}\n#error {name}\n#endif\n" for name, value in macros.items())
+    build(f"#if __CUDACC_VER_MAJOR__ < 11\n#error old\n#endif\n{tests}__global__ void f(int* x) {{ *x = 1; }}")
+
+
+def test_the_release_is_unknown_without_headers(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(jitload.pipeline, "find_cuda_headers", lambda settings: None)
+    source = "#if CUDART_VERSION < 9000\n#define N 1\n#else\n#define N 2\n#endif\n__global__ void f(int* x) { *x = N; }"
+    with pytest.raises(ToolchainError, match=r"CUDART_VERSION.*pip install 'jitload\[cu13\]'"):
+        for_the_cpu(source)

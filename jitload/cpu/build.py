@@ -12,13 +12,14 @@ import logging
 import platform
 import re
 import shutil
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 
 from jitload.building.files_read import read_depfile
 from jitload.building.ninja import Step, parse_diagnostics, run_ninja, write_ninja
 from jitload.cpptext.declarations import find_candidates
+from jitload.cpptext.lexer import strip_comments
 from jitload.cpu.object_file import ObjectFile, TableRow, linked_name
 from jitload.cpu.text import (
     BY_SYMBOL,
@@ -37,7 +38,7 @@ from jitload.cpu.text import (
     without_table_errors,
 )
 from jitload.cuda.kernels import DeviceSource, first_expressions, layout_expressions, no_such_kernel
-from jitload.errors import CompileError
+from jitload.errors import CompileError, ToolchainError
 from jitload.model import CompiledSource, CpuKernel, CpuProgram, Cubin, Image, ImageKernel
 from jitload.request.arguments import Instrumentation
 from jitload.signature import probe
@@ -94,6 +95,7 @@ SHORT_HEADERS = {
 _SHORT_DIR, _CORRECTED_DIR = "headers", "corrected"
 _PAIR_CONSTRUCTOR = re.compile(r"(__half2|__nv_bfloat162)\(\) = default;")
 _LIST_ASSIGNMENT = r"\g<0> \1& operator=(std::initializer_list<struct __jitload_nothing>) { return *this = \1(); }"
+_RELEASE_MACRO = re.compile(r"\bCUDART_VERSION\b|\b__CUDA(?:RT_API_VERSION|CC_VER_\w+|_API_VER_\w+)")
 _DYNAMIC_SHARED_SYMBOL = "__jitload_dynamic_shared"  # tells cpu_sanitize.cc where dynamic shared memory begins
 
 
@@ -101,7 +103,7 @@ def compile_for_cpu(
     source: DeviceSource, compiler: Compiler, toolchain: CudaToolchain | None, ninja: Path, work_dir: Path
 ) -> CpuProgram:
     """Compile device code for the CPU and read its kernels' types."""
-    _refuse_lost_branches(source.name, source.pieces)
+    _refuse_lost_branches(source.name, source.pieces, toolchain)
     compilation = _Compilation(source, compiler, toolchain, ninja, work_dir)
     object_file = compilation.run()
     (work_dir / "cpu.o").write_bytes(object_file.for_link())
@@ -145,12 +147,25 @@ def cpu_flags(source: DeviceSource, toolchain: CudaToolchain | None) -> tuple[st
         *_processor_flags(source.cpu_flags),
         *_instrumentation_flags(source.instrumentation),
         *compiler_flags(source.cpu_flags),
+        *_release_macros(toolchain),
         *(
             f"-I{path}"
             for path in (_SHORT_DIR, INCLUDE_DIR / "cpu", INCLUDE_DIR, *tvm_ffi_include_dirs(), *source.include_dirs)
         ),
         *(word for path in (_CORRECTED_DIR, *toolkit_dirs) for word in ("-isystem", str(path))),
     )
+
+
+def _release_macros(toolchain: CudaToolchain | None) -> Iterator[str]:
+    """Yield the options that define the macros with CUDA's release, as nvcc of this release defines them."""
+    if toolchain is None:
+        return
+    major, minor, build = (*toolchain.version, 0, 0)[:3]
+    for name in ("CUDART_VERSION", "__CUDART_API_VERSION"):
+        yield f"-D{name}={1000 * major + 10 * minor}"
+    yield f"-D__CUDACC_VER_BUILD__={build}"
+    for prefix in ("__CUDACC_VER", "__CUDA_API_VER"):
+        yield from (f"-D{prefix}_MAJOR__={major}", f"-D{prefix}_MINOR__={minor}")
 
 
 def _write_corrected_headers(directory: Path, toolkit_dirs: Sequence[Path]) -> None:
@@ -214,6 +229,7 @@ class _Compilation:
         self._command = (*compiler.command, *cpu_flags(source, toolchain), "-MD", "-MF", "cpu.d")
         self._ninja = ninja
         self._work_dir = work_dir
+        self._toolchain = toolchain
         self._toolkit_dirs = toolchain.include_dirs if toolchain else ()
         self._known_dirs = (INCLUDE_DIR, Path("/usr"), *self._toolkit_dirs)
         self._is_preemptive = may_spin(text for _, text in source.pieces)
@@ -382,7 +398,7 @@ class _Compilation:
         """
         if feature := gpu_header(self.files_read):
             raise gpu_only_error(self._source.name, self._source.pieces[0][0], 1, feature)
-        _refuse_lost_branches(self._source.name, headers)
+        _refuse_lost_branches(self._source.name, headers, self._toolchain)
         if any(has_ptx(text) for _, text in headers):
             self._compile("cpu.i", "-E")
             preprocessed = (self._work_dir / "cpu.i").read_text("utf-8", "replace")
@@ -390,8 +406,13 @@ class _Compilation:
                 raise gpu_only_error(self._source.name, file, line, "inline PTX")
 
 
-def _refuse_lost_branches(name: str, texts: Sequence[tuple[str, str]]) -> None:
+def _refuse_lost_branches(name: str, texts: Sequence[tuple[str, str]], toolchain: CudaToolchain | None) -> None:
     for label, text in texts:
+        if toolchain is None and (macro := _RELEASE_MACRO.search(strip_comments(text))):
+            raise ToolchainError(
+                f"{label} uses {macro[0]}, the release of CUDA, and CUDA is not installed here. Install its headers: "
+                "pip install 'jitload[cu13]'  ('jitload[cu12]' for CUDA 12)"
+            )
         if lost := find_lost_branch(label, text):
             raise gpu_only_error(name, lost.file, lost.line, lost.message.removeprefix("GPU only: "))
 

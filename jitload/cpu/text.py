@@ -381,7 +381,7 @@ def find_lost_branch(label: str, text: str) -> Diagnostic | None:
 
     A comparison of `__CUDA_ARCH__` is fine if there is an `#else` with code: the CPU gets this code, like an old GPU.
     """
-    if not re.search(r"__CUDA_?ARCH\w*|__CUDACC\w*|__NVCC__", text):
+    if not re.search(r"__CUDA_?ARCH\w*|__CUDACC(?!_VER)\w*|__NVCC__", text):
         return None
     for conditional in read_conditionals(code_tokens(text)):
         if problem := _lost_branch(conditional):
@@ -404,7 +404,7 @@ def _lost_branch(conditional: Conditional) -> str:
         return f"the CPU has no __CUDA_ARCH__, so this branch would silently be dropped; write {_PORTABLE}"
     if "__CUDA_ARCH" in text and not has_else:
         return f"a branch for some values of __CUDA_ARCH__ has no #else for the CPU; write {_PORTABLE}"
-    macro = re.match(r"(?:ifdef|if defined[ (]*) *(__CUDACC\w*|__NVCC__)", text)
+    macro = re.match(r"(?:ifdef|if defined[ (]*) *(__CUDACC(?!_VER)\w*|__NVCC__)", text)
     if macro and len(conditional.conditions) == 1 and conditional.sizes[0] > 0:
         return f"{macro[1]} is not defined on the CPU, and this branch has no #else; write || defined(JITLOAD_CPU)"
     return ""

@@ -23,12 +23,12 @@ from jitload.cuda.nvrtc import (
     SYNTAX_ONLY,
     NvrtcJob,
     NvrtcResult,
-    declarations_for,
     device_options,
     log_warnings,
     missing_function_hint,
     run_nvrtc,
 )
+from jitload.cuda.predefined import declarations_for, declarations_for_conditions
 from jitload.elf.cubin import read_image
 from jitload.errors import CompileError, JitLoadError, LaunchSpecError, SignatureError, ToolchainError, nearest_name
 from jitload.model import Candidate, CompiledSource, Cubin, Image
@@ -372,7 +372,9 @@ class _Compilation:
     def __init__(self, source: DeviceSource, toolchain: CudaToolchain, job: NvrtcJob) -> None:
         self.candidates = find_candidates(source.piece_texts)
         self.expressions: tuple[str, ...] = ()
-        self.declarations: tuple[str, ...] = ()
+        self.declarations = declarations_for_conditions(
+            (*source.texts, *user_headers(source.texts, source.include_dirs))
+        )
         self._source = source
         self._nvrtc_path = toolchain.nvrtc_path
         self._job = job  # each run of NVRTC gets a changed copy

@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 from jitload.building.stages import stage
 from jitload.cuda.bindings import load_bindings
 from jitload.cuda.interruptible import Cancellation, run_interruptible
+from jitload.cuda.predefined import UNDECLARED
 from jitload.errors import CompileError, Diagnostic, ToolchainError, find_diagnostics, nearest_name
 from jitload.toolchain.arch import capability_of, load_driver
 from jitload.toolchain.cuda import extra_of
@@ -34,37 +35,6 @@ _NARROW_FLOATS = (
 _UNKNOWN_NAME = re.compile(r"identifier \"(\w+)\" is undefined|[\u2018'](\w+)[\u2019'] (?:was not|has not|does not)")
 _MISSING_HEADER = re.compile(r'(?:cannot|could not) open source file "(?:\./)?([^"]+)"')
 _FOR_HOST_CODE = re.compile(r"(?:torch|ATen|c10|pybind11)/")
-_UNDECLARED = re.compile(r'identifier "(\w+)" is undefined')
-# Types that NVRTC does not have. nvcc knows them without an #include, because cuda_runtime.h includes headers of the
-# host.
-_INTEGERS = {
-    "int8_t": "signed char", "int16_t": "short", "int32_t": "int", "int64_t": "long", "intptr_t": "long",
-    "intmax_t": "long", "uint8_t": "unsigned char", "uint16_t": "unsigned short", "uint32_t": "unsigned int",
-    "uint64_t": "unsigned long", "uintptr_t": "unsigned long", "uintmax_t": "unsigned long", "ssize_t": "long",
-    "uint": "unsigned int", "ushort": "unsigned short", "ulong": "unsigned long",
-}  # fmt: skip
-# Functions that NVRTC lacks, with the bodies that they have in <cuda_device_runtime_api.h>.
-_DEPENDENT_LAUNCH_FUNCTIONS = {
-    "cudaGridDependencySynchronize": 'asm volatile("griddepcontrol.wait;" ::: "memory");',
-    "cudaTriggerProgrammaticLaunchCompletion": 'asm volatile("griddepcontrol.launch_dependents;" :::);',
-}
-_DEPENDENT_LAUNCH = """\
-static __device__ __forceinline__ void {0}() {{
-#if __CUDA_ARCH__ >= 900
-  {1}
-#endif
-}}"""
-_KNOWN_TO_NVCC = {
-    r"(?:U?INT|U?LONG|U?LLONG|U?CHAR|SCHAR|U?SHRT)_(?:MAX|MIN)|CHAR_BIT": "#include <limits.h>",
-    r"(?:FLT|DBL)_[A-Z0-9_]+": "#include <float.h>",
-    r"U?INT(?:_LEAST|_FAST)?\d+_(?:MAX|MIN)|U?INT(?:PTR|MAX)_(?:MAX|MIN)|SIZE_MAX|PTRDIFF_(?:MAX|MIN)|U?INT\d+_C": (
-        "#include <stdint.h>"
-    ),
-    r"INFINITY|NAN|HUGE_VALF?|M_[A-Z0-9_]+": "#include <math.h>",
-    "assert": "#include <assert.h>",
-    **{name: _DEPENDENT_LAUNCH.format(name, asm) for name, asm in _DEPENDENT_LAUNCH_FUNCTIONS.items()},
-    **{name: f"typedef {integer} {name};" for name, integer in _INTEGERS.items()},
-}
 SYNTAX_ONLY = "--fdevice-syntax-only"  # with this option NVRTC ends after its front end and makes no cubin
 _DECLARED = "__jitload_declared.h"
 _HOST_FUNCTION = "is considered a host function"
@@ -196,22 +166,6 @@ def _compile(nvrtc: Any, library_path: Path, job: NvrtcJob, cancellation: Cancel
         ptx = _read(nvrtc, program, "PTX").rstrip(b"\0").decode(errors="replace")
         cubin = _read(nvrtc, program, "CUBIN")
         return NvrtcResult(cubin=cubin, log=log, lowered=lowered, ptx=ptx, spill_bytes=read_spills(report))
-
-
-def declarations_for(error: CompileError, declared: tuple[str, ...]) -> tuple[str, ...]:
-    """Return `declared`, extended by declarations of the unknown names in `error` that nvcc declares by itself.
-
-    A source for NVRTC may declare such a name itself, and differently: `typedef long long int64_t;`. Therefore
-    declarations are added only after a compile has failed.
-
-    Raises:
-        CompileError: There is nothing to add. The exception is `error` itself.
-    """
-    names = _UNDECLARED.findall(error.log)
-    lines = [line for pattern, line in _KNOWN_TO_NVCC.items() if any(re.fullmatch(pattern, name) for name in names)]
-    if set(lines) <= set(declared):
-        raise error
-    return tuple(dict.fromkeys((*declared, *lines)))
 
 
 def log_warnings(log: str, include_dirs: Sequence[Path]) -> None:
@@ -368,7 +322,7 @@ def _hint(log: str, options: Sequence[str]) -> str:
     macros = [option for option in options if option.startswith("-D")]
     if macros and log.startswith("__nv_nvrtc_builtin_header"):
         return f"NVRTC's own header also reads one of the macros {', '.join(macros)}: #define it in the source instead."
-    if '"__global__" does not apply here' in log and (undeclared := _UNDECLARED.search(log)):
+    if '"__global__" does not apply here' in log and (undeclared := UNDECLARED.search(log)):
         return f"The type {undeclared[1]!r} is not declared: define it before the kernel, or include its header."
     if _HOST_FUNCTION in log or "device-side kernel launch could not be processed" in log:
         return (

@@ -1,0 +1,89 @@
+"""Names that nvcc knows without an #include, and NVRTC does not: lines that declare these names to NVRTC.
+
+A source may declare such a name itself, and differently: `typedef long long int64_t;`. Therefore most lines are added
+only after a compile has failed. Lines for macros are also added if the source tests a macro, which selects code.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+
+from jitload.errors import CompileError
+
+UNDECLARED = re.compile(r'identifier "(\w+)" is undefined')
+_MISSING_IN_STD = 'namespace "std" has no member'
+_CONDITION = re.compile(r"^[ \t]*#[ \t]*(?:el)?if(?:n?def)?\b(?:.*\\\n)*.*", re.MULTILINE)
+# Types that NVRTC does not have. nvcc knows them without an #include, because cuda_runtime.h includes headers of the
+# host.
+_INTEGERS = {
+    "int8_t": "signed char", "int16_t": "short", "int32_t": "int", "int64_t": "long", "intptr_t": "long",
+    "intmax_t": "long", "uint8_t": "unsigned char", "uint16_t": "unsigned short", "uint32_t": "unsigned int",
+    "uint64_t": "unsigned long", "uintptr_t": "unsigned long", "uintmax_t": "unsigned long", "ssize_t": "long",
+    "uint": "unsigned int", "ushort": "unsigned short", "ulong": "unsigned long",
+}  # fmt: skip
+# Functions that NVRTC lacks, with the bodies that they have in <cuda_device_runtime_api.h>.
+_DEPENDENT_LAUNCH_FUNCTIONS = {
+    "cudaGridDependencySynchronize": 'asm volatile("griddepcontrol.wait;" ::: "memory");',
+    "cudaTriggerProgrammaticLaunchCompletion": 'asm volatile("griddepcontrol.launch_dependents;" :::);',
+}
+_DEPENDENT_LAUNCH = """\
+static __device__ __forceinline__ void {0}() {{
+#if __CUDA_ARCH__ >= 900
+  {1}
+#endif
+}}"""
+# The headers of the C++ library that cuda_runtime.h includes.
+_LIBRARY = "".join(
+    f"#include <{name}>\n"
+    for name in ("algorithm", "cmath", "cstddef", "cstdlib", "limits", "new", "type_traits", "utility")
+).rstrip()
+# Macros that are defined in every source that nvcc compiles, each pattern with the header that defines them for NVRTC.
+_MACROS = {
+    r"(?:U?INT|U?LONG|U?LLONG|U?LONG_LONG|U?CHAR|SCHAR|U?SHRT)_(?:MAX|MIN|WIDTH)|(?:CHAR|LONG|WORD)_BIT": (
+        "#include <limits.h>"
+    ),
+    r"INFINITY|NAN|HUGE_VALF?|MAXFLOAT|M_[A-Z0-9_]+|FP_[A-Z0-9]+": "#include <math.h>",
+    r"(?:BYTE_ORDER|(?:LITTLE|BIG)_ENDIAN)|__(?:BYTE_ORDER|(?:LITTLE|BIG)_ENDIAN)": "#include <endian.h>",
+    r"__(?:FLT|DBL|FLOAT|U?INT|SCHAR|SHRT|LONG|CHAR|SIZE|SIZEOF|PTRDIFF|WCHAR|WINT|SIG|BYTE|ORDER|ATOMIC)\w*_\w+": (
+        "#include <_jitload/compiler_macros.h>"
+    ),
+}
+_KNOWN_TO_NVCC = {
+    **_MACROS,
+    r"(?:FLT|DBL)_[A-Z0-9_]+": "#include <float.h>",
+    r"U?INT(?:_LEAST|_FAST)?\d+_(?:MAX|MIN)|U?INT(?:PTR|MAX)_(?:MAX|MIN)|SIZE_MAX|PTRDIFF_(?:MAX|MIN)|U?INT\d+_C": (
+        "#include <stdint.h>"
+    ),
+    "assert": "#include <assert.h>",
+    **{name: _DEPENDENT_LAUNCH.format(name, asm) for name, asm in _DEPENDENT_LAUNCH_FUNCTIONS.items()},
+    **{name: f"typedef {integer} {name};" for name, integer in _INTEGERS.items()},
+}
+
+
+def declarations_for(error: CompileError, declared: tuple[str, ...]) -> tuple[str, ...]:
+    """Return `declared`, extended by declarations of the unknown names in `error` that nvcc declares by itself.
+
+    Raises:
+        CompileError: There is nothing to add. The exception is `error` itself.
+    """
+    lines = _lines_for(UNDECLARED.findall(error.log), _KNOWN_TO_NVCC)
+    if _MISSING_IN_STD in error.log:
+        lines.append(_LIBRARY)
+    if set(lines) <= set(declared):
+        raise error
+    return tuple(dict.fromkeys((*declared, *lines)))
+
+
+def declarations_for_conditions(texts: Iterable[str]) -> tuple[str, ...]:
+    """Return the lines that define the macros in the conditions of texts, such as `#ifdef INT_MAX`, as nvcc does.
+
+    Without these lines, NVRTC would silently compile another branch than nvcc.
+    """
+    names = {name for text in texts for line in _CONDITION.findall(text) for name in re.findall(r"\w+", line)}
+    return tuple(_lines_for(names, _MACROS))
+
+
+def _lines_for(names: Iterable[str], known: dict[str, str]) -> list[str]:
+    names = tuple(names)
+    return [line for pattern, line in known.items() if any(re.fullmatch(pattern, name) for name in names)]
