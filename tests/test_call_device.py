@@ -13,6 +13,7 @@ from support.calls import array, assert_refused, fresh
 import jitload
 from jitload import Launch
 from jitload.loader.direct import torch_exchange
+from jitload.loader.module import loader_function
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -166,13 +167,13 @@ def torch_stream(unused: jitload.Module) -> Iterator[list[int]]:
         stream[0] = answer[1]
         return answer[0]
 
-    preload = tvm_ffi.Module.get_function(unused, "_jitload_preload")
+    preload = loader_function(unused, "preload")
     kind = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_int32, ctypes.c_int32, ctypes.POINTER(ctypes.c_void_p))
     callback = kind(current_work_stream)
-    preload(ctypes.cast(callback, ctypes.c_void_p).value)
+    preload(ctypes.cast(callback, ctypes.c_void_p).value, 0)
     yield answer
     exchange = torch_exchange()
-    preload(exchange.current_stream if exchange else 0)
+    preload(exchange.current_stream if exchange else 0, 0)
 
 
 def test_a_kernel_without_tensors_follows_torchs_stream(

@@ -17,11 +17,21 @@ from pathlib import Path
 
 import pytest
 from builds import build, kernel, load
+from support.record import Reader, show_record
 
 from jitload import Launch
 from jitload.building.ninja import COMPILE_FLAGS, compile_step, link_step, ninja_text
 from jitload.building.runtime import include_flags
-from jitload.codegen.wrapper import EmbeddedImage, Wrapper, c_string, describe, render_wrapper
+from jitload.codegen import record as records
+from jitload.codegen.kernel import LAUNCH_ATTRIBUTES
+from jitload.codegen.wrapper import (
+    RECORD_FILE,
+    EmbeddedImage,
+    Wrapper,
+    c_string,
+    render_wrapper,
+)
+from jitload.expressions.compiler import OP_NAMES
 from jitload.model import ImageKernel, Kernel, ParameterSlot, Variable
 from jitload.signature.exports import Export
 from jitload.signature.kernels import make_typed_kernel
@@ -118,7 +128,9 @@ def compare(name: str, text: str) -> None:
 
 @pytest.mark.parametrize("name", WRAPPERS)
 def test_wrappers_are_as_they_were(name):
-    compare(f"{name}.cc", render_wrapper(WRAPPERS[name]))
+    record, text = render_wrapper(WRAPPERS[name])
+    compare(f"{name}.cc", text)
+    compare(f"{name}.record.txt", show_record(record))
 
 
 @pytest.mark.parametrize("standard", ["c11", "c++17"])
@@ -138,6 +150,7 @@ def test_a_header_needs_no_other_and_bears_the_systems(header, standard, tmp_pat
 @pytest.mark.parametrize("more", ["-DPLAIN", "-U__ELF__", LANDING_PADS])  # exports in assembler, in C++, with pads
 def test_golden_wrappers_compile_without_a_warning(name, more, tmp_path):
     (tmp_path / "wrapper.cc").write_text((GOLDEN / f"{name}.cc").read_text())
+    (tmp_path / RECORD_FILE).write_bytes(render_wrapper(WRAPPERS[name])[0].data)
     for image in WRAPPERS[name].images:
         (tmp_path / image.file).write_bytes(b"cubin")
     flags = ["-Wall", "-Wextra", "-Werror", *(flag for flag in COMPILE_FLAGS if flag != "-w"), *include_flags(), more]
@@ -154,6 +167,35 @@ def test_the_build_file_is_as_it_was():
         link_step(("c++",), ("w.o", "/cache $(of) me/run:time.o"), "vec.so"),
     )
     compare("build.ninja", ninja_text(steps))
+
+
+CONSTANTS = {
+    "JITLOAD_ABI": records.ABI,
+    **{f"JITLOAD_{name.upper()}": number for name, number in records.KINDS.items()},
+    **{f"JITLOAD_{name.upper()}": number for name, number in records.PARAM_FLAGS.items()},
+    **{f"JITLOAD_{name.upper()}": number for name, number in records.KERNEL_FLAGS.items()},
+    **{f"JITLOAD_DL_{name.upper()}": number for name, number in records.DTYPE_CODES.items()},
+    **{f"JITLOAD_{name.upper()}": number for name, number in records.ASSUMPTIONS.items()},
+    **{f"JITLOAD_{name.upper()}": number for name, number in records.PARTS.items()},
+    **{f"JITLOAD_OP_{name}": number for number, name in enumerate(OP_NAMES)},
+    "JITLOAD_LAUNCH_COOPERATIVE": LAUNCH_ATTRIBUTES["cooperative"][0],
+    "JITLOAD_LAUNCH_CLUSTER": LAUNCH_ATTRIBUTES["cluster"][0],
+}
+
+
+def test_records_have_the_layout_and_the_constants_of_the_headers(tmp_path):
+    lines = ["#include <stddef.h>", *(f"#include <jitload/{name}.h>" for name in ("triton", "expression", "driver"))]
+    for name in records.STRUCTURES:
+        form = records.layout(name)
+        size = form.size if name != "record" else form.size + records.layout("module").size
+        lines.append(f'static_assert(sizeof(jitload_{name}) == {size}, "{name}");')
+        for member, offset in form.offsets.items():
+            lines.append(f'static_assert(offsetof(jitload_{name}, {member}) == {offset}, "{name}.{member}");')
+    lines += [f'static_assert((int){name} == {number}, "{name}");' for name, number in CONSTANTS.items()]
+    (tmp_path / "layout.cc").write_text("\n".join(lines))
+    command = ["c++", "-fsyntax-only", *include_flags(), "layout.cc"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.stderr == ""
 
 
 # ---- hostile texts ---------------------------------------------------------------------------------------------
@@ -194,13 +236,15 @@ def test_hostile_texts_stay_in_their_literals():
         export(f"f{number}", found, doc=text) for number, (found, text) in enumerate(zip(names, HOSTILE, strict=True))
     ]
     hostile = wrapper(*exports, name='"); #include "x"\n*/', variables=[Variable(name='v"\n', symbol="s\\", size=1)])
-    text = render_wrapper(hostile)
+    record, text = render_wrapper(hostile)
     text.encode("ascii")
     code = "\n".join(line.partition("//")[0] for line in re.sub(r'"(?:[^"\\\n]|\\.)*"', '""', text).splitlines())
     for word in ("system", "error", "wrapper", "touch", "raw", "owned", "hello"):
         assert word not in code
     assert code.count("#include") == 1
-    assert json.loads(describe(hostile))["functions"][6]["doc"] == HOSTILE[6]
+    reader = Reader(record)
+    assert json.loads(reader.text(reader.module["description"]))["functions"][6]["doc"] == HOSTILE[6]
+    assert [reader.text(kernel["doc"]) for kernel in reader.kernels()] == HOSTILE
 
 
 def test_hostile_docs_and_names_arrive_whole():

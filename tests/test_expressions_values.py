@@ -1,12 +1,12 @@
-"""Launch expressions as compiled code, against Python's own evaluation of the same text."""
+"""Launch expressions in the runtime's evaluator, against Python's own evaluation of the same text."""
 
 from __future__ import annotations
 
 import ast
 import ctypes
 import importlib.util
+import struct
 import subprocess
-from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -29,27 +29,32 @@ from support.python_evaluation import (
 )
 
 import jitload
+from jitload.codegen.record import layout, ops_array
 from jitload.errors import LaunchSpecError
-from jitload.expressions.compiler import ScopeEntry, compile_expression
+from jitload.expressions.compiler import Op, ScopeEntry, compile_expression
 from jitload.expressions.parse import MAX_LENGTH
 
-WHERE = 7
+WHERE = 7  # the number of values that a program stores before the expression
 
 SCOPE = {
     "x": ScopeEntry(position=0, kind="tensor", type="const float*"),
     "y": ScopeEntry(position=1, kind="tensor", type="float*"),
     "n": ScopeEntry(position=2, kind="int", type="int"),
     "in_": ScopeEntry(position=3, kind="int", type="long long"),
-    "k": ScopeEntry(position=-1, kind="int", type="int", computed="values[0]"),
+    "k": ScopeEntry(position=-1, kind="int", type="int", computed=0),
     "scale": ScopeEntry(position=4, kind="other", type="float"),
 }
 
 
-def compiled(text: int | str) -> str:
-    return compile_expression(text, SCOPE, kernel="add", field="grid[0]")
+def compiled(text: int | str) -> bytes:
+    """Return the program that stores the value of an expression in the plan's shared memory."""
+    before = (Op("CONSTANT"), Op("STORE", 0)) * WHERE
+    program = (*before, *compile_expression(text, SCOPE, kernel="add", field="grid[0]"), Op("STORE", 9))
+    form = layout("op")
+    return b"".join(form.pack(dict(op.members)) for op in ops_array(program))  # type: ignore[arg-type]
 
 
-# ---- a compiled batch ---------------------------------------------------------------------------------------------
+# ---- the evaluator ---------------------------------------------------------------------------------------------
 
 
 class Value(ctypes.Union):
@@ -80,7 +85,6 @@ class TensorObject(ctypes.Structure):
 class Eval(ctypes.Structure):  # jitload_eval
     _fields_ = (
         ("args", ctypes.POINTER(Argument)),
-        ("expression", ctypes.c_int32),
         ("error", ctypes.c_int32),
         ("error_expression", ctypes.c_int32),
         ("left", ctypes.c_int64),
@@ -98,53 +102,36 @@ def as_argument(tensor: Tensor, *, by_pointer: bool) -> tuple[Argument, object]:
     return value, owner
 
 
-Function = Callable[[Any, Any], int]
-
-
-def build_batch(codes: Sequence[str], directory: Path, *, language: str = "c++") -> list[Function]:
-    """Compile C++ texts into one library; one function each."""
+@pytest.fixture(scope="module")
+def evaluate(tmp_path_factory: pytest.TempPathFactory) -> Any:
+    """The function `jitload_evaluate`."""
     spec = importlib.util.find_spec("tvm_ffi")
     assert spec is not None and spec.origin is not None
     include_dirs = [Path(jitload.__file__).parent / "runtime", Path(spec.origin).parent / "include"]
-    linkage = 'extern "C" ' if language == "c++" else ""
-    lines = ["#include <jitload/expression.h>"]
-    for i, text in enumerate(codes):
-        lines.append(
-            f"{linkage}int64_t f{i}(jitload_eval* e, const int64_t* values); "
-            f"{linkage}int64_t f{i}(jitload_eval* e, const int64_t* values) {{ (void)e; (void)values; return {text}; }}"
-        )
-    source, library = directory / "batch.txt", directory / "batch.so"
-    source.write_text("\n".join(lines))
-    options = ["-O1", "-Wall", "-Wextra", "-Werror", "-fPIC"]
-    # `k < k`, `True < 5` and `(3 if k else 0) or 5` are the expression's own doing.
-    options += ["-Wno-tautological-compare", "-Wno-type-limits", "-Wno-bool-compare", "-Wno-int-in-bool-context"]
-    options += [f"-I{include_dir}" for include_dir in include_dirs]
-    arithmetic = include_dirs[0] / "expression.cc"
-    standard = ["-std=c++17"] if language == "c++" else ["-std=c11"]
-    for command in (
-        ["g++", "-std=c++17", *options, "-c", str(arithmetic), "-o", str(directory / "arithmetic.o")],
-        ["g++", *standard, *options, "-c", "-x", language, str(source), "-o", str(directory / "batch.o")],
-        ["g++", "-shared", str(directory / "batch.o"), str(directory / "arithmetic.o"), "-o", str(library)],
-    ):
-        done = subprocess.run(command, capture_output=True, text=True, check=False)
-        assert done.returncode == 0, done.stderr
-    loaded = ctypes.CDLL(str(library))
-    functions = [getattr(loaded, f"f{i}") for i in range(len(codes))]
-    for function in functions:
-        function.restype = ctypes.c_int64
-    return functions
+    library = tmp_path_factory.mktemp("evaluator") / "evaluator.so"
+    options = ["-O1", "-Wall", "-Wextra", "-Werror", "-fPIC", "-shared", *(f"-I{path}" for path in include_dirs)]
+    command = ["g++", "-std=c++17", *options, str(include_dirs[0] / "expression.cc"), "-o", str(library)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return ctypes.CDLL(str(library)).jitload_evaluate
 
 
-def run(function: Function, arguments: Arguments, state: Eval | None = None) -> tuple[int, Eval]:
+def run(evaluate: Any, program: bytes, arguments: Arguments) -> tuple[int, Eval]:
     x, owner_x = as_argument(arguments.x, by_pointer=False)
     y, owner_y = as_argument(arguments.y, by_pointer=True)
     n, in_ = Argument(type_index=1), Argument(type_index=2 if arguments.in_ in (0, 1) else 1)
     n.integer, in_.integer = arguments.n, arguments.in_
-    state = state or Eval(expression=WHERE)
-    state.args = (Argument * 5)(x, y, n, in_, Argument(type_index=3))
-    result = function(ctypes.byref(state), (ctypes.c_int64 * 1)(arguments.k))
+    result = run_with(evaluate, program, [x, y, n, in_, Argument(type_index=3)], arguments.k)
     del owner_x, owner_y
-    return result, state
+    return result
+
+
+def run_with(evaluate: Any, program: bytes, arguments: list[Argument], k: int) -> tuple[int, Eval]:
+    state = Eval(args=(Argument * 5)(*arguments), error=-1)
+    values = (ctypes.c_int64 * 1)(k)
+    plan = (ctypes.c_char * 112)(*struct.pack("<10qQ4i", *(0,) * 10, ctypes.addressof(values), 1, 1, 1, 0))
+    state.error = evaluate(program, ctypes.byref(state), plan)
+    return struct.unpack_from("<q", plan, 72)[0], state
 
 
 # ---- random expressions -------------------------------------------------------------------------------------------
@@ -205,46 +192,22 @@ ARGUMENTS = st.builds(Arguments, x=tensors(), y=tensors(), n=NUMBERS, in_=NUMBER
 PLAIN = Arguments(x=Tensor((4, 0, 3), None), y=Tensor((6, 5), (5, 1)), n=1000, in_=0, k=3)
 
 
-@pytest.fixture(scope="module", params=["c++", "c"])
-def batch(
-    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
-) -> list[tuple[str, Function | None]]:
-    """Many random expressions in one library; None where the expression was refused for always failing."""
-    found: dict[str, str] = {}
-
-    @settings(max_examples=200, database=None, deadline=None, suppress_health_check=list(HealthCheck))
-    @given(EXPRESSIONS)
-    def collect(text: str) -> None:
-        try:
-            found[text] = compiled(text)
-        except LaunchSpecError:
-            found[text] = ""
-
-    collect()
-    texts = [text for text, code in found.items() if code]
-    functions = build_batch([found[text] for text in texts], tmp_path_factory.mktemp("batch"), language=request.param)
-    return [*zip(texts, functions, strict=True), *((text, None) for text, code in found.items() if not code)]
-
-
-# Each example draws one of 200 expressions and its arguments: twice as many examples as expressions, in both languages.
-@settings(max_examples=400, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(data=st.data(), arguments=ARGUMENTS)
-def test_compiled_code_gives_what_python_gives(
-    batch: list[tuple[str, Function | None]], data: st.DataObject, arguments: Arguments
-) -> None:
-    text, function = data.draw(st.sampled_from(batch))
+@settings(max_examples=1500, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(text=EXPRESSIONS, arguments=ARGUMENTS)
+def test_an_expression_has_the_value_that_python_computes(evaluate: Any, text: str, arguments: Arguments) -> None:
     python = Python(arguments)
     expected = python.evaluate(text)
-    if function is None:
+    try:
+        program = compiled(text)
+    except LaunchSpecError:
         assert python.failures, "refused, but it has a value"
         return
-    value, state = run(function, arguments)
-    assert value == expected
+    value, state = run(evaluate, program, arguments)
     if python.failures:
-        assert (state.error, state.left, state.right) in python.failures
+        assert (state.error, state.left, state.right) == python.failures[0]
         assert state.error_expression == WHERE
     else:
-        assert state.error == OK
+        assert (value, state.error) == (expected, OK)
 
 
 # ---- failures and laziness, one by one ----------------------------------------------------------------------------
@@ -261,7 +224,7 @@ FAILING = [
     ("x.shape[3]", (AXIS, 3, 3)),
     ("x.size(-4)", (AXIS, -4, 3)),
     ("y.stride(n)", (AXIS, 1000, 2)),
-    # only the first failure counts, and what follows goes on without harm
+    # the first failure ends the evaluation
     ("x.shape[n] // in_", (AXIS, 1000, 3)),
     ("(n // in_) % (n // in_ * 0)", (DIVISION_BY_ZERO, 1000, 0)),
 ]
@@ -297,36 +260,22 @@ VALUES: list[tuple[int | str, int]] = [
 ]
 
 
-@pytest.fixture(scope="module")
-def functions(tmp_path_factory: pytest.TempPathFactory) -> dict[int | str, Function]:
-    texts = [*(text for text, _ in FAILING), *(text for text, _ in LAZY + VALUES)]
-    built = build_batch([compiled(text) for text in texts], tmp_path_factory.mktemp("single"))
-    return dict(zip(texts, built, strict=True))
-
-
 @pytest.mark.parametrize(("text", "failure"), FAILING)
-def test_failure(functions: dict[int | str, Function], text: str, failure: tuple[int, int, int]) -> None:
-    _, state = run(functions[text], PLAIN)
+def test_failure(evaluate: Any, text: str, failure: tuple[int, int, int]) -> None:
+    _, state = run(evaluate, compiled(text), PLAIN)
     assert (state.error, state.left, state.right) == failure
     assert state.error_expression == WHERE
 
 
 @pytest.mark.parametrize(("text", "value"), LAZY + VALUES)
-def test_value(functions: dict[int | str, Function], text: str, value: int) -> None:
-    result, state = run(functions[text], PLAIN)
+def test_value(evaluate: Any, text: str, value: int) -> None:
+    result, state = run(evaluate, compiled(text), PLAIN)
     assert (result, state.error) == (value, OK)
 
 
-def test_empty_tensor_has_no_elements_however_large_it_is(functions: dict[int | str, Function]) -> None:
-    result, state = run(functions["x.numel()"], replace(PLAIN, x=Tensor((2**40, 2**40, 0), None)))
+def test_empty_tensor_has_no_elements_however_large_it_is(evaluate: Any) -> None:
+    result, state = run(evaluate, compiled("x.numel()"), replace(PLAIN, x=Tensor((2**40, 2**40, 0), None)))
     assert (result, state.error) == (0, OK)
-
-
-def test_first_failure_stays(functions: dict[int | str, Function]) -> None:
-    _, state = run(functions["n // in_"], PLAIN)
-    state.expression = WHERE + 1
-    run(functions["x.shape[3]"], PLAIN, state)
-    assert (state.error, state.error_expression, state.left) == (DIVISION_BY_ZERO, WHERE, 1000)
 
 
 # None, float, a raw string, a string object, a BigInt
@@ -334,9 +283,6 @@ def test_first_failure_stays(functions: dict[int | str, Function]) -> None:
 @pytest.mark.parametrize(
     ("text", "failure"), [("in_", (INTEGER, 3)), ("x.ndim", (NOT_A_TENSOR, 0)), ("y.numel()", (NOT_A_TENSOR, 1))]
 )
-def test_argument_of_another_kind(
-    functions: dict[int | str, Function], text: str, failure: tuple[int, int], type_index: int
-) -> None:
-    state = Eval(expression=WHERE, args=(Argument * 5)(*[Argument(type_index=type_index)] * 5))
-    assert functions[text](ctypes.byref(state), None) == 0
+def test_argument_of_another_kind(evaluate: Any, text: str, failure: tuple[int, int], type_index: int) -> None:
+    _, state = run_with(evaluate, compiled(text), [Argument(type_index=type_index)] * 5, 0)
     assert (state.error, state.left) == failure

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
-import tvm_ffi
 from support.arrays import CudaArray
 from support.calls import array, assert_refused
 from support.raw import call_raw
@@ -23,6 +22,8 @@ from support.triton import (
     specialize,
     stand_in,
 )
+
+from jitload.loader.module import loader_function
 
 if TYPE_CHECKING:
     from support.driver import StubDriver
@@ -235,7 +236,7 @@ def test_the_block_is_fixed(mod: jitload.Module, key: Any) -> None:
 
 
 def test_a_block_from_a_caller_in_c_is_refused_too(mod: jitload.Module, stub_driver: StubDriver) -> None:
-    configure = tvm_ffi.Module.get_function(mod, "_jitload_configure")
+    configure = loader_function(mod, "configure")
     configured = configure(0, 1, 1, 1, 1, 1, 64, 1, 1, None, None)
     text = "add[…]: the block and the shared memory of a Triton kernel are fixed when it is compiled"
     assert_refused(TypeError, text, configured, aligned_array(), aligned_array(), 16)

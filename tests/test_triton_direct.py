@@ -7,13 +7,13 @@ import struct
 from typing import TYPE_CHECKING
 
 import pytest
-import tvm_ffi
 from support.calls import fresh
 from support.triton import build_triton, function, multiple, null, parameter, specialize, stand_in
 from test_direct import Array, arrays_as_tensors
 from test_triton_scratch import UINT8, Framework
 
 from jitload.loader.function import TypedFunction
+from jitload.loader.module import loader_function
 from jitload.model import Scratch
 
 if TYPE_CHECKING:
@@ -78,7 +78,7 @@ def test_a_refusal_is_raised_once(mod: jitload.Module, stub_driver: StubDriver) 
 
 def test_scratch_on_the_frameworks_stream(mod: jitload.Module, stub_driver: StubDriver) -> None:
     framework = Framework(stub_driver)
-    tvm_ffi.Module.get_function(mod, "_jitload_preload")(*framework.addresses())
+    loader_function(mod, "preload")(*framework.addresses())
     stub_driver.clear()
     for held in (False, True):
         mod.wanting.release_gil = not held

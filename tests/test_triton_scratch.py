@@ -12,6 +12,7 @@ from support.calls import array, assert_refused, fresh, run_python
 from support.triton import build_triton, function, parameter, specialize, stand_in
 
 import jitload.loader.module
+from jitload.loader.module import loader_function
 from jitload.model import Scratch
 
 if TYPE_CHECKING:
@@ -119,7 +120,7 @@ def mod(library: Path, stub_driver: StubDriver, monkeypatch: pytest.MonkeyPatch)
 def framework(mod: jitload.Module, stub_driver: StubDriver) -> Framework:
     """A framework that is registered in the library, as the loader does with torch."""
     found = Framework(stub_driver)
-    tvm_ffi.Module.get_function(mod, "_jitload_preload")(*found.addresses())
+    loader_function(mod, "preload")(*found.addresses())
     stub_driver.clear()
     return found
 

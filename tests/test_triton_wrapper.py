@@ -14,8 +14,9 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from support.record import Reader, show_record
 from support.triton import descriptor_parameters, function, multiple, null, one, parameter, specialize
-from test_codegen import GOLDEN, HOSTILE, compare, unescape
+from test_codegen import GOLDEN, HOSTILE, compare
 
 from jitload.building.ninja import COMPILE_FLAGS
 from jitload.building.runtime import include_flags
@@ -91,7 +92,9 @@ FUNCTIONS = {"triton": _softmax(), "triton_variants": _matmul()}
 
 @pytest.mark.parametrize("name", FUNCTIONS)
 def test_wrappers_are_as_they_were(name: str) -> None:
-    compare(f"{name}.cc", render_triton_wrapper("ops", [FUNCTIONS[name]]))
+    record, text = render_triton_wrapper("ops", [FUNCTIONS[name]])
+    compare(f"{name}.cc", text)
+    compare(f"{name}.record.txt", show_record(record))
 
 
 @pytest.mark.parametrize("name", FUNCTIONS)
@@ -99,7 +102,7 @@ def test_golden_wrappers_compile_without_a_warning(name: str, tmp_path: Path) ->
     text = (GOLDEN / f"{name}.cc").read_text()
     files = write_triton_sources("ops", [FUNCTIONS[name]], tmp_path)
     assert (tmp_path / "wrapper.cc").read_text() == text
-    assert re.findall(r'JITLOAD_EMBED\(\w+, "([^"]+)"\)', text) == [*files]
+    assert re.findall(r'JITLOAD_EMBED(?:_RECORD)?\((?:\w+, )?"([^"]+)"\)', text) == [*files]
     flags = ["-Wall", "-Wextra", "-Werror", *(flag for flag in COMPILE_FLAGS if flag != "-w"), *include_flags()]
     command = ["c++", *flags, "-c", "wrapper.cc", "-o", "wrapper.o"]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
@@ -109,10 +112,12 @@ def test_golden_wrappers_compile_without_a_warning(name: str, tmp_path: Path) ->
 def test_cubins_launched_alike_share_a_kernel() -> None:
     spec = specialize("k", [parameter("x", "*fp32")])
     other = replace(spec, kernel=replace(spec.kernel, registers=99))
-    text = render_triton_wrapper("m", [function("k", ("k", (cubin(spec, "sm_80"), cubin(other))))])
-    assert r"\"sm_90a\":{\"registers\":99" in text  # `f.kernels`
-    assert "{80, 0, __tvm_ffi__cubin_kernel0_sm_80},\n    {90, 'a', __tvm_ffi__cubin_kernel0_sm_90a}," in text
-    assert "kernels[1]" in text
+    record, _ = render_triton_wrapper("m", [function("k", ("k", (cubin(spec, "sm_80"), cubin(other))))])
+    reader = Reader(record)
+    assert '"sm_90a":{"registers":99' in reader.text(reader.module["description"])  # `f.kernels`
+    (kernel,) = reader.kernels()
+    assert reader.structure("module", kernel["module"])["image_count"] == 2
+    assert record.addresses == ("__tvm_ffi__cubin_kernel0_sm_80", "__tvm_ffi__cubin_kernel0_sm_90a")
 
 
 @pytest.mark.parametrize("hostile", HOSTILE)
@@ -120,13 +125,13 @@ def test_hostile_texts_stay_in_their_literals(hostile: str) -> None:
     spec = specialize("k", [parameter("x", "*fp32")], constexprs=(("MODE", hostile),), triton_version=hostile)
     spec = replace(spec, kernel=replace(spec.kernel, name=hostile, symbol=hostile))
     exported = replace(function("k", ("k", cubin(spec))), doc=hostile)
-    text = render_triton_wrapper(hostile, [exported])
+    record, text = render_triton_wrapper(hostile, [exported])
     text.encode("ascii")
     code = "\n".join(line.partition("//")[0] for line in re.sub(r'"(?:[^"\\\n]|\\.)*"', '""', text).splitlines())
     for word in ("system", "error", "touch", "raw", "owned", "hello"):
         assert word not in code
-    description = max(re.findall(r'"(?:[^"\\\n]|\\.)*"', text), key=lambda literal: '{\\"name' in literal)
-    facts: dict[str, Any] = json.loads(unescape(description))
+    reader = Reader(record)
+    facts: dict[str, Any] = json.loads(reader.text(reader.module["description"]))
     assert facts["functions"][0]["triton"]["constexprs"] == {"MODE": hostile}
 
 

@@ -102,21 +102,23 @@ def _steps(name: ObjectName, compiler: Compiler) -> tuple[Step, ...]:
     return compiles if len(compiles) == 1 else (*compiles, join_step(compiler.command, outputs, f"{name}.o"))
 
 
-def library_steps(compiler: Compiler, cubins: Sequence[str], runtimes: Sequence[Path], slug: str) -> tuple[Step, Step]:
+def library_steps(
+    compiler: Compiler, embedded: Sequence[str], runtimes: Sequence[Path], slug: str
+) -> tuple[Step, Step]:
     """Return the steps that compile a generated wrapper and link it with `runtimes` to `<slug>.so`.
 
-    The wrapper is the file `wrapper.cc` and embeds the files `cubins`.
+    The wrapper is the file `wrapper.cc`, which embeds the files `embedded`.
     """
     return (
-        wrapper_step(compiler, cubins),
+        wrapper_step(compiler, embedded),
         link_step(compiler.command, ("wrapper.o", *map(str, runtimes)), f"{slug}.so"),
     )
 
 
-def wrapper_step(compiler: Compiler, cubins: Sequence[str]) -> Step:
-    """Return the step that compiles the generated file `wrapper.cc`, which embeds the files `cubins`."""
+def wrapper_step(compiler: Compiler, embedded: Sequence[str]) -> Step:
+    """Return the step that compiles the generated file `wrapper.cc`, which embeds the files `embedded`."""
     flags = (*COMPILE_FLAGS, *include_flags())
-    return compile_step(compiler.command, flags, "wrapper.cc", "wrapper.o", reads=tuple(cubins))
+    return compile_step(compiler.command, flags, "wrapper.cc", "wrapper.o", reads=tuple(embedded))
 
 
 def include_flags() -> tuple[str, ...]:

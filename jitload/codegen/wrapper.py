@@ -1,22 +1,20 @@
-"""Writes the wrapper of a library: C++ that exports functions, evaluates launch expressions and launches kernels."""
+"""Writes the wrapper of a library: the record of its kernels, and the C++ that embeds it and exports functions."""
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
 from functools import lru_cache
-from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from jitload.errors import LaunchSpecError
-from jitload.expressions.compiler import ScopeEntry, compile_expression
+from jitload.codegen.kernel import assignments, kernel_members, param_structures, pointer_flags
+from jitload.codegen.record import Address, Array, Place, Record, Struct, write_record
 from jitload.model import CpuProgram, Kernel, Parameter, Variable
-from jitload.request.launch import Launch, extent_axes
+from jitload.request.launch import Launch
 from jitload.signature.exports import Export, choose_exports
-from jitload.signature.types import is_complex, is_pointer_to_pointer
 from jitload.toolchain.arch import CPU, capability_of
 
 if TYPE_CHECKING:
@@ -25,24 +23,8 @@ if TYPE_CHECKING:
     from jitload.model import CompiledSource
     from jitload.request.request import Request
 
-_DTYPES = (
-    "int", "uint", "float", "bfloat", "complex", "bool", "float8_e4m3b11fnuz", "float8_e4m3fn", "float8_e4m3fnuz",
-    "float8_e5m2", "float8_e5m2fnuz", "float8_e8m0fnu",
-)  # fmt: skip
-_DTYPE_CODES = {name: f"JITLOAD_DL_{name.upper()}" for name in _DTYPES}
-_DTYPE = re.compile(r"(u?int|bfloat|float|complex)(\d+)$")
-# For names with these prefixes, the symbol __tvm_ffi_<name> has a meaning of its own in tvm-ffi or in jitload.
-_RESERVED = ("_jitload_", "_metadata_", "_doc_", "_cubin_", "_library_")
-# Host functions have these flags, so that their calls pass neither grid nor block.
-_HOST_FLAGS = ("JITLOAD_HAS_GRID", "JITLOAD_HAS_BLOCK")
-# The fields of a Launch that name pointers: the key in a library's description, and the flag in jitload/launch.h.
-_POINTER_FIELDS = {
-    "nullable": ("nullable", "JITLOAD_NULLABLE"),
-    "raw_pointers": ("raw", "JITLOAD_RAW"),
-    "strided": ("strided", "JITLOAD_STRIDED"),
-    "host": ("host", "JITLOAD_HOST"),
-}
-_SCHEMA_TYPES = {"pointer": "DLTensor*", "int": "int", "uint": "int", "float": "float", "bool": "bool"}
+RECORD_FILE = "kernels.record"
+_CPU_MODES = {"JITLOAD_CPU_LOOP": 0, "JITLOAD_CPU_FIBERS": 1, "JITLOAD_CPU_SINGLY": 2}
 
 
 class EmbeddedImage(NamedTuple):
@@ -53,10 +35,11 @@ class EmbeddedImage(NamedTuple):
     arch: str
 
     @property
-    def target(self) -> str:
-        """The architecture as two C constants: `90, 'a'` for `sm_90a`, and `90, 0` for `sm_90`."""
+    def structure(self) -> Struct:
+        """The cubin in the record."""
         number, suffix = capability_of(self.arch)
-        return f"{number}, '{suffix}'" if suffix else f"{number}, 0"
+        data = Address(f"__tvm_ffi__cubin_{self.name}")
+        return Struct("image", {"capability": number, "suffix": ord(suffix or "\0"), "data": data})
 
 
 class Wrapper(NamedTuple):
@@ -80,7 +63,7 @@ def write_sources(
     """Write a library's cubins and its wrapper. Also write the source and the PTX for people to inspect.
 
     Returns:
-        The names of the cubins' files.
+        The names of the files that the wrapper embeds: the cubins and the record.
     """
     images = []
     for code in compiled:
@@ -101,35 +84,99 @@ def write_sources(
     )
     for number, (_, text) in enumerate(request.pieces):
         (work_dir / f"source{number}.cu").write_text(text, encoding="utf-8", newline="")
-    (work_dir / "wrapper.cc").write_text(render_wrapper(wrapper), encoding="utf-8")
-    return tuple(image.file for image in images)
+    write_wrapper(wrapper, work_dir)
+    return (*(image.file for image in images), RECORD_FILE)
 
 
-def render_wrapper(wrapper: Wrapper) -> str:
-    """Return the C++ text of a library's wrapper.
+def write_wrapper(wrapper: Wrapper, work_dir: Path) -> None:
+    """Write a library's wrapper and the record that it embeds."""
+    record, text = render_wrapper(wrapper)
+    (work_dir / RECORD_FILE).write_bytes(record.data)
+    (work_dir / "wrapper.cc").write_text(text, encoding="utf-8")
+
+
+def render_wrapper(wrapper: Wrapper) -> tuple[Record, str]:
+    """Return the record of a library, and the C++ text of its wrapper.
 
     Raises:
         LaunchSpecError: A launch does not match its kernel.
     """
-    cpu_symbols = wrapper.cpu.variables if wrapper.cpu else {}
-    record = {
-        "name": comment(wrapper.name),
-        "quoted_name": c_string(wrapper.name),
-        "images": wrapper.images,
-        "variables": [
-            {
-                "name": c_string(variable.name),
-                "symbol": c_string(variable.symbol),
-                "cpu_symbol": c_string(cpu_symbols.get(variable.name, variable.symbol)),
-            }
-            for variable in wrapper.variables
-        ],
-        "kernels": _kernel_records(wrapper),
-        "exports": [export.name for export in wrapper.exports],
-        "cpu": wrapper.cpu,
-        "description": c_string(describe(wrapper)),
+    record = write_record(_module_structure(wrapper))
+    kernels = [kernel for export in wrapper.exports for kernel in (export.variants or (export,))]
+    names = [export.name for export in wrapper.exports]
+    return record, render_text(wrapper.name, wrapper.images, kernels, names, record, cpu=_cpu_part(wrapper))
+
+
+def render_text(  # noqa: PLR0913  what a wrapper consists of
+    name: str,
+    images: Sequence[EmbeddedImage],
+    kernels: Sequence[Export],
+    exports: Sequence[str],
+    record: Record,
+    *,
+    cpu: Mapping[str, Any] | None = None,
+) -> str:
+    """Return the C++ text that embeds a record and exports its first kernels under the names `exports`."""
+    facts = {
+        "name": comment(name),
+        "images": images,
+        "comments": [line for kernel in kernels for line in _comment_lines(kernel)],
+        "exports": exports,
+        "hosts": [kernel.kernel.symbol for kernel in kernels if kernel.returns],
+        "addresses": record.addresses,
+        "record": RECORD_FILE,
+        "cpu": cpu,
     }
-    return load_template("wrapper.cc.jinja").render(wrapper=record)
+    return load_template("wrapper.cc.jinja").render(wrapper=facts)
+
+
+def _cpu_part(wrapper: Wrapper) -> dict[str, Any] | None:
+    if wrapper.cpu is None:
+        return None
+    return {"dynamic_shared": wrapper.cpu.dynamic_shared, "variables": _cpu_symbols(wrapper)}
+
+
+def _comment_lines(export: Export) -> Iterator[str]:
+    """Yield what a wrapper says about a kernel: its signature, and its launch expressions."""
+    yield comment(str(export.kernel))
+    yield from (comment(f"    {assignment.name} = {assignment.expression}") for assignment in assignments(export))
+
+
+def _module_structure(wrapper: Wrapper) -> Struct:
+    symbols = _cpu_symbols(wrapper)
+    variables = [
+        Struct(
+            "variable",
+            {
+                "name": variable.name,
+                "symbol": variable.symbol,
+                "on_cpu": Address(f"variable_{number}") if symbols else None,
+            },
+        )
+        for number, variable in enumerate(wrapper.variables)
+    ]
+    kernels = _kernel_structures(wrapper)
+    return Struct(
+        "module",
+        {
+            "name": wrapper.name,
+            "images": [image.structure for image in wrapper.images] or None,
+            "kernels": Array("kernels", kernels) if kernels else None,
+            "variables": variables or None,
+            "description": describe(wrapper),
+            "image_count": len(wrapper.images),
+            "kernel_count": len(kernels),
+            "has_cpu": int(wrapper.cpu is not None),
+        },
+    )
+
+
+def _cpu_symbols(wrapper: Wrapper) -> list[str]:
+    """Return the symbols of the variables in the code for the CPU as C literals, or [] if there is no such code."""
+    if wrapper.cpu is None:
+        return []
+    symbols = wrapper.cpu.variables
+    return [c_string(symbols.get(variable.name, variable.symbol)) for variable in wrapper.variables]
 
 
 def describe(wrapper: Wrapper) -> str:
@@ -171,8 +218,7 @@ def _argument_record(parameter: Parameter, launch: Launch) -> dict[str, Any]:
     record = {"name": parameter.name, "kind": parameter.kind, "type": parameter.type}
     if parameter.layout.startswith("="):
         record["layout"] = parameter.layout
-    keys = (key for field, (key, _) in _POINTER_FIELDS.items() if parameter.name in getattr(launch, field))
-    return {**record, **dict.fromkeys(keys, True)}
+    return {**record, **dict.fromkeys(pointer_flags(parameter, launch), True)}
 
 
 def to_json(record: Mapping[str, Any]) -> str:
@@ -212,196 +258,34 @@ def comment(text: str) -> str:
 # ---- one export ------------------------------------------------------------------------------------------------
 
 
-def _kernel_records(wrapper: Wrapper) -> list[dict[str, Any]]:
-    """Return the template's records of all kernels: first the exported functions, then their variants."""
-    records = [_export_record_for(export, wrapper.cpu) for export in wrapper.exports]
-    for record, export in zip(tuple(records), wrapper.exports, strict=True):
+def _kernel_structures(wrapper: Wrapper) -> list[Struct]:
+    """Return the structures of all kernels: first the exported functions, then their variants."""
+    exports = [*wrapper.exports]
+    firsts = {}
+    for export in wrapper.exports:
+        firsts[export.name] = len(exports)
+        exports += export.variants
+    kernels = []
+    for index, export in enumerate(exports):
+        dispatcher: dict[str, object] = {"index": index}
         if export.variants:
-            record |= {"first_variant": len(records), "variant_count": len(export.variants)}
-            record["flags"] = join_flags([record["flags"], "JITLOAD_DISPATCHES"])
-        for number, variant in enumerate(export.variants):
-            records.append({**_export_record_for(variant, wrapper.cpu), "id": f"{export.name}__variant{number}"})
-    return records
+            dispatcher |= {"first_variant": firsts[export.name], "variant_count": len(export.variants)}
+        kernels.append(_kernel_structure(export, wrapper.cpu, dispatcher))
+    return kernels
 
 
-def _export_record_for(export: Export, cpu: CpuProgram | None) -> dict[str, Any]:
-    """Return an export's record for the wrapper's template. If `cpu` is given, add the export's kernel for the CPU."""
-    record = export_record(export)
-    if cpu is None:
-        return {**record, "cpu": None}
-    for parameter, parameter_record in zip(export.kernel.parameters, record["params"], strict=True):
-        if parameter.kind == "pointer":
-            parameter_record["flags"] = join_flags([parameter_record["flags"], "JITLOAD_ON_CPU"])
-    return {**record, "cpu": cpu.kernels[export.kernel.symbol]}
-
-
-def export_record(export: Export, constants: Mapping[str, ScopeEntry] | None = None) -> dict[str, Any]:
-    """Return an export's record for the templates. Launch expressions may use parameters and `constants`."""
-    _check_names(export)
-    arguments = export.arguments
-    positions = {p.name: number for number, p in enumerate(arguments)}
-    expressions, plan = compile_plan(export, {**(constants or {}), **make_scope(export, positions)})
-    structs = sum((p.size + 63) // 64 * 64 for p in arguments if p.kind == "struct")
-    return {
-        "id": export.name,
-        "name": export.name,
-        "quoted_name": c_string(export.name),
-        "comment": comment(str(export.kernel)),
-        "symbol": "NULL" if export.returns else c_string(export.kernel.symbol),
-        "host": export.kernel.symbol if export.returns else "",
-        "params": [_param_record(p, export.launch, positions.get(p.name, -1)) for p in export.kernel.parameters],
-        "argument_count": len(arguments),
-        "expressions": [c_string(text) for text in expressions],
-        "plan": plan,
-        "flags": join_flags((*_kernel_flags(export.launch), *(_HOST_FLAGS if export.returns else ()))),
-        "priority": export.launch.priority or 0,
-        "struct_bytes": structs + 64 if structs else 0,
-        "metadata": c_string(_metadata(arguments)),
-        "doc": c_string(export.doc),
-        "first_variant": 0,
-        "variant_count": 0,
+def _kernel_structure(export: Export, cpu: CpuProgram | None, more: Mapping[str, object]) -> Struct:
+    """Return an export's structure. If `cpu` is given, add the export's kernel for the CPU."""
+    members = {**kernel_members(export), "module": Place("library"), **more}
+    if cpu is None or export.returns:
+        return Struct("kernel", members)
+    kernel = cpu.kernels[export.kernel.symbol]
+    on_cpu = {
+        "cpu": Address(f"&__jitload_cpu_kernels[{kernel.row}]"),
+        "cpu_mode": _CPU_MODES[kernel.mode],
+        "max_threads": kernel.max_threads,
+        "params": param_structures(
+            export, {p.name: ["on_cpu"] for p in export.kernel.parameters if p.kind == "pointer"}
+        ),
     }
-
-
-def _check_names(export: Export) -> None:
-    """Raise LaunchSpecError if an export's name is reserved, or if its `Launch` names unsuitable parameters."""
-    if reserved := next(filter(export.name.startswith, _RESERVED), None):
-        hint = f'Export it under another name: functions={{"f": Launch(kernel="{export.kernel.name}")}}'
-        problem = f"{export.name!r} cannot be exported, because names that begin with {reserved!r} are reserved"
-        raise LaunchSpecError(problem, field="functions", hint=hint)
-    by_name = {p.name: p for p in export.kernel.parameters}
-    if export.launch.host and not export.returns:
-        problem = "may be set only for host functions, because a kernel cannot read the memory of the host"
-        raise LaunchSpecError(problem, kernel=export.name, field="host")
-    for field in ("args", *_POINTER_FIELDS):
-        for name in getattr(export.launch, field):
-            if name not in by_name:
-                hint = f"Its parameters are {', '.join(by_name)}." if by_name else "It has no parameters."
-                raise LaunchSpecError(f"there is no parameter {name!r}", kernel=export.name, field=field, hint=hint)
-            kind = by_name[name].kind
-            if kind not in (("int", "uint", "bool") if field == "args" else ("pointer",)):
-                expected = "an integer parameter" if field == "args" else "a pointer"
-                raise LaunchSpecError(
-                    f"{name!r} ({by_name[name].type}) is not {expected}", kernel=export.name, field=field
-                )
-
-
-def _param_record(parameter: Parameter, launch: Launch, argument: int) -> dict[str, Any]:
-    code, bits = dtype_code(parameter.dtype)
-    flags = [flag for field, (_, flag) in _POINTER_FIELDS.items() if parameter.name in getattr(launch, field)]
-    if parameter.kind == "pointer":
-        flags += ["JITLOAD_COMPLEX"] if is_complex(parameter.type) else []
-        flags += ["JITLOAD_ADDRESSES"] if is_pointer_to_pointer(parameter.type) else []
-    return {
-        "name": c_string(parameter.name), "type": c_string(parameter.type), "argument": argument,
-        "size": parameter.size, "alignment": parameter.alignment, "kind": f"JITLOAD_{parameter.kind.upper()}",
-        "flags": join_flags(flags), "dtype_code": code, "dtype_bits": bits,
-        "layout": c_string(parameter.layout) if parameter.layout else "NULL",
-    }  # fmt: skip
-
-
-def dtype_code(dtype: str | None) -> tuple[str, int]:
-    """Return the C name of a dtype's DLPack type code, and the number of bits.
-
-    None means any dtype. Its number of bits is 0.
-    """
-    if dtype is None:
-        return "0", 0
-    if dtype in _DTYPE_CODES:
-        return _DTYPE_CODES[dtype], 8
-    match = _DTYPE.fullmatch(dtype)
-    assert match is not None, dtype
-    return _DTYPE_CODES[match[1]], int(match[2])
-
-
-def join_flags(flags: Iterable[str]) -> str:
-    """Return a C expression that joins flags with `|`. A flag may itself contain `|`."""
-    return " | ".join(flag for flag in flags if flag != "0") or "0"
-
-
-def _kernel_flags(launch: Launch) -> list[str]:
-    flags = {
-        "JITLOAD_HAS_GRID": launch.grid is not None,
-        "JITLOAD_HAS_BLOCK": launch.block is not None,
-        "JITLOAD_HAS_CLUSTER": launch.cluster is not None,
-        "JITLOAD_IS_COOPERATIVE": launch.cooperative,
-        "JITLOAD_IS_PDL": launch.pdl,
-        "JITLOAD_HAS_PRIORITY": launch.priority is not None,
-        "JITLOAD_COMPUTES": bool(launch.args),
-        "JITLOAD_SPREADS": launch.cluster_policy == "spread",
-        "JITLOAD_BALANCES": launch.cluster_policy == "load_balancing",
-    }
-    return [flag for flag, is_set in flags.items() if is_set]
-
-
-def _metadata(arguments: Iterable[Parameter]) -> str:
-    """Return a function's metadata for tvm-ffi as JSON. The schema is flat, so every version of tvm-ffi can read it."""
-    types = [{"type": _SCHEMA_TYPES.get(parameter.kind, "ffi.Bytes")} for parameter in arguments]
-    schema = {"type": "ffi.Function", "args": [{"type": "None"}, *types]}
-    return json.dumps({"type_schema": json.dumps(schema)})
-
-
-# ---- launch expressions ------------------------------------------------------------------------------------------
-
-
-class _Assignment(NamedTuple):
-    """A value that is computed before a launch.
-
-    Attributes:
-        field: The field of the `Launch`, such as `args['n']` or `grid[0]`.
-        name: The name of the parameter or field in messages about a call.
-        expression: The value: a number, or a launch expression as text.
-        target: The C++ variable for the value.
-        guard: A member of the C++ struct `jitload_plan`. The value is computed only if this member is true. The guard
-            "" means always.
-    """
-
-    field: str
-    name: str
-    expression: int | str
-    target: str
-    guard: str = ""
-
-
-def compile_plan(export: Export, scope: Mapping[str, ScopeEntry]) -> tuple[list[str], list[str]]:
-    """Return a launch's assignments as texts such as `grid[0] = n`, and the C++ lines that compute the values."""
-    assignments = list(_assignments(export))
-    codes = [compile_expression(a.expression, scope, kernel=export.name, field=a.field) for a in assignments]
-    lines: list[str] = []
-    for guard, numbers in groupby(range(len(assignments)), lambda number: assignments[number].guard):
-        steps = [(f"e->expression = {n};", f"{assignments[n].target} = {codes[n]};") for n in numbers]
-        block = [line for step in steps for line in step]
-        lines += [f"if (plan->{guard}) {{", *(f"  {line}" for line in block), "}"] if guard else block
-    return [f"{assignment.name} = {assignment.expression}" for assignment in assignments], lines
-
-
-def _assignments(export: Export) -> Iterator[_Assignment]:
-    launch = export.launch
-    numbers = {parameter.name: number for number, parameter in enumerate(export.kernel.parameters)}
-    for name, text in launch.args.items():
-        yield _Assignment(f"args[{name!r}]", name, text, f"plan->values[{numbers[name]}]")
-    for field, extent in (("grid", launch.grid), ("block", launch.block), ("cluster", launch.cluster)):
-        guard = "" if field == "cluster" else f"needs_{field}"
-        for axis, (name, text) in enumerate(extent_axes(field, extent) if extent is not None else ()):
-            yield _Assignment(name, name, text, f"plan->{field}[{axis}]", guard)
-    if launch.shared_bytes != 0:
-        yield _Assignment(
-            "shared_bytes", "shared_bytes", launch.shared_bytes, "plan->shared_bytes", "needs_shared_bytes"
-        )
-
-
-def make_scope(export: Export, positions: Mapping[str, int]) -> dict[str, ScopeEntry]:
-    """Return the parameters that a launch's expressions may use, by name.
-
-    `positions` maps the names of passed parameters to the indices of the arguments in a call.
-    """
-    kinds: dict[str, Any] = {"pointer": "tensor", "int": "int", "uint": "int", "bool": "int"}
-    scope = {}
-    for number, parameter in enumerate(export.kernel.parameters):
-        scope[parameter.name] = ScopeEntry(
-            position=positions.get(parameter.name, -1),
-            kind=kinds.get(parameter.kind, "other"),
-            type=parameter.type,
-            computed=f"plan->values[{number}]" if parameter.name in export.launch.args else None,
-        )
-    return scope
+    return Struct("kernel", {**members, **on_cpu})

@@ -1,15 +1,14 @@
-"""Translate a launch expression to C++.
+"""Translate a launch expression to steps for the evaluator in `runtime/expression.cc`.
 
-The syntax tree becomes calls of the functions in `jitload/expression.h` that keep Python's semantics: `//` and `%`
-round down, `and` and `or` return one of their operands, and operands that are not needed are not evaluated. Only
-integers and argument positions of the user's text reach the C++.
+The steps keep Python's semantics: `//` and `%` round down, `and` and `or` return one of their operands, and operands
+that are not needed are not evaluated. Only integers and argument positions of the user's text reach the steps.
 """
 
 from __future__ import annotations
 
 import ast
+import functools
 import operator
-from functools import lru_cache
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from jitload.expressions.parse import LANGUAGE, MAX_DEPTH, MAX_LENGTH, Expression, ExpressionText
@@ -27,36 +26,46 @@ class ScopeEntry(NamedTuple):
         position: Position of the argument in the call.
         kind: `tensor`, `int` or `other`. A bool or an enum is an `int`. Expressions cannot use `other`.
         type: The parameter's C++ type, for messages.
-        computed: C++ text that computes the value, for example from `Launch.args`. None if the caller passes the value.
+        computed: The number of a parameter that is computed before the launch, for `Launch.args`. None if the caller
+            passes the value.
+        constant: The value of a name that is known before the launch, such as a constexpr of Triton.
     """
 
     position: int
     kind: Literal["tensor", "int", "other"]
     type: str = ""
-    computed: str | None = None
+    computed: int | None = None
+    constant: int | None = None
 
 
-def compile_expression(text: Expression, scope: Mapping[str, ScopeEntry], *, kernel: str, field: str) -> str:
-    """Return a launch expression as a C++ expression of integer type.
+class Op(NamedTuple):
+    """A step of the evaluator, with the name that it has in `jitload/expression.h` after `JITLOAD_OP_`."""
 
-    The C++ expression needs a variable `e` of the type `jitload_eval*`. `kernel` and `field` are for messages: the
-    exported name, and the field of the `Launch`, such as `grid[0]`.
+    name: str
+    operand: int = 0
+    value: int = 0
+
+
+def compile_expression(text: Expression, scope: Mapping[str, ScopeEntry], *, kernel: str, field: str) -> tuple[Op, ...]:
+    """Return the steps that leave the value of a launch expression on the evaluator's stack.
+
+    `kernel` and `field` are for messages: the exported name, and the field of the `Launch`, such as `grid[0]`.
 
     Example:
         `compile_expression("ceil_div(n, 256)", scope, kernel="add", field="grid")` gives
-        `jitload_ceil_div(e, jitload_int(e, 2), 256)`.
+        `(Op("INT", 2), Op("CONSTANT", value=256), Op("CEIL_DIV"))`.
 
     Raises:
         LaunchSpecError: The expression is malformed, uses an unknown name, or always fails, like `1 // 0`.
     """
     if isinstance(text, int):
-        return write_constant(int(text)).text
+        return _constant(int(text)).ops
     source = ExpressionText.of(text, kernel, field)
     tree = source.parse()
-    return _Compiler(source, scope).compile(tree).text
+    return _Compiler(source, scope).compile(tree).ops
 
 
-@lru_cache(maxsize=4096)  # programs often create the same Launch for each call of load_inline
+@functools.lru_cache(maxsize=4096)  # programs often create the same Launch for each call of load_inline
 def check_expression(text: str, field: str) -> tuple[int | None, frozenset[str]]:
     """Check a launch expression whose kernel is not known yet.
 
@@ -72,6 +81,12 @@ def check_expression(text: str, field: str) -> tuple[int | None, frozenset[str]]
 
 
 INT64 = range(-(2**63), 2**63)
+# The steps of the evaluator, in the order of their numbers in `jitload/expression.h`.
+OP_NAMES = (
+    "END", "STORE", "SET", "SKIP_GRID", "SKIP_BLOCK", "SKIP_SHARED", "CONSTANT", "COMPUTED", "INT", "NDIM", "NUMEL", "SIZE",
+    "STRIDE", "ADD", "SUB", "MUL", "FLOORDIV", "MOD", "CEIL_DIV", "MIN", "MAX", "NEG", "NEXT_POWER_OF_2", "NOT", "LT",
+    "LE", "GT", "GE", "EQ", "NE", "CHAIN", "AND", "OR", "SKIP_IF_NOT", "SKIP",
+)  # fmt: skip
 
 
 def ceil_div(a: int, b: int) -> int:
@@ -84,19 +99,19 @@ def _next_power_of_2(n: int) -> int:
 
 
 _BINARY: dict[type[ast.operator], tuple[str, Callable[[int, int], int]]] = {
-    ast.Add: ("add", operator.add),
-    ast.Sub: ("sub", operator.sub),
-    ast.Mult: ("mul", operator.mul),
-    ast.FloorDiv: ("floordiv", operator.floordiv),
-    ast.Mod: ("mod", operator.mod),
+    ast.Add: ("ADD", operator.add),
+    ast.Sub: ("SUB", operator.sub),
+    ast.Mult: ("MUL", operator.mul),
+    ast.FloorDiv: ("FLOORDIV", operator.floordiv),
+    ast.Mod: ("MOD", operator.mod),
 }
 _COMPARISONS: dict[type[ast.cmpop], tuple[str, Callable[[int, int], bool]]] = {
-    ast.Lt: ("<", operator.lt),
-    ast.LtE: ("<=", operator.le),
-    ast.Gt: (">", operator.gt),
-    ast.GtE: (">=", operator.ge),
-    ast.Eq: ("==", operator.eq),
-    ast.NotEq: ("!=", operator.ne),
+    ast.Lt: ("LT", operator.lt),
+    ast.LtE: ("LE", operator.le),
+    ast.Gt: ("GT", operator.gt),
+    ast.GtE: ("GE", operator.ge),
+    ast.Eq: ("EQ", operator.eq),
+    ast.NotEq: ("NE", operator.ne),
 }
 _FUNCTIONS: dict[str, tuple[range, str, Callable[..., int]]] = {  # (allowed argument counts, these in words, function)
     "ceil_div": (range(2, 3), "two integers", ceil_div),
@@ -104,7 +119,7 @@ _FUNCTIONS: dict[str, tuple[range, str, Callable[..., int]]] = {  # (allowed arg
     "min": (range(2, MAX_LENGTH), "two or more integers", min),
     "next_power_of_2": (range(1, 2), "one integer", _next_power_of_2),
 }
-_METHODS = {"numel": (0, "numel"), "dim": (0, "ndim"), "size": (1, "size"), "stride": (1, "stride")}
+_METHODS = {"numel": (0, "NUMEL"), "dim": (0, "NDIM"), "size": (1, "SIZE"), "stride": (1, "STRIDE")}
 
 _UNSUPPORTED: dict[type[ast.AST], str] = {
     ast.Div: "/", ast.Pow: "**", ast.LShift: "<<", ast.RShift: ">>", ast.MatMult: "@", ast.BitAnd: "&",
@@ -133,9 +148,8 @@ class _Compiler:
         self.names: set[str] = set()
         self.depth = 0
         self.lazy = 0
-        self.temporaries = 0
 
-    def compile(self, node: ast.expr, *, lazily: bool = False) -> Code:
+    def compile(self, node: ast.expr, *, lazily: bool = False) -> _Code:
         """Translate a node. If `lazily` is true, the code may never run, so a failure such as `1 // 0` is allowed."""
         self.depth += 1
         self.lazy += lazily
@@ -146,7 +160,7 @@ class _Compiler:
         self.lazy -= lazily
         return compiled
 
-    def dispatch(self, node: ast.expr) -> Code:  # noqa: C901, PLR0911  one line for each kind of node
+    def dispatch(self, node: ast.expr) -> _Code:  # noqa: C901, PLR0911  one line for each kind of node
         match node:
             case ast.Constant(value=int(value)):
                 return self.integer(value, node)
@@ -167,7 +181,7 @@ class _Compiler:
             case ast.Call():
                 return self.function(node)
             case ast.Subscript(value=ast.Attribute(attr="shape") as shape):
-                return self.query("size", shape, self.compile(node.slice))
+                return self.query("SIZE", shape, self.compile(node.slice))
             case ast.Subscript():
                 raise self.source.error("only .shape can be indexed", node, _TENSOR)
             case ast.Attribute():
@@ -179,17 +193,17 @@ class _Compiler:
         hint = _HINTS.get(construct, LANGUAGE)
         return self.source.error(f"{construct} is not part of launch expressions", position, hint)
 
-    def integer(self, value: int, node: ast.expr) -> Code:
+    def integer(self, value: int, node: ast.expr) -> _Code:
         if value not in INT64:
             raise self.source.error("the integer does not fit 64 bits", node)
-        return write_constant(int(value))
+        return _constant(int(value))
 
-    def name(self, node: ast.Name) -> Code:
+    def name(self, node: ast.Name) -> _Code:
         entry = self.entry(node)
         if entry is None:
-            return Code("0")
+            return _Code((Op("CONSTANT"),))
         if entry.kind == "int":
-            return Code(entry.computed) if entry.computed else write_call("int", entry.position)
+            return _Code((_int_op(entry),))
         if entry.kind == "tensor":
             raise self.source.error(f"{node.id!r} is a tensor, not an integer", node, _TENSOR)
         raise self.source.error(f"{node.id!r} is a {entry.type!r} parameter, not an integer", node, LANGUAGE)
@@ -204,8 +218,8 @@ class _Compiler:
         hint = f"The names here are {', '.join(self.scope)}." if self.scope else "The kernel has no parameters."
         raise self.source.error(f"there is no parameter {node.id!r}", node, hint)
 
-    def apply(self, name: str, fold: Callable[..., int], operands: Sequence[Code], node: ast.expr | int) -> Code:
-        """Return a call of the C++ function `name`, or the value that `fold` computes if all operands are constants."""
+    def apply(self, name: str, fold: Callable[..., int], operands: Sequence[_Code], node: ast.expr | int) -> _Code:
+        """Return the operands and the step `name`, or the value that `fold` computes if all operands are constants."""
         values = [operand.value for operand in operands if operand.value is not None]
         problem = ""
         if len(values) == len(operands):
@@ -215,36 +229,36 @@ class _Compiler:
                 problem = f"division of {values[0]} by zero"
             else:
                 if value in INT64:
-                    return write_constant(value)
+                    return _constant(value)
                 problem = f"the result, {value}, does not fit 64 bits"
-        elif name in ("floordiv", "mod", "ceil_div") and operands[1].value == 0:
+        elif name in ("FLOORDIV", "MOD", "CEIL_DIV") and operands[1].value == 0:
             problem = "division by zero"
         if problem and not self.lazy:
             raise self.source.error(problem, node)
-        return write_call(name, *operands)
+        return _binary(name, *operands) if len(operands) == 2 else _join(*operands, Op(name))
 
-    def unary(self, node: ast.UnaryOp) -> Code:
+    def unary(self, node: ast.UnaryOp) -> _Code:
         if isinstance(node.op, ast.Invert):
             raise self.unsupported("~", node)
         if isinstance(node.op, ast.USub) and isinstance(node.operand, ast.Constant) and node.operand.value == 2**63:
-            return write_constant(-(2**63))  # -(2**63) fits 64 bits, but 2**63 alone does not
+            return _constant(-(2**63))  # -(2**63) fits 64 bits, but 2**63 alone does not
         operand = self.compile(node.operand)
         if isinstance(node.op, ast.USub):
-            return self.apply("neg", operator.neg, [operand], node)
+            return self.apply("NEG", operator.neg, [operand], node)
         if isinstance(node.op, ast.UAdd):
             return operand
         if operand.value is not None:
-            return write_constant(int(not operand.value))
-        return write_not(operand)
+            return _constant(int(not operand.value))
+        return _join(operand, Op("NOT"))
 
-    def binary(self, node: ast.BinOp) -> Code:
+    def binary(self, node: ast.BinOp) -> _Code:
         column = self.source.operator_column(node)
         if type(node.op) not in _BINARY:
             raise self.unsupported(_UNSUPPORTED[type(node.op)], column)
         name, fold = _BINARY[type(node.op)]
         return self.apply(name, fold, [self.compile(node.left), self.compile(node.right)], column)
 
-    def comparison(self, node: ast.Compare) -> Code:
+    def comparison(self, node: ast.Compare) -> _Code:
         if unsupported := next((op for op in node.ops if type(op) not in _COMPARISONS), None):
             raise self.unsupported(_UNSUPPORTED[type(unsupported)], node)
         operations = [_COMPARISONS[type(op)] for op in node.ops]
@@ -253,16 +267,12 @@ class _Compiler:
         values = [part.value for part in codes if part.value is not None]
         if len(values) == len(codes):
             steps = zip(operations, values, values[1:], strict=False)
-            return write_constant(int(all(holds(left, right) for (_, holds), left, right in steps)))
-        return write_comparison([symbol for symbol, _ in operations], codes, self.temporary)
+            return _constant(int(all(holds(left, right) for (_, holds), left, right in steps)))
+        return _comparison([name for name, _ in operations], codes)
 
-    def temporary(self) -> str:
-        self.temporaries += 1
-        return f"t{self.temporaries}"
-
-    def boolean(self, node: ast.BoolOp) -> Code:
+    def boolean(self, node: ast.BoolOp) -> _Code:
         is_or = isinstance(node.op, ast.Or)
-        codes: list[Code] = []
+        codes: list[_Code] = []
         is_decided = False
         for operand in node.values:
             part = self.compile(operand, lazily=is_decided or any(part.value is None for part in codes))
@@ -272,18 +282,18 @@ class _Compiler:
                 codes.pop()  # this constant neither decides the result nor comes last
             codes.append(part)
             is_decided = part.value is not None and bool(part.value) == is_or
-        return write_balanced(codes, write_or if is_or else write_and)
+        return _boolean("OR" if is_or else "AND", codes)
 
-    def conditional(self, node: ast.IfExp) -> Code:
+    def conditional(self, node: ast.IfExp) -> _Code:
         test = self.compile(node.test)
         is_constant = test.value is not None
         body = self.compile(node.body, lazily=not (is_constant and test.value))
         orelse = self.compile(node.orelse, lazily=not is_constant or bool(test.value))
         if is_constant:
             return body if test.value else orelse
-        return write_conditional(test, body, orelse)
+        return _conditional(test, body, orelse)
 
-    def function(self, node: ast.Call) -> Code:
+    def function(self, node: ast.Call) -> _Code:
         name = node.func.id if isinstance(node.func, ast.Name) else ""
         if name not in _FUNCTIONS:
             problem = f"there is no function {name!r}" if name else "only functions can be called"
@@ -294,15 +304,15 @@ class _Compiler:
             raise self.source.error(f"{name}() takes {expected}, got {len(node.args)}", node)
         codes = [self.compile(argument) for argument in node.args]
         if len(arity) == 1 or all(part.value is not None for part in codes):
-            return self.apply(name, fold, codes, node)
-        return write_balanced(codes, lambda left, right: Code(f"jitload_{name}({left.text}, {right.text})"))
+            return self.apply(name.upper(), fold, codes, node)
+        return functools.reduce(functools.partial(_binary, name.upper()), codes)
 
     def check_plain(self, node: ast.Call) -> None:
         starred = (argument for argument in node.args if isinstance(argument, ast.Starred))
         if argument := next(starred, None) or next((k.value for k in node.keywords), None):
             raise self.source.error("expressions take only positional arguments", argument)
 
-    def method(self, node: ast.Call, method: ast.Attribute) -> Code:
+    def method(self, node: ast.Call, method: ast.Attribute) -> _Code:
         if method.attr == "cdiv":  # as in `triton.cdiv(a, b)`
             raise self.source.error("there is no method 'cdiv'", node, "Use ceil_div(a, b).")
         self.tensor(method)
@@ -315,14 +325,14 @@ class _Compiler:
             raise self.source.error(f"{method.attr}() takes {expected}, got {len(node.args)}", node, _TENSOR)
         return self.query(query, method, *map(self.compile, node.args))
 
-    def attribute(self, node: ast.Attribute) -> Code:
+    def attribute(self, node: ast.Attribute) -> _Code:
         if node.attr == "ndim":
-            return self.query("ndim", node)
+            return self.query("NDIM", node)
         self.tensor(node)
         raise self.source.error(f".{node.attr} alone is not an integer", node, _TENSOR)
 
-    def query(self, query: str, node: ast.Attribute, *arguments: Code) -> Code:
-        return write_call(query, self.tensor(node), *arguments)
+    def query(self, query: str, node: ast.Attribute, *arguments: _Code) -> _Code:
+        return _join(*arguments, Op(query, self.tensor(node)))
 
     def tensor(self, node: ast.Attribute) -> int:
         """Return the position of the tensor argument in a node such as `x.ndim`."""
@@ -334,98 +344,53 @@ class _Compiler:
         return entry.position if entry else 0
 
 
-# ---- C++ text -----------------------------------------------------------------------------------------------------
+# ---- steps --------------------------------------------------------------------------------------------------------
 
 
-class Code(NamedTuple):
-    """C++ text of a subexpression.
+class _Code(NamedTuple):
+    """The steps of a subexpression, and its value if it is constant."""
 
-    Attributes:
-        text: An expression of integer type.
-        value: The value of the expression if it is constant, otherwise None.
-        is_boolean: Whether the value can only be 0 or 1.
-        is_atom: Whether the text needs no parentheses as an operand.
-    """
-
-    text: str
+    ops: tuple[Op, ...]
     value: int | None = None
-    is_boolean: bool = False
-    is_atom: bool = True
-
-    @property
-    def operand(self) -> str:
-        """The text as an operand of another operator."""
-        return self.text if self.is_atom else f"({self.text})"
-
-    @property
-    def truth(self) -> str:
-        """The text as a condition in C++."""
-        # Compilers warn about `a ? b : c` within a condition, but not about `(a ? b : c) != 0`.
-        return self.operand if self.is_atom or self.is_boolean else f"(({self.text}) != 0)"
 
 
-def write_constant(value: int) -> Code:
-    """Return code for a 64-bit integer."""
-    if value == INT64.start:
-        return Code(f"(-{INT64.stop - 1} - 1)", value)  # C++ has no negative literals, and 2**63 does not fit
-    return Code(str(value), value, is_boolean=value in (0, 1))
+def _constant(value: int) -> _Code:
+    return _Code((Op("CONSTANT", value=value),), value)
 
 
-def write_call(function: str, *arguments: Code | int) -> Code:
-    """Return code that calls a function of `expression.h`. The argument `e` records whether the function fails."""
-    texts = (argument.text if isinstance(argument, Code) else str(argument) for argument in arguments)
-    return Code(f"jitload_{function}({', '.join(('e', *texts))})")
+def _int_op(entry: ScopeEntry) -> Op:
+    if entry.constant is not None:
+        return Op("CONSTANT", value=entry.constant)
+    return Op("INT", entry.position) if entry.computed is None else Op("COMPUTED", entry.computed)
 
 
-def write_and(left: Code, right: Code) -> Code:
-    """Return code for `left and right`. If `left` is 0, the result is 0."""
-    if left.is_boolean and right.is_boolean:
-        return Code(f"{left.operand} && {right.operand}", is_boolean=True, is_atom=False)
-    return Code(f"{left.truth} ? {right.operand} : 0", is_atom=False)
+def _join(*parts: _Code | Op) -> _Code:
+    return _Code(tuple(op for part in parts for op in (part.ops if isinstance(part, _Code) else (part,))))
 
 
-def write_or(left: Code, right: Code) -> Code:
-    """Return code for `left or right`."""
-    if left.is_boolean and right.is_boolean:
-        return Code(f"{left.operand} || {right.operand}", is_boolean=True, is_atom=False)
-    if left.is_boolean:
-        return Code(f"{left.operand} ? 1 : {right.operand}", is_atom=False)
-    return Code(f"{left.operand} ?: {right.operand}", is_atom=False)
+def _binary(name: str, left: _Code, right: _Code) -> _Code:
+    """Return the steps of an operation. A constant on the right is part of the operation's own step."""
+    if right.value is not None:
+        return _join(left, Op(name, 1, right.value))
+    return _join(left, right, Op(name))
 
 
-def write_not(operand: Code) -> Code:
-    """Return code for `not operand`."""
-    return Code(f"!{operand.truth}", is_boolean=True, is_atom=False)
+def _boolean(name: str, codes: Sequence[_Code]) -> _Code:
+    """Return the steps of `a and b and …` or `a or b or …`. The first operand that decides ends them."""
+    *others, last = codes
+    steps = last
+    for code in reversed(others):
+        steps = _join(code, Op(name, len(steps.ops)), steps)
+    return steps
 
 
-def write_conditional(test: Code, body: Code, orelse: Code) -> Code:
-    """Return code for `body if test else orelse`."""
-    are_boolean = body.is_boolean and orelse.is_boolean
-    return Code(f"{test.truth} ? {body.operand} : {orelse.operand}", is_boolean=are_boolean, is_atom=False)
+def _conditional(test: _Code, body: _Code, orelse: _Code) -> _Code:
+    return _join(test, Op("SKIP_IF_NOT", len(body.ops) + 1), body, Op("SKIP", len(orelse.ops)), orelse)
 
 
-def write_comparison(symbols: Sequence[str], codes: Sequence[Code], temporary: Callable[[], str]) -> Code:
-    """Return code for `a < b < c` that evaluates `b` once, and `c` only if `a < b`."""
-    temporaries: list[str] = []
-    links: list[str] = []
-    left = codes[0].operand
-    for symbol, code in zip(symbols, codes[1:], strict=True):
-        right = following = code.operand
-        if code is not codes[-1] and code.value is None:
-            following = temporary()
-            right = f"({following} = {code.text})"
-            temporaries.append(following)
-        links.append(f"{left} {symbol} {right}")
-        left = following
-    text = " && ".join(links)
-    if not temporaries:
-        return Code(text, is_boolean=True, is_atom=False)
-    return Code(f"({{ int64_t {', '.join(temporaries)}; {text}; }})", is_boolean=True)
-
-
-def write_balanced(codes: Sequence[Code], pair: Callable[[Code, Code], Code]) -> Code:
-    """Join operands with `pair` in a balanced tree, because compilers limit the nesting of parentheses."""
-    if len(codes) == 1:
-        return codes[0]
-    half = len(codes) // 2
-    return pair(write_balanced(codes[:half], pair), write_balanced(codes[half:], pair))
+def _comparison(names: Sequence[str], codes: Sequence[_Code]) -> _Code:
+    """Return the steps of `a < b < c`, which evaluate `b` once, and `c` only if `a < b`."""
+    steps = _binary(names[-1], _Code(()), codes[-1])
+    for name, code in zip(reversed(names[:-1]), reversed(codes[1:-1]), strict=True):
+        steps = _join(code, Op("CHAIN", len(steps.ops), OP_NAMES.index(name)), steps)
+    return _join(codes[0], steps)

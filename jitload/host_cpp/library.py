@@ -28,9 +28,9 @@ from jitload.host_cpp.functions import (
     choose_host_exports,
     export_hint,
     has_typed,
-    host_wrapper,
     needs_prelude,
     read_typed_functions,
+    write_host_wrapper,
 )
 from jitload.host_cpp.nvcc import device_runtime, is_of_nvcc, nvcc_failure
 from jitload.host_cpp.steps import (
@@ -206,9 +206,7 @@ def _with_wrapper(build: HostBuild, runtime: Future[Path]) -> HostBuild:
         functions = read_typed_functions(build.exports, build.unit_objects)
     if not functions:
         return build
-    (build.work.dir / "wrapper.cc").write_text(
-        host_wrapper(build.request, filter(None, functions.values())), encoding="utf-8"
-    )
+    write_host_wrapper(build.request, filter(None, functions.values()), build.work.dir)
     return replace(build, runtime=runtime.result())
 
 

@@ -10,6 +10,7 @@ from pathlib import Path
 from jitload.building.ninja import Step, compile_step, join_step
 from jitload.building.runtime import wrapper_step
 from jitload.cache.store import Work
+from jitload.codegen.wrapper import RECORD_FILE
 from jitload.cpptext.lexer import strip_comments
 from jitload.host_cpp.dryrun import Template, find_template, module_id, module_id_file
 from jitload.host_cpp.embedding import assembler_text
@@ -169,7 +170,7 @@ def compile_steps(build: HostBuild) -> tuple[Step, ...]:
         reads = tuple(f"{name}.cubin" for name, _ in host.cubins)
         steps.append(compile_step(command, (), "cubins.s", "cubins.o", reads=reads))
     if build.runtime:
-        steps.append(wrapper_step(build.compiler, ()))
+        steps.append(wrapper_step(build.compiler, (RECORD_FILE,)))
     if build.calls_driver:
         steps.append(compile_step(command, ("-x", "c", *FLAGS), "driver_calls.c", "driver_calls.c.o"))
     return tuple(steps)

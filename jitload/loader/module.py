@@ -111,12 +111,12 @@ class Module(tvm_ffi.Module):  # type: ignore[misc]  # tvm-ffi is not checked he
         """Return the `Library` that the typed functions of the module share."""
         library: Library | None = self.__dict__.get("_jitload_functions")
         if library is None:
-            get = functools.partial(tvm_ffi.Module.get_function, self)
-            is_direct = direct_type() is not None and get("_jitload_use_python")(*direct_arguments())
+            use_python = tvm_ffi.Module.get_function(self, "_jitload_use_python")
+            is_direct = direct_type() is not None and use_python(*direct_arguments())
             library = Library(
-                configure=get("_jitload_configure"),
-                bind=get("_jitload_bind") if is_direct else None,
-                image=get("_jitload_image"),
+                configure=loader_function(self, "configure"),
+                bind=loader_function(self, "bind") if is_direct else None,
+                image=loader_function(self, "image"),
                 origin=self.__dict__["_jitload_origin"],
             )
             self.__dict__["_jitload_functions"] = library
@@ -189,7 +189,7 @@ def load_library(path: str | os.PathLike[str], *, keep_module_alive: bool = True
         exchange = torch_exchange()
         addresses = (exchange.current_stream, exchange.allocator) if exchange else (0, 0)
         # Pass torch's functions for the current stream and for allocation, and load kernels on the GPUs in use.
-        tvm_ffi.Module.get_function(module, "_jitload_preload")(*addresses)
+        loader_function(module, "preload")(*addresses)
     return module
 
 
@@ -290,9 +290,18 @@ def _is_mapped(path: Path) -> bool:
     return True
 
 
+def loader_function(module: Module, name: str) -> functools.partial[Any]:
+    """Return one of the functions that a library has for the loader, with the module's record as the first argument."""
+    get = functools.partial(tvm_ffi.Module.get_function, module)
+    address = module.__dict__.get("_jitload_address")
+    if address is None:
+        address = module.__dict__["_jitload_address"] = get("_jitload_module")()
+    return functools.partial(get(f"_jitload_{name}"), address)
+
+
 def _describe(module: Module) -> dict[str, Any]:
     try:
-        text = tvm_ffi.Module.get_function(module, "_jitload_describe")()
+        text = loader_function(module, "describe")()
     except AttributeError:
         return {"name": "", "archs": [], "functions": {}, "variables": []}
     facts: dict[str, Any] = json.loads(text)
@@ -375,7 +384,7 @@ def global_tensor(module: Module, name: str, dtype: object, shape: int | Sequenc
     actual = facts["variables"][number]["size"]
     if size != actual or any(extent < 0 for extent in extents):
         raise ValueError(f"variable {name!r} has {actual} bytes; {kind} with shape {tuple(extents)} would have {size}")
-    return tvm_ffi.Module.get_function(module, "_jitload_global")(number, kind, size, *extents)
+    return loader_function(module, "global")(number, kind, size, *extents)
 
 
 def _extents(shape: Any) -> list[int]:

@@ -34,7 +34,8 @@ static int jitload_check_cpu_launch(const jitload_request* request) {
     return jitload_raise_extent_error(kernel, "cluster", cluster,
                                       "must be (1, 1, 1) on the CPU; clusters are GPU only");
   }
-  if (kernel->flags & JITLOAD_IS_COOPERATIVE) {
+  for (int32_t i = 0; i < kernel->attribute_count; ++i) {
+    if (kernel->attributes[i].id != JITLOAD_LAUNCH_COOPERATIVE) continue;
     return jitload_fail("RuntimeError", "%s(): a cooperative launch is GPU only: on the CPU the blocks of a grid do "
                         "not run at the same time, so they cannot wait for each other", kernel->name);
   }
@@ -108,7 +109,7 @@ int jitload_launch_on_cpu(const jitload_request* request) {
   launch.tensors = tensors;
   launch.param_memory = jitload_param_memory(request);
   const char* error = NULL;
-  const int code = kernel->module->cpu_run(&launch, &error);
+  const int code = jitload_cpu_run(&launch, &error);
   if (code == -1) return jitload_fail("RuntimeError", "%s", error);
   /* Some callers go through tvm-ffi. Before 0.1.9 it reads only the code; since then it also reads the error. */
   if (code == JITLOAD_CPU_INTERRUPTED) TVMFFIErrorSetRaisedFromCStr("EnvErrorAlreadySet", "");

@@ -99,8 +99,8 @@ int jitload_launch_on_cpu(const jitload_request* request);
 int jitload_choose_device(jitload_request* request);
 int jitload_count_gpus(void);
 
-/* Read the arguments of `_jitload_configure`. */
-int jitload_read_config(const TVMFFIAny* args, jitload_config* config);
+/* Read the arguments of `_jitload_configure` that follow the module. */
+int jitload_read_config(const jitload_module* module, const TVMFFIAny* args, jitload_config* config);
 
 /* Begins the definition of `_jitload_<name>`, a function that jitload's loader calls. */
 #define JITLOAD_LOADER_FUNCTION(name) extern "C" __attribute__((visibility("default"))) int __tvm_ffi__jitload_##name
@@ -112,7 +112,7 @@ static inline const jitload_driver* jitload_get_driver(const char* function) {
 
 static inline int jitload_get_slot(const jitload_driver* driver, const jitload_kernel* kernel, jitload_cu_device device,
                                    jitload_slot** slot) {
-  const jitload_state* state = __atomic_load_n(kernel->module->state, __ATOMIC_ACQUIRE);
+  const jitload_state* state = __atomic_load_n(&kernel->module->state, __ATOMIC_ACQUIRE);
   if (JITLOAD_LIKELY(state != NULL && device < state->device_count)) {
     *slot = &state->slots[kernel->index * state->device_count + device];
     if (JITLOAD_LIKELY(__atomic_load_n(&(*slot)->kernel, __ATOMIC_ACQUIRE) != NULL)) return 0;

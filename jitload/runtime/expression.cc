@@ -1,117 +1,177 @@
-/* The arithmetic of launch expressions; see expression.h. */
+/* Evaluates launch expressions; see expression.h. */
 #include <jitload/expression.h>
 
 #include "arguments.h"
 
-static __attribute__((cold, noinline)) int64_t jitload_eval_fail(jitload_eval* e, int32_t error, int64_t left,
-                                                                 int64_t right) {
-  if (e->error == JITLOAD_EVAL_OK) {
-    e->error = error;
-    e->error_expression = e->expression;
-    e->left = left;
-    e->right = right;
+static __attribute__((cold, noinline)) int jitload_eval_fail(const jitload_op* program, const jitload_op* op,
+                                                             jitload_eval* e, int error, int64_t left, int64_t right) {
+  e->error = error;
+  e->error_expression = 0;
+  for (; program < op; ++program) {
+    e->error_expression += program->code == JITLOAD_OP_STORE || program->code == JITLOAD_OP_SET;
   }
-  return 0;
-}
-
-extern "C" int64_t jitload_add(jitload_eval* e, int64_t a, int64_t b) {
-  int64_t sum;
-  return __builtin_add_overflow(a, b, &sum) ? jitload_eval_fail(e, JITLOAD_EVAL_OVERFLOW, a, b) : sum;
-}
-
-extern "C" int64_t jitload_sub(jitload_eval* e, int64_t a, int64_t b) {
-  int64_t difference;
-  return __builtin_sub_overflow(a, b, &difference) ? jitload_eval_fail(e, JITLOAD_EVAL_OVERFLOW, a, b) : difference;
-}
-
-extern "C" int64_t jitload_mul(jitload_eval* e, int64_t a, int64_t b) {
-  int64_t product;
-  return __builtin_mul_overflow(a, b, &product) ? jitload_eval_fail(e, JITLOAD_EVAL_OVERFLOW, a, b) : product;
-}
-
-extern "C" int64_t jitload_neg(jitload_eval* e, int64_t a) { return jitload_sub(e, 0, a); }
-
-extern "C" int64_t jitload_floordiv(jitload_eval* e, int64_t a, int64_t b) {
-  if (b == 0) return jitload_eval_fail(e, JITLOAD_EVAL_DIVISION_BY_ZERO, a, b);
-  if (b == -1 && a == INT64_MIN) return jitload_eval_fail(e, JITLOAD_EVAL_OVERFLOW, a, b);
-  return a / b - (a % b != 0 && (a < 0) != (b < 0));
-}
-
-extern "C" int64_t jitload_ceil_div(jitload_eval* e, int64_t a, int64_t b) {
-  if (b == 0) return jitload_eval_fail(e, JITLOAD_EVAL_DIVISION_BY_ZERO, a, b);
-  if (b == -1 && a == INT64_MIN) return jitload_eval_fail(e, JITLOAD_EVAL_OVERFLOW, a, b);
-  return a / b + (a % b != 0 && (a < 0) == (b < 0));
-}
-
-extern "C" int64_t jitload_mod(jitload_eval* e, int64_t a, int64_t b) {
-  if (b == 0) return jitload_eval_fail(e, JITLOAD_EVAL_DIVISION_BY_ZERO, a, b);
-  if (b == -1) return 0; /* INT64_MIN % -1 traps */
-  const int64_t remainder = a % b;
-  return remainder != 0 && (remainder < 0) != (b < 0) ? remainder + b : remainder;
-}
-
-extern "C" int64_t jitload_min(int64_t a, int64_t b) { return b < a ? b : a; }
-
-extern "C" int64_t jitload_max(int64_t a, int64_t b) { return b > a ? b : a; }
-
-extern "C" int64_t jitload_next_power_of_2(jitload_eval* e, int64_t n) {
-  if (n <= 1) return n == 1;
-  if (n > INT64_C(1) << 62) return jitload_eval_fail(e, JITLOAD_EVAL_OVERFLOW, n, 0);
-  return INT64_C(1) << (64 - __builtin_clzll((unsigned long long)n - 1));
-}
-
-static inline const TVMFFIAny* jitload_eval_argument(const jitload_eval* e, int32_t arg) {
-  return (const TVMFFIAny*)e->args + arg;
-}
-
-extern "C" int64_t jitload_int(jitload_eval* e, int32_t arg) {
-  const TVMFFIAny* value = jitload_eval_argument(e, arg);
-  if (value->type_index == kTVMFFIInt || value->type_index == kTVMFFIBool) return value->v_int64;
-  return jitload_eval_fail(e, JITLOAD_EVAL_INTEGER, arg, 0);
-}
-
-static inline const DLTensor* jitload_eval_tensor(jitload_eval* e, int32_t arg) {
-  const DLTensor* tensor = jitload_get_tensor(jitload_eval_argument(e, arg));
-  if (!tensor) jitload_eval_fail(e, JITLOAD_EVAL_NOT_A_TENSOR, arg, 0);
-  return tensor;
+  e->left = left;
+  e->right = right;
+  return error;
 }
 
 /* Return the index of an axis, which may be negative, or -1 if the tensor has no such axis. */
-static inline int32_t jitload_eval_axis(jitload_eval* e, const DLTensor* tensor, int64_t axis) {
-  if (axis >= -(int64_t)tensor->ndim && axis < tensor->ndim) return (int32_t)(axis < 0 ? axis + tensor->ndim : axis);
-  jitload_eval_fail(e, JITLOAD_EVAL_AXIS, axis, tensor->ndim);
-  return -1;
+static inline int32_t jitload_find_axis(const DLTensor* tensor, int64_t axis) {
+  if (axis < -(int64_t)tensor->ndim || axis >= tensor->ndim) return -1;
+  return (int32_t)(axis < 0 ? axis + tensor->ndim : axis);
 }
 
-extern "C" int64_t jitload_ndim(jitload_eval* e, int32_t arg) {
-  const DLTensor* tensor = jitload_eval_tensor(e, arg);
-  return tensor ? tensor->ndim : 0;
-}
-
-extern "C" int64_t jitload_numel(jitload_eval* e, int32_t arg) {
-  const DLTensor* tensor = jitload_eval_tensor(e, arg);
-  int64_t count = 1;
-  if (!tensor) return 0;
-  for (int32_t i = 0; i < tensor->ndim; ++i) {
-    if (tensor->shape[i] == 0) return 0; /* return early: the product of the other extents may overflow */
+static inline int jitload_compares(int64_t comparison, int64_t a, int64_t b) {
+  switch (comparison) {
+    case JITLOAD_OP_LT: return a < b;
+    case JITLOAD_OP_LE: return a <= b;
+    case JITLOAD_OP_GT: return a > b;
+    case JITLOAD_OP_GE: return a >= b;
+    case JITLOAD_OP_EQ: return a == b;
+    default: return a != b;
   }
-  for (int32_t i = 0; i < tensor->ndim; ++i) count = jitload_mul(e, count, tensor->shape[i]);
-  return count;
 }
 
-extern "C" int64_t jitload_size(jitload_eval* e, int32_t arg, int64_t axis) {
-  const DLTensor* tensor = jitload_eval_tensor(e, arg);
-  const int32_t i = tensor ? jitload_eval_axis(e, tensor, axis) : -1;
-  return i < 0 ? 0 : tensor->shape[i];
-}
-
-/* A tensor without strides is row-major. Extents of 0 count as 1, as in torch. */
-extern "C" int64_t jitload_stride(jitload_eval* e, int32_t arg, int64_t axis) {
-  const DLTensor* tensor = jitload_eval_tensor(e, arg);
-  const int32_t i = tensor ? jitload_eval_axis(e, tensor, axis) : -1;
-  int64_t stride = 1;
-  if (i < 0) return 0;
-  if (tensor->strides) return tensor->strides[i];
-  for (int32_t j = tensor->ndim - 1; j > i; --j) stride = jitload_mul(e, stride, jitload_max(tensor->shape[j], 1));
-  return stride;
+extern "C" int jitload_evaluate(const jitload_op* program, jitload_eval* e, jitload_plan* plan) {
+  int64_t stack[JITLOAD_EVAL_STACK];
+  int64_t* top = stack; /* behind the last value */
+#define FAIL(error, left, right) return jitload_eval_fail(program, op, e, JITLOAD_EVAL_##error, left, right)
+#define CHECKED(operation, a, b, result) \
+  if (__builtin_##operation##_overflow(a, b, result)) FAIL(OVERFLOW, a, b)
+#define TENSOR(tensor)                                                                          \
+  const DLTensor* tensor = jitload_get_tensor((const TVMFFIAny*)e->args + op->operand);         \
+  if (tensor == NULL) FAIL(NOT_A_TENSOR, op->operand, 0)
+#define AXIS(tensor, i)                                     \
+  TENSOR(tensor);                                           \
+  const int32_t i = jitload_find_axis(tensor, top[-1]);     \
+  if (i < 0) FAIL(AXIS, top[-1], tensor->ndim)
+/* The right operand is the top of the stack, or a constant. */
+#define OPERANDS(a, b)                                          \
+  const int64_t b = op->operand ? op->value : *--top;           \
+  const int64_t a = top[-1]
+  for (const jitload_op* op = program;; ++op) {
+    switch (op->code) {
+      case JITLOAD_OP_END: return JITLOAD_EVAL_OK;
+      case JITLOAD_OP_STORE: *(op->operand < 10 ? &plan->grid[op->operand] : &plan->values[op->operand - 10]) = *--top; break;
+      case JITLOAD_OP_SET: plan->grid[op->operand] = op->value; break;
+      case JITLOAD_OP_SKIP_GRID: op += plan->needs_grid ? 0 : op->operand; break;
+      case JITLOAD_OP_SKIP_BLOCK: op += plan->needs_block ? 0 : op->operand; break;
+      case JITLOAD_OP_SKIP_SHARED: op += plan->needs_shared_bytes ? 0 : op->operand; break;
+      case JITLOAD_OP_CONSTANT: *top++ = op->value; break;
+      case JITLOAD_OP_COMPUTED: *top++ = plan->values[op->operand]; break;
+      case JITLOAD_OP_INT: {
+        const TVMFFIAny* value = (const TVMFFIAny*)e->args + op->operand;
+        if (value->type_index != kTVMFFIInt && value->type_index != kTVMFFIBool) FAIL(INTEGER, op->operand, 0);
+        *top++ = value->v_int64;
+        break;
+      }
+      case JITLOAD_OP_NDIM: {
+        TENSOR(tensor);
+        *top++ = tensor->ndim;
+        break;
+      }
+      case JITLOAD_OP_NUMEL: {
+        TENSOR(tensor);
+        int64_t count = 1;
+        for (int32_t i = 0; i < tensor->ndim; ++i) count = tensor->shape[i] == 0 ? 0 : count;
+        /* With an extent of 0, the product of the others may overflow. */
+        for (int32_t i = 0; count != 0 && i < tensor->ndim; ++i) {
+          const int64_t before = count;
+          CHECKED(mul, before, tensor->shape[i], &count);
+        }
+        *top++ = count;
+        break;
+      }
+      case JITLOAD_OP_SIZE: {
+        AXIS(tensor, i);
+        top[-1] = tensor->shape[i];
+        break;
+      }
+      case JITLOAD_OP_STRIDE: { /* in elements */
+        AXIS(tensor, i);
+        int64_t stride = tensor->strides != NULL ? tensor->strides[i] : 1;
+        /* A tensor without strides is row-major. Extents of 0 count as 1, as in torch. */
+        for (int32_t j = tensor->strides != NULL ? i : tensor->ndim - 1; j > i; --j) {
+          const int64_t before = stride, extent = tensor->shape[j] > 1 ? tensor->shape[j] : 1;
+          CHECKED(mul, before, extent, &stride);
+        }
+        top[-1] = stride;
+        break;
+      }
+      case JITLOAD_OP_ADD: {
+        OPERANDS(a, b);
+        CHECKED(add, a, b, &top[-1]);
+        break;
+      }
+      case JITLOAD_OP_SUB: {
+        OPERANDS(a, b);
+        CHECKED(sub, a, b, &top[-1]);
+        break;
+      }
+      case JITLOAD_OP_MUL: {
+        OPERANDS(a, b);
+        CHECKED(mul, a, b, &top[-1]);
+        break;
+      }
+      case JITLOAD_OP_FLOORDIV:
+      case JITLOAD_OP_CEIL_DIV: {
+        OPERANDS(a, b);
+        if (b == 0) FAIL(DIVISION_BY_ZERO, a, b);
+        if (b == -1 && a == INT64_MIN) FAIL(OVERFLOW, a, b);
+        const int is_inexact = a % b != 0, is_negative = (a < 0) != (b < 0);
+        top[-1] = a / b + (op->code == JITLOAD_OP_CEIL_DIV ? is_inexact && !is_negative : -(is_inexact && is_negative));
+        break;
+      }
+      case JITLOAD_OP_MOD: {
+        OPERANDS(a, b);
+        if (b == 0) FAIL(DIVISION_BY_ZERO, a, b);
+        const int64_t remainder = b == -1 ? 0 : a % b; /* INT64_MIN % -1 traps */
+        top[-1] = remainder != 0 && (remainder < 0) != (b < 0) ? remainder + b : remainder;
+        break;
+      }
+      case JITLOAD_OP_MIN: {
+        OPERANDS(a, b);
+        top[-1] = b < a ? b : a;
+        break;
+      }
+      case JITLOAD_OP_MAX: {
+        OPERANDS(a, b);
+        top[-1] = b > a ? b : a;
+        break;
+      }
+      case JITLOAD_OP_NEG: {
+        const int64_t value = top[-1];
+        CHECKED(sub, 0, value, &top[-1]);
+        break;
+      }
+      case JITLOAD_OP_NEXT_POWER_OF_2: {
+        const int64_t n = top[-1];
+        if (n > INT64_C(1) << 62) FAIL(OVERFLOW, n, 0);
+        top[-1] = n <= 1 ? n == 1 : INT64_C(1) << (64 - __builtin_clzll((unsigned long long)n - 1));
+        break;
+      }
+      case JITLOAD_OP_NOT: top[-1] = top[-1] == 0; break;
+      case JITLOAD_OP_CHAIN: {
+        const int64_t a = top[-2], b = *--top;
+        const int holds = jitload_compares(op->value, a, b);
+        top[-1] = holds ? b : 0;
+        op += holds ? 0 : op->operand;
+        break;
+      }
+      case JITLOAD_OP_AND:
+      case JITLOAD_OP_OR:
+        if ((top[-1] != 0) == (op->code == JITLOAD_OP_OR)) {
+          op += op->operand;
+        } else {
+          --top;
+        }
+        break;
+      case JITLOAD_OP_SKIP_IF_NOT: op += *--top != 0 ? 0 : op->operand; break;
+      case JITLOAD_OP_SKIP: op += op->operand; break;
+      default: { /* a comparison */
+        OPERANDS(a, b);
+        top[-1] = jitload_compares(op->code, a, b);
+      }
+    }
+  }
 }

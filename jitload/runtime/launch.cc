@@ -21,24 +21,16 @@ jitload_cu_result jitload_launch_with_attributes(const jitload_driver* driver, c
   }
   config.shared_bytes = (uint32_t)plan->shared_bytes;
   config.stream = stream;
-  const struct { int32_t flag, id, number; } simple[] = {
-      {JITLOAD_IS_COOPERATIVE, JITLOAD_LAUNCH_COOPERATIVE, 1},
-      {JITLOAD_IS_PDL, JITLOAD_LAUNCH_PDL, 1},
-      {JITLOAD_HAS_PRIORITY, JITLOAD_LAUNCH_PRIORITY, kernel->priority},
-      {JITLOAD_SPREADS, JITLOAD_LAUNCH_CLUSTER_POLICY, JITLOAD_CLUSTER_SPREAD},
-      {JITLOAD_BALANCES, JITLOAD_LAUNCH_CLUSTER_POLICY, JITLOAD_CLUSTER_BALANCE},
-  };
-  jitload_cu_attribute attributes[sizeof(simple) / sizeof(*simple) + 1] = {}; /* one more for the cluster */
+  jitload_cu_attribute* attributes =
+      (jitload_cu_attribute*)__builtin_alloca(sizeof(jitload_cu_attribute) * (size_t)kernel->attribute_count);
+  memset(attributes, 0, sizeof(jitload_cu_attribute) * (size_t)kernel->attribute_count);
   config.attributes = attributes;
-  for (const auto& row : simple) {
-    if (!(kernel->flags & row.flag)) continue;
-    attributes[config.attribute_count].id = row.id;
-    attributes[config.attribute_count++].value.number = row.number;
-  }
-  if (kernel->flags & JITLOAD_HAS_CLUSTER) {
-    attributes[config.attribute_count].id = JITLOAD_LAUNCH_CLUSTER;
-    for (int i = 0; i < 3; ++i) attributes[config.attribute_count].value.extent[i] = (uint32_t)plan->cluster[i];
-    ++config.attribute_count;
+  config.attribute_count = (unsigned)kernel->attribute_count;
+  for (int32_t i = 0; i < kernel->attribute_count; ++i) {
+    attributes[i].id = kernel->attributes[i].id;
+    attributes[i].value.number = kernel->attributes[i].value;
+    if (attributes[i].id != JITLOAD_LAUNCH_CLUSTER) continue;
+    for (int axis = 0; axis < 3; ++axis) attributes[i].value.extent[axis] = (uint32_t)plan->cluster[axis];
   }
   return driver->launch_ex(&config, function, request->params, NULL);
 }
@@ -58,7 +50,7 @@ int jitload_run(const jitload_kernel* kernel, const jitload_config* config, cons
   if (__builtin_expect(num_args != kernel->argument_count, 0)) {
     return jitload_raise_argument_error(kernel, args, num_args);
   }
-  if (kernel->triton != NULL) return kernel->triton->run(kernel, config, args, stream_source);
+  if (kernel->triton != NULL) return jitload_run_triton(kernel, config, args, stream_source);
   if (__builtin_expect(kernel->flags & JITLOAD_DISPATCHES, 0)) {
     const jitload_kernel* variant = jitload_choose_variant(kernel, args);
     if (variant == NULL) return jitload_raise_variant_error(kernel, args);
@@ -90,7 +82,7 @@ int jitload_run(const jitload_kernel* kernel, const jitload_config* config, cons
 }
 
 extern "C" int jitload_call(intptr_t kernel, const void* args, int32_t num_args, void* result) {
-  const jitload_kernel* called = &jitload_library.kernels[kernel];
+  const jitload_kernel* called = &jitload_library_record.module.kernels[kernel];
   if (__builtin_expect(called->host != NULL, 0)) {
     return jitload_call_host(called, NULL, (const TVMFFIAny*)args, num_args, (TVMFFIAny*)result);
   }

@@ -102,10 +102,11 @@ static int jitload_evaluate_plan(jitload_request* request, const TVMFFIAny* args
   *plan = jitload_plan{{1, 1, 1}, {1, 1, 1}, {1, 1, 1}, 0, (int64_t*)values, !has_grid, !has_block, 1};
   if (config != NULL && config->has_shared_bytes) plan->needs_shared_bytes = 0;
   if (kernel->plan != NULL) {
-    jitload_eval eval = {};
+    jitload_eval eval;
     eval.args = args;
-    kernel->plan(&eval, plan);
-    if (eval.error != JITLOAD_EVAL_OK) return jitload_raise_expression_error(kernel, &eval);
+    if (jitload_evaluate(kernel->plan, &eval, plan) != JITLOAD_EVAL_OK) {
+      return jitload_raise_expression_error(kernel, &eval);
+    }
   }
   if (has_grid) memcpy(plan->grid, config->grid, sizeof plan->grid);
   if (has_block) memcpy(plan->block, config->block, sizeof plan->block);
@@ -142,7 +143,7 @@ static inline jitload_cu_stream jitload_select_stream(const jitload_request* req
 static inline jitload_cu_result jitload_submit(const jitload_driver* driver, const jitload_request* request,
                                                jitload_cu_kernel function, jitload_cu_stream stream) {
   const jitload_plan* plan = &request->plan;
-  if (JITLOAD_LIKELY((request->kernel->flags & JITLOAD_NEEDS_ATTRIBUTES) == 0)) {
+  if (JITLOAD_LIKELY(request->kernel->attribute_count == 0)) {
     return driver->launch(function, (unsigned)plan->grid[0], (unsigned)plan->grid[1], (unsigned)plan->grid[2],
                           (unsigned)plan->block[0], (unsigned)plan->block[1], (unsigned)plan->block[2],
                           (unsigned)plan->shared_bytes, stream, request->params, NULL);

@@ -165,7 +165,7 @@ static jitload_state* jitload_create_state(const jitload_driver* driver, const c
   state->slots = (jitload_slot*)(state + 1);
   state->libraries = (jitload_cu_library*)((char*)state->slots + slot_bytes);
   state->device_count = count;
-  __atomic_store_n(module->state, state, __ATOMIC_RELEASE);
+  __atomic_store_n(&((jitload_module*)module)->state, state, __ATOMIC_RELEASE);
   return state;
 }
 
@@ -210,7 +210,7 @@ int jitload_resolve(const jitload_driver* driver, const jitload_kernel* kernel, 
   int mode = JITLOAD_CAPTURE_RELAXED;
   int failed = 0;
   pthread_mutex_lock(&jitload_lock);
-  jitload_state* state = *kernel->module->state;
+  jitload_state* state = kernel->module->state;
   if (state == NULL) state = jitload_create_state(driver, kernel->name, kernel->module);
   if (state == NULL) {
     failed = -1;
@@ -261,16 +261,43 @@ static int jitload_return_text(const char* text, TVMFFIAny* result) {
 
 extern "C" int jitload_get_metadata(intptr_t kernel, const void* args, int32_t num_args, void* result) {
   (void)args, (void)num_args;
-  return jitload_return_text(jitload_library.kernels[kernel].metadata, (TVMFFIAny*)result);
+  return jitload_return_text(jitload_library_record.module.kernels[kernel].metadata, (TVMFFIAny*)result);
 }
 
 extern "C" int jitload_get_doc(intptr_t kernel, const void* args, int32_t num_args, void* result) {
   (void)args, (void)num_args;
-  return jitload_return_text(jitload_library.kernels[kernel].doc, (TVMFFIAny*)result);
+  return jitload_return_text(jitload_library_record.module.kernels[kernel].doc, (TVMFFIAny*)result);
 }
 
-JITLOAD_LOADER_FUNCTION(describe)(void*, const TVMFFIAny*, int32_t, TVMFFIAny* result) {
-  return jitload_return_text(jitload_library.description, result);
+/* Replace the offsets in a record by addresses. */
+static void jitload_open_record(jitload_record* record, const void* const* addresses) {
+  char* base = (char*)record;
+  const uint32_t* pointers = (const uint32_t*)(base + (uintptr_t)record->pointers);
+  const uint32_t* externals = (const uint32_t*)(base + (uintptr_t)record->externals);
+  for (int32_t i = 0; i < record->pointer_count; ++i) *(uintptr_t*)(base + pointers[i]) += (uintptr_t)base;
+  for (int32_t i = 0; i < record->external_count; ++i) {
+    const void** place = (const void**)(base + externals[i]);
+    *place = addresses[(uintptr_t)*place];
+  }
+}
+
+static __attribute__((constructor)) void jitload_open_library(void) {
+  if (&jitload_library_record != NULL) jitload_open_record(&jitload_library_record, jitload_library_addresses);
+}
+
+/* Return the address of the library's module, which jitload's loader passes to the functions below. */
+JITLOAD_LOADER_FUNCTION(module)(void*, const TVMFFIAny*, int32_t, TVMFFIAny* result) {
+  result->type_index = kTVMFFIInt;
+  result->v_int64 = (int64_t)(uintptr_t)&jitload_library_record.module;
+  return 0;
+}
+
+static inline const jitload_module* jitload_get_module(const TVMFFIAny* args) {
+  return (const jitload_module*)(uintptr_t)args[0].v_int64;
+}
+
+JITLOAD_LOADER_FUNCTION(describe)(void*, const TVMFFIAny* args, int32_t, TVMFFIAny* result) {
+  return jitload_return_text(jitload_get_module(args)->description, result);
 }
 
 static int jitload_configured_call(void* self, const TVMFFIAny* args, int32_t num_args, TVMFFIAny* result) {
@@ -281,8 +308,8 @@ static int jitload_configured_call(void* self, const TVMFFIAny* args, int32_t nu
 
 /* args: (kernel index, has_grid, x, y, z, has_block, x, y, z, shared_bytes or None, stream or None); the loader has
  * checked their types. */
-int jitload_read_config(const TVMFFIAny* args, jitload_config* config) {
-  const jitload_kernel* kernel = &jitload_library.kernels[args[0].v_int64];
+int jitload_read_config(const jitload_module* module, const TVMFFIAny* args, jitload_config* config) {
+  const jitload_kernel* kernel = &module->kernels[args[0].v_int64];
   if (args[10].type_index != kTVMFFINone && (args[10].type_index != kTVMFFIInt || args[10].v_int64 < 0)) {
     return jitload_fail("ValueError", "%s[…]: stream must be an address: from 0 to 2**63 - 1", kernel->name);
   }
@@ -301,15 +328,15 @@ int jitload_read_config(const TVMFFIAny* args, jitload_config* config) {
   return 0;
 }
 
-/* Return a configured function; the arguments are those of `jitload_read_config`. */
+/* Return a configured function. args: the module, and those of `jitload_read_config`. */
 JITLOAD_LOADER_FUNCTION(configure)(void*, const TVMFFIAny* args, int32_t num_args, TVMFFIAny* result) {
-  if (num_args != 11) {
-    return jitload_fail("TypeError", "_jitload_configure() takes 11 arguments, got %d", (int)num_args);
+  if (num_args != 12) {
+    return jitload_fail("TypeError", "_jitload_configure() takes 12 arguments, got %d", (int)num_args);
   }
   jitload_config* config = (jitload_config*)malloc(sizeof *config);
   if (config == NULL) return jitload_fail("MemoryError", "out of memory");
   TVMFFIObjectHandle function = NULL;
-  if (jitload_read_config(args, config) != 0 ||
+  if (jitload_read_config(jitload_get_module(args), args + 1, config) != 0 ||
       TVMFFIFunctionCreate(config, jitload_configured_call, free, &function) != 0) {
     free(config);
     return -1;
@@ -319,13 +346,14 @@ JITLOAD_LOADER_FUNCTION(configure)(void*, const TVMFFIAny* args, int32_t num_arg
   return 0;
 }
 
-/* Return the address of one of a kernel's cubins, or None after the last. args: (kernel index, index of the cubin). */
+/* Return the address of one of a kernel's cubins, or None after the last. args: (module, kernel index, index of the
+ * cubin). */
 JITLOAD_LOADER_FUNCTION(image)(void*, const TVMFFIAny* args, int32_t num_args, TVMFFIAny* result) {
-  if (num_args != 2) return jitload_fail("TypeError", "_jitload_image() takes 2 arguments, got %d", (int)num_args);
-  const jitload_module* module = jitload_library.kernels[args[0].v_int64].module;
-  if (args[1].v_int64 >= module->image_count) return 0;
+  if (num_args != 3) return jitload_fail("TypeError", "_jitload_image() takes 3 arguments, got %d", (int)num_args);
+  const jitload_module* module = jitload_get_module(args)->kernels[args[1].v_int64].module;
+  if (args[2].v_int64 >= module->image_count) return 0;
   result->type_index = kTVMFFIInt;
-  result->v_int64 = (int64_t)(uintptr_t)module->images[args[1].v_int64].data;
+  result->v_int64 = (int64_t)(uintptr_t)module->images[args[2].v_int64].data;
   return 0;
 }
 
@@ -348,13 +376,12 @@ static void jitload_preload_device(const jitload_driver* driver, const jitload_m
 }
 
 /* Load kernels in advance. This initialises no driver and creates no context, and errors are ignored: the first launch
- * reports them. args: (addresses of the framework's `current_work_stream` and `managed_tensor_allocator`, or 0). */
-JITLOAD_LOADER_FUNCTION(preload)(void*, const TVMFFIAny* args, int32_t num_args, TVMFFIAny*) {
-  const jitload_module* module = &jitload_library;
-  if (num_args > 0 && args[0].v_int64 != 0) {
-    jitload_stream_source = (jitload_stream_source_fn)(uintptr_t)args[0].v_int64;
-  }
-  if (num_args > 1 && args[1].v_int64 != 0) jitload_allocator = (jitload_allocator_fn)(uintptr_t)args[1].v_int64;
+ * reports them. args: (module, addresses of the framework's `current_work_stream` and `managed_tensor_allocator`, or
+ * 0). */
+JITLOAD_LOADER_FUNCTION(preload)(void*, const TVMFFIAny* args, int32_t, TVMFFIAny*) {
+  const jitload_module* module = jitload_get_module(args);
+  if (args[1].v_int64 != 0) jitload_stream_source = (jitload_stream_source_fn)(uintptr_t)args[1].v_int64;
+  if (args[2].v_int64 != 0) jitload_allocator = (jitload_allocator_fn)(uintptr_t)args[2].v_int64;
   int (*count_devices)(int*) = NULL;
   void* library = dlopen("libcuda.so.1", RTLD_NOW | RTLD_NOLOAD);
   if (library == NULL) return 0;
@@ -386,7 +413,7 @@ static int jitload_find_global(const jitload_driver* driver, const jitload_modul
   if (jitload_get_slot(driver, kernel, device, &slot) != 0) return -1;
   const int image = jitload_select_image(driver, kernel, device);
   if (image < 0) return -1;
-  const jitload_cu_result code = driver->library_global(address, size, (*module->state)->libraries[image], symbol);
+  const jitload_cu_result code = driver->library_global(address, size, module->state->libraries[image], symbol);
   return code == JITLOAD_CUDA_SUCCESS ? 0 : jitload_raise_driver_error(driver, module->name, symbol, code);
 }
 
@@ -421,15 +448,16 @@ static int jitload_wrap_global(const TVMFFIAny* args, int32_t num_args, DLDevice
   return 0;
 }
 
-/* Return a tensor over a variable on the current device; a library for both CPU and GPU prefers a GPU. args: (index of
- * the variable, dtype, size in bytes, *shape); the loader has checked that the size matches dtype and shape. */
+/* Return a tensor over a variable on the current device; a library for both CPU and GPU prefers a GPU. args: (module,
+ * index of the variable, dtype, size in bytes, *shape); the loader has checked that the size matches dtype and shape. */
 JITLOAD_LOADER_FUNCTION(global)(void*, const TVMFFIAny* args, int32_t num_args, TVMFFIAny* result) {
-  const jitload_module* module = &jitload_library;
-  if (num_args < 3) {
-    return jitload_fail("TypeError", "_jitload_global() takes at least 3 arguments, got %d", (int)num_args);
+  if (num_args < 4) {
+    return jitload_fail("TypeError", "_jitload_global() takes at least 4 arguments, got %d", (int)num_args);
   }
+  const jitload_module* module = jitload_get_module(args);
+  ++args, --num_args;
   const jitload_variable* variable = &module->variables[args[0].v_int64];
-  if (module->cpu_run != NULL && (module->image_count == 0 || jitload_count_gpus() == 0)) {
+  if (module->has_cpu && (module->image_count == 0 || jitload_count_gpus() == 0)) {
     if (variable->on_cpu != NULL) {
       return jitload_wrap_global(args, num_args, DLDevice{kDLCPU, 0}, (uint64_t)(uintptr_t)variable->on_cpu, result);
     }

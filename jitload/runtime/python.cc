@@ -310,13 +310,14 @@ JITLOAD_LOADER_FUNCTION(use_python)(void*, const TVMFFIAny* args, int32_t num_ar
   return 0;
 }
 
-/* Make calls of a typed function direct. args: (its address, whether it keeps the GIL, then the arguments of
- * `_jitload_configure`). */
+/* Make calls of a typed function direct. args: (module, address of the function, whether it keeps the GIL, then the
+ * arguments of `jitload_read_config`). */
 JITLOAD_LOADER_FUNCTION(bind)(void*, const TVMFFIAny* args, int32_t num_args, TVMFFIAny*) {
-  if (num_args != 13) return jitload_fail("TypeError", "_jitload_bind() takes 13 arguments, got %d", (int)num_args);
-  jitload_function_fields* bound = (jitload_function_fields*)(uintptr_t)(args[0].v_int64 + python.offset);
-  if (jitload_read_config(args + 2, &bound->config) != 0) return -1;
-  bound->keeps_gil = args[1].v_int64 != 0;
+  if (num_args != 14) return jitload_fail("TypeError", "_jitload_bind() takes 14 arguments, got %d", (int)num_args);
+  jitload_function_fields* bound = (jitload_function_fields*)(uintptr_t)(args[1].v_int64 + python.offset);
+  const jitload_module* module = (const jitload_module*)(uintptr_t)args[0].v_int64;
+  if (jitload_read_config(module, args + 3, &bound->config) != 0) return -1;
+  bound->keeps_gil = args[2].v_int64 != 0;
   bound->call = jitload_vectorcall;
   return 0;
 }

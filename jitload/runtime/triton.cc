@@ -371,7 +371,7 @@ static jitload_cu_device jitload_find_device(const jitload_driver* driver, const
 
 /* Whether a library for several architectures has code of this variant for the device. */
 static int jitload_has_code(const jitload_kernel* kernel, const jitload_driver* driver, jitload_cu_device device) {
-  const jitload_state* state = __atomic_load_n(kernel->module->state, __ATOMIC_ACQUIRE);
+  const jitload_state* state = __atomic_load_n(&kernel->module->state, __ATOMIC_ACQUIRE);
   if (state != NULL && device < state->device_count &&
       __atomic_load_n(&state->slots[kernel->index * state->device_count + device].kernel, __ATOMIC_ACQUIRE) != NULL) {
     return 1;

@@ -10,20 +10,18 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from jitload.codegen.kernel import dtype_code, kernel_members, param_structures
+from jitload.codegen.record import ASSUMPTIONS, PARTS, Array, Place, Record, Struct, write_record
 from jitload.codegen.wrapper import (
+    RECORD_FILE,
     EmbeddedImage,
-    c_string,
-    comment,
     describe_function,
-    dtype_code,
-    export_record,
-    join_flags,
-    load_template,
+    render_text,
     to_json,
 )
 from jitload.errors import LaunchSpecError
-from jitload.expressions.compiler import INT64, ScopeEntry, write_constant
-from jitload.model import Cubin, Descriptor, Kernel, Parameter, Specialization
+from jitload.expressions.compiler import INT64, ScopeEntry
+from jitload.model import Cubin, Descriptor, Kernel, Specialization
 from jitload.request.launch import Extent, Launch
 from jitload.signature.exports import Export
 from jitload.toolchain.arch import capability_of
@@ -79,7 +77,7 @@ class _Entry:
 
 
 def write_triton_sources(name: str, functions: Sequence[TritonFunction], work_dir: Path) -> tuple[str, ...]:
-    """Write a library's cubins, its wrapper and, for inspection, PTX to files. Return the names of the cubin files."""
+    """Write a library's cubins, its wrapper and, for inspection, PTX to files. Return the files that it embeds."""
     files = []
     for number, cubin in _numbered_cubins(functions):
         path = work_dir / _image(number, cubin).file
@@ -87,24 +85,30 @@ def write_triton_sources(name: str, functions: Sequence[TritonFunction], work_di
         files.append(path.name)
         if cubin.ptx:
             path.with_suffix(".ptx").write_text(cubin.ptx, encoding="utf-8", newline="")
-    (work_dir / "wrapper.cc").write_text(render_triton_wrapper(name, functions), encoding="utf-8")
-    return tuple(files)
+    record, text = render_triton_wrapper(name, functions)
+    (work_dir / RECORD_FILE).write_bytes(record.data)
+    (work_dir / "wrapper.cc").write_text(text, encoding="utf-8")
+    return (*files, RECORD_FILE)
 
 
-def render_triton_wrapper(name: str, functions: Sequence[TritonFunction]) -> str:
-    """Return the C++ text of a library's wrapper."""
+def render_triton_wrapper(name: str, functions: Sequence[TritonFunction]) -> tuple[Record, str]:
+    """Return the record of a library, and the C++ text of its wrapper."""
     entries = _entries(functions)
     cubins = _numbered_cubins(functions)
     archs = tuple(dict.fromkeys(cubin.arch for _, cubin in cubins))
     description = {"name": name, "archs": archs, "functions": list(map(_describe, entries)), "variables": []}
-    record = {
-        "name": comment(name),
-        "quoted_name": c_string(name),
-        "images": [_image(number, cubin) for number, cubin in cubins],
-        "kernels": _kernel_records(entries),
-        "description": c_string(to_json(description)),
+    kernels, modules = _kernel_structures(entries)
+    members = {
+        "name": name,
+        "kernels": Array("kernels", kernels),
+        "description": to_json(description),
+        "kernel_count": len(kernels),
     }
-    return load_template("triton.cc.jinja").render(wrapper=record)
+    record = write_record(Struct("module", members), Array("modules", modules))
+    codes = {code.id: code for entry in entries for code in entry.codes}
+    exports = [code.export(code.name, "") for code in codes.values()]
+    images = [_image(number, cubin) for number, cubin in cubins]
+    return record, render_text(name, images, exports, [entry.name for entry in entries], record)
 
 
 def _numbered_cubins(functions: Sequence[TritonFunction]) -> list[tuple[int, Cubin]]:
@@ -228,130 +232,161 @@ def _is_power_of_two(value: int) -> bool:
     return value > 0 and value & (value - 1) == 0
 
 
-# ---- records for the template ----------------------------------------------------------------------------------
+# ---- structures of the record ----------------------------------------------------------------------------------
 
 
-def _kernel_records(entries: Sequence[_Entry]) -> list[dict[str, Any]]:
-    """Return the records of the wrapper's kernel table. Exported functions come first, in the order of `entries`."""
+def _kernel_structures(entries: Sequence[_Entry]) -> tuple[list[Struct], list[Struct]]:
+    """Return the structures of all kernels, and those of their modules.
+
+    Exported functions come first, in the order of `entries`. Each kernel has a module of its own, with its cubins.
+    """
     exported = {entry.codes[0].id for entry in entries if len(entry.codes) == 1}
     hidden = {code.id: code for entry in entries for code in entry.codes if code.id not in exported}
     ids = [entry.codes[0].id if len(entry.codes) == 1 else entry.name for entry in entries] + list(hidden)
     _check_distinct(ids)
     numbers = {id_: number for number, id_ in enumerate(ids)}
-    records = []
+    members: list[dict[str, object]] = []
+    images: list[Sequence[EmbeddedImage]] = []
     for entry in entries:
-        dispatcher = _dispatcher_fields(entry, numbers) if len(entry.codes) > 1 else {}
-        record = _code_record(entry.codes[0], entry.doc)
-        records.append({**record, "is_exported": True, "variants": [], **dispatcher})
-    records += [{**_code_record(code, ""), "is_exported": False, "variants": []} for code in hidden.values()]
-    return [{**record, "number": number} for number, record in enumerate(records)]
+        first = entry.codes[0]
+        if len(entry.codes) == 1:
+            members.append(_code_members(first, entry.doc))
+            images.append(first.images)
+        else:
+            members.append(_dispatcher_members(entry, numbers))
+            by_arch = {image.arch: image for code in entry.codes for image in code.images}
+            images.append([by_arch[arch] for arch in sorted(by_arch, key=capability_of)])
+    members += [_code_members(code, "") for code in hidden.values()]
+    images += [code.images for code in hidden.values()]
+    kernels = [Struct("kernel", {**row, "module": Place("modules", number)}) for number, row in enumerate(members)]
+    names = [row["name"] for row in members]
+    return kernels, [_module(name, number, row) for number, (name, row) in enumerate(zip(names, images, strict=True))]
 
 
-def _dispatcher_fields(entry: _Entry, numbers: Mapping[str, int]) -> dict[str, Any]:
-    """Return the fields of a dispatcher's record that differ from the record of its first variant."""
-    images = {image.arch: image for code in entry.codes for image in code.images}
-    return {
-        "id": entry.name,
-        "name": entry.name,
-        "quoted_name": c_string(entry.name),
-        "symbol": "NULL",
-        "flags": "0",
-        "priority": 0,
-        "struct_bytes": 0,
-        "expressions": [],
-        "variants": [numbers[code.id] for code in entry.codes],
-        "images": [images[arch] for arch in sorted(images, key=capability_of)],
+def _module(name: object, number: int, images: Sequence[EmbeddedImage]) -> Struct:
+    kernel = Place("kernels", number)
+    members = {"name": name, "kernels": kernel, "kernel_count": 1, "description": ""}
+    return Struct("module", {**members, "images": [i.structure for i in images], "image_count": len(images)})
+
+
+def _dispatcher_members(entry: _Entry, numbers: Mapping[str, int]) -> dict[str, object]:
+    """Return the members of a dispatcher's structure. Its parameters are those of its first variant."""
+    first = entry.codes[0]
+    members = _code_members(first, entry.doc)
+    kept = ("params", "param_count", "argument_count", "metadata", "doc")
+    variants = [Place("kernels", numbers[code.id]) for code in entry.codes]
+    descriptors = _descriptors(first.specialization)
+    triton = {
+        "variants": variants,
+        "variant_count": len(variants),
+        "descriptors": descriptors or None,
+        "descriptor_count": len(descriptors),
+        "grid_multiplier": (1, 1, 1),
+        "scratch_alignment": 1,
     }
+    return {**{name: members[name] for name in kept}, "name": entry.name, "triton": Struct("triton", triton)}
 
 
-def _code_record(code: _KernelCode, doc: str) -> dict[str, Any]:
+def _code_members(code: _KernelCode, doc: str) -> dict[str, object]:
     spec = code.specialization
-    record = export_record(code.export(code.name, doc), _constants(spec))
-    indexes = {argument.name: index for index, argument in enumerate(spec.arguments)}
+    export = code.export(code.name, doc)
+    indexes = _indexes(spec)
     scratch = spec.global_scratch
-    return {
-        **record,
-        "id": code.id,
-        "first": code.id,
-        "params": _with_triton_flags(record["params"], spec),
-        "images": code.images,
-        "assumptions": [
-            {"param": indexes[a.parameter], "kind": f"JITLOAD_{a.kind.upper()}", "value": a.value}
-            for a in spec.assumptions
-        ],
-        "descriptors": [_descriptor_record(descriptor, spec.arguments, indexes) for descriptor in spec.descriptors],
-        "bindings": list(_bindings(spec, indexes)),
-        "multiply": _numbers((spec.num_ctas, 1, 1) if spec.grid_multiplies == "x" else spec.cluster),
+    assumptions = [
+        Struct("assumption", {"param": indexes[a.parameter], "kind": ASSUMPTIONS[a.kind], "value": a.value})
+        for a in spec.assumptions
+    ]
+    descriptors, bindings = _descriptors(spec), list(_bindings(spec))
+    triton = {
+        "assumptions": assumptions or None,
+        "bindings": bindings or None,
+        "descriptors": descriptors or None,
+        "assumption_count": len(assumptions),
+        "binding_count": len(bindings),
+        "descriptor_count": len(descriptors),
+        "grid_multiplier": (spec.num_ctas, 1, 1) if spec.grid_multiplies == "x" else tuple(spec.cluster),
         "hidden_pointers": spec.hidden_pointers,
         "scratch_bytes": scratch.size * (spec.num_ctas if scratch.is_per_cta else 1),
         "scratch_alignment": scratch.alignment,
     }
+    return {
+        **kernel_members(export, _constants(spec)),
+        "params": param_structures(export, _flags_of_triton(spec)),
+        "triton": Struct("triton", triton),
+    }
+
+
+def _indexes(spec: Specialization) -> dict[str, int]:
+    return {argument.name: index for index, argument in enumerate(spec.arguments)}
+
+
+def _descriptors(spec: Specialization) -> list[Struct]:
+    return [_descriptor_structure(descriptor, spec) for descriptor in spec.descriptors]
 
 
 def _constants(specialization: Specialization) -> dict[str, ScopeEntry]:
     """Return the constexprs by name, for launch expressions. Expressions may use only 64-bit integers among them."""
     constants = {}
     for name, value in specialization.constexprs:
-        text = write_constant(int(value)).text if isinstance(value, int) and value in INT64 else None
-        kind: Any = "int" if text is not None else "other"
-        constants[name] = ScopeEntry(position=-1, kind=kind, type="constexpr", computed=text)
+        number = int(value) if isinstance(value, int) and value in INT64 else None
+        kind: Any = "int" if number is not None else "other"
+        constants[name] = ScopeEntry(position=-1, kind=kind, type="constexpr", constant=number)
     return constants
 
 
-def _with_triton_flags(params: Sequence[Mapping[str, Any]], spec: Specialization) -> list[dict[str, Any]]:
-    """Return the arguments' records with the flags that only arguments of Triton kernels have."""
+def _flags_of_triton(spec: Specialization) -> dict[str, list[str]]:
+    """Return the flags that only arguments of Triton kernels have, by argument."""
     with_descriptor = {descriptor.parameter for descriptor in spec.descriptors}
-    records = []
-    for argument, record in zip(spec.arguments, params, strict=True):
-        flags = [record["flags"]]
-        if argument.name in with_descriptor:
-            flags.append("JITLOAD_DESCRIBED")
-        if argument.kind == "float" and argument.size == 2:
-            flags.append("JITLOAD_FINITE")
-        records.append({**record, "flags": join_flags(flags)})
-    return records
-
-
-def _numbers(numbers: Sequence[int]) -> str:
-    return ", ".join(map(str, numbers))
+    return {
+        a.name: [
+            *(["described"] if a.name in with_descriptor else []),
+            *(["finite"] if a.kind == "float" and a.size == 2 else []),
+        ]
+        for a in spec.arguments
+    }
 
 
 _DRIVER_TYPES = {8: 10, 9: 8, 10: 9}  # from device code's numbers of element types to the driver's, where they differ
 _SHAPE = re.compile(r"\[([0-9, ]+)\]")
 
 
-def _descriptor_record(
-    descriptor: Descriptor, arguments: Sequence[Parameter], indexes: Mapping[str, int]
-) -> dict[str, Any]:
-    index = indexes[descriptor.parameter]
-    shape = _SHAPE.search(arguments[index].type)
+def _descriptor_structure(descriptor: Descriptor, spec: Specialization) -> Struct:
+    index = _indexes(spec)[descriptor.parameter]
+    shape = _SHAPE.search(spec.arguments[index].type)
     _, bits = dtype_code(descriptor.dtype)
-    return {
+    block = tuple(map(int, shape[1].split(","))) if shape else tuple(descriptor.block_shape)
+    members = {
         "param": index,
         "rank": len(descriptor.block_shape),
         "type": -1 if descriptor.is_expanded else _DRIVER_TYPES.get(descriptor.elem_type, descriptor.elem_type),
         "swizzle": descriptor.swizzle,
         "element_bytes": descriptor.elem_size or bits // 8,
         "is_fp4": int(descriptor.fp4_padded),
-        "block": _numbers(tuple(map(int, shape[1].split(","))) if shape else descriptor.block_shape),
-        "box": _numbers(descriptor.block_shape),
+        "block": _of_rank(block),
+        "box": _of_rank(tuple(descriptor.block_shape)),
     }
+    return Struct("descriptor_spec", members)
 
 
-def _bindings(spec: Specialization, indexes: Mapping[str, int]) -> Iterator[dict[str, Any]]:
-    """Yield a record for each parameter of the cubin. The record names an argument, and the part of it to pass."""
+def _of_rank(extents: tuple[int, ...]) -> tuple[int, ...]:
+    return (*extents, *(0,) * (_MAX_RANK - len(extents)))
+
+
+def _bindings(spec: Specialization) -> Iterator[Struct]:
+    """Yield a structure for each parameter of the cubin. It names an argument, and the part of it to pass."""
+    indexes = _indexes(spec)
     descriptors = {descriptor.parameter: number for number, descriptor in enumerate(spec.descriptors)}
     parameters = iter(spec.kernel.parameters)
     for parameter in parameters:
-        binding = {"param": indexes[parameter.name], "part": "JITLOAD_VALUE", "axis": 0, "descriptor": 0}
-        number = descriptors.get(parameter.name)
+        index, number = indexes[parameter.name], descriptors.get(parameter.name)
         if number is None:
-            yield binding
+            yield Struct("binding", {"param": index})
             continue
         for position, (part, axis) in enumerate(_descriptor_parts(spec.descriptors[number])):
             if position > 0:
                 next(parameters)
-            yield {**binding, "part": f"JITLOAD_{part}", "axis": axis, "descriptor": number}
+            members = {"param": index, "part": PARTS[part.lower()], "axis": axis, "descriptor": number}
+            yield Struct("binding", members)
 
 
 def _descriptor_parts(descriptor: Descriptor) -> Iterator[tuple[str, int]]:

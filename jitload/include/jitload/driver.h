@@ -57,16 +57,10 @@ enum {
   JITLOAD_FUNCTION_NON_PORTABLE_CLUSTER = 14,
 };
 
-enum {
-  JITLOAD_LAUNCH_COOPERATIVE = 2,
-  JITLOAD_LAUNCH_CLUSTER = 4,
-  JITLOAD_LAUNCH_CLUSTER_POLICY = 5,
-  JITLOAD_LAUNCH_PDL = 6,
-  JITLOAD_LAUNCH_PRIORITY = 8,
-};
+/* The launch attributes that the runtime treats specially; codegen/kernel.py has the others. */
+enum { JITLOAD_LAUNCH_COOPERATIVE = 2, JITLOAD_LAUNCH_CLUSTER = 4 };
 
 enum { JITLOAD_CAPTURE_RELAXED = 2 };
-enum { JITLOAD_CLUSTER_SPREAD = 1, JITLOAD_CLUSTER_BALANCE = 2 }; /* scheduling policies */
 
 typedef struct jitload_cu_attribute {
   int32_t id;

@@ -1,8 +1,7 @@
-/* The arithmetic of launch expressions: Python's integer semantics, checked to fit in 64 bits.
+/* Launch expressions: Python's integer semantics, checked to fit in 64 bits.
  *
- * Written in the common subset of C11 and C++17 and implemented in expression.cc. Every function is defined for all
- * inputs. The first failure is recorded in the jitload_eval and evaluation continues with 0; the caller checks `error`
- * at the end. If both operands of an operation fail, either failure may be the one recorded.
+ * Written in the common subset of C11 and C++17 and implemented in expression.cc. A program is a sequence of steps for a
+ * machine with a stack of integers; expressions/compiler.py writes it. A failure ends the program.
  */
 #ifndef JITLOAD_EXPRESSION_H_
 #define JITLOAD_EXPRESSION_H_
@@ -13,6 +12,47 @@
 extern "C" {
 #endif
 
+/* The steps. `operand` is an argument's number, the number of steps to skip, or a place in the plan. For the operations
+ * with two operands, it is 1 if the right one is `value`; otherwise that is the top of the stack. */
+enum {
+  JITLOAD_OP_END,
+  JITLOAD_OP_STORE,       /* pop into the plan: 0 to 2 are the grid, 3 to 5 the block, 6 to 8 the cluster, 9 the shared
+                             memory; 10 is the first parameter */
+  JITLOAD_OP_SET,         /* store `value` in the plan */
+  JITLOAD_OP_SKIP_GRID,   /* skip steps unless the plan needs its grid */
+  JITLOAD_OP_SKIP_BLOCK,
+  JITLOAD_OP_SKIP_SHARED,
+  JITLOAD_OP_CONSTANT,    /* push `value` */
+  JITLOAD_OP_COMPUTED,    /* push a computed parameter */
+  JITLOAD_OP_INT,         /* push an integer argument */
+  JITLOAD_OP_NDIM,
+  JITLOAD_OP_NUMEL,
+  JITLOAD_OP_SIZE,        /* replace an axis by the tensor's extent there */
+  JITLOAD_OP_STRIDE,
+  JITLOAD_OP_ADD,
+  JITLOAD_OP_SUB,
+  JITLOAD_OP_MUL,
+  JITLOAD_OP_FLOORDIV,
+  JITLOAD_OP_MOD, /* has the sign of the divisor */
+  JITLOAD_OP_CEIL_DIV,
+  JITLOAD_OP_MIN,
+  JITLOAD_OP_MAX,
+  JITLOAD_OP_NEG,
+  JITLOAD_OP_NEXT_POWER_OF_2, /* 0 for n <= 0, as in Triton */
+  JITLOAD_OP_NOT,
+  JITLOAD_OP_LT,
+  JITLOAD_OP_LE,
+  JITLOAD_OP_GT,
+  JITLOAD_OP_GE,
+  JITLOAD_OP_EQ,
+  JITLOAD_OP_NE,
+  JITLOAD_OP_CHAIN,       /* `a < b < …`: the comparison is `value`; unless it holds, leave 0 and skip; else leave b */
+  JITLOAD_OP_AND,         /* skip if the top is 0, else pop it */
+  JITLOAD_OP_OR,          /* skip if the top is not 0, else pop it */
+  JITLOAD_OP_SKIP_IF_NOT, /* pop, and skip if it is 0 */
+  JITLOAD_OP_SKIP,
+};
+
 enum {
   JITLOAD_EVAL_OK,
   JITLOAD_EVAL_DIVISION_BY_ZERO, /* left: the dividend */
@@ -22,32 +62,18 @@ enum {
   JITLOAD_EVAL_INTEGER,          /* left: the argument, which is not a 64-bit integer */
 };
 
+enum { JITLOAD_EVAL_STACK = 512 }; /* more than an expression of 1,000 characters needs */
+
+/* A failure: its expression, counted by the values that were stored or skipped before, and its operands. */
 typedef struct jitload_eval {
   const void* args; /* of the call, as TVMFFIAny */
-  int32_t expression; /* index of the current expression, set by the generated code */
-  int32_t error;    /* the first failure, with its expression and operands */
+  int32_t error;
   int32_t error_expression;
   int64_t left, right;
 } jitload_eval;
 
-int64_t jitload_add(jitload_eval* e, int64_t a, int64_t b);
-int64_t jitload_sub(jitload_eval* e, int64_t a, int64_t b);
-int64_t jitload_mul(jitload_eval* e, int64_t a, int64_t b);
-int64_t jitload_neg(jitload_eval* e, int64_t a);
-int64_t jitload_floordiv(jitload_eval* e, int64_t a, int64_t b);
-int64_t jitload_ceil_div(jitload_eval* e, int64_t a, int64_t b);
-int64_t jitload_mod(jitload_eval* e, int64_t a, int64_t b); /* has the sign of the divisor */
-int64_t jitload_min(int64_t a, int64_t b);
-int64_t jitload_max(int64_t a, int64_t b);
-/* The smallest power of 2 that is at least n; 0 for n <= 0, as in Triton. */
-int64_t jitload_next_power_of_2(jitload_eval* e, int64_t n);
-
-/* Properties of an argument; `arg` is its index. */
-int64_t jitload_int(jitload_eval* e, int32_t arg);
-int64_t jitload_ndim(jitload_eval* e, int32_t arg);
-int64_t jitload_numel(jitload_eval* e, int32_t arg);
-int64_t jitload_size(jitload_eval* e, int32_t arg, int64_t axis);
-int64_t jitload_stride(jitload_eval* e, int32_t arg, int64_t axis); /* in elements */
+/* Run a program; return 0, or JITLOAD_EVAL_… with the eval's other members set. */
+int jitload_evaluate(const jitload_op* program, jitload_eval* e, jitload_plan* plan);
 
 #ifdef __cplusplus
 } /* extern "C" */

@@ -1,9 +1,13 @@
-/* The header of generated wrappers: the tables that they fill in, and the functions that their exports jump to.
+/* The header of generated wrappers: the record that describes a library's kernels, and the functions that their exports
+ * jump to.
  *
  * Written in the common subset of C and C++. Nothing here throws; failures set tvm-ffi's error and return -1. The work
  * is done in launch.cc, which is compiled once for each compiler and linked into every library. This header is parsed
- * for every build, so it includes nothing, and tables or assembler replace functions wherever possible. Pointers to
- * arguments and results are TVMFFIAny* passed as void*.
+ * for every build, so it includes nothing, and assembler replaces functions wherever possible. Pointers to arguments and
+ * results are TVMFFIAny* passed as void*.
+ *
+ * The structures below are written by codegen/record.py, which has their layouts and constants, too; a test compares them.
+ * A change of a structure, of a constant or of their meaning needs a new JITLOAD_ABI there and here.
  */
 #ifndef JITLOAD_LAUNCH_H_
 #define JITLOAD_LAUNCH_H_
@@ -27,7 +31,9 @@ typedef __UINT32_TYPE__ uint32_t;
 extern "C" {
 #endif
 
-/* Kinds of parameters. The numbers are not stored in any file, so they may change. */
+enum { JITLOAD_ABI = 1 };
+
+/* Kinds of parameters. */
 enum { JITLOAD_POINTER, JITLOAD_INT, JITLOAD_UINT, JITLOAD_FLOAT, JITLOAD_BOOL, JITLOAD_STRUCT, JITLOAD_STREAM };
 
 /* What a parameter accepts in addition to its own type. */
@@ -73,6 +79,13 @@ typedef struct jitload_param {
   const char* layout; /* a structure's layout, as in Parameter.layout of model.py; NULL if it is unknown */
 } jitload_param;
 
+/* A step of the launch expressions, see expression.h. */
+typedef struct jitload_op {
+  int32_t code;
+  int32_t operand;
+  int64_t value;
+} jitload_op;
+
 /* The results of the launch expressions. A configured call needs no expression for the parts that it sets itself. */
 typedef struct jitload_plan {
   int64_t grid[3];
@@ -90,22 +103,19 @@ enum {
   JITLOAD_HAS_GRID = 1,
   JITLOAD_HAS_BLOCK = 2,
   JITLOAD_HAS_CLUSTER = 4,
-  JITLOAD_IS_COOPERATIVE = 8,
-  JITLOAD_IS_PDL = 16,
-  JITLOAD_HAS_PRIORITY = 32,
-  JITLOAD_COMPUTES = 64, /* the wrapper computes at least one parameter */
-  JITLOAD_SPREADS = 128, /* cluster scheduling policy: spread */
-  JITLOAD_BALANCES = 256, /* cluster scheduling policy: load balancing */
-  JITLOAD_DISPATCHES = 512, /* several kernels: the dtypes of the tensors choose one */
-  JITLOAD_NEEDS_ATTRIBUTES = JITLOAD_HAS_CLUSTER | JITLOAD_IS_COOPERATIVE | JITLOAD_IS_PDL | JITLOAD_HAS_PRIORITY |
-                             JITLOAD_SPREADS | JITLOAD_BALANCES, /* flags that become launch attributes */
+  JITLOAD_COMPUTES = 8,    /* at least one parameter is computed */
+  JITLOAD_DISPATCHES = 16, /* several kernels: the dtypes of the tensors choose one */
 };
 
-struct jitload_eval;
+/* An attribute of a launch, with the driver's number. A cluster's extents are computed at each call. */
+typedef struct jitload_attribute {
+  int32_t id;
+  int32_t value;
+} jitload_attribute;
+
 struct jitload_module;
 struct jitload_triton;
 struct jitload_cpu_kernel;
-struct jitload_cpu_launch;
 struct __jitload_result; /* host_result.h */
 
 typedef struct jitload_kernel {
@@ -113,13 +123,14 @@ typedef struct jitload_kernel {
   const char* symbol; /* the kernel's symbol in the cubin */
   const struct jitload_module* module;
   const jitload_param* params;
-  void (*plan)(struct jitload_eval*, jitload_plan*); /* computes the expressions, see expression.h */
-  const char* const* expressions; /* the expressions' source texts, indexed by jitload_eval.expression */
+  const jitload_op* plan;         /* the launch expressions; NULL if there are none */
+  const char* const* expressions; /* their source texts, indexed by jitload_eval.expression */
+  const jitload_attribute* attributes;
   int32_t index;
   int32_t param_count;
   int32_t argument_count;
   int32_t flags;
-  int32_t priority;
+  int32_t attribute_count;
   int32_t struct_bytes; /* for by-value structures, each aligned to 64 bytes */
   const struct jitload_triton* triton; /* triton.h; NULL for a kernel of CUDA C++ */
   const struct jitload_cpu_kernel* cpu; /* cpu.h; NULL without code for the CPU */
@@ -156,15 +167,29 @@ typedef struct jitload_module {
   const jitload_kernel* kernels;
   const jitload_variable* variables;
   const char* description; /* JSON: facts about each function, for the loader */
-  jitload_state** state;   /* created at the first launch, never freed */
+  jitload_state* state;    /* created at the first launch, never freed */
   int32_t image_count;
   int32_t kernel_count;
-  /* Runs a grid on the CPU (cpu.h); NULL without code for the CPU. */
-  int (*cpu_run)(const struct jitload_cpu_launch*, const char**);
+  int32_t has_cpu; /* whether there is code for the CPU */
 } jitload_module;
 
-/* The library's own record, which the wrapper defines. The runtime's functions for jitload's loader describe it. */
-extern __attribute__((visibility("hidden"))) const jitload_module jitload_library;
+/* A module as bytes, with all that it points to. In the bytes, a pointer is the distance of its target from the record,
+ * or the number of an address that the wrapper has. `pointers` are the distances of the former from the record, and
+ * `externals` those of the latter; both arrays lie in the record. */
+typedef struct jitload_record {
+  char magic[8]; /* "jitload" */
+  int32_t abi;
+  int32_t pointer_count;
+  int32_t external_count;
+  int32_t size; /* in bytes */
+  const uint32_t* pointers;
+  const uint32_t* externals;
+  jitload_module module;
+} jitload_record;
+
+/* The wrapper's record and addresses. They are not defined in the runtime's own library, which opens records in memory. */
+extern __attribute__((visibility("hidden"), weak)) jitload_record jitload_library_record;
+extern __attribute__((visibility("hidden"), weak)) const void* const jitload_library_addresses[];
 
 /* The functions behind a kernel's exports; `kernel` is its index. A call checks the arguments, launches and returns 0,
  * or sets an error and returns -1. */
@@ -191,6 +216,16 @@ int jitload_get_doc(__INTPTR_TYPE__ kernel, const void* args, int32_t num_args, 
           ".incbin \"" path "\"\n"                                    \
           "__tvm_ffi__cubin_" #name "_end:\n"                         \
           ".byte 0\n"                                                 \
+          ".popsection\n")
+
+/* Embed the record, whose pointers are replaced when the library is loaded. */
+#define JITLOAD_EMBED_RECORD(path)              \
+  __asm__(".pushsection .data\n"                \
+          ".balign 64\n"                        \
+          ".globl jitload_library_record\n"     \
+          ".hidden jitload_library_record\n"    \
+          "jitload_library_record:\n"           \
+          ".incbin \"" path "\"\n"              \
           ".popsection\n")
 
 /* Declare an embedded cubin, as upstream's launcher header does; `TVM_FFI_CUBIN_DATA(name)` is its first byte. */

@@ -1,4 +1,4 @@
-/* The header of generated wrappers of Triton kernels: the tables that describe how their cubins are launched.
+/* The parts of a record that describe how the cubins of Triton kernels are launched.
  *
  * The `params` of such a kernel are the caller's arguments in order, including those that the cubin does not take. A
  * kernel with variants is a dispatcher: it launches the first variant that matches the arguments and the device.
@@ -47,9 +47,6 @@ typedef struct jitload_descriptor_spec {
 struct jitload_config;
 
 typedef struct jitload_triton {
-  /* jitload_run_triton. It is called by pointer, because only libraries of Triton kernels are linked with it. */
-  int (*run)(const jitload_kernel*, const struct jitload_config*, const void* args,
-             int (*stream_source)(int32_t, int32_t, void**));
   const jitload_assumption* assumptions;
   const jitload_binding* bindings;
   const jitload_descriptor_spec* descriptors;
@@ -68,8 +65,9 @@ typedef struct jitload_triton {
 extern "C" {
 #endif
 
-/* Check the arguments, except for their count, and launch. Return 0, or set an error and return -1. */
-int jitload_run_triton(const jitload_kernel* kernel, const struct jitload_config* config, const void* args,
+/* Check the arguments, except for their count, and launch. Return 0, or set an error and return -1. Only libraries of
+ * Triton kernels are linked with this function. */
+__attribute__((weak)) int jitload_run_triton(const jitload_kernel* kernel, const struct jitload_config* config, const void* args,
                        int (*stream_source)(int32_t, int32_t, void**));
 
 #ifdef __cplusplus

@@ -1,0 +1,237 @@
+"""Describes kernels for a library's record: their parameters, flags, launch attributes and launch expressions."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import groupby
+from typing import Any, NamedTuple
+
+from jitload.codegen.record import (
+    DTYPE_CODES,
+    KERNEL_FLAGS,
+    KINDS,
+    PARAM_FLAGS,
+    Address,
+    Struct,
+    flags_of,
+    ops_array,
+)
+from jitload.errors import LaunchSpecError
+from jitload.expressions.compiler import Op, ScopeEntry, compile_expression
+from jitload.model import Parameter
+from jitload.request.launch import Launch, extent_axes
+from jitload.signature.exports import Export
+from jitload.signature.types import is_complex, is_pointer_to_pointer
+
+_DTYPE = re.compile(r"(u?int|bfloat|float|complex)(\d+)$")
+# For names with these prefixes, the symbol __tvm_ffi_<name> has a meaning of its own in tvm-ffi or in jitload.
+_RESERVED = ("_jitload_", "_metadata_", "_doc_", "_cubin_", "_library_")
+# Host functions have these flags, so that their calls pass neither grid nor block.
+_HOST_FLAGS = ("has_grid", "has_block")
+# The fields of a Launch that name pointers, with the flag of such a parameter, which is a key of its description, too.
+_POINTER_FIELDS = {"nullable": "nullable", "raw_pointers": "raw", "strided": "strided", "host": "host"}
+# The fields of a Launch that are launch attributes: the driver's number of the attribute, and the values of the field
+# that set it. None stands for any value, which is the attribute's value; for a cluster, the extents of each call are.
+LAUNCH_ATTRIBUTES: dict[str, tuple[int, Mapping[Any, int] | None]] = {
+    "cluster": (4, None),
+    "cooperative": (2, {True: 1}),
+    "pdl": (6, {True: 1}),
+    "priority": (8, None),
+    "cluster_policy": (5, {"spread": 1, "load_balancing": 2}),
+}
+_PLAN_SLOTS = {"grid": 0, "block": 3, "cluster": 6, "shared_bytes": 9}
+_FIRST_VALUE = 10  # the slot of the first parameter
+_SCHEMA_TYPES = {"pointer": "DLTensor*", "int": "int", "uint": "int", "float": "float", "bool": "bool"}
+
+
+def kernel_members(export: Export, constants: Mapping[str, ScopeEntry] | None = None) -> dict[str, object]:
+    """Return the members of an export's structure. Launch expressions may use parameters and `constants`."""
+    _check_names(export)
+    arguments = export.arguments
+    positions = {p.name: number for number, p in enumerate(arguments)}
+    expressions, plan = compile_plan(export, {**(constants or {}), **make_scope(export, positions)})
+    structs = sum((p.size + 63) // 64 * 64 for p in arguments if p.kind == "struct")
+    attributes = [*_attributes(export.launch)]
+    flags = [
+        *_kernel_flags(export),
+        *(["dispatches"] if export.variants else []),
+        *(_HOST_FLAGS if export.returns else ()),
+    ]
+    return {
+        "name": export.name,
+        "symbol": None if export.returns else export.kernel.symbol,
+        "host": Address(f"(const void*){export.kernel.symbol}") if export.returns else None,
+        "params": param_structures(export),
+        "plan": ops_array(plan) if expressions else None,
+        "expressions": expressions or None,
+        "attributes": attributes or None,
+        "attribute_count": len(attributes),
+        "param_count": len(export.kernel.parameters),
+        "argument_count": len(arguments),
+        "flags": flags_of(KERNEL_FLAGS, flags),
+        "struct_bytes": structs + 64 if structs else 0,
+        "metadata": _metadata(arguments),
+        "doc": export.doc,
+    }
+
+
+def _check_names(export: Export) -> None:
+    """Raise LaunchSpecError if an export's name is reserved, or if its `Launch` names unsuitable parameters."""
+    if reserved := next(filter(export.name.startswith, _RESERVED), None):
+        hint = f'Export it under another name: functions={{"f": Launch(kernel="{export.kernel.name}")}}'
+        problem = f"{export.name!r} cannot be exported, because names that begin with {reserved!r} are reserved"
+        raise LaunchSpecError(problem, field="functions", hint=hint)
+    by_name = {p.name: p for p in export.kernel.parameters}
+    if export.launch.host and not export.returns:
+        problem = "may be set only for host functions, because a kernel cannot read the memory of the host"
+        raise LaunchSpecError(problem, kernel=export.name, field="host")
+    for field in ("args", *_POINTER_FIELDS):
+        for name in getattr(export.launch, field):
+            if name not in by_name:
+                hint = f"Its parameters are {', '.join(by_name)}." if by_name else "It has no parameters."
+                raise LaunchSpecError(f"there is no parameter {name!r}", kernel=export.name, field=field, hint=hint)
+            kind = by_name[name].kind
+            if kind not in (("int", "uint", "bool") if field == "args" else ("pointer",)):
+                expected = "an integer parameter" if field == "args" else "a pointer"
+                raise LaunchSpecError(
+                    f"{name!r} ({by_name[name].type}) is not {expected}", kernel=export.name, field=field
+                )
+
+
+def param_structures(export: Export, more: Mapping[str, Sequence[str]] | None = None) -> list[Struct] | None:
+    """Return the structures of a kernel's parameters, or None if it has none. `more` are flags by parameter."""
+    positions = {p.name: number for number, p in enumerate(export.arguments)}
+    return [
+        _param_structure(p, export.launch, positions.get(p.name, -1), (more or {}).get(p.name, ()))
+        for p in export.kernel.parameters
+    ] or None
+
+
+def _param_structure(parameter: Parameter, launch: Launch, argument: int, more: Sequence[str]) -> Struct:
+    code, bits = dtype_code(parameter.dtype)
+    flags = [*pointer_flags(parameter, launch), *more]
+    if parameter.kind == "pointer":
+        flags += ["complex"] if is_complex(parameter.type) else []
+        flags += ["addresses"] if is_pointer_to_pointer(parameter.type) else []
+    members = {
+        "name": parameter.name, "type": parameter.type, "argument": argument, "size": parameter.size,
+        "alignment": parameter.alignment, "kind": KINDS[parameter.kind], "flags": flags_of(PARAM_FLAGS, flags),
+        "dtype_code": code, "dtype_bits": bits, "layout": parameter.layout or None,
+    }  # fmt: skip
+    return Struct("param", members)
+
+
+def pointer_flags(parameter: Parameter, launch: Launch) -> list[str]:
+    """Return the flags of a pointer that a `Launch` sets."""
+    return [flag for field, flag in _POINTER_FIELDS.items() if parameter.name in getattr(launch, field)]
+
+
+def dtype_code(dtype: str | None) -> tuple[int, int]:
+    """Return a dtype's DLPack type code and its number of bits. None means any dtype, which has 0 bits."""
+    if dtype is None:
+        return 0, 0
+    if dtype in DTYPE_CODES:
+        return DTYPE_CODES[dtype], 8
+    match = _DTYPE.fullmatch(dtype)
+    assert match is not None, dtype
+    return DTYPE_CODES[match[1]], int(match[2])
+
+
+def _kernel_flags(export: Export) -> list[str]:
+    launch = export.launch
+    flags = {
+        "has_grid": launch.grid is not None,
+        "has_block": launch.block is not None,
+        "has_cluster": launch.cluster is not None,
+        "computes": bool(launch.args),
+    }
+    return [flag for flag, is_set in flags.items() if is_set]
+
+
+def _attributes(launch: Launch) -> Iterator[Struct]:
+    for field, (number, values) in LAUNCH_ATTRIBUTES.items():
+        value = getattr(launch, field)
+        if value is not None and (values is None or value in values):
+            setting = values[value] if values else value if isinstance(value, int) else 0
+            yield Struct("attribute", {"id": number, "value": setting})
+
+
+def _metadata(arguments: Iterable[Parameter]) -> str:
+    """Return a function's metadata for tvm-ffi as JSON. The schema is flat, so every version of tvm-ffi can read it."""
+    types = [{"type": _SCHEMA_TYPES.get(parameter.kind, "ffi.Bytes")} for parameter in arguments]
+    schema = {"type": "ffi.Function", "args": [{"type": "None"}, *types]}
+    return json.dumps({"type_schema": json.dumps(schema)})
+
+
+# ---- launch expressions ------------------------------------------------------------------------------------------
+
+
+class Assignment(NamedTuple):
+    """A value that is computed before a launch.
+
+    Attributes:
+        field: The field of the `Launch`, such as `args['n']` or `grid[0]`.
+        name: The name of the parameter or field in messages about a call.
+        expression: The value: a number, or a launch expression as text.
+        slot: Where the plan has the value.
+        guard: The step that skips the value if the call sets it itself. "" if it is always computed.
+    """
+
+    field: str
+    name: str
+    expression: int | str
+    slot: int
+    guard: str = ""
+
+
+def compile_plan(export: Export, scope: Mapping[str, ScopeEntry]) -> tuple[list[str], tuple[Op, ...]]:
+    """Return a launch's assignments as texts such as `grid[0] = n`, and the steps that compute the values."""
+    values = list(assignments(export))
+    program: list[Op] = []
+    for guard, group in groupby(values, lambda value: value.guard):
+        steps: list[Op] = []
+        for a in group:
+            steps += store(compile_expression(a.expression, scope, kernel=export.name, field=a.field), a.slot)
+        program += [Op(guard, len(steps)), *steps] if guard else steps
+    return [f"{value.name} = {value.expression}" for value in values], tuple(program)
+
+
+def store(steps: tuple[Op, ...], slot: int) -> tuple[Op, ...]:
+    """Return the steps that compute a value and store it in a slot of the plan."""
+    if len(steps) == 1 and steps[0].name == "CONSTANT" and slot < _FIRST_VALUE:
+        return (Op("SET", slot, steps[0].value),)
+    return (*steps, Op("STORE", slot))
+
+
+def assignments(export: Export) -> Iterator[Assignment]:
+    """Yield the values that are computed before a launch, in their order."""
+    launch = export.launch
+    numbers = {parameter.name: number for number, parameter in enumerate(export.kernel.parameters)}
+    for name, text in launch.args.items():
+        yield Assignment(f"args[{name!r}]", name, text, _FIRST_VALUE + numbers[name])
+    for field, extent in (("grid", launch.grid), ("block", launch.block), ("cluster", launch.cluster)):
+        guard = "" if field == "cluster" else f"SKIP_{field.upper()}"
+        for axis, (name, text) in enumerate(extent_axes(field, extent) if extent is not None else ()):
+            yield Assignment(name, name, text, _PLAN_SLOTS[field] + axis, guard)
+    if launch.shared_bytes != 0:
+        slot = _PLAN_SLOTS["shared_bytes"]
+        yield Assignment("shared_bytes", "shared_bytes", launch.shared_bytes, slot, "SKIP_SHARED")
+
+
+def make_scope(export: Export, positions: Mapping[str, int]) -> dict[str, ScopeEntry]:
+    """Return the parameters that a launch's expressions may use, by name.
+
+    `positions` maps the names of passed parameters to the indices of the arguments in a call.
+    """
+    kinds: dict[str, Any] = {"pointer": "tensor", "int": "int", "uint": "int", "bool": "int"}
+    scope = {}
+    for number, parameter in enumerate(export.kernel.parameters):
+        scope[parameter.name] = ScopeEntry(
+            position=positions.get(parameter.name, -1),
+            kind=kinds.get(parameter.kind, "other"),
+            type=parameter.type,
+            computed=number if parameter.name in export.launch.args else None,
+        )
+    return scope

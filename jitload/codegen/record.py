@@ -1,0 +1,245 @@
+"""Writes a library's record: the C structures that describe its kernels, as bytes.
+
+The runtime reads the record where it lies: in a library, which embeds it, or in memory. `STRUCTURES` and the constants
+repeat `runtime/jitload/launch.h`, `triton.h` and `expression.h`; a test compares them. A change needs a new `ABI`.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+from jitload.expressions.compiler import OP_NAMES, Op
+
+ABI = 1
+MAGIC = b"jitload\0"
+
+# The members of each structure with their formats: those of the module `struct`, and `p` for a pointer.
+STRUCTURES = {
+    "record": "magic:8s abi:i pointer_count:i external_count:i size:i pointers:p externals:p",
+    "module": "name:p images:p kernels:p variables:p description:p state:p image_count:i kernel_count:i has_cpu:i",
+    "image": "capability:i suffix:i data:p",
+    "variable": "name:p symbol:p on_cpu:p",
+    "kernel": "name:p symbol:p module:p params:p plan:p expressions:p attributes:p index:i param_count:i "
+    "argument_count:i flags:i attribute_count:i struct_bytes:i triton:p cpu:p cpu_mode:i max_threads:i metadata:p "
+    "doc:p first_variant:i variant_count:i host:p",
+    "param": "name:p type:p argument:i size:I alignment:H kind:B flags:H dtype_code:B dtype_bits:B layout:p",
+    "op": "code:i operand:i value:q",
+    "attribute": "id:i value:i",
+    "triton": "assumptions:p bindings:p descriptors:p variants:p assumption_count:i binding_count:i descriptor_count:i "
+    "variant_count:i grid_multiplier:3i hidden_pointers:i scratch_bytes:q scratch_alignment:q",
+    "assumption": "param:i kind:i value:q",
+    "binding": "param:H part:B axis:B descriptor:H",
+    "descriptor_spec": "param:i rank:i type:i swizzle:i element_bytes:i is_fp4:i block:5I box:5I",
+}
+
+KINDS = {name: number for number, name in enumerate(("pointer", "int", "uint", "float", "bool", "struct", "stream"))}
+PARAM_FLAGS = {
+    "nullable": 1, "raw": 2, "strided": 4, "complex": 8, "finite": 16, "described": 32, "on_cpu": 64, "addresses": 128,
+    "host": 256,
+}  # fmt: skip
+KERNEL_FLAGS = {"has_grid": 1, "has_block": 2, "has_cluster": 4, "computes": 8, "dispatches": 16}
+# DLPack's codes of element types.
+DTYPE_CODES = {
+    "int": 0, "uint": 1, "float": 2, "bfloat": 4, "complex": 5, "bool": 6, "float8_e4m3b11fnuz": 9,
+    "float8_e4m3fn": 10, "float8_e4m3fnuz": 11, "float8_e5m2": 12, "float8_e5m2fnuz": 13, "float8_e8m0fnu": 14,
+}  # fmt: skip
+ASSUMPTIONS = {"multiple_of": 0, "equal_to": 1, "null": 2}
+PARTS = {name: number for number, name in enumerate(("value", "map", "shape", "stride", "padding", "rounding"))}
+
+Number = int | bytes | tuple[int, ...]
+
+
+class Address(NamedTuple):
+    """An address that only the wrapper knows, as a C expression."""
+
+    expression: str
+
+
+class Struct(NamedTuple):
+    """A C structure: its name, and its members. Members that are left out are 0.
+
+    A number, a tuple of numbers or bytes stand in the structure itself. For a pointer, a member is what it points to: a
+    string, a structure, an array of structures or strings, an `Address` or a `Place`. None is a null pointer.
+    """
+
+    name: str
+    members: Mapping[str, object]
+
+
+class Place(NamedTuple):
+    """A structure that stands elsewhere in the record: an item of the array that has the given label."""
+
+    label: str
+    number: int = 0
+
+
+class Array(NamedTuple):
+    """An array of structures with a label, to which a `Place` may point."""
+
+    label: str
+    items: Sequence[Struct]
+
+
+class Record(NamedTuple):
+    """A record's bytes, and the C expressions of the addresses that it needs, in the order of their numbers."""
+
+    data: bytes
+    addresses: tuple[str, ...]
+
+
+def write_record(module: Struct, *others: Array) -> Record:
+    """Return the record of a module. `others` are arrays to which only places point."""
+    return _Writer().write(module, others)
+
+
+def ops_array(program: Sequence[Op]) -> list[Struct]:
+    """Return the structures of a program for the evaluator, with its end."""
+    return [
+        Struct("op", {"code": OP_NAMES.index(op.name), "operand": op.operand, "value": op.value})
+        for op in (*program, Op("END"))
+    ]
+
+
+def flags_of(table: Mapping[str, int], names: Sequence[str]) -> int:
+    """Return the number in which the flags with these names are set."""
+    return sum(table[name] for name in dict.fromkeys(names))
+
+
+class _Writer:
+    """The bytes of a record that is being written. Structures are aligned to 8 bytes."""
+
+    def __init__(self) -> None:
+        self.data = bytearray()
+        self.strings: dict[bytes, int] = {}
+        self.pointers: list[int] = []
+        self.externals: list[int] = []
+        self.addresses: list[str] = []
+        self.labels: dict[str, tuple[int, int]] = {}  # offset and size of the items of labelled arrays
+        self.places: list[tuple[int, Place]] = []
+
+    def write(self, module: Struct, others: Sequence[Array]) -> Record:
+        header = layout("record")
+        self.data += bytes(header.size)
+        self._array([module], "library")
+        for array in others:
+            self._array(array.items, array.label)
+        for offset, place in self.places:
+            start, size = self.labels[place.label]
+            self._put_pointer(offset, start + place.number * size)
+        rows = (*self.pointers, *self.externals)
+        tables = self._append(struct.pack(f"<{len(rows)}I", *rows))
+        facts: dict[str, Number] = {
+            "magic": MAGIC,
+            "abi": ABI,
+            "pointer_count": len(self.pointers),
+            "external_count": len(self.externals),
+            "size": len(self.data),
+            "pointers": tables,
+            "externals": tables + 4 * len(self.pointers),
+        }
+        self.data[: header.size] = header.pack(facts)
+        return Record(bytes(self.data), tuple(self.addresses))
+
+    def _append(self, data: bytes) -> int:
+        self.data += bytes(-len(self.data) % 8)
+        offset = len(self.data)
+        self.data += data
+        return offset
+
+    def _array(self, items: Sequence[Struct], label: str = "") -> int:
+        """Append an array of structures, and then all that they point to. Return the offset of the array."""
+        form = layout(items[0].name)
+        offset = self._append(bytes(form.size * len(items)))
+        if label:
+            self.labels[label] = (offset, form.size)
+        for number, item in enumerate(items):
+            self._fill(offset + number * form.size, form, item.members)
+        return offset
+
+    def _fill(self, offset: int, form: Layout, members: Mapping[str, object]) -> None:
+        numbers: dict[str, Number] = {}
+        pointers: list[tuple[int, object]] = []
+        for name, value in members.items():
+            if form.formats[name] == "p":
+                pointers.append((offset + form.offsets[name], value))
+            else:
+                numbers[name] = value  # type: ignore[assignment]  # `pack` checks it
+        self.data[offset : offset + form.size] = form.pack(numbers)
+        for place, value in pointers:
+            self._point(place, value)
+
+    def _point(self, offset: int, value: object) -> None:
+        """Store a pointer to a value, which is appended unless it is there already."""
+        if value is None or value == ():
+            return
+        if isinstance(value, Place):
+            self.places.append((offset, value))
+        elif isinstance(value, Address):
+            if value.expression not in self.addresses:
+                self.addresses.append(value.expression)
+            self.externals.append(offset)
+            struct.pack_into("<Q", self.data, offset, self.addresses.index(value.expression))
+        else:
+            self._put_pointer(offset, self._target(value))
+
+    def _target(self, value: object) -> int:
+        if isinstance(value, str):
+            return self._string(value.encode())
+        if isinstance(value, Array):
+            return self._array(value.items, value.label)
+        assert isinstance(value, Sequence)
+        if isinstance(value[0], Struct) and not isinstance(value, Struct):
+            return self._array(value)
+        if isinstance(value, Struct):
+            return self._array([value])
+        offset = self._append(bytes(8 * len(value)))  # an array of pointers
+        for number, item in enumerate(value):
+            self._point(offset + 8 * number, item)
+        return offset
+
+    def _string(self, text: bytes) -> int:
+        if text not in self.strings:
+            self.strings[text] = len(self.data)
+            self.data += text + b"\0"
+        return self.strings[text]
+
+    def _put_pointer(self, offset: int, target: int) -> None:
+        struct.pack_into("<Q", self.data, offset, target)
+        self.pointers.append(offset)
+
+
+class Layout(NamedTuple):
+    """Where the members of a C structure are."""
+
+    formats: dict[str, str]
+    offsets: dict[str, int]
+    size: int
+
+    def pack(self, members: Mapping[str, Number]) -> bytes:
+        """Return the bytes of the structure. Members that are left out are 0."""
+        data = bytearray(self.size)
+        for name, value in members.items():
+            form = "<" + self.formats[name].replace("p", "Q")
+            struct.pack_into(form, data, self.offsets[name], *(value if isinstance(value, tuple) else (value,)))
+        return bytes(data)
+
+
+_layouts: dict[str, Layout] = {}
+
+
+def layout(name: str) -> Layout:
+    """Return the layout of a structure, as C's compilers lay it out on 64-bit machines."""
+    if name not in _layouts:
+        formats = dict(member.split(":") for member in STRUCTURES[name].split())
+        offsets, offset, alignment = {}, 0, 1
+        for member, code in formats.items():
+            form = code.replace("p", "Q")
+            step = 1 if form.endswith("s") else struct.calcsize("<" + form[-1])
+            offset += -offset % step
+            offsets[member] = offset
+            offset += struct.calcsize("<" + form)
+            alignment = max(alignment, step)
+        _layouts[name] = Layout(formats, offsets, offset + -offset % alignment)
+    return _layouts[name]
