@@ -12,7 +12,7 @@ torch = pytest.importorskip("torch")
 
 import jitload
 from jitload.errors import ToolchainError
-from jitload.host_cpp.torch_headers import FORWARDED, find_or_write_torch_headers
+from jitload.host_cpp.torch_headers import COPIED, FORWARDED, find_or_write_torch_headers
 from jitload.request import torch_operators, torch_text
 from jitload.request.arguments import Options, Sources, inline_sources, read_options
 from jitload.request.torch_text import TorchText, is_torch_text, missing_names, torch_sources
@@ -68,7 +68,7 @@ def test_declarations_are_those_of_torchs_headers():
 def test_declarations_need_torchs_headers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(torch, "__file__", str(tmp_path / "__init__.py"))
     torch_operators._include_dir.cache_clear()
-    torch_operators._read.cache_clear()
+    torch_operators.read_header.cache_clear()
     try:
         with pytest.raises(ToolchainError, match=r"pip install 'torch>=2\.10'"):
             torch_operators.operator_declarations("at::some_operator(x)")
@@ -169,7 +169,40 @@ def test_the_names_of_torchs_headers_are_written_once_and_whole(tmp_path: Path):
         (directory,) = {*pool.map(find_or_write_torch_headers, [tmp_path] * 8)}
     assert list(directory.parent.iterdir()) == [directory]
     names = {str(path.relative_to(directory)) for path in directory.rglob("*.*h")}
-    assert names == {name for names in FORWARDED.values() for name in names.split()}
+    assert names == {name for names in (*FORWARDED.values(), COPIED) for name in names.split()}
+
+
+def test_small_headers_are_torchs_own():
+    """Macros of torch's headers, accessors and 8-bit floats come from copies of torch's headers."""
+    text = """
+    #include <torch/extension.h>
+    #include <ATen/Dispatch_v2.h>
+    std::string sizes(torch::Tensor x) {
+      std::string text;
+      AT_DISPATCH_ALL_TYPES_AND(at::kHalf, x.scalar_type(), "sizes", [&] {
+        auto values = x.packed_accessor64<scalar_t, 2>();
+        text = c10::str(values.size(1), ": ", x.accessor<scalar_t, 2>()[1][2], " of ", sizeof(scalar_t));
+      });
+      return text;
+    }
+    float first(torch::Tensor x) {
+      const auto read = [&](auto zero) { return static_cast<float>(*x.data_ptr<decltype(zero)>()); };
+      return AT_DISPATCH_V2(x.scalar_type(), "first", AT_WRAP([&] { return read(scalar_t()); }), at::kBFloat16,
+                            AT_EXPAND(AT_INTEGRAL_TYPES), AT_EXPAND(AT_FLOAT8_TYPES));
+    }
+    int64_t position(torch::Tensor x) {
+      return AT_DISPATCH_INDEX_TYPES(x.scalar_type(), "index", [&] { return int64_t(*x.data_ptr<index_t>()); });
+    }
+    """
+    functions = ["sizes", "first", "position"]
+    module = jitload.load_inline("copies", cpp_sources=text, functions=functions)
+    assert module.sizes(torch.arange(6).view(2, 3).half()) == "3: 5 of 2"
+    values = torch.tensor([0.3])
+    for dtype in (torch.float8_e4m3fn, torch.float8_e5m2, torch.float8_e4m3fnuz, torch.bfloat16, torch.int16):
+        assert module.first(values.to(dtype)) == values.to(dtype).float().item()
+    assert module.position(torch.tensor([7], dtype=torch.int32)) == 7
+    with pytest.raises(NotImplementedError, match=r"index. not implemented for 'Float'"):
+        module.position(values)
 
 
 def test_the_options_of_a_text_do_not_depend_on_its_name():

@@ -350,6 +350,9 @@ def test_what_the_headers_lack_is_built_by_torch(torchs_own: list[dict[str, Any]
     torchs_own[0]["cpp_sources"].append("torch extends the list")
     assert (texts, torchs_own[0]["functions"]) == ([LACKING], ["g"])
     assert "torch builds 'lacking' with its own headers, which takes about a minute (missing: torch::nn" in caplog.text
+    with pytest.raises(CompileError, match="These are names of torch's that jitload's headers do not have") as caught:
+        jitload.load_inline("lacking", cpp_sources=LACKING, functions=["g"])
+    assert caught.value.diagnostics[0].line == 1
 
 
 @pytest.mark.parametrize(

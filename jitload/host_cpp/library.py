@@ -47,7 +47,6 @@ from jitload.host_cpp.steps import (
     with_templates,
     write_host_sources,
 )
-from jitload.host_cpp.torch_failures import find_failure, remember_failure
 from jitload.request.request import HostSource, Request
 from jitload.request.torch_text import torch_hint
 from jitload.toolchain.cuda import CudaToolchain, Nvcc
@@ -65,21 +64,6 @@ def build_host_library(
     request: Request, cuda: CudaToolchain | Nvcc | None, compiler: Compiler, work: Work, *, verbose: bool
 ) -> tuple[Path, ...]:
     """Build the library, object or program of a request in `work.dir`. Return the user's files on which it depends."""
-    assert request.host is not None
-    if not request.host.is_torch:
-        return _build(request, cuda, compiler, work, verbose=verbose)
-    if failure := find_failure(work):
-        raise failure
-    try:
-        return _build(request, cuda, compiler, work, verbose=verbose)
-    except CompileError as error:
-        remember_failure(work, request, error)
-        raise
-
-
-def _build(
-    request: Request, cuda: CudaToolchain | Nvcc | None, compiler: Compiler, work: Work, *, verbose: bool
-) -> tuple[Path, ...]:
     assert request.host is not None
     check_cubins(request.host)
     build = HostBuild(request=request, host=request.host, cuda=cuda, compiler=compiler, work=work, verbose=verbose)

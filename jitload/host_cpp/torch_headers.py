@@ -1,27 +1,30 @@
 """Makes jitload's light replacements of torch's headers available under the names of torch's headers.
 
-For each of torch's headers there is a file of the same name that includes one of the few light headers. These files are
-written into a directory of the cache, once for each version of the table `FORWARDED`.
+For each of torch's headers there is a file of the same name that includes one of the few light headers, or a copy of
+the header itself if it is small and needs nothing else. These files are written into a directory of the cache, once for
+each version of the tables and each release of torch.
 """
 
 from __future__ import annotations
 
 import hashlib
+import re
 import shutil
 import tempfile
 from pathlib import Path
 
+from jitload.request.torch_operators import read_header, torch_abi
 from jitload.toolchain.host import make_private_dir
 
 # For each header in include/torch_light/jitload_torch/, the headers of torch that it replaces.
 FORWARDED = {
-    "dispatch.h": "ATen/ATen.h ATen/AccumulateType.h ATen/DeviceGuard.h ATen/Dispatch.h ATen/Functions.h "
-    "ATen/OpMathType.h ATen/Tensor.h ATen/ceil_div.h ATen/core/Tensor.h ATen/core/TensorAccessor.h c10/core/Device.h "
+    "parallel.h": "ATen/ATen.h ATen/AccumulateType.h ATen/DeviceGuard.h ATen/Functions.h "
+    "ATen/OpMathType.h ATen/Tensor.h ATen/ceil_div.h ATen/core/Tensor.h c10/core/Device.h "
     "c10/core/DeviceGuard.h c10/core/DeviceType.h c10/core/GradMode.h c10/core/InferenceMode.h c10/core/Layout.h "
     "c10/core/MemoryFormat.h c10/core/Scalar.h c10/core/ScalarType.h c10/core/TensorOptions.h "
     "c10/macros/Macros.h c10/util/ArrayRef.h c10/util/BFloat16.h c10/util/Exception.h "
-    "c10/util/Float8_e4m3fn.h c10/util/Float8_e5m2.h c10/util/Half.h c10/util/Optional.h "
-    "c10/util/StringUtil.h c10/util/irange.h torch/all.h torch/types.h",
+    "c10/util/Half.h c10/util/Optional.h "
+    "c10/util/StringUtil.h c10/util/irange.h torch/all.h torch/types.h ATen/Parallel.h",
     "pybind.h": "pybind11/pybind11.h pybind11/pytypes.h pybind11/stl.h torch/csrc/utils/pybind.h torch/extension.h "
     "torch/python.h torch/torch.h",  # in torch's build, torch/torch.h has PYBIND11_MODULE, too
     "library.h": "torch/library.h torch/script.h",
@@ -32,26 +35,52 @@ FORWARDED = {
     "event.h": "ATen/cuda/CUDAEvent.h c10/cuda/CUDACachingAllocator.h c10/cuda/CUDAEvent.h",
     "device.h": "ATen/NumericLimits.cuh ATen/cuda/Atomic.cuh ATen/cuda/CUDAApplyUtils.cuh ATen/cuda/DeviceUtils.cuh "
     "ATen/cuda/NumericLimits.cuh c10/cuda/CUDAMathCompat.h",
-    "parallel.h": "ATen/Parallel.h",
 }
+# Headers that are copied from the installed torch. Where such a header includes others of torch's, its copy includes
+# the light headers and the other copies.
+COPIED = (
+    "ATen/Dispatch.h ATen/Dispatch_v2.h ATen/core/TensorAccessor.h c10/util/Deprecated.h c10/util/Float8_e4m3fn.h "
+    "c10/util/Float8_e4m3fnuz.h c10/util/Float8_e5m2.h c10/util/Float8_e5m2fnuz.h c10/util/Float8_e8m0fnu.h "
+    "torch/headeronly/core/Dispatch.h torch/headeronly/core/Dispatch_v2.h torch/headeronly/core/TensorAccessor.h "
+    "torch/headeronly/macros/Export.h torch/headeronly/macros/Macros.h torch/headeronly/macros/cmake_macros.h "
+    "torch/headeronly/util/Deprecated.h torch/headeronly/util/Float8_e4m3fn.h torch/headeronly/util/Float8_e4m3fnuz.h "
+    "torch/headeronly/util/Float8_e5m2.h torch/headeronly/util/Float8_e5m2fnuz.h "
+    "torch/headeronly/util/Float8_e8m0fnu.h torch/headeronly/util/Float8_fnuz_cvt.h torch/headeronly/util/bit_cast.h "
+    "torch/headeronly/util/floating_point_utils.h"
+)
+_LEFT_OUT = re.compile(r"(?:torch|ATen|c10)/.*|cuda.*|iterator")
+_INCLUDE = re.compile(r"^#include <(.+)>", re.MULTILINE)
 
 
 def find_or_write_torch_headers(cache_dir: Path) -> Path:
     """Return the directory of the files that stand in for torch's headers. Create it atomically if it is missing."""
     tools_dir = cache_dir / ".tools"
-    directory = tools_dir / f"torch-headers-{hashlib.sha256(repr(FORWARDED).encode()).hexdigest()[:16]}"
+    facts = repr((FORWARDED, COPIED, torch_abi()))
+    directory = tools_dir / f"torch-headers-{hashlib.sha256(facts.encode()).hexdigest()[:16]}"
     if directory.is_dir():
         return directory
     make_private_dir(tools_dir)
     fresh = Path(tempfile.mkdtemp(dir=tools_dir))
     try:
+        texts = {name: text for name in COPIED.split() if (text := _copy(name))}
         for header, names in FORWARDED.items():
-            for path in (fresh / name for name in names.split()):
-                path.parent.mkdir(parents=True, exist_ok=True)
-                path.write_text(f'#include "jitload_torch/{header}"\n')
+            texts |= dict.fromkeys(names.split(), f'#include "jitload_torch/{header}"\n')
+        for name, text in texts.items():
+            (fresh / name).parent.mkdir(parents=True, exist_ok=True)
+            (fresh / name).write_text(text)
         fresh.rename(directory)
     except OSError:  # raised if another process has made the directory, or if nothing can be written
         shutil.rmtree(fresh)
         if not directory.is_dir():
             raise
     return directory
+
+
+def _copy(name: str) -> str:
+    """Return the text of one of torch's headers, which includes the light headers instead of others of torch's."""
+
+    def include(match: re.Match[str]) -> str:
+        is_replaced = _LEFT_OUT.fullmatch(match[1]) and match[1] not in COPIED.split()
+        return '#include "jitload_torch/parallel.h"' if is_replaced else match[0]
+
+    return _INCLUDE.sub(include, read_header(name))

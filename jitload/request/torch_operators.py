@@ -111,7 +111,7 @@ def operator_declarations(text: str) -> Declarations:
 @functools.lru_cache(maxsize=1)
 def torch_abi() -> str:
     """Return the release of the installed torch as its stable interface expects it, for example `0x020D0000…`."""
-    numbers = [int(number) for number in _VERSION.findall(_read("torch/headeronly/version.h"))]
+    numbers = [int(number) for number in _VERSION.findall(read_header("torch/headeronly/version.h"))]
     if len(numbers) != 3:
         raise ToolchainError("torch/headeronly/version.h does not say the release of torch: install torch again")
     return f"0x{numbers[0]:02X}{numbers[1]:02X}{numbers[2]:02X}0000000000"
@@ -119,11 +119,11 @@ def torch_abi() -> str:
 
 def has_stable_interface() -> bool:
     """Return whether the installed torch has the stable C interface that the light headers use (2.10 and newer)."""
-    return "torch_call_dispatcher" in _read("torch/csrc/stable/c/shim.h")
+    return "torch_call_dispatcher" in read_header("torch/csrc/stable/c/shim.h")
 
 
 def _methods(name: str) -> Iterator[_Function]:
-    text = _read("ATen/core/TensorBody.h")
+    text = read_header("ATen/core/TensorBody.h")
     for position in _positions(text, f" Tensor::{name}("):
         found = _FUNCTION.match(text, text.rfind("// aten::", 0, position))
         if found and (function := _supported(found)):
@@ -132,14 +132,16 @@ def _methods(name: str) -> Iterator[_Function]:
 
 def _functions(name: str) -> Iterator[_Function]:
     root = re.sub(r"_outf?$", "", name)
-    text = _read(f"ATen/ops/{root.rstrip('_') if not root.startswith('__') else root}.h") or _read(f"ATen/ops/{root}.h")
+    text = read_header(f"ATen/ops/{root.rstrip('_') if not root.startswith('__') else root}.h") or read_header(
+        f"ATen/ops/{root}.h"
+    )
     for match in _FUNCTION.finditer(text):
         if match["name"] == name and (function := _supported(match)):
             yield function
 
 
 def _method_declarations(name: str) -> Iterator[str]:
-    text = _read("ATen/core/TensorBody.h")
+    text = read_header("ATen/core/TensorBody.h")
     for position in _positions(text, f" {name}("):
         declaration = text[text.rfind("\n", 0, position) + 1 : text.find("\n", position)].strip()
         is_comment = declaration.startswith("//")
@@ -157,7 +159,7 @@ def _positions(text: str, part: str) -> Iterator[int]:
 
 
 @functools.lru_cache(maxsize=256)
-def _read(header: str) -> str:
+def read_header(header: str) -> str:
     """Return the text of one of torch's headers, or "" if torch does not have it."""
     try:
         return (_include_dir() / header).read_text(encoding="utf-8")

@@ -128,6 +128,15 @@ _LIBRARY_HEADERS = {
     "cusolver": "cusolverDn.h",
 }
 _FOR_CUDA = ("cuda_fp16.h", "cuda_bf16.h")
+# Headers that are copies of torch's own, each with a pattern for the texts that need it.
+_COPIES = (
+    ("ATen/Dispatch.h", re.compile(r"\bAT_(?:DISPATCH|PRIVATE)_")),
+    ("c10/util/Float8_e4m3fn.h", re.compile(r"Float8_e4m3fn\b|FLOAT8_TYPES")),
+    ("c10/util/Float8_e5m2.h", re.compile(r"Float8_e5m2\b|FLOAT8_TYPES")),
+    ("c10/util/Float8_e4m3fnuz.h", re.compile(r"Float8_e4m3fnuz\b|FLOAT8_TYPES")),
+    ("c10/util/Float8_e5m2fnuz.h", re.compile(r"Float8_e5m2fnuz\b|FLOAT8_TYPES")),
+    ("c10/util/Float8_e8m0fnu.h", re.compile(r"Float8_e8m0fnu\b|FLOAT8_TYPES")),
+)
 # Stands behind the text, so that a missing closing brace gives an error here and not in our headers.
 _END_OF_TEXT = ("the end of the text", "template <class> struct jitload_torch_end_of_text;")
 
@@ -236,12 +245,14 @@ def _prelude(text: str, *, is_cuda: bool, implicit: bool) -> str:
     operators = operator_declarations(text)
     headers = {*_standard_headers(text, is_cuda=is_cuda), *operators.headers}
     lines = [f"#include <{header}>" for header in sorted(headers)]
-    if operators.functions:
-        lines.append(f"#define JITLOAD_TORCH_ABI {torch_abi()}")
+    lines.append(f"#define JITLOAD_TORCH_ABI {torch_abi()}")
     lines += _macro("JITLOAD_TORCH_METHODS", operators.methods)
     lines += _macro("JITLOAD_TORCH_FUNCTIONS", operators.functions)
     if _THREADS.search(text) and not _PYTHON_API.search(text):
         lines.append("#define JITLOAD_TORCH_THREADS 1")
+    if "ccessor" in text:
+        lines.append("#define JITLOAD_TORCH_ACCESSORS 1")
+    lines += [f"#include <{header}>" for header, names in _COPIES if names.search(text)]
     if implicit:
         lines.append(f"#include <torch/{'types' if is_cuda else 'extension'}.h>")
         lines += ["#include <cuda_runtime.h>"] if is_cuda else []

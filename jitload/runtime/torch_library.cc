@@ -42,6 +42,7 @@ Interface::Interface() : library(loaded_torch()) {
   find(library, "torch_tensor_from_pyobject", tensor_from_object);
   find(library, "torch_tensor_to_pyobject", tensor_to_object);
   find(library, "torch_new_stable_ivalue", new_stable_ivalue);
+  find(library, "torch_from_blob", from_blob);
   aoti_torch_new_uninitialized_tensor(&undefined);
 }
 Interface* interface_functions;
@@ -73,10 +74,6 @@ Torch::Torch() {
   for (int i = 0; i < kDtypeCount; ++i) dtypes[i] = attribute_or_null(module, kDtypes[i].name);
   for (int i = 0; i < 8; ++i) layouts[i] = attribute_or_null(module, kLayouts[i]);
   for (int i = 0; i < 4; ++i) memory_formats[i] = attribute_or_null(module, kMemoryFormats[i]);
-  const Object capsule = attribute(tensor_type, "__dlpack_c_exchange_api__");
-  void** table = static_cast<void**>(PyCapsule_GetPointer(capsule.get(), "dlpack_exchange_api"));
-  if (table == nullptr) throw PythonError();
-  import = reinterpret_cast<int (*)(Managed*, void**)>(table[4]);
   find_shortcuts();
 }
 void Torch::find_shortcuts() {

@@ -54,6 +54,8 @@ struct Interface {
   int32_t (*tensor_from_object)(void*, Handle*);             /* 2.14, as is the next */
   int32_t (*tensor_to_object)(Handle, void*, void**);
   int32_t (*new_stable_ivalue)(uint64_t**);                  /* 2.13 */
+  int32_t (*from_blob)(void*, int64_t, const int64_t*, const int64_t*, int64_t, int32_t, int32_t, int32_t, Handle*, int32_t,
+                       const uint8_t*, int64_t, void (*)(void*, void*), void*); /* 2.11, with a deleter */
 
   Interface(); /* throws an error for a torch without the interface, which is before 2.10 */
 };
@@ -80,38 +82,19 @@ const char* const kMessageName = "_ZN5torch15processErrorMsgENSt7__cxx1112basic_
 
 struct Dtype {
   int8_t scalar_type;
-  uint8_t code, bits; /* as DLPack numbers them */
   const char* name;
 };
 constexpr Dtype kDtypes[] = {
-    {0, 1, 8, "uint8"},         {1, 0, 8, "int8"},           {2, 0, 16, "int16"},          {3, 0, 32, "int32"},
-    {4, 0, 64, "int64"},        {5, 2, 16, "float16"},       {6, 2, 32, "float32"},        {7, 2, 64, "float64"},
-    {8, 5, 32, "complex32"},    {9, 5, 64, "complex64"},     {10, 5, 128, "complex128"},   {11, 6, 8, "bool"},
-    {15, 4, 16, "bfloat16"},    {23, 12, 8, "float8_e5m2"},  {24, 10, 8, "float8_e4m3fn"}, {25, 13, 8, "float8_e5m2fnuz"},
-    {26, 11, 8, "float8_e4m3fnuz"}, {44, 14, 8, "float8_e8m0fnu"}, {45, 17, 4, "float4_e2m1fn_x2"},
-    {27, 1, 16, "uint16"},   {28, 1, 32, "uint32"},
-    /* DLPack has no quantized dtypes: 254 and 255 are none of its codes. */
-    {29, 1, 64, "uint64"},      {12, 255, 8, "qint8"},       {13, 254, 8, "quint8"},       {14, 255, 32, "qint32"},
+    {0, "uint8"}, {1, "int8"}, {2, "int16"}, {3, "int32"}, {4, "int64"}, {5, "float16"}, {6, "float32"},
+    {7, "float64"}, {8, "complex32"}, {9, "complex64"}, {10, "complex128"}, {11, "bool"}, {15, "bfloat16"},
+    {23, "float8_e5m2"}, {24, "float8_e4m3fn"}, {25, "float8_e5m2fnuz"}, {26, "float8_e4m3fnuz"},
+    {44, "float8_e8m0fnu"}, {45, "float4_e2m1fn_x2"}, {27, "uint16"}, {28, "uint32"}, {29, "uint64"}, {12, "qint8"},
+    {13, "quint8"}, {14, "qint32"},
 };
 constexpr int kDtypeCount = sizeof kDtypes / sizeof *kDtypes;
 const char* const kLayouts[] = {"strided",    "sparse_coo", "sparse_csr", "_mkldnn",
                                 "sparse_csc", "sparse_bsr", "sparse_bsc", "jagged"};
 const char* const kMemoryFormats[] = {"contiguous_format", "preserve_format", "channels_last", "channels_last_3d"};
-
-struct Managed { /* DLManagedTensorVersioned */
-  uint32_t major, minor;
-  void* context;
-  void (*deleter)(Managed*);
-  uint64_t flags;
-  void* data;
-  int32_t device_type, device_index;
-  int32_t dim;
-  uint8_t dtype_code, dtype_bits;
-  uint16_t dtype_lanes;
-  int64_t* sizes;
-  int64_t* strides;
-  uint64_t byte_offset;
-};
 
 /* What is looked up in torch's Python once; the references are kept. */
 struct Torch {
@@ -122,7 +105,6 @@ struct Torch {
   void* dtypes[kDtypeCount];
   void* layouts[8];
   void* memory_formats[4];
-  int (*import)(Managed*, void**) = nullptr; /* of DLPack's exchange table */
   bool keeps_handle = false;                 /* from_capsule does not take over the handle, whatever its name says */
   size_t offset = 0;                         /* 0 if it is not known */
   void* (*wrap)(Handle) = nullptr;           /* NULL if it is not known */

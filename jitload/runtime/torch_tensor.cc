@@ -79,45 +79,6 @@ Handle empty_tensor(int8_t scalar_type, const int64_t* sizes, size_t dim) {
   return tensor;
 }
 
-namespace {
-/* A tensor over memory that is released by a call; the stable interface has this only from torch 2.11 on, DLPack before. */
-Object owning_tensor(const at::detail::Memory& memory, void (*release)(void* context, void* data), void* context) {
-  Gil gil;
-  struct Owner {
-    Managed managed;
-    void (*release)(void*, void*);
-    void* context;
-    std::vector<int64_t> shape; /* sizes and strides */
-  };
-  const size_t dim = memory.sizes.size();
-  Owner* owner = new Owner{{}, release, context, std::vector<int64_t>(2 * dim + 1)};
-  int64_t* const shape = owner->shape.data();
-  for (size_t i = 0; i < dim; ++i) shape[i] = memory.sizes[i], shape[dim + i] = memory.strides[i];
-  Managed& managed = owner->managed;
-  managed.major = 1;
-  managed.context = owner;
-  managed.deleter = [](Managed* freed) {
-    const GilNote note(false); /* torch may have released the GIL */
-    Owner* mine = static_cast<Owner*>(freed->context);
-    mine->release(mine->context, freed->data);
-    delete mine;
-  };
-  managed.data = memory.data;
-  managed.device_type = memory.device.is_cuda() ? 2 : 1; /* as DLPack numbers them */
-  managed.device_index = memory.device.has_index() ? memory.device.index() : 0;
-  managed.dim = static_cast<int32_t>(dim);
-  managed.dtype_lanes = 1;
-  managed.sizes = shape;
-  managed.strides = shape + dim;
-  for (const Dtype& dtype : kDtypes) {
-    if (dtype.scalar_type == static_cast<int8_t>(memory.dtype)) managed.dtype_code = dtype.code, managed.dtype_bits = dtype.bits;
-  }
-  void* tensor = nullptr;
-  if (torch_module().import(&managed, &tensor) != 0) throw PythonError();
-  return Object(tensor);
-}
-}  // namespace
-
 void print(std::ostream& stream, const at::Tensor& tensor) {
   if (void* const function = dlsym(interface().library, kPrintName)) {
     using Print = std::ostream& (*)(std::ostream&, Handle, int64_t);
@@ -385,19 +346,32 @@ Tensor detail::tensor_of(const void* values, ScalarType type, IntArrayRef sizes,
 }
 Tensor detail::tensor_over(void* data, IntArrayRef sizes, const int64_t* strides, const TensorOptions& options,
                            void (*release)(void*, void*), void* context) {
+  struct Owner {
+    void (*release)(void*, void*);
+    void* context;
+  };
+  const auto free = [](void* memory, void* argument) {
+    const GilNote note(false); /* torch may have released the GIL */
+    const Owner owner = *static_cast<Owner*>(argument);
+    delete static_cast<Owner*>(argument);
+    owner.release(memory, owner.context);
+  };
   const std::vector<int64_t> contiguous = contiguous_strides(sizes);
-  const Memory memory{data, sizes, strides != nullptr ? strides : contiguous.data(), options.dtype().toScalarType(), options.device()};
-  if (release != nullptr) {
-    TORCH_CHECK(memory.device.is_cpu() || memory.device.is_cuda(), "from_blob with a deleter: the device must be a CPU or a GPU, got ",
-                memory.device);
-    return with_options(Tensor(owning_tensor(memory, release, context)), options);
-  }
+  if (strides == nullptr) strides = contiguous.data();
+  const auto dim = static_cast<int64_t>(sizes.size());
+  const auto type = static_cast<int32_t>(options.dtype().toScalarType());
+  const auto device = static_cast<int32_t>(options.device().type()), index = static_cast<int32_t>(options.device_index());
   Handle tensor = nullptr;
-  if (interface().aoti_torch_create_tensor_from_blob(data, static_cast<int64_t>(sizes.size()), sizes.data(), memory.strides, 0,
-                                                     static_cast<int32_t>(memory.dtype), static_cast<int32_t>(memory.device.type()),
-                                                     memory.device.index(), &tensor) != 0) {
-    fail_torch("from_blob");
+  int32_t status = 0;
+  if (release == nullptr) {
+    status = interface().aoti_torch_create_tensor_from_blob(data, dim, sizes.data(), strides, 0, type, device, index, &tensor);
+  } else if (interface().from_blob != nullptr) {
+    status = interface().from_blob(data, dim, sizes.data(), strides, 0, type, device, index, &tensor, 0, nullptr, 0, free,
+                                   new Owner{release, context});
+  } else {
+    fail(ErrorKind::not_implemented, "from_blob with a deleter needs torch 2.11 or newer");
   }
+  if (status != 0) fail_torch("from_blob");
   return with_options(Tensor(tensor), options);
 }
 

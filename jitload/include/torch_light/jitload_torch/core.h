@@ -470,6 +470,9 @@ using acc_type = typename AccumulateType<T, is_cuda>::type;
 namespace torch {
 using namespace at;
 using Dtype = at::ScalarType;
+namespace headeronly {
+using IntHeaderOnlyArrayRef = c10::IntArrayRef;
+}
 }  // namespace torch
 
 #endif  // JITLOAD_TORCH_CORE_H_

@@ -24,6 +24,7 @@ enum class ScalarType : int8_t {
       JITLOAD_TORCH_OTHER_SCALAR_TYPES(X)
 #undef X
           Undefined = 46,
+  NumOptions,
 };
 #define X(T, name, value) constexpr ScalarType k##name = ScalarType::name;
 JITLOAD_TORCH_SCALAR_TYPES(X)
@@ -167,5 +168,14 @@ inline ScalarType typeMetaToScalarType(TypeMeta type) { return type.toScalarType
 namespace caffe2 {
 using c10::TypeMeta;
 }
+/* The names in the copies of torch's headers. */
+namespace torch {
+namespace headeronly {
+using namespace c10;
+namespace impl {
+using c10::ScalarTypeToCPPTypeT;
+}
+}  // namespace headeronly
+}  // namespace torch
 
 #endif  // JITLOAD_TORCH_DTYPES_H_

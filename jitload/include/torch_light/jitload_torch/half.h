@@ -31,6 +31,10 @@ inline C10_HOST_DEVICE float half_to_float(uint16_t half) {
 #endif
 }
 
+namespace detail { /* a name in the copies of torch's headers */
+inline C10_HOST_DEVICE float fp16_ieee_to_fp32_value(uint16_t half) { return half_to_float(half); }
+}  // namespace detail
+
 inline C10_HOST_DEVICE uint16_t float_to_half(float value) {
 #if defined(__CUDA_ARCH__)
   uint16_t half;
@@ -62,15 +66,15 @@ inline C10_HOST_DEVICE uint16_t float_to_bfloat16(float value) {
 }
 
 /* The bits of a number, and a constructor from the bits. */
-#define JITLOAD_TORCH_BITS_(T, U)                                                \
-  U x;                                                                           \
+#define JITLOAD_TORCH_BITS_(T)                                                   \
+  uint16_t x;                                                                    \
   struct from_bits_t {};                                                         \
   static constexpr C10_HOST_DEVICE from_bits_t from_bits() { return {}; }        \
   T() = default;                                                                 \
-  constexpr C10_HOST_DEVICE T(U bits, from_bits_t) : x(bits) {}
+  constexpr C10_HOST_DEVICE T(uint16_t bits, from_bits_t) : x(bits) {}
 
 struct alignas(2) Half {
-  JITLOAD_TORCH_BITS_(Half, uint16_t)
+  JITLOAD_TORCH_BITS_(Half)
   C10_HOST_DEVICE Half(float value) : x(float_to_half(value)) {}
   C10_HOST_DEVICE operator float() const { return half_to_float(x); }
 #if defined(__CUDA_FP16_H__)
@@ -84,7 +88,7 @@ struct alignas(2) Half {
 };
 
 struct alignas(2) BFloat16 {
-  JITLOAD_TORCH_BITS_(BFloat16, uint16_t)
+  JITLOAD_TORCH_BITS_(BFloat16)
   C10_HOST_DEVICE BFloat16(float value) : x(float_to_bfloat16(value)) {}
   C10_HOST_DEVICE operator float() const { return bits_to_float(static_cast<uint32_t>(x) << 16); }
 #if defined(__CUDA_BF16_H__)
@@ -97,57 +101,14 @@ struct alignas(2) BFloat16 {
 #endif
 };
 
-/* The 8-bit types have conversions, but no arithmetic. */
-struct alignas(1) Float8_e4m3fn {
-  JITLOAD_TORCH_BITS_(Float8_e4m3fn, uint8_t)
-  C10_HOST_DEVICE Float8_e4m3fn(float value) {
-    uint32_t bits = float_to_bits(value);
-    const uint32_t sign = bits & 0x80000000;
-    bits ^= sign;
-    if (bits >= 1087u << 20) {
-      x = bits > 0x7f800000 ? 0x7f : 0x7e; /* 448, the largest number */
-    } else if (bits < 121u << 23) {
-      x = static_cast<uint8_t>(float_to_bits(bits_to_float(bits) + 16384.0f) - (141u << 23));
-    } else {
-      x = static_cast<uint8_t>((bits - (120u << 23) + 0x7ffff + (bits >> 20 & 1)) >> 20);
-      if (x == 0x7f) x = 0x7e;
-    }
-    x |= static_cast<uint8_t>(sign >> 24);
-  }
-  C10_HOST_DEVICE operator float() const {
-    const uint32_t sign = static_cast<uint32_t>(x & 0x80) << 24, rest = x & 0x7f;
-    if (rest == 0x7f) return bits_to_float(sign | 0x7ff00000);
-    if (rest < 8) return bits_to_float(sign | float_to_bits(static_cast<float>(rest) * 0.001953125f)); /* 2**-9 */
-    return bits_to_float(sign | ((rest << 20) + (120u << 23)));
-  }
-};
-struct alignas(1) Float8_e5m2 {
-  JITLOAD_TORCH_BITS_(Float8_e5m2, uint8_t)
-  C10_HOST_DEVICE Float8_e5m2(float value) {
-    uint32_t bits = float_to_bits(value);
-    const uint32_t sign = bits & 0x80000000;
-    bits ^= sign;
-    if (bits >= 143u << 23) {
-      x = bits > 0x7f800000 ? 0x7f : 0x7c;
-    } else if (bits < 113u << 23) {
-      x = static_cast<uint8_t>(float_to_bits(bits_to_float(bits) + 128.0f) - (134u << 23));
-    } else {
-      x = static_cast<uint8_t>((bits - (112u << 23) + 0xfffff + (bits >> 21 & 1)) >> 21);
-    }
-    x |= static_cast<uint8_t>(sign >> 24);
-  }
-  C10_HOST_DEVICE operator float() const { return half_to_float(static_cast<uint16_t>(x << 8)); }
-};
 #undef JITLOAD_TORCH_BITS_
-struct alignas(1) Float8_e5m2fnuz {
-  uint8_t x;
-};
-struct alignas(1) Float8_e4m3fnuz {
-  uint8_t x;
-};
-struct alignas(1) Float8_e8m0fnu {
-  uint8_t x;
-};
+
+/* Defined by copies of torch's headers, for texts that name them. */
+struct Float8_e4m3fn;
+struct Float8_e5m2;
+struct Float8_e4m3fnuz;
+struct Float8_e5m2fnuz;
+struct Float8_e8m0fnu;
 
 /* Two numbers of this type are combined as floats, and the result has this type. With a float or a double, the result
  * has the other number's type. With an integer, it has this type. */
@@ -179,21 +140,16 @@ JITLOAD_TORCH_NUMBER_(BFloat16)
 }  // namespace c10
 
 namespace std {
-/* X(type, bits, digits, digits10, max_digits10, min_exponent, min_exponent10, max_exponent, max_exponent10, has_infinity,
- *   min, lowest, max, epsilon, round_error, infinity, quiet_NaN, signaling_NaN, denorm_min), as torch defines them. */
-#define X(T, B, d, d10, m10, ne, ne10, xe, xe10, inf, v_min, v_low, v_max, v_eps, v_round, v_inf, v_nan, v_snan, v_denorm)  \
+/* X(type, digits, digits10, max_digits10, min_exponent, min_exponent10, max_exponent, max_exponent10, is_iec559, min, lowest,
+ *   max, epsilon, round_error, infinity, quiet_NaN, signaling_NaN), as torch defines them. */
+#define X(T, d, d10, m10, ne, ne10, xe, xe10, iec, v_min, v_low, v_max, v_eps, v_round, v_inf, v_nan, v_snan)             \
   template <>                                                                                                             \
-  class numeric_limits<c10::T> {                                                                                          \
+  class numeric_limits<c10::T> : public numeric_limits<float> {                                                           \
    public:                                                                                                                \
-    static constexpr bool is_specialized = true, is_signed = true, is_integer = false, is_exact = false,                  \
-                          has_infinity = inf, has_quiet_NaN = true, has_signaling_NaN = sizeof(B) == 2, has_denorm_loss = sizeof(B) == 1,     \
-                          is_iec559 = d == 11, is_bounded = true, is_modulo = false,                                        \
-                          traps = numeric_limits<float>::traps, tinyness_before = numeric_limits<float>::tinyness_before; \
-    static constexpr int digits = d, digits10 = d10, max_digits10 = m10, radix = 2, min_exponent = ne,                    \
-                         min_exponent10 = ne10, max_exponent = xe, max_exponent10 = xe10;                                 \
-    static constexpr auto has_denorm = denorm_present;                                                                    \
-    static constexpr auto round_style = numeric_limits<float>::round_style;                                               \
-    static constexpr c10::T of(B bits) { return c10::T(bits, c10::T::from_bits()); }                                      \
+    static constexpr bool is_iec559 = iec;                                                                                \
+    static constexpr int digits = d, digits10 = d10, max_digits10 = m10, min_exponent = ne, min_exponent10 = ne10,        \
+                         max_exponent = xe, max_exponent10 = xe10;                                                        \
+    static constexpr c10::T of(uint16_t bits) { return c10::T(bits, c10::T::from_bits()); }                               \
     static constexpr c10::T min() { return of(v_min); }                                                                   \
     static constexpr c10::T lowest() { return of(v_low); }                                                                \
     static constexpr c10::T max() { return of(v_max); }                                                                   \
@@ -202,12 +158,10 @@ namespace std {
     static constexpr c10::T infinity() { return of(v_inf); }                                                              \
     static constexpr c10::T quiet_NaN() { return of(v_nan); }                                                             \
     static constexpr c10::T signaling_NaN() { return of(v_snan); }                                                        \
-    static constexpr c10::T denorm_min() { return of(v_denorm); }                                                         \
+    static constexpr c10::T denorm_min() { return of(1); }                                                                \
   };
-X(Half, uint16_t, 11, 3, 5, -13, -4, 16, 4, true, 0x0400, 0xFBFF, 0x7BFF, 0x1400, 0x3800, 0x7C00, 0x7E00, 0x7D00, 1)
-X(BFloat16, uint16_t, 8, 2, 4, -125, -37, 128, 38, true, 0x0080, 0xFF7F, 0x7F7F, 0x3C00, 0x3F00, 0x7F80, 0x7FC0, 0x7F80, 1)
-X(Float8_e4m3fn, uint8_t, 4, 0, 3, -5, -1, 8, 2, false, 0x08, 0xFE, 0x7E, 0x20, 0x30, 0x7F, 0x7F, 0x7F, 1)
-X(Float8_e5m2, uint8_t, 3, 0, 2, -13, -4, 16, 4, true, 0x04, 0xFB, 0x7B, 0x34, 0x38, 0x7C, 0x7F, 0x7D, 1)
+X(Half, 11, 3, 5, -13, -4, 16, 4, true, 0x0400, 0xFBFF, 0x7BFF, 0x1400, 0x3800, 0x7C00, 0x7E00, 0x7D00)
+X(BFloat16, 8, 2, 4, -125, -37, 128, 38, false, 0x0080, 0xFF7F, 0x7F7F, 0x3C00, 0x3F00, 0x7F80, 0x7FC0, 0x7F80)
 #undef X
 }  // namespace std
 

@@ -4,10 +4,6 @@
 
 #include "convert.h"
 
-#if !defined(JITLOAD_TORCH_ABI) /* the release of torch whose headers describe the operators; the prelude defines it */
-#define JITLOAD_TORCH_ABI 0x020A000000000000
-#endif
-
 namespace jitload_torch {
 
 /* The type of an argument's value. */

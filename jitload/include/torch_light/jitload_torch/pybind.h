@@ -2,7 +2,7 @@
 #ifndef JITLOAD_TORCH_PYBIND_H_
 #define JITLOAD_TORCH_PYBIND_H_
 
-#include "dispatch.h"
+#include "parallel.h"
 
 namespace jitload_torch {
 

@@ -12,43 +12,14 @@
 #include <initializer_list>
 #include <limits>
 
-#if defined(__CUDACC__)
-#define C10_HOST __host__
-#define C10_DEVICE __device__
-#define C10_HOST_DEVICE __host__ __device__
-#else
-#define C10_HOST
-#define C10_DEVICE
+#if defined(JITLOAD_TORCH_ABI) /* a text, with copies of torch's headers */
+#include <torch/headeronly/macros/Macros.h>
+#else /* the compiled files, which do not depend on a release of torch */
 #define C10_HOST_DEVICE
-#endif
-#define C10_NOINLINE __attribute__((noinline))
-#define C10_ALWAYS_INLINE inline __attribute__((always_inline))
 #define C10_LIKELY(condition) (__builtin_expect(static_cast<bool>(condition), 1))
 #define C10_UNLIKELY(condition) (__builtin_expect(static_cast<bool>(condition), 0))
-#define C10_UNUSED __attribute__((unused))
-#define C10_RESTRICT __restrict
-#define C10_CONCATENATE_(a, b) a##b
-#define C10_CONCATENATE(a, b) C10_CONCATENATE_(a, b)
-#define C10_ANONYMOUS_VARIABLE(name) C10_CONCATENATE(name, __COUNTER__)
-#if __CUDA_ARCH__ == 750
-constexpr uint32_t CUDA_MAX_THREADS_PER_SM = 1024;
-#elif __CUDA_ARCH__ == 860 || __CUDA_ARCH__ == 870 || __CUDA_ARCH__ == 890 || __CUDA_ARCH__ == 1200
-constexpr uint32_t CUDA_MAX_THREADS_PER_SM = 1536;
-#else
-constexpr uint32_t CUDA_MAX_THREADS_PER_SM = 2048;
+#define JITLOAD_TORCH_ABI 0x020A000000000000
 #endif
-constexpr uint32_t CUDA_MAX_THREADS_PER_BLOCK = 1024, CUDA_THREADS_PER_BLOCK_FALLBACK = 256;
-#define C10_WARP_SIZE 32
-#define C10_MAX_THREADS_PER_BLOCK(count) (((count) <= CUDA_MAX_THREADS_PER_BLOCK) ? (count) : CUDA_THREADS_PER_BLOCK_FALLBACK)
-#define C10_MIN_BLOCKS_PER_SM(threads, blocks)                      \
-  ((((threads) * (blocks) <= CUDA_MAX_THREADS_PER_SM) ? (blocks)    \
-                                                      : ((CUDA_MAX_THREADS_PER_SM + (threads) - 1) / (threads))))
-#define C10_LAUNCH_BOUNDS_0 __launch_bounds__(CUDA_MAX_THREADS_PER_BLOCK, 4)
-#define C10_LAUNCH_BOUNDS_1(threads) __launch_bounds__((C10_MAX_THREADS_PER_BLOCK((threads))))
-#define C10_LAUNCH_BOUNDS_2(threads, blocks) \
-  __launch_bounds__((C10_MAX_THREADS_PER_BLOCK((threads))), (C10_MIN_BLOCKS_PER_SM((threads), (blocks))))
-#define TORCH_API
-#define C10_API
 
 namespace jitload_torch {
 

@@ -2,8 +2,12 @@
 #ifndef JITLOAD_TORCH_TENSOR_H_
 #define JITLOAD_TORCH_TENSOR_H_
 
-#include "accessor.h"
 #include "convert.h"
+
+#if defined(JITLOAD_TORCH_ACCESSORS) /* jitload defines it in front of a text that names accessors */
+#include <ATen/core/TensorAccessor.h>
+#include <array>
+#endif
 
 namespace at {
 
@@ -138,6 +142,7 @@ class Tensor {
   }
   Tensor data() const;
   Tensor variable_data() const { return data(); }
+#if defined(JITLOAD_TORCH_ACCESSORS)
   template <class T, size_t N>
   TensorAccessor<T, N> accessor() const {
     check_dim(N);
@@ -161,6 +166,7 @@ class Tensor {
   GenericPackedTensorAccessor<T, N, Traits, I> packed_accessor() const {
     return generic_packed_accessor<T, N, Traits, I>();
   }
+#endif
   Scalar item() const;
   template <class T>
   T item() const {
@@ -354,17 +360,10 @@ namespace at {
 // ---- tensors over memory ------------------------------------------------------------------------------------------
 
 namespace detail {
-struct Memory {
-  void* data;
-  IntArrayRef sizes;
-  const int64_t* strides;
-  ScalarType dtype;
-  Device device;
-};
 Tensor tensor_over(void* data, IntArrayRef sizes, const int64_t* strides, const TensorOptions& options,
                    void (*release)(void*, void*), void* context);
 template <class F>
-void release_with(void* context, void* data) {
+void release_with(void* data, void* context) {
   F* function = static_cast<F*>(context);
   (*function)(data);
   delete function;
