@@ -75,6 +75,7 @@ def load_inline(
             Triton. C++ launches the kernels of a cubin with `TVM_FFI_EMBED_CUBIN(name)`. If there is no source, the
             kernels become functions of the module.
         arch: `"native"` (the current GPU), `"sm_90a"`, `"cpu"`, or several; each device runs the code that suits it.
+            `"compute_80"` is PTX, which the driver compiles for this and later GPUs.
             On a machine without a GPU, `"native"` is the value of `JITLOAD_ARCH`, or else the CPU.
         extra_cflags: Options for the host compiler, which also compiles kernels for the CPU.
         extra_cuda_cflags: Options for kernels in nvcc's spelling, such as `["--use_fast_math", "-DN=4"]`.

@@ -5,9 +5,9 @@ Most of those that only jitload uses are named tuples, because creating a datacl
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 ParameterKind = Literal["pointer", "int", "uint", "float", "bool", "struct", "bits", "stream"]
 
@@ -208,8 +208,8 @@ class Cubin:
     """Machine code for one architecture.
 
     Attributes:
-        data: The bytes of the ELF file.
-        arch: The architecture with its suffix, `sm_90a`.
+        data: The bytes of the ELF file. In a library, they may be PTX instead, followed by a NUL.
+        arch: The architecture with its suffix, `sm_90a`, or `compute_90a` for PTX.
         log: The compiler's output, word for word.
         kernels: The kernels, in the order of the source.
         variables: The `__device__` and `__constant__` variables.
@@ -301,6 +301,16 @@ class CompiledSource(NamedTuple):
     symbols: dict[str, str]
     candidates: tuple[Candidate, ...]
     headers: tuple[Path, ...]
+
+    def as_ptx(self, arch: str) -> CompiledSource:
+        """Return this code with its PTX in place of its cubin. The driver compiles the PTX for each GPU.
+
+        Registers, for example, are unknown until then.
+        """
+        unknown: dict[str, Any] = {"registers": None, "local_bytes": None, "spill_bytes": None}
+        kernels = tuple(replace(kernel, **unknown) for kernel in self.cubin.kernels)
+        data = f"{self.cubin.ptx}\0".encode()  # the driver reads up to the NUL
+        return self._replace(cubin=replace(self.cubin, data=data, arch=arch, kernels=kernels, ptx=""))
 
 
 class CpuKernel(NamedTuple):

@@ -214,9 +214,10 @@ def test_options_may_be_written_for_a_shell(option, words):
 
 ARCHS = [
     (["-gencode=arch=compute_80,code=sm_80"], ("sm_90a", "sm_80")),
-    (["-gencode", "arch=compute_80,code=[sm_80,compute_80]"], ("sm_90a", "sm_80")),
+    (["-gencode", "arch=compute_80,code=[sm_80,compute_80]"], ("sm_90a", "sm_80", "compute_80")),
+    (["-arch=compute_80", "-code=sm_80,sm_90a"], ("sm_90a", "sm_80")),
     (["-arch sm_86"], ("sm_90a", "sm_86")),
-    (["--gpu-architecture=compute_75", "-arch=sm_90a"], ("sm_90a", "sm_75")),
+    (["--gpu-architecture=compute_75", "-arch=sm_90a"], ("sm_90a", "compute_75")),
     (["-arch=native", "-rdc=true"], ("sm_90a",)),
 ]
 
@@ -324,7 +325,7 @@ def test_the_environment_is_read_at_each_call(monkeypatch, tmp_path):
     assert build(ADD).is_relative_to(tmp_path / "new")
 
 
-@pytest.mark.parametrize("name", ["sm_90a", "90a", "9.0a", "compute_90a"])
+@pytest.mark.parametrize("name", ["sm_90a", "90a", "9.0a", " sm_90a "])
 def test_an_architecture_has_several_spellings(name):
     assert jitload.compile_cubin(ADD, arch=name).arch == "sm_90a"
 

@@ -314,7 +314,7 @@ def test_an_architecture_that_a_bundle_lacks_is_built_where_it_can_be(bundle, ca
     _, directories, nearest, difference = str(caught.value).splitlines()
     assert directories == f"The libraries of that name in {cache}, {bundle.parent} do not fit:"
     assert nearest.strip().startswith("The nearest entry, vec-")
-    assert difference.strip() == "archs: sm_86 and sm_90a"
+    assert difference.strip() == "archs: this library has sm_86; the request is for sm_90a"
 
 
 def test_another_release_of_jitload_is_named_where_nothing_can_be_built(bundle, lose, monkeypatch):
@@ -387,6 +387,10 @@ def test_a_bundle_of_another_user_is_skipped_with_advice(bundle, monkeypatch, ca
         ("archs", ["sm_103a"], ["sm_100f"], True),
         ("archs", ["sm_103a"], ["sm_100a"], False),
         ("archs", ["sm_80"], ["sm_86"], False),
+        ("archs", ["sm_100a"], ["sm_80", "compute_90"], True),
+        ("archs", ["sm_86"], ["sm_80", "compute_90"], True),
+        ("archs", ["sm_75"], ["sm_80", "compute_80"], False),
+        ("archs", ["sm_80", "compute_80"], ["sm_80"], False),
         ("archs", ["sm_90a"], ["sm_80"], False),
         ("archs", ["sm_86", "cpu"], ["sm_80", "cpu"], True),
         ("archs", ["sm_86", "cpu"], ["sm_80"], False),

@@ -52,7 +52,7 @@ def test_load_only_loads_and_does_not_build(cache, monkeypatch):
 
 
 CHANGES = [
-    ({"arch": "sm_90"}, "archs: sm_90a and sm_90"),
+    ({"arch": "sm_90"}, "archs: this library has sm_90a; the request is for sm_90"),
     ({"extra_cuda_cflags": ["-DN=5"]}, "options: -DN=4 and -DN=5"),
     ({"functions": "add"}, "functions: all and add=Launch("),
 ]

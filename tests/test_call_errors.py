@@ -167,14 +167,14 @@ def test_each_device_gets_the_code_that_suits_it(two_archs: str, stub_driver: St
 def test_code_for_no_device_like_this(two_archs: str, stub_driver: StubDriver, major: int, minor: int) -> None:
     stub_driver.set_capability(0, major, minor)
     here = f"sm_{major}{minor}"
-    text = f'tick(): the library holds code for sm_80, sm_89, sm_90a, and cuda:0 is {here}; build it with arch="{here}"'
+    text = f'tick(): this library has sm_80, sm_89, sm_90a; this GPU, cuda:0, is {here}: build it with arch="{here}"'
     assert_refused(RuntimeError, text, fresh(two_archs).tick, 1)
     assert stub_driver.calls("cuLibraryLoadData") == []
 
 
 def test_specific_code_fits_its_own_device_only(path: str, stub_driver: StubDriver) -> None:
     stub_driver.set_capability(0, 9, 1)
-    text = 'tick(): the library holds code for sm_90a, and cuda:0 is sm_91; build it with arch="sm_91"'
+    text = 'tick(): this library has sm_90a; this GPU, cuda:0, is sm_91: build it with arch="sm_91"'
     assert_refused(RuntimeError, text, fresh(path).tick, 1)
 
 

@@ -215,7 +215,7 @@ def test_each_device_gets_the_code_that_suits_it_best(
 
 def test_code_for_other_devices_only_is_an_error(hopper: None) -> None:
     out = torch.zeros(1, dtype=torch.int32, device="cuda")
-    message = r'which\(\): the library holds code for sm_80, and cuda:0 is sm_90; build it with arch="sm_90"'
+    message = r'which\(\): this library has sm_80; this GPU, cuda:0, is sm_90: build it with arch="sm_90"'
     with pytest.raises(RuntimeError, match=message):
         load("other_arch").which(out)
     assert torch.ones(3, device="cuda").sum().item() == 3

@@ -177,7 +177,7 @@ def test_a_device_without_code_is_an_error_that_lists_it(multi: Path, stub_drive
     stub_driver.set_capability(1, 7, 5)
     module = fresh(multi)
     for name in ("alike", "unlike"):
-        text = f'{name}(): the library holds code for sm_80, sm_90, and cuda:1 is sm_75; build it with arch="sm_75"'
+        text = f'{name}(): this library has sm_80, sm_90; this GPU, cuda:1, is sm_75: build it with arch="sm_75"'
         assert_refused(RuntimeError, text, module[name], array(device=1), 1)
 
 
@@ -189,7 +189,7 @@ def test_a_variant_that_fits_on_another_device_only(tmp_path: Path, stub_driver:
     assert_refused(
         ValueError, "f(): a variant fits the arguments, but has no code for their device", module.f, array(), 3
     )
-    text = 'f__loose(): the library holds code for sm_80, and cuda:0 is sm_90; build it with arch="sm_90"'
+    text = 'f__loose(): this library has sm_80; this GPU, cuda:0, is sm_90: build it with arch="sm_90"'
     assert_refused(RuntimeError, text, module.f__loose, array(), 3)
     assert [launch.kernel for launch in stub_driver.launches()] == ["strict"]
 

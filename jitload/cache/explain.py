@@ -167,8 +167,14 @@ def _nearest_entry(
         parts = describe_parts(key)
         labels = differing_parts(parts, entry_parts, key, settings)
         lines = compare_parts(
-            *({label: side[label] for label in labels if label in side} for side in (entry_parts, parts))
+            *(
+                {label: side[label] for label in labels if label in side and label != "archs"}
+                for side in (entry_parts, parts)
+            )
         )
+        if "archs" in labels:
+            has, needed = (", ".join(side.get("archs") or ("none",)) for side in (entry_parts, parts))
+            lines.append(f"archs: this library has {has}; the request is for {needed}")
         if nearest is None or len(lines) < len(nearest[1]):
             nearest = (entry, lines)
     return nearest

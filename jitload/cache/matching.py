@@ -22,7 +22,7 @@ from jitload.cache.entry import KEY_DIR_NAME, check_entry_dir, newest_first, rea
 from jitload.cache.key import SCHEMA, CacheKey, describe_parts
 from jitload.errors import CacheError
 from jitload.settings import Settings
-from jitload.toolchain.arch import CPU, capability_of, driver_version, runs_on
+from jitload.toolchain.arch import CPU, capability_of, driver_version, is_ptx, runs_on
 from jitload.toolchain.host import cpu_identity, split_command
 
 _CUDA_MAJOR = re.compile(r"(?:cuda_nvrtc(?:_cu\d+)?-|toolkit |wheel |nvcc )(\d+)")
@@ -50,8 +50,10 @@ def matching_digests(cache_dir: Path, key: CacheKey, settings: Settings) -> Iter
         yield digest
 
 
-def _newest_arch(parts: Mapping[str, Any]) -> tuple[int, str]:
-    return max((capability_of(arch) for arch in parts.get("archs") or () if arch != CPU), default=(0, ""))
+def _newest_arch(parts: Mapping[str, Any]) -> tuple[bool, int, str]:
+    """Return a value that sorts libraries: those with machine code after those with nothing but PTX."""
+    archs = (arch for arch in parts.get("archs") or () if arch != CPU)
+    return max(((not is_ptx(arch), *capability_of(arch)) for arch in archs), default=(False, 0, ""))
 
 
 def differing_parts(

@@ -19,7 +19,7 @@ MAGIC = b"jitload\0"
 STRUCTURES = {
     "record": "magic:8s abi:i pointer_count:i external_count:i size:i pointers:p externals:p",
     "module": "name:p images:p kernels:p variables:p description:p state:p image_count:i kernel_count:i has_cpu:i",
-    "image": "capability:i suffix:i data:p",
+    "image": "capability:i suffix:i is_ptx:i data:p",
     "variable": "name:p symbol:p on_cpu:p",
     "kernel": "name:p symbol:p module:p params:p plan:p expressions:p attributes:p index:i param_count:i "
     "argument_count:i flags:i attribute_count:i struct_bytes:i triton:p cpu:p cpu_mode:i max_threads:i metadata:p "

@@ -15,7 +15,7 @@ from jitload.codegen.record import Address, Array, Place, Record, Struct, write_
 from jitload.model import CpuProgram, Kernel, Parameter, Variable
 from jitload.request.launch import Launch
 from jitload.signature.exports import Export, choose_exports
-from jitload.toolchain.arch import CPU, capability_of
+from jitload.toolchain.arch import CPU, capability_of, is_ptx
 
 if TYPE_CHECKING:
     from jinja2 import Template
@@ -28,7 +28,7 @@ _CPU_MODES = {"JITLOAD_CPU_LOOP": 0, "JITLOAD_CPU_FIBERS": 1, "JITLOAD_CPU_SINGL
 
 
 class EmbeddedImage(NamedTuple):
-    """A cubin in a library. `name` is the cubin's symbol without tvm-ffi's prefix."""
+    """A cubin or PTX in a library. `name` is the image's symbol without tvm-ffi's prefix."""
 
     name: str
     file: str
@@ -36,10 +36,11 @@ class EmbeddedImage(NamedTuple):
 
     @property
     def structure(self) -> Struct:
-        """The cubin in the record."""
+        """The image in the record."""
         number, suffix = capability_of(self.arch)
         data = Address(f"__tvm_ffi__cubin_{self.name}")
-        return Struct("image", {"capability": number, "suffix": ord(suffix or "\0"), "data": data})
+        members = {"capability": number, "suffix": ord(suffix or "\0"), "is_ptx": int(is_ptx(self.arch)), "data": data}
+        return Struct("image", members)
 
 
 class Wrapper(NamedTuple):
@@ -60,15 +61,17 @@ class Wrapper(NamedTuple):
 def write_sources(
     request: Request, compiled: Sequence[CompiledSource], work_dir: Path, cpu: CpuProgram | None = None
 ) -> tuple[str, ...]:
-    """Write a library's cubins and its wrapper. Also write the source and the PTX for people to inspect.
+    """Write a library's images and its wrapper. Also write the source and the PTX for people to inspect.
 
     Returns:
-        The names of the files that the wrapper embeds: the cubins and the record.
+        The names of the files that the wrapper embeds: the images and the record.
     """
     images = []
     for code in compiled:
         arch = code.cubin.arch
-        image = EmbeddedImage(re.sub(r"\W", "_", f"{request.slug}_{arch}"), f"{arch}.cubin", arch)
+        image = EmbeddedImage(
+            re.sub(r"\W", "_", f"{request.slug}_{arch}"), f"{arch}.{'ptx' if is_ptx(arch) else 'cubin'}", arch
+        )
         images.append(image)
         (work_dir / image.file).write_bytes(code.cubin.data)
         if code.cubin.ptx:

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from jitload.elf.cubin import read_image
 from jitload.errors import LoadError
-from jitload.toolchain.arch import capability_of, runs_on
+from jitload.toolchain.arch import capability_of, is_ptx, runs_on
 
 _MAGIC = b"\x50\xed\x55\xba"
 _HEADER = struct.Struct("<4sHHQ")  # magic, version, size of the header, size of all entries
@@ -36,7 +36,7 @@ class FatbinEntry(NamedTuple):
     @property
     def is_ptx(self) -> bool:
         """Whether the image is PTX, not a cubin."""
-        return self.arch.startswith("compute_")
+        return is_ptx(self.arch)
 
 
 def make_fatbin(cubins: Sequence[tuple[str, bytes]]) -> bytes:
@@ -86,18 +86,8 @@ def select_cubin(entries: Sequence[FatbinEntry], arch: str) -> bytes:
 
 def select_ptx(entries: Sequence[FatbinEntry], arch: str) -> bytes:
     """Return the newest PTX that can be compiled for an architecture, or b"" if there is none."""
-    texts = [entry for entry in entries if entry.code and entry.is_ptx and _compiles_for(entry.arch, arch)]
+    texts = [entry for entry in entries if entry.code and entry.is_ptx and runs_on(entry.arch, arch)]
     return max(texts, key=_specificity).code if texts else b""
-
-
-def _compiles_for(ptx_arch: str, arch: str) -> bool:
-    """Return whether PTX for `ptx_arch` can be compiled for `arch`.
-
-    PTX without a suffix can be compiled for `ptx_arch` and all newer architectures. With the suffix `f`, the major
-    version must be the same. With the suffix `a`, only `ptx_arch` itself is possible.
-    """
-    number, suffix = capability_of(ptx_arch)
-    return runs_on(f"sm_{number}{suffix}", arch) if suffix else number <= capability_of(arch)[0]
 
 
 def _specificity(entry: FatbinEntry) -> tuple[int, int]:

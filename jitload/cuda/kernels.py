@@ -40,7 +40,7 @@ from jitload.signature.demangle import demangle_variables
 from jitload.signature.exports import check_layouts
 from jitload.signature.kernels import find_expressions_to_probe, read_kernels
 from jitload.signature.layouts import LAYOUT_DECLARATIONS, read_layouts, typed_variables
-from jitload.toolchain.arch import CPU
+from jitload.toolchain.arch import CPU, machine_arch
 from jitload.toolchain.cuda import CudaToolchain, find_cuda_toolchain, nvrtc_include_dirs
 
 _INCLUDE_OR_MACRO_OPTION = re.compile(r"(?:--pre-include=|-include=)(.*)|(?:-D|--define-macro=)(\w+)=(.*)", re.DOTALL)
@@ -214,9 +214,10 @@ def compile_for_gpus(request: Request, toolchain: CudaToolchain) -> tuple[Compil
     """Compile the device code of a request for each of its GPU architectures."""
     source = device_source(request)
     with naming_exports(request):
-        compiled = tuple(compile_for_arch(source, arch, toolchain) for arch in request.archs if arch != CPU)
-    check_layouts(compiled)
-    return compiled
+        archs = [arch for arch in request.archs if arch != CPU]
+        compiled = {arch: compile_for_arch(source, arch, toolchain) for arch in dict.fromkeys(map(machine_arch, archs))}
+    check_layouts(tuple(compiled.values()))
+    return tuple(compiled[arch] if arch in compiled else compiled[machine_arch(arch)].as_ptx(arch) for arch in archs)
 
 
 def device_source(request: Request) -> DeviceSource:
@@ -372,9 +373,8 @@ class _Compilation:
     def __init__(self, source: DeviceSource, toolchain: CudaToolchain, job: NvrtcJob) -> None:
         self.candidates = find_candidates(source.piece_texts)
         self.expressions: tuple[str, ...] = ()
-        self.declarations = declarations_for_conditions(
-            (*source.texts, *user_headers(source.texts, source.include_dirs))
-        )
+        headers = user_headers(source.texts, source.include_dirs)
+        self.declarations = declarations_for_conditions((*source.texts, *headers))
         self._source = source
         self._nvrtc_path = toolchain.nvrtc_path
         self._job = job  # each run of NVRTC gets a changed copy

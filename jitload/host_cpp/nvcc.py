@@ -72,8 +72,9 @@ def _targets(compiler: Compiler, archs: Sequence[str], flags: Sequence[str] = ()
     """Yield the options for the architectures, and for the host compiler unless the user's flags name one."""
     if not any(re.match(r"-ccbin(?:=|$)|--compiler-bindir", flag) for flag in flags):
         yield f"-ccbin={compiler.command[0] if len(compiler.command) == 1 else f'./{_HOST_COMPILER}'}"
-    for number, suffix in map(capability_of, archs):
-        yield f"-gencode=arch=compute_{number}{suffix},code=sm_{number}{suffix}"
+    for arch in archs:
+        number, suffix = capability_of(arch)
+        yield f"-gencode=arch=compute_{number}{suffix},code={arch}"
 
 
 def _defaults(flags: Sequence[str]) -> Iterator[str]:

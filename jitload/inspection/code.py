@@ -15,6 +15,8 @@ from jitload.errors import JitLoadError, ToolchainError
 from jitload.model import Image, ImageKernel
 from jitload.toolchain.arch import CPU, canonical_arch, capability_of, current_capability, is_compatible
 
+_ELF_MAGIC = b"\x7fELF"
+
 
 class LoadedKernel(NamedTuple):
     """A kernel of a loaded library.
@@ -79,6 +81,11 @@ def find_code(kernel: LoadedKernel, arch: str | None) -> KernelCode:
     If `arch` is None and the library has several architectures, return the code that the current GPU would run.
     """
     images = {image.arch: (data, image) for data, image in _read_images(kernel)}
+    if not images and kernel.get_image(0):
+        raise JitLoadError(
+            f"{kernel.name}() has only PTX in {kernel.origin}, which the driver compiles at the first launch. To "
+            "inspect it, also build it for a GPU: arch='sm_90a' or another architecture"
+        )
     if not images:
         raise JitLoadError(
             f"{kernel.name}() was built for the CPU only, so it has no PTX and no occupancy. objdump -d "
@@ -96,9 +103,11 @@ def find_code(kernel: LoadedKernel, arch: str | None) -> KernelCode:
 def _read_images(kernel: LoadedKernel) -> Iterator[tuple[bytes, Image]]:
     number = 0
     while address := kernel.get_image(number):
+        number += 1
+        if ctypes.string_at(address, len(_ELF_MAGIC)) != _ELF_MAGIC:
+            continue  # PTX
         data = ctypes.string_at(address, file_size(ctypes.string_at(address, HEADER_SIZE)))
         yield data, read_image(data, name=f"the cubin of {kernel.name!r}")
-        number += 1
 
 
 def _choose_arch(function: str, archs: tuple[str, ...], requested: str | None) -> str:
@@ -129,7 +138,7 @@ def image_rank(arch: str, number: int) -> int:
     """Return a number that tells how well an architecture's code suits a GPU.
 
     Higher numbers are better, and 0 means that the code cannot run on the GPU. `number` is the compute capability of
-    the GPU as an integer: 90 for 9.0. At a launch, `jitload_image_rank` in runtime/module.cc computes the same ranks.
+    the GPU as an integer: 90 for 9.0. At a launch, `jitload_image_rank` in runtime/module.cc orders cubins alike.
     """
     capability, suffix = capability_of(arch)
     if suffix == "a":

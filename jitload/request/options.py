@@ -30,7 +30,8 @@ _OTHER_OUTPUT = (
     r"|-o|--output-file|-dlink|--device-link"
 )
 _OUTPUT = rf"{_OTHER_OUTPUT}|-c|--compile|-dw"
-_ARCH = r"--?(?:gpu-architecture|arch|gencode|generate-code|gpu-code|code)(?:=(.*)|$)"
+_ARCH = r"--?(gpu-architecture|arch|gencode|generate-code|gpu-code|code)(?:=(.*)|$)"
+_CODE = r"--?(?:gpu-)?code\b"
 _PSEUDO_ARCHS = ("native", "all", "all-major")  # values of nvcc's -arch that are not an architecture
 _FOR_HOST_COMPILER = ("-Xcompiler", "--compiler-options")
 # Options that nvcc passes on to the host compiler, each with the way in which the host compiler spells it.
@@ -68,26 +69,29 @@ def take_archs(options: Sequence[str]) -> tuple[tuple[str, ...], tuple[str, ...]
     """Return the options that select no architecture, and the selected architectures.
 
     Example:
-        >>> take_archs(["-O3", "-gencode=arch=compute_90a,code=[sm_90a,compute_90a]", "-arch", "sm_80"])
-        (('-O3',), ('sm_90a', 'sm_80'))
+        >>> take_archs(["-O3", "-gencode=arch=compute_90,code=[sm_90,compute_90]", "-arch", "sm_80"])
+        (('-O3',), ('sm_90', 'compute_90', 'sm_80'))
     """
     others: list[str] = []
-    archs: dict[str, None] = {}
+    archs: list[str] = []
+    virtual: list[str] = []  # architectures of options such as -arch, which select no code if there is a -code
     remaining = iter(options)
     for option in remaining:
         match = re.fullmatch(_ARCH, option)
         if match is None:
             others.append(option)
             continue
-        value = next(remaining, "") if match[1] is None else match[1]
-        selected = re.findall(r"\b(?:sm|compute)_(\d{2,3}[af]?)\b", value)
+        value = next(remaining, "") if match[2] is None else match[2]
+        codes = value.rpartition("code=")[2]  # -gencode=arch=compute_90,code=sm_90 makes machine code, and no PTX
+        selected = re.findall(r"\b(?:sm|compute)_\d{2,3}[af]?\b", codes)
         if not selected and value not in _PSEUDO_ARCHS:
             raise JitLoadError(
                 f"extra_cuda_cflags has {option!r}, which does not name an architecture such as sm_90a; arch= takes "
                 "architectures, too"
             )
-        archs.update(dict.fromkeys(f"sm_{number}" for number in selected))
-    return tuple(others), tuple(archs)
+        (virtual if match[1].endswith("arch") or match[1].endswith("architecture") else archs).extend(selected)
+    has_code = any(re.match(_CODE, option) for option in options)
+    return tuple(others), tuple(dict.fromkeys(archs if has_code else (*virtual, *archs)))
 
 
 def nvrtc_options(options: Sequence[str]) -> tuple[str, ...]:

@@ -287,7 +287,9 @@ def _resolve_archs(
     if host is not None:
         if host.is_mixed and CPU in ((call.arch,) if isinstance(call.arch, str) else call.arch):
             raise cpu_launch_error(tuple(piece for unit in host.units for piece in unit.pieces))
-        return resolve_gpu_arch(arch, settings, subject="kernels with C++ of your own are compiled")
+        return resolve_gpu_arch(
+            arch, settings, subject="kernels with C++ of your own are compiled", may_be_ptx=host.is_mixed
+        )
     if call.makes == "cubin":
         if option_archs:
             raise JitLoadError(f"a cubin is for one architecture: pass arch={option_archs[0]!r}, not an option")

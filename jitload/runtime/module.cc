@@ -94,13 +94,14 @@ int jitload_enter_device(const jitload_driver* driver, const char* function, jit
 
 /* ---- images and kernels ---------------------------------------------------------------------------------------- */
 
-/* Rank an image for a device; 0 means that the device cannot run it. */
+/* Rank an image for a device; 0 means that the device cannot run it. Any cubin is better than PTX. */
 static int jitload_image_rank(const jitload_image* image, int capability) {
   const int is_same = image->capability == capability;
   const int is_family = image->capability / 10 == capability / 10 && image->capability <= capability;
-  if (image->suffix == 'a') return is_same ? 1000 : 0;
-  if (image->suffix == 'f') return is_family ? 500 + image->capability % 10 : 0;
-  return is_family ? 1 + image->capability % 10 : 0;
+  const int machine_code = image->is_ptx ? 0 : 3000;
+  if (image->suffix == 'a') return is_same ? machine_code + 2000 : 0;
+  if (image->suffix == 'f') return is_family ? machine_code + 1000 + image->capability : 0;
+  return (image->is_ptx ? image->capability <= capability : is_family) ? machine_code + image->capability : 0;
 }
 
 /* Return the index of the best image for a device, or -1. */
@@ -130,15 +131,15 @@ int jitload_select_image(const jitload_driver* driver, const jitload_kernel* ker
   const int best = jitload_best_image(module, capability);
   if (best >= 0) return best;
   char names[256] = "";
-  size_t used = 0;
+  size_t used = (size_t)snprintf(names, sizeof names, "%s", module->has_cpu ? "cpu, " : "");
   for (int i = 0; i < module->image_count && used < sizeof names; ++i) {
     const jitload_image* image = &module->images[i];
     const char suffix[2] = {(char)image->suffix, 0};
-    used += (size_t)snprintf(names + used, sizeof names - used, "%ssm_%d%s", i ? ", " : "", (int)image->capability,
-                             suffix);
+    used += (size_t)snprintf(names + used, sizeof names - used, "%s%s_%d%s", i ? ", " : "",
+                             image->is_ptx ? "compute" : "sm", (int)image->capability, suffix);
   }
   jitload_fail("RuntimeError",
-               "%s(): the library holds code for %s, and cuda:%d is sm_%d; build it with arch=\"sm_%d\"",
+               "%s(): this library has %s; this GPU, cuda:%d, is sm_%d: build it with arch=\"sm_%d\"",
                kernel->name, names, (int)device, capability, capability);
   return -1;
 }
@@ -180,7 +181,9 @@ static int jitload_resolve_locked(const jitload_driver* driver, const jitload_ke
   if (*library == NULL) {
     code = driver->library_load(library, kernel->module->images[image].data, NULL, NULL, 0, NULL, NULL, 0);
     if (code != JITLOAD_CUDA_SUCCESS) {
-      return jitload_raise_driver_error(driver, kernel->name, "the driver cannot load the cubin", code);
+      const int is_ptx = kernel->module->images[image].is_ptx;
+      return jitload_raise_driver_error(
+          driver, kernel->name, is_ptx ? "the driver cannot compile the PTX" : "the driver cannot load the cubin", code);
     }
   }
   if (kernel->symbol == NULL) return 0;

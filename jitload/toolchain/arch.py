@@ -15,6 +15,7 @@ from jitload.errors import ToolchainError, warn_once
 from jitload.settings import Settings
 
 _ARCH = re.compile(r"(?:sm_|compute_)?(\d{2,3})([af]?)|(\d{1,2})\.(\d)([af]?)")
+_PTX_PREFIX = "compute_"  # as in nvcc's option code=compute_90
 CPU = "cpu"  # the architecture name of the host's processor
 NATIVE_HINT = "Name an architecture, arch='sm_90a', or set JITLOAD_ARCH=sm_90a."
 _CPU_WARNING = (
@@ -43,19 +44,27 @@ def resolve_arch(arch: str | Iterable[str], settings: Settings, *, may_be_cpu: b
     return tuple(dict.fromkeys(archs))
 
 
-def resolve_gpu_arch(arch: str | Iterable[str], settings: Settings, *, subject: str) -> tuple[str, ...]:
+def resolve_gpu_arch(
+    arch: str | Iterable[str], settings: Settings, *, subject: str, may_be_ptx: bool = False
+) -> tuple[str, ...]:
     """Return the canonical names of the GPU architectures to build for.
 
-    If `arch` names the CPU, the error message begins with `subject`, such as "compile_cubin() compiles".
+    If `arch` names the CPU, or PTX where only machine code is possible, the error message begins with `subject`, such
+    as "compile_cubin() compiles".
 
     Raises:
-        ToolchainError: `arch` names the CPU, a name is malformed, or `"native"` cannot be resolved.
+        ToolchainError: `arch` names the CPU or PTX, a name is malformed, or `"native"` cannot be resolved.
     """
     gpu_archs = tuple(name for name in resolve_arch(arch, settings) if name != CPU)
     if not gpu_archs or CPU in _split_names(arch):  # JITLOAD_ARCH may name the CPU besides GPUs
         raise ToolchainError(
             f"{subject} only for GPUs, not for 'cpu'. {NATIVE_HINT} The CPU runs only kernels that are passed to "
             "load_inline() or load() as CUDA C++, without a wrapper in C++."
+        )
+    if not may_be_ptx and (ptx := next(filter(is_ptx, gpu_archs), None)):
+        raise ToolchainError(
+            f"{subject} to machine code, and {ptx!r} stands for PTX: name an architecture, arch={machine_arch(ptx)!r}. "
+            f"The kernels that load_inline() compiles may also have PTX, arch=({machine_arch(ptx)!r}, {ptx!r})."
         )
     return gpu_archs
 
@@ -111,11 +120,12 @@ def _resolve_name(name: str, settings: Settings, *, may_be_cpu: bool) -> tuple[s
 
 @functools.lru_cache(maxsize=64)
 def canonical_arch(name: str, variable: str = "arch") -> str:
-    """Return the canonical name of an architecture: `sm_90a` for `90a`, `9.0a` and `compute_90a`."""
+    """Return the canonical name of an architecture: `sm_90a` for `90a` and `9.0a`, and `compute_90` for itself."""
     if name.strip() == CPU:
         return CPU
     if match := _ARCH.fullmatch(name.strip()):
-        return f"sm_{match[1] or match[3] + match[4]}{match[2] or match[5] or ''}"
+        prefix = _PTX_PREFIX if is_ptx(name.strip()) else "sm_"
+        return f"{prefix}{match[1] or match[3] + match[4]}{match[2] or match[5] or ''}"
     raise ToolchainError(f"{variable}={name!r} is not an architecture; write 'sm_90a', '9.0a' or 'native'.")
 
 
@@ -126,10 +136,28 @@ def capability_of(arch: str) -> tuple[int, str]:
     return int(match[1]), match[2]
 
 
+def is_ptx(arch: str) -> bool:
+    """Return whether the name of an architecture stands for PTX, such as `compute_90`, and not for machine code."""
+    return arch.startswith(_PTX_PREFIX)
+
+
+def machine_arch(arch: str) -> str:
+    """Return the architecture for which PTX is written: `sm_90` for `compute_90`. Other names stay the same."""
+    return arch.replace(_PTX_PREFIX, "sm_", 1)
+
+
 def runs_on(code_arch: str, arch: str) -> bool:
-    """Return whether code for `code_arch` runs on every GPU of the architecture `arch`."""
+    """Return whether code for `code_arch` runs on every GPU of the architecture `arch`.
+
+    PTX without a suffix, `compute_80`, runs on GPUs of this and of every newer architecture. With the suffix `f`, the
+    major version must be the same. With the suffix `a`, only one architecture is possible.
+    """
     (code_number, suffix), (number, _) = capability_of(code_arch), capability_of(arch)
-    return code_arch == arch if suffix == "a" else is_compatible(code_number, number)
+    if is_ptx(arch):  # stands for many architectures
+        return code_arch == arch or (is_ptx(code_arch) and not suffix and code_number <= number)
+    if suffix == "a":
+        return machine_arch(code_arch) == arch
+    return code_number <= number if is_ptx(code_arch) and not suffix else is_compatible(code_number, number)
 
 
 def is_compatible(code_number: int, number: int) -> bool:

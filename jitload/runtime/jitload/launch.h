@@ -145,10 +145,11 @@ typedef struct jitload_kernel {
   int (*host)(void**, struct __jitload_result*);
 } jitload_kernel;
 
-/* A cubin: compute capability 9.0 is 90; the suffix is 'a', 'f' or 0. */
+/* A cubin, or PTX that ends with a NUL: compute capability 9.0 is 90; the suffix is 'a', 'f' or 0. */
 typedef struct jitload_image {
   int32_t capability;
   int32_t suffix;
+  int32_t is_ptx;
   const unsigned char* data;
 } jitload_image;
 

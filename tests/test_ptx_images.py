@@ -1,0 +1,142 @@
+"""Libraries with PTX, `arch=("sm_80", "compute_80")`, and libraries without code for a GPU."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+from builds import ADD
+from support.calls import array, assert_refused, fresh
+
+import jitload
+from jitload.errors import JitLoadError, ToolchainError
+from jitload.toolchain.arch import runs_on
+
+if TYPE_CHECKING:
+    from support.driver import StubDriver
+
+pytest_plugins = ["support.gpu_fixtures"]
+
+LAUNCH = {"add": jitload.Launch(grid=1, block=32)}
+
+
+@pytest.fixture(scope="module")
+def both() -> str:
+    return jitload.build_inline("both", cuda_sources=ADD, functions=LAUNCH, arch=("sm_80", "compute_80"))
+
+
+@pytest.fixture(scope="module")
+def only_ptx() -> str:
+    return jitload.build_inline("only_ptx", cuda_sources=ADD, functions=LAUNCH, arch="compute_80")
+
+
+def test_ptx_is_embedded_in_place_of_machine_code(both: str, only_ptx: str) -> None:
+    machine_code = jitload.build_inline("neither", cuda_sources=ADD, functions=LAUNCH, arch="sm_80")
+    found = [Path(path).read_bytes().count(b".target sm_80") for path in (both, only_ptx, machine_code)]
+    assert found == [1, 1, 0]
+    assert "(sm_80, compute_80)" in repr(jitload.load_module(both))
+    assert "(compute_80)" in repr(jitload.load_module(only_ptx))
+
+
+@pytest.mark.parametrize(
+    ("capability", "loaded"), [((8, 0), ["80"]), ((8, 9), ["80"]), ((9, 0), ["PTX"]), ((12, 1), ["PTX"]), ((7, 5), [])]
+)
+def test_later_gpus_get_the_ptx(
+    both: str, stub_driver: StubDriver, capability: tuple[int, int], loaded: list[str]
+) -> None:
+    stub_driver.set_device_count(1)
+    stub_driver.set_capability(0, *capability)
+    add = fresh(both).add
+    if loaded == ["80"]:
+        add(array(), array(), 4)
+    elif loaded:  # the stub driver accepts PTX, but does not compile it
+        with pytest.raises(RuntimeError, match="the driver cannot load the kernel: CUDA_ERROR_INVALID_IMAGE"):
+            add(array(), array(), 4)
+    else:
+        text = 'add(): this library has sm_80, compute_80; this GPU, cuda:0, is sm_75: build it with arch="sm_75"'
+        assert_refused(RuntimeError, text, add, array(), array(), 4)
+    numbers = [call["capability"] for call in stub_driver.calls("cuLibraryLoadData")]
+    assert ["PTX" if number == "0" else number for number in numbers] == loaded
+
+
+def test_one_run_of_the_compiler_makes_both(monkeypatch: pytest.MonkeyPatch) -> None:
+    from jitload.cuda import kernels
+
+    archs: list[str] = []
+    compile_for_arch = kernels.compile_for_arch
+    monkeypatch.setattr(
+        kernels,
+        "compile_for_arch",
+        lambda source, arch, tools: archs.append(arch) or compile_for_arch(source, arch, tools),
+    )
+    jitload.build_inline("once", cuda_sources=ADD, arch=("compute_80", "sm_80"))
+    assert archs == ["sm_80"]
+
+
+def test_inspection_reads_the_machine_code(both: str, only_ptx: str) -> None:
+    function = jitload.load_module(both).add
+    assert "sm_80" in str(function.sass())
+    with pytest.raises(JitLoadError, match="has no code for compute_80: the library has code for sm_80"):
+        function.sass(arch="compute_80")
+    with pytest.raises(JitLoadError, match=r"has only PTX in .*, which the driver compiles at the first launch"):
+        jitload.load_module(only_ptx).add.sass()
+    assert "compute_80" in jitload.load_module(both)._repr_html_()
+
+
+MACHINE_CODE_ONLY: dict[str, Callable[[], object]] = {
+    "compile_cubin": lambda: jitload.compile_cubin(ADD, arch="compute_90"),
+    "nvrtc_compile": lambda: jitload.nvrtc.nvrtc_compile(ADD, arch="compute_90"),
+    "cubins": lambda: jitload.load_inline("m", embed_cubin={"k": jitload.compile_cubin(ADD, arch="sm_90")},
+                                          arch="compute_90"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("make", MACHINE_CODE_ONLY.values(), ids=MACHINE_CODE_ONLY)
+def test_ptx_is_refused_where_only_machine_code_is_possible(make: Callable[[], object]) -> None:
+    with pytest.raises(ToolchainError, match=r"'compute_90' stands for PTX: name an architecture, arch='sm_90'"):
+        make()
+
+
+@pytest.mark.parametrize(
+    ("code", "arch", "expected"),
+    [
+        ("compute_80", "sm_80", True),
+        ("compute_80", "sm_100a", True),
+        ("compute_90", "sm_89", False),
+        ("compute_90a", "sm_90a", True),
+        ("compute_90a", "sm_100", False),
+        ("compute_100f", "sm_103", True),
+        ("compute_100f", "sm_120", False),
+        ("sm_80", "compute_80", False),
+        ("compute_75", "compute_80", True),
+        ("compute_80", "compute_75", False),
+    ],
+)
+def test_which_code_runs_on_what(code: str, arch: str, *, expected: bool) -> None:
+    assert runs_on(code, arch) is expected
+
+
+@pytest.mark.gpu
+@pytest.mark.usefixtures("gpu")
+@pytest.mark.parametrize("arch", [("sm_80", "compute_80"), "compute_90", ("cpu", "compute_75")])
+def test_ptx_computes_on_a_later_gpu(arch: str | tuple[str, ...]) -> None:
+    import torch
+
+    module = jitload.load_inline("later", cuda_sources=ADD, functions=LAUNCH, arch=arch)
+    x, y = torch.arange(32.0, device="cuda"), torch.ones(32, device="cuda")
+    expected = x + 1
+    module.add(x, y, 32)
+    torch.testing.assert_close(y, expected)
+
+
+@pytest.mark.gpu
+@pytest.mark.usefixtures("hopper")
+def test_nvcc_embeds_ptx_for_a_later_gpu() -> None:
+    import torch
+
+    source = "__global__ void one(float* x) { *x = 1; } void run(float* x) { one<<<1, 1>>>(x); }"
+    x = torch.zeros(1, device="cuda")
+    jitload.load_inline("later", cuda_sources=source, functions=["run"], arch=("sm_80", "compute_80")).run(x)
+    assert x.item() == 1
