@@ -309,6 +309,7 @@ def compile_cubin(
         `compile_cubin(text, arch="sm_90a").kernels[0].registers`
     """
     from jitload.cuda.kernels import compile_cubins
+    from jitload.request.options import take_archs
     from jitload.settings import read_settings
     from jitload.toolchain.arch import resolve_one_gpu_arch
 
@@ -319,13 +320,14 @@ def compile_cubin(
         if not isinstance(source, str) or format_of(source):
             return compile_image(source, name=name, arch=arch, flags=extra_cuda_cflags)
     pieces = label_pieces(name, read_texts(source, "source"), "source")
-    options = {"extra_cuda_cflags": extra_cuda_cflags, "extra_include_paths": extra_include_paths}
+    options = read_options({"extra_cuda_cflags": extra_cuda_cflags, "extra_include_paths": extra_include_paths})
+    named = take_archs(options.cuda)[1]
     call = Call(
         name=name,
         sources=Sources(cuda=pieces),
         makes="cubin",
-        options=read_options(options),
-        arch=resolve_one_gpu_arch(arch, read_settings(), function="compile_cubin()"),
+        options=options,
+        arch=resolve_one_gpu_arch(arch, read_settings(), function="compile_cubin()", option_archs=named),
         isolate=isolate,
     )
     (compiled,) = compile_cubins(make_request(call), read_texts(kernels, "kernels"))

@@ -41,7 +41,7 @@ def nvrtc_compile(
     """
     from jitload.cuda.headers import headers_in_memory
     from jitload.request.arguments import check_flags, check_text, read_strings
-    from jitload.request.options import check_names_no_arch
+    from jitload.request.options import take_archs
     from jitload.settings import read_settings
     from jitload.toolchain.arch import resolve_one_gpu_arch
     from jitload.toolchain.cuda import find_cuda_toolchain, nvrtc_include_dirs
@@ -50,10 +50,8 @@ def nvrtc_compile(
     check_flags({"isolate": isolate})
     settings = read_settings()
     toolchain = find_cuda_toolchain(settings)
-    target = resolve_one_gpu_arch(arch or "native", settings, function="nvrtc_compile()")
-    extra = read_strings(extra_opts, "extra_opts")
-    for option in extra:
-        check_names_no_arch(option, "extra_opts")
+    extra, named = take_archs(read_strings(extra_opts, "extra_opts"))
+    target = resolve_one_gpu_arch(arch or "native", settings, function="nvrtc_compile()", option_archs=named)
     include_dirs = nvrtc_include_dirs(toolchain)
     options = (*device_options(toolchain.version, target), *(f"-I{path}" for path in include_dirs), *extra)
     text = check_text(source, "source").removeprefix("\ufeff")

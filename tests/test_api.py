@@ -203,7 +203,10 @@ WORDS = [
     (r'-DNAME="a\"b"', [r'-DNAME="a\"b"']),
     ("-DQUOTE='", ["-DQUOTE='"]),
     ("-DCOMMA=','", ["-DCOMMA=','"]),
-    (r"-DNAME=\"x y", [r"-DNAME=\"x y"]),
+    ("'-DNAME=\"x y\"'", ['-DNAME="x y"']),  # an option in quotes
+    ('"-DNAME=\\"x\\""', ['-DNAME="x"']),
+    ('-D"N=4"', ["-DN=4"]),
+    ('-I"/a b"', ["-I/a b"]),
 ]
 
 

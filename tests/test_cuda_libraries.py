@@ -112,6 +112,7 @@ def test_a_library_of_the_toolkit_or_one_named_by_the_user_is_linked(wheels: Pat
         ),
         ("x.cpp:3:1: error: \u2018CUBLAS_OP_N\u2019 was not declared in this scope", "pip install nvidia-cublas"),
         ("x.cpp:1:10: fatal error: cutlass/gemm/gemm.h: No such file or directory", "pip install nvidia-cutlass"),
+        ("x.cpp:1:10: fatal error: cuda_profiler_api.h: No such file", "pip install nvidia-cuda-profiler-api"),
         ("x.cpp:1:10: fatal error: cub/cub.cuh: No such file or directory", "pip install nvidia-cuda-cccl"),
         ("x.cpp:1:10: fatal error: mine.h: No such file or directory", ""),
         ("x.cpp:1:10: error: cannot convert \u2018int\u2019 to \u2018cublasHandle_t\u2019", ""),

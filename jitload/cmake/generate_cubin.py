@@ -19,7 +19,6 @@ from jitload.cuda.fatbin import make_fatbin
 from jitload.cuda.kernels import compile_cubins
 from jitload.errors import ToolchainError
 from jitload.request.arguments import Call, Sources, read_options, read_source_file
-from jitload.request.options import names_arch
 from jitload.request.request import make_request
 from jitload.toolchain.cuda import find_cuda_toolchain
 from jitload.utils.embed_cubin import replace_file, run_command
@@ -54,8 +53,6 @@ def _generate_cubin(args: argparse.Namespace, options: Sequence[str]) -> None:
     source: Path = args.source
     if not source.exists():
         raise FileNotFoundError(f"CUDA source not found: {source}")
-    if option := next(filter(names_arch, options), None):
-        raise ToolchainError(f"the option {option!r} is not allowed: name the architecture with --arch (ARCH in CMake)")
     call = Call(
         name=source.name,
         sources=Sources(cuda=((str(source), read_source_file(source)),)),

@@ -12,7 +12,7 @@ from jitload.elf.cubin import read_image
 from jitload.errors import CompileError, Diagnostic, JitLoadError, ToolchainError
 from jitload.model import Cubin, Image
 from jitload.request.arguments import check_name, read_flags
-from jitload.request.options import nvrtc_options
+from jitload.request.options import nvrtc_options, take_archs
 from jitload.settings import Settings, read_settings
 from jitload.signature.demangle import demangle_variables
 from jitload.signature.kernels import read_kernels_without_source
@@ -68,8 +68,9 @@ def compile_image(
         ToolchainError: There is no linker, or it does not know the architecture.
     """
     settings = read_settings()
-    target = resolve_one_gpu_arch(arch, settings, function="compile_cubin()")
-    options = tuple(map(_nvjitlink_option, nvrtc_options(read_flags(flags, "extra_cuda_cflags"))))
+    others, named = take_archs(read_flags(flags, "extra_cuda_cflags"))
+    target = resolve_one_gpu_arch(arch, settings, function="compile_cubin()", option_archs=named)
+    options = tuple(map(_nvjitlink_option, nvrtc_options(others)))
     data, format_ = _read(source, check_name(name))
     if format_ == "fatbin":
         entries = read_fatbin(data, name=repr(name))

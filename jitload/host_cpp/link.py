@@ -24,7 +24,7 @@ from jitload.toolchain.libraries import LIBRARIES, find_library, library_of, lib
 
 _GOLD = "-fuse-ld=gold"
 _GOLD_TRIAL = (_GOLD, "-x", "c++", os.devnull)
-_OPTIONAL = {f"-l{library}" for library in ("cuda", "cudart", *LIBRARIES)}
+_OPTIONAL = {f"-l{library}" for library in ("cuda", "cudart", "cudadevrt", *LIBRARIES)}
 _COMPILE_ONLY = re.compile(r"-[DUWO](?!l,)|-std=|-I|-w$")  # options without a meaning for the linker
 _RUNTIME_FUNCTION = re.compile(r"(?:__)?cuda[A-Z]\w*")
 _DRIVER_FUNCTION = re.compile(r"cu[A-Z]\w*")

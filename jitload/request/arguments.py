@@ -256,25 +256,33 @@ def read_flags(options: Sequence[str] | None, argument: str) -> tuple[str, ...]:
     r"""Return the compiler options of a list. Options that are written for a shell are split into words.
 
     tvm-ffi and torch pass options through a shell. There, `"-O3 -DN=4"` is two options, and the shell removes the
-    backslashes of `-DNAME=\"x\"`. Other options are not changed: `-I/a b` is one directory.
+    backslashes of `-DNAME=\"x\"` and the outer quotes of `'-DNAME="x"'`. Other options are not changed: `-I/a b` is
+    one directory.
     """
     if options is None:  # checked first, because most calls have no options, and a repeated call takes 20 µs
         return ()
-    return tuple(word for option in read_strings(options, argument) for word in _split_words(option))
+    return tuple(word for option in read_strings(options, argument) for word in _split_words(option, argument))
 
 
-def _split_words(option: str) -> Sequence[str]:
+def _split_words(option: str, argument: str) -> Sequence[str]:
     """Return the words of an option that is written for a shell. Any other option is a single word."""
     first_quote = re.search(r"""\\?["']"?""", option)
-    # An escaped or quoted quote is for the compiler: a shell removes the backslash or the outer quotes.
+    # An escaped or quoted quote is for the compiler: a shell removes the backslash or the outer quotes. A quote before
+    # the option or its value, as in `'-DN=4'` and `-I"/a b"`, is for the shell.
     is_quoted = first_quote is not None and first_quote[0] in ('\\"', "'\"")
+    is_quoted = is_quoted or re.match(r"(?:-[DUIL])?[\"']", option) is not None
     if not is_quoted and not re.search(r"\s", option):
         return (option,)
     try:
         words = shlex.split(option)
     except ValueError:
-        return (option,)
+        words = []
     are_options = all(word.startswith("-") or f" {before} " in _TAKE_A_VALUE for before, word in pairwise(words))
+    if is_quoted and not (words and are_options) and not option.startswith("-I"):  # a path may have any characters
+        raise JitLoadError(
+            f"{argument} has {option!r}, whose quotes are wrong for a shell. A macro that is a string is written "
+            """'-DNAME="a b"', without backslashes."""
+        )
     return words if are_options and (len(words) > 1 or is_quoted) else (option.strip(),)
 
 

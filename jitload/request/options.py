@@ -31,6 +31,7 @@ _OTHER_OUTPUT = (
 )
 _OUTPUT = rf"{_OTHER_OUTPUT}|-c|--compile|-dw"
 _ARCH = r"--?(gpu-architecture|arch|gencode|generate-code|gpu-code|code)(?:=(.*)|$)"
+_LIBRARY = r"-l(?!ib$|ink$|ineinfo$|to$|ist-).+|-L.+"  # but not the options -lib, -link, -lineinfo and -lto
 _CODE = r"--?(?:gpu-)?code\b"
 _PSEUDO_ARCHS = ("native", "all", "all-major")  # values of nvcc's -arch that are not an architecture
 _FOR_HOST_COMPILER = ("-Xcompiler", "--compiler-options")
@@ -74,7 +75,7 @@ def take_archs(options: Sequence[str]) -> tuple[tuple[str, ...], tuple[str, ...]
     """
     others: list[str] = []
     archs: list[str] = []
-    virtual: list[str] = []  # architectures of options such as -arch, which select no code if there is a -code
+    has_code = any(re.match(_CODE, option) for option in options)  # then, -arch only selects the PTX that is compiled
     remaining = iter(options)
     for option in remaining:
         match = re.fullmatch(_ARCH, option)
@@ -89,9 +90,22 @@ def take_archs(options: Sequence[str]) -> tuple[tuple[str, ...], tuple[str, ...]
                 f"extra_cuda_cflags has {option!r}, which does not name an architecture such as sm_90a; arch= takes "
                 "architectures, too"
             )
-        (virtual if match[1].endswith("arch") or match[1].endswith("architecture") else archs).extend(selected)
-    has_code = any(re.match(_CODE, option) for option in options)
-    return tuple(others), tuple(dict.fromkeys(archs if has_code else (*virtual, *archs)))
+        if not (has_code and match[1] in ("arch", "gpu-architecture")):
+            archs += selected
+    return tuple(others), tuple(dict.fromkeys(archs))
+
+
+def take_libraries(options: Sequence[str]) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Return the options that name no library to link, and those that do: `-lcudadevrt` and `-L/path`."""
+    others: list[str] = []
+    libraries: list[str] = []
+    remaining = iter(options)
+    for option in remaining:
+        if option in ("-l", "-L"):
+            libraries.append(option + _next_word(remaining, option))
+        else:
+            (libraries if re.fullmatch(_LIBRARY, option) else others).append(option)
+    return tuple(others), tuple(libraries)
 
 
 def nvrtc_options(options: Sequence[str]) -> tuple[str, ...]:
@@ -160,19 +174,7 @@ def host_options(options: Sequence[str]) -> tuple[str, ...]:
     return tuple(option for option in result if option)
 
 
-def names_arch(option: str) -> bool:
-    """Return whether an option selects the architecture to generate code for."""
-    return re.fullmatch(_ARCH, option) is not None
-
-
-def check_names_no_arch(option: str, argument: str = "extra_cuda_cflags") -> None:
-    """Raise an error for an option that selects an architecture."""
-    if names_arch(option):
-        raise JitLoadError(f"{argument} has {option!r}: name architectures with arch=, such as arch='sm_90a'")
-
-
 def _check_option(option: str) -> None:
-    check_names_no_arch(option)
     if re.fullmatch(_LINK_TIME, option):
         raise JitLoadError(
             f"extra_cuda_cflags has {option!r}: jitload does not link device code; #include the code instead"

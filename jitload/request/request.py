@@ -32,9 +32,9 @@ from jitload.request.kind import (
     with_light_torch,
 )
 from jitload.request.launch import Launch
-from jitload.request.options import cpu_options, take_archs, translate_cuda_options
+from jitload.request.options import cpu_options, take_archs, take_libraries, translate_cuda_options
 from jitload.settings import Settings, read_settings
-from jitload.toolchain.arch import CPU, add_archs, resolve_arch, resolve_gpu_arch
+from jitload.toolchain.arch import CPU, add_archs, check_options_agree, resolve_arch, resolve_gpu_arch
 
 if TYPE_CHECKING:
     from jitload.cpptext.source_kind import SourceKind
@@ -199,6 +199,8 @@ def make_request(call: Call) -> Request:
     kind = "device" if call.makes == "cubin" else find_kind(call)
     call, kind, has_cut_texts = choose_kernels(call, kind)
     options, option_archs = take_archs(call.options.cuda) if call.options.cuda else ((), ())
+    options, libraries = take_libraries(options)
+    call = call._replace(options=call.options._replace(link=(*call.options.link, *libraries))) if libraries else call
     cuda_options, cuda_dirs = translate_cuda_options(kind, options) if options else ((), ())
     host = _host_source(call, kind, cuda_options)
     if host is not None:
@@ -291,9 +293,9 @@ def _resolve_archs(
             arch, settings, subject="kernels with C++ of your own are compiled", may_be_ptx=host.is_mixed
         )
     if call.makes == "cubin":
-        if option_archs:
-            raise JitLoadError(f"a cubin is for one architecture: pass arch={option_archs[0]!r}, not an option")
-        return resolve_gpu_arch(arch, settings, subject="machine code is made")
+        archs = resolve_gpu_arch(call.arch, settings, subject="machine code is made")
+        check_options_agree(archs, option_archs)
+        return archs
     return resolve_arch(arch, settings, may_be_cpu=call.makes == "module")
 
 

@@ -72,23 +72,49 @@ def resolve_gpu_arch(
 def add_archs(arch: str | Iterable[str], others: Iterable[str], settings: Settings) -> tuple[str, ...]:
     """Return the architectures in `arch`, followed by `others`, the architectures in the compiler's options.
 
-    An `arch` of `"native"` is left out if there is neither a GPU nor an architecture in the environment.
+    An `arch` of `"native"` is left out if the code for `others` runs on the current GPU, or if there is neither a GPU
+    nor an architecture in the environment.
     """
-    is_absent = arch == "native" and not settings.arch and current_capability() is None
-    return (*(() if is_absent else _split_names(arch)), *others)
+    others = tuple(others)
+    if arch == "native" and current_capability() is None:
+        return others if not settings.arch else (arch, *others)
+    if arch == "native":
+        (native,) = _resolve_name(arch, settings, may_be_cpu=False)
+        return others if any(runs_on(other, native) for other in others) else (arch, *others)
+    return (*_split_names(arch), *others)
 
 
-def resolve_one_gpu_arch(arch: str | Iterable[str], settings: Settings, *, function: str) -> str:
+def resolve_one_gpu_arch(
+    arch: str | Iterable[str], settings: Settings, *, function: str, option_archs: Iterable[str] = ()
+) -> str:
     """Return the architecture for a function that takes only one, such as `compile_cubin()`.
 
+    Args:
+        arch: The architecture.
+        settings: The settings.
+        function: The function's name, for messages.
+        option_archs: The architectures in the compiler's options. One of them may take the place of `"native"`.
+
     Raises:
-        ToolchainError: `arch` names several architectures or the CPU, a name is malformed, or `"native"` cannot be
-            resolved.
+        ToolchainError: `arch` names several architectures or the CPU, a name is malformed, `"native"` cannot be
+            resolved, or the options name other architectures.
     """
-    archs = resolve_gpu_arch(arch, settings, subject=f"{function} compiles")
+    named = tuple(dict.fromkeys(map(machine_arch, option_archs)))
+    chosen = add_archs(arch, named, settings) if arch == "native" and named else arch
+    archs = resolve_gpu_arch(chosen, settings, subject=f"{function} compiles")
     if len(archs) != 1:
         raise ToolchainError(f"{function} makes one cubin, so it takes one architecture, not {', '.join(archs)}.")
+    check_options_agree(archs, named)
     return archs[0]
+
+
+def check_options_agree(archs: Iterable[str], option_archs: Iterable[str]) -> None:
+    """Raise ToolchainError if the compiler's options select architectures, and none of them fits one of `archs`."""
+    archs, named = tuple(archs), tuple(map(machine_arch, option_archs))
+    if named and not any(runs_on(name, arch) for name in named for arch in archs):
+        raise ToolchainError(
+            f"arch= is {', '.join(archs)}, and the compiler options are for {', '.join(named)}: leave one of them out"
+        )
 
 
 def _split_names(arch: str | Iterable[str]) -> Sequence[str]:

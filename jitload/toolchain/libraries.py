@@ -91,6 +91,8 @@ def library_hint(log: str, major: int) -> str:
         if header.startswith(("cutlass/", "cute/")):
             advice = "pip install nvidia-cutlass, or name its directory in extra_include_paths=[…]."
             return f"{header} belongs to CUTLASS: {advice}"
+        if header in ("cuda_profiler_api.h", "cudaProfiler.h"):
+            return f"{header} was not found: pip install nvidia-cuda-profiler-api{'' if major >= 13 else '-cu12'}"
         if _TEMPLATES.fullmatch(header):
             wheel = f"nvidia-cuda-cccl{'' if major >= 13 else '-cu12'}"
             return f"{header} belongs to CUDA's C++ libraries: pip install {wheel}"

@@ -1,0 +1,80 @@
+"""Options written for nvcc: quotes for a shell, architectures that agree with `arch=`, and libraries to link."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from builds import ADD, ARCH
+from support.nvcc import needs_nvcc
+
+import jitload
+from jitload.elf.cubin import read_image
+from jitload.errors import ToolchainError
+from jitload.request.arguments import inline_sources, read_flags, read_options
+from jitload.request.request import Call, make_request
+from jitload.toolchain import arch
+
+
+@pytest.mark.parametrize("option", [r"-DNAME=\"x y", r"-DNAME=\"x y\"", "'-DN=4", "'-DN=4' x.o"])
+def test_quotes_that_no_shell_accepts_are_an_error_that_names_the_option(option):
+    with pytest.raises(jitload.JitLoadError, match=re.escape(f"extra_cflags has {option!r}, whose quotes are wrong")):
+        read_flags([option], "extra_cflags")
+
+
+AGREEING = [
+    ("sm_90a", ["-arch=sm_90a"], "sm_90a"),
+    ("sm_90a", ["-gencode=arch=compute_80,code=sm_80", "-gencode=arch=compute_90,code=[sm_90,compute_90]"], "sm_90a"),
+    ("native", ["-gencode", "arch=compute_86,code=[sm_86,compute_86]"], "sm_86"),
+    ("sm_80", ["--gpu-architecture=compute_80"], "sm_80"),
+]
+
+
+@pytest.mark.parametrize(("name", "options", "expected"), AGREEING)
+def test_a_cubin_takes_options_that_agree_with_its_architecture(name, options, expected, monkeypatch):
+    monkeypatch.delenv("JITLOAD_ARCH", raising=False)
+    monkeypatch.setattr(arch, "current_capability", lambda: None)
+    assert jitload.compile_cubin(ADD, arch=name, extra_cuda_cflags=options).arch == expected
+    code = jitload.nvrtc.nvrtc_compile(ADD, arch=name, extra_opts=options)
+    assert read_image(code, name="code").arch == expected
+
+
+def test_a_cubin_refuses_options_for_another_architecture():
+    message = "arch= is sm_90a, and the compiler options are for sm_80, sm_86: leave one of them out"
+    options = ["-gencode=arch=compute_80,code=sm_80", "-arch=sm_86"]
+    for compile_ in (
+        lambda: jitload.compile_cubin(ADD, arch="sm_90a", extra_cuda_cflags=options),
+        lambda: jitload.nvrtc.nvrtc_compile(ADD, arch="sm_90a", extra_opts=options),
+    ):
+        with pytest.raises(ToolchainError, match=message):
+            compile_()
+
+
+@pytest.mark.parametrize(
+    ("options", "expected"), [(["-arch=sm_90"], ("sm_90",)), (["-arch=sm_80"], ("sm_90a", "sm_80"))]
+)
+def test_options_that_fit_the_gpu_take_the_place_of_native(options, expected, monkeypatch):
+    monkeypatch.setattr(arch, "current_capability", lambda: (9, 0))
+    sources = inline_sources("m", ADD, cpp_sources=None, embed_cubin=None)
+    call = Call("m", sources, makes="library", options=read_options({"extra_cuda_cflags": options}))
+    assert make_request(call).archs == expected
+
+
+def test_libraries_in_the_options_of_nvcc_are_linked():
+    text = "__global__ void k() {} void run() { k<<<1, 1>>>(); }"
+    sources = inline_sources("m", text, cpp_sources=None, embed_cubin=None)
+    options = read_options({"extra_cuda_cflags": ["-lineinfo", "-lcudadevrt", "-L", "/x"], "extra_ldflags": ["-lm"]})
+    request = make_request(Call("m", sources, makes="library", arch=ARCH, functions=["run"], options=options))
+    assert request.host.link_flags == ("-lm", "-lcudadevrt", "-L/x")
+    assert request.host.units[0].flags == ("-lineinfo",)
+
+
+@needs_nvcc
+def test_relocatable_code_is_linked_with_the_device_runtime():
+    source = """
+    __global__ void child(float* x) { *x = 2; }
+    __global__ void parent(float* x) { child<<<1, 1>>>(x); }
+    void run(float* x) { parent<<<1, 1>>>(x); }"""
+    options = ["-rdc=true", "-lcudadevrt", "-gencode=arch=compute_90,code=sm_90"]
+    path = jitload.build_inline("rdc", cuda_sources=source, functions=["run"], arch="sm_90", extra_cuda_cflags=options)
+    assert "run(float* x)" in repr(jitload.load_module(path))
