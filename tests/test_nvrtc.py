@@ -94,11 +94,6 @@ def test_nvrtc_compile_knows_the_names_that_nvcc_brings():
         nvrtc_compile(text.replace("INFINITY", "RAND_MAX"), arch="sm_80")
 
 
-def test_nvrtc_compile_takes_the_architecture_as_an_argument():
-    with pytest.raises(JitLoadError, match="extra_opts has '--gpu-architecture=sm_80': name architectures with arch="):
-        nvrtc_compile("", arch="sm_80", extra_opts=["--gpu-architecture=sm_80"])
-
-
 @pytest.mark.parametrize("compile_it", [nvrtc_compile, compile_cubin])
 def test_machine_code_for_the_cpu_is_refused(compile_it: Callable[..., object]):
     with pytest.raises(ToolchainError, match="compiles only for GPUs, not for 'cpu'"):
