@@ -79,7 +79,7 @@ REFUSED = [
         SOURCE,
         ["--", "-arch=sm_80"],
         2,
-        "Error: the option '-arch=sm_80' is not allowed: name the architecture with --arch (ARCH in CMake)",
+        f"Error: --arch is {ARCH}, and the compiler options are for sm_80: leave one of them out",
     ),
 ]
 

@@ -14,7 +14,7 @@ from support.calls import run_python
 from jitload import compile_cubin
 from jitload.cpptext.declarations import find_candidates
 from jitload.cuda.nvrtc import log_warnings
-from jitload.errors import CompileError, JitLoadError, ToolchainError
+from jitload.errors import CompileError, ToolchainError
 from jitload.nvrtc import nvrtc_compile
 from jitload.settings import read_settings
 from jitload.toolchain.cuda import find_cuda_toolchain
