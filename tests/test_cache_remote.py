@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import logging
 import shutil
+import sys
 import tarfile
 import threading
 import time
@@ -48,7 +49,7 @@ store = Store()
 @pytest.fixture(autouse=True)
 def _afresh(monkeypatch):
     monkeypatch.setattr("jitload.pipeline._modules", {})
-    monkeypatch.setattr(remote, "_paused_until", {})
+    monkeypatch.setattr(remote, "_failures", {})
     monkeypatch.setattr(remote, "_stores", {})
     monkeypatch.setattr(f"{__name__}.store", Store())
     monkeypatch.setenv("JITLOAD_CACHE_REMOTE", f"{__name__}:store")
@@ -260,7 +261,7 @@ def test_a_store_that_is_down_is_asked_once_a_minute(node, caplog):
     words = f"the remote cache {__name__}:store is not used for a minute: ConnectionError: no route to host"
     assert caplog.text.count(words) == 1
     store.before = lambda: None
-    remote._paused_until.clear()  # the minute is over
+    remote._failures.clear()  # the minute is over
     build(kernel("d"))
     assert len(store.asked) == 2
     assert len(store.kept) == 1
@@ -273,11 +274,77 @@ def test_a_store_that_is_slow_costs_a_bounded_time(node, caplog, monkeypatch):
     node("one")
     build(kernel("a"))
     started = time.monotonic()
-    remote._paused_until.clear()
+    remote._failures.clear()
     build(kernel("b"))
     assert time.monotonic() - started < 5
     assert "no answer within 0.3 s (JITLOAD_CACHE_REMOTE_TIMEOUT)" in caplog.text
     end.set()
+
+
+SLOW_PACKAGE = """
+import time
+time.sleep(0.6)
+{content}
+"""
+SLOW_STORE = "from test_cache_remote import store"
+SLOW_BACK_END = """
+from fsspec.implementations.memory import MemoryFileSystem
+class Slow(MemoryFileSystem):
+    protocol = "slow"
+"""
+
+
+@pytest.mark.parametrize(
+    ("address", "content"), [("slow_package:store", SLOW_STORE), ("simplecache::slow://far", SLOW_BACK_END)]
+)
+def test_the_import_of_a_package_does_not_count(node, caplog, monkeypatch, address, content):
+    fsspec = pytest.importorskip("fsspec")
+    (node("one").parent / "slow_package.py").write_text(SLOW_PACKAGE.format(content=content))
+    monkeypatch.syspath_prepend(node("one").parent)
+    monkeypatch.delitem(sys.modules, "slow_package", raising=False)
+    fsspec.register_implementation("slow", "slow_package.Slow", clobber=True)
+    monkeypatch.setenv("JITLOAD_CACHE_REMOTE", address)
+    monkeypatch.setenv("JITLOAD_CACHE_REMOTE_TIMEOUT", "0.3")
+    started = time.monotonic()
+    build(TEXT)
+    assert time.monotonic() - started > 0.6
+    assert "is not used for a minute" not in caplog.text
+
+
+def _time_out():
+    raise TimeoutError("the server is busy")
+
+
+def test_an_error_in_a_store_is_not_the_time_limit(node, caplog):
+    store.before = _time_out
+    node("one")
+    build(TEXT)
+    assert "is not used for a minute: TimeoutError: the server is busy" in caplog.text
+
+
+def test_the_reason_of_a_miss_names_only_a_store_that_has_answered(node, monkeypatch):
+    node("one")
+    monkeypatch.setenv("JITLOAD_MODE", "load-only")
+    store_name = f"{__name__}:store"
+
+    def reason(text: str) -> str:
+        with pytest.raises(errors.CacheError) as caught:
+            build(kernel(text))
+        return str(caught.value)
+
+    assert f", nor in {store_name}, and JITLOAD_MODE=load-only" in reason("a")
+    store.before = _time_out
+    for text in ("b", "c"):  # asked without an answer, then not asked
+        words = reason(text)
+        assert "nor in" not in words
+        assert f"The remote cache {store_name} is not used for a minute: TimeoutError: the server is busy" in words
+    remote._failures.clear()
+    store.asked.clear()
+    monkeypatch.setenv("JITLOAD_CXX", "none")
+    words = reason("d")
+    assert "nor in" not in words
+    assert f"The remote cache {store_name} was not asked, because it finds an entry only by its complete key." in words
+    assert store.asked == []
 
 
 def test_a_hanging_store_does_not_hold_a_process_at_its_end(node, tmp_path):

@@ -235,7 +235,7 @@ leaving = Leaving()
 
 
 def test_a_store_that_exits_does_not_end_the_program(place, used_cache, monkeypatch, caplog):
-    monkeypatch.setattr(remote, "_paused_until", {})
+    monkeypatch.setattr(remote, "_failures", {})
     local = place("local")
     use(monkeypatch, local, used_cache)
     monkeypatch.setenv("JITLOAD_CACHE_REMOTE", f"{__name__}:leaving")
@@ -244,7 +244,7 @@ def test_a_store_that_exits_does_not_end_the_program(place, used_cache, monkeypa
 
 
 def test_no_message_shows_a_password(place, used_cache, monkeypatch, caplog):
-    monkeypatch.setattr(remote, "_paused_until", {})
+    monkeypatch.setattr(remote, "_failures", {})
     use(monkeypatch, place("local"), used_cache)
     monkeypatch.setenv("JITLOAD_CACHE_REMOTE", "nosuchscheme://me:hunter2@host/x")
     build(TEXT)

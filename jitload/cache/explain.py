@@ -19,7 +19,7 @@ from jitload.cache.entry import (
 from jitload.cache.key import CacheKey, describe_parts
 from jitload.cache.listing import StoredEntry, list_entries
 from jitload.cache.matching import differing_parts, matching_digests
-from jitload.cache.remote import hide_credentials
+from jitload.cache.remote import hide_credentials, last_failure
 from jitload.cache.tiers import bundle_key, find_bundles
 from jitload.errors import CacheError
 from jitload.settings import Settings
@@ -85,20 +85,29 @@ def explain_miss(cache_dir: Path, key: CacheKey, settings: Settings) -> str:
     The message says how the most similar entry differs.
     """
     bundles = find_bundles(cache_dir)
-    other_tiers = [
-        *map(str, bundles),
-        *settings.cache_path,
-        *([hide_credentials(settings.remote)] if settings.remote else []),
-    ]
+    store, store_problem = hide_credentials(settings.remote), _store_problem(key, settings)
+    other_tiers = [*map(str, bundles), *settings.cache_path, *([store] if store and not store_problem else [])]
     tiers = f"{cache_dir}, nor in {', '.join(other_tiers)}" if other_tiers else cache_dir
     lines = [f"module {key.name!r} is not in the cache {tiers}, and JITLOAD_MODE={settings.mode} does not build it"]
     reasons = _reasons(_searched_dirs(cache_dir, bundles, key, settings), key, settings)
     lines += [f"    {line}" for line in reasons or ["There is no entry of that name."]]
+    if store_problem:
+        lines.append(f"    The remote cache {store} {store_problem}")
     if key.unknown_parts:
         labels = ", ".join(key.unknown_parts)
         lines.append(f"    This machine lacks tools, so these parts of the key are not compared: {labels}.")
     lines.append("    Build it in advance with JITLOAD_MODE=auto, and ship the cache: jitload cache pack, unpack.")
     return "\n".join(lines)
+
+
+def _store_problem(key: CacheKey, settings: Settings) -> str:
+    """Return why the remote store has not said whether it has a key. Return "" if it has, or if there is no store."""
+    if not settings.remote:
+        return ""
+    if key.unknown_parts:
+        return "was not asked, because it finds an entry only by its complete key."
+    problem = last_failure(settings)
+    return f"is not used for a minute: {problem}" if problem else ""
 
 
 def explain_unbuildable(cache_dir: Path, key: CacheKey, settings: Settings) -> str:

@@ -9,8 +9,7 @@ import re
 import threading
 import time
 from collections.abc import Callable
-from concurrent.futures import Future
-from concurrent.futures import TimeoutError as FutureTimeoutError
+from concurrent.futures import Future, wait
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
@@ -27,7 +26,7 @@ _RETRY_S = 60.0  # seconds; how long a store that failed is not asked again
 _BUCKET_PROTOCOLS = frozenset(("s3", "s3a", "gs", "gcs", "az", "abfs", "abfss", "adl", "oss", "oci", "b2", "r2", "hf"))
 _log = logging.getLogger(__name__)
 _stores: dict[tuple[str, int], RemoteStore] = {}
-_paused_until: dict[str, float] = {}
+_failures: dict[str, tuple[float, str]] = {}  # address -> when the store may be asked again, and why it failed
 Answer = TypeVar("Answer")
 
 
@@ -46,12 +45,18 @@ def hide_credentials(url: str) -> str:
     return re.sub(r"//[^/@]*@", "//…@", url)
 
 
+def last_failure(settings: Settings) -> str:
+    """Return why the remote store is not asked at the moment: how it failed in the last minute; otherwise ""."""
+    retry_s, problem = _failures.get(settings.remote, (0.0, ""))
+    return problem if time.monotonic() < retry_s else ""
+
+
 def fetch_entry(cache_dir: Path, key: CacheKey, settings: Settings) -> Entry | None:
     """Copy a key's entry from the remote store to the local cache. Return the entry, or None if the store has none.
 
     If several processes of this machine need the entry, one process copies it and the others wait.
     """
-    if _is_paused(settings):
+    if last_failure(settings):
         return None
     local_dir = _writable(cache_dir)
     with hold_lock(
@@ -67,7 +72,7 @@ def fetch_entry(cache_dir: Path, key: CacheKey, settings: Settings) -> Entry | N
 
 def put_entry(entry: Entry, key: CacheKey, settings: Settings) -> None:
     """Put the newest local entries of a key, including `entry`, into the remote store as one archive."""
-    if _is_paused(settings):
+    if last_failure(settings):
         return
     from jitload.cache.archive import pack_key
 
@@ -115,14 +120,11 @@ def _unpack(local_dir: Path, data: Any, key: CacheKey, settings: Settings) -> bo
 # ---- a request with a time limit -------------------------------------------------------------------------------
 
 
-def _is_paused(settings: Settings) -> bool:
-    return time.monotonic() < _paused_until.get(settings.remote, 0.0)
-
-
 def _ask(settings: Settings, request: Callable[[RemoteStore], Answer]) -> Answer | None:
     """Return the result of `request(store)`. If the request fails or takes too long, log a warning and return None.
 
-    After a failure, the store is not used for a minute.
+    The time limit does not include the import of the store's package, which may take long if many processes start at
+    the same time. After a failure, the store is not used for a minute.
     """
     answer: Future[Answer] = Future()
 
@@ -132,16 +134,30 @@ def _ask(settings: Settings, request: Callable[[RemoteStore], Answer]) -> Answer
         except BaseException as error:  # noqa: BLE001  a store's library may raise anything
             answer.set_exception(error if isinstance(error, Exception) else RuntimeError(repr(error)))
 
-    threading.Thread(target=ask, name="jitload-remote", daemon=True).start()
     try:
-        return answer.result(settings.remote_timeout_s)
-    except FutureTimeoutError:
+        _import_package(settings.remote)
+        threading.Thread(target=ask, name="jitload-remote", daemon=True).start()
+        if wait([answer], settings.remote_timeout_s).done:
+            return answer.result()
         problem = f"no answer within {settings.remote_timeout_s:g} s (JITLOAD_CACHE_REMOTE_TIMEOUT)"
-    except Exception as error:  # noqa: BLE001  a store that is down must not fail the call
+    except (Exception, SystemExit) as error:  # noqa: BLE001  a store that is down must not fail the call
         problem = f"{type(error).__name__}: {error}"
-    _paused_until[settings.remote] = time.monotonic() + _RETRY_S
+    _failures[settings.remote] = (time.monotonic() + _RETRY_S, problem)
     _log.warning("the remote cache %s is not used for a minute: %s", hide_credentials(settings.remote), problem)
     return None
+
+
+def _import_package(address: str) -> None:
+    """Import the package of the store at an address."""
+    if "://" not in address:
+        _import_store(address)
+        return
+    try:
+        import fsspec
+    except ImportError as error:
+        raise CacheError("a URL in JITLOAD_CACHE_REMOTE needs fsspec: pip install 'jitload[remote]'") from error
+    for url in address.split("::"):  # a chain such as simplecache::s3://bucket
+        fsspec.get_filesystem_class(url.partition("://")[0])
 
 
 def _open_store(address: str) -> RemoteStore:
@@ -165,10 +181,8 @@ class _FsspecStore:
     """A directory or bucket that fsspec opens: `s3://` with s3fs, `gs://` with gcsfs, `file://`, `memory://`."""
 
     def __init__(self, url: str) -> None:
-        try:
-            import fsspec
-        except ImportError as error:
-            raise CacheError("a URL in JITLOAD_CACHE_REMOTE needs fsspec: pip install 'jitload[remote]'") from error
+        import fsspec
+
         self._files, root = fsspec.core.url_to_fs(url)
         self._root = root.rstrip("/")
 
