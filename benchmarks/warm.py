@@ -24,6 +24,8 @@ ROWS = [
     Row(label=f"jitload, {HEADERS} user headers, same again", peer="jitload-headers", metric="same"),
     Row(label="jitload, native, first hit, cuInit counted", peer="jitload-native", metric="first"),
     Row(label="jitload, native, the same call again", peer="jitload-native", metric="same"),
+    Row(label="jitload, Triton kernel, first hit", peer="jitload-triton", metric="first"),
+    Row(label="jitload, Triton kernel, same again", peer="jitload-triton", metric="same"),
     Row(label="tvm-ffi cpp.load_inline, first hit", peer="tvm-ffi", metric="first"),
     Row(label="tvm-ffi cpp.load_inline, same again", peer="tvm-ffi", metric="same"),
     Row(label="CuPy RawKernel, first hit", peer="cupy", metric="first"),
@@ -62,7 +64,7 @@ def measure(peers: list[str], options: argparse.Namespace) -> Results:
     results = Results()
     with tempfile.TemporaryDirectory(prefix="jitload-warm-") as folder:
         for sample, peer in results.rounds(peers, options.samples):
-            if sample <= OTHERS or peer.startswith("jitload"):
+            if sample <= OTHERS or peer.startswith("jitload") or peer == "tvm-ffi":
                 run_peer(results, peer, Path(folder, peer), sample, options.arch)
     return results
 

@@ -80,6 +80,21 @@ def jitload_native(arch: str) -> Answer:  # noqa: ARG001  jitload asks the GPU
     }
 
 
+def jitload_triton(arch: str) -> Answer:
+    import tvm_ffi  # noqa: F401
+    from triton_kernel import add_one
+
+    import jitload
+
+    def find() -> object:
+        signature = {"x": "*fp32:16", "y": "*fp32:16", "n": "i32"}
+        return jitload.load_triton(
+            "bench", add_one, signature=signature, constexprs={"BLOCK": 256}, grid="ceil_div(n, BLOCK)", arch=arch
+        )
+
+    return {"first": [timed(find)], "same": [timed(find) for _ in range(REPEATS)]}
+
+
 def tvm_ffi_cpp(arch: str) -> Answer:
     import tvm_ffi.cpp  # noqa: F401
 
@@ -137,6 +152,7 @@ PEERS: dict[str, Callable[[str], Answer]] = {
     "jitload": jitload_given,
     "jitload-headers": jitload_headers,
     "jitload-native": jitload_native,
+    "jitload-triton": jitload_triton,
     "tvm-ffi": tvm_ffi_cpp,
     "cupy": cupy_raw_kernel,
     "triton": triton_jit,

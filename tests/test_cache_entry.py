@@ -13,6 +13,8 @@ from builds import ADD, build, kernel, load, run_python
 from cheap import get, make_key
 
 import jitload
+from jitload.cache.entry import find_cache_dir
+from jitload.settings import read_settings
 
 # ---- damage ----------------------------------------------------------------------------------------------------
 
@@ -148,3 +150,17 @@ def test_a_strange_flag_is_one_word(tmp_path, monkeypatch):
     text = "".join(f"__device__ const char* text{number} = VALUE{number};\n" for number in range(len(words)))
     assert list(load(text + kernel("k"), extra_cuda_cflags=flags)) == ["k"]
     assert os.listdir(tmp_path) == []
+
+
+# ---- the directory ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("base", "expected"),
+    [("/x/caches", "/x/caches/jitload"), ("", "/h/.cache/jitload"), ("relative", "/h/.cache/jitload")],
+)
+def test_the_user_s_cache_directory(monkeypatch, base, expected):
+    monkeypatch.delenv("JITLOAD_CACHE_DIR")
+    monkeypatch.setenv("HOME", "/h")
+    monkeypatch.setenv("XDG_CACHE_HOME", base)
+    assert find_cache_dir(read_settings()) == Path(expected)

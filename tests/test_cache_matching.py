@@ -436,7 +436,7 @@ def test_a_bundle_in_a_package_on_a_machine_with_python_alone(cache, tmp_path, c
     (tmp_path / "requests.json").write_text(json.dumps(rows))
     assert main(["prebuild", str(tmp_path / "requests.json"), "--bundle", str(tmp_path / "bundle")]) == 0
     site = package(tmp_path, tmp_path / "bundle")
-    for name in ("tvm_ffi", "platformdirs", "typing_extensions"):
+    for name in ("tvm_ffi", "typing_extensions"):
         found = Path(find_spec(name).origin)  # type: ignore[union-attr, arg-type]
         source = found.parent if found.name == "__init__.py" else found
         (site / source.name).symlink_to(source)

@@ -103,7 +103,7 @@ def bare_env(installed: Installed, tmp_path: Path) -> dict[str, str]:
     """Return the environment of a machine with Python, NumPy and what jitload loads libraries with, and no tools."""
     dependencies = tmp_path / "dependencies"
     dependencies.mkdir()
-    for name in ("tvm_ffi", "platformdirs", "typing_extensions", "numpy"):
+    for name in ("tvm_ffi", "typing_extensions", "numpy"):
         path = Path(find_spec(name).origin)  # type: ignore[union-attr, arg-type]
         path = path.parent if path.name == "__init__.py" else path
         (dependencies / path.name).symlink_to(path)

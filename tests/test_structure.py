@@ -22,7 +22,7 @@ MODULES = sorted(
     if path.name != "__main__.py"
 )
 HEAVY = (
-    "cuda", "cupy", "elftools", "filelock", "jax", "jinja2", "ninja", "numpy", "nvidia", "platformdirs", "torch",
+    "cuda", "cupy", "elftools", "filelock", "jax", "jinja2", "ninja", "numpy", "nvidia", "torch",
     "triton", "tvm_ffi",
 )  # fmt: skip
 LONGEST_FILE, LONGEST_FUNCTION = 500, 60

@@ -97,6 +97,10 @@ def answer():
     jitload.load_triton("m", user.kernel, signature={"x_ptr": "*fp32", "n": "i32"}, constexprs={"BLOCK": 64}, grid=1,
                         arch="sm_90")
     print("built" if "jitload.triton.library" in sys.modules else "found", flush=True)
+    if "jitload.triton.library" not in sys.modules:
+        slow = {"jitload.model", "jitload.triton.compile", "jitload.triton.metadata", "jitload.triton.wrapper",
+                "jitload.cache.store", "filelock", "secrets"} & set(sys.modules)
+        assert not slow, f"a hit imports {slow}"
 
 import_slow_modules()
 for user, settings in json.loads(sys.argv[1]):

@@ -23,7 +23,7 @@ from typing import Any
 
 ROOT = Path(__file__).parents[1]
 RELEASES = {"oldest": "3.2.0", "middle": "3.6.0", "newest": "3.9.0"}
-NEEDED = ("apache-tvm-ffi", "filelock", "platformdirs", "setuptools")
+NEEDED = ("apache-tvm-ffi", "filelock", "setuptools")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

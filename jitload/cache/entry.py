@@ -306,12 +306,11 @@ def find_cache_dir(settings: Settings) -> Path:
     """
     if settings.cache_dir:
         return resolve_dir(settings.cache_dir, "JITLOAD_CACHE_DIR")
-    from platformdirs import user_cache_dir
-
-    with suppress(RuntimeError, KeyError, OSError):
-        directory = Path(user_cache_dir("jitload"))
-        if directory.is_absolute():  # if the home is unknown, the path is "~/.cache/jitload"
-            return directory
+    base = os.environ.get("XDG_CACHE_HOME", "")
+    # The XDG specification says to ignore relative paths. If the home directory is unknown, "~" stays in the path.
+    base = base if os.path.isabs(base) else os.path.expanduser("~/.cache")
+    if os.path.isabs(base):
+        return Path(base, "jitload")
     directory = private_cache_dir()
     warn_once(
         f"this user has no home directory, so this process uses the temporary cache {directory}. To keep the cache, "

@@ -13,7 +13,7 @@ import functools
 import struct
 import sys
 from collections.abc import Iterator
-from typing import Any, NamedTuple
+from typing import Any
 
 import tvm_ffi
 
@@ -259,16 +259,19 @@ def _readable(arg: Any, parameter_type: str, label: str) -> Any:
 # ---- torch's side of a call -------------------------------------------------------------------------------------
 
 
-class Exchange(NamedTuple):
+class Exchange:  # not a named tuple: creating one takes a thirtieth of a first cache hit
     """Addresses of functions in torch's DLPack exchange table. An address is 0 if torch lacks the function.
 
     `tensor_types` are the types of tensors that the function `view` can read.
     """
 
-    view: int
-    current_stream: int
-    allocator: int
-    tensor_types: tuple[type, ...]
+    __slots__ = ("allocator", "current_stream", "tensor_types", "view")
+
+    def __init__(self, *, view: int, current_stream: int, allocator: int, tensor_types: tuple[type, ...]) -> None:
+        self.view = view
+        self.current_stream = current_stream
+        self.allocator = allocator
+        self.tensor_types = tensor_types
 
 
 @functools.lru_cache(maxsize=1)

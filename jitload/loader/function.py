@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 _SCALARS = {"int": int, "uint": int, "float": float, "bool": bool, "struct": bytes}
-_VECTOR = re.compile(r"=([friu])\d+\*(\d+)")  # the layout of a CUDA vector in the description of a function
+_VECTOR = r"=([friu])\d+\*(\d+)"  # the layout of a CUDA vector in the description of a function
 _CACHEABLE_TYPES = frozenset((int, tuple, type(None)))
 _MAX_CONFIGURED = 1024  # configured functions that a function caches before it clears the cache
 
@@ -420,7 +420,7 @@ def signature_of(facts: Mapping[str, Any]) -> inspect.Signature:
     tensor: Any = getattr(sys.modules.get("torch"), "Tensor", tvm_ffi.Tensor)
     for argument in facts["arguments"]:
         annotation: Any = _SCALARS.get(argument["kind"], tensor)
-        if vector := _VECTOR.match(argument.get("layout", "")):
+        if vector := re.match(_VECTOR, argument.get("layout", "")):
             number = float if vector[1] in ("f", "r") else int
             annotation = tuple.__class_getitem__((number,) * int(vector[2]))
         if argument.get("nullable"):

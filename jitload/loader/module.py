@@ -33,7 +33,7 @@ _SHOWN = (
     "kind",
     "write_stub",
 )  # the attributes that tab completion shows besides the functions
-_MISSING_CUDART = re.compile(r"libcudart\.so\.(\d+): cannot open shared object file")
+_MISSING_CUDART = r"libcudart\.so\.(\d+): cannot open shared object file"
 _NO_FUNCTIONS = (
     "none. Functions of C++ are exported if functions=['name'] names them where the library is built, or by "
     "TVM_FFI_DLL_EXPORT_TYPED_FUNC in the C++"
@@ -201,7 +201,7 @@ def _map_library(path: Path, *, keep_module_alive: bool) -> tvm_ffi.Module:
         from jitload.settings import read_settings
         from jitload.toolchain.cuda import find_installed_cudart
 
-        match = _MISSING_CUDART.search(str(error))
+        match = re.search(_MISSING_CUDART, str(error))
         cudart = find_installed_cudart(int(match[1]), read_settings()) if match else None
         if cudart is None:
             raise
@@ -211,7 +211,7 @@ def _map_library(path: Path, *, keep_module_alive: bool) -> tvm_ffi.Module:
 
 def _reason(error: Exception) -> str:
     """Return the dynamic loader's message, and what the user can do about the error."""
-    if match := _MISSING_CUDART.search(str(error)):
+    if match := re.search(_MISSING_CUDART, str(error)):
         wheel = "nvidia-cuda-runtime-cu12" if match[1] == "12" else f"'nvidia-cuda-runtime=={match[1]}.*'"
         return f"{error}\nIt needs the runtime library of CUDA {match[1]}: pip install {wheel}"
     match = re.search(r"([^\s/]+): undefined symbol: ([\w.$]+)", str(error))

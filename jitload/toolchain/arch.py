@@ -125,7 +125,7 @@ def _split_names(arch: str | Iterable[str]) -> Sequence[str]:
 
 @functools.lru_cache(maxsize=64)
 def _split_list(text: str) -> tuple[str, ...]:
-    return tuple(name for name in re.split(r"[,;\s]+", text) if name)
+    return tuple(text.replace(",", " ").replace(";", " ").split())
 
 
 def _resolve_name(name: str, settings: Settings, *, may_be_cpu: bool) -> tuple[str, ...]:

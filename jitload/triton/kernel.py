@@ -11,7 +11,7 @@ OPTIONS = ("num_warps", "num_stages", "num_ctas", "maxnreg")
 _CONFIG_OPTIONS = (*OPTIONS, "ir_override")
 
 
-class TritonKernel(NamedTuple):
+class TritonKernel:  # not a named tuple: creating one takes a thirtieth of a first cache hit
     """A Triton kernel, separated from its decorators.
 
     Attributes:
@@ -22,11 +22,22 @@ class TritonKernel(NamedTuple):
         compiled: The `CompiledKernel`, if the caller passed one instead of a function.
     """
 
-    function: Any
-    heuristics: Mapping[str, Any]
-    configs: tuple[Any, ...] = ()
-    best_config: Any = None
-    compiled: Any = None
+    __slots__ = ("best_config", "compiled", "configs", "function", "heuristics")
+
+    def __init__(
+        self,
+        function: Any,
+        heuristics: Mapping[str, Any],
+        configs: tuple[Any, ...] = (),
+        *,
+        best_config: Any = None,
+        compiled: Any = None,
+    ) -> None:
+        self.function = function
+        self.heuristics = heuristics
+        self.configs = configs
+        self.best_config = best_config
+        self.compiled = compiled
 
     @property
     def name(self) -> str:
@@ -115,11 +126,20 @@ def read_kernel(kernel: Any) -> TritonKernel:
             f"kernel {kernel.__name__!r} has a pre_run_hook, Python code that Triton runs before each launch. A "
             "library cannot run it: do its work before the call, and pass the kernel without it"
         )
-    return TritonKernel(kernel, heuristics, configs, best_config)
+    return TritonKernel(kernel, heuristics, configs, best_config=best_config)
 
 
 def _has_base(value: Any, name: str) -> bool:
     return any(base.__name__ == name for base in type(value).__mro__)
+
+
+def is_cubin(value: Any) -> bool:
+    """Return whether a value is a `Cubin`. The class is not imported for other values, because that takes long."""
+    if not _has_base(value, "Cubin"):
+        return False
+    from jitload.model import Cubin
+
+    return isinstance(value, Cubin)
 
 
 def _is_kernel(value: Any) -> bool:

@@ -13,19 +13,20 @@ import enum
 import functools
 import hashlib
 import os
-import secrets
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
 from types import CodeType, FunctionType, ModuleType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from jitload.errors import JitLoadError
-from jitload.model import Cubin
 from jitload.triton.kernel import TritonKernel, plain_value
 from jitload.triton.plan import Plan
 from jitload.triton.versions import Triton
+
+if TYPE_CHECKING:
+    from jitload.model import Cubin
 
 Part = tuple[str, str | tuple[str, ...]]
 
@@ -65,7 +66,7 @@ def kernel_parts(kernel: TritonKernel, triton: Triton) -> tuple[tuple[Part, ...]
 
 def _unique_part() -> Part:
     """Return a part that makes the key unlike any other."""
-    return "incomplete", secrets.token_hex(16)
+    return "incomplete", os.urandom(16).hex()
 
 
 def _is_overridden() -> bool:
@@ -91,7 +92,7 @@ def plan_parts(plan: Plan) -> tuple[tuple[str, ...], bool]:
         *(f"constexpr {name}" for name in sorted(plan.constexprs)),
         *(f"{name}={text}" for name, text in options),
     )
-    return (texts if is_complete else (*texts, secrets.token_hex(16))), is_complete
+    return (texts if is_complete else (*texts, os.urandom(16).hex())), is_complete
 
 
 def _constant_text(value: Any) -> str | None:
@@ -163,10 +164,11 @@ def _recorded_digest(library_path: str, record_path: str) -> str:
 @functools.lru_cache(maxsize=4)
 def _read_record(record_path: str, _mtime_ns: int) -> tuple[str, str]:
     with suppress(OSError, ValueError):
-        for line in Path(record_path).read_text(encoding="utf-8").splitlines():
-            if line.startswith("triton/_C/libtriton.so,sha256="):
-                _, digest, size = line.split(",")
-                return digest, size
+        # Searching all of the text takes a tenth of the time that splitting it into lines takes.
+        text = f"\n{Path(record_path).read_text(encoding='utf-8')}"
+        digest, size = text.partition("\ntriton/_C/libtriton.so,")[2].partition("\n")[0].split(",")
+        if digest.startswith("sha256="):
+            return digest, size
     return "", ""
 
 

@@ -10,12 +10,14 @@ import functools
 import operator
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from jitload.errors import SignatureError, nearest_name
-from jitload.model import ParameterKind
 from jitload.triton.kernel import OPTIONS, CompileSpec, TritonKernel, choose_config, config_values, plain_value
 from jitload.triton.versions import Triton, changed_interface, cuda_backend
+
+if TYPE_CHECKING:
+    from jitload.model import ParameterKind
 
 Path = tuple[int, ...]  # a parameter's index, then indexes within tuples
 Types = Any  # a type's text, or a tuple of Types

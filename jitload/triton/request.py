@@ -4,19 +4,29 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from jitload.cache.entry import private_cache_dir
 from jitload.errors import SignatureError
-from jitload.model import Cubin
 from jitload.request.arguments import check_name
 from jitload.request.request import Request, TritonSource, VariantSource
 from jitload.settings import Settings, read_settings
 from jitload.toolchain.arch import capability_of, resolve_gpu_arch, resolve_one_gpu_arch
-from jitload.triton.kernel import CompileSpec, TritonKernel, assign_keywords, config_values, read_kernel, show_values
+from jitload.triton.kernel import (
+    CompileSpec,
+    TritonKernel,
+    assign_keywords,
+    config_values,
+    is_cubin,
+    read_kernel,
+    show_values,
+)
 from jitload.triton.key import cubin_parts, grid_key, kernel_parts, plan_parts
 from jitload.triton.plan import Plan, make_plan
 from jitload.triton.versions import Triton, find_triton
+
+if TYPE_CHECKING:
+    from jitload.model import Cubin
 
 _SUBJECT = "a Triton kernel is compiled"  # the subject of messages about architectures
 
@@ -26,7 +36,7 @@ def make_triton_request(name: str, kernel: Any, spec: CompileSpec, *, arch: str 
     settings = read_settings()
     check_name(name)
     cubins = tuple(kernel) if isinstance(kernel, list | tuple) else (kernel,)
-    if cubins and all(isinstance(cubin, Cubin) for cubin in cubins):
+    if cubins and all(map(is_cubin, cubins)):
         _check_unchanged(cubins[0].kernels[0].name if cubins[0].kernels else "?", spec)
         return _request_for_cubins(name, cubins, arch=arch, grid=grid, settings=settings)
     kernel = read_kernel(kernel)
