@@ -13,6 +13,7 @@ from cheap import get, make_key
 
 from jitload.cache import prune
 from jitload.cache.entry import GROWTH_FILE, find_entry, uses_path, write_uses
+from jitload.cache.explain import explain_miss
 from jitload.errors import CacheError
 from jitload.settings import read_settings
 
@@ -36,7 +37,7 @@ def test_what_is_above_the_limit_goes_least_recently_used_first(empty_cache, mon
     kept = [path.exists() for path in paths]
     assert kept == sorted(kept)
     assert 3 <= sum(kept) <= 5
-    assert prune._TRASH_DIR not in os.listdir(empty_cache) or os.listdir(empty_cache / prune._TRASH_DIR) == []
+    assert prune.TRASH_DIR not in os.listdir(empty_cache) or os.listdir(empty_cache / prune.TRASH_DIR) == []
     assert all(get(empty_cache, make_key(f"m{number}")).product.is_file() for number in range(12))
 
 
@@ -94,7 +95,7 @@ sys.stdin.readline()
 
 def test_one_process_prunes_at_a_time(empty_cache):
     fill(empty_cache, 2)
-    with prune._locked_trash(empty_cache), pytest.raises(CacheError, match="another process is pruning"):
+    with prune._locked_trash(empty_cache, None), pytest.raises(CacheError, match="another process is pruning"):
         prune.prune(empty_cache, max_size=0)
     assert len(prune.prune(empty_cache, max_size=0).removed) == 2
 
@@ -105,3 +106,43 @@ def test_what_a_killed_pruner_left_is_removed(cache):
     (cache / ".trash" / "half" / "file").write_text("")
     prune.prune(cache, max_size=10**9)
     assert os.listdir(cache / ".trash") == []
+
+
+def test_the_next_build_deletes_what_a_killed_pruner_left(empty_cache, monkeypatch):
+    fill(empty_cache, 1)
+    for name in ("a", "b"):
+        (empty_cache / ".trash" / name / "deep").mkdir(parents=True)
+    with prune._locked_trash(empty_cache, None):
+        (empty_cache / ".trash" / "alive").mkdir()
+        get(empty_cache, make_key("while another process prunes"))
+        assert os.listdir(empty_cache / ".trash") == ["alive"]
+        (empty_cache / ".trash" / "b").mkdir()
+    for name in ("a", "b"):
+        (empty_cache / ".trash" / name).mkdir()
+    monkeypatch.setattr(prune, "_SWEEP_S", -1)
+    get(empty_cache, make_key("no time for it"))
+    assert len(os.listdir(empty_cache / ".trash")) == 2
+    monkeypatch.undo()
+    get(empty_cache, make_key("a build"))
+    assert os.listdir(empty_cache / ".trash") == []
+
+
+def test_pruning_reads_only_what_it_must(empty_cache, monkeypatch):
+    """Each directory is listed once, and a miss in the mode load-only measures no entry."""
+    fill(empty_cache, 5)
+    listed: list[str] = []
+    list_dir = os.listdir
+    monkeypatch.setattr("os.listdir", lambda path=".": listed.append(str(path)) or list_dir(path))
+    shown: list[tuple[str, int, int]] = []
+    prune.prune(empty_cache, max_size=250_000, show=lambda *progress: shown.append(progress))
+    key_dirs = [path for path in listed if Path(path).parent == empty_cache and "-" in Path(path).name]
+    assert len(key_dirs) == len(set(key_dirs)) == 5
+    assert [item for item in shown if item[1] == item[2]] == [("reading entries", 5, 5), ("deleting entries", 3, 3)]
+
+
+def test_the_reason_of_a_miss_measures_no_entry(empty_cache, monkeypatch):
+    fill(empty_cache, 3)
+    monkeypatch.setattr("jitload.cache.listing._measure_entry", None)
+    settings = read_settings()._replace(mode="load-only")
+    words = explain_miss(empty_cache, make_key("m1", "other"), settings)
+    assert "The nearest entry, m1-" in words

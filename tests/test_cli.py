@@ -139,6 +139,16 @@ def test_prune_removes_what_was_used_least_recently(cache, capsys):
     assert build(kernel("k2"), "m2").exists()
 
 
+def test_prune_and_clear_show_a_bar_on_a_terminal(cache, capsys, monkeypatch):
+    monkeypatch.setenv("FORCE_COLOR", "1")  # Rich takes standard error for a terminal
+    for command in (["prune", "--max-size", "0"], ["clear"]):
+        build(ADD)
+        assert main(["cache", *command]) == 0
+        shown = capsys.readouterr()
+        assert shown.out.startswith("removed ")
+        assert "deleting entries" in shown.err
+
+
 def test_prune_leaves_what_a_process_has_mapped(cache, capsys):
     module = load(ADD)
     code, out, _ = run(capsys, "clear")

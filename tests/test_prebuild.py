@@ -202,17 +202,18 @@ def test_a_cache_that_cannot_be_written_is_a_failure(tmp_path, monkeypatch):
 
 def test_a_bar_on_a_terminal(cache, capfd, monkeypatch):
     monkeypatch.setenv("FORCE_COLOR", "1")  # Rich takes standard error for a terminal
-    jitload.prebuild([request("m"), 17])
+    jitload.prebuild([request("m")], progress=False)
+    jitload.prebuild([request("m"), request("n"), 17])  # as if an earlier prebuild had been interrupted
     shown = capfd.readouterr()
-    assert "2/2" in shown.err
-    assert "1 failed" in shown.err
+    assert "3/3" in shown.err
+    assert "prebuild: 1 built, 1 reused, 1 failed" in shown.err
     assert shown.out == ""
 
 
 def test_lines_where_there_is_no_terminal(cache, capfd):
     jitload.prebuild([17] * 40)
     lines = capfd.readouterr().err.splitlines()
-    assert lines == [f"prebuild: {done} of 40, {done} failed" for done in range(4, 41, 4)]
+    assert lines == [f"prebuild: {done} of 40: {done} failed" for done in range(4, 41, 4)]
 
 
 # ---- executors -------------------------------------------------------------------------------------------------

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +19,7 @@ from jitload.cache.entry import (
     resolve_dir,
 )
 from jitload.cache.key import CacheKey, describe_parts
-from jitload.cache.listing import StoredEntry, list_entries
+from jitload.cache.listing import StoredEntry, newest_key_dirs
 from jitload.cache.matching import differing_parts, matching_digests
 from jitload.cache.remote import hide_credentials, last_failure
 from jitload.cache.tiers import bundle_key, find_bundles
@@ -25,7 +27,7 @@ from jitload.errors import CacheError
 from jitload.settings import Settings
 
 _LONGEST_SHOWN = 160
-_MAX_COMPARED = 1000  # only this many entries are compared with a key: those that were used last
+_MAX_COMPARED = 500  # only so many keys of each cache are compared with the requested one: those that were built last
 
 
 def compare_parts(first: Mapping[str, Any], second: Mapping[str, Any]) -> list[str]:
@@ -118,7 +120,7 @@ def explain_unbuildable(cache_dir: Path, key: CacheKey, settings: Settings) -> s
     searched = [
         (directory, its_key)
         for directory, its_key in _searched_dirs(cache_dir, find_bundles(cache_dir), key, settings)
-        if _entries_named(directory, key.name)
+        if _keys_named(directory, key.name, 1)
     ]
     if not searched:
         return ""
@@ -150,50 +152,61 @@ def _reasons(searched: Sequence[tuple[Path, CacheKey]], key: CacheKey, settings:
     nearest = _nearest_entry(searched, settings)
     if nearest is None:
         return []
-    entry, lines = nearest
+    key_dir, lines = nearest
     if not lines:  # all parts are equal, but the entry is not trusted
-        return _problems_of_key(entry.dir.parent, key, settings)
+        return _problems_of_key(key_dir, key, settings)
     return [
-        f"The nearest entry, {entry.name}-{entry.digest[:12]}, has another key. These are its parts and the request's:",
+        f"The nearest entry, {key_dir.name[:-52]}, has another key. These are its parts and the request's:",
         *(f"  {line}" for line in lines),
     ]
 
 
-def _nearest_entry(
-    searched: Sequence[tuple[Path, CacheKey]], settings: Settings
-) -> tuple[StoredEntry, list[str]] | None:
-    """Return the entry that differs least from the key, and a line for each difference.
+def _nearest_entry(searched: Sequence[tuple[Path, CacheKey]], settings: Settings) -> tuple[Path, list[str]] | None:
+    """Return the directory of the key that differs least from the requested one, and a line for each difference.
 
-    Only entries with the key's name are compared. Return None if there is no such entry.
+    Only keys with the same name are compared. Return None if there is no such key.
     """
     nearest = None
-    entries = [(entry, key) for cache_dir, key in searched for entry in _entries_named(cache_dir, key.name)]
-    for entry, key in sorted(entries, key=lambda pair: -pair[0].used_s)[:_MAX_COMPARED]:
-        try:
-            entry_parts = _parts(entry.manifest())
-        except CacheError:
-            continue
+    for cache_dir, key in searched:
         parts = describe_parts(key)
-        labels = differing_parts(parts, entry_parts, key, settings)
-        lines = compare_parts(
-            *(
-                {label: side[label] for label in labels if label in side and label != "archs"}
-                for side in (entry_parts, parts)
-            )
-        )
-        if "archs" in labels:
-            has, needed = (", ".join(side.get("archs") or ("none",)) for side in (entry_parts, parts))
-            lines.append(f"archs: this library has {has}; the request is for {needed}")
-        if nearest is None or len(lines) < len(nearest[1]):
-            nearest = (entry, lines)
+        for key_dir in _keys_named(cache_dir, key.name, _MAX_COMPARED):
+            entry_parts = _parts_of_key(key_dir)
+            if entry_parts is None:
+                continue
+            lines = _differences(parts, entry_parts, differing_parts(parts, entry_parts, key, settings))
+            if nearest is None or len(lines) < len(nearest[1]):
+                nearest = (key_dir, lines)
     return nearest
 
 
-def _entries_named(cache_dir: Path, name: str) -> Sequence[StoredEntry]:
+def _differences(parts: Mapping[str, Any], entry_parts: Mapping[str, Any], labels: Sequence[str]) -> list[str]:
+    """Return a line for each of the parts `labels`, in which an entry's key differs from the requested key."""
+    lines = compare_parts(
+        *(
+            {label: side[label] for label in labels if label in side and label != "archs"}
+            for side in (entry_parts, parts)
+        )
+    )
+    if "archs" in labels:
+        has, needed = (", ".join(side.get("archs") or ("none",)) for side in (entry_parts, parts))
+        lines.append(f"archs: this library has {has}; the request is for {needed}")
+    return lines
+
+
+def _keys_named(cache_dir: Path, name: str, count: int) -> Sequence[Path]:
     try:
-        return list(list_entries(cache_dir, name))
+        return newest_key_dirs(cache_dir, name, count)
     except CacheError:
         return []
+
+
+def _parts_of_key(key_dir: Path) -> Mapping[str, Any] | None:
+    """Return the parts of a key, which all of its entries record, or None if there is no readable entry."""
+    with suppress(OSError):
+        for leaf_name in newest_first(os.listdir(key_dir)):
+            with suppress(OSError, ValueError, RecursionError):
+                return _parts(read_manifest(key_dir / leaf_name))
+    return None
 
 
 def _problems_of_key(key_dir: Path, key: CacheKey, settings: Settings) -> list[str]:

@@ -5,13 +5,13 @@ from __future__ import annotations
 import os
 import re
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from jitload.cache.entry import KEY_DIR_NAME, MANIFEST, check_file, newest_first, read_manifest, uses_path
+from jitload.cache.entry import KEY_DIR_NAME, MANIFEST, USES_DIR, check_file, newest_first, read_manifest
 from jitload.cache.key import SCHEMA
 from jitload.errors import CacheError
 
@@ -77,65 +77,115 @@ def check_leaf(leaf_dir: Path) -> dict[str, Any]:
     return manifest
 
 
-def list_entries(cache_dir: Path, name: str = "") -> Iterator[StoredEntry]:
-    """Yield the entries of a cache, or only the entries named `name`, sorted by name and key.
+def list_entries(cache_dir: Path) -> Iterator[StoredEntry]:
+    """Yield the entries of a cache, sorted by name and key.
 
     Entries of one key are sorted by age, the oldest first. Entries that another process removes in the meantime are
     skipped.
     """
+    measure = entry_reader(cache_dir)
+    for match, key_dir in key_dirs(cache_dir):
+        yield from measure(match, names_in(key_dir))
+
+
+def entry_reader(cache_dir: Path) -> Callable[[re.Match[str], Sequence[str]], Iterator[StoredEntry]]:
+    """Return a function that yields the entries of one key in a cache, the oldest first.
+
+    Its arguments are a match of the name of the key's directory, and the names in this directory.
+    """
     keeps_atime = not _is_mounted_noatime(cache_dir)
-    for match, key_dir in _key_dirs(cache_dir):
-        if name not in ("", match[1]):
-            continue
-        with suppress(OSError):
-            for leaf_name in reversed(newest_first(os.listdir(key_dir))):
-                with suppress(OSError):
-                    yield _stored_entry(key_dir / leaf_name, match, keeps_atime=keeps_atime)
+    uses = _read_uses(cache_dir)
+
+    def read_entries(match: re.Match[str], names: Sequence[str]) -> Iterator[StoredEntry]:
+        for leaf_name in reversed(newest_first(names)):
+            hits, recorded_s = uses.get(f"{match[0]}-{leaf_name}", (0, 0.0))
+            leaf_dir = Path(cache_dir, match[0], leaf_name)
+            with suppress(OSError):
+                size, used_s = _measure_entry(leaf_dir, keeps_atime=keeps_atime)
+                used_s = min(max(used_s, recorded_s), time.time())
+                yield StoredEntry(dir=leaf_dir, name=match[1], digest=match[2], size=size, used_s=used_s, hits=hits)
+
+    return read_entries
+
+
+def newest_key_dirs(cache_dir: Path, name: str, count: int) -> list[Path]:
+    """Return the directories of at most `count` keys with a name, those to which an entry was added last first."""
+    dated = []
+    for match, key_dir in key_dirs(cache_dir):
+        if match[1] == name:
+            with suppress(OSError):
+                dated.append((os.stat(key_dir).st_mtime, key_dir))
+    return [key_dir for _, key_dir in sorted(dated, reverse=True)[:count]]
 
 
 def list_damaged(cache_dir: Path) -> Iterator[Path]:
     """Yield the paths of damaged entries, which were renamed to `<name>-<time>.bad` when the damage was found."""
-    with suppress(OSError):
-        yield from _damaged_in(cache_dir)
-    for _, key_dir in _key_dirs(cache_dir):
-        with suppress(OSError):
-            yield from _damaged_in(key_dir)
+    for directory in (cache_dir, *(key_dir for _, key_dir in key_dirs(cache_dir))):
+        yield from damaged_among(directory, names_in(directory))
 
 
-def _damaged_in(directory: Path) -> Iterator[Path]:
-    return (directory / name for name in sorted(os.listdir(directory)) if _DAMAGED_NAME.fullmatch(name))
+def damaged_among(directory: Path, names: Iterable[str]) -> Iterator[Path]:
+    """Yield the paths of damaged entries among the names in a directory."""
+    return (directory / name for name in sorted(names) if name.endswith(".bad") and _DAMAGED_NAME.fullmatch(name))
 
 
-def _key_dirs(cache_dir: Path) -> Iterator[tuple[re.Match[str], Path]]:
+def names_in(directory: Path) -> list[str]:
+    """Return the names in a directory, or [] if it cannot be read or another process has removed it."""
+    try:
+        return os.listdir(directory)
+    except OSError:
+        return []
+
+
+def key_dirs(cache_dir: Path) -> list[tuple[re.Match[str], Path]]:
+    """Return a (match of the name, path) pair for the directory of each key in a cache, sorted by name.
+
+    Raises:
+        CacheError: The cache cannot be read.
+    """
     try:
         names = sorted(os.listdir(cache_dir))
     except FileNotFoundError:
-        return
+        return []
     except OSError as error:
         raise CacheError(f"the cache {cache_dir} cannot be read: {error.strerror}") from error
-    yield from ((match, cache_dir / name) for name in names if (match := KEY_DIR_NAME.fullmatch(name)))
+    return [(match, cache_dir / name) for name in names if (match := KEY_DIR_NAME.fullmatch(name))]
 
 
-def _stored_entry(leaf_dir: Path, key_dir_name: re.Match[str], *, keeps_atime: bool) -> StoredEntry:
-    status = os.lstat(leaf_dir / MANIFEST) if os.path.lexists(leaf_dir / MANIFEST) else os.lstat(leaf_dir)
-    hits, recorded_s = 0, 0.0
+def _read_uses(cache_dir: Path) -> dict[str, tuple[int, float]]:
+    """Return how often and when entries were used, by `<name>-<key>-<leaf>`, as far as uses are recorded."""
+    uses: dict[str, tuple[int, float]] = {}
     with suppress(OSError):
-        uses = os.stat(uses_path(leaf_dir))
-        hits, recorded_s = uses.st_size, uses.st_mtime
-    used_s = max(status.st_mtime, recorded_s, status.st_atime if keeps_atime else 0)
-    return StoredEntry(
-        dir=leaf_dir,
-        name=key_dir_name[1],
-        digest=key_dir_name[2],
-        size=directory_size(leaf_dir),
-        used_s=min(used_s, time.time()),
-        hits=hits,
-    )
+        for item_name, status in _statuses(cache_dir / USES_DIR):
+            uses[item_name] = (status.st_size, status.st_mtime)
+    return uses
+
+
+def _measure_entry(leaf_dir: Path, *, keeps_atime: bool) -> tuple[int, float]:
+    """Return the size of an entry's files, and the last time that the manifest shows as used."""
+    size, used = 0, None
+    for item_name, status in _statuses(leaf_dir):
+        size += status.st_size
+        if item_name == MANIFEST:
+            used = status
+    used = used or os.lstat(leaf_dir)
+    return size, max(used.st_mtime, used.st_atime if keeps_atime else 0)
 
 
 def directory_size(directory: Path) -> int:
     """Return the total size in bytes of the files in a directory."""
-    return sum(item.stat(follow_symlinks=False).st_size for item in os.scandir(directory))
+    return sum(status.st_size for _, status in _statuses(directory))
+
+
+def _statuses(directory: Path) -> Iterator[tuple[str, os.stat_result]]:
+    """Yield a (name, status) pair for each file in a directory. Scanning by descriptor is faster than by path."""
+    handle = os.open(directory, os.O_RDONLY | os.O_CLOEXEC | os.O_DIRECTORY)
+    try:
+        with os.scandir(handle) as items:
+            for item in items:
+                yield item.name, item.stat(follow_symlinks=False)
+    finally:
+        os.close(handle)
 
 
 def _is_mounted_noatime(directory: Path) -> bool:

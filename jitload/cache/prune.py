@@ -5,19 +5,21 @@ from __future__ import annotations
 import os
 import shutil
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from jitload.cache.entry import BLOCK_BYTES, FAILED_MARKER, GROWTH_FILE, WORK_DIR, uses_path, write_uses
-from jitload.cache.listing import StoredEntry, directory_size, list_damaged, list_entries
+from jitload.cache.entry import BLOCK_BYTES, FAILED_MARKER, GROWTH_FILE, TRASH_DIR, WORK_DIR, uses_path, write_uses
+from jitload.cache.listing import StoredEntry, damaged_among, directory_size, entry_reader, key_dirs, names_in
 from jitload.cache.locks import LOCKS_DIR, is_local, lock_directory, unlock
 from jitload.errors import CacheError
 from jitload.toolchain.host import make_private_dir
 
-_TRASH_DIR = ".trash"
+ShowProgress = Callable[[str, int, int], None]  # the kind of work, how much of it is done, and how much there is
 _DAMAGED_KEPT_S = 7 * 86400.0
+_SHOWN_STEP = 50  # entries
+_SWEEP_S = 1.0  # how long a build may delete what killed processes have left
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,13 +32,20 @@ class PruneResult:
     in_use: int
 
 
-def prune(cache_dir: Path, *, max_size: int | None = None, max_age_s: float | None = None) -> PruneResult:
+def prune(
+    cache_dir: Path,
+    *,
+    max_size: int | None = None,
+    max_age_s: float | None = None,
+    show: ShowProgress | None = None,
+) -> PruneResult:
     """Remove the least recently used entries, and the damaged ones.
 
     Entries that were not used for more than `max_age_s` seconds are removed. Then the least recently used entries are
     removed until the rest have at most `max_size` bytes in total. An entry that a living process has mapped stays.
 
-    Damaged entries are removed after a week, or at once if `max_size` is given.
+    Damaged entries are removed after a week, or at once if `max_size` is given. `show` is called to show the
+    progress.
 
     Raises:
         CacheError: The cache cannot be written, or another process is pruning it.
@@ -44,16 +53,16 @@ def prune(cache_dir: Path, *, max_size: int | None = None, max_age_s: float | No
     write_uses()
     if not cache_dir.is_dir():
         return PruneResult(removed=(), freed=0, left=0, in_use=0)
-    with _locked_trash(cache_dir) as trash:
-        freed = _remove_damaged(cache_dir, trash, _DAMAGED_KEPT_S if max_size is None else 0)
-        entries = sorted(list_entries(cache_dir), key=lambda entry: entry.used_s)
+    with _locked_trash(cache_dir, show) as trash:
+        entries, damaged = _read_cache(cache_dir, show)
+        freed = _remove_damaged(damaged, trash, _DAMAGED_KEPT_S if max_size is None else 0)
         left, now_s = sum(entry.size for entry in entries), time.time()
-        mapped, removed, in_use = mapped_dirs(cache_dir), [], 0
+        mapped, real_dir, removed, in_use = mapped_dirs(cache_dir), cache_dir.resolve(), [], 0
         for entry in entries:
             is_old = max_age_s is not None and now_s - entry.used_s > max_age_s
             if not is_old and (max_size is None or left <= max_size):
                 continue
-            if str(entry.dir.resolve()) in mapped:
+            if f"{real_dir}/{entry.dir.parent.name}/{entry.dir.name}" in mapped:
                 in_use += 1
             elif _remove(entry, trash):
                 removed.append(entry)
@@ -63,11 +72,29 @@ def prune(cache_dir: Path, *, max_size: int | None = None, max_age_s: float | No
         return PruneResult(removed=tuple(removed), freed=freed, left=left, in_use=in_use)
 
 
-def clear(cache_dir: Path) -> PruneResult:
+def _read_cache(cache_dir: Path, show: ShowProgress | None) -> tuple[list[StoredEntry], list[Path]]:
+    """Return the entries of a cache, the least recently used first, and the paths of the damaged entries."""
+    entries: list[StoredEntry] = []
+    damaged = list(damaged_among(cache_dir, names_in(cache_dir)))
+    read_entries, directories = entry_reader(cache_dir), key_dirs(cache_dir)
+    for count, (match, key_dir) in enumerate(directories, 1):
+        names = names_in(key_dir)
+        entries += read_entries(match, names)
+        damaged += damaged_among(key_dir, names)
+        _show(show, "reading entries", count, len(directories))
+    return sorted(entries, key=lambda entry: entry.used_s), damaged
+
+
+def _show(show: ShowProgress | None, work: str, count: int, total: int) -> None:
+    if show and (count % _SHOWN_STEP == 0 or count == total):  # showing each step would take longer than the work
+        show(work, count, total)
+
+
+def clear(cache_dir: Path, show: ShowProgress | None = None) -> PruneResult:
     """Remove every entry that no living process has mapped, and the failed builds that were kept for inspection."""
     for marker in (cache_dir / WORK_DIR).glob(f"*/{FAILED_MARKER}"):
         shutil.rmtree(marker.parent, ignore_errors=True)
-    return prune(cache_dir, max_size=-1)
+    return prune(cache_dir, max_size=-1, show=show)
 
 
 def prune_to_limit(cache_dir: Path, limit: int) -> None:
@@ -93,9 +120,9 @@ def _write_growth(cache_dir: Path, size: int) -> None:
 
 
 @contextmanager
-def _locked_trash(cache_dir: Path) -> Iterator[Path]:
+def _locked_trash(cache_dir: Path, show: ShowProgress | None) -> Iterator[Path]:
     """Hold the lock for pruning, and yield a directory. Entries that are moved there are deleted after the block."""
-    trash = cache_dir / _TRASH_DIR
+    trash = cache_dir / TRASH_DIR
     lock = None
     try:
         make_private_dir(trash)
@@ -106,18 +133,39 @@ def _locked_trash(cache_dir: Path) -> Iterator[Path]:
         if not os.access(trash, os.W_OK):
             raise CacheError(f"the cache {cache_dir} cannot be written: {error.strerror}") from error
     try:
-        _empty(trash)  # a killed process may have left files in it
+        _empty(trash, show)  # a killed process may have left files in it
         yield trash
-        _empty(trash)
+        _empty(trash, show)
     finally:
         unlock(lock)
 
 
-def _empty(trash: Path) -> None:
-    for name in os.listdir(trash):
+def sweep_trash(cache_dir: Path) -> None:
+    """Delete what killed processes that pruned the cache have left. This may take a second; later calls go on."""
+    end = time.monotonic() + _SWEEP_S
+    with suppress(OSError):
+        lock = lock_directory(cache_dir / TRASH_DIR)
+        try:
+            if lock is not None:
+                _empty(cache_dir / TRASH_DIR, is_over=lambda: time.monotonic() > end)
+        finally:
+            unlock(lock)
+
+
+def _empty(
+    trash: Path,
+    show: ShowProgress | None = None,
+    *,
+    is_over: Callable[[], bool] = lambda: False,
+) -> None:
+    names = os.listdir(trash)
+    for count, name in enumerate(names, 1):
+        if is_over():
+            return
         shutil.rmtree(trash / name, ignore_errors=True)
         with suppress(OSError):
             os.unlink(trash / name)
+        _show(show, "deleting entries", count, len(names))
 
 
 def _remove(entry: StoredEntry, trash: Path) -> bool:
@@ -138,9 +186,9 @@ def _remove(entry: StoredEntry, trash: Path) -> bool:
     return True
 
 
-def _remove_damaged(cache_dir: Path, trash: Path, older_than_s: float) -> int:
+def _remove_damaged(damaged: Sequence[Path], trash: Path, older_than_s: float) -> int:
     freed = 0
-    for path in list_damaged(cache_dir):
+    for path in damaged:
         with suppress(OSError):
             status = os.lstat(path)
             if time.time() - status.st_mtime >= older_than_s:

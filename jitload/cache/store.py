@@ -37,6 +37,7 @@ from jitload.cache.entry import (
     GROWTH_FILE,
     LEAF_NAME,
     MANIFEST,
+    TRASH_DIR,
     WORK_DIR,
     Entry,
     append_bytes,
@@ -348,12 +349,17 @@ def _sync(path: Path) -> None:
 
 
 def after_build(cache_dir: Path, settings: Settings) -> None:
-    """Record the bundles, remove directories of dead builders, and prune the cache if it is above its limit.
+    """Record the bundles, remove what killed processes have left, and prune the cache if it is above its limit.
 
     This is done only after builds, because a cache hit writes nothing.
     """
     remember_bundles(cache_dir)
     sweep_work_dirs(cache_dir)
+    with suppress(OSError):
+        if os.listdir(cache_dir / TRASH_DIR):
+            from jitload.cache.prune import sweep_trash
+
+            sweep_trash(cache_dir)
     size = 0  # in bytes, roughly: what the last pruning left, and what was published since then
     with suppress(OSError):
         size = os.stat(cache_dir / GROWTH_FILE).st_size * BLOCK_BYTES

@@ -11,10 +11,10 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import BrokenExecutor, CancelledError, Executor, Future, as_completed
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from jitload.building.progress import progress_bar
 from jitload.errors import JitLoadError
 from jitload.prebuilding.processes import LocalWorkers, local_workers, worker_count
 from jitload.prebuilding.requests import is_triton, needs_this_process, portable_request
@@ -245,47 +245,25 @@ def _outcome(future: Future[Outcome], task: Task) -> Outcome | None:
 @contextmanager
 def _progress(total: int, outcomes: dict[int, Outcome], *, is_shown: bool) -> Iterator[_Done]:
     """Yield a function that adds the outcome of a task to `outcomes` and shows the progress."""
-    failures = 0
-    with _display(total) if is_shown and total else nullcontext(None) as show:
+    counts = {"built": 0, "reused": 0, "failed": 0}
+    with progress_bar() if is_shown and total else nullcontext(None) as show:
+        if show:
+            show("prebuild", 0, total)
 
         def done(task: Task, outcome: Outcome) -> None:
-            nonlocal failures
             outcomes[task.number] = outcome
-            failures += outcome.state == "failed"
+            counts[outcome.state] += 1
+            text = ", ".join(f"{count} {state}" for state, count in counts.items() if count)
             if show:
-                show(len(outcomes), f", {failures} failed" if failures else "")
+                show(f"prebuild: {text}", len(outcomes), total)
+            elif is_shown:
+                _write_line(text, len(outcomes), total)
 
         yield done
 
 
-@contextmanager
-def _display(total: int) -> Iterator[Callable[[int, str], None]]:
-    """Yield a function that shows the progress as a bar or in lines.
-
-    The function's arguments are the number of complete tasks and a text about failures.
-    """
-    from rich.console import Console
-
-    console = Console(stderr=True)
-    if not (console.is_terminal or console.is_jupyter):
-        yield partial(_write_line, total)
-        return
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
-
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    # Automatic refreshing would start a thread, whose locks could stay held in a forked child.
-    with Progress(*columns, console=console, auto_refresh=False) as bar:
-        row = bar.add_task("prebuild", total=total)
-
-        def show(count: int, failures: str) -> None:
-            bar.update(row, completed=count, description=f"prebuild{failures}")
-            bar.refresh()
-
-        yield show
-
-
-def _write_line(total: int, count: int, failures: str) -> None:
+def _write_line(text: str, count: int, total: int) -> None:
     """Write a line of progress after each tenth of the tasks."""
     if count * _LINES // total != (count - 1) * _LINES // total:
-        sys.stderr.write(f"prebuild: {count} of {total}{failures}\n")
+        sys.stderr.write(f"prebuild: {count} of {total}: {text}\n")
         sys.stderr.flush()
