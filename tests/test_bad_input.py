@@ -289,8 +289,7 @@ def test_launches_that_nvrtc_does_not_see(guard):
     text = f"{guard}\n{LAUNCH}\n#endif\n{ADD}"
     assert list(load(text)) == ["add"]
     assert jitload.compile_cubin(text, arch=ARCH).kernels[0].name == "add"
-    with pytest.raises(CompileError, match=r"m\.cu:2: GPU only: launches with <<<…>>>"):
-        jitload.load_inline("m", cuda_sources=text, arch="cpu")
+    assert list(jitload.load_inline("m", cuda_sources=text, arch="cpu")) == ["add"]
     exported = f"{guard}\n{LAUNCH}\nTVM_FFI_DLL_EXPORT_TYPED_FUNC(start, start);\n#endif\n{ADD}"
     assert classify([exported], has_embed_cubin=False, for_nvrtc=True) == "mixed"
 

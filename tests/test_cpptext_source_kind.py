@@ -106,6 +106,21 @@ def test_a_wrapper_around_cubins_stays_the_hosts(library):
 
 
 @pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("__device__ inline int lane() { return threadIdx.x % 32; }\n", True),
+        ("#include <cub/cub.cuh>\n", True),
+        ("#include <thrust/device_vector.h>\n", True),
+        ("#define __device__\n__device__ inline int f() { return 1; }\n", False),
+        ("#include <cuda_fp16.h>\n__device__ inline int f() { return 1; }\n", False),
+    ],
+)
+def test_a_header_that_the_hosts_compiler_cannot_read_takes_nvcc(tmp_path, text, expected):
+    (tmp_path / "device.cuh").write_text(text)
+    assert is_mixed(f'#include "{tmp_path}/device.cuh"') == expected
+
+
+@pytest.mark.parametrize(
     "text",
     [
         "// kernel<<<1, 1>>>()\n/* __global__ void k(); */\n",

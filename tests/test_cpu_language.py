@@ -355,7 +355,7 @@ GPU_ONLY = {
     "texture objects": ("__global__ void k(cudaTextureObject_t t) {}", "m.cu:1: GPU only: textures and surfaces"),
     "dynamic parallelism": (
         "__global__ void j(float* x) {}\n" + K + " j<<<1, 1>>>(x);\n}",
-        "m.cu:3: GPU only: launches with <<<…>>>; on the CPU, a Launch sets grid and block",
+        "m.cu:3: GPU only: launches with <<<…>>>",
     ),
     "the runtime": (K + " cudaDeviceSynchronize();\n}", "m.cu:2: GPU only: CUDA's runtime within a kernel"),
     "addresses": (K + " x[0] = __cvta_generic_to_shared(x);\n}", "m.cu:2: GPU only: instructions of the device"),

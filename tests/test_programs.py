@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 
+import numpy as np
 import pytest
 from builds import ARCH, python_env
 from support.nvcc import needs_nvcc
@@ -86,6 +87,45 @@ def test_the_kernels_of_a_program_are_loaded(tmp_path):
     assert list(jitload.load_inline("s", cuda_sources=SAXPY, kind="device", arch=ARCH)) == ["saxpy", "fill", "copy"]
     names = [kernel.name for kernel in jitload.compile_cubin(SAXPY, arch=ARCH).kernels]
     assert names == ["saxpy", "util::fill", "util::copy"]
+
+
+def test_the_kernels_of_a_text_that_launches_them_run_on_the_cpu(tmp_path):
+    (tmp_path / "scale.cuh").write_text(
+        "// Scale x.\n__global__ void scale(float* x, float factor) { x[threadIdx.x] *= factor; }\n"
+    )
+    (tmp_path / "p.cu").write_text(
+        '#include "scale.cuh"\n#include <cublas_v2.h>\n'
+        "__global__ void add(float* x) { x[threadIdx.x] += 1; }\n"
+        "void run(float* x) { add<<<1, 4>>>(x); scale<<<1, 4>>>(x, 2); }\n"
+        "int main() { float* x; cudaMalloc(&x, 16); run(x); }\n"
+    )
+    x = np.ones(4, np.float32)
+    for functions in (None, ["add", "scale"], {"add": Launch(grid=1, block=4), "scale": Launch(grid=1, block=4)}):
+        module = jitload.load("p", sources=[tmp_path / "p.cu"], functions=functions, arch="cpu")
+        assert list(module) == ["add", "scale"]
+        assert module.scale.__doc__.startswith("Scale x.\n\nscale(float* x, float factor)")
+        module.add[1, 4](x)
+        module.scale[1, 4](x, 2)
+    assert x.tolist() == [22.0] * 4
+    with pytest.raises(
+        CompileError, match=r"p\.cu:4: GPU only: launches with <<<…>>>[^$]*name only them in functions="
+    ):
+        jitload.load("p", sources=[tmp_path / "p.cu"], functions=["run"], arch=("cpu", ARCH))
+
+
+def test_a_kernel_of_a_header_is_a_kernel_beside_launches(tmp_path):
+    (tmp_path / "core.cuh").write_text("namespace n { __global__ void core(float* x, int count) { x[0] = count; } }\n")
+    text = '#include "core.cuh"\nvoid run(float* x) { n::core<<<1, 1>>>(x, 1); }\n'
+    module = jitload.load_inline(
+        "m", cuda_sources=text, functions=["core"], extra_include_paths=[tmp_path], arch=("cpu", ARCH)
+    )
+    x = np.zeros(1, np.float32)
+    module.core[1, 1](x, 3)
+    assert x.tolist() == [3.0]
+    assert str(module.core) == "<jitload function core(float* x, int count)>"
+    text = '#include "core.cuh"\nint main() { n::core<<<1, 1>>>(nullptr, 1); }\n'
+    module = jitload.load_inline("m", cuda_sources=text, extra_include_paths=[tmp_path], arch=ARCH)
+    assert str(module.core) == "<jitload function core(float* x, int count)>"
 
 
 def test_errors_in_kernels_keep_their_lines():

@@ -7,7 +7,7 @@ from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import pairwise
 from pathlib import Path
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from jitload.cpptext.lexer import Token, code_tokens, strip_comments
 from jitload.cpptext.preprocessor import (
@@ -33,6 +33,7 @@ LAUNCH_FUNCTIONS = frozenset(
 HOST_ALGORITHMS = re.compile(
     r"cub/device/|thrust/(?!(?:complex|pair|tuple|functional|swap|optional|limits|random|iterator|type_traits|detail)\b)"
 )
+_DEFINES_DEVICE = re.compile(r"^[ \t]*#[ \t]*define[ \t]+__device__", re.MULTILINE)
 _HOST_COMPILER_MACROS = {"__CUDACC__": None, "__NVCC__": None}
 _MAX_HEADERS = 64  # the most headers that a call of load_inline reads; direct includes come first
 
@@ -100,23 +101,45 @@ def _has_launch(tokens: Iterable[Token]) -> bool:
     )
 
 
-def headers_have_kernels(texts: Sequence[str], include_dirs: Sequence[Path], options: Sequence[str]) -> bool:
-    """Return whether C++ code includes user headers that contain or launch kernels.
+def headers_need_nvcc(texts: Sequence[str], include_dirs: Sequence[Path], options: Sequence[str]) -> bool:
+    """Return whether C++ code includes headers that only nvcc can compile.
 
-    The source of a kernel library is often only two lines: `#include "norm.cuh"`, and an export of a function in that
-    header. Directories with CUDA's own headers are not searched. The bodies of macros and code under
-    `#ifdef __CUDACC__` do not count.
+    These are the headers of CUB and Thrust, and headers of the user that contain or launch kernels or contain device
+    functions. The source of a kernel library is often only two lines: `#include "norm.cuh"`, and an export of a
+    function in that header. The bodies of macros and code under `#ifdef __CUDACC__` do not count. Device functions do
+    not count, either, if CUDA's headers or the user define `__device__` for the C++ compiler.
 
     Example:
-        >>> headers_have_kernels(['#include "norm.cuh"', "TVM_FFI_DLL_EXPORT_TYPED_FUNC(f, F);"], [Path("lib")], ())
+        >>> headers_need_nvcc(['#include "norm.cuh"', "TVM_FFI_DLL_EXPORT_TYPED_FUNC(f, F);"], [Path("lib")], ())
         True
     """
-    codes = user_headers(texts, include_dirs)
-    return any(("<<<" in code or "__global__" in code) and _has_kernels(code, options) for code in codes)
+    headers = list(user_headers(texts, include_dirs))
+    codes = [*texts, *headers]
+    names = {name for code in codes for name, _ in included_headers(code)}
+    if any(name.startswith(("cub/", "thrust/")) for name in names):
+        return True
+    words = ["__global__"]
+    has_device = _DEFINES_DEVICE.search("\n".join(codes)) or any("__device__" in option for option in options)
+    if not has_device and not any(name.startswith("cuda") for name in names):
+        words.append("__device__")
+    return any(any(word in code for word in ("<<<", *words)) and _has_kernels(code, options, words) for code in headers)
+
+
+class UserHeader(NamedTuple):
+    """A header of the user: its name in the first `#include`, its path and its text."""
+
+    name: str
+    path: Path
+    text: str
 
 
 def user_headers(texts: Sequence[str], include_dirs: Sequence[Path]) -> Iterator[str]:
     """Yield the text of each user header that the texts include, without comments. Direct includes come first."""
+    return (strip_comments(header.text) for header in read_user_headers(texts, include_dirs))
+
+
+def read_user_headers(texts: Sequence[str], include_dirs: Sequence[Path]) -> Iterator[UserHeader]:
+    """Yield each user header that the texts include, directly or through other headers. Direct includes come first."""
     include_dirs = [path for path in include_dirs if not (path / "cuda_runtime.h").is_file()]
     waiting: deque[tuple[str, tuple[Path, ...]]] = deque()
     waiting.extend((name, ()) for text in texts for name, _ in included_headers(text))
@@ -128,13 +151,13 @@ def user_headers(texts: Sequence[str], include_dirs: Sequence[Path]) -> Iterator
         if path is None or path in read:
             continue
         read.add(path)
-        code = strip_comments(path.read_text(encoding="utf-8", errors="replace"))
-        yield code
-        waiting.extend((header, (path.parent,) if is_quoted else ()) for header, is_quoted in included_headers(code))
+        text = path.read_text(encoding="utf-8", errors="replace")
+        yield UserHeader(name, path, text)
+        waiting.extend((header, (path.parent,) if is_quoted else ()) for header, is_quoted in included_headers(text))
 
 
-def _has_kernels(text: str, options: Sequence[str]) -> bool:
-    """Return whether a text has kernels or launches that a host compiler would read."""
+def _has_kernels(text: str, options: Sequence[str], words: Sequence[str]) -> bool:
+    """Return whether a host compiler would read launches, or one of the words, in a text."""
     live = live_tokens(code_tokens(text), Macros(_HOST_COMPILER_MACROS, options))
     tokens = [token for token in live if not token.in_directive]
-    return _has_launch(tokens) or any(token.text == "__global__" for token in tokens)
+    return _has_launch(tokens) or any(token.text in words for token in tokens)

@@ -43,7 +43,7 @@ from jitload.model import CompiledSource, CpuKernel, CpuProgram, Cubin, Image, I
 from jitload.request.arguments import Instrumentation
 from jitload.signature import probe
 from jitload.signature.demangle import demangle, demangle_variables
-from jitload.signature.kernels import read_kernels
+from jitload.signature.kernels import read_kernels, with_header_candidates
 from jitload.signature.layouts import read_layouts, typed_variables
 from jitload.toolchain.cuda import CudaToolchain
 from jitload.toolchain.host import INCLUDE_DIR, Compiler, tvm_ffi_include_dirs
@@ -114,16 +114,17 @@ def compile_for_cpu(
         variables=demangle_variables(object_file.variables()),
     )
     layouts = read_layouts(object_file.layouts())
+    candidates = with_header_candidates(compilation.candidates, image, source.texts, source.include_dirs)
     lowered = {text: (row.symbol, row.probe) for text, row in zip(compilation.expressions, rows, strict=True)}
     compiled = CompiledSource(
         cubin=Cubin(
             data=b"",
             arch="cpu",
-            kernels=read_kernels(image, lowered, compilation.candidates, source.signatures_by_expression, layouts),
+            kernels=read_kernels(image, lowered, candidates, source.signatures_by_expression, layouts),
             variables=typed_variables(image.variables, layouts, source.piece_texts),
         ),
         symbols={kernel: lowered[expression][0] for expression, kernel in compilation.launched.items()},
-        candidates=compilation.candidates,
+        candidates=candidates,
         headers=compilation.user_headers,
     )
     return CpuProgram(

@@ -20,12 +20,12 @@ from jitload.codegen.wrapper import write_sources
 from jitload.cpu.build import SHORT_HEADERS, compile_for_cpu
 from jitload.cuda.kernels import (
     check_device_code,
-    check_is_device_code,
     compile_for_gpus,
     device_source,
     naming_exports,
 )
 from jitload.cuda.nvrtc import missing_header
+from jitload.cuda.source_check import check_is_device_code
 from jitload.errors import CompileError, LaunchSpecError, ToolchainError, warn_once
 from jitload.model import CpuProgram
 from jitload.request.request import Request

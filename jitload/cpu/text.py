@@ -392,7 +392,7 @@ def find_lost_branch(label: str, text: str) -> Diagnostic | None:
 def _lost_branch(conditional: Conditional) -> str:
     """Return the problem that a conditional has on the CPU, or "" if it has none."""
     text = " ".join(f"{directive.name} {directive.text}" for directive in conditional.conditions)
-    if "JITLOAD_CPU" in text:
+    if "JITLOAD_CPU" in text or not any(conditional.sizes):  # the host code in a branch may have been left out
         return ""
     has_else = conditional.conditions[-1].name == "else" and conditional.sizes[-1] > 0
     if re.match(r"ifndef __CUDA_ARCH\w*|if ! *defined[ (]*__CUDA_ARCH\w*[ )]*(?:else ?)?$", text):

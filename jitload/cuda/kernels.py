@@ -29,16 +29,16 @@ from jitload.cuda.nvrtc import (
     run_nvrtc,
 )
 from jitload.cuda.predefined import declarations_for, declarations_for_conditions
+from jitload.cuda.source_check import check_is_device_code
 from jitload.elf.cubin import read_image
-from jitload.errors import CompileError, JitLoadError, LaunchSpecError, SignatureError, ToolchainError, nearest_name
+from jitload.errors import CompileError, LaunchSpecError, SignatureError, nearest_name
 from jitload.model import Candidate, CompiledSource, Cubin, Image
 from jitload.request.arguments import NO_INSTRUMENTATION, Instrumentation
-from jitload.request.kind import looks_like_kernels
 from jitload.request.request import Request
 from jitload.signature import layouts, probe
 from jitload.signature.demangle import demangle_variables
 from jitload.signature.exports import check_layouts
-from jitload.signature.kernels import find_expressions_to_probe, read_kernels
+from jitload.signature.kernels import find_expressions_to_probe, read_kernels, with_header_candidates
 from jitload.signature.layouts import LAYOUT_DECLARATIONS, read_layouts, typed_variables
 from jitload.toolchain.arch import CPU, machine_arch
 from jitload.toolchain.cuda import CudaToolchain, find_cuda_toolchain, nvrtc_include_dirs
@@ -66,56 +66,6 @@ def compile_device_code(request: Request, toolchain: CudaToolchain | None) -> tu
     assert toolchain is not None
     check_is_device_code(request)
     return compile_for_gpus(request, toolchain)
-
-
-# ---- which text is device code -----------------------------------------------------------------------------------
-
-
-def check_is_device_code(request: Request) -> None:
-    """Raise an error for text that is not device code, because NVRTC's messages would not say what to do.
-
-    Raises:
-        ToolchainError: The text launches kernels with `<<<…>>>`, which needs nvcc.
-        JitLoadError: The text is C++ for the host, or PTX.
-    """
-    if request.is_kind_explicit:
-        return
-    texts = [text for _, text in request.pieces]
-    if any(".version" in text for text in texts):
-        _check_is_not_ptx(request)
-    if looks_like_kernels(texts) and find_candidates(texts):  # `find_candidates` caches its result for later steps
-        return
-    from jitload.cpptext.source_kind import classify
-
-    kind = classify(texts, has_embed_cubin=False, options=request.options, for_nvrtc=True)
-    if kind == "mixed":
-        raise ToolchainError(
-            f"source {request.name!r} launches kernels with <<<…>>>, which needs nvcc: pass it to load_inline(), or "
-            "keep only the kernels in it and launch them from C++ of your own, with embed_cubin=."
-        )
-    if kind == "host" and not _may_have_hidden_kernels(texts, request.options):
-        raise JitLoadError(
-            f"module {request.name!r} has no device code (no __global__, __device__ or __constant__); jitload "
-            "compiles kernels and generates the C++ around them. For C++ of your own, name its functions in "
-            "functions=, export them with TVM_FFI_DLL_EXPORT_TYPED_FUNC, or pass kind='host'."
-        )
-
-
-def _check_is_not_ptx(request: Request) -> None:
-    from jitload.cuda.ptx import format_of
-
-    if label := next((label for label, text in request.pieces if format_of(text)), None):
-        raise JitLoadError(
-            f"{label} is PTX, not CUDA source: compile it with compile_cubin(), and pass the result as "
-            "embed_cubin={'k': …} without a source, with functions={'f': Launch(signature='(float* x, int n)', …)}"
-        )
-
-
-def _may_have_hidden_kernels(texts: Sequence[str], options: Sequence[str]) -> bool:
-    """Return whether an included header, or a macro in an option, may define kernels."""
-    has_include = any("#include" in text for text in texts) or any("-include=" in option for option in options)
-    has_macro = any("__global__" in option for option in options)
-    return (has_include or has_macro) and not any("TVM_FFI_" in text for text in texts)
 
 
 # ---- all architectures of a request ------------------------------------------------------------------------------
@@ -277,6 +227,7 @@ def compile_for_arch(source: DeviceSource, arch: str, toolchain: CudaToolchain) 
             result, image = compilation.compile((*compilation.expressions, *missing))
             symbols = compilation.symbols(result)
     layouts = read_layouts(result.lowered.values())
+    candidates = with_header_candidates(candidates, image, source.texts, source.include_dirs)
     try:
         kernels = read_kernels(image, symbols, candidates, source.signatures_by_expression, layouts)
     except SignatureError as error:

@@ -68,7 +68,7 @@ def find_kind(call: Call) -> SourceKind:
     if kind == "device" and call.makes != "cubin" and _names_functions_beside_kernels(call, texts):
         kind = _kind_of_texts(texts, options, has_cubins=bool(sources.cubins), has_host_code=True)
         kind = "host" if kind == "host" else "mixed"
-    if kind == "host" and _headers_have_kernels(call, texts):
+    if kind == "host" and _headers_need_nvcc(call, texts):
         return "mixed"
     if kind == "host":
         _check_is_no_kernel_source(call, texts)
@@ -120,15 +120,15 @@ def _names_host_functions(call: Call, texts: tuple[str, ...]) -> bool:
     return defines_host_functions(texts, tuple(name for name, _ in call.exports))
 
 
-def _headers_have_kernels(call: Call, texts: tuple[str, ...]) -> bool:
-    """Return whether C++ in `cuda_sources` includes user headers that contain kernels."""
+def _headers_need_nvcc(call: Call, texts: tuple[str, ...]) -> bool:
+    """Return whether C++ in `cuda_sources` includes headers that only nvcc can compile, such as CUB's."""
     options = call.options
     if call.sources.cubins or not any("include" in text for text in texts):
         return False
 
-    from jitload.cpptext.source_kind import headers_have_kernels
+    from jitload.cpptext.source_kind import headers_need_nvcc
 
-    return headers_have_kernels(texts, _include_dirs(call), options.cuda)
+    return headers_need_nvcc(texts, _include_dirs(call), options.cuda)
 
 
 def _include_dirs(call: Call) -> list[Path]:
@@ -185,7 +185,7 @@ def _check_is_no_kernel_source(call: Call, texts: tuple[str, ...]) -> None:
 
 
 def check_has_no_launches(pieces: Pieces, options: Sequence[str]) -> None:
-    """Raise CompileError if a text for the CPU launches kernels with `<<<…>>>`.
+    """Raise CompileError if kernels for the CPU launch kernels with `<<<…>>>`.
 
     Launches under `#ifndef __CUDACC_RTC__` count, too.
     """
@@ -206,11 +206,10 @@ def cpu_launch_error(pieces: Pieces) -> CompileError:
     label, launch = next(launches, (pieces[0][0], None))
     line = launch.line if launch else 1
     message = "GPU only: C++ for the host that is built together with kernels"
-    hint = 'Leave "cpu" out of arch, or make two modules: one of the kernels, and one of the C++.'
     if launch:
         means = "<<<…>>>" if launch.text == "<<<" else launch.text
-        message = f"GPU only: launches with {means}; on the CPU, a Launch sets grid and block"
-        hint = 'This needs a GPU: leave "cpu" out of arch, or write an alternative under #ifdef JITLOAD_CPU.'
+        message = f"GPU only: launches with {means}; on the CPU, a Launch or mod.kernel[grid, block] launches a kernel"
+    hint = 'Leave "cpu" out of arch. To load the kernels alone, name only them in functions= and pass no cpp_sources.'
     return CompileError(
         stage="host",
         name=label,
@@ -274,10 +273,7 @@ def choose_kernels(call: Call, kind: SourceKind) -> tuple[Call, SourceKind, bool
     Return the call, the kind of its source, and whether host code was left out.
     """
     texts = tuple(text for _, text in call.sources.cuda)
-    targets = (
-        (call.arch,) if isinstance(call.arch, str) else tuple(call.arch) if isinstance(call.arch, Sequence) else ()
-    )
-    if CPU in targets or not _leaves_host_code_out(call, kind, texts):
+    if not _leaves_host_code_out(call, kind, texts):
         return call, kind, False
 
     from jitload.cpptext.host_functions import without_host_code
@@ -295,12 +291,19 @@ def _leaves_host_code_out(call: Call, kind: SourceKind, texts: tuple[str, ...]) 
         return False
     if _is_program(texts, call.options.cuda):
         return True
-    if not is_explicit or looks_like_kernels(texts):
+    # g++ reads what `#ifndef __CUDACC_RTC__` hides from NVRTC, so kernels for the CPU lose this host code, too.
+    is_for_cpu = _is_for_cpu(call) and any("<<<" in text for text in texts)
+    if not (is_explicit or is_for_cpu) or looks_like_kernels(texts):
         return False
 
     from jitload.cpptext.source_kind import classify
 
-    return classify(texts, has_embed_cubin=False, options=call.options.cuda, for_nvrtc=True) == "mixed"
+    return classify(texts, has_embed_cubin=False, options=call.options.cuda, for_nvrtc=not is_for_cpu) == "mixed"
+
+
+def _is_for_cpu(call: Call) -> bool:
+    archs = (call.arch,) if isinstance(call.arch, str) else call.arch
+    return isinstance(archs, Sequence) and CPU in archs
 
 
 @functools.lru_cache(maxsize=64)  # cached, because each call of load_inline needs the answer
@@ -333,6 +336,12 @@ def _asks_for_kernels(call: Call, texts: tuple[str, ...]) -> bool:
         return not any("TVM_FFI_" in text for text in texts) and has_main(texts)
     kernel_names = {unqualified(candidate.name) for candidate in find_candidates(list(texts))}
     host_names = {unqualified(f.candidate.name) for text in texts for f in find_host_functions(text)}
+    targets = {unqualified(launch.kernel or name) for name, launch in call.exports}
+    if not targets <= kernel_names | host_names and any("#include" in text for text in texts):
+        from jitload.cpptext.source_kind import user_headers
+
+        headers = list(user_headers(texts, _include_dirs(call)))
+        kernel_names |= {unqualified(candidate.name) for candidate in find_candidates(headers)}
     kernels: list[str] = []
     others: list[str] = []
     for name, launch in call.exports:

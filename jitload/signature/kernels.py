@@ -9,10 +9,14 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from itertools import starmap
+from pathlib import Path
 from typing import NamedTuple
 
+from jitload.cpptext.declarations import find_candidates
+from jitload.cpptext.source_kind import read_user_headers
 from jitload.errors import SignatureError
 from jitload.model import Candidate, Image, ImageKernel, Kernel, Parameter, ParameterSlot
+from jitload.request.kind import unqualified
 from jitload.signature.declared import check_agrees, parse_signature, shorten
 from jitload.signature.demangle import is_refused, read_probe, read_symbol
 from jitload.signature.exports import choose_export_names, list_sizes, untyped_error
@@ -25,6 +29,18 @@ from jitload.signature.types import (
     resolve_aliases,
     scalars_in,
 )
+
+
+def with_header_candidates(
+    candidates: Sequence[Candidate], image: Image, texts: Sequence[str], include_dirs: Sequence[Path]
+) -> tuple[Candidate, ...]:
+    """Return the candidates. If an image has a kernel of another name, add those in the user's headers."""
+    names = {unqualified(candidate.name) for candidate in candidates}
+    if all(unqualified(read_symbol(kernel.symbol, "")[0]) in names for kernel in image.kernels):
+        return tuple(candidates)
+    headers = [header.text for header in read_user_headers(texts, include_dirs)]
+    added = (candidate._replace(piece=candidate.piece + len(texts)) for candidate in find_candidates(headers))
+    return (*candidates, *added)
 
 
 def read_kernels(
