@@ -240,7 +240,7 @@ def test_an_error_of_the_hosts_compiler_beside_it_stays_the_hosts():
 @needs_nvcc
 def test_the_error_for_an_unknown_architecture_lists_those_of_nvcc():
     with pytest.raises(ToolchainError, match=r"this nvcc \(\d+\.\d+\.\d+\) does not know sm_50; it knows .*sm_90,"):
-        jitload.build_inline("m", cuda_sources=BOTH, arch="sm_50")
+        jitload.build_inline("m", cuda_sources=BOTH, functions=["f"], arch="sm_50")
 
 
 @needs_nvcc

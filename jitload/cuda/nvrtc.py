@@ -328,7 +328,7 @@ def _hint(log: str, options: Sequence[str]) -> str:
         return (
             "Functions that kernels call need __device__. Put host functions such as main() between "
             "#ifndef __CUDACC_RTC__ and #endif, where NVRTC does not read them. To call host functions from Python, "
-            "pass them in cpp_sources=, or compile the whole text with nvcc, kind='mixed'."
+            "name them, functions=['run'], in cuda_sources= or in cpp_sources=."
         )
     return ""
 

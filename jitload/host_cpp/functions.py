@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from jitload.codegen.wrapper import Wrapper, write_wrapper
+from jitload.cpptext.declarations import find_candidates
 from jitload.cpptext.host_functions import HostFunction, find_host_functions, is_string
 from jitload.cpptext.source_kind import user_headers
 from jitload.elf.file import ElfFile
@@ -39,10 +40,17 @@ _FFI_TEXT = re.compile(r"\btvm\b|TVM_?FFI|\bffi::|\bDL(?:Tensor|Device|DataType|
 # Matches the names of functions that the C++ itself exports with tvm-ffi.
 _EXPORTED = re.compile(r"TVM_FFI_DLL_EXPORT_TYPED_FUNC\(\s*(\w+)|\b__tvm_ffi_(?!_)(\w+)")
 _OVERLOAD = re.compile(r"static_cast<void\(\*\)\((.*)\)>\((.*)\)")
+# Matches what a text that exports functions by itself contains.
+_MAY_EXPORT = re.compile(r"TVM_FFI|__tvm_ffi_|tvm::ffi|visibility|\bconstructor\b")
+# Match messages of compilers about a name that no text declares.
+_UNDECLARED = re.compile(r"identifier \"(\w+)\" is undefined|.(\w+). was not declared in this scope")
+_CONVERTED_TYPE = re.compile(r"TypeTraits<(.+?)(?:, void)?>(?:\"? has no member|\W*$)", re.MULTILINE)
 # Match messages of cudafe++, cicc and g++ about a name that may mean several functions, and about a type that tvm-ffi
 # cannot convert.
 _AMBIGUOUS = re.compile(r"no (?:instance of function template|matching function).*__jitload_invoke")
-_NOT_CONVERTED = re.compile(r"TypeTraits<.*has no member|static assertion failed: The function signature")
+_NOT_CONVERTED = re.compile(
+    r"TypeTraits<.*has no member|is not a member of .*TypeTraits<|static assertion failed: The function signature"
+)
 _FFI_TYPE = re.compile(r"\btvm::ffi::|\bDLTensor\b|\bDLDevice\b|\bDLDataType\b|\bstd::(?!complex|byte)")
 
 
@@ -112,6 +120,42 @@ def choose_host_exports(request: Request) -> tuple[HostExport, ...]:
     )
 
 
+def check_has_exports(request: Request) -> None:
+    """Raise LaunchSpecError if nvcc would compile a library without functions.
+
+    The sources and their headers then have no sign of an export, such as a macro of tvm-ffi.
+    """
+    host = request.host
+    if host is None or not host.is_mixed or host.is_torch or host.is_object or host.is_program or request.functions:
+        return
+    texts = [text for unit in host.units for _, text in unit.pieces]
+    flags = [flag for unit in host.units for flag in (*unit.flags, *host.flags)]
+    headers = user_headers(texts, [Path(path) for path in request.include_dirs])
+    if host.objects or any(_MAY_EXPORT.search(text) for text in (*texts, *flags, *headers)):
+        return
+    raise LaunchSpecError(
+        f"is missing, and {request.name!r} exports nothing by itself: the library would have no functions",
+        field="functions",
+        hint=f"Name what to call. {_listed(host.units, request.include_dirs)} For kernels, leave kind= out. C++ may "
+        "also export functions with TVM_FFI_DLL_EXPORT_TYPED_FUNC(name, function).",
+    )
+
+
+def _host_names(units: Iterable[Unit], include_dirs: Sequence[str]) -> tuple[str, ...]:
+    functions = (function for unit in units for function in _functions_of(unit, include_dirs))
+    return tuple(dict.fromkeys(function.candidate.name for function in functions))
+
+
+def _kernel_names(units: Iterable[Unit]) -> tuple[str, ...]:
+    candidates = find_candidates([text for unit in units for _, text in unit.pieces])
+    return tuple(dict.fromkeys(candidate.name for candidate in candidates))
+
+
+def _listed(units: Sequence[Unit], include_dirs: Sequence[str]) -> str:
+    functions, kernels = _host_names(units, include_dirs), _kernel_names(units)
+    return f"The host functions are: {', '.join(functions) or 'none'}. The kernels are: {', '.join(kernels) or 'none'}."
+
+
 def _functions_of(unit: Unit, include_dirs: Sequence[str]) -> tuple[HostFunction, ...]:
     texts = [text for _, text in unit.pieces]
     headers = user_headers(texts, [Path(path) for path in include_dirs]) if any("#include" in t for t in texts) else ()
@@ -163,7 +207,7 @@ def _host_export(
         problem = f"no file defines a host function {target!r}"
         functions = ", ".join(names) or "none"
         raise LaunchSpecError(problem, field="functions", hint=f"{hint}The host functions are: {functions}")
-    candidates = tuple(f.candidate for f in matches.get(unit, ()))
+    candidates = _without_declarations(matches.get(unit, ()))
     if not is_plain and (fields := _fields_of(launch)):
         problem = (
             "may be set only for functions of plain types, but this one takes or returns types that tvm-ffi converts"
@@ -171,6 +215,12 @@ def _host_export(
         hint = "Leave it out, or declare plain types, such as float* and int."
         raise LaunchSpecError(problem, kernel=name, field=fields[0], hint=hint)
     return HostExport(name, launch, unit, _expression(name, launch, candidates), candidates, is_plain)
+
+
+def _without_declarations(functions: Sequence[HostFunction]) -> tuple[Candidate, ...]:
+    """Return the functions. Leave out declarations of functions that are also defined: the definition has the names."""
+    defined = {function.candidate.types for function in functions if function.is_definition}
+    return tuple(f.candidate for f in functions if f.is_definition or f.candidate.types not in defined)
 
 
 def _expression(name: str, launch: Launch, candidates: Sequence[Candidate]) -> str:
@@ -187,9 +237,11 @@ def _fields_of(launch: Launch) -> list[str]:
     return [name for name in ("params", "args", "nullable", "raw_pointers", "strided", "host") if getattr(launch, name)]
 
 
-def export_hint(log: str, exports: Iterable[HostExport]) -> str:
+def export_hint(log: str, exports: Iterable[HostExport], request: Request) -> str:
     """Return advice about a compiler's error in the export of a function, or "" if there is none."""
     export = next((export for export in exports if f"functions['{export.name}']" in log), None)
+    if export and not export.candidates and export.expression in {a or b for a, b in _UNDECLARED.findall(log)}:
+        return _typo_hint(export.name, request)
     if export and _AMBIGUOUS.search(log):
         name = export.expression
         return (
@@ -197,8 +249,16 @@ def export_hint(log: str, exports: Iterable[HostExport]) -> str:
             f"functions={{{export.name!r}: Launch(kernel='{name}(float*, int)')}}, or kernel='{name}<float>'."
         )
     if export and _NOT_CONVERTED.search(log):
-        return f"{export.name!r} takes or returns a type that cannot be passed from Python. {_SUPPORTED}"
+        named = next(iter(_CONVERTED_TYPE.findall(log)), "a type")
+        return f"{export.name!r} takes or returns {named}, which cannot be passed from Python. {_SUPPORTED}"
     return ""
+
+
+def _typo_hint(name: str, request: Request) -> str:
+    units = request.host.units if request.host else ()
+    nearest = nearest_name(name, (*_host_names(units, request.include_dirs), *_kernel_names(units)))
+    suggestion = f" Did you mean {nearest!r}?" if nearest else ""
+    return f"functions= has {name!r}, which no source declares.{suggestion} {_listed(units, request.include_dirs)}"
 
 
 def has_typed(exports: Iterable[HostExport]) -> bool:

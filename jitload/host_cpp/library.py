@@ -25,6 +25,7 @@ from jitload.errors import CompileError
 from jitload.host_cpp import link, objects, precompiled
 from jitload.host_cpp.embedding import check_cubins, check_embeds
 from jitload.host_cpp.functions import (
+    check_has_exports,
     choose_host_exports,
     export_hint,
     has_typed,
@@ -66,6 +67,7 @@ def build_host_library(
     """Build the library, object or program of a request in `work.dir`. Return the user's files on which it depends."""
     assert request.host is not None
     check_cubins(request.host)
+    check_has_exports(request)
     build = HostBuild(request=request, host=request.host, cuda=cuda, compiler=compiler, work=work, verbose=verbose)
     build = replace(build, exports=choose_host_exports(request), library_dirs=library_include_dirs(cuda))
     launcher = run_in_background(_find_launcher, build) if _probably_launches(request.host) else None
@@ -146,7 +148,7 @@ def _hint(log: str, build: HostBuild) -> str:
     includes_vectors = any("jitload/vectors.h" in text for text in texts)
     if _UNPACKED_VECTOR.search(log) and not includes_vectors:
         return "Include <jitload/vectors.h>, with which functions take CUDA's vectors as tuples of numbers."
-    return library_hint(log, build.cuda.major if build.cuda else 13) or export_hint(log, build.exports)
+    return library_hint(log, build.cuda.major if build.cuda else 13) or export_hint(log, build.exports, build.request)
 
 
 # ---- a library ---------------------------------------------------------------------------------------------------
