@@ -19,7 +19,7 @@ from jitload.building.stages import shown_log
 from jitload.cache.entry import Entry, open_cache, private_cache_dir
 from jitload.cache.key import CacheKey, library_key
 from jitload.cache.tiers import find_in_tiers, upload_entry
-from jitload.errors import CacheError, CacheWriteError, JitLoadError, ToolchainError, warn_once
+from jitload.errors import CacheError, CacheWriteError, JitLoadError, LoadError, ToolchainError, warn_once
 from jitload.request.arguments import absolute_path, check_path
 from jitload.request.request import Request
 from jitload.toolchain.arch import CPU
@@ -74,7 +74,15 @@ def _load(request: Request, directory: Path | None, *, keep_module_alive: bool, 
 
 def _load_entry(entry: Entry, request: Request, directory: Path | None, *, keep_module_alive: bool) -> Module:
     """Load the library of an entry. If `directory` is given, copy the library there, and load the copy."""
-    from jitload.loader.module import load_library
+    try:
+        from jitload.loader.module import load_library
+    except RuntimeError as error:
+        if threading.main_thread().is_alive():
+            raise
+        raise LoadError(
+            f"the library of {request.name!r} cannot be loaded: the main thread has ended, and Python cannot import "
+            f"tvm-ffi any more ({error}). Wait for this thread, thread.join(), or import tvm_ffi in the main thread"
+        ) from error
 
     path = entry.product
     if directory is not None:

@@ -76,6 +76,7 @@ _COMPILER_VARIABLES = (
     *("CCC_OVERRIDE_OPTIONS", "SDKROOT", "NIX_CFLAGS_COMPILE", "NIX_LDFLAGS"),
     *("EDG_BASE", "NV_NVVM_VERSION", "NVVM_IR_VER_CHK", "LLVM_OVERRIDE_PRODUCER", "FINALIZER_USE_LEGACY_ELF_BUILDER"),
 )
+_SEARCH_PATHS = frozenset(("CPATH", "C_INCLUDE_PATH", "CPLUS_INCLUDE_PATH", "LIBRARY_PATH", "LPATH", "COMPILER_PATH"))
 ARCH_LIST_VARIABLE = "TVM_FFI_CUDA_ARCH_LIST"
 _SHARED_VARIABLES = (ARCH_LIST_VARIABLE, "CXX", "PATH", *_TOOLKIT_VARIABLES, "NVCC_PREPEND_FLAGS", "NVCC_APPEND_FLAGS")
 _VARIABLES = (*_OWN_VARIABLES, *_SHARED_VARIABLES, *_COMPILER_VARIABLES)
@@ -93,8 +94,23 @@ def read_settings() -> Settings:
     # repeated call of load_inline takes.
     raw = getattr(os.environ, "_data", None)
     if isinstance(raw, dict):
-        return _parse(*[raw.get(key, b"") for key in _KEYS])
-    return _parse(*[os.fsencode(os.environ.get(os.fsdecode(key), "")) for key in _KEYS])
+        settings = _parse(*[raw.get(key, b"") for key in _KEYS])
+    else:
+        settings = _parse(*[os.fsencode(os.environ.get(os.fsdecode(key), "")) for key in _KEYS])
+    if not settings.environment:
+        return settings
+    pairs = (variable.split("=", 1) for variable in settings.environment)
+    return settings._replace(environment=tuple(f"{name}={absolute_search_path(name, path)}" for name, path in pairs))
+
+
+def absolute_search_path(name: str, value: str) -> str:
+    """Return the value of a variable. If it is a search path, such as `CPATH`, its directories are made absolute.
+
+    Compilers run in the directory of the build, where relative directories would have another meaning.
+    """
+    if name not in _SEARCH_PATHS:
+        return value
+    return os.pathsep.join(directory and os.path.abspath(directory) for directory in value.split(os.pathsep))
 
 
 @functools.lru_cache(maxsize=16)

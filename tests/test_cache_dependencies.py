@@ -84,6 +84,17 @@ def test_a_header_on_the_include_path_is_found_anew_where_the_variable_changes(g
     assert results == [1, 2, 1]
 
 
+def test_a_relative_directory_in_a_variable_is_in_the_working_directory(get_value, tmp_path, monkeypatch):
+    monkeypatch.setenv("CPATH", ":.")
+    results = []
+    for directory, value in (("a", 1), ("b", 2), ("a", 3)):  # another directory, then a changed header
+        (tmp_path / directory).mkdir(exist_ok=True)
+        (tmp_path / directory / "value.h").write_text(f"#define VALUE {value}\n")
+        monkeypatch.chdir(tmp_path / directory)
+        results.append(get_value("#include <value.h>\n", []))
+    assert results == [1, 2, 3]
+
+
 @pytest.mark.parametrize("how", ["-isystem", "-iquote", "-idirafter", "CPATH", "C_INCLUDE_PATH"])
 def test_a_header_that_appears_first_in_directories_of_options_and_variables_is_seen(
     get_value, tmp_path, monkeypatch, how

@@ -14,7 +14,7 @@ import subprocess
 import pytest
 import torch
 import tvm_ffi
-from builds import ADD, EXPORT, build, kernel, load, run_python
+from builds import ADD, EXPORT, ROOT, build, kernel, load, run_python
 
 import jitload
 from jitload import Launch
@@ -354,3 +354,30 @@ def test_a_library_whose_runtime_library_is_elsewhere_gets_an_installed_one(tmp_
     monkeypatch.setattr("jitload.toolchain.cuda.find_installed_cudart", lambda *_: tmp_path / "elsewhere.so")
     assert jitload.load_module(library).get() == 7
     assert found == [77]
+
+
+OUTLIVING = """
+import threading
+import builds
+
+def work():
+    threading.main_thread().join()
+    try:
+        print(list(builds.load(builds.ADD)))
+    except Exception as error:
+        print(f"{type(error).__name__}: {error}")
+
+threading.Thread(target=work).start()
+"""
+
+
+def test_a_thread_that_outlives_the_main_thread_loads_or_is_told_why_not(tmp_path):
+    assert run_python(OUTLIVING).stdout == "['add']\n"
+    (tmp_path / "torch.py").write_text(
+        "import concurrent.futures.thread  # as torch does; it registers an exit function\n"
+    )
+    env = {"PYTHONPATH": os.pathsep.join((str(tmp_path), str(ROOT), str(ROOT / "tests")))}
+    shown = run_python(f"{OUTLIVING}# with torch", env).stdout
+    assert shown.startswith(
+        "LoadError: the library of 'm' cannot be loaded: the main thread has ended, and Python cannot "
+    )

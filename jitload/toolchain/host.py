@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from jitload.errors import ToolchainError
-from jitload.settings import Settings
+from jitload.settings import Settings, absolute_search_path
 
 if TYPE_CHECKING:
     import subprocess
@@ -81,10 +81,15 @@ def split_command(command: str) -> list[str]:
 def tool_environment() -> dict[str, str]:
     """Return an environment in which ninja and compilers print plain English, so that jitload can read it.
 
-    Variables such as `CLICOLOR_FORCE`, which notebooks set to get coloured output, are left out. The user's locale
-    still determines the character encoding: `LC_ALL` becomes `LC_CTYPE`.
+    Search paths such as `CPATH` are made absolute. Variables such as `CLICOLOR_FORCE`, which notebooks set to get
+    coloured output, are left out. The user's locale still determines the character encoding: `LC_ALL` becomes
+    `LC_CTYPE`.
     """
-    variables = {name: value for name, value in os.environ.items() if f" {name} " not in _OUTPUT_VARIABLES}
+    variables = {
+        name: absolute_search_path(name, value)
+        for name, value in os.environ.items()
+        if f" {name} " not in _OUTPUT_VARIABLES
+    }
     if locale := os.environ.get("LC_ALL"):
         variables["LC_CTYPE"] = locale
     return variables | {"LC_MESSAGES": "C"}
