@@ -127,7 +127,7 @@ def test_the_cpu_has_no_launches_from_host_code(launch, line, problem):
     with pytest.raises(CompileError) as caught:
         jitload.load_inline("m", cuda_sources="__global__ void k() {}\n" + launch, arch="cpu")
     assert caught.value.log.startswith(f"m.cu:{line}: error: GPU only: {problem}")
-    assert 'Leave "cpu" out of arch. To load the kernels alone, name only them' in str(caught.value)
+    assert 'leave "cpu" out of arch. To load the kernels alone, name only them' in str(caught.value)
 
 
 def test_what_the_headers_for_torch_lack_is_refused_with_the_next_step():

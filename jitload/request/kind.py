@@ -209,7 +209,7 @@ def cpu_launch_error(pieces: Pieces) -> CompileError:
     if launch:
         means = "<<<…>>>" if launch.text == "<<<" else launch.text
         message = f"GPU only: launches with {means}; on the CPU, a Launch or mod.kernel[grid, block] launches a kernel"
-    hint = 'Leave "cpu" out of arch. To load the kernels alone, name only them in functions= and pass no cpp_sources.'
+    hint = 'This needs a GPU: leave "cpu" out of arch. To load the kernels alone, name only them in functions= and pass no cpp_sources.'
     return CompileError(
         stage="host",
         name=label,
