@@ -233,3 +233,22 @@ def test_an_object_holds_what_runs_it(tmp_path):
     assert torch.equal(x, torch.arange(32.0).flip(0))
     with pytest.raises(jitload.JitLoadError, match="an object file cannot be built with sanitize="):
         jitload.build_inline("object", cuda_sources=SOURCE, arch="cpu", debug=True, output=tmp_path / "d.o")
+
+
+def test_launch_expressions_test_optional_pointers_and_count_axes_from_the_end() -> None:
+    source = """
+    extern "C" __global__ void describe(const float* key, const float* x, int* y, int width, int has_key, int step) {
+      y[0] = width; y[1] = has_key; y[2] = step; y[3] = gridDim.x;
+    }"""
+    args = {
+        "width": "x.shape[-1] if key is None else key.size(-1)",
+        "has_key": "key is not None",
+        "step": "x.stride(-2)",
+    }
+    launch = jitload.Launch(grid="2 - (key is None)", block=1, args=args, nullable="key")
+    mod = jitload.load_inline("optional", cuda_sources=source, functions={"describe": launch}, arch="cpu")
+    x, key, y = np.ones((2, 3), np.float32), np.ones((4, 5), np.float32), np.zeros(4, np.int32)
+    mod.describe(None, x, y)
+    assert y.tolist() == [3, 0, 3, 1]
+    mod.describe(key, x, y)
+    assert y.tolist() == [5, 1, 3, 2]

@@ -20,6 +20,7 @@ SCOPE = {
     "k": ScopeEntry(position=-1, kind="int", type="int", computed=4),
     "scale": ScopeEntry(position=5, kind="other", type="float"),
     "é": ScopeEntry(position=6, kind="int", type="int"),
+    "key": ScopeEntry(position=7, kind="tensor", type="const float*", is_nullable=True),
 }
 TENSOR = "A tensor has .numel(), .size(i), .shape[i], .stride(i), .ndim and .dim()."
 TOO_DEEP = "the expression is nested more than 50 deep"
@@ -55,6 +56,11 @@ def refusal(text: int | str) -> LaunchSpecError:
         ("not n or k", "INT 2, NOT, OR 1, COMPUTED 4"),
         ("k if n == 1 else 7", "INT 2, EQ 1 1, SKIP_IF_NOT 2, COMPUTED 4, SKIP 1, CONSTANT 7"),
         ("0 < n <= k", "CONSTANT, INT 2, CHAIN 2 24, COMPUTED 4, LE"),
+        ("key is None", "IS_NONE 7"),
+        (
+            "n if key is not None and k else 1",
+            "IS_NONE 7, NOT, AND 1, COMPUTED 4, SKIP_IF_NOT 2, INT 2, SKIP 1, CONSTANT 1",
+        ),
         ("4 * 1024", "CONSTANT 4096"),
         ("True + (3 < 4 < 5) - (not 0)", "CONSTANT 1"),
         ("2147483648 if n else -2147483649", "INT 2, SKIP_IF_NOT 2, CONSTANT 2147483648, SKIP 1, CONSTANT -2147483649"),
@@ -91,6 +97,11 @@ def test_code(text: int | str, code: str) -> None:
         ("1 + ~n", "~ is not part of launch expressions", 4),
         ("n in x", "in is not part of launch expressions", 0),
         ("n is not k", "is not is not part of launch expressions", 0),
+        ("key is None is None", "is is not part of launch expressions", 0),
+        ("key == None", "'key' is a tensor, not an integer", 0),
+        ("n is None", "'n' is never None", 0),
+        ("1 + (x is not None)", "'x' is never None", 5),
+        ("m is None", "there is no parameter 'm'", 0),
         ("1.5 * n", "1.5 is not an integer", 0),
         ("n + .5", ".5 is not an integer", 4),
         ("n * 1e3", "1e3 is not an integer", 4),
@@ -175,9 +186,10 @@ def test_refusal(text: int | str, problem: str, column: int | None) -> None:
         ("cdiv(n, 2)", "Use ceil_div(a, b)."),
         ("triton.cdiv(n, 2)", "Use ceil_div(a, b)."),
         ("(n, 2)", 'Several dimensions are a tuple of expressions: ("a", "b").'),
-        ("n is 2", "Use ==."),
+        ("n is 2", "Use ==, or x is None for a pointer that may be None."),
+        ("n is None", "Only pointers in Launch.nullable may be None."),
         ("in + 1", "A parameter named 'in' is written in_ in expressions."),
-        ("m", "The names here are x, n, in_, k, scale, é."),
+        ("m", "The names here are x, n, in_, k, scale, é, key."),
         ("x", TENSOR),
         ("n ** 2", LANGUAGE),
     ],
@@ -191,7 +203,7 @@ def test_whole_message() -> None:
         "kernel 'add', grid[0]: there is no parameter 'm'\n"
         "    n + m\n"
         "        ^\n"
-        "    The names here are x, n, in_, k, scale, é."
+        "    The names here are x, n, in_, k, scale, é, key."
     )
 
 

@@ -233,5 +233,6 @@ def make_scope(export: Export, positions: Mapping[str, int]) -> dict[str, ScopeE
             kind=kinds.get(parameter.kind, "other"),
             type=parameter.type,
             computed=number if parameter.name in export.launch.args else None,
+            is_nullable=parameter.name in export.launch.nullable,
         )
     return scope

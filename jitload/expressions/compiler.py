@@ -29,6 +29,7 @@ class ScopeEntry(NamedTuple):
         computed: The number of a parameter that is computed before the launch, for `Launch.args`. None if the caller
             passes the value.
         constant: The value of a name that is known before the launch, such as a constexpr of Triton.
+        is_nullable: Whether the argument may be None. Only then may an expression test `x is None`.
     """
 
     position: int
@@ -36,6 +37,7 @@ class ScopeEntry(NamedTuple):
     type: str = ""
     computed: int | None = None
     constant: int | None = None
+    is_nullable: bool = False
 
 
 class Op(NamedTuple):
@@ -85,7 +87,7 @@ INT64 = range(-(2**63), 2**63)
 OP_NAMES = (
     "END", "STORE", "SET", "SKIP_GRID", "SKIP_BLOCK", "SKIP_SHARED", "CONSTANT", "COMPUTED", "INT", "NDIM", "NUMEL", "SIZE",
     "STRIDE", "ADD", "SUB", "MUL", "FLOORDIV", "MOD", "CEIL_DIV", "MIN", "MAX", "NEG", "NEXT_POWER_OF_2", "NOT", "LT",
-    "LE", "GT", "GE", "EQ", "NE", "CHAIN", "AND", "OR", "SKIP_IF_NOT", "SKIP",
+    "LE", "GT", "GE", "EQ", "NE", "CHAIN", "AND", "OR", "SKIP_IF_NOT", "SKIP", "IS_NONE",
 )  # fmt: skip
 
 
@@ -132,8 +134,8 @@ _TENSOR = "A tensor has .numel(), .size(i), .shape[i], .stride(i), .ndim and .di
 _HINTS = {
     "/": "Use // to round down, or ceil_div(a, b) to round up.",
     "a tuple": 'Several dimensions are a tuple of expressions: ("a", "b").',
-    "is": "Use ==.",
-    "is not": "Use !=.",
+    "is": "Use ==, or x is None for a pointer that may be None.",
+    "is not": "Use !=, or x is not None for a pointer that may be None.",
 }
 
 # ---- the compiler -------------------------------------------------------------------------------------------------
@@ -259,6 +261,10 @@ class _Compiler:
         return self.apply(name, fold, [self.compile(node.left), self.compile(node.right)], column)
 
     def comparison(self, node: ast.Compare) -> _Code:
+        match node:
+            case ast.Compare(ast.Name() as name, [ast.Is() | ast.IsNot() as op], [ast.Constant(None)]):
+                is_none = self.none_test(name)
+                return is_none if isinstance(op, ast.Is) else _join(is_none, Op("NOT"))
         if unsupported := next((op for op in node.ops if type(op) not in _COMPARISONS), None):
             raise self.unsupported(_UNSUPPORTED[type(unsupported)], node)
         operations = [_COMPARISONS[type(op)] for op in node.ops]
@@ -269,6 +275,13 @@ class _Compiler:
             steps = zip(operations, values, values[1:], strict=False)
             return _constant(int(all(holds(left, right) for (_, holds), left, right in steps)))
         return _comparison([name for name, _ in operations], codes)
+
+    def none_test(self, node: ast.Name) -> _Code:
+        """Translate `x is None`."""
+        entry = self.entry(node)
+        if entry is not None and not entry.is_nullable:
+            raise self.source.error(f"{node.id!r} is never None", node, "Only pointers in Launch.nullable may be None.")
+        return _Code((Op("IS_NONE", entry.position if entry else 0),))
 
     def boolean(self, node: ast.BoolOp) -> _Code:
         is_or = isinstance(node.op, ast.Or)

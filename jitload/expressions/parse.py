@@ -28,7 +28,7 @@ LANGUAGE = (
 _TOKEN = re.compile(r"""(?P<string>['"])|(?P<comment>\#)|(?P<character>[\\\0])|(?P<number>\.?[0-9][\w.]*)|[^\W\d]\w*""")
 _INTEGER = re.compile(r"0[xX](_?[0-9a-fA-F])+|0[oO](_?[0-7])+|0[bB](_?[01])+|[1-9](_?[0-9])*|0(_?0)*")
 _WHITE = str.maketrans("\n\r\t\f", "    ")
-_ALLOWED_KEYWORDS = frozenset({"and", "or", "not", "if", "else", "True", "False"})
+_ALLOWED_KEYWORDS = frozenset({"and", "or", "not", "if", "else", "is", "None", "True", "False"})
 
 
 def python_name(name: str) -> str:

@@ -65,6 +65,7 @@ extern "C" int jitload_evaluate(const jitload_op* program, jitload_eval* e, jitl
         *top++ = value->v_int64;
         break;
       }
+      case JITLOAD_OP_IS_NONE: *top++ = ((const TVMFFIAny*)e->args + op->operand)->type_index == kTVMFFINone; break;
       case JITLOAD_OP_NDIM: {
         TENSOR(tensor);
         *top++ = tensor->ndim;

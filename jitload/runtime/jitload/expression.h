@@ -51,6 +51,7 @@ enum {
   JITLOAD_OP_OR,          /* skip if the top is not 0, else pop it */
   JITLOAD_OP_SKIP_IF_NOT, /* pop, and skip if it is 0 */
   JITLOAD_OP_SKIP,
+  JITLOAD_OP_IS_NONE, /* push whether an argument is None */
 };
 
 enum {
