@@ -447,3 +447,43 @@ def test_threads_call_and_register_operators(mod, operators):
     for thread in threads:
         thread.join()
     assert not problems
+
+
+def test_inputs_that_overlap_a_written_argument_are_copied():
+    def shift_in(x, others, y, bias):
+        y.copy_(x.sum() + y)
+        for tensor in (*others, *([] if bias is None else [bias])):
+            y.add_(tensor.sum())
+
+    schema = "(Tensor x, Tensor[] others, Tensor(a!) y, Tensor? bias) -> ()"
+    shift = jitload.torch_op("twenty::shift_in", shift_in, schema=schema)
+    calls = {
+        "one tensor": lambda x: shift(x, [], x, None),
+        "overlapping views": lambda x: shift(x[1:], [], x[:-1], None),
+        "a transposed view": lambda x: shift(x.T, [x[0]], x, x[1]),
+        "disjoint views": lambda x: shift(x[:1], [x[1:2]], x[2:], None),
+        "lists and None": lambda x: shift(torch.ones(1), [x[0], x[1]], x, x),
+        "an empty view": lambda x: shift(x[:0], [], x, None),
+    }
+    for name, call in calls.items():
+        x, traced = X.clone(), X.clone()
+        call(x)
+        compiled(call)(traced)
+        torch.testing.assert_close(x, traced, msg=name)
+    x = X.clone()
+    calls["one tensor"](x)
+    torch.testing.assert_close(x, X.sum() + X)
+
+
+def test_disjoint_parts_of_one_tensor_are_passed_without_a_copy():
+    addresses = []
+    probe = jitload.torch_op(
+        "twenty::probe",
+        lambda x, y: addresses.append((x.data_ptr(), y.data_ptr())),
+        schema="(Tensor x, Tensor(a!) y) -> ()",
+    )
+    x = X.clone()
+    probe(x[0], x[1:])
+    probe(x[:2], x[1:])
+    assert addresses[0] == (x.data_ptr(), x[1:].data_ptr())
+    assert addresses[1][0] != x.data_ptr()

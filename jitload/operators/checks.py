@@ -15,6 +15,8 @@ import torch
 
 from jitload.operators.signature import Argument, Signature
 
+is_alias_of: Any = torch._C._is_alias_of  # type: ignore[attr-defined]  # whether two tensors share a storage
+
 Pairs = list[tuple[Argument, torch.Tensor]]
 
 
@@ -119,6 +121,30 @@ def flatten(values: Iterable[Any]) -> Iterator[Any]:
     """Yield the values, replacing each list or tuple by its items."""
     for value in values:
         yield from value if isinstance(value, list | tuple) else (value,)
+
+
+def copy_if_overlapping(value: Any, written: Any) -> Any:
+    """Return an input, with a copy in place of each tensor that may overlap a tensor in `written`.
+
+    Each of both arguments is a tensor, a list of tensors, or None.
+    """
+    if isinstance(value, list | tuple):
+        return [copy_if_overlapping(item, written) for item in value]
+    if value is None or not any(_overlap(value, tensor) for tensor in flatten((written,)) if tensor is not None):
+        return value
+    return value.clone()
+
+
+def _overlap(a: torch.Tensor, b: torch.Tensor) -> bool:
+    """Return whether the ranges of addresses from the first to the last element have a common address."""
+    return is_alias_of(a, b) and a.data_ptr() < _end(b) and b.data_ptr() < _end(a)
+
+
+def _end(tensor: torch.Tensor) -> int:
+    if tensor.numel() == 0:
+        return tensor.data_ptr()
+    last = sum((size - 1) * stride for size, stride in zip(tensor.shape, tensor.stride(), strict=True))
+    return tensor.data_ptr() + (last + 1) * tensor.element_size()
 
 
 def check_results(results: Any, tensors: tuple[Any, ...], plan_name: str, count: int) -> Any:

@@ -23,7 +23,14 @@ from torch.fx import operator_schemas
 from jitload.errors import LaunchSpecError, outside_graphs
 from jitload.expressions.python import FUNCTIONS
 from jitload.loader.module import Module
-from jitload.operators.checks import check_results, check_tangents, check_tensors, is_recorded
+from jitload.operators.checks import (
+    check_results,
+    check_tangents,
+    check_tensors,
+    copy_if_overlapping,
+    is_alias_of,
+    is_recorded,
+)
 from jitload.operators.graphs import forget_graphs, functionalize, increment_versions, mark_caches, run_in_transforms
 from jitload.operators.outputs import allocation_error, allocation_names
 from jitload.operators.plan import Plan, make_plan
@@ -316,6 +323,8 @@ def _compile(state: _State, function: Any) -> None:
         "_any_requires_grad": torch._C._any_requires_grad,
         "_is_grad_enabled": torch.is_grad_enabled,
         "_forward_ad": forward_ad,
+        "_is_alias_of": is_alias_of,
+        "_copy_if_overlapping": copy_if_overlapping,
         "_increment_version": torch._C._increment_version,
         "_increment_versions": increment_versions,
         "_allocation_error": allocation_error,

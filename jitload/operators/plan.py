@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import product
 from typing import NamedTuple
 
 from jitload.errors import LaunchSpecError
@@ -125,9 +126,10 @@ def _write_source(
     )
     if signature.returns:
         checks = f"{_tuple(tensors)}, {name!r}, {len(signature.returns)}"
-        launch = [f"    return _results(_function({arguments}), {checks})"]
+        launch = [*_copy_inputs(inputs), f"    return _results(_function({arguments}), {checks})"]
     else:
-        launch = [*allocations.values(), *_count_versions(inputs), f"    _function({arguments})", results]
+        steps = [*_copy_inputs(inputs), *_count_versions(inputs)]
+        launch = [*allocations.values(), *steps, f"    _function({arguments})", results]
     return _SOURCE.format(
         parameters=", ".join([*parameters, *extra]),
         passed=", ".join([*names, *(["device=device"] if extra else [])]),
@@ -139,6 +141,15 @@ def _write_source(
 
 def _tuple(names: Sequence[str]) -> str:
     return f"({''.join(f'{name}, ' for name in names)})"
+
+
+def _copy_inputs(inputs: Sequence[Argument]) -> Iterator[str]:
+    """Yield Python lines that copy inputs that overlap a written tensor, because compiled programs copy them, too."""
+    for argument, written in product(inputs, inputs):
+        if argument.has_tensors and written.is_written and not argument.is_written:
+            pair = f"(a_{argument.name}, a_{written.name})"
+            is_plain = all(a.is_tensor and not a.is_nullable for a in (argument, written))
+            yield f"    {f'if _is_alias_of{pair}: ' * is_plain}a_{argument.name} = _copy_if_overlapping{pair}"
 
 
 def _count_versions(inputs: Sequence[Argument]) -> Iterator[str]:
