@@ -86,8 +86,8 @@ INT64 = range(-(2**63), 2**63)
 # The steps of the evaluator, in the order of their numbers in `jitload/expression.h`.
 OP_NAMES = (
     "END", "STORE", "SET", "SKIP_GRID", "SKIP_BLOCK", "SKIP_SHARED", "CONSTANT", "COMPUTED", "INT", "NDIM", "NUMEL",
-    "SIZE", "STRIDE", "ADD", "SUB", "MUL", "FLOORDIV", "MOD", "CEIL_DIV", "MIN", "MAX", "NEG", "NEXT_POWER_OF_2", "NOT", "LT",
-    "LE", "GT", "GE", "EQ", "NE", "CHAIN", "AND", "OR", "SKIP_IF_NOT", "SKIP", "IS_NONE",
+    "SIZE", "STRIDE", "ADD", "SUB", "MUL", "FLOORDIV", "MOD", "CEIL_DIV", "MIN", "MAX", "NEG", "NEXT_POWER_OF_2",
+    "NOT", "LT", "LE", "GT", "GE", "EQ", "NE", "CHAIN", "AND", "OR", "SKIP_IF_NOT", "SKIP", "IS_NONE",
 )  # fmt: skip
 
 
