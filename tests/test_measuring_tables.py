@@ -10,7 +10,9 @@ import jitload
 from jitload.errors import JitLoadError, MismatchError
 from jitload.measuring.benchmark import Benchmark
 from jitload.measuring.comparison import Comparison
-from jitload.measuring.memory import Extent, extent_of, is_zero
+from jitload.measuring.difference import find_differences
+from jitload.measuring.memory import Extent, extent_of
+from jitload.measuring.poison import POISONS, is_floating, poison
 
 FAST = {"seconds": 0.01}
 
@@ -83,17 +85,27 @@ def test_results_of_functions_without_a_signature_are_not_called_arguments():
         jitload.compare(functions, torch.ones(3), **FAST)
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float8_e4m3fn, torch.bool, torch.complex64, torch.int64])
-def test_zeros_of_each_dtype(dtype):
-    zeros = torch.zeros(2, 3).to(dtype)
-    assert is_zero(zeros)
-    assert is_zero(zeros.t()[:, :0])
-    assert not is_zero(torch.tensor([[0.0, 1.0]]).to(dtype))
-    assert not is_zero(torch.ones(2, dtype=torch.complex64).conj())
+DTYPES = [torch.float32, torch.float8_e4m3fn, torch.bool, torch.complex64, torch.int64, torch.bfloat16]
 
 
-def test_zeros_of_numpy_and_of_python():
-    assert is_zero(np.zeros(3))
-    assert is_zero(0.0)
-    assert not is_zero(np.arange(2))
-    assert not is_zero(torch.eye(2).to_sparse())
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_poisons_of_each_dtype(dtype):
+    memory = torch.zeros(4, 6).to(dtype)
+    values = []
+    for byte in POISONS:
+        poison(memory.t()[::2, 1:3], byte)
+        poison(memory[3, :1].expand(5, 1), byte)
+        values.append(memory[1, 0].clone())
+        assert memory[[0, 1, 1, 2, 3], [0, 1, 3, 5, 2]].view(torch.uint8).count_nonzero() == 0
+        others = torch.stack((memory[1, 4], memory[2, 2], memory[3, 0]))
+        assert find_differences(others, values[-1].expand(3), 0.0, 0.0)[0].sum() == 0
+    assert find_differences(*values, 0.0, 0.0)[0].all()
+    assert is_floating(memory) == (dtype not in (torch.bool, torch.int64))
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.bool_, np.int16])
+def test_poisons_of_numpy(dtype):
+    array = np.zeros(6, dtype)
+    poison(array[1::2], POISONS[0])
+    assert array[1::2].all() or np.isnan(array[1::2]).all()
+    assert not array[::2].any()

@@ -148,10 +148,6 @@ class CudaClock:
         """Write a copy back to the memory that it was made from."""
         _checked(self._driver.cuMemcpyDtoDAsync(extent.address, copy, extent.span, self._stream))
 
-    def fill(self, extent: Extent, byte: int) -> None:
-        """Set all bytes of the memory to `byte`."""
-        _checked(self._driver.cuMemsetD8Async(extent.address, byte, extent.span, self._stream))
-
     def _time(self, prepare: Callable[[], Any], call: Callable[[], Any], launches: int) -> float:
         start, stop = self._events
         prepare()

@@ -5,18 +5,24 @@ from __future__ import annotations
 import html
 import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from numbers import Number
 from typing import Any, NamedTuple
 
-from jitload.errors import JitLoadError, MismatchError, ends_at_caller
+from jitload.errors import JitLoadError, ends_at_caller
 from jitload.measuring.benchmark import Arguments, Benchmark, Options, Subject, check_number, open_clock
-from jitload.measuring.difference import Tolerance, check_agrees
-from jitload.measuring.memory import Extent, copy_tensor, extent_of, is_zero, tensors_in, written_arguments
+from jitload.measuring.difference import Tolerance, agrees, check_agrees
+from jitload.measuring.memory import copy_tensor, extent_of, tensors_in, written_arguments
+from jitload.measuring.poison import (
+    POISONS,
+    PoisonedRun,
+    check_writes,
+    has_shape_of,
+    is_floating,
+    poison,
+)
 
 _log = logging.getLogger(__name__)
-_NOT_ZERO = 0x3F  # repeated in all bytes, it is a number of moderate size in every floating-point format
 _WIDTH, _MIN_NAME = 80, 8  # the width of the table, and the least width of a name in it, in characters
 
 
@@ -150,7 +156,8 @@ def compare(  # noqa: PLR0913  the parts of a launch, and how to measure
         bytes: The bytes that a call moves; estimated by default.
         flop: The number of floating-point operations of a call.
         restore: Whether to always restore the original values of the arguments before each call. By default, they are
-            not restored for a short function whose results and time stay the same when it is repeated.
+            not restored for a short function whose results and time stay the same when it is repeated. With
+            `restore=True`, outputs are not overwritten before the checks, either.
         seconds: Roughly how long to measure each function.
 
     Returns:
@@ -175,14 +182,14 @@ def compare(  # noqa: PLR0913  the parts of a launch, and how to measure
             subjects = [Subject(function, arguments, name) for name, function in functions.items()]
             check = _Check(arguments, _output_positions(list(functions.values()), args, outputs), Tolerance(rtol, atol))
             right = None if reference is None else Subject(reference, arguments, "the reference")
-            check.run(subjects, right, is_repeatable=not restore)
+            check.run(subjects, right, keeps_outputs=restore)
             for subject in subjects:
                 subject.prepare(options)
             for _ in range(min(subject.sample_count for subject in subjects)):
                 for subject in subjects:
                     arguments.restore()  # the previous function may have changed what this function reads
                     subject.take_sample()
-            check.run(subjects, right)
+            check.run(subjects, right, keeps_outputs=restore)
             return Comparison({subject.name: subject.result(options) for subject in subjects})
 
 
@@ -207,11 +214,13 @@ class _Output(NamedTuple):
         position: Its position among the arguments.
         name: Its name for messages.
         is_parameter: Whether `name` is the name of a kernel's parameter.
+        is_sure: Whether it is known to be a result. If none of the functions is a kernel, it may be an input.
     """
 
     position: int
     name: str
     is_parameter: bool
+    is_sure: bool
 
 
 def _output_positions(
@@ -227,12 +236,15 @@ def _output_positions(
     names = list(inspect.signature(kernels[0]).parameters) if kernels else []
     are_parameters = len(names) == len(args)
     names = names if are_parameters else [f"argument {number}" for number in range(len(args))]
+    is_sure = bool(kernels) or outputs is not None
     if outputs is None:
         written = _written_by_any(kernels, args) if kernels else [True] * len(args)
         positions = [number for number, is_written in enumerate(written) if is_written]
     else:
         positions = [_position(output, names) for output in ([outputs] if isinstance(outputs, str | int) else outputs)]
-    return [_Output(number, names[number], are_parameters) for number in positions if _has_tensor(args[number])]
+    return [
+        _Output(number, names[number], are_parameters, is_sure) for number in positions if _has_tensor(args[number])
+    ]
 
 
 def _position(output: str | int, names: Sequence[str]) -> int:
@@ -250,59 +262,76 @@ class _Check(NamedTuple):
     outputs: list[_Output]
     tolerance: Tolerance
 
-    def run(self, subjects: Sequence[Subject], reference: Subject | None, *, is_repeatable: bool = False) -> None:
+    def run(self, subjects: Sequence[Subject], reference: Subject | None, *, keeps_outputs: bool) -> None:
         """Run each function once, and compare its results with those of the reference or the first function.
 
-        An output may have the right values before the call, for example from an earlier call. A function that does not
-        write to the output would then seem right. If `is_repeatable` is set, overwrite outputs that had the right
-        values before the call, and run all functions once more.
+        An output may have some of the right values before the call. A function that does not write them would then seem
+        right. Unless `keeps_outputs` is set, poison the outputs, run all functions again, and do all this twice.
         """
-        expected = self._compare(subjects, reference, lambda: None)
-        if is_repeatable and (stale := self._find_stale(expected)):
-            has_zeros = any(is_zero(value) for _, value in expected)
+        expected = self._compare(subjects, reference)
+        if keeps_outputs or not (tensors := self._tensors_to_poison([value for _, value in expected])):
+            return
+        right, *others = [reference, *subjects] if reference else subjects
+        runs = {subject: self._poisoned_runs(subject, tensors) for subject in (right, *others)}
+        pairs = [(other, right) for other in others]
+        if not reference:
+            pairs += [(right, other) for other in others]
+        names = [output.name for output in self.outputs for _ in tensors_in(self.arguments.values[output.position])]
+        for number in tensors:
+            name, (_, value) = names[number], expected[number]
+            for subject, other in pairs:
+                result = (subject.name, name, runs[subject][number])
+                known = (other.name, runs[other][number], value)
+                check_writes(result, known, self.tolerance, is_sure=bool(reference))
+        if not reference and all(run.is_unchanged() for runs in runs[right].values() for run in runs):
+            _log.warning("compare() compared nothing: %s does not change its outputs", right.name)
 
-            def overwrite() -> None:
-                for extent in stale:
-                    self.arguments.clock.copier(extent).fill(extent, _NOT_ZERO if has_zeros else 0)
+    def _tensors_to_poison(self, expected: Sequence[Any]) -> dict[int, Any]:
+        """Return the output tensors to poison, by the number of their result. They match the results one to one.
 
-            try:
-                expected = self._compare(subjects, reference, overwrite)
-            except MismatchError as error:
-                error.args = (f"{error}. Before this call, compare() had overwritten the right values in the outputs",)
-                raise
-            if not reference and len(self._find_stale(expected, overwrite)) == len(expected):
-                _log.warning("compare() compared nothing: %s does not change its outputs", subjects[0].name)
-
-    def _find_stale(
-        self, expected: Sequence[tuple[str, Any]], overwrite: Callable[[], None] = lambda: None
-    ) -> list[Extent]:
-        """Restore the arguments and call `overwrite`. Return the memory of outputs that now have the expected values.
-
-        Return [] if the outputs are not parameters of a kernel, or do not match the expected results one to one.
+        Integers may be indices, locks or counters, and a wrong one may make a function write anywhere. So tensors of
+        integers are poisoned only if they have the right values before the call.
         """
         self.arguments.restore()
-        overwrite()
         self.arguments.clock.wait()
-        tensors = [tensor for output in self.outputs for tensor in tensors_in(self.arguments.values[output.position])]
-        if len(tensors) != len(expected) or not all(output.is_parameter for output in self.outputs):
-            return []
-        extents = []
-        for tensor, (_, value) in zip(tensors, expected, strict=True):
-            with suppress(MismatchError):
-                check_agrees(("", "", tensor), ("", value), self.tolerance, is_sure=True)
-                extents.append(extent_of(tensor))
-        return [extent for extent in extents if extent.span]
+        pairs = [(output, t) for output in self.outputs for t in tensors_in(self.arguments.values[output.position])]
+        if len(pairs) != len(expected):
+            return {}
+        return {
+            number: tensor
+            for number, ((output, tensor), value) in enumerate(zip(pairs, expected, strict=True))
+            if extent_of(tensor).span
+            and has_shape_of(tensor, value)
+            and (is_floating(tensor) or agrees(tensor, value, self.tolerance))
+            and (output.is_sure or not agrees(tensor, value, self.tolerance))
+        }
 
-    def _compare(
-        self, subjects: Sequence[Subject], reference: Subject | None, overwrite: Callable[[], None]
-    ) -> list[tuple[str, Any]]:
+    def _poisoned_runs(self, subject: Subject, tensors: Mapping[int, Any]) -> dict[int, list[PoisonedRun]]:
+        """Run a function once with each poison. Return the runs of each poisoned tensor."""
+        runs: dict[int, list[PoisonedRun]] = {number: [] for number in tensors}
+        for byte in POISONS:
+            before: dict[int, Any] = {}
+
+            def overwrite(byte: int = byte, before: dict[int, Any] = before) -> None:
+                self.arguments.clock.wait()
+                for tensor in tensors.values():
+                    poison(tensor, byte)
+                before.update((number, copy_tensor(tensor)) for number, tensor in tensors.items())
+                self.arguments.clock.wait()  # torch may have overwritten them in another stream
+
+            results = self._results(subject, overwrite)
+            for number in tensors:
+                runs[number].append(PoisonedRun(before[number], results[number][1]))
+        return runs
+
+    def _compare(self, subjects: Sequence[Subject], reference: Subject | None) -> list[tuple[str, Any]]:
         """Compare the results of all functions, and return a (name, value) pair for each expected result."""
         right, *others = [reference, *subjects] if reference else subjects
-        expected = self._results(right, overwrite)
+        expected = self._results(right)
         if others and not expected:
             raise JitLoadError(f"{right.name} has no results to compare: it returns None and writes to no tensor")
         for subject in others:
-            results = self._results(subject, overwrite)
+            results = self._results(subject)
             if len(results) != len(expected):
                 names = ", ".join(name for name, _ in results) or "none"
                 raise JitLoadError(
@@ -313,7 +342,7 @@ class _Check(NamedTuple):
                 check_agrees((subject.name, name, result), (right.name, value), self.tolerance, is_sure=bool(reference))
         return expected
 
-    def _results(self, subject: Subject, overwrite: Callable[[], None]) -> list[tuple[str, Any]]:
+    def _results(self, subject: Subject, overwrite: Callable[[], None] = lambda: None) -> list[tuple[str, Any]]:
         """Run a function once, and return a (name, copy) pair for each of its results."""
         try:
             returned = subject.run(overwrite)

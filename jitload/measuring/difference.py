@@ -51,14 +51,14 @@ def check_agrees(
         is_sure: Whether the expected result is known to be right. If not, the message blames neither function.
     """
     (function, name, actual), (right, value) = result, expected
-    actual, value = _array(actual), _array(value)
+    actual, value = as_array(actual), as_array(value)
     subject = f"{function!r} is wrong: its {name!r}" if is_sure else f"{function!r} and {right!r} disagree: {name!r}"
     advice = "" if is_sure else ". Pass reference=, a function that is right, to learn which of them is wrong"
     if tuple(actual.shape) != tuple(value.shape):
         shapes = f"has shape {tuple(actual.shape)}, but that of {right} has shape {tuple(value.shape)}"
         raise MismatchError(f"{subject} {shapes}{advice}", function=function, output=name)
     relative, absolute = tolerance.of(actual.dtype, value.dtype)
-    wrong, difference = _compare(actual, value, relative, absolute)
+    wrong, difference = find_differences(actual, value, relative, absolute)
     count = int(wrong.sum())
     if count == 0:
         return
@@ -77,7 +77,16 @@ def check_agrees(
     )
 
 
-def _array(value: Any) -> Any:
+def agrees(result: Any, expected: Any, tolerance: Tolerance) -> bool:
+    """Return whether two results agree within the tolerance."""
+    try:
+        check_agrees(("", "", result), ("", expected), tolerance, is_sure=True)
+    except MismatchError:
+        return False
+    return True
+
+
+def as_array(value: Any) -> Any:
     """Return the value as a torch tensor if torch is imported, or else as a NumPy array."""
     torch = sys.modules.get("torch")
     if torch is None:
@@ -90,7 +99,7 @@ def _array(value: Any) -> Any:
     return torch.from_dlpack(value) if hasattr(value, "__dlpack__") else torch.as_tensor(value)
 
 
-def _compare(actual: Any, value: Any, relative: float, absolute: float) -> tuple[Any, Any]:
+def find_differences(actual: Any, value: Any, relative: float, absolute: float) -> tuple[Any, Any]:
     """Return two flat arrays: whether each element is outside the tolerances, and the absolute difference.
 
     The difference is 0 for elements within the tolerances, and infinity instead of NaN.

@@ -36,9 +36,6 @@ class Copier(Protocol):
     def restore(self, extent: Extent, copy: Any) -> None:
         """Write a copy back to the memory that it was made from."""
 
-    def fill(self, extent: Extent, byte: int) -> None:
-        """Set all bytes of the memory to `byte`."""
-
 
 class HostCopier:
     """Copies host memory. Before each access, it calls `wait`, which waits until the GPU is idle."""
@@ -56,11 +53,6 @@ class HostCopier:
         self._wait()
         if ctypes.string_at(extent.address, extent.span) != copy:  # memory that did not change may be read-only
             ctypes.memmove(extent.address, copy, extent.span)
-
-    def fill(self, extent: Extent, byte: int) -> None:
-        """Set all bytes of the memory to `byte`."""
-        self._wait()
-        ctypes.memset(extent.address, byte, extent.span)
 
 
 class Backup:
@@ -160,19 +152,6 @@ def same_bits(first: Any, second: Any) -> bool:
             return False
         return bool(torch.equal(*(copy.contiguous().reshape(-1).view(torch.uint8) for copy in (first, second))))
     return bool(first.tobytes() == second.tobytes())
-
-
-def is_zero(value: Any) -> bool:
-    """Return whether a number is zero, or whether all elements of a tensor are zero.
-
-    For a torch tensor, the bytes are examined, because not every dtype can be compared.
-    """
-    torch = sys.modules.get("torch")
-    if torch and isinstance(value, torch.Tensor):
-        if value.layout != torch.strided:
-            return False
-        return not value.resolve_conj().resolve_neg().contiguous().reshape(-1).view(torch.uint8).any()
-    return not (value.any() if hasattr(value, "any") else value)
 
 
 def written_arguments(function: Any, args: Sequence[Any]) -> list[bool]:
