@@ -113,6 +113,31 @@ def test_the_kernels_of_a_text_that_launches_them_run_on_the_cpu(tmp_path):
         jitload.load("p", sources=[tmp_path / "p.cu"], functions=["run"], arch=("cpu", ARCH))
 
 
+def test_host_functions_without_launches_are_left_out(tmp_path):
+    (tmp_path / "host.cuh").write_text(
+        "#pragma once\n#include <vector>\n#include <iostream>\n"
+        'inline int total(const std::vector<int>& v) { std::cout << "total"; return int(v.size()); }\n'
+        "__device__ inline float twice(float x) { return 2 * x; }\n"
+    )
+    text = (
+        '#include "host.cuh"\n#include <string>\nstd::string name(int n) { return std::to_string(n); }\n'
+        "__global__ void k(float* x) { x[0] = twice(x[0]); }\n"
+    )
+    for functions in (None, ["k"]):
+        module = jitload.load_inline(
+            "m", cuda_sources=text, functions=functions, extra_include_paths=[tmp_path], arch=("cpu", ARCH)
+        )
+        assert list(module) == ["k"]
+    x = np.ones(1, np.float32)
+    module.k[1, 1](x)
+    assert x.tolist() == [2.0]
+    missing = "float f(float x) { return x; }\n__global__ void k(float* x) { x[0] = f(x[0]); }\n"
+    with pytest.raises(CompileError, match=r"m\.cu:1: .*considered a host function[^$]*need __device__"):
+        jitload.build_inline("m", cuda_sources=missing, arch=ARCH)
+    with pytest.raises(CompileError, match="Did you mean 'name'"):
+        jitload.build_inline("m", cuda_sources=text, functions=["nmae"], extra_include_paths=[tmp_path], arch=ARCH)
+
+
 def test_a_kernel_of_a_header_is_a_kernel_beside_launches(tmp_path):
     (tmp_path / "core.cuh").write_text("namespace n { __global__ void core(float* x, int count) { x[0] = count; } }\n")
     text = '#include "core.cuh"\nvoid run(float* x) { n::core<<<1, 1>>>(x, 1); }\n'

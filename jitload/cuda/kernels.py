@@ -19,6 +19,7 @@ from jitload.cpptext.includes import IncludeScan
 from jitload.cpptext.lexer import has_matching_brackets
 from jitload.cpptext.source_kind import user_headers
 from jitload.cuda.headers import STAND_INS, provide_headers
+from jitload.cuda.host_code import compile_kernels_alone
 from jitload.cuda.nvrtc import (
     SYNTAX_ONLY,
     NvrtcJob,
@@ -86,6 +87,8 @@ class DeviceSource:
         cpu_flags: The options of the host compiler if the code runs on the CPU.
         instrumentation: How the code is instrumented on the CPU.
         is_isolated: Whether NVRTC runs in a child process.
+        headers: The (name, text) pairs of headers that replace the user's files of these names.
+        exports: The names in `functions=` without a `Launch.kernel`.
     """
 
     name: str
@@ -97,6 +100,8 @@ class DeviceSource:
     cpu_flags: tuple[str, ...] = ()
     instrumentation: Instrumentation = NO_INSTRUMENTATION
     is_isolated: bool = False
+    headers: tuple[tuple[str, str], ...] = ()
+    exports: tuple[str, ...] = ()
 
     @property
     def piece_texts(self) -> tuple[str, ...]:
@@ -184,6 +189,7 @@ def device_source(request: Request) -> DeviceSource:
         cpu_flags=request.cpu_flags,
         instrumentation=request.instrumentation,
         is_isolated=request.settings.isolates,
+        exports=tuple(name for name, launch in functions if not launch.kernel),
     )
 
 
@@ -218,6 +224,10 @@ def compile_for_arch(source: DeviceSource, arch: str, toolchain: CudaToolchain) 
         SignatureError: The types of a kernel's parameters are unknown, or do not fit the sizes in the cubin.
         ToolchainError: NVRTC cannot be used, or does not know the architecture.
     """
+    return compile_kernels_alone(source, lambda source: _compile_for_arch(source, arch, toolchain))
+
+
+def _compile_for_arch(source: DeviceSource, arch: str, toolchain: CudaToolchain) -> CompiledSource:
     scan = IncludeScan(source.texts, source.include_dirs)
     with _compilation(source, arch, toolchain, scan) as compilation:
         candidates = compilation.candidates
@@ -258,7 +268,8 @@ def check_device_code(source: DeviceSource, arch: str, toolchain: CudaToolchain)
     if "cooperative_groups" in source.text:
         with suppress(CompileError, LaunchSpecError):  # raised if the source needs what the macro below leaves out
             return _check(replace(source, options=(*options, _LIGHT_COOPERATIVE_GROUPS)), arch, toolchain)
-    return _check(replace(source, options=options), arch, toolchain)
+    checked = replace(source, options=options)
+    return compile_kernels_alone(checked, lambda source: _check(source, arch, toolchain))
 
 
 def _check(source: DeviceSource, arch: str, toolchain: CudaToolchain) -> tuple[Path, ...]:
@@ -284,7 +295,7 @@ def _compilation(
                 *(f"-I{path}" for path in (*include_dirs, *stand_in_dirs)),
                 *source.options,
             ),
-            headers=headers,
+            headers=(*source.headers, *headers),
             is_isolated=source.is_isolated,
         )
         yield _Compilation(source, toolchain, job)

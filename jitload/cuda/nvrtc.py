@@ -333,6 +333,11 @@ def _hint(log: str, options: Sequence[str]) -> str:
     return ""
 
 
+def has_host_function(log: str) -> bool:
+    """Return whether NVRTC has rejected a host function."""
+    return _HOST_FUNCTION in log
+
+
 def missing_function_hint(log: str, names: Iterable[str], texts: Iterable[str]) -> str:
     """Return a hint about a misspelled name in `functions=`, or "" if there is no sign of this mistake.
 
