@@ -117,8 +117,8 @@ def test_a_header_that_only_the_gpu_reads_counts(cache: Path, tmp_path: Path) ->
     text = '#ifndef JITLOAD_CPU\n#include "gpu.h"\n#endif\n' + KERNEL.format("")
     (tmp_path / "gpu.h").write_text("// fine\n")
     load(text, extra_include_paths=[tmp_path])
-    (tmp_path / "gpu.h").write_text("int host() { return 1; }\n")
-    with pytest.raises(CompileError, match=r"gpu\.h:1: .*considered a host function"):
+    (tmp_path / "gpu.h").write_text("__device__ int f() { return undeclared; }\n")
+    with pytest.raises(CompileError, match=r'gpu\.h:1: .*"undeclared" is undefined'):
         load(text, extra_include_paths=[tmp_path])
 
 
