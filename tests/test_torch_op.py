@@ -487,3 +487,26 @@ def test_disjoint_parts_of_one_tensor_are_passed_without_a_copy():
     probe(x[:2], x[1:])
     assert addresses[0] == (x.data_ptr(), x[1:].data_ptr())
     assert addresses[1][0] != x.data_ptr()
+
+
+def test_rules_take_dtypes_and_extents_from_arguments():
+    fill = jitload.torch_op(
+        "twenty::fill",
+        lambda x, size, dtype, y, z: (y.fill_(2), z.fill_(3)),
+        schema="(Tensor x, SymInt[] size, ScalarType dtype, Tensor(a!) y, Tensor(b!) z) -> ()",
+        out={"y": "dtype[x.shape[-1], *size]", "z": "dtype like x"},
+    )
+    for size, dtype in (([], torch.float64), ([3, 2], torch.int32)):
+        args = (X, size, dtype)
+        expected = (torch.full((4, *size), 2, dtype=dtype), torch.full_like(X, 3, dtype=dtype))
+        for call in (fill, compiled(lambda *args: fill(*args))):
+            torch.testing.assert_close(call(*args), expected)
+        assert set(torch.library.opcheck(fill, args).values()) == {"SUCCESS"}
+    for rule, message in {"dtype[*dtype]": "not the name of a list of integers", "size[1]": "no dtype 'size'"}.items():
+        with pytest.raises(jitload.errors.LaunchSpecError, match=message):
+            jitload.torch_op(
+                "twenty::fill2",
+                fill.function,
+                schema="(SymInt[] size, ScalarType dtype, Tensor(a!) y) -> ()",
+                out={"y": rule},
+            )

@@ -113,6 +113,11 @@ class Allocator:
         return f"_{kind}(({shape}), dtype={dtype}, device=_device({device}))"
 
     def _size(self, text: str, rule: Rule) -> str:
+        if text.startswith("*"):
+            argument = self.inputs.get(text[1:].strip())
+            if argument is None or not re.match(r"(SymInt|int)\[\d*\] ", argument.declaration):
+                raise self._error(f"{text!r} is not the name of a list of integers after *", rule)
+            return f"*a_{argument.name}"
         arguments = {**self.inputs, **self.tensors}
         for name, argument in arguments.items():
             if argument.is_nullable and re.search(rf"\b{name}\b", text):
@@ -132,10 +137,13 @@ class Allocator:
         if dot and attribute == "dtype":
             self._check_dtype(rule, argument, self._tensor(name, rule))
             return f"a_{name}.dtype"
+        if rule.dtype in self.inputs and self.inputs[rule.dtype].declaration.startswith("ScalarType "):
+            return f"a_{rule.dtype}"
         dtype = getattr(torch, rule.dtype, None)
         if str(dtype) != f"torch.{rule.dtype}":  # aliases such as torch.half are not names of dtypes
             raise self._error(
-                f"torch has no dtype {rule.dtype!r}: write a dtype, such as float32, or x.dtype for the dtype of x",
+                f"torch has no dtype {rule.dtype!r}: write a dtype, such as float32, x.dtype for the dtype of x, or "
+                "the name of an argument of type ScalarType",
                 rule,
             )
         if not any(argument.accepts(rule.dtype, kernel) for kernel in range(len(argument.dtypes))):
