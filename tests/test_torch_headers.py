@@ -12,7 +12,7 @@ torch = pytest.importorskip("torch")
 
 import jitload
 from jitload.errors import ToolchainError
-from jitload.host_cpp.torch_headers import COPIED, FORWARDED, find_or_write_torch_headers
+from jitload.host_cpp.torch_headers import FORWARDED, find_or_write_torch_headers
 from jitload.request import torch_operators, torch_text
 from jitload.request.arguments import Options, Sources, inline_sources, read_options
 from jitload.request.torch_text import TorchText, is_torch_text, missing_names, torch_sources
@@ -124,6 +124,7 @@ def test_unknown_macros_are_missing_where_the_log_names_nothing():
     assert missing_names(log, [text]) == ["TORCH_SELECTIVE_CLASS"]
     assert missing_names("x.cpp:3: error: ‘nm’ is not a member of ‘torch’", [text]) == ["torch::nm"]
     assert missing_names(log, ["int f(int x) { TORCH_CHECK(x > 0) return x }"]) == []
+    assert missing_names(log, ["AT_DISPATCH_ALL_TYPES(t, n, f) C10_LAUNCH_BOUNDS_1(32)"]) == []
     log = 'x.cu(9): error: name followed by "::" must be a class or namespace name'
     assert missing_names(log, ["int n = at::cuda::philox::unpack(1) + at::ceil_div(1, 2);"]) == [
         "at::cuda::philox::unpack"
@@ -169,7 +170,7 @@ def test_the_names_of_torchs_headers_are_written_once_and_whole(tmp_path: Path):
         (directory,) = {*pool.map(find_or_write_torch_headers, [tmp_path] * 8)}
     assert list(directory.parent.iterdir()) == [directory]
     names = {str(path.relative_to(directory)) for path in directory.rglob("*.*h")}
-    assert names == {name for names in (*FORWARDED.values(), COPIED) for name in names.split()}
+    assert names == {name for names in (*FORWARDED.values(), torch_operators.COPIED) for name in names.split()}
 
 
 def test_small_headers_are_torchs_own():

@@ -13,13 +13,13 @@ import shutil
 import tempfile
 from pathlib import Path
 
-from jitload.request.torch_operators import read_header, torch_abi
+from jitload.request.torch_operators import COPIED, read_header, torch_abi
 from jitload.toolchain.host import make_private_dir
 
 # For each header in include/torch_light/jitload_torch/, the headers of torch that it replaces.
 FORWARDED = {
-    "parallel.h": "ATen/ATen.h ATen/AccumulateType.h ATen/DeviceGuard.h ATen/Functions.h "
-    "ATen/OpMathType.h ATen/Tensor.h ATen/ceil_div.h ATen/core/Tensor.h c10/core/Device.h "
+    "tensor.h": "ATen/ATen.h ATen/AccumulateType.h ATen/DeviceGuard.h ATen/Functions.h "
+    "ATen/OpMathType.h ATen/Tensor.h ATen/ceil_div.h ATen/core/Tensor.h ATen/core/TensorAccessor.h c10/core/Device.h "
     "c10/core/DeviceGuard.h c10/core/DeviceType.h c10/core/GradMode.h c10/core/InferenceMode.h c10/core/Layout.h "
     "c10/core/MemoryFormat.h c10/core/Scalar.h c10/core/ScalarType.h c10/core/TensorOptions.h "
     "c10/macros/Macros.h c10/util/ArrayRef.h c10/util/BFloat16.h c10/util/Exception.h "
@@ -33,22 +33,9 @@ FORWARDED = {
     "c10/cuda/CUDAException.h c10/cuda/CUDAFunctions.h c10/cuda/CUDAGuard.h c10/cuda/CUDAMacros.h "
     "c10/cuda/CUDAStream.h",
     "event.h": "ATen/cuda/CUDAEvent.h c10/cuda/CUDACachingAllocator.h c10/cuda/CUDAEvent.h",
-    "device.h": "ATen/NumericLimits.cuh ATen/cuda/Atomic.cuh ATen/cuda/CUDAApplyUtils.cuh ATen/cuda/DeviceUtils.cuh "
-    "ATen/cuda/NumericLimits.cuh c10/cuda/CUDAMathCompat.h",
+    "device.h": "ATen/cuda/Atomic.cuh ATen/cuda/CUDAApplyUtils.cuh",
 }
-# Headers that are copied from the installed torch. Where such a header includes others of torch's, its copy includes
-# the light headers and the other copies.
-COPIED = (
-    "ATen/Dispatch.h ATen/Dispatch_v2.h ATen/core/TensorAccessor.h c10/util/Deprecated.h c10/util/Float8_e4m3fn.h "
-    "c10/util/Float8_e4m3fnuz.h c10/util/Float8_e5m2.h c10/util/Float8_e5m2fnuz.h c10/util/Float8_e8m0fnu.h "
-    "torch/headeronly/core/Dispatch.h torch/headeronly/core/Dispatch_v2.h torch/headeronly/core/TensorAccessor.h "
-    "torch/headeronly/macros/Export.h torch/headeronly/macros/Macros.h torch/headeronly/macros/cmake_macros.h "
-    "torch/headeronly/util/Deprecated.h torch/headeronly/util/Float8_e4m3fn.h torch/headeronly/util/Float8_e4m3fnuz.h "
-    "torch/headeronly/util/Float8_e5m2.h torch/headeronly/util/Float8_e5m2fnuz.h "
-    "torch/headeronly/util/Float8_e8m0fnu.h torch/headeronly/util/Float8_fnuz_cvt.h torch/headeronly/util/bit_cast.h "
-    "torch/headeronly/util/floating_point_utils.h"
-)
-_LEFT_OUT = re.compile(r"(?:torch|ATen|c10)/.*|cuda.*|iterator")
+_LEFT_OUT = re.compile(r"(?:torch|ATen|c10)/.*|cuda.*")
 _INCLUDE = re.compile(r"^#include <(.+)>", re.MULTILINE)
 
 
@@ -81,6 +68,6 @@ def _copy(name: str) -> str:
 
     def include(match: re.Match[str]) -> str:
         is_replaced = _LEFT_OUT.fullmatch(match[1]) and match[1] not in COPIED.split()
-        return '#include "jitload_torch/parallel.h"' if is_replaced else match[0]
+        return '#include "jitload_torch/tensor.h"' if is_replaced else match[0]
 
     return _INCLUDE.sub(include, read_header(name))

@@ -15,7 +15,7 @@ from typing import NamedTuple
 from jitload.errors import JitLoadError
 from jitload.request.arguments import CUDA_SUFFIXES, HOST_SUFFIXES, Functions, Options, Pieces, Sources
 from jitload.request.kind import names_kernel
-from jitload.request.torch_operators import operator_declarations, torch_abi
+from jitload.request.torch_operators import COPIED, operator_declarations, read_header, torch_abi
 from jitload.toolchain.host import INCLUDE_DIR
 
 LIGHT_HEADER_DIR = INCLUDE_DIR / "torch_light"
@@ -250,8 +250,6 @@ def _prelude(text: str, *, is_cuda: bool, implicit: bool) -> str:
     lines += _macro("JITLOAD_TORCH_FUNCTIONS", operators.functions)
     if _THREADS.search(text) and not _PYTHON_API.search(text):
         lines.append("#define JITLOAD_TORCH_THREADS 1")
-    if "ccessor" in text:
-        lines.append("#define JITLOAD_TORCH_ACCESSORS 1")
     lines += [f"#include <{header}>" for header, names in _COPIES if names.search(text)]
     if implicit:
         lines.append(f"#include <torch/{'types' if is_cuda else 'extension'}.h>")
@@ -413,8 +411,9 @@ def _undefined_macros(texts: Iterable[str]) -> list[str]:
     text = "\n".join(map(strip_comments, texts))
     macros = {*_MACRO_CALL.findall(text)} - {*_MACRO_DEFINITION.findall(text)}
     if macros:
-        headers = (LIGHT_HEADER_DIR / "jitload_torch").glob("*.h")
-        macros -= {name for path in headers for name in _MACRO_DEFINITION.findall(path.read_text(encoding="utf-8"))}
+        headers = [path.read_text(encoding="utf-8") for path in (LIGHT_HEADER_DIR / "jitload_torch").glob("*.h")]
+        headers += map(read_header, COPIED.split())
+        macros -= {name for header in headers for name in _MACRO_DEFINITION.findall(header)}
     return sorted(macros)
 
 

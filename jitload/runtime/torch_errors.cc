@@ -108,17 +108,14 @@ void set_python_error(bool is_torch_wrapped) {
 
 // ---- messages -------------------------------------------------------------------------------------------------------
 
-Message::~Message() { free(text_); }
-void Message::append(const char* text, size_t size) {
-  if (size_ + size + 1 > capacity_) {
-    capacity_ = 2 * (size_ + size + 1);
-    text_ = static_cast<char*>(realloc(text_, capacity_));
-    if (text_ == nullptr) throw std::bad_alloc();
-  }
-  memcpy(text_ + size_, text, size);
-  size_ += size;
-  text_[size_] = '\0';
-}
+namespace {
+std::string& string_at(void* text) { return *static_cast<std::string*>(text); }
+}  // namespace
+Message::Message() : text_(new std::string) {}
+Message::~Message() { delete static_cast<std::string*>(text_); }
+const char* Message::text() const { return string_at(text_).c_str(); }
+size_t Message::size() const { return string_at(text_).size(); }
+void Message::append(const char* text, size_t size) { string_at(text_).append(text, size); }
 void Message::append(const char* text) { append(text, strlen(text)); }
 void Message::append_integer(long long value) { append(std::to_string(value).c_str()); }
 void Message::append_unsigned(unsigned long long value) { append(std::to_string(value).c_str()); }

@@ -156,7 +156,6 @@ void add_function(void* module, const char* name, const Record& record) {
 void set_attribute(void* module, const char* name, Object value) {
   if (PyObject_SetAttrString(module, name, value.get()) != 0) throw PythonError();
 }
-void set_doc(void* module, const char* text) { set_attribute(module, "__doc__", python_text(text, strlen(text))); }
 
 int run_module(void (*define)(pybind11::module_&), const Any* arguments, int32_t count, Any* result) {
   Gil gil;

@@ -16,9 +16,6 @@ bool find(void* library, const char* name, T*& target) {
   return target != nullptr;
 }
 void* loaded_torch() { return dlopen("libtorch_cpu.so", RTLD_LAZY | RTLD_NOLOAD); }
-void check(int32_t status, const char* action) {
-  if (status != 0) fail_torch(action);
-}
 }  // namespace
 
 Interface::Interface() : library(loaded_torch()) {
@@ -71,14 +68,18 @@ Torch::Torch() {
   from_capsule = object_at("torch._C._aoti.alloc_tensor_by_stealing_from_void_ptr").release();
   mode_count = object_at("torch._C._len_torch_function_stack").release();
   without_modes = object_at("torch._C.DisableTorchFunction").release();
-  for (int i = 0; i < kDtypeCount; ++i) dtypes[i] = attribute_or_null(module, kDtypes[i].name);
+#define X(T, name, number, python, cpp) dtypes[number] = attribute_or_null(module, python);
+#define Y(name, number, size, python, cpp) dtypes[number] = attribute_or_null(module, python);
+  JITLOAD_TORCH_SCALAR_TYPES(X) JITLOAD_TORCH_OTHER_SCALAR_TYPES(Y)
+#undef X
+#undef Y
   for (int i = 0; i < 8; ++i) layouts[i] = attribute_or_null(module, kLayouts[i]);
   for (int i = 0; i < 4; ++i) memory_formats[i] = attribute_or_null(module, kMemoryFormats[i]);
   find_shortcuts();
 }
 void Torch::find_shortcuts() {
   if (interface().tensor_from_object != nullptr) return;
-  const Object one = python_integer(1), tensor = call(attribute(module, "empty").get(), {one.get()});
+  const Object one = python(1), tensor = call(attribute(module, "empty").get(), {one.get()});
   const Object count_references = attribute(tensor.get(), "_use_count");
   const auto references = [&] { return PyLong_AsLongLong(call(count_references.get(), {}).get()); };
   const Object capsule = call(to_capsule, {tensor.get()}), second = call(to_capsule, {tensor.get()});

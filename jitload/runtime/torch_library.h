@@ -67,7 +67,12 @@ inline const Interface& interface() {
 }
 /* A function of libtorch_cuda.so, or an error. */
 void* cuda_function(const char* name);
+Handle take_tensor(uint64_t bits); /* a handle of the stack, or NULL for an undefined tensor */
 void fail_torch(const char* action); /* throws an error with torch's own message if torch tells it */
+
+inline void check(int32_t status, const char* action) {
+  if (status != 0) fail_torch(action);
+}
 
 /* What these files use of torch beside its stable interface and its Python, and what happens where it is missing:
  * 1. Where a torch.Tensor has its at::Tensor, which is a handle (`Torch::offset`): torch's conversion makes the handle.
@@ -80,18 +85,6 @@ const char* const kWrapName = "_Z16THPVariable_WrapRKN2at10TensorBaseE";
 const char* const kPrintName = "_ZN2at5printERSoRKNS_6TensorEl";
 const char* const kMessageName = "_ZN5torch15processErrorMsgENSt7__cxx1112basic_stringIcSt11char_traitsIcESaIcEEE";
 
-struct Dtype {
-  int8_t scalar_type;
-  const char* name;
-};
-constexpr Dtype kDtypes[] = {
-    {0, "uint8"}, {1, "int8"}, {2, "int16"}, {3, "int32"}, {4, "int64"}, {5, "float16"}, {6, "float32"},
-    {7, "float64"}, {8, "complex32"}, {9, "complex64"}, {10, "complex128"}, {11, "bool"}, {15, "bfloat16"},
-    {23, "float8_e5m2"}, {24, "float8_e4m3fn"}, {25, "float8_e5m2fnuz"}, {26, "float8_e4m3fnuz"},
-    {44, "float8_e8m0fnu"}, {45, "float4_e2m1fn_x2"}, {27, "uint16"}, {28, "uint32"}, {29, "uint64"}, {12, "qint8"},
-    {13, "quint8"}, {14, "qint32"},
-};
-constexpr int kDtypeCount = sizeof kDtypes / sizeof *kDtypes;
 const char* const kLayouts[] = {"strided",    "sparse_coo", "sparse_csr", "_mkldnn",
                                 "sparse_csc", "sparse_bsr", "sparse_bsc", "jagged"};
 const char* const kMemoryFormats[] = {"contiguous_format", "preserve_format", "channels_last", "channels_last_3d"};
@@ -102,7 +95,7 @@ struct Torch {
   void *find_operator, *functions;      /* functions is torch._C._VariableFunctions */
   void *to_capsule, *from_capsule;      /* torch's conversions between tensors and handles */
   void *mode_count, *without_modes;     /* of __torch_function__ */
-  void* dtypes[kDtypeCount];
+  void* dtypes[static_cast<int>(c10::ScalarType::NumOptions)] = {};
   void* layouts[8];
   void* memory_formats[4];
   bool keeps_handle = false;                 /* from_capsule does not take over the handle, whatever its name says */

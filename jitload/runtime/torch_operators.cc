@@ -17,7 +17,7 @@ Object keyword_tuple(const char* keywords, size_t* count) {
   }
   *count = names.size();
   Object tuple = python_tuple(names.size());
-  for (size_t i = 0; i < names.size(); ++i) set_tuple_item(tuple, i, python_text(names[i].data(), names[i].size()));
+  for (size_t i = 0; i < names.size(); ++i) set_tuple_item(tuple, i, python(names[i]));
   return tuple;
 }
 
@@ -71,169 +71,111 @@ class PythonArguments {
 
 // ---- arguments ------------------------------------------------------------------------------------------------------
 
-template <class T>
-const T& as(const Argument& argument) {
-  return *static_cast<const T*>(argument.value);
-}
-template <class T>
-uint64_t bits_of(T value) {
+/* A value of the stack for a value of C++. */
+uint64_t bits_of(Type type, const void* value) {
   uint64_t bits = 0;
-  memcpy(&bits, &value, sizeof value);
-  return bits;
+  switch (type) {
+    case Type::tensor: {
+      const at::Tensor& tensor = *static_cast<const at::Tensor*>(value);
+      return reinterpret_cast<uint64_t>(copy_handle(tensor.defined() ? tensor.handle() : interface().undefined));
+    }
+    case Type::text:
+    case Type::string: {
+      const auto text = type == Type::text ? *static_cast<const c10::TextArg*>(value)
+                                           : c10::TextArg(*static_cast<const std::string*>(value));
+      void* handle = nullptr;
+      check(interface().torch_new_string_handle(text.data(), text.size(), &handle), "a text");
+      return reinterpret_cast<uint64_t>(handle);
+    }
+    case Type::dtype:
+    case Type::layout:
+    case Type::memory_format: return static_cast<uint32_t>(*static_cast<const int8_t*>(value));
+    case Type::device: {
+      const c10::Device& device = *static_cast<const c10::Device*>(value);
+      return static_cast<uint64_t>(device.type()) << 32 | static_cast<uint32_t>(static_cast<int32_t>(device.index()));
+    }
+    default: memcpy(&bits, value, size_of(static_cast<unsigned>(type))); return bits; /* a number */
+  }
 }
-uint64_t stable(int64_t value) { return bits_of(value); }
-uint64_t stable(double value) { return bits_of(value); }
-uint64_t stable(bool value) { return bits_of(value); }
-uint64_t stable(c10::ScalarType value) { return bits_of(static_cast<int32_t>(value)); }
-uint64_t stable(c10::Layout value) { return bits_of(static_cast<int32_t>(value)); }
-uint64_t stable(c10::MemoryFormat value) { return bits_of(static_cast<int32_t>(value)); }
-uint64_t stable(const c10::Device& value) {
-  return static_cast<uint64_t>(value.type()) << 32 | static_cast<uint32_t>(static_cast<int32_t>(value.index()));
+}  // namespace
+
+uint64_t stack_value(unsigned code, const void* value) {
+  if (holder_of(code) == kOptional) {
+    return *static_cast<const bool*>(value) ? new_optional(stack_value(inner_of(code), optional_value(code, value))) : 0;
+  }
+  if (holder_of(code) != kArray) return bits_of(static_cast<Type>(code), value);
+  const auto& values = *static_cast<const c10::ArrayRef<char>*>(value);
+  const uint64_t list = new_list(values.size());
+  for (size_t i = 0; i < values.size(); ++i) {
+    push_item(list, stack_value(inner_of(code), values.data() + i * size_of(inner_of(code))));
+  }
+  return list;
 }
-uint64_t stable(const at::Tensor& value) {
-  return bits_of(copy_handle(value.defined() ? value.handle() : interface().undefined));
-}
-uint64_t stable(const c10::TextArg& value) {
-  void* text = nullptr;
-  if (interface().torch_new_string_handle(value.data(), value.size(), &text) != 0) fail_torch("a text");
-  return bits_of(text);
-}
-template <class T>
-uint64_t stable(const c10::ArrayRef<T>& values);
-template <class T>
-uint64_t stable(const c10::OptionalArg<T>& value) {
-  if (!value.has_value()) return 0;
-  uint64_t* inner = nullptr; /* torch frees it */
+uint64_t new_optional(uint64_t bits) {
+  uint64_t* value = nullptr; /* torch frees it */
   if (interface().new_stable_ivalue == nullptr) {
-    inner = new uint64_t;
-  } else if (interface().new_stable_ivalue(&inner) != 0) {
-    fail_torch("a value");
+    value = new uint64_t;
+  } else {
+    check(interface().new_stable_ivalue(&value), "a value");
   }
-  *inner = stable(*value);
-  return bits_of(inner);
+  *value = bits;
+  return reinterpret_cast<uint64_t>(value);
 }
-template <class T>
-uint64_t stable(const c10::ArrayRef<T>& values) {
+uint64_t new_list(size_t size) {
   void* list = nullptr;
-  bool is_complete = interface().torch_new_list_reserve_size(values.size(), &list) == 0;
-  for (const T& value : values) is_complete = is_complete && interface().torch_list_push_back(list, stable(value)) == 0;
-  if (!is_complete) fail_torch("a list");
-  return bits_of(list);
+  check(interface().torch_new_list_reserve_size(size, &list), "a list");
+  return reinterpret_cast<uint64_t>(list);
 }
-uint64_t stable(const c10::OptionalIntArrayRef& values) {
-  return stable(values.has_value() ? c10::OptionalArg<c10::IntArrayRef>(*values) : c10::OptionalArg<c10::IntArrayRef>());
-}
-Object object_of(const c10::OptionalIntArrayRef& values) {
-  return values.has_value() ? Caster<c10::IntArrayRef>::to_python(*values) : none();
-}
-template <class T>
-Object object_of(const T& value) {
-  return Caster<T>::to_python(value);
+void push_item(uint64_t list, uint64_t item) {
+  check(interface().torch_list_push_back(reinterpret_cast<void*>(list), item), "a list");
 }
 
-/* Each kind of argument with its C++ type. */
-#define JITLOAD_TORCH_KINDS_(X)                                                                                       \
-  X(tensor, at::Tensor) X(optional_tensor, c10::OptionalArg<at::Tensor>) X(tensors, c10::ArrayRef<at::Tensor>)        \
-  X(optional_tensors, c10::ArrayRef<c10::OptionalArg<at::Tensor>>) X(integer, int64_t)                                \
-  X(optional_integer, c10::OptionalArg<int64_t>) X(floating, double) X(optional_floating, c10::OptionalArg<double>)   \
-  X(boolean, bool) X(optional_boolean, c10::OptionalArg<bool>) X(dtype, c10::ScalarType)                              \
-  X(optional_dtype, c10::OptionalArg<c10::ScalarType>) X(device, c10::Device)                                         \
-  X(optional_device, c10::OptionalArg<c10::Device>) X(optional_layout, c10::OptionalArg<c10::Layout>)                 \
-  X(memory_format, c10::MemoryFormat) X(optional_memory_format, c10::OptionalArg<c10::MemoryFormat>)                  \
-  X(integers, c10::IntArrayRef) X(optional_integers, c10::OptionalIntArrayRef) X(floats, c10::ArrayRef<double>)       \
-  X(optional_floats, c10::OptionalArg<c10::ArrayRef<double>>) X(text, c10::TextArg)                                   \
-  X(optional_text, c10::OptionalArg<c10::TextArg>)
-#define JITLOAD_TORCH_SCALAR_KINDS_(X) \
-  X(scalar, c10::Scalar) X(optional_scalar, c10::OptionalArg<c10::Scalar>) X(scalars, c10::ArrayRef<c10::Scalar>)
-
-uint64_t stable_argument(const Argument& argument) {
-  switch (argument.kind) {
-#define X(name, T) \
-  case Kind::name: return stable(as<T>(argument));
-    JITLOAD_TORCH_KINDS_(X)
-#undef X
-    default: return 0; /* an optional Scalar or generator, which is absent */
-  }
-}
-Object python_argument(const Argument& argument) {
-  switch (argument.kind) {
-#define X(name, T) \
-  case Kind::name: return object_of(as<T>(argument));
-    JITLOAD_TORCH_KINDS_(X)
-    JITLOAD_TORCH_SCALAR_KINDS_(X)
-#undef X
-    default: return none();
-  }
-}
+namespace {
 /* The stable interface has no Scalar (torch 2.10 to 2.14). */
 bool is_scalar(const Argument& argument) {
-  return argument.kind == Kind::scalar || argument.kind == Kind::scalars ||
-         (argument.kind == Kind::optional_scalar && as<c10::OptionalArg<c10::Scalar>>(argument).has_value());
+  const bool is_present = holder_of(argument.code) != kOptional || *static_cast<const bool*>(argument.value);
+  return static_cast<Type>(argument.code & 0xff) == Type::scalar && is_present;
 }
 
 // ---- results --------------------------------------------------------------------------------------------------------
 
-Handle defined_or_null(uint64_t value) {
-  const Handle tensor = reinterpret_cast<Handle>(value);
-  bool is_defined = false;
-  interface().aoti_torch_is_defined(tensor, &is_defined);
-  if (is_defined) return tensor;
-  delete_handle(tensor);
-  return nullptr;
-}
-
-void take_stable(const char* letters, const uint64_t* stack, Results* results) {
-  for (size_t i = 0; letters[i] != '\0'; ++i) {
-    switch (letters[i]) {
-      case 't': results->tensors[i] = defined_or_null(stack[i]); break;
-      case '_': delete_handle(reinterpret_cast<Handle>(stack[i])); break;
-      case 'b': results->boolean = (stack[i] & 0xff) != 0; break;
-      case 'd': memcpy(&results->floating, &stack[i], sizeof(double)); break;
-      case 'i': results->integer = static_cast<int64_t>(stack[i]); break;
-      case 'c': results->integer = static_cast<int32_t>(stack[i]); break;
-      default: { /* a list of tensors */
-        void* const list = reinterpret_cast<void*>(stack[i]);
-        interface().torch_list_size(list, &results->count);
-        results->array = new Handle[results->count + 1];
-        for (size_t k = 0; k < results->count; ++k) {
-          uint64_t value = 0;
-          interface().torch_list_get_item(list, k, &value);
-          results->array[k] = defined_or_null(value);
-        }
-        interface().torch_delete_list(list);
-      }
-    }
-  }
-}
-
-Handle handle_of(void* object) {
+/* Values of the stack for what Python returned. */
+uint64_t tensor_bits(const Object& object) {
   Handle tensor = nullptr;
-  if (!is_none(object) && !tensor_from(object, &tensor)) {
+  if (is_none(object.get())) return reinterpret_cast<uint64_t>(copy_handle(interface().undefined));
+  if (!tensor_from(object.get(), &tensor)) {
     throw CheckError(ErrorKind::type, "an operator of torch returned an object that is not a tensor");
   }
-  return tensor;
+  return reinterpret_cast<uint64_t>(tensor);
 }
-
-void take_python(const char* letters, const Object& object, Results* results) {
+template <class T>
+uint64_t bits_of(const Object& object) {
+  const T value = python_value<T>(object);
+  return bits_of(static_cast<Type>(Code<T>::value), &value);
+}
+void take_python(const char* letters, const Object& object, uint64_t* results) {
   const size_t count = strlen(letters);
   for (size_t i = 0; i < count; ++i) {
     const Object item = count == 1 ? borrow(object.get()) : sequence_item(object.get(), i);
+    size_t size = 0;
+    c10::ScalarType type{};
     switch (letters[i]) {
-      case 't': results->tensors[i] = handle_of(item.get()); break;
+      case 't': results[i] = tensor_bits(item); break;
       case '_': break;
-      case 'b': results->boolean = python_value<bool>(item); break;
-      case 'd': results->floating = python_value<double>(item); break;
-      case 'i': results->integer = python_value<int64_t>(item); break;
-      case 'c': { /* an operator in Python returns a dtype's number */
-        int8_t type = 0;
-        results->integer = dtype_from(item.get(), &type) ? type : python_value<int64_t>(item);
-        break;
-      }
-      case 's': results->scalar = python_value<c10::Scalar>(item); break;
+      case 'b': results[i] = bits_of<bool>(item); break;
+      case 'd': results[i] = bits_of<double>(item); break;
+      case 'c': /* an operator in Python returns a dtype's number */
+        if (Caster<c10::ScalarType>::load(item.get(), false, &type)) {
+          results[i] = static_cast<uint64_t>(type);
+          break;
+        }
+        [[fallthrough]];
+      case 'i': results[i] = bits_of<int64_t>(item); break;
+      case 's': results[i] = reinterpret_cast<uint64_t>(new c10::Scalar(python_value<c10::Scalar>(item))); break;
       default:
-        sequence_size(item.get(), &results->count);
-        results->array = new Handle[results->count + 1];
-        for (size_t k = 0; k < results->count; ++k) results->array[k] = handle_of(sequence_item(item.get(), k).get());
+        sequence_size(item.get(), &size);
+        results[i] = new_list(size);
+        for (size_t k = 0; k < size; ++k) push_item(results[i], tensor_bits(sequence_item(item.get(), k)));
     }
   }
 }
@@ -242,7 +184,7 @@ void take_python(const char* letters, const Object& object, Results* results) {
 
 /* The operator itself, as an object of Python. */
 Object find_exact(const Operator& op) {
-  const Object first = python_text(op.name, strlen(op.name)), second = python_text(op.overload, strlen(op.overload));
+  const Object first = python(op.name), second = python(op.overload);
   const Object pair = call(torch_module().find_operator, {first.get(), second.get()});
   if (is_none(pair.get())) {
     throw CheckError(ErrorKind::not_implemented, std::string("this torch has no operator ") + op.name +
@@ -259,7 +201,7 @@ void* find_quick(const Operator& op) {
   return function != nullptr ? function : attribute_or_null(torch_module().base_type, name);
 }
 
-void run_in_python(Operator& op, const Argument* arguments, size_t count, Results* results, bool is_exact) {
+void run_in_python(Operator& op, const Argument* arguments, size_t count, uint64_t* results, bool is_exact) {
   Gil gil;
   if (op.keyword_names == nullptr) {
     size_t name_count = 0;
@@ -270,9 +212,9 @@ void run_in_python(Operator& op, const Argument* arguments, size_t count, Result
   const bool is_quick = !is_exact && op.quick != nullptr;
   const bool is_factory = is_quick && strstr(op.names, "pin_memory ") != nullptr; /* there, pin_memory is not optional */
   for (size_t i = 0; i < count; ++i) {
-    Object object = python_argument(arguments[i]);
-    const bool is_absent = is_factory && arguments[i].kind == Kind::optional_boolean && is_none(object.get());
-    objects.add(is_absent ? python_bool(false) : static_cast<Object&&>(object));
+    Object object = object_of(arguments[i].code, arguments[i].value);
+    const bool is_absent = is_factory && arguments[i].code == Code<c10::OptionalArg<bool>>::value && is_none(object.get());
+    objects.add(is_absent ? python(false) : static_cast<Object&&>(object));
   }
   if (is_quick) {
     try {
@@ -296,14 +238,18 @@ bool changes_arguments(const Operator& op) {
 
 }  // namespace
 
-void run_operator(Operator& op, const Argument* arguments, size_t count, Results* results) {
+void run_operator(Operator& op, const Argument* arguments, size_t count, uint64_t* results) {
   if (op.needs_python || *op.results == 's' || std::any_of(arguments, arguments + count, is_scalar)) {
     return run_in_python(op, arguments, count, results, false);
   }
   uint64_t stack[64];
-  for (size_t i = 0; i < count; ++i) stack[i] = stable_argument(arguments[i]);
+  for (size_t i = 0; i < count; ++i) stack[i] = stack_value(arguments[i].code, arguments[i].value);
   if (interface().torch_call_dispatcher(op.name, op.overload, stack, op.version) == 0) {
-    return take_stable(op.results, stack, results);
+    for (size_t i = 0; op.results[i] != '\0'; ++i) {
+      if (op.results[i] == '_') delete_handle(reinterpret_cast<Handle>(stack[i]));
+      results[i] = stack[i];
+    }
+    return;
   }
   throw_pending_error(); /* an operator or a mode that is written in Python has raised it */
   /* The C interface does not tell the class of an error. The same call raises it in Python. */

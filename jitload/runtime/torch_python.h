@@ -140,6 +140,16 @@ Object object_at(const std::string& path); /* the object of a dotted path that b
 std::string text_of(void* text);
 std::string repr_of(void* object);
 bool is_instance(void* object, void* type);
+template <class T>
+Object python(const T& value) {
+  return Caster<T>::to_python(value);
+}
+
+/* What a code says: see convert.h. */
+inline Holder holder_of(unsigned code) { return static_cast<Holder>(code >> 8 & 3); }
+inline unsigned inner_of(unsigned code) { return (code & 0xff) | code >> 10 << 8; }
+size_t size_of(unsigned code);
+const void* optional_value(unsigned code, const void* optional); /* whose has_value() is its first byte */
 
 }  // namespace jitload_torch
 

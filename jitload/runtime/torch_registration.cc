@@ -21,9 +21,6 @@ int32_t call_torch(const char* name, P... arguments) {
   if (function == nullptr) throw CheckError(ErrorKind::runtime, std::string("this torch lacks ") + name);
   return function(arguments...);
 }
-void check(int32_t status, const char* action) {
-  if (status != 0) fail_torch(action);
-}
 
 /* torch calls an implementation without saying which, so each has a function of its own. */
 constexpr size_t kMaxKernels = 256;
@@ -72,18 +69,15 @@ void implement_operator(void* library, const char* name, const Boxed& boxed) {
 
 // ---- values of the stack --------------------------------------------------------------------------------------------
 
-at::Tensor Stacked<at::Tensor>::take(uint64_t bits) {
+Handle take_tensor(uint64_t bits) {
   const Handle tensor = reinterpret_cast<Handle>(bits);
   bool is_defined = false;
   interface().aoti_torch_is_defined(tensor, &is_defined);
-  if (is_defined) return at::Tensor(tensor);
+  if (is_defined) return tensor;
   delete_handle(tensor);
-  return at::Tensor();
+  return nullptr;
 }
-uint64_t Stacked<at::Tensor>::make(const at::Tensor& tensor) {
-  return reinterpret_cast<uint64_t>(copy_handle(tensor.defined() ? tensor.handle() : interface().undefined));
-}
-uint64_t take_value(uint64_t optional) {
+uint64_t take_optional(uint64_t optional) {
   uint64_t* const value = reinterpret_cast<uint64_t*>(optional);
   const uint64_t bits = *value;
   if (interface().new_stable_ivalue != nullptr) {
@@ -93,33 +87,19 @@ uint64_t take_value(uint64_t optional) {
   }
   return bits;
 }
-uint64_t make_value(uint64_t bits) {
-  uint64_t* value = nullptr;
-  if (interface().new_stable_ivalue == nullptr) {
-    value = new uint64_t;
-  } else {
-    check(interface().new_stable_ivalue(&value), "a value");
-  }
-  *value = bits;
-  return reinterpret_cast<uint64_t>(value);
+size_t list_size(uint64_t list) {
+  size_t size = 0;
+  check(interface().torch_list_size(reinterpret_cast<void*>(list), &size), "a list");
+  return size;
 }
-void* take_list(uint64_t bits, size_t* size) {
-  void* const list = reinterpret_cast<void*>(bits);
-  check(interface().torch_list_size(list, size), "a list");
-  uint64_t* const items = new uint64_t[*size + 1];
-  for (size_t i = 0; i < *size; ++i) interface().torch_list_get_item(list, i, &items[i]);
-  interface().torch_delete_list(list);
-  return items;
+uint64_t list_item(uint64_t list, size_t index) {
+  uint64_t item = 0;
+  check(interface().torch_list_get_item(reinterpret_cast<void*>(list), index, &item), "a list");
+  return item;
 }
-void free_items(void* items) { delete[] static_cast<uint64_t*>(items); }
-uint64_t make_list(const uint64_t* items, size_t size) {
-  void* list = nullptr;
-  check(interface().torch_new_list_reserve_size(size, &list), "a list");
-  for (size_t i = 0; i < size; ++i) check(interface().torch_list_push_back(list, items[i]), "a list");
-  return reinterpret_cast<uint64_t>(list);
-}
-std::string take_text(uint64_t bits) {
-  void* const text = reinterpret_cast<void*>(bits);
+void delete_list(uint64_t list) { interface().torch_delete_list(reinterpret_cast<void*>(list)); }
+namespace {
+std::string take_text(void* text) {
   size_t size = 0;
   const char* characters = "";
   call_torch("torch_string_length", text, &size);
@@ -128,10 +108,35 @@ std::string take_text(uint64_t bits) {
   call_torch("torch_delete_string", text);
   return copy;
 }
-uint64_t make_text(const std::string& text) {
-  void* handle = nullptr;
-  check(interface().torch_new_string_handle(text.data(), text.size(), &handle), "a text");
-  return reinterpret_cast<uint64_t>(handle);
+}  // namespace
+void take_value(unsigned code, uint64_t bits, void* value) {
+  switch (static_cast<Type>(code)) {
+    case Type::tensor: *static_cast<at::Tensor*>(value) = at::Tensor(take_tensor(bits)); break;
+    case Type::string: *static_cast<std::string*>(value) = take_text(reinterpret_cast<void*>(bits)); break;
+    case Type::device: {
+      const auto type = static_cast<c10::DeviceType>(bits >> 32);
+      *static_cast<c10::Device*>(value) = c10::Device(type, static_cast<c10::DeviceIndex>(bits));
+      break;
+    }
+    case Type::scalar: { /* the stack has none: this one comes from Python */
+      c10::Scalar* const scalar = reinterpret_cast<c10::Scalar*>(bits);
+      *static_cast<c10::Scalar*>(value) = *scalar;
+      delete scalar;
+      break;
+    }
+    default: memcpy(value, &bits, size_of(code)); /* a number */
+  }
+}
+const char* schema_name(unsigned code) {
+  switch (static_cast<Type>(code)) {
+    case Type::float64: return "float";
+    case Type::boolean: return "bool";
+    case Type::int64: return "int";
+    case Type::dtype: return "ScalarType";
+    case Type::device: return "Device";
+    case Type::string: return "str";
+    default: return "Tensor";
+  }
 }
 
 }  // namespace jitload_torch

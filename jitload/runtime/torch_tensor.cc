@@ -10,11 +10,6 @@
 
 namespace jitload_torch {
 
-template <>
-struct Caster<at::indexing::TensorIndex> {
-  static Object to_python(const at::indexing::TensorIndex& value) { return value.to_python(); }
-};
-
 namespace {
 
 /* Throws torch's error for a method that failed. A torch that does not tell it raises it in Python. */
@@ -22,7 +17,7 @@ void fail_method(Handle tensor, const char* method) {
   Gil gil;
   if (PyErr_Occurred() != nullptr) throw PythonError();
   if (tensor != nullptr && interface().last_message == nullptr) {
-    call_path((std::string(".") + method).c_str(), "", python_tensor(tensor));
+    call_path((std::string(".") + method).c_str(), "", at::Tensor(copy_handle(tensor)));
   }
   fail_torch(method);
 }
@@ -79,13 +74,15 @@ Handle empty_tensor(int8_t scalar_type, const int64_t* sizes, size_t dim) {
   return tensor;
 }
 
+c10::ScalarType default_dtype() { return python_value<c10::ScalarType>(call_path("torch.get_default_dtype", "")); }
+
 void print(std::ostream& stream, const at::Tensor& tensor) {
   if (void* const function = dlsym(interface().library, kPrintName)) {
     using Print = std::ostream& (*)(std::ostream&, Handle, int64_t);
     reinterpret_cast<Print>(function)(stream, tensor.defined() ? tensor.handle() : interface().undefined, 80);
   } else {
     Gil gil;
-    stream << text_of(checked(PyObject_Str(Caster<at::Tensor>::to_python(tensor).get())).get());
+    stream << text_of(checked(PyObject_Str(python(tensor).get())).get());
   }
 }
 void append(Message& m, const at::Tensor& value) {
@@ -107,7 +104,7 @@ Device Tensor::device() const {
   return Device(static_cast<DeviceType>(tensor_device_type(handle_)), tensor_device_index(handle_));
 }
 bool Tensor::is_same(const Tensor& other) const {
-  return Caster<Tensor>::to_python(*this).get() == Caster<Tensor>::to_python(other).get();
+  return python(*this).get() == python(other).get();
 }
 bool Tensor::has_storage() const {
   if (!defined() || is_meta()) return defined();
@@ -170,34 +167,31 @@ Tensor Tensor::data() const { return Tensor(call_path(".data", "", *this)); }
 // ---- indexing -------------------------------------------------------------------------------------------------------
 
 jitload_torch::Object indexing::TensorIndex::to_python() const {
-  using Part = Caster<OptionalArg<int64_t>>;
+  const auto slice = [](const Object& start, const Object& stop, const Object& step) {
+    return checked(PySlice_New(start.get(), stop.get(), step.get()));
+  };
   switch (make_) {
     case 0: return none();
-    case 1: return python_ellipsis();
-    case 2: return python_integer(integer_);
-    case 3: return python_bool(integer_ != 0);
-    case 4: return python_slice(Part::to_python(slice_.start), Part::to_python(slice_.stop), Part::to_python(slice_.step));
-    default: return Caster<Tensor>::to_python(tensor_);
+    case 1: return object_at("builtins.Ellipsis");
+    case 2: return python(integer_);
+    case 3: return python(integer_ != 0);
+    case 4: return slice(python(slice_.start), python(slice_.stop), python(slice_.step));
+    default: return python(tensor_);
   }
 }
 Tensor Tensor::index(ArrayRef<indexing::TensorIndex> indices) const {
   return Tensor(call_path(".__getitem__", "", *this, indices));
 }
-Tensor Tensor::index(std::initializer_list<indexing::TensorIndex> indices) const {
-  return index(ArrayRef<indexing::TensorIndex>(indices));
-}
-#define X(Value)                                                                                         \
-  Tensor& Tensor::index_put_(ArrayRef<indexing::TensorIndex> indices, const Value& value) {              \
-    call_path(".__setitem__", "", *this, indices, value);                                                \
-    return *this;                                                                                        \
-  }                                                                                                      \
-  Tensor& Tensor::index_put_(std::initializer_list<indexing::TensorIndex> indices, const Value& value) { \
-    return index_put_(ArrayRef<indexing::TensorIndex>(indices), value);                                  \
+Tensor& Tensor::index_put_(ArrayRef<indexing::TensorIndex> indices, const Tensor& value, bool accumulate) {
+  if (accumulate) {
+    call_path(".index_put_", "", *this, indices, value, true);
+  } else {
+    call_path(".__setitem__", "", *this, indices, value);
   }
-X(Tensor) X(Scalar)
-#undef X
-Tensor& Tensor::index_put_(std::initializer_list<indexing::TensorIndex> indices, const Tensor& value, bool accumulate) {
-  call_path(".index_put_", "", *this, ArrayRef<indexing::TensorIndex>(indices), value, accumulate);
+  return *this;
+}
+Tensor& Tensor::index_put_(ArrayRef<indexing::TensorIndex> indices, const Scalar& value) {
+  call_path(".__setitem__", "", *this, indices, value);
   return *this;
 }
 Tensor Tensor::operator[](int64_t index) const {
@@ -379,7 +373,7 @@ Tensor detail::tensor_over(void* data, IntArrayRef sizes, const int64_t* strides
 
 int get_num_threads() { return python_value<int>(call_path("torch.get_num_threads", "")); }
 void set_num_threads(int count) { call_path("torch.set_num_threads", "", count); }
-TypeMeta get_default_dtype() { return python_value<ScalarType>(call_path("torch.get_default_dtype", "")); }
+TypeMeta get_default_dtype() { return default_dtype(); }
 void manual_seed(uint64_t seed) { call_path("torch.manual_seed", "", seed); }
 OptionalArg<Device> device_of(const Tensor& tensor) {
   return tensor.defined() && tensor.is_cuda() ? OptionalArg<Device>(tensor.device()) : OptionalArg<Device>();
@@ -421,6 +415,30 @@ at::Tensor TensorDataContainer::to_tensor(const at::TensorOptions& options) cons
 }  // namespace torch
 
 namespace c10 {
+namespace {
+struct Dtype {
+  const char *name = "UNKNOWN_SCALAR", *cpp = "UNKNOWN_SCALAR";
+  size_t size = 0;
+};
+struct Dtypes {
+  static constexpr int kUnknown = 30; /* the number of a dtype that is not listed */
+  Dtype rows[static_cast<int>(ScalarType::NumOptions)];
+  constexpr Dtypes() : rows() {
+#define X(T, name, number, python, cpp) rows[number] = {#name, cpp, sizeof(T)};
+#define Y(name, number, size, python, cpp) rows[number] = {#name, cpp, size};
+    JITLOAD_TORCH_SCALAR_TYPES(X) JITLOAD_TORCH_OTHER_SCALAR_TYPES(Y)
+#undef X
+#undef Y
+    rows[static_cast<int>(ScalarType::Undefined)].cpp = "nullptr (uninitialized)";
+  }
+  const Dtype& operator[](ScalarType type) const { return rows[type < ScalarType::NumOptions ? static_cast<int>(type) : kUnknown]; }
+};
+constexpr Dtypes kDtypes; /* by number */
+}  // namespace
+const char* toString(ScalarType type) { return kDtypes[type].name; }
+size_t elementSize(ScalarType type) { return kDtypes[type].size; }
+const char* TypeMeta::name() const { return kDtypes[type_].cpp; }
+
 namespace impl {
 OptionalArg<MemoryFormat> check_tensor_options_and_extract_memory_format(const TensorOptions& options,
                                                                          const OptionalArg<MemoryFormat>& argument) {

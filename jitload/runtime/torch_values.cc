@@ -1,6 +1,9 @@
 /* Objects of Python: how they are held, and values of C++ as objects and back. */
 #include <string.h>
 
+#include <algorithm>
+#include <type_traits>
+
 #include "torch_library.h"
 
 namespace jitload_torch {
@@ -59,7 +62,307 @@ bool is_instance(void* object, void* type) {
   return is_same;
 }
 
+// ---- codes of types -------------------------------------------------------------------------------------------------
+
+namespace {
+#define X(T, name) sizeof(T),
+constexpr size_t kSizes[] = {JITLOAD_TORCH_TYPES_(X) sizeof(std::string)};
+#undef X
+#define X(T, name) alignof(T),
+constexpr size_t kAlignments[] = {JITLOAD_TORCH_TYPES_(X) alignof(std::string)};
+#undef X
+/* Where a `c10::OptionalArg` has its value, behind a bool. */
+size_t alignment_of(unsigned code) {
+  return holder_of(code) == kOptional ? alignment_of(inner_of(code))
+                                      : holder_of(code) == kArray ? alignof(void*) : kAlignments[code];
+}
+}  // namespace
+size_t size_of(unsigned code) {
+  const unsigned inner = inner_of(code);
+  return holder_of(code) == kOptional ? alignment_of(inner) + size_of(inner)
+                                      : holder_of(code) == kArray ? sizeof(c10::ArrayRef<char>) : kSizes[code];
+}
+const void* optional_value(unsigned code, const void* optional) {
+  return static_cast<const bool*>(optional) + alignment_of(inner_of(code));
+}
+
+// ---- tensors --------------------------------------------------------------------------------------------------------
+
+/* Tensors come from and go to Python through C functions of torch's stable interface from 2.14 on. Before, it has functions
+ * of Python that pass the handle in a capsule, and shortcuts. */
+namespace {
+Object python_tensor(Handle tensor) {
+  void* object = nullptr;
+  if (torch_module().wrap != nullptr) return checked(torch_module().wrap(tensor));
+  if (interface().tensor_to_object == nullptr) {
+    const Handle copy = copy_handle(tensor);
+    const Object capsule = checked(PyCapsule_New(copy, nullptr, nullptr));
+    Object result = call(torch_module().from_capsule, {capsule.get()});
+    if (torch_module().keeps_handle) delete_handle(copy);
+    return result;
+  }
+  if (interface().tensor_to_object(tensor, nullptr, &object) != 0) fail_torch("a tensor for Python");
+  return Object(object);
+}
+}  // namespace
+bool tensor_from(void* object, Handle* tensor) {
+  Gil gil;
+  if (!is_instance(object, torch_module().base_type)) return false;
+  if (torch_module().offset != 0) {
+    *tensor = copy_handle(static_cast<char*>(object) + torch_module().offset);
+  } else if (interface().tensor_from_object == nullptr) {
+    const Object capsule = call(torch_module().to_capsule, {object});
+    *tensor = PyCapsule_GetPointer(capsule.get(), nullptr);
+  } else if (interface().tensor_from_object(object, tensor) != 0) {
+    fail_torch("a tensor of Python");
+  }
+  return true;
+}
+
+// ---- values to Python -----------------------------------------------------------------------------------------------
+
+namespace {
+Object text_object(const char* text, size_t size) { return checked(PyUnicode_FromStringAndSize(text, static_cast<ptrdiff_t>(size))); }
+Object device_object(const c10::Device& value) {
+  void*& device = torch_module().devices[static_cast<int>(value.type()) * 256 + value.index()];
+  if (device == nullptr) {
+    const Object text = python(c10::device_name(value.type())), index = python(static_cast<int>(value.index()));
+    void* const type = torch_module().device_type;
+    device = (value.has_index() ? call(type, {text.get(), index.get()}) : call(type, {text.get()})).release();
+  }
+  return borrow(device);
+}
+Object scalar_object(const c10::Scalar& value) {
+  switch (value.tag()) {
+    case c10::Scalar::Tag::floating: return python(value.toDouble());
+    case c10::Scalar::Tag::integer: return python(value.toLong());
+    case c10::Scalar::Tag::boolean: return python(value.toBool());
+    default: return checked(PyComplex_FromDoubles(value.real(), value.imaginary()));
+  }
+}
+Object array_object(unsigned code, const c10::ArrayRef<char>& values) {
+  Object tuple = python_tuple(values.size());
+  for (size_t i = 0; i < values.size(); ++i) set_tuple_item(tuple, i, object_of(code, values.data() + i * size_of(code)));
+  return tuple;
+}
+template <class T>
+const T& as(const void* value) {
+  return *static_cast<const T*>(value);
+}
+}  // namespace
+
+Object object_of(unsigned code, const void* value) {
+  Gil gil;
+  if (holder_of(code) == kArray) return array_object(inner_of(code), as<c10::ArrayRef<char>>(value));
+  if (holder_of(code) == kOptional) return as<bool>(value) ? object_of(inner_of(code), optional_value(code, value)) : none();
+  switch (static_cast<Type>(code)) {
+#define X(T, name, function) \
+  case Type::name: return checked(function(as<T>(value)));
+    X(signed char, int8, PyLong_FromLongLong) X(short, int16, PyLong_FromLongLong) X(int, int32, PyLong_FromLongLong)
+    X(long, int64, PyLong_FromLongLong) X(unsigned char, uint8, PyLong_FromLongLong)
+    X(unsigned short, uint16, PyLong_FromLongLong) X(unsigned, uint32, PyLong_FromLongLong)
+    X(unsigned long, uint64, PyLong_FromUnsignedLongLong) X(float, float32, PyFloat_FromDouble)
+    X(double, float64, PyFloat_FromDouble) X(c10::Half, half, PyFloat_FromDouble)
+    X(c10::BFloat16, bfloat16, PyFloat_FromDouble) X(bool, boolean, PyBool_FromLong)
+#undef X
+    case Type::character: return text_object(static_cast<const char*>(value), 1);
+    case Type::c_string: return text_object(as<const char*>(value), strlen(as<const char*>(value)));
+    case Type::text: return text_object(as<c10::TextArg>(value).data(), as<c10::TextArg>(value).size());
+    case Type::string: return text_object(as<std::string>(value).data(), as<std::string>(value).size());
+    case Type::dtype: {
+      void* const dtype = torch_module().dtypes[as<int8_t>(value)];
+      if (dtype == nullptr) fail(ErrorKind::runtime, "this torch does not have the dtype that the C++ asks for");
+      return borrow(dtype);
+    }
+    case Type::layout: return borrow(torch_module().layouts[as<int8_t>(value)]);
+    case Type::memory_format: return borrow(torch_module().memory_formats[as<int8_t>(value)]);
+    case Type::device: return device_object(as<c10::Device>(value));
+    case Type::scalar: return scalar_object(as<c10::Scalar>(value));
+    case Type::object: return borrow(as<Object>(value).get());
+    case Type::tensor: return as<at::Tensor>(value).defined() ? python_tensor(as<at::Tensor>(value).handle()) : none();
+    case Type::index: return as<at::indexing::TensorIndex>(value).to_python();
+    default: return none();
+  }
+}
+
+const char* type_name(unsigned code, bool is_result) {
+  switch (static_cast<Type>(code)) {
+    case Type::float32:
+    case Type::float64: return is_result ? "float" : "typing.SupportsFloat | typing.SupportsIndex";
+    case Type::boolean: return "bool";
+    case Type::character:
+    case Type::c_string:
+    case Type::string: return "str";
+    case Type::dtype: return "torch.dtype";
+    case Type::layout: return "torch.layout";
+    case Type::memory_format: return "torch.memory_format";
+    case Type::device: return "torch.device";
+    case Type::scalar: return "Union[Number, torch.SymInt, torch.SymFloat, torch.SymBool]";
+    case Type::tensor: return "torch.Tensor";
+    default: return is_result ? "int" : "typing.SupportsInt | typing.SupportsIndex";
+  }
+}
+
 // ---- values of Python -----------------------------------------------------------------------------------------------
+
+namespace {
+bool has_failed() {
+  if (PyErr_Occurred() == nullptr) return false;
+  PyErr_Clear();
+  return true;
+}
+/* An int for an object, as pybind11 accepts it: never of a float, and without `convert` only of an int. */
+Object index_of(void* object, bool convert) {
+  if (is_instance(object, &PyFloat_Type)) return Object();
+  if (is_instance(object, &PyLong_Type)) return borrow(object);
+  if (!convert && PyIndex_Check(object) == 0) return Object();
+  Object index(PyNumber_Index(object));
+  if (index.get() == nullptr) {
+    PyErr_Clear();
+    if (convert && PyNumber_Check(object) != 0) index = Object(PyNumber_Long(object));
+    if (index.get() == nullptr) PyErr_Clear();
+  }
+  return index;
+}
+template <class T>
+bool load_integer(void* object, bool convert, void* value) {
+  constexpr bool is_signed = static_cast<T>(-1) < 1;
+  using Wide = std::conditional_t<is_signed, long long, unsigned long long>;
+  const Object index = index_of(object, convert);
+  if (index.get() == nullptr) return false;
+  const Wide wide = static_cast<Wide>(is_signed ? PyLong_AsLongLong(index.get()) : PyLong_AsUnsignedLongLong(index.get()));
+  *static_cast<T*>(value) = static_cast<T>(wide);
+  return !(wide == static_cast<Wide>(-1) && has_failed()) && static_cast<Wide>(static_cast<T>(wide)) == wide;
+}
+bool load_float(void* object, bool convert, double* value) {
+  if (!convert && !is_instance(object, &PyFloat_Type)) return false;
+  *value = PyFloat_AsDouble(object);
+  if (*value != -1 || !has_failed()) return true;
+  if (!convert || PyNumber_Check(object) == 0) return false;
+  const Object number(PyNumber_Float(object));
+  if (number.get() == nullptr) return !has_failed();
+  *value = PyFloat_AsDouble(number.get());
+  return true;
+}
+bool is_bool(void* object) { return object == &_Py_TrueStruct || object == &_Py_FalseStruct; }
+bool load_bool(void* object, bool convert, bool* value) {
+  if (!is_bool(object)) {
+    if (!convert) return false;
+    if (!is_none(object) && PyObject_HasAttrString(object, "__bool__") == 0) return false;
+  }
+  const int truth = PyObject_IsTrue(object);
+  if (truth < 0) PyErr_Clear();
+  *value = truth == 1;
+  return truth >= 0;
+}
+bool load_scalar(void* object, c10::Scalar* value) {
+  if (is_bool(object)) {
+    *value = object == &_Py_TrueStruct;
+  } else if (is_instance(object, &PyFloat_Type)) {
+    *value = PyFloat_AsDouble(object);
+  } else if (is_instance(object, &PyLong_Type)) {
+    long integer = 0;
+    if (!load_integer<long>(object, true, &integer)) {
+      fail(ErrorKind::runtime, "jitload's headers for torch do not support integers of 2**63 or more");
+    }
+    *value = integer;
+  } else {
+    const double real = PyComplex_RealAsDouble(object);
+    if (real == -1 && has_failed()) return false;
+    *value = c10::Scalar::complex(real, PyComplex_ImagAsDouble(object));
+  }
+  return true;
+}
+bool load_text(void* object, const char** text, size_t* size) {
+  ptrdiff_t length = 0;
+  *text = PyUnicode_AsUTF8AndSize(object, &length);
+  if (*text == nullptr) {
+    PyErr_Clear();
+    char* bytes = nullptr;
+    if (PyBytes_AsStringAndSize(object, &bytes, &length) != 0) return !has_failed();
+    *text = bytes;
+  }
+  *size = static_cast<size_t>(length);
+  return true;
+}
+bool load_character(void* object, char* value) {
+  const char* text = nullptr;
+  size_t size = 0;
+  if (is_none(object)) throw CheckError(ErrorKind::value, "Cannot convert None to a character");
+  if (!load_text(object, &text, &size)) return false;
+  const unsigned char first = static_cast<unsigned char>(*text);
+  if (size == 0) throw CheckError(ErrorKind::value, "Cannot convert empty string to a character");
+  if (size == 2 && first >= 0xc0 && first < 0xe0) { /* a character of two bytes in UTF-8 */
+    if (first >= 0xc4) throw CheckError(ErrorKind::value, "Character code point not in range(0x100)");
+    *value = static_cast<char>((first & 3) << 6 | (text[1] & 0x3f));
+    return true;
+  }
+  if (size > 1 && (first >= 0x80)) throw CheckError(ErrorKind::value, "Character code point not in range(0x100)");
+  if (size > 1) throw CheckError(ErrorKind::value, "Expected a character, but multi-character string found");
+  *value = *text;
+  return true;
+}
+/* Stores the position of an object in an array, for types that are numbers of one byte. */
+template <size_t N>
+bool load_position(void* const (&objects)[N], void* object, void* value) {
+  const auto found = std::find(objects, objects + N, object);
+  *static_cast<int8_t*>(value) = static_cast<int8_t>(found - objects);
+  return found != objects + N;
+}
+bool load_device(void* object, c10::Device* value) {
+  if (!is_instance(object, torch_module().device_type)) return false;
+  const std::string name = text_of(attribute(object, "type").get());
+  const Object index = attribute(object, "index");
+  c10::DeviceType type = c10::DeviceType::PrivateUse1;
+#define X(name_, number, text) \
+  if (name == text) type = c10::DeviceType::name_;
+  JITLOAD_TORCH_DEVICES_(X)
+#undef X
+  *value = c10::Device(type, is_none(index.get()) ? -1 : static_cast<int8_t>(PyLong_AsLongLong(index.get())));
+  return true;
+}
+bool load_tensor(void* object, at::Tensor* value) {
+  Handle handle = nullptr;
+  if (!tensor_from(object, &handle)) return false;
+  *value = at::Tensor(handle);
+  return true;
+}
+}  // namespace
+
+bool load_object(unsigned code, void* object, bool convert, void* value) {
+  Gil gil;
+  const char* text = nullptr;
+  size_t size = 0;
+  double number = 0;
+  switch (static_cast<Type>(code)) {
+#define X(T, name) \
+  case Type::name: return load_integer<T>(object, convert, value);
+    X(signed char, int8) X(short, int16) X(int, int32) X(long, int64) X(unsigned char, uint8) X(unsigned short, uint16)
+    X(unsigned, uint32) X(unsigned long, uint64)
+#undef X
+    case Type::float32:
+      if (!load_float(object, convert, &number)) return false;
+      *static_cast<float*>(value) = static_cast<float>(number);
+      return true;
+    case Type::float64: return load_float(object, convert, static_cast<double*>(value));
+    case Type::boolean: return load_bool(object, convert, static_cast<bool*>(value));
+    case Type::character: return load_character(object, static_cast<char*>(value));
+    case Type::c_string: return load_text(object, static_cast<const char**>(value), &size);
+    case Type::string:
+      if (!load_text(object, &text, &size)) return false;
+      static_cast<std::string*>(value)->assign(text, size);
+      return true;
+    case Type::dtype: return load_position(torch_module().dtypes, object, value);
+    case Type::layout: return load_position(torch_module().layouts, object, value);
+    case Type::memory_format: return load_position(torch_module().memory_formats, object, value);
+    case Type::device: return load_device(object, static_cast<c10::Device*>(value));
+    case Type::scalar: return load_scalar(object, static_cast<c10::Scalar*>(value));
+    case Type::tensor: return load_tensor(object, static_cast<at::Tensor*>(value));
+    default: return false;
+  }
+}
+
+// ---- objects --------------------------------------------------------------------------------------------------------
 
 namespace {
 /* The object that a function of Python's C API makes of these arguments. */
@@ -74,45 +377,6 @@ Object borrow(void* object) {
   Gil gil;
   Py_IncRef(object);
   return Object(object);
-}
-Object python_integer(long long value) { return make(PyLong_FromLongLong, value); }
-Object python_unsigned(unsigned long long value) { return make(PyLong_FromUnsignedLongLong, value); }
-Object python_float(double value) { return make(PyFloat_FromDouble, value); }
-Object python_bool(bool value) { return make(PyBool_FromLong, value); }
-Object python_complex(double real, double imaginary) { return make(PyComplex_FromDoubles, real, imaginary); }
-Object python_text(const char* text, size_t size) {
-  return make(PyUnicode_FromStringAndSize, text, static_cast<ptrdiff_t>(size));
-}
-Object python_dtype(int8_t scalar_type) {
-  Gil gil;
-  for (int i = 0; i < kDtypeCount; ++i) {
-    if (kDtypes[i].scalar_type == scalar_type && torch_module().dtypes[i] != nullptr) return borrow(torch_module().dtypes[i]);
-  }
-  throw CheckError(ErrorKind::runtime, "this torch does not have the dtype that the C++ asks for");
-}
-Object python_device(int8_t type, int8_t index) {
-  Gil gil;
-  void*& device = torch_module().devices[type * 256 + index];
-  if (device == nullptr) {
-    const char* name = c10::device_name(static_cast<c10::DeviceType>(type));
-    const Object text = python_text(name, strlen(name)), number = python_integer(index);
-    device = index == -1 ? call(torch_module().device_type, {text.get()}).release()
-                         : call(torch_module().device_type, {text.get(), number.get()}).release();
-  }
-  return borrow(device);
-}
-Object python_layout(int8_t layout) {
-  Gil gil;
-  return borrow(torch_module().layouts[layout]);
-}
-Object python_memory_format(int8_t format) {
-  Gil gil;
-  return borrow(torch_module().memory_formats[format]);
-}
-Object python_slice(Object start, Object stop, Object step) { return make(PySlice_New, start.get(), stop.get(), step.get()); }
-Object python_ellipsis() {
-  Gil gil;
-  return object_at("builtins.Ellipsis");
 }
 Object python_list(size_t size) { return make(PyList_New, static_cast<ptrdiff_t>(size)); }
 Object python_tuple(size_t size) { return make(PyTuple_New, static_cast<ptrdiff_t>(size)); }
@@ -129,195 +393,10 @@ void set_tuple_item(const Object& tuple, size_t index, Object item) {
   Gil gil;
   if (PyTuple_SetItem(tuple.get(), static_cast<ptrdiff_t>(index), item.release()) != 0) throw PythonError();
 }
-
 bool is_none(void* object) { return object == &_Py_NoneStruct; }
-bool is_bool(void* object) { return object == &_Py_TrueStruct || object == &_Py_FalseStruct; }
-bool is_float(void* object) {
-  Gil gil;
-  return is_instance(object, &PyFloat_Type);
-}
-bool is_integer(void* object) {
-  Gil gil;
-  return is_instance(object, &PyLong_Type);
-}
-c10::ScalarType default_dtype() { return python_value<c10::ScalarType>(call_path("torch.get_default_dtype", "")); }
 bool is_builtin(void* object, const char* type) {
   Gil gil;
   return *type == 'o' || is_instance(object, *type == 't' ? &PyTuple_Type : *type == 'l' ? &PyList_Type : &PyDict_Type);
-}
-
-/* Tensors come from and go to Python through C functions of torch's stable interface from 2.14 on. Before, it has functions
- * of Python that pass the handle in a capsule, and shortcuts. */
-Object python_tensor(Handle tensor) {
-  Gil gil;
-  void* object = nullptr;
-  if (torch_module().wrap != nullptr) return checked(torch_module().wrap(tensor));
-  if (interface().tensor_to_object == nullptr) {
-    const Handle copy = copy_handle(tensor);
-    const Object capsule = checked(PyCapsule_New(copy, nullptr, nullptr));
-    Object result = call(torch_module().from_capsule, {capsule.get()});
-    if (torch_module().keeps_handle) delete_handle(copy);
-    return result;
-  }
-  if (interface().tensor_to_object(tensor, nullptr, &object) != 0) fail_torch("a tensor for Python");
-  return Object(object);
-}
-bool tensor_from(void* object, Handle* tensor) {
-  Gil gil;
-  if (!is_instance(object, torch_module().base_type)) return false;
-  if (torch_module().offset != 0) {
-    *tensor = copy_handle(static_cast<char*>(object) + torch_module().offset);
-  } else if (interface().tensor_from_object == nullptr) {
-    const Object capsule = call(torch_module().to_capsule, {object});
-    *tensor = PyCapsule_GetPointer(capsule.get(), nullptr);
-  } else if (interface().tensor_from_object(object, tensor) != 0) {
-    fail_torch("a tensor of Python");
-  }
-  return true;
-}
-
-namespace {
-/* An int for an object, as pybind11 accepts it: never of a float, and without `convert` only of an int. */
-Object index_of(void* object, bool convert) {
-  if (is_instance(object, &PyFloat_Type)) return Object();
-  if (is_instance(object, &PyLong_Type)) {
-    Py_IncRef(object);
-    return Object(object);
-  }
-  if (!convert && PyIndex_Check(object) == 0) return Object();
-  Object index(PyNumber_Index(object));
-  if (index.get() == nullptr) {
-    PyErr_Clear();
-    if (convert && PyNumber_Check(object) != 0) index = Object(PyNumber_Long(object));
-    if (index.get() == nullptr) PyErr_Clear();
-  }
-  return index;
-}
-bool has_failed() {
-  if (PyErr_Occurred() == nullptr) return false;
-  PyErr_Clear();
-  return true;
-}
-}  // namespace
-
-bool integer_from(void* object, bool convert, long long low, long long high, long long* value) {
-  Gil gil;
-  const Object index = index_of(object, convert);
-  if (index.get() == nullptr) return false;
-  *value = PyLong_AsLongLong(index.get());
-  return !(*value == -1 && has_failed()) && *value >= low && *value <= high;
-}
-bool unsigned_from(void* object, bool convert, unsigned long long high, unsigned long long* value) {
-  Gil gil;
-  const Object index = index_of(object, convert);
-  if (index.get() == nullptr) return false;
-  *value = PyLong_AsUnsignedLongLong(index.get());
-  return !(*value == static_cast<unsigned long long>(-1) && has_failed()) && *value <= high;
-}
-bool float_from(void* object, bool convert, double* value) {
-  Gil gil;
-  if (!convert && !is_instance(object, &PyFloat_Type)) return false;
-  *value = PyFloat_AsDouble(object);
-  if (*value != -1 || !has_failed()) return true;
-  if (!convert || PyNumber_Check(object) == 0) return false;
-  const Object number(PyNumber_Float(object));
-  if (number.get() == nullptr) return !has_failed();
-  *value = PyFloat_AsDouble(number.get());
-  return true;
-}
-bool bool_from(void* object, bool convert, bool* value) {
-  Gil gil;
-  if (!is_bool(object)) {
-    if (!convert) return false;
-    if (!is_none(object) && PyObject_HasAttrString(object, "__bool__") == 0) return false;
-  }
-  const int truth = PyObject_IsTrue(object);
-  if (truth < 0) PyErr_Clear();
-  *value = truth == 1;
-  return truth >= 0;
-}
-bool complex_from(void* object, double* real, double* imaginary) {
-  Gil gil;
-  *real = PyComplex_RealAsDouble(object);
-  if (*real == -1 && has_failed()) return false;
-  *imaginary = PyComplex_ImagAsDouble(object);
-  return true;
-}
-bool text_from(void* object, const char** text, size_t* size) {
-  Gil gil;
-  ptrdiff_t length = 0;
-  *text = PyUnicode_AsUTF8AndSize(object, &length);
-  if (*text == nullptr) {
-    PyErr_Clear();
-    char* bytes = nullptr;
-    if (PyBytes_AsStringAndSize(object, &bytes, &length) != 0) {
-      PyErr_Clear();
-      return false;
-    }
-    *text = bytes;
-  }
-  *size = static_cast<size_t>(length);
-  return true;
-}
-bool character_from(void* object, char* value) {
-  const char* text = nullptr;
-  size_t size = 0;
-  if (is_none(object)) throw CheckError(ErrorKind::value, "Cannot convert None to a character");
-  if (!text_from(object, &text, &size)) return false;
-  const unsigned char first = static_cast<unsigned char>(*text);
-  if (size == 0) throw CheckError(ErrorKind::value, "Cannot convert empty string to a character");
-  if (size == 2 && first >= 0xc0 && first < 0xe0) { /* a character of two bytes in UTF-8 */
-    if (first >= 0xc4) throw CheckError(ErrorKind::value, "Character code point not in range(0x100)");
-    *value = static_cast<char>((first & 3) << 6 | (text[1] & 0x3f));
-    return true;
-  }
-  if (size > 1 && (first >= 0x80)) throw CheckError(ErrorKind::value, "Character code point not in range(0x100)");
-  if (size > 1) throw CheckError(ErrorKind::value, "Expected a character, but multi-character string found");
-  *value = *text;
-  return true;
-}
-bool dtype_from(void* object, int8_t* scalar_type) {
-  Gil gil;
-  for (int i = 0; i < kDtypeCount; ++i) {
-    if (torch_module().dtypes[i] == object) {
-      *scalar_type = kDtypes[i].scalar_type;
-      return true;
-    }
-  }
-  return false;
-}
-namespace {
-template <size_t N>
-bool position_in(void* const (&objects)[N], void* object, int8_t* index) {
-  for (size_t i = 0; i < N; ++i) {
-    if (objects[i] == object && object != nullptr) {
-      *index = static_cast<int8_t>(i);
-      return true;
-    }
-  }
-  return false;
-}
-}  // namespace
-bool layout_from(void* object, int8_t* layout) {
-  Gil gil;
-  return position_in(torch_module().layouts, object, layout);
-}
-bool memory_format_from(void* object, int8_t* format) {
-  Gil gil;
-  return position_in(torch_module().memory_formats, object, format);
-}
-bool device_from(void* object, int8_t* type, int8_t* index) {
-  Gil gil;
-  if (!is_instance(object, torch_module().device_type)) return false;
-  const std::string name = text_of(attribute(object, "type").get());
-  const Object number = attribute(object, "index");
-  *type = static_cast<int8_t>(c10::DeviceType::PrivateUse1);
-  for (c10::DeviceType candidate : {c10::DeviceType::CPU, c10::DeviceType::CUDA, c10::DeviceType::HIP, c10::DeviceType::XPU,
-                                    c10::DeviceType::MPS, c10::DeviceType::Meta}) {
-    if (name == c10::device_name(candidate)) *type = static_cast<int8_t>(candidate);
-  }
-  *index = is_none(number.get()) ? -1 : static_cast<int8_t>(PyLong_AsLongLong(number.get()));
-  return true;
 }
 bool sequence_size(void* object, size_t* size) {
   Gil gil;

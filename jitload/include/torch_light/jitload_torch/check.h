@@ -138,7 +138,6 @@ void warn_with(const char* file, int line, const Parts&... parts) {
     ::jitload_torch::fail_check(::jitload_torch::ErrorKind::kind, #condition, ##__VA_ARGS__);         \
   }
 #define TORCH_CHECK(condition, ...) JITLOAD_TORCH_CHECK_(runtime, condition, ##__VA_ARGS__)
-#define STD_TORCH_CHECK(condition, ...) TORCH_CHECK(condition, ##__VA_ARGS__)
 #define TORCH_CHECK_INDEX(condition, ...) JITLOAD_TORCH_CHECK_(index, condition, ##__VA_ARGS__)
 #define TORCH_CHECK_VALUE(condition, ...) JITLOAD_TORCH_CHECK_(value, condition, ##__VA_ARGS__)
 #define TORCH_CHECK_TYPE(condition, ...) JITLOAD_TORCH_CHECK_(type, condition, ##__VA_ARGS__)

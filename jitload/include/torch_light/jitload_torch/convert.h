@@ -6,7 +6,10 @@
 
 namespace at {
 class Tensor;
+namespace indexing {
+class TensorIndex;
 }
+}  // namespace at
 
 namespace jitload_torch {
 
@@ -22,248 +25,126 @@ struct plain<T&&> : plain<T> {};
 template <class T>
 struct plain<const T> : plain<T> {};
 
+template <size_t... I>
+struct Indices {};
+template <size_t N>
+using IndicesOf = Indices<__integer_pack(N)...>;
+
+/* The types that the compiled files convert, of which each has a number. X(C++ type, name) */
+#define JITLOAD_TORCH_TYPES_(X)                                                                                       \
+  X(signed char, int8) X(short, int16) X(int, int32) X(long, int64) X(unsigned char, uint8) X(unsigned short, uint16) \
+  X(unsigned, uint32) X(unsigned long, uint64) X(float, float32) X(double, float64) X(c10::Half, half)                \
+  X(c10::BFloat16, bfloat16) X(bool, boolean) X(char, character) X(const char*, c_string) X(c10::TextArg, text)       \
+  X(c10::ScalarType, dtype) X(c10::Layout, layout) X(c10::MemoryFormat, memory_format) X(c10::Device, device)         \
+  X(c10::Scalar, scalar) X(Object, object) X(at::Tensor, tensor) X(at::indexing::TensorIndex, index)                  \
+  X(c10::Generator, nothing)
+enum class Type : uint8_t {
+#define X(T, name) name,
+  JITLOAD_TORCH_TYPES_(X)
+#undef X
+      string, /* std::string */
+};
+/* A code is such a number, above which each two bits say what holds the values, from the outside to the inside. */
+enum Holder : unsigned { kPlain, kOptional, kArray };
+constexpr unsigned held(Holder holder, unsigned code) { return (code & 0xff) | ((code >> 8) << 2 | holder) << 8; }
+template <class T>
+struct Code;
+#define X(T, name)                                                \
+  template <>                                                     \
+  struct Code<T> {                                                \
+    static constexpr unsigned value = static_cast<unsigned>(Type::name); \
+  };
+JITLOAD_TORCH_TYPES_(X)
+#if defined(_GLIBCXX_STRING)
+X(std::string, string)
+#endif
+#if defined(_GLIBCXX_OPTIONAL)
+X(std::nullopt_t, nothing)
+#endif
+#undef X
+template <>
+struct Code<long long> : Code<long> {};
+template <>
+struct Code<unsigned long long> : Code<unsigned long> {};
+template <>
+struct Code<c10::TypeMeta> : Code<c10::ScalarType> {};
+template <class T>
+struct Code<c10::OptionalArg<T>> {
+  static constexpr unsigned value = held(kOptional, Code<T>::value);
+};
+template <class T>
+struct Code<c10::ArrayRef<T>> {
+  static constexpr unsigned value = held(kArray, Code<T>::value);
+};
+template <>
+struct Code<c10::OptionalIntArrayRef> : Code<c10::OptionalArg<c10::IntArrayRef>> {};
+
+/* An array becomes a tuple, as in torch. */
+Object object_of(unsigned code, const void* value);
+bool load_object(unsigned code, void* object, bool convert, void* value); /* false for an object of another type */
+const char* type_name(unsigned code, bool is_result);
+
 /* Caster<T>: `to_python`, `load` (false for an object of another type), and `describe` (the type, for messages). */
 template <class T>
-struct Caster;
-
-#define JITLOAD_TORCH_INTEGER_(T, low, high)                                                   \
-  template <>                                                                                  \
-  struct Caster<T> {                                                                           \
-    static Object to_python(T value) { return python_integer(static_cast<long long>(value)); } \
-    static bool load(void* object, bool convert, T* value) {                                   \
-      long long wide = 0;                                                                      \
-      if (!integer_from(object, convert, low, high, &wide)) return false;                      \
-      *value = static_cast<T>(wide);                                                           \
-      return true;                                                                             \
-    }                                                                                          \
-    static void describe(Message& m, bool is_result) {                                         \
-      m.append(is_result ? "int" : "typing.SupportsInt | typing.SupportsIndex");               \
-    }                                                                                          \
-  };
-#define JITLOAD_TORCH_UNSIGNED_(T)                                                                          \
-  template <>                                                                                               \
-  struct Caster<T> {                                                                                        \
-    static Object to_python(T value) { return python_unsigned(static_cast<unsigned long long>(value)); }    \
-    static bool load(void* object, bool convert, T* value) {                                                \
-      unsigned long long wide = 0;                                                                          \
-      if (!unsigned_from(object, convert, static_cast<unsigned long long>(static_cast<T>(-1)), &wide)) return false; \
-      *value = static_cast<T>(wide);                                                                        \
-      return true;                                                                                          \
-    }                                                                                                       \
-    static void describe(Message& m, bool is_result) { Caster<int>::describe(m, is_result); }               \
-  };
-JITLOAD_TORCH_INTEGER_(int, INT32_MIN, INT32_MAX)
-JITLOAD_TORCH_INTEGER_(short, INT16_MIN, INT16_MAX)
-JITLOAD_TORCH_INTEGER_(signed char, INT8_MIN, INT8_MAX)
-JITLOAD_TORCH_INTEGER_(long, INT64_MIN, INT64_MAX)
-JITLOAD_TORCH_INTEGER_(long long, INT64_MIN, INT64_MAX)
-JITLOAD_TORCH_UNSIGNED_(unsigned char)
-JITLOAD_TORCH_UNSIGNED_(unsigned short)
-JITLOAD_TORCH_UNSIGNED_(unsigned)
-JITLOAD_TORCH_UNSIGNED_(unsigned long)
-JITLOAD_TORCH_UNSIGNED_(unsigned long long)
-#undef JITLOAD_TORCH_INTEGER_
-#undef JITLOAD_TORCH_UNSIGNED_
-
-#define JITLOAD_TORCH_FLOATING_(T)                                                  \
-  template <>                                                                       \
-  struct Caster<T> {                                                                \
-    static Object to_python(T value) { return python_float(value); }                \
-    static bool load(void* object, bool convert, T* value) {                        \
-      double wide = 0;                                                              \
-      if (!float_from(object, convert, &wide)) return false;                        \
-      *value = static_cast<T>(wide);                                                \
-      return true;                                                                  \
-    }                                                                               \
-    static void describe(Message& m, bool is_result) {                              \
-      m.append(is_result ? "float" : "typing.SupportsFloat | typing.SupportsIndex"); \
-    }                                                                               \
-  };
-JITLOAD_TORCH_FLOATING_(float)
-JITLOAD_TORCH_FLOATING_(double)
-#undef JITLOAD_TORCH_FLOATING_
-template <>
-struct Caster<c10::Half> {
-  static Object to_python(c10::Half value) { return python_float(value); }
+struct Caster {
+  static Object to_python(const T& value) { return object_of(Code<T>::value, &value); }
+  static bool load(void* object, bool convert, T* value) { return load_object(Code<T>::value, object, convert, value); }
+  static void describe(Message& m, bool is_result) { m.append(type_name(Code<T>::value, is_result)); }
 };
-template <>
-struct Caster<c10::BFloat16> {
-  static Object to_python(c10::BFloat16 value) { return python_float(value); }
+/* What holds values only goes to Python: `Slot` reads arrays and owns their items. */
+template <class T>
+struct Caster<c10::OptionalArg<T>> {
+  static Object to_python(const c10::OptionalArg<T>& value) { return object_of(Code<c10::OptionalArg<T>>::value, &value); }
 };
-
-template <>
-struct Caster<Object> {
-  static Object to_python(const Object& value) { return borrow(value.get()); }
-};
-template <>
-struct Caster<bool> {
-  static Object to_python(bool value) { return python_bool(value); }
-  static bool load(void* object, bool convert, bool* value) { return bool_from(object, convert, value); }
-  static void describe(Message& m, bool) { m.append("bool"); }
-};
-template <>
-struct Caster<char> {
-  static Object to_python(char value) { return python_text(&value, 1); }
-  static bool load(void* object, bool, char* value) { return character_from(object, value); }
-  static void describe(Message& m, bool) { m.append("str"); }
-};
-template <>
-struct Caster<c10::TextArg> {
-  static Object to_python(const c10::TextArg& value) { return python_text(value.data(), value.size()); }
-};
-template <>
-struct Caster<const char*> {
-  static Object to_python(const char* value) { return python_text(value, __builtin_strlen(value)); }
-  static void describe(Message& m, bool) { m.append("str"); }
+template <class T>
+struct Caster<c10::ArrayRef<T>> {
+  static Object to_python(const c10::ArrayRef<T>& values) { return object_of(Code<c10::ArrayRef<T>>::value, &values); }
+  static void describe(Message& m, bool) { m.append("Tuple[int, ...]"); }
 };
 template <size_t N>
-struct Caster<char[N]> : Caster<const char*> {};
-#if defined(_GLIBCXX_STRING)
-template <>
-struct Caster<std::string> {
-  static Object to_python(const std::string& value) { return python_text(value.data(), value.size()); }
-  static bool load(void* object, bool, std::string* value) {
-    const char* text = nullptr;
-    size_t size = 0;
-    if (!text_from(object, &text, &size)) return false;
-    value->assign(text, size);
-    return true;
-  }
-  static void describe(Message& m, bool) { m.append("str"); }
-};
-#endif
-
-#define JITLOAD_TORCH_ENUMERATION_(T, function, name)                        \
-  template <>                                                                \
-  struct Caster<c10::T> {                                                    \
-    static Object to_python(c10::T value) {                                  \
-      return python_##function(static_cast<int8_t>(value));                  \
-    }                                                                        \
-    static bool load(void* object, bool, c10::T* value) {                    \
-      int8_t number = 0;                                                     \
-      if (!function##_from(object, &number)) return false;                   \
-      *value = static_cast<c10::T>(number);                                  \
-      return true;                                                           \
-    }                                                                        \
-    static void describe(Message& m, bool) { m.append(name); }               \
-  };
-JITLOAD_TORCH_ENUMERATION_(ScalarType, dtype, "torch.dtype")
-JITLOAD_TORCH_ENUMERATION_(Layout, layout, "torch.layout")
-JITLOAD_TORCH_ENUMERATION_(MemoryFormat, memory_format, "torch.memory_format")
-#undef JITLOAD_TORCH_ENUMERATION_
-template <>
-struct Caster<c10::TypeMeta> {
-  static Object to_python(c10::TypeMeta value) { return python_dtype(static_cast<int8_t>(value.toScalarType())); }
-  static void describe(Message& m, bool) { m.append("torch.dtype"); }
-};
-template <>
-struct Caster<c10::Device> {
-  static Object to_python(const c10::Device& value) {
-    return python_device(static_cast<int8_t>(value.type()), value.index());
-  }
-  static bool load(void* object, bool, c10::Device* value) {
-    int8_t type = 0, index = 0;
-    if (!device_from(object, &type, &index)) return false;
-    *value = c10::Device(static_cast<c10::DeviceType>(type), index);
-    return true;
-  }
-  static void describe(Message& m, bool) { m.append("torch.device"); }
-};
-template <>
-struct Caster<c10::Scalar> {
-  static Object to_python(const c10::Scalar& value) {
-    switch (value.tag()) {
-      case c10::Scalar::Tag::floating: return python_float(value.toDouble());
-      case c10::Scalar::Tag::integer: return python_integer(value.toLong());
-      case c10::Scalar::Tag::boolean: return python_bool(value.toBool());
-      default: return python_complex(value.real(), value.imaginary());
-    }
-  }
-  static bool load(void* object, bool, c10::Scalar* value) {
-    double real = 0, imaginary = 0;
-    bool flag = false;
-    long long integer = 0;
-    if (is_bool(object)) {
-      *value = bool_from(object, false, &flag) && flag;
-    } else if (is_float(object)) {
-      *value = float_from(object, true, &real) ? real : 0;
-    } else if (is_integer(object)) {
-      if (!integer_from(object, true, INT64_MIN, INT64_MAX, &integer)) {
-        fail(ErrorKind::runtime, "jitload's headers for torch do not support integers of 2**63 or more");
-      }
-      *value = integer;
-    } else if (complex_from(object, &real, &imaginary)) {
-      *value = c10::Scalar::complex(real, imaginary);
-    } else {
-      return false;
-    }
-    return true;
-  }
-  static void describe(Message& m, bool) { m.append("Union[Number, torch.SymInt, torch.SymFloat, torch.SymBool]"); }
+struct Caster<char[N]> {
+  static Object to_python(const char* value) { return Caster<const char*>::to_python(value); }
 };
 
 template <class T>
-Object list_of(const T* values, size_t size) {
-  Object list = python_list(size);
-  for (size_t i = 0; i < size; ++i) set_list_item(list, i, Caster<T>::to_python(values[i]));
-  return list;
+bool load_item(void* sequence, size_t index, bool convert, T* value) {
+  const Object item = sequence_item(sequence, index);
+  return item.get() != nullptr && Caster<T>::load(item.get(), convert, value);
 }
 template <class T>
 bool load_items(void* object, bool convert, T* values, size_t size) {
-  for (size_t i = 0; i < size; ++i) {
-    const Object item = sequence_item(object, i);
-    if (item.get() == nullptr || !Caster<T>::load(item.get(), convert, &values[i])) return false;
-  }
+  for (size_t i = 0; i < size; ++i)
+    if (!load_item(object, i, convert, &values[i])) return false;
   return true;
 }
-/* Arrays become tuples, as in torch; operators take tuples like lists. `Slot` reads arrays and owns their items. */
+template <class C>
+Object list_of(const C& values) {
+  Object list = python_list(values.size());
+  size_t index = 0;
+  for (const auto& value : values) set_list_item(list, index++, Caster<typename C::value_type>::to_python(value));
+  return list;
+}
 template <class T>
-struct Caster<c10::ArrayRef<T>> {
-  static Object to_python(c10::ArrayRef<T> values) {
-    Object tuple = python_tuple(values.size());
-    for (size_t i = 0; i < values.size(); ++i) set_tuple_item(tuple, i, Caster<T>::to_python(values[i]));
-    return tuple;
-  }
-  static void describe(Message& m, bool) { m.append("Tuple[int, ...]"); }
-};
-template <class T>
-struct Caster<c10::OptionalArg<T>> {
-  static Object to_python(const c10::OptionalArg<T>& value) {
-    return value.has_value() ? Caster<T>::to_python(*value) : none();
-  }
-};
+void describe_held(Message& m, const char* before, const char* after, bool is_result) {
+  m.append(before);
+  Caster<T>::describe(m, is_result);
+  m.append(after);
+}
 #if defined(_GLIBCXX_OPTIONAL)
 template <class T>
 struct Caster<std::optional<T>> {
   static Object to_python(const std::optional<T>& value) { return value ? Caster<T>::to_python(*value) : none(); }
   static bool load(void* object, bool convert, std::optional<T>* value) {
-    if (is_none(object)) {
-      value->reset();
-      return true;
-    }
-    T inner{};
-    if (!Caster<T>::load(object, convert, &inner)) return false;
-    *value = inner;
-    return true;
+    value->reset();
+    return is_none(object) || Caster<T>::load(object, convert, &value->emplace());
   }
-  static void describe(Message& m, bool is_result) {
-    Caster<T>::describe(m, is_result);
-    m.append(" | None");
-  }
-};
-template <>
-struct Caster<std::nullopt_t> {
-  static Object to_python(std::nullopt_t) { return none(); }
+  static void describe(Message& m, bool is_result) { describe_held<T>(m, "", " | None", is_result); }
 };
 #endif
 #if defined(_GLIBCXX_VECTOR)
 template <class T>
 struct Caster<std::vector<T>> {
-  static Object to_python(const std::vector<T>& values) {
-    Object list = python_list(values.size());
-    for (size_t i = 0; i < values.size(); ++i) set_list_item(list, i, Caster<T>::to_python(values[i]));
-    return list;
-  }
+  static Object to_python(const std::vector<T>& values) { return list_of(values); }
   static bool load(void* object, bool convert, std::vector<T>* values) {
     size_t size = 0;
     const Object items = items_of(object);
@@ -271,102 +152,55 @@ struct Caster<std::vector<T>> {
     values->clear();
     for (size_t i = 0; i < size; ++i) {
       T value{};
-      const Object item = sequence_item(items.get(), i);
-      if (item.get() == nullptr || !Caster<T>::load(item.get(), convert, &value)) return false;
+      if (!load_item(items.get(), i, convert, &value)) return false;
       values->push_back(static_cast<T&&>(value));
     }
     return true;
   }
   static void describe(Message& m, bool is_result) {
-    m.append(is_result ? "list[" : "collections.abc.Sequence[");
-    Caster<T>::describe(m, is_result);
-    m.append("]");
+    describe_held<T>(m, is_result ? "list[" : "collections.abc.Sequence[", "]", is_result);
   }
 };
 #endif
 #if defined(_GLIBCXX_ARRAY)
 template <class T, size_t N>
 struct Caster<std::array<T, N>> {
-  static Object to_python(const std::array<T, N>& values) { return list_of(values.data(), N); }
+  static Object to_python(const std::array<T, N>& values) { return list_of(values); }
   static bool load(void* object, bool convert, std::array<T, N>* values) {
     size_t size = 0;
     return sequence_size(object, &size) && size == N && load_items(object, convert, values->data(), N);
   }
   static void describe(Message& m, bool is_result) {
-    m.append(is_result ? "Annotated[list[" : "Annotated[collections.abc.Sequence[");
-    Caster<T>::describe(m, is_result);
-    append_all(m, "], \"FixedSize(", N, ")\"]");
-  }
-};
-#endif
-#if defined(_GLIBCXX_TUPLE)
-template <class... T>
-struct Caster<std::tuple<T...>> {
-  template <size_t I>
-  static void fill(const Object& tuple, const std::tuple<T...>& values) {
-    if constexpr (I < sizeof...(T)) {
-      using Item = typename plain<std::tuple_element_t<I, std::tuple<T...>>>::type;
-      set_tuple_item(tuple, I, Caster<Item>::to_python(std::get<I>(values)));
-      fill<I + 1>(tuple, values);
-    }
-  }
-  template <size_t I>
-  static bool load_from(void* object, bool convert, std::tuple<T...>* values) {
-    if constexpr (I < sizeof...(T)) {
-      using Item = typename plain<std::tuple_element_t<I, std::tuple<T...>>>::type;
-      const Object item = sequence_item(object, I);
-      if (item.get() == nullptr || !Caster<Item>::load(item.get(), convert, &std::get<I>(*values))) return false;
-      return load_from<I + 1>(object, convert, values);
-    }
-    return true;
-  }
-  template <size_t I>
-  static void describe_from(Message& m, bool is_result) {
-    if constexpr (I < sizeof...(T)) {
-      if (I != 0) m.append(", ");
-      Caster<typename plain<std::tuple_element_t<I, std::tuple<T...>>>::type>::describe(m, is_result);
-      describe_from<I + 1>(m, is_result);
-    }
-  }
-  static Object to_python(const std::tuple<T...>& values) {
-    Object tuple = python_tuple(sizeof...(T));
-    fill<0>(tuple, values);
-    return tuple;
-  }
-  static bool load(void* object, bool convert, std::tuple<T...>* values) {
-    size_t size = 0;
-    return sequence_size(object, &size) && size == sizeof...(T) && load_from<0>(object, convert, values);
-  }
-  static void describe(Message& m, bool is_result) {
-    m.append("tuple[");
-    describe_from<0>(m, is_result);
-    m.append("]");
+    describe_held<T>(m, is_result ? "Annotated[list[" : "Annotated[collections.abc.Sequence[", "], \"FixedSize(", is_result);
+    append_all(m, N, ")\"]");
   }
 };
 #endif
 #if defined(_STL_PAIR_H)
-template <class A, class B>
-struct Caster<std::pair<A, B>> {
-  static Object to_python(const std::pair<A, B>& value) {
-    Object tuple = python_tuple(2);
-    set_tuple_item(tuple, 0, Caster<A>::to_python(value.first));
-    set_tuple_item(tuple, 1, Caster<B>::to_python(value.second));
+template <class C, class I, class... T>
+struct TupleCaster;
+template <class C, size_t... I, class... T>
+struct TupleCaster<C, Indices<I...>, T...> {
+  static Object to_python(const C& values) {
+    Object tuple = python_tuple(sizeof...(T));
+    (set_tuple_item(tuple, I, Caster<typename plain<T>::type>::to_python(std::get<I>(values))), ...);
     return tuple;
   }
-  static bool load(void* object, bool convert, std::pair<A, B>* value) {
+  static bool load(void* object, bool convert, C* values) {
     size_t size = 0;
-    if (!sequence_size(object, &size) || size != 2) return false;
-    const Object first = sequence_item(object, 0), second = sequence_item(object, 1);
-    return Caster<A>::load(first.get(), convert, &value->first) && Caster<B>::load(second.get(), convert, &value->second);
+    return sequence_size(object, &size) && size == sizeof...(T) && (true && ... && load_item(object, I, convert, &std::get<I>(*values)));
   }
   static void describe(Message& m, bool is_result) {
-    m.append("tuple[");
-    Caster<A>::describe(m, is_result);
-    m.append(", ");
-    Caster<B>::describe(m, is_result);
-    m.append("]");
+    (describe_held<typename plain<T>::type>(m, I == 0 ? "tuple[" : ", ", "", is_result), ...);
+    m.append(sizeof...(T) == 0 ? "tuple[]" : "]");
   }
 };
+template <class A, class B>
+struct Caster<std::pair<A, B>> : TupleCaster<std::pair<A, B>, IndicesOf<2>, A, B> {};
+#endif
+#if defined(_GLIBCXX_TUPLE)
+template <class... T>
+struct Caster<std::tuple<T...>> : TupleCaster<std::tuple<T...>, IndicesOf<sizeof...(T)>, T...> {};
 #endif
 #if defined(_STL_MAP_H) || defined(_UNORDERED_MAP_H)
 template <class M>
@@ -384,20 +218,17 @@ struct MapCaster {
     if (items.get() == nullptr || !sequence_size(items.get(), &size)) return false;
     values->clear();
     for (size_t i = 0; i < size; ++i) {
-      const Object pair = sequence_item(items.get(), i), key = sequence_item(pair.get(), 0), item = sequence_item(pair.get(), 1);
-      Key key_value{};
-      Item item_value{};
-      if (!Caster<Key>::load(key.get(), convert, &key_value) || !Caster<Item>::load(item.get(), convert, &item_value)) return false;
-      values->emplace(static_cast<Key&&>(key_value), static_cast<Item&&>(item_value));
+      const Object pair = sequence_item(items.get(), i);
+      Key key{};
+      Item item{};
+      if (!load_item(pair.get(), 0, convert, &key) || !load_item(pair.get(), 1, convert, &item)) return false;
+      values->emplace(static_cast<Key&&>(key), static_cast<Item&&>(item));
     }
     return true;
   }
   static void describe(Message& m, bool is_result) {
-    m.append(is_result ? "dict[" : "collections.abc.Mapping[");
-    Caster<Key>::describe(m, is_result);
-    m.append(", ");
-    Caster<Item>::describe(m, is_result);
-    m.append("]");
+    describe_held<Key>(m, is_result ? "dict[" : "collections.abc.Mapping[", ", ", is_result);
+    describe_held<Item>(m, "", "]", is_result);
   }
 };
 #endif

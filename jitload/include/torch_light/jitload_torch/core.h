@@ -27,20 +27,23 @@ namespace c10 {
 
 // ---- devices and layouts ------------------------------------------------------------------------------------------
 
-enum class DeviceType : int8_t { CPU = 0, CUDA = 1, HIP = 6, XPU = 12, MPS = 13, Meta = 14, PrivateUse1 = 20 };
+#define JITLOAD_TORCH_DEVICES_(X) \
+  X(CPU, 0, "cpu") X(CUDA, 1, "cuda") X(HIP, 6, "hip") X(XPU, 12, "xpu") X(MPS, 13, "mps") X(Meta, 14, "meta") \
+  X(PrivateUse1, 20, "privateuseone")
+#define X(name, number, text) name = number,
+enum class DeviceType : int8_t { JITLOAD_TORCH_DEVICES_(X) };
+#undef X
 constexpr DeviceType kCPU = DeviceType::CPU, kCUDA = DeviceType::CUDA, kMeta = DeviceType::Meta;
 using DeviceIndex = int8_t;
 
 inline const char* device_name(DeviceType type) {
   switch (type) {
-    case DeviceType::CPU: return "cpu";
-    case DeviceType::CUDA: return "cuda";
-    case DeviceType::HIP: return "hip";
-    case DeviceType::XPU: return "xpu";
-    case DeviceType::MPS: return "mps";
-    case DeviceType::Meta: return "meta";
-    default: return "privateuseone";
+#define X(name, number, text) \
+  case DeviceType::name: return text;
+    JITLOAD_TORCH_DEVICES_(X)
+#undef X
   }
+  return "privateuseone";
 }
 
 struct Device {
@@ -132,6 +135,9 @@ class ArrayRef {
       if (!(data_[i] == other.data_[i])) return false;
     return true;
   }
+  /* Also for what converts to an array, such as a vector. */
+  friend bool operator==(const ArrayRef& a, const ArrayRef& b) { return a.equals(b); }
+  friend bool operator!=(const ArrayRef& a, const ArrayRef& b) { return !a.equals(b); }
 #if defined(_GLIBCXX_VECTOR)
   std::vector<T> vec() const { return std::vector<T>(begin(), end()); }
 #endif
@@ -140,28 +146,6 @@ class ArrayRef {
   const T* data_ = nullptr;
   size_t size_ = 0;
 };
-template <class T>
-bool operator==(ArrayRef<T> a, ArrayRef<T> b) {
-  return a.equals(b);
-}
-template <class T>
-bool operator!=(ArrayRef<T> a, ArrayRef<T> b) {
-  return !a.equals(b);
-}
-#if defined(_GLIBCXX_VECTOR)
-template <class T>
-bool operator==(ArrayRef<T> a, const std::vector<T>& b) {
-  return a.equals(ArrayRef<T>(b));
-}
-template <class T>
-bool operator==(const std::vector<T>& a, ArrayRef<T> b) {
-  return b.equals(ArrayRef<T>(a));
-}
-template <class T>
-bool operator!=(ArrayRef<T> a, const std::vector<T>& b) {
-  return !a.equals(ArrayRef<T>(b));
-}
-#endif
 using IntArrayRef = ArrayRef<int64_t>;
 using IntList = IntArrayRef;
 
@@ -187,21 +171,15 @@ class OptionalArg {
   T value_{};
 };
 
-class OptionalIntArrayRef {
+class OptionalIntArrayRef : public OptionalArg<IntArrayRef> {
  public:
   OptionalIntArrayRef() = default;
   OptionalIntArrayRef(const std::nullopt_t&) {}
-  OptionalIntArrayRef(const int64_t& element) : has_value_(true), value_(element) {}
-  OptionalIntArrayRef(const std::initializer_list<int64_t>& list) : has_value_(true), value_(list) {}
+  OptionalIntArrayRef(const int64_t& element) : OptionalArg(IntArrayRef(element)) {}
+  OptionalIntArrayRef(const std::initializer_list<int64_t>& list) : OptionalArg(IntArrayRef(list)) {}
   template <class C, class = decltype(IntArrayRef(jitload_torch::value_of<const C&>())),
             class = decltype(jitload_torch::value_of<const C&>().size())>
-  OptionalIntArrayRef(const C& container) : has_value_(true), value_(container) {}
-  bool has_value() const { return has_value_; }
-  const IntArrayRef& operator*() const { return value_; }
-
- private:
-  bool has_value_ = false;
-  IntArrayRef value_;
+  OptionalIntArrayRef(const C& container) : OptionalArg(IntArrayRef(container)) {}
 };
 
 /* A parameter for a text: a C string, or an object with c_str(). */
@@ -243,11 +221,10 @@ class Scalar {
   Scalar(unsigned long value) : Scalar(static_cast<long>(value)) {
     if (integer_ < 0) jitload_torch::fail(jitload_torch::ErrorKind::runtime, "jitload's headers for torch do not support integers of 2**63 or more");
   }
-  Scalar(unsigned value) : Scalar(static_cast<long>(value)) {}
-  Scalar(int value) : Scalar(static_cast<long>(value)) {}
-  Scalar(short value) : Scalar(static_cast<long>(value)) {}
-  Scalar(signed char value) : Scalar(static_cast<long>(value)) {}
-  Scalar(unsigned char value) : Scalar(static_cast<long>(value)) {}
+#define X(T) \
+  Scalar(T value) : Scalar(static_cast<long>(value)) {}
+  X(unsigned) X(int) X(short) X(signed char) X(unsigned char)
+#undef X
   Scalar(bool value) : tag_(Tag::boolean), float_(0), integer_(value) {}
   static Scalar complex(double real, double imaginary) {
     Scalar result(real);
@@ -440,29 +417,20 @@ struct OpMathType<BFloat16> {
 template <class T>
 using opmath_type = typename OpMathType<T>::type;
 /* acc_type<float, true> is float on a GPU and double on the CPU, as in torch. */
+template <bool is_cuda, class T>
+auto accumulator(T) {
+  if constexpr (static_cast<T>(1.5) == 1) return int64_t();
+  else if constexpr (is_cuda && sizeof(T) == sizeof(float)) return float();
+  else return double();
+}
 template <class T, bool is_cuda>
 struct AccumulateType {
-  using type = typename AccumulateType<opmath_type<T>, is_cuda>::type;
-};
-template <>
-struct AccumulateType<float, true> {
-  using type = float;
-};
-template <>
-struct AccumulateType<float, false> {
-  using type = double;
+  using type = decltype(accumulator<is_cuda>(opmath_type<T>()));
 };
 template <bool is_cuda>
-struct AccumulateType<double, is_cuda> {
-  using type = double;
+struct AccumulateType<bool, is_cuda> {
+  using type = bool;
 };
-#define X(T)                               \
-  template <bool is_cuda>                  \
-  struct AccumulateType<T, is_cuda> {      \
-    using type = int64_t;                  \
-  };
-X(int8_t) X(uint8_t) X(char) X(int16_t) X(int32_t) X(int64_t)
-#undef X
 template <class T, bool is_cuda>
 using acc_type = typename AccumulateType<T, is_cuda>::type;
 }  // namespace at
@@ -470,9 +438,6 @@ using acc_type = typename AccumulateType<T, is_cuda>::type;
 namespace torch {
 using namespace at;
 using Dtype = at::ScalarType;
-namespace headeronly {
-using IntHeaderOnlyArrayRef = c10::IntArrayRef;
-}
 }  // namespace torch
 
 #endif  // JITLOAD_TORCH_CORE_H_

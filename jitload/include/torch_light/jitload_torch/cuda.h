@@ -6,28 +6,21 @@
 
 #include "tensor.h"
 
-#define C10_CUDA_CHECK(...)                                                         \
+#define JITLOAD_TORCH_CUDA_CHECK_(call, fail)                                       \
   do {                                                                              \
-    const cudaError_t jitload_error_ = (__VA_ARGS__);                               \
+    const cudaError_t jitload_error_ = (call);                                      \
     if (C10_UNLIKELY(jitload_error_ != cudaSuccess)) {                              \
       (void)cudaGetLastError();                                                     \
-      ::jitload_torch::fail_cuda(cudaGetErrorString(jitload_error_), cudaGetErrorName(jitload_error_)); \
+      fail;                                                                         \
     }                                                                               \
   } while (false)
+#define C10_CUDA_CHECK(...)                                                         \
+  JITLOAD_TORCH_CUDA_CHECK_((__VA_ARGS__), ::jitload_torch::fail_cuda(cudaGetErrorString(jitload_error_), cudaGetErrorName(jitload_error_)))
 #define AT_CUDA_CHECK(...) C10_CUDA_CHECK(__VA_ARGS__)
 #define C10_CUDA_KERNEL_LAUNCH_CHECK() C10_CUDA_CHECK(cudaGetLastError())
-#define C10_CUDA_CHECK_WARN(...)                                                    \
-  do {                                                                              \
-    const cudaError_t jitload_error_ = (__VA_ARGS__);                               \
-    if (C10_UNLIKELY(jitload_error_ != cudaSuccess)) {                              \
-      (void)cudaGetLastError();                                                     \
-      TORCH_WARN("CUDA warning: ", cudaGetErrorString(jitload_error_));             \
-    }                                                                               \
-  } while (false)
-#define C10_CUDA_IGNORE_ERROR(...)                                                  \
-  do {                                                                              \
-    if (C10_UNLIKELY((__VA_ARGS__) != cudaSuccess)) (void)cudaGetLastError();       \
-  } while (false)
+#define C10_CUDA_CHECK_WARN(...) \
+  JITLOAD_TORCH_CUDA_CHECK_((__VA_ARGS__), TORCH_WARN("CUDA warning: ", cudaGetErrorString(jitload_error_)))
+#define C10_CUDA_IGNORE_ERROR(...) JITLOAD_TORCH_CUDA_CHECK_((__VA_ARGS__), void())
 #define JITLOAD_TORCH_LIBRARY_CHECK_(library, name_of, call, ...)                                                     \
   do {                                                                                                               \
     const library##Status_t jitload_status_ = (__VA_ARGS__);                                                         \

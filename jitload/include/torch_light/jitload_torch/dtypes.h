@@ -6,32 +6,39 @@
 
 namespace c10 {
 
-/* X(C++ type, name, value) */
-#define JITLOAD_TORCH_SCALAR_TYPES(X)                                                                              \
-  X(uint8_t, Byte, 0) X(int8_t, Char, 1) X(int16_t, Short, 2) X(int, Int, 3) X(int64_t, Long, 4) X(Half, Half, 5)  \
-  X(float, Float, 6) X(double, Double, 7) X(bool, Bool, 11) X(BFloat16, BFloat16, 15)                              \
-  X(uint16_t, UInt16, 27) X(uint32_t, UInt32, 28) X(uint64_t, UInt64, 29)
-#define JITLOAD_TORCH_OTHER_SCALAR_TYPES(X)                                                                        \
-  X(ComplexHalf, 8, 4) X(ComplexFloat, 9, 8) X(ComplexDouble, 10, 16) X(Float8_e5m2, 23, 1) X(Float8_e4m3fn, 24, 1) \
-  X(Float8_e5m2fnuz, 25, 1) X(Float8_e4m3fnuz, 26, 1) X(Float8_e8m0fnu, 44, 1)                       \
-  X(Float4_e2m1fn_x2, 45, 1) X(QInt8, 12, 1) X(QUInt8, 13, 1) X(QInt32, 14, 4)
+/* The dtypes that have arithmetic, and the others. X(C++ type, name, number, name in Python, name of the C++ type) */
+#define JITLOAD_TORCH_SCALAR_TYPES(X)                                                                                   \
+  X(uint8_t, Byte, 0, "uint8", "unsigned char") X(int8_t, Char, 1, "int8", "signed char")                               \
+  X(int16_t, Short, 2, "int16", "short int") X(int, Int, 3, "int32", "int") X(int64_t, Long, 4, "int64", "long int")    \
+  X(Half, Half, 5, "float16", "c10::Half") X(float, Float, 6, "float32", "float") X(bool, Bool, 11, "bool", "bool")     \
+  X(double, Double, 7, "float64", "double") X(BFloat16, BFloat16, 15, "bfloat16", "c10::BFloat16")                      \
+  X(uint16_t, UInt16, 27, "uint16", "short unsigned int") X(uint32_t, UInt32, 28, "uint32", "unsigned int")             \
+  X(uint64_t, UInt64, 29, "uint64", "long unsigned int")
+/* X(name, number, size, name in Python, name of the C++ type) */
+#define JITLOAD_TORCH_OTHER_SCALAR_TYPES(X)                                                                             \
+  X(ComplexHalf, 8, 4, "complex32", "c10::complex<c10::Half>") X(ComplexFloat, 9, 8, "complex64", "c10::complex<float>") \
+  X(ComplexDouble, 10, 16, "complex128", "c10::complex<double>") X(QInt8, 12, 1, "qint8", "c10::qint8")                 \
+  X(QUInt8, 13, 1, "quint8", "c10::quint8") X(QInt32, 14, 4, "qint32", "c10::qint32")                                   \
+  X(Float8_e5m2, 23, 1, "float8_e5m2", "c10::Float8_e5m2") X(Float8_e4m3fn, 24, 1, "float8_e4m3fn", "c10::Float8_e4m3fn") \
+  X(Float8_e5m2fnuz, 25, 1, "float8_e5m2fnuz", "c10::Float8_e5m2fnuz")                                                  \
+  X(Float8_e4m3fnuz, 26, 1, "float8_e4m3fnuz", "c10::Float8_e4m3fnuz")                                                  \
+  X(Float8_e8m0fnu, 44, 1, "float8_e8m0fnu", "c10::Float8_e8m0fnu")                                                     \
+  X(Float4_e2m1fn_x2, 45, 1, "float4_e2m1fn_x2", "c10::Float4_e2m1fn_x2")
 
 enum class ScalarType : int8_t {
-#define X(T, name, value) name = value,
-  JITLOAD_TORCH_SCALAR_TYPES(X)
+#define X(T, name, number, ...) name = number,
+#define Y(name, number, ...) name = number,
+  JITLOAD_TORCH_SCALAR_TYPES(X) JITLOAD_TORCH_OTHER_SCALAR_TYPES(Y)
 #undef X
-#define X(name, value, size) name = value,
-      JITLOAD_TORCH_OTHER_SCALAR_TYPES(X)
-#undef X
-          Undefined = 46,
+#undef Y
+      Undefined = 46,
   NumOptions,
 };
-#define X(T, name, value) constexpr ScalarType k##name = ScalarType::name;
-JITLOAD_TORCH_SCALAR_TYPES(X)
+#define X(T, name, ...) constexpr ScalarType k##name = ScalarType::name;
+#define Y(name, ...) constexpr ScalarType k##name = ScalarType::name;
+JITLOAD_TORCH_SCALAR_TYPES(X) JITLOAD_TORCH_OTHER_SCALAR_TYPES(Y)
 #undef X
-#define X(name, value, size) constexpr ScalarType k##name = ScalarType::name;
-JITLOAD_TORCH_OTHER_SCALAR_TYPES(X)
-#undef X
+#undef Y
 constexpr ScalarType kUInt8 = kByte, kInt8 = kChar, kInt16 = kShort, kInt32 = kInt, kInt64 = kLong, kFloat16 = kHalf,
                      kFloat32 = kFloat, kFloat64 = kDouble, kComplexFloat32 = kComplexHalf,
                      kComplexFloat64 = kComplexFloat, kComplexFloat128 = kComplexDouble;
@@ -40,7 +47,7 @@ template <class T>
 struct CppTypeToScalarType;
 template <ScalarType N>
 struct ScalarTypeToCPPType;
-#define X(T, name, number)                                                                     \
+#define X(T, name, ...)                                                                        \
   template <>                                                                                  \
   struct CppTypeToScalarType<T> {                                                              \
     static constexpr ScalarType value = ScalarType::name;                                      \
@@ -50,8 +57,8 @@ struct ScalarTypeToCPPType;
     using type = T;                                                                            \
   };
 JITLOAD_TORCH_SCALAR_TYPES(X)
-X(Float8_e4m3fn, Float8_e4m3fn, 24) X(Float8_e5m2, Float8_e5m2, 23) X(Float8_e4m3fnuz, Float8_e4m3fnuz, 26)
-X(Float8_e5m2fnuz, Float8_e5m2fnuz, 25) X(Float8_e8m0fnu, Float8_e8m0fnu, 44)
+X(Float8_e4m3fn, Float8_e4m3fn) X(Float8_e5m2, Float8_e5m2) X(Float8_e4m3fnuz, Float8_e4m3fnuz)
+X(Float8_e5m2fnuz, Float8_e5m2fnuz) X(Float8_e8m0fnu, Float8_e8m0fnu)
 #undef X
 #if INT64_MAX == __LONG_MAX__
 template <>
@@ -64,38 +71,8 @@ struct CppTypeToScalarType<const T> : CppTypeToScalarType<T> {};
 template <ScalarType N>
 using ScalarTypeToCPPTypeT = typename ScalarTypeToCPPType<N>::type;
 
-inline const char* toString(ScalarType type) {
-  switch (type) {
-#define X(T, name, value) \
-  case ScalarType::name:  \
-    return #name;
-    JITLOAD_TORCH_SCALAR_TYPES(X)
-#undef X
-#define X(name, value, size) \
-  case ScalarType::name:     \
-    return #name;
-    JITLOAD_TORCH_OTHER_SCALAR_TYPES(X)
-#undef X
-    default:
-      return "UNKNOWN_SCALAR";
-  }
-}
-inline size_t elementSize(ScalarType type) {
-  switch (type) {
-#define X(T, name, value) \
-  case ScalarType::name:  \
-    return sizeof(T);
-    JITLOAD_TORCH_SCALAR_TYPES(X)
-#undef X
-#define X(name, value, size) \
-  case ScalarType::name:     \
-    return size;
-    JITLOAD_TORCH_OTHER_SCALAR_TYPES(X)
-#undef X
-    default:
-      return 0;
-  }
-}
+const char* toString(ScalarType type);
+size_t elementSize(ScalarType type);
 inline bool isComplexType(ScalarType t) { return t == kComplexHalf || t == kComplexFloat || t == kComplexDouble; }
 inline bool isIntegralType(ScalarType t, bool include_bool) {
   return (t >= kByte && t <= kLong) || t == kUInt16 || t == kUInt32 || t == kUInt64 || (include_bool && t == kBool);
@@ -119,43 +96,9 @@ class TypeMeta {
   static constexpr TypeMeta Make() {
     return CppTypeToScalarType<T>::value;
   }
-  const char* name() const {
-    switch (type_) {
-      case kByte: return "unsigned char";
-      case kChar: return "signed char";
-      case kShort: return "short int";
-      case kInt: return "int";
-      case kLong: return "long int";
-      case kHalf: return "c10::Half";
-      case kFloat: return "float";
-      case kDouble: return "double";
-      case kComplexHalf: return "c10::complex<c10::Half>";
-      case kComplexFloat: return "c10::complex<float>";
-      case kComplexDouble: return "c10::complex<double>";
-      case kBool: return "bool";
-      case kBFloat16: return "c10::BFloat16";
-      case kUInt16: return "short unsigned int";
-      case kUInt32: return "unsigned int";
-      case kUInt64: return "long unsigned int";
-      case kFloat8_e5m2: return "c10::Float8_e5m2";
-      case kFloat8_e4m3fn: return "c10::Float8_e4m3fn";
-      case kFloat8_e5m2fnuz: return "c10::Float8_e5m2fnuz";
-      case kFloat8_e4m3fnuz: return "c10::Float8_e4m3fnuz";
-      case kFloat8_e8m0fnu: return "c10::Float8_e8m0fnu";
-      case kFloat4_e2m1fn_x2: return "c10::Float4_e2m1fn_x2";
-      case kQInt8: return "c10::qint8";
-      case kQUInt8: return "c10::quint8";
-      case kQInt32: return "c10::qint32";
-      case ScalarType::Undefined: return "nullptr (uninitialized)";
-      default: return toString(type_);
-    }
-  }
+  const char* name() const;
   friend constexpr bool operator==(TypeMeta a, TypeMeta b) { return a.type_ == b.type_; }
   friend constexpr bool operator!=(TypeMeta a, TypeMeta b) { return a.type_ != b.type_; }
-  friend constexpr bool operator==(TypeMeta a, ScalarType b) { return a.type_ == b; }
-  friend constexpr bool operator!=(TypeMeta a, ScalarType b) { return a.type_ != b; }
-  friend constexpr bool operator==(ScalarType a, TypeMeta b) { return a == b.type_; }
-  friend constexpr bool operator!=(ScalarType a, TypeMeta b) { return a != b.type_; }
 
  private:
   ScalarType type_;

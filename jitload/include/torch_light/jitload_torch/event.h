@@ -14,7 +14,15 @@ class CUDAEvent {
   CUDAEvent(const CUDAEvent&) = delete;
   CUDAEvent(CUDAEvent&& other) noexcept { *this = static_cast<CUDAEvent&&>(other); }
   CUDAEvent& operator=(CUDAEvent&& other) noexcept {
-    const CUDAEvent mine(*this, other);
+    const auto swap = [](auto& a, auto& b) {
+      const auto before = a;
+      a = b;
+      b = before;
+    };
+    swap(flags_, other.flags_);
+    swap(was_recorded_, other.was_recorded_);
+    swap(device_index_, other.device_index_);
+    swap(event_, other.event_);
     return *this;
   }
   ~CUDAEvent() {
@@ -73,15 +81,6 @@ class CUDAEvent {
   }
 
  private:
-  /* Takes over an event, and destroys the target's own at the end. */
-  CUDAEvent(CUDAEvent& target, CUDAEvent& source) noexcept
-      : flags_(target.flags_), was_recorded_(target.was_recorded_), device_index_(target.device_index_), event_(target.event_) {
-    target.flags_ = source.flags_;
-    target.was_recorded_ = source.was_recorded_;
-    target.device_index_ = source.device_index_;
-    target.event_ = source.event_;
-    source.event_ = nullptr;
-  }
   unsigned flags_ = cudaEventDisableTiming;
   bool was_recorded_ = false;
   DeviceIndex device_index_ = -1;

@@ -10,10 +10,12 @@
 #include "pybind.h"
 
 namespace c10 {
-enum class DispatchKey : uint8_t {
-  CPU, CUDA, Meta, Autograd, AutogradCPU, AutogradCUDA, AutocastCPU, AutocastCUDA, CompositeExplicitAutograd,
-  CompositeImplicitAutograd, SparseCPU, SparseCUDA, QuantizedCPU, QuantizedCUDA,
-};
+#define JITLOAD_TORCH_KEYS_(X)                                                                           \
+  X(CPU) X(CUDA) X(Meta) X(Autograd) X(AutogradCPU) X(AutogradCUDA) X(AutocastCPU) X(AutocastCUDA)       \
+  X(CompositeExplicitAutograd) X(CompositeImplicitAutograd) X(SparseCPU) X(SparseCUDA) X(QuantizedCPU) X(QuantizedCUDA)
+#define X(name) name,
+enum class DispatchKey : uint8_t { JITLOAD_TORCH_KEYS_(X) };
+#undef X
 }  // namespace c10
 
 namespace jitload_torch {
@@ -26,76 +28,42 @@ struct Boxed {
 void* new_library(const char* kind, const char* name, const char* key, const char* file, int line);
 void define_operator(void* library, const char* schema);
 void implement_operator(void* library, const char* name, const Boxed& boxed);
-uint64_t take_value(uint64_t optional);             /* the value of an optional argument, which is freed */
-void* take_list(uint64_t list, size_t* size);       /* the items, which the caller frees with free_items */
-void free_items(void* items);
-uint64_t make_list(const uint64_t* items, size_t size);
-uint64_t make_value(uint64_t value);
-std::string take_text(uint64_t text);
-uint64_t make_text(const std::string& text);
+uint64_t take_optional(uint64_t optional);
+const char* schema_name(unsigned code);
 
-/* Stacked<T>: `take` and `make` convert a value of torch's stack, and `name` is its type in schemas. */
+template <class T, class... U>
+constexpr bool is_one_of = (false || ... || __is_same(T, U));
+
+/* Stacked<T>: `make` puts a value on torch's stack, and `name` is its type in schemas. */
 template <class T>
 struct Stacked {
-  static constexpr bool is_floating = __is_same(T, double), is_boolean = __is_same(T, bool);
-  static_assert(is_floating || is_boolean || __is_same(T, int64_t) || __is_same(T, c10::ScalarType),
+  static_assert(is_one_of<T, double, bool, int64_t, c10::ScalarType, c10::Device, std::string, at::Tensor>,
                 "TORCH_LIBRARY: jitload's headers for torch lack this type of parameter or result");
-  static T take(uint64_t bits) {
-    T value;
-    __builtin_memcpy(&value, &bits, sizeof value);
-    return value;
-  }
-  static uint64_t make(T value) {
-    uint64_t bits = 0;
-    __builtin_memcpy(&bits, &value, sizeof value);
-    return bits;
-  }
-  static std::string name() {
-    return is_floating ? "float" : is_boolean ? "bool" : __is_same(T, int64_t) ? "int" : "ScalarType";
-  }
+  using Value = T;
+  static uint64_t make(const T& value) { return stack_value(Code<T>::value, &value); }
+  static std::string name() { return schema_name(Code<T>::value); }
 };
-template <>
-struct Stacked<at::Tensor> {
-  static at::Tensor take(uint64_t bits);
-  static uint64_t make(const at::Tensor& tensor);
-  static std::string name() { return "Tensor"; }
-};
-template <>
-struct Stacked<c10::Device> {
-  static c10::Device take(uint64_t bits) {
-    return c10::Device(static_cast<c10::DeviceType>(bits >> 32), static_cast<c10::DeviceIndex>(bits));
+template <class T>
+struct Taken<std::optional<T>> {
+  static std::optional<T> take(const uint64_t* bits) {
+    if (*bits == 0) return std::nullopt;
+    const uint64_t value = take_optional(*bits);
+    return Taken<T>::take(&value);
   }
-  static std::string name() { return "Device"; }
-};
-template <>
-struct Stacked<std::string> {
-  static std::string take(uint64_t bits) { return take_text(bits); }
-  static uint64_t make(const std::string& text) { return make_text(text); }
-  static std::string name() { return "str"; }
 };
 template <class T>
 struct Stacked<std::optional<T>> {
-  static std::optional<T> take(uint64_t bits) {
-    if (bits == 0) return std::nullopt;
-    return Stacked<T>::take(take_value(bits));
-  }
-  static uint64_t make(const std::optional<T>& value) { return value ? make_value(Stacked<T>::make(*value)) : 0; }
+  using Value = std::optional<T>;
+  static uint64_t make(const Value& value) { return value ? new_optional(Stacked<T>::make(*value)) : 0; }
   static std::string name() { return Stacked<T>::name() + "?"; }
 };
 template <class T>
 struct Stacked<std::vector<T>> {
-  static std::vector<T> take(uint64_t bits) {
-    size_t size = 0;
-    uint64_t* const items = static_cast<uint64_t*>(take_list(bits, &size));
-    std::vector<T> values;
-    for (size_t i = 0; i < size; ++i) values.push_back(Stacked<T>::take(items[i]));
-    free_items(items);
-    return values;
-  }
-  static uint64_t make(const std::vector<T>& values) {
-    std::vector<uint64_t> items;
-    for (const T& value : values) items.push_back(Stacked<T>::make(value));
-    return make_list(items.data(), items.size());
+  using Value = std::vector<T>;
+  static uint64_t make(const Value& values) {
+    const uint64_t list = new_list(values.size());
+    for (const T& value : values) push_item(list, Stacked<T>::make(value));
+    return list;
   }
   static std::string name() { return Stacked<T>::name() + "[]"; }
 };
@@ -126,7 +94,7 @@ template <size_t... I, class R, class... A>
 struct Boxing<Indices<I...>, R, A...> {
   static void run(const Boxed& boxed, uint64_t* stack) {
     const auto function = reinterpret_cast<R (*)(A...)>(boxed.function);
-    std::tuple<decltype(Stacked<typename plain<A>::type>::take(0))...> values{Stacked<typename plain<A>::type>::take(stack[I])...};
+    auto values = Taken<std::tuple<typename Stacked<typename plain<A>::type>::Value...>>::take(stack);
     if constexpr (__is_same(R, void)) {
       function(static_cast<A>(std::get<I>(values))...);
     } else {
@@ -204,9 +172,9 @@ class Library {
   }
   template <class F>
   Library& impl(const char* name, c10::DispatchKey key, F function) {
-    static const char* const keys[] = {"CPU", "CUDA", "Meta", "Autograd", "AutogradCPU", "AutogradCUDA", "AutocastCPU",
-                                       "AutocastCUDA", "CompositeExplicitAutograd", "CompositeImplicitAutograd",
-                                       "SparseCPU", "SparseCUDA", "QuantizedCPU", "QuantizedCUDA"};
+#define X(name) #name,
+    static const char* const keys[] = {JITLOAD_TORCH_KEYS_(X)};
+#undef X
     Library("IMPL", name_, keys[static_cast<int>(key)], file_, line_).impl(name, function);
     return *this;
   }

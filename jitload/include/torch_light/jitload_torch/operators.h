@@ -6,29 +6,9 @@
 
 namespace jitload_torch {
 
-/* The type of an argument's value. */
-enum class Kind : uint8_t {
-  tensor, optional_tensor, tensors, optional_tensors, integer, optional_integer, floating, optional_floating, boolean,
-  optional_boolean, dtype, optional_dtype, device, optional_device, optional_layout, memory_format,
-  optional_memory_format, integers, optional_integers, floats, optional_floats, text, optional_text, scalar,
-  optional_scalar, scalars, generator,
-};
-template <class T>
-constexpr Kind kKind = Kind::generator;
-#define X(T, name) \
-  template <>      \
-  constexpr Kind kKind<T> = Kind::name;
-#define Y(T, name) X(T, name) X(c10::OptionalArg<T>, optional_##name)
-Y(at::Tensor, tensor) Y(int64_t, integer) Y(double, floating) Y(bool, boolean) Y(c10::ScalarType, dtype) Y(c10::Device, device)
-Y(c10::MemoryFormat, memory_format) Y(c10::TextArg, text) Y(c10::Scalar, scalar) Y(c10::ArrayRef<double>, floats)
-X(c10::IntArrayRef, integers) X(c10::OptionalIntArrayRef, optional_integers) X(c10::ArrayRef<at::Tensor>, tensors)
-X(c10::ArrayRef<c10::OptionalArg<at::Tensor>>, optional_tensors) X(c10::ArrayRef<c10::Scalar>, scalars)
-X(c10::OptionalArg<c10::Layout>, optional_layout)
-#undef Y
-#undef X
 /* An argument of an operator, which the caller keeps alive. */
 struct Argument {
-  Kind kind;
+  unsigned code;
   const void* value;
 };
 
@@ -37,58 +17,56 @@ struct Operator {
   const char* name; /* such as "aten::sum" */
   const char* overload;
   const char* names; /* of the arguments behind the first, each with a space after it */
-  const char* results;  /* a letter for each result; see `Results` */
+  /* A letter for each result: t a tensor, v an array of tensors, i an integer, c a dtype, d a floating-point number, b a bool,
+   * s a Scalar, and _ a tensor that is dropped because it is one of the arguments. */
+  const char* results;
   uint64_t version = 0x020A000000000000;
   bool needs_python = false;
   void *quick = nullptr, *exact = nullptr; /* functions of Python */
   void* keyword_names = nullptr;
 };
 
-/* What an operator returned, by the letters of the operator: t a tensor, v an array of tensors, i an integer or dtype,
- * d a floating-point number, b a bool, s a Scalar, and _ a tensor that is dropped because it is one of the arguments. */
-struct Results {
-  union {
-    Handle tensors[8];
-    int64_t integer;
-    double floating;
-    bool boolean;
-  };
-  size_t count = 0; /* of an array, whose tensors are in `array` */
-  Handle* array = nullptr;
-  c10::Scalar scalar;
-  Results() : tensors{} {}
-  Results(const Results&) = delete;
-  ~Results() { delete[] array; }
-};
-void run_operator(Operator& op, const Argument* arguments, size_t count, Results* results);
+/* Values of torch's stack, of which each owns what it refers to. */
+uint64_t stack_value(unsigned code, const void* value);
+uint64_t new_optional(uint64_t value);
+uint64_t new_list(size_t size);
+void push_item(uint64_t list, uint64_t item);
+size_t list_size(uint64_t list);
+uint64_t list_item(uint64_t list, size_t index);
+void delete_list(uint64_t list);
+void take_value(unsigned code, uint64_t bits, void* value); /* the stack no longer owns it */
+void run_operator(Operator& op, const Argument* arguments, size_t count, uint64_t* results);
 
-template <class R>
-struct Result;
-#define X(T, expression)                                                \
-  template <>                                                           \
-  struct Result<T> {                                                    \
-    static T take([[maybe_unused]] Results& results) { return expression; } \
-  };
-X(void, void()) X(at::Tensor, at::Tensor(results.tensors[0])) X(bool, results.boolean) X(int64_t, results.integer)
-X(double, results.floating) X(c10::ScalarType, static_cast<c10::ScalarType>(results.integer)) X(c10::Scalar, results.scalar)
-#undef X
+/* Takes a value from the stack. */
+template <class T>
+struct Taken {
+  static T take(const uint64_t* bits) {
+    T value{};
+    take_value(Code<T>::value, *bits, &value);
+    return value;
+  }
+};
+template <>
+struct Taken<void> {
+  static void take(const uint64_t*) {}
+};
 #if defined(_GLIBCXX_TUPLE)
 template <class... T>
-struct Result<std::tuple<T...>> {
-  static std::tuple<T...> take(Results& results) {
-    size_t index = 0;
-    return std::tuple<T...>{T(results.tensors[index++])...};
-  }
+struct Taken<std::tuple<T...>> {
+  static std::tuple<T...> take(const uint64_t* bits) { return std::tuple<T...>{Taken<T>::take(bits++)...}; }
 };
 #endif
 #if defined(_GLIBCXX_VECTOR)
 template <class T>
-struct Result<std::vector<T>> {
-  static std::vector<T> take(Results& results) {
-    std::vector<T> tensors;
-    tensors.reserve(results.count);
-    for (size_t i = 0; i < results.count; ++i) tensors.push_back(T(results.array[i]));
-    return tensors;
+struct Taken<std::vector<T>> {
+  static std::vector<T> take(const uint64_t* list) {
+    std::vector<T> values;
+    for (size_t i = 0, size = list_size(*list); i < size; ++i) {
+      const uint64_t item = list_item(*list, i);
+      values.push_back(Taken<T>::take(&item));
+    }
+    delete_list(*list);
+    return values;
   }
 };
 #endif
@@ -96,10 +74,10 @@ struct Result<std::vector<T>> {
 /* Calls an operator with arguments in the schema's order. */
 template <class R, class... A>
 R call(Operator& op, const A&... arguments) {
-  const Argument list[] = {{kKind<A>, &arguments}...};
-  Results results;
-  run_operator(op, list, sizeof...(A), &results);
-  return Result<R>::take(results);
+  const Argument list[] = {{Code<A>::value, &arguments}...};
+  uint64_t results[8];
+  run_operator(op, list, sizeof...(A), results);
+  return Taken<R>::take(results);
 }
 
 }  // namespace jitload_torch

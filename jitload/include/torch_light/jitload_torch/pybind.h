@@ -2,20 +2,9 @@
 #ifndef JITLOAD_TORCH_PYBIND_H_
 #define JITLOAD_TORCH_PYBIND_H_
 
-#include "parallel.h"
+#include "tensor.h"
 
 namespace jitload_torch {
-
-template <class T>
-struct is_text {
-  static constexpr bool value = false;
-};
-template <size_t N>
-struct is_text<char[N]> {
-  static constexpr bool value = true;
-};
-template <>
-struct is_text<const char*> : is_text<char[1]> {};
 
 /* An argument of a function: what is stored, and how it is passed on. */
 template <class T>
@@ -24,16 +13,6 @@ struct Slot {
   bool load(void* object, bool convert) { return Caster<T>::load(object, convert, &value); }
   T& get() { return value; }
   static void describe(Message& m, bool is_exact) { Caster<T>::describe(m, is_exact); }
-};
-template <>
-struct Slot<const char*> {
-  const char* value = nullptr;
-  bool load(void* object, bool) {
-    size_t size = 0;
-    return text_from(object, &value, &size);
-  }
-  const char*& get() { return value; }
-  static void describe(Message& m, bool) { m.append("str"); }
 };
 /* An ArrayRef does not own its items: the slot does, for the time of the call. */
 template <class T>
@@ -86,7 +65,6 @@ struct Record {
 void append_parameter(Message& m, const Record* record, size_t index, void (*describe)(Message&, bool));
 void add_function(void* module, const char* name, const Record& record);
 void set_attribute(void* module, const char* name, Object value);
-void set_doc(void* module, const char* text);
 
 /* Releases the GIL while an object of this class lives, if this thread holds the GIL. */
 class GilRelease {
@@ -121,11 +99,6 @@ class GilGuard {
   GilRelease release_;
   bool is_locked_;
 };
-
-template <size_t... I>
-struct Indices {};
-template <size_t N>
-using IndicesOf = Indices<__integer_pack(N)...>;
 
 template <size_t I, class T>
 struct IndexedSlot {
@@ -209,12 +182,15 @@ inline Record record_of(const Record& record) { return record; }
 
 namespace pybind11 {
 
-struct arg_v;
-struct none;
+/* The name of a parameter, perhaps with its default value, an object of Python that is kept. */
 struct arg {
   constexpr explicit arg(const char* name) : name(name) {}
   template <class T>
-  arg_v operator=(const T& value) const;
+  arg operator=(const T& value) const {
+    arg result = *this;
+    result.value = jitload_torch::Caster<T>::to_python(value).release();
+    return result;
+  }
   arg& noconvert(bool flag = true) {
     is_exact = flag;
     return *this;
@@ -225,7 +201,9 @@ struct arg {
   }
   const char* name;
   bool is_exact = false, refuses_none = false;
+  void* value = nullptr;
 };
+using arg_v = arg;
 
 /* Objects of Python. Each operation takes the GIL. */
 class object {
@@ -278,20 +256,6 @@ struct dict : object {
   dict() : object(jitload_torch::python_dict()) {}
   explicit dict(const object& other) : object(jitload_torch::call_path("builtins.dict", "", other.get())) {}
 };
-struct arg_v : arg {
-  arg_v(const arg& base, void* value) : arg(base), value(value) {}
-  void* value;
-};
-template <class T>
-arg_v arg::operator=(const T& value) const {
-  if constexpr (__is_same(T, ::pybind11::none)) {
-    return {*this, jitload_torch::none().release()};
-  } else if constexpr (jitload_torch::is_text<T>::value) {
-    return {*this, jitload_torch::Caster<const char*>::to_python(value).release()};
-  } else {
-    return {*this, jitload_torch::Caster<T>::to_python(value).release()};
-  }
-}
 template <class... A>
 tuple make_tuple(const A&... values) {
   jitload_torch::Object items = jitload_torch::python_tuple(sizeof...(A));
@@ -318,6 +282,8 @@ namespace jitload_torch {
   };
 X(object) X(tuple) X(list) X(dict)
 #undef X
+template <>
+struct Caster<pybind11::none> : Caster<pybind11::object> {};
 }  // namespace jitload_torch
 namespace pybind11 {
 namespace literals {
@@ -350,11 +316,7 @@ class module_ {
     Attribute(void* module, const char* name) : module_(module), name_(name) {}
     template <class T>
     void operator=(const T& value) {
-      if constexpr (jitload_torch::is_text<T>::value) {
-        jitload_torch::set_attribute(module_, name_, jitload_torch::Caster<const char*>::to_python(value));
-      } else {
-        jitload_torch::set_attribute(module_, name_, jitload_torch::Caster<T>::to_python(value));
-      }
+      jitload_torch::set_attribute(module_, name_, jitload_torch::Caster<T>::to_python(value));
     }
 
    private:
@@ -362,27 +324,17 @@ class module_ {
     const char* name_;
   };
   Attribute attr(const char* name) { return Attribute(module_pointer_, name); }
-  class Doc {
-   public:
-    explicit Doc(void* module) : module_(module) {}
-    void operator=(const char* text) { jitload_torch::set_doc(module_, text); }
-
-   private:
-    void* module_;
-  };
-  Doc doc() { return Doc(module_pointer_); }
+  Attribute doc() { return attr("__doc__"); }
 
  private:
   template <class T>
   static constexpr bool is_parameter(const T&) {
-    return __is_same(T, arg) || __is_same(T, arg_v);
+    return __is_same(T, arg);
   }
   static void apply(jitload_torch::Record& record, size_t&, const char* doc) { record.doc = doc; }
-  static void apply(jitload_torch::Record& record, size_t& position, const arg_v& parameter) {
-    if (position < record.count) record.parameters[position++] = {parameter.name, parameter.value, parameter.is_exact, parameter.refuses_none};
-  }
   static void apply(jitload_torch::Record& record, size_t& position, const arg& parameter) {
-    if (position < record.count) record.parameters[position++] = {parameter.name, nullptr, parameter.is_exact, parameter.refuses_none};
+    if (position == record.count) return;
+    record.parameters[position++] = {parameter.name, parameter.value, parameter.is_exact, parameter.refuses_none};
   }
   template <class... Guards>
   static void apply(jitload_torch::Record& record, size_t&, call_guard<Guards...>) {

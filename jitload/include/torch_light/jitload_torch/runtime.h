@@ -57,7 +57,7 @@ class Object {
 /* A text that is put together, with numbers as C++ streams write them. */
 class Message {
  public:
-  Message() = default;
+  Message();
   Message(const Message&) = delete;
   ~Message();
   void append(const char* text, size_t size);
@@ -66,12 +66,11 @@ class Message {
   void append_unsigned(unsigned long long value);
   void append_float(double value, int digits = 6);
   void append_pointer(const void* value);
-  const char* text() const { return text_ != nullptr ? text_ : ""; }
-  size_t size() const { return size_; }
+  const char* text() const;
+  size_t size() const;
 
  private:
-  char* text_ = nullptr;
-  size_t size_ = 0, capacity_ = 0;
+  void* text_;
 };
 
 /* Which class of Python an error becomes. */
@@ -102,25 +101,12 @@ void check_allocated(Handle tensor, const void* data, size_t element_size); /* a
 [[noreturn]] void fail_dtype(int8_t expected, int8_t actual);
 [[noreturn]] void fail_dimension(int64_t dim, int64_t ndim);
 [[noreturn]] void fail_device();
-Object python_tensor(Handle tensor);
 bool tensor_from(void* object, Handle* tensor); /* false for an object of another type */
 Handle empty_tensor(int8_t scalar_type, const int64_t* sizes, size_t dim); /* contiguous, on the CPU */
 
-/* Values of Python. The functions …_from return false for an object of another type. */
+/* Objects of Python. */
 Object none();
 Object borrow(void* object);
-Object python_integer(long long value);
-Object python_unsigned(unsigned long long value);
-Object python_float(double value);
-Object python_bool(bool value);
-Object python_text(const char* text, size_t size);
-Object python_complex(double real, double imaginary);
-Object python_dtype(int8_t scalar_type);
-Object python_device(int8_t type, int8_t index);
-Object python_layout(int8_t layout);
-Object python_memory_format(int8_t format);
-Object python_slice(Object start, Object stop, Object step);
-Object python_ellipsis();
 Object python_dict();
 void set_dict_item(const Object& dict, Object key, Object item);
 Object python_list(size_t size);
@@ -128,22 +114,8 @@ Object python_tuple(size_t size);
 void set_list_item(const Object& list, size_t index, Object item);
 void set_tuple_item(const Object& tuple, size_t index, Object item);
 bool is_none(void* object);
-bool is_bool(void* object);
-bool is_float(void* object);
-bool is_integer(void* object);
 bool is_builtin(void* object, const char* type); /* tuple, list or dict; true for "object" */
-bool integer_from(void* object, bool convert, long long low, long long high, long long* value);
-bool unsigned_from(void* object, bool convert, unsigned long long high, unsigned long long* value);
-bool float_from(void* object, bool convert, double* value);
-bool bool_from(void* object, bool convert, bool* value);
-bool complex_from(void* object, double* real, double* imaginary);
-bool text_from(void* object, const char** text, size_t* size);
-bool character_from(void* object, char* value);
-bool dtype_from(void* object, int8_t* scalar_type);
-bool device_from(void* object, int8_t* type, int8_t* index);
-bool layout_from(void* object, int8_t* layout);
-bool memory_format_from(void* object, int8_t* format);
-bool sequence_size(void* object, size_t* size);
+bool sequence_size(void* object, size_t* size);   /* false for an object of another type */
 Object sequence_item(void* object, size_t index);
 Object items_of(void* object); /* a list of a set's items, or the object itself */
 Object mapping_items(void* object, bool convert); /* a list of pairs, or nothing for another object */

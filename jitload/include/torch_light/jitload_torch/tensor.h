@@ -2,12 +2,8 @@
 #ifndef JITLOAD_TORCH_TENSOR_H_
 #define JITLOAD_TORCH_TENSOR_H_
 
+#include "accessor.h"
 #include "convert.h"
-
-#if defined(JITLOAD_TORCH_ACCESSORS) /* jitload defines it in front of a text that names accessors */
-#include <ATen/core/TensorAccessor.h>
-#include <array>
-#endif
 
 namespace at {
 
@@ -142,7 +138,6 @@ class Tensor {
   }
   Tensor data() const;
   Tensor variable_data() const { return data(); }
-#if defined(JITLOAD_TORCH_ACCESSORS)
   template <class T, size_t N>
   TensorAccessor<T, N> accessor() const {
     check_dim(N);
@@ -166,7 +161,6 @@ class Tensor {
   GenericPackedTensorAccessor<T, N, Traits, I> packed_accessor() const {
     return generic_packed_accessor<T, N, Traits, I>();
   }
-#endif
   Scalar item() const;
   template <class T>
   T item() const {
@@ -183,12 +177,8 @@ class Tensor {
   Tensor operator[](const Scalar& index) const;
   Tensor operator[](const Tensor& index) const;
   Tensor index(ArrayRef<indexing::TensorIndex> indices) const;
-  Tensor index(std::initializer_list<indexing::TensorIndex> indices) const;
-  Tensor& index_put_(ArrayRef<indexing::TensorIndex> indices, const Tensor& value);
+  Tensor& index_put_(ArrayRef<indexing::TensorIndex> indices, const Tensor& value, bool accumulate = false);
   Tensor& index_put_(ArrayRef<indexing::TensorIndex> indices, const Scalar& value);
-  Tensor& index_put_(std::initializer_list<indexing::TensorIndex> indices, const Tensor& value);
-  Tensor& index_put_(std::initializer_list<indexing::TensorIndex> indices, const Scalar& value);
-  Tensor& index_put_(std::initializer_list<indexing::TensorIndex> indices, const Tensor& value, bool accumulate);
   Tensor operator-() const;
   Tensor operator~() const;
 #define X(op)                                \
@@ -223,18 +213,6 @@ using TensorBase = Tensor;
 #include "operators.h"
 
 namespace jitload_torch {
-
-template <>
-struct Caster<at::Tensor> {
-  static Object to_python(const at::Tensor& value) { return value.defined() ? python_tensor(value.handle()) : none(); }
-  static bool load(void* object, bool, at::Tensor* value) {
-    Handle handle = nullptr;
-    if (!tensor_from(object, &handle)) return false;
-    *value = at::Tensor(handle);
-    return true;
-  }
-  static void describe(Message& m, bool) { m.append("torch.Tensor"); }
-};
 
 at::Tensor with_options(at::Tensor tensor, const c10::TensorOptions& options);
 
@@ -312,7 +290,7 @@ template <class C, class T = typename C::value_type>
 Tensor tensor(const C& values, const TensorOptions& options = {}) {
   return at::tensor(ArrayRef<T>(values), options);
 }
-#define X(T, name, number) \
+#define X(T, ...) \
   inline Tensor tensor(T value, const TensorOptions& options = {}) { return at::tensor(ArrayRef<T>(value), options); }
 JITLOAD_TORCH_SCALAR_TYPES(X)
 #undef X
@@ -325,7 +303,7 @@ namespace detail {
 class TensorDataContainer {
  public:
   TensorDataContainer() : TensorDataContainer(at::kFloat, nullptr, 0, 1) {}
-#define X(T, name, number) TensorDataContainer(T value) : TensorDataContainer(at::k##name, &value, 1, 0) {}
+#define X(T, name, ...) TensorDataContainer(T value) : TensorDataContainer(at::k##name, &value, 1, 0) {}
   JITLOAD_TORCH_SCALAR_TYPES(X)
 #undef X
   TensorDataContainer(std::initializer_list<TensorDataContainer> list);
@@ -412,6 +390,28 @@ class NoGradGuard : public AutoGradMode {
   NoGradGuard() : AutoGradMode(false) {}
 };
 inline int64_t numel(const Tensor& tensor) { return tensor.numel(); }
+
+template <class T>
+C10_HOST_DEVICE constexpr T ceil_div(T a, T b) {
+  return (a + b - 1) / b;
+}
+inline int64_t divup(int64_t a, int64_t b) { return ceil_div(a, b); }
+
+/* On torch's threads if the text is compiled with -fopenmp, and else on the calling thread. */
+template <class F>
+void parallel_for(int64_t begin, int64_t end, int64_t grain_size, const F& function) {
+  if (begin >= end) return;
+#if defined(_OPENMP)
+  jitload_torch::parallel_for(
+      begin, end, grain_size,
+      [](int64_t first, int64_t last, void* context) { (*static_cast<const F*>(context))(first, last); },
+      const_cast<void*>(static_cast<const void*>(&function)));
+#else
+  static_cast<void>(grain_size);
+  function(begin, end);
+#endif
+}
+
 int get_num_threads();
 void set_num_threads(int count);
 TypeMeta get_default_dtype();
