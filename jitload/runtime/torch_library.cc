@@ -147,29 +147,32 @@ void* cuda_function(const char* name) {
   }
   return address;
 }
+namespace {
+template <class... P>
+void call_cuda(void* function, const char* action, P... arguments) {
+  check(reinterpret_cast<int32_t (*)(P...)>(function)(arguments...), action);
+}
+}  // namespace
 void* current_stream(int device_index) {
-  static const auto function =
-      reinterpret_cast<int32_t (*)(int32_t, void**)>(cuda_function("aoti_torch_get_current_cuda_stream"));
+  static void* const function = cuda_function("aoti_torch_get_current_cuda_stream");
   void* stream = nullptr;
-  check(function(device_index, &stream), "to tell the current stream");
+  call_cuda(function, "to tell the current stream", device_index, &stream);
   return stream;
 }
 void set_current_stream(void* stream, int device_index) {
-  static const auto function =
-      reinterpret_cast<int32_t (*)(void*, int32_t)>(cuda_function("torch_set_current_cuda_stream"));
-  check(function(stream, device_index), "to change the current stream");
+  static void* const function = cuda_function("torch_set_current_cuda_stream");
+  call_cuda(function, "to change the current stream", stream, device_index);
 }
 void* stream_from_pool(bool is_high_priority, int device_index) {
-  static const auto function =
-      reinterpret_cast<int32_t (*)(bool, int32_t, void**)>(cuda_function("torch_get_cuda_stream_from_pool"));
+  static void* const function = cuda_function("torch_get_cuda_stream_from_pool");
   void* stream = nullptr;
-  check(function(is_high_priority, device_index, &stream), "a stream of its pool");
+  call_cuda(function, "a stream of its pool", is_high_priority, device_index, &stream);
   return stream;
 }
 void* blas_handle() {
-  static const auto function = reinterpret_cast<int32_t (*)(void**)>(cuda_function("torch_get_current_cuda_blas_handle"));
+  static void* const function = cuda_function("torch_get_current_cuda_blas_handle");
   void* handle = nullptr;
-  check(function(&handle), "cuBLAS's handle");
+  call_cuda(function, "cuBLAS's handle", &handle);
   return handle;
 }
 void* library_handle(const char* function) { return reinterpret_cast<void* (*)()>(cuda_function(function))(); }

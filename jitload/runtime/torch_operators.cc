@@ -94,16 +94,18 @@ uint64_t bits_of(Type type, const void* value) {
       const c10::Device& device = *static_cast<const c10::Device*>(value);
       return static_cast<uint64_t>(device.type()) << 32 | static_cast<uint32_t>(static_cast<int32_t>(device.index()));
     }
-    default: memcpy(&bits, value, size_of(static_cast<unsigned>(type))); return bits; /* a number */
+    case Type::int64:
+    case Type::float64: memcpy(&bits, value, sizeof bits); return bits;
+    default: memcpy(&bits, value, size_of(static_cast<unsigned>(type))); return bits;
   }
 }
 }  // namespace
 
 uint64_t stack_value(unsigned code, const void* value) {
+  if (holder_of(code) == kPlain) return bits_of(static_cast<Type>(code), value);
   if (holder_of(code) == kOptional) {
     return *static_cast<const bool*>(value) ? new_optional(stack_value(inner_of(code), optional_value(code, value))) : 0;
   }
-  if (holder_of(code) != kArray) return bits_of(static_cast<Type>(code), value);
   const auto& values = *static_cast<const c10::ArrayRef<char>*>(value);
   const uint64_t list = new_list(values.size());
   for (size_t i = 0; i < values.size(); ++i) {

@@ -261,35 +261,27 @@ Tensor Tensor::toType(ScalarType type) const { return type == scalar_type() ? *t
 
 // ---- operators ------------------------------------------------------------------------------------------------------
 
-#define JITLOAD_TORCH_CHANGE_(symbol, name, has_alpha)                                             \
-  Tensor& Tensor::operator symbol(const Tensor & other) {                                          \
-    static Operator op{"aten::" name, "Tensor", "other ", "_", JITLOAD_TORCH_ABI, has_alpha};      \
-    call<void>(op, *this, other);                                                                  \
-    return *this;                                                                                  \
-  }                                                                                                \
-  Tensor& Tensor::operator symbol(const Scalar & other) {                                          \
-    static Operator op{"aten::" name, "Scalar", "other ", "_"};                                    \
+#define JITLOAD_TORCH_CHANGE_(Other, symbol, name, has_alpha)                                      \
+  Tensor& Tensor::operator symbol(const Other & other) {                                           \
+    static Operator op{"aten::" name, #Other, "other ", "_", JITLOAD_TORCH_ABI, has_alpha};        \
     call<void>(op, *this, other);                                                                  \
     return *this;                                                                                  \
   }
-#define JITLOAD_TORCH_BINARY_(symbol, name, has_alpha)                                             \
-  Tensor operator symbol(const Tensor& a, const Tensor& b) {                                       \
-    static Operator op{"aten::" name, "Tensor", "other ", "t", JITLOAD_TORCH_ABI, has_alpha};      \
-    return call<Tensor>(op, a, b);                                                                 \
-  }                                                                                                \
-  Tensor operator symbol(const Tensor& a, const Scalar& b) {                                       \
-    static Operator op{"aten::" name, "Scalar", "other ", "t"};                                    \
+#define JITLOAD_TORCH_BINARY_(Other, symbol, name, has_alpha)                                      \
+  Tensor operator symbol(const Tensor& a, const Other& b) {                                        \
+    static Operator op{"aten::" name, #Other, "other ", "t", JITLOAD_TORCH_ABI, has_alpha};        \
     return call<Tensor>(op, a, b);                                                                 \
   }
+#define X(kind, ...) JITLOAD_TORCH_##kind##_(Tensor, __VA_ARGS__) JITLOAD_TORCH_##kind##_(Scalar, __VA_ARGS__)
 /* Sums and differences have a Scalar, alpha, and are called through Python, where it may be left out. */
-JITLOAD_TORCH_CHANGE_(+=, "add_", true) JITLOAD_TORCH_BINARY_(+, "add", true)
-JITLOAD_TORCH_CHANGE_(-=, "sub_", true) JITLOAD_TORCH_BINARY_(-, "sub", true)
-JITLOAD_TORCH_CHANGE_(*=, "mul_", false) JITLOAD_TORCH_CHANGE_(/=, "div_", false)
-JITLOAD_TORCH_CHANGE_(&=, "bitwise_and_", false) JITLOAD_TORCH_CHANGE_(|=, "bitwise_or_", false)
-JITLOAD_TORCH_CHANGE_(^=, "bitwise_xor_", false) JITLOAD_TORCH_BINARY_(*, "mul", false)
-JITLOAD_TORCH_BINARY_(/, "div", false) JITLOAD_TORCH_BINARY_(%, "remainder", false)
+X(CHANGE, +=, "add_", true) X(BINARY, +, "add", true) X(CHANGE, -=, "sub_", true) X(BINARY, -, "sub", true)
+X(CHANGE, *=, "mul_", false) X(BINARY, *, "mul", false) X(CHANGE, /=, "div_", false) X(BINARY, /, "div", false)
+X(CHANGE, &=, "bitwise_and_", false) X(CHANGE, |=, "bitwise_or_", false) X(CHANGE, ^=, "bitwise_xor_", false)
+X(BINARY, %, "remainder", false)
+#undef X
 #define X(symbol, name, swapped)                             \
-  JITLOAD_TORCH_BINARY_(symbol, name, false)                 \
+  JITLOAD_TORCH_BINARY_(Tensor, symbol, name, false)         \
+  JITLOAD_TORCH_BINARY_(Scalar, symbol, name, false)         \
   Tensor operator symbol(const Scalar& a, const Tensor& b) { \
     static Operator op{"aten::" swapped, "Scalar", "other ", "t"}; \
     return call<Tensor>(op, b, a);                           \
@@ -320,14 +312,13 @@ Tensor operator%(const Scalar& a, const Tensor& b) {
   call<void>(op, result, b);
   return result;
 }
-Tensor Tensor::operator-() const {
-  static Operator op{"aten::neg", "", "", "t"};
-  return call<Tensor>(op, *this);
-}
-Tensor Tensor::operator~() const {
-  static Operator op{"aten::bitwise_not", "", "", "t"};
-  return call<Tensor>(op, *this);
-}
+#define X(symbol, name)                     \
+  Tensor Tensor::operator symbol() const {   \
+    static Operator op{name, "", "", "t"};   \
+    return call<Tensor>(op, *this);          \
+  }
+X(-, "aten::neg") X(~, "aten::bitwise_not")
+#undef X
 
 // ---- tensors from values and memory ---------------------------------------------------------------------------------
 

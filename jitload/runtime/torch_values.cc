@@ -122,7 +122,9 @@ bool tensor_from(void* object, Handle* tensor) {
 // ---- values to Python -----------------------------------------------------------------------------------------------
 
 namespace {
-Object text_object(const char* text, size_t size) { return checked(PyUnicode_FromStringAndSize(text, static_cast<ptrdiff_t>(size))); }
+Object text_object(const char* text, size_t size) {
+  return checked(PyUnicode_FromStringAndSize(text, static_cast<ptrdiff_t>(size)));
+}
 Object device_object(const c10::Device& value) {
   void*& device = torch_module().devices[static_cast<int>(value.type()) * 256 + value.index()];
   if (device == nullptr) {

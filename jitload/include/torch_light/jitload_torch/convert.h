@@ -188,7 +188,8 @@ struct TupleCaster<C, Indices<I...>, T...> {
   }
   static bool load(void* object, bool convert, C* values) {
     size_t size = 0;
-    return sequence_size(object, &size) && size == sizeof...(T) && (true && ... && load_item(object, I, convert, &std::get<I>(*values)));
+    return sequence_size(object, &size) && size == sizeof...(T) &&
+           (true && ... && load_item(object, I, convert, &std::get<I>(*values)));
   }
   static void describe(Message& m, bool is_result) {
     (describe_held<typename plain<T>::type>(m, I == 0 ? "tuple[" : ", ", "", is_result), ...);

@@ -15,7 +15,8 @@
     }                                                                               \
   } while (false)
 #define C10_CUDA_CHECK(...)                                                         \
-  JITLOAD_TORCH_CUDA_CHECK_((__VA_ARGS__), ::jitload_torch::fail_cuda(cudaGetErrorString(jitload_error_), cudaGetErrorName(jitload_error_)))
+  JITLOAD_TORCH_CUDA_CHECK_((__VA_ARGS__), ::jitload_torch::fail_cuda(cudaGetErrorString(jitload_error_), \
+                                                                      cudaGetErrorName(jitload_error_)))
 #define AT_CUDA_CHECK(...) C10_CUDA_CHECK(__VA_ARGS__)
 #define C10_CUDA_KERNEL_LAUNCH_CHECK() C10_CUDA_CHECK(cudaGetLastError())
 #define C10_CUDA_CHECK_WARN(...) \
@@ -199,15 +200,11 @@ inline cudaDeviceProp* getCurrentDeviceProperties() { return getDeviceProperties
 inline cublasHandle_t getCurrentCUDABlasHandle(bool = true) {
   return static_cast<cublasHandle_t>(jitload_torch::blas_handle());
 }
-inline cublasLtHandle_t getCurrentCUDABlasLtHandle() {
-  return static_cast<cublasLtHandle_t>(jitload_torch::library_handle("_ZN2at4cuda26getCurrentCUDABlasLtHandleEv"));
-}
-inline cusparseHandle_t getCurrentCUDASparseHandle() {
-  return static_cast<cusparseHandle_t>(jitload_torch::library_handle("_ZN2at4cuda26getCurrentCUDASparseHandleEv"));
-}
-inline cusolverDnHandle_t getCurrentCUDASolverDnHandle() {
-  return static_cast<cusolverDnHandle_t>(jitload_torch::library_handle("_ZN2at4cuda28getCurrentCUDASolverDnHandleEv"));
-}
+#define X(T, name, function) \
+  inline T name() { return static_cast<T>(jitload_torch::library_handle(function)); }
+X(cublasLtHandle_t, getCurrentCUDABlasLtHandle, "_ZN2at4cuda26getCurrentCUDABlasLtHandleEv")
+X(cusparseHandle_t, getCurrentCUDASparseHandle, "_ZN2at4cuda26getCurrentCUDASparseHandleEv")
+X(cusolverDnHandle_t, getCurrentCUDASolverDnHandle, "_ZN2at4cuda28getCurrentCUDASolverDnHandleEv")
 namespace detail {
 constexpr int CUDA_NUM_THREADS = 1024;
 inline int GET_BLOCKS(int64_t count, int64_t max_threads = CUDA_NUM_THREADS) {
@@ -225,9 +222,8 @@ T ATenCeilDiv(T a, T b) {
 }
 }  // namespace cuda
 namespace native {
-inline cudnnHandle_t getCudnnHandle() {
-  return static_cast<cudnnHandle_t>(jitload_torch::library_handle("_ZN2at6native14getCudnnHandleEv"));
-}
+X(cudnnHandle_t, getCudnnHandle, "_ZN2at6native14getCudnnHandleEv")
+#undef X
 }  // namespace native
 }  // namespace at
 

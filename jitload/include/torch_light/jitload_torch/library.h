@@ -122,15 +122,21 @@ auto function_of(F function) -> decltype(+function) {
   return +function;
 }
 
-}  // namespace jitload_torch
-
-namespace torch {
-
 template <class F>
 struct KeyedFunction { /* the result of torch::dispatch */
   c10::DispatchKey key;
   F function;
 };
+template <class F>
+F function_of(const KeyedFunction<F>& keyed) {
+  return keyed.function;
+}
+
+}  // namespace jitload_torch
+
+namespace torch {
+using jitload_torch::KeyedFunction;
+
 template <class F>
 auto dispatch(c10::DispatchKey key, F function) {
   return KeyedFunction<decltype(jitload_torch::function_of(function))>{key, jitload_torch::function_of(function)};
@@ -150,15 +156,8 @@ class Library {
   }
   template <class F>
   Library& def(const char* schema, F function) {
-    const auto plain = jitload_torch::function_of(function);
     const std::string text(schema), name = text.substr(0, text.find('('));
-    def(text == name ? jitload_torch::schema_of(name, plain).c_str() : schema);
-    return impl(name.c_str(), plain);
-  }
-  template <class F>
-  Library& def(const char* schema, KeyedFunction<F> function) {
-    const std::string text(schema), name = text.substr(0, text.find('('));
-    def(text == name ? jitload_torch::schema_of(name, function.function).c_str() : schema);
+    def(text == name ? jitload_torch::schema_of(name, jitload_torch::function_of(function)).c_str() : schema);
     return impl(name.c_str(), function);
   }
   template <class F>
