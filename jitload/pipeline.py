@@ -24,7 +24,7 @@ from jitload.request.arguments import absolute_path, check_path
 from jitload.request.request import Request
 from jitload.toolchain.arch import CPU
 from jitload.toolchain.cuda import CudaToolchain, Nvcc, find_cuda_headers, find_cuda_toolchain
-from jitload.toolchain.host import Compiler, compiler_identity, find_compiler, own_identity, recall_compiler_identity
+from jitload.toolchain.host import compiler_identity, find_compiler, own_identity, recall_compiler_identity
 
 if TYPE_CHECKING:
     from jitload.cache.store import Work
@@ -59,23 +59,24 @@ def load_request(
 
 
 def _load(request: Request, directory: Path | None, *, keep_module_alive: bool, verbose: bool) -> tuple[Entry, Module]:
-    """Find or build the library of a request, and load the library. Return the cache entry and the module."""
+    """Find or build the entry of a request, and load it. Return the entry and the module."""
+    needs_library = directory is not None or request.settings.library == "now"
     with pause_garbage_collection(), shown_log if verbose else nullcontext():
-        entry = find_or_build(request, verbose=verbose)
+        entry = find_or_build(request, needs_library=needs_library, verbose=verbose)
         try:
             return entry, _load_entry(entry, request, directory, keep_module_alive=keep_module_alive)
         except JitLoadError:
             if entry.product.exists():
                 raise
         # Another process pruned the entry before it was loaded.
-        entry = find_or_build(request, verbose=verbose)
+        entry = find_or_build(request, needs_library=needs_library, verbose=verbose)
         return entry, _load_entry(entry, request, directory, keep_module_alive=keep_module_alive)
 
 
 def _load_entry(entry: Entry, request: Request, directory: Path | None, *, keep_module_alive: bool) -> Module:
-    """Load the library of an entry. If `directory` is given, copy the library there, and load the copy."""
+    """Load the library or the record of an entry. If `directory` is given, load a copy of the library there."""
     try:
-        from jitload.loader.module import load_library
+        from jitload.loader.module import load_library, load_record
     except RuntimeError as error:
         if threading.main_thread().is_alive():
             raise
@@ -84,6 +85,8 @@ def _load_entry(entry: Entry, request: Request, directory: Path | None, *, keep_
             f"tvm-ffi any more ({error}). Wait for this thread, thread.join(), or import tvm_ffi in the main thread"
         ) from error
 
+    if entry.is_record:
+        return load_record(entry.product, entry.images, request.settings)
     path = entry.product
     if directory is not None:
         from jitload.building.outputs import install_library
@@ -135,61 +138,52 @@ def _output_path(output: PathLike | None, directory: Path | None) -> Path | None
     return absolute_path(directory / check_path(output, "output"), "output")
 
 
-# ---- the library -----------------------------------------------------------------------------------------------
-
-
-class _Tools(NamedTuple):
-    """The tools of a build.
-
-    Attributes:
-        cuda: The compiler of device code, or CUDA's headers alone. None if the build needs neither, or if optional
-            headers are not found.
-        compiler: The C++ compiler.
-        compiler_identity: The compiler's fingerprint, which is part of the cache key.
-    """
-
-    cuda: CudaToolchain | Nvcc | None
-    compiler: Compiler
-    compiler_identity: str
-
-
-def find_or_build(request: Request, *, verbose: bool = False) -> Entry:
-    """Return the cache entry that holds the library for a request. If there is none, build the library."""
-    cache_dir = open_cache(request.settings)
-    try:
-        tools = _find_tools(request, cache_dir)
-    except ToolchainError as error:
-        return _find_without_tools(request, cache_dir, error)
-    key = library_key(request, tools.cuda, tools.compiler_identity, own_identity(cache_dir))
-    if entry := find_in_tiers(cache_dir, key, request.settings):
-        _log.info("%s is in the cache: %s", key.name, entry.dir)
-        return entry
-    _log.info("%s is not in the cache: there is no entry with the key %s", key.name, key.digest)
-    try:
-        return _build_in(cache_dir, request, key, tools, verbose=verbose)
-    except CacheWriteError as error:
-        private = private_cache_dir()
-        if private == cache_dir:
-            raise
-        warn_once(f"{error} Building in {private}, for this process only.")
-        return _build_in(private, request, key, tools, verbose=verbose)
-
-
 # ---- find ------------------------------------------------------------------------------------------------------
 
 
-def _find_tools(request: Request, cache_dir: Path) -> _Tools:
-    """Return the tools that build the library for a request.
+def find_or_build(request: Request, *, needs_library: bool = True, verbose: bool = False) -> Entry:
+    """Return the cache entry for a request. If there is none, build it.
+
+    If `needs_library` is false, the entry of kernels may be a record. Then the library is built in the background, for
+    the next process.
+    """
+    cache_dir = open_cache(request.settings)
+    needs_library = needs_library or not request.has_record
+    try:
+        cuda = _find_cuda(request, cache_dir)
+        key = _key(request, cuda, cache_dir)
+    except ToolchainError as error:
+        return _find_without_tools(request, cache_dir, error, needs_library=needs_library)
+    entry = find_in_tiers(cache_dir, key, request.settings, needs_library=needs_library)
+    if entry:
+        _log.info("%s is in the cache: %s", key.name, entry.dir)
+    else:
+        _log.info("%s is not in the cache: there is no entry with the key %s", key.name, key.digest)
+        entry = _build(cache_dir, _Job(request, key, cuda, needs_library, verbose))
+    if entry.is_record and request.settings.library == "later" and request.settings.mode != "load-only":
+        from jitload.building.background import build_library_later
+
+        build_library_later(entry, request, key)
+    return entry
+
+
+def _key(request: Request, cuda: CudaToolchain | Nvcc | None, cache_dir: Path) -> CacheKey:
+    """Return the key of a request. Kernels have the same key with any C++ compiler, which only wraps them.
 
     Raises:
-        ToolchainError: A tool is missing, or the compiler does not work.
+        ToolchainError: There is no C++ compiler, or it does not work.
     """
-    cuda, compiler = _find_cuda(request, cache_dir), find_compiler(request.settings)
+    identity = "" if request.has_record else _find_identity(request, cache_dir)
+    return library_key(request, cuda, identity, own_identity(cache_dir))
+
+
+def _find_identity(request: Request, cache_dir: Path) -> str:
+    compiler = find_compiler(request.settings)
     identity = recall_compiler_identity(compiler, cache_dir)
     if identity is None:  # the compiler has to be started, so import meanwhile what the build needs
         run_in_background(_import_for_build, request)
         identity = compiler_identity(compiler, cache_dir)
-    return _Tools(cuda, compiler, identity)
+    return identity
 
 
 def _find_cuda(request: Request, cache_dir: Path) -> CudaToolchain | Nvcc | None:
@@ -209,7 +203,7 @@ def _find_cuda(request: Request, cache_dir: Path) -> CudaToolchain | Nvcc | None
     return find_cuda_headers(request.settings)
 
 
-def _find_without_tools(request: Request, cache_dir: Path, missing: ToolchainError) -> Entry:
+def _find_without_tools(request: Request, cache_dir: Path, missing: ToolchainError, *, needs_library: bool) -> Entry:
     """Return an entry for a request that cannot be built here because a tool is missing.
 
     An entry fits if its key differs from the request's key only in the values that describe the missing tools.
@@ -224,12 +218,12 @@ def _find_without_tools(request: Request, cache_dir: Path, missing: ToolchainErr
     with suppress(ToolchainError):
         compiler = find_compiler(request.settings)
     # `compiler_identity` raises an error if the compiler is installed but does not work.
-    identity = compiler_identity(compiler, cache_dir) if compiler else None
+    identity = compiler_identity(compiler, cache_dir) if compiler and not request.has_record else None
     unknown_parts = ("nvrtc",) if cuda is None else ()
-    if identity is None:
+    if identity is None and not request.has_record:
         unknown_parts = (*unknown_parts, "compiler", "cpu")
     key = library_key(request, cuda, identity or "", own_identity(cache_dir))._replace(unknown_parts=unknown_parts)
-    if entry := find_in_tiers(cache_dir, key, request.settings):
+    if entry := find_in_tiers(cache_dir, key, request.settings, needs_library=needs_library):
         return entry
     from jitload.cache.explain import explain_miss, explain_unbuildable
 
@@ -243,91 +237,118 @@ def _find_without_tools(request: Request, cache_dir: Path, missing: ToolchainErr
 # ---- build -----------------------------------------------------------------------------------------------------
 
 
-def _build_in(cache_dir: Path, request: Request, key: CacheKey, tools: _Tools, *, verbose: bool) -> Entry:
-    """Build the library in a private directory of the cache, and publish it as an entry. Return the entry."""
-    from jitload.building.ninja import check_is_made
+class _Job(NamedTuple):
+    """What is built: a request with its key, the compiler of its device code, and whether it needs a library."""
+
+    request: Request
+    key: CacheKey
+    cuda: CudaToolchain | Nvcc | None
+    needs_library: bool
+    verbose: bool
+
+
+def _build(cache_dir: Path, job: _Job) -> Entry:
+    """Build in the cache or, if the cache cannot be written, in a temporary cache. Return the entry."""
+    try:
+        return _build_in(cache_dir, job)
+    except CacheWriteError as error:
+        private = private_cache_dir()
+        if private == cache_dir:
+            raise
+        warn_once(f"{error} Building in {private}, for this process only.")
+        return _build_in(private, job)
+
+
+def _build_in(cache_dir: Path, job: _Job) -> Entry:
+    """Build in a private directory of the cache, and publish the result as an entry. Return the entry."""
     from jitload.cache.store import claim_entry
 
-    with claim_entry(cache_dir, key, request.settings) as work:
-        if work.entry:  # another process has built the library meanwhile
+    settings = job.request.settings
+    with claim_entry(cache_dir, job.key, settings, needs_library=job.needs_library) as work:
+        if work.entry:  # another process has built it meanwhile
             return work.entry
         with pause_garbage_collection(at_most_s=_GC_PAUSE_S):
-            dependencies = _build_library(request, tools, work, verbose=verbose)
-            product = request.product
-            check_is_made(work.dir / product, tools.compiler.command)
-            entry = work.publish(product, dependencies)
-    upload_entry(entry, key, request.settings)
+            entry = _build_kernels(job, work) if job.request.has_record else _build_library(job, work)
+    upload_entry(entry, job.key, settings)
     return entry
 
 
-def _build_library(request: Request, tools: _Tools, work: Work, *, verbose: bool) -> tuple[Path, ...]:
-    """Build the library in a work directory. Return the user's files that the build has read."""
-    cuda, compiler = tools.cuda, tools.compiler
+def _build_kernels(job: _Job, work: Work) -> Entry:
+    """Compile kernels, write their record and, if it is needed, link their library. Publish the result."""
+    from jitload.codegen.wrapper import RECORD_FILE
+
+    request = job.request
+    local = request.settings._replace(remote="")  # the remote store has been asked already
+    if job.needs_library and (recorded := find_in_tiers(work.cache_dir, work.key, local)):
+        from jitload.building.library import publish_library
+
+        return publish_library(recorded, request, work, verbose=job.verbose)  # the kernels have been compiled already
+    dependencies: tuple[Path, ...] = ()
     if request.triton is not None:
-        from jitload.triton.library import build_triton_library
+        from jitload.triton.library import write_triton_kernels
 
-        return build_triton_library(request, compiler, work, verbose=verbose)
-    if request.host is not None:
-        from jitload.host_cpp.library import build_host_library
+        images = write_triton_kernels(request, work.dir)
+    else:
+        images, dependencies = _compile_kernels(job, work)
+    if not job.needs_library:
+        return work.publish(RECORD_FILE, dependencies, images)
 
-        return build_host_library(request, cuda, compiler, work, verbose=verbose)
-    assert not isinstance(cuda, Nvcc)
-    if CPU in request.archs:
-        from jitload.cpu.library import build_cpu_library
+    from jitload.building.library import link_library
 
-        return build_cpu_library(request, cuda, compiler, work, verbose=verbose)
-    return _build_device_library(request, cuda, compiler, work, verbose=verbose)
+    link_library(request, work.dir, verbose=job.verbose)
+    return work.publish(request.product, dependencies)
 
 
-def _build_device_library(
-    request: Request, toolchain: CudaToolchain | None, compiler: Compiler, work: Work, *, verbose: bool
-) -> tuple[Path, ...]:
-    """Compile kernels with NVRTC, generate the C++ that launches them, and link both into a library.
-
-    Return the user's headers that may have been read.
-    """
-    from jitload.building.ninja import run_ninja, write_ninja
-    from jitload.building.runtime import find_or_build_objects, library_steps
-    from jitload.toolchain.host import find_ninja
-
-    # In an empty cache, the runtime takes longest, so it starts first.
-    runtime = run_in_background(find_or_build_objects, ("runtime",), compiler, work.cache_dir, request.settings)
-    run_in_background(_prepare_build, request, toolchain)
+def _compile_kernels(job: _Job, work: Work) -> tuple[tuple[str, ...], tuple[Path, ...]]:
+    """Compile kernels with NVRTC, and write their record. Return the cubins' files, and the headers that were read."""
+    assert not isinstance(job.cuda, Nvcc)
+    run_in_background(_prepare_build, job)
 
     from jitload.cuda.kernels import compile_device_code
 
-    compiled = compile_device_code(request, toolchain)  # machine code, and the signatures of its kernels
+    compiled = compile_device_code(job.request, job.cuda)  # machine code, and the signatures of its kernels
 
     from jitload.codegen.wrapper import write_sources
 
-    cubins = write_sources(request, compiled, work.dir)  # the wrapper, and the cubins that it embeds
-    write_ninja(work.dir, library_steps(compiler, cubins, runtime.result(), request.slug))
-    run_ninja(find_ninja(request.settings), work.dir, name=request.name, verbose=verbose)
-    return tuple(sorted({path for code in compiled for path in code.headers}))
+    images = write_sources(job.request, compiled, work.dir)
+    return images, tuple(sorted({path for code in compiled for path in code.headers}))
+
+
+def _build_library(job: _Job, work: Work) -> Entry:
+    """Build and publish the library of hand-written C++ or of kernels for the CPU."""
+    from jitload.building.ninja import check_is_made
+
+    request, compiler = job.request, find_compiler(job.request.settings)
+    if request.host is not None:
+        from jitload.host_cpp.library import build_host_library
+
+        dependencies = build_host_library(request, job.cuda, compiler, work, verbose=job.verbose)
+    else:
+        from jitload.cpu.library import build_cpu_library
+
+        assert not isinstance(job.cuda, Nvcc)
+        dependencies = build_cpu_library(request, job.cuda, compiler, work, verbose=job.verbose)
+    check_is_made(work.dir / request.product, compiler.command)
+    return work.publish(request.product, dependencies)
 
 
 def _import_for_build(request: Request) -> None:
     """Import modules for a build. A background thread calls this function while the compiler starts."""
-    if request.triton is not None:
-        module = "triton.library"
-    elif request.host is not None:
-        module = "host_cpp.library"
-    else:
-        module = "cpu.library" if CPU in request.archs else "cuda.kernels"
-    for name in ("cache.store", module):
+    for name in ("cache.store", "host_cpp.library" if request.host is not None else "cpu.library"):
         importlib.import_module(f"jitload.{name}")
 
 
-def _prepare_build(request: Request, toolchain: CudaToolchain | None) -> None:
+def _prepare_build(job: _Job) -> None:
     """Load NVRTC, and then the generator of the wrapper. A background thread calls this function.
 
     NVRTC comes first because the compile waits for it. NVRTC compiles without the GIL, so the generator is loaded
     meanwhile.
     """
-    if toolchain is not None:
+    if isinstance(job.cuda, CudaToolchain):
         from jitload.cuda.nvrtc import prepare_nvrtc
 
-        prepare_nvrtc(toolchain.nvrtc_path, is_isolated=request.settings.isolates)
+        prepare_nvrtc(job.cuda.nvrtc_path, is_isolated=job.request.settings.isolates)
     from jitload.codegen.wrapper import load_template
 
-    load_template("wrapper.cc.jinja")
+    if job.needs_library:
+        load_template("wrapper.cc.jinja")

@@ -36,6 +36,8 @@ class Settings(NamedTuple):
         remote_timeout_s: `JITLOAD_CACHE_REMOTE_TIMEOUT`: how many seconds a remote operation may take.
         checks_for_gpu: `JITLOAD_CPU_GPU_CHECK`, by default True: whether NVRTC also checks kernels built for the CPU.
         isolates: `JITLOAD_ISOLATE=1`: whether to run NVRTC in a child process.
+        library: `JITLOAD_LIBRARY`: `later` builds the library of kernels in the background, `now` waits for it, and
+            `never` does without one.
         precompiles: `JITLOAD_PRECOMPILE`, by default True: whether to keep precompiled headers for hand-written C++ in
             the cache.
     """
@@ -55,6 +57,7 @@ class Settings(NamedTuple):
     environment: tuple[str, ...]
     checks_for_gpu: bool
     isolates: bool
+    library: str
     precompiles: bool
     cache_path: tuple[str, ...]
     remote: str
@@ -66,7 +69,7 @@ _OWN_VARIABLES = (
     *("JITLOAD_ARCH", "JITLOAD_CACHE_DIR", "JITLOAD_NVRTC", "JITLOAD_NVCC", "JITLOAD_CXX", "JITLOAD_TRUST_GROUP"),
     *("JITLOAD_MODE", "JITLOAD_CACHE_LIMIT", "JITLOAD_PRECOMPILE", "JITLOAD_CACHE_PATH", "JITLOAD_CACHE_REMOTE"),
     *("JITLOAD_CACHE_REMOTE_WRITE", "JITLOAD_CACHE_REMOTE_TIMEOUT", "JITLOAD_CPU_THREADS"),
-    *("JITLOAD_ISOLATE", "JITLOAD_CPU_GPU_CHECK"),
+    *("JITLOAD_ISOLATE", "JITLOAD_CPU_GPU_CHECK", "JITLOAD_LIBRARY"),
 )
 _TOOLKIT_VARIABLES = ("CUDA_HOME", "CUDA_PATH")
 # The variables that gcc, clang, the assembler, the linker and NVRTC read and that can change their output.
@@ -84,6 +87,7 @@ _KEYS = tuple(map(os.fsencode, _VARIABLES))
 _DEFAULT_CACHE_LIMIT = 5 * 10**9
 _DEFAULT_TIMEOUT_S = 5.0
 _MODES = ("auto", "load-only", "rebuild")
+_LIBRARIES = ("later", "now", "never")
 _FLAGS = {**dict.fromkeys(("1", "true", "yes", "on"), True), **dict.fromkeys(("0", "false", "no", "off"), False)}
 _UNITS = {"": 1, "K": 10**3, "M": 10**6, "G": 10**9, "T": 10**12}
 
@@ -123,6 +127,8 @@ def _parse(*raw: bytes) -> Settings:
     mode, limit, timeout = (values[f"JITLOAD_{name}"] for name in ("MODE", "CACHE_LIMIT", "CACHE_REMOTE_TIMEOUT"))
     if mode not in ("", *_MODES):
         raise JitLoadError(f"JITLOAD_MODE={mode!r} must be one of {', '.join(_MODES)}")
+    if (library := values["JITLOAD_LIBRARY"]) not in ("", *_LIBRARIES):
+        raise JitLoadError(f"JITLOAD_LIBRARY={library!r} must be one of {', '.join(_LIBRARIES)}")
     if (threads := values["JITLOAD_CPU_THREADS"]) and not re.fullmatch(r"[1-9]\d{0,5}", threads, re.ASCII):
         raise JitLoadError(f"JITLOAD_CPU_THREADS={threads!r} must be a number of threads, such as 8")
     try:
@@ -146,6 +152,7 @@ def _parse(*raw: bytes) -> Settings:
         environment=tuple(f"{name}={values[name]}" for name in _COMPILER_VARIABLES if values[name]),
         checks_for_gpu=flag("JITLOAD_CPU_GPU_CHECK", default=True),
         isolates=flag("JITLOAD_ISOLATE"),
+        library=library or "later",
         precompiles=flag("JITLOAD_PRECOMPILE", default=True),
         cache_path=tuple(directory for directory in values["JITLOAD_CACHE_PATH"].split(os.pathsep) if directory),
         remote=values["JITLOAD_CACHE_REMOTE"],

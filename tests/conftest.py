@@ -19,10 +19,10 @@ from support.headers import share_headers
 from support.pages import run_page  # noqa: F401  likewise
 
 from jitload.building import runtime
+from jitload.building.native import NAMES
 from jitload.cuda import kernels
 from jitload.cuda.nvrtc import NvrtcJob, NvrtcResult
 from jitload.settings import read_settings
-from jitload.toolchain.host import find_compiler
 
 
 def pytest_configure() -> None:
@@ -93,17 +93,14 @@ def run_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def used_cache(run_dir: Path) -> Path:
-    """Make a cache with what the first builds on a machine make for all: the runtime, and what the compiler said."""
+    """Make a cache with what the first builds on a machine make for all: what the tools said. Build the runtime."""
     made = run_dir / "used" / "cache"
     with FileLock(run_dir / "used.lock"):
         if not made.exists():
             with pytest.MonkeyPatch.context() as patch:
                 patch.setenv("JITLOAD_CACHE_DIR", str(made))
                 entry = build(kernel("first"), "first").parents[1]
-                settings = read_settings()
-                runtime.find_or_build_objects(
-                    ("cpu_runtime", "triton_runtime"), find_compiler(settings), made, settings
-                )
+                runtime.find_objects(NAMES, read_settings())
             for leftover in (entry, *(made / name for name in (".grown", ".locks", ".uses", ".work"))):
                 if leftover.is_dir():
                     shutil.rmtree(leftover)
@@ -115,7 +112,7 @@ def used_cache(run_dir: Path) -> Path:
 @pytest.fixture
 def cache(used_cache: Path, empty_cache: Path) -> Path:
     """Give a cache of its own that has what all libraries share, without the modules of the process."""
-    return Path(shutil.copytree(used_cache, empty_cache, ignore=shutil.ignore_patterns("cpu_*", "triton_*")))
+    return Path(shutil.copytree(used_cache, empty_cache))
 
 
 @pytest.fixture
@@ -148,6 +145,7 @@ def _cache(run_dir: Path, request: pytest.FixtureRequest) -> Iterator[Path]:
         directory.parent.mkdir(exist_ok=True)
         patch.setenv("JITLOAD_CACHE_DIR", str(directory))
         patch.setenv("JITLOAD_PRECOMPILE", "0")  # no process in the background but where a test asks for it
+        patch.setenv("JITLOAD_LIBRARY", "never")  # likewise
         share_headers(run_dir, patch)
         patch.setenv("JITLOAD_CPU_GPU_CHECK", "0")  # NVRTC would take half as long as g++; test_cpu_gpu_check.py has it
         patch.setattr("jitload.prebuilding.api.worker_count", lambda: 1)  # each imports jitload and maybe Triton
@@ -156,6 +154,5 @@ def _cache(run_dir: Path, request: pytest.FixtureRequest) -> Iterator[Path]:
         for name in ("ARCH", "NVRTC", "NVCC", "CXX", "TRUST_GROUP", "MODE", "CACHE_LIMIT"):
             patch.delenv(f"JITLOAD_{name}", raising=False)
         patch.delenv("TVM_FFI_CUDA_ARCH_LIST", raising=False)
-        used_cache = request.getfixturevalue("used_cache")
-        patch.setenv("JITLOAD_CACHE_PATH", str(used_cache))  # the runtime library is compiled once
+        request.getfixturevalue("used_cache")
         yield directory

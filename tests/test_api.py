@@ -376,7 +376,8 @@ def test_nvrtc_compile_is_upstreams(monkeypatch):
         nvrtc_compile(kernel("k", "x[0] = VALUE;"), name="my.cu")
 
 
-def test_the_log_has_the_stages_and_with_verbose_the_commands(caplog):
+def test_the_log_has_the_stages_and_with_verbose_the_commands(caplog, monkeypatch):
+    monkeypatch.setenv("JITLOAD_LIBRARY", "now")
     with caplog.at_level(logging.INFO, "jitload"):
         load(ADD + "// quiet")
         assert "-c wrapper.cc" not in caplog.text
@@ -388,6 +389,7 @@ def test_the_log_has_the_stages_and_with_verbose_the_commands(caplog):
 @pytest.mark.parametrize("arch", [ARCH, "cpu"])
 def test_verbose_writes_to_standard_error_unless_logging_is_configured(arch, capsys, monkeypatch):
     monkeypatch.setattr(logging.getLogger("jitload"), "hasHandlers", lambda: False)
+    monkeypatch.setenv("JITLOAD_LIBRARY", "now")
     text = kernel("k", "x[0] = 41;")
     load(text, arch=arch, verbose=True)
     shown = capsys.readouterr().err

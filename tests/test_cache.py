@@ -154,13 +154,6 @@ def test_a_damaged_entry_is_set_aside_and_built_again(cache, damage, caplog):
     assert build(ADD) == fresh
 
 
-def test_a_damaged_runtime_is_built_again(cache):
-    build(ADD)
-    (runtime,) = cache.glob("runtime-*/*/runtime.o")
-    os.truncate(runtime, 100)
-    assert list(load(kernel("k"))) == ["k"]
-
-
 def test_a_file_among_the_entries_is_passed_over(cache):
     path = build(ADD)
     (path.parent.parent / "0file").write_text("")

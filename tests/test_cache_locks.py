@@ -207,7 +207,7 @@ def test_the_loser_of_a_race_keeps_its_own_build_for_as_long_as_it_lives(cache, 
     """As on NFS, where neither sees the other in time."""
     winner = get(cache, make_key())
     with monkeypatch.context() as patch:
-        patch.setattr("jitload.cache.store.find_entry", lambda *_: None)
+        patch.setattr("jitload.cache.store.find_entry", lambda *_, **__: None)
         patch.setattr("jitload.cache.store.Work._unused_leaf_dir", lambda *_: winner.dir)
         with claim_entry(cache, make_key(), read_settings()) as work:
             (work.dir / "product").write_text("own")

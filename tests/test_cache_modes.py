@@ -41,7 +41,6 @@ def test_load_only_says_that_an_entry_is_damaged_and_leaves_it(cache, tmp_path, 
 def test_load_only_loads_and_does_not_build(cache, monkeypatch):
     path = build(ADD, "vec")
     before = sorted(cache.rglob("*"))
-    monkeypatch.delenv("JITLOAD_CACHE_PATH")
     monkeypatch.setenv("JITLOAD_MODE", "load-only")
     assert build(ADD, "vec") == path
     assert list(load(ADD, "vec")) == ["add"]
@@ -122,7 +121,6 @@ def test_rebuild_builds_once_in_a_process_and_beside_what_was_there(cache, monke
     assert list(load(ADD)) == ["add"]
     monkeypatch.setenv("JITLOAD_MODE", "auto")
     assert build(ADD) == new  # the last one counts
-    assert len(list(cache.glob("runtime-*/*"))) == 2
 
 
 @pytest.mark.parametrize(

@@ -80,7 +80,7 @@ sys.stdin.readline()
 """
     command = python_command(code)
     with subprocess.Popen(
-        command, env=python_env(), stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        command, env=python_env({"JITLOAD_LIBRARY": "now"}), stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     ) as process:
         assert process.stdout is not None
         assert process.stdin is not None

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 import logging
-import shutil
 import sys
 import tarfile
 import threading
@@ -54,21 +53,17 @@ def _afresh(monkeypatch):
     monkeypatch.setattr(f"{__name__}.store", Store())
     monkeypatch.setenv("JITLOAD_CACHE_REMOTE", f"{__name__}:store")
     monkeypatch.setenv("JITLOAD_CACHE_REMOTE_WRITE", "1")
-    monkeypatch.delenv("JITLOAD_CACHE_PATH")  # the runtime library travels, too
     errors.warn_once.cache_clear()
 
 
 @pytest.fixture
-def node(used_cache, tmp_path, monkeypatch):
+def node(tmp_path, monkeypatch):
     """Return a function that makes this process one of another cache: a node by that name."""
 
-    def become(name: str, *, has_runtime: bool = True) -> Path:
+    def become(name: str) -> Path:
         cache = tmp_path / name
         monkeypatch.setenv("JITLOAD_CACHE_DIR", str(cache))
-        if has_runtime and not cache.exists():
-            for found in used_cache.glob("runtime-*"):
-                shutil.copytree(found, cache / found.name)
-            cache.chmod(0o700)
+        cache.mkdir(mode=0o700, exist_ok=True)
         return cache
 
     return become
@@ -90,12 +85,6 @@ def test_what_one_node_built_the_next_one_loads(node, monkeypatch):
     asked = len(store.asked)
     assert build(TEXT) == found
     assert len(store.asked) == asked  # a local hit asks nobody
-
-
-def test_the_shared_part_of_libraries_travels_too(node):
-    node("one", has_runtime=False)
-    build(TEXT)
-    assert sorted(name.split("/")[-1].split("-")[0] for name in store.kept) == ["m", "runtime"]
 
 
 def test_nothing_is_put_unless_that_is_asked_for(node, monkeypatch):
@@ -322,6 +311,10 @@ def test_an_error_in_a_store_is_not_the_time_limit(node, caplog):
     assert "is not used for a minute: TimeoutError: the server is busy" in caplog.text
 
 
+def _find_nothing(*_: object) -> None:
+    raise errors.ToolchainError("NVRTC was not found")
+
+
 def test_the_reason_of_a_miss_names_only_a_store_that_has_answered(node, monkeypatch):
     node("one")
     monkeypatch.setenv("JITLOAD_MODE", "load-only")
@@ -340,7 +333,7 @@ def test_the_reason_of_a_miss_names_only_a_store_that_has_answered(node, monkeyp
         assert f"The remote cache {store_name} is not used for a minute: TimeoutError: the server is busy" in words
     remote._failures.clear()
     store.asked.clear()
-    monkeypatch.setenv("JITLOAD_CXX", "none")
+    monkeypatch.setattr("jitload.pipeline.find_cuda_toolchain", _find_nothing)
     words = reason("d")
     assert "nor in" not in words
     assert f"The remote cache {store_name} was not asked, because it finds an entry only by its complete key." in words

@@ -27,7 +27,6 @@ def cache(tmp_path, monkeypatch):
     monkeypatch.setattr("jitload.pipeline._modules", {})
     monkeypatch.setenv("JITLOAD_CACHE_REMOTE_WRITE", "1")
     monkeypatch.setenv("JITLOAD_CACHE_REMOTE_TIMEOUT", "60")
-    monkeypatch.delenv("JITLOAD_CACHE_PATH")
     return use(monkeypatch, tmp_path / "one")
 
 

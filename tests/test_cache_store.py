@@ -185,7 +185,7 @@ def test_an_interrupt_leaves_nothing_behind(cache, monkeypatch):
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr("jitload.building.ninja.run_ninja", interrupt)
+        patch.setattr("jitload.building.library.run_ninja", interrupt)
         with pytest.raises(KeyboardInterrupt):
             build(ADD)
     assert work_dirs(cache) == []

@@ -10,7 +10,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from builds import ARCH, python_env
+from builds import ARCH, build, kernel, python_env
 from support.kernels import SPILLS
 
 import jitload
@@ -175,6 +175,7 @@ def test_functions_of_the_host(source, capsys):
 
 @pytest.mark.parametrize("words", [["explain", "JL-NVRTC"], ["cache", "list"], ["cache", "list", "--json"], ["--help"]])
 def test_output_that_cannot_be_written(cache, words):
+    build(kernel("k"))
     command = [sys.executable, "-m", "jitload", *words]
     with open("/dev/full", "w") as full:
         done = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, env=python_env(), check=False)

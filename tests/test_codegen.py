@@ -29,6 +29,7 @@ from jitload.codegen.wrapper import (
     EmbeddedImage,
     Wrapper,
     c_string,
+    describe_wrapper,
     render_wrapper,
 )
 from jitload.expressions.compiler import OP_NAMES
@@ -128,8 +129,8 @@ def compare(name: str, text: str) -> None:
 
 @pytest.mark.parametrize("name", WRAPPERS)
 def test_wrappers_are_as_they_were(name):
-    record, text = render_wrapper(WRAPPERS[name])
-    compare(f"{name}.cc", text)
+    record, facts = describe_wrapper(WRAPPERS[name])
+    compare(f"{name}.cc", render_wrapper(facts))
     compare(f"{name}.record.txt", show_record(record))
 
 
@@ -150,7 +151,7 @@ def test_a_header_needs_no_other_and_bears_the_systems(header, standard, tmp_pat
 @pytest.mark.parametrize("more", ["-DPLAIN", "-U__ELF__", LANDING_PADS])  # exports in assembler, in C++, with pads
 def test_golden_wrappers_compile_without_a_warning(name, more, tmp_path):
     (tmp_path / "wrapper.cc").write_text((GOLDEN / f"{name}.cc").read_text())
-    (tmp_path / RECORD_FILE).write_bytes(render_wrapper(WRAPPERS[name])[0].data)
+    (tmp_path / RECORD_FILE).write_bytes(describe_wrapper(WRAPPERS[name])[0].data)
     for image in WRAPPERS[name].images:
         (tmp_path / image.file).write_bytes(b"cubin")
     flags = ["-Wall", "-Wextra", "-Werror", *(flag for flag in COMPILE_FLAGS if flag != "-w"), *include_flags(), more]
@@ -236,7 +237,8 @@ def test_hostile_texts_stay_in_their_literals():
         export(f"f{number}", found, doc=text) for number, (found, text) in enumerate(zip(names, HOSTILE, strict=True))
     ]
     hostile = wrapper(*exports, name='"); #include "x"\n*/', variables=[Variable(name='v"\n', symbol="s\\", size=1)])
-    record, text = render_wrapper(hostile)
+    record, facts = describe_wrapper(hostile)
+    text = render_wrapper(facts)
     text.encode("ascii")
     code = "\n".join(line.partition("//")[0] for line in re.sub(r'"(?:[^"\\\n]|\\.)*"', '""', text).splitlines())
     for word in ("system", "error", "wrapper", "touch", "raw", "owned", "hello"):

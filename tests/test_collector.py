@@ -20,6 +20,7 @@ from jitload.errors import CompileError
 def found(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
     """Note whether the collector is on before ninja is waited for, and behind that."""
     notes: list[bool] = []
+    monkeypatch.setenv("JITLOAD_LIBRARY", "now")
     wait = subprocess.Popen.communicate
 
     def noting(process, *arguments, **options):

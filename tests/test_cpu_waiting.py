@@ -13,7 +13,7 @@ from support.calls import run_python
 from support.headers import OPTIMIZED
 
 import jitload
-from jitload.building import runtime
+from jitload.building import native, runtime
 
 INTERVAL_S = 0.1  # between two looks at the memory; three looks find an endless wait
 
@@ -69,12 +69,13 @@ PLAIN = 'extern "C" __global__ void plain(int* x) { x[threadIdx.x] += 1; }\n'
 def short_interval(used_cache: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     """Compile the runtime library so that it finds endless waits in a fifth of the usual time."""
     cache = tmp_path_factory.mktemp("waiting") / "cache"
-    shutil.copytree(used_cache, cache, ignore=shutil.ignore_patterns("cpu_runtime-*"))
+    shutil.copytree(used_cache, cache)
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("JITLOAD_CACHE_DIR", str(cache))
-        patch.delenv("JITLOAD_CACHE_PATH")
         interval = f"-DJITLOAD_CPU_SEARCH_INTERVAL={int(INTERVAL_S * 1e9)}"
-        patch.setitem(runtime._SOURCES, "cpu_runtime", {"cpu": (*runtime._CXX17, interval)})
+        patch.setitem(native._SOURCES, "cpu_runtime", {"cpu": (*native._CXX17, interval)})
+        for module in (native, runtime):
+            patch.setattr(module, "NATIVE_DIR", cache.parent / "native")
         yield
 
 

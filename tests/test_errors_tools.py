@@ -11,6 +11,7 @@ import pytest
 import torch
 from builds import ADD, build, message, run_python, work_dirs
 
+import jitload
 from jitload.building.ninja import _start, _stop, compile_step, run_ninja, write_ninja
 from jitload.errors import CompileError, ToolchainError
 from jitload.settings import read_settings
@@ -70,7 +71,9 @@ def compiler(tmp_path, monkeypatch):
 
 def test_a_compiler_that_does_not_work(compiler):
     compiler("echo 'no licence' >&2; exit 3")
-    raised = message(ToolchainError, ADD)
+    with pytest.raises(ToolchainError) as caught:
+        jitload.build_inline("m", cpp_sources="int f() { return 1; }", functions="f")
+    raised = str(caught.value)
     assert raised.startswith("the C++ compiler ")
     assert raised.endswith("/bin dir/c++ does not work:\nno licence\nRepair it, or set JITLOAD_CXX to another.")
 

@@ -88,7 +88,8 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> Installed:
     project = Path(shutil.copytree(EXAMPLE, home / "project"))
     env = {**os.environ, "JITLOAD_CACHE_DIR": str(cache), "PYTHONPATH": str(site)}
     run_in(env, "-m", "hatchling", "build", "-t", "wheel", "-d", str(home), cwd=ROOT)
-    with zipfile.ZipFile(home / f"jitload-{jitload.__version__}-py3-none-any.whl") as wheel:
+    (jitload_wheel,) = home.glob(f"jitload-{jitload.__version__}-py3-none-*.whl")
+    with zipfile.ZipFile(jitload_wheel) as wheel:
         wheel.extractall(site)  # what pip does, in a tenth of the time
     run_in(env, "-m", "hatchling", "build", "-t", "sdist", "-d", str(home), cwd=project)
     offline = ("--no-deps", "--no-index", "-q")
@@ -123,15 +124,12 @@ def test_it_runs_where_nothing_can_be_built(installed, tmp_path):
         assert all(line.startswith(bundle) for line in lines[:4])
         assert lines[1] == lines[2] != lines[3]  # a GPU of sm_86 runs the code for sm_80
         assert lines[4].startswith("CacheError" if mode == "load-only" else "ToolchainError")
-        assert any(line.strip().startswith("archs: ") and line.endswith(" and sm_100a") for line in lines)
+        assert any(line.strip().startswith("archs: ") and line.endswith(" for sm_100a") for line in lines)
     assert not (tmp_path / "home").exists()  # nothing was built or written
 
 
 def test_an_architecture_that_is_missing_is_compiled_where_the_tools_are(installed, tmp_path):
     cache = tmp_path / "cache"
-    for runtime in installed.cache.glob("runtime-*"):
-        shutil.copytree(runtime, cache / runtime.name)
-    cache.chmod(0o700)
     env = {**os.environ, "PYTHONPATH": str(installed.site), "JITLOAD_CACHE_DIR": str(cache), "CPATH": str(tmp_path)}
     present, missing = run_in(env, "-c", PROGRAM, "sm_90a", "sm_86", cwd=tmp_path).splitlines()
     assert present.startswith(str(installed.site))  # the compiler differs from the one that built it: CPATH

@@ -20,9 +20,10 @@ from test_codegen import GOLDEN, HOSTILE, compare
 
 from jitload.building.ninja import COMPILE_FLAGS
 from jitload.building.runtime import include_flags
+from jitload.codegen.wrapper import render_wrapper, write_wrapper
 from jitload.errors import LaunchSpecError
 from jitload.model import Cubin, Descriptor, Scratch, Specialization
-from jitload.triton.wrapper import TritonFunction, TritonVariant, render_triton_wrapper, write_triton_sources
+from jitload.triton.wrapper import TritonFunction, TritonVariant, describe_triton_wrapper, write_triton_sources
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -92,15 +93,16 @@ FUNCTIONS = {"triton": _softmax(), "triton_variants": _matmul()}
 
 @pytest.mark.parametrize("name", FUNCTIONS)
 def test_wrappers_are_as_they_were(name: str) -> None:
-    record, text = render_triton_wrapper("ops", [FUNCTIONS[name]])
-    compare(f"{name}.cc", text)
+    record, facts = describe_triton_wrapper("ops", [FUNCTIONS[name]])
+    compare(f"{name}.cc", render_wrapper(facts))
     compare(f"{name}.record.txt", show_record(record))
 
 
 @pytest.mark.parametrize("name", FUNCTIONS)
 def test_golden_wrappers_compile_without_a_warning(name: str, tmp_path: Path) -> None:
     text = (GOLDEN / f"{name}.cc").read_text()
-    files = write_triton_sources("ops", [FUNCTIONS[name]], tmp_path)
+    write_triton_sources("ops", [FUNCTIONS[name]], tmp_path)
+    files = write_wrapper(tmp_path)
     assert (tmp_path / "wrapper.cc").read_text() == text
     assert re.findall(r'JITLOAD_EMBED(?:_RECORD)?\((?:\w+, )?"([^"]+)"\)', text) == [*files]
     flags = ["-Wall", "-Wextra", "-Werror", *(flag for flag in COMPILE_FLAGS if flag != "-w"), *include_flags()]
@@ -112,7 +114,7 @@ def test_golden_wrappers_compile_without_a_warning(name: str, tmp_path: Path) ->
 def test_cubins_launched_alike_share_a_kernel() -> None:
     spec = specialize("k", [parameter("x", "*fp32")])
     other = replace(spec, kernel=replace(spec.kernel, registers=99))
-    record, _ = render_triton_wrapper("m", [function("k", ("k", (cubin(spec, "sm_80"), cubin(other))))])
+    record, _ = describe_triton_wrapper("m", [function("k", ("k", (cubin(spec, "sm_80"), cubin(other))))])
     reader = Reader(record)
     assert '"sm_90a":{"registers":99' in reader.text(reader.module["description"])  # `f.kernels`
     (kernel,) = reader.kernels()
@@ -125,7 +127,8 @@ def test_hostile_texts_stay_in_their_literals(hostile: str) -> None:
     spec = specialize("k", [parameter("x", "*fp32")], constexprs=(("MODE", hostile),), triton_version=hostile)
     spec = replace(spec, kernel=replace(spec.kernel, name=hostile, symbol=hostile))
     exported = replace(function("k", ("k", cubin(spec))), doc=hostile)
-    record, text = render_triton_wrapper(hostile, [exported])
+    record, facts = describe_triton_wrapper(hostile, [exported])
+    text = render_wrapper(facts)
     text.encode("ascii")
     code = "\n".join(line.partition("//")[0] for line in re.sub(r'"(?:[^"\\\n]|\\.)*"', '""', text).splitlines())
     for word in ("system", "error", "touch", "raw", "owned", "hello"):
@@ -143,7 +146,7 @@ BIAS = [parameter("x", "*fp32"), parameter("bias", "*fp32"), parameter("n", "i32
 
 def refusal(*functions: TritonFunction) -> str:
     with pytest.raises(LaunchSpecError) as caught:
-        render_triton_wrapper("m", functions)
+        describe_triton_wrapper("m", functions)
     return str(caught.value)
 
 

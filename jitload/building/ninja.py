@@ -107,11 +107,14 @@ def shell_line(words: Sequence[str]) -> str:
     return shlex.join(words)
 
 
-def run_ninja(ninja: Path, work_dir: Path, *, name: str, verbose: bool = False, level: int = logging.DEBUG) -> None:
+def run_ninja(  # noqa: PLR0913  what is run, and how it is shown
+    ninja: Path, work_dir: Path, *, name: str, verbose: bool = False, level: int = logging.DEBUG, is_urgent: bool = True
+) -> None:
     """Run ninja in a directory with a `build.ninja`.
 
     The compilers' output is logged at `level`. If `verbose` is true, the commands and their output are logged at level
-    INFO. `name` is the module's name for error messages.
+    INFO. `name` is the module's name for error messages. If the build is not urgent, it gets the lowest priority and
+    one processor.
 
     Raises:
         CompileError: A command failed. The error's `log` has the compiler's output.
@@ -121,8 +124,12 @@ def run_ninja(ninja: Path, work_dir: Path, *, name: str, verbose: bool = False, 
     process = None
     try:
         with _delayed_signals():
-            process = _start((str(ninja), "-v" if verbose else "--quiet"), work_dir)
+            jobs = () if is_urgent else ("-j1",)
+            process = _start((str(ninja), *jobs, "-v" if verbose else "--quiet"), work_dir)
             _running.add(process)
+            if not is_urgent:
+                with suppress(OSError):
+                    os.setpriority(os.PRIO_PGRP, process.pid, 19)
         with stage(f"ninja builds {name}"):
             output, _ = process.communicate()
     except BaseException:
@@ -152,12 +159,13 @@ def _stop_at_exit() -> None:
     """Make sure that no ninja outlives this process.
 
     ninja must stop before the directories of unfinished builds are removed. The removal is therefore registered before
-    `_stop_running`: `atexit` calls the registered functions in reverse order.
+    `stop_running`: `atexit` calls the registered functions in reverse order.
     """
-    atexit.register(_stop_running)
+    atexit.register(stop_running)
 
 
-def _stop_running() -> None:
+def stop_running() -> None:
+    """Stop all ninjas that this process has started."""
     for process in tuple(_running):
         _stop(process)
 

@@ -9,8 +9,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from jitload.building.native import NativeName
 from jitload.building.ninja import join_step, run_ninja, write_ninja
-from jitload.building.runtime import ObjectName, find_or_build_objects
+from jitload.building.runtime import find_objects
 from jitload.cache.entry import Entry, check_file, read_manifest
 from jitload.errors import CacheError, JitLoadError
 from jitload.request.request import Request
@@ -71,15 +72,14 @@ def write_object(entry: Entry, request: Request, target: Path) -> Path:
     A user's library can contain only one such object file. Only the exported functions of the object file are visible.
     """
     compiler, settings = find_compiler(request.settings), request.settings
-    cache_dir = entry.dir.parent.parent
-    names: list[ObjectName] = ["runtime"]
+    names: list[NativeName] = ["runtime"]
     if CPU in request.archs:
         if request.instrumentation:
             raise JitLoadError(
                 "an object file cannot be built with sanitize= or debug=: leave them out, or build a library"
             )
         names.append("cpu_runtime")
-    runtimes = find_or_build_objects(names, compiler, cache_dir, settings)
+    runtimes = find_objects(names, settings)
     objects = tuple(map(str, (*_check_objects(entry), *runtimes)))
     with tempfile.TemporaryDirectory(prefix="jitload-") as work:
         work_dir = Path(work)

@@ -1,62 +1,21 @@
-"""Builds the runtime library, the object file that is linked into every library, once for each compiler.
-
-The parts that only some libraries need (kernels on the CPU, Triton, the C++ launcher) are built in the same way, each
-as an object file with a cache entry of its own.
-"""
+"""Gives builds jitload's own machine code (`native`), and describes the commands that make a library from a wrapper."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Literal
 
-from jitload.building.ninja import (
-    COMPILE_FLAGS,
-    Step,
-    check_is_made,
-    compile_step,
-    join_step,
-    link_step,
-    run_ninja,
-    write_ninja,
-)
-from jitload.cache.entry import Entry
-from jitload.cache.key import CacheKey
-from jitload.cache.store import claim_entry
-from jitload.cache.tiers import find_in_tiers, upload_entry
+from jitload.building.native import NATIVE_DIR, NativeBuildError, NativeName, build_native, find_native, native_file
+from jitload.building.ninja import COMPILE_FLAGS, Step, compile_step, link_step
+from jitload.errors import ToolchainError
 from jitload.settings import Settings
-from jitload.toolchain.host import (
-    INCLUDE_DIR,
-    Compiler,
-    compiler_identity,
-    find_ninja,
-    own_identity,
-    tvm_ffi_include_dirs,
-)
-
-ObjectName = Literal["runtime", "cpu_runtime", "cpu_watched", "triton_runtime", "torch_runtime", "launcher"]
+from jitload.toolchain.host import INCLUDE_DIR, Compiler, find_compiler, tvm_ffi_include_dirs
 
 _RUNTIME_DIR = Path(__file__).parent.parent / "runtime"
-_OPTIMIZED = ("-O2", *COMPILE_FLAGS[1:])
-_CXX17 = ("-std=c++17", *_OPTIMIZED)
-_FOR_TORCH = (*_CXX17, "-fexceptions", "-frtti")
-_TORCH_SUBJECTS = ("errors", "functions", "library", "operators", "registration", "tensor", "values")
-# The sources of each object file and their options. The code that every call runs is optimised; the rest of `runtime`
-# is compiled as quickly as possible.
-_SOURCES: dict[ObjectName, dict[str, tuple[str, ...]]] = {
-    "runtime": {"launch": _OPTIMIZED, "python": _OPTIMIZED, "module": COMPILE_FLAGS, "cold": COMPILE_FLAGS},
-    "cpu_runtime": {"cpu": _CXX17},
-    "cpu_watched": {"cpu": (*_CXX17, "-DJITLOAD_CPU_WATCHES=1")},
-    "triton_runtime": {"triton": _CXX17},
-    "torch_runtime": dict.fromkeys((f"torch_{subject}" for subject in _TORCH_SUBJECTS), _FOR_TORCH),
-    "launcher": {"launcher": _CXX17},
-}
 
 
-def find_or_build_objects(
-    names: Iterable[ObjectName], compiler: Compiler, cache_dir: Path, settings: Settings
-) -> tuple[Path, ...]:
-    """Return the paths of jitload's object files with the given names. Build those that the cache lacks.
+def find_objects(names: Iterable[NativeName], settings: Settings) -> tuple[Path, ...]:
+    """Return the paths of jitload's object files with the given names. In a checkout, build those that are missing.
 
     The object files are for:
 
@@ -66,40 +25,34 @@ def find_or_build_objects(
     - `triton_runtime`: Triton kernels
     - `launcher`: hand-written C++
     - `torch_runtime`: C++ that is written for torch
+
+    `shared` is the runtime as a library of its own, for kernels that are launched from memory.
+
+    Raises:
+        ToolchainError: A file is missing, and cannot be built here.
     """
-    return tuple(_find_or_build(name, compiler, cache_dir, settings).product for name in names)
+    wanted = tuple(names)
+    if missing := [name for name in wanted if find_native(name) is None]:
+        _build(missing, settings)
+    return tuple(NATIVE_DIR / native_file(name) for name in wanted)
 
 
-def _find_or_build(name: ObjectName, compiler: Compiler, cache_dir: Path, settings: Settings) -> Entry:
-    parts = (
-        ("kind", name),
-        ("compiler", compiler_identity(compiler, cache_dir)),
-        ("jitload", own_identity(cache_dir)),
-    )
-    key = CacheKey.of(name, parts)
-    if entry := find_in_tiers(cache_dir, key, settings):
-        return entry
-    with claim_entry(cache_dir, key, settings) as work:
-        if work.entry:
-            return work.entry
-        write_ninja(work.dir, _steps(name, compiler))
-        run_ninja(find_ninja(settings), work.dir, name=f"jitload's {name}")
-        check_is_made(work.dir / f"{name}.o", compiler.command)
-        entry = work.publish(f"{name}.o")
-    upload_entry(entry, key, settings)
-    return entry
+def _build(names: Sequence[NativeName], settings: Settings) -> None:
+    from filelock import FileLock
 
-
-def _steps(name: ObjectName, compiler: Compiler) -> tuple[Step, ...]:
-    """Return the steps that make an object file: compile each source, and join the results if there are several."""
-    directory = INCLUDE_DIR / "jitload" if name == "launcher" else _RUNTIME_DIR
-    sources, includes = _SOURCES[name], include_flags()
-    outputs = tuple(f"{source}.o" for source in sources) if len(sources) > 1 else (f"{name}.o",)
-    compiles = tuple(
-        compile_step(compiler.command, (*flags, *includes), str(directory / f"{source}.cc"), output)
-        for (source, flags), output in zip(sources.items(), outputs, strict=True)
-    )
-    return compiles if len(compiles) == 1 else (*compiles, join_step(compiler.command, outputs, f"{name}.o"))
+    command = find_compiler(settings).command
+    try:
+        NATIVE_DIR.mkdir(exist_ok=True)
+        with FileLock(NATIVE_DIR / ".lock"):
+            if still_missing := [name for name in names if find_native(name) is None]:
+                build_native(still_missing, command, NATIVE_DIR)
+    except NativeBuildError as error:
+        raise ToolchainError(f"jitload's own C++ cannot be compiled. {error}") from error
+    except OSError as error:
+        raise ToolchainError(
+            f"jitload's machine code is missing in {NATIVE_DIR}, and cannot be built there: {error}. Install jitload "
+            "again: pip install --force-reinstall jitload"
+        ) from error
 
 
 def library_steps(
@@ -122,5 +75,5 @@ def wrapper_step(compiler: Compiler, embedded: Sequence[str]) -> Step:
 
 
 def include_flags() -> tuple[str, ...]:
-    """Return the `-I` options for the headers of generated wrappers and of the runtime library."""
+    """Return the `-I` options for the headers of generated wrappers."""
     return tuple(f"-I{path}" for path in (_RUNTIME_DIR, INCLUDE_DIR, *tvm_ffi_include_dirs()))

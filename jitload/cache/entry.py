@@ -41,6 +41,7 @@ from jitload.settings import Settings
 from jitload.toolchain.host import make_private_dir
 
 MANIFEST = "manifest.json"
+RECORD_SUFFIX = ".record"
 WORK_DIR = ".work"  # the directory of a cache that contains builds in progress and failed builds
 FAILED_MARKER = ".failed"  # a file in the directory of a build in which a compiler failed
 BLOCK_BYTES = 4096
@@ -61,12 +62,26 @@ _is_registered = False
 
 
 class Entry(NamedTuple):
-    """A published build: its directory, its product (library), the files it read, and whether this call made it."""
+    """A published build.
+
+    Attributes:
+        dir: The directory of the entry.
+        product: The library or, for kernels that have no library yet, the record that describes them.
+        dependencies: The files that the build read.
+        is_new: Whether this call made the entry.
+        images: The cubins that belong to a record, in the record's order.
+    """
 
     dir: Path
     product: Path
     dependencies: tuple[Dependency, ...]
     is_new: bool = False
+    images: tuple[Path, ...] = ()
+
+    @property
+    def is_record(self) -> bool:
+        """Whether the product is a record, not a library."""
+        return self.product.suffix == RECORD_SUFFIX
 
 
 def open_cache(settings: Settings) -> Path:
@@ -81,8 +96,14 @@ def key_dir_of(cache_dir: Path, key: CacheKey, digest: str = "") -> Path:
     return cache_dir / f"{key.name}-{digest or key.digest}"
 
 
-def find_entry(
-    cache_dir: Path, key: CacheKey, settings: Settings, *, is_read_only: bool = False, digest: str = ""
+def find_entry(  # noqa: PLR0913  which entries count
+    cache_dir: Path,
+    key: CacheKey,
+    settings: Settings,
+    *,
+    is_read_only: bool = False,
+    digest: str = "",
+    needs_library: bool = False,
 ) -> Entry | None:
     """Return an entry for a key, or None.
 
@@ -92,7 +113,7 @@ def find_entry(
     Damaged entries are renamed, but not in the mode `load-only`. If `is_read_only` is true, nothing is renamed and no
     use is recorded. This function writes nothing else, takes no lock and starts no process.
 
-    If `digest` is not empty, it replaces the key's digest.
+    If `digest` is not empty, it replaces the key's digest. If `needs_library` is true, records are skipped.
 
     Raises:
         CacheError: Another user may write to the key's directory, or this process lacks file descriptors or memory.
@@ -116,7 +137,7 @@ def find_entry(
         except (OSError, ValueError, LookupError, TypeError, RecursionError, CacheError) as problem:
             _handle_problem(key_dir / leaf_name, problem, may_rename=may_rename)
             continue
-        if entry is not None:
+        if entry is not None and not (needs_library and entry.is_record):
             if not is_read_only:
                 record_use(entry.dir, settings)
             return entry
@@ -181,7 +202,18 @@ def _read_entry(leaf_dir: Path, key: CacheKey, settings: Settings, digest: str) 
     if not isinstance(name, str) or not _FILE_NAME.fullmatch(name):
         raise ValueError("its manifest names a file outside the entry")
     check_file(leaf_dir / name, manifest["size"], manifest["sha256"], settings)
-    return Entry(dir=leaf_dir, product=leaf_dir / name, dependencies=tuple(map(refresh, dependencies)))
+    images = manifest["images"]
+    for image in images:
+        if not _FILE_NAME.fullmatch(image):
+            raise ValueError("its manifest names a file outside the entry")
+        size, image_digest = manifest["files"][image]
+        check_file(leaf_dir / image, size, image_digest, settings)
+    return Entry(
+        dir=leaf_dir,
+        product=leaf_dir / name,
+        dependencies=tuple(map(refresh, dependencies)),
+        images=tuple(leaf_dir / image for image in images),
+    )
 
 
 def read_manifest(leaf_dir: Path, settings: Settings | None = None) -> dict[str, Any]:

@@ -14,7 +14,7 @@ from jitload.toolchain.arch import CPU
 from jitload.toolchain.cuda import CudaToolchain, Nvcc
 from jitload.toolchain.host import cpu_identity, tvm_ffi_version
 
-SCHEMA = 4
+SCHEMA = 5
 Part = str | bytes | tuple[str, ...]
 _LONGEST_SHOWN = 256
 _DEBUG_OPTIONS = ("-g", "-G", "-lineinfo", "--generate-line-info", "--device-debug", "--dopt")

@@ -77,17 +77,22 @@ class Work:
     entry: Entry | None = None
     start: StartTime = field(default_factory=StartTime.now)
 
-    def publish(self, product: str, dependencies: tuple[Path, ...] = ()) -> Entry:
+    def publish(
+        self, product: str, dependencies: tuple[Path, ...] | tuple[Dependency, ...] = (), images: tuple[str, ...] = ()
+    ) -> Entry:
         """Write the manifest, rename the work directory to a new entry of the cache, and return the entry.
 
         `product` is the file name of the library or other result. `dependencies` are the files that the build read or
-        looked for.
+        looked for, or the records of them in the entry from which this one is made. `images` are the names of the
+        cubins that belong to a product without a library.
 
         If another process has just published an entry under the same path, the work directory keeps its name. Then only
         this process uses the build.
         """
-        recorded = record_dependencies(dependencies, self.start)
-        size = _write_manifest(self, product, recorded)
+        paths = (path for path in dependencies if isinstance(path, Path))
+        recorded = tuple(row for row in dependencies if isinstance(row, Dependency))
+        recorded += record_dependencies(paths, self.start)
+        size = _write_manifest(self, product, recorded, images)
         target = self._unused_leaf_dir(recorded)
         try:
             self._rename_to(target)
@@ -96,7 +101,13 @@ class Work:
             if error.errno not in (errno.EEXIST, errno.ENOTEMPTY):
                 raise _cannot_take_entry(self.cache_dir, error) from error
         _sync(self.dir.parent)
-        self.entry = Entry(dir=self.dir, product=self.dir / product, dependencies=recorded, is_new=True)
+        self.entry = Entry(
+            dir=self.dir,
+            product=self.dir / product,
+            dependencies=recorded,
+            is_new=True,
+            images=tuple(self.dir / image for image in images),
+        )
         if self.settings.mode == "rebuild":
             remember_rebuild(self.cache_dir, self.key)
         with suppress(OSError):
@@ -123,11 +134,11 @@ class Work:
 
 
 @contextmanager
-def claim_entry(cache_dir: Path, key: CacheKey, settings: Settings) -> Iterator[Work]:
+def claim_entry(cache_dir: Path, key: CacheKey, settings: Settings, *, needs_library: bool = False) -> Iterator[Work]:
     """Yield a `Work` with a private directory to build in. Hold the key's lock if the file system has locks.
 
     If another process has built the entry in the meantime, `Work.entry` is set from the start, and there is no
-    directory.
+    directory. If `needs_library` is true, only an entry with a library counts.
 
     After the block, an unpublished directory is removed. But if a compiler failed and left files in the directory, they
     are kept for inspection.
@@ -142,9 +153,9 @@ def claim_entry(cache_dir: Path, key: CacheKey, settings: Settings) -> Iterator[
 
         raise CacheError(explain_miss(cache_dir, key, settings))
     cache_dir = _writable(cache_dir)
-    poll = _entry_poll(cache_dir, key, settings)
+    poll = _entry_poll(cache_dir, key, settings, needs_library=needs_library)
     with hold_lock(cache_dir / LOCKS_DIR / key.digest, f"{key.name!r}", poll) as built_by_another:
-        if entry := built_by_another or find_entry(cache_dir, key, settings):
+        if entry := built_by_another or find_entry(cache_dir, key, settings, needs_library=needs_library):
             no_dir = cache_dir / WORK_DIR / "none"
             yield Work(dir=no_dir, key=key, cache_dir=cache_dir, settings=settings, entry=entry)
             return
@@ -153,7 +164,9 @@ def claim_entry(cache_dir: Path, key: CacheKey, settings: Settings) -> Iterator[
     after_build(cache_dir, settings)
 
 
-def _entry_poll(cache_dir: Path, key: CacheKey, settings: Settings) -> Callable[[], Entry | None]:
+def _entry_poll(
+    cache_dir: Path, key: CacheKey, settings: Settings, *, needs_library: bool
+) -> Callable[[], Entry | None]:
     """Return a function that finds an entry published by another process, or returns None.
 
     The function reads entries only if the key's directory has changed since the last call.
@@ -165,7 +178,7 @@ def _entry_poll(cache_dir: Path, key: CacheKey, settings: Settings) -> Callable[
         before = seen
         with suppress(OSError):
             seen = os.listdir(key_dir)
-        return find_entry(cache_dir, key, settings) if seen != before else None
+        return find_entry(cache_dir, key, settings, needs_library=needs_library) if seen != before else None
 
     return find_if_changed
 
@@ -300,7 +313,7 @@ def _keep_failure(work_dir: Path) -> None:
 # ---- what is published -----------------------------------------------------------------------------------------
 
 
-def _write_manifest(work: Work, product: str, dependencies: tuple[Dependency, ...]) -> int:
+def _write_manifest(work: Work, product: str, dependencies: tuple[Dependency, ...], images: tuple[str, ...]) -> int:
     """Write the manifest, and sync it, the product and the directory to the disk.
 
     Returns:
@@ -322,12 +335,13 @@ def _write_manifest(work: Work, product: str, dependencies: tuple[Dependency, ..
         "sha256": files[product][1],
         "anchors": list(key.anchors) if embeds_paths else None,
         "dependencies": [row for dependency in dependencies for row in to_manifest(dependency, key.anchors)],
+        "images": list(images),
         "created": int(time.time()),
         "files": files,
         "parts": describe_parts(key),
     }
     (work.dir / MANIFEST).write_text(json.dumps(manifest, indent=1))
-    for path in (work.dir / product, work.dir / MANIFEST, work.dir):
+    for path in (work.dir / product, *(work.dir / image for image in images), work.dir / MANIFEST, work.dir):
         _sync(path)
     return sum(size for size, _ in files.values())
 

@@ -37,8 +37,8 @@ _Row = tuple[int, tuple[str, ...]]  # a directory's modification time (ns), and 
 _unwritten: dict[Path, dict[str, _Row]] = {}  # cache directory -> rows that `remember_bundles` will write
 
 
-def find_in_tiers(cache_dir: Path, key: CacheKey, settings: Settings) -> Entry | None:
-    """Return the entry for a key, or None if no tier has an entry.
+def find_in_tiers(cache_dir: Path, key: CacheKey, settings: Settings, *, needs_library: bool = False) -> Entry | None:
+    """Return the entry for a key, or None if no tier has an entry. With `needs_library`, records are skipped.
 
     The tiers are searched in this order: the bundles of installed packages, the directories of `JITLOAD_CACHE_PATH`,
     the local cache, and a remote store. This function writes only to the local cache. An entry from the store is copied
@@ -54,30 +54,36 @@ def find_in_tiers(cache_dir: Path, key: CacheKey, settings: Settings) -> Entry |
     bundles = find_bundles(cache_dir)
     if not is_rebuild and (bundles or settings.cache_path):
         for directory, tier_key in _read_only_dirs(bundles, key, settings):
-            if entry := _find_in_dir(directory, tier_key, settings, is_read_only=True):
+            if entry := _find_in_dir(directory, tier_key, settings, is_read_only=True, needs_library=needs_library):
                 return entry
-    if entry := _find_in_dir(cache_dir, key, settings, is_read_only=False):
+    if entry := _find_in_dir(cache_dir, key, settings, is_read_only=False, needs_library=needs_library):
         return entry
     if not is_rebuild and settings.remote and not key.unknown_parts:  # a store needs the digest of a complete key
         from jitload.cache.remote import fetch_entry
 
-        return fetch_entry(cache_dir, key, settings)
+        entry = fetch_entry(cache_dir, key, settings)
+        return None if entry is None or (needs_library and entry.is_record) else entry
     return None
 
 
-def _find_in_dir(cache_dir: Path, key: CacheKey, settings: Settings, *, is_read_only: bool) -> Entry | None:
+def _find_in_dir(
+    cache_dir: Path, key: CacheKey, settings: Settings, *, is_read_only: bool, needs_library: bool
+) -> Entry | None:
     """Return the entry for a key in one cache directory, or None.
 
     If no entry has the key's digest, an entry may be returned that differs only in the key's unknown parts.
     """
-    if entry := find_entry(cache_dir, key, settings, is_read_only=is_read_only):
+    find = functools.partial(
+        find_entry, cache_dir, key, settings, is_read_only=is_read_only, needs_library=needs_library
+    )
+    if entry := find():
         return entry
     if not key.unknown_parts:
         return None
     from jitload.cache.matching import matching_digests
 
     for digest in matching_digests(cache_dir, key, settings):
-        if entry := find_entry(cache_dir, key, settings, is_read_only=is_read_only, digest=digest):
+        if entry := find(digest=digest):
             return entry
     return None
 

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from jitload.request.request import Request
 
 RECORD_FILE = "kernels.record"
+_FACTS_FILE = "wrapper.json"
 _CPU_MODES = {"JITLOAD_CPU_LOOP": 0, "JITLOAD_CPU_FIBERS": 1, "JITLOAD_CPU_SINGLY": 2}
 
 
@@ -38,7 +39,7 @@ class EmbeddedImage(NamedTuple):
     def structure(self) -> Struct:
         """The image in the record."""
         number, suffix = capability_of(self.arch)
-        data = Address(f"__tvm_ffi__cubin_{self.name}")
+        data = Address(symbol_of(self.name))
         members = {"capability": number, "suffix": ord(suffix or "\0"), "is_ptx": int(is_ptx(self.arch)), "data": data}
         return Struct("image", members)
 
@@ -61,10 +62,10 @@ class Wrapper(NamedTuple):
 def write_sources(
     request: Request, compiled: Sequence[CompiledSource], work_dir: Path, cpu: CpuProgram | None = None
 ) -> tuple[str, ...]:
-    """Write a library's images and its wrapper. Also write the source and the PTX for people to inspect.
+    """Write a library's images and its record. Also write the source and the PTX for people to inspect.
 
     Returns:
-        The names of the files that the wrapper embeds: the images and the record.
+        The names of the images' files, in the order of the record.
     """
     images = []
     for code in compiled:
@@ -87,19 +88,11 @@ def write_sources(
     )
     for number, (_, text) in enumerate(request.pieces):
         (work_dir / f"source{number}.cu").write_text(text, encoding="utf-8", newline="")
-    write_wrapper(wrapper, work_dir)
-    return (*(image.file for image in images), RECORD_FILE)
+    return write_record_files(*describe_wrapper(wrapper), work_dir)
 
 
-def write_wrapper(wrapper: Wrapper, work_dir: Path) -> None:
-    """Write a library's wrapper and the record that it embeds."""
-    record, text = render_wrapper(wrapper)
-    (work_dir / RECORD_FILE).write_bytes(record.data)
-    (work_dir / "wrapper.cc").write_text(text, encoding="utf-8")
-
-
-def render_wrapper(wrapper: Wrapper) -> tuple[Record, str]:
-    """Return the record of a library, and the C++ text of its wrapper.
+def describe_wrapper(wrapper: Wrapper) -> tuple[Record, dict[str, Any]]:
+    """Return the record of a library, and what the template of its wrapper needs.
 
     Raises:
         LaunchSpecError: A launch does not match its kernel.
@@ -107,29 +100,43 @@ def render_wrapper(wrapper: Wrapper) -> tuple[Record, str]:
     record = write_record(_module_structure(wrapper))
     kernels = [kernel for export in wrapper.exports for kernel in (export.variants or (export,))]
     names = [export.name for export in wrapper.exports]
-    return record, render_text(wrapper.name, wrapper.images, kernels, names, record, cpu=_cpu_part(wrapper))
+    facts = wrapper_facts(wrapper.name, wrapper.images, kernels, names, record)
+    return record, {**facts, "cpu": _cpu_part(wrapper)}
 
 
-def render_text(  # noqa: PLR0913  what a wrapper consists of
-    name: str,
-    images: Sequence[EmbeddedImage],
-    kernels: Sequence[Export],
-    exports: Sequence[str],
-    record: Record,
-    *,
-    cpu: Mapping[str, Any] | None = None,
-) -> str:
-    """Return the C++ text that embeds a record and exports its first kernels under the names `exports`."""
-    facts = {
+def wrapper_facts(
+    name: str, images: Sequence[EmbeddedImage], kernels: Sequence[Export], exports: Sequence[str], record: Record
+) -> dict[str, Any]:
+    """Return what the template of a wrapper needs. The first kernels of the record are exported as `exports`."""
+    return {
         "name": comment(name),
-        "images": images,
+        "images": [{"name": image.name, "file": image.file} for image in images],
         "comments": [line for kernel in kernels for line in _comment_lines(kernel)],
-        "exports": exports,
+        "exports": [*exports],
         "hosts": [kernel.kernel.symbol for kernel in kernels if kernel.returns],
-        "addresses": record.addresses,
+        "addresses": [*record.addresses],
         "record": RECORD_FILE,
-        "cpu": cpu,
+        "cpu": None,
     }
+
+
+def write_record_files(record: Record, facts: Mapping[str, Any], work_dir: Path) -> tuple[str, ...]:
+    """Write a record, and what `write_wrapper` needs. Return the files of the cubins in the order of the record."""
+    (work_dir / RECORD_FILE).write_bytes(record.data)
+    (work_dir / _FACTS_FILE).write_text(to_json(facts), encoding="utf-8")
+    files = {symbol_of(image["name"]): image["file"] for image in facts["images"]}
+    return tuple(files[address] for address in record.addresses if address in files)
+
+
+def write_wrapper(work_dir: Path) -> tuple[str, ...]:
+    """Write the C++ of the wrapper that embeds the record in a directory. Return the names of the embedded files."""
+    facts = json.loads((work_dir / _FACTS_FILE).read_text(encoding="utf-8"))
+    (work_dir / "wrapper.cc").write_text(render_wrapper(facts), encoding="utf-8")
+    return (*(image["file"] for image in facts["images"]), RECORD_FILE)
+
+
+def render_wrapper(facts: Mapping[str, Any]) -> str:
+    """Return the C++ of a wrapper."""
     return load_template("wrapper.cc.jinja").render(wrapper=facts)
 
 
@@ -222,6 +229,11 @@ def _argument_record(parameter: Parameter, launch: Launch) -> dict[str, Any]:
     if parameter.layout.startswith("="):
         record["layout"] = parameter.layout
     return {**record, **dict.fromkeys(pointer_flags(parameter, launch), True)}
+
+
+def symbol_of(image: str) -> str:
+    """Return the symbol of an embedded cubin, which is the one of tvm-ffi's launcher header."""
+    return f"__tvm_ffi__cubin_{image}"
 
 
 def to_json(record: Mapping[str, Any]) -> str:

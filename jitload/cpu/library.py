@@ -12,11 +12,12 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from jitload.building.files_read import files_in_options, headers_to_record, search_dirs
+from jitload.building.native import NativeName
 from jitload.building.ninja import Step, run_ninja, write_ninja
 from jitload.building.resources import run_in_background
-from jitload.building.runtime import ObjectName, find_or_build_objects, wrapper_step
+from jitload.building.runtime import find_objects, wrapper_step
 from jitload.cache.store import Work
-from jitload.codegen.wrapper import write_sources
+from jitload.codegen.wrapper import write_sources, write_wrapper
 from jitload.cpu.build import SHORT_HEADERS, compile_for_cpu
 from jitload.cuda.kernels import (
     check_device_code,
@@ -51,8 +52,8 @@ def build_cpu_library(
     """
     check_is_device_code(request)
     _check_compiler(compiler, work.cache_dir)
-    names: tuple[ObjectName, ...] = ("runtime", "cpu_watched" if request.instrumentation else "cpu_runtime")
-    runtimes = run_in_background(find_or_build_objects, names, compiler, work.cache_dir, request.settings)
+    names: tuple[NativeName, ...] = ("runtime", "cpu_watched" if request.instrumentation else "cpu_runtime")
+    runtimes = find_objects(names, request.settings)
     with gpu_check(request, toolchain) as check:
         ninja = find_ninja(request.settings)
         with naming_exports(request):
@@ -60,8 +61,8 @@ def build_cpu_library(
         check_shared_memory(request, program)
         compiled = () if toolchain is None or len(request.archs) == 1 else compile_for_gpus(request, toolchain)
         check_layouts((*compiled, program.compiled))
-        cubins = write_sources(request, compiled, work.dir, program)
-        write_ninja(work.dir, _steps(request, program, compiler, cubins, runtimes.result()))
+        write_sources(request, compiled, work.dir, program)
+        write_ninja(work.dir, _steps(request, program, compiler, write_wrapper(work.dir), runtimes))
         run_ninja(ninja, work.dir, name=request.name, verbose=verbose)
         gpu_headers = {*check.result(), *(path for gpu in compiled for path in gpu.headers)}
     return tuple(sorted({*gpu_headers, *_headers_read(request, toolchain, work, program)}))
@@ -89,7 +90,7 @@ def _headers_read(request: Request, toolchain: CudaToolchain | None, work: Work,
 
 
 def _steps(
-    request: Request, program: CpuProgram, compiler: Compiler, cubins: tuple[str, ...], runtimes: tuple[Path, ...]
+    request: Request, program: CpuProgram, compiler: Compiler, embedded: tuple[str, ...], runtimes: tuple[Path, ...]
 ) -> tuple[Step, ...]:
     objects = ("wrapper.o", program.object_file, *map(str, runtimes))
     product = f"{request.slug}.so"
@@ -97,7 +98,7 @@ def _steps(
     link = Step(
         output=product, command=(*compiler.command, *objects, "-o", product, *_LINK_FLAGS, *wraps), inputs=objects
     )
-    return (wrapper_step(compiler, cubins), link)
+    return (wrapper_step(compiler, embedded), link)
 
 
 # ---- the check for GPUs ----------------------------------------------------------------------------------------------

@@ -16,9 +16,10 @@ from dataclasses import replace
 from pathlib import Path
 
 from jitload.building.files_read import files_in_options, headers_to_record, read_depfile, search_dirs
+from jitload.building.native import NativeName
 from jitload.building.ninja import Step, run_ninja, write_ninja
 from jitload.building.resources import run_in_background
-from jitload.building.runtime import ObjectName, find_or_build_objects
+from jitload.building.runtime import find_objects
 from jitload.cache.store import Work
 from jitload.elf.file import read_dynamic_symbols
 from jitload.errors import CompileError
@@ -94,8 +95,8 @@ def _find_launcher(build: HostBuild) -> Path:
     return _find_object("torch_runtime" if build.host.is_torch else "launcher", build)
 
 
-def _find_object(name: ObjectName, build: HostBuild) -> Path:
-    return find_or_build_objects((name,), build.compiler, build.work.cache_dir, build.request.settings)[0]
+def _find_object(name: NativeName, build: HostBuild) -> Path:
+    return find_objects((name,), build.request.settings)[0]
 
 
 def _probably_launches(host: HostSource) -> bool:

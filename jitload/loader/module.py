@@ -16,13 +16,17 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import ModuleType
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn, cast
 
 import tvm_ffi
 
+from jitload.building.native import find_native
 from jitload.errors import LoadError, at_caller
 from jitload.loader.direct import CheckedFunction, direct_arguments, direct_type, torch_exchange
 from jitload.loader.function import Library, TypedFunction, in_graphs
+
+if TYPE_CHECKING:
+    from jitload.settings import Settings
 
 _COMPLEX_OF = {"float32": "complex64", "float64": "complex128"}  # float2 and complex<float> are pairs of float32
 _SHOWN = (
@@ -74,7 +78,7 @@ class Module(tvm_ffi.Module):  # type: ignore[misc]  # tvm-ffi is not checked he
             function: TypedFunction = getattr(functions, name)
             return function
         try:
-            function = super().get_function(name, query_imports)
+            function = self._jitload_get(name, query_imports)
         except AttributeError:
             names = ", ".join(self) or _NO_FUNCTIONS
             raise at_caller(AttributeError(f"{self!r} has no function {name!r}; it has: {names}")) from None
@@ -85,6 +89,33 @@ class Module(tvm_ffi.Module):  # type: ignore[misc]  # tvm-ffi is not checked he
             # The function stays an instance of tvm-ffi's own class, because a typed function would take longer to call.
             function.__name__, function.__doc__ = name, self.get_function_doc(name)
         return function
+
+    def _jitload_get(self, name: str, query_imports: bool) -> tvm_ffi.Function:  # noqa: FBT001  tvm-ffi's argument
+        if not self.__dict__.get("_jitload_is_record"):
+            return super().get_function(name, query_imports)
+        if name not in self._jitload_facts()["functions"]:
+            raise AttributeError(name)
+        return loader_function(self, "function")(self._jitload_facts()["functions"][name]["index"])
+
+    def get_function_doc(self, name: str, query_imports: bool = False) -> str | None:  # noqa: FBT001, FBT002  of tvm-ffi
+        """Return the docstring of a function, or None."""
+        if not self.__dict__.get("_jitload_is_record"):
+            return cast("str | None", super().get_function_doc(name, query_imports))
+        facts = self._jitload_facts()["functions"].get(name)
+        return (facts["doc"] or None) if facts else None
+
+    def get_function_metadata(self, name: str, query_imports: bool = False) -> dict[str, Any] | None:  # noqa: FBT001, FBT002  of tvm-ffi
+        """Return the types of a function's arguments as tvm-ffi describes them, or None."""
+        if not self.__dict__.get("_jitload_is_record"):
+            return cast("dict[str, Any] | None", super().get_function_metadata(name, query_imports))
+        facts = self._jitload_facts()["functions"].get(name)
+        return json.loads(loader_function(self, "metadata")(facts["index"])) if facts else None
+
+    def implements_function(self, name: str, query_imports: bool = False) -> bool:  # noqa: FBT001, FBT002  of tvm-ffi
+        """Return whether the module has a function of this name."""
+        if not self.__dict__.get("_jitload_is_record"):
+            return bool(super().implements_function(name, query_imports))
+        return name in self._jitload_facts()["functions"]
 
     def write_stub(self, path: str | os.PathLike[str]) -> Path:
         """Write a type stub of the functions, so that editors complete and check calls. Return the path of the stub.
@@ -185,12 +216,38 @@ def load_library(path: str | os.PathLike[str], *, keep_module_alive: bool = True
     module.__dict__["_jitload_origin"] = origin or library_path
     if not module._jitload_facts()["name"] or module._jitload_facts().get("has_cpp"):
         list_exports(module, library_path)
+    _preload(module)
+    return module
+
+
+def load_record(path: Path, images: Sequence[Path], settings: Settings) -> Module:
+    """Load kernels from their record and their cubins, without a library, and return them as a module."""
+    runtime = find_native("shared")
+    if runtime is None:
+        from jitload.building.runtime import find_objects
+
+        (runtime,) = find_objects(("shared",), settings)
+    try:
+        parts = [path.read_bytes(), *(image.read_bytes() for image in images)]
+        raw = tvm_ffi.load_module(str(runtime))
+        addresses = [ctypes.cast(ctypes.c_char_p(part), ctypes.c_void_p).value for part in parts]
+        pairs = zip(addresses, map(len, parts), strict=True)
+        address = raw.get_function("_jitload_open")(*(number for pair in pairs for number in pair))
+    except (OSError, RuntimeError, ValueError) as error:
+        raise LoadError(f"the kernels in {path} cannot be loaded: {error}") from error
+    module = Module.__new__(Module)
+    module.__move_handle_from__(raw)
+    module.__dict__.update(_jitload_origin=path, _jitload_address=address, _jitload_is_record=True)
+    _preload(module)
+    return module
+
+
+def _preload(module: Module) -> None:
+    """Pass torch's functions for the current stream and for allocation, and load kernels on the GPUs in use."""
     if module._jitload_facts()["functions"] or module._jitload_facts()["variables"]:
         exchange = torch_exchange()
         addresses = (exchange.current_stream, exchange.allocator) if exchange else (0, 0)
-        # Pass torch's functions for the current stream and for allocation, and load kernels on the GPUs in use.
         loader_function(module, "preload")(*addresses)
-    return module
 
 
 def _map_library(path: Path, *, keep_module_alive: bool) -> tvm_ffi.Module:

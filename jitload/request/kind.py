@@ -209,7 +209,10 @@ def cpu_launch_error(pieces: Pieces) -> CompileError:
     if launch:
         means = "<<<…>>>" if launch.text == "<<<" else launch.text
         message = f"GPU only: launches with {means}; on the CPU, a Launch or mod.kernel[grid, block] launches a kernel"
-    hint = 'This needs a GPU: leave "cpu" out of arch. To load the kernels alone, name only them in functions= and pass no cpp_sources.'
+    hint = (
+        'This needs a GPU: leave "cpu" out of arch. To load the kernels alone, name only them in functions= and pass '
+        "no cpp_sources."
+    )
     return CompileError(
         stage="host",
         name=label,
@@ -303,7 +306,7 @@ def _leaves_host_code_out(call: Call, kind: SourceKind, texts: tuple[str, ...]) 
 
 def _is_for_cpu(call: Call) -> bool:
     archs = (call.arch,) if isinstance(call.arch, str) else call.arch
-    return isinstance(archs, Sequence) and CPU in archs
+    return isinstance(archs, tuple | list) and CPU in archs
 
 
 @functools.lru_cache(maxsize=64)  # cached, because each call of load_inline needs the answer

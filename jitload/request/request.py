@@ -180,6 +180,11 @@ class Request(NamedTuple):
         return _NOT_IN_FILE_NAMES.sub("_", self.name)[:48] or "_"
 
     @property
+    def has_record(self) -> bool:
+        """Whether the result is a record of kernels, which can be launched before there is a library."""
+        return self.triton is not None or (self.host is None and CPU not in self.archs)
+
+    @property
     def product(self) -> str:
         """The file name of the library, object file or program that a build produces."""
         if self.host is not None and self.host.is_program:

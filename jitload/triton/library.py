@@ -1,38 +1,27 @@
-"""Builds the library of a Triton kernel: compiles its variants, generates the wrapper, and links both."""
+"""Compiles the variants of a Triton kernel, and writes the record that describes how they are launched."""
 
 from __future__ import annotations
 
 import inspect
 from pathlib import Path
 
-from jitload.building.ninja import run_ninja, write_ninja
-from jitload.building.resources import run_in_background
-from jitload.building.runtime import find_or_build_objects, library_steps
 from jitload.building.stages import stage
-from jitload.cache.store import Work
 from jitload.model import Cubin
 from jitload.request.request import Request, TritonSource, VariantSource
 from jitload.toolchain.arch import capability_of
-from jitload.toolchain.host import Compiler, find_ninja
 from jitload.triton.compile import compile_cubin
 from jitload.triton.grid import GridScope, read_grid
 from jitload.triton.wrapper import TritonFunction, TritonVariant, write_triton_sources
 
 
-def build_triton_library(request: Request, compiler: Compiler, work: Work, *, verbose: bool) -> tuple[Path, ...]:
-    """Build a Triton kernel's library in a work directory. Return (): the build reads none of the user's files."""
+def write_triton_kernels(request: Request, work_dir: Path) -> tuple[str, ...]:
+    """Compile a Triton kernel in a work directory. Return the cubins' files in the order of the record."""
     source = request.triton
     assert source is not None
-    runtimes = run_in_background(
-        find_or_build_objects, ("runtime", "triton_runtime"), compiler, work.cache_dir, request.settings
-    )
     variants = tuple(_variant(source, variant, request.archs) for variant in source.variants)
     doc = inspect.cleandoc(source.kernel.function.__doc__ or "") if source.kernel else ""
     function = TritonFunction(name=source.name, doc=doc, variants=variants)
-    files = write_triton_sources(request.name, (function,), work.dir)
-    write_ninja(work.dir, library_steps(compiler, files, runtimes.result(), request.slug))
-    run_ninja(find_ninja(request.settings), work.dir, name=request.name, verbose=verbose)
-    return ()
+    return write_triton_sources(request.name, (function,), work_dir)
 
 
 def _variant(source: TritonSource, variant: VariantSource, archs: tuple[str, ...]) -> TritonVariant:

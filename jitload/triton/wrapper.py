@@ -13,11 +13,11 @@ from typing import Any
 from jitload.codegen.kernel import dtype_code, kernel_members, param_structures
 from jitload.codegen.record import ASSUMPTIONS, PARTS, Array, Place, Record, Struct, write_record
 from jitload.codegen.wrapper import (
-    RECORD_FILE,
     EmbeddedImage,
     describe_function,
-    render_text,
     to_json,
+    wrapper_facts,
+    write_record_files,
 )
 from jitload.errors import LaunchSpecError
 from jitload.expressions.compiler import INT64, ScopeEntry
@@ -77,22 +77,17 @@ class _Entry:
 
 
 def write_triton_sources(name: str, functions: Sequence[TritonFunction], work_dir: Path) -> tuple[str, ...]:
-    """Write a library's cubins, its wrapper and, for inspection, PTX to files. Return the files that it embeds."""
-    files = []
+    """Write a library's cubins, its record and, for inspection, PTX. Return the cubins in the order of the record."""
     for number, cubin in _numbered_cubins(functions):
         path = work_dir / _image(number, cubin).file
         path.write_bytes(cubin.data)
-        files.append(path.name)
         if cubin.ptx:
             path.with_suffix(".ptx").write_text(cubin.ptx, encoding="utf-8", newline="")
-    record, text = render_triton_wrapper(name, functions)
-    (work_dir / RECORD_FILE).write_bytes(record.data)
-    (work_dir / "wrapper.cc").write_text(text, encoding="utf-8")
-    return (*files, RECORD_FILE)
+    return write_record_files(*describe_triton_wrapper(name, functions), work_dir)
 
 
-def render_triton_wrapper(name: str, functions: Sequence[TritonFunction]) -> tuple[Record, str]:
-    """Return the record of a library, and the C++ text of its wrapper."""
+def describe_triton_wrapper(name: str, functions: Sequence[TritonFunction]) -> tuple[Record, dict[str, Any]]:
+    """Return the record of a library, and what the template of its wrapper needs."""
     entries = _entries(functions)
     cubins = _numbered_cubins(functions)
     archs = tuple(dict.fromkeys(cubin.arch for _, cubin in cubins))
@@ -108,7 +103,7 @@ def render_triton_wrapper(name: str, functions: Sequence[TritonFunction]) -> tup
     codes = {code.id: code for entry in entries for code in entry.codes}
     exports = [code.export(code.name, "") for code in codes.values()]
     images = [_image(number, cubin) for number, cubin in cubins]
-    return record, render_text(name, images, exports, [entry.name for entry in entries], record)
+    return record, wrapper_facts(name, images, exports, [entry.name for entry in entries], record)
 
 
 def _numbered_cubins(functions: Sequence[TritonFunction]) -> list[tuple[int, Cubin]]:

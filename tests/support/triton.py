@@ -13,8 +13,8 @@ import numpy as np
 
 import jitload
 from jitload.building.ninja import run_ninja, write_ninja
-from jitload.building.runtime import find_or_build_objects, library_steps
-from jitload.cache.entry import open_cache
+from jitload.building.runtime import find_objects, library_steps
+from jitload.codegen.wrapper import write_wrapper
 from jitload.model import Assumption, Cubin, Kernel, Parameter, Specialization
 from jitload.settings import read_settings
 from jitload.toolchain.host import find_compiler, find_ninja
@@ -139,10 +139,10 @@ def build_triton(directory: Path, *functions: TritonFunction) -> Path:
     """Build a library of functions in an empty directory."""
     settings = read_settings()
     compiler = find_compiler(settings)
-    runtimes = find_or_build_objects(("runtime", "triton_runtime"), compiler, open_cache(settings), settings)
+    runtimes = find_objects(("runtime", "triton_runtime"), settings)
     directory.mkdir(parents=True)
-    files = write_triton_sources("kernels", functions, directory)
-    write_ninja(directory, library_steps(compiler, files, runtimes, "kernels"))
+    write_triton_sources("kernels", functions, directory)
+    write_ninja(directory, library_steps(compiler, write_wrapper(directory), runtimes, "kernels"))
     run_ninja(find_ninja(settings), directory, name="kernels")
     return directory / "kernels.so"
 

@@ -106,7 +106,7 @@ typedef struct jitload_cpu_launch {
 
 /* Run a grid to its end. Return 0; -1 with a message that stays valid until this thread's next error; or -2 if a Python
  * exception such as KeyboardInterrupt ended it. Only libraries with kernels for the CPU are linked with this function. */
-__attribute__((weak)) int jitload_cpu_run(const jitload_cpu_launch* launch, const char** error);
+__attribute__((weak, visibility("hidden"))) int jitload_cpu_run(const jitload_cpu_launch* launch, const char** error);
 
 #ifdef __cplusplus
 }

@@ -67,7 +67,7 @@ extern "C" {
 
 /* Check the arguments, except for their count, and launch. Return 0, or set an error and return -1. Only libraries of
  * Triton kernels are linked with this function. */
-__attribute__((weak)) int jitload_run_triton(const jitload_kernel* kernel, const struct jitload_config* config, const void* args,
+__attribute__((weak, visibility("hidden"))) int jitload_run_triton(const jitload_kernel* kernel, const struct jitload_config* config, const void* args,
                        int (*stream_source)(int32_t, int32_t, void**));
 
 #ifdef __cplusplus

@@ -1,0 +1,95 @@
+"""Builds the libraries of kernels in the background, one after another, while the process launches them from memory."""
+
+from __future__ import annotations
+
+import atexit
+import logging
+import os
+import threading
+from collections import deque
+from typing import TYPE_CHECKING
+
+from jitload.errors import JitLoadError, ToolchainError
+
+if TYPE_CHECKING:
+    from jitload.cache.entry import Entry
+    from jitload.cache.key import CacheKey
+    from jitload.request.request import Request
+
+_DELAY_S = 0.5  # what the process does after it has loaded its kernels comes first
+_log = logging.getLogger(__name__)
+
+
+class _Queue:
+    """The libraries to build, and the thread that builds them."""
+
+    def __init__(self) -> None:
+        self.changed = threading.Condition()
+        self.jobs: deque[tuple[Entry, Request, CacheKey]] = deque()
+        self.thread: threading.Thread | None = None
+        self.is_stopping = False
+
+    def add(self, job: tuple[Entry, Request, CacheKey]) -> None:
+        with self.changed:
+            if self.is_stopping:
+                return
+            self.jobs.append(job)
+            if self.thread is None:
+                self.thread = threading.Thread(target=self.run, name="jitload-library", daemon=True)
+                self.thread.start()
+
+    def run(self) -> None:
+        with self.changed:
+            self.changed.wait_for(lambda: self.is_stopping, _DELAY_S)
+        from jitload.building.library import build_library  # imports what a cache hit does not need
+
+        # Registered behind what removes unfinished builds, so that it is called first.
+        atexit.register(self.stop)
+        while job := self.next_job():
+            try:
+                build_library(*job)
+            except ToolchainError as error:
+                _log.info("this process builds no libraries: %s", error)
+                self.jobs.clear()
+            except (JitLoadError, OSError) as error:
+                _log.info("the library of %r is not built: %s", job[1].name, error)
+        atexit.unregister(self.stop)
+
+    def next_job(self) -> tuple[Entry, Request, CacheKey] | None:
+        with self.changed:
+            if self.jobs and not self.is_stopping:
+                return self.jobs.popleft()
+            self.thread = None
+            return None
+
+    def stop(self) -> None:
+        """Stop the build that runs, so that nothing is published while the process ends."""
+        from jitload.building.ninja import stop_running
+
+        with self.changed:
+            self.is_stopping = True
+            thread = self.thread
+            self.changed.notify_all()
+        if thread is not None:
+            stop_running()
+            thread.join(_DELAY_S)
+
+
+_queue = _Queue()
+
+
+def _renew_after_fork() -> None:
+    global _queue  # noqa: PLW0603  the parent's thread does not exist in the child
+    _queue = _Queue()
+
+
+os.register_at_fork(after_in_child=_renew_after_fork)
+
+
+def build_library_later(recorded: Entry, request: Request, key: CacheKey) -> None:
+    """Build the library of kernels that have an entry, on a thread, with the lowest priority.
+
+    A build that the process does not live to see leaves nothing. Errors are logged at level INFO: the kernels work
+    without a library.
+    """
+    _queue.add((recorded, request, key))

@@ -1,0 +1,57 @@
+"""Links the library of kernels that have a record."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+from jitload.building.ninja import check_is_made, run_ninja, write_ninja
+from jitload.building.runtime import find_objects, library_steps
+from jitload.cache.entry import MANIFEST, Entry
+from jitload.cache.key import CacheKey
+from jitload.cache.store import Work, claim_entry
+from jitload.cache.tiers import upload_entry
+from jitload.codegen.wrapper import write_wrapper
+from jitload.request.request import Request
+from jitload.toolchain.host import find_compiler, find_ninja
+
+
+def link_library(request: Request, work_dir: Path, *, verbose: bool = False, is_urgent: bool = True) -> None:
+    """Compile and link the library of the kernels in a work directory. If it is not urgent, other programs come first.
+
+    Raises:
+        ToolchainError: The C++ compiler or ninja is missing.
+        CompileError: The compiler failed.
+    """
+    compiler = find_compiler(request.settings)
+    runtimes = find_objects(("runtime", "triton_runtime") if request.triton else ("runtime",), request.settings)
+    write_ninja(work_dir, library_steps(compiler, write_wrapper(work_dir), runtimes, request.slug))
+    ninja = find_ninja(request.settings)
+    run_ninja(ninja, work_dir, name=request.name, verbose=verbose, is_urgent=is_urgent)
+    check_is_made(work_dir / request.product, compiler.command)
+
+
+def publish_library(
+    recorded: Entry, request: Request, work: Work, *, verbose: bool = False, is_urgent: bool = True
+) -> Entry:
+    """Link the library of kernels that have an entry, in a copy of this entry, and publish the copy."""
+    for path in recorded.dir.iterdir():
+        if path.name != MANIFEST:
+            shutil.copyfile(path, work.dir / path.name)
+    link_library(request, work.dir, verbose=verbose, is_urgent=is_urgent)
+    return work.publish(request.product, recorded.dependencies)
+
+
+def build_library(recorded: Entry, request: Request, key: CacheKey) -> None:
+    """Build the library of kernels that have an entry, unless there is one. Other programs come first.
+
+    Raises:
+        ToolchainError: The C++ compiler or ninja is missing.
+    """
+    find_compiler(request.settings)
+    find_ninja(request.settings)
+    with claim_entry(recorded.dir.parent.parent, key, request.settings, needs_library=True) as work:
+        if work.entry:
+            return
+        entry = publish_library(recorded, request, work, is_urgent=False)
+    upload_entry(entry, key, request.settings)

@@ -1,0 +1,162 @@
+"""Builds jitload's own machine code: the runtime that launches kernels, and the object files that libraries need.
+
+A wheel contains the results, in `jitload/native/`. The build back end makes them, also for an editable install. In a
+checkout, they are made again if a source has changed. This module imports nothing of jitload, because the build back
+end runs it alone, and little of Python's library, because a cache hit asks it for the runtime.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import os
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Literal
+
+NativeName = Literal["runtime", "cpu_runtime", "cpu_watched", "triton_runtime", "torch_runtime", "launcher", "shared"]
+
+_PACKAGE = Path(__file__).parents[1]
+NATIVE_DIR = _PACKAGE / "native"
+_SOURCE_DIRS = (_PACKAGE / "runtime", _PACKAGE / "include" / "jitload", _PACKAGE / "include" / "torch_light")
+_FLAGS = ("-O2", "-pipe", "-fPIC", "-fvisibility=hidden", "-w")
+_PLAIN = (*_FLAGS, "-fno-exceptions", "-fno-rtti")
+_CXX17 = ("-std=c++17", *_PLAIN)
+_FOR_TORCH = ("-std=c++17", *_FLAGS)
+_TORCH_SUBJECTS = ("errors", "functions", "library", "operators", "registration", "tensor", "values")
+# For each name, the sources in `runtime/` and their options.
+_SOURCES: dict[NativeName, dict[str, tuple[str, ...]]] = {
+    "runtime": dict.fromkeys(("launch", "python", "module", "cold"), _PLAIN),
+    "cpu_runtime": {"cpu": _CXX17},
+    "cpu_watched": {"cpu": (*_CXX17, "-DJITLOAD_CPU_WATCHES=1")},
+    "triton_runtime": {"triton": _CXX17},
+    "torch_runtime": dict.fromkeys((f"torch_{subject}" for subject in _TORCH_SUBJECTS), _FOR_TORCH),
+    "launcher": {"../include/jitload/launcher": _CXX17},
+}
+NAMES: tuple[NativeName, ...] = (*_SOURCES, "shared")
+# The runtime as a library of its own, for kernels that are launched from memory. libc is not linked, because the
+# process has loaded it already.
+_SHARED_PARTS: tuple[NativeName, ...] = ("runtime", "triton_runtime")
+_LINK_FLAGS = ("-shared", "-s", "-Wl,-z,now,-z,nodelete,-z,noexecstack", "-nostartfiles", "-nodefaultlibs")
+
+
+class NativeBuildError(Exception):
+    """A compiler failed; `log` is its output."""
+
+    def __init__(self, command: Sequence[str], log: str) -> None:
+        super().__init__(f"{' '.join(command)} failed:\n{log}")
+        self.log = log
+
+
+def native_file(name: NativeName) -> str:
+    """Return the file name of a part of jitload's machine code."""
+    return "jitload_runtime.so" if name == "shared" else f"{name}.o"
+
+
+def is_checkout() -> bool:
+    """Return whether this is a checkout, whose sources may change, and not an installed wheel."""
+    return (_PACKAGE.parent / "pyproject.toml").is_file()
+
+
+def find_native(name: NativeName) -> Path | None:
+    """Return the path of a part of jitload's machine code, or None if it has to be built first."""
+    path = NATIVE_DIR / native_file(name)
+    if not is_checkout():
+        return path if path.is_file() else None
+    try:
+        return path if path.with_suffix(".stamp").read_text() == _source_stamp() and path.is_file() else None
+    except OSError:
+        return None
+
+
+def build_native(names: Iterable[NativeName], compiler: Sequence[str], directory: Path) -> None:
+    """Build parts of jitload's machine code into a directory. Each file appears there at once.
+
+    Raises:
+        NativeBuildError: The compiler failed.
+        OSError: The directory cannot be written, or the compiler cannot be started.
+    """
+    import tempfile
+    from concurrent.futures import ThreadPoolExecutor
+
+    wanted = dict.fromkeys(part for name in names for part in ((*_SHARED_PARTS, name) if name == "shared" else (name,)))
+    directory.mkdir(exist_ok=True)
+    stamp = _source_stamp()
+    with tempfile.TemporaryDirectory(prefix=".", dir=directory) as work:
+        commands = [command for name in wanted for command in _compile_commands(name, compiler, Path(work))]
+        with ThreadPoolExecutor(os.cpu_count()) as pool:
+            list(pool.map(_run, commands))
+        for name in wanted:
+            _run(_join_command(name, compiler, Path(work)))
+        for name in wanted:
+            path = directory / native_file(name)
+            os.replace(Path(work) / path.name, path)
+            _write(path.with_suffix(".stamp"), stamp, Path(work))
+
+
+def _compile_commands(name: NativeName, compiler: Sequence[str], work: Path) -> Iterator[list[str]]:
+    includes = [f"-I{path}" for path in (_PACKAGE / "runtime", _PACKAGE / "include", *_tvm_ffi_include_dirs())]
+    for source, flags in _SOURCES.get(name, {}).items():
+        path = _PACKAGE / "runtime" / f"{source}.cc"
+        yield [*compiler, *flags, *includes, "-c", str(path), "-o", str(_object(name, source, work))]
+
+
+def _object(name: NativeName, source: str, work: Path) -> Path:
+    return work / f"{name}-{Path(source).name}.o"
+
+
+def _join_command(name: NativeName, compiler: Sequence[str], work: Path) -> list[str]:
+    output = str(work / native_file(name))
+    if name == "shared":
+        return [*compiler, *(str(work / native_file(part)) for part in _SHARED_PARTS), "-o", output, *_LINK_FLAGS]
+    return [
+        *compiler,
+        "-r",
+        "-nostdlib",
+        *(str(_object(name, source, work)) for source in _SOURCES[name]),
+        "-o",
+        output,
+    ]
+
+
+def _run(command: Sequence[str]) -> None:
+    import subprocess
+
+    done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)
+    if done.returncode != 0:
+        raise NativeBuildError(command, done.stdout)
+
+
+def _write(path: Path, text: str, work: Path) -> None:
+    fresh = work / path.name
+    fresh.write_text(text)
+    os.replace(fresh, path)
+
+
+def _tvm_ffi_include_dirs() -> list[Path]:
+    from importlib.util import find_spec
+
+    spec = find_spec("tvm_ffi")
+    roots = [Path(root) for root in (spec and spec.submodule_search_locations) or ()]
+    return [directory for root in roots for directory in (root / "include", root / "3rdparty" / "dlpack" / "include")]
+
+
+@functools.lru_cache(maxsize=1)
+def _source_stamp() -> str:
+    """Return a text that changes with the sources of the machine code: their names, sizes and modification times."""
+    rows = []
+    for directory in _SOURCE_DIRS:
+        for root, _, names in os.walk(directory):
+            for name in names:
+                status = os.stat(f"{root}/{name}")
+                rows.append(f"{root}/{name}\0{status.st_size}\0{status.st_mtime_ns}")
+    return hashlib.sha256("\n".join(sorted(rows)).encode()).hexdigest()
+
+
+def default_compiler() -> list[str]:
+    """Return the command of the C++ compiler for the build back end: `CXX`, or the first that is on the PATH."""
+    import shutil
+
+    if requested := os.environ.get("CXX"):
+        return requested.split()
+    return [next((name for name in ("c++", "g++", "clang++") if shutil.which(name)), "c++")]

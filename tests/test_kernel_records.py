@@ -1,0 +1,215 @@
+"""Kernels that are launched from their record, before there is a library, and the library that follows."""
+
+from __future__ import annotations
+
+import json
+import random
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from builds import kernel, python_command, python_env
+
+import jitload
+from jitload import Launch
+from jitload.building.native import NAMES, find_native
+from jitload.errors import JitLoadError, ToolchainError
+
+pytest_plugins = ["support.gpu_fixtures"]
+FUNCTIONS = {"k": Launch(grid=1, block=1)}
+LOAD = """
+import sys, time
+import jitload
+functions = {{"k": jitload.Launch(grid=1, block=1)}}
+mod = jitload.load_inline("m", cuda_sources={source!r}, functions=functions, arch="sm_90a")
+print(mod.__dict__["_jitload_origin"].suffix, list(mod), flush=True)
+time.sleep({seconds})
+"""
+
+
+def entries(cache: Path) -> list[Path]:
+    """Return the entries of a cache, in the order in which they were made."""
+    return sorted(path.parent for path in cache.glob("m-*/*/manifest.json"))
+
+
+def product(entry: Path) -> str:
+    return json.loads((entry / "manifest.json").read_text())["product"]
+
+
+def load(name: str = "m") -> jitload.Module:
+    return jitload.load_inline(name, cuda_sources=kernel("k"), functions=FUNCTIONS, arch="sm_90a")
+
+
+def load_in_child(seconds: float = 0.0, **environment: str) -> str:
+    """Return what a new process says of the module that it loads."""
+    text = LOAD.format(source=kernel("k"), seconds=seconds)
+    command = python_command(text)
+    done = subprocess.run(
+        command, capture_output=True, text=True, check=False, env=python_env(environment), timeout=120
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout.strip()
+
+
+def wait_for_library(cache: Path) -> None:
+    deadline = time.monotonic() + 60
+    while not any(product(entry).endswith(".so") for entry in entries(cache)):
+        assert time.monotonic() < deadline, "no library was built"
+        time.sleep(0.05)
+
+
+def test_kernels_work_without_a_library(cache: Path) -> None:
+    mod = load()
+    (entry,) = entries(cache)
+    assert product(entry) == "kernels.record"
+    assert not [*entry.glob("*.so"), *entry.glob("*.o"), *entry.glob("*.cc")]
+    assert isinstance(mod, jitload.loader.module.tvm_ffi.Module)
+    assert (list(mod), "k" in mod, len(mod), "nothing" in mod) == (["k"], True, 1, False)
+    assert mod["k"].__name__ == mod.k.__name__ == "k"
+    assert mod.implements_function("k")
+    assert not mod.implements_function("nothing")
+    assert mod.get_function_doc("k") is None
+    assert json.loads(mod.get_function_metadata("k")["type_schema"])["type"] == "ffi.Function"
+    assert mod.get_function_metadata("nothing") is None
+    assert "k(" in repr(mod)
+    assert str(mod.k.ptx()).startswith("//")
+    assert mod.k.kernel.name == "k"
+    with pytest.raises(AttributeError, match="has no function 'nothing'; it has: k"):
+        mod.nothing  # noqa: B018
+    with pytest.raises(TypeError, match=r"k\(\)"):
+        mod.k(1, 2, 3, 4, 5, 6)
+
+
+def test_the_next_process_uses_what_is_there(cache: Path) -> None:
+    assert load_in_child() == ".record ['k']"
+    assert load_in_child() == ".record ['k']"
+    assert load_in_child(JITLOAD_LIBRARY="now") == ".so ['k']"  # made from the record
+    assert load_in_child() == ".so ['k']"
+    assert [product(entry) for entry in entries(cache)] == ["kernels.record", "m.so"]
+
+
+def test_a_library_is_built_in_the_background(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("JITLOAD_LIBRARY", "later")
+    load()
+    wait_for_library(cache)
+    assert load_in_child() == ".so ['k']"
+
+
+def test_a_process_that_ends_first_leaves_no_half(cache: Path, tmp_path: Path) -> None:
+    compiler = tmp_path / "c++"
+    compiler.write_text(f"#!/bin/sh\ntouch {tmp_path}/started\nsleep 3600\n")
+    compiler.chmod(0o755)
+    assert load_in_child(1.5, JITLOAD_LIBRARY="later", JITLOAD_CXX=str(compiler)) == ".record ['k']"
+    assert (tmp_path / "started").exists()
+    assert [product(entry) for entry in entries(cache)] == ["kernels.record"]
+    assert not list((cache / ".work").iterdir())
+
+
+def test_functions_that_make_libraries_make_them(cache: Path, tmp_path: Path) -> None:
+    load()
+    output = tmp_path / "m.so"
+    jitload.build_inline("m", cuda_sources=kernel("k"), functions=FUNCTIONS, arch="sm_90a", output=output)
+    assert list(jitload.load_module(output)) == ["k"]
+    assert product(entries(cache)[-1]) == "m.so"
+
+
+def test_damage_is_found(cache: Path) -> None:
+    for name in ("kernels.record", "sm_90a.cubin"):
+        load()
+        entry = entries(cache)[-1]
+        (entry / name).write_bytes((entry / name).read_bytes()[:-1] + b"\1")
+        assert load_in_child() == ".record ['k']"
+        assert entries(cache)[-1] != entry, "the entry was used"
+
+
+def test_a_header_that_changes_is_read_again_also_for_the_library(
+    cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    header = tmp_path / "value.h"
+    source = '#include "value.h"\n' + kernel("k", "x[0] = VALUE;")
+
+    def load_with_header() -> None:
+        jitload.load_inline(
+            "m", cuda_sources=source, functions=FUNCTIONS, arch="sm_90a", extra_include_paths=[str(tmp_path)]
+        )
+
+    header.write_text("#define VALUE 1\n")
+    load_with_header()
+    header.write_text("#define VALUE -12345\n")
+    monkeypatch.setenv("JITLOAD_LIBRARY", "now")
+    monkeypatch.setattr("jitload.pipeline._modules", {})
+    load_with_header()
+    ptx = (entries(cache)[-1] / "sm_90a.ptx").read_text()
+    assert product(entries(cache)[-1]) == "m.so"
+    header.write_text("#define VALUE 1\n")
+    monkeypatch.setattr("jitload.pipeline._modules", {})
+    load_with_header()
+    assert (entries(cache)[-1] / "sm_90a.ptx").read_text() != ptx
+
+
+def test_wrong_values_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("JITLOAD_LIBRARY", "sometimes")
+    with pytest.raises(JitLoadError, match="JITLOAD_LIBRARY='sometimes' must be one of later, now, never"):
+        load("another")
+
+
+# ---- a machine without tools -------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def bare_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Leave nothing on the PATH but Python."""
+    assert all(find_native(name) for name in NAMES)
+    directory = tmp_path / "bin"
+    directory.mkdir()
+    (directory / "python3").symlink_to(sys.executable)
+    monkeypatch.setenv("PATH", str(directory))
+    for name in ("CXX", "CUDA_HOME", "CUDA_PATH"):
+        monkeypatch.delenv(name, raising=False)
+
+
+@pytest.mark.usefixtures("bare_path")
+def test_kernels_need_no_compiler(cache: Path) -> None:
+    assert load_in_child(1.0, JITLOAD_LIBRARY="later") == ".record ['k']"
+    assert load_in_child() == ".record ['k']"
+    source = kernel("k")
+    for call in (
+        lambda: jitload.load_inline("c", cpp_sources="int f(int x) { return x; }", functions=["f"]),
+        lambda: jitload.load_inline("c", cuda_sources=source, arch="cpu"),
+        lambda: jitload.build_inline("m", cuda_sources=source, functions=FUNCTIONS, arch="sm_90a"),
+    ):
+        with pytest.raises(ToolchainError, match=r"no C\+\+ compiler.*apt install g\+\+"):
+            call()
+
+
+@pytest.mark.gpu
+@pytest.mark.usefixtures("gpu", "bare_path")
+def test_the_quickstart_runs_without_a_compiler(cache: Path) -> None:
+    example = Path(__file__).parents[1] / "examples" / "quickstart.py"
+    command = [sys.executable, str(example)]
+    done = subprocess.run(command, env=python_env(), capture_output=True, text=True, check=False, timeout=300)
+    assert done.returncode == 0, done.stderr
+
+
+# ---- processes that die ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.soak
+def test_a_process_killed_while_it_builds_the_library_leaves_a_cache_that_serves(cache: Path) -> None:
+    environment = python_env({"JITLOAD_LIBRARY": "later"})
+    command = python_command(LOAD.format(source=kernel("k"), seconds=60))
+    for _ in range(200):
+        process = subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True)
+        assert process.stdout is not None
+        assert process.stdout.readline().endswith("['k']\n")
+        time.sleep(random.uniform(0.3, 1.5))
+        process.kill()
+        process.wait()
+        assert load_in_child().endswith("['k']")
+        for entry in entries(cache):
+            if product(entry).endswith(".so"):
+                for path in entry.iterdir():
+                    path.unlink()
+                entry.rmdir()
