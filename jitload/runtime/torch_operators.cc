@@ -108,9 +108,9 @@ uint64_t stack_value(unsigned code, const void* value) {
   }
   const auto& values = *static_cast<const c10::ArrayRef<char>*>(value);
   const uint64_t list = new_list(values.size());
-  for (size_t i = 0; i < values.size(); ++i) {
-    push_item(list, stack_value(inner_of(code), values.data() + i * size_of(inner_of(code))));
-  }
+  const unsigned inner = inner_of(code);
+  const size_t size = size_of(inner);
+  for (size_t i = 0; i < values.size(); ++i) push_item(list, stack_value(inner, values.data() + i * size));
   return list;
 }
 uint64_t new_optional(uint64_t bits) {

@@ -104,9 +104,7 @@ Object python_tensor(Handle tensor) {
   if (interface().tensor_to_object(tensor, nullptr, &object) != 0) fail_torch("a tensor for Python");
   return Object(object);
 }
-}  // namespace
-bool tensor_from(void* object, Handle* tensor) {
-  Gil gil;
+bool find_tensor(void* object, Handle* tensor) {
   if (!is_instance(object, torch_module().base_type)) return false;
   if (torch_module().offset != 0) {
     *tensor = copy_handle(static_cast<char*>(object) + torch_module().offset);
@@ -117,6 +115,11 @@ bool tensor_from(void* object, Handle* tensor) {
     fail_torch("a tensor of Python");
   }
   return true;
+}
+}  // namespace
+bool tensor_from(void* object, Handle* tensor) {
+  Gil gil;
+  return find_tensor(object, tensor);
 }
 
 // ---- values to Python -----------------------------------------------------------------------------------------------
@@ -325,7 +328,7 @@ bool load_device(void* object, c10::Device* value) {
 }
 bool load_tensor(void* object, at::Tensor* value) {
   Handle handle = nullptr;
-  if (!tensor_from(object, &handle)) return false;
+  if (!find_tensor(object, &handle)) return false;
   *value = at::Tensor(handle);
   return true;
 }
