@@ -138,6 +138,20 @@ def test_host_functions_without_launches_are_left_out(tmp_path):
         jitload.build_inline("m", cuda_sources=text, functions=["nmae"], extra_include_paths=[tmp_path], arch=ARCH)
 
 
+def test_host_code_in_different_headers_of_one_name_is_an_error(tmp_path):
+    for number in (1, 2):
+        (tmp_path / str(number)).mkdir()
+        (tmp_path / f"{number}/n.cuh").write_text(f'#define F value{number}\n#include "value.cuh"\n#undef F\n')
+        value = f"std::string s();\n__device__ int F() {{ return {number}; }}\n"
+        (tmp_path / f"{number}/value.cuh").write_text(value)
+    text = (
+        '#include <string>\n#include "1/n.cuh"\n#include "2/n.cuh"\n'
+        "__global__ void k(int* x) { x[0] = value1(); x[1] = value2(); }\n"
+    )
+    with pytest.raises(CompileError, match=r"value\.cuh:1.*std"):
+        jitload.build_inline("m", cuda_sources=text, extra_include_paths=[tmp_path], arch=ARCH)
+
+
 def test_a_kernel_of_a_header_is_a_kernel_beside_launches(tmp_path):
     (tmp_path / "core.cuh").write_text("namespace n { __global__ void core(float* x, int count) { x[0] = count; } }\n")
     text = '#include "core.cuh"\nvoid run(float* x) { n::core<<<1, 1>>>(x, 1); }\n'

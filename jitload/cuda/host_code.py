@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, TypeVar
 
-from jitload.cpptext.source_kind import read_user_headers, user_headers
+from jitload.cpptext.source_kind import UserHeader, read_user_headers, user_headers
 from jitload.cuda.nvrtc import has_host_function, missing_function_hint
 from jitload.errors import CompileError, LaunchSpecError
 from jitload.request.kind import DEFAULT_DEVICE
@@ -20,7 +20,8 @@ _Result = TypeVar("_Result")
 def compile_kernels_alone(source: DeviceSource, run: Callable[[DeviceSource], _Result]) -> _Result:
     """Return `run(source)`. If NVRTC rejects a host function, run again without the host code.
 
-    If this fails, too, raise the first error: for example, kernels call a function that lacks `__device__`.
+    If this fails, too, raise the first error: for example, kernels call a function that lacks `__device__`. Also raise
+    it if different headers have the same name in `#include`, because NVRTC finds headers in memory by this name.
     """
     try:
         return run(source)
@@ -28,8 +29,11 @@ def compile_kernels_alone(source: DeviceSource, run: Callable[[DeviceSource], _R
         if not has_host_function(error.log) or _misspells(source, error.log):
             raise
         failure = error
+    headers = tuple(read_user_headers(source.texts, source.include_dirs))
+    if len({header.name for header in headers}) < len(headers):
+        raise failure
     try:
-        return run(_without_host_code(source))
+        return run(_without_host_code(source, headers))
     except (CompileError, LaunchSpecError):
         raise failure from None
 
@@ -40,14 +44,13 @@ def _misspells(source: DeviceSource, log: str) -> bool:
     return missing_function_hint(log, source.exports, texts) != ""
 
 
-def _without_host_code(source: DeviceSource) -> DeviceSource:
+def _without_host_code(source: DeviceSource, headers: Sequence[UserHeader]) -> DeviceSource:
     """Return the source without host code in its text and in the user's headers, which NVRTC gets in memory."""
     from jitload.cpptext.host_functions import without_host_code
 
-    headers = {header.name: header for header in read_user_headers(source.texts, source.include_dirs)}
-    texts = without_host_code((*source.piece_texts, *(header.text for header in headers.values())))
+    texts = without_host_code((*source.piece_texts, *(header.text for header in headers)))
     labels = (label for label, _ in source.pieces)
-    cut_headers = zip(headers.values(), texts[len(source.pieces) :], strict=True)
+    cut_headers = zip(headers, texts[len(source.pieces) :], strict=True)
     return replace(
         source,
         pieces=tuple(zip(labels, texts[: len(source.pieces)], strict=True)),
