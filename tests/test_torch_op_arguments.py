@@ -1,0 +1,78 @@
+"""`jitload.torch_op`: arguments that overlap, and rules for results that depend on arguments."""
+
+from __future__ import annotations
+
+import pytest
+
+torch = pytest.importorskip("torch")
+from torch_op_kernels import X, compiled
+
+import jitload
+
+
+@pytest.fixture(autouse=True)
+def _fresh_dynamo():
+    torch._dynamo.reset()
+
+
+def test_inputs_that_overlap_a_written_argument_are_copied():
+    def shift_in(x, others, y, bias):
+        y.copy_(x.sum() + y)
+        for tensor in (*others, *([] if bias is None else [bias])):
+            y.add_(tensor.sum())
+
+    schema = "(Tensor x, Tensor[] others, Tensor(a!) y, Tensor? bias) -> ()"
+    shift = jitload.torch_op("twenty::shift_in", shift_in, schema=schema)
+    calls = {
+        "one tensor": lambda x: shift(x, [], x, None),
+        "overlapping views": lambda x: shift(x[1:], [], x[:-1], None),
+        "a transposed view": lambda x: shift(x.T, [x[0]], x, x[1]),
+        "disjoint views": lambda x: shift(x[:1], [x[1:2]], x[2:], None),
+        "lists and None": lambda x: shift(torch.ones(1), [x[0], x[1]], x, x),
+        "an empty view": lambda x: shift(x[:0], [], x, None),
+    }
+    for name, call in calls.items():
+        x, traced = X.clone(), X.clone()
+        call(x)
+        compiled(call)(traced)
+        torch.testing.assert_close(x, traced, msg=name)
+    x = X.clone()
+    calls["one tensor"](x)
+    torch.testing.assert_close(x, X.sum() + X)
+
+
+def test_disjoint_parts_of_one_tensor_are_passed_without_a_copy():
+    addresses = []
+    probe = jitload.torch_op(
+        "twenty::probe",
+        lambda x, y: addresses.append((x.data_ptr(), y.data_ptr())),
+        schema="(Tensor x, Tensor(a!) y) -> ()",
+    )
+    x = X.clone()
+    probe(x[0], x[1:])
+    probe(x[:2], x[1:])
+    assert addresses[0] == (x.data_ptr(), x[1:].data_ptr())
+    assert addresses[1][0] != x.data_ptr()
+
+
+def test_rules_take_dtypes_and_extents_from_arguments():
+    fill = jitload.torch_op(
+        "twenty::fill",
+        lambda x, size, dtype, y, z: (y.fill_(2), z.fill_(3)),
+        schema="(Tensor x, SymInt[] size, ScalarType dtype, Tensor(a!) y, Tensor(b!) z) -> ()",
+        out={"y": "dtype[x.shape[-1], *size]", "z": "dtype like x"},
+    )
+    for size, dtype in (([], torch.float64), ([3, 2], torch.int32)):
+        args = (X, size, dtype)
+        expected = (torch.full((4, *size), 2, dtype=dtype), torch.full_like(X, 3, dtype=dtype))
+        for call in (fill, compiled(lambda *args: fill(*args))):
+            torch.testing.assert_close(call(*args), expected)
+        assert set(torch.library.opcheck(fill, args).values()) == {"SUCCESS"}
+    for rule, message in {"dtype[*dtype]": "not the name of a list of integers", "size[1]": "no dtype 'size'"}.items():
+        with pytest.raises(jitload.errors.LaunchSpecError, match=message):
+            jitload.torch_op(
+                "twenty::fill2",
+                fill.function,
+                schema="(SymInt[] size, ScalarType dtype, Tensor(a!) y) -> ()",
+                out={"y": rule},
+            )
