@@ -13,11 +13,13 @@ The tree of exceptions::
         └── MismatchError     `compare` found that two functions have different results
 
 Calls of a typed function raise Python's TypeError, ValueError and RuntimeError instead, because only those can cross
-tvm-ffi's C ABI. Exceptions store the facts of a failure as attributes and compose their text in `__str__`.
+tvm-ffi's C ABI. Exceptions store the facts of a failure as attributes and compose their text in `message`. The
+last line of an error is the reason: `__str__` repeats the first line of a longer message.
 """
 
 from __future__ import annotations
 
+import copy
 import functools
 import logging
 import sys
@@ -35,14 +37,20 @@ class JitLoadError(RuntimeError):
     """The base class of the errors that jitload raises when it compiles, builds, caches or loads.
 
     Attributes:
-        code: The code of this kind of error in the manual. Python 3.11 and newer print the code after the message.
+        code: The code of this kind of error in the manual.
     """
 
     code = "JL-REQUEST"
 
-    def __init__(self, *args: object) -> None:
-        super().__init__(*args)
-        self.__notes__ = [f"{self.code}: `jitload explain {self.code}` says what to do"]
+    def message(self) -> str:
+        """Return what failed and why, on the first line, followed by details and advice."""
+        return super().__str__()
+
+    def __str__(self) -> str:
+        """Return the message. If it has several lines, repeat the first line at the end, below the advice."""
+        message = self.message()
+        first, *others = message.splitlines() or [""]
+        return "\n".join((message, first.rstrip(" :"))) if others else message
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Return what pickle needs to restore the error.
@@ -144,7 +152,7 @@ def find_diagnostics(pattern: re.Pattern[str], log: str) -> tuple[Diagnostic, ..
     return tuple(Diagnostic(m["file"], int(m["line"]), m["severity"], m["message"]) for m in pattern.finditer(log))
 
 
-_COMPILERS = {"nvrtc": "NVRTC", "nvcc": "nvcc", "ptx": "the linker", "triton": "Triton", "host": "the C++ compiler"}
+STAGES = {"nvrtc": "NVRTC", "nvcc": "nvcc", "ptx": "the linker", "triton": "Triton", "host": "the C++ compiler"}
 
 
 class CompileError(JitLoadError):
@@ -181,8 +189,9 @@ class CompileError(JitLoadError):
         self.work_dir = work_dir
         self.hint = hint
 
-    def __str__(self) -> str:
-        compiler = _COMPILERS[self.stage]
+    def message(self) -> str:
+        """Return the reason, the compiler's output, where to find the build, and the hint."""
+        compiler = STAGES[self.stage]
         archs = [option.partition("=")[2] for option in self.command if option.startswith("--gpu-architecture=")]
         lines = [f"{compiler} could not compile {self.name!r}" + (f" for {archs[0]}" if archs else "")]
         if error := next((d for d in self.diagnostics if "error" in d.severity), None):
@@ -236,7 +245,8 @@ class LaunchSpecError(JitLoadError):
         self.column = column
         self.hint = hint
 
-    def __str__(self) -> str:
+    def message(self) -> str:
+        """Return the reason, the expression, and the hint."""
         subject = ", ".join(part for part in (f"kernel {self.kernel!r}" if self.kernel else "", self.field) if part)
         lines = [f"{subject}: {self.problem}" if subject else self.problem]
         if self.expression:
@@ -304,11 +314,16 @@ def in_options(error: JitLoadError, options: Mapping[str, str], phrases: Mapping
     """
     import re  # imported here because most programs never need it
 
-    hint = error.hint if isinstance(error, CompileError) else str(error)
-    output = str(error).removesuffix(hint)
-    for pattern, words in phrases.items():
-        hint = re.sub(pattern, words, hint)
-    return "\n".join((output + name_options(hint, options), *error.__notes__))
+    def translate(text: str) -> str:
+        for pattern, words in phrases.items():
+            text = re.sub(pattern, words, text)
+        return name_options(text, options)
+
+    if not isinstance(error, CompileError):
+        return translate(str(error))
+    shown = copy.copy(error)
+    shown.hint = translate(error.hint)
+    return str(shown)
 
 
 def name_options(text: str, options: Mapping[str, str]) -> str:

@@ -81,8 +81,8 @@ def test_show_tells_what_an_entry_was_made_from(cache, capsys, tmp_path):
         assert line in out.splitlines()
     assert "  vec.so  " in out
     assert run(capsys, "show", f"vec-{key[:4]}")[0] == 0
-    no = f"jitload: no entry of {cache} has a key that begins with 'none'; see: jitload cache list\n"
-    no += "JL-CACHE: `jitload explain JL-CACHE` says what to do\n"
+    no = "JL-CACHE: `jitload explain JL-CACHE` says what to do\n"
+    no += f"jitload: no entry of {cache} has a key that begins with 'none'; see: jitload cache list\n"
     assert run(capsys, "show", "none") == (1, "", no)
 
 

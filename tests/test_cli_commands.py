@@ -261,6 +261,15 @@ def test_doctor_says_what_is_missing(empty_cache, capsys, monkeypatch):
     assert "kernel on the CPU" in missing
 
 
+def test_doctor_fails_if_only_its_own_kernel_is_in_the_cache(cache, capsys, monkeypatch):
+    assert run(capsys, "doctor", "--json")[0] == 0
+    monkeypatch.setenv("JITLOAD_CXX", "/no/compiler")
+    code, out, _ = run(capsys, "doctor", "--json")
+    rows = {row["subject"]: row for row in json.loads(out)["findings"]}
+    assert rows["kernel on the CPU"]["is_good"]
+    assert (code, json.loads(out)["works"]) == (1, False)
+
+
 @pytest.mark.gpu
 @pytest.mark.usefixtures("gpu")
 def test_doctor_runs_a_kernel_on_the_gpu(cache, capsys):

@@ -59,7 +59,6 @@ def test_a_fatbin_of_several_architectures(tmp_path: Path, capsys: Any) -> None:
     assert capsys.readouterr().err == (
         "Error: jitload cannot write a fatbin with code for sm_100, only nvcc can. Use nvcc (in CMake: NVCC), or "
         "write a cubin for sm_100 alone.\n"
-        "JL-LOAD: `jitload explain JL-LOAD` says what to do\n"
     )
 
 

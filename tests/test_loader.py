@@ -70,6 +70,11 @@ def test_it_knows_what_it_holds(module):
         "<jitload.Module 'm' (sm_90a): much(const float* x, float* in_, int n, float scale, bool flag, S s); "
         "add(const float* x, float* y, int n)>"
     )
+    assert str(module).splitlines() == [
+        "jitload.Module 'm' (sm_90a):",
+        "  much(const float* x, float* in_, int n, float scale, bool flag, S s)",
+        "  add(const float* x, float* y, int n)",
+    ]
     with pytest.raises(AttributeError, match="has no function 'other'; it has: much, add"):
         module.other  # noqa: B018
     with pytest.raises(AttributeError, match="has no function 'other'; it has: much, add"):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 import numpy as np
 import pytest
 import torch
@@ -53,6 +55,20 @@ def test_plot_without_matplotlib(monkeypatch):
     record = jitload.compare({"a": lambda: None}, **FAST)
     with pytest.raises(JitLoadError, match=r"pip install 'jitload\[plot\]'"):
         record.plot()
+
+
+def test_the_plot_of_many_functions_has_room_for_each_name():
+    record = Benchmark(
+        function="f", device="cpu", median_us=1.0, p10_us=0.9, p90_us=1.1, host_us=1.0, samples=5, launches=1,
+        restored=False, flushed_l2=False, bytes=10**6, is_estimated=True, flop=1e8, peak_gb_per_s=None,
+    )  # fmt: skip
+    figure = Comparison({f"reduce_rows_of_a_matrix_with_warp_shuffles<float, {n}>": record for n in range(30)}).plot()
+    figure.draw_without_rendering()
+    bars, roofline = figure.axes
+    boxes = [label.get_window_extent() for label in bars.get_yticklabels()]
+    assert all(above.y0 >= below.y1 for above, below in itertools.pairwise(boxes))
+    assert len({(line.get_marker(), line.get_color()) for line in roofline.lines}) == 30
+    assert roofline.get_legend().get_window_extent().x0 >= roofline.get_window_extent().x1
 
 
 def test_extents():

@@ -277,5 +277,5 @@ def test_what_cannot_be_run_is_refused(tmp_path):
     assert "none.txt' is not a source file" in run_program(tmp_path / "none.txt").stderr
     assert "'--cuda-flags': \"-D'a\": No closing quotation" in run_program("--cuda-flags=-D'a", "a.cu").stderr
     first, *rest = result.stderr.splitlines()
-    assert first == "jitload: '100' is not a source file (.cu, .cpp); arguments of the program come after --"
-    assert rest == ["JL-REQUEST: `jitload explain JL-REQUEST` says what to do"]
+    assert first == "JL-REQUEST: `jitload explain JL-REQUEST` says what to do"
+    assert rest == ["jitload: '100' is not a source file (.cu, .cpp); arguments of the program come after --"]

@@ -136,10 +136,17 @@ def test_wheels_of_two_releases_of_cuda_are_not_mixed(empty_cache, no_nvcc, whee
     (wheels / "nvidia_cuda_crt-13.5.99.dist-info").rename(wheels / "nvidia_cuda_crt-13.0.99.dist-info")
     with pytest.raises(ToolchainError) as caught:
         find_nvcc(read_settings(), empty_cache, name="m")
-    assert str(caught.value) == (
-        "the wheels nvidia-cuda-nvcc 13.5.37 and nvidia-cuda-crt 13.0.99 do not work together, because they "
-        "are of different releases of CUDA: pip install 'nvidia-cuda-crt==13.5.*', or another nvidia-cuda-nvcc"
-    )
+    assert "nvidia-cuda-crt 13.0.99" in str(caught.value)
+    assert str(caught.value).endswith("different releases of CUDA: pip install 'nvidia-cuda-crt==13.5.*'")
+
+
+def test_one_command_aligns_the_wheels_with_the_runtime_that_other_packages_need(empty_cache, no_nvcc, wheels):
+    (path,) = wheels.glob("nvidia_cuda_runtime-*")
+    path.rename(wheels / "nvidia_cuda_runtime-13.0.96.dist-info")
+    with pytest.raises(ToolchainError) as caught:
+        find_nvcc(read_settings(), empty_cache, name="m")
+    command = "pip install 'nvidia-cuda-crt==13.0.*' 'nvidia-cuda-nvcc==13.0.*' 'nvidia-nvvm==13.0.*'"
+    assert str(caught.value).endswith(command)
 
 
 def test_the_identity_of_an_nvcc_is_its_version_and_the_flags_in_its_variables(monkeypatch, empty_cache, tmp_path):

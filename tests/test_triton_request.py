@@ -67,7 +67,7 @@ def test_variants_have_names_and_a_dispatcher():
 
 def test_several_architectures_in_one_library():
     mod = load(kernels.vector_add, signature=ADD, BLOCK=256, grid=GRID, arch=("sm_80", "sm_90", "sm_90a"))
-    assert str(mod).startswith("<jitload.Module 'm' (sm_80, sm_90a): vector_add(")
+    assert repr(mod).startswith("<jitload.Module 'm' (sm_80, sm_90a): vector_add(")
 
 
 def test_extracted_cubins_are_kernels_too():
@@ -77,7 +77,7 @@ def test_extracted_cubins_are_kernels_too():
     single = jitload.load_triton("single", cubins[1], grid=GRID)
     both = jitload.load_triton("both", cubins, grid=GRID)
     assert list(single) == list(both) == ["vector_add"]
-    assert str(both).startswith("<jitload.Module 'both' (sm_80, sm_90a)")
+    assert repr(both).startswith("<jitload.Module 'both' (sm_80, sm_90a)")
 
 
 def test_a_cubin_goes_into_a_wrapper_by_hand():

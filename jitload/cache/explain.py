@@ -27,6 +27,7 @@ from jitload.errors import CacheError
 from jitload.settings import Settings
 
 _LONGEST_SHOWN = 160
+_SOURCE_PARTS = frozenset({"kind", "sources", "unit", "image"})  # if one differs, the library is of another program
 _MAX_COMPARED = 500  # only so many keys of each cache are compared with the requested one: those that were built last
 
 
@@ -113,7 +114,7 @@ def _store_problem(key: CacheKey, settings: Settings) -> str:
 
 
 def explain_unbuildable(cache_dir: Path, key: CacheKey, settings: Settings) -> str:
-    """Return the reasons why no cached library fits a key, or "" if no entry has the key's name.
+    """Return the reasons why no cached library fits a key, or "" if no entry has the key's name and sources.
 
     This text is for a machine that cannot build the library.
     """
@@ -122,11 +123,18 @@ def explain_unbuildable(cache_dir: Path, key: CacheKey, settings: Settings) -> s
         for directory, its_key in _searched_dirs(cache_dir, find_bundles(cache_dir), key, settings)
         if _keys_named(directory, key.name, 1)
     ]
-    if not searched:
+    nearest = _nearest_entry(searched, settings)
+    if not searched or (nearest is not None and _distance(nearest[1])[0]):
         return ""
     reasons = _reasons(searched, key, settings) or ["None of them can be read; the log says why."]
     directories = ", ".join(str(directory) for directory, _ in searched)
     return "\n    ".join((f"\nThe libraries of that name in {directories} do not fit:", *reasons))
+
+
+def _distance(lines: Sequence[str]) -> tuple[bool, int]:
+    """Return whether the sources differ, and the number of differences, from the lines of `compare_parts`."""
+    labels = {line.partition(":")[0].partition(".")[0] for line in lines}
+    return not _SOURCE_PARTS.isdisjoint(labels), len(lines)
 
 
 def _searched_dirs(
@@ -164,7 +172,7 @@ def _reasons(searched: Sequence[tuple[Path, CacheKey]], key: CacheKey, settings:
 def _nearest_entry(searched: Sequence[tuple[Path, CacheKey]], settings: Settings) -> tuple[Path, list[str]] | None:
     """Return the directory of the key that differs least from the requested one, and a line for each difference.
 
-    Only keys with the same name are compared. Return None if there is no such key.
+    Keys of the same sources come first. Only keys with the same name are compared. Return None if there is no such key.
     """
     nearest = None
     for cache_dir, key in searched:
@@ -174,7 +182,7 @@ def _nearest_entry(searched: Sequence[tuple[Path, CacheKey]], settings: Settings
             if entry_parts is None:
                 continue
             lines = _differences(parts, entry_parts, differing_parts(parts, entry_parts, key, settings))
-            if nearest is None or len(lines) < len(nearest[1]):
+            if nearest is None or _distance(lines) < _distance(nearest[1]):
                 nearest = (key_dir, lines)
     return nearest
 

@@ -12,6 +12,7 @@ import platform
 import re
 import sys
 import tempfile
+import textwrap
 import time
 from collections.abc import Callable, Iterator
 from importlib import metadata
@@ -20,12 +21,13 @@ from typing import NamedTuple
 
 import click
 
-from jitload import __version__
+from jitload import __version__, errors
 from jitload.cli.output import format_size, json_option, print_json, print_lines, print_table, print_wrapped
-from jitload.errors import JitLoadError
+from jitload.errors import CompileError, JitLoadError
 from jitload.settings import Settings, read_settings
 
 _KERNEL = 'extern "C" __global__ void count(int* x) { x[threadIdx.x] = threadIdx.x + 1; }'
+_BUILD_TOOLS = ("C++ compiler", "ninja")  # nothing can be built without them
 _COUNT = 32  # the number of threads, each of which writes one number
 _PACKAGES = {
     "apache-tvm-ffi": "jitload needs it: pip install apache-tvm-ffi",
@@ -51,12 +53,14 @@ def doctor_command(*, as_json: bool) -> int:
     """Check that jitload works on this machine.
 
     Show which packages and tools were found, and which are missing. Build and run a kernel on the CPU, and on the GPU
-    if there is one. The exit code is 0 if at least one of these kernels runs, and 1 otherwise.
+    if there is one. The exit code is 0 if at least one of these kernels runs and there are tools to build others, and 1
+    otherwise.
     """
     settings = read_settings()
     findings = [*_find_packages(), *_find_tools(settings)]
     runs = list(_try_kernels())
-    works = any(run.is_good for run in runs)
+    # The kernels' libraries may come from the cache, so they say nothing about the tools.
+    works = any(run.is_good for run in runs) and all(row.is_good for row in findings if row.subject in _BUILD_TOOLS)
     if as_json:
         print_json({"works": works, "findings": [finding._asdict() for finding in (*findings, *runs)]})
         return 0 if works else 1
@@ -176,20 +180,44 @@ def _time_kernel(arch: str, address: int, directory: str, synchronize: Callable[
 @click.argument("code")
 @json_option
 def explain_command(code: str, *, as_json: bool) -> None:
-    """Show what an error code such as JL-NVRTC means, and what to do."""
+    """Show what an error code such as JL-NVRTC, or an error such as CompileError, means, and what to do."""
     sections = read_sections()
-    text = sections.get(code.upper())
-    if text is None:
+    codes = [name for name in (_codes_of(code) or [code.upper()]) if name in sections]
+    if not codes:
         raise click.BadParameter(f"{code!r} is not a code; the codes are {', '.join(sections)}", param_hint="CODE")
     if as_json:
-        print_json({"code": code.upper(), "text": text})
-    elif sys.stdout.isatty():
+        print_json({"code": ", ".join(codes), "text": "\n\n".join(sections[name] for name in codes)})
+    else:
+        for name in codes:
+            _print_markdown(f"{name}\n\n{sections[name]}")
+
+
+def _codes_of(class_name: str) -> list[str]:
+    """Return the codes of a class of errors, or [] if there is no such class."""
+    kind = getattr(errors, class_name.rpartition(".")[2], None)
+    if not (isinstance(kind, type) and issubclass(kind, JitLoadError)):
+        return []
+    return [f"JL-{stage.upper()}" for stage in errors.STAGES] if issubclass(kind, CompileError) else [kind.code]
+
+
+_LINK = re.compile(r"\[([^\]]*)\]\([^)]*\)")
+_CODE_BLOCK = re.compile(r"^```\w*\n(.*?)^```\n?", re.MULTILINE | re.DOTALL)
+_TABLE_ROW = re.compile(r"^\|(?:[-|]+\n| (.*) \|$)", re.MULTILINE)
+_MARKUP = re.compile(r"\*\*([^*\n]+)\*\*|`([^`]+)`")
+
+
+def _print_markdown(text: str) -> None:
+    """Print Markdown as text for a terminal. Links are printed as their texts."""
+    text = _LINK.sub(r"\1", text)
+    if sys.stdout.isatty():
         from rich.console import Console
         from rich.markdown import Markdown
 
         Console().print(Markdown(text))
-    else:
-        click.echo(text)
+        return
+    text = _TABLE_ROW.sub(lambda match: f"  {match[1].replace(' | ', ': ')}" if match[1] else "", text)
+    text = _CODE_BLOCK.sub(lambda match: textwrap.indent(match[1], "    "), text)
+    click.echo(_MARKUP.sub(lambda match: match[1] or match[2], text) + "\n")
 
 
 def read_sections() -> dict[str, str]:

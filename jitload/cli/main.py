@@ -66,6 +66,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         error.show()
         return error.exit_code
     except JitLoadError as error:
+        click.echo(f"{error.code}: `jitload explain {error.code}` says what to do", err=True)
         click.echo(f"jitload: {in_options(error, _OPTIONS, _PHRASES)}", err=True)
         return 1
     except OSError as error:

@@ -177,9 +177,17 @@ class Module(tvm_ffi.Module):  # type: ignore[misc]  # tvm-ffi is not checked he
     def __repr__(self) -> str:
         facts = self._jitload_facts()
         archs = f" ({', '.join(facts['archs'])})" if facts["archs"] else ""
-        signatures = [function["signature"] for function in facts["functions"].values()]
-        plain = [f"{name}(…)" for name in self.__dict__.get("_jitload_exports", ())]
-        return f"<jitload.Module {facts['name']!r}{archs}: {'; '.join((*signatures, *plain)) or 'no functions'}>"
+        return f"<jitload.Module {facts['name']!r}{archs}: {'; '.join(self._signatures()) or 'no functions'}>"
+
+    def __str__(self) -> str:
+        facts = self._jitload_facts()
+        archs = f" ({', '.join(facts['archs'])})" if facts["archs"] else ""
+        functions = self._signatures() or ["no functions"]
+        return "\n  ".join((f"jitload.Module {facts['name']!r}{archs}:", *functions))
+
+    def _signatures(self) -> list[str]:
+        signatures = [function["signature"] for function in self._jitload_facts()["functions"].values()]
+        return [*signatures, *(f"{name}(…)" for name in self.__dict__.get("_jitload_exports", ()))]
 
     def _repr_html_(self) -> str:
         from jitload.loader.display import html_table

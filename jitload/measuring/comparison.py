@@ -23,6 +23,8 @@ from jitload.measuring.poison import (
 )
 
 _log = logging.getLogger(__name__)
+_PLOTTED_NAME = 32  # the greatest width of a name in a plot, in characters
+_MARKERS = "os^Dv"
 _WIDTH, _MIN_NAME = 80, 8  # the width of the table, and the least width of a name in it, in characters
 
 
@@ -84,8 +86,9 @@ class Comparison:
             raise JitLoadError("plot() needs matplotlib: pip install 'jitload[plot]'") from error
         benchmarks = self.benchmarks
         has_roofline = all(b.flop_per_s and b.bytes for b in benchmarks.values())
+        height = max(3.5, 1 + 0.25 * len(benchmarks))
         figure, axes = plt.subplots(
-            1, 1 + has_roofline, figsize=(5 * (1 + has_roofline), 3.5), squeeze=False, layout="constrained"
+            1, 1 + has_roofline, figsize=(6 * (1 + has_roofline), height), squeeze=False, layout="constrained"
         )
         _draw_bars(axes[0][0], benchmarks)
         if has_roofline:
@@ -390,16 +393,21 @@ def _draw_bars(axes: Any, benchmarks: dict[str, Benchmark]) -> None:
     records = list(benchmarks.values())
     medians = [b.median_us for b in records]
     spread = [[b.median_us - b.p10_us for b in records], [b.p90_us - b.median_us for b in records]]
-    axes.bar(list(benchmarks), medians, yerr=spread, capsize=4)
-    axes.set_ylabel("median time in µs, from p10 to p90")
+    positions = range(len(records))
+    axes.barh(positions, medians, xerr=spread, capsize=3)
+    axes.set_yticks(positions, [_shortened(name, _PLOTTED_NAME) for name in benchmarks])
+    axes.set_ylim(len(records) - 0.5, -0.5)  # the first function is at the top, as in the table
+    axes.set_xlabel("median time in µs, from p10 to p90")
     axes.set_title(records[0].device)
 
 
 def _draw_roofline(axes: Any, benchmarks: dict[str, Benchmark]) -> None:
     """Plot operations per second against operations per byte, and the limit of the memory's bandwidth."""
     intensities = {name: (benchmark.flop or 0) / benchmark.bytes for name, benchmark in benchmarks.items()}
-    for name, benchmark in benchmarks.items():
-        axes.plot(intensities[name], (benchmark.flop_per_s or 0) / 1e9, "o", label=name)
+    for number, (name, benchmark) in enumerate(benchmarks.items()):
+        marker = _MARKERS[number // 10 % len(_MARKERS)]  # matplotlib repeats its colours after ten
+        rate = (benchmark.flop_per_s or 0) / 1e9
+        axes.plot(intensities[name], rate, marker, label=_shortened(name, _PLOTTED_NAME))
     if peak := next(iter(benchmarks.values())).peak_gb_per_s:
         ends = [min(intensities.values()) / 10, max(intensities.values()) * 10]
         axes.plot(ends, [peak * end for end in ends], "k-", lw=0.8)
@@ -408,4 +416,4 @@ def _draw_roofline(axes: Any, benchmarks: dict[str, Benchmark]) -> None:
     axes.set_xlabel("FLOP per byte")
     axes.set_ylabel("GFLOP/s")
     axes.set_title("roofline of the memory")
-    axes.legend()
+    axes.legend(loc="upper left", bbox_to_anchor=(1, 1), fontsize="small")

@@ -65,8 +65,8 @@ def _find_compiler(requested: str, search_path: str, environment: tuple[str, ...
             return Compiler(command=(program, *command[1:]), path=Path(program).resolve(), environment=environment)
     names = f"{requested!r} (from JITLOAD_CXX or CXX)" if requested else "c++, g++ or clang++"
     raise ToolchainError(
-        f"no C++ compiler: {names} is not on the PATH. Install one (apt install g++, or dnf install gcc-c++), or "
-        "without root: pip install ziglang, and set JITLOAD_CXX='python -m ziglang c++'."
+        f"no C++ compiler: {names} is not on the PATH. Install one (apt install g++, or dnf install gcc-c++). "
+        "Without root, for GPUs alone: pip install ziglang, and set JITLOAD_CXX='python -m ziglang c++'."
     )
 
 

@@ -98,15 +98,16 @@ def _check_parts(home: Path, homes: tuple[Path, ...]) -> str:
     names = [name for other in (*reversed(homes), home) for name in os.listdir(other.parents[1])]
     wheels = {match[1]: match[2] for match in filter(None, map(_PART.fullmatch, names))}
     releases = {part: version.split(".")[:2] for part, version in wheels.items() if part in _PARTS}
-    nvcc_release = releases.get("nvidia_cuda_nvcc")
-    for part, release in releases.items():
-        if nvcc_release and release != nvcc_release:
-            name, expected = part.replace("_", "-"), ".".join(nvcc_release)
-            raise ToolchainError(
-                f"the wheels nvidia-cuda-nvcc {wheels['nvidia_cuda_nvcc']} and {name} {wheels[part]} do not work "
-                f"together, because they are of different releases of CUDA: pip install '{name}=={expected}.*', or "
-                "another nvidia-cuda-nvcc"
-            )
+    # Other packages, such as torch, depend on one release of the runtime, so the command keeps the runtime.
+    kept = releases.get("nvidia_cuda_runtime") or releases.get("nvidia_cuda_nvcc")
+    if wrong := [part for part, release in releases.items() if release != kept]:
+        found = ", ".join(f"{part.replace('_', '-')} {wheels[part]}" for part in releases)
+        release = ".".join(kept or ())
+        command = " ".join(f"'{part.replace('_', '-')}=={release}.*'" for part in sorted(wrong))
+        raise ToolchainError(
+            f"the wheels {found} do not work together, because they are of different releases of CUDA: "
+            f"pip install {command}"
+        )
     _make_executable(home)
     return " ".join(f"{part}-{version}" for part, version in sorted(wheels.items()))
 
