@@ -54,7 +54,7 @@ def message(error: type[jitload.JitLoadError], text: Any, **options: Any) -> str
     with pytest.raises(error) as caught:
         build(text, **options)
     assert type(caught.value) is error
-    return str(caught.value)
+    return caught.value.message()
 
 
 def run_python(

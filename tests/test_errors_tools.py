@@ -75,9 +75,7 @@ def test_a_compiler_that_does_not_work(compiler):
         jitload.build_inline("m", cpp_sources="int f() { return 1; }", functions="f")
     raised = str(caught.value)
     assert raised.startswith("the C++ compiler ")
-    first, *others = raised.splitlines()
-    assert first.endswith("/bin dir/c++ does not work:")
-    assert others == ["no licence", "Repair it, or set JITLOAD_CXX to another.", first.rstrip(":")]
+    assert raised.endswith("/bin dir/c++ does not work:\nno licence\nRepair it, or set JITLOAD_CXX to another.")
 
 
 def test_a_failed_host_compile_keeps_its_directory_and_says_where(compiler):

@@ -199,7 +199,7 @@ def test_hint(text: str, hint: str) -> None:
 
 
 def test_whole_message() -> None:
-    assert str(refusal("n + m")) == (
+    assert refusal("n + m").message() == (
         "kernel 'add', grid[0]: there is no parameter 'm'\n"
         "    n + m\n"
         "        ^\n"

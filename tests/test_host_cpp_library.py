@@ -41,7 +41,7 @@ def error_message(error, **options):
     with pytest.raises(error) as caught:
         build(**options)
     assert type(caught.value) is error
-    return str(caught.value)
+    return caught.value.message()
 
 
 # ---- errors before the compiler runs -----------------------------------------------------------------------------

@@ -212,7 +212,7 @@ def test_the_error_for_a_compiler_that_nvcc_rejects_says_what_to_do(tmp_path):
     assert is_of_nvcc(failed, steps)
     error = nvcc_failure(failed, nvcc)
     assert (error.stage, error.log, error.work_dir, error.diagnostics[0].line) == ("nvcc", log, tmp_path, 143)
-    assert str(error).endswith(
+    assert error.message().endswith(
         "nvcc 13.0.88 does not support newer host compilers than g++ 15. Set JITLOAD_CXX=g++-15, for example."
     )
     other = CompileError(stage="host", name="m", log=log, command=("c++ -c m.cc",))

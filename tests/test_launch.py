@@ -19,7 +19,7 @@ from jitload.request.launch import Launch
 def refusal(**fields: Any) -> str:
     with pytest.raises(LaunchSpecError) as caught:
         Launch(**fields)
-    return str(caught.value)
+    return caught.value.message()
 
 
 def test_defaults() -> None:

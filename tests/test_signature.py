@@ -498,7 +498,7 @@ def test_a_type_of_the_users_own_is_taken_at_its_word() -> None:
 def test_a_size_that_disagrees_is_underlined() -> None:
     with pytest.raises(SignatureError) as caught:
         make_typed_kernel(image_kernel(8, 8, 4), ["float*", "int", "int"], ["x", "shift", "n"], name="scale")
-    assert str(caught.value) == (
+    assert caught.value.message() == (
         "kernel 'scale', parameter 2: 'int' has 4 bytes, but the cubin's parameter has 8\n"
         "    void scale(float* x, int shift, int n)\n"
         "                         ~~~^\n"
@@ -509,7 +509,7 @@ def test_a_size_that_disagrees_is_underlined() -> None:
 def test_a_count_that_disagrees() -> None:
     with pytest.raises(SignatureError) as caught:
         make_typed_kernel(image_kernel(8, 8, 4, symbol="_Z5scalePfS_i"), ["float*"], ["x"])
-    assert str(caught.value) == (
+    assert caught.value.message() == (
         "kernel 'scale': 1 parameter in its signature, but 3 in the cubin\n"
         "    void scale(float* x)\n"
         "    The parameters in the cubin have 8, 8, 4 bytes."
@@ -519,7 +519,7 @@ def test_a_count_that_disagrees() -> None:
 def test_a_kernel_that_nothing_types() -> None:
     with pytest.raises(SignatureError) as caught:
         read_kernels(image_of(image_kernel(8, 4)), {}, ())
-    assert str(caught.value) == (
+    assert caught.value.message() == (
         "kernel 'k': the types of its parameters are unknown: neither the compiler nor its symbol tells them\n"
         "    The parameters in the cubin have 8, 4 bytes.\n"
         '    Declare them: Launch(kernel="k", signature="(const float* x, int n)").'
