@@ -150,11 +150,11 @@ def _load(function: str, arguments: Mapping[str, Any], call: Call) -> Any:
     try:
         request = make_request(call._replace(options=read_options(arguments)))
     except ToolchainError as error:
-        if NATIVE_HINT not in str(error):
+        if NATIVE_HINT not in error.message():
             raise
         # The message must not recommend `arch=`, which torch's functions do not have.
         hint = "Set JITLOAD_ARCH=sm_90a, or pass extra_cuda_cflags=['-arch=sm_90a']."
-        raise ToolchainError(str(error).replace(NATIVE_HINT, hint)) from None
+        raise ToolchainError(error.message().replace(NATIVE_HINT, hint)) from None
     try:
         module = load_request(request, None, keep_module_alive=True, verbose=bool(arguments["verbose"]))
         # A library that is no Python module has registered its operators when it was loaded.

@@ -14,7 +14,7 @@ The tree of exceptions::
 
 Calls of a typed function raise Python's TypeError, ValueError and RuntimeError instead, because only those can cross
 tvm-ffi's C ABI. Exceptions store the facts of a failure as attributes and compose their text in `message`. The
-last line of an error is the reason: `__str__` repeats the first line of a longer message.
+last line of a traceback is the reason: `__str__` repeats the first line of a longer message.
 """
 
 from __future__ import annotations
@@ -51,6 +51,10 @@ class JitLoadError(RuntimeError):
         message = self.message()
         first, *others = message.splitlines() or [""]
         return "\n".join((message, first.rstrip(" :"))) if others else message
+
+    def __format__(self, spec: str) -> str:
+        """Return the message for an f-string, which is usually the message of another error."""
+        return format(self.message(), spec)
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Return what pickle needs to restore the error.

@@ -15,7 +15,7 @@ from jitload.settings import parse_size
 def refusal(text: str, name: str = "vec", **options: object) -> list[str]:
     with pytest.raises(CacheError) as caught:
         build(text, name, **options)
-    return str(caught.value).splitlines()
+    return caught.value.message().splitlines()
 
 
 # ---- load-only -------------------------------------------------------------------------------------------------

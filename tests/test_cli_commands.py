@@ -270,9 +270,23 @@ def test_doctor_fails_if_only_its_own_kernel_is_in_the_cache(cache, capsys, monk
     assert (code, json.loads(out)["works"]) == (1, False)
 
 
+@pytest.mark.usefixtures("empty_cache")
+def test_doctor_needs_nvrtc_and_no_compiler_for_kernels_on_the_gpu(capsys, monkeypatch):
+    monkeypatch.setenv("JITLOAD_CXX", "/no/compiler")
+    monkeypatch.setattr("jitload.toolchain.arch.current_capability", lambda: (9, 0))
+    monkeypatch.setattr("jitload.cli.doctor._run_on_gpu", lambda: "from the cache")
+    code, out, _ = run(capsys, "doctor", "--json")
+    rows = {row["subject"]: row for row in json.loads(out)["findings"]}
+    assert (code, rows["kernel on the CPU"]["is_good"], rows["kernel on the GPU"]["is_good"]) == (0, False, True)
+    assert rows["C++ compiler"]["advice"].startswith("needed for C++, texts for torch, kernels on the CPU, and shared")
+    monkeypatch.setenv("JITLOAD_NVRTC", "/no/nvrtc")
+    assert run(capsys, "doctor")[0] == 1
+
+
 @pytest.mark.gpu
 @pytest.mark.usefixtures("gpu")
-def test_doctor_runs_a_kernel_on_the_gpu(cache, capsys):
+def test_doctor_runs_a_kernel_on_the_gpu(empty_cache, capsys, monkeypatch):
+    monkeypatch.setenv("JITLOAD_CXX", "/no/compiler")
     code, out, _ = run(capsys, "doctor", "--json")
     rows = {row["subject"]: row for row in json.loads(out)["findings"]}
     assert code == 0

@@ -43,6 +43,7 @@ def test_the_reason_is_the_first_line_and_the_last(error):
     assert last == first.rstrip(":")
     assert "advice" in "".join(between)
     assert error.message().startswith(first)
+    assert f"{error}" == error.message()  # errors that quote it do not repeat the reason in their middle
 
 
 def test_the_last_line_of_a_command_that_fails_is_the_reason(tmp_path, capsys):

@@ -73,7 +73,7 @@ def test_a_compiler_that_does_not_work(compiler):
     compiler("echo 'no licence' >&2; exit 3")
     with pytest.raises(ToolchainError) as caught:
         jitload.build_inline("m", cpp_sources="int f() { return 1; }", functions="f")
-    raised = str(caught.value)
+    raised = caught.value.message()
     assert raised.startswith("the C++ compiler ")
     assert raised.endswith("/bin dir/c++ does not work:\nno licence\nRepair it, or set JITLOAD_CXX to another.")
 

@@ -151,7 +151,7 @@ def verify_command(directory: str, *, as_json: bool) -> int:
             check_entry(entry.dir)
             intact += 1
         except JitLoadError as error:
-            damaged.append(str(error))
+            damaged.append(error.message())
     renamed = [str(path) for path in list_damaged(cache_dir)]
     if as_json:
         print_json({"intact": intact, "damaged": damaged, "renamed": renamed})

@@ -11,7 +11,6 @@ import functools
 import platform
 import re
 import sys
-import tempfile
 import textwrap
 import time
 from collections.abc import Callable, Iterator
@@ -27,7 +26,9 @@ from jitload.errors import CompileError, JitLoadError
 from jitload.settings import Settings, read_settings
 
 _KERNEL = 'extern "C" __global__ void count(int* x) { x[threadIdx.x] = threadIdx.x + 1; }'
-_BUILD_TOOLS = ("C++ compiler", "ninja")  # nothing can be built without them
+# For the kernel on each device, the tools that other kernels need there.
+_NEEDED = {"kernel on the CPU": ("C++ compiler", "ninja"), "kernel on the GPU": ("NVRTC",)}
+_NEEDED_FOR_LIBRARIES = "needed for C++, texts for torch, kernels on the CPU, and shared libraries: "
 _COUNT = 32  # the number of threads, each of which writes one number
 _PACKAGES = {
     "apache-tvm-ffi": "jitload needs it: pip install apache-tvm-ffi",
@@ -53,14 +54,15 @@ def doctor_command(*, as_json: bool) -> int:
     """Check that jitload works on this machine.
 
     Show which packages and tools were found, and which are missing. Build and run a kernel on the CPU, and on the GPU
-    if there is one. The exit code is 0 if at least one of these kernels runs and there are tools to build others, and 1
-    otherwise.
+    if there is one. The exit code is 0 if at least one of these kernels runs and the tools to build others like it are
+    there, and 1 otherwise.
     """
     settings = read_settings()
     findings = [*_find_packages(), *_find_tools(settings)]
     runs = list(_try_kernels())
-    # The kernels' libraries may come from the cache, so they say nothing about the tools.
-    works = any(run.is_good for run in runs) and all(row.is_good for row in findings if row.subject in _BUILD_TOOLS)
+    usable = {row.subject for row in findings if row.is_good}
+    # The kernels may come from the cache, so they say nothing about the tools.
+    works = any(run.is_good and usable.issuperset(_NEEDED[run.subject]) for run in runs)
     if as_json:
         print_json({"works": works, "findings": [finding._asdict() for finding in (*findings, *runs)]})
         return 0 if works else 1
@@ -103,19 +105,20 @@ def _find_tools(settings: Settings) -> Iterator[Finding]:
         return str(path)
 
     yield _check("cache", cache)
-    yield _check("C++ compiler", lambda: " ".join(find_compiler(settings).command))
-    yield _check("ninja", lambda: str(find_ninja(settings)))
+    yield _check("C++ compiler", lambda: " ".join(find_compiler(settings).command), _NEEDED_FOR_LIBRARIES)
+    yield _check("ninja", lambda: str(find_ninja(settings)), _NEEDED_FOR_LIBRARIES)
     yield _check("NVRTC", lambda: str(find_cuda_toolchain(settings).nvrtc_path))
     yield _check("nvcc", nvcc)
     yield _check("nvJitLink", nvjitlink)
     yield _check("driver", _describe_driver)
 
 
-def _check(subject: str, describe: Callable[[], str]) -> Finding:
+def _check(subject: str, describe: Callable[[], str], use: str = "") -> Finding:
+    """Return a finding with the description of a tool. If there is an error, `use` says what the tool is for."""
     try:
         return Finding(subject, is_good=True, description=describe())
     except (RuntimeError, OSError) as error:  # RuntimeError: a failed launch, and jitload's own errors
-        return Finding(subject, is_good=False, description="not usable", advice=str(error))
+        return Finding(subject, is_good=False, description="not usable", advice=f"{use}{error}")
 
 
 def _describe_driver() -> str:
@@ -135,13 +138,12 @@ def _try_kernels() -> Iterator[Finding]:
     from jitload.toolchain.arch import current_capability
 
     numbers = (ctypes.c_int * _COUNT)()
-    with tempfile.TemporaryDirectory(prefix="jitload-doctor-") as directory:
-        yield _check("kernel on the CPU", lambda: _time_kernel("cpu", ctypes.addressof(numbers), directory))
-        if current_capability() is not None:
-            yield _check("kernel on the GPU", lambda: _run_on_gpu(directory))
+    yield _check("kernel on the CPU", lambda: _time_kernel("cpu", ctypes.addressof(numbers)))
+    if current_capability() is not None:
+        yield _check("kernel on the GPU", _run_on_gpu)
 
 
-def _run_on_gpu(directory: str) -> str:
+def _run_on_gpu() -> str:
     """Run the kernel on the GPU and return a text about the result. Managed memory makes torch unnecessary."""
     from jitload.cuda.bindings import check_driver, import_bindings
 
@@ -152,20 +154,20 @@ def _run_on_gpu(directory: str) -> str:
     flags = driver.CUmemAttach_flags.CU_MEM_ATTACH_GLOBAL
     address = int(checked(driver.cuMemAllocManaged(4 * _COUNT, flags)))
     try:
-        return _time_kernel("native", address, directory, synchronize=lambda: checked(driver.cuCtxSynchronize()))
+        return _time_kernel("native", address, synchronize=lambda: checked(driver.cuCtxSynchronize()))
     finally:
         driver.cuMemFree(address)
         driver.cuDevicePrimaryCtxRelease(device)
 
 
-def _time_kernel(arch: str, address: int, directory: str, synchronize: Callable[[], None] = lambda: None) -> str:
-    """Build the kernel, run it on the memory at `address`, and check the result. Return a text with the build time."""
-    from jitload.api import build_inline, load_module
+def _time_kernel(arch: str, address: int, synchronize: Callable[[], None] = lambda: None) -> str:
+    """Load the kernel, run it on the memory at `address`, and check the result. Return a text with the load time."""
+    from jitload.api import load_inline
 
     start = time.perf_counter()
-    path = build_inline("doctor", cuda_sources=_KERNEL, arch=arch, output=Path(directory) / f"{arch}.so")
+    module = load_inline("doctor", cuda_sources=_KERNEL, arch=arch)
     seconds = time.perf_counter() - start
-    load_module(path).count[1, _COUNT](ctypes.c_void_p(address))
+    module.count[1, _COUNT](ctypes.c_void_p(address))
     synchronize()
     numbers = list((ctypes.c_int * _COUNT).from_address(address))
     if numbers != list(range(1, _COUNT + 1)):

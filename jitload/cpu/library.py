@@ -147,7 +147,7 @@ def _check(request: Request, toolchain: CudaToolchain | None) -> tuple[Path, ...
             with naming_exports(request):
                 return check_device_code(device_source(request), _ARCH, toolchain)
         except ToolchainError as error:
-            reason = str(error)
+            reason = error.message()
         except CompileError as error:
             reason = _missing_cuda_header(error, toolchain)
             if not reason:

@@ -77,11 +77,12 @@ def worker_environment(*, has_triton: bool = False) -> tuple[tuple[str, str], ..
 def failure(task: Task, error: BaseException | str, seconds: float = 0.0) -> Outcome:
     """Return the outcome of a request that failed."""
     name, arch = _name_and_arch(task.request)
-    lines = str(error).strip().splitlines() or [""]
+    message = f"{error}"  # str() of an error of jitload repeats the reason
+    lines = message.strip().splitlines() or [""]
     first = lines[0] if isinstance(error, JitLoadError | str) else f"{type(error).__name__}: {lines[0]}"
     if isinstance(error, CompileError) and not error.diagnostics and (log := error.log.strip().splitlines()):
         first += f": {log[-1].strip()}"  # the last line, because Triton's message follows the lines of the source
-    return Outcome(name=name, arch=arch, state="failed", error=first, log=str(error), seconds=seconds)
+    return Outcome(name=name, arch=arch, state="failed", error=first, log=message, seconds=seconds)
 
 
 def _name_and_arch(request: Any) -> tuple[str, str]:
