@@ -105,6 +105,7 @@ def test_exports_are_cpp_where_our_assembler_does_not_fit(
 ) -> None:
     monkeypatch.setenv("JITLOAD_CACHE_DIR", str(tmp_path))
     monkeypatch.setenv("JITLOAD_CXX", "c++ -U__ELF__")
+    monkeypatch.setenv("JITLOAD_LIBRARY", "now")
     stub_driver.use_device(0)
     mod = jitload.load_inline("plain", cuda_sources=SOURCE, functions=EACH, arch="sm_90a")
     tvm_ffi.Module.get_function(mod, "tick")()

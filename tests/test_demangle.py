@@ -70,7 +70,7 @@ def test_a_kernel_with_a_long_symbol_asks_for_a_signature(nvrtc_runs):
 def test_a_long_symbol_on_the_cpu_takes_a_signature():
     with pytest.raises(SignatureError) as caught:
         load(ALIAS, arch="cpu", functions={"f": Launch(kernel="ns::k<Long>")})
-    check_asks(str(caught.value), "ns::k<Long>", "8, 4")
+    check_asks(caught.value.message(), "ns::k<Long>", "8, 4")
     signed = {"f": Launch(kernel="ns::k<Long>", signature="(void* x, int n)")}
     assert repr(load(ALIAS, arch="cpu", functions=signed).f) == "<jitload function f(void* x, int n)>"
 

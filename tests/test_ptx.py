@@ -92,7 +92,7 @@ def refused(error, source, arch="sm_90", **options) -> str:
     with pytest.raises(error) as caught:
         jitload.compile_cubin(source, name="k.ptx", arch=arch, **options)
     assert type(caught.value) is error
-    return str(caught.value)
+    return caught.value.message()
 
 
 def test_bad_ptx_is_told_in_the_linkers_words_with_its_line(ptx):

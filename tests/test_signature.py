@@ -484,7 +484,7 @@ BROKEN_SIGNATURES = {
 def test_broken_signatures(text: str) -> None:
     with pytest.raises(SignatureError) as caught:
         parse_signature(text, "k")
-    first, second, _hint = str(caught.value).split("\n")
+    first, second, _hint = caught.value.message().split("\n")
     assert first == f"signature of kernel 'k': {BROKEN_SIGNATURES[text]}"
     assert second == f"    {text}"
 
