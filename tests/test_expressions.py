@@ -187,7 +187,7 @@ def test_refusal(text: int | str, problem: str, column: int | None) -> None:
         ("triton.cdiv(n, 2)", "Use ceil_div(a, b)."),
         ("(n, 2)", 'Several dimensions are a tuple of expressions: ("a", "b").'),
         ("n is 2", "Use ==, or x is None for a pointer that may be None."),
-        ("n is None", "Only pointers in Launch.nullable may be None."),
+        ("n is None", "Only pointers in Launch.nullable, and optional arguments in a schema of torch, may be None."),
         ("in + 1", "A parameter named 'in' is written in_ in expressions."),
         ("m", "The names here are x, n, in_, k, scale, é, key."),
         ("x", TENSOR),

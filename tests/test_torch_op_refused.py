@@ -48,8 +48,8 @@ def _fresh_dynamo():
         ("square", {"out": {"y": "like x"}, "autocast": True}, "its kernels take several dtypes"),
         ("add_one", {"out": {"y": "like x"}, "autocast": "int32"}, "must be True or a floating-point dtype"),
         ("scale_", {"unwritten": "x"}, "it neither returns a tensor nor writes to one"),
-        ("bias_gelu", {"out": {"y": "like bias"}}, "'bias' may be None, so an output cannot depend on it"),
-        ("bias_gelu", {"out": {"y": "[bias.shape[0]]"}}, "'bias' may be None, so an output cannot depend on it"),
+        ("bias_gelu", {"out": {"y": "like bias"}}, "'bias' may be None, so the rule must test it"),
+        ("bias_gelu", {"out": {"y": "[bias.shape[0]]"}}, "'bias' may be None, so the rule must test it"),
     ],
 )
 def test_wrong_rules_are_refused(mod, name, options, message):

@@ -280,7 +280,8 @@ class _Compiler:
         """Translate `x is None`."""
         entry = self.entry(node)
         if entry is not None and not entry.is_nullable:
-            raise self.source.error(f"{node.id!r} is never None", node, "Only pointers in Launch.nullable may be None.")
+            hint = "Only pointers in Launch.nullable, and optional arguments in a schema of torch, may be None."
+            raise self.source.error(f"{node.id!r} is never None", node, hint)
         return _Code((Op("IS_NONE", entry.position if entry else 0),))
 
     def boolean(self, node: ast.BoolOp) -> _Code:

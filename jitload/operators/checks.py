@@ -147,28 +147,33 @@ def _end(tensor: torch.Tensor) -> int:
     return tensor.data_ptr() + (last + 1) * tensor.element_size()
 
 
-def check_results(results: Any, tensors: tuple[Any, ...], plan_name: str, count: int) -> Any:
-    """Return the results of an operator's function: a tensor, or a tuple of tensors if `count` is more than 1.
+def check_results(results: Any, tensors: tuple[Any, ...], plan_name: str, optional: Sequence[bool]) -> Any:
+    """Return the results of an operator's function: a tensor, or a tuple of tensors if there are several.
+
+    `optional` says for each result whether it may be None.
 
     Raises:
-        TypeError: The function did not return `count` tensors.
+        TypeError: The function did not return these results.
         RuntimeError: Results share memory with each other or with `tensors`, the operator's arguments.
     """
     values = tuple(flatten((results,)))
-    if len(values) != count or not all(isinstance(value, torch.Tensor) for value in values):
-        plural = "" if count == 1 else "s"
+    if len(values) != len(optional) or not all(
+        isinstance(value, torch.Tensor) or (value is None and may_be_none)
+        for value, may_be_none in zip(values, optional, strict=True)
+    ):
+        declared = f"{len(optional)} tensor{'s' * (len(optional) > 1)}"
         types = ", ".join(type(value).__name__ for value in values)
-        raise TypeError(f"{plan_name}(): its schema declares {count} tensor{plural}, but the function returned {types}")
+        raise TypeError(f"{plan_name}(): its schema declares {declared}, but the function returned {types}")
     memory = {_address(tensor) for tensor in flatten(tensors) if tensor is not None}
     for value in values:
-        address = _address(value)
+        address = 0 if value is None else _address(value)
         if address and address in memory:
             raise RuntimeError(
                 f"{plan_name}(): an operator must not return one of its arguments or a view of it, nor one tensor "
                 "twice; return a copy"
             )
         memory.add(address)
-    return values if count > 1 else values[0]
+    return values if len(values) > 1 else values[0]
 
 
 def _address(tensor: torch.Tensor) -> int:

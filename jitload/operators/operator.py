@@ -66,8 +66,8 @@ def torch_op(  # noqa: PLR0913  each is a part of an operator's definition
         name: The operator's name with its namespace. `my::add` is also available as `torch.ops.my.add`.
         function: A function of a `jitload.Module`. If `schema` is given, any callable.
         out: A mapping from the names of outputs to rules, `"like x"`, `"float32[n, x.shape[0]]"`, `"x.dtype[n]"`,
-            `"zeros like x"`. The operator allocates and returns the outputs; callers do not pass them. If a rule has
-            no dtype, the output has the dtype of its pointer.
+            `"zeros like x"`, `"None if x is None else like x"`. The operator allocates and returns the outputs; callers
+            do not pass them. If a rule has no dtype, the output has the dtype of its pointer.
         unwritten: Names of pointers that the function only reads, although they are not `const`.
         schema: The schema of a function whose types are unknown, `(Tensor x, Tensor(a!) y, SymInt n) -> ()`. If the
             function returns tensors, the schema names them, `-> (Tensor y)`, and `out` has a rule for each tensor.

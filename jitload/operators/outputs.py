@@ -1,4 +1,4 @@
-"""Rules for the tensors that an operator returns: `like x`, `float32[n, x.shape[0]]`, `zeros x.dtype[ceil_div(n, 2)]`.
+"""Rules for the tensors that an operator returns: `like x`, `float32[n, x.shape[0]]`, `None if x is None else like x`.
 
 A rule is translated to a Python expression that allocates the tensor. The operator and its fake function contain the
 same expression, so that shapes, strides and dtypes cannot differ.
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import torch
 
@@ -21,7 +21,12 @@ from jitload.operators.signature import Argument
 _RULE = re.compile(
     r"(?P<zeros>zeros\b)?\s*(?P<dtype>[\w.]+)??\s*(?:\blike\s+(?P<like>\w+)|\[(?P<shape>.*)\])", re.DOTALL
 )
-_EXAMPLES = "A rule is 'like x', 'float16 like x', 'float32[n, x.shape[0]]', 'x.dtype[n]', or 'zeros like x'."
+_EXTENTS = re.compile(r"\*\s*(?P<name>\w+)(?P<shape>\.shape)?\s*(?:\[(?P<start>[^:]*):(?P<stop>[^:]*)\])?")
+_BRACKETS = {"(": 1, "[": 1, ")": -1, "]": -1}
+_EXAMPLES = (
+    "A rule is 'like x', 'float16 like x', 'float32[n, x.shape[0]]', 'x.dtype[n]', 'zeros like x', or "
+    "'like x if n > 1 else None'."
+)
 
 
 class Rule(NamedTuple):
@@ -29,19 +34,34 @@ class Rule(NamedTuple):
 
     Attributes:
         name: The tensor's name.
+        text: The rule as the user wrote it.
         is_zeroed: Whether the tensor is filled with zeros.
         dtype: The text of the dtype, `float32` or `x.dtype`, or "" if the rule has none.
         like: The name of a tensor of the same shape, or "" if the rule has a shape.
         shape: The expressions for the extents of the shape.
-        text: The rule as the user wrote it.
+        is_none: Whether the rule is None instead of a tensor.
+        condition: The condition of a rule `a if condition else b`, or "".
+        choices: The rules `a` and `b`.
     """
 
     name: str
-    is_zeroed: bool
-    dtype: str
-    like: str
-    shape: tuple[str, ...]
     text: str
+    is_zeroed: bool = False
+    dtype: str = ""
+    like: str = ""
+    shape: tuple[str, ...] = ()
+    is_none: bool = False
+    condition: str = ""
+    choices: tuple[Rule, ...] = ()
+
+    @property
+    def may_be_none(self) -> bool:
+        """Whether a call may return None instead of a tensor."""
+        return self.is_none or any(choice.may_be_none for choice in self.choices)
+
+    def tests(self, name: str) -> bool:
+        """Return whether the rule tests if `name` is None."""
+        return re.search(rf"\b{name}\s+is\s", self.text) is not None
 
 
 def parse_rule(name: str, text: object, function: str) -> Rule:
@@ -49,12 +69,42 @@ def parse_rule(name: str, text: object, function: str) -> Rule:
     if not isinstance(text, str):
         raise LaunchSpecError(f"a rule must be a str, got {type(text).__name__}", kernel=function, field=field_of(name),
                               hint=_EXAMPLES)  # fmt: skip
-    match = _RULE.fullmatch(text.strip())
-    if match is None:
+    rule = _parse(Rule(name, text), text)
+    if rule is None:
         problem = "this is not a rule for an output"
         raise LaunchSpecError(problem, kernel=function, field=field_of(name), expression=text, hint=_EXAMPLES)
+    return rule
+
+
+def _parse(rule: Rule, text: str) -> Rule | None:
+    """Return `rule` with the fields that `text`, a part of the rule's text, describes. Return None if it is no rule."""
+    body, *rest = _split_conditional(text)
+    if rest:
+        choices = [_parse(rule, part) for part in (body, *rest[1:])]
+        parsed = tuple(choice for choice in choices if choice is not None)
+        return rule._replace(condition=rest[0], choices=parsed) if len(parsed) == 2 else None
+    if body.strip() == "None":
+        return rule._replace(is_none=True)
+    match = _RULE.fullmatch(body.strip())
+    if match is None:
+        return None
     shape = tuple(split_at_commas(match["shape"])) if match["shape"] else ()
-    return Rule(name, match["zeros"] is not None, match["dtype"] or "", match["like"] or "", shape, text)
+    return rule._replace(
+        is_zeroed=match["zeros"] is not None, dtype=match["dtype"] or "", like=match["like"] or "", shape=shape
+    )
+
+
+def _split_conditional(text: str) -> list[str]:
+    """Split `a if b else c` into three parts. Keywords in brackets do not count."""
+    parts, words, depth = [""], ["if", "else"], 0
+    for token in re.findall(r"\w+|\W", text):
+        depth += _BRACKETS.get(token, 0)
+        if words and token == words[0] and depth == 0:
+            words.pop(0)
+            parts.append("")
+        else:
+            parts[-1] += token
+    return parts
 
 
 def field_of(name: str) -> str:
@@ -81,11 +131,23 @@ class Allocator:
 
     def allocate(self, rule: Rule) -> str:
         """Return the Python expression that allocates an output. Later rules may use this output."""
-        argument = self.by_name.get(rule.name) or Argument(rule.name, "tensor", "", is_strided=True)
-        dtype = self._dtype(rule, argument)
-        source = self._like(rule, argument, dtype) if rule.like else self._shaped(rule, argument, dtype)
-        self.tensors[rule.name] = argument._replace(is_nullable=False)
+        argument = self.by_name[rule.name]
+        if rule.may_be_none and not argument.is_nullable:
+            declare = "name it in Launch(nullable=…)" if argument.cpp_type else f"declare it as 'Tensor? {rule.name}'"
+            raise self._error(f"{rule.name!r} must not be None: {declare}", rule)
+        source = self._source(rule, argument)
+        self.tensors[rule.name] = argument._replace(is_nullable=rule.may_be_none)
         return source
+
+    def _source(self, rule: Rule, argument: Argument) -> str:
+        if rule.choices:
+            condition = self._expression(rule.condition, rule)
+            body, orelse = (self._source(choice, argument) for choice in rule.choices)
+            return f"({body} if {condition} else {orelse})"
+        if rule.is_none:
+            return "None"
+        dtype = self._dtype(rule, argument)
+        return self._like(rule, argument, dtype) if rule.like else self._shaped(rule, argument, dtype)
 
     def _like(self, rule: Rule, argument: Argument, dtype: str) -> str:
         model = self._tensor(rule.like, rule)
@@ -113,18 +175,42 @@ class Allocator:
         return f"_{kind}(({shape}), dtype={dtype}, device=_device({device}))"
 
     def _size(self, text: str, rule: Rule) -> str:
-        if text.startswith("*"):
-            argument = self.inputs.get(text[1:].strip())
-            if argument is None or not re.match(r"(SymInt|int)\[\d*\] ", argument.declaration):
-                raise self._error(f"{text!r} is not the name of a list of integers after *", rule)
-            return f"*a_{argument.name}"
+        return self._extents(text, rule) if text.startswith("*") else self._expression(text, rule)
+
+    def _extents(self, text: str, rule: Rule) -> str:
+        """Translate `*size`, `*x.shape`, or a slice of one of these."""
+        match = _EXTENTS.fullmatch(text)
+        name = match["name"] if match else ""
+        if match and match["shape"] and name in self.tensors:
+            self._tensor(name, rule)
+        elif match and not match["shape"] and self._is_declared(name, r"(SymInt|int)\[\d*\]"):
+            self._check_is_tested(name, rule)
+        else:
+            example = "*size for a list of integers, *x.shape for a tensor, or a slice, *x.shape[:-1]"
+            raise self._error(f"{text!r} is not a list of extents: write {example}", rule)
+        bounds = [match["start"], match["stop"]]
+        if bounds == [None, None]:
+            return f"*a_{name}{match['shape'] or ''}"
+        start, stop = (self._expression(bound, rule) if bound.strip() else "" for bound in bounds)
+        return f"*a_{name}{match['shape'] or ''}[{start}:{stop}]"
+
+    def _is_declared(self, name: str, schema_type: str) -> bool:
+        """Return whether `name` is an argument of this type, a pattern, or may also be None."""
+        return name in self.inputs and re.match(rf"{schema_type}\?? ", self.inputs[name].declaration) is not None
+
+    def _expression(self, text: str, rule: Rule) -> str:
         arguments = {**self.inputs, **self.tensors}
-        for name, argument in arguments.items():
-            if argument.is_nullable and re.search(rf"\b{name}\b", text):
-                raise self._missing(name, rule)
+        for name in arguments:
+            if re.search(rf"\b{name}\b", text):
+                self._check_is_tested(name, rule)
         kinds: dict[str, Literal["tensor", "int"]] = {"tensor": "tensor", "int": "int"}
         scope = {
-            name: ScopeEntry(position=0, kind=kinds.get(a.kind, "other"), type=a.cpp_type or a.declaration)
+            name: ScopeEntry(
+                position=0,
+                kind=kinds.get(a.kind, "other"),
+                type=a.cpp_type or a.declaration,
+                is_nullable=a.is_nullable,
+            )
             for name, a in arguments.items()
         }
         return to_python(text, scope, kernel=self.function, field=field_of(rule.name))
@@ -137,7 +223,8 @@ class Allocator:
         if dot and attribute == "dtype":
             self._check_dtype(rule, argument, self._tensor(name, rule))
             return f"a_{name}.dtype"
-        if rule.dtype in self.inputs and self.inputs[rule.dtype].declaration.startswith("ScalarType "):
+        if self._is_declared(rule.dtype, "ScalarType"):
+            self._check_is_tested(rule.dtype, rule)
             return f"a_{rule.dtype}"
         dtype = getattr(torch, rule.dtype, None)
         if str(dtype) != f"torch.{rule.dtype}":  # aliases such as torch.half are not names of dtypes
@@ -165,12 +252,14 @@ class Allocator:
         if name not in self.tensors:
             names = ", ".join(self.tensors) or "none"
             raise self._error(f"there is no tensor {name!r} among the inputs; the tensors are {names}", rule)
-        if self.tensors[name].is_nullable:
-            raise self._missing(name, rule)
+        self._check_is_tested(name, rule)
         return self.tensors[name]
 
-    def _missing(self, name: str, rule: Rule) -> LaunchSpecError:
-        return self._error(f"{name!r} may be None, so an output cannot depend on it", rule)
+    def _check_is_tested(self, name: str, rule: Rule) -> None:
+        """Raise LaunchSpecError if `name` may be None, and the rule does not test this."""
+        argument = self.tensors.get(name) or self.inputs[name]
+        if argument.is_nullable and not rule.tests(name):
+            raise self._error(f"{name!r} may be None, so the rule must test it: '… if {name} is None else …'", rule)
 
     def _error(self, problem: str, rule: Rule) -> LaunchSpecError:
         return LaunchSpecError(
@@ -179,17 +268,24 @@ class Allocator:
 
 
 def allocation_error(
-    operator: str, name: str, rule: str, error: Exception, tensors: dict[str, torch.Tensor]
+    operator: str, rule: str, error: Exception, values: dict[str, Any], optional: Sequence[str]
 ) -> Exception:
-    """Return the error for a call that cannot allocate the output `name`."""
-    for argument, tensor in tensors.items():
-        if tensor is None:
+    """Return the error for a call that cannot allocate an output, whose rule is `out['y'] = 'like x'`.
+
+    `values` has the arguments that the rule uses, and `optional` the names of those that may be None.
+    """
+    for argument, value in values.items():
+        if value is None and argument not in optional:
             return TypeError(f"{operator}(): argument {argument!r} must be a tensor, got None")
-    if isinstance(error, AttributeError | TypeError):
-        return error
-    shapes = ", ".join(f"{key} has shape {list(tensor.shape)}" for key, tensor in tensors.items())
+    missing = [f"{key} is None" for key, value in values.items() if value is None]
     reason = "an axis is out of range" if isinstance(error, IndexError) else str(error)
-    return ValueError(f"{operator}(): {field_of(name)} = {rule!r}: {reason}{f'; {shapes}' if shapes else ''}")
+    if isinstance(error, AttributeError | TypeError):
+        if not missing:
+            return error
+        reason = "the rule uses an argument that is None"
+    shapes = [f"{key} has shape {list(value.shape)}" for key, value in values.items() if hasattr(value, "shape")]
+    facts = ", ".join(shapes + missing)
+    return ValueError(f"{operator}(): {rule}: {reason}{f'; {facts}' if facts else ''}")
 
 
 def allocation_names() -> dict[str, object]:

@@ -8,7 +8,7 @@ from itertools import product
 from typing import NamedTuple
 
 from jitload.errors import LaunchSpecError
-from jitload.operators.outputs import Allocator, Rule, parse_rule
+from jitload.operators.outputs import Allocator, Rule, field_of, parse_rule
 from jitload.operators.signature import Argument, Signature, check_names
 
 
@@ -52,13 +52,15 @@ def make_plan(name: str, signature: Signature, out: Mapping[str, str], unwritten
         for a in arguments
         if a.name not in out
     )
-    allocator = Allocator(function, arguments, inputs)
+    allocator = Allocator(function, [*arguments, *signature.returns], inputs)
     rules = [parse_rule(key, rule, function) for key, rule in out.items()]
     allocations = {rule.name: _allocation(name, rule, allocator.allocate(rule), inputs) for rule in rules}
     needs_device = bool(out) and not allocator.model and not allocator.has_device
     declarations = [argument.declaration for argument in inputs]
     declarations += ["*, Device? device=None"] if needs_device else []
-    returns = "Tensor" if len(out) == 1 else f"({', '.join('Tensor' for _ in out)})"
+    optional = {a.name for a in signature.returns if a.is_nullable} | {rule.name for rule in rules if rule.may_be_none}
+    results = [f"Tensor{'?' * (name in optional)}" for name in out]
+    returns = results[0] if len(results) == 1 else f"({', '.join(results)})"
     schema = f"({', '.join(declarations)}) -> {returns}"
     source = _write_source(name, signature, inputs, allocations, ["*", "device=None"] if needs_device else [])
     return Plan(name, signature, inputs, schema, source)
@@ -66,13 +68,15 @@ def make_plan(name: str, signature: Signature, out: Mapping[str, str], unwritten
 
 def _allocation(operator: str, rule: Rule, source: str, inputs: Sequence[Argument]) -> str:
     """Return Python code that allocates an output. If the allocation fails, the code's error names the rule."""
-    used = [a.name for a in inputs if a.is_tensor and re.search(rf"\ba_{a.name}\b", source)]
-    tensors = f"{{{', '.join(f'{name!r}: a_{name}' for name in used)}}}"
+    used = [a for a in inputs if (a.is_tensor or a.is_nullable) and re.search(rf"\ba_{a.name}\b", source)]
+    values = f"{{{', '.join(f'{a.name!r}: a_{a.name}' for a in used)}}}"
+    optional = tuple(a.name for a in used if a.is_nullable)
+    text = f"{field_of(rule.name)} = {rule.text!r}"
     return f"""\
     try:
         a_{rule.name} = {source}
     except (AttributeError, IndexError, TypeError, ZeroDivisionError) as error:
-        raise _allocation_error({operator!r}, {rule.name!r}, {rule.text!r}, error, {tensors}) from None"""
+        raise _allocation_error({operator!r}, {text!r}, error, {values}, {optional}) from None"""
 
 
 def _check_has_effect(signature: Signature, out: Mapping[str, str], unwritten: Sequence[str]) -> None:
@@ -86,11 +90,12 @@ def _check_has_effect(signature: Signature, out: Mapping[str, str], unwritten: S
 
 def _check_results(signature: Signature, out: Mapping[str, str]) -> None:
     """Raise LaunchSpecError unless the keys of `out` are the names of the function's results, in the same order."""
-    if both := {argument.name for argument in signature.arguments}.intersection(signature.returns):
+    declared = [result.name for result in signature.returns]
+    if both := {argument.name for argument in signature.arguments}.intersection(declared):
         problem = f"{min(both)!r} is the name of both an argument and a result"
         raise LaunchSpecError(problem, kernel=signature.name, field="schema")
-    if tuple(out) != signature.returns:
-        names = ", ".join(signature.returns)
+    if list(out) != declared:
+        names = ", ".join(declared)
         raise LaunchSpecError(
             f"it must have a rule for each result in the schema, in this order: {names}",
             kernel=signature.name, field="out", hint='schema="(Tensor x) -> (Tensor y)", out={"y": "like x"}',
@@ -125,7 +130,7 @@ def _write_source(
         for argument in signature.arguments
     )
     if signature.returns:
-        checks = f"{_tuple(tensors)}, {name!r}, {len(signature.returns)}"
+        checks = f"{_tuple(tensors)}, {name!r}, {tuple(result.is_nullable for result in signature.returns)}"
         launch = [*_copy_inputs(inputs), f"    return _results(_function({arguments}), {checks})"]
     else:
         steps = [*_copy_inputs(inputs), *_count_versions(inputs)]

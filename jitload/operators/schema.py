@@ -35,14 +35,23 @@ def read_schema(schema: str, function: str) -> Signature:
     if any(result.alias_info for result in parsed.returns):
         hint = "Mark the argument that is written, Tensor(a!), and return (); or return a new tensor."
         raise _schema_error("an operator cannot return one of its arguments", schema, function, hint)
-    if any(str(result.type) != "Tensor" for result in parsed.returns):
+    if any(str(result.type) not in ("Tensor", "Optional[Tensor]") for result in parsed.returns):
         raise _schema_error("an operator returns tensors only", schema, function)
     if any(argument.kwarg_only for argument in parsed.arguments):
         raise _schema_error("keyword-only arguments are not supported", schema, function)
     texts = split_at_commas(schema[: schema.rindex("->")].strip()[1:-1])
     arguments = (_declared(argument, text) for argument, text in zip(parsed.arguments, texts, strict=True))
-    returns = tuple(result.name or f"result{index}" for index, result in enumerate(parsed.returns))
-    return Signature(function, tuple(arguments), returns)
+    returns = (
+        Argument(
+            result.name or f"result{index}",
+            "tensor",
+            "",
+            is_nullable=str(result.type) == "Optional[Tensor]",
+            is_strided=True,
+        )
+        for index, result in enumerate(parsed.returns)
+    )
+    return Signature(function, tuple(arguments), tuple(returns))
 
 
 def _schema_error(problem: str, schema: str, function: str, hint: str = "") -> LaunchSpecError:

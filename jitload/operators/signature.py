@@ -66,13 +66,13 @@ class Signature(NamedTuple):
     Attributes:
         name: The function's name, for error messages.
         arguments: The function's arguments in order.
-        returns: The names of the tensors that the function returns.
+        returns: The tensors that the function returns. Those that may be None are nullable.
         devices: The devices that the function runs on: `CUDA`, `CPU` or `CUDA or CPU`; "" if unknown.
     """
 
     name: str
     arguments: tuple[Argument, ...]
-    returns: tuple[str, ...] = ()
+    returns: tuple[Argument, ...] = ()
     devices: str = ""
 
 
