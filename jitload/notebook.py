@@ -44,6 +44,7 @@ _FLAG_HIDES_KERNELS = re.compile(r"-I|include|-isystem|__global__")
 _OPTIONS = {
     "arch": "--arch ",
     "debug": "--debug",
+    "sanitize": "--sanitize",
     "functions": "--functions ",
     "extra_cflags": "--flags=",
     "extra_cuda_cflags": "--flags=",
@@ -51,7 +52,6 @@ _OPTIONS = {
 }
 _PHRASES = {
     r"pass cuda_sources= or cpp_sources=, or files as sources=": "the cell is empty",
-    r"sanitize= and debug= are": "debug= is",
     r", (export them with \w+), or pass kind='host'": r", or \1",
     r'functions=\{"(\w+)": Launch\(kernel="([^"\n]*)"\)\}': r"--launch '\1: kernel=\2'",
 }
@@ -103,6 +103,7 @@ class CudaMagics(Magics):  # type: ignore[misc]  # IPython is not checked here
     @argument("--functions", default="", metavar="'F,G'", help="functions of the host code to export")
     @argument("--flags", default="", help="compiler options in one word: '-O3 -DN=4'")
     @argument("--include", action="append", default=[], metavar="DIR", help="a directory to search for headers")
+    @argument("--sanitize", action="store_true", help="check what kernels on the CPU access and compute")
     @argument("--debug", action="store_true", help="compile for a debugger")
     @cell_magic
     def cuda(self, line: str, cell: str) -> Module:
@@ -115,6 +116,7 @@ class CudaMagics(Magics):  # type: ignore[misc]  # IPython is not checked here
             "arch": tuple(options.arch.split(",")) if "," in options.arch else options.arch,
             "extra_cuda_cflags": _split(options.flags),
             "extra_include_paths": options.include,
+            "sanitize": ("address", "undefined") if options.sanitize else None,
             "debug": options.debug,
             "isolate": True,  # NVRTC runs in a child process: it can be stopped, and its crash is an error
         }

@@ -69,7 +69,7 @@ _OWN_VARIABLES = (
     *("JITLOAD_ARCH", "JITLOAD_CACHE_DIR", "JITLOAD_NVRTC", "JITLOAD_NVCC", "JITLOAD_CXX", "JITLOAD_TRUST_GROUP"),
     *("JITLOAD_MODE", "JITLOAD_CACHE_LIMIT", "JITLOAD_PRECOMPILE", "JITLOAD_CACHE_PATH", "JITLOAD_CACHE_REMOTE"),
     *("JITLOAD_CACHE_REMOTE_WRITE", "JITLOAD_CACHE_REMOTE_TIMEOUT", "JITLOAD_CPU_THREADS"),
-    *("JITLOAD_ISOLATE", "JITLOAD_CPU_GPU_CHECK", "JITLOAD_LIBRARY"),
+    *("JITLOAD_CPU_TIMEOUT", "JITLOAD_ISOLATE", "JITLOAD_CPU_GPU_CHECK", "JITLOAD_LIBRARY"),
 )
 _TOOLKIT_VARIABLES = ("CUDA_HOME", "CUDA_PATH")
 # The variables that gcc, clang, the assembler, the linker and NVRTC read and that can change their output.
@@ -124,13 +124,14 @@ def _parse(*raw: bytes) -> Settings:
     def flag(name: str, *, default: bool = False) -> bool:
         return read_flag(name, values[name], default=default)
 
-    mode, limit, timeout = (values[f"JITLOAD_{name}"] for name in ("MODE", "CACHE_LIMIT", "CACHE_REMOTE_TIMEOUT"))
+    mode, limit = values["JITLOAD_MODE"], values["JITLOAD_CACHE_LIMIT"]
     if mode not in ("", *_MODES):
         raise JitLoadError(f"JITLOAD_MODE={mode!r} must be one of {', '.join(_MODES)}")
     if (library := values["JITLOAD_LIBRARY"]) not in ("", *_LIBRARIES):
         raise JitLoadError(f"JITLOAD_LIBRARY={library!r} must be one of {', '.join(_LIBRARIES)}")
     if (threads := values["JITLOAD_CPU_THREADS"]) and not re.fullmatch(r"[1-9]\d{0,5}", threads, re.ASCII):
         raise JitLoadError(f"JITLOAD_CPU_THREADS={threads!r} must be a number of threads, such as 8")
+    _read_seconds(values, "JITLOAD_CPU_TIMEOUT")  # the library reads it, at its first launch
     try:
         cache_limit = parse_size(limit) if limit else _DEFAULT_CACHE_LIMIT
     except ValueError as error:
@@ -157,7 +158,7 @@ def _parse(*raw: bytes) -> Settings:
         cache_path=tuple(directory for directory in values["JITLOAD_CACHE_PATH"].split(os.pathsep) if directory),
         remote=values["JITLOAD_CACHE_REMOTE"],
         remote_writes=flag("JITLOAD_CACHE_REMOTE_WRITE") and bool(values["JITLOAD_CACHE_REMOTE"]),
-        remote_timeout_s=_parse_seconds(timeout) if timeout else _DEFAULT_TIMEOUT_S,
+        remote_timeout_s=_read_seconds(values, "JITLOAD_CACHE_REMOTE_TIMEOUT") or _DEFAULT_TIMEOUT_S,
     )
 
 
@@ -172,10 +173,12 @@ def read_flag(name: str, text: str, *, default: bool = False) -> bool:
     return flag
 
 
-def _parse_seconds(text: str) -> float:
+def _read_seconds(values: dict[str, str], name: str) -> float | None:
+    if not (text := values[name]):
+        return None
     if re.fullmatch(r"\d{1,6}(\.\d{1,6})?", text, re.ASCII) and float(text) > 0:
         return float(text)
-    raise JitLoadError(f"JITLOAD_CACHE_REMOTE_TIMEOUT={text!r} must be a number of seconds above 0, such as 2.5")
+    raise JitLoadError(f"{name}={text!r} must be a number of seconds above 0, such as 2.5")
 
 
 def parse_size(text: str) -> int:

@@ -133,10 +133,9 @@ def test_rebuild_builds_once_in_a_process_and_beside_what_was_there(cache, monke
             "JITLOAD_CACHE_LIMIT='much': a size is a number with K, M, G or T, such as 2GB",
         ),
         ("JITLOAD_CACHE_LIMIT", "-1", "JITLOAD_CACHE_LIMIT='-1': a size is a number with K, M, G or T, such as 2GB"),
-        (
-            "JITLOAD_CACHE_REMOTE_TIMEOUT",
-            "soon",
-            "JITLOAD_CACHE_REMOTE_TIMEOUT='soon' must be a number of seconds above 0, such as 2.5",
+        *(
+            (name, value, f"{name}={value!r} must be a number of seconds above 0, such as 2.5")
+            for name, value in (("JITLOAD_CACHE_REMOTE_TIMEOUT", "soon"), ("JITLOAD_CPU_TIMEOUT", "0"))
         ),
         (
             "JITLOAD_ISOLATE",

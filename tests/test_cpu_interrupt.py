@@ -1,4 +1,4 @@
-"""Ctrl-C ends any kernel on the CPU, and nothing is left of it."""
+"""Ctrl-C and a limit of time end any kernel on the CPU, and nothing is left of it."""
 
 from __future__ import annotations
 
@@ -48,6 +48,12 @@ extern "C" __global__ void large_fiber(float* x) {
   x[threadIdx.x] = numbers[65535 - (int)x[3]];
 }
 extern "C" __global__ void doubles(float* x) { x[0] = x[0] * 2; }
+extern "C" __global__ void backwards(unsigned* x) { while (atomicAdd(x, 0u) != gridDim.x - 1 - blockIdx.x); }
+extern "C" __global__ void meets(unsigned* x) { __syncthreads(); }
+__device__ int* at(int* x, long long n) { return threadIdx.x == 2 ? x + n : x; }
+extern "C" __global__ void writes(int* x, long long n) { *at(x, n) = 1; }
+extern "C" __global__ void writes_later(int* x, long long n) { __syncthreads(); *at(x, n) = 1; }
+extern "C" __global__ void writes_quotient(int* x, long long n) { *at(x, n) = 8 / x[threadIdx.x]; }
 """
 PRELUDE = """
 import os, signal, threading, time
@@ -123,6 +129,64 @@ except RuntimeError as error:
     print("assertion" in str(error) and "in block (63, 0, 0)" in str(error))
 """
     assert run_python(program, path) == "True\n"
+
+
+def test_a_limit_of_time(path: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("JITLOAD_CPU_TIMEOUT", "0.1")
+    monkeypatch.setenv("JITLOAD_CPU_THREADS", "2")
+    program = f"""{PRELUDE}
+import re
+kernels = [("loop", (1, 1), ""), ("loop", (64, 32), ""), ("late", (64, 1), ""), ("barriers", (16, 64), ", thread"),
+           ("alone", (1, 64), r", thread .0, 0, 0.$"), ("allocates", (1, 1), ""), ("backwards", (4, 32), ", thread"),
+           ("divides", (1, 1), ""), ("add", (2**30, 1), ""), ("meets", (2**30, 2), "")]
+for kernel, config, thread in kernels:
+    x = np.zeros(4, np.uint32)
+    begin = time.monotonic()
+    try:
+        mod[kernel][config](x)
+        print(kernel, config, "ended")
+    except RuntimeError as error:
+        said = rf"{{kernel}}.*: not finished after 0.1 s, the limit of JITLOAD_CPU_TIMEOUT, in block .*[)]{{thread}}"
+        if not re.match(said, str(error)) or time.monotonic() - begin > 30:
+            print(kernel, config, error, time.monotonic() - begin)
+x[3] = 0
+mod.add[100, 100](x)
+print(x[3])
+"""
+    assert run_python(program, path) == "10000\n"
+
+
+def test_a_limit_that_is_no_time(path: str) -> None:
+    program = f"""{PRELUDE}
+os.environ["JITLOAD_CPU_TIMEOUT"] = "soon"
+try:
+    mod.add[1, 1](np.zeros(4, np.uint32))
+except RuntimeError as error:
+    print(error)
+"""
+    assert run_python(program, path) == "JITLOAD_CPU_TIMEOUT must be a number of seconds above 0, such as 2.5\n"
+
+
+def test_an_invalid_address_is_reported_before_the_process_ends(path: str) -> None:
+    """Also where Python's own handler comes next, as in a notebook."""
+    program = f"""{PRELUDE}
+import faulthandler
+for kernel in ("writes", "writes_later", "writes_quotient"):
+    read, write = os.pipe()
+    if (child := os.fork()) == 0:
+        os.dup2(write, 2)
+        faulthandler.enable()
+        mod[kernel][1, 4](np.ones(4, np.int32), 1 << 40)
+        os._exit(0)
+    os.close(write)
+    said = open(read).read()
+    print(os.WTERMSIG(os.waitpid(child, 0)[1]) == signal.SIGSEGV, "Fatal Python error" in said, said.splitlines()[0])
+"""
+    said = "jitload: {}(): an access to an invalid address in block (0, 0, 0){}; "
+    said += 'sanitize="address" checks accesses to tensors'
+    thread = ", thread (2, 0, 0)"
+    kernels = (("writes", ""), ("writes_later", thread), ("writes_quotient", thread))
+    assert run_python(program, path).splitlines() == [f"True True {said.format(*kernel)}" for kernel in kernels]
 
 
 def test_denormals_stay_as_the_program_wants_them(path: str) -> None:

@@ -76,6 +76,12 @@ def test_flags_may_begin_with_a_dash(cache, shell):
     assert shell.run_cell("k[1, 1](i); i.item()").result == 5
 
 
+def test_an_invalid_access_does_not_end_the_process(cache, shell):
+    run(shell, "--arch cpu --sanitize", 'extern "C" __global__ void k(int* x) { x[threadIdx.x + 4] = 1; }')
+    with pytest.raises(RuntimeError, match=r"a write of 4 bytes at byte 16 of 'x', which has 4 bytes, in block"):
+        shell.run_cell("k[1, 1](i)").raise_error()
+
+
 def test_ipython_leaves_the_text_as_it_is(cache, shell):
     text = (
         "#define K(x) x\n__global__ void k(int* x) { // \u00fc {i} $i\r\n int a = 1\r\n? 12\n: 3; x[0] = a\n%5 +\n!a; }"
@@ -234,11 +240,11 @@ def test_wrong_options_are_usage_errors(cache, shell, capsys, line, message):
         ("--arch cpu --functions f", f"int f() {{ return 1; }}\n{CELL}", "GPU only: C++ for the host that is built"),
         *(
             (
-                "--functions f --debug",
+                f"--functions f {option}",
                 f"{include}int f() {{ return 1; }}",
-                "--debug is for kernels; for C++ of your own",
+                "--sanitize and --debug are for kernels; for C++ of your own",
             )
-            for include in ("", "#include <torch/extension.h>\n")
+            for option, include in (("--debug", ""), ("--sanitize", "#include <torch/extension.h>\n"))
         ),
         (f"--arch {ARCH} --functions firts", f"int first(int* x) {{ return 1; }}\n{CELL}", "Did you mean 'first'?"),
     ],

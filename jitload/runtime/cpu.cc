@@ -7,7 +7,6 @@
 
 #include "cpu_fibers.cc"
 #include "cpu_pool.h"
-#include "cpu_spinning.h"
 #include "cpu_watch.h"
 
 namespace {
@@ -44,7 +43,13 @@ uint32_t run_some_blocks(Worker* worker, uint64_t limit) {
   return worker->plain_count;
 }
 
-/* ---- Ctrl-C ---------------------------------------------------------------------------------------------------- */
+/* Return the threadIdx of the kernel's thread that runs, or NULL if it is not known. */
+const uint32_t* current_thread(const Worker* worker) {
+  if (worker->is_in_fibers) return worker->current->index;
+  return worker->block.may_divide ? worker->block.thread_index : NULL;
+}
+
+/* ---- Ctrl-C, and the limit of JITLOAD_CPU_TIMEOUT --------------------------------------------------------------- */
 
 int64_t now_ms() {
   struct timespec time;
@@ -58,6 +63,26 @@ void check_signals(Launch* launch) {
   __atomic_store_n(&launch->has_failed, 1, __ATOMIC_RELEASE);
 }
 
+/* Return the limit in seconds: 0 if there is none, and -1 if the variable's value is not a time. */
+double read_time_limit() {
+  const char* variable = getenv("JITLOAD_CPU_TIMEOUT");
+  if (variable == NULL || *variable == 0) return 0;
+  char* end;
+  const double seconds = strtod(variable, &end);
+  return *end == 0 && seconds > 0 && seconds < 1e9 ? seconds : -1;
+}
+
+double time_limit() {
+  static const double seconds = read_time_limit();
+  return seconds;
+}
+
+/* End the launch if it has run for too long. `thread` may be NULL. */
+void check_deadline(Worker* worker, const uint32_t* thread) {
+  if (now_ns() < worker->launch->deadline) return;
+  fail(worker, thread, "not finished after %g s, the limit of JITLOAD_CPU_TIMEOUT,", time_limit());
+}
+
 /* ---- division by zero, and what else the compiler checks -------------------------------------------------------- */
 
 struct Location {
@@ -65,12 +90,6 @@ struct Location {
   uint32_t line;
   uint32_t column;
 };
-
-/* Return the threadIdx of the kernel's thread that runs, or NULL if it is not known. */
-const uint32_t* current_thread(const Worker* worker) {
-  if (worker->is_in_fibers) return worker->current->index;
-  return worker->block.may_divide ? worker->block.thread_index : NULL;
-}
 
 [[noreturn]] void undefined(const Location* location, const char* problem) {
   Worker* worker = jitload_cpu_current_worker;
@@ -96,7 +115,7 @@ void on_fault(int number, siginfo_t* info, void* context) {
 
 SignalHandler fault_handler = {SIGFPE, 0, on_fault, {}, false};
 
-/* ---- stacks that are too small --------------------------------------------------------------------------------- */
+/* ---- stacks that are too small, and invalid addresses ---------------------------------------------------------- */
 
 constexpr size_t kSignalStack = 64 << 10;
 
@@ -107,21 +126,34 @@ bool is_guard(const Worker* worker, const void* address) {
   return (size_t)((const char*)address - worker->stacks) % kStack < 4096;
 }
 
-extern SignalHandler overflow_handler;
-
-void on_overflow(int number, siginfo_t* info, void* context) {
-  Worker* worker = jitload_cpu_current_worker;
-  if (worker != NULL && worker->is_running && info->si_code > 0 && is_guard(worker, info->si_addr)) {
-    const size_t size = worker->is_in_fibers ? kStack : kPlainStack;
-    fail(worker, current_thread(worker), "the local variables of a thread take more than %zu KiB,", size >> 10);
-    leave(worker);
-  }
-  if (call_previous(&overflow_handler, number, info, context)) return;
-  /* The instruction runs again, and raises the signal for the previous action. */
-  sigaction(number, &overflow_handler.previous, NULL);
+/* Say which thread accessed an invalid address. The process ends, because the kernel may have overwritten any memory. */
+void print_fault(const Worker* worker) {
+  char text[1024];
+  snprintf(text, sizeof text, "jitload: %.256s(): an access to an invalid address", worker->launch->call->name);
+  append_place(text, sizeof text, worker, current_thread(worker));
+  const char advice[] = "; sanitize=\"address\" checks accesses to tensors\n";
+  write(STDERR_FILENO, text, strlen(text));
+  write(STDERR_FILENO, advice, sizeof advice - 1);
 }
 
-SignalHandler overflow_handler = {SIGSEGV, SA_ONSTACK, on_overflow, {}, false};
+extern SignalHandler memory_handler;
+
+void on_memory_fault(int number, siginfo_t* info, void* context) {
+  Worker* worker = jitload_cpu_current_worker;
+  if (worker != NULL && worker->is_running && info->si_code > 0) {
+    if (is_guard(worker, info->si_addr)) {
+      const size_t size = worker->is_in_fibers ? kStack : kPlainStack;
+      fail(worker, current_thread(worker), "the local variables of a thread take more than %zu KiB,", size >> 10);
+      leave(worker);
+    }
+    print_fault(worker);
+  }
+  if (call_previous(&memory_handler, number, info, context)) return;
+  /* The instruction runs again, and raises the signal for the previous action. */
+  sigaction(number, &memory_handler.previous, NULL);
+}
+
+SignalHandler memory_handler = {SIGSEGV, SA_ONSTACK, on_memory_fault, {}, false};
 
 /* Give this thread a stack for signal handlers if it has none, and return it. */
 void* make_signal_stack() {
@@ -173,13 +205,9 @@ void run_kernel(Worker* worker, const Context* context) {
     }
     worker->is_running = 0;
     if (worker->request == kHasEnded) break;
-    if (worker->request == kIsInterrupted) {
-      if (worker->is_launcher) check_signals(launch);
-      context = &worker->interrupted;
-    } else {
-      look_at_spinning(worker);
-      context = &worker->current->context;
-    }
+    if (worker->is_launcher) check_signals(launch);
+    check_deadline(worker, current_thread(worker));
+    context = &worker->interrupted;
   }
   if (launch->has_failed) set_float_modes(modes);
 }
@@ -193,21 +221,22 @@ struct Pace {
   uint32_t blocks;
 };
 
-void look_at_clock(Pace* pace, Launch* launch, bool is_launcher) {
+void look_at_clock(Pace* pace, Worker* worker) {
   const int64_t time = now_ms();
   if (time - pace->last_time > 4) {
     pace->blocks = 1;
   } else if (pace->blocks < 64) {
     pace->blocks *= 2;
   }
-  if (is_launcher && time != pace->last_time) admit_all_helpers(launch);
+  if (worker->is_launcher && time != pace->last_time) admit_all_helpers(worker->launch);
   pace->last_time = time;
-  if (!is_launcher || time < pace->next_check) return;
-  check_signals(launch);
+  if (time < pace->next_check) return;
+  if (worker->is_launcher) check_signals(worker->launch);
+  check_deadline(worker, NULL);
   pace->next_check = now_ms() + kSignalInterval;
 }
 
-void run_some_ranges(Worker* worker, Launch* launch, bool is_launcher) {
+void run_ranges(Worker* worker, Launch* launch) {
   const int64_t time = now_ms();
   Pace pace = {time + kSignalInterval, time, 1};
   for (uint32_t i = 0; i < launch->range_count;) {
@@ -215,7 +244,7 @@ void run_some_ranges(Worker* worker, Launch* launch, bool is_launcher) {
     const uint64_t first = __atomic_fetch_add(&range->next, launch->chunk, __ATOMIC_RELAXED);
     const uint64_t end = first + launch->chunk < range->end ? first + launch->chunk : range->end;
     if (first >= end) ++i;
-    for (uint64_t number = first; number < end; look_at_clock(&pace, launch, is_launcher)) {
+    for (uint64_t number = first; number < end; look_at_clock(&pace, worker)) {
       if (__atomic_load_n(&launch->has_failed, __ATOMIC_RELAXED)) return;
       go_to_block(&worker->block, number);
       number += run_some_blocks(worker, end - number < pace.blocks ? end - number : pace.blocks);
@@ -223,16 +252,8 @@ void run_some_ranges(Worker* worker, Launch* launch, bool is_launcher) {
   }
 }
 
-void run_ranges(Worker* worker, Launch* launch, bool is_launcher) {
-  __atomic_add_fetch(&launch->workers, 1, __ATOMIC_SEQ_CST);
-  note_progress(launch);
-  run_some_ranges(worker, launch, is_launcher);
-  __atomic_sub_fetch(&launch->workers, 1, __ATOMIC_SEQ_CST);
-  note_progress(launch);
-}
-
 /* Run the first blocks alone, twice as many each time, until their times show that helpers pay for the rest. */
-void run_first_blocks(Worker* worker, Launch* launch, bool) {
+void run_first_blocks(Worker* worker, Launch* launch) {
   int64_t last_time = now_ns();
   for (uint64_t count = 1; launch->next < launch->blocks; count *= 2) {
     const uint64_t end = launch->next + count < launch->blocks ? launch->next + count : launch->blocks;
@@ -302,7 +323,7 @@ bool has_stacks(Worker* worker, bool is_helper) {
   return reserve(worker, block_dim[0] * block_dim[1] * block_dim[2], is_helper);
 }
 
-void work_on(Launch* launch, bool is_launcher, void (*work)(Worker*, Launch*, bool)) {
+void work_on(Launch* launch, bool is_launcher, void (*work)(Worker*, Launch*)) {
   static thread_local ThreadWorker thread_worker;
   Worker* worker = &thread_worker.worker;
   jitload_cpu_current_worker = worker;
@@ -320,7 +341,7 @@ void work_on(Launch* launch, bool is_launcher, void (*work)(Worker*, Launch*, bo
   if (!has_stacks(worker, !is_launcher)) {
     if (is_launcher) fail(worker, NULL, "no memory for the stacks of its threads");
   } else {
-    work(worker, launch, is_launcher);
+    work(worker, launch);
   }
   worker->is_launching = 0;
   jitload_cpu_current_worker = NULL;
@@ -382,9 +403,13 @@ extern "C" int jitload_cpu_run(const jitload_cpu_launch* call, const char** erro
     *error = "a kernel was called by a signal handler while this thread runs another kernel of its library";
     return -1;
   }
-  if (install(&fault_handler)) install(&overflow_handler);
+  if (time_limit() < 0) {
+    *error = "JITLOAD_CPU_TIMEOUT must be a number of seconds above 0, such as 2.5";
+    return -1;
+  }
+  if (time_limit() > 0) launch.deadline = now_ns() + (int64_t)(time_limit() * 1e9);
+  if (install(&fault_handler)) install(&memory_handler);
   work_on(&launch, true, run_first_blocks);
-  launch.workers = 0;
   if (launch.next < launch.blocks && !launch.has_failed) run_with_pool(&launch);
   fflush(stdout); /* so that the kernels' output comes before what Python prints next */
   if (!launch.has_failed) return 0;

@@ -10,11 +10,8 @@ namespace {
 
 constexpr int kGuardInstall = 102;            /* MADV_GUARD_INSTALL: Linux 6.13 */
 constexpr uint32_t kMostSplitGuards = 16384;  /* for helpers: so many guards take half of a process's mappings */
-constexpr uint32_t kTurnsBetweenLooks = 64;   /* turns of each thread between two looks; see count_turn() */
+constexpr uint32_t kYields = 64;              /* how often each thread polls memory before others get the processor */
 uint32_t split_guards;
-
-/* Record that something happened for which a thread may have waited; return the new count. */
-uint32_t note_progress(Launch* launch) { return __atomic_add_fetch(&launch->progress, 1, __ATOMIC_SEQ_CST); }
 
 /* Run kernel code, from `context` on or as a plain loop if that is NULL, until the code ends or is abandoned. */
 void run_kernel(Worker* worker, const Context* context);
@@ -29,39 +26,32 @@ void add_to(WaitGroup* group, const Fiber* fiber) {
   if (group->count++ == 0 || fiber->number < group->first->number) group->first = fiber;
 }
 
-/* Append "and 3 threads, (4, 0, 0) first, wait" and what they wait for. */
-void append_waits(char* text, size_t size, const WaitGroup* group, const char* verb, const char* object) {
+/* Append "and 3 threads, (4, 0, 0) first, wait at" and the place. */
+void append_waits(char* text, size_t size, const WaitGroup* group, const char* place) {
   const size_t used = strlen(text);
   if (group->count == 0) return;
   const uint32_t* index = group->first->index;
-  const char* plural = group->count == 1 ? "" : "s";
-  snprintf(text + used, size - used, "%s %u thread%s, (%u, %u, %u) first, %s%s %s", text[used - 1] == ':' ? "" : " and",
-           group->count, plural, index[0], index[1], index[2], verb, group->count == 1 ? "s" : "", object);
+  const bool is_one = group->count == 1;
+  snprintf(text + used, size - used, "%s %u thread%s, (%u, %u, %u) first, wait%s at %s",
+           text[used - 1] == ':' ? "" : " and", group->count, is_one ? "" : "s", index[0], index[1], index[2],
+           is_one ? "s" : "", place);
 }
 
-/* Fail because no thread can go on, or because the threads' states repeat; say which threads wait, and for what. */
-void fail_waiting(Worker* worker, bool is_repeated) {
-  WaitGroup barrier = {}, memory = {}, warp = {};
+/* Fail because no thread can go on; say which threads wait, and for what. */
+[[noreturn]] void report_deadlock(Worker* worker) {
+  WaitGroup barrier = {}, warp = {};
   const Fiber* fiber = worker->current;
   do {
-    add_to(fiber->wait_function == NULL ? &barrier : fiber->wait_function == kSpins ? &memory : &warp, fiber);
+    add_to(fiber->wait_function == NULL ? &barrier : &warp, fiber);
     fiber = fiber->next;
   } while (fiber != worker->current);
-  char text[640], lanes[128] = "";
+  char text[640] = "a barrier can never complete:", place[128] = "";
   if (warp.count != 0) {
-    snprintf(lanes, sizeof lanes, "at %s%s", warp.first->wait_function,
-             is_repeated ? "" : " for lanes of the mask that do not come");
+    snprintf(place, sizeof place, "%s for lanes of the mask that do not come", warp.first->wait_function);
   }
-  snprintf(text, sizeof text, is_repeated ? "threads wait without end:" : "a barrier can never complete:");
-  append_waits(text, sizeof text, &barrier, "wait", "at __syncthreads()");
-  append_waits(text, sizeof text, &warp, "wait", lanes);
-  append_waits(text, sizeof text, &memory, "read", "memory that does not change");
-  const bool has_blocks = is_repeated && worker->launch->blocks > 1;
-  fail(worker, NULL, "%s%s", text, has_blocks ? " (a block that waits for a later one is GPU only)" : "");
-}
-
-[[noreturn]] void report_deadlock(Worker* worker) {
-  fail_waiting(worker, false);
+  append_waits(text, sizeof text, &barrier, "__syncthreads()");
+  append_waits(text, sizeof text, &warp, place);
+  fail(worker, NULL, "%s", text);
   leave(worker);
 }
 
@@ -82,14 +72,6 @@ inline void wait_until(Worker* worker, Test is_over) {
     if (__builtin_expect(is_over(), 1)) return;
     count_idle(worker);
   }
-}
-
-/* Let the scheduler check from time to time whether the state of the threads repeats. */
-inline void count_turn(Worker* worker) {
-  Fiber* fiber = worker->current;
-  if (worker->spinning.turns-- != 0) return;
-  worker->request = kLooksAtSpinning;
-  jitload_cpu_switch(&fiber->context, &worker->scheduler);
 }
 
 bool answer_active(Worker* worker) {
@@ -242,13 +224,10 @@ void run_fibers(Worker* worker) {
   worker->idle = 0;
   worker->true_predicates = 0;
   if (kWatches) memset(worker->barrier_counts, 0, sizeof worker->barrier_counts);
-  worker->spinning = Spinning();
-  worker->spinning.turns = kTurnsBetweenLooks * count;
   worker->current = worker->fibers;
   worker->is_in_fibers = 1;
   run_kernel(worker, &worker->fibers[0].context);
   worker->is_in_fibers = 0;
-  if (worker->spinning.has_memory) note_progress(worker->launch);
 }
 
 }  // namespace
@@ -267,7 +246,6 @@ extern "C" int jitload_cpu_barrier(Worker* worker, int kind, int predicate, uint
   worker->current->wait_function = NULL;
   if (++worker->arrived == worker->live) {
     open_barrier(worker);
-    count_turn(worker);
   } else {
     const uint32_t generation = worker->generation;
     wait_until(worker, [=] { return worker->generation != generation; });
@@ -315,11 +293,7 @@ extern "C" uint32_t jitload_cpu_exchange(Worker* worker, uint32_t mask, uint64_t
     return exchange->is_complete;
   };
   fiber->wait_function = name;
-  if (is_over()) {
-    count_turn(worker);
-  } else {
-    wait_until(worker, is_over);
-  }
+  if (!is_over()) wait_until(worker, is_over);
   exchange->read |= lane;
   if (exchange->read == exchange->arrived) warp->used &= ~(1u << (exchange - warp->exchanges));
   *values = exchange->values;
@@ -334,7 +308,7 @@ extern "C" void jitload_cpu_tile_barrier(Worker* worker, uint32_t size) {
     barrier->arrived = 0;
     barrier->generation ^= 1;
     worker->idle = 0;
-    return count_turn(worker);
+    return;
   }
   const uint32_t generation = barrier->generation;
   wait_until(worker, [=] { return barrier->generation != generation; });
@@ -349,19 +323,15 @@ extern "C" uint32_t jitload_cpu_active(uint64_t site) {
   return fiber->active_mask;
 }
 
-extern "C" int64_t jitload_cpu_clock(void) {
-  Worker* worker = jitload_cpu_current_worker;
-  if (worker != NULL) ++worker->clock_readings;
-  return now_ns();
-}
+extern "C" int64_t jitload_cpu_clock(void) { return now_ns(); }
 
 extern "C" void jitload_cpu_yield(void) {
   Worker* worker = jitload_cpu_current_worker;
   if (worker == NULL || !worker->is_in_fibers) return;
-  Fiber* fiber = worker->current;
-  fiber->wait_function = kSpins;
   worker->idle = 0;
-  if (worker->spinning.turns == 0 && !worker->spinning.is_searching) sched_yield();
-  count_turn(worker);
-  switch_to(worker, fiber->next);
+  if (worker->yields-- == 0) {
+    worker->yields = kYields * worker->live;
+    sched_yield();
+  }
+  switch_to(worker, worker->current->next);
 }

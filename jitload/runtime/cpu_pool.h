@@ -17,10 +17,10 @@
 namespace {
 
 /* Run `work` on this thread. An error in a block ends the work, and nothing else. */
-void work_on(Launch* launch, bool is_launcher, void (*work)(Worker*, Launch*, bool));
+void work_on(Launch* launch, bool is_launcher, void (*work)(Worker*, Launch*));
 
 /* Run blocks until none are left or one fails. */
-void run_ranges(Worker* worker, Launch* launch, bool is_launcher);
+void run_ranges(Worker* worker, Launch* launch);
 
 /* End the launch if a Python signal handler raises. This takes the GIL. */
 void check_signals(Launch* launch);
@@ -47,7 +47,7 @@ struct Pool {
   uint32_t threads = 0;
   Range ranges[kMostRanges];
 };
-__attribute__((section("jitload_state"))) Pool pool;
+Pool pool;
 thread_local uint32_t helper_number; /* 0 in a thread that launches */
 
 /* Sleep while `word` has this value; return whether the time ran out. */

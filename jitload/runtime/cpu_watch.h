@@ -27,7 +27,7 @@ struct Watch {
   Worker* first = NULL;
   uint32_t is_awake = 0;
 };
-__attribute__((section("jitload_state"))) Watch watch;
+Watch watch;
 thread_local Worker* own_worker;
 
 /* ---- handlers of signals ----------------------------------------------------------------------------------------- */
@@ -195,16 +195,6 @@ void delist(Worker* worker) {
   while (*link != NULL && *link != worker) link = &(*link)->next;
   if (*link != NULL) *link = worker->next;
   pthread_mutex_unlock(&watch.mutex);
-}
-
-bool has_concurrent_launch(const Launch* launch) {
-  bool is_launching = false;
-  pthread_mutex_lock(&watch.mutex);
-  for (const Worker* worker = watch.first; worker != NULL; worker = worker->next) {
-    is_launching |= worker->is_launching && worker->launch != launch;
-  }
-  pthread_mutex_unlock(&watch.mutex);
-  return is_launching;
 }
 
 /* Start again in a forked process, which has no watcher and only the thread that forked. */

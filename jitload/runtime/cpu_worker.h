@@ -91,7 +91,6 @@ __asm__(".pushsection .text\n"
 constexpr size_t kStack = 128 * 1024; /* bytes of a fiber's stack; only pages that are touched take memory */
 constexpr size_t kPlainStack = 8 << 20; /* likewise, of the one stack for all threads of a kernel that cannot wait */
 constexpr uint32_t kWarp = 32;
-const char kSpins[] = "memory"; /* the wait_function of a thread that reads memory in a loop */
 
 struct alignas(64) Fiber { /* a switch reads one cache line */
   Context context;
@@ -140,29 +139,8 @@ typedef struct jitload_cpu_worker Worker;
 
 /* Why a kernel switches to the scheduler. */
 enum Request {
-  kHasEnded,        /* the kernel's code has ended, or was abandoned */
-  kIsInterrupted,   /* the watcher asks to look at Python's signals */
-  kLooksAtSpinning, /* the block's threads read memory or met at barriers, perhaps in a loop without end */
-};
-
-/* The search for a state of the block that repeats; see cpu_spinning.h. */
-struct Spinning {
-  uint64_t clock_readings; /* `Worker::clock_readings` when the search began */
-  const Fiber* observer; /* the thread during whose turns the state is looked at */
-  uint32_t turns; /* turns of threads until the next look; see count_turn() */
-  uint32_t passes; /* turns of all threads that the current search has seen */
-  uint32_t looks;  /* looks at the state in the current search */
-  uint64_t bytes;  /* bytes of stacks that the current search has read */
-  uint32_t limit;  /* looks after which `state` is replaced */
-  bool is_searching;
-  bool has_memory;   /* whether `state` was seen twice, and `memory` is set */
-  bool is_counted;   /* whether this worker is counted in `Launch::waiting` */
-  uint64_t state;    /* a hash of the stacks of the threads */
-  uint64_t memory;   /* a hash of the memory that the kernel is known to use */
-  int64_t search_began; /* nanoseconds */
-  int64_t next_search;
-  uint32_t progress; /* `Launch::progress` when `memory` was last found unchanged */
-  uint32_t repeats;  /* how often `memory` was found unchanged */
+  kHasEnded,      /* the kernel's code has ended, or was abandoned */
+  kIsInterrupted, /* the watcher asks to look at Python's signals and at the time */
 };
 
 }  // namespace
@@ -177,7 +155,7 @@ struct jitload_cpu_worker {
   uint32_t generation; /* 0 or 1; changes each time the block's barrier opens */
   uint32_t idle; /* fibers resumed without anything to do since the last event */
   int results[3];
-  uint64_t clock_readings;  /* a count; threads that keep reading the clock do not wait without end */
+  uint32_t yields; /* turns of threads that poll memory, until other processes may run */
   uint64_t barrier_site; /* where the barrier is at which threads wait: its line, and its column in the upper half */
   Fiber* fibers;
   char* stacks;
@@ -189,7 +167,6 @@ struct jitload_cpu_worker {
   Context interrupted;  /* the kernel, if the watcher interrupted it */
   Launch* launch;
   jitload_cpu_block block;
-  Spinning spinning;
   BarrierCount barrier_counts[kBarrierCounts]; /* a hash table by site, used with sanitize= and debug= */
   int is_in_fibers;
   int is_launcher;
@@ -236,13 +213,20 @@ struct Launch {
   int64_t block_ns = 0; /* the time of a block, measured while one thread works alone */
   struct Range* ranges; /* the remaining blocks */
   uint32_t range_count;
-  uint32_t workers = 1;  /* how many run blocks */
-  uint32_t progress = 0; /* counts what may end a wait: a worker comes, goes, or begins to wait */
-  uint64_t waiting = 0;  /* upper half: a value of `progress`; lower half: how many workers wait since then */
+  int64_t deadline = INT64_MAX; /* in nanoseconds; see JITLOAD_CPU_TIMEOUT */
   int has_failed = 0;
   int is_interrupted = 0;
   char error[1024];
 };
+
+/* Append the index of the current block, and of a thread unless it is NULL. */
+void append_place(char* text, size_t size, const Worker* worker, const uint32_t* thread) {
+  const uint32_t* block = worker->block.block_index;
+  size_t used = strlen(text);
+  used += (size_t)snprintf(text + used, size - used, " in block (%u, %u, %u)", block[0], block[1], block[2]);
+  if (thread == NULL || used >= size) return;
+  snprintf(text + used, size - used, ", thread (%u, %u, %u)", thread[0], thread[1], thread[2]);
+}
 
 /* End the launch with an error in the current block, unless it has failed before. `thread` may be NULL. */
 void fail(Worker* worker, const uint32_t* thread, const char* format, ...) {
@@ -253,18 +237,12 @@ void fail(Worker* worker, const uint32_t* thread, const char* format, ...) {
     return;
   }
   launch->fault_address = worker->fault_address;
-  const uint32_t* block = worker->block.block_index;
-  int used = snprintf(launch->error, sizeof launch->error, "%s(): ", launch->call->name);
+  const int used = snprintf(launch->error, sizeof launch->error, "%.256s(): ", launch->call->name);
   va_list arguments;
   va_start(arguments, format);
-  used += vsnprintf(launch->error + used, sizeof launch->error - (size_t)used, format, arguments);
+  vsnprintf(launch->error + used, sizeof launch->error - (size_t)used, format, arguments);
   va_end(arguments);
-  if (used < 0 || (size_t)used >= sizeof launch->error) return;
-  used += snprintf(launch->error + used, sizeof launch->error - (size_t)used, " in block (%u, %u, %u)", block[0],
-                   block[1], block[2]);
-  if (thread == NULL || (size_t)used >= sizeof launch->error) return;
-  snprintf(launch->error + used, sizeof launch->error - (size_t)used, ", thread (%u, %u, %u)", thread[0], thread[1],
-           thread[2]);
+  append_place(launch->error, sizeof launch->error, worker, thread);
 }
 
 /* Abandon the current block. */
