@@ -21,7 +21,7 @@ from jitload.cache.key import CacheKey, library_key
 from jitload.cache.tiers import find_in_tiers, upload_entry
 from jitload.errors import CacheError, CacheWriteError, JitLoadError, LoadError, ToolchainError, warn_once
 from jitload.request.arguments import absolute_path, check_path
-from jitload.request.request import Request
+from jitload.request.request import RECORD_FILE, Request
 from jitload.toolchain.arch import CPU
 from jitload.toolchain.cuda import CudaToolchain, Nvcc, find_cuda_headers, find_cuda_toolchain
 from jitload.toolchain.host import compiler_identity, find_compiler, own_identity, recall_compiler_identity
@@ -275,8 +275,6 @@ def _build_in(cache_dir: Path, job: _Job) -> Entry:
 
 def _build_kernels(job: _Job, work: Work) -> Entry:
     """Compile kernels, write their record and, if it is needed, link their library. Publish the result."""
-    from jitload.codegen.wrapper import RECORD_FILE
-
     request = job.request
     local = request.settings._replace(remote="")  # the remote store has been asked already
     if job.needs_library and (recorded := find_in_tiers(work.cache_dir, work.key, local)):
@@ -342,12 +340,13 @@ def _prepare_build(job: _Job) -> None:
     """Load NVRTC, and then the generator of the wrapper. A background thread calls this function.
 
     NVRTC comes first because the compile waits for it. NVRTC compiles without the GIL, so the generator is loaded
-    meanwhile.
+    meanwhile. The import of `kernels` waits until the main thread, which compiles, has imported this module.
     """
     if isinstance(job.cuda, CudaToolchain):
         from jitload.cuda.nvrtc import prepare_nvrtc
 
         prepare_nvrtc(job.cuda.nvrtc_path, is_isolated=job.request.settings.isolates)
+    importlib.import_module("jitload.cuda.kernels")
     from jitload.codegen.wrapper import load_template
 
     if job.needs_library:

@@ -37,11 +37,11 @@ from typing import Any, NamedTuple
 from jitload.cache.dependencies import Dependency, from_manifest, refresh
 from jitload.cache.key import SCHEMA, CacheKey
 from jitload.errors import CacheError, warn_once
+from jitload.request.request import RECORD_FILE
 from jitload.settings import Settings
 from jitload.toolchain.host import make_private_dir
 
 MANIFEST = "manifest.json"
-RECORD_SUFFIX = ".record"
 WORK_DIR = ".work"  # the directory of a cache that contains builds in progress and failed builds
 FAILED_MARKER = ".failed"  # a file in the directory of a build in which a compiler failed
 BLOCK_BYTES = 4096
@@ -81,7 +81,7 @@ class Entry(NamedTuple):
     @property
     def is_record(self) -> bool:
         """Whether the product is a record, not a library."""
-        return self.product.suffix == RECORD_SUFFIX
+        return self.product.name == RECORD_FILE
 
 
 def open_cache(settings: Settings) -> Path:

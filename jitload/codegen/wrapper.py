@@ -14,6 +14,7 @@ from jitload.codegen.kernel import assignments, kernel_members, param_structures
 from jitload.codegen.record import Address, Array, Place, Record, Struct, write_record
 from jitload.model import CpuProgram, Kernel, Parameter, Variable
 from jitload.request.launch import Launch
+from jitload.request.request import RECORD_FILE
 from jitload.signature.exports import Export, choose_exports
 from jitload.toolchain.arch import CPU, capability_of, is_ptx
 
@@ -23,7 +24,6 @@ if TYPE_CHECKING:
     from jitload.model import CompiledSource
     from jitload.request.request import Request
 
-RECORD_FILE = "kernels.record"
 _FACTS_FILE = "wrapper.json"
 _CPU_MODES = {"JITLOAD_CPU_LOOP": 0, "JITLOAD_CPU_FIBERS": 1, "JITLOAD_CPU_SINGLY": 2}
 

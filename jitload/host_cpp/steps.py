@@ -10,7 +10,6 @@ from pathlib import Path
 from jitload.building.ninja import Step, compile_step, join_step
 from jitload.building.runtime import wrapper_step
 from jitload.cache.store import Work
-from jitload.codegen.wrapper import RECORD_FILE
 from jitload.cpptext.lexer import strip_comments
 from jitload.host_cpp.dryrun import Template, find_template, module_id, module_id_file
 from jitload.host_cpp.embedding import assembler_text
@@ -19,7 +18,7 @@ from jitload.host_cpp.link import driver_calls_text
 from jitload.host_cpp.nvcc import device_link_step, nvcc_options, nvcc_steps, write_host_compiler
 from jitload.host_cpp.precompiled import PRELUDE, PrecompiledHeader
 from jitload.host_cpp.torch_headers import find_or_write_torch_headers
-from jitload.request.request import HostSource, Request, Unit
+from jitload.request.request import RECORD_FILE, HostSource, Request, Unit
 from jitload.request.torch_text import string_literal
 from jitload.toolchain.cuda import CudaToolchain, Nvcc
 from jitload.toolchain.host import INCLUDE_DIR, Compiler, tvm_ffi_include_dirs

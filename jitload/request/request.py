@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from jitload.cpptext.source_kind import SourceKind
     from jitload.model import Cubin
 
+RECORD_FILE = "kernels.record"  # the file that describes kernels; see `codegen/record.py`
 # A file whose name begins with a dot is hidden, and a name that begins with a hyphen is read as an option.
 _NOT_IN_FILE_NAMES = re.compile(r"^[.-]|[^A-Za-z0-9_.-]+")
 
