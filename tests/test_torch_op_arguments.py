@@ -68,7 +68,7 @@ def test_rules_take_dtypes_and_extents_from_arguments():
         for call in (fill, compiled(lambda *args: fill(*args))):
             torch.testing.assert_close(call(*args), expected)
         assert set(torch.library.opcheck(fill, args).values()) == {"SUCCESS"}
-    for rule, message in {"dtype[*dtype]": "not the name of a list of integers", "size[1]": "no dtype 'size'"}.items():
+    for rule, message in {"dtype[*dtype]": "is not a list of extents", "size[1]": "no dtype 'size'"}.items():
         with pytest.raises(jitload.errors.LaunchSpecError, match=message):
             jitload.torch_op(
                 "twenty::fill2",

@@ -8,6 +8,7 @@ torch = pytest.importorskip("torch")
 from torch_op_kernels import X, compiled
 
 import jitload
+from jitload.operators.graphs import mark_caches
 
 
 @pytest.fixture(autouse=True)
@@ -170,3 +171,48 @@ def test_wrong_rules_are_refused(rule, message):
     schema = "(Tensor x, Tensor? mask, int[]? size, ScalarType? dtype, int n) -> (Tensor y)"
     with pytest.raises(jitload.errors.LaunchSpecError, match=message):
         jitload.torch_op("results::refused", print, schema=schema, out={"y": rule})
+
+
+# ---- fake functions ----------------------------------------------------------------------------------------------
+
+
+def fake_positive(x, limit):
+    size = torch.library.get_ctx().new_dynamic_size()
+    return x.new_empty(size), None if limit is None else x.new_empty(1)
+
+
+def test_fake_functions_describe_sizes_that_depend_on_data():
+    from torch.compiler import config
+
+    def run(x, limit):
+        return x[x > (limit or 0)].clone(), None if limit is None else x.new_full([1], limit)
+
+    def register(fake):
+        schema = "(Tensor x, float? limit=None) -> (Tensor y, Tensor? used)"
+        operator = jitload.torch_op("results::positive", run, schema=schema, fake=fake)
+        mark_caches({"results::positive": operator})  # without the operators of other tests
+        return operator, config.cache_key_tag
+
+    positive, tag = register(fake_positive)
+    assert str(positive._schema) == "results::positive(Tensor x, float? limit=None) -> (Tensor, Tensor?)"
+    with torch._dynamo.config.patch(capture_dynamic_output_shape_ops=True):
+        check(positive, run, (X, None), (X, 1.5))
+    assert register(fake_positive)[1] == tag
+    wrong, other = register(lambda x, limit: x)
+    assert other != tag
+    with pytest.raises(TypeError, match=r"results::positive\(\), fake=: its schema declares 2 tensors, but .* Tensor"):
+        wrong(X.to("meta"))
+    assert wrong(X, 1.0)[1].item() == 1
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"fake": 3}, "fake= must be a function, got int"),
+        ({"fake": print, "out": {"y": "like x"}}, "leave one of fake= and out= out"),
+        ({"fake": print, "schema": "(Tensor x, Tensor(a!) y) -> ()"}, "but its schema has none"),
+    ],
+)
+def test_wrong_fake_functions_are_refused(options, message):
+    with pytest.raises(jitload.errors.LaunchSpecError, match=message):
+        jitload.torch_op("results::refused", print, **{"schema": "(Tensor x) -> (Tensor y)", **options})

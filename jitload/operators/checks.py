@@ -147,14 +147,10 @@ def _end(tensor: torch.Tensor) -> int:
     return tensor.data_ptr() + (last + 1) * tensor.element_size()
 
 
-def check_results(results: Any, tensors: tuple[Any, ...], plan_name: str, optional: Sequence[bool]) -> Any:
-    """Return the results of an operator's function: a tensor, or a tuple of tensors if there are several.
+def check_count(results: Any, function: str, optional: Sequence[bool]) -> tuple[Any, ...]:
+    """Return the results of an operator's function as a tuple. Raise TypeError if they are not those of the schema.
 
-    `optional` says for each result whether it may be None.
-
-    Raises:
-        TypeError: The function did not return these results.
-        RuntimeError: Results share memory with each other or with `tensors`, the operator's arguments.
+    `function` is the function's name for the message. `optional` says for each result whether it may be None.
     """
     values = tuple(flatten((results,)))
     if len(values) != len(optional) or not all(
@@ -163,7 +159,18 @@ def check_results(results: Any, tensors: tuple[Any, ...], plan_name: str, option
     ):
         declared = f"{len(optional)} tensor{'s' * (len(optional) > 1)}"
         types = ", ".join(type(value).__name__ for value in values)
-        raise TypeError(f"{plan_name}(): its schema declares {declared}, but the function returned {types}")
+        raise TypeError(f"{function}: its schema declares {declared}, but the function returned {types}")
+    return values
+
+
+def check_results(results: Any, tensors: tuple[Any, ...], plan_name: str, optional: Sequence[bool]) -> Any:
+    """Return the results of an operator's function: a tensor, or a tuple of tensors if there are several.
+
+    Raises:
+        TypeError: The function did not return the results that the schema declares.
+        RuntimeError: Results share memory with each other or with `tensors`, the operator's arguments.
+    """
+    values = check_count(results, f"{plan_name}()", optional)
     memory = {_address(tensor) for tensor in flatten(tensors) if tensor is not None}
     for value in values:
         address = 0 if value is None else _address(value)
@@ -173,6 +180,12 @@ def check_results(results: Any, tensors: tuple[Any, ...], plan_name: str, option
                 "twice; return a copy"
             )
         memory.add(address)
+    return values if len(values) > 1 else values[0]
+
+
+def check_fake_results(results: Any, plan_name: str, optional: Sequence[bool]) -> Any:
+    """Return the results of the user's fake function, as `check_results` does."""
+    values = check_count(results, f"{plan_name}(), fake=", optional)
     return values if len(values) > 1 else values[0]
 
 

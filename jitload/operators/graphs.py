@@ -76,9 +76,8 @@ def mark_caches(operators: Mapping[str, Any]) -> None:
     for name, operator in sorted(operators.items()):
         state = operator._jitload_state
         parts += [name, state.plan.schema, state.plan.source, repr(state.casts)]
-        parts += [
-            _describe_code(function, set()) for function in (state.backward, state.setup_context, state.vmap_rule)
-        ]
+        functions = (state.fake, state.backward, state.setup_context, state.vmap_rule)
+        parts += [_describe_code(function, set()) for function in functions]
     digest = hashlib.sha256("\0".join(parts).encode()).hexdigest()
     config.cache_key_tag = f"{tag} jitload:{digest[:16]}"
 

@@ -24,6 +24,7 @@ from jitload.errors import LaunchSpecError, outside_graphs
 from jitload.expressions.python import FUNCTIONS
 from jitload.loader.module import Module
 from jitload.operators.checks import (
+    check_fake_results,
     check_results,
     check_tangents,
     check_tensors,
@@ -55,6 +56,7 @@ def torch_op(  # noqa: PLR0913  each is a part of an operator's definition
     out: Mapping[str, str] | None = None,
     unwritten: str | Sequence[str] = (),
     schema: str | None = None,
+    fake: Callable[..., Any] | None = None,
     autocast: bool | str | torch.dtype = False,
 ) -> TorchOp:
     """Register a typed function as an operator of torch, or replace the operator of this name.
@@ -71,6 +73,9 @@ def torch_op(  # noqa: PLR0913  each is a part of an operator's definition
         unwritten: Names of pointers that the function only reads, although they are not `const`.
         schema: The schema of a function whose types are unknown, `(Tensor x, Tensor(a!) y, SymInt n) -> ()`. If the
             function returns tensors, the schema names them, `-> (Tensor y)`, and `out` has a rule for each tensor.
+        fake: Instead of `out`, the fake function of a function that returns tensors, as for
+            `torch.library.register_fake`. It gets the operator's arguments, and returns empty tensors like the results.
+            Sizes that depend on data are `torch.library.get_ctx().new_dynamic_size()`.
         autocast: The dtype to which `torch.autocast` converts floating-point inputs. With True, each of these inputs
             gets the dtype of its pointer. By default, autocast changes nothing.
 
@@ -89,16 +94,19 @@ def torch_op(  # noqa: PLR0913  each is a part of an operator's definition
         raise LaunchSpecError(f"the operator's name is {name!r}; it must be like 'my::add', in a namespace of your own")
     if out is not None and not isinstance(out, Mapping):
         raise LaunchSpecError(f"out={out!r} must be a dict from names to rules", hint='Write out={"y": "like x"}')
+    if fake is not None and not callable(fake):
+        raise LaunchSpecError(f"fake= must be a function, got {type(fake).__name__}", kernel=name)
     if not callable(function) or isinstance(function, Module):
         problem = f"the operator needs a function, got {type(function).__name__}"
         raise LaunchSpecError(problem, kernel=name, hint="Pass a function of a module, such as mod.add")
     label = str(getattr(function, "__name__", name))
     signature = read_function(function) if schema is None else read_schema(schema, label)
     check_has_launch(function)
-    plan = make_plan(name, signature, out or {}, (unwritten,) if isinstance(unwritten, str) else tuple(unwritten))
+    unwritten = (unwritten,) if isinstance(unwritten, str) else tuple(unwritten)
+    plan = make_plan(name, signature, out or {}, unwritten, has_fake=fake is not None)
     casts = _autocast_dtypes(plan, autocast)
     with _lock:
-        return _register(plan, function, casts)
+        return _register(plan, function, fake, casts)
 
 
 class TorchOp(OpOverload):
@@ -165,9 +173,10 @@ class _State:
         self.registered: set[str] = set()  # the dispatch keys that are registered in torch
         self.names: dict[str, Any] = {}  # the global variables of the operator's functions
 
-    def set(self, plan: Plan, function: Any, casts: tuple[torch.dtype | None, ...]) -> None:
+    def set(self, plan: Plan, function: Any, fake: Any, casts: tuple[torch.dtype | None, ...]) -> None:
         """Set the definition and the function of the operator. Drop its gradient and its rule for vmap."""
         self.plan = plan
+        self.fake = fake
         self.casts = casts
         self.backward: Callable[..., Any] | None = None
         self.setup_context: Callable[..., Any] | None = None
@@ -232,16 +241,16 @@ class _State:
 # ---- registration ------------------------------------------------------------------------------------------------
 
 
-def _register(plan: Plan, function: Any, casts: tuple[torch.dtype | None, ...]) -> TorchOp:
+def _register(plan: Plan, function: Any, fake: Any, casts: tuple[torch.dtype | None, ...]) -> TorchOp:
     operator = _registered.get(plan.name)
     if operator is not None:
         forget_graphs()
     if operator is None or operator._jitload_state.plan.schema != plan.schema:
         state = _State(_define(plan, operator))
-        state.set(plan, function, casts)
+        state.set(plan, function, fake, casts)
         operator = _implement(state)
     else:
-        operator._jitload_state.set(plan, function, casts)
+        operator._jitload_state.set(plan, function, fake, casts)
     operator.function = function
     if any(casts):
         operator._jitload_state.make_cast(operator)
@@ -329,6 +338,8 @@ def _compile(state: _State, function: Any) -> None:
         "_increment_versions": increment_versions,
         "_allocation_error": allocation_error,
         "_results": check_results,
+        "_fake_results": check_fake_results,
+        "_fake": state.fake,
         "_to_device": _device_converter(function),
         "_function": function,
     }

@@ -35,18 +35,26 @@ class Plan(NamedTuple):
         return tuple(argument.name for argument in self.inputs if argument.is_written)
 
 
-def make_plan(name: str, signature: Signature, out: Mapping[str, str], unwritten: Sequence[str]) -> Plan:
-    """Return the definition of an operator. Nothing is registered."""
+def make_plan(
+    name: str, signature: Signature, out: Mapping[str, str], unwritten: Sequence[str], *, has_fake: bool = False
+) -> Plan:
+    """Return the definition of an operator. Nothing is registered.
+
+    If `has_fake` is true, the user's own fake function describes the results, instead of rules.
+    """
     function, arguments = signature.name, signature.arguments
     check_names(unwritten, arguments, function=function, field="unwritten")
-    if signature.returns:
+    if has_fake:
+        _check_fake(signature, out)
+    elif signature.returns:
         _check_results(signature, out)
     else:
         check_names(out, arguments, function=function, field="out")
     if both := [item for item in unwritten if item in out]:
         problem = f"{both[0]!r} is also in out, so the function writes to it: leave it out of one of the two"
         raise LaunchSpecError(problem, kernel=function, field="unwritten")
-    _check_has_effect(signature, out, unwritten)
+    returned = [result.name for result in signature.returns] if has_fake else list(out)
+    _check_has_effect(signature, returned, unwritten)
     inputs = tuple(
         a._replace(is_written=False, declaration=re.sub(r"\(\w+!\)", "", a.declaration)) if a.name in unwritten else a
         for a in arguments
@@ -59,7 +67,7 @@ def make_plan(name: str, signature: Signature, out: Mapping[str, str], unwritten
     declarations = [argument.declaration for argument in inputs]
     declarations += ["*, Device? device=None"] if needs_device else []
     optional = {a.name for a in signature.returns if a.is_nullable} | {rule.name for rule in rules if rule.may_be_none}
-    results = [f"Tensor{'?' * (name in optional)}" for name in out]
+    results = [f"Tensor{'?' * (name in optional)}" for name in returned]
     returns = results[0] if len(results) == 1 else f"({', '.join(results)})"
     schema = f"({', '.join(declarations)}) -> {returns}"
     source = _write_source(name, signature, inputs, allocations, ["*", "device=None"] if needs_device else [])
@@ -79,12 +87,24 @@ def _allocation(operator: str, rule: Rule, source: str, inputs: Sequence[Argumen
         raise _allocation_error({operator!r}, {text!r}, error, {values}, {optional}) from None"""
 
 
-def _check_has_effect(signature: Signature, out: Mapping[str, str], unwritten: Sequence[str]) -> None:
+def _check_has_effect(signature: Signature, out: Sequence[str], unwritten: Sequence[str]) -> None:
     """Raise LaunchSpecError for an operator that returns and writes no tensor. torch.compile would drop the call."""
     if not out and not any(argument.is_written and argument.name not in unwritten for argument in signature.arguments):
         raise LaunchSpecError(
             "it neither returns a tensor nor writes to one, so torch would leave it out of compiled programs",
             kernel=signature.name, hint="Let it write to a tensor: a pointer that is not const, or Tensor(a!)",
+        )  # fmt: skip
+
+
+def _check_fake(signature: Signature, out: Mapping[str, str]) -> None:
+    """Raise LaunchSpecError if the operator has no results that a fake function could describe, or also has rules."""
+    if out:
+        problem = "fake= describes all results, so there are no rules: leave one of fake= and out= out"
+        raise LaunchSpecError(problem, kernel=signature.name, field="fake")
+    if not signature.returns:
+        raise LaunchSpecError(
+            "fake= describes the tensors that the function returns, but its schema has none",
+            kernel=signature.name, field="fake", hint='Name them in the schema: schema="(Tensor x) -> (Tensor y)"',
         )  # fmt: skip
 
 
@@ -129,8 +149,11 @@ def _write_source(
         f"_to_device(a_{argument.name})" if argument.kind == "device" else f"a_{argument.name}"
         for argument in signature.arguments
     )
+    optional = tuple(result.is_nullable for result in signature.returns)
+    if signature.returns and not allocations:
+        results = f"    return _fake_results(_fake({', '.join(names)}), {name!r}, {optional})"
     if signature.returns:
-        checks = f"{_tuple(tensors)}, {name!r}, {tuple(result.is_nullable for result in signature.returns)}"
+        checks = f"{_tuple(tensors)}, {name!r}, {optional}"
         launch = [*_copy_inputs(inputs), f"    return _results(_function({arguments}), {checks})"]
     else:
         steps = [*_copy_inputs(inputs), *_count_versions(inputs)]
