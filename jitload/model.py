@@ -5,10 +5,11 @@ Most of those that only jitload uses are named tuples, because creating a datacl
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
+_KERNELS_SHOWN = 4  # in the repr of a cubin
 ParameterKind = Literal["pointer", "int", "uint", "float", "bool", "struct", "bits", "stream"]
 
 
@@ -72,6 +73,16 @@ class Kernel:
 
     def __str__(self) -> str:
         return f"{self.name}({', '.join(f'{p.type} {p.name}' for p in self.parameters)})"
+
+    def __repr__(self) -> str:
+        from jitload.tables import RESOURCE_TITLES, resource_cells, used_resources
+
+        return f"<jitload kernel {self}: {used_resources(RESOURCE_TITLES, resource_cells(self))}>"
+
+    def _repr_html_(self) -> str:
+        from jitload.tables import RESOURCE_TITLES, html_table, resource_cells
+
+        return html_table(RESOURCE_TITLES, [(str(self), resource_cells(self))])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -217,13 +228,25 @@ class Cubin:
         ptx: The PTX that the machine code was assembled from, or "" if it is not known.
     """
 
-    data: bytes = field(repr=False)
+    data: bytes
     arch: str
-    log: str = field(default="", repr=False)
+    log: str = ""
     kernels: tuple[Kernel, ...] = ()
     variables: tuple[Variable, ...] = ()
     triton: Specialization | None = None
-    ptx: str = field(default="", repr=False)
+    ptx: str = ""
+
+    def __repr__(self) -> str:
+        shown = [str(kernel) for kernel in self.kernels[:_KERNELS_SHOWN]]
+        others = [f"{len(self.kernels) - len(shown)} more"] if len(self.kernels) > len(shown) else []
+        kernels = "; ".join((*shown, *others)) or "no kernels"
+        return f"<jitload cubin for {self.arch}, {len(self.data):,} bytes: {kernels}>"
+
+    def _repr_html_(self) -> str:
+        from jitload.tables import RESOURCE_TITLES, html_table, resource_cells
+
+        table = html_table(RESOURCE_TITLES, ((str(kernel), resource_cells(kernel)) for kernel in self.kernels))
+        return f"<div>cubin for {self.arch}, {len(self.data):,} bytes</div>{table}"
 
 
 class ParameterSlot(NamedTuple):

@@ -111,7 +111,7 @@ class CudaMagics(Magics):  # type: ignore[misc]  # IPython is not checked here
         try:
             options = self.cuda.parser.parse_args(_split(line))
         except UsageError as error:
-            raise UsageError(f"%%cuda {line}: {error}. %%cuda? shows the options.") from None
+            raise UsageError(f"%%cuda {line}: {error}. {_suggestion(str(error))}%%cuda? shows the options.") from None
         build = {
             "arch": tuple(options.arch.split(",")) if "," in options.arch else options.arch,
             "extra_cuda_cflags": _split(options.flags),
@@ -152,6 +152,18 @@ class CudaMagics(Magics):  # type: ignore[misc]  # IPython is not checked here
         self.shell.push({function: module[function] for function in module if function not in hidden})
         if name:
             self.shell.push({name: module})
+
+
+def _suggestion(error_text: str) -> str:
+    """Return the question whether another option was meant, or "" unless the error is about an unknown option."""
+    unknown = re.search(r"unrecognized arguments: (--\w+)", error_text)
+    meant = nearest_name(unknown[1], _option_names()) if unknown else ""
+    return f"Did you mean {meant}? " if meant else ""
+
+
+def _option_names() -> list[str]:
+    actions = CudaMagics.cuda.parser._actions
+    return [option for action in actions for option in action.option_strings if "-h" not in option]
 
 
 def _is_variable(name: str) -> bool:
@@ -346,6 +358,4 @@ def _complete(_shell: object, event: Any) -> list[str]:
     words = event.line.split() if event.line.endswith(" ") else event.line.split()[:-1]
     if words[-1:] == ["--arch"]:
         return ["native", "cpu", "sm_80", "sm_86", "sm_89", "sm_90a", "sm_100a", "sm_120a"]
-    return [
-        option for action in CudaMagics.cuda.parser._actions for option in action.option_strings if "-h" not in option
-    ]
+    return _option_names()

@@ -191,6 +191,13 @@ def test_nvdisasm_of_cuda_home_comes_first(tmp_path, monkeypatch):
     assert find_nvdisasm(read_settings()) == program
 
 
+@pytest.mark.parametrize(("count", "is_folded"), [(60, False), (61, True)])
+def test_a_long_listing_is_folded(count, is_folded):
+    page = Listing("// f<1>, sm_90a: 8 registers\n" + "EXIT;\n" * (count - 1))._repr_html_()
+    assert page.startswith("<details><summary>f&lt;1&gt;, sm_90a: 8 registers (61 lines)</summary>") == is_folded
+    assert ("details" in page) == is_folded
+
+
 def test_listing_shows_itself_plainly_and_in_colours():
     text = Listing("/*0000*/ LDG.E R0, [R2.64] ; // a < b\n")
     assert repr(text) == str(text)

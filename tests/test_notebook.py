@@ -210,7 +210,9 @@ def test_a_build_error_is_shown_alone(cache, shell, capsys):
         ("--launch 'add: grids=1'", "Launch has no field 'grids'; did you mean 'grid'?"),
         ("--launch 'add: grid=1", "No closing quotation"),
         ("--flags '-DN=\"a'", "No closing quotation"),
-        ("--frob", "unrecognized arguments: --frob"),
+        ("--frob", "unrecognized arguments: --frob. %%cuda?"),
+        ("--lauch 'add: grid=1'", "unrecognized arguments: --lauch. Did you mean --launch? %%cuda?"),
+        ("--include_path=x", "Did you mean --include? %%cuda?"),
         ("two words", "unrecognized arguments: words"),
         ("a-b", "must be an identifier"),
         ("add --arch cpu", "a kernel has the same name"),
@@ -374,6 +376,32 @@ def test_text_in_a_terminal(cache):
     assert lines[3] == "    cpu: max threads per block 1024"
     assert max(map(len, lines)) < 80
     assert "local memory 256 B, dynamic shared memory 64 B" in re.sub(r"\n +", " ", "\n".join(lines))
+
+
+def test_a_template_that_is_not_instantiated_is_in_the_table(cache):
+    from IPython.lib.pretty import pretty
+
+    source = "namespace ns { template <class T> __global__ void scale(T* x) { x[0] *= 2; } }\n"
+    source += "template <int N> __global__ void fill(int* x) { x[0] = N; }\ntemplate __global__ void fill<3>(int*);"
+    module = jitload.load_inline("m", cuda_sources=source, arch=ARCH)
+    line = 'ns::scale<…> is a template. Instantiate it: functions={"scale": Launch(kernel="ns::scale<…>")}'
+    assert line in re.sub(r"\n +", " ", pretty(module))
+    page = module._repr_html_()
+    assert page.count("Instantiate it") == 1
+    assert "ns::scale&lt;…&gt; is a template" in page
+
+
+def test_cubins_and_kernels_have_a_short_repr_and_a_table(cache):
+    source = "".join(f'extern "C" __global__ void k{i}(float* x) {{ x[0] = {i}; }}\n' for i in range(6))
+    cubin = jitload.compile_cubin(source, arch=ARCH)
+    assert re.fullmatch(
+        rf"<jitload cubin for {ARCH}, [\d,]+ bytes: k0\(float\* x\);.* k3\(float\* x\); 2 more>", repr(cubin)
+    )
+    assert cubin._repr_html_().count("<code>k") == 6
+    kernel = cubin.kernels[0]
+    facts = f"registers {kernel.registers}, max threads per block 1024"
+    assert repr(kernel) == f"<jitload kernel k0(float* x): {facts}>"
+    assert f"<td>{kernel.registers}</td>" in kernel._repr_html_()
 
 
 def test_text_of_the_user_cannot_become_html(cache):

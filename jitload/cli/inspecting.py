@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from jitload.cli.output import format_part, json_option, print_json, print_lines, print_table, print_wrapped
-from jitload.loader.display import RESOURCES, format_resource, kernel_builds
+from jitload.loader.display import kernel_builds
+from jitload.tables import RESOURCES, format_resource
 
 if TYPE_CHECKING:
     from jitload.loader.module import Module

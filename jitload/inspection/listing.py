@@ -20,9 +20,14 @@ from jitload.inspection.code import KernelCode, LoadedKernel, find_code, find_pt
 from jitload.settings import read_settings
 from jitload.toolchain.nvcc import find_nvdisasm, run_nvdisasm
 
+_UNFOLDED_LINES = 60  # a notebook folds a longer listing
+
 
 class Listing(str):
-    """PTX or SASS as a `str` whose `repr` has no quotes. Notebooks show it in colours if Pygments is installed."""
+    """PTX or SASS as a `str` whose `repr` has no quotes.
+
+    Notebooks show it in colours if Pygments is installed. A long listing is folded.
+    """
 
     __slots__ = ()
 
@@ -30,6 +35,13 @@ class Listing(str):
         return str(self)
 
     def _repr_html_(self) -> str:
+        lines = self.splitlines()
+        if len(lines) <= _UNFOLDED_LINES:
+            return self._highlighted()
+        title = next((line.strip("/ ") for line in lines if line.strip("/ ")), "")
+        return f"<details><summary>{html.escape(title)} ({len(lines)} lines)</summary>{self._highlighted()}</details>"
+
+    def _highlighted(self) -> str:
         try:
             from pygments import highlight
             from pygments.formatters import HtmlFormatter

@@ -4,39 +4,21 @@ from __future__ import annotations
 
 import html
 import textwrap
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
+
+from jitload.tables import RESOURCE_TITLES, html_table, resource_cells, used_resources
 
 if TYPE_CHECKING:
     from jitload.loader.module import Module
 
-RESOURCES = ("registers", "spill_bytes", "local_bytes", "shared_bytes", "max_threads")
-_COLUMNS = (
-    "registers", "spills", "local memory", "static shared memory", "dynamic shared memory", "max threads per block",
-)  # fmt: skip
-# A signature may be long. There are no colours, because themes differ.
-_LEFT = "text-align: left; min-width: 16em; overflow-wrap: anywhere"
+_COLUMNS = (*RESOURCE_TITLES[:-1], "dynamic shared memory", RESOURCE_TITLES[-1])
 
 
-def format_resource(used: Mapping[str, Any], resource: str) -> str:
-    """Return how much of a resource a kernel uses, as text. Register spills get a `!`, because they are slow."""
-    value = used.get(resource)
-    if value is None:
-        return "-" if used["registers"] is None else "unknown"  # kernels on the CPU have no registers
-    unit = " B" if resource.endswith("_bytes") else ""
-    return f"{value}{unit}{' !' if resource == 'spill_bytes' and value else ''}"
-
-
-def html_table(module: Module) -> str:
+def html_text(module: Module) -> str:
     """Return the table of a module's kernels as HTML."""
-    rows = ""
-    for signature, arch, used in _rows(module):
-        texts = map(html.escape, (arch, *used))
-        cells = "".join(f"<td><b>{text}</b></td>" if text.endswith(" !") else f"<td>{text}</td>" for text in texts)
-        rows += f'<tr><td style="{_LEFT}"><code>{html.escape(signature)}</code></td>{cells}</tr>'
-    head = f'<th style="{_LEFT}">kernel</th>' + "".join(f"<th>{column}</th>" for column in ("arch", *_COLUMNS))
-    table = f"<table><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table>" if rows else ""
-    others = "".join(f"<div><code>{html.escape(name)}(…)</code></div>" for name in _plain_functions(module))
+    table = html_table(("arch", *_COLUMNS), ((signature, (arch, *used)) for signature, arch, used in _rows(module)))
+    others = "".join(f"<div><code>{html.escape(line)}</code></div>" for line in _other_lines(module))
     return f"<div>{html.escape(_title(module))}</div>{table}{others}"
 
 
@@ -46,11 +28,12 @@ def text_table(module: Module, width: int) -> str:
     for signature, arch, used in _rows(module):
         if signature != last_signature:
             lines += textwrap.wrap(signature, width, initial_indent="  ", subsequent_indent=" " * 6)
-        pairs = zip(_COLUMNS, used, strict=True)
-        facts = ", ".join(f"{name} {text}" for name, text in pairs if text not in ("-", "0 B", "at the call"))
+        facts = used_resources(_COLUMNS, used)
         lines += textwrap.wrap(f"{arch}: {facts}", width, initial_indent=" " * 4, subsequent_indent=" " * 6)
         last_signature = signature
-    return "\n".join([*lines, *(f"  {name}(…)" for name in _plain_functions(module))])
+    for line in _other_lines(module):
+        lines += textwrap.wrap(line, width, initial_indent="  ", subsequent_indent=" " * 6)
+    return "\n".join(lines)
 
 
 def _title(module: Module) -> str:
@@ -74,11 +57,27 @@ def _rows(module: Module) -> Iterator[tuple[str, str, list[str]]]:
     """Yield (signature, architecture, other cells of the row) for each kernel on each of its architectures."""
     for function, arch, used in kernel_builds(module):
         dynamic = function.get("triton", {}).get("shared_bytes", function.get("dynamic_shared", "at the call"))
-        *texts, max_threads = (format_resource(used, resource) for resource in RESOURCES)
+        *texts, max_threads = resource_cells(used)
         dynamic = f"{dynamic} B" if str(dynamic).isdigit() else dynamic
         yield function["signature"], arch, [*texts, dynamic, max_threads]
 
 
-def _plain_functions(module: Module) -> list[str]:
+def _other_lines(module: Module) -> list[str]:
+    """Return a line for each function that is no kernel, and for each template that is not instantiated."""
     kernels = {name for name, facts in module._jitload_facts()["functions"].items() if "kernel" in facts}
-    return [name for name in module if name not in kernels]
+    functions = [f"{name}(…)" for name in module if name not in kernels]
+    return [*functions, *(f"{name}<…> is a template. Instantiate it: {advice}" for name, advice in _templates(module))]
+
+
+def _templates(module: Module) -> Iterator[tuple[str, str]]:
+    """Yield (name, advice) for each template of a kernel in the sources that the module has no instantiation of."""
+    from jitload.cpptext.declarations import find_candidates
+    from jitload.inspection.listing import kept_texts
+
+    origin = module.__dict__.get("_jitload_origin")
+    exported = {function["kernel"]["name"].partition("<")[0] for function, _, _ in kernel_builds(module)}
+    for candidate in find_candidates(kept_texts(origin)) if origin else ():
+        if candidate.is_template and candidate.name not in exported:
+            exported.add(candidate.name)
+            function = candidate.name.rpartition("::")[2]
+            yield candidate.name, f'functions={{"{function}": Launch(kernel="{candidate.name}<…>")}}'

@@ -190,9 +190,9 @@ class Module(tvm_ffi.Module):  # type: ignore[misc]  # tvm-ffi is not checked he
         return [*signatures, *(f"{name}(…)" for name in self.__dict__.get("_jitload_exports", ()))]
 
     def _repr_html_(self) -> str:
-        from jitload.loader.display import html_table
+        from jitload.loader.display import html_text
 
-        return html_table(self)
+        return html_text(self)
 
     def _repr_pretty_(self, printer: Any, cycle: bool) -> None:  # noqa: FBT001  called by IPython
         from jitload.loader.display import text_table

@@ -86,6 +86,14 @@ class Benchmark:
             parts.append(f"{rate / 1e9:.1f} GFLOP/s")
         return f"{self.function} on {self.device}: {', '.join(parts)}"
 
+    def __repr__(self) -> str:
+        return f"<jitload benchmark {self.function}: {self.median_us:.2f} µs on {self.device}>"
+
+    def _repr_html_(self) -> str:
+        from jitload.measuring.comparison import Comparison
+
+        return Comparison({self.function: self})._repr_html_()
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Options:

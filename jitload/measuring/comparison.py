@@ -48,10 +48,11 @@ class Comparison:
         fastest = min(benchmark.median_us for benchmark in self.benchmarks.values())
         columns = {title: list(map(text, self.benchmarks.values())) for title, text in _COLUMNS.items()}
         columns = {title: cells for title, cells in columns.items() if any(cells)}
-        rows = [["", *columns, "time"]]
-        for number, (name, benchmark) in enumerate(self.benchmarks.items()):
-            cells = [column[number] for column in columns.values()]
-            rows.append([name, *cells, f"{benchmark.median_us / fastest:.2f}x" if fastest else ""])
+        if len(self) > 1:
+            columns["time"] = [f"{b.median_us / fastest:.2f}x" if fastest else "" for b in self.benchmarks.values()]
+        rows = [["", *columns]]
+        for number, name in enumerate(self.benchmarks):
+            rows.append([name, *(column[number] for column in columns.values())])
         return rows
 
     def __str__(self) -> str:
