@@ -76,3 +76,31 @@ def test_rules_take_dtypes_and_extents_from_arguments():
                 schema="(SymInt[] size, ScalarType dtype, Tensor(a!) y) -> ()",
                 out={"y": rule},
             )
+
+
+def test_operators_have_overloads():
+    def add(x, y):
+        return x + y
+
+    def register(name, kind, **options):
+        schema = f"(Tensor x, {kind} y) -> (Tensor z)"
+        return jitload.torch_op(name, add, schema=schema, out={"z": "like x"}, **options)
+
+    plain = register("overloads::add", "Tensor")
+    assert torch.ops.overloads.add(X, X).equal(2 * X)  # from now on, torch keeps what it knows of the overloads
+    scalar = register("overloads::add.scalar", "float", autocast="float32")
+    assert str(scalar._schema) == "overloads::add.scalar(Tensor x, float y) -> Tensor"
+    for _ in range(2):
+        for packet in (torch.ops.overloads.add, compiled(lambda x, y: torch.ops.overloads.add(x, y))):
+            assert packet(X, X).equal(2 * X)
+            assert packet(X, 2.0).equal(X + 2)
+        assert set(torch.library.opcheck(scalar, (X, 2.0)).values()) == {"SUCCESS"}
+        assert torch.ops.overloads.add.default is plain
+        assert torch.ops.overloads.add.scalar is scalar
+        with torch.autocast("cpu", torch.bfloat16):
+            assert torch.ops.overloads.add(X.bfloat16(), 2.0).dtype == torch.float32
+        scalar = register("overloads::add.scalar", "float?", autocast="float32")  # another schema
+    scalar.register_autograd(lambda ctx, grad: (3 * grad, None))
+    x = X.clone().requires_grad_()
+    torch.ops.overloads.add(x, 2.0).sum().backward()
+    assert x.grad.unique().tolist() == [3]

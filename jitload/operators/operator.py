@@ -38,7 +38,7 @@ from jitload.operators.plan import Plan, make_plan
 from jitload.operators.schema import read_schema
 from jitload.operators.signature import check_has_launch, read_function
 
-_QUALIFIED_NAME = re.compile(r"([A-Za-z_]\w*)::([A-Za-z_]\w*)")
+_QUALIFIED_NAME = re.compile(r"([A-Za-z_]\w*)::([A-Za-z_]\w*)(\.[A-Za-z]\w*)?")
 _RESERVED = ("aten", "prim", "prims")
 _TRANSFORMS = "FuncTorchDynamicLayerFrontMode"  # the dispatch key of calls within a transform of torch.func
 _Library: Any = torch.library.Library  # Any, because the methods of the class have no types
@@ -66,6 +66,7 @@ def torch_op(  # noqa: PLR0913  each is a part of an operator's definition
 
     Args:
         name: The operator's name with its namespace. `my::add` is also available as `torch.ops.my.add`.
+            `my::add.scalar` is an overload of `my::add`.
         function: A function of a `jitload.Module`. If `schema` is given, any callable.
         out: A mapping from the names of outputs to rules, `"like x"`, `"float32[n, x.shape[0]]"`, `"x.dtype[n]"`,
             `"zeros like x"`, `"None if x is None else like x"`. The operator allocates and returns the outputs; callers
@@ -213,7 +214,7 @@ class _State:
         """Let autocast convert the operator's inputs."""
         for key in ("AutocastCPU", "AutocastCUDA"):
             if key not in self.registered:
-                self.library.impl(operator._opname, _caster(operator, key), key)
+                self.library.impl(self.plan.name.partition("::")[2], _caster(operator, key), key)
                 self.registered.add(key)
 
     def _run_setup(self, ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
@@ -270,7 +271,8 @@ def _define(plan: Plan, previous: TorchOp | None) -> Any:
         previous._jitload_state.library._destroy()
         previous._jitload_state.fallthrough._destroy()
         previous._op = previous._op_dk = _retired(plan.name)  # otherwise its calls would use freed memory
-        operator_schemas._SCHEMA_TO_SIGNATURE_CACHE.pop((plan.name, ""), None)
+        base, _, overload = plan.name.partition(".")
+        operator_schemas._SCHEMA_TO_SIGNATURE_CACHE.pop((base, overload), None)
     library = _Library(namespace, "FRAGMENT")
     try:
         library.define(f"{short_name}{plan.schema}", tags=(torch.Tag.pt2_compliant_tag, torch.Tag.needs_exact_strides))
@@ -287,7 +289,10 @@ def _check_name(plan: Plan) -> None:
         torch._C.parse_schema(f"{plan.name}{plan.schema}")
     except RuntimeError as error:
         raise LaunchSpecError(f"{problem}: {error}", kernel=plan.signature.name) from None
-    namespace, short_name = plan.name.split("::")
+    if hasattr(OpOverloadPacket, plan.name.partition(".")[2] or "default"):
+        problem = f"{problem}: its part after the dot is a name of torch's own; choose another one"
+        raise LaunchSpecError(problem, kernel=plan.signature.name)
+    namespace, short_name = plan.name.partition(".")[0].split("::")
     operators = getattr(torch.ops, namespace)
     packet = getattr(operators, short_name, None)
     if not isinstance(operators, _OpNamespace) or not isinstance(packet, OpOverloadPacket | None):
@@ -306,7 +311,12 @@ def _implement(state: _State) -> TorchOp:
     torch.library.register_fake(name, state.names["fake"], lib=state.library)
     if state.plan.written:
         torch.library.register_torch_dispatch(name, FunctionalTensorMode, functionalize, lib=state.library)
-    operator: TorchOp = getattr(getattr(torch.ops, namespace), short_name).default
+    base, _, overload = name.partition(".")
+    packet = getattr(getattr(torch.ops, namespace), base.partition("::")[2])
+    for other in _registered.values():  # torch forgets all overloads if one of them is defined again
+        if other._jitload_state.plan.name.partition(".")[0] == base:
+            setattr(packet, other._overloadname, other)
+    operator: TorchOp = getattr(packet, overload or "default")
     operator.__class__ = TorchOp
     operator._jitload_state = state
     kernel = torch.library.get_kernel(operator, _TRANSFORMS)
