@@ -16,7 +16,7 @@ from support.pages import PageRun
 DOCS = ROOT / "docs"
 PAGES = sorted({path.stem for path in DOCS.glob("*.md")} - {"README", "index"})
 WITH_BLOCKS = [page for page in PAGES if any(read_blocks(DOCS / f"{page}.md"))]
-HAS_SPHINX = all(map(find_spec, ("furo", "myst_parser", "sphinx", "sphinx_click")))
+HAS_SPHINX = all(map(find_spec, ("furo", "myst_parser", "sphinx", "sphinx_click", "sphinx_copybutton")))
 KNOWN_MARK = re.compile(r"|needs (a GPU|nvcc|nvcc and a GPU|JAX)|file: [\w.]+|not run: .+")
 PRINTED = {
     "inspecting": ["    // vec.cu:4  if (i < n) y[i] = x[i] + 1.0f;", "8 blocks and 64 of 64 warps"],

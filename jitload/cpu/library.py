@@ -106,8 +106,8 @@ def _steps(
 _ARCH = "sm_90"  # an architecture that every supported NVRTC knows
 _MAX_STATIC_SHARED = 48 << 10
 _HINT = (
-    "A GPU cannot run this source. Write code for the CPU alone under #ifdef JITLOAD_CPU, or turn this check off with "
-    "gpu_check=False or JITLOAD_CPU_GPU_CHECK=0."
+    "Write code for the CPU alone under #ifdef JITLOAD_CPU, or turn this check off with gpu_check=False or "
+    "JITLOAD_CPU_GPU_CHECK=0."
 )
 
 
@@ -151,7 +151,7 @@ def _check(request: Request, toolchain: CudaToolchain | None) -> tuple[Path, ...
         except CompileError as error:
             reason = _missing_cuda_header(error, toolchain)
             if not reason:
-                error.hint = "\n".join(filter(None, (error.hint, _HINT)))
+                error.hint = "\n".join(filter(None, (error.hint, f"NVRTC checked this source for a GPU. {_HINT}")))
                 raise
     warn_once(f"Kernels for the CPU are not checked for GPUs: {reason}", level=logging.INFO)
     return ()
@@ -172,7 +172,7 @@ def check_shared_memory(request: Request, program: CpuProgram) -> None:
                 log=f"kernel {kernel.name!r} has __shared__ variables of {size} bytes, and on a GPU they can have "
                 f"{_MAX_STATIC_SHARED} bytes at most. Dynamic shared memory can have more: extern __shared__, and "
                 "Launch(shared_bytes=…).",
-                hint=_HINT,
+                hint=f"A GPU cannot run this source. {_HINT}",
             )
 
 

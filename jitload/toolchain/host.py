@@ -66,7 +66,8 @@ def _find_compiler(requested: str, search_path: str, environment: tuple[str, ...
     names = f"{requested!r} (from JITLOAD_CXX or CXX)" if requested else "c++, g++ or clang++"
     raise ToolchainError(
         f"no C++ compiler: {names} is not on the PATH. Install one (apt install g++, or dnf install gcc-c++). "
-        "Without root, for GPUs alone: pip install ziglang, and set JITLOAD_CXX='python -m ziglang c++'."
+        "Without root, but not for kernels on the CPU: pip install ziglang, and set "
+        "JITLOAD_CXX='python -m ziglang c++'."
     )
 
 
