@@ -104,3 +104,34 @@ def test_operators_have_overloads():
     x = X.clone().requires_grad_()
     torch.ops.overloads.add(x, 2.0).sum().backward()
     assert x.grad.unique().tolist() == [3]
+
+
+def test_typed_functions_have_defaults():
+    mod = jitload.load_inline(
+        "torch_op_defaults",
+        cuda_sources="""__global__ void scale(const float* x, float* y, float by, int add, bool negate, const float* z) {
+            int i = threadIdx.x; float v = x[i] * by + add + (z ? z[i] : 0); y[i] = negate ? -v : v;
+        }""",
+        functions={"scale": jitload.Launch(grid=1, block="x.numel()", nullable="z")},
+        arch="cpu",
+    )
+    defaults = {"by": 2, "add": 1, "negate": True, "z": None}
+    options = {"out": {"y": "like x"}}
+    scale = jitload.torch_op("defaults::scale", mod.scale, defaults=defaults, **options)
+    assert str(scale._schema).endswith(
+        "scale(Tensor x, float by=2., SymInt add=1, bool negate=True, Tensor? z=None) -> Tensor"
+    )
+    for call in (scale, compiled(lambda *args, **names: scale(*args, **names))):
+        assert call(X).equal(-(2 * X + 1))
+        assert call(X, 3.0, negate=False).equal(3 * X + 1)
+    for wrong, message in (
+        ({"bi": 2}, "there is no argument 'bi'"),
+        ({**defaults, "add": 1.5}, "1.5 cannot be the default of 'SymInt add'"),
+        ({**defaults, "z": 1}, "1 cannot be the default of 'Tensor. z': the default must be None"),
+        ({"by": 2}, "torch refuses the operator defaults::f"),
+        ({"x": None}, "None cannot be the default of 'Tensor x'"),
+    ):
+        with pytest.raises(jitload.errors.LaunchSpecError, match=message):
+            jitload.torch_op("defaults::f", mod.scale, defaults=wrong, **options)
+    with pytest.raises(jitload.errors.LaunchSpecError, match="write them into schema="):
+        jitload.torch_op("defaults::f", print, schema="(Tensor(a!) x, int n) -> ()", defaults={"n": 1})

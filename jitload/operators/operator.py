@@ -36,7 +36,7 @@ from jitload.operators.graphs import forget_graphs, functionalize, increment_ver
 from jitload.operators.outputs import allocation_error, allocation_names
 from jitload.operators.plan import Plan, make_plan
 from jitload.operators.schema import read_schema
-from jitload.operators.signature import check_has_launch, read_function
+from jitload.operators.signature import check_has_launch, read_function, with_defaults
 
 _QUALIFIED_NAME = re.compile(r"([A-Za-z_]\w*)::([A-Za-z_]\w*)(\.[A-Za-z]\w*)?")
 _RESERVED = ("aten", "prim", "prims")
@@ -56,6 +56,7 @@ def torch_op(  # noqa: PLR0913  each is a part of an operator's definition
     out: Mapping[str, str] | None = None,
     unwritten: str | Sequence[str] = (),
     schema: str | None = None,
+    defaults: Mapping[str, Any] | None = None,
     fake: Callable[..., Any] | None = None,
     autocast: bool | str | torch.dtype = False,
 ) -> TorchOp:
@@ -74,6 +75,7 @@ def torch_op(  # noqa: PLR0913  each is a part of an operator's definition
         unwritten: Names of pointers that the function only reads, although they are not `const`.
         schema: The schema of a function whose types are unknown, `(Tensor x, Tensor(a!) y, SymInt n) -> ()`. If the
             function returns tensors, the schema names them, `-> (Tensor y)`, and `out` has a rule for each tensor.
+        defaults: Default values of arguments of a typed function: `{"eps": 1e-5}`. `schema` has defaults of its own.
         fake: Instead of `out`, the fake function of a function that returns tensors, as for
             `torch.library.register_fake`. It gets the operator's arguments, and returns empty tensors like the results.
             Sizes that depend on data are `torch.library.get_ctx().new_dynamic_size()`.
@@ -102,6 +104,9 @@ def torch_op(  # noqa: PLR0913  each is a part of an operator's definition
         raise LaunchSpecError(problem, kernel=name, hint="Pass a function of a module, such as mod.add")
     label = str(getattr(function, "__name__", name))
     signature = read_function(function) if schema is None else read_schema(schema, label)
+    if defaults and schema is not None:
+        raise LaunchSpecError("write them into schema=: 'float eps=1e-5'", kernel=label, field="defaults")
+    signature = with_defaults(signature, defaults or {})
     check_has_launch(function)
     unwritten = (unwritten,) if isinstance(unwritten, str) else tuple(unwritten)
     plan = make_plan(name, signature, out or {}, unwritten, has_fake=fake is not None)

@@ -108,6 +108,33 @@ def read_function(function: Any) -> Signature:
     return Signature(name, tuple(_read_arguments(name, facts)), devices=_devices(facts["archs"]))
 
 
+def with_defaults(signature: Signature, defaults: Mapping[str, Any]) -> Signature:
+    """Return the signature of a typed function with default values for some arguments."""
+    names = [argument.name for argument in signature.arguments]
+    if unknown := [name for name in defaults if name not in names]:
+        suggestion = nearest_name(str(unknown[0]), names)
+        hint = f"Did you mean {suggestion!r}?" if suggestion else f"Its arguments are {', '.join(names) or 'none'}."
+        problem = f"there is no argument {unknown[0]!r}"
+        raise LaunchSpecError(problem, kernel=signature.name, field="defaults", hint=hint)
+    arguments = (_with_default(signature.name, a, defaults[a.name]) if a.name in defaults else a
+                 for a in signature.arguments)  # fmt: skip
+    return signature._replace(arguments=tuple(arguments))
+
+
+def _with_default(function: str, argument: Argument, value: Any) -> Argument:
+    schema_type = argument.declaration.partition(" ")[0]
+    types = {"SymInt": int, "float": int | float, "bool": bool}.get(schema_type, ())
+    is_valid = value is None if argument.is_nullable else isinstance(value, types)
+    if not is_valid or (isinstance(value, bool) and schema_type != "bool"):
+        expected = "None, the default of an optional tensor" if argument.is_nullable else "an int, float or bool"
+        raise LaunchSpecError(
+            f"{value!r} cannot be the default of {argument.declaration!r}: the default must be {expected}, of its type",
+            kernel=function, field="defaults",
+        )  # fmt: skip
+    value = float(value) if schema_type == "float" else value
+    return argument._replace(declaration=f"{argument.declaration}={value!r}", default=(value,))
+
+
 def check_has_launch(function: Any) -> None:
     """Raise LaunchSpecError for a kernel without a grid or block. Calls from torch and JAX cannot pass these."""
     facts: Mapping[str, Any] = getattr(function, "_jitload_facts", {})
