@@ -70,4 +70,6 @@ def _copy(name: str) -> str:
         is_replaced = _LEFT_OUT.fullmatch(match[1]) and match[1] not in COPIED.split()
         return '#include "jitload_torch/tensor.h"' if is_replaced else match[0]
 
-    return _INCLUDE.sub(include, read_header(name))
+    text = _INCLUDE.sub(include, read_header(name))
+    # Torch's headers get numeric_limits from headers that are replaced, and g++ 13 includes it in fewer of its own.
+    return f"#include <limits>\n{text}" if "numeric_limits" in text else text
