@@ -156,7 +156,7 @@ def test_json_for_machines(cache, capsys, tmp_path):
 def test_a_python_file_that_holds_none(capsys, tmp_path, text, words):
     code, out, err = run(capsys, write_python(tmp_path, text))
     assert (code, out) == (1, "")
-    assert err.startswith(f"jitload: {tmp_path}/requests_here.py: ")
+    assert f"\njitload: {tmp_path}/requests_here.py: " in err
     assert words in err
     assert len(err.splitlines()) == 2  # the message, and the code of the error
 
@@ -174,7 +174,7 @@ def test_a_python_file_that_holds_none(capsys, tmp_path, text, words):
 def test_a_data_file_that_is_wrong(cache, capsys, tmp_path, rows, words):
     code, out, err = run(capsys, write_json(tmp_path, rows))
     assert (code, out) == (1, "")
-    assert err.startswith(f"jitload: {tmp_path}/requests.json")
+    assert f"\njitload: {tmp_path}/requests.json" in err
     assert words in err
 
 
