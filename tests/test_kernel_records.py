@@ -201,12 +201,11 @@ def test_a_process_killed_while_it_builds_the_library_leaves_a_cache_that_serves
     environment = python_env({"JITLOAD_LIBRARY": "later"})
     command = python_command(LOAD.format(source=kernel("k"), seconds=60))
     for _ in range(200):
-        process = subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True)
-        assert process.stdout is not None
-        assert process.stdout.readline().endswith("['k']\n")
-        time.sleep(random.uniform(0.3, 1.5))
-        process.kill()
-        process.wait()
+        with subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True) as process:
+            assert process.stdout is not None
+            assert process.stdout.readline().endswith("['k']\n")
+            time.sleep(random.uniform(0.3, 1.5))
+            process.kill()
         assert load_in_child().endswith("['k']")
         for entry in entries(cache):
             if product(entry).endswith(".so"):
