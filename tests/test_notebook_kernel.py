@@ -153,7 +153,7 @@ def test_what_a_gpu_prints_appears_in_its_cell(notebook: Notebook) -> None:
 
 @pytest.mark.parametrize(
     ("arch", "text"),
-    [(ARCH, SLOW), ("cpu", SLOW), (ARCH, f"{SLOW}\nvoid run(float* x) {{ slow<<<1, 1>>>(x); }}")],
+    [(ARCH, SLOW), ("cpu", SLOW), (f"{ARCH} --functions run", f"{SLOW}\nvoid run(float* x) {{ slow<<<1, 1>>>(x); }}")],
     ids=["nvrtc", "cpu", "nvcc"],
 )
 def test_interrupting_ends_a_build(notebook: Notebook, arch: str, text: str) -> None:
