@@ -55,7 +55,7 @@ def native_file(name: NativeName) -> str:
 
 def is_checkout() -> bool:
     """Return whether this is a checkout, whose sources may change, and not an installed wheel."""
-    return (_PACKAGE.parent / "pyproject.toml").is_file()
+    return not (_PACKAGE / "templates").is_dir()  # a wheel has the templates within the package
 
 
 def find_native(name: NativeName) -> Path | None:
