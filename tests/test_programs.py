@@ -138,6 +138,37 @@ def test_host_functions_without_launches_are_left_out(tmp_path):
         jitload.build_inline("m", cuda_sources=text, functions=["nmae"], extra_include_paths=[tmp_path], arch=ARCH)
 
 
+def test_host_code_that_gcc_rejects_is_left_out_on_the_cpu(tmp_path):
+    (tmp_path / "common").mkdir()
+    (tmp_path / "src").mkdir()
+    (tmp_path / "common/check.cuh").write_text(
+        '#pragma once\n#include "deep.cuh"\n#ifdef __CUDACC__\ninline void check() { cudaGetLastError(); }\n#endif\n'
+    )
+    (tmp_path / "common/deep.cuh").write_text(
+        "__device__ inline float three(float x) { return 3 * x; }\n"
+        "__global__ void twice(float* x) { x[threadIdx.x] *= 2; }\n"
+        "inline void run(float* x) { twice<<<1, 4>>>(x); }\n"
+    )
+    text = (
+        '#include "../common/check.cuh"\n#include <cublas_v2.h>\n'
+        "float* allocate(int n) { float* x; cudaMalloc(&x, n); return x; }\n"
+        "__global__ void k(float* x) { x[threadIdx.x] = three(x[threadIdx.x]); }\n"
+    )
+    (tmp_path / "src/k.cu").write_text(text)
+    (tmp_path / "src/broken.cu").write_text(text.replace("three(x", "four(x"))
+    module = jitload.load("m", sources=[tmp_path / "src/k.cu"], arch="cpu")
+    x = np.ones(4, np.float32)
+    module.k[1, 4](x)
+    module.twice[1, 4](x)
+    assert x.tolist() == [6.0] * 4
+    (tmp_path / "common/deep.cuh").write_text((tmp_path / "common/deep.cuh").read_text().replace("3 * x", "5 * x"))
+    jitload.load("m", sources=[tmp_path / "src/k.cu"], arch="cpu").k[1, 4](x)
+    assert x.tolist() == [30.0] * 4
+    with pytest.raises(CompileError) as caught:
+        jitload.build("m", sources=[tmp_path / "src/broken.cu"], arch="cpu")
+    assert [(d.file, d.line) for d in caught.value.diagnostics] == [(str(tmp_path / "src/broken.cu"), 4)]
+
+
 def test_host_code_in_different_headers_of_one_name_is_an_error(tmp_path):
     for number in (1, 2):
         (tmp_path / str(number)).mkdir()
@@ -150,6 +181,9 @@ def test_host_code_in_different_headers_of_one_name_is_an_error(tmp_path):
     )
     with pytest.raises(CompileError, match=r"value\.cuh:1.*std"):
         jitload.build_inline("m", cuda_sources=text, extra_include_paths=[tmp_path], arch=ARCH)
+    text = text.replace("#include <string>", "void f() { cudaFree(0); }")
+    with pytest.raises(CompileError, match=r"m\.cu:1.*cudaFree"):
+        jitload.build_inline("m", cuda_sources=text, extra_include_paths=[tmp_path], arch="cpu")
 
 
 def test_a_kernel_of_a_header_is_a_kernel_beside_launches(tmp_path):

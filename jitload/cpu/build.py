@@ -9,6 +9,7 @@ usually runs once. It runs again if it refused a row, or if the marks show kerne
 from __future__ import annotations
 
 import logging
+import os
 import platform
 import re
 import shutil
@@ -20,6 +21,7 @@ from jitload.building.files_read import read_depfile
 from jitload.building.ninja import Step, parse_diagnostics, run_ninja, write_ninja
 from jitload.cpptext.declarations import find_candidates
 from jitload.cpptext.lexer import strip_comments
+from jitload.cpptext.source_kind import UserHeader
 from jitload.cpu.object_file import ObjectFile, TableRow, linked_name
 from jitload.cpu.text import (
     BY_SYMBOL,
@@ -37,6 +39,7 @@ from jitload.cpu.text import (
     taken_names,
     without_table_errors,
 )
+from jitload.cuda.host_code import compile_kernels_alone
 from jitload.cuda.kernels import DeviceSource, first_expressions, layout_expressions, no_such_kernel
 from jitload.errors import CompileError, ToolchainError
 from jitload.model import CompiledSource, CpuKernel, CpuProgram, Cubin, Image, ImageKernel
@@ -91,8 +94,9 @@ SHORT_HEADERS = {
     "cuda/pipeline": "#include <cuda/barrier>\n",
     "cuda_pipeline.h": "#include <cuda_pipeline_primitives.h>\n",
 }
-# Directories in the work directory: one for SHORT_HEADERS, and one for NVIDIA's headers with changes for g++.
-_SHORT_DIR, _CORRECTED_DIR = "headers", "corrected"
+# Directories in the work directory: one for SHORT_HEADERS, one for NVIDIA's headers with changes for g++, and one for
+# the user's headers without host code.
+_SHORT_DIR, _CORRECTED_DIR, _USER_DIR = "headers", "corrected", "user"
 _PAIR_CONSTRUCTOR = re.compile(r"(__half2|__nv_bfloat162)\(\) = default;")
 _LIST_ASSIGNMENT = r"\g<0> \1& operator=(std::initializer_list<struct __jitload_nothing>) { return *this = \1(); }"
 _RELEASE_MACRO = re.compile(r"\bCUDART_VERSION\b|\b__CUDA(?:RT_API_VERSION|CC_VER_\w+|_API_VER_\w+)")
@@ -102,11 +106,16 @@ _DYNAMIC_SHARED_SYMBOL = "__jitload_dynamic_shared"  # tells cpu_sanitize.cc whe
 def compile_for_cpu(
     source: DeviceSource, compiler: Compiler, toolchain: CudaToolchain | None, ninja: Path, work_dir: Path
 ) -> CpuProgram:
-    """Compile device code for the CPU and read its kernels' types."""
-    _refuse_lost_branches(source.name, source.pieces, toolchain)
-    compilation = _Compilation(source, compiler, toolchain, ninja, work_dir)
+    """Compile device code for the CPU, without the host code that g++ rejects, and read its kernels' types."""
+
+    def run(source: DeviceSource) -> CpuProgram:
+        return _compile_for_cpu(source, _Compilation(source, compiler, toolchain, ninja, work_dir))
+
+    return compile_kernels_alone(source, run)
+
+
+def _compile_for_cpu(source: DeviceSource, compilation: _Compilation) -> CpuProgram:
     object_file = compilation.run()
-    (work_dir / "cpu.o").write_bytes(object_file.for_link())
     rows = object_file.rows()
     image = Image(
         arch="cpu",
@@ -143,18 +152,23 @@ def compile_for_cpu(
 def cpu_flags(source: DeviceSource, toolchain: CudaToolchain | None) -> tuple[str, ...]:
     """Return g++'s options for compiling device code for the CPU."""
     toolkit_dirs = toolchain.include_dirs if toolchain else ()
+    user_dirs = (_user_dir(source),) if source.headers else ()
+    own_dirs = (_SHORT_DIR, INCLUDE_DIR / "cpu", INCLUDE_DIR, *tvm_ffi_include_dirs())
     return (
         *_FLAGS,
         *_processor_flags(source.cpu_flags),
         *_instrumentation_flags(source.instrumentation),
         *compiler_flags(source.cpu_flags),
         *_release_macros(toolchain),
-        *(
-            f"-I{path}"
-            for path in (_SHORT_DIR, INCLUDE_DIR / "cpu", INCLUDE_DIR, *tvm_ffi_include_dirs(), *source.include_dirs)
-        ),
+        *(f"-I{path}" for path in (*user_dirs, *own_dirs, *source.include_dirs)),
         *(word for path in (_CORRECTED_DIR, *toolkit_dirs) for word in ("-isystem", str(path))),
     )
+
+
+def _user_dir(source: DeviceSource) -> str:
+    """Return the directory for headers that replace the user's. Names such as `../common.h` do not lead out of it."""
+    depth = max((os.path.normpath(header.name).split(os.sep).count("..") for header in source.headers), default=0)
+    return os.path.join(_USER_DIR, *["d"] * depth)
 
 
 def _release_macros(toolchain: CudaToolchain | None) -> Iterator[str]:
@@ -225,6 +239,7 @@ class _Compilation:
         self.expressions: tuple[str, ...] = ()
         self.files_read: tuple[Path, ...] = ()
         self.user_headers: tuple[Path, ...] = ()
+        self._replaced: dict[Path, UserHeader] = {}  # the headers that `_write_headers` wrote
         self._overloads: frozenset[str] = frozenset()  # the argument `overloads` of `cpu_text`
         self._source = source
         self._command = (*compiler.command, *cpu_flags(source, toolchain), "-MD", "-MF", "cpu.d")
@@ -238,7 +253,9 @@ class _Compilation:
 
     def run(self) -> ObjectFile:
         """Compile the source with a row in the kernel table for each kernel, and return the object file."""
+        _refuse_lost_branches(self._source.name, self._source.pieces, self._toolchain)
         short_dir, corrected_dir = self._work_dir / _SHORT_DIR, self._work_dir / _CORRECTED_DIR
+        self._write_headers()
         if any("include" in text for text in (*self._source.piece_texts, *self._source.cpu_flags)):
             for name, text in SHORT_HEADERS.items():
                 path = short_dir / name
@@ -246,9 +263,20 @@ class _Compilation:
                 path.write_text(text)
             _write_corrected_headers(corrected_dir, self._toolkit_dirs)
         object_file = self._compile_all()
-        for directory in (short_dir, corrected_dir):
-            shutil.rmtree(directory, ignore_errors=True)  # an error skips this line, so that both can be inspected
+        (self._work_dir / "cpu.o").write_bytes(object_file.for_link())
+        for directory in (short_dir, corrected_dir, self._work_dir / _USER_DIR):
+            shutil.rmtree(directory, ignore_errors=True)  # an error skips this line, so that they can be inspected
         return object_file
+
+    def _write_headers(self) -> None:
+        """Write the headers that replace the user's, each where an `#include` of its name finds it."""
+        for header, text in self._source.header_texts:
+            path = self._work_dir / _user_dir(self._source) / header.name
+            if not path.is_relative_to(self._work_dir):
+                continue  # the name is an absolute path, which always finds the user's file
+            path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            path.write_text(text, "utf-8", "surrogateescape")
+            self._replaced[Path(os.path.normpath(path))] = header
 
     def _compile_all(self) -> ObjectFile:
         object_file = self._run_with_rows(first_expressions(self._source, self.candidates))
@@ -383,13 +411,16 @@ class _Compilation:
 
     def _read_headers(self) -> list[tuple[str, str]]:
         """Record which files the compiler read. Return (name, text) pairs of the user's headers."""
-        self.files_read = tuple(read_depfile((self._work_dir / "cpu.d").read_text("utf-8", "surrogateescape")))
+        read = [*read_depfile((self._work_dir / "cpu.d").read_text("utf-8", "surrogateescape"))]
+        replaced = {path: self._replaced.get(Path(os.path.normpath(self._work_dir / path))) for path in read}
+        self.files_read = tuple(header.path if (header := replaced[path]) else path for path in read)
+        texts = {header.path: header.text for header in replaced.values() if header}
         self.user_headers = tuple(
             path
             for path in dict.fromkeys(self.files_read)
             if path.is_absolute() and not any(path.is_relative_to(root) for root in self._known_dirs)
         )
-        return [(str(path), path.read_text("utf-8", "replace")) for path in self.user_headers]
+        return [(str(path), texts.get(path) or path.read_text("utf-8", "replace")) for path in self.user_headers]
 
     def _refuse_gpu_headers(self, headers: Sequence[tuple[str, str]]) -> None:
         """Raise an error if a header is for GPUs only, or if a user's header uses a GPU-only feature.

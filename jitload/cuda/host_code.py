@@ -1,12 +1,14 @@
-"""Compiles device code again without host functions, if NVRTC has rejected them."""
+"""Compiles device code again without host code, if NVRTC or g++ has rejected the host code."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import os
+import re
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import TYPE_CHECKING, TypeVar
 
-from jitload.cpptext.source_kind import UserHeader, read_user_headers, user_headers
+from jitload.cpptext.source_kind import read_user_headers, user_headers
 from jitload.cuda.nvrtc import has_host_function, missing_function_hint
 from jitload.errors import CompileError, LaunchSpecError
 from jitload.request.kind import DEFAULT_DEVICE
@@ -14,28 +16,34 @@ from jitload.request.kind import DEFAULT_DEVICE
 if TYPE_CHECKING:
     from jitload.cuda.kernels import DeviceSource
 
+_CONDITION = re.compile(r"\s*#\s*(?:el)?if")
+
 _Result = TypeVar("_Result")
 
 
 def compile_kernels_alone(source: DeviceSource, run: Callable[[DeviceSource], _Result]) -> _Result:
-    """Return `run(source)`. If NVRTC rejects a host function, run again without the host code.
+    """Return `run(source)`. If the compiler rejects host code, run again without it.
 
-    If this fails, too, raise the first error: for example, kernels call a function that lacks `__device__`. Also raise
-    it if different headers have the same name in `#include`, because NVRTC finds headers in memory by this name.
+    If this fails, too, raise the first error: for example, kernels call a function that lacks `__device__`. But if the
+    first run reported all errors of the second run, or did not get that far, raise the second error, which is about
+    device code alone. Also raise the first error if different headers have the same name in `#include`, because headers
+    without host code are found by this name.
     """
     try:
         return run(source)
     except CompileError as error:
-        if not has_host_function(error.log) or _misspells(source, error.log):
+        if _misspells(source, error.log):
             raise
         failure = error
-    headers = tuple(read_user_headers(source.texts, source.include_dirs))
-    if len({header.name for header in headers}) < len(headers):
+    kernels_alone = _without_host_code(source)
+    if kernels_alone is None or not _rejects_host_code(failure, source, kernels_alone):
         raise failure
     try:
-        return run(_without_host_code(source, headers))
-    except (CompileError, LaunchSpecError):
+        return run(kernels_alone)
+    except LaunchSpecError:
         raise failure from None
+    except CompileError as error:
+        raise (error if _was_reported(error, failure) else failure) from None
 
 
 def _misspells(source: DeviceSource, log: str) -> bool:
@@ -44,16 +52,48 @@ def _misspells(source: DeviceSource, log: str) -> bool:
     return missing_function_hint(log, source.exports, texts) != ""
 
 
-def _without_host_code(source: DeviceSource, headers: Sequence[UserHeader]) -> DeviceSource:
-    """Return the source without host code in its text and in the user's headers, which NVRTC gets in memory."""
+def _without_host_code(source: DeviceSource) -> DeviceSource | None:
+    """Return the source without host code in its text and in the user's headers.
+
+    Return None if different headers have the same name.
+    """
     from jitload.cpptext.host_functions import without_host_code
 
+    headers = tuple(read_user_headers(source.texts, source.include_dirs))
+    if len({os.path.normpath(header.name) for header in headers}) < len(headers):
+        return None
     texts = without_host_code((*source.piece_texts, *(header.text for header in headers)))
     labels = (label for label, _ in source.pieces)
     cut_headers = zip(headers, texts[len(source.pieces) :], strict=True)
     return replace(
         source,
         pieces=tuple(zip(labels, texts[: len(source.pieces)], strict=True)),
-        headers=tuple((header.name, f'#line 1 "{header.path}"\n{text}') for header, text in cut_headers),
+        headers=tuple(header._replace(text=text) for header, text in cut_headers),
         options=(*source.options, *DEFAULT_DEVICE),
     )
+
+
+def _rejects_host_code(error: CompileError, source: DeviceSource, kernels_alone: DeviceSource) -> bool:
+    """Return whether an error is in host code, or in a condition such as `#ifdef`, which may be about host code."""
+    if has_host_function(error.log):
+        return True
+    errors = {*_error_lines(error)}
+    texts = [*source.pieces, *((str(h.path), h.path.read_text("utf-8", "replace")) for h in kernels_alone.headers)]
+    cut_texts = [*kernels_alone.piece_texts, *(header.text for header in kernels_alone.headers)]
+    for (file, text), cut_text in zip(texts, cut_texts, strict=True):
+        lines = enumerate(zip(text.split("\n"), cut_text.split("\n"), strict=True), 1)
+        changed = (number for number, (line, cut) in lines if line.rstrip() != cut.rstrip() or _CONDITION.match(cut))
+        if not errors.isdisjoint((os.path.realpath(file), number) for number in changed):
+            return True
+    return False
+
+
+def _was_reported(error: CompileError, failure: CompileError) -> bool:
+    """Return whether an earlier failure reported all lines of an error, or ended before it read them."""
+    lines = {*_error_lines(error)}
+    has_stopped = any(d.severity in ("fatal error", "catastrophic error") for d in failure.diagnostics)
+    return has_stopped or (bool(lines) and lines.issubset(_error_lines(failure)))
+
+
+def _error_lines(error: CompileError) -> Iterator[tuple[str, int]]:
+    return ((os.path.realpath(d.file), d.line) for d in error.diagnostics if "error" in d.severity)

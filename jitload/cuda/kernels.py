@@ -17,7 +17,7 @@ from pathlib import Path
 from jitload.cpptext.declarations import find_candidates, find_unambiguous
 from jitload.cpptext.includes import IncludeScan
 from jitload.cpptext.lexer import has_matching_brackets
-from jitload.cpptext.source_kind import user_headers
+from jitload.cpptext.source_kind import UserHeader, user_headers
 from jitload.cuda.headers import STAND_INS, provide_headers
 from jitload.cuda.host_code import compile_kernels_alone
 from jitload.cuda.nvrtc import (
@@ -87,7 +87,7 @@ class DeviceSource:
         cpu_flags: The options of the host compiler if the code runs on the CPU.
         instrumentation: How the code is instrumented on the CPU.
         is_isolated: Whether NVRTC runs in a child process.
-        headers: The (name, text) pairs of headers that replace the user's files of these names.
+        headers: Headers whose texts replace the user's files of these names.
         exports: The names in `functions=` without a `Launch.kernel`.
     """
 
@@ -100,7 +100,7 @@ class DeviceSource:
     cpu_flags: tuple[str, ...] = ()
     instrumentation: Instrumentation = NO_INSTRUMENTATION
     is_isolated: bool = False
-    headers: tuple[tuple[str, str], ...] = ()
+    headers: tuple[UserHeader, ...] = ()
     exports: tuple[str, ...] = ()
 
     @property
@@ -117,6 +117,11 @@ class DeviceSource:
         matches = filter(None, map(_INCLUDE_OR_MACRO_OPTION.match, self.options))
         lines = (f'#include "{m[1]}"' if m[1] else f"#define {m[2]} {m[3]}" for m in matches)
         return (*self.piece_texts, *lines)
+
+    @property
+    def header_texts(self) -> Iterator[tuple[UserHeader, str]]:
+        """The headers with their texts. In compiler messages, they keep the paths of the user's files."""
+        return ((header, join_pieces([(str(header.path), header.text)])) for header in self.headers)
 
     @property
     def signatures_by_expression(self) -> tuple[tuple[str, str], ...]:
@@ -295,7 +300,7 @@ def _compilation(
                 *(f"-I{path}" for path in (*include_dirs, *stand_in_dirs)),
                 *source.options,
             ),
-            headers=(*source.headers, *headers),
+            headers=(*((header.name, text) for header, text in source.header_texts), *headers),
             is_isolated=source.is_isolated,
         )
         yield _Compilation(source, toolchain, job)
