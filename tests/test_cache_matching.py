@@ -323,12 +323,12 @@ def test_an_architecture_that_a_bundle_lacks_is_built_where_it_can_be(bundle, ca
 
 def test_another_release_of_jitload_is_named_where_nothing_can_be_built(bundle, lose, monkeypatch):
     lose("nvrtc")
-    monkeypatch.setattr("jitload.pipeline.own_identity", lambda _: "9.9.9 0123456789")
+    monkeypatch.setattr("jitload.pipeline.own_identity", lambda _: "ABI 99")
     with pytest.raises(ToolchainError) as caught:
         build(ADD, "vec", arch="sm_80")
     line = str(caught.value).splitlines()[-2].strip()
-    assert line.startswith(f"jitload: {jitload.__version__} (a checkout) ")
-    assert line.endswith(" and 9.9.9 0123456789")
+    assert line.startswith("jitload: ABI 1 (a checkout) ")
+    assert line.endswith(" and ABI 99")
 
 
 @pytest.mark.parametrize("part", ["bundle", "leaf", "file"])

@@ -28,6 +28,9 @@ from jitload.settings import Settings, absolute_search_path
 if TYPE_CHECKING:
     import subprocess
 
+# In every cache key, this number stands for jitload's code. Raise it if libraries built by an earlier release must not
+# be used any more. `tests/test_abi.py` notices changes that may need this.
+ABI = 1
 _PACKAGE = Path(__file__).parents[1]
 INCLUDE_DIR = _PACKAGE / "include"  # jitload's own headers
 # Variables that change only what ninja and compilers print (colours, links, the language), and variables that `make`
@@ -282,22 +285,17 @@ def cpu_identity() -> str:
 
 @functools.lru_cache(maxsize=16)
 def own_identity(cache_dir: Path) -> str:
-    """Return jitload's version and a digest of its code, headers and templates, for use in every cache key.
+    """Return what identifies jitload in every cache key: `ABI`, and in a checkout also a digest of its files.
 
-    The digest of an installed wheel comes from its RECORD. The digest of a checkout is kept in the cache, and computed
-    again if a file changes.
+    The digest lets a developer's edit take effect at once. It is kept in the cache, and computed again if a file
+    changes.
     """
-    from jitload import __version__
-
-    if os.path.isdir(f"{_PACKAGE}/templates"):
-        with suppress(OSError), open(f"{_PACKAGE.parent}/jitload-{__version__}.dist-info/RECORD", "rb") as record:
-            rows = [row for row in record.read().splitlines() if row[:8] == b"jitload/" and b"sha256=" in row]
-            digest = hashlib.sha256(b"\n".join(sorted(rows))).hexdigest()
-            return f"{__version__} {digest}"
+    if os.path.isdir(f"{_PACKAGE}/templates"):  # an installed wheel, whose files do not change
+        return f"ABI {ABI}"
     roots = [str(_PACKAGE), str(_PACKAGE.parent / "templates")]
     states = [state for root in roots if os.path.isdir(root) for state in _states_below(root)]
     digest = remembered(states, cache_dir, lambda: _digest_files(state.partition("\0")[0] for state in states))
-    return f"{__version__} (a checkout) {digest}"
+    return f"ABI {ABI} (a checkout) {digest}"
 
 
 def _states_below(directory: str) -> list[str]:
