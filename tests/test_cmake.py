@@ -29,6 +29,7 @@ from support.program import CUBIN
 
 import jitload
 from jitload.cmake import config
+from jitload.cuda.fatbin import read_fatbin
 
 pytest_plugins = ["support.gpu_fixtures"]
 
@@ -127,11 +128,13 @@ def test_nvcc_on_request(tmp_path: Path) -> None:
     if not shutil.which("nvcc"):
         pytest.skip("nvcc is not installed")
     text = "jitload_generate_cubin(NVCC OUTPUT k.cubin SOURCE k.cu ARCH sm_90 OPTIONS -DM=1)\n"
-    text += "add_custom_target(all_cubins ALL DEPENDS ${CMAKE_CURRENT_BINARY_DIR}/k.cubin)\n"
+    text += "jitload_generate_cubin(NVCC FATBIN OUTPUT k.fatbin SOURCE k.cu ARCH sm_80 compute_90 OPTIONS -DM=1)\n"
+    text += "add_custom_target(all_cubins ALL DEPENDS ${CMAKE_CURRENT_BINARY_DIR}/k.cubin k.fatbin)\n"
     source = write_project(tmp_path / "p", text, k_cu=MACRO, n_h="#define N 1\n")
     assert configure(source, tmp_path / "b").returncode == 0
     make(tmp_path / "b")
     assert "Compiling" not in make(tmp_path / "b")
+    assert [e.arch for e in read_fatbin((tmp_path / "b" / "k.fatbin").read_bytes())] == ["sm_80", "compute_90"]
     before = (tmp_path / "b" / "k.cubin").read_bytes()
     change(source / "n.h", "#define N 2222\n")
     make(tmp_path / "b")
@@ -151,7 +154,7 @@ REFUSED = [
     ("add_tvm_ffi_fatbin(t)", "add_tvm_ffi_fatbin: CUDA is required"),
     ("add_tvm_ffi_cubin(t CUDA k.cu ARCH 90)", "add_tvm_ffi_cubin: unknown argument: 'ARCH;90'"),
     (
-        "set(CMAKE_CUDA_ARCHITECTURES 90-virtual)\nadd_tvm_ffi_fatbin(t CUDA k.cu)",
+        "set(CMAKE_CUDA_ARCHITECTURES 90-virtual)\nadd_tvm_ffi_cubin(t CUDA k.cu)",
         "has '90-virtual': name architectures",
     ),
     ("set(CMAKE_CUDA_ARCHITECTURES 80 90)\nadd_tvm_ffi_cubin(t CUDA k.cu)", "a cubin is for one architecture"),

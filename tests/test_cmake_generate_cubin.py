@@ -15,6 +15,7 @@ from support.wrappers import run_compiler
 from jitload.building.files_read import read_depfile
 from jitload.cmake import cubin_source
 from jitload.cmake.generate_cubin import main
+from jitload.cuda.fatbin import read_fatbin
 from jitload.elf.cubin import read_image
 
 SOURCE = """\
@@ -55,6 +56,10 @@ def test_a_fatbin_of_several_architectures(tmp_path: Path, capsys: Any) -> None:
     assert main([*given, "--arch", "sm_80,sm_90a"]) == 0
     assert symbols_in(output.read_bytes()) == [("sm_80", ["plain"]), ("sm_90a", ["plain"])]
     assert read_depfile(Path(f"{output}.d").read_text())[:2] == [source, source.parent / "n.h"]
+    assert main([*given, "--arch", "sm_80,compute_80,compute_90"]) == 0
+    entries = read_fatbin(output.read_bytes())
+    assert [entry.arch for entry in entries] == ["sm_80", "compute_80", "compute_90"]
+    assert [b".target sm_90\n" in entry.code for entry in entries] == [False, False, True]
     assert main([*given, "--arch", "sm_90,sm_100"]) == 2
     assert capsys.readouterr().err == (
         "Error: jitload cannot write a fatbin with code for sm_100, only nvcc can. Use nvcc (in CMake: NVCC), or "

@@ -12,6 +12,7 @@ from support.driver import StubDriver
 from support.fatbins import symbols_in
 
 import jitload
+from jitload.cuda.fatbin import read_fatbin
 from jitload.elf.cubin import read_image
 
 pytestmark = pytest.mark.skipif(CMAKE is None, reason="cmake is not installed: pip install cmake")
@@ -81,7 +82,7 @@ def test_upstreams_functions_in_upstreams_form(order: tuple[str, str], tmp_path:
 BINARIES = """
 {first}
 {second}
-set(CMAKE_CUDA_ARCHITECTURES 90a 80-real)
+set(CMAKE_CUDA_ARCHITECTURES 90a 80-real 86 90-virtual)
 add_tvm_ffi_fatbin(one_fatbin CUDA k.cu)
 target_compile_definitions(one_fatbin PRIVATE N=4 "M=(2 + 3)")
 target_include_directories(one_fatbin PRIVATE in)
@@ -121,7 +122,8 @@ def test_upstreams_newer_functions(tmp_path: Path, stub_driver: StubDriver) -> N
     source = configure_binaries(tmp_path, ("tvm_ffi", "jitload"), generator)
     make(tmp_path / "b")
     fatbin = (tmp_path / "b" / "one_fatbin" / "k.fatbin").read_bytes()
-    assert symbols_in(fatbin) == [("sm_90a", ["k"]), ("sm_80", ["k"])]
+    assert symbols_in(fatbin) == [("sm_90a", ["k"]), ("sm_80", ["k"]), ("sm_86", ["k"])]
+    assert [entry.arch for entry in read_fatbin(fatbin) if entry.is_ptx] == ["compute_86", "compute_90"]
     assert read_image((tmp_path / "b" / "two_cubin" / "k.cubin").read_bytes()).arch == "sm_90"
     stub_driver.use_device(0)
     jitload.load_module(tmp_path / "b" / "lib.so").run()

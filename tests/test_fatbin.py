@@ -97,3 +97,17 @@ def test_fatbins_are_written_as_nvidias_own_tool_writes_them(tmp_path: Path) -> 
         cubins.append((f"sm_{arch}", (tmp_path / arch).read_bytes()))
     subprocess.run(["fatbinary", "--create=theirs", "--compress=false", *images], cwd=tmp_path, check=True)
     assert make_fatbin(cubins) == (tmp_path / "theirs").read_bytes()
+
+
+def test_ptx_in_fatbins_is_written_as_nvidias_own_tool_writes_it(tmp_path: Path) -> None:
+    if not shutil.which("nvcc") or not shutil.which("fatbinary"):
+        pytest.skip("needs nvcc")
+    (tmp_path / "k.cu").write_text('extern "C" __global__ void add(float* x) { *x += 1; }\n')
+    for arch in ("80", "90a"):
+        subprocess.run(["nvcc", "-ptx", f"-arch=compute_{arch}", "k.cu", "-o", arch], cwd=tmp_path, check=True)
+    options = [f"--image3=kind=ptx,sm={arch},file={arch}" for arch in ("80", "90a")]
+    subprocess.run(["fatbinary", "--create=theirs", "--compress=false", *options], cwd=tmp_path, check=True)
+    theirs = (tmp_path / "theirs").read_bytes()
+    entries = read_fatbin(theirs)  # without the comments that the tool removes
+    assert [entry.arch for entry in entries] == ["compute_80", "compute_90a"]
+    assert make_fatbin(entries) == theirs

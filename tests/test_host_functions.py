@@ -269,6 +269,11 @@ def mixed() -> jitload.Module:
 def test_a_stream_is_not_a_parameter_and_errors_of_cuda_are_raised(mixed):
     assert mixed.run.__doc__ == "Scale x in place.\n\nrun(float* x, float by)"
     assert (mixed.check(0), mixed.three(), mixed.nothing()) == (None, 3, None)
+    text = (
+        rf'cudaErrorNoKernelImageForDevice: this library has {ARCH}, and no code for this GPU: build it with arch="nat'
+    )
+    with pytest.raises(RuntimeError, match=rf"^check\(\): {text}"):
+        mixed.check(209)
     with pytest.raises(RuntimeError, match=r"^check\(\): cudaErrorInvalidValue: invalid argument$"):
         mixed.check(1)
     assert mixed.handle.call(stream=4096) == 4096

@@ -102,7 +102,7 @@ def test_ptx_of_a_library_that_was_copied_says_how_to_get_it(mod, tmp_path, monk
     source = 'extern "C" __global__ void k(float* x) { *x = 1; }'
     path = jitload.build_inline("copied", cuda_sources=source, arch="sm_80", output=tmp_path / "copied.so")
     copy = jitload.load_module(path)
-    with pytest.raises(jitload.JitLoadError, match=r"copied\.so contains only machine code.*load_inline\(\)"):
+    with pytest.raises(jitload.JitLoadError, match=r"copied\.so has only machine code for sm_80.*load_inline\(\)"):
         copy.k.ptx()
     assert "EXIT" in copy.k.sass()
     in_directory = jitload.load_inline("copied", cuda_sources=source, arch="sm_80", build_directory=tmp_path / "b")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -9,8 +10,12 @@ from typing import TYPE_CHECKING
 import pytest
 from builds import ADD
 from support.calls import array, assert_refused, fresh
+from support.nvcc import needs_nvcc
 
 import jitload
+from jitload.cli import main
+from jitload.cuda.fatbin import read_fatbin
+from jitload.elf.file import ElfFile
 from jitload.errors import JitLoadError, ToolchainError
 from jitload.toolchain.arch import runs_on
 
@@ -83,6 +88,41 @@ def test_inspection_reads_the_machine_code(both: str, only_ptx: str) -> None:
     with pytest.raises(JitLoadError, match=r"has only PTX in .*, which the driver compiles at the first launch"):
         jitload.load_module(only_ptx).add.sass()
     assert "compute_80" in jitload.load_module(both)._repr_html_()
+
+
+def test_the_ptx_is_shown_wherever_it_is(both: str, only_ptx: str, tmp_path: Path) -> None:
+    mixed = jitload.build_inline("newer", cuda_sources=ADD, functions=LAUNCH, arch=("sm_80", "compute_90"))
+    copies = [shutil.copy(path, tmp_path / f"{number}.so") for number, path in enumerate((both, mixed))]
+    cases = [
+        (both, None, "sm_80"), (both, "compute_80", "sm_80"), (only_ptx, None, "sm_80"), (only_ptx, "sm_80", "sm_80"),
+        (mixed, None, "sm_80"), (mixed, "compute_90", "sm_90"), (mixed, "compute_80", "sm_80"),
+        (copies[0], None, "sm_80"), (copies[1], "compute_90", "sm_90"),
+    ]  # fmt: skip
+    for path, arch, target in cases:
+        ptx = jitload.load_module(path).add.ptx(arch=arch)
+        assert f".target {target}\n" in ptx, (path, arch)
+        assert ".visible .entry" in ptx
+    with pytest.raises(JitLoadError, match=r"^add\(\) has PTX for compute_80: name one of these, arch='compute_80'$"):
+        jitload.load_module(only_ptx).add.ptx(arch="compute_90")
+    with pytest.raises(JitLoadError, match=r"^add\(\) has no PTX: .* has only machine code for sm_80; the"):
+        jitload.load_module(copies[1]).add.ptx()
+
+
+def test_the_command_prints_ptx(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "k.cu").write_text(ADD)
+    assert main(["compile", "--ptx", "--arch", "compute_90", str(tmp_path / "k.cu")]) == 0
+    assert ".target sm_90\n" in capsys.readouterr().out
+    assert main(["compile", "--cubin", "--arch", "compute_90", str(tmp_path / "k.cu")]) == 1
+    assert "may also have PTX, --arch sm_90,compute_90" in capsys.readouterr().err
+
+
+@needs_nvcc
+def test_nvccs_libraries_hold_the_ptx() -> None:
+    text = "__global__ void one(float* x) { *x = 1; }\nvoid run(float* x) { one<<<1, 1>>>(x); }"
+    library = jitload.build_inline("both", cuda_sources=text, functions=["run"], arch=("sm_80", "compute_90"))
+    sections = {section.name: section for section in ElfFile(Path(library).read_bytes()).sections}
+    fatbin = bytes(sections[".nv_fatbin"].data)
+    assert [entry.arch for entry in read_fatbin(fatbin)] == ["sm_80", "compute_90"]
 
 
 MACHINE_CODE_ONLY: dict[str, Callable[[], object]] = {

@@ -23,7 +23,7 @@ from jitload.cli.output import (
     print_lines,
 )
 from jitload.errors import JitLoadError, name_options
-from jitload.toolchain.arch import CPU
+from jitload.toolchain.arch import CPU, machine_arch
 
 if TYPE_CHECKING:
     from jitload.prebuilding.api import Prebuilt
@@ -140,7 +140,7 @@ def _compile_kernels(sources: tuple[str, ...], output: str, product: str, option
     cubin = compile_cubin(
         text,
         name=source.name,
-        arch=options["arch"],
+        arch=machine_arch(options["arch"]) if product == "ptx" else options["arch"],
         extra_cuda_cflags=options["cuda_flags"],
         extra_include_paths=[source.parent],
     )

@@ -20,6 +20,8 @@ from jitload.cuda.kernels import compile_cubins
 from jitload.errors import ToolchainError
 from jitload.request.arguments import Call, Sources, read_options, read_source_file
 from jitload.request.request import make_request
+from jitload.settings import read_settings
+from jitload.toolchain.arch import machine_arch, resolve_gpu_arch
 from jitload.toolchain.cuda import find_cuda_toolchain
 from jitload.utils.embed_cubin import replace_file, run_command
 
@@ -37,7 +39,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     option("--output", required=True, type=Path, metavar="PATH", help="the cubin or fatbin to write")
     option("--source", required=True, type=Path, metavar="PATH", help="the CUDA file")
     option("--arch", default="native", help="the architecture, such as sm_90a; the default is the GPU of this machine")
-    option("--fatbin", action="store_true", help="write a fatbin, for several architectures: --arch sm_80,sm_90a")
+    option("--fatbin", action="store_true", help="write a fatbin, for several architectures: --arch sm_80,compute_80")
     option("--kernel", action="append", default=[], metavar="NAME", help="a template to instantiate: 'scale<float>'")
     option("--include-dir", action="append", default=[], type=Path, metavar="DIR", help="a directory of headers")
     option("--depfile", type=Path, metavar="PATH", help="write the files that the output depends on as a rule for make")
@@ -53,6 +55,7 @@ def _generate_cubin(args: argparse.Namespace, options: Sequence[str]) -> None:
     source: Path = args.source
     if not source.exists():
         raise FileNotFoundError(f"CUDA source not found: {source}")
+    archs = resolve_gpu_arch(args.arch, read_settings(), subject="cubins are compiled", may_be_ptx=args.fatbin)
     call = Call(
         name=source.name,
         sources=Sources(cuda=((str(source), read_source_file(source)),)),
@@ -60,16 +63,16 @@ def _generate_cubin(args: argparse.Namespace, options: Sequence[str]) -> None:
         options=read_options(
             {"extra_cuda_cflags": options, "extra_include_paths": [*args.include_dir, source.absolute().parent]}
         ),
-        arch=args.arch,
+        arch=tuple(dict.fromkeys(map(machine_arch, archs))),
     )
-    request = make_request(call)
+    request = make_request(call)._replace(archs=archs)
     if len(request.archs) != 1 and not args.fatbin:
         raise ToolchainError(
             f"a cubin is for one architecture, not {', '.join(request.archs)}; use --fatbin for several."
         )
     compiled = compile_cubins(request, args.kernel)
-    cubins = [(result.cubin.arch, result.cubin.data) for result in compiled]
-    replace_file(args.output, make_fatbin(cubins) if args.fatbin else cubins[0][1])
+    images = [(result.cubin.arch, result.cubin.data) for result in compiled]
+    replace_file(args.output, make_fatbin(images) if args.fatbin else images[0][1])
     if args.depfile:
         # Headers that do not exist are left out, because make would require a rule for each of them.
         headers = dict.fromkeys(header for result in compiled for header in result.headers if header.is_file())

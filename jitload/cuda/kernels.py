@@ -166,17 +166,24 @@ def join_pieces(pieces: Iterable[tuple[str, str]]) -> str:
 def compile_cubins(request: Request, kernels: Sequence[str]) -> tuple[CompiledSource, ...]:
     """Compile a request's device code for each architecture. `kernels` has the template instances: `scale<float>`."""
     check_is_device_code(request)
-    source, toolchain = replace(device_source(request), kernels=tuple(kernels)), find_cuda_toolchain(request.settings)
-    return tuple(compile_for_arch(source, arch, toolchain) for arch in request.archs)
+    source = replace(device_source(request), kernels=tuple(kernels))
+    return _compile_for_archs(source, request.archs, find_cuda_toolchain(request.settings))
 
 
 def compile_for_gpus(request: Request, toolchain: CudaToolchain) -> tuple[CompiledSource, ...]:
     """Compile the device code of a request for each of its GPU architectures."""
-    source = device_source(request)
     with naming_exports(request):
         archs = [arch for arch in request.archs if arch != CPU]
-        compiled = {arch: compile_for_arch(source, arch, toolchain) for arch in dict.fromkeys(map(machine_arch, archs))}
-    check_layouts(tuple(compiled.values()))
+        compiled = _compile_for_archs(device_source(request), archs, toolchain)
+    check_layouts(compiled)
+    return compiled
+
+
+def _compile_for_archs(
+    source: DeviceSource, archs: Sequence[str], toolchain: CudaToolchain
+) -> tuple[CompiledSource, ...]:
+    """Compile device code for each architecture. One run of NVRTC makes the machine code and the PTX of `sm_90`."""
+    compiled = {arch: compile_for_arch(source, arch, toolchain) for arch in dict.fromkeys(map(machine_arch, archs))}
     return tuple(compiled[arch] if arch in compiled else compiled[machine_arch(arch)].as_ptx(arch) for arch in archs)
 
 

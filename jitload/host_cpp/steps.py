@@ -105,7 +105,7 @@ def write_host_sources(build: HostBuild) -> None:
     host, directory = build.host, build.work.dir
     for unit in host.units:
         exports = tuple(export for export in build.exports if export.unit == unit.file)
-        text = _cuda_includes(unit) + _unit_text(unit, exports, build.request.include_dirs)
+        text = _cuda_includes(unit) + _unit_text(unit, exports, build.request)
         (directory / unit.file).write_text(text, encoding="utf-8", newline="")
         if unit.is_mixed:
             parts = (build.request.name, text, *unit.flags, *build.request.archs)
@@ -118,7 +118,7 @@ def write_host_sources(build: HostBuild) -> None:
         write_host_compiler(build.compiler, directory)
 
 
-def _unit_text(unit: Unit, exports: Sequence[HostExport], include_dirs: Sequence[str]) -> str:
+def _unit_text(unit: Unit, exports: Sequence[HostExport], request: Request) -> str:
     """Return the text of a source file for the compiler: the user's texts with `#line` directives, and the exports."""
     parts = [_PRELUDE] if needs_prelude(unit, exports) else []
     for label, text in unit.pieces:
@@ -127,7 +127,7 @@ def _unit_text(unit: Unit, exports: Sequence[HostExport], include_dirs: Sequence
     if exports:
         parts.append(_END_OF_SOURCE)
     if any(export.needs_call_header for export in exports):
-        parts.append(CALL_HEADER)
+        parts.append(f'#define __JITLOAD_ARCHS "{", ".join(request.archs)}"\n{CALL_HEADER}')
     if unit.is_file and not all(export.is_typed for export in exports):
         parts.append("#include <tvm/ffi/function.h>\n")
     for export in exports:
@@ -136,7 +136,7 @@ def _unit_text(unit: Unit, exports: Sequence[HostExport], include_dirs: Sequence
         parts.append(f"#line 1 {label}\n{export.text}")
         if doc and not export.is_typed:
             parts.append(_DOC.format(name=name, text=string_literal(doc), size=len(doc.encode())))
-    parts.append(layout_lines([text for _, text in unit.pieces], exports, include_dirs))
+    parts.append(layout_lines([text for _, text in unit.pieces], exports, request.include_dirs))
     return "".join(parts)
 
 

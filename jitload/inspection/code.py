@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import ctypes
 import hashlib
+import itertools
+import re
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -101,13 +103,33 @@ def find_code(kernel: LoadedKernel, arch: str | None) -> KernelCode:
 
 
 def _read_images(kernel: LoadedKernel) -> Iterator[tuple[bytes, Image]]:
-    number = 0
-    while address := kernel.get_image(number):
-        number += 1
-        if ctypes.string_at(address, len(_ELF_MAGIC)) != _ELF_MAGIC:
-            continue  # PTX
-        data = ctypes.string_at(address, file_size(ctypes.string_at(address, HEADER_SIZE)))
-        yield data, read_image(data, name=f"the cubin of {kernel.name!r}")
+    for address in _addresses(kernel):
+        if _is_cubin(address):
+            data = ctypes.string_at(address, file_size(ctypes.string_at(address, HEADER_SIZE)))
+            yield data, read_image(data, name=f"the cubin of {kernel.name!r}")
+
+
+def read_embedded_ptx(kernel: LoadedKernel) -> dict[str, str]:
+    """Return the PTX in a kernel's library, by the architectures in its `.target` lines, such as `sm_90`."""
+    texts = [ctypes.string_at(address).decode() for address in _addresses(kernel) if not _is_cubin(address)]
+    targets = (re.search(r"^\s*\.target\s+(\w+)", text, re.MULTILINE) for text in texts)
+    return {target[1]: text for target, text in zip(targets, texts, strict=True) if target}
+
+
+def has_machine_code(kernel: LoadedKernel) -> bool:
+    """Return whether a kernel's library has a cubin, and not only PTX."""
+    return any(map(_is_cubin, _addresses(kernel)))
+
+
+def _addresses(kernel: LoadedKernel) -> Iterator[int]:
+    for number in itertools.count():
+        if not (address := kernel.get_image(number)):
+            return
+        yield address
+
+
+def _is_cubin(address: int) -> bool:
+    return ctypes.string_at(address, len(_ELF_MAGIC)) == _ELF_MAGIC
 
 
 def _choose_arch(function: str, archs: tuple[str, ...], requested: str | None) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import html
 import re
 import tempfile
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -16,8 +16,17 @@ from jitload.cpptext.host_functions import find_host_functions
 from jitload.cpptext.lexer import Token, tokenize
 from jitload.elf.file import ElfFile
 from jitload.errors import JitLoadError
-from jitload.inspection.code import KernelCode, LoadedKernel, find_code, find_ptx, read_entry
+from jitload.inspection.code import (
+    KernelCode,
+    LoadedKernel,
+    find_code,
+    find_ptx,
+    has_machine_code,
+    read_embedded_ptx,
+    read_entry,
+)
 from jitload.settings import read_settings
+from jitload.toolchain.arch import canonical_arch, machine_arch
 from jitload.toolchain.nvcc import find_nvdisasm, run_nvdisasm
 
 _UNFOLDED_LINES = 60  # a notebook folds a longer listing
@@ -175,12 +184,30 @@ _SEMICOLON = re.compile(r"\s*;")
 
 
 def read_ptx(kernel: LoadedKernel, arch: str | None) -> Listing:
-    """Return the PTX of a kernel, with the functions and variables that it uses. Without PTX, raise JitLoadError."""
-    code = find_code(kernel, arch)
-    path = find_ptx(code)
-    if path is None:
-        raise _no_ptx(code)
-    return Listing(extract_entry(path.read_text(encoding="utf-8", errors="replace"), code.kernel.symbol))
+    """Return the PTX of a kernel, with the functions and variables that it uses. Without PTX, raise JitLoadError.
+
+    The PTX is in the library if it was built for an architecture such as `compute_90`. The cache entry of a build has
+    the PTX of its machine code.
+    """
+    embedded = read_embedded_ptx(kernel)
+    name = machine_arch(canonical_arch(arch)) if isinstance(arch, str) else arch
+    if embedded and name not in [*embedded] and not has_machine_code(kernel):
+        name = _choose_target(kernel.name, tuple(embedded), name)
+    text = embedded.get(name) if isinstance(name, str) else None
+    if text is None:
+        code = find_code(kernel, name)
+        path = find_ptx(code)
+        text = path.read_text(encoding="utf-8", errors="replace") if path else embedded.get(code.arch)
+        if text is None:
+            raise _no_ptx(code)
+    return Listing(extract_entry(text, kernel.symbol))
+
+
+def _choose_target(function: str, targets: Sequence[str], requested: str | None) -> str:
+    if requested is None and len(targets) == 1:
+        return targets[0]
+    archs = [target.replace("sm_", "compute_") for target in targets]
+    raise JitLoadError(f"{function}() has PTX for {', '.join(archs)}: name one of these, arch={archs[0]!r}")
 
 
 def _no_ptx(code: KernelCode) -> JitLoadError:
@@ -188,7 +215,7 @@ def _no_ptx(code: KernelCode) -> JitLoadError:
         reason = "its cubin was compiled elsewhere, so jitload does not have the PTX"
         advice = "Write the PTX with the compiler that made the cubin"
     else:
-        reason = f"the library {code.origin} contains only machine code; the PTX is in the cache entry of the build"
+        reason = f"{code.origin} has only machine code for {code.arch}; the PTX is in the cache entry of the build"
         advice = "Load the kernel from its source, with load_inline() or load()"
     return JitLoadError(f"{code.function}() has no PTX: {reason}. {advice}; sass() shows the machine code")
 

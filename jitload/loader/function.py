@@ -154,10 +154,11 @@ class TypedFunction(tvm_ffi.Function):  # type: ignore[misc]  # tvm-ffi's own cl
         """Return the PTX of the kernel, with the functions and variables that it uses.
 
         The compiler's own PTX is kept in the cache entry of a build. A library that was copied out of its
-        cache entry has no PTX.
+        cache entry has only the PTX of architectures such as `"compute_90"`.
 
         Args:
-            arch: The architecture, `"sm_90a"`. By default, the library's only architecture, or else the current GPU's.
+            arch: The architecture, `"sm_90a"` or `"compute_90"`. By default, the library's only architecture, or else
+                the current GPU's.
 
         Raises:
             JitLoadError: There is no PTX, the library has no code for the architecture, or the function does not have

@@ -272,7 +272,7 @@ def _request_for_cubins(call: Call, settings: Settings) -> Request:
         name=call.name,
         pieces=(),
         functions=_kernels(call._replace(exports=read_functions(call.functions))),
-        archs=() if call.arch == "native" else resolve_gpu_arch(call.arch, settings, subject="cubins are"),
+        archs=() if call.arch == "native" else resolve_gpu_arch(call.arch, settings, subject="cubins are compiled"),
         options=(),
         include_dirs=(),
         settings=settings,

@@ -63,8 +63,9 @@ def resolve_gpu_arch(
         )
     if not may_be_ptx and (ptx := next(filter(is_ptx, gpu_archs), None)):
         raise ToolchainError(
-            f"{subject} to machine code, and {ptx!r} stands for PTX: name an architecture, arch={machine_arch(ptx)!r}. "
-            f"The kernels that load_inline() compiles may also have PTX, arch=({machine_arch(ptx)!r}, {ptx!r})."
+            f"{subject} only for architectures of machine code, and {ptx!r} stands for PTX: name an architecture, "
+            f"arch={machine_arch(ptx)!r}. "
+            f"The kernels that load_inline() compiles may also have PTX, arch='{machine_arch(ptx)},{ptx}'."
         )
     return gpu_archs
 

@@ -97,6 +97,16 @@ static inline void __jitload_fail_with(__jitload_result* __jitload_out, const ch
   __jitload_copy_text(__jitload_out->message, sizeof __jitload_out->message, __jitload_text);
 }
 
+#ifdef __CUDA_RUNTIME_API_H__
+static inline void __jitload_fail_with_code(__jitload_result* __jitload_out, cudaError_t __jitload_code) {
+  __jitload_copy_text(__jitload_out->error, sizeof __jitload_out->error, cudaGetErrorName(__jitload_code));
+  __jitload_fail_with(__jitload_out,
+                      __jitload_code == cudaErrorNoKernelImageForDevice
+                          ? "this library has " __JITLOAD_ARCHS ", and no code for this GPU: build it with arch=\"native\""
+                          : cudaGetErrorString(__jitload_code));
+}
+#endif
+
 template <int __jitload_number, class __jitload_r> struct __jitload_keep {
   template <class __jitload_c> static void __jitload_store(__jitload_result* __jitload_out, __jitload_c __jitload_call) {
     const __jitload_r __jitload_returned = __jitload_call();
@@ -114,8 +124,7 @@ template <class __jitload_r> struct __jitload_keep<__JITLOAD_CUDA_ERROR, __jitlo
   template <class __jitload_c> static void __jitload_store(__jitload_result* __jitload_out, __jitload_c __jitload_call) {
     const cudaError_t __jitload_returned = __jitload_call();
     if (__jitload_returned == cudaSuccess) return;
-    __jitload_copy_text(__jitload_out->error, sizeof __jitload_out->error, cudaGetErrorName(__jitload_returned));
-    __jitload_fail_with(__jitload_out, cudaGetErrorString(__jitload_returned));
+    __jitload_fail_with_code(__jitload_out, __jitload_returned);
   }
 };
 #endif
@@ -218,10 +227,7 @@ static inline int __jitload_invoke(__jitload_function __jitload_f, void** __jitl
 #ifdef __CUDACC__
   const cudaError_t __jitload_after = cudaGetLastError();
   if (__jitload_after != cudaSuccess && !(__jitload_after == __jitload_before && __jitload_is_absent(__jitload_after))) {
-    if (!__jitload_out->failed) {
-      __jitload_copy_text(__jitload_out->error, sizeof __jitload_out->error, cudaGetErrorName(__jitload_after));
-      __jitload_fail_with(__jitload_out, cudaGetErrorString(__jitload_after));
-    }
+    if (!__jitload_out->failed) __jitload_fail_with_code(__jitload_out, __jitload_after);
   }
 #endif
   return __jitload_out->failed;
