@@ -10,9 +10,9 @@ import logging
 import os
 import threading
 import time
-from contextlib import nullcontext, suppress
+from contextlib import nullcontext
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, NoReturn
 
 from jitload.building.resources import pause_garbage_collection, run_in_background
 from jitload.building.stages import shown_log
@@ -24,11 +24,18 @@ from jitload.request.arguments import absolute_path, check_path
 from jitload.request.request import RECORD_FILE, Request
 from jitload.toolchain.arch import CPU
 from jitload.toolchain.cuda import CudaToolchain, Nvcc, find_cuda_headers, find_cuda_toolchain
-from jitload.toolchain.host import compiler_identity, find_compiler, own_identity, recall_compiler_identity
+from jitload.toolchain.host import (
+    Compiler,
+    compiler_identity,
+    find_compiler,
+    own_identity,
+    recall_compiler_identity,
+)
 
 if TYPE_CHECKING:
     from jitload.cache.store import Work
     from jitload.loader.module import Module
+    from jitload.settings import Settings
 
 PathLike = str | os.PathLike[str]
 _log = logging.getLogger(__name__)
@@ -149,36 +156,68 @@ def find_or_build(request: Request, *, needs_library: bool = True, verbose: bool
     """
     cache_dir = open_cache(request.settings)
     needs_library = needs_library or not request.has_record
-    try:
-        cuda = _find_cuda(request, cache_dir)
-        key = _key(request, cuda, cache_dir)
-    except ToolchainError as error:
-        return _find_without_tools(request, cache_dir, error, needs_library=needs_library)
+    tools = _find_tools(request, cache_dir)
+    key = library_key(request, tools.cuda, tools.compiler, own_identity(cache_dir))
+    key = key._replace(unknown_parts=tools.unknown_parts)
     entry = find_in_tiers(cache_dir, key, request.settings, needs_library=needs_library)
     if entry:
         _log.info("%s is in the cache: %s", key.name, entry.dir)
+    elif tools.problem:
+        _raise_unbuildable(cache_dir, key, request.settings, tools.problem)
     else:
         _log.info("%s is not in the cache: there is no entry with the key %s", key.name, key.digest)
-        entry = _build(cache_dir, _Job(request, key, cuda, needs_library, verbose))
-    if entry.is_record and request.settings.library == "later" and request.settings.mode != "load-only":
+        entry = _build(cache_dir, _Job(request, key, tools.cuda, needs_library, verbose))
+    may_build = tools.problem is None and request.settings.mode != "load-only"
+    if entry.is_record and request.settings.library == "later" and may_build:
         from jitload.building.background import build_library_later
 
         build_library_later(entry, request, key)
     return entry
 
 
-def _key(request: Request, cuda: CudaToolchain | Nvcc | None, cache_dir: Path) -> CacheKey:
-    """Return the key of a request. Kernels have the same key with any C++ compiler, which only wraps them.
+class _Tools(NamedTuple):
+    """The tools of this machine that a request needs.
+
+    Attributes:
+        cuda: The compiler of device code, the CUDA headers alone, or None.
+        compiler: The fingerprint of the C++ compiler; empty for kernels, which have the same key with any compiler,
+            because it only wraps them.
+        problem: Why the library cannot be built here, or None. An entry that other tools made may still be used.
+        unknown_parts: The parts of the key that missing tools would determine.
+    """
+
+    cuda: CudaToolchain | Nvcc | None = None
+    compiler: str = ""
+    problem: ToolchainError | None = None
+    unknown_parts: tuple[str, ...] = ()
+
+
+def _find_tools(request: Request, cache_dir: Path) -> _Tools:
+    """Return the tools for a request.
 
     Raises:
-        ToolchainError: There is no C++ compiler, or it does not work.
+        ToolchainError: The C++ compiler is installed but does not work.
     """
-    identity = "" if request.has_record else _find_identity(request, cache_dir)
-    return library_key(request, cuda, identity, own_identity(cache_dir))
+    cuda, compiler = None, None
+    problems: list[ToolchainError] = []
+    unknown_parts: tuple[str, ...] = ()
+    try:
+        cuda = _find_cuda(request, cache_dir)
+    except ToolchainError as error:
+        problems.append(error)
+    try:
+        compiler = None if request.has_record else find_compiler(request.settings)
+    except ToolchainError as error:
+        problems.append(error)
+        unknown_parts = ("compiler", "cpu")
+    # C++ and kernels for the CPU can be built without NVRTC. If nothing is built, an entry of any NVRTC will do.
+    if cuda is None and not (request.triton or request.cubins) and (problems or request.settings.mode == "load-only"):
+        unknown_parts = ("nvrtc", *unknown_parts)
+    identity = _compiler_identity(compiler, request, cache_dir) if compiler else ""
+    return _Tools(cuda, identity, next(iter(problems), None), unknown_parts)
 
 
-def _find_identity(request: Request, cache_dir: Path) -> str:
-    compiler = find_compiler(request.settings)
+def _compiler_identity(compiler: Compiler, request: Request, cache_dir: Path) -> str:
     identity = recall_compiler_identity(compiler, cache_dir)
     if identity is None:  # the compiler has to be started, so import meanwhile what the build needs
         run_in_background(_import_for_build, request)
@@ -188,50 +227,26 @@ def _find_identity(request: Request, cache_dir: Path) -> str:
 
 def _find_cuda(request: Request, cache_dir: Path) -> CudaToolchain | Nvcc | None:
     """Return what the request needs of CUDA: the compiler of device code, the headers alone, or None."""
-    if request.triton is not None:
+    if request.triton is not None or request.cubins:
         return None
     if request.host is not None and request.host.is_mixed:
         from jitload.toolchain.nvcc import find_nvcc
 
         return find_nvcc(request.settings, cache_dir, name=request.name)
-    if request.cubins:
-        return None
-    # A request for the CPU can do without NVRTC, unless the mode is load-only. This mode needs an error if NVRTC is
-    # missing: after the error, `_find_without_tools` accepts an entry that was built with any NVRTC.
-    if any(arch != CPU for arch in request.archs) or request.settings.mode == "load-only":
+    if any(arch != CPU for arch in request.archs):
         return find_cuda_toolchain(request.settings)
     return find_cuda_headers(request.settings)
 
 
-def _find_without_tools(request: Request, cache_dir: Path, missing: ToolchainError, *, needs_library: bool) -> Entry:
-    """Return an entry for a request that cannot be built here because a tool is missing.
-
-    An entry fits if its key differs from the request's key only in the values that describe the missing tools.
-
-    Raises:
-        CacheError: There is no such entry, and `JITLOAD_MODE` is `load-only`.
-        ToolchainError: There is no such entry, and `JITLOAD_MODE` is not `load-only`.
-    """
-    cuda = compiler = None
-    with suppress(ToolchainError):
-        cuda = _find_cuda(request, cache_dir)
-    with suppress(ToolchainError):
-        compiler = find_compiler(request.settings)
-    # `compiler_identity` raises an error if the compiler is installed but does not work.
-    identity = compiler_identity(compiler, cache_dir) if compiler and not request.has_record else None
-    unknown_parts = ("nvrtc",) if cuda is None else ()
-    if identity is None and not request.has_record:
-        unknown_parts = (*unknown_parts, "compiler", "cpu")
-    key = library_key(request, cuda, identity or "", own_identity(cache_dir))._replace(unknown_parts=unknown_parts)
-    if entry := find_in_tiers(cache_dir, key, request.settings, needs_library=needs_library):
-        return entry
+def _raise_unbuildable(cache_dir: Path, key: CacheKey, settings: Settings, problem: ToolchainError) -> NoReturn:
+    """Raise the error for a library that is in no cache and cannot be built because a tool is missing."""
     from jitload.cache.explain import explain_miss, explain_unbuildable
 
-    if request.settings.mode == "load-only":
-        raise CacheError(explain_miss(cache_dir, key, request.settings)) from missing
-    if explanation := explain_unbuildable(cache_dir, key, request.settings):
-        raise ToolchainError(f"{missing}{explanation}") from missing
-    raise missing
+    if settings.mode == "load-only":
+        raise CacheError(explain_miss(cache_dir, key, settings)) from problem
+    if explanation := explain_unbuildable(cache_dir, key, settings):
+        raise ToolchainError(f"{problem}{explanation}") from problem
+    raise problem
 
 
 # ---- build -----------------------------------------------------------------------------------------------------

@@ -19,7 +19,7 @@ from test_cache_tiers import package
 import jitload
 from jitload import errors
 from jitload.cache import tiers
-from jitload.cache.key import CacheKey
+from jitload.cache.key import CacheKey, asked_of
 from jitload.cache.matching import differing_parts
 from jitload.cli import main
 from jitload.errors import CacheError, ToolchainError
@@ -48,7 +48,8 @@ def lose(monkeypatch):
 
 def rewrite(path: Path, **parts: str) -> None:
     """Let an entry say that other tools made it, under a key of its own."""
-    leaf, key = path.parent, hashlib.sha256(repr(parts).encode()).hexdigest()
+    leaf = path.parent
+    key = hashlib.sha256(repr(parts).encode()).hexdigest()[:40] + leaf.parent.name[-24:]
     other = leaf.parent.with_name(f"{leaf.parent.name[:-64]}{key}") / leaf.name
     shutil.copytree(leaf, other)
     manifest = json.loads((leaf / "manifest.json").read_text())
@@ -125,7 +126,9 @@ def test_a_directory_is_read_once_and_again_when_it_changes(cache, lose, monkeyp
     monkeypatch.setattr(os, "listdir", None)  # of the cache; an entry's own directory is read each time
     from jitload.cache import matching
 
-    assert matching._digests_by_name(str(cache), os.stat(cache).st_mtime_ns)["vec"] == (first.parents[1].name[-64:],)
+    digest = first.parents[1].name[-64:]
+    digests = matching._digests(str(cache), os.stat(cache).st_mtime_ns)
+    assert digests["vec", asked_of(digest)] == (digest,)
     monkeypatch.undo()
     monkeypatch.setenv("JITLOAD_CACHE_DIR", str(cache))
     second = build(kernel("f"), "vec")

@@ -11,7 +11,7 @@ import time
 from pathlib import Path
 
 import pytest
-from builds import build, kernel, run_python
+from builds import ARCH, build, kernel, run_python
 
 import jitload
 from jitload import errors
@@ -69,6 +69,13 @@ def node(tmp_path, monkeypatch):
     return become
 
 
+def end_minute() -> None:
+    """Let the store be asked again, although it has failed."""
+    remote._failures.clear()
+    for path in Path(read_settings().cache_dir).glob(".tools/remote-*"):
+        path.unlink()
+
+
 # ---- there and back --------------------------------------------------------------------------------------------
 
 
@@ -76,7 +83,8 @@ def test_what_one_node_built_the_next_one_loads(node, monkeypatch):
     node("one")
     path = build(TEXT)
     (name,) = store.kept
-    assert name == f"v{SCHEMA}/{path.parents[1].name[2:4]}/{path.parents[1].name}.tar.gz"
+    digest = path.parents[1].name[-64:]
+    assert name == f"v{SCHEMA}/m-{digest[-24:]}/{ARCH}/{digest}.tar.gz"
     other = node("other")
     monkeypatch.setenv("JITLOAD_MODE", "load-only")
     found = build(TEXT)
@@ -125,6 +133,32 @@ def test_builds_that_read_different_headers_travel_together(node, monkeypatch, t
     for value in (2, 1):
         header.write_text(f"#define VALUE {value}\n")
         assert build(text, extra_include_paths=[header.parent]).read_bytes() == paths[value - 1]
+
+
+class Listing(Store):
+    def list(self, prefix: str) -> list[str]:
+        return [name for name in self.kept if name.startswith(prefix)]
+
+
+@pytest.mark.parametrize("address", [f"{__name__}:store", "file"])
+def test_a_machine_without_nvrtc_finds_what_others_built(node, monkeypatch, tmp_path, address):
+    monkeypatch.setattr(f"{__name__}.store", Listing())
+    monkeypatch.setenv("JITLOAD_CACHE_REMOTE", f"file://{tmp_path}/far" if address == "file" else address)
+    node("one")
+    path = build(TEXT)
+    build(TEXT, arch="sm_80")
+    build(kernel("other"))
+    monkeypatch.setattr("jitload.pipeline.find_cuda_toolchain", _find_nothing)
+    for mode in ("auto", "load-only"):
+        cache = node(mode)
+        monkeypatch.setenv("JITLOAD_MODE", mode)
+        assert build(TEXT).read_bytes() == path.read_bytes()
+        assert [found.name for found in cache.glob("m-*")] == [path.parents[1].name]  # and nothing else is fetched
+        store.asked.clear()
+        assert build(TEXT).is_relative_to(cache)
+        assert store.asked == []
+    with pytest.raises(errors.CacheError, match=r"(?s)nor in .*archs: this library has sm_90a.* for sm_75"):
+        build(TEXT, arch="sm_75")
 
 
 def test_of_many_threads_one_asks(node, monkeypatch):
@@ -250,8 +284,11 @@ def test_a_store_that_is_down_is_asked_once_a_minute(node, caplog):
     words = f"the remote cache {__name__}:store is not used for a minute: ConnectionError: no route to host"
     assert caplog.text.count(words) == 1
     store.before = lambda: None
-    remote._failures.clear()  # the minute is over
+    remote._failures.clear()  # as in another process of this machine
     build(kernel("d"))
+    assert len(store.asked) == 1
+    end_minute()
+    build(kernel("e"))
     assert len(store.asked) == 2
     assert len(store.kept) == 1
 
@@ -263,7 +300,7 @@ def test_a_store_that_is_slow_costs_a_bounded_time(node, caplog, monkeypatch):
     node("one")
     build(kernel("a"))
     started = time.monotonic()
-    remote._failures.clear()
+    end_minute()
     build(kernel("b"))
     assert time.monotonic() - started < 5
     assert "no answer within 0.3 s (JITLOAD_CACHE_REMOTE_TIMEOUT)" in caplog.text
@@ -331,12 +368,13 @@ def test_the_reason_of_a_miss_names_only_a_store_that_has_answered(node, monkeyp
         words = reason(text)
         assert "nor in" not in words
         assert f"The remote cache {store_name} is not used for a minute: TimeoutError: the server is busy" in words
-    remote._failures.clear()
+    end_minute()
     store.asked.clear()
     monkeypatch.setattr("jitload.pipeline.find_cuda_toolchain", _find_nothing)
     words = reason("d")
     assert "nor in" not in words
-    assert f"The remote cache {store_name} was not asked, because it finds an entry only by its complete key." in words
+    problem = "was not asked, because it has no list() and finds an entry only by its complete key."
+    assert f"The remote cache {store_name} {problem}" in words
     assert store.asked == []
 
 

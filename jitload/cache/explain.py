@@ -21,7 +21,7 @@ from jitload.cache.entry import (
 from jitload.cache.key import CacheKey, describe_parts
 from jitload.cache.listing import StoredEntry, newest_key_dirs
 from jitload.cache.matching import differing_parts, matching_digests
-from jitload.cache.remote import hide_credentials, last_failure
+from jitload.cache.remote import can_list, hide_credentials, last_failure
 from jitload.cache.tiers import bundle_key, find_bundles
 from jitload.errors import CacheError
 from jitload.settings import Settings
@@ -88,7 +88,7 @@ def explain_miss(cache_dir: Path, key: CacheKey, settings: Settings) -> str:
     The message says how the most similar entry differs.
     """
     bundles = find_bundles(cache_dir)
-    store, store_problem = hide_credentials(settings.remote), _store_problem(key, settings)
+    store, store_problem = hide_credentials(settings.remote), _store_problem(cache_dir, key, settings)
     other_tiers = [*map(str, bundles), *settings.cache_path, *([store] if store and not store_problem else [])]
     tiers = f"{cache_dir}, nor in {', '.join(other_tiers)}" if other_tiers else cache_dir
     lines = [f"module {key.name!r} is not in the cache {tiers}, and JITLOAD_MODE={settings.mode} does not build it"]
@@ -103,14 +103,15 @@ def explain_miss(cache_dir: Path, key: CacheKey, settings: Settings) -> str:
     return "\n".join(lines)
 
 
-def _store_problem(key: CacheKey, settings: Settings) -> str:
+def _store_problem(cache_dir: Path, key: CacheKey, settings: Settings) -> str:
     """Return why the remote store has not said whether it has a key. Return "" if it has, or if there is no store."""
     if not settings.remote:
         return ""
-    if key.unknown_parts:
-        return "was not asked, because it finds an entry only by its complete key."
-    problem = last_failure(settings)
-    return f"is not used for a minute: {problem}" if problem else ""
+    if problem := last_failure(cache_dir, settings):
+        return f"is not used for a minute: {problem}"
+    if key.unknown_parts and not can_list(settings):
+        return "was not asked, because it has no list() and finds an entry only by its complete key."
+    return ""
 
 
 def explain_unbuildable(cache_dir: Path, key: CacheKey, settings: Settings) -> str:

@@ -14,7 +14,10 @@ from jitload.toolchain.arch import CPU
 from jitload.toolchain.cuda import CudaToolchain, Nvcc
 from jitload.toolchain.host import cpu_identity, tvm_ffi_version
 
-SCHEMA = 5
+SCHEMA = 6
+# The parts that depend on the machine and its tools. The other parts say what is asked for.
+TOOL_PARTS = ("archs", "nvrtc", "compiler", "cpu", "libc", "gpu_check")
+_ASKED_DIGITS = 24
 Part = str | bytes | tuple[str, ...]
 _LONGEST_SHOWN = 256
 _DEBUG_OPTIONS = ("-g", "-G", "-lineinfo", "--generate-line-info", "--device-debug", "--dopt")
@@ -27,7 +30,8 @@ class CacheKey(NamedTuple):
 
     Attributes:
         name: The module's name, made suitable for file names. The key's directory is `<name>-<digest>`.
-        digest: The SHA-256 of the parts, each prefixed with its length, as 64 hexadecimal digits.
+        digest: 64 hexadecimal digits: 40 of the SHA-256 of all parts, each prefixed with its length, and 24 of the
+            SHA-256 of the parts without `TOOL_PARTS`. So keys that ask for the same thing are found by their names.
         parts: The (label, value) pairs from which the digest is computed.
         anchors: The user's include directories and object files. The key does not contain their paths, which may differ
             between users. The path of a file at or below an anchor is recorded relative to the anchor.
@@ -54,8 +58,23 @@ class CacheKey(NamedTuple):
     ) -> CacheKey:
         """Return the key for these parts. The values ("ab", "c") and ("a", "bc") give different digests."""
         all_parts = (("schema", str(SCHEMA)), ("name", name), *parts)
-        digest = hashlib.sha256(b"".join(_bytes_of_parts(all_parts))).hexdigest()
+        asked = _digest(part for part in all_parts if part[0] not in TOOL_PARTS)
+        digest = _digest(all_parts)[:-_ASKED_DIGITS] + asked[-_ASKED_DIGITS:]
         return cls(name=name, digest=digest, parts=parts, anchors=anchors, embeds_paths=embeds_paths)
+
+    @property
+    def asked(self) -> str:
+        """The end of the digest, which says what is asked for, whatever tools make it for whatever architectures."""
+        return asked_of(self.digest)
+
+
+def asked_of(digest: str) -> str:
+    """Return the digits of a key's digest that do not depend on `TOOL_PARTS`."""
+    return digest[-_ASKED_DIGITS:]
+
+
+def _digest(parts: Iterable[tuple[str, Part]]) -> str:
+    return hashlib.sha256(b"".join(_bytes_of_parts(parts))).hexdigest()
 
 
 def _bytes_of_parts(parts: Iterable[tuple[str, Part]]) -> Iterator[bytes]:

@@ -1,4 +1,4 @@
-"""Finds cached libraries (entries) that other tools made, by the parts of the key that do not depend on the tools.
+"""Finds cached libraries (entries) that other tools made, by the digits of the key that do not depend on the tools.
 
 The key names the compiler and the NVRTC that made a library, because another tool makes a different library. A machine
 without these tools cannot make a library, so it may use an entry whichever tools made it. An entry of a bundle may also
@@ -18,8 +18,8 @@ from pathlib import Path
 from typing import Any
 
 from jitload.cache.dependencies import is_settled
-from jitload.cache.entry import KEY_DIR_NAME, check_entry_dir, newest_first, read_manifest
-from jitload.cache.key import SCHEMA, CacheKey, describe_parts
+from jitload.cache.entry import KEY_DIR_NAME, check_entry_dir, key_dir_of, newest_first, read_manifest
+from jitload.cache.key import SCHEMA, CacheKey, asked_of, describe_parts
 from jitload.errors import CacheError
 from jitload.settings import Settings
 from jitload.toolchain.arch import CPU, capability_of, driver_version, is_ptx, runs_on
@@ -32,11 +32,11 @@ _log = logging.getLogger(__name__)
 def matching_digests(cache_dir: Path, key: CacheKey, settings: Settings) -> Iterator[str]:
     """Yield the digests of the keys in a cache whose entries may be used for `key`.
 
-    These keys have the same name as `key`. They differ from `key` only in the parts `key.unknown_parts`, and only by
+    These keys ask for the same as `key`. They differ from `key` only in the parts `key.unknown_parts`, and only by
     values that are acceptable on this machine. Keys for the newest architecture come first. For the same architecture,
     the key of the latest build comes first.
     """
-    manifests = list(_manifests(cache_dir, key.name, settings))
+    manifests = list(_manifests(cache_dir, key, settings))
     parts = describe_parts(key) if manifests else {}
     matches = [
         (_newest_arch(manifest["parts"]), manifest["created"], digest, manifest["parts"])
@@ -115,26 +115,30 @@ def _is_older_libc(entry_libc: str, own_libc: str) -> bool:
     return names[0] == names[1] and entry_version <= own_version
 
 
-def _manifests(cache_dir: Path, name: str, settings: Settings) -> Iterator[tuple[str, Mapping[str, Any]]]:
-    """Yield a (digest, newest manifest) pair for each key with a given name. Skip keys without a readable manifest."""
+def _manifests(cache_dir: Path, key: CacheKey, settings: Settings) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    """Yield a (digest, newest manifest) pair for each key that asks for the same. Skip keys without a manifest."""
     try:
         status = os.stat(cache_dir)
-        list_digests = _digests_by_name if is_settled(status, time.time_ns()) else _digests_by_name.__wrapped__
-        digests = list_digests(str(cache_dir), status.st_mtime_ns).get(name, ())
+        list_digests = _digests if is_settled(status, time.time_ns()) else _digests.__wrapped__
+        digests = list_digests(str(cache_dir), status.st_mtime_ns).get((key.name, key.asked), ())
     except OSError:
         return
     for digest in digests:
-        if manifest := _newest_manifest(cache_dir / f"{name}-{digest}", digest, settings):
+        if manifest := _newest_manifest(key_dir_of(cache_dir, key, digest), digest, settings):
             yield digest, manifest
 
 
 @functools.lru_cache(maxsize=8)
-def _digests_by_name(cache_dir: str, _mtime_ns: int) -> Mapping[str, tuple[str, ...]]:
-    """Return the digests of the keys in a cache, by name. Read the cache again only if `_mtime_ns` differs."""
-    digests: dict[str, tuple[str, ...]] = {}
+def _digests(cache_dir: str, _mtime_ns: int) -> Mapping[tuple[str, str], tuple[str, ...]]:
+    """Return the digests of the keys in a cache, by name and by what they ask for.
+
+    The cache is read again only if `_mtime_ns` differs.
+    """
+    digests: dict[tuple[str, str], tuple[str, ...]] = {}
     for key_dir in os.listdir(cache_dir):
         if match := KEY_DIR_NAME.fullmatch(key_dir):
-            digests[match[1]] = (*digests.get(match[1], ()), match[2])
+            asked = match[1], asked_of(match[2])
+            digests[asked] = (*digests.get(asked, ()), match[2])
     return digests
 
 

@@ -2,27 +2,33 @@
 
 from __future__ import annotations
 
+import hashlib
 import importlib
 import logging
+import operator
 import os
 import re
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future, wait
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
-from jitload.cache.entry import Entry, find_entry, private_cache_dir
+from jitload.cache.entry import Entry, key_dir_of, private_cache_dir
 from jitload.cache.key import SCHEMA, CacheKey
 from jitload.cache.locks import LOCKS_DIR, hold_lock
+from jitload.cache.tiers import find_in_dir
 from jitload.errors import CacheError
 from jitload.settings import Settings
-from jitload.toolchain.host import make_private_dir
+from jitload.toolchain.host import load_json, make_private_dir, save_json
 
 _MAX_PACKED = 256 << 20
 _MAX_UNPACKED = 1 << 30
+_MAX_FETCHED = 16  # how many archives of other tools are tried for one key
 _RETRY_S = 60.0  # seconds; how long a store that failed is not asked again
+_OBJECT_NAME = re.compile(r"([0-9a-f]{64})\.tar\.gz")
 _BUCKET_PROTOCOLS = frozenset(("s3", "s3a", "gs", "gcs", "az", "abfs", "abfss", "adl", "oss", "oci", "b2", "r2", "hf"))
 _log = logging.getLogger(__name__)
 _stores: dict[tuple[str, int], RemoteStore] = {}
@@ -31,7 +37,11 @@ Answer = TypeVar("Answer")
 
 
 class RemoteStore(Protocol):
-    """A store in which users share entries. `JITLOAD_CACHE_REMOTE=module:name` names a store of your own."""
+    """A store in which users share entries. `JITLOAD_CACHE_REMOTE=module:name` names a store of your own.
+
+    A store may also have `list(prefix)`, which returns the keys that begin with a prefix. Without it, machines that
+    lack tools find nothing in the store.
+    """
 
     def get(self, key: str) -> bytes | None:
         """Return the bytes that were stored under a key, or None."""
@@ -45,35 +55,62 @@ def hide_credentials(url: str) -> str:
     return re.sub(r"//[^/@]*@", "//…@", url)
 
 
-def last_failure(settings: Settings) -> str:
-    """Return why the remote store is not asked at the moment: how it failed in the last minute; otherwise ""."""
-    retry_s, problem = _failures.get(settings.remote, (0.0, ""))
-    return problem if time.monotonic() < retry_s else ""
+def last_failure(cache_dir: Path, settings: Settings) -> str:
+    """Return how the remote store failed in the last minute, in which it is not asked; otherwise "".
 
-
-def fetch_entry(cache_dir: Path, key: CacheKey, settings: Settings) -> Entry | None:
-    """Copy a key's entry from the remote store to the local cache. Return the entry, or None if the store has none.
-
-    If several processes of this machine need the entry, one process copies it and the others wait.
+    The processes of a machine tell each other through a file in the cache.
     """
-    if last_failure(settings):
-        return None
+    until_s, problem = _failures.get(settings.remote, (0.0, ""))
+    with suppress(OSError, ValueError, TypeError, RecursionError):
+        until_s, problem = max((until_s, problem), tuple(load_json(_failure_file(cache_dir, settings))))
+    return str(problem) if 0 < until_s - time.time() <= _RETRY_S else ""
+
+
+def _failure_file(cache_dir: Path, settings: Settings) -> Path:
+    return cache_dir / ".tools" / f"remote-{hashlib.sha256(settings.remote.encode()).hexdigest()[:16]}"
+
+
+def can_list(settings: Settings) -> bool:
+    """Return whether the remote store can list its keys, so that it can be used without the tools of a key."""
+    return "://" in settings.remote or hasattr(_import_store(settings.remote), "list")
+
+
+def fetch_entry(cache_dir: Path, key: CacheKey, settings: Settings, *, needs_library: bool = False) -> Entry | None:
+    """Copy an entry for a key from the remote store to the local cache. Return it, or None if the store has none.
+
+    If the key has unknown parts, the archives of other tools are tried one after another. If several processes of this
+    machine need the entry, one process copies it and the others wait.
+    """
     local_dir = _writable(cache_dir)
     with hold_lock(
         local_dir / LOCKS_DIR / f"{key.digest}-fetch", f"{key.name!r} from {hide_credentials(settings.remote)}"
     ):
-        if entry := find_entry(local_dir, key, settings):
+        if entry := find_in_dir(local_dir, key, settings, needs_library=needs_library):
             return entry
-        data = _ask(settings, lambda store: store.get(object_key(key)))
-        if data is None or not _unpack(local_dir, data, key, settings):
-            return None
-        return find_entry(local_dir, key, settings)
+        for digest in _digests_to_fetch(local_dir, key, settings):
+            data = _ask(local_dir, settings, operator.methodcaller("get", f"{object_dir(key)}/{digest}.tar.gz"))
+            is_new = data is not None and _unpack(local_dir, data, key._replace(digest=digest), settings)
+            if is_new and (entry := find_in_dir(local_dir, key, settings, needs_library=needs_library)):
+                return entry
+    return None
+
+
+def _digests_to_fetch(local_dir: Path, key: CacheKey, settings: Settings) -> Sequence[str]:
+    """Return the digests of the keys whose archives may have an entry for a key."""
+    if not key.unknown_parts:
+        return (key.digest,)
+    names: Iterable[str] = _ask(local_dir, settings, lambda store: _list(store, f"{object_dir(key)}/")) or ()
+    matches = (_OBJECT_NAME.fullmatch(name.rpartition("/")[2]) for name in names)
+    digests = [match[1] for match in matches if match and not key_dir_of(local_dir, key, match[1]).exists()]
+    return digests[:_MAX_FETCHED]
+
+
+def _list(store: Any, prefix: str) -> list[str]:
+    return [str(name) for name in store.list(prefix)] if hasattr(store, "list") else []
 
 
 def put_entry(entry: Entry, key: CacheKey, settings: Settings) -> None:
     """Put the newest local entries of a key, including `entry`, into the remote store as one archive."""
-    if last_failure(settings):
-        return
     from jitload.cache.archive import pack_key
 
     try:
@@ -82,12 +119,17 @@ def put_entry(entry: Entry, key: CacheKey, settings: Settings) -> None:
         _log.warning("%s is not put into the remote cache: %s", key.name, error)
         return
     if data:
-        _ask(settings, lambda store: store.put(object_key(key), data))
+        cache_dir = entry.dir.parent.parent
+        _ask(cache_dir, settings, operator.methodcaller("put", f"{object_dir(key)}/{key.digest}.tar.gz", data))
 
 
-def object_key(key: CacheKey) -> str:
-    """Return the store's name for a key's entries, made of letters, digits, `_`, `-`, `.` and `/`."""
-    return f"v{SCHEMA}/{key.digest[:2]}/{key.name}-{key.digest}.tar.gz"
+def object_dir(key: CacheKey) -> str:
+    """Return the common beginning of the store's names for what a key asks for, whatever tools made it.
+
+    It consists of letters, digits, `_`, `-`, `.` and `/`.
+    """
+    archs = next((value for label, value in key.parts if label == "archs"), ())
+    return f"v{SCHEMA}/{key.name}-{key.asked}/{'-'.join(map(str, archs))[:100] or 'any'}"
 
 
 def _writable(cache_dir: Path) -> Path:
@@ -120,12 +162,14 @@ def _unpack(local_dir: Path, data: Any, key: CacheKey, settings: Settings) -> bo
 # ---- a request with a time limit -------------------------------------------------------------------------------
 
 
-def _ask(settings: Settings, request: Callable[[RemoteStore], Answer]) -> Answer | None:
+def _ask(cache_dir: Path, settings: Settings, request: Callable[[RemoteStore], Answer]) -> Answer | None:
     """Return the result of `request(store)`. If the request fails or takes too long, log a warning and return None.
 
     The time limit does not include the import of the store's package, which may take long if many processes start at
-    the same time. After a failure, the store is not used for a minute.
+    the same time. After a failure, no process of this machine uses the store for a minute.
     """
+    if last_failure(cache_dir, settings):
+        return None
     answer: Future[Answer] = Future()
 
     def ask() -> None:
@@ -142,7 +186,8 @@ def _ask(settings: Settings, request: Callable[[RemoteStore], Answer]) -> Answer
         problem = f"no answer within {settings.remote_timeout_s:g} s (JITLOAD_CACHE_REMOTE_TIMEOUT)"
     except (Exception, SystemExit) as error:  # noqa: BLE001  a store that is down must not fail the call
         problem = f"{type(error).__name__}: {error}"
-    _failures[settings.remote] = (time.monotonic() + _RETRY_S, problem)
+    _failures[settings.remote] = (time.time() + _RETRY_S, problem)
+    save_json(_failure_file(cache_dir, settings), _failures[settings.remote])
     _log.warning("the remote cache %s is not used for a minute: %s", hide_credentials(settings.remote), problem)
     return None
 
@@ -193,6 +238,14 @@ class _FsspecStore:
         except FileNotFoundError:
             return None
         return data
+
+    def list(self, prefix: str) -> list[str]:
+        self._files.invalidate_cache()
+        try:
+            names = self._files.ls(f"{self._root}/{prefix.rstrip('/')}", detail=False)
+        except FileNotFoundError:
+            return []
+        return sorted(map(str, names))
 
     def put(self, key: str, data: bytes) -> None:
         path = f"{self._root}/{key}"

@@ -23,7 +23,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from jitload.cache.entry import Entry, check_cache_dir, find_entry, resolve_dir
-from jitload.cache.key import CacheKey
+from jitload.cache.key import TOOL_PARTS, CacheKey
 from jitload.errors import CacheError, warn_once
 from jitload.settings import Settings
 from jitload.toolchain.host import load_json, save_json
@@ -32,7 +32,6 @@ _ENTRY_POINT_GROUP = "jitload.bundles"
 _METADATA_SUFFIXES = (".dist-info", ".egg-info")
 _BUNDLES_FILE = ".tools/bundles"
 _MAX_REMEMBERED_DIRS = 200
-_TOOL_PARTS = ("nvrtc", "compiler", "cpu", "libc", "gpu_check")  # these parts of a key depend on the machine
 _Row = tuple[int, tuple[str, ...]]  # a directory's modification time (ns), and the bundles that its packages declare
 _unwritten: dict[Path, dict[str, _Row]] = {}  # cache directory -> rows that `remember_bundles` will write
 
@@ -54,20 +53,19 @@ def find_in_tiers(cache_dir: Path, key: CacheKey, settings: Settings, *, needs_l
     bundles = find_bundles(cache_dir)
     if not is_rebuild and (bundles or settings.cache_path):
         for directory, tier_key in _read_only_dirs(bundles, key, settings):
-            if entry := _find_in_dir(directory, tier_key, settings, is_read_only=True, needs_library=needs_library):
+            if entry := find_in_dir(directory, tier_key, settings, is_read_only=True, needs_library=needs_library):
                 return entry
-    if entry := _find_in_dir(cache_dir, key, settings, is_read_only=False, needs_library=needs_library):
+    if entry := find_in_dir(cache_dir, key, settings, needs_library=needs_library):
         return entry
-    if not is_rebuild and settings.remote and not key.unknown_parts:  # a store needs the digest of a complete key
+    if not is_rebuild and settings.remote:
         from jitload.cache.remote import fetch_entry
 
-        entry = fetch_entry(cache_dir, key, settings)
-        return None if entry is None or (needs_library and entry.is_record) else entry
+        return fetch_entry(cache_dir, key, settings, needs_library=needs_library)
     return None
 
 
-def _find_in_dir(
-    cache_dir: Path, key: CacheKey, settings: Settings, *, is_read_only: bool, needs_library: bool
+def find_in_dir(
+    cache_dir: Path, key: CacheKey, settings: Settings, *, is_read_only: bool = False, needs_library: bool
 ) -> Entry | None:
     """Return the entry for a key in one cache directory, or None.
 
@@ -125,7 +123,7 @@ def bundle_key(key: CacheKey) -> CacheKey:
     If `key` itself has unknown parts, this machine cannot build the library. Then the architectures may differ, too. An
     entry is used if its code runs on the architectures of `key`.
     """
-    return key._replace(unknown_parts=(*_TOOL_PARTS, *(("archs",) if key.unknown_parts else ())))
+    return key._replace(unknown_parts=TOOL_PARTS if key.unknown_parts else TOOL_PARTS[1:])
 
 
 # ---- bundles in installed packages -------------------------------------------------------------------------------
