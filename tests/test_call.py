@@ -57,7 +57,8 @@ ORDER: list[tuple[str, tuple[Any, ...], type[Exception], str]] = [
     ("contiguity", (array(**STRIDED), array(address=4104), 2**40, 1.0), ValueError,
      f"scale(): argument 'x' {CONTIGUOUS}"),
     ("alignment", (array(shape=(0,)), array(address=4104), 2**40, 1.0), ValueError,
-     "scale(): argument 'y' (float4*) must be aligned to 16 bytes, but its address is 0x1008"),
+     ("scale(): argument 'y' (float4*) must be aligned to 16 bytes, but its address is 0x1008; "
+     "pass a copy and copy the result back (tmp = y.clone(); scale(…, tmp, …); y.copy_(tmp))")),
     ("range", (array(shape=(0,)), array(address=4096), 2**40, 1.0), ValueError,
      "scale(): argument 'n' (int) must be from -2147483648 to 2147483647, got 1099511627776"),
     ("expression", (array(shape=(0,)), array(address=4096), 2**20, 1.0), ValueError,

@@ -227,15 +227,23 @@ def test_a_pointer_to_vectors_is_aligned_to_them(mod: jitload.Module, stub_drive
         shifted = array(dtype, address=address, byte_offset=address - 8)
         assert addresses(stub_driver, function, shifted) == [address]
     for off in {1, alignment // 2, alignment - 1}:
-        rule = f"must be aligned to {alignment} bytes, but its address is {4096 + off:#x}"
-        message = f"{slug(text)}(): argument 'x' ({function.kernel.parameters[0].type}) {rule}"
-        assert_refused(ValueError, message, function, array(dtype, address=4096 + off))
+        check_is_misaligned(function, slug(text), dtype, off, alignment)
 
 
-def test_other_pointers_need_no_alignment(mod: jitload.Module, stub_driver: StubDriver) -> None:
-    for text in ("float", "void", "Point", "double"):
-        dtype = (POINTERS[text] or "uint8").split()[0]
-        assert addresses(stub_driver, mod[slug(text)], array(dtype, address=4099)) == [4099]
+def check_is_misaligned(function: Any, name: str, dtype: str, off: int, alignment: int) -> None:
+    rule = f"must be aligned to {alignment} bytes, but its address is {4096 + off:#x}"
+    copy = f"pass a copy and copy the result back (tmp = x.clone(); {name}(…, tmp, …); x.copy_(tmp))"
+    message = f"{name}(): argument 'x' ({function.kernel.parameters[0].type}) {rule}; {copy}"
+    assert_refused(ValueError, message, function, array(dtype, address=4096 + off))
+
+
+def test_a_pointer_to_numbers_is_aligned_to_them(mod: jitload.Module, stub_driver: StubDriver) -> None:
+    """On a GPU, an access to a misaligned number is an error that loses the context."""
+    for text, alignment in {"float": 4, "double": 8, "__half": 2, "unsigned char": 1, "void": 1, "Point": 1}.items():
+        dtype, function = (POINTERS[text] or "uint8").split()[0], mod[slug(text)]
+        assert addresses(stub_driver, function, array(dtype, address=4096 + alignment)) == [4096 + alignment]
+        for off in {1, alignment // 2} if alignment > 1 else ():
+            check_is_misaligned(function, slug(text), dtype, off, alignment)
 
 
 # ---- whose tensors -------------------------------------------------------------------------------------------------

@@ -89,12 +89,12 @@ def placed(kernel: Kernel, arguments: Sequence[bytes]) -> Iterator[bytes]:
 
 
 class Colour(enum.IntEnum):
-    RED = 7
+    RED = 8
 
 
 # A value, what messages call it, and the kinds of parameters that take it.
 VALUES: list[tuple[Any, str, str]] = [
-    (None, "None", "optional"), (3, "int", "flag int float address"), (np.int8(3), "int", "flag int float address"),
+    (None, "None", "optional"), (4, "int", "flag int float address"), (np.int8(4), "int", "flag int float address"),
     (Colour.RED, "int", "flag int float address"), (True, "bool", "flag int float"), (1.5, "float", "float"),
     (np.float32(1.5), "float", "float"), (np.float64(1.5), "float", "float"), ("s", "str", ""),
     ("a longer string", "str", ""), (np.str_("s"), "str", ""), (b"b", "bytes", "struct"),
@@ -195,9 +195,9 @@ def test_an_integer_beyond_64_bits_is_no_float_and_no_bool(
 
 
 def test_an_address_may_be_an_integer_where_the_launch_says_so(mod: jitload.Module, stub_driver: StubDriver) -> None:
-    for value in (0, 1, 0x7F00_0000_1000, 2**63 - 1, 2**63, 2**64 - 1):
+    for value in (0, 4, 0x7F00_0000_1000, 2**63 - 4, 2**63, 2**64 - 4):
         assert sent(stub_driver, mod.take_address, value) == struct.pack("<Q", value)
-    for value in (0, 1, 2**63, 2**64 - 1):
+    for value in (0, 4, 2**63, 2**64 - 4):
         for function in (mod.take_tensor, mod.take_address):
             assert sent(stub_driver, function, ctypes.c_void_p(value)) == struct.pack("<Q", value)
 
@@ -292,13 +292,13 @@ def test_a_kernel_of_every_kind_gets_each_parameter_at_its_place(mod: jitload.Mo
     x = array()
     opaque = bytes(range(128))
     mod.mixed(True, x, -2, Pair(1.5, -7), 255, -0.0, b"e", opaque, -5, bytearray(b"odd"), -(2**63))
-    mod.mixed(0, 2**64 - 1, 300, PAIR, 0, math.inf, b"\0", memoryview(opaque), 2**31 - 1, b"123", 2**63 - 1)
+    mod.mixed(0, 2**64 - 4, 300, PAIR, 0, math.inf, b"\0", memoryview(opaque), 2**31 - 1, b"123", 2**63 - 1)
     first, second = stub_driver.launches()
     end = [opaque, struct.pack("<i", -5), b"odd", struct.pack("<q", -(2**63))]
     start = [b"\1", struct.pack("<Q", x.address), struct.pack("<h", -2), PAIR, b"\xff", struct.pack("<d", -0.0), b"e"]
     assert list(first.arguments) == [*start, *end]
     assert first.params == b"".join(placed(mod.mixed.kernel, first.arguments))
-    start = [b"\0", b"\xff" * 8, struct.pack("<h", 300), PAIR, b"\0", struct.pack("<d", math.inf), b"\0"]
+    start = [b"\0", b"\xfc" + b"\xff" * 7, struct.pack("<h", 300), PAIR, b"\0", struct.pack("<d", math.inf), b"\0"]
     end = [opaque, struct.pack("<i", 2**31 - 1), b"123", struct.pack("<q", 2**63 - 1)]
     assert list(second.arguments) == [*start, *end]
 

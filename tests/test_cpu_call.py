@@ -145,6 +145,19 @@ def test_an_array_that_is_read_only(mod):
         mod.add_one(np.broadcast_to(1.0, 4), y.copy())
 
 
+def test_an_array_at_an_odd_address_is_refused(mod):
+    """The kernel's code may rely on aligned addresses, on the CPU as on a GPU."""
+    memory = bytearray(33)
+    odd, aligned = np.frombuffer(memory, np.float32, offset=1), np.zeros(8, np.float32)
+    for x in (odd, torch.frombuffer(memory, dtype=torch.float32, offset=1)):
+        with pytest.raises(
+            ValueError, match=r"'x' \(const float\*\) must be aligned to 4 bytes, .*; pass x.clone\(\)$"
+        ):
+            mod.add_one(x, aligned)
+    mod.add_one(odd.copy(), aligned)
+    assert aligned.tolist() == [1.0] * 8
+
+
 def test_an_array_that_dlpack_cannot_show(mod):
     y = np.zeros(4, np.float32)
     for x in (y.astype(">f4"), y.astype(object), y.astype("U3"), np.zeros(4, [("a", "f4"), ("b", "i1")])["a"]):

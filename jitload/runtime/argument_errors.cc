@@ -372,8 +372,11 @@ static int jitload_check_layout(const jitload_kernel* kernel, const jitload_para
   if (is_number && value->type_index == kTVMFFIInt && value->v_int64 < 0) return 0; /* jitload_check_range reports it */
   if (is_number && value->type_index == JITLOAD_BIG_INT && !jitload_read_big_int(value, &ignored)) return 0;
   if ((address & (uint64_t)(param->alignment - 1)) == 0) return 0;
-  return jitload_fail("ValueError", "%s(): argument '%s' (%s) must be aligned to %u bytes, but its address is 0x%llx",
-                      kernel->name, param->name, param->type, (unsigned)param->alignment, (unsigned long long)address);
+  char copy[384] = "; ";
+  jitload_format_copy(kernel, param, "clone", copy + 2, sizeof copy - 2);
+  return jitload_fail("ValueError", "%s(): argument '%s' (%s) must be aligned to %u bytes, but its address is 0x%llx%s",
+                      kernel->name, param->name, param->type, (unsigned)param->alignment, (unsigned long long)address,
+                      tensor != NULL ? copy : "");
 }
 
 /* Set the error for an argument or a computed integer that does not fit its parameter. Addresses are unsigned. */

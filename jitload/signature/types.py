@@ -141,7 +141,11 @@ class _Element(NamedTuple):
     kind: ParameterKind
     dtype: str | None
     size: int
-    alignment: int = 1
+    alignment: int
+
+
+def _scalar(kind: ParameterKind, dtype: str, size: int) -> _Element:
+    return _Element(kind, dtype, size, size)
 
 
 def _integers() -> Iterator[tuple[str, _Element]]:
@@ -149,9 +153,9 @@ def _integers() -> Iterator[tuple[str, _Element]]:
     unsigned = {"unsigned char": 1, "unsigned short": 2, "unsigned int": 4, "unsigned long": 8}
     unsigned |= {"unsigned long long": 8, "char8_t": 1, "char16_t": 2, "char32_t": 4}
     for name, size in signed.items():
-        yield name, _Element("int", f"int{8 * size}", size)
+        yield name, _scalar("int", f"int{8 * size}", size)
     for name, size in unsigned.items():
-        yield name, _Element("uint", f"uint{8 * size}", size)
+        yield name, _scalar("uint", f"uint{8 * size}", size)
 
 
 def _vectors() -> Iterator[tuple[str, _Element]]:
@@ -175,15 +179,15 @@ def _vectors() -> Iterator[tuple[str, _Element]]:
 
 
 _SCALARS = {
-    "bool": _Element("bool", "bool", 1),
+    "bool": _scalar("bool", "bool", 1),
     **dict(_integers()),
-    "float": _Element("float", "float32", 4),
-    "double": _Element("float", "float64", 8),
-    "__half": _Element("float", "float16", 2),
-    "__nv_bfloat16": _Element("float", "bfloat16", 2),
-    "__nv_fp8_e4m3": _Element("float", "float8_e4m3fn", 1),
-    "__nv_fp8_e5m2": _Element("float", "float8_e5m2", 1),
-    "__nv_fp8_e8m0": _Element("float", "float8_e8m0fnu", 1),
+    "float": _scalar("float", "float32", 4),
+    "double": _scalar("float", "float64", 8),
+    "__half": _scalar("float", "float16", 2),
+    "__nv_bfloat16": _scalar("float", "bfloat16", 2),
+    "__nv_fp8_e4m3": _scalar("float", "float8_e4m3fn", 1),
+    "__nv_fp8_e5m2": _scalar("float", "float8_e5m2", 1),
+    "__nv_fp8_e8m0": _scalar("float", "float8_e8m0fnu", 1),
 }
 _ELEMENTS = {
     **_SCALARS,
@@ -196,6 +200,7 @@ _ELEMENTS = {
         for count in (2, 4)
     },
 }
+_ADDRESS = _scalar("int", "int64", 8)
 # Types that can only be passed by value; a pointer to one accepts any tensor.
 _OPAQUE_SIZES = {"__int128": 16, "unsigned __int128": 16, "CUtensorMap_st": 128, "decltype(nullptr)": 8}
 _ALIASES = {
@@ -248,12 +253,12 @@ def _describe(parts: _Declarator) -> TypeFacts:
     if parts.is_member_pointer:
         return TypeFacts(text="", kind="struct")
     if parts.rest:
-        target = element if parts.is_plain_pointer else None
+        target = element if parts.is_plain_pointer else _ADDRESS if parts.has_addresses else None
         return TypeFacts(
             text="",
             kind="pointer",
             size=8,
-            dtype="int64" if parts.has_addresses else target.dtype if target else None,
+            dtype=target.dtype if target else None,
             alignment=target.alignment if target else 1,
         )
     if element is None:

@@ -217,7 +217,15 @@ class _Interface:
         type_ = _parameter_type(text)
         if type_ is None:
             raise SignatureError(f"{where}: jitload does not support Triton's type {text!r}")
-        argument = Parameter(name=name, type=text, kind=type_.kind, size=type_.size, offset=0, dtype=type_.dtype)
+        argument = Parameter(
+            name=name,
+            type=text,
+            kind=type_.kind,
+            size=type_.size,
+            offset=0,
+            dtype=type_.dtype,
+            alignment=type_.alignment,
+        )
         if type_.block_shape is None:
             self.arguments.append(argument)
             self.parameters.append(argument)
@@ -298,12 +306,13 @@ def _constexpr_value(value: Any) -> int | float | bool | str | None:
 
 
 class _ParameterType(NamedTuple):
-    """The kind and size of a parameter, and its element type and block shape if it has any."""
+    """The kind and size of a parameter, its element type and block shape if it has any, and a pointer's alignment."""
 
     kind: ParameterKind
     size: int
     dtype: str | None = None
     block_shape: tuple[int, ...] | None = None  # of a tensor descriptor
+    alignment: int = 1
 
 
 def _parameter_type(text: str) -> _ParameterType | None:
@@ -313,7 +322,9 @@ def _parameter_type(text: str) -> _ParameterType | None:
         element = pointer["element"]
         if element not in ELEMENTS:
             return None
-        return _ParameterType("pointer", 8, ELEMENTS[element] if pointer["stars"] == "*" else None)
+        dtype = ELEMENTS[element] if pointer["stars"] == "*" else None
+        bits = re.search(r"\d+", dtype or "int64")  # a bool has no number
+        return _ParameterType("pointer", 8, dtype, alignment=int(bits[0]) // 8 if bits else 1)
     if text in SCALARS:
         return _ParameterType(*SCALARS[text])
     if text == "nvTmaDesc":
