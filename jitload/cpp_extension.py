@@ -21,6 +21,7 @@ import runpy
 import sys
 import threading
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -99,7 +100,11 @@ def load_inline(
     arguments = dict(locals())
     if sycl_sources:
         return _build_with_torch("load_inline", arguments, "sycl_sources")
-    cuda, cpp = _texts(cuda_sources, "cuda_sources"), _texts(cpp_sources, "cpp_sources")
+    # torch allows blank texts, too.
+    cpp, cuda = (
+        [text for text in read_texts(arguments[argument], argument) if text.strip()] or None
+        for argument in ("cpp_sources", "cuda_sources")
+    )
     sources = inline_sources(name, cuda, cpp_sources=cpp, embed_cubin=None)
     torch = TorchText(has_implicit_headers=not no_implicit_headers, wraps_errors=with_pytorch_error_handling)
     return _load("load_inline", arguments, Call(name, sources, "module", functions=functions, torch=torch))
@@ -132,11 +137,6 @@ def load(
     if is_standalone:
         return _build_with_torch("load", arguments, "is_standalone=True")
     return _load("load", arguments, Call(name, file_sources(sources), "module", torch=TorchText()))
-
-
-def _texts(sources: Texts | None, argument: str) -> Texts | None:
-    """Return the texts that are not blank, or None if all are blank. torch allows blank texts, too."""
-    return [text for text in read_texts(sources, argument) if text.strip()] or None
 
 
 def _load(function: str, arguments: Mapping[str, Any], call: Call) -> Any:
@@ -214,20 +214,7 @@ def _arguments_for(original: Callable[..., Any], arguments: Mapping[str, Any]) -
 # ---- in place of torch's functions ---------------------------------------------------------------------------------
 
 
-class _Installation:
-    """The context manager that `install` returns. The last installation to exit restores torch's functions."""
-
-    def __enter__(self) -> None:
-        """Do nothing: `install` has installed the functions already."""
-
-    def __exit__(self, *_: object) -> None:
-        with _installing:
-            _installations.discard(self)
-            if not _installations:
-                _uninstall()
-
-
-def install() -> _Installation:
+def install() -> ExitStack:
     """Replace `load_inline` and `load` of `torch.utils.cpp_extension` with the functions of this module.
 
     Call `install` before the program imports these two functions. torch itself may be imported before or later. The
@@ -237,11 +224,12 @@ def install() -> _Installation:
         >>> with jitload.cpp_extension.install():
         ...     runpy.run_path("program.py")
     """
-    installation = _Installation()
+    installation = ExitStack()
+    installation.callback(_uninstall, installation)
     with _installing:
         _installations.add(installation)
-        if not any(isinstance(finder, _Finder) for finder in sys.meta_path):
-            sys.meta_path.insert(0, _Finder())
+        if _FINDER not in sys.meta_path:
+            sys.meta_path.insert(0, _FINDER)
     if _TORCH_MODULE in sys.modules:
         # `import_module` waits if another thread is still importing the module.
         _replace_functions(importlib.import_module(_TORCH_MODULE))
@@ -257,12 +245,16 @@ def install_if_wanted() -> None:
         install()
 
 
-def _uninstall() -> None:
-    sys.meta_path[:] = [finder for finder in sys.meta_path if not isinstance(finder, _Finder)]
-    module = sys.modules.get(_TORCH_MODULE)
-    for name, original in _originals.items():
-        setattr(module, name, original)
-    _originals.clear()
+def _uninstall(installation: object) -> None:
+    """Restore torch's functions at the exit of the last installation."""
+    with _installing:
+        _installations.discard(installation)
+        if _installations or _FINDER not in sys.meta_path:
+            return
+        sys.meta_path.remove(_FINDER)
+        for name, original in _originals.items():
+            setattr(sys.modules[_TORCH_MODULE], name, original)
+        _originals.clear()
 
 
 def _replace_functions(module: ModuleType) -> None:
@@ -290,6 +282,9 @@ class _Finder(importlib.abc.MetaPathFinder):
 
             spec.loader.exec_module = exec_module  # type: ignore[method-assign]
         return spec
+
+
+_FINDER = _Finder()
 
 
 def main() -> None:

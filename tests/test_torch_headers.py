@@ -170,7 +170,8 @@ def test_the_names_of_torchs_headers_are_written_once_and_whole(tmp_path: Path):
         (directory,) = {*pool.map(find_or_write_torch_headers, [tmp_path] * 8)}
     assert list(directory.parent.iterdir()) == [directory]
     names = {str(path.relative_to(directory)) for path in directory.rglob("*.*h")}
-    assert names == {name for names in (*FORWARDED.values(), torch_operators.COPIED) for name in names.split()}
+    copied = filter(torch_operators.read_header, torch_operators.COPIED.split())  # some are new in later releases
+    assert names == {*copied, *" ".join(FORWARDED.values()).split()}
 
 
 def test_small_headers_are_torchs_own():

@@ -22,20 +22,17 @@ FORWARDED = {
     "ATen/OpMathType.h ATen/Tensor.h ATen/ceil_div.h ATen/core/Tensor.h ATen/core/TensorAccessor.h c10/core/Device.h "
     "c10/core/DeviceGuard.h c10/core/DeviceType.h c10/core/GradMode.h c10/core/InferenceMode.h c10/core/Layout.h "
     "c10/core/MemoryFormat.h c10/core/Scalar.h c10/core/ScalarType.h c10/core/TensorOptions.h "
-    "c10/macros/Macros.h c10/util/ArrayRef.h c10/util/BFloat16.h c10/util/Exception.h "
-    "c10/util/Half.h c10/util/Optional.h "
-    "c10/util/StringUtil.h c10/util/irange.h torch/all.h torch/types.h ATen/Parallel.h",
+    "c10/macros/Macros.h c10/util/ArrayRef.h c10/util/BFloat16.h c10/util/Exception.h c10/util/Half.h "
+    "c10/util/Optional.h c10/util/StringUtil.h c10/util/irange.h torch/all.h torch/types.h ATen/Parallel.h",
     "pybind.h": "pybind11/pybind11.h pybind11/pytypes.h pybind11/stl.h torch/csrc/utils/pybind.h torch/extension.h "
     "torch/python.h torch/torch.h",  # in torch's build, torch/torch.h has PYBIND11_MODULE, too
     "library.h": "torch/library.h torch/script.h",
     "cuda.h": "ATen/cuda/CUDABlas.h ATen/cuda/CUDAContext.h ATen/cuda/CUDAContextLight.h ATen/cuda/CUDADevice.h "
-    "ATen/cuda/CUDAUtils.h ATen/cuda/Exceptions.h ATen/cuda/detail/KernelUtils.h ATen/cudnn/Handle.h "
-    "c10/cuda/CUDAException.h c10/cuda/CUDAFunctions.h c10/cuda/CUDAGuard.h c10/cuda/CUDAMacros.h "
-    "c10/cuda/CUDAStream.h",
-    "event.h": "ATen/cuda/CUDAEvent.h c10/cuda/CUDACachingAllocator.h c10/cuda/CUDAEvent.h",
-    "device.h": "ATen/cuda/Atomic.cuh ATen/cuda/CUDAApplyUtils.cuh",
+    "ATen/cuda/CUDAApplyUtils.cuh ATen/cuda/CUDAEvent.h ATen/cuda/CUDAUtils.h ATen/cuda/Exceptions.h "
+    "ATen/cudnn/Handle.h c10/cuda/CUDACachingAllocator.h c10/cuda/CUDAEvent.h c10/cuda/CUDAException.h "
+    "c10/cuda/CUDAFunctions.h c10/cuda/CUDAGuard.h c10/cuda/CUDAMacros.h c10/cuda/CUDAStream.h",
 }
-_LEFT_OUT = re.compile(r"(?:torch|ATen|c10)/.*|cuda.*")
+_LEFT_OUT = re.compile(r"(?:torch|ATen|c10)/.*|cuda\.h")
 _INCLUDE = re.compile(r"^#include <(.+)>", re.MULTILINE)
 
 

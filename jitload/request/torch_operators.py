@@ -19,10 +19,12 @@ from jitload.errors import ToolchainError
 # Headers that are copied from the installed torch. Where such a header includes others of torch's, its copy includes
 # the light headers and the other copies.
 COPIED = (
-    "ATen/Dispatch.h ATen/Dispatch_v2.h ATen/cuda/DeviceUtils.cuh ATen/cuda/NumericLimits.cuh "
+    "ATen/Dispatch.h ATen/Dispatch_v2.h ATen/cuda/Atomic.cuh ATen/cuda/DeviceUtils.cuh ATen/cuda/NumericLimits.cuh "
+    "ATen/cuda/detail/KernelUtils.h "
     "c10/cuda/CUDAMathCompat.h c10/util/Float8_e4m3fn.h c10/util/Float8_e4m3fnuz.h c10/util/Float8_e5m2.h "
     "c10/util/Float8_e5m2fnuz.h c10/util/Float8_e8m0fnu.h torch/headeronly/core/Dispatch.h "
-    "torch/headeronly/core/Dispatch_v2.h torch/headeronly/macros/Export.h torch/headeronly/macros/Macros.h "
+    "torch/headeronly/core/Dispatch_v2.h torch/headeronly/cuda/Atomic.h torch/headeronly/cuda/AtomicAdd.h "
+    "torch/headeronly/cuda/KernelUtils.h torch/headeronly/macros/Export.h torch/headeronly/macros/Macros.h "
     "torch/headeronly/macros/cmake_macros.h torch/headeronly/util/Float8_e4m3fn.h "
     "torch/headeronly/util/Float8_e4m3fnuz.h torch/headeronly/util/Float8_e5m2.h "
     "torch/headeronly/util/Float8_e5m2fnuz.h torch/headeronly/util/Float8_e8m0fnu.h "

@@ -50,7 +50,11 @@ NVCC_FLAGS = (
 
 # Headers, each with the names that need it. The names in the first table are in std. The names in the second table are
 # other words that torch's headers make known.
-_STD_HEADERS = {
+_SAME_NAMES = (
+    "atomic complex deque exception filesystem initializer_list list map ostream set string_view thread unordered_map "
+    "unordered_set variant"
+)
+_STD_HEADERS = {name: name for name in _SAME_NAMES.split()} | {
     "vector": "vector",
     "string": "string to_string stoi stof getline",
     "optional": "optional nullopt make_optional",
@@ -62,40 +66,26 @@ _STD_HEADERS = {
     "numeric": "accumulate iota inner_product partial_sum reduce gcd",
     "functional": "function plus multiplies hash less greater bind ref",
     "stdexcept": "runtime_error invalid_argument out_of_range logic_error domain_error length_error overflow_error",
-    "exception": "exception",
     "iostream": "cout cerr endl cin",
     "sstream": "ostringstream stringstream istringstream",
-    "ostream": "ostream",
     "iomanip": "setprecision setw",
     "memory": "unique_ptr shared_ptr make_unique make_shared",
-    "map": "map",
-    "unordered_map": "unordered_map",
-    "set": "set",
-    "unordered_set": "unordered_set",
     "limits": "numeric_limits",
     "cmath": "sqrt exp log pow abs fabs ceil floor round tanh isnan isinf isfinite fmax fmin sin cos log2 exp2 log1p "
     "erf expm1 fma hypot",
     "type_traits": "is_same is_same_v enable_if_t enable_if conditional_t decay_t is_floating_point is_integral "
     "is_floating_point_v remove_reference_t true_type false_type remove_const_t",
-    "thread": "thread",
     "mutex": "mutex lock_guard unique_lock once_flag call_once",
-    "atomic": "atomic",
     "chrono": "chrono",
     "random": "mt19937 normal_distribution uniform_real_distribution random_device",
-    "complex": "complex",
     "cstring": "memcpy memset strcmp",
     "cstdlib": "getenv malloc free abort",
-    "initializer_list": "initializer_list",
     "cstdio": "printf",
-    "string_view": "string_view",
-    "variant": "variant",
     "queue": "queue priority_queue",
-    "deque": "deque",
-    "list": "list",
     "fstream": "ofstream ifstream",
-    "filesystem": "filesystem",
     "bit": "bit_cast",
 }
+_ATOMIC = "gpuAtomicAdd gpuAtomicAddNoReturn gpuAtomicMax gpuAtomicMin gpuAtomicMul Atomic CUDAApplyUtils"
 _WORD_HEADERS = {
     "vector": "TensorList vec",
     "optional": "optional nullopt",
@@ -105,12 +95,12 @@ _WORD_HEADERS = {
     "cstring": "memcpy memset",
     "cstdlib": "malloc free exit abort getenv abs uint ushort",
     "cassert": "assert",
-    "exception": "Error what_without_backtrace",
+    "exception": "Error what_without_backtrace value_error type_error index_error",
     "string": "str",
     "cfloat": "FLT_MAX FLT_MIN FLT_EPSILON DBL_MAX DBL_MIN DBL_EPSILON",
     "climits": "INT_MAX INT_MIN UINT_MAX LONG_MAX CHAR_BIT",
-    "cuda_fp16.h": "half half2 __half __half2 __float2half __half2float __half_raw",
-    "cuda_bf16.h": "__nv_bfloat16 __nv_bfloat162 __float2bfloat16 __bfloat162float nv_bfloat16",
+    "cuda_fp16.h": f"half half2 __half __half2 __float2half __half2float __half_raw {_ATOMIC}",
+    "cuda_bf16.h": f"__nv_bfloat16 __nv_bfloat162 __float2bfloat16 __bfloat162float nv_bfloat16 {_ATOMIC}",
 }
 # The include guards of those parts of libstdc++'s <cmath> and <algorithm> that few texts use. cuda_runtime.h includes
 # <cmath>; without these parts, it is compiled in half the time.
@@ -131,6 +121,8 @@ _FOR_CUDA = ("cuda_fp16.h", "cuda_bf16.h")
 # Headers that are copies of torch's own, each with a pattern for the texts that need it.
 _COPIES = (
     ("ATen/Dispatch.h", re.compile(r"\bAT_(?:DISPATCH|PRIVATE)_")),
+    ("ATen/cuda/detail/KernelUtils.h", re.compile(r"\bCUDA_KERNEL_LOOP|\bGET_BLOCKS\b")),
+    ("ATen/cuda/Atomic.cuh", re.compile(r"\bgpuAtomic|/(?:Atomic|CUDAApplyUtils)\.cuh")),
     ("c10/util/Float8_e4m3fn.h", re.compile(r"Float8_e4m3fn\b|FLOAT8_TYPES")),
     ("c10/util/Float8_e5m2.h", re.compile(r"Float8_e5m2\b|FLOAT8_TYPES")),
     ("c10/util/Float8_e4m3fnuz.h", re.compile(r"Float8_e4m3fnuz\b|FLOAT8_TYPES")),
@@ -250,7 +242,8 @@ def _prelude(text: str, *, is_cuda: bool, implicit: bool) -> str:
     lines += _macro("JITLOAD_TORCH_FUNCTIONS", operators.functions)
     if _THREADS.search(text) and not _PYTHON_API.search(text):
         lines.append("#define JITLOAD_TORCH_THREADS 1")
-    lines += [f"#include <{header}>" for header, names in _COPIES if names.search(text)]
+    copies = [header for header, names in _COPIES if names.search(text)]
+    lines += [f"#include <{header}>" for header in copies if is_cuda or not header.endswith(".cuh")]
     if implicit:
         lines.append(f"#include <torch/{'types' if is_cuda else 'extension'}.h>")
         lines += ["#include <cuda_runtime.h>"] if is_cuda else []

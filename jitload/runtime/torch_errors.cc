@@ -60,13 +60,11 @@ const char* const kClasses[] = {"builtins.RuntimeError",        "builtins.IndexE
 
 /* The class of Python to which pybind11 translates an exception of the standard library. */
 const char* class_of(const std::exception& error) {
-  if (dynamic_cast<const std::bad_alloc*>(&error) != nullptr) return "builtins.MemoryError";
-  if (dynamic_cast<const std::domain_error*>(&error) || dynamic_cast<const std::invalid_argument*>(&error) ||
-      dynamic_cast<const std::length_error*>(&error) || dynamic_cast<const std::range_error*>(&error)) {
-    return "builtins.ValueError";
-  }
-  if (dynamic_cast<const std::out_of_range*>(&error)) return "builtins.IndexError";
-  if (dynamic_cast<const std::overflow_error*>(&error)) return "builtins.OverflowError";
+#define X(name, python) \
+  if (dynamic_cast<const std::name*>(&error) != nullptr) return "builtins." python;
+  X(bad_alloc, "MemoryError") X(domain_error, "ValueError") X(invalid_argument, "ValueError") X(length_error, "ValueError")
+  X(range_error, "ValueError") X(out_of_range, "IndexError") X(overflow_error, "OverflowError")
+#undef X
   return "builtins.RuntimeError";
 }
 
@@ -95,7 +93,7 @@ void set_python_error(bool is_torch_wrapped) {
     throw;
   } catch (const PythonError& error) {
     error.restore();
-  } catch (const CheckError& error) {
+  } catch (const c10::Error& error) {
     const Object type = class_at(kClasses[static_cast<int>(error.kind())]);
     PyErr_SetString(type.get(), message_of(error, is_torch_wrapped).c_str());
   } catch (const std::exception& error) {
@@ -138,83 +136,39 @@ void append(Message& m, const c10::Scalar& value) {
   }
 }
 void append(Message& m, const c10::TensorOptions& value) {
-  const auto flag = [&](const char* name, const c10::OptionalArg<bool>& flag) {
-    append_all(m, name, flag.value_or(false) ? "true" : "false", flag.has_value() ? "" : " (default)");
+  const auto part = [&](const char* name, const auto& shown, const auto& optional) {
+    append_all(m, name, shown, optional.has_value() ? "" : " (default)");
   };
-  append_all(m, "TensorOptions(dtype=", value.dtype(), value.has_dtype() ? "" : " (default)", ", device=", value.device(),
-             value.has_device() ? "" : " (default)", ", layout=", value.layout(),
-             value.layout_opt().has_value() ? "" : " (default)");
-  flag(", requires_grad=", value.requires_grad_opt());
-  flag(", pinned_memory=", value.pinned_memory_opt());
-  m.append(", memory_format=");
-  if (value.memory_format_opt().has_value()) {
-    append(m, *value.memory_format_opt());
-  } else {
-    m.append("(nullopt)");
-  }
+  const auto word = [](bool flag) { return flag ? "true" : "false"; };
+  part("TensorOptions(dtype=", value.dtype(), value.dtype_opt());
+  part(", device=", value.device(), value.device_opt());
+  part(", layout=", value.layout(), value.layout_opt());
+  part(", requires_grad=", word(value.requires_grad()), value.requires_grad_opt());
+  part(", pinned_memory=", word(value.pinned_memory()), value.pinned_memory_opt());
+  append_all(m, ", memory_format=", value.memory_format_opt().has_value() ? "" : "(nullopt)");
+  if (value.memory_format_opt().has_value()) append(m, *value.memory_format_opt());
   m.append(")");
 }
 
 // ---- failed checks --------------------------------------------------------------------------------------------------
 
 void fail(ErrorKind kind, const char* message) { throw CheckError(kind, message); }
-void fail_internal(const char* condition, const char* file, int line, const char* message) {
-  throw CheckError(ErrorKind::runtime, std::string(condition) + " INTERNAL ASSERT FAILED at \"" + file + "\":" +
-                                           std::to_string(line) + ", please report a bug to PyTorch. " + message);
-}
 void fail_comparison(const char* file, int line, const char* message) {
   const char* name = strrchr(file, '/');
-  throw CheckError(ErrorKind::runtime,
-                   "[" + std::string(name != nullptr ? name + 1 : file) + ":" + std::to_string(line) + "] " + message + "\n");
-}
-void fail_cuda(const char* description, const char* name) {
-  std::string text = std::string("CUDA error: ") + description;
-  if (strcmp(name, "cudaErrorInvalidDevice") == 0) {
-    text += "\nGPU device may be out of range, do you have enough GPUs?";
-  } else {
-    text += std::string("\nSearch for `") + name +
-            "' in https://docs.nvidia.com/cuda/cuda-runtime-api/group__CUDART__TYPES.html for more information.";
-  }
-  const char* blocking = getenv("CUDA_LAUNCH_BLOCKING");
-  if (blocking == nullptr || atoi(blocking) == 0) {
-    text += "\nCUDA kernel errors might be asynchronously reported at some other API call, so the stacktrace below might be "
-            "incorrect.\nFor debugging consider passing CUDA_LAUNCH_BLOCKING=1";
-  }
-  text += "\nCompile with `TORCH_USE_CUDA_DSA` to enable device-side assertions.\n";
-  throw CheckError(ErrorKind::accelerator, text);
-}
-void fail_cusolver(int status, const char* expression) {
-  static const char* const names[] = {
-      "CUSOLVER_STATUS_SUCCESS",          "CUSOLVER_STATUS_NOT_INITIALIZED",  "CUSOLVER_STATUS_ALLOC_FAILED",
-      "CUSOLVER_STATUS_INVALID_VALUE",    "CUSOLVER_STATUS_ARCH_MISMATCH",    "CUSOLVER_STATUS_MAPPING_ERROR",
-      "CUSOLVER_STATUS_EXECUTION_FAILED", "CUSOLVER_STATUS_INTERNAL_ERROR",   "CUSOLVER_STATUS_MATRIX_TYPE_NOT_SUPPORTED"};
-  const bool is_known = status > 0 && status < static_cast<int>(sizeof names / sizeof *names);
-  const bool is_value = status == 3;
-  const std::string text =
-      std::string("cusolver error: ") + (is_known ? names[status] : "Unknown cusolver error number") + ", when calling `" +
-      expression + (is_value ? "`. This error may appear if the input matrix contains NaN. " : "`. ") +
-      "If you keep seeing this error, you may use `torch.backends.cuda.preferred_linalg_library()` to try linear algebra "
-      "operators with other supported backends. See "
-      "https://pytorch.org/docs/stable/backends.html#torch.backends.cuda.preferred_linalg_library";
-  throw CheckError(is_value ? ErrorKind::linear_algebra : ErrorKind::runtime, text);
+  fail(ErrorKind::runtime, Text("[", name != nullptr ? name + 1 : file, ":", line, "] ", message, "\n").text());
 }
 void fail_dimension(int64_t dim, int64_t ndim) {
-  const std::string number = std::to_string(dim);
-  if (ndim == 0) throw CheckError(ErrorKind::index, "Dimension specified as " + number + " but tensor has no dimensions");
-  throw CheckError(ErrorKind::index, "Dimension out of range (expected to be in range of [" + std::to_string(-ndim) + ", " +
-                                         std::to_string(ndim - 1) + "], but got " + number + ")");
+  TORCH_CHECK_INDEX(ndim != 0, "Dimension specified as ", dim, " but tensor has no dimensions");
+  TORCH_CHECK_INDEX(false, "Dimension out of range (expected to be in range of [", -ndim, ", ", ndim - 1, "], but got ", dim, ")");
 }
-void fail_device() { throw CheckError(ErrorKind::runtime, "tensor does not have a device"); }
+void fail_device() { fail(ErrorKind::runtime, "tensor does not have a device"); }
 void fail_dtype(int8_t expected, int8_t actual) {
-  Message message;
-  append_all(message, "expected scalar type ", c10::ScalarType(expected), " but found ", c10::ScalarType(actual));
-  throw CheckError(ErrorKind::runtime, message.text());
+  TORCH_CHECK(false, "expected scalar type ", c10::ScalarType(expected), " but found ", c10::ScalarType(actual));
 }
 void warn(const char* file, int line, const char* message) {
   Gil gil;
-  const std::string text =
-      std::string(message) + " (Triggered internally at " + file + ":" + std::to_string(line) + ".)";
-  if (PyErr_WarnEx(PyExc_UserWarning, text.c_str(), 1) != 0) throw PythonError();
+  const Text text(message, " (Triggered internally at ", file, ":", line, ".)");
+  if (PyErr_WarnEx(PyExc_UserWarning, text.text(), 1) != 0) throw PythonError();
 }
 
 }  // namespace jitload_torch

@@ -18,12 +18,8 @@ GilRelease::~GilRelease() {
   PyEval_RestoreThread(state_);
   holds_gil = was_held_;
 }
-
-GilAcquire::GilAcquire() : was_held_(holds_gil), state_(was_held_ ? 0 : PyGILState_Ensure()) { holds_gil = true; }
-GilAcquire::~GilAcquire() {
-  holds_gil = was_held_;
-  if (!was_held_) PyGILState_Release(state_);
-}
+int take_gil() { return PyGILState_Ensure(); }
+void return_gil(int state) { PyGILState_Release(state); }
 
 namespace {
 std::recursive_mutex& call_mutex() {

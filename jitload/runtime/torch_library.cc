@@ -102,11 +102,8 @@ void Torch::find_shortcuts() {
 Torch* torch_objects;
 void find_torch() { torch_objects = new Torch; } /* under the GIL; never destroyed, as Python may be gone by then */
 
-bool set_grad_enabled(bool enabled) {
-  const bool was_enabled = interface().is_grad_enabled();
-  interface().set_grad_enabled(enabled);
-  return was_enabled;
-}
+bool is_grad_enabled() { return interface().is_grad_enabled(); }
+void set_grad_enabled(bool enabled) { interface().set_grad_enabled(enabled); }
 
 void parallel_for(int64_t begin, int64_t end, int64_t grain_size, void (*function)(int64_t, int64_t, void*), void* context) {
   struct Work {
@@ -174,6 +171,16 @@ void* blas_handle() {
   void* handle = nullptr;
   call_cuda(function, "cuBLAS's handle", &handle);
   return handle;
+}
+void fail_cuda(int status, const char* description) {
+  std::string text = std::string("CUDA error: ") + description;
+  if (dlopen("libtorch_cuda.so", RTLD_LAZY | RTLD_NOLOAD) != nullptr) {
+    char* message = nullptr;
+    call_cuda(cuda_function("torch_c10_cuda_check_msg"), "to report it", status, "", "", uint32_t{0}, true, &message);
+    if (message != nullptr) text = message;
+    reinterpret_cast<void (*)(char*)>(cuda_function("torch_c10_cuda_free_error_msg"))(message);
+  }
+  throw CheckError(ErrorKind::accelerator, text);
 }
 void* library_handle(const char* function) { return reinterpret_cast<void* (*)()>(cuda_function(function))(); }
 

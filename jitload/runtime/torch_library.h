@@ -1,6 +1,5 @@
 /* What is looked up once in the torch of this process: functions of its stable C interface, and objects of Python. */
-#ifndef JITLOAD_TORCH_LIBRARY_H_
-#define JITLOAD_TORCH_LIBRARY_H_
+#pragma once
 
 #include <map>
 
@@ -10,35 +9,25 @@ namespace jitload_torch {
 
 /* Functions of torch/csrc/stable/c/shim.h and torch/csrc/inductor/aoti_torch/c/shim.h, which torch promises to keep. All
  * return 0 or an error, and need no GIL. X(name, parameters...) */
-#define JITLOAD_TORCH_INTERFACE_(X)                                                                                   \
-  X(torch_call_dispatcher, const char*, const char*, uint64_t*, uint64_t)                                             \
-  X(torch_get_const_data_ptr, Handle, const void**)                                                                   \
-  X(torch_new_list_reserve_size, size_t, void**)                                                                      \
-  X(torch_list_push_back, void*, uint64_t)                                                                            \
-  X(torch_list_size, void*, size_t*)                                                                                  \
-  X(torch_list_get_item, void*, size_t, uint64_t*)                                                                    \
-  X(torch_delete_list, void*)                                                                                         \
-  X(torch_new_string_handle, const char*, size_t, void**)                                                             \
-  X(torch_parallel_for, int64_t, int64_t, int64_t, void (*)(int64_t, int64_t, void*), void*)                          \
-  X(torch_set_requires_grad, Handle, bool)                                                                            \
-  X(aoti_torch_get_data_ptr, Handle, void**)                                                                          \
-  X(aoti_torch_get_sizes, Handle, int64_t**)                                                                          \
-  X(aoti_torch_get_strides, Handle, int64_t**)                                                                        \
-  X(aoti_torch_get_dim, Handle, int64_t*)                                                                             \
-  X(aoti_torch_get_numel, Handle, int64_t*)                                                                           \
-  X(aoti_torch_get_dtype, Handle, int32_t*)                                                                           \
-  X(aoti_torch_get_device_type, Handle, int32_t*)                                                                     \
-  X(aoti_torch_get_device_index, Handle, int32_t*)                                                                    \
-  X(aoti_torch_get_layout, Handle, int32_t*)                                                                          \
-  X(aoti_torch_get_storage_offset, Handle, int64_t*)                                                                  \
-  X(aoti_torch_get_storage_size, Handle, int64_t*)                                                                    \
-  X(aoti_torch_is_contiguous, Handle, bool*)                                                                          \
-  X(aoti_torch_is_defined, Handle, bool*)                                                                             \
-  X(aoti_torch_new_tensor_handle, Handle, Handle*)                                                                    \
-  X(aoti_torch_new_uninitialized_tensor, Handle*)                                                                     \
-  X(aoti_torch_delete_tensor_object, Handle)                                                                          \
-  X(aoti_torch_create_tensor_from_blob, void*, int64_t, const int64_t*, const int64_t*, int64_t, int32_t, int32_t,    \
-    int32_t, Handle*)                                                                                                 \
+#define JITLOAD_TORCH_INTERFACE_(X)                                                                                  \
+  X(torch_call_dispatcher, const char*, const char*, uint64_t*, uint64_t)                                            \
+  X(torch_get_const_data_ptr, Handle, const void**) X(torch_new_list_reserve_size, size_t, void**)                   \
+  X(torch_list_push_back, void*, uint64_t) X(torch_list_size, void*, size_t*)                                        \
+  X(torch_list_get_item, void*, size_t, uint64_t*) X(torch_delete_list, void*)                                       \
+  X(torch_new_string_handle, const char*, size_t, void**)                                                            \
+  X(torch_parse_device_string, const char*, uint32_t*, int32_t*)                                                     \
+  X(torch_parallel_for, int64_t, int64_t, int64_t, void (*)(int64_t, int64_t, void*), void*)                         \
+  X(torch_set_requires_grad, Handle, bool) X(aoti_torch_get_data_ptr, Handle, void**)                                \
+  X(aoti_torch_get_sizes, Handle, int64_t**) X(aoti_torch_get_strides, Handle, int64_t**)                            \
+  X(aoti_torch_get_dim, Handle, int64_t*) X(aoti_torch_get_numel, Handle, int64_t*)                                  \
+  X(aoti_torch_get_dtype, Handle, int32_t*) X(aoti_torch_get_device_type, Handle, int32_t*)                          \
+  X(aoti_torch_get_device_index, Handle, int32_t*) X(aoti_torch_get_layout, Handle, int32_t*)                        \
+  X(aoti_torch_get_storage_offset, Handle, int64_t*) X(aoti_torch_get_storage_size, Handle, int64_t*)                \
+  X(aoti_torch_is_contiguous, Handle, bool*) X(aoti_torch_is_defined, Handle, bool*)                                 \
+  X(aoti_torch_new_tensor_handle, Handle, Handle*) X(aoti_torch_new_uninitialized_tensor, Handle*)                   \
+  X(aoti_torch_delete_tensor_object, Handle)                                                                         \
+  X(aoti_torch_create_tensor_from_blob, void*, int64_t, const int64_t*, const int64_t*, int64_t, int32_t,            \
+    int32_t, int32_t, Handle*)                                                                                       \
   X(aoti_torch_empty_strided, int64_t, const int64_t*, const int64_t*, int32_t, int32_t, int32_t, Handle*)
 
 struct Interface {
@@ -116,5 +105,3 @@ inline Torch& torch_module() {
 }
 
 }  // namespace jitload_torch
-
-#endif  // JITLOAD_TORCH_LIBRARY_H_

@@ -17,7 +17,7 @@ Object keyword_tuple(const char* keywords, size_t* count) {
   }
   *count = names.size();
   Object tuple = python_tuple(names.size());
-  for (size_t i = 0; i < names.size(); ++i) set_tuple_item(tuple, i, python(names[i]));
+  for (size_t i = 0; i < names.size(); ++i) set_item(tuple, i, python(names[i]));
   return tuple;
 }
 
@@ -94,8 +94,9 @@ uint64_t bits_of(Type type, const void* value) {
       const c10::Device& device = *static_cast<const c10::Device*>(value);
       return static_cast<uint64_t>(device.type()) << 32 | static_cast<uint32_t>(static_cast<int32_t>(device.index()));
     }
+    case Type::boolean: return *static_cast<const bool*>(value);
     case Type::int64:
-    case Type::float64: memcpy(&bits, value, sizeof bits); return bits;
+    case Type::float64: memcpy(&bits, value, sizeof bits); return bits; /* faster with a size that is known */
     default: memcpy(&bits, value, size_of(static_cast<unsigned>(type))); return bits;
   }
 }
@@ -103,12 +104,13 @@ uint64_t bits_of(Type type, const void* value) {
 
 uint64_t stack_value(unsigned code, const void* value) {
   if (holder_of(code) == kPlain) return bits_of(static_cast<Type>(code), value);
+  const unsigned inner = inner_of(code);
   if (holder_of(code) == kOptional) {
-    return *static_cast<const bool*>(value) ? new_optional(stack_value(inner_of(code), optional_value(code, value))) : 0;
+    const void* const present = optional_value(inner, value);
+    return present != nullptr ? new_optional(stack_value(inner, present)) : 0;
   }
   const auto& values = *static_cast<const c10::ArrayRef<char>*>(value);
   const uint64_t list = new_list(values.size());
-  const unsigned inner = inner_of(code);
   const size_t size = size_of(inner);
   for (size_t i = 0; i < values.size(); ++i) push_item(list, stack_value(inner, values.data() + i * size));
   return list;

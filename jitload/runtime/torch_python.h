@@ -2,8 +2,7 @@
  *
  * Their functions take the GIL if they need it, like torch's own, so code that has released the GIL may call them.
  */
-#ifndef JITLOAD_TORCH_PYTHON_H_
-#define JITLOAD_TORCH_PYTHON_H_
+#pragma once
 
 #include <initializer_list>
 #include <string>
@@ -19,85 +18,36 @@ typedef struct {
   const char* doc;
 } PyMethodDef;
 extern char _Py_NoneStruct, _Py_TrueStruct, _Py_FalseStruct;
-extern char PyDict_Type, PyFloat_Type, PyTuple_Type, PyList_Type, PySet_Type, PyFrozenSet_Type, PyLong_Type, PyUnicode_Type, PyBytes_Type;
+extern char PyDict_Type, PyFloat_Type, PyTuple_Type, PySet_Type, PyFrozenSet_Type, PyLong_Type, PyUnicode_Type, PyBytes_Type;
 extern void *PyExc_RuntimeError, *PyExc_TypeError, *PyExc_UserWarning;
-int Py_IsInitialized(void);
-void Py_IncRef(void*);
-void Py_DecRef(void*);
-int PyGILState_Ensure(void);
-void PyGILState_Release(int);
-int PyGILState_Check(void);
-void* PyEval_SaveThread(void);
-void PyEval_RestoreThread(void*);
-void* PyObject_Type(void*);
-int PyType_IsSubtype(void*, void*);
-void* PyObject_GetAttrString(void*, const char*);
-int PyObject_SetAttrString(void*, const char*, void*);
-int PyObject_HasAttrString(void*, const char*);
-void* PyObject_Vectorcall(void*, void* const*, size_t, void*);
-int PyObject_IsTrue(void*);
-int PyCallable_Check(void*);
-void* PyObject_Str(void*);
-void* PyObject_Repr(void*);
-void* PyImport_ImportModule(const char*);
-void* PyLong_FromLongLong(long long);
-void* PyLong_FromUnsignedLongLong(unsigned long long);
+int Py_IsInitialized(void), PyGILState_Ensure(void), PyGILState_Check(void), PyType_IsSubtype(void*, void*),
+    PyObject_SetAttrString(void*, const char*, void*), PyObject_HasAttrString(void*, const char*),
+    PyObject_IsTrue(void*), PyCallable_Check(void*), PyNumber_Check(void*), PyIndex_Check(void*),
+    PyBytes_AsStringAndSize(void*, char**, ptrdiff_t*), PyList_SetItem(void*, ptrdiff_t, void*),
+    PyTuple_SetItem(void*, ptrdiff_t, void*), PySequence_Check(void*),
+    PyErr_GivenExceptionMatches(void*, void*), PyErr_WarnEx(void*, const char*, ptrdiff_t);
+void Py_IncRef(void*), Py_DecRef(void*), PyGILState_Release(int), PyEval_RestoreThread(void*),
+    PyErr_Clear(void), PyErr_Fetch(void**, void**, void**), PyErr_Restore(void*, void*, void*),
+    PyErr_NormalizeException(void**, void**, void**), PyErr_SetString(void*, const char*);
+void *PyEval_SaveThread(void), *PyObject_Type(void*), *PyObject_GetAttrString(void*, const char*),
+    *PyObject_Vectorcall(void*, void* const*, size_t, void*), *PyObject_Str(void*), *PyObject_Repr(void*),
+    *PyImport_ImportModule(const char*), *PyLong_FromLongLong(long long),
+    *PyLong_FromUnsignedLongLong(unsigned long long), *PyFloat_FromDouble(double),
+    *PyComplex_FromDoubles(double, double), *PyBool_FromLong(long), *PyNumber_Index(void*),
+    *PyNumber_Long(void*), *PyNumber_Float(void*), *PyUnicode_FromStringAndSize(const char*, ptrdiff_t),
+    *PyList_New(ptrdiff_t), *PyTuple_New(ptrdiff_t), *PyMapping_Items(void*), *PySequence_List(void*),
+    *PySequence_GetItem(void*, ptrdiff_t), *PySlice_New(void*, void*, void*),
+    *PyCapsule_New(void*, const char*, void (*)(void*)), *PyCapsule_GetPointer(void*, const char*),
+    *PyCMethod_New(PyMethodDef*, void*, void*, void*), *PyErr_Occurred(void);
 long long PyLong_AsLongLong(void*);
 unsigned long long PyLong_AsUnsignedLongLong(void*);
-void* PyFloat_FromDouble(double);
-double PyFloat_AsDouble(void*);
-void* PyComplex_FromDoubles(double, double);
-double PyComplex_RealAsDouble(void*);
-double PyComplex_ImagAsDouble(void*);
-void* PyBool_FromLong(long);
-int PyNumber_Check(void*);
-void* PyNumber_Index(void*);
-void* PyNumber_Long(void*);
-void* PyNumber_Float(void*);
-int PyIndex_Check(void*);
-void* PyUnicode_FromStringAndSize(const char*, ptrdiff_t);
-const char* PyUnicode_AsUTF8AndSize(void*, ptrdiff_t*);
-int PyBytes_AsStringAndSize(void*, char**, ptrdiff_t*);
-void* PyList_New(ptrdiff_t);
-int PyList_SetItem(void*, ptrdiff_t, void*);
-void* PyTuple_New(ptrdiff_t);
-int PyTuple_SetItem(void*, ptrdiff_t, void*);
-void* PyDict_New(void);
-int PyObject_SetItem(void*, void*, void*);
-void* PyMapping_Items(void*);
-int PySequence_Check(void*);
-void* PySequence_List(void*);
+double PyFloat_AsDouble(void*), PyComplex_RealAsDouble(void*), PyComplex_ImagAsDouble(void*);
+const char *PyUnicode_AsUTF8AndSize(void*, ptrdiff_t*);
 ptrdiff_t PySequence_Size(void*);
-void* PySequence_GetItem(void*, ptrdiff_t);
-void* PySlice_New(void*, void*, void*);
-void* PyCapsule_New(void*, const char*, void (*)(void*));
-void* PyCapsule_GetPointer(void*, const char*);
-void* PyCMethod_New(PyMethodDef*, void*, void*, void*);
-void* PyErr_Occurred(void);
-void PyErr_Clear(void);
-void PyErr_Fetch(void**, void**, void**);
-void PyErr_Restore(void*, void*, void*);
-void PyErr_NormalizeException(void**, void**, void**);
-void PyErr_SetString(void*, const char*);
-int PyErr_GivenExceptionMatches(void*, void*);
-int PyErr_WarnEx(void*, const char*, ptrdiff_t);
 int TVMFFIErrorSetRaisedFromCStr(const char*, const char*);
 }
 
 namespace jitload_torch {
-
-/* Whether this thread is in a call from Python that has not released the GIL. To ask Python would take longer. */
-extern __thread bool holds_gil;
-
-struct Gil {
-  Gil() : was_held(holds_gil), state(was_held ? 0 : PyGILState_Ensure()) { holds_gil = true; }
-  ~Gil() {
-    holds_gil = was_held;
-    if (!was_held) PyGILState_Release(state);
-  }
-  const bool was_held;
-  const int state;
-};
 
 /* Gives `holds_gil` another value while an object of this class lives. */
 struct GilNote {
@@ -126,7 +76,6 @@ class CheckError : public c10::Error {
  public:
   CheckError(ErrorKind kind, const std::string& text) : c10::Error(kind, text.c_str()) {}
   ~CheckError() override;
-  ErrorKind kind() const { return kind_; }
 };
 
 /* Sets Python's error for the exception that is being handled. */
@@ -148,9 +97,18 @@ Object python(const T& value) {
 /* What a code says: see convert.h. */
 inline Holder holder_of(unsigned code) { return static_cast<Holder>(code >> 8 & 3); }
 inline unsigned inner_of(unsigned code) { return (code & 0xff) | code >> 10 << 8; }
-size_t size_of(unsigned code);
-const void* optional_value(unsigned code, const void* optional); /* whose has_value() is its first byte */
+#define X(T, name) sizeof(T),
+constexpr size_t kSizes[] = {JITLOAD_TORCH_TYPES_(X) sizeof(std::string)};
+#undef X
+#define X(T, name) alignof(T),
+constexpr size_t kAlignments[] = {JITLOAD_TORCH_TYPES_(X) alignof(std::string)};
+#undef X
+/* The size of a value; of what holds values, only that of an array is needed. */
+inline size_t size_of(unsigned code) { return holder_of(code) == kArray ? sizeof(c10::ArrayRef<char>) : kSizes[code]; }
+/* The value of a `c10::OptionalArg`, which is behind a bool, or NULL if it is absent. */
+inline const void* optional_value(unsigned inner, const void* optional) {
+  const bool* const has_value = static_cast<const bool*>(optional);
+  return *has_value ? has_value + (holder_of(inner) == kArray ? alignof(void*) : kAlignments[inner]) : nullptr;
+}
 
 }  // namespace jitload_torch
-
-#endif  // JITLOAD_TORCH_PYTHON_H_

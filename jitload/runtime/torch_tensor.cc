@@ -76,18 +76,15 @@ Handle empty_tensor(int8_t scalar_type, const int64_t* sizes, size_t dim) {
 
 c10::ScalarType default_dtype() { return python_value<c10::ScalarType>(call_path("torch.get_default_dtype", "")); }
 
-void print(std::ostream& stream, const at::Tensor& tensor) {
-  if (void* const function = dlsym(interface().library, kPrintName)) {
-    using Print = std::ostream& (*)(std::ostream&, Handle, int64_t);
-    reinterpret_cast<Print>(function)(stream, tensor.defined() ? tensor.handle() : interface().undefined, 80);
-  } else {
-    Gil gil;
-    stream << text_of(checked(PyObject_Str(python(tensor).get())).get());
-  }
-}
 void append(Message& m, const at::Tensor& value) {
   std::ostringstream stream;
-  print(stream, value);
+  if (void* const function = dlsym(interface().library, kPrintName)) {
+    using Print = std::ostream& (*)(std::ostream&, Handle, int64_t);
+    reinterpret_cast<Print>(function)(stream, value.defined() ? value.handle() : interface().undefined, 80);
+  } else {
+    Gil gil;
+    stream << text_of(checked(PyObject_Str(python(value).get())).get());
+  }
   m.append(stream.str().c_str());
 }
 
@@ -143,12 +140,13 @@ int64_t Tensor::wrap(int64_t index) const {
   if (index < -count || index >= count) fail_dimension(index, count);
   return index < 0 ? index + count : index;
 }
-bool Tensor::requires_grad() const { return python_value<bool>(call_path(".requires_grad", "", *this)); }
-bool Tensor::is_leaf() const { return python_value<bool>(call_path(".is_leaf", "", *this)); }
-bool Tensor::retains_grad() const { return python_value<bool>(call_path(".retains_grad", "", *this)); }
-void Tensor::retain_grad() const { call_path(".retain_grad", "", *this); }
-int64_t Tensor::output_nr() const { return python_value<int64_t>(call_path(".output_nr", "", *this)); }
-int64_t Tensor::_version() const { return python_value<int64_t>(call_path("._version", "", *this)); }
+int64_t Tensor::property(const char* path) const {
+  const Object value = call_path(path, "", *this);
+  return is_none(value.get()) ? 0 : python_value<int64_t>(value);
+}
+bool Tensor::is_alias_of(const Tensor& other) const {
+  return python_value<bool>(call_path("torch._C._is_alias_of", "", *this, other));
+}
 void Tensor::set_data(const Tensor& data) const { call_path("builtins.setattr", "", *this, TextArg("data"), data); }
 const Tensor& Tensor::set_requires_grad(bool value) const {
   if (!defined() || interface().torch_set_requires_grad(handle_, value) != 0) fail_method(handle_, "requires_grad_");
@@ -194,6 +192,9 @@ Tensor& Tensor::index_put_(ArrayRef<indexing::TensorIndex> indices, const Scalar
   call_path(".__setitem__", "", *this, indices, value);
   return *this;
 }
+Tensor Tensor::index_put(ArrayRef<indexing::TensorIndex> indices, const Tensor& value, bool accumulate) const {
+  return Tensor(call_path(".index_put", "", *this, indices, value, accumulate));
+}
 Tensor Tensor::operator[](int64_t index) const {
   static Operator op{"aten::select", "int", "dim index ", "t"};
   return call<Tensor>(op, *this, int64_t(0), index);
@@ -221,11 +222,9 @@ bool read_item(const char* name, Handle tensor, Scalar* value) {
 }
 bool read_item(ScalarType type, Handle tensor, Scalar* value) {
   switch (type) {
-#define X(T, name, text) \
-  case name: return read_item<T>("aoti_torch_item_" text, tensor, value);
-    X(float, kFloat, "float32") X(double, kDouble, "float64") X(Half, kHalf, "float16") X(BFloat16, kBFloat16, "bfloat16")
-    X(int64_t, kLong, "int64") X(int32_t, kInt, "int32") X(int16_t, kShort, "int16") X(int8_t, kChar, "int8")
-    X(uint8_t, kByte, "uint8") X(bool, kBool, "bool")
+#define X(T, name, number, python, cpp) \
+  case k##name: return read_item<T>("aoti_torch_item_" python, tensor, value);
+    JITLOAD_TORCH_SCALAR_TYPES(X)
 #undef X
     default: return false;
   }
@@ -372,8 +371,7 @@ OptionalArg<Device> device_of(const Tensor& tensor) {
 
 }  // namespace at
 
-namespace torch {
-namespace detail {
+namespace torch::detail {
 
 TensorDataContainer::TensorDataContainer(at::ScalarType type, const void* values, int64_t count, size_t dim)
     : type_(type), dim_(dim), sizes_{count}, values_(new char[static_cast<size_t>(count) * elementSize(type) + 1]) {
@@ -402,8 +400,7 @@ at::Tensor TensorDataContainer::to_tensor(const at::TensorOptions& options) cons
   return at::detail::tensor_of(values_, type_, at::IntArrayRef(sizes_, dim_), typed);
 }
 
-}  // namespace detail
-}  // namespace torch
+}  // namespace torch::detail
 
 namespace c10 {
 namespace {
@@ -440,6 +437,13 @@ OptionalArg<MemoryFormat> check_tensor_options_and_extract_memory_format(const T
 }  // namespace impl
 
 using namespace jitload_torch;
+
+Device::Device(const char* text) {
+  uint32_t type = 0;
+  int32_t index = 0;
+  if (interface().torch_parse_device_string(text, &type, &index) != 0) fail_torch("a device");
+  *this = Device(static_cast<DeviceType>(type), static_cast<DeviceIndex>(index));
+}
 
 // ---- numbers --------------------------------------------------------------------------------------------------------
 

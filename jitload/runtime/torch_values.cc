@@ -62,30 +62,6 @@ bool is_instance(void* object, void* type) {
   return is_same;
 }
 
-// ---- codes of types -------------------------------------------------------------------------------------------------
-
-namespace {
-#define X(T, name) sizeof(T),
-constexpr size_t kSizes[] = {JITLOAD_TORCH_TYPES_(X) sizeof(std::string)};
-#undef X
-#define X(T, name) alignof(T),
-constexpr size_t kAlignments[] = {JITLOAD_TORCH_TYPES_(X) alignof(std::string)};
-#undef X
-/* Where a `c10::OptionalArg` has its value, behind a bool. */
-size_t alignment_of(unsigned code) {
-  return holder_of(code) == kOptional ? alignment_of(inner_of(code))
-                                      : holder_of(code) == kArray ? alignof(void*) : kAlignments[code];
-}
-}  // namespace
-size_t size_of(unsigned code) {
-  const unsigned inner = inner_of(code);
-  return holder_of(code) == kOptional ? alignment_of(inner) + size_of(inner)
-                                      : holder_of(code) == kArray ? sizeof(c10::ArrayRef<char>) : kSizes[code];
-}
-const void* optional_value(unsigned code, const void* optional) {
-  return static_cast<const bool*>(optional) + alignment_of(inner_of(code));
-}
-
 // ---- tensors --------------------------------------------------------------------------------------------------------
 
 /* Tensors come from and go to Python through C functions of torch's stable interface from 2.14 on. Before, it has functions
@@ -147,7 +123,7 @@ Object scalar_object(const c10::Scalar& value) {
 }
 Object array_object(unsigned code, const c10::ArrayRef<char>& values) {
   Object tuple = python_tuple(values.size());
-  for (size_t i = 0; i < values.size(); ++i) set_tuple_item(tuple, i, object_of(code, values.data() + i * size_of(code)));
+  for (size_t i = 0; i < values.size(); ++i) set_item(tuple, i, object_of(code, values.data() + i * size_of(code)));
   return tuple;
 }
 template <class T>
@@ -159,7 +135,10 @@ const T& as(const void* value) {
 Object object_of(unsigned code, const void* value) {
   Gil gil;
   if (holder_of(code) == kArray) return array_object(inner_of(code), as<c10::ArrayRef<char>>(value));
-  if (holder_of(code) == kOptional) return as<bool>(value) ? object_of(inner_of(code), optional_value(code, value)) : none();
+  if (holder_of(code) == kOptional) {
+    const void* const inner = optional_value(inner_of(code), value);
+    return inner != nullptr ? object_of(inner_of(code), inner) : none();
+  }
   switch (static_cast<Type>(code)) {
 #define X(T, name, function) \
   case Type::name: return checked(function(as<T>(value)));
@@ -369,39 +348,30 @@ bool load_object(unsigned code, void* object, bool convert, void* value) {
 
 // ---- objects --------------------------------------------------------------------------------------------------------
 
-namespace {
-/* The object that a function of Python's C API makes of these arguments. */
-template <class... P, class... A>
-Object make(void* (*function)(P...), A... arguments) {
-  Gil gil;
-  return checked(function(arguments...));
-}
-}  // namespace
 Object none() { return borrow(&_Py_NoneStruct); }
 Object borrow(void* object) {
   Gil gil;
   Py_IncRef(object);
   return Object(object);
 }
-Object python_list(size_t size) { return make(PyList_New, static_cast<ptrdiff_t>(size)); }
-Object python_tuple(size_t size) { return make(PyTuple_New, static_cast<ptrdiff_t>(size)); }
-Object python_dict() { return make(PyDict_New); }
-void set_dict_item(const Object& dict, Object key, Object item) {
+Object python_list(size_t size) {
   Gil gil;
-  if (PyObject_SetItem(dict.get(), key.get(), item.get()) != 0) throw PythonError();
+  return checked(PyList_New(static_cast<ptrdiff_t>(size)));
 }
-void set_list_item(const Object& list, size_t index, Object item) {
+Object python_tuple(size_t size) {
   Gil gil;
-  if (PyList_SetItem(list.get(), static_cast<ptrdiff_t>(index), item.release()) != 0) throw PythonError();
+  return checked(PyTuple_New(static_cast<ptrdiff_t>(size)));
 }
-void set_tuple_item(const Object& tuple, size_t index, Object item) {
+void set_item(const Object& sequence, size_t index, Object item) {
   Gil gil;
-  if (PyTuple_SetItem(tuple.get(), static_cast<ptrdiff_t>(index), item.release()) != 0) throw PythonError();
+  const auto set = is_instance(sequence.get(), &PyTuple_Type) ? PyTuple_SetItem : PyList_SetItem;
+  if (set(sequence.get(), static_cast<ptrdiff_t>(index), item.release()) != 0) throw PythonError();
 }
+Object dict_of(const Object& pairs) { return call_path("builtins.dict", "", pairs); }
 bool is_none(void* object) { return object == &_Py_NoneStruct; }
 bool is_builtin(void* object, const char* type) {
   Gil gil;
-  return *type == 'o' || is_instance(object, *type == 't' ? &PyTuple_Type : *type == 'l' ? &PyList_Type : &PyDict_Type);
+  return is_instance(object, object_at(std::string("builtins.") + type).get());
 }
 bool sequence_size(void* object, size_t* size) {
   Gil gil;

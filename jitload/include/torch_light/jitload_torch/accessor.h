@@ -1,6 +1,5 @@
 /* Accessors: a tensor's memory with its sizes and strides, for loops on the host and for kernels. */
-#ifndef JITLOAD_TORCH_ACCESSOR_H_
-#define JITLOAD_TORCH_ACCESSOR_H_
+#pragma once
 
 #include "check.h"
 
@@ -47,10 +46,7 @@ class GenericPackedTensorAccessor {
   using PtrType = typename Traits<T>::PtrType;
   template <class S>
   GenericPackedTensorAccessor(PtrType data, const S* sizes, const S* strides) : data_(data) {
-    for (size_t i = 0; i < N; ++i) {
-      sizes_[i] = static_cast<I>(sizes[i]);
-      strides_[i] = static_cast<I>(strides[i]);
-    }
+    for (size_t i = 0; i < N; ++i) sizes_[i] = static_cast<I>(sizes[i]), strides_[i] = static_cast<I>(strides[i]);
   }
   C10_HOST_DEVICE I size(I dim) const { return sizes_[dim]; }
   C10_HOST_DEVICE I stride(I dim) const { return strides_[dim]; }
@@ -73,5 +69,3 @@ template <class T, size_t N, template <class> class Traits = DefaultPtrTraits, c
 using PackedTensorAccessor = GenericPackedTensorAccessor<T, N, Traits, I>;
 
 }  // namespace at
-
-#endif  // JITLOAD_TORCH_ACCESSOR_H_

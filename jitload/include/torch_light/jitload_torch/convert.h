@@ -1,6 +1,5 @@
 /* C++ values to Python objects and back, for the arguments and results of functions and of operators. */
-#ifndef JITLOAD_TORCH_CONVERT_H_
-#define JITLOAD_TORCH_CONVERT_H_
+#pragma once
 
 #include "check.h"
 
@@ -15,15 +14,9 @@ namespace jitload_torch {
 
 /* T without references and const. */
 template <class T>
-struct plain {
-  using type = T;
-};
+identity<T> plain_identity(const T&);
 template <class T>
-struct plain<T&> : plain<T> {};
-template <class T>
-struct plain<T&&> : plain<T> {};
-template <class T>
-struct plain<const T> : plain<T> {};
+using plain = decltype(plain_identity(value_of<T>()));
 
 template <size_t... I>
 struct Indices {};
@@ -117,12 +110,30 @@ bool load_items(void* object, bool convert, T* values, size_t size) {
     if (!load_item(object, i, convert, &values[i])) return false;
   return true;
 }
+template <class T, class F>
+bool load_each(void* sequence, bool convert, const F& add) {
+  size_t size = 0;
+  if (!sequence_size(sequence, &size)) return false;
+  for (size_t i = 0; i < size; ++i) {
+    T value{};
+    if (!load_item(sequence, i, convert, &value)) return false;
+    add(static_cast<T&&>(value));
+  }
+  return true;
+}
 template <class C>
 Object list_of(const C& values) {
   Object list = python_list(values.size());
   size_t index = 0;
-  for (const auto& value : values) set_list_item(list, index++, Caster<typename C::value_type>::to_python(value));
+  for (const auto& value : values) set_item(list, index++, Caster<typename C::value_type>::to_python(value));
   return list;
+}
+template <class... T>
+Object tuple_of(const T&... values) {
+  Object tuple = python_tuple(sizeof...(T));
+  size_t index = 0;
+  (set_item(tuple, index++, Caster<T>::to_python(values)), ...);
+  return tuple;
 }
 template <class T>
 void describe_held(Message& m, const char* before, const char* after, bool is_result) {
@@ -146,16 +157,8 @@ template <class T>
 struct Caster<std::vector<T>> {
   static Object to_python(const std::vector<T>& values) { return list_of(values); }
   static bool load(void* object, bool convert, std::vector<T>* values) {
-    size_t size = 0;
-    const Object items = items_of(object);
-    if (!sequence_size(items.get(), &size)) return false;
     values->clear();
-    for (size_t i = 0; i < size; ++i) {
-      T value{};
-      if (!load_item(items.get(), i, convert, &value)) return false;
-      values->push_back(static_cast<T&&>(value));
-    }
-    return true;
+    return load_each<T>(items_of(object).get(), convert, [&](T&& value) { values->push_back(static_cast<T&&>(value)); });
   }
   static void describe(Message& m, bool is_result) {
     describe_held<T>(m, is_result ? "list[" : "collections.abc.Sequence[", "]", is_result);
@@ -181,11 +184,7 @@ template <class C, class I, class... T>
 struct TupleCaster;
 template <class C, size_t... I, class... T>
 struct TupleCaster<C, Indices<I...>, T...> {
-  static Object to_python(const C& values) {
-    Object tuple = python_tuple(sizeof...(T));
-    (set_tuple_item(tuple, I, Caster<typename plain<T>::type>::to_python(std::get<I>(values))), ...);
-    return tuple;
-  }
+  static Object to_python(const C& values) { return tuple_of(std::get<I>(values)...); }
   static bool load(void* object, bool convert, C* values) {
     size_t size = 0;
     return sequence_size(object, &size) && size == sizeof...(T) &&
@@ -208,24 +207,13 @@ template <class M>
 struct MapCaster {
   using Key = typename M::key_type;
   using Item = typename M::mapped_type;
-  static Object to_python(const M& values) {
-    Object dict = python_dict();
-    for (const auto& [key, item] : values) set_dict_item(dict, Caster<Key>::to_python(key), Caster<Item>::to_python(item));
-    return dict;
-  }
+  static Object to_python(const M& values) { return dict_of(list_of(values)); }
   static bool load(void* object, bool convert, M* values) {
     const Object items = mapping_items(object, convert);
-    size_t size = 0;
-    if (items.get() == nullptr || !sequence_size(items.get(), &size)) return false;
     values->clear();
-    for (size_t i = 0; i < size; ++i) {
-      const Object pair = sequence_item(items.get(), i);
-      Key key{};
-      Item item{};
-      if (!load_item(pair.get(), 0, convert, &key) || !load_item(pair.get(), 1, convert, &item)) return false;
-      values->emplace(static_cast<Key&&>(key), static_cast<Item&&>(item));
-    }
-    return true;
+    return items.get() != nullptr && load_each<std::pair<Key, Item>>(items.get(), convert, [&](auto&& pair) {
+      values->insert(static_cast<std::pair<Key, Item>&&>(pair));
+    });
   }
   static void describe(Message& m, bool is_result) {
     describe_held<Key>(m, is_result ? "dict[" : "collections.abc.Mapping[", ", ", is_result);
@@ -256,5 +244,3 @@ T python_value(const Object& object) {
 }
 
 }  // namespace jitload_torch
-
-#endif  // JITLOAD_TORCH_CONVERT_H_

@@ -1,6 +1,5 @@
 /* The small types: devices, array references, scalars, optional values and tensor options. */
-#ifndef JITLOAD_TORCH_CORE_H_
-#define JITLOAD_TORCH_CORE_H_
+#pragma once
 
 #include "dtypes.h"
 
@@ -48,7 +47,7 @@ inline const char* device_name(DeviceType type) {
 
 struct Device {
   Device(DeviceType type = kCPU, DeviceIndex index = -1) : type_(type), index_(index) {}
-  Device(const char* text) : type_(kCPU), index_(-1) { parse(text); }
+  Device(const char* text); /* as torch reads it */
   template <class TextArg, class = decltype(jitload_torch::value_of<const TextArg&>().c_str())>
   Device(const TextArg& text) : Device(text.c_str()) {}
   DeviceType type() const { return type_; }
@@ -65,23 +64,6 @@ struct Device {
   friend bool operator!=(const Device& a, const Device& b) { return !(a == b); }
 
  private:
-  void parse(const char* text) {
-    const bool is_cuda = __builtin_strncmp(text, "cuda", 4) == 0;
-    const char* rest = text + (is_cuda ? 4 : 3);
-    if (!is_cuda && __builtin_strncmp(text, "cpu", 3) != 0) fail(text);
-    type_ = is_cuda ? kCUDA : kCPU;
-    if (*rest == '\0') return;
-    if (*rest++ != ':' || *rest < '0' || *rest > '9') fail(text);
-    for (index_ = 0; *rest >= '0' && *rest <= '9'; ++rest) index_ = static_cast<DeviceIndex>(10 * index_ + *rest - '0');
-    if (*rest != '\0') fail(text);
-  }
-  static void fail(const char* text) {
-    jitload_torch::Message message;
-    message.append("Invalid device string: '");
-    message.append(text);
-    message.append("'");
-    jitload_torch::fail(jitload_torch::ErrorKind::runtime, message.text());
-  }
   DeviceType type_;
   DeviceIndex index_;
 };
@@ -200,10 +182,7 @@ class TextArg {
 };
 
 #if defined(_GLIBCXX_OPTIONAL)
-using std::make_optional;
-using std::nullopt;
-using std::nullopt_t;
-using std::optional;
+using std::make_optional, std::nullopt, std::nullopt_t, std::optional;
 #endif
 
 // ---- scalars ------------------------------------------------------------------------------------------------------
@@ -274,16 +253,14 @@ template <>
 inline bool Scalar::to<bool>() const {
   return toBool();
 }
-#define X(T, name, low, high)             \
-  template <>                             \
-  inline T Scalar::to<T>() const {        \
-    check_integer(name, low, high);       \
-    return convert<T>();                  \
+#define X(T)                                                               \
+  template <>                                                              \
+  inline T Scalar::to<T>() const {                                         \
+    using Limits = std::numeric_limits<T>;                                 \
+    check_integer(#T, Limits::is_signed ? static_cast<double>(Limits::min()) : 0, static_cast<double>(Limits::max())); \
+    return convert<T>();                                                   \
   }
-X(uint8_t, "uint8_t", 0, UINT8_MAX) X(int8_t, "int8_t", INT8_MIN, INT8_MAX) X(int16_t, "int16_t", INT16_MIN, INT16_MAX)
-X(int, "int", INT32_MIN, INT32_MAX) X(int64_t, "int64_t", INT64_MIN, static_cast<double>(INT64_MAX))
-X(uint16_t, "uint16_t", 0, UINT16_MAX) X(uint32_t, "uint32_t", 0, UINT32_MAX)
-X(uint64_t, "uint64_t", 0, static_cast<double>(UINT64_MAX))
+X(uint8_t) X(int8_t) X(int16_t) X(int) X(int64_t) X(uint16_t) X(uint32_t) X(uint64_t)
 #undef X
 #define X(T, name, high)                \
   template <>                           \
@@ -311,20 +288,21 @@ class TensorOptions {
   template <class D, class = decltype(Device(jitload_torch::value_of<D>()))>
   TensorOptions(const D& device) : device_(Device(device)) {}
 
-  TensorOptions dtype(OptionalArg<ScalarType> type) const { return with(&TensorOptions::dtype_, type); }
+  /* A copy with another value of a member, and the member. */
+#define X(T, name)                                                                                              \
+  TensorOptions name(OptionalArg<T> value) const { return with(&TensorOptions::name##_, value); }               \
+  const OptionalArg<T>& name##_opt() const { return name##_; }
+  X(ScalarType, dtype) X(Device, device) X(Layout, layout) X(bool, requires_grad) X(bool, pinned_memory)
+  X(MemoryFormat, memory_format)
+#undef X
   TensorOptions dtype(ScalarType type) const { return dtype(OptionalArg<ScalarType>(type)); }
   TensorOptions dtype(TypeMeta type) const { return dtype(type.toScalarType()); }
   template <class T>
   TensorOptions dtype() const {
     return dtype(CppTypeToScalarType<T>::value);
   }
-  TensorOptions device(OptionalArg<Device> device) const { return with(&TensorOptions::device_, device); }
   TensorOptions device(DeviceType type, DeviceIndex index) const { return device(Device(type, index)); }
-  TensorOptions device_index(DeviceIndex index) const { return device(Device(kCUDA, index)); }
-  TensorOptions layout(OptionalArg<Layout> layout) const { return with(&TensorOptions::layout_, layout); }
-  TensorOptions requires_grad(OptionalArg<bool> value) const { return with(&TensorOptions::requires_grad_, value); }
-  TensorOptions pinned_memory(OptionalArg<bool> value) const { return with(&TensorOptions::pinned_memory_, value); }
-  TensorOptions memory_format(OptionalArg<MemoryFormat> format) const { return with(&TensorOptions::memory_format_, format); }
+  TensorOptions device_index(DeviceIndex index) const { return device(kCUDA, index); }
 
   TypeMeta dtype() const { return dtype_.has_value() ? *dtype_ : jitload_torch::default_dtype(); }
   Device device() const { return device_.value_or(Device(kCPU)); }
@@ -335,12 +313,6 @@ class TensorOptions {
   bool is_cuda() const { return device().is_cuda(); }
   bool has_dtype() const { return dtype_.has_value(); }
   bool has_device() const { return device_.has_value(); }
-  const OptionalArg<ScalarType>& dtype_opt() const { return dtype_; }
-  const OptionalArg<Device>& device_opt() const { return device_; }
-  const OptionalArg<Layout>& layout_opt() const { return layout_; }
-  const OptionalArg<bool>& requires_grad_opt() const { return requires_grad_; }
-  const OptionalArg<bool>& pinned_memory_opt() const { return pinned_memory_; }
-  const OptionalArg<MemoryFormat>& memory_format_opt() const { return memory_format_; }
 
  private:
   template <class T>
@@ -362,37 +334,28 @@ inline TensorOptions layout(Layout layout) { return TensorOptions(layout); }
 inline TensorOptions requires_grad(bool value = true) { return TensorOptions().requires_grad(value); }
 
 template <class T>
-struct scalar_value_type {
-  using type = T;
-};
+struct scalar_value_type : jitload_torch::identity<T> {};
 
 /* for (const auto i : c10::irange(n)) */
 template <class I>
-class Range {
- public:
+struct Range {
   struct iterator {
     I value;
     I operator*() const { return value; }
-    iterator& operator++() {
-      ++value;
-      return *this;
-    }
+    void operator++() { ++value; }
     bool operator!=(const iterator& other) const { return value != other.value; }
   };
-  Range(I begin, I end) : begin_(begin), end_(end < begin ? begin : end) {}
-  iterator begin() const { return {begin_}; }
-  iterator end() const { return {end_}; }
-
- private:
-  I begin_, end_;
+  iterator begin() const { return {first}; }
+  iterator end() const { return {last < first ? first : last}; }
+  I first, last;
 };
-template <class I>
-Range<I> irange(I end) {
-  return {I(), end};
-}
 template <class A, class B>
 Range<B> irange(A begin, B end) {
   return {static_cast<B>(begin), end};
+}
+template <class I>
+Range<I> irange(I end) {
+  return irange(I(), end);
 }
 
 }  // namespace c10
@@ -403,17 +366,11 @@ namespace Reduction {
 enum Reduction { None, Mean, Sum, END };
 }
 template <class T>
-struct OpMathType {
-  using type = T;
-};
+struct OpMathType : jitload_torch::identity<T> {};
 template <>
-struct OpMathType<Half> {
-  using type = float;
-};
+struct OpMathType<Half> : jitload_torch::identity<float> {};
 template <>
-struct OpMathType<BFloat16> {
-  using type = float;
-};
+struct OpMathType<BFloat16> : jitload_torch::identity<float> {};
 template <class T>
 using opmath_type = typename OpMathType<T>::type;
 /* acc_type<float, true> is float on a GPU and double on the CPU, as in torch. */
@@ -424,13 +381,9 @@ auto accumulator(T) {
   else return double();
 }
 template <class T, bool is_cuda>
-struct AccumulateType {
-  using type = decltype(accumulator<is_cuda>(opmath_type<T>()));
-};
+struct AccumulateType : jitload_torch::identity<decltype(accumulator<is_cuda>(opmath_type<T>()))> {};
 template <bool is_cuda>
-struct AccumulateType<bool, is_cuda> {
-  using type = bool;
-};
+struct AccumulateType<bool, is_cuda> : jitload_torch::identity<bool> {};
 template <class T, bool is_cuda>
 using acc_type = typename AccumulateType<T, is_cuda>::type;
 }  // namespace at
@@ -439,5 +392,3 @@ namespace torch {
 using namespace at;
 using Dtype = at::ScalarType;
 }  // namespace torch
-
-#endif  // JITLOAD_TORCH_CORE_H_

@@ -1,6 +1,5 @@
-/* CUDA: the current stream, guards and checks. */
-#ifndef JITLOAD_TORCH_CUDA_H_
-#define JITLOAD_TORCH_CUDA_H_
+/* CUDA: the current stream, guards, checks, events, and memory of torch's caching allocator. */
+#pragma once
 
 #include <cuda_runtime_api.h>
 
@@ -14,40 +13,28 @@
       fail;                                                                         \
     }                                                                               \
   } while (false)
-#define C10_CUDA_CHECK(...)                                                         \
-  JITLOAD_TORCH_CUDA_CHECK_((__VA_ARGS__), ::jitload_torch::fail_cuda(cudaGetErrorString(jitload_error_), \
-                                                                      cudaGetErrorName(jitload_error_)))
+#define C10_CUDA_CHECK(...) \
+  JITLOAD_TORCH_CUDA_CHECK_((__VA_ARGS__), ::jitload_torch::fail_cuda(jitload_error_, cudaGetErrorString(jitload_error_)))
 #define AT_CUDA_CHECK(...) C10_CUDA_CHECK(__VA_ARGS__)
 #define C10_CUDA_KERNEL_LAUNCH_CHECK() C10_CUDA_CHECK(cudaGetLastError())
 #define C10_CUDA_CHECK_WARN(...) \
   JITLOAD_TORCH_CUDA_CHECK_((__VA_ARGS__), TORCH_WARN("CUDA warning: ", cudaGetErrorString(jitload_error_)))
 #define C10_CUDA_IGNORE_ERROR(...) JITLOAD_TORCH_CUDA_CHECK_((__VA_ARGS__), void())
-#define JITLOAD_TORCH_LIBRARY_CHECK_(library, name_of, call, ...)                                                     \
-  do {                                                                                                               \
-    const library##Status_t jitload_status_ = (__VA_ARGS__);                                                         \
-    TORCH_CHECK(jitload_status_ == 0, "CUDA error: ", name_of(jitload_status_), " when calling `" call "`");         \
+#define JITLOAD_TORCH_LIBRARY_CHECK_(Status, call, ...)                             \
+  do {                                                                              \
+    const Status jitload_status_ = (call);                                          \
+    TORCH_CHECK(jitload_status_ == 0, __VA_ARGS__);                                 \
   } while (false)
-#define TORCH_CUDABLAS_CHECK(...) JITLOAD_TORCH_LIBRARY_CHECK_(cublas, cublasGetStatusName, #__VA_ARGS__, __VA_ARGS__)
-#define TORCH_CUDASPARSE_CHECK(...) \
-  JITLOAD_TORCH_LIBRARY_CHECK_(cusparse, cusparseGetErrorString, #__VA_ARGS__, __VA_ARGS__)
-#define AT_CUDNN_CHECK(...)                                                                                         \
-  do {                                                                                                              \
-    const cudnnStatus_t jitload_status_ = (__VA_ARGS__);                                                            \
-    TORCH_CHECK(jitload_status_ == CUDNN_STATUS_SUCCESS, "cuDNN error: ", cudnnGetErrorString(jitload_status_),     \
-                jitload_status_ == CUDNN_STATUS_NOT_SUPPORTED                                                       \
-                    ? ". This error may appear if you passed in a non-contiguous input."                            \
-                    : "");                                                                                          \
-  } while (false)
-#define TORCH_CUSOLVER_CHECK(...)                                                                                   \
-  do {                                                                                                              \
-    const int jitload_status_ = static_cast<int>(__VA_ARGS__);                                                      \
-    if (C10_UNLIKELY(jitload_status_ != 0)) ::jitload_torch::fail_cusolver(jitload_status_, #__VA_ARGS__);          \
-  } while (false)
-#define CUDA_KERNEL_LOOP_TYPE(i, n, index_type)                                            \
-  int64_t i##_next_ = static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;         \
-  for (index_type i = static_cast<index_type>(i##_next_); i##_next_ < (n);                 \
-       i##_next_ += static_cast<int64_t>(blockDim.x) * gridDim.x, i = static_cast<index_type>(i##_next_))
-#define CUDA_KERNEL_LOOP(i, n) CUDA_KERNEL_LOOP_TYPE(i, n, int)
+#define TORCH_CUDABLAS_CHECK(...)                                                                                     \
+  JITLOAD_TORCH_LIBRARY_CHECK_(cublasStatus_t, (__VA_ARGS__), "CUDA error: ", cublasGetStatusName(jitload_status_),  \
+                               " when calling `" #__VA_ARGS__ "`")
+#define TORCH_CUDASPARSE_CHECK(...)                                                                                   \
+  JITLOAD_TORCH_LIBRARY_CHECK_(cusparseStatus_t, (__VA_ARGS__), "CUDA error: ",                                      \
+                               cusparseGetErrorString(jitload_status_), " when calling `" #__VA_ARGS__ "`")
+#define AT_CUDNN_CHECK(...)                                                                                           \
+  JITLOAD_TORCH_LIBRARY_CHECK_(cudnnStatus_t, (__VA_ARGS__), "cuDNN error: ", cudnnGetErrorString(jitload_status_),  \
+                               jitload_status_ == CUDNN_STATUS_NOT_SUPPORTED                                         \
+                                   ? ". This error may appear if you passed in a non-contiguous input." : "")
 
 /* Handles of cuBLAS and other libraries, declared as in their own headers, which the text may include before or after
  * this header. */
@@ -57,8 +44,7 @@ typedef struct cusparseContext* cusparseHandle_t;
 typedef struct cusolverDnContext* cusolverDnHandle_t;
 typedef struct cudnnContext* cudnnHandle_t;
 
-namespace c10 {
-namespace cuda {
+namespace c10::cuda {
 
 inline DeviceIndex current_device() {
   int index = 0;
@@ -67,10 +53,7 @@ inline DeviceIndex current_device() {
 }
 inline DeviceIndex device_count() {
   int count = 0;
-  if (cudaGetDeviceCount(&count) != cudaSuccess) {
-    (void)cudaGetLastError();
-    return 0;
-  }
+  C10_CUDA_IGNORE_ERROR(cudaGetDeviceCount(&count));
   return static_cast<DeviceIndex>(count);
 }
 inline void set_device(DeviceIndex index) { C10_CUDA_CHECK(cudaSetDevice(index)); }
@@ -78,7 +61,8 @@ inline void device_synchronize() { C10_CUDA_CHECK(cudaDeviceSynchronize()); }
 
 class CUDAStream {
  public:
-  CUDAStream(cudaStream_t stream, DeviceIndex index) : stream_(stream), index_(index) {}
+  CUDAStream(void* stream, DeviceIndex index)
+      : stream_(static_cast<cudaStream_t>(stream)), index_(index == -1 ? current_device() : index) {}
   operator cudaStream_t() const { return stream_; }
   cudaStream_t stream() const { return stream_; }
   DeviceIndex device_index() const { return index_; }
@@ -92,53 +76,24 @@ class CUDAStream {
   cudaStream_t stream_;
   DeviceIndex index_;
 };
+inline CUDAStream getDefaultCUDAStream(DeviceIndex index = -1) { return CUDAStream(nullptr, index); }
+inline CUDAStream getStreamFromExternal(cudaStream_t stream, DeviceIndex index) { return CUDAStream(stream, index); }
 inline CUDAStream getCurrentCUDAStream(DeviceIndex index = -1) {
   const DeviceIndex device = index == -1 ? current_device() : index;
-  return CUDAStream(static_cast<cudaStream_t>(jitload_torch::current_stream(device)), device);
+  return CUDAStream(jitload_torch::current_stream(device), device);
 }
-inline CUDAStream getDefaultCUDAStream(DeviceIndex index = -1) {
-  return CUDAStream(nullptr, index == -1 ? current_device() : index);
-}
-
 inline CUDAStream getStreamFromPool(int priority, DeviceIndex index = -1) {
   const DeviceIndex device = index == -1 ? current_device() : index;
-  return CUDAStream(static_cast<cudaStream_t>(jitload_torch::stream_from_pool(priority < 0, device)), device);
+  return CUDAStream(jitload_torch::stream_from_pool(priority < 0, device), device);
 }
 inline CUDAStream getStreamFromPool(bool is_high_priority = false, DeviceIndex index = -1) {
   return getStreamFromPool(is_high_priority ? -1 : 0, index);
 }
-inline CUDAStream getStreamFromExternal(cudaStream_t stream, DeviceIndex index) { return CUDAStream(stream, index); }
 /* Makes a stream torch's current one on its device; the current device stays. */
 inline void setCurrentCUDAStream(CUDAStream stream) {
   jitload_torch::set_current_stream(stream.stream(), stream.device_index());
 }
 inline void stream_synchronize(cudaStream_t stream) { C10_CUDA_CHECK(cudaStreamSynchronize(stream)); }
-
-class CUDAGuard {
- public:
-  explicit CUDAGuard(DeviceIndex index) : original_(current_device()), current_(index) { switch_to(index); }
-  explicit CUDAGuard(Device device) : CUDAGuard(index_of(device)) {}
-  CUDAGuard(const CUDAGuard&) = delete;
-  ~CUDAGuard() {
-    if (current_ != original_) (void)cudaSetDevice(original_);
-  }
-  void set_device(Device device) { switch_to(index_of(device)); }
-  void set_index(DeviceIndex index) { switch_to(index); }
-  void reset_device(Device device) { set_device(device); }
-  Device original_device() const { return Device(kCUDA, original_); }
-  Device current_device_() const { return Device(kCUDA, current_); }
-
- private:
-  static DeviceIndex index_of(const Device& device) {
-    TORCH_CHECK(device.is_cuda(), "Expected a CUDA device, but got ", device);
-    return device.has_index() ? device.index() : current_device();
-  }
-  void switch_to(DeviceIndex index) {
-    current_ = index;
-    if (current_device() != index) cuda::set_device(index);
-  }
-  DeviceIndex original_, current_;
-};
 
 class OptionalCUDAGuard {
  public:
@@ -148,16 +103,32 @@ class OptionalCUDAGuard {
   }
   explicit OptionalCUDAGuard(DeviceIndex index) { set_index(index); }
   OptionalCUDAGuard(const OptionalCUDAGuard&) = delete;
-  ~OptionalCUDAGuard() { delete guard_; }
-  void set_device(Device device) { guard_ != nullptr ? guard_->set_device(device) : void(guard_ = new CUDAGuard(device)); }
-  void set_index(DeviceIndex index) { set_device(Device(kCUDA, index)); }
+  ~OptionalCUDAGuard() { reset(); }
+  void set_device(Device device) {
+    TORCH_CHECK(device.is_cuda(), "Expected a CUDA device, but got ", device);
+    set_index(device.has_index() ? device.index() : cuda::current_device());
+  }
+  void reset_device(Device device) { set_device(device); }
+  void set_index(DeviceIndex index) {
+    const DeviceIndex before = cuda::current_device();
+    if (original_ == -1) original_ = before;
+    if (before != index) cuda::set_device(index);
+    current_ = index;
+  }
   void reset() {
-    delete guard_;
-    guard_ = nullptr;
+    if (current_ != original_) (void)cudaSetDevice(original_);
+    current_ = original_ = -1;
   }
 
- private:
-  CUDAGuard* guard_ = nullptr;
+ protected:
+  DeviceIndex original_ = -1, current_ = -1; /* -1 until a device is set */
+};
+class CUDAGuard : public OptionalCUDAGuard {
+ public:
+  explicit CUDAGuard(DeviceIndex index) : OptionalCUDAGuard(index) {}
+  explicit CUDAGuard(Device device) { set_device(device); }
+  Device original_device() const { return Device(kCUDA, original_); }
+  Device current_device() const { return Device(kCUDA, current_); }
 };
 
 /* Makes a stream and the stream's device current while an object lives. */
@@ -177,11 +148,93 @@ class CUDAStreamGuard {
   CUDAStream original_, current_;
 };
 
-}  // namespace cuda
-}  // namespace c10
+class CUDAEvent {
+ public:
+  CUDAEvent() noexcept = default;
+  CUDAEvent(unsigned flags) noexcept : flags_(flags) {}
+  CUDAEvent(const CUDAEvent&) = delete;
+  CUDAEvent(CUDAEvent&& other) noexcept { *this = static_cast<CUDAEvent&&>(other); }
+  CUDAEvent& operator=(CUDAEvent&& other) noexcept {
+    char mine[sizeof *this]; /* the two are exchanged */
+    __builtin_memcpy(mine, this, sizeof mine);
+    __builtin_memcpy(static_cast<void*>(this), &other, sizeof mine);
+    __builtin_memcpy(static_cast<void*>(&other), mine, sizeof mine);
+    return *this;
+  }
+  ~CUDAEvent() {
+    if (event_ == nullptr) return;
+    const CUDAGuard guard(device_index_);
+    (void)cudaEventDestroy(event_);
+  }
+  operator cudaEvent_t() const { return event_; }
+  cudaEvent_t event() const { return event_; }
+  bool isCreated() const { return event_ != nullptr; }
+  DeviceIndex device_index() const { return device_index_; }
+  void create(DeviceIndex index) {
+    if (event_ != nullptr) return;
+    device_index_ = index;
+    const CUDAGuard guard(index);
+    C10_CUDA_CHECK(cudaEventCreateWithFlags(&event_, flags_));
+  }
+  void record() { record(getCurrentCUDAStream()); }
+  void record(const CUDAStream& stream) {
+    create(stream.device_index());
+    TORCH_CHECK(device_index_ == stream.device_index(), "Event device ", static_cast<int>(device_index_),
+                " does not match recording stream's device ", static_cast<int>(stream.device_index()), ".");
+    const CUDAGuard guard(device_index_);
+    C10_CUDA_CHECK(cudaEventRecord(event_, stream));
+    was_recorded_ = true;
+  }
+  void recordOnce(const CUDAStream& stream) {
+    if (!was_recorded_) record(stream);
+  }
+  void block(const CUDAStream& stream) {
+    if (event_ == nullptr) return;
+    const CUDAGuard guard(stream.device_index());
+    C10_CUDA_CHECK(cudaStreamWaitEvent(stream, event_, 0));
+  }
+  bool query() const {
+    const cudaError_t status = event_ != nullptr ? cudaEventQuery(event_) : cudaSuccess;
+    if (status == cudaErrorNotReady) return (void)cudaGetLastError(), false;
+    C10_CUDA_CHECK(status);
+    return true;
+  }
+  void synchronize() const {
+    if (event_ != nullptr) C10_CUDA_CHECK(cudaEventSynchronize(event_));
+  }
+  float elapsed_time(const CUDAEvent& other) const {
+    TORCH_CHECK_VALUE(((flags_ | other.flags_) & cudaEventDisableTiming) == 0,
+                      "Both events must be created with argument 'enable_timing=True'.");
+    TORCH_CHECK_VALUE(isCreated() && other.isCreated(), "Both events must be recorded before calculating elapsed time.");
+    TORCH_CHECK(query() && other.query(), "Both events must be completed before calculating elapsed time.");
+    float milliseconds = 0;
+    const CUDAGuard guard(device_index_);
+    C10_CUDA_CHECK(cudaEventElapsedTime(&milliseconds, event_, other.event_));
+    return milliseconds;
+  }
 
-namespace at {
-namespace cuda {
+ private:
+  unsigned flags_ = cudaEventDisableTiming;
+  bool was_recorded_ = false;
+  DeviceIndex device_index_ = -1;
+  cudaEvent_t event_ = nullptr;
+};
+
+namespace CUDACachingAllocator {
+inline void* raw_alloc_with_stream(size_t bytes, cudaStream_t stream) {
+  return reinterpret_cast<void*>(jitload_torch::python_value<long long>(jitload_torch::call_path(
+      "torch.cuda.caching_allocator_alloc", "stream ", bytes, reinterpret_cast<long long>(stream))));
+}
+inline void* raw_alloc(size_t bytes) { return raw_alloc_with_stream(bytes, getCurrentCUDAStream()); }
+inline void raw_delete(void* memory) {
+  jitload_torch::call_path("torch.cuda.caching_allocator_delete", "", reinterpret_cast<long long>(memory));
+}
+inline void emptyCache() { jitload_torch::call_path("torch.cuda.empty_cache", ""); }
+}  // namespace CUDACachingAllocator
+
+}  // namespace c10::cuda
+
+namespace at::cuda {
 using namespace c10::cuda;
 
 inline cudaDeviceProp* getDeviceProperties(c10::DeviceIndex index) {
@@ -205,42 +258,24 @@ inline cublasHandle_t getCurrentCUDABlasHandle(bool = true) {
 X(cublasLtHandle_t, getCurrentCUDABlasLtHandle, "_ZN2at4cuda26getCurrentCUDABlasLtHandleEv")
 X(cusparseHandle_t, getCurrentCUDASparseHandle, "_ZN2at4cuda26getCurrentCUDASparseHandleEv")
 X(cusolverDnHandle_t, getCurrentCUDASolverDnHandle, "_ZN2at4cuda28getCurrentCUDASolverDnHandleEv")
-namespace detail {
-constexpr int CUDA_NUM_THREADS = 1024;
-inline int GET_BLOCKS(int64_t count, int64_t max_threads = CUDA_NUM_THREADS) {
-  TORCH_INTERNAL_ASSERT(count > 0, "CUDA kernel launch blocks must be positive, but got N=", count);
-  const int64_t blocks = (count - 1) / max_threads + 1;
-  TORCH_INTERNAL_ASSERT(blocks <= INT32_MAX, "Can't schedule too many blocks on CUDA device");
-  return static_cast<int>(blocks);
-}
-}  // namespace detail
 inline int warp_size() { return getCurrentDeviceProperties()->warpSize; }
 inline bool is_available() { return device_count() > 0; }
 template <class T>
 T ATenCeilDiv(T a, T b) {
-  return (a + b - 1) / b;
+  return ceil_div(a, b);
 }
-}  // namespace cuda
-namespace native {
+}  // namespace at::cuda
+namespace at::native {
 X(cudnnHandle_t, getCudnnHandle, "_ZN2at6native14getCudnnHandleEv")
 #undef X
-}  // namespace native
-}  // namespace at
+}  // namespace at::native
 
-namespace torch {
-namespace cuda {
-using c10::cuda::CUDAStream;
-using c10::cuda::device_count;
-using c10::cuda::getCurrentCUDAStream;
-using c10::cuda::getDefaultCUDAStream;
-using c10::cuda::getStreamFromPool;
-inline bool is_available() { return device_count() > 0; }
+namespace torch::cuda {
+using at::cuda::is_available, c10::cuda::CUDAStream, c10::cuda::device_count, c10::cuda::getCurrentCUDAStream,
+    c10::cuda::getDefaultCUDAStream, c10::cuda::getStreamFromPool;
 inline void synchronize(int64_t index = -1) {
-  if (index == -1) return c10::cuda::device_synchronize();
-  c10::cuda::CUDAGuard guard(static_cast<c10::DeviceIndex>(index));
+  c10::cuda::OptionalCUDAGuard guard;
+  if (index != -1) guard.set_index(static_cast<c10::DeviceIndex>(index));
   c10::cuda::device_synchronize();
 }
-}  // namespace cuda
-}  // namespace torch
-
-#endif  // JITLOAD_TORCH_CUDA_H_
+}  // namespace torch::cuda

@@ -1,6 +1,5 @@
 /* TORCH_LIBRARY: operators of torch's dispatcher, which torch calls without Python. */
-#ifndef JITLOAD_TORCH_LIBRARY_MACROS_H_
-#define JITLOAD_TORCH_LIBRARY_MACROS_H_
+#pragma once
 
 #include <optional>
 #include <string>
@@ -116,34 +115,30 @@ template <class R, class... A>
 std::string schema_of(const std::string& name, R (*)(A...)) {
   return Boxing<IndicesOf<sizeof...(A)>, R, A...>::schema(name);
 }
-/* A lambda without captures, as a function. */
-template <class F>
-auto function_of(F function) -> decltype(+function) {
-  return +function;
+inline const char* key_name(c10::DispatchKey key) {
+#define X(name) #name,
+  static const char* const names[] = {JITLOAD_TORCH_KEYS_(X)};
+#undef X
+  return names[static_cast<int>(key)];
 }
+inline const char* key_name(c10::DeviceType type) { return type == c10::kCUDA ? "CUDA" : "CPU"; }
 
 template <class F>
 struct KeyedFunction { /* the result of torch::dispatch */
-  c10::DispatchKey key;
+  const char* key;
   F function;
+  F operator+() const { return function; }
 };
-template <class F>
-F function_of(const KeyedFunction<F>& keyed) {
-  return keyed.function;
-}
 
 }  // namespace jitload_torch
 
 namespace torch {
 using jitload_torch::KeyedFunction;
 
-template <class F>
-auto dispatch(c10::DispatchKey key, F function) {
-  return KeyedFunction<decltype(jitload_torch::function_of(function))>{key, jitload_torch::function_of(function)};
-}
-template <class F>
-auto dispatch(c10::DeviceType type, F function) {
-  return torch::dispatch(type == c10::kCUDA ? c10::DispatchKey::CUDA : c10::DispatchKey::CPU, function);
+/* Lambdas without captures become functions by `+`. */
+template <class K, class F>
+auto dispatch(K key, F function) {
+  return KeyedFunction<decltype(+function)>{jitload_torch::key_name(key), +function};
 }
 
 class Library {
@@ -157,29 +152,22 @@ class Library {
   template <class F>
   Library& def(const char* schema, F function) {
     const std::string text(schema), name = text.substr(0, text.find('('));
-    def(text == name ? jitload_torch::schema_of(name, jitload_torch::function_of(function)).c_str() : schema);
+    def(text == name ? jitload_torch::schema_of(name, +function).c_str() : schema);
     return impl(name.c_str(), function);
   }
   template <class F>
   Library& impl(const char* name, F function) {
-    jitload_torch::implement_operator(library_, name, jitload_torch::box(jitload_torch::function_of(function)));
+    jitload_torch::implement_operator(library_, name, jitload_torch::box(+function));
     return *this;
   }
   template <class F>
-  Library& impl(const char* name, KeyedFunction<F> function) {
-    return impl(name, function.key, function.function);
-  }
-  template <class F>
-  Library& impl(const char* name, c10::DispatchKey key, F function) {
-#define X(name) #name,
-    static const char* const keys[] = {JITLOAD_TORCH_KEYS_(X)};
-#undef X
-    Library("IMPL", name_, keys[static_cast<int>(key)], file_, line_).impl(name, function);
+  Library& impl(const char* name, KeyedFunction<F> keyed) {
+    Library("IMPL", name_, keyed.key, file_, line_).impl(name, keyed.function);
     return *this;
   }
-  template <class F>
-  Library& impl(const char* name, c10::DeviceType type, F function) {
-    return impl(name, torch::dispatch(type, function));
+  template <class K, class F>
+  Library& impl(const char* name, K key, F function) {
+    return impl(name, torch::dispatch(key, function));
   }
 
  private:
@@ -199,11 +187,8 @@ class Library {
     return true;                                                                        \
   }();                                                                                  \
   static void function([[maybe_unused]] torch::Library& m)
-#define TORCH_LIBRARY(ns, m) JITLOAD_TORCH_LIBRARY_("DEF", #ns, "", C10_CONCATENATE(jitload_torch_def_##ns, __COUNTER__), m)
-#define TORCH_LIBRARY_FRAGMENT(ns, m) \
-  JITLOAD_TORCH_LIBRARY_("FRAGMENT", #ns, "", C10_CONCATENATE(jitload_torch_fragment_##ns, __COUNTER__), m)
-#define TORCH_LIBRARY_IMPL(ns, key, m) \
-  JITLOAD_TORCH_LIBRARY_("IMPL", #ns, #key, C10_CONCATENATE(jitload_torch_impl_##ns##_##key, __COUNTER__), m)
+#define JITLOAD_TORCH_FUNCTION_ C10_CONCATENATE(jitload_torch_library_, __COUNTER__)
+#define TORCH_LIBRARY(ns, m) JITLOAD_TORCH_LIBRARY_("DEF", #ns, "", JITLOAD_TORCH_FUNCTION_, m)
+#define TORCH_LIBRARY_FRAGMENT(ns, m) JITLOAD_TORCH_LIBRARY_("FRAGMENT", #ns, "", JITLOAD_TORCH_FUNCTION_, m)
+#define TORCH_LIBRARY_IMPL(ns, key, m) JITLOAD_TORCH_LIBRARY_("IMPL", #ns, #key, JITLOAD_TORCH_FUNCTION_, m)
 #define TORCH_FN(function) function
-
-#endif  // JITLOAD_TORCH_LIBRARY_MACROS_H_

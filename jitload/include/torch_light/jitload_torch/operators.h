@@ -1,6 +1,5 @@
 /* Calls of ATen's operators: through torch's dispatcher, and through Python for those that it cannot take from C. */
-#ifndef JITLOAD_TORCH_OPERATORS_H_
-#define JITLOAD_TORCH_OPERATORS_H_
+#pragma once
 
 #include "convert.h"
 
@@ -91,5 +90,3 @@ OptionalArg<MemoryFormat> check_tensor_options_and_extract_memory_format(const T
                                                                          const OptionalArg<MemoryFormat>& argument);
 }
 }  // namespace c10
-
-#endif  // JITLOAD_TORCH_OPERATORS_H_

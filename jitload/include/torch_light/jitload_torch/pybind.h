@@ -1,6 +1,5 @@
 /* PYBIND11_MODULE and what it needs: functions and lambdas become functions of Python. */
-#ifndef JITLOAD_TORCH_PYBIND_H_
-#define JITLOAD_TORCH_PYBIND_H_
+#pragma once
 
 #include "tensor.h"
 
@@ -66,29 +65,6 @@ void append_parameter(Message& m, const Record* record, size_t index, void (*des
 void add_function(void* module, const char* name, const Record& record);
 void set_attribute(void* module, const char* name, Object value);
 
-/* Releases the GIL while an object of this class lives, if this thread holds the GIL. */
-class GilRelease {
- public:
-  explicit GilRelease(bool releases = true);
-  GilRelease(const GilRelease&) = delete;
-  ~GilRelease();
-
- private:
-  void* state_;
-  bool was_held_;
-};
-
-/* Holds the GIL while an object of this class lives. */
-class GilAcquire {
- public:
-  GilAcquire();
-  GilAcquire(const GilAcquire&) = delete;
-  ~GilAcquire();
-
- private:
-  bool was_held_;
-  int state_;
-};
 class GilGuard {
  public:
   explicit GilGuard(GilPolicy policy);
@@ -104,60 +80,43 @@ template <size_t I, class T>
 struct IndexedSlot {
   Slot<typename plain<T>::type> slot;
 };
-template <class I, class... A>
-struct Slots;
-template <size_t... I, class... A>
-struct Slots<Indices<I...>, A...> : IndexedSlot<I, A>... {
+template <class I, class R, class F, class... A>
+struct Binding;
+template <size_t... I, class R, class F, class... A>
+struct Binding<Indices<I...>, R, F, A...> : IndexedSlot<I, A>... {
   bool load(const Parameter* parameters, void* const* arguments, bool convert) {
     if (parameters != nullptr && (false || ... || (parameters[I].refuses_none && is_none(arguments[I])))) return false;
     return (true && ... && this->IndexedSlot<I, A>::slot.load(
                                arguments[I], convert && (parameters == nullptr || !parameters[I].is_exact)));
   }
-  template <class R, class F>
-  R call(F& function) {
-    return function(static_cast<A&&>(this->IndexedSlot<I, A>::slot.get())...);
+  R run(Record* record) {
+    const GilGuard guard(record->gil);
+    return (*static_cast<F*>(record->callable))(static_cast<A&&>(this->IndexedSlot<I, A>::slot.get())...);
   }
-};
-
-template <class R, class F, class... A>
-struct Binding {
   static bool call(Record* record, void* const* arguments, bool convert, Object* result) {
-    Slots<IndicesOf<sizeof...(A)>, A...> slots;
-    if (!slots.load(record->parameters, arguments, convert)) return false;
-    F& function = *static_cast<F*>(record->callable);
+    Binding binding;
+    if (!binding.load(record->parameters, arguments, convert)) return false;
     if constexpr (__is_same(R, void)) {
-      const GilGuard guard(record->gil);
-      slots.template call<R>(function);
+      binding.run(record);
+      *result = none();
     } else {
-      *result = Caster<typename plain<R>::type>::to_python([&]() -> R {
-        const GilGuard guard(record->gil);
-        return slots.template call<R>(function);
-      }());
-      return true;
+      *result = Caster<typename plain<R>::type>::to_python(binding.run(record));
     }
-    *result = none();
     return true;
   }
   static void describe(Message& m, Record* record) {
     m.append("(");
-    describe_parameters(m, record, IndicesOf<sizeof...(A)>());
-    m.append(") -> ");
-    if constexpr (__is_same(R, void)) {
-      m.append("None");
-    } else {
-      Caster<typename plain<R>::type>::describe(m, true);
-    }
-  }
-  template <size_t... I>
-  static void describe_parameters(Message& m, Record* record, Indices<I...>) {
     (append_parameter(m, record, I, &Slot<typename plain<A>::type>::describe), ...);
+    m.append(") -> ");
+    if constexpr (__is_same(R, void)) m.append("None");
+    else Caster<typename plain<R>::type>::describe(m, true);
   }
 };
 
 template <class R, class F, class... A>
 Record make_record(F* function) {
-  return {&Binding<R, F, A...>::call, &Binding<R, F, A...>::describe, static_cast<void*>(function), sizeof...(A), false, kGilPolicy,
-          "", nullptr};
+  using Function = Binding<IndicesOf<sizeof...(A)>, R, F, A...>;
+  return {&Function::call, &Function::describe, function, sizeof...(A), false, kGilPolicy, "", nullptr};
 }
 template <class F, class R, class C, class... A>
 Record record_of_lambda(F* function, R (C::*)(A...) const) {
@@ -218,9 +177,7 @@ class object {
   void* ptr() const { return object_.get(); }
   const jitload_torch::Object& get() const { return object_; }
   bool is_none() const { return jitload_torch::is_none(ptr()); }
-  object attr(const char* name) const {
-    return object(jitload_torch::call_path("builtins.getattr", "", object_, c10::TextArg(name)));
-  }
+  object attr(const char* name) const { return object(jitload_torch::call_path("builtins.getattr", "", object_, name)); }
   template <class T>
   T cast() const {
     return jitload_torch::python_value<T>(object_);
@@ -233,6 +190,10 @@ class object {
   object operator[](const K& key) const {
     return object(jitload_torch::call_path("operator.getitem", "", object_, key));
   }
+  template <class T>
+  void append(const T& value) { /* of a list */
+    attr("append")(value);
+  }
   size_t size() const { return jitload_torch::python_value<size_t>(jitload_torch::call_path("builtins.len", "", object_)); }
 
  protected:
@@ -240,28 +201,25 @@ class object {
 };
 using handle = object;
 struct none : object {};
-struct tuple : object {
-  tuple() : object(jitload_torch::python_tuple(0)) {}
-  explicit tuple(const object& other) : object(jitload_torch::call_path("builtins.tuple", "", other.get())) {}
-};
-struct list : object {
-  list() : object(jitload_torch::python_list(0)) {}
-  explicit list(const object& other) : object(jitload_torch::call_path("builtins.list", "", other.get())) {}
-  template <class T>
-  void append(const T& value) {
-    attr("append")(value);
-  }
-};
-struct dict : object {
-  dict() : object(jitload_torch::python_dict()) {}
-  explicit dict(const object& other) : object(jitload_torch::call_path("builtins.dict", "", other.get())) {}
-};
+#define X(T)                                                                                       \
+  struct T : object {                                                                              \
+    T() : object(jitload_torch::call_path("builtins." #T, "")) {}                                  \
+    template <class V>                                                                             \
+    explicit T(const V& value) : object(jitload_torch::call_path("builtins." #T, "", value)) {}    \
+  };
+X(tuple) X(list) X(dict) X(str)
+#undef X
+#if defined(__EXCEPTION_H)
+#define X(name, kind)                                                                              \
+  struct name : c10::Error {                                                                       \
+    explicit name(c10::TextArg text = {}) : c10::Error(jitload_torch::ErrorKind::kind, text.data()) {} \
+  };
+X(value_error, value) X(type_error, type) X(index_error, index)
+#undef X
+#endif
 template <class... A>
 tuple make_tuple(const A&... values) {
-  jitload_torch::Object items = jitload_torch::python_tuple(sizeof...(A));
-  size_t index = 0;
-  (jitload_torch::set_tuple_item(items, index++, jitload_torch::Caster<typename jitload_torch::plain<A>::type>::to_python(values)), ...);
-  return tuple(object(static_cast<jitload_torch::Object&&>(items)));
+  return tuple(object(jitload_torch::tuple_of(values...)));
 }
 template <class T>
 object cast(const T& value) {
@@ -280,7 +238,7 @@ namespace jitload_torch {
     }                                                                                              \
     static void describe(Message& m, bool) { m.append(#T); }                                       \
   };
-X(object) X(tuple) X(list) X(dict)
+X(object) X(tuple) X(list) X(dict) X(str)
 #undef X
 template <>
 struct Caster<pybind11::none> : Caster<pybind11::object> {};
@@ -292,7 +250,7 @@ constexpr arg operator""_a(const char* name, size_t) { return arg(name); }
 using namespace literals;
 
 using gil_scoped_release = jitload_torch::GilRelease;
-using gil_scoped_acquire = jitload_torch::GilAcquire;
+using gil_scoped_acquire = jitload_torch::Gil;
 template <class... Guards>
 struct call_guard {};
 enum class return_value_policy { automatic, automatic_reference, take_ownership, copy, move, reference, reference_internal };
@@ -303,34 +261,24 @@ class module_ {
   template <class F, class... Extra>
   module_& def(const char* name, const F& function, const Extra&... extra) {
     jitload_torch::Record record = jitload_torch::record_of(function);
-    if ((false || ... || is_parameter(extra))) {
-      record.parameters = new jitload_torch::Parameter[record.count + 1]{};
-    }
+    if ((false || ... || __is_same(Extra, arg))) record.parameters = new jitload_torch::Parameter[record.count + 1]{};
     size_t position = 0;
     (apply(record, position, extra), ...);
     jitload_torch::add_function(module_pointer_, name, record);
     return *this;
   }
-  class Attribute {
-   public:
-    Attribute(void* module, const char* name) : module_(module), name_(name) {}
+  struct Attribute {
     template <class T>
     void operator=(const T& value) {
-      jitload_torch::set_attribute(module_, name_, jitload_torch::Caster<T>::to_python(value));
+      jitload_torch::set_attribute(module, name, jitload_torch::Caster<T>::to_python(value));
     }
-
-   private:
-    void* module_;
-    const char* name_;
+    void* module;
+    const char* name;
   };
-  Attribute attr(const char* name) { return Attribute(module_pointer_, name); }
+  Attribute attr(const char* name) { return {module_pointer_, name}; }
   Attribute doc() { return attr("__doc__"); }
 
  private:
-  template <class T>
-  static constexpr bool is_parameter(const T&) {
-    return __is_same(T, arg);
-  }
   static void apply(jitload_torch::Record& record, size_t&, const char* doc) { record.doc = doc; }
   static void apply(jitload_torch::Record& record, size_t& position, const arg& parameter) {
     if (position == record.count) return;
@@ -351,16 +299,15 @@ namespace py = pybind11;
 namespace torch {
 /* Wraps a function of `functions=`, whose errors are translated as those of torch's own functions. */
 template <class F>
-jitload_torch::Record wrap_pybind_function(const F& function) {
+jitload_torch::Record wrap_pybind_function(const F& function, jitload_torch::GilPolicy gil = jitload_torch::kGilPolicy) {
   jitload_torch::Record record = jitload_torch::record_of(function);
   record.is_torch_wrapped = true;
+  record.gil = gil;
   return record;
 }
 template <class F>
 jitload_torch::Record wrap_pybind_function_no_gil(const F& function) {
-  jitload_torch::Record record = wrap_pybind_function(function);
-  record.gil = jitload_torch::GilPolicy::released;
-  return record;
+  return wrap_pybind_function(function, jitload_torch::GilPolicy::released);
 }
 }  // namespace torch
 
@@ -380,5 +327,3 @@ int run_module(void (*define)(pybind11::module_&), const Any* arguments, int32_t
     return ::jitload_torch::run_module(&jitload_torch_define_, arguments, count, result);                           \
   }                                                                                                                 \
   static void jitload_torch_define_([[maybe_unused]] ::pybind11::module_& variable)
-
-#endif  // JITLOAD_TORCH_PYBIND_H_

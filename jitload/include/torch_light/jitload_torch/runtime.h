@@ -1,6 +1,5 @@
 /* What these headers use of the compiled files runtime/torch_*.cc. */
-#ifndef JITLOAD_TORCH_RUNTIME_H_
-#define JITLOAD_TORCH_RUNTIME_H_
+#pragma once
 
 #if __cplusplus < 201703L
 #error "C++17 or later compatible compiler is required to use PyTorch: leave -std=c++14 or older out"
@@ -62,6 +61,7 @@ class Message {
   ~Message();
   void append(const char* text, size_t size);
   void append(const char* text);
+  void append_character(char value) { append(&value, 1); }
   void append_integer(long long value);
   void append_unsigned(unsigned long long value);
   void append_float(double value, int digits = 6);
@@ -76,24 +76,17 @@ class Message {
 /* Which class of Python an error becomes. */
 enum class ErrorKind { runtime, index, value, type, not_implemented, linear_algebra, accelerator };
 [[noreturn]] void fail(ErrorKind kind, const char* message);
-[[noreturn]] void fail_internal(const char* condition, const char* file, int line, const char* message);
 [[noreturn]] void fail_comparison(const char* file, int line, const char* message);
-[[noreturn]] void fail_cuda(const char* description, const char* name);
-[[noreturn]] void fail_cusolver(int status, const char* expression);
+[[noreturn]] void fail_cuda(int status, const char* description); /* as torch reports it */
 void warn(const char* file, int line, const char* message);
 
 /* Tensors. Each function asks torch, without the GIL, and throws torch's error. */
 Handle copy_handle(Handle tensor); /* a new reference to the same tensor */
 void delete_handle(Handle tensor);
-int64_t tensor_dim(Handle tensor);
-int64_t tensor_numel(Handle tensor);
-int64_t tensor_storage_offset(Handle tensor);
-const int64_t* tensor_sizes(Handle tensor);
-const int64_t* tensor_strides(Handle tensor);
-int8_t tensor_dtype(Handle tensor);
-int8_t tensor_layout(Handle tensor);
-int8_t tensor_device_type(Handle tensor);
-int8_t tensor_device_index(Handle tensor);
+int64_t tensor_dim(Handle tensor), tensor_numel(Handle tensor), tensor_storage_offset(Handle tensor);
+const int64_t *tensor_sizes(Handle tensor), *tensor_strides(Handle tensor);
+int8_t tensor_dtype(Handle tensor), tensor_layout(Handle tensor);
+int8_t tensor_device_type(Handle tensor), tensor_device_index(Handle tensor);
 bool tensor_is_contiguous(Handle tensor);
 void* tensor_data(Handle tensor);
 const void* tensor_const_data(Handle tensor);
@@ -104,17 +97,44 @@ void check_allocated(Handle tensor, const void* data, size_t element_size); /* a
 bool tensor_from(void* object, Handle* tensor); /* false for an object of another type */
 Handle empty_tensor(int8_t scalar_type, const int64_t* sizes, size_t dim); /* contiguous, on the CPU */
 
+/* Whether this thread is in a call from Python that has not released the GIL. To ask Python would take longer. */
+extern __thread bool holds_gil;
+int take_gil();
+void return_gil(int state);
+
+/* Holds the GIL while an object of this class lives. */
+struct Gil {
+  Gil() : was_held(holds_gil), state(was_held ? 0 : take_gil()) { holds_gil = true; }
+  Gil(const Gil&) = delete;
+  ~Gil() {
+    holds_gil = was_held;
+    if (!was_held) return_gil(state);
+  }
+  const bool was_held;
+  const int state;
+};
+
+/* Releases the GIL while an object of this class lives, if this thread holds the GIL. */
+class GilRelease {
+ public:
+  explicit GilRelease(bool releases = true);
+  GilRelease(const GilRelease&) = delete;
+  ~GilRelease();
+
+ private:
+  void* state_;
+  bool was_held_;
+};
+
 /* Objects of Python. */
 Object none();
 Object borrow(void* object);
-Object python_dict();
-void set_dict_item(const Object& dict, Object key, Object item);
+Object dict_of(const Object& pairs);
 Object python_list(size_t size);
 Object python_tuple(size_t size);
-void set_list_item(const Object& list, size_t index, Object item);
-void set_tuple_item(const Object& tuple, size_t index, Object item);
+void set_item(const Object& sequence, size_t index, Object item); /* of a list or tuple that is new */
 bool is_none(void* object);
-bool is_builtin(void* object, const char* type); /* tuple, list or dict; true for "object" */
+bool is_builtin(void* object, const char* type); /* such as "tuple" */
 bool sequence_size(void* object, size_t* size);   /* false for an object of another type */
 Object sequence_item(void* object, size_t index);
 Object items_of(void* object); /* a list of a set's items, or the object itself */
@@ -128,9 +148,8 @@ void set_current_stream(void* stream, int device_index);
 void* stream_from_pool(bool is_high_priority, int device_index);
 void* blas_handle();
 void* library_handle(const char* function); /* returns the result of a function of libtorch_cuda without arguments */
-bool set_grad_enabled(bool enabled);        /* returns the previous value */
+bool is_grad_enabled();
+void set_grad_enabled(bool enabled);
 void parallel_for(int64_t begin, int64_t end, int64_t grain_size, void (*function)(int64_t, int64_t, void*), void* context);
 
 }  // namespace jitload_torch
-
-#endif  // JITLOAD_TORCH_RUNTIME_H_

@@ -1,18 +1,13 @@
 /* at::Tensor, which refers to a tensor of the running torch, and the operators of ATen that the user's text names. */
-#ifndef JITLOAD_TORCH_TENSOR_H_
-#define JITLOAD_TORCH_TENSOR_H_
+#pragma once
 
 #include "accessor.h"
 #include "convert.h"
 
 namespace at {
 
-class Tensor;
 using TensorList = ArrayRef<Tensor>;
 using ITensorListRef = TensorList;
-namespace indexing {
-class TensorIndex;
-}
 
 /* Each method asks torch, so that nothing that a tensor says is out of date. */
 class Tensor {
@@ -77,14 +72,17 @@ class Tensor {
   TensorOptions options() const;
   bool is_contiguous(MemoryFormat format = MemoryFormat::Contiguous) const;
   MemoryFormat suggest_memory_format() const;
-  bool requires_grad() const;
   const Tensor& set_requires_grad(bool value) const;
   Tensor& requires_grad_(bool value = true) const { return const_cast<Tensor&>(set_requires_grad(value)); }
-  bool is_leaf() const;
-  bool retains_grad() const;
-  void retain_grad() const;
-  int64_t output_nr() const;
-  int64_t _version() const;
+  /* Properties and methods of Python's. */
+#define X(T, name, path) \
+  T name() const { return static_cast<T>(property(path)); }
+  X(bool, requires_grad, ".requires_grad") X(bool, is_leaf, ".is_leaf") X(bool, retains_grad, ".retains_grad")
+  X(int64_t, output_nr, ".output_nr") X(uint32_t, _version, "._version") X(size_t, use_count, "._use_count")
+  X(bool, is_conj, ".is_conj") X(bool, is_neg, ".is_neg") X(bool, is_nested, ".is_nested")
+  X(bool, is_inference, ".is_inference") X(void, retain_grad, ".retain_grad")
+#undef X
+  bool is_alias_of(const Tensor& other) const;
   void set_data(const Tensor& data) const;
   int64_t storage_offset() const { return jitload_torch::tensor_storage_offset(handle_); }
   Tensor grad() const;
@@ -179,6 +177,7 @@ class Tensor {
   Tensor index(ArrayRef<indexing::TensorIndex> indices) const;
   Tensor& index_put_(ArrayRef<indexing::TensorIndex> indices, const Tensor& value, bool accumulate = false);
   Tensor& index_put_(ArrayRef<indexing::TensorIndex> indices, const Scalar& value);
+  Tensor index_put(ArrayRef<indexing::TensorIndex> indices, const Tensor& value, bool accumulate = false) const;
   Tensor operator-() const;
   Tensor operator~() const;
 #define X(op)                                \
@@ -192,6 +191,7 @@ class Tensor {
 #endif
 
  private:
+  int64_t property(const char* path) const;
   Tensor& assign(const Tensor& other);
   int64_t wrap(int64_t index) const;
   template <class T>
@@ -296,8 +296,7 @@ JITLOAD_TORCH_SCALAR_TYPES(X)
 #undef X
 
 }  // namespace at
-namespace torch {
-namespace detail {
+namespace torch::detail {
 
 /* What torch::tensor takes: a number, an array, or a braced list of these. */
 class TensorDataContainer {
@@ -328,7 +327,8 @@ class TensorDataContainer {
   char* values_; /* all elements, in order */
 };
 
-}  // namespace detail
+}  // namespace torch::detail
+namespace torch {
 inline at::Tensor tensor(const detail::TensorDataContainer& data, const at::TensorOptions& options = {}) {
   return data.to_tensor(options);
 }
@@ -366,27 +366,27 @@ Tensor from_blob(void* data, IntArrayRef sizes, IntArrayRef strides, const F& de
 
 namespace jitload_torch {
 void append(Message& m, const at::Tensor& value); /* as torch prints it */
-#if defined(_GLIBCXX_OSTREAM)
-void print(std::ostream& stream, const at::Tensor& tensor);
-#endif
 inline void append(Message& m, const at::Tensor::Type& type) {
   append_all(m, type.cuda ? "torch.cuda." : "torch.", type.scalar, "Tensor");
 }
 }  // namespace jitload_torch
 
 namespace at {
+struct GradMode {
+  static bool is_enabled() { return jitload_torch::is_grad_enabled(); }
+  static void set_enabled(bool enabled) { jitload_torch::set_grad_enabled(enabled); }
+};
 /* Turns the recording of gradients on or off while an object of this class lives. */
 class AutoGradMode {
  public:
-  explicit AutoGradMode(bool enabled) : was_enabled_(jitload_torch::set_grad_enabled(enabled)) {}
+  explicit AutoGradMode(bool enabled) : was_enabled_(GradMode::is_enabled()) { GradMode::set_enabled(enabled); }
   AutoGradMode(const AutoGradMode&) = delete;
-  ~AutoGradMode() { jitload_torch::set_grad_enabled(was_enabled_); }
+  ~AutoGradMode() { GradMode::set_enabled(was_enabled_); }
 
  private:
   bool was_enabled_;
 };
-class NoGradGuard : public AutoGradMode {
- public:
+struct NoGradGuard : AutoGradMode {
   NoGradGuard() : AutoGradMode(false) {}
 };
 inline int64_t numel(const Tensor& tensor) { return tensor.numel(); }
@@ -396,6 +396,10 @@ C10_HOST_DEVICE constexpr T ceil_div(T a, T b) {
   return (a + b - 1) / b;
 }
 inline int64_t divup(int64_t a, int64_t b) { return ceil_div(a, b); }
+template <class T>
+C10_HOST_DEVICE bool _isnan(T value) { /* a name in the copies of torch's headers */
+  return value != value;
+}
 
 /* On torch's threads if the text is compiled with -fopenmp, and else on the calling thread. */
 template <class F>
@@ -444,22 +448,14 @@ class InferenceMode {
 };
 }  // namespace c10
 namespace at {
-using c10::DeviceGuard;
-using c10::OptionalDeviceGuard;
+using c10::DeviceGuard, c10::OptionalDeviceGuard;
+#if defined(_GLIBCXX_OSTREAM)
+inline std::ostream& operator<<(std::ostream& stream, const Tensor& tensor) { return stream << jitload_torch::Text(tensor).text(); }
+#endif
 /* The device of a tensor on a GPU, or nothing for a tensor on the CPU. */
 OptionalArg<Device> device_of(const Tensor& tensor);
 }  // namespace at
-#if defined(_GLIBCXX_OSTREAM)
-namespace at {
-inline std::ostream& operator<<(std::ostream& stream, const Tensor& tensor) {
-  jitload_torch::print(stream, tensor);
-  return stream;
-}
-}  // namespace at
-#endif
 namespace torch {
 using Tensor = at::Tensor;
 using IntArrayRef = at::IntArrayRef;
 }  // namespace torch
-
-#endif  // JITLOAD_TORCH_TENSOR_H_
