@@ -34,6 +34,7 @@ class Settings(NamedTuple):
         remote: `JITLOAD_CACHE_REMOTE`: an fsspec URL, `s3://bucket/kernels`, or `module:name` of a store in Python.
         remote_writes: `JITLOAD_CACHE_REMOTE_WRITE=1`: whether to upload new libraries to the remote cache.
         remote_timeout_s: `JITLOAD_CACHE_REMOTE_TIMEOUT`: how many seconds a remote operation may take.
+        record: `JITLOAD_RECORD`: the file in which to record what this process loads, or "".
         checks_for_gpu: `JITLOAD_CPU_GPU_CHECK`, by default True: whether NVRTC also checks kernels built for the CPU.
         isolates: `JITLOAD_ISOLATE=1`: whether to run NVRTC in a child process.
         library: `JITLOAD_LIBRARY`: `later` builds the library of kernels in the background, `now` waits for it, and
@@ -63,6 +64,7 @@ class Settings(NamedTuple):
     remote: str
     remote_writes: bool
     remote_timeout_s: float
+    record: str
 
 
 _OWN_VARIABLES = (
@@ -70,6 +72,7 @@ _OWN_VARIABLES = (
     *("JITLOAD_MODE", "JITLOAD_CACHE_LIMIT", "JITLOAD_PRECOMPILE", "JITLOAD_CACHE_PATH", "JITLOAD_CACHE_REMOTE"),
     *("JITLOAD_CACHE_REMOTE_WRITE", "JITLOAD_CACHE_REMOTE_TIMEOUT", "JITLOAD_CPU_THREADS"),
     *("JITLOAD_CPU_TIMEOUT", "JITLOAD_ISOLATE", "JITLOAD_CPU_GPU_CHECK", "JITLOAD_LIBRARY"),
+    "JITLOAD_RECORD",
 )
 _TOOLKIT_VARIABLES = ("CUDA_HOME", "CUDA_PATH")
 # The variables that gcc, clang, the assembler, the linker and NVRTC read and that can change their output.
@@ -159,6 +162,7 @@ def _parse(*raw: bytes) -> Settings:
         remote=values["JITLOAD_CACHE_REMOTE"],
         remote_writes=flag("JITLOAD_CACHE_REMOTE_WRITE") and bool(values["JITLOAD_CACHE_REMOTE"]),
         remote_timeout_s=_read_seconds(values, "JITLOAD_CACHE_REMOTE_TIMEOUT") or _DEFAULT_TIMEOUT_S,
+        record=values["JITLOAD_RECORD"],
     )
 
 

@@ -200,11 +200,35 @@ def run_command(program_arguments: Sequence[str], /, sources: tuple[str, ...], *
         ) from error
 
 
+# ---- record ------------------------------------------------------------------------------------------------------
+
+
+@click.command("record")
+@click.option("-o", "--output", default="record.json", show_default=True, help="The file; calls are added to it.")
+@click.pass_obj
+def record_command(command: Sequence[str], /, output: str) -> None:
+    """Run a program, and record which libraries it loads.
+
+    The program comes after --, as in `jitload record -- python serve.py`. It replaces the process of `jitload record`.
+    `jitload prebuild --from` builds what is in the record.
+    """
+    if not command:
+        raise click.UsageError("there is no program to run: jitload record -- python serve.py")
+    environment = {**os.environ, "JITLOAD_RECORD": str(Path(output).absolute())}
+    try:
+        os.execvpe(command[0], list(command), environment)  # noqa: S606  the program needs no shell
+    except OSError as error:
+        raise JitLoadError(f"{command[0]} cannot be run: {error.strerror}") from error
+
+
 # ---- prebuild ----------------------------------------------------------------------------------------------------
 
 
 @click.command("prebuild")
-@click.argument("targets", nargs=-1, required=True, metavar="TARGET...")
+@click.argument("targets", nargs=-1, metavar="TARGET...")
+@click.option(
+    "--from", "records", multiple=True, metavar="FILE", help="Build what `jitload record` wrote to this file."
+)
 @click.option(
     "--arch", "archs", multiple=True, help="Build requests that name none for this architecture; may be repeated."
 )
@@ -214,7 +238,7 @@ def run_command(program_arguments: Sequence[str], /, sources: tuple[str, ...], *
 @click.option("-q", "--quiet", is_flag=True, help="Show failures only.")
 @dir_option
 @json_option
-def prebuild_command(targets: tuple[str, ...], archs: tuple[str, ...], **options: Any) -> int:
+def prebuild_command(targets: tuple[str, ...], records: tuple[str, ...], archs: tuple[str, ...], **options: Any) -> int:
     """Build many libraries into the cache.
 
     No GPU is needed. A TARGET is a file or a module with requests for jitload.prebuild. In kernels.py or
@@ -222,6 +246,9 @@ def prebuild_command(targets: tuple[str, ...], archs: tuple[str, ...], **options
     REQUESTS, write kernels.py:NAME. In kernels.toml, each request is a table [[requests]]. In kernels.json, "requests"
     is a list of requests.
     """
+    if not (targets or records):
+        raise click.UsageError("there is nothing to build: name a TARGET, or a record with --from")
+
     from jitload.cache.archive import check_archive_name
     from jitload.prebuilding.api import prebuild
     from jitload.prebuilding.files import read_requests
@@ -229,7 +256,7 @@ def prebuild_command(targets: tuple[str, ...], archs: tuple[str, ...], **options
     _prepare(options["directory"], is_verbose=False)
     if options["pack"]:
         check_archive_name(options["pack"].name)
-    requests = [request for target in targets for request in read_requests(target)]
+    requests = [request for target in (*targets, *records) for request in read_requests(target)]
     names = [name for arch in archs for name in arch.split(",")]
     result = prebuild(requests, progress=not options["quiet"], archs=names or None, jobs=options["jobs"])
     result = _name_arch_option(result, ("native", *names))

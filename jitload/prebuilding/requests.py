@@ -10,21 +10,18 @@ import inspect
 import pickle
 import pickletools
 import re
-import sys
 from collections.abc import Callable, Mapping
 from importlib import import_module
-from importlib.machinery import PathFinder
-from types import FunctionType
 from typing import TYPE_CHECKING, Any
 
 from jitload.errors import CacheError, JitLoadError
+from jitload.triton.kernel import import_name
 
 if TYPE_CHECKING:
     from jitload.cache.entry import Entry
     from jitload.request.request import Request
 
 _MAIN = "__main__"  # in another process, this name means another module
-_MAX_WRAPPERS = 16  # the most decorators around a kernel, such as autotune, heuristics and jit
 _NAME = re.compile(r"([\w-]+(?:\.[\w-]+)*):([^\W\d]\w*(?:\.[^\W\d]\w*)*)")
 
 
@@ -35,7 +32,7 @@ def is_triton(request: object) -> bool:
 
 def portable_request(request: Any) -> Any:
     """Return a request for other processes. A Triton kernel that can be imported is replaced by its `module:name`."""
-    if is_triton(request) and (name := _import_name(request["kernel"])):
+    if is_triton(request) and (name := import_name(request["kernel"])):
         return {**request, "kernel": name}
     return request
 
@@ -51,22 +48,6 @@ def needs_this_process(request: Any) -> bool:
     except Exception:  # noqa: BLE001  whatever a user's object raises
         return True
     return any(argument == _MAIN for _, argument, _ in pickletools.genops(data))
-
-
-def _import_name(kernel: Any) -> str:
-    """Return the `module:name` that imports exactly this kernel, or "" if there is none."""
-    inner = kernel
-    for _ in range(_MAX_WRAPPERS):
-        if isinstance(inner, FunctionType) or getattr(inner, "best_config", None) is not None:
-            break  # a plain function, or a kernel that was tuned in this process
-        inner = getattr(inner, "fn", None)
-    if not isinstance(inner, FunctionType) or inner.__module__ == _MAIN:
-        return ""
-    value: Any = sys.modules.get(inner.__module__)
-    for part in inner.__qualname__.split("."):
-        value = getattr(value, part, None)
-    is_importable = value is kernel and PathFinder.find_spec(inner.__module__.partition(".")[0]) is not None
-    return f"{inner.__module__}:{inner.__qualname__}" if is_importable else ""
 
 
 def import_object(path: str, label: str) -> Any:
@@ -113,7 +94,8 @@ def build_request(fields: Any) -> Entry:
         raise JitLoadError(f"a request must be a mapping of keywords of build_inline, got {type(fields).__name__}")
     if outputs := {"output", "build_directory"} & fields.keys():
         raise JitLoadError(f"prebuild() only fills the cache: leave {min(outputs)}= out, or call build_inline()")
-    request, is_verbose = _triton_request(fields) if is_triton(fields) else _library_request(fields)
+    make = _triton_request if is_triton(fields) else _recorded_request if "call" in fields else _library_request
+    request, is_verbose = make(fields)
     entry = find_or_build(request, verbose=is_verbose)
     cache_dir = find_cache_dir(read_settings())
     if is_in_private_cache(entry.dir):  # this request or an equal one before it was built there
@@ -133,6 +115,14 @@ def _library_request(fields: Mapping[str, Any]) -> tuple[Request, bool]:
     has_files = any(fields.get(name) for name in ("sources", "cuda_files", "cpp_files"))
     keywords = _with_defaults(build if has_files else build_inline, fields)
     return make_request(read_call(keywords, makes="library")), keywords["verbose"]
+
+
+def _recorded_request(fields: Mapping[str, Any]) -> tuple[Request, bool]:
+    """Return the request for a call in a record, and the value of `verbose`."""
+    from jitload.request.recording import decode_call
+    from jitload.request.request import make_request
+
+    return make_request(decode_call(fields)), False
 
 
 def _with_defaults(function: Callable[..., Any], fields: Mapping[str, Any]) -> dict[str, Any]:
@@ -170,6 +160,7 @@ def _triton_request(fields: Mapping[str, Any]) -> tuple[Request, bool]:
     options = dict(fields)
     name, kernel = options.pop("name", None), options.pop("kernel")
     is_verbose = bool(options.pop("verbose", False))
+    recorded_archs = options.pop("archs", None) or "native"
     arch, grid = options.pop("arch", None) or "native", options.pop("grid", None)
     args = options.pop("args", None) or ()
     if name is None:
@@ -178,7 +169,7 @@ def _triton_request(fields: Mapping[str, Any]) -> tuple[Request, bool]:
         name,
         import_object(kernel, f"kernel={kernel!r}") if isinstance(kernel, str) else kernel,
         CompileSpec.of(args, **options),
-        arch=arch,
+        arch=recorded_archs if arch == "native" else arch,
         grid=grid,
     )
     cache_dir = find_cache_dir(read_settings())

@@ -194,8 +194,20 @@ class Request(NamedTuple):
 
 
 def make_request(call: Call) -> Request:
-    """Return the request of a call, with the current settings."""
+    """Return the request of a call, with the current settings, and record the call if they ask for this."""
     settings = _settings_of(call)
+    request = _make_request(call, settings)
+    if settings.record and call.makes in ("module", "library"):
+        from jitload.request.recording import decode_call, encode_call, record_item
+
+        def is_same(item: dict[str, Any]) -> bool:
+            return _make_request(decode_call(item), settings) == request
+
+        record_item(settings.record, encode_call(call, request.archs), is_same)
+    return request
+
+
+def _make_request(call: Call, settings: Settings) -> Request:
     check_name(call.name)
     if not call.sources.has_code:
         return _request_for_cubins(call, settings)

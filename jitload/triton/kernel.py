@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping, Sequence
+from importlib.machinery import PathFinder
+from types import FunctionType
 from typing import Any, NamedTuple
 
 from jitload.errors import SignatureError
 
 OPTIONS = ("num_warps", "num_stages", "num_ctas", "maxnreg")
+_MAX_WRAPPERS = 16  # the most decorators around a kernel, such as autotune, heuristics and jit
 _CONFIG_OPTIONS = (*OPTIONS, "ir_override")
 
 
@@ -127,6 +131,22 @@ def read_kernel(kernel: Any) -> TritonKernel:
             "library cannot run it: do its work before the call, and pass the kernel without it"
         )
     return TritonKernel(kernel, heuristics, configs, best_config=best_config)
+
+
+def import_name(kernel: Any) -> str:
+    """Return the `module:name` that imports exactly this kernel, or "" if there is none."""
+    inner = kernel
+    for _ in range(_MAX_WRAPPERS):
+        if isinstance(inner, FunctionType) or getattr(inner, "best_config", None) is not None:
+            break  # a plain function, or a kernel that was tuned in this process
+        inner = getattr(inner, "fn", None)
+    if not isinstance(inner, FunctionType) or inner.__module__ == "__main__":
+        return ""
+    value: Any = sys.modules.get(inner.__module__)
+    for part in inner.__qualname__.split("."):
+        value = getattr(value, part, None)
+    is_importable = value is kernel and PathFinder.find_spec(inner.__module__.partition(".")[0]) is not None
+    return f"{inner.__module__}:{inner.__qualname__}" if is_importable else ""
 
 
 def _has_base(value: Any, name: str) -> bool:

@@ -70,6 +70,18 @@ def make_plan(kernel: TritonKernel, spec: CompileSpec, triton: Triton, capabilit
     return _plan_arguments(kernel, spec, triton, capability) if spec.signature is None else _plan_types(kernel, spec)
 
 
+def signature_of(plan: Plan) -> dict[str, Any]:
+    """Return the keywords of `load_triton` that give this plan without example arguments."""
+    signature: dict[str, Any] = {}
+    for index, (name, type_) in enumerate(plan.types):
+        value = plan.constants.get((index,), "")
+        if name not in plan.constexprs:
+            hinted = f"{type_}:16" if (index,) in plan.multiples else type_
+            signature[name] = None if value is None else "i32:1" if value == 1 else hinted
+    constexprs = {name: plan.constants[index,] for index, (name, _) in enumerate(plan.types) if name in plan.constexprs}
+    return {"signature": signature, "constexprs": constexprs, **plan.options}
+
+
 def complete_constexprs(
     kernel: TritonKernel,
     constexprs: Mapping[str, Any],

@@ -17,12 +17,13 @@ from jitload.triton.kernel import (
     TritonKernel,
     assign_keywords,
     config_values,
+    import_name,
     is_cubin,
     read_kernel,
     show_values,
 )
 from jitload.triton.key import cubin_parts, grid_key, kernel_parts, plan_parts
-from jitload.triton.plan import Plan, make_plan
+from jitload.triton.plan import Plan, make_plan, signature_of
 from jitload.triton.versions import Triton, find_triton
 
 if TYPE_CHECKING:
@@ -32,7 +33,34 @@ _SUBJECT = "a Triton kernel is compiled"  # the subject of messages about archit
 
 
 def make_triton_request(name: str, kernel: Any, spec: CompileSpec, *, arch: str | Sequence[str], grid: Any) -> Request:
-    """Check the arguments of `load_triton`, and return the request for the library, with the current settings."""
+    """Check the arguments of `load_triton`, and return the request for the library, with the current settings.
+
+    If the settings ask for a record, record the call.
+    """
+    request = _make_request(name, kernel, spec, arch=arch, grid=grid)
+    if request.settings.record:
+        from jitload.request.recording import record_item
+
+        target = {"name": name, "kernel": import_name(kernel), "arch": arch, "archs": request.archs, "grid": grid}
+
+        def is_same(item: dict[str, Any]) -> bool:
+            repeated = CompileSpec.of((), **{word: item[word] for word in item if word not in target})
+            again = _make_request(name, kernel, repeated, arch=item["archs"], grid=item["grid"])
+            return bool(item["kernel"]) and again == request
+
+        record_item(request.settings.record, {**target, **_portable_arguments(spec, request)}, is_same)
+    return request
+
+
+def _portable_arguments(spec: CompileSpec, request: Request) -> dict[str, Any]:
+    """Return the arguments of `CompileSpec.of`, with types in place of example arguments."""
+    if spec.signature is None and request.triton is not None and request.triton.variants[0].plan is not None:
+        return signature_of(request.triton.variants[0].plan)
+    own = {name: getattr(spec, name) for name in ("signature", "constexprs", "config", "variants")}
+    return {**own, **spec.options}
+
+
+def _make_request(name: str, kernel: Any, spec: CompileSpec, *, arch: str | Sequence[str], grid: Any) -> Request:
     settings = read_settings()
     check_name(name)
     cubins = tuple(kernel) if isinstance(kernel, list | tuple) else (kernel,)

@@ -1,0 +1,110 @@
+"""Records which libraries a run loads (`JITLOAD_RECORD`), in a form from which `prebuild` can build them elsewhere.
+
+The file is a JSON list with one call on each line. Several processes may write to it: each adds only calls that the
+file does not have.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import os
+import threading
+from collections.abc import Callable, Mapping
+from dataclasses import fields
+from pathlib import Path
+from typing import Any
+
+from jitload.errors import JitLoadError, warn_once
+from jitload.request.arguments import Call, Instrumentation, Options, Sources
+from jitload.request.cubins import read_labelled_cubins
+from jitload.request.launch import Launch
+from jitload.request.torch_text import TorchText
+
+_START, _END = b"[\n", b"\n]\n"
+_TYPES: dict[str, Any] = {f"@{kind.__name__}": kind for kind in (Call, Sources, Options, Instrumentation, TorchText)}
+_files: dict[str, tuple[int, set[bytes]]] = {}  # path -> how much of the file this process knows, and its lines
+_files_lock = threading.Lock()
+
+
+def record_item(path: str, item: dict[str, Any], is_same: Callable[[dict[str, Any]], bool]) -> None:
+    """Add a call to the file of a record. If `is_same` is false for the call as read from JSON, warn instead."""
+    try:
+        line = json.dumps(item)
+        is_repeatable = is_same(json.loads(line))
+    except (TypeError, ValueError, JitLoadError):
+        is_repeatable = False
+    if is_repeatable:
+        with _files_lock:
+            _add_line(path, line.encode())
+    else:
+        name = item["name"]
+        warn_once(f"module {name!r} is not recorded, because its call cannot be repeated from JSON in another process")
+
+
+def _add_line(path: str, line: bytes) -> None:
+    import fcntl
+
+    position, lines = _files.get(path, (0, set()))
+    if line in lines:
+        return
+    try:
+        with open(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600), "r+b") as file:
+            fcntl.flock(file, fcntl.LOCK_EX)
+            file.seek(position)
+            data = file.read()
+            if file.tell() and not data.endswith(_END):
+                raise JitLoadError(f"JITLOAD_RECORD={path} is a file of another kind: name a new file")
+            lines.update(known.rstrip(b",") for known in data.splitlines())
+            if line not in lines:
+                separator = b",\n" if file.tell() else _START
+                file.seek(-len(_END) if separator != _START else 0, os.SEEK_END)
+                file.write(separator + line + _END)
+            _files[path] = file.tell() - len(_END), lines | {line}
+    except OSError as error:
+        raise JitLoadError(f"JITLOAD_RECORD={path} cannot be written: {error.strerror}") from error
+
+
+def encode_call(call: Call, archs: tuple[str, ...]) -> dict[str, Any]:
+    """Return a call as JSON values, with the texts of its source files. `archs` are what its `arch` means here."""
+    cubins = call.sources.cubins or {}
+    data = dict(zip(cubins, (cubin.data for cubin in read_labelled_cubins(cubins)), strict=True))
+    portable = call._replace(sources=call.sources._replace(cubins=data or None), makes="library")
+    return {"name": call.name, "arch": _encode(call.arch), "archs": archs, "call": _encode(portable)}
+
+
+def decode_call(item: Mapping[str, Any]) -> Call:
+    """Return the call of a record. Its architectures are those of the recording unless `item["arch"]` names others."""
+    call: Call = _decode(item["call"])
+    return call._replace(arch=item["arch"] if item["arch"] != "native" else item["archs"] or "native")
+
+
+def _encode(value: Any) -> Any:
+    if isinstance(value, Launch):
+        return {"@Launch": {f.name: getattr(value, f.name) for f in fields(Launch)}}
+    if f"@{type(value).__name__}" in _TYPES:
+        return {f"@{type(value).__name__}": _encode(value._asdict())}
+    if isinstance(value, Path):
+        return {"@Path": str(value.absolute())}
+    if isinstance(value, bytes):
+        return {"@bytes": base64.b64encode(value).decode()}
+    if isinstance(value, Mapping):
+        return {name: _encode(item) for name, item in value.items()}
+    return [_encode(item) for item in value] if isinstance(value, list | tuple | set | frozenset) else value
+
+
+def _decode(value: Any) -> Any:
+    if isinstance(value, list):
+        return tuple(map(_decode, value))
+    match value:
+        case {"@Launch": arguments}:
+            return Launch(**arguments)
+        case {"@Path": path}:
+            return Path(path)
+        case {"@bytes": data}:
+            return base64.b64decode(data)
+        case dict():
+            items = {name: _decode(item) for name, item in value.items()}
+            name = next(iter(value), "")
+            return _TYPES[name](**items[name]) if name in _TYPES else items
+    return value

@@ -1,0 +1,166 @@
+"""`JITLOAD_RECORD` and `jitload record`: a run is recorded, built from its record, and runs from that cache alone."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+from builds import ADD, ARCH, kernel, load, python_env
+
+import jitload
+from jitload import nvrtc
+from jitload.cli import main
+from jitload.errors import CacheError, warn_once
+from jitload.prebuilding.requests import _with_defaults
+from jitload.request import recording
+from jitload.request.arguments import read_call
+from jitload.request.request import make_request
+
+BY_HAND = "#include <tvm/ffi/function.h>\nint64_t twice(int64_t x) { return 2 * x + N; }"
+LAUNCH = jitload.Launch(grid=("ceil_div(n, 256)", 1), block=256, args={"n": "x.numel()"}, pdl=True, doc="Scale.")
+SCALE = "template <class T> __global__ void scale(T* x, int n) { if (threadIdx.x < n) x[threadIdx.x] *= N; }\n"
+
+
+@pytest.fixture
+def record(tmp_path, monkeypatch):
+    """Record into a file, in a process that has loaded nothing."""
+    path = tmp_path / "record.json"
+    monkeypatch.setenv("JITLOAD_RECORD", str(path))
+    monkeypatch.setattr("jitload.pipeline._modules", {})
+    monkeypatch.setattr(recording, "_files", {})
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    warn_once.cache_clear()
+    return path
+
+
+def use_cache(monkeypatch, path: Path) -> None:
+    path.mkdir(mode=0o700, exist_ok=True)
+    monkeypatch.setenv("JITLOAD_CACHE_DIR", str(path))
+    monkeypatch.setattr("jitload.pipeline._modules", {})
+
+
+def run_calls(source: Path) -> None:
+    """Load a library of each kind that has a text: from texts and files, with launches, options and cubins."""
+    options = {"arch": ARCH, "extra_cuda_cflags": ["-DN=4"]}
+    launches = {
+        "scale": [LAUNCH, jitload.Launch(kernel="scale<float>")][1:],
+        "scale_h": jitload.Launch(kernel="scale<double>"),
+    }
+    jitload.load_inline("templates", cuda_sources=[SCALE, kernel("f")], functions=launches, **options)
+    jitload.load("file", sources=str(source), functions={"scale": LAUNCH}, **options)
+    jitload.load_inline("plain", cuda_sources=ADD)
+    cubin = nvrtc.nvrtc_compile(kernel("g"), name="g.cu", arch=ARCH)
+    jitload.load_inline("cubins", embed_cubin={"g": cubin}, functions={"g": jitload.Launch(signature="(float* x)")})
+
+
+def test_a_run_is_built_from_its_record_and_then_only_loaded(record, tmp_path, monkeypatch, capsys):
+    source = tmp_path / "scale.cu"
+    source.write_text(SCALE.replace("template <class T> ", "").replace("T*", "float*"))
+    monkeypatch.setenv("JITLOAD_ARCH", ARCH)
+    monkeypatch.setenv("JITLOAD_LIBRARY", "never")
+    monkeypatch.chdir(tmp_path)
+    use_cache(monkeypatch, tmp_path / "first")
+    run_calls(Path("scale.cu"))
+    run_calls(Path("scale.cu"))  # each call is in the list once
+    assert [row["name"] for row in json.loads(record.read_text())] == ["templates", "file", "plain", "cubins"]
+
+    monkeypatch.delenv("JITLOAD_RECORD")
+    monkeypatch.delenv("JITLOAD_ARCH")  # `native` is what it was in the run
+    source.write_text("the record has the text")
+    use_cache(monkeypatch, tmp_path / "second")
+    assert main(["prebuild", "--from", str(record), "--quiet", "-j", "2"]) == 0
+    monkeypatch.setenv("JITLOAD_ARCH", ARCH)
+    monkeypatch.setenv("JITLOAD_MODE", "load-only")
+    source.write_text(SCALE.replace("template <class T> ", "").replace("T*", "float*"))
+    run_calls(Path("scale.cu"))
+    with pytest.raises(CacheError):
+        jitload.load_inline("plain", cuda_sources=ADD, arch="sm_80")
+
+    monkeypatch.delenv("JITLOAD_MODE")
+    assert main(["prebuild", "--from", str(record), "--arch", "sm_80", "--json"]) == 1
+    done = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert [(row["name"], row["arch"], row["state"]) for row in done] == [
+        ("templates", ARCH, "reused"), ("file", ARCH, "reused"), ("plain", "sm_80", "built"),
+        ("cubins", "sm_80", "failed"),
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"cpp_sources": BY_HAND, "functions": "twice", "extra_cflags": ["-DN=1"], "extra_ldflags": ["-lm"]},
+        {"cuda_sources": ADD, "arch": "cpu", "sanitize": "address", "debug": True, "gpu_check": False},
+        {"cuda_sources": ADD, "arch": ("sm_80", ARCH), "extra_include_paths": ["include"], "isolate": True},
+        {"cuda_sources": ADD, "functions": {"add": "Add.", "again": jitload.Launch(kernel="add")}, "kind": "device"},
+        {"cpp_sources": BY_HAND, "functions": {"twice"}, "embed_cubin": {"one": b"\0\xff"}},
+    ],
+)
+def test_a_call_is_the_same_after_json(options, monkeypatch, record):
+    make_request(read_call(_with_defaults(jitload.load_inline, {"name": "m", **options}), makes="module"))
+    (item,) = json.loads(record.read_text())
+    assert item["name"] == "m"
+
+
+def test_what_cannot_be_repeated_is_a_warning(record, cache, caplog):
+    cubin = jitload.compile_cubin(kernel("f"), arch=ARCH)  # knows types that its bytes alone do not have
+    jitload.load_inline("typed", embed_cubin={"f": cubin})
+    assert "module 'typed' is not recorded, because its call cannot be repeated from JSON" in caplog.text
+    assert not record.exists()
+
+
+def test_processes_share_a_file(record, tmp_path):
+    def add(number: int) -> None:
+        recording._files.clear()  # as in another process
+        recording._add_line(str(record), b'{"name": "%d"}' % (number % 5))
+
+    with ThreadPoolExecutor(8) as pool:
+        list(pool.map(add, range(40)))
+    assert sorted(row["name"] for row in json.loads(record.read_text())) == list("01234")
+
+
+@pytest.mark.parametrize("text", ["print('serve')\n", "[]"])
+def test_a_file_of_another_kind_is_left_alone(record, cache, text):
+    record.write_text(text)
+    with pytest.raises(jitload.JitLoadError, match=r"JITLOAD_RECORD=.*record\.json is a file of another kind"):
+        load(ADD)
+    assert record.read_text() == text
+
+
+def test_the_command_runs_a_program(tmp_path, capsys):
+    command = [sys.executable, "-m", "jitload", "record", "-o", "here.json", "--"]
+    code = "import os, sys; print(os.environ['JITLOAD_RECORD'], sys.argv[1:]); sys.exit(7)"
+    done = subprocess.run(
+        check=False,
+        args=[*command, sys.executable, "-c", code, "-o", "--", "x"],
+        cwd=tmp_path,
+        env=python_env(),
+        capture_output=True,
+        text=True,
+    )
+    assert (done.returncode, done.stdout) == (7, f"{tmp_path / 'here.json'} ['-o', '--', 'x']\n")
+    assert main(["record"]) == 2
+    assert main(["record", "--", "/no/such/program"]) == 1
+    assert "/no/such/program cannot be run" in capsys.readouterr().err
+    assert main(["prebuild"]) == 2
+
+
+def test_triton_kernels(record, cache):
+    pytest.importorskip("triton")
+    import torch
+    import triton_kernels
+    from triton_support import ADD as SIGNATURE
+
+    words = {"grid": "ceil_div(n, BLOCK)", "arch": ARCH}
+    jitload.load_triton("ops", triton_kernels.vector_add, signature=SIGNATURE, constexprs={"BLOCK": 256}, **words)
+    x = torch.empty(64, device="meta")
+    jitload.load_triton("args", triton_kernels.vector_add, x, x, x, 1, BLOCK=128, num_warps=8, **words)
+    jitload.load_triton("args", triton_kernels.vector_add, x, x[1:], x, 33, BLOCK=128, **words)
+    rows = json.loads(record.read_text())
+    assert [row["name"] for row in rows] == ["ops", "args", "args"]
+    keys = sorted(cache.glob("*-*"))
+    jitload.prebuild(rows, progress=False, jobs=1).check()  # links the libraries of the same keys
+    assert sorted(cache.glob("*-*")) == keys
