@@ -135,3 +135,64 @@ def test_typed_functions_have_defaults():
             jitload.torch_op("defaults::f", mod.scale, defaults=wrong, **options)
     with pytest.raises(jitload.errors.LaunchSpecError, match="write them into schema="):
         jitload.torch_op("defaults::f", print, schema="(Tensor(a!) x, int n) -> ()", defaults={"n": 1})
+
+
+def test_keyword_only_arguments():
+    """One has no default and the name of a function of rules."""
+
+    def scaled(x, y, *, ceil_div, factor=2.0, size=1):
+        y.fill_(ceil_div).narrow(0, 0, len(x)).copy_(x * factor + size)
+
+    schema = "(Tensor x, Tensor(a!) y, *, SymInt ceil_div, float factor=2.0, SymInt size=1) -> ()"
+    scale = jitload.torch_op("keywords::scale", scaled, schema=schema, out={"y": "x.dtype[x.shape[0] + size]"})
+    assert str(scale._schema).endswith("(Tensor x, *, SymInt ceil_div, float factor=2., SymInt size=1) -> Tensor")
+    x = torch.arange(3.0)
+    for call in (scale, compiled(lambda x, **keywords: scale(x, **keywords))):
+        assert call(x, ceil_div=7).tolist() == [1, 3, 5, 7]
+        assert call(x, size=2, ceil_div=7, factor=10.0).tolist() == [2, 12, 22, 7, 7]
+    with pytest.raises(RuntimeError, match="missing value for argument 'ceil_div'"):
+        scale(x)
+    assert set(torch.library.opcheck(scale, (x,), {"ceil_div": 7, "size": 2}).values()) == {"SUCCESS"}
+
+    def save(ctx, inputs, keyword_only_inputs, output):
+        ctx.factor = keyword_only_inputs["factor"]
+
+    x.requires_grad_()
+    scale.register_autograd(lambda ctx, grad: ctx.factor * grad[:3], setup_context=save)
+    for call in (scale, compiled(lambda x, **keywords: scale(x, **keywords))):
+        (grad,) = torch.autograd.grad(call(x, ceil_div=0, factor=4.0).sum(), x)
+        assert grad.tolist() == [4, 4, 4]
+    scale.register_vmap(lambda info, in_dims, x, *, ceil_div, **keywords: (x + ceil_div, 0))
+    assert torch.vmap(lambda x: scale(x, ceil_div=5))(torch.zeros(2, 3)).tolist() == [[5] * 3] * 2
+    with torch.autocast("cpu", torch.bfloat16):
+        half = jitload.torch_op("keywords::half", scaled, schema=schema, out={"y": "like x"}, autocast="bfloat16")
+        assert half(x.detach(), ceil_div=0, size=0).dtype == torch.bfloat16
+
+
+def test_keyword_only_arguments_of_compiled_functions_and_fakes():
+    mod = jitload.load_inline(
+        "keywords",
+        cuda_sources="""__global__ void add(const float* x, float* y, int n, float by) { y[threadIdx.x] = x[threadIdx.x] + by + n; }""",
+        functions={"add": jitload.Launch(grid=1, block="x.numel()")},
+        arch="cpu",
+    )
+    schema = "(Tensor x, Tensor(a!) y, *, SymInt n=1, float by) -> ()"
+    add = jitload.torch_op("keywords::add", mod.add, schema=schema, out={"y": "like x"})
+    assert add(X, by=2.5).equal(X + 3.5)
+    iota = jitload.torch_op(
+        "keywords::iota",
+        lambda *, n, device: torch.arange(n, device=device),
+        schema="(*, SymInt n, Device? device=None) -> (Tensor y)",
+        fake=lambda *, n, device: torch.empty(n, dtype=torch.int64, device=device),
+    )
+    assert iota(n=3).tolist() == compiled(lambda n: iota(n=n, device="cpu"))(3).tolist() == [0, 1, 2]
+    filled = jitload.torch_op(
+        "keywords::filled", lambda y, *, n: y.fill_(n), schema="(Tensor(a!) y, *, int n=4) -> ()", out={"y": "int32[n]"}
+    )
+    assert str(filled._schema).endswith("filled(*, int n=4, Device? device=None) -> Tensor")
+    assert filled().tolist() == [4] * 4
+    assert filled(n=2, device="cpu").tolist() == [2, 2]
+    power = "(Tensor x, *, int lambda) -> (Tensor y)"  # torch can call it, but not compile the call
+    raised = jitload.torch_op("keywords::power", lambda x, *, lambda_: x**lambda_, schema=power, out={"y": "like x"})
+    assert raised(X, **{"lambda": 2}).equal(X * X)
+    assert torch.func.functionalize(lambda: filled(n=1))().tolist() == [1]

@@ -244,7 +244,7 @@ def test_a_declared_device_chooses_that_of_results():
         ("(Tensor x, int? n) -> (Tensor y)", {"out": {"y": "x.dtype[n]"}}, "'n' may be None"),
         ("(Tensor(a!) x) -> Tensor(a!)", {}, "cannot return one of its arguments"),
         ("(Tensor x) -> int", {}, "an operator returns tensors only"),
-        ("(Tensor x, *, int n) -> ()", {}, "keyword-only arguments"),
+        ("(Tensor x, *, Tensor(a!) y) -> ()", {}, "'y' is a keyword-only tensor, which torch does not support"),
         ("(Tensor x) -> (Tensor y)", {}, "it must have a rule for each result in the schema, in this order: y"),
     ],
 )

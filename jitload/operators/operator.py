@@ -23,6 +23,7 @@ from torch.fx import operator_schemas
 from jitload.errors import LaunchSpecError, outside_graphs
 from jitload.expressions.python import FUNCTIONS
 from jitload.loader.module import Module
+from jitload.operators.autocast import autocast_dtypes, make_caster
 from jitload.operators.checks import (
     check_fake_results,
     check_results,
@@ -110,7 +111,7 @@ def torch_op(  # noqa: PLR0913  each is a part of an operator's definition
     check_has_launch(function)
     unwritten = (unwritten,) if isinstance(unwritten, str) else tuple(unwritten)
     plan = make_plan(name, signature, out or {}, unwritten, has_fake=fake is not None)
-    casts = _autocast_dtypes(plan, autocast)
+    casts = autocast_dtypes(plan, autocast)
     with _lock:
         return _register(plan, function, fake, casts)
 
@@ -133,7 +134,8 @@ class TorchOp(OpOverload):
         Args:
             backward: `backward(ctx, *grads)`, which returns a gradient or None for each argument of the operator. It
                 may call other operators. Gradients of outputs may be non-contiguous.
-            setup_context: `setup_context(ctx, inputs, output)`, which saves what `backward` needs.
+            setup_context: `setup_context(ctx, inputs, output)`, which saves what `backward` needs. If the schema has
+                keyword-only arguments, `setup_context(ctx, inputs, keyword_only_inputs, output)`.
 
         Raises:
             LaunchSpecError: The operator writes to its arguments.
@@ -156,7 +158,10 @@ class TorchOp(OpOverload):
         mark_caches(_registered)
 
     def register_vmap(self, rule: Callable[..., Any], /) -> Callable[..., Any]:
-        """Register a rule for `torch.vmap`: `rule(info, in_dims, *args)` returns the outputs and their `out_dims`."""
+        """Register a rule for `torch.vmap`: `rule(info, in_dims, *args)` returns the outputs and their `out_dims`.
+
+        The rule also gets the operator's keyword-only arguments, by their names.
+        """
         if not callable(rule):
             raise TypeError(f"the rule for vmap must be a function, got {type(rule).__name__}")
         self._jitload_state.vmap_rule = rule
@@ -219,12 +224,15 @@ class _State:
         """Let autocast convert the operator's inputs."""
         for key in ("AutocastCPU", "AutocastCUDA"):
             if key not in self.registered:
-                self.library.impl(self.plan.name.partition("::")[2], _caster(operator, key), key)
+                self.library.impl(self.plan.name.partition("::")[2], make_caster(operator, key), key)
                 self.registered.add(key)
 
-    def _run_setup(self, ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
+    def _run_setup(
+        self, ctx: Any, inputs: tuple[Any, ...], output: Any, keyword_only_inputs: dict[str, Any] | None = None
+    ) -> None:
         if self.setup_context is not None:
-            self.setup_context(ctx, inputs, output)
+            has_keywords = any(argument.keyword for argument in self.plan.inputs)
+            self.setup_context(ctx, inputs, *((keyword_only_inputs,) if has_keywords else ()), output)
 
     def _run_backward(self, ctx: Any, *grads: Any) -> Any:
         if self.backward is None:
@@ -235,13 +243,13 @@ class _State:
             )
         return self.backward(ctx, *grads)
 
-    def _run_vmap(self, info: Any, in_dims: Any, *args: Any) -> Any:
+    def _run_vmap(self, info: Any, in_dims: Any, *args: Any, **kwargs: Any) -> Any:
         if self.vmap_rule is None:
             raise RuntimeError(
                 f"the operator {self.plan.name} was registered again, and has no rule for vmap any more: register one "
                 "with the new operator's method register_vmap(rule)"
             )
-        return self.vmap_rule(info, in_dims, *args)
+        return self.vmap_rule(info, in_dims, *args, **kwargs)
 
 
 # ---- registration ------------------------------------------------------------------------------------------------
@@ -341,6 +349,7 @@ def _compile(state: _State, function: Any) -> None:
     """Compile the generated source of the operator, and store its functions in `state.names`."""
     plan = state.plan
     names = state.names
+    has_keywords = any(argument.keyword for argument in plan.inputs)
     names |= {
         **FUNCTIONS,
         **allocation_names(),
@@ -356,7 +365,7 @@ def _compile(state: _State, function: Any) -> None:
         "_fake_results": check_fake_results,
         "_fake": state.fake,
         "_to_device": _device_converter(function),
-        "_function": function,
+        "_function": _without_keywords(function) if has_keywords and _is_ffi_function(function) else function,
     }
     names |= {f"_default_{argument.name}": argument.default[0] for argument in plan.inputs if argument.default}
 
@@ -414,52 +423,23 @@ def _default_device(plan: Plan) -> Callable[[torch.device | None], torch.device]
 
 def _device_converter(function: Any) -> Callable[[torch.device | None], Any]:
     """Return a function that converts a device of torch to the type that the operator's function takes."""
-    tvm_ffi: Any = sys.modules.get("tvm_ffi")
-    if tvm_ffi is None or not isinstance(function, tvm_ffi.Function):
+    if not _is_ffi_function(function):
         return lambda device: device
+    tvm_ffi: Any = sys.modules["tvm_ffi"]
     return lambda device: None if device is None else tvm_ffi.device(str(device))
+
+
+def _without_keywords(function: Any) -> Any:
+    """Return a function that passes keyword arguments by position, because functions of tvm-ffi have no names."""
+    return lambda *args, **kwargs: function(*args, *kwargs.values())
+
+
+def _is_ffi_function(function: Any) -> bool:
+    tvm_ffi: Any = sys.modules.get("tvm_ffi")
+    return tvm_ffi is not None and isinstance(function, tvm_ffi.Function)
 
 
 def _find_operator(name: str) -> TorchOp:
     if name not in _registered:
         raise LaunchSpecError(f"the operator {name} is not registered in this process: call jitload.torch_op first")
     return _registered[name]
-
-
-# ---- autocast ----------------------------------------------------------------------------------------------------
-
-
-def _autocast_dtypes(plan: Plan, autocast: object) -> tuple[torch.dtype | None, ...]:
-    """Return each argument's dtype under autocast, or None if the dtype is kept. Return () if `autocast` is False."""
-    if autocast is False or autocast is None:
-        return ()
-    if autocast is True:
-        dtypes = [getattr(torch, argument.dtypes[0] or "", None) for argument in plan.inputs]
-        if any(len(set(argument.dtypes)) > 1 for argument in plan.inputs if argument.is_tensor):
-            problem = "its kernels take several dtypes: name one, autocast='float16'"
-            raise LaunchSpecError(problem, kernel=plan.signature.name, field="autocast")
-    else:
-        dtype = getattr(torch, autocast, None) if isinstance(autocast, str) else autocast
-        if not isinstance(dtype, torch.dtype) or not dtype.is_floating_point:
-            problem = f"must be True or a floating-point dtype, got {autocast!r}"
-            raise LaunchSpecError(problem, kernel=plan.signature.name, field="autocast")
-        dtypes = [dtype for _ in plan.inputs]
-    return tuple(
-        dtype if a.is_tensor and not a.is_written and dtype is not None and dtype.is_floating_point else None
-        for a, dtype in zip(plan.inputs, dtypes, strict=True)
-    )
-
-
-def _caster(operator: TorchOp, key: str) -> Callable[..., Any]:
-    keys = torch._C.DispatchKeySet(getattr(torch._C.DispatchKey, key))
-
-    def cast(*args: Any, **kwargs: Any) -> Any:
-        with torch._C._ExcludeDispatchKeyGuard(keys):
-            return operator(*map(_convert, args, operator._jitload_state.casts or (None,) * len(args)), **kwargs)
-
-    return cast
-
-
-def _convert(value: Any, dtype: torch.dtype | None) -> Any:
-    is_float = dtype is not None and isinstance(value, torch.Tensor) and value.is_floating_point()
-    return value.to(dtype) if is_float else value

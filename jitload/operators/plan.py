@@ -64,13 +64,15 @@ def make_plan(
     rules = [parse_rule(key, rule, function) for key, rule in out.items()]
     allocations = {rule.name: _allocation(name, rule, allocator.allocate(rule), inputs) for rule in rules}
     needs_device = bool(out) and not allocator.model and not allocator.has_device
-    declarations = [argument.declaration for argument in inputs]
-    declarations += ["*, Device? device=None"] if needs_device else []
+    keywords = [argument.declaration for argument in inputs if argument.keyword]
+    keywords += ["Device? device=None"] if needs_device else []
+    declarations = [argument.declaration for argument in inputs if not argument.keyword]
+    declarations += ["*", *keywords] if keywords else []
     optional = {a.name for a in signature.returns if a.is_nullable} | {rule.name for rule in rules if rule.may_be_none}
     results = [f"Tensor{'?' * (name in optional)}" for name in returned]
     returns = results[0] if len(results) == 1 else f"({', '.join(results)})"
     schema = f"({', '.join(declarations)}) -> {returns}"
-    source = _write_source(name, signature, inputs, allocations, ["*", "device=None"] if needs_device else [])
+    source = _write_source(name, signature, inputs, allocations, needs_device=needs_device)
     return Plan(name, signature, inputs, schema, source)
 
 
@@ -124,34 +126,41 @@ def _check_results(signature: Signature, out: Mapping[str, str]) -> None:
 
 _SOURCE = """\
 def launch({parameters}):
-{launch}
+{keywords}{launch}
 
 def impl({parameters}):
     if (_any_requires_grad({tensors}) and _is_grad_enabled()) or _forward_ad._current_level >= 0:
         return _without_gradient({passed})
-{launch}
+{keywords}{launch}
 
 def fake({parameters}):
-{fake}
+{keywords}{fake}
 """
 
 
 def _write_source(
-    name: str, signature: Signature, inputs: Sequence[Argument], allocations: Mapping[str, str], extra: Sequence[str]
+    name: str, signature: Signature, inputs: Sequence[Argument], allocations: Mapping[str, str], *, needs_device: bool
 ) -> str:
-    """Return the Python source of the functions `launch`, `impl` and `fake`."""
+    """Return the Python source of the functions `launch`, `impl` and `fake`.
+
+    Torch passes keyword-only arguments by their names, which the functions' other names must not collide with.
+    """
     tensors = [f"a_{argument.name}" for argument in inputs if argument.has_tensors]
-    names = [f"a_{argument.name}" for argument in inputs]
-    parameters = [f"a_{a.name}=_default_{a.name}" if a.default else f"a_{a.name}" for a in inputs]
+    names = [f"a_{argument.name}" for argument in inputs if not argument.keyword]
+    parameters = [f"a_{a.name}=_default_{a.name}" if a.default else f"a_{a.name}" for a in inputs if not a.keyword]
+    extra = ["**keywords"] if needs_device or len(names) < len(inputs) else []
+    keywords = [_read_keyword(argument) for argument in inputs if argument.keyword]
+    keywords += ["    device = keywords.get('device')\n"] if needs_device else []
     checked = [f"a_{argument.name}" for argument in signature.arguments if argument.has_tensors]
     results = f"    return {', '.join(f'a_{name}' for name in allocations)}" if allocations else "    return None"
     arguments = ", ".join(
-        f"_to_device(a_{argument.name})" if argument.kind == "device" else f"a_{argument.name}"
-        for argument in signature.arguments
+        f"{a.name}=" * bool(a.keyword) + (f"_to_device(a_{a.name})" if a.kind == "device" else f"a_{a.name}")
+        for a in signature.arguments
     )
     optional = tuple(result.is_nullable for result in signature.returns)
     if signature.returns and not allocations:
-        results = f"    return _fake_results(_fake({', '.join(names)}), {name!r}, {optional})"
+        passed = ", ".join([*names, *(f"{a.name}=a_{a.name}" for a in inputs if a.keyword)])
+        results = f"    return _fake_results(_fake({passed}), {name!r}, {optional})"
     if signature.returns:
         checks = f"{_tuple(tensors)}, {name!r}, {optional}"
         launch = [*_copy_inputs(inputs), f"    return _results(_function({arguments}), {checks})"]
@@ -160,11 +169,18 @@ def _write_source(
         launch = [*allocations.values(), *steps, f"    _function({arguments})", results]
     return _SOURCE.format(
         parameters=", ".join([*parameters, *extra]),
-        passed=", ".join([*names, *(["device=device"] if extra else [])]),
+        passed=", ".join([*names, *extra]),
         tensors=", ".join(tensors),
+        keywords="".join(keywords),
         launch="\n".join(launch),
         fake="\n".join([*allocations.values(), f"    _check({_tuple(checked)})", results]),
     )
+
+
+def _read_keyword(argument: Argument) -> str:
+    keyword = repr(argument.keyword)
+    value = f"keywords.get({keyword}, _default_{argument.name})" if argument.default else f"keywords[{keyword}]"
+    return f"    a_{argument.name} = {value}\n"
 
 
 def _tuple(names: Sequence[str]) -> str:

@@ -37,10 +37,11 @@ def read_schema(schema: str, function: str) -> Signature:
         raise _schema_error("an operator cannot return one of its arguments", schema, function, hint)
     if any(str(result.type) not in ("Tensor", "Optional[Tensor]") for result in parsed.returns):
         raise _schema_error("an operator returns tensors only", schema, function)
-    if any(argument.kwarg_only for argument in parsed.arguments):
-        raise _schema_error("keyword-only arguments are not supported", schema, function)
-    texts = split_at_commas(schema[: schema.rindex("->")].strip()[1:-1])
-    arguments = (_declared(argument, text) for argument, text in zip(parsed.arguments, texts, strict=True))
+    texts = [text for text in split_at_commas(schema[: schema.rindex("->")].strip()[1:-1]) if text != "*"]
+    arguments = tuple(_declared(argument, text) for argument, text in zip(parsed.arguments, texts, strict=True))
+    if tensors := [argument.name for argument in arguments if argument.keyword and argument.has_tensors]:
+        problem = f"{tensors[0]!r} is a keyword-only tensor, which torch does not support in autograd and vmap"
+        raise _schema_error(problem, schema, function, "Declare it before the *.")
     returns = (
         Argument(
             result.name or f"result{index}",
@@ -51,7 +52,7 @@ def read_schema(schema: str, function: str) -> Signature:
         )
         for index, result in enumerate(parsed.returns)
     )
-    return Signature(function, tuple(arguments), tuple(returns))
+    return Signature(function, arguments, tuple(returns))
 
 
 def _schema_error(problem: str, schema: str, function: str, hint: str = "") -> LaunchSpecError:
@@ -75,6 +76,7 @@ def _declared(argument: Any, text: str) -> Argument:
         is_written=argument.alias_info is not None and argument.alias_info.is_write,
         is_strided=True,
         default=(default,) if argument.has_default_value() else (),
+        keyword=argument.name if argument.kwarg_only else "",
     )
 
 

@@ -30,6 +30,7 @@ class Argument(NamedTuple):
         is_host: Whether the tensor must be on the CPU, because a host function takes a pointer to host memory.
         dtypes: The dtype that each kernel of the function requires, or None for any dtype.
         default: A tuple that contains the default value, or () if there is none.
+        keyword: The name of a keyword-only argument in the schema, or "".
     """
 
     name: str
@@ -43,6 +44,7 @@ class Argument(NamedTuple):
     is_host: bool = False
     dtypes: tuple[str | None, ...] = (None,)
     default: tuple[Any, ...] = ()
+    keyword: str = ""
 
     @property
     def is_tensor(self) -> bool:
