@@ -20,6 +20,7 @@ class Settings(NamedTuple):
         cache_dir: `JITLOAD_CACHE_DIR`, or "" for the user's own cache directory.
         nvrtc: `JITLOAD_NVRTC`: a libnvrtc file, a CUDA toolkit, or a major version such as `12`.
         nvcc: `JITLOAD_NVCC`: the path of nvcc, or a CUDA toolkit.
+        cutlass: `JITLOAD_CUTLASS`: the directory of CUTLASS, or "" for the newest CUTLASS in a wheel.
         cxx: `JITLOAD_CXX`, or `CXX` if the former is not set: the command of the C++ compiler.
         trusts_group: `JITLOAD_TRUST_GROUP=1`: whether to load from directories that the group may write to.
         mode: `JITLOAD_MODE`: `auto` builds libraries that are not in the cache, `load-only` never builds, and `rebuild`
@@ -48,6 +49,7 @@ class Settings(NamedTuple):
     cache_dir: str
     nvrtc: str
     nvcc: str
+    cutlass: str
     cxx: str
     trusts_group: bool
     mode: str
@@ -71,7 +73,7 @@ _OWN_VARIABLES = (
     *("JITLOAD_ARCH", "JITLOAD_CACHE_DIR", "JITLOAD_NVRTC", "JITLOAD_NVCC", "JITLOAD_CXX", "JITLOAD_TRUST_GROUP"),
     *("JITLOAD_MODE", "JITLOAD_CACHE_LIMIT", "JITLOAD_PRECOMPILE", "JITLOAD_CACHE_PATH", "JITLOAD_CACHE_REMOTE"),
     *("JITLOAD_CACHE_REMOTE_WRITE", "JITLOAD_CACHE_REMOTE_TIMEOUT", "JITLOAD_CPU_THREADS"),
-    *("JITLOAD_CPU_TIMEOUT", "JITLOAD_ISOLATE", "JITLOAD_CPU_GPU_CHECK", "JITLOAD_LIBRARY"),
+    *("JITLOAD_CPU_TIMEOUT", "JITLOAD_ISOLATE", "JITLOAD_CPU_GPU_CHECK", "JITLOAD_LIBRARY", "JITLOAD_CUTLASS"),
     "JITLOAD_RECORD",
 )
 _TOOLKIT_VARIABLES = ("CUDA_HOME", "CUDA_PATH")
@@ -146,6 +148,7 @@ def _parse(*raw: bytes) -> Settings:
         cache_dir=values["JITLOAD_CACHE_DIR"],
         nvrtc=values["JITLOAD_NVRTC"],
         nvcc=values["JITLOAD_NVCC"],
+        cutlass=values["JITLOAD_CUTLASS"],
         cxx=values["JITLOAD_CXX"] or values["CXX"],
         trusts_group=flag("JITLOAD_TRUST_GROUP"),
         mode=mode or "auto",

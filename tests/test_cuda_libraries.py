@@ -20,6 +20,7 @@ HEADERS = {
     "nvidia/cu13/include/curand.h": '#pragma once\nextern "C" int curandGetVersion(int);',
     "nvidia/cu13/include/stdlib.h": "#error the headers of wheels come last",
     "nvidia/cudnn/include/cudnn.h": "#pragma once\n#define CUDNN_MAJOR 9",
+    "cutlass_library/source/include/cutlass/version.h": "#define CUTLASS_MAJOR 4",
     "cutlass_library/source/include/cutlass/cutlass.h": "#pragma once\n#define CUTLASS_HOST_DEVICE",
 }
 LIBRARIES = {
@@ -105,6 +106,10 @@ def test_a_library_of_the_toolkit_or_one_named_by_the_user_is_linked(wheels: Pat
     [
         ("x.cu:1:10: fatal error: cublas_v2.h: No such file or directory", "pip install nvidia-cublas"),
         ('x.cu(3): catastrophic error: cannot open source file "cudnn.h"', "pip install nvidia-cudnn-cu13"),
+        (
+            'x.cu(3): catastrophic error: cannot open source file "cuda/std/__tuple_dir/structured_bindings.h"',
+            "pip install 'nvidia-cuda-cccl==13.0.*'",
+        ),
         ('x.cu(3): error: identifier "curandState" is undefined', "pip install nvidia-curand"),
         (
             "x.cpp:3:1: error: \u2018cusparseHandle_t\u2019 was not declared in this scope",

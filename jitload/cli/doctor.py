@@ -110,7 +110,16 @@ def _find_tools(settings: Settings) -> Iterator[Finding]:
     yield _check("NVRTC", lambda: str(find_cuda_toolchain(settings).nvrtc_path))
     yield _check("nvcc", nvcc)
     yield _check("nvJitLink", nvjitlink)
+    yield from _describe_cutlass()
     yield _check("driver", _describe_driver)
+
+
+def _describe_cutlass() -> Iterator[Finding]:
+    from jitload.toolchain.libraries import find_cutlass
+
+    for cutlass in sorted(find_cutlass(), reverse=True)[:1]:
+        version = ".".join(map(str, cutlass.version))
+        yield Finding("CUTLASS", is_good=True, description=f"{version}, {cutlass.path}")
 
 
 def _check(subject: str, describe: Callable[[], str], use: str = "") -> Finding:

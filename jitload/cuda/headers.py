@@ -18,12 +18,12 @@ _HOST_ONLY = """
     aio.h alloca.h any arpa/inet.h barrier bitset cctype cerrno charconv clocale codecvt condition_variable coroutine
     csetjmp csignal ctype.h cublas.h cublasLt.h cublas_v2.h cudaTypedefs.h cuda_gl_interop.h cuda_profiler_api.h cuchar
     cudnn.h cufft.h cusolverDn.h cusparse.h cwchar cwctype cxxabi.h deque dirent.h dlfcn.h emmintrin.h err.h errno.h
-    error.h exception execinfo.h execution fcntl.h features.h filesystem fnmatch.h format forward_list fstream ftw.h
-    future getopt.h glob.h grp.h immintrin.h iomanip ios iostream istream langinfo.h latch libgen.h list locale locale.h
+    error.h exception execinfo.h execution fcntl.h features.h filesystem fnmatch.h format forward_list ftw.h
+    future getopt.h glob.h grp.h immintrin.h langinfo.h latch libgen.h list locale locale.h
     malloc.h map memory_resource mutex nccl.h netdb.h netinet/in.h nvToolsExt.h nvml.h nvrtc.h nvtx3/nvToolsExt.h omp.h
-    ostream poll.h pthread.h pwd.h queue random ranges regex regex.h sched.h scoped_allocator search.h semaphore
-    semaphore.h set setjmp.h shared_mutex signal.h source_location spawn.h sstream stack stdatomic.h stdnoreturn.h
-    stop_token streambuf string string_view strstream sys/epoll.h sys/file.h sys/ioctl.h sys/mman.h sys/queue.h
+    poll.h pthread.h pwd.h queue random ranges regex regex.h sched.h scoped_allocator search.h semaphore
+    semaphore.h set setjmp.h shared_mutex signal.h source_location spawn.h stack stdatomic.h stdnoreturn.h
+    stop_token string string_view strstream sys/epoll.h sys/file.h sys/ioctl.h sys/mman.h sys/queue.h
     sys/random.h sys/resource.h sys/select.h sys/socket.h sys/stat.h sys/syscall.h sys/sysinfo.h sys/timeb.h sys/times.h
     sys/uio.h sys/utsname.h sys/wait.h syncstream syslog.h system_error termios.h thread threads.h typeindex typeinfo
     uchar.h ucontext.h unordered_map unordered_set utime.h valarray variant vector wchar.h wctype.h wordexp.h
@@ -32,6 +32,8 @@ _HOST_ONLY = """
 # Device code needs nothing of these headers. The operators of <iso646.h>, such as `and`, are part of C++, and libraries
 # include <ciso646> only to find out which standard library is in use.
 _EMPTY = ("ciso646", "iso646.h")
+# Device code may declare operators for streams, as <thrust/complex.h> does, but not use streams.
+_STREAMS = ("fstream", "iomanip", "ios", "iostream", "istream", "ostream", "sstream", "streambuf")
 # Headers of CUDA whose declarations for device code are built into NVRTC. On systems without CUDA's headers, empty
 # headers of these names are passed instead.
 BUILT_IN = """
@@ -282,6 +284,7 @@ inline namespace _LIBCUDACXX_ABI_NAMESPACE {{
 _HEADERS = tuple(
     {
         **dict.fromkeys(_HOST_ONLY.split(), "// This header is for host code. Device code cannot use it.\n"),
+        **dict.fromkeys(_STREAMS, "#include <iosfwd>\n"),
         **dict.fromkeys(_EMPTY, "// NVRTC needs nothing of this header.\n"),
         **{name: _c_header(*row) for name, row in _C_HEADERS.items()},
         **{name: _once(name, text) for name, text in _POSIX_HEADERS.items()},

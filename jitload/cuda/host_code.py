@@ -5,12 +5,13 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, TypeVar
 
 from jitload.cpptext.source_kind import read_user_headers, user_headers
 from jitload.cuda.nvrtc import has_host_function, missing_function_hint
-from jitload.errors import CompileError, LaunchSpecError
+from jitload.errors import CompileError, LaunchSpecError, ToolchainError
 from jitload.request.kind import DEFAULT_DEVICE
 
 if TYPE_CHECKING:
@@ -35,15 +36,28 @@ def compile_kernels_alone(source: DeviceSource, run: Callable[[DeviceSource], _R
         if _misspells(source, error.log):
             raise
         failure = error
+    if _is_in_headers(failure, source):
+        with suppress(CompileError, LaunchSpecError):
+            return run(replace(source, options=(*source.options, *DEFAULT_DEVICE)))
     kernels_alone = _without_host_code(source)
     if kernels_alone is None or not _rejects_host_code(failure, source, kernels_alone):
         raise failure
     try:
         return run(kernels_alone)
-    except LaunchSpecError:
+    except (LaunchSpecError, ToolchainError):
         raise failure from None
     except CompileError as error:
         raise (error if _was_reported(error, failure) else failure) from None
+
+
+def _is_in_headers(error: CompileError, source: DeviceSource) -> bool:
+    """Return whether NVRTC rejected host functions, and the first one is in a header, as in CUTLASS.
+
+    Most of these are small functions that lack `__device__`, and that kernels may call.
+    """
+    labels = {label for label, _ in source.pieces}
+    first = next((d for d in error.diagnostics if "error" in d.severity), None)
+    return has_host_function(error.log) and first is not None and first.file not in labels
 
 
 def _misspells(source: DeviceSource, log: str) -> bool:

@@ -35,6 +35,7 @@ from jitload.elf.cubin import read_image
 from jitload.errors import CompileError, LaunchSpecError, SignatureError, nearest_name
 from jitload.model import Candidate, CompiledSource, Cubin, Image
 from jitload.request.arguments import NO_INSTRUMENTATION, Instrumentation
+from jitload.request.kind import DEFAULT_DEVICE
 from jitload.request.request import Request
 from jitload.signature import layouts, probe
 from jitload.signature.demangle import demangle_variables
@@ -43,7 +44,9 @@ from jitload.signature.kernels import find_expressions_to_probe, read_kernels, w
 from jitload.signature.layouts import LAYOUT_DECLARATIONS, read_layouts, typed_variables
 from jitload.toolchain.arch import CPU, machine_arch
 from jitload.toolchain.cuda import CudaToolchain, find_cuda_toolchain, nvrtc_include_dirs
+from jitload.toolchain.libraries import wheel_cutlass_dirs
 
+_INCLUDES_CUTLASS = re.compile(r"#\s*include\s*[<\"]cut(?:e|lass)/")
 _INCLUDE_OR_MACRO_OPTION = re.compile(r"(?:--pre-include=|-include=)(.*)|(?:-D|--define-macro=)(\w+)=(.*)", re.DOTALL)
 # Matches what NVRTC's option --minimal removes: textures and surfaces, types and macros of the runtime and the driver,
 # and `<<<…>>>`. Also matches #include, because headers such as CUB's may use what --minimal removes. A source without a
@@ -191,11 +194,13 @@ def device_source(request: Request) -> DeviceSource:
     """Return the parts of a request that the compilers of device code need."""
     functions = request.functions or ()
     kernels = [launch.kernel for _, launch in functions if launch.kernel]
+    includes_cutlass = any(_INCLUDES_CUTLASS.search(text) for _, text in request.pieces)
     return DeviceSource(
         name=request.name,
         pieces=request.pieces,
-        options=request.options,
-        include_dirs=tuple(map(Path, request.include_dirs)),
+        # CUTLASS has functions without `__device__` that kernels call.
+        options=(*request.options, *(DEFAULT_DEVICE if includes_cutlass else ())),
+        include_dirs=(*map(Path, request.include_dirs), *wheel_cutlass_dirs()),
         kernels=tuple(dict.fromkeys(kernels)),
         signatures=tuple((launch.kernel or name, launch.signature) for name, launch in functions if launch.signature),
         cpu_flags=request.cpu_flags,
@@ -347,7 +352,8 @@ class _Compilation:
     def __init__(self, source: DeviceSource, toolchain: CudaToolchain, job: NvrtcJob) -> None:
         self.candidates = find_candidates(source.piece_texts)
         self.expressions: tuple[str, ...] = ()
-        headers = user_headers(source.texts, source.include_dirs)
+        # A header that asks whether NVRTC compiles it needs no macros of nvcc.
+        headers = (text for text in user_headers(source.texts, source.include_dirs) if "__CUDACC_RTC__" not in text)
         self.declarations = declarations_for_conditions((*source.texts, *headers))
         self._source = source
         self._nvrtc_path = toolchain.nvrtc_path

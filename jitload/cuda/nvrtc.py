@@ -90,7 +90,8 @@ class NvrtcResult(NamedTuple):
 def device_options(version: tuple[int, ...], arch: str) -> tuple[str, ...]:
     """Return the options of every compile for an architecture. `version` is NVRTC's version."""
     # By default, NVRTC raises the stack limit of the whole process while it compiles, so this is turned off.
-    options = (f"--gpu-architecture={arch}", "--modify-stack-limit=false")
+    # nvcc always has __int128.
+    options = (f"--gpu-architecture={arch}", "--modify-stack-limit=false", "--device-int128")
     # Without a seed, names in anonymous namespaces contain the process id. NVRTC before 12.9 does not know the option.
     return (*options, "--frandom-seed=jitload") if version >= (12, 9) else options
 
@@ -315,8 +316,12 @@ def _character_hint(log: str) -> str:
 
 
 def _hint(log: str, options: Sequence[str]) -> str:
+    from jitload.toolchain.libraries import NEEDS_OLDER_CCCL
+
     if missing := missing_header(log):
         return missing_header_hint(missing, "NVRTC")
+    if "/cute/" in log and "incompatible with template parameter" in log:
+        return NEEDS_OLDER_CCCL
     if "unrecognized option" in log:
         return "NVRTC does not have all options of nvcc: remove this option from extra_cuda_cflags."
     macros = [option for option in options if option.startswith("-D")]
@@ -363,6 +368,10 @@ def missing_header(log: str) -> str:
 
 def missing_header_hint(header: str, compiler: str) -> str:
     """Return advice about a header that a compiler of device code did not find."""
+    from jitload.toolchain.libraries import cutlass_hint
+
+    if hint := cutlass_hint(header):
+        return hint
     if header.startswith("curand"):
         return f"{header!r} was not found. Install it with: pip install nvidia-curand  (nvidia-curand-cu12 for CUDA 12)"
     if _FOR_HOST_CODE.match(header):

@@ -36,7 +36,7 @@ static __device__ __forceinline__ void {0}() {{
 # The headers of the C++ library that cuda_runtime.h includes.
 _LIBRARY = "".join(
     f"#include <{name}>\n"
-    for name in ("algorithm", "cmath", "cstddef", "cstdlib", "limits", "new", "type_traits", "utility")
+    for name in ("algorithm", "cmath", "cstddef", "cstdlib", "iosfwd", "limits", "new", "type_traits", "utility")
 ).rstrip()
 # Macros that are defined in every source that nvcc compiles, each pattern with the header that defines them for NVRTC.
 _MACROS = {

@@ -225,6 +225,10 @@ def _make_request(call: Call, settings: Settings) -> Request:
         _check_is_no_program(call, host)
         check_host_functions(call, host)
     include_dirs = (*call.options.include_dirs, *call.sources.directories, *cuda_dirs, *call.options.host_dirs)
+    if settings.cutlass:
+        from jitload.toolchain.libraries import chosen_cutlass_dirs
+
+        include_dirs += chosen_cutlass_dirs(settings.cutlass)
     request = Request(
         name=call.name,
         pieces=call.sources.cuda if kind == "device" else (),

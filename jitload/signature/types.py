@@ -219,6 +219,10 @@ _ALIASES = {
     "half2": "__half2",
     "nv_bfloat16": "__nv_bfloat16",
     "nv_bfloat162": "__nv_bfloat162",
+    "cutlass::half_t": "__half",
+    "cutlass::bfloat16_t": "__nv_bfloat16",
+    "cutlass::float_e4m3_t": "__nv_fp8_e4m3",
+    "cutlass::float_e5m2_t": "__nv_fp8_e5m2",
     "cuComplex": "float2",
     "cuFloatComplex": "float2",
     "cuDoubleComplex": "double2",
@@ -228,7 +232,8 @@ _ALIASES = {
     "cudaSurfaceObject_t": "unsigned long long",
     "nullptr_t": "decltype(nullptr)",
 }  # fmt: skip
-TYPE_NAMES = (*_ELEMENTS, *_ALIASES, *_OPAQUE_SIZES, "void")  # the types that C++ or CUDA declares
+# The types that C++ or CUDA declares.
+TYPE_NAMES = (*_ELEMENTS, *(name for name in _ALIASES if "::" not in name), *_OPAQUE_SIZES, "void")
 
 _COMPLEX = re.compile(r"(?:(?:cuda::)?std|thrust)::(?:\w+::)*complex<(\w+)>")
 

@@ -10,7 +10,9 @@ import re
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
+from typing import NamedTuple
 
+from jitload.errors import ToolchainError
 from jitload.toolchain.cuda import CudaToolchain, Nvcc
 from jitload.toolchain.host import package_dirs
 
@@ -36,16 +38,62 @@ _UNDECLARED = re.compile(
     rf'identifier "({_NAME})" is undefined|.({_NAME}). (?:(?:was not|has not been) declared|does not name a type)'
 )
 _TEMPLATES = re.compile(r"(?:cub|thrust|cuda/std|cuda|nv)/.*")
+# The packages of the wheels that contain CUTLASS, and its directory in each.
+_CUTLASS = {"cutlass_library": "source", "flashinfer": "data/cutlass", "tilelang": "3rdparty/cutlass"}
+# CuTe 4.2 works with CCCL 13.0, and CuTe 4.5 with CCCL 13.0 to 13.2. Later releases declare the same templates differently.
+NEEDS_OLDER_CCCL = "This CUTLASS is older than the installed CCCL: pip install 'nvidia-cuda-cccl==13.0.*'"
+_CUTLASS_VERSION = re.compile(r"#define CUTLASS_(?:MAJOR|MINOR|PATCH)\s+(\d+)")
 
 
 def library_include_dirs(cuda: CudaToolchain | Nvcc | None) -> tuple[Path, ...]:
     """Return the header directories of CUDA's libraries and CUTLASS in wheels. A compiler is to search these last."""
     names = _wheel_directories(cuda.major) if cuda else ()
     dirs = [root / name / "include" for root in package_dirs("nvidia") for name in names]
-    dirs += [
-        root / "source" / part for root in package_dirs("cutlass_library") for part in ("include", "tools/util/include")
-    ]
-    return tuple(path for path in dirs if path.is_dir() and not (cuda and path in cuda.include_dirs))
+    return (
+        *(path for path in dirs if path.is_dir() and not (cuda and path in cuda.include_dirs)),
+        *wheel_cutlass_dirs(),
+    )
+
+
+class Cutlass(NamedTuple):
+    """CUTLASS in a wheel: its version, (4, 2, 0), and the directory with its `include`."""
+
+    version: tuple[int, ...]
+    path: Path
+
+
+def find_cutlass() -> Iterator[Cutlass]:
+    """Yield each CUTLASS that an installed wheel contains."""
+    for package, directory in _CUTLASS.items():
+        for root in package_dirs(package):
+            with suppress(OSError):
+                text = (root / directory / "include/cutlass/version.h").read_text("utf-8", "replace")
+                yield Cutlass(tuple(map(int, _CUTLASS_VERSION.findall(text))), root / directory)
+
+
+def wheel_cutlass_dirs() -> tuple[Path, ...]:
+    """Return the header directories of the newest CUTLASS in wheels. A compiler is to search these last."""
+    newest = max(find_cutlass(), default=None)
+    return _cutlass_dirs(newest.path) if newest else ()
+
+
+def chosen_cutlass_dirs(path: str) -> tuple[Path, ...]:
+    """Return the header directories of the CUTLASS that `JITLOAD_CUTLASS` names.
+
+    Raises:
+        ToolchainError: The directory has no headers of CUTLASS.
+    """
+    root = Path(path).expanduser()
+    if not (root / "include/cutlass").is_dir():
+        raise ToolchainError(
+            f"JITLOAD_CUTLASS={path}: there is no include/cutlass. Name the directory of CUTLASS, such as a clone of its "
+            "repository, or unset the variable."
+        )
+    return _cutlass_dirs(root)
+
+
+def _cutlass_dirs(root: Path) -> tuple[Path, ...]:
+    return tuple(path for path in (root / "include", root / "tools/util/include") if path.is_dir())
 
 
 def _wheel_directories(major: int) -> tuple[str, ...]:
@@ -88,9 +136,8 @@ def library_hint(log: str, major: int) -> str:
     """
     if match := _MISSING_HEADER.search(log):
         header = match[1] or match[2]
-        if header.startswith(("cutlass/", "cute/")):
-            advice = "pip install nvidia-cutlass, or name its directory in extra_include_paths=[…]."
-            return f"{header} belongs to CUTLASS: {advice}"
+        if hint := cutlass_hint(header):
+            return hint
         if header in ("cuda_profiler_api.h", "cudaProfiler.h"):
             return f"{header} was not found: pip install nvidia-cuda-profiler-api{'' if major >= 13 else '-cu12'}"
         if _TEMPLATES.fullmatch(header):
@@ -100,6 +147,13 @@ def library_hint(log: str, major: int) -> str:
     if match := _UNDECLARED.search(log):
         return _install_hint(match[match.lastindex or 0], major)
     return ""
+
+
+def cutlass_hint(header: str) -> str:
+    """Return advice about a missing header of CUTLASS, or "" for another header."""
+    if header.startswith(("cutlass/", "cute/")):
+        return f"{header} belongs to CUTLASS: pip install nvidia-cutlass, or set JITLOAD_CUTLASS to its directory."
+    return NEEDS_OLDER_CCCL if header == "cuda/std/__tuple_dir/structured_bindings.h" else ""
 
 
 def _install_hint(name: str, major: int) -> str:
