@@ -20,6 +20,7 @@ from jitload.cuda.predefined import UNDECLARED
 from jitload.errors import CompileError, Diagnostic, ToolchainError, find_diagnostics, nearest_name
 from jitload.toolchain.arch import capability_of, load_driver
 from jitload.toolchain.cuda import extra_of
+from jitload.toolchain.libraries import cutlass_conflict_hint, cutlass_hint
 
 _DIAGNOSTIC = re.compile(
     r"^(?P<file>[^\n]*?)\((?P<line>\d+)\): (?P<severity>catastrophic error|error|warning|remark|note)"
@@ -316,12 +317,8 @@ def _character_hint(log: str) -> str:
 
 
 def _hint(log: str, options: Sequence[str]) -> str:
-    from jitload.toolchain.libraries import NEEDS_OLDER_CCCL
-
     if missing := missing_header(log):
         return missing_header_hint(missing, "NVRTC")
-    if "/cute/" in log and "incompatible with template parameter" in log:
-        return NEEDS_OLDER_CCCL
     if "unrecognized option" in log:
         return "NVRTC does not have all options of nvcc: remove this option from extra_cuda_cflags."
     macros = [option for option in options if option.startswith("-D")]
@@ -335,7 +332,7 @@ def _hint(log: str, options: Sequence[str]) -> str:
             "#ifndef __CUDACC_RTC__ and #endif, where NVRTC does not read them. To call host functions from Python, "
             "name them, functions=['run'], in cuda_sources= or in cpp_sources=."
         )
-    return ""
+    return cutlass_conflict_hint(log)
 
 
 def has_host_function(log: str) -> bool:
@@ -368,8 +365,6 @@ def missing_header(log: str) -> str:
 
 def missing_header_hint(header: str, compiler: str) -> str:
     """Return advice about a header that a compiler of device code did not find."""
-    from jitload.toolchain.libraries import cutlass_hint
-
     if hint := cutlass_hint(header):
         return hint
     if header.startswith("curand"):

@@ -29,8 +29,8 @@ def check_is_device_code(request: Request) -> None:
     kind = classify(texts, has_embed_cubin=False, options=request.options, for_nvrtc=True)
     if kind == "mixed":
         raise ToolchainError(
-            f"source {request.name!r} launches kernels with <<<…>>>, or with Thrust or CUB, which needs nvcc: pass it to load_inline(), or "
-            "keep only the kernels in it and launch them from C++ of your own, with embed_cubin=."
+            f"source {request.name!r} launches kernels with <<<…>>>, or with Thrust or CUB, which needs nvcc: pass it "
+            "to load_inline(), or keep only the kernels in it and launch them from C++ of your own, with embed_cubin=."
         )
     if kind == "host" and not _may_have_hidden_kernels(texts, request.options):
         raise JitLoadError(

@@ -40,8 +40,8 @@ _UNDECLARED = re.compile(
 _TEMPLATES = re.compile(r"(?:cub|thrust|cuda/std|cuda|nv)/.*")
 # The packages of the wheels that contain CUTLASS, and its directory in each.
 _CUTLASS = {"cutlass_library": "source", "flashinfer": "data/cutlass", "tilelang": "3rdparty/cutlass"}
-# CuTe 4.2 works with CCCL 13.0, and CuTe 4.5 with CCCL 13.0 to 13.2. Later releases declare the same templates differently.
-NEEDS_OLDER_CCCL = "This CUTLASS is older than the installed CCCL: pip install 'nvidia-cuda-cccl==13.0.*'"
+# CuTe 4.2 works with CCCL 13.0, and CuTe 4.5 with CCCL 13.0 to 13.2. Later ones declare the same templates differently.
+_NEEDS_OLDER_CCCL = "This CUTLASS is older than the installed CCCL: pip install 'nvidia-cuda-cccl==13.0.*'"
 _CUTLASS_VERSION = re.compile(r"#define CUTLASS_(?:MAJOR|MINOR|PATCH)\s+(\d+)")
 
 
@@ -86,8 +86,8 @@ def chosen_cutlass_dirs(path: str) -> tuple[Path, ...]:
     root = Path(path).expanduser()
     if not (root / "include/cutlass").is_dir():
         raise ToolchainError(
-            f"JITLOAD_CUTLASS={path}: there is no include/cutlass. Name the directory of CUTLASS, such as a clone of its "
-            "repository, or unset the variable."
+            f"JITLOAD_CUTLASS={path}: there is no include/cutlass. Name the directory of CUTLASS, such as a clone of "
+            "its repository, or unset the variable."
         )
     return _cutlass_dirs(root)
 
@@ -153,7 +153,12 @@ def cutlass_hint(header: str) -> str:
     """Return advice about a missing header of CUTLASS, or "" for another header."""
     if header.startswith(("cutlass/", "cute/")):
         return f"{header} belongs to CUTLASS: pip install nvidia-cutlass, or set JITLOAD_CUTLASS to its directory."
-    return NEEDS_OLDER_CCCL if header == "cuda/std/__tuple_dir/structured_bindings.h" else ""
+    return _NEEDS_OLDER_CCCL if header == "cuda/std/__tuple_dir/structured_bindings.h" else ""
+
+
+def cutlass_conflict_hint(log: str) -> str:
+    """Return advice if CUTLASS and CCCL declare the same templates differently, or "" if a log does not say so."""
+    return _NEEDS_OLDER_CCCL if "/cute/" in log and "incompatible with template parameter" in log else ""
 
 
 def _install_hint(name: str, major: int) -> str:
