@@ -10,7 +10,7 @@ import logging
 import os
 import threading
 import time
-from contextlib import nullcontext
+from contextlib import ExitStack, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, NoReturn
 
@@ -18,7 +18,7 @@ from jitload.building.resources import pause_garbage_collection, run_in_backgrou
 from jitload.building.stages import shown_log
 from jitload.cache.entry import Entry, open_cache, private_cache_dir
 from jitload.cache.key import CacheKey, library_key
-from jitload.cache.tiers import find_in_tiers, upload_entry
+from jitload.cache.tiers import claim_build, find_in_tiers, upload_entry
 from jitload.errors import CacheError, CacheWriteError, JitLoadError, LoadError, ToolchainError, warn_once
 from jitload.request.arguments import absolute_path, check_path
 from jitload.request.request import RECORD_FILE, Request
@@ -279,12 +279,16 @@ def _build_in(cache_dir: Path, job: _Job) -> Entry:
     from jitload.cache.store import claim_entry
 
     settings = job.request.settings
-    with claim_entry(cache_dir, job.key, settings, needs_library=job.needs_library) as work:
-        if work.entry:  # another process has built it meanwhile
-            return work.entry
-        with pause_garbage_collection(at_most_s=_GC_PAUSE_S):
-            entry = _build_kernels(job, work) if job.request.has_record else _build_library(job, work)
-    upload_entry(entry, job.key, settings)
+    with ExitStack() as claim:
+        with claim_entry(cache_dir, job.key, settings, needs_library=job.needs_library) as work:
+            if work.entry:  # another process has built it meanwhile
+                return work.entry
+            remote = claim_build(work.cache_dir, job.key, settings, needs_library=job.needs_library)
+            if entry := claim.enter_context(remote):  # another host has built it meanwhile
+                return entry
+            with pause_garbage_collection(at_most_s=_GC_PAUSE_S):
+                entry = _build_kernels(job, work) if job.request.has_record else _build_library(job, work)
+        upload_entry(entry, job.key, settings)
     return entry
 
 

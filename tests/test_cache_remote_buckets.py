@@ -11,6 +11,7 @@ import pytest
 from builds import build, kernel, run_python
 
 from jitload import errors
+from jitload.cache import remote
 
 _BUILD = """
 import builds
@@ -33,6 +34,7 @@ def cache(tmp_path, monkeypatch):
 @pytest.fixture
 def server(request, monkeypatch) -> Iterator[str]:
     """Start a server for the URL that the test asks for, and return the URL."""
+    monkeypatch.setattr(remote, "_stores", {})
     yield from (_s3 if request.param.startswith("s3") else _google)(monkeypatch, request.param)
 
 
@@ -49,6 +51,7 @@ def _s3(monkeypatch, url: str) -> Iterator[str]:
     monkeypatch.setenv("AWS_ENDPOINT_URL", f"http://{host}:{port}")
     import s3fs
 
+    s3fs.S3FileSystem.clear_instance_cache()  # its files of an earlier test know that server
     s3fs.S3FileSystem(skip_instance_cache=True).makedirs("kernels", exist_ok=True)  # moto keeps it
     yield url
     server.stop()
@@ -91,6 +94,16 @@ def test_what_one_machine_builds_another_has_without_building(cache, server, mon
     second, state = built()
     assert (second.is_relative_to(other), state) == (True, "reused")
     assert second.read_bytes() == first.read_bytes()
+
+
+@pytest.mark.parametrize("server", SERVERS, indirect=True)
+def test_claims_and_lists(server):
+    store = remote._open_store(server)
+    claims = [store.create("v/a.claim", data) for data in (b"1", b"2")]
+    assert claims == [True, server.startswith("gs")]  # the imitation of Google's store has no exclusive writing
+    assert store.get("v/a.claim") == (b"2" if claims[1] else b"1")
+    assert [name.rpartition("/")[2] for name in store.list("v/")] == ["a.claim"]
+    assert store.list("w/") == []
 
 
 @pytest.mark.parametrize("server", SERVERS[:1], indirect=True)
