@@ -224,7 +224,7 @@ class Subject:
     def __init__(self, function: Any, arguments: Arguments, name: str = "") -> None:
         self.name = name or str(getattr(function, "__name__", None) or type(function).__name__)
         self.sample_count = _MIN_SAMPLES
-        self._function, self._arguments, self._clock = function, arguments, arguments.clock
+        self.function, self._arguments, self._clock = function, arguments, arguments.clock
         self._sample = Sample(self.call)
         self._changes_in_place = False
         self._times: list[float] = []
@@ -232,7 +232,7 @@ class Subject:
 
     def call(self) -> Any:
         """Call the function once."""
-        return self._function(*self._arguments.values)
+        return self.function(*self._arguments.values)
 
     def run(self, overwrite: Callable[[], None] = lambda: None) -> Any:
         """Restore the arguments, call `overwrite`, and call the function. Return the result once the device is done."""

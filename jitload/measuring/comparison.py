@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 from jitload.errors import JitLoadError, ends_at_caller
 from jitload.measuring.benchmark import Arguments, Benchmark, Options, Subject, check_number, open_clock
 from jitload.measuring.difference import Tolerance, agrees, check_agrees
+from jitload.measuring.loads import only_stores
 from jitload.measuring.memory import copy_tensor, extent_of, tensors_in, written_arguments
 from jitload.measuring.poison import (
     POISONS,
@@ -276,7 +277,7 @@ class _Check(NamedTuple):
         if keeps_outputs or not (tensors := self._tensors_to_poison([value for _, value in expected])):
             return
         right, *others = [reference, *subjects] if reference else subjects
-        runs = {subject: self._poisoned_runs(subject, tensors) for subject in (right, *others)}
+        runs = {s: self._poisoned_runs(s, self._poisonable(s, tensors)) for s in (right, *others)}
         pairs = [(other, right) for other in others]
         if not reference:
             pairs += [(right, other) for other in others]
@@ -284,18 +285,17 @@ class _Check(NamedTuple):
         for number in tensors:
             name, (_, value) = names[number], expected[number]
             for subject, other in pairs:
-                result = (subject.name, name, runs[subject][number])
-                known = (other.name, runs[other][number], value)
+                if number not in runs[subject]:
+                    continue
+                own = runs[subject][number]
+                right_runs = runs[other].get(number) or [run._replace(after=value) for run in own]
+                result, known = (subject.name, name, own), (other.name, right_runs, value)
                 check_writes(result, known, self.tolerance, is_sure=bool(reference))
-        if not reference and all(run.is_unchanged() for runs in runs[right].values() for run in runs):
+        if not reference and runs[right] and all(run.is_unchanged() for runs in runs[right].values() for run in runs):
             _log.warning("compare() compared nothing: %s does not change its outputs", right.name)
 
     def _tensors_to_poison(self, expected: Sequence[Any]) -> dict[int, Any]:
-        """Return the output tensors to poison, by the number of their result. They match the results one to one.
-
-        Integers may be indices, locks or counters, and a wrong one may make a function write anywhere. So tensors of
-        integers are poisoned only if they have the right values before the call.
-        """
+        """Return the output tensors to poison, by the number of their result. They match the results one to one."""
         self.arguments.restore()
         self.arguments.clock.wait()
         pairs = [(output, t) for output in self.outputs for t in tensors_in(self.arguments.values[output.position])]
@@ -306,9 +306,24 @@ class _Check(NamedTuple):
             for number, ((output, tensor), value) in enumerate(zip(pairs, expected, strict=True))
             if extent_of(tensor).span
             and has_shape_of(tensor, value)
-            and (is_floating(tensor) or agrees(tensor, value, self.tolerance))
             and (output.is_sure or not agrees(tensor, value, self.tolerance))
         }
+
+    def _poisonable(self, subject: Subject, tensors: Mapping[int, Any]) -> dict[int, Any]:
+        """Return the tensors that may be poisoned before a call of a function.
+
+        Integers may be indices, locks or counters, and a wrong one may make a function write anywhere or wait for ever.
+        So tensors of integers are poisoned only for kernels that do not read them.
+        """
+        values = self.arguments.values
+        positions = [output.position for output in self.outputs for _ in tensors_in(values[output.position])]
+        extents = [extent_of(tensor) for tensor in tensors_in(values)]
+
+        def is_unread(number: int, tensor: Any) -> bool:
+            has_own_memory = sum(extent.overlaps(extent_of(tensor)) for extent in extents) == 1
+            return has_own_memory and only_stores(subject.function, positions[number])
+
+        return {number: t for number, t in tensors.items() if is_floating(t) or is_unread(number, t)}
 
     def _poisoned_runs(self, subject: Subject, tensors: Mapping[int, Any]) -> dict[int, list[PoisonedRun]]:
         """Run a function once with each poison. Return the runs of each poisoned tensor."""

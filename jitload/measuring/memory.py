@@ -26,6 +26,11 @@ class Extent(NamedTuple):
     size: int
     device: int | None
 
+    def overlaps(self, other: Extent) -> bool:
+        """Return whether two extents have a byte in common."""
+        is_before = self.address < other.address + other.span and other.address < self.address + self.span
+        return self.device == other.device and is_before
+
 
 class Copier(Protocol):
     """Copies memory of a device."""
