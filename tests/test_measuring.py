@@ -13,7 +13,6 @@ import jitload
 from jitload.errors import JitLoadError, MismatchError
 from jitload.measuring.benchmark import Arguments, Benchmark
 from jitload.measuring.comparison import Comparison
-from jitload.measuring.loads import has_only_stores, only_stores
 from jitload.measuring.memory import written_arguments
 
 pytest_plugins = ["support.gpu_fixtures"]
@@ -48,14 +47,6 @@ extern "C" __global__ void only_y(const float* x, float* y, const float* scratch
     for (int i = 0; i < n; ++i) y[i] = x[i] + 1;
 }
 extern "C" __global__ void count(const int* x, unsigned* y) { y[0] = 4294967295u - x[0]; }
-// The outputs of the following kernels are integers. The first two only store; the others also read.
-extern "C" __global__ void mask(const int* x, int* y, int n) { for (int i = 0; i < n; ++i) y[i] = x[i] > 3; }
-extern "C" __global__ void ones(const int* x, int* y, int n) { for (int i = 0; i < n; ++i) if (x[i] > 3) y[i] = 1; }
-extern "C" __global__ void gather(int* x, int* y, int n) { for (int i = 0; i < n; ++i) y[i] = x[x[i]]; }
-extern "C" __global__ void lock(const int* x, int* y, int n) {
-    while (atomicCAS(&y[0], 0, 1) != 0) {}
-    y[0] = 0;
-}
 extern "C" __global__ void once(int* x) { if (x[0]) __trap(); x[0] = 1; }
 """
 LAUNCH = jitload.Launch(grid="ceil_div(n, 256)", block=256, args={"n": "x.numel()"})
@@ -66,7 +57,6 @@ FUNCTIONS = {
     **dict.fromkeys(("both", "only_y"), jitload.Launch(grid=1, block=1, args={"n": "x.numel()"})),
     "count": jitload.Launch(grid=1, block=1),
     "once": jitload.Launch(grid=1, block=1),
-    **dict.fromkeys(("mask", "ones", "gather", "lock"), jitload.Launch(grid=1, block=1, args={"n": "x.numel()"})),
 }
 FAST = {"seconds": 0.01}
 N = 1000
@@ -323,59 +313,6 @@ def test_compare_finds_a_function_that_writes_nothing_where_the_result_is_alread
     assert not caplog.records
     jitload.compare({"a": measured.nothing_written, "b": measured.nothing_written}, x, y, **FAST)
     assert "compared nothing: a does not change its outputs" in caplog.text
-
-
-def test_compare_finds_integers_that_a_kernel_does_not_write(measured, device):
-    x, zeros = torch.arange(8, dtype=torch.int32, device=device), torch.zeros(8, dtype=torch.int32, device=device)
-    mask = (x > 3).int()
-    lazy = "'ones' does not write 4 of 8 elements of its 'y', but {} does"
-    for y in (zeros, mask):
-        with pytest.raises(MismatchError, match=lazy.format("the reference")):
-            jitload.compare({"ones": measured.ones}, x, y.clone(), reference=lambda x, y: (x > 3).int(), **FAST)
-        with pytest.raises(MismatchError, match=lazy.format("mask")):
-            jitload.compare({"mask": measured.mask, "ones": measured.ones}, x, y.clone(), **FAST)
-        right = {"mask": measured.mask, "python": lambda x, y: y.copy_(x > 3)}
-        assert len(jitload.compare(right, x, y.clone(), reference=lambda x, y: mask, **FAST)) == 2
-
-
-def test_compare_overwrites_no_integers_that_a_kernel_reads(measured, device):
-    """With wrong indices, a kernel would read anywhere, and with a taken lock, it would wait for ever."""
-    x, y = torch.arange(8, dtype=torch.int32, device=device), torch.zeros(8, dtype=torch.int32, device=device)
-    assert len(jitload.compare({"a": measured.gather}, x, y, outputs=["x", "y"], reference=lambda x, y: (x, x), **FAST))
-    assert len(jitload.compare({"a": measured.lock}, x, y, reference=lambda x, y: y * 0, **FAST)) == 1
-    assert len(jitload.compare({"a": measured.mask}, x, x, reference=lambda x, y: (x > 3).int(), restore=True, **FAST))
-
-
-STORES = {
-    "y[i] = x[i]; y[i + 1] = y2[0];": True,
-    "if (i) *y = 1; else y[0][i] = 2;": True,
-    "y[i] += 1;": False,
-    "y[i] = y[i + 1];": False,
-    "x[y[i]] = 1;": False,
-    "if (y[i] == 3) y[i] = 3;": False,
-    "int* z = y;": False,
-    "atomicAdd(&y[i], 1);": False,
-    "*y++ = 1;": False,
-    "// y is read\n y[i] = 1;": True,
-}
-
-
-@pytest.mark.parametrize("body", STORES)
-def test_what_a_kernel_only_stores_to(body):
-    assert has_only_stores(f"__global__ void k(const int* x, int* y, int i) {{ {body} }}", "y") is STORES[body]
-    assert not has_only_stores("__global__ void k(int* in) { in[0] = 1; }", "in_")
-
-
-def test_a_macro_or_an_overload_may_hide_a_read(mod):
-    assert only_stores(mod.mask, 1)
-    assert not only_stores(mod.gather, 0)
-    assert not only_stores(print, 0)
-    store = "__global__ void k(int* y) { y[0] = A; }"
-    for text in ("#define A y[1]\n" + store, "#define A 1\n__global__ void k(float* y) { y[0] = y[1]; }\n" + store):
-        module = jitload.load_inline(
-            "hidden", cuda_sources=text, functions={"k": jitload.Launch(kernel="k(int*)")}, arch="cpu"
-        )
-        assert not only_stores(module.k, 0)
 
 
 def test_a_function_that_relies_on_its_first_values_is_not_given_others(mod):
