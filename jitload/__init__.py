@@ -17,13 +17,16 @@ from jitload.api import (
 )
 from jitload.errors import JitLoadError
 from jitload.request.launch import Launch
+from jitload.request.tune import Tune
 
 if TYPE_CHECKING:
     from jitload.loader.module import Module, global_tensor
     from jitload.measuring.comparison import compare as compare
+    from jitload.measuring.tuning import Tuning as Tuning
     from jitload.operators.jax_call import jax_call as jax_call
     from jitload.operators.operator import torch_op as torch_op
     from jitload.prebuilding.api import prebuild as prebuild
+    from jitload.tuning.tuner import tune as tune
 
 __version__ = "0.1.0"
 
@@ -31,6 +34,7 @@ __all__ = [
     "JitLoadError",
     "Launch",
     "Module",
+    "Tune",
     "build",
     "build_inline",
     "compile_cubin",
@@ -52,6 +56,8 @@ _LATE = {  # names whose modules are slow to import: the loader imports tvm-ffi,
     "prebuild": "jitload.prebuilding.api",
     "to_cpp_dtype": "jitload.dtype",
     "torch_op": "jitload.operators.operator",
+    "tune": "jitload.tuning.tuner",
+    "Tuning": "jitload.measuring.tuning",
     "unload_ipython_extension": "jitload.notebook",
 }
 
@@ -65,4 +71,5 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return [*__all__, "__version__", "compare", "errors", "jax_call", "nvrtc", "prebuild", "torch_op"]
+    late = ("Tuning", "compare", "errors", "jax_call", "nvrtc", "prebuild", "torch_op", "tune")
+    return [*__all__, "__version__", *late]

@@ -53,6 +53,7 @@ def load_inline(
     debug: bool = False,
     gpu_check: bool | None = None,
     isolate: bool | None = None,
+    tuned: Any = None,
     verbose: bool = False,
 ) -> Module:
     """Compile CUDA source, or find it compiled in the cache, and return its kernels as typed functions.
@@ -94,6 +95,8 @@ def load_inline(
             rejects code that a GPU could not run. The default is `JITLOAD_CPU_GPU_CHECK`, or True if that is not set.
         isolate: Whether NVRTC runs in a child process, so that a crash of NVRTC raises a CompileError. The default is
             `JITLOAD_ISOLATE`, or False if that is not set.
+        tuned: The file of measurements that chooses among the variants of a `Launch(tune=…)`: a path, a resource of a
+            package (`"my_package:softmax.json"`), or a `Tuning`.
         verbose: Log the build to the logger `jitload` at level INFO: the stages with their durations, the commands with
             their output, and whether the library was in the cache. If the program does not configure `logging`, the
             messages go to standard error.
@@ -138,6 +141,7 @@ def build_inline(
     debug: bool = False,
     gpu_check: bool | None = None,
     isolate: bool | None = None,
+    tuned: Any = None,
     verbose: bool = False,
 ) -> str:
     """Compile as `load_inline` does, and return the library's path. Nothing is loaded, and no GPU is needed.
@@ -183,6 +187,7 @@ def load(
     debug: bool = False,
     gpu_check: bool | None = None,
     isolate: bool | None = None,
+    tuned: Any = None,
     verbose: bool = False,
 ) -> Module:
     """Compile source files as `load_inline` compiles texts, and return their kernels as typed functions.
@@ -227,6 +232,7 @@ def build(
     debug: bool = False,
     gpu_check: bool | None = None,
     isolate: bool | None = None,
+    tuned: Any = None,
     verbose: bool = False,
 ) -> str:
     """Compile source files as `build_inline` compiles texts, and return the library's path.

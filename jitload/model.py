@@ -362,6 +362,7 @@ class CpuProgram(NamedTuple):
         variables: A mapping from the names of variables to their symbols in the object file.
         dynamic_shared: The symbols of `extern __shared__` arrays, which the wrapper has to define.
         files_read: The files that the compiler read.
+        table: The symbol of the object file's table of kernels.
     """
 
     compiled: CompiledSource
@@ -370,3 +371,4 @@ class CpuProgram(NamedTuple):
     variables: dict[str, str]
     dynamic_shared: tuple[str, ...]
     files_read: tuple[Path, ...]
+    table: str = "__jitload_cpu_kernels"

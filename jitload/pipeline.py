@@ -61,6 +61,7 @@ def load_request(
             return module
     started = time.perf_counter()
     entry, module = _load(request, directory, keep_module_alive=keep_module_alive, verbose=verbose)
+    module.__dict__["_jitload_request"] = request
     module.__dict__["_jitload_built_s"] = time.perf_counter() - started if entry.is_new else None
     return _remember_module(request, entry, module) if is_reusable else module
 
@@ -277,6 +278,7 @@ def _build(cache_dir: Path, job: _Job) -> Entry:
 def _build_in(cache_dir: Path, job: _Job) -> Entry:
     """Build in a private directory of the cache, and publish the result as an entry. Return the entry."""
     from jitload.cache.store import claim_entry
+    from jitload.request.variants import expand
 
     settings = job.request.settings
     with ExitStack() as claim:
@@ -287,6 +289,7 @@ def _build_in(cache_dir: Path, job: _Job) -> Entry:
             if entry := claim.enter_context(remote):  # another host has built it meanwhile
                 return entry
             with pause_garbage_collection(at_most_s=_GC_PAUSE_S):
+                job = job._replace(request=expand(job.request))
                 entry = _build_kernels(job, work) if job.request.has_record else _build_library(job, work)
         upload_entry(entry, job.key, settings)
     return entry
@@ -322,13 +325,15 @@ def _compile_kernels(job: _Job, work: Work) -> tuple[tuple[str, ...], tuple[Path
     run_in_background(_prepare_build, job)
 
     from jitload.cuda.kernels import compile_device_code
+    from jitload.request.variants import groups
 
-    compiled = compile_device_code(job.request, job.cuda)  # machine code, and the signatures of its kernels
+    # machine code, and the signatures of its kernels
+    compiled = [compile_device_code(part, job.cuda) for part in groups(job.request)]
 
     from jitload.codegen.wrapper import write_sources
 
     images = write_sources(job.request, compiled, work.dir)
-    return images, tuple(sorted({path for code in compiled for path in code.headers}))
+    return images, tuple(sorted({path for codes in compiled for code in codes for path in code.headers}))
 
 
 def _build_library(job: _Job, work: Work) -> Entry:

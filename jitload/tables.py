@@ -7,6 +7,7 @@ from typing import Any
 
 RESOURCES = ("registers", "spill_bytes", "local_bytes", "shared_bytes", "max_threads")
 RESOURCE_TITLES = ("registers", "spills", "local memory", "static shared memory", "max threads per block")
+_WIDTH, _MIN_NAME = 80, 8  # the width of a table, and the least width of a name in it, in characters
 # A signature may be long. There are no colours, because themes differ.
 _LEFT = "text-align: left; min-width: 16em; overflow-wrap: anywhere"
 
@@ -43,3 +44,41 @@ def html_table(titles: Sequence[str], rows: Iterable[tuple[str, Sequence[str]]])
         body += f'<tr><td style="{_LEFT}"><code>{html.escape(signature)}</code></td>{columns}</tr>'
     head = f'<th style="{_LEFT}">kernel</th>' + "".join(f"<th>{title}</th>" for title in titles)
     return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>" if body else ""
+
+
+# ---- tables of measurements ------------------------------------------------------------------------------------------
+
+
+def shortened(name: str, width: int) -> str:
+    """Return a name with its middle replaced by `…` if it is longer than `width`."""
+    end = (width - 1) // 2
+    return name if len(name) <= width else f"{name[: width - 1 - end]}…{name[-end:]}"
+
+
+def four_digits(value: float | None) -> str:
+    """Return a number as text: 1.23, 12.34, 123.4, 1234, 12345. For None, return ""."""
+    return "" if value is None else f"{value:.{max(0, min(2, 4 - len(str(int(value)))))}f}"
+
+
+def text_grid(rows: Sequence[Sequence[str]]) -> str:
+    """Return a table for a terminal. The first row has the titles, and the first column has names."""
+    columns = list(zip(*rows, strict=True))[1:]
+    room = _WIDTH - sum(max(map(len, column)) + 2 for column in columns)
+    rows = [[shortened(name, max(room, _MIN_NAME)), *cells] for name, *cells in rows]
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    lines = (
+        "  ".join(cell.rjust(width) if number else cell.ljust(width) for number, (cell, width) in enumerate(pairs))
+        for pairs in (zip(row, widths, strict=True) for row in rows)
+    )
+    return "\n".join(line.rstrip() for line in lines)
+
+
+def html_grid(rows: Sequence[Sequence[str]], caption: str) -> str:
+    """Return a table for a notebook. The first row has the titles."""
+    import html
+
+    head, *body = rows
+    titles = "".join(f"<th>{html.escape(cell)}</th>" for cell in head)
+    lines = "".join(f"<tr>{''.join(f'<td>{html.escape(cell)}</td>' for cell in row)}</tr>" for row in body)
+    caption = html.escape(caption)
+    return f"<table><caption>{caption}</caption><thead><tr>{titles}</tr></thead><tbody>{lines}</tbody></table>"

@@ -31,8 +31,8 @@ LONG_FILES = {ROOT / "tests/test_signature.py"}  # tables of texts
 
 def test_all_is_what_is_visible():
     assert sorted(jitload.__all__) == jitload.__all__
-    assert len(jitload.__all__) <= 12
-    others = ("__version__", "compare", "errors", "jax_call", "nvrtc", "prebuild", "torch_op")
+    assert len(jitload.__all__) <= 13
+    others = ("Tuning", "__version__", "compare", "errors", "jax_call", "nvrtc", "prebuild", "torch_op", "tune")
     assert dir(jitload) == sorted([*jitload.__all__, *others])
     for name in jitload.__all__:
         assert getattr(jitload, name) is not None

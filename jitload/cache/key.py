@@ -148,8 +148,21 @@ def library_key(request: Request, toolchain: CudaToolchain | Nvcc | None, compil
             ("cpu", cpu_identity() if any("native" in flag for flag in (*flags, compiler)) else ""),
             *_cubin_parts(request),
             *_cpu_parts(request),
+            *_tune_parts(request),
         ),
     )
+
+
+def _tune_parts(request: Request) -> tuple[tuple[str, str | tuple[str, ...]], ...]:
+    """Return the key's parts for variants: the digest of the measurements, and values that depend on the device."""
+    parts: list[tuple[str, str | tuple[str, ...]]] = []
+    if request.tuned is not None:
+        parts.append(("tuned", request.tuned.digest))
+    if any("device." in repr(launch.tune) for _, launch in request.functions or () if launch.tune is not None):
+        from jitload.request.variants import spaces
+
+        parts.append(("variants", spaces(request)))
+    return tuple(parts)
 
 
 def _cpu_parts(request: Request) -> tuple[tuple[str, str | tuple[str, ...]], ...]:

@@ -12,6 +12,7 @@ from jitload.codegen.record import (
     DTYPE_CODES,
     KERNEL_FLAGS,
     KINDS,
+    NEAREST,
     PARAM_FLAGS,
     Address,
     Struct,
@@ -22,6 +23,7 @@ from jitload.errors import LaunchSpecError
 from jitload.expressions.compiler import Op, ScopeEntry, compile_expression
 from jitload.model import Parameter
 from jitload.request.launch import Launch, extent_axes
+from jitload.request.tune import Table
 from jitload.signature.exports import Export
 from jitload.signature.types import is_complex, is_pointer_to_pointer
 
@@ -72,6 +74,8 @@ def kernel_members(export: Export, constants: Mapping[str, ScopeEntry] | None = 
         "argument_count": len(arguments),
         "flags": flags_of(KERNEL_FLAGS, flags),
         "struct_bytes": structs + 64 if structs else 0,
+        "choice": _choice_structure(export) if export.choice else None,
+        "group": export.group,
         "metadata": _metadata(arguments),
         "doc": export.doc,
     }
@@ -163,6 +167,66 @@ def _metadata(arguments: Iterable[Parameter]) -> str:
     types = [{"type": _SCHEMA_TYPES.get(parameter.kind, "ffi.Bytes")} for parameter in arguments]
     schema = {"type": "ffi.Function", "args": [{"type": "None"}, *types]}
     return json.dumps({"type_schema": json.dumps(schema)})
+
+
+# ---- choices by key --------------------------------------------------------------------------------------------------
+
+_MULTIPLIER, _MASK = 0x9E3779B97F4A7C15, 2**64 - 1  # those of `jitload_hash_key` in runtime/launch_steps.h
+
+
+def _choice_structure(export: Export) -> Struct:
+    choice = export.choice
+    assert choice is not None
+    scope = make_scope(export, {p.name: number for number, p in enumerate(export.arguments)})
+    program: list[Op] = []
+    for number, text in enumerate(choice.key):
+        expression = _inline(text, export.launch.args)
+        steps = compile_expression(expression, scope, kernel=export.name, field=f"key[{number}]")
+        program += [*steps, Op("STORE", _FIRST_VALUE + number)]
+    members = {
+        "program": ops_array(program),
+        "expressions": [f"key = {text}" for text in choice.key] or None,
+        "tables": [_table_structure(table) for table in choice.tables] or None,
+        "key_count": len(choice.key),
+        "table_count": len(choice.tables),
+        "nearest": NEAREST[choice.nearest],
+    }
+    return Struct("choice", members)
+
+
+def _inline(text: str, args: Mapping[str, int | str]) -> str:
+    """Return an expression with the expressions of computed parameters in place of their names."""
+    for name in reversed([*args]):
+        text = re.sub(rf"(?<![\w.]){name}(?!\w)", f"({args[name]})".replace("\\", r"\\"), text)
+    return text
+
+
+def _table_structure(table: Table) -> Struct:
+    """Return a table with its hash table, at most half of whose slots are used."""
+    bits = max(1, (2 * len(table.rows) - 1).bit_length())
+    slots = [0] * (1 << bits)
+    for number, (key, _) in enumerate(table.rows, 1):
+        slot = hash_key(key) >> (64 - bits)
+        while slots[slot]:
+            slot = (slot + 1) % len(slots)
+        slots[slot] = number
+    members = {
+        "gpu": table.gpu,
+        "keys": [Struct("number", {"value": value}) for key, _ in table.rows for value in key] or None,
+        "positions": [Struct("slot_row", {"row": position}) for _, position in table.rows],
+        "slots": [Struct("slot_row", {"row": number}) for number in slots],
+        "row_count": len(table.rows),
+        "slot_bits": bits,
+    }
+    return Struct("table", members)
+
+
+def hash_key(key: Sequence[int]) -> int:
+    """Return the hash of a key, as the runtime computes it."""
+    value = 0
+    for number in key:
+        value = (value ^ (number & _MASK)) * _MULTIPLIER & _MASK
+    return value
 
 
 # ---- launch expressions ------------------------------------------------------------------------------------------

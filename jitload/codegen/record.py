@@ -12,21 +12,25 @@ from typing import NamedTuple
 
 from jitload.expressions.compiler import OP_NAMES, Op
 
-ABI = 1
+ABI = 2
 MAGIC = b"jitload\0"
 
 # The members of each structure with their formats: those of the module `struct`, and `p` for a pointer.
 STRUCTURES = {
     "record": "magic:8s abi:i pointer_count:i external_count:i size:i pointers:p externals:p",
     "module": "name:p images:p kernels:p variables:p description:p state:p image_count:i kernel_count:i has_cpu:i",
-    "image": "capability:i suffix:i is_ptx:i data:p",
+    "image": "capability:i suffix:i is_ptx:i group:i data:p",
     "variable": "name:p symbol:p on_cpu:p",
     "kernel": "name:p symbol:p module:p params:p plan:p expressions:p attributes:p index:i param_count:i "
     "argument_count:i flags:i attribute_count:i struct_bytes:i triton:p cpu:p cpu_mode:i max_threads:i metadata:p "
-    "doc:p first_variant:i variant_count:i host:p",
+    "doc:p first_variant:i variant_count:i choice:p group:i host:p",
     "param": "name:p type:p argument:i size:I alignment:H kind:B flags:H dtype_code:B dtype_bits:B layout:p",
     "op": "code:i operand:i value:q",
     "attribute": "id:i value:i",
+    "choice": "program:p expressions:p tables:p state:p key_count:i table_count:i nearest:i",
+    "table": "gpu:p keys:p positions:p slots:p row_count:i slot_bits:i",
+    "number": "value:q",
+    "slot_row": "row:i",
     "triton": "assumptions:p bindings:p descriptors:p variants:p assumption_count:i binding_count:i descriptor_count:i "
     "variant_count:i grid_multiplier:3i hidden_pointers:i scratch_bytes:q scratch_alignment:q",
     "assumption": "param:i kind:i value:q",
@@ -45,6 +49,7 @@ DTYPE_CODES = {
     "int": 0, "uint": 1, "float": 2, "bfloat": 4, "complex": 5, "bool": 6, "float8_e4m3b11fnuz": 9,
     "float8_e4m3fn": 10, "float8_e4m3fnuz": 11, "float8_e5m2": 12, "float8_e5m2fnuz": 13, "float8_e8m0fnu": 14,
 }  # fmt: skip
+NEAREST = {None: 0, "log2": 1, "linear": 2}
 ASSUMPTIONS = {"multiple_of": 0, "equal_to": 1, "null": 2}
 PARTS = {name: number for number, name in enumerate(("value", "map", "shape", "stride", "padding", "rounding"))}
 

@@ -15,7 +15,9 @@ from jitload.codegen.record import Address, Array, Place, Record, Struct, write_
 from jitload.model import CpuProgram, Kernel, Parameter, Variable
 from jitload.request.launch import Launch
 from jitload.request.request import RECORD_FILE
-from jitload.signature.exports import Export, choose_exports
+from jitload.request.tune import Variant
+from jitload.request.variants import groups
+from jitload.signature.exports import Export, choose_exports, join_exports
 from jitload.toolchain.arch import CPU, capability_of, is_ptx
 
 if TYPE_CHECKING:
@@ -34,6 +36,7 @@ class EmbeddedImage(NamedTuple):
     name: str
     file: str
     arch: str
+    group: int = 0
 
     @property
     def structure(self) -> Struct:
@@ -41,13 +44,15 @@ class EmbeddedImage(NamedTuple):
         number, suffix = capability_of(self.arch)
         data = Address(symbol_of(self.name))
         members = {"capability": number, "suffix": ord(suffix or "\0"), "is_ptx": int(is_ptx(self.arch)), "data": data}
+        members["group"] = self.group
         return Struct("image", members)
 
 
 class Wrapper(NamedTuple):
     """The data for a library's C++ wrapper: generated code that exports the library's functions.
 
-    If `has_cpp` is true, the library also contains the user's own C++ code with further exports.
+    If `has_cpp` is true, the library also contains the user's own C++ code with further exports. `cpus` has the CPU's
+    code of each group of exports, or nothing.
     """
 
     name: str
@@ -55,40 +60,64 @@ class Wrapper(NamedTuple):
     images: tuple[EmbeddedImage, ...]
     exports: tuple[Export, ...]
     variables: tuple[Variable, ...]
-    cpu: CpuProgram | None = None
+    cpus: tuple[CpuProgram, ...] = ()
     has_cpp: bool = False
 
 
 def write_sources(
-    request: Request, compiled: Sequence[CompiledSource], work_dir: Path, cpu: CpuProgram | None = None
+    request: Request,
+    compiled: Sequence[Sequence[CompiledSource]],
+    work_dir: Path,
+    cpus: Sequence[CpuProgram] = (),
 ) -> tuple[str, ...]:
     """Write a library's images and its record. Also write the source and the PTX for people to inspect.
+
+    Args:
+        request: The request, with the launches of all variants.
+        compiled: For each part of the request that was compiled separately, the code for each GPU.
+        work_dir: The directory to write to.
+        cpus: For each part, the code for the CPU, or nothing.
 
     Returns:
         The names of the images' files, in the order of the record.
     """
-    images = []
-    for code in compiled:
-        arch = code.cubin.arch
-        image = EmbeddedImage(
-            re.sub(r"\W", "_", f"{request.slug}_{arch}"), f"{arch}.{'ptx' if is_ptx(arch) else 'cubin'}", arch
-        )
-        images.append(image)
-        (work_dir / image.file).write_bytes(code.cubin.data)
-        if code.cubin.ptx:
-            (work_dir / f"{arch}.ptx").write_text(code.cubin.ptx, encoding="utf-8", newline="")
-    first, *others = compiled if cpu is None else (*compiled, cpu.compiled)
+    parts, sources = groups(request), [[*codes] for codes in compiled]
+    images = [_write_image(request, code, group, work_dir) for group, codes in enumerate(compiled) for code in codes]
+    for codes, cpu in zip(sources, cpus, strict=False):
+        codes.append(cpu.compiled)
+    exports = [
+        export
+        for group, (part, (first, *others)) in enumerate(zip(parts, sources, strict=True))
+        for export in choose_exports(part.functions, first, others, group)
+    ]
     wrapper = Wrapper(
         name=request.name,
-        archs=(*(code.cubin.arch for code in compiled), *((CPU,) if cpu else ())),
+        archs=(*(code.cubin.arch for code in compiled[0]), *((CPU,) if cpus else ())),
         images=tuple(images),
-        exports=choose_exports(request.functions, first, others),
-        variables=first.cubin.variables,
-        cpu=cpu,
+        exports=join_exports(_in_order(exports, request)),
+        variables=sources[0][0].cubin.variables,
+        cpus=tuple(cpus),
     )
     for number, (_, text) in enumerate(request.pieces):
         (work_dir / f"source{number}.cu").write_text(text, encoding="utf-8", newline="")
     return write_record_files(*describe_wrapper(wrapper), work_dir)
+
+
+def _write_image(request: Request, code: CompiledSource, group: int, work_dir: Path) -> EmbeddedImage:
+    arch, suffix = code.cubin.arch, f"_{group}" if group else ""
+    file = f"{arch}{suffix}.{'ptx' if is_ptx(arch) else 'cubin'}"
+    (work_dir / file).write_bytes(code.cubin.data)
+    if code.cubin.ptx:
+        (work_dir / f"{arch}{suffix}.ptx").write_text(code.cubin.ptx, encoding="utf-8", newline="")
+    return EmbeddedImage(re.sub(r"\W", "_", f"{request.slug}_{arch}{suffix}"), file, arch, group)
+
+
+def _in_order(exports: Sequence[Export], request: Request) -> Sequence[Export]:
+    """Return exports with the variants of a function in the order of the request."""
+    if request.functions is None:
+        return exports
+    order = {pair: number for number, pair in enumerate(request.functions)}
+    return sorted(exports, key=lambda export: order[export.name, export.launch])
 
 
 def describe_wrapper(wrapper: Wrapper) -> tuple[Record, dict[str, Any]]:
@@ -98,7 +127,7 @@ def describe_wrapper(wrapper: Wrapper) -> tuple[Record, dict[str, Any]]:
         LaunchSpecError: A launch does not match its kernel.
     """
     record = write_record(_module_structure(wrapper))
-    kernels = [kernel for export in wrapper.exports for kernel in (export.variants or (export,))]
+    kernels = [kernel for export in wrapper.exports for kernel in export.leaves]
     names = [export.name for export in wrapper.exports]
     facts = wrapper_facts(wrapper.name, wrapper.images, kernels, names, record)
     return record, {**facts, "cpu": _cpu_part(wrapper)}
@@ -141,9 +170,11 @@ def render_wrapper(facts: Mapping[str, Any]) -> str:
 
 
 def _cpu_part(wrapper: Wrapper) -> dict[str, Any] | None:
-    if wrapper.cpu is None:
+    if not wrapper.cpus:
         return None
-    return {"dynamic_shared": wrapper.cpu.dynamic_shared, "variables": _cpu_symbols(wrapper)}
+    shared = dict.fromkeys(symbol for cpu in wrapper.cpus for symbol in cpu.dynamic_shared)
+    tables = [cpu.table for cpu in wrapper.cpus]
+    return {"dynamic_shared": [*shared], "variables": _cpu_symbols(wrapper), "tables": tables}
 
 
 def _comment_lines(export: Export) -> Iterator[str]:
@@ -176,41 +207,63 @@ def _module_structure(wrapper: Wrapper) -> Struct:
             "description": describe(wrapper),
             "image_count": len(wrapper.images),
             "kernel_count": len(kernels),
-            "has_cpu": int(wrapper.cpu is not None),
+            "has_cpu": int(bool(wrapper.cpus)),
         },
     )
 
 
 def _cpu_symbols(wrapper: Wrapper) -> list[str]:
     """Return the symbols of the variables in the code for the CPU as C literals, or [] if there is no such code."""
-    if wrapper.cpu is None:
+    if not wrapper.cpus:
         return []
-    symbols = wrapper.cpu.variables
+    symbols = wrapper.cpus[0].variables
     return [c_string(symbols.get(variable.name, variable.symbol)) for variable in wrapper.variables]
 
 
 def describe(wrapper: Wrapper) -> str:
     """Return a library's functions and variables as JSON text for the loader."""
     functions = [describe_function(export) for export in wrapper.exports]
+    for function, export in zip(functions, wrapper.exports, strict=True):
+        if any(leaf.launch.tune is not None for leaf in export.leaves):
+            function["tune"] = _describe_choices(export, [*map(id, _all_kernels(wrapper.exports)[0])])
     variables = [asdict(variable) for variable in wrapper.variables]
     facts = {"name": wrapper.name, "archs": wrapper.archs, "functions": functions, "variables": variables}
-    return to_json({**facts, **({"has_cpp": True} if wrapper.has_cpp else {})})
+    copies = max((image.group + 1 for image in wrapper.images), default=max(1, len(wrapper.cpus)))
+    more = {"has_cpp": wrapper.has_cpp, "copies": copies if copies > 1 else 0}
+    return to_json({**facts, **{name: value for name, value in more.items() if value}})
+
+
+def _describe_choices(export: Export, indices: Sequence[int]) -> dict[str, Any]:
+    """Return the variants of a function by the index of their kernel, the key, and the digest of the choices' file."""
+    variants = {}
+    choice = None
+    for leaf in export.leaves:
+        variant = leaf.launch.tune
+        assert isinstance(variant, Variant)
+        choice = variant.choice or choice
+        variants[indices.index(id(leaf))] = {"values": dict(variant.values), "dtypes": dict(variant.dtypes)}
+    return {
+        "variants": variants,
+        "key": choice.key if choice else (),
+        "digest": choice.digest if choice else "",
+    }
 
 
 def describe_function(export: Export) -> dict[str, Any]:
     """Return one function's entry in a library's JSON text."""
-    launches = [variant.launch for variant in export.variants or (export,)]
+    by_dtypes = () if export.choice else export.variants
+    launches = [leaf.launch for leaf in export.leaves]
     needs = [field for field in ("grid", "block") if any(getattr(launch, field) is None for launch in launches)]
     variants = {
-        "variants": [variant.signature for variant in export.variants],
-        "variant_types": [[(a.type, a.dtype) for a in variant.arguments] for variant in export.variants],
+        "variants": [variant.signature for variant in by_dtypes],
+        "variant_types": [[(a.type, a.dtype) for a in variant.arguments] for variant in by_dtypes],
     }
     return {
         "name": export.name,
         "doc": export.doc,
         "signature": export.signature,
         "arguments": [_argument_record(p, export.launch) for p in export.arguments],
-        **(variants if export.variants else {}),
+        **(variants if by_dtypes else {}),
         **({"returns": export.returns} if export.returns else {"kernel": asdict(export.kernel)}),
         **({"needs": needs} if needs and not export.returns else {}),
         **({"dynamic_shared": str(export.launch.shared_bytes)} if export.launch.shared_bytes else {}),
@@ -273,19 +326,24 @@ def comment(text: str) -> str:
 # ---- one export ------------------------------------------------------------------------------------------------
 
 
+def _all_kernels(exports: Sequence[Export]) -> tuple[list[Export], list[int]]:
+    """Return all kernels: first the exported functions, then their variants. Also return where those of each begin."""
+    kernels, firsts = [*exports], []
+    for export in kernels:  # grows meanwhile
+        firsts.append(len(kernels))
+        kernels += export.variants
+    return kernels, firsts
+
+
 def _kernel_structures(wrapper: Wrapper) -> list[Struct]:
-    """Return the structures of all kernels: first the exported functions, then their variants."""
-    exports = [*wrapper.exports]
-    firsts = {}
-    for export in wrapper.exports:
-        firsts[export.name] = len(exports)
-        exports += export.variants
+    """Return the structures of all kernels."""
     kernels = []
-    for index, export in enumerate(exports):
+    for index, (export, first) in enumerate(zip(*_all_kernels(wrapper.exports), strict=True)):
         dispatcher: dict[str, object] = {"index": index}
         if export.variants:
-            dispatcher |= {"first_variant": firsts[export.name], "variant_count": len(export.variants)}
-        kernels.append(_kernel_structure(export, wrapper.cpu, dispatcher))
+            dispatcher |= {"first_variant": first, "variant_count": len(export.variants)}
+        cpu = wrapper.cpus[export.group] if wrapper.cpus else None
+        kernels.append(_kernel_structure(export, cpu, dispatcher))
     return kernels
 
 
@@ -296,7 +354,7 @@ def _kernel_structure(export: Export, cpu: CpuProgram | None, more: Mapping[str,
         return Struct("kernel", members)
     kernel = cpu.kernels[export.kernel.symbol]
     on_cpu = {
-        "cpu": Address(f"&__jitload_cpu_kernels[{kernel.row}]"),
+        "cpu": Address(f"&{cpu.table}[{kernel.row}]"),
         "cpu_mode": _CPU_MODES[kernel.mode],
         "max_threads": kernel.max_threads,
         "params": param_structures(

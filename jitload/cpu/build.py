@@ -22,7 +22,7 @@ from jitload.building.ninja import Step, parse_diagnostics, run_ninja, write_nin
 from jitload.cpptext.declarations import find_candidates
 from jitload.cpptext.lexer import strip_comments
 from jitload.cpptext.source_kind import UserHeader
-from jitload.cpu.object_file import ObjectFile, TableRow, linked_name
+from jitload.cpu.object_file import TABLE, ObjectFile, TableRow, linked_name
 from jitload.cpu.text import (
     BY_SYMBOL,
     LAYOUT_FILE,
@@ -116,6 +116,7 @@ def compile_for_cpu(
 
 def _compile_for_cpu(source: DeviceSource, compilation: _Compilation) -> CpuProgram:
     object_file = compilation.run()
+    suffix = compilation.suffix
     rows = object_file.rows()
     image = Image(
         arch="cpu",
@@ -138,14 +139,15 @@ def _compile_for_cpu(source: DeviceSource, compilation: _Compilation) -> CpuProg
     )
     return CpuProgram(
         compiled=compiled,
-        object_file="cpu.o",
+        object_file=compilation.output,
         kernels={
             row.symbol: CpuKernel(row=number, mode=row.mode, max_threads=row.max_threads, shared_bytes=row.shared_bytes)
             for number, row in enumerate(rows)
         },
-        variables={v.name: linked_name(v.symbol) for v in image.variables},
+        variables={v.name: linked_name(v.symbol) + suffix for v in image.variables},
         dynamic_shared=(*object_file.dynamic_shared(), *((_DYNAMIC_SHARED_SYMBOL,) if source.instrumentation else ())),
         files_read=compilation.files_read,
+        table=TABLE + suffix,
     )
 
 
@@ -229,6 +231,8 @@ class _Compilation:
         expressions: The C++ expressions of the kernels in the kernel table, row by row.
         files_read: The files that the compiler read.
         user_headers: The user's headers among these files.
+        suffix: What distinguishes the symbols of this part of a library.
+        output: The file name of the object file that is linked.
     """
 
     def __init__(
@@ -241,6 +245,8 @@ class _Compilation:
         self.user_headers: tuple[Path, ...] = ()
         self._replaced: dict[Path, UserHeader] = {}  # the headers that `_write_headers` wrote
         self._overloads: frozenset[str] = frozenset()  # the argument `overloads` of `cpu_text`
+        self.suffix = f"__part{source.part}" if source.part else ""
+        self.output = f"kernels{self.suffix}.o"
         self._source = source
         self._command = (*compiler.command, *cpu_flags(source, toolchain), "-MD", "-MF", "cpu.d")
         self._ninja = ninja
@@ -263,7 +269,7 @@ class _Compilation:
                 path.write_text(text)
             _write_corrected_headers(corrected_dir, self._toolkit_dirs)
         object_file = self._compile_all()
-        (self._work_dir / "cpu.o").write_bytes(object_file.for_link())
+        (self._work_dir / self.output).write_bytes(object_file.for_link(self.suffix))
         for directory in (short_dir, corrected_dir, self._work_dir / _USER_DIR):
             shutil.rmtree(directory, ignore_errors=True)  # an error skips this line, so that they can be inspected
         return object_file

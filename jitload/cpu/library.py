@@ -9,6 +9,7 @@ import logging
 from collections.abc import Iterator
 from concurrent.futures import Future
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 from jitload.building.files_read import files_in_options, headers_to_record, search_dirs
@@ -30,6 +31,7 @@ from jitload.cuda.source_check import check_is_device_code
 from jitload.errors import CompileError, LaunchSpecError, ToolchainError, warn_once
 from jitload.model import CpuProgram
 from jitload.request.request import Request
+from jitload.request.variants import groups
 from jitload.signature.exports import check_layouts
 from jitload.toolchain.cuda import CudaToolchain, extra_of
 from jitload.toolchain.host import INCLUDE_DIR, Compiler, compiler_identity, find_ninja, tvm_ffi_include_dirs
@@ -56,16 +58,24 @@ def build_cpu_library(
     runtimes = find_objects(names, request.settings)
     with gpu_check(request, toolchain) as check:
         ninja = find_ninja(request.settings)
-        with naming_exports(request):
-            program = compile_for_cpu(device_source(request), compiler, toolchain, ninja, work.dir)
-        check_shared_memory(request, program)
-        compiled = () if toolchain is None or len(request.archs) == 1 else compile_for_gpus(request, toolchain)
-        check_layouts((*compiled, program.compiled))
-        write_sources(request, compiled, work.dir, program)
-        write_ninja(work.dir, _steps(request, program, compiler, write_wrapper(work.dir), runtimes))
+        programs, compiled = [], []
+        for number, part in enumerate(groups(request)):
+            with naming_exports(part):
+                source = replace(device_source(part), part=number)
+                program = compile_for_cpu(source, compiler, toolchain, ninja, work.dir)
+            check_shared_memory(part, program)
+            gpus = () if toolchain is None or len(request.archs) == 1 else compile_for_gpus(part, toolchain)
+            check_layouts((*gpus, program.compiled))
+            programs.append(program)
+            compiled.append(gpus)
+        write_sources(request, compiled, work.dir, programs)
+        objects = tuple(program.object_file for program in programs)
+        write_ninja(work.dir, _steps(request, objects, compiler, write_wrapper(work.dir), runtimes))
         run_ninja(ninja, work.dir, name=request.name, verbose=verbose)
-        gpu_headers = {*check.result(), *(path for gpu in compiled for path in gpu.headers)}
-    return tuple(sorted({*gpu_headers, *_headers_read(request, toolchain, work, program)}))
+        headers = {*check.result(), *(path for gpus in compiled for gpu in gpus for path in gpu.headers)}
+        for program in programs:
+            headers.update(_headers_read(request, toolchain, work, program))
+    return tuple(sorted(headers))
 
 
 def _check_compiler(compiler: Compiler, cache_dir: Path) -> None:
@@ -90,9 +100,13 @@ def _headers_read(request: Request, toolchain: CudaToolchain | None, work: Work,
 
 
 def _steps(
-    request: Request, program: CpuProgram, compiler: Compiler, embedded: tuple[str, ...], runtimes: tuple[Path, ...]
+    request: Request,
+    programs: tuple[str, ...],
+    compiler: Compiler,
+    embedded: tuple[str, ...],
+    runtimes: tuple[Path, ...],
 ) -> tuple[Step, ...]:
-    objects = ("wrapper.o", program.object_file, *map(str, runtimes))
+    objects = ("wrapper.o", *programs, *map(str, runtimes))
     product = f"{request.slug}.so"
     wraps = _INSTRUMENTED_LINK_FLAGS if request.instrumentation else ()
     link = Step(
@@ -145,7 +159,8 @@ def _check(request: Request, toolchain: CudaToolchain | None) -> tuple[Path, ...
     if toolchain is not None:
         try:
             with naming_exports(request):
-                return check_device_code(device_source(request), _ARCH, toolchain)
+                checked = [check_device_code(device_source(part), _ARCH, toolchain) for part in groups(request)]
+                return tuple(path for paths in checked for path in paths)
         except ToolchainError as error:
             reason = error.message()
         except CompileError as error:

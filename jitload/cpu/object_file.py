@@ -109,11 +109,17 @@ class ObjectFile:
             if "__jitload_" not in s.name and not s.name.startswith(compiler_made)
         )
 
-    def for_link(self) -> bytes:
-        """Return the object file with the source's own symbols renamed by `linked_name`."""
+    def for_link(self, suffix: str = "") -> bytes:
+        """Return the object file with the source's own symbols renamed by `linked_name`.
+
+        A suffix is added to the names of what the file defines, so that it can be linked with other compilations of the
+        same source.
+        """
         symbols = [
-            symbol._replace(name=linked_name(symbol.name))
-            if (symbol.section and symbol.binding != STB_LOCAL) or _is_dynamic_shared(symbol)
+            symbol._replace(name=linked_name(symbol.name) + suffix)
+            if symbol.section and symbol.binding != STB_LOCAL
+            else symbol._replace(name=linked_name(symbol.name))
+            if _is_dynamic_shared(symbol)
             else symbol
             for symbol in self._symbols
         ]

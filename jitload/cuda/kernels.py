@@ -92,6 +92,7 @@ class DeviceSource:
         is_isolated: Whether NVRTC runs in a child process.
         headers: Headers whose texts replace the user's files of these names.
         exports: The names in `functions=` without a `Launch.kernel`.
+        part: The number of the source among the compilations that make up one library for the CPU.
     """
 
     name: str
@@ -105,6 +106,7 @@ class DeviceSource:
     is_isolated: bool = False
     headers: tuple[UserHeader, ...] = ()
     exports: tuple[str, ...] = ()
+    part: int = 0
 
     @property
     def piece_texts(self) -> tuple[str, ...]:

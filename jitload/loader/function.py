@@ -22,7 +22,9 @@ if TYPE_CHECKING:
     from jitload.inspection.code import LoadedKernel
     from jitload.inspection.listing import Listing
     from jitload.inspection.occupancy import Occupancy
+    from jitload.loader.variants import Chosen
     from jitload.measuring.benchmark import Benchmark
+    from jitload.measuring.tuning import Tuning
     from jitload.model import Kernel
 
 
@@ -43,15 +45,21 @@ class Library:  # not a dataclass or a named tuple: creating one takes a tenth o
         bind: The library's function that lets a typed function bypass tvm-ffi; None if torch or Python prevents this.
         image: The library's function that returns the address of a cubin.
         origin: The path of the library in its cache entry, or the path that was loaded if there is no entry.
+        explain: The library's function that tells what a call would launch.
+        request: The request that the library was built for, or None.
     """
 
-    __slots__ = ("bind", "configure", "image", "origin")
+    __slots__ = ("bind", "configure", "explain", "image", "origin", "request")
 
-    def __init__(self, *, configure: Any, bind: Any, image: Any, origin: Path) -> None:
+    def __init__(  # noqa: PLR0913  one for each attribute
+        self, *, configure: Any, bind: Any, image: Any, origin: Path, explain: Any, request: Any
+    ) -> None:
         self.configure = configure
         self.bind = bind
         self.image = image
         self.origin = origin
+        self.explain = explain
+        self.request = request
 
 
 class _Kernels(dict[str, "Kernel"]):
@@ -268,6 +276,27 @@ class TypedFunction(tvm_ffi.Function):  # type: ignore[misc]  # tvm-ffi's own cl
         handle = function._jitload_config[10]
         options = Options(stream=handle, flush_l2=flush_l2, bytes=bytes, flop=flop, restore=restore, seconds=seconds)
         return ends_at_caller(measure)(function, args, options)
+
+    def variant(self, *args: Any) -> Chosen:
+        """Return which variant a call with these arguments launches, and with which grid. Nothing is launched."""
+        from jitload.loader.variants import explain_call
+
+        return ends_at_caller(explain_call)(self, args)
+
+    def tune(self, *args: Any, **options: Any) -> Tuning:
+        """Measure the variants of the function for the key of these arguments, and return a `Tuning`.
+
+        The options are those of `jitload.tune`, which describes them.
+
+        Example:
+            `print(mod.softmax.tune(x, y, seconds=5, reference=torch.softmax))`
+        """
+        import importlib
+
+        # The tuner builds variants, so it is above the loader.
+        tuner = importlib.import_module("jitload.tuning.tuner")
+        tuning: Tuning = ends_at_caller(tuner.tune)(self, *args, **options)
+        return tuning
 
     def _jitload_kernel(self) -> LoadedKernel:
         from jitload.inspection.code import loaded_kernel

@@ -149,6 +149,8 @@ class Module(tvm_ffi.Module):  # type: ignore[misc]  # tvm-ffi is not checked he
                 bind=loader_function(self, "bind") if is_direct else None,
                 image=loader_function(self, "image"),
                 origin=self.__dict__["_jitload_origin"],
+                explain=loader_function(self, "explain"),
+                request=self.__dict__.get("_jitload_request"),
             )
             self.__dict__["_jitload_functions"] = library
         return library
@@ -256,6 +258,10 @@ def _preload(module: Module) -> None:
         exchange = torch_exchange()
         addresses = (exchange.current_stream, exchange.allocator) if exchange else (0, 0)
         loader_function(module, "preload")(*addresses)
+    if any("tune" in function for function in module._jitload_facts()["functions"].values()):
+        from jitload.loader.variants import untuned_reporter
+
+        loader_function(module, "report")(ctypes.cast(untuned_reporter(), ctypes.c_void_p).value)
 
 
 def _map_library(path: Path, *, keep_module_alive: bool) -> tvm_ffi.Module:
@@ -439,6 +445,11 @@ def global_tensor(module: Module, name: str, dtype: object, shape: int | Sequenc
     if name not in names:
         variables = f"it has: {', '.join(names)}" if names else "it has none"
         raise LoadError(f"module {facts['name']!r} has no __device__ or __constant__ variable {name!r}; {variables}")
+    if copies := facts.get("copies"):
+        problem = (
+            f"{copies} variants of the kernels were compiled with different options, and each has its own {name!r}"
+        )
+        raise LoadError(f"module {facts['name']!r}: {problem}, so it is not one tensor")
     number = names.index(name)
     kind = _dtype(dtype)
     extents = _extents(shape)

@@ -39,11 +39,15 @@ class CpuClock:
 
     Attributes:
         device: The measured device: `cpu`, or for a `CudaClock`, `cuda:0` with the GPU's name.
+        model: The model of the device: `cpu`, or the GPU's name.
+        driver: The version of the driver, such as 13000, or 0 on the CPU.
         is_host: Whether the device is the host itself.
         peak_bytes_per_s: The peak bandwidth of the device's memory, or None if it is not known.
     """
 
     device: str = "cpu"
+    model: str = "cpu"
+    driver: int = 0
     is_host: bool = True
     peak_bytes_per_s: float | None = None
 
@@ -85,8 +89,9 @@ class CudaClock:
         self._driver, self._stream, self._flushes_l2, self._resources = driver, stream, flushes_l2, resources
         attribute = driver.CUdevice_attribute
         self._number = _checked(driver.cuDeviceGet(device))
-        name = _checked(driver.cuDeviceGetName(256, self._number)).partition(b"\0")[0].decode()
-        self.device = f"cuda:{device} ({name})"
+        self.model = _checked(driver.cuDeviceGetName(256, self._number)).partition(b"\0")[0].decode()
+        self.device = f"cuda:{device} ({self.model})"
+        self.driver = int(_checked(driver.cuDriverGetVersion()))
         clock_khz = self._get(attribute.CU_DEVICE_ATTRIBUTE_MEMORY_CLOCK_RATE)
         bus_bits = self._get(attribute.CU_DEVICE_ATTRIBUTE_GLOBAL_MEMORY_BUS_WIDTH)
         self.peak_bytes_per_s: float | None = 2 * 1000 * clock_khz * bus_bits / 8 or None  # two transfers in each cycle

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-import html
 import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from numbers import Number
 from typing import Any, NamedTuple
 
-from jitload.errors import JitLoadError, ends_at_caller
+from jitload.errors import JitLoadError, MismatchError, ends_at_caller
 from jitload.measuring.benchmark import Arguments, Benchmark, Options, Subject, check_number, open_clock
 from jitload.measuring.difference import Tolerance, agrees, check_agrees
 from jitload.measuring.loads import only_stores
-from jitload.measuring.memory import copy_tensor, extent_of, tensors_in, written_arguments
+from jitload.measuring.memory import copy_tensor, extent_of, same_bits, tensors_in, written_arguments
+from jitload.measuring.plots import PLOTTED_NAME, draw_bars, import_pyplot
 from jitload.measuring.poison import (
     POISONS,
     PoisonedRun,
@@ -22,11 +22,10 @@ from jitload.measuring.poison import (
     is_floating,
     poison,
 )
+from jitload.tables import four_digits, html_grid, shortened, text_grid
 
 _log = logging.getLogger(__name__)
-_PLOTTED_NAME = 32  # the greatest width of a name in a plot, in characters
 _MARKERS = "os^Dv"
-_WIDTH, _MIN_NAME = 80, 8  # the width of the table, and the least width of a name in it, in characters
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,23 +56,10 @@ class Comparison:
         return rows
 
     def __str__(self) -> str:
-        rows = self.rows()
-        columns = list(zip(*rows, strict=True))[1:]
-        room = _WIDTH - sum(max(map(len, column)) + 2 for column in columns)
-        rows = [[_shortened(name, max(room, _MIN_NAME)), *cells] for name, *cells in rows]
-        widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-        lines = [
-            "  ".join(cell.rjust(width) if number else cell.ljust(width) for number, (cell, width) in enumerate(pairs))
-            for pairs in (zip(row, widths, strict=True) for row in rows)
-        ]
-        return "\n".join((next(iter(self.benchmarks.values())).device, *(line.rstrip() for line in lines)))
+        return f"{next(iter(self.benchmarks.values())).device}\n{text_grid(self.rows())}"
 
     def _repr_html_(self) -> str:
-        head, *body = self.rows()
-        titles = "".join(f"<th>{html.escape(cell)}</th>" for cell in head)
-        rows = "".join(f"<tr>{''.join(f'<td>{html.escape(cell)}</td>' for cell in row)}</tr>" for row in body)
-        device = html.escape(next(iter(self.benchmarks.values())).device)
-        return f"<table><caption>{device}</caption><thead><tr>{titles}</tr></thead><tbody>{rows}</tbody></table>"
+        return html_grid(self.rows(), next(iter(self.benchmarks.values())).device)
 
     @ends_at_caller
     def plot(self) -> Any:
@@ -82,43 +68,33 @@ class Comparison:
         Raises:
             JitLoadError: matplotlib is not installed.
         """
-        try:
-            import matplotlib.pyplot as plt
-        except ImportError as error:
-            raise JitLoadError("plot() needs matplotlib: pip install 'jitload[plot]'") from error
+        plt = import_pyplot()
         benchmarks = self.benchmarks
         has_roofline = all(b.flop_per_s and b.bytes for b in benchmarks.values())
         height = max(3.5, 1 + 0.25 * len(benchmarks))
         figure, axes = plt.subplots(
             1, 1 + has_roofline, figsize=(6 * (1 + has_roofline), height), squeeze=False, layout="constrained"
         )
-        _draw_bars(axes[0][0], benchmarks)
+        draw_bars(
+            axes[0][0],
+            {n: (b.median_us, b.p10_us, b.p90_us) for n, b in benchmarks.items()},
+            next(iter(benchmarks.values())).device,
+        )
         if has_roofline:
             _draw_roofline(axes[0][1], benchmarks)
         plt.close(figure)  # otherwise, a notebook would show the figure twice
         return figure
 
 
-def _shortened(name: str, width: int) -> str:
-    """Return a name with its middle replaced by `…` if it is longer than `width`."""
-    end = (width - 1) // 2
-    return name if len(name) <= width else f"{name[: width - 1 - end]}…{name[-end:]}"
-
-
-def _four_digits(value: float | None) -> str:
-    """Return a number as text: 1.23, 12.34, 123.4, 1234, 12345. For None, return ""."""
-    return "" if value is None else f"{value:.{max(0, min(2, 4 - len(str(int(value)))))}f}"
-
-
 # The columns of the table, each with a function that returns the text of a cell.
 _COLUMNS: dict[str, Callable[[Benchmark], str]] = {
-    "median µs": lambda b: _four_digits(b.median_us),
-    "p10": lambda b: _four_digits(b.p10_us),
-    "p90": lambda b: _four_digits(b.p90_us),
-    "host µs": lambda b: _four_digits(b.host_us),
-    "GB/s": lambda b: _four_digits(b.gb_per_s),
+    "median µs": lambda b: four_digits(b.median_us),
+    "p10": lambda b: four_digits(b.p10_us),
+    "p90": lambda b: four_digits(b.p90_us),
+    "host µs": lambda b: four_digits(b.host_us),
+    "GB/s": lambda b: four_digits(b.gb_per_s),
     "of peak": lambda b: "" if b.peak_share is None else f"{b.peak_share:.0%}",
-    "GFLOP/s": lambda b: _four_digits(b.flop_per_s and b.flop_per_s / 1e9),
+    "GFLOP/s": lambda b: four_digits(b.flop_per_s and b.flop_per_s / 1e9),
 }
 
 
@@ -182,10 +158,10 @@ def compare(  # noqa: PLR0913  the parts of a launch, and how to measure
         functions = {n: f[grid, block, shared_bytes] if hasattr(f, "kernel") else f for n, f in functions.items()}
     callables = [*functions.values(), *([reference] if reference is not None else [])]
     with open_clock(list(functions.values()), args, options) as clock:
-        arguments = Arguments(args, _written_by_any(callables, args), clock)
+        arguments = Arguments(args, written_by_any(callables, args), clock)
         with arguments:
             subjects = [Subject(function, arguments, name) for name, function in functions.items()]
-            check = _Check(arguments, _output_positions(list(functions.values()), args, outputs), Tolerance(rtol, atol))
+            check = Check(arguments, output_positions(list(functions.values()), args, outputs), Tolerance(rtol, atol))
             right = None if reference is None else Subject(reference, arguments, "the reference")
             check.run(subjects, right, keeps_outputs=restore)
             for subject in subjects:
@@ -208,7 +184,8 @@ def _check_callables(functions: object, reference: object) -> None:
         raise TypeError(f"reference= must be a function of the same arguments, got {type(reference).__name__}")
 
 
-def _written_by_any(functions: Sequence[Any], args: Sequence[Any]) -> list[bool]:
+def written_by_any(functions: Sequence[Any], args: Sequence[Any]) -> list[bool]:
+    """Return for each argument whether any of the functions may write to it."""
     return [any(written) for written in zip(*(written_arguments(f, args) for f in functions), strict=True)]
 
 
@@ -228,7 +205,7 @@ class _Output(NamedTuple):
     is_sure: bool
 
 
-def _output_positions(
+def output_positions(
     functions: Sequence[Any], args: Sequence[Any], outputs: Sequence[str | int] | str | int | None
 ) -> list[_Output]:
     """Return the arguments that are results: by default, the tensors that one of the kernels may write to.
@@ -243,7 +220,7 @@ def _output_positions(
     names = names if are_parameters else [f"argument {number}" for number in range(len(args))]
     is_sure = bool(kernels) or outputs is not None
     if outputs is None:
-        written = _written_by_any(kernels, args) if kernels else [True] * len(args)
+        written = written_by_any(kernels, args) if kernels else [True] * len(args)
         positions = [number for number, is_written in enumerate(written) if is_written]
     else:
         positions = [_position(output, names) for output in ([outputs] if isinstance(outputs, str | int) else outputs)]
@@ -260,39 +237,82 @@ def _position(output: str | int, names: Sequence[str]) -> int:
     raise ValueError(f"outputs={output!r}: there is no such argument; the arguments are {', '.join(names) or 'none'}")
 
 
-class _Check(NamedTuple):
-    """Compares the values that functions return. For functions that return None, compares `outputs`."""
+class Expected(NamedTuple):
+    """The right results of a check.
+
+    Attributes:
+        name: The name of the function that is right.
+        values: A (name, value) pair for each result.
+        tensors: The output tensors to poison, by the number of their result.
+        runs: The runs with these tensors poisoned.
+        is_sure: Whether the function is known to be right.
+    """
+
+    name: str
+    values: list[tuple[str, Any]]
+    tensors: dict[int, Any]
+    runs: dict[int, list[PoisonedRun]]
+    is_sure: bool
+
+
+class Check(NamedTuple):
+    """Compares the values that functions return. For functions that return None, compares `outputs`.
+
+    If `is_exact` is set, results must be equal bit for bit.
+    """
 
     arguments: Arguments
     outputs: list[_Output]
     tolerance: Tolerance
+    is_exact: bool = False
 
     def run(self, subjects: Sequence[Subject], reference: Subject | None, *, keeps_outputs: bool) -> None:
-        """Run each function once, and compare its results with those of the reference or the first function.
+        """Run each function, and compare its results with those of the reference or the first function."""
+        right, *others = [reference, *subjects] if reference else subjects
+        expected = self.expect(right, is_sure=bool(reference), keeps_outputs=keeps_outputs)
+        if others and not expected.values:
+            raise JitLoadError(f"{right.name} has no results to compare: it returns None and writes to no tensor")
+        for subject in others:
+            self.check(subject, expected)
+        if not reference and expected.runs and all(r.is_unchanged() for runs in expected.runs.values() for r in runs):
+            _log.warning("compare() compared nothing: %s does not change its outputs", right.name)
+
+    def expect(self, right: Subject, *, is_sure: bool, keeps_outputs: bool) -> Expected:
+        """Run the function that is right.
 
         An output may have some of the right values before the call. A function that does not write them would then seem
-        right. Unless `keeps_outputs` is set, poison the outputs, run all functions again, and do all this twice.
+        right. Unless `keeps_outputs` is set, poison the outputs, run the function again, and do all this twice.
         """
-        expected = self._compare(subjects, reference)
-        if keeps_outputs or not (tensors := self._tensors_to_poison([value for _, value in expected])):
+        values = self._results(right)
+        tensors = {} if keeps_outputs else self._tensors_to_poison([value for _, value in values])
+        runs = self._poisoned_runs(right, self._poisonable(right, tensors)) if tensors else {}
+        return Expected(right.name, values, tensors, runs, is_sure)
+
+    def check(self, subject: Subject, expected: Expected) -> None:
+        """Run a function. Raise MismatchError if its results are not the expected ones."""
+        results, is_sure = self._results(subject), expected.is_sure
+        if len(results) != len(expected.values):
+            listed = ", ".join(name for name, _ in results) or "none"
+            raise JitLoadError(
+                f"{subject.name!r} has {len(results)} results ({listed}), but {expected.name} has "
+                f"{len(expected.values)}: name the arguments to compare, outputs=['y']"
+            )
+        for (name, result), (_, value) in zip(results, expected.values, strict=True):
+            check_agrees((subject.name, name, result), (expected.name, value), self.tolerance, is_sure=is_sure)
+            if self.is_exact and not (same_bits(result, value) if _has_tensor(value) else result == value):
+                problem = f"{subject.name!r} is not exact: bits of its {name!r} differ from those of {expected.name}"
+                raise MismatchError(problem, function=subject.name, output=name)
+        if not expected.tensors:
             return
-        right, *others = [reference, *subjects] if reference else subjects
-        runs = {s: self._poisoned_runs(s, self._poisonable(s, tensors)) for s in (right, *others)}
-        pairs = [(other, right) for other in others]
-        if not reference:
-            pairs += [(right, other) for other in others]
         names = [output.name for output in self.outputs for _ in tensors_in(self.arguments.values[output.position])]
-        for number in tensors:
-            name, (_, value) = names[number], expected[number]
-            for subject, other in pairs:
-                if number not in runs[subject]:
-                    continue
-                own = runs[subject][number]
-                right_runs = runs[other].get(number) or [run._replace(after=value) for run in own]
-                result, known = (subject.name, name, own), (other.name, right_runs, value)
-                check_writes(result, known, self.tolerance, is_sure=bool(reference))
-        if not reference and runs[right] and all(run.is_unchanged() for runs in runs[right].values() for run in runs):
-            _log.warning("compare() compared nothing: %s does not change its outputs", right.name)
+        runs = self._poisoned_runs(subject, self._poisonable(subject, expected.tensors))
+        pair = (subject.name, runs), (expected.name, expected.runs)
+        for (first, own), (second, others) in (pair,) if is_sure else (pair, pair[::-1]):
+            for number in own:
+                value = expected.values[number][1]
+                known = others.get(number) or [run._replace(after=value) for run in own[number]]
+                result = (first, names[number], own[number])
+                check_writes(result, (second, known, value), self.tolerance, is_sure=is_sure)
 
     def _tensors_to_poison(self, expected: Sequence[Any]) -> dict[int, Any]:
         """Return the output tensors to poison, by the number of their result. They match the results one to one."""
@@ -343,24 +363,6 @@ class _Check(NamedTuple):
                 runs[number].append(PoisonedRun(before[number], results[number][1]))
         return runs
 
-    def _compare(self, subjects: Sequence[Subject], reference: Subject | None) -> list[tuple[str, Any]]:
-        """Compare the results of all functions, and return a (name, value) pair for each expected result."""
-        right, *others = [reference, *subjects] if reference else subjects
-        expected = self._results(right)
-        if others and not expected:
-            raise JitLoadError(f"{right.name} has no results to compare: it returns None and writes to no tensor")
-        for subject in others:
-            results = self._results(subject)
-            if len(results) != len(expected):
-                names = ", ".join(name for name, _ in results) or "none"
-                raise JitLoadError(
-                    f"{subject.name!r} has {len(results)} results ({names}), but {right.name} has {len(expected)}: "
-                    "name the arguments to compare, outputs=['y']"
-                )
-            for (name, result), (_, value) in zip(results, expected, strict=True):
-                check_agrees((subject.name, name, result), (right.name, value), self.tolerance, is_sure=bool(reference))
-        return expected
-
     def _results(self, subject: Subject, overwrite: Callable[[], None] = lambda: None) -> list[tuple[str, Any]]:
         """Run a function once, and return a (name, copy) pair for each of its results."""
         try:
@@ -405,25 +407,13 @@ def _has_tensor(value: Any) -> bool:
 # ---- plots -----------------------------------------------------------------------------------------------------------
 
 
-def _draw_bars(axes: Any, benchmarks: dict[str, Benchmark]) -> None:
-    records = list(benchmarks.values())
-    medians = [b.median_us for b in records]
-    spread = [[b.median_us - b.p10_us for b in records], [b.p90_us - b.median_us for b in records]]
-    positions = range(len(records))
-    axes.barh(positions, medians, xerr=spread, capsize=3)
-    axes.set_yticks(positions, [_shortened(name, _PLOTTED_NAME) for name in benchmarks])
-    axes.set_ylim(len(records) - 0.5, -0.5)  # the first function is at the top, as in the table
-    axes.set_xlabel("median time in µs, from p10 to p90")
-    axes.set_title(records[0].device)
-
-
 def _draw_roofline(axes: Any, benchmarks: dict[str, Benchmark]) -> None:
     """Plot operations per second against operations per byte, and the limit of the memory's bandwidth."""
     intensities = {name: (benchmark.flop or 0) / benchmark.bytes for name, benchmark in benchmarks.items()}
     for number, (name, benchmark) in enumerate(benchmarks.items()):
         marker = _MARKERS[number // 10 % len(_MARKERS)]  # matplotlib repeats its colours after ten
         rate = (benchmark.flop_per_s or 0) / 1e9
-        axes.plot(intensities[name], rate, marker, label=_shortened(name, _PLOTTED_NAME))
+        axes.plot(intensities[name], rate, marker, label=shortened(name, PLOTTED_NAME))
     if peak := next(iter(benchmarks.values())).peak_gb_per_s:
         ends = [min(intensities.values()) / 10, max(intensities.values()) * 10]
         axes.plot(ends, [peak * end for end in ends], "k-", lw=0.8)

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 from jitload.errors import JitLoadError, LaunchSpecError
 from jitload.request.cubins import CubinLike
 from jitload.request.launch import Launch
+from jitload.request.tuned import Tuned, read_tuned
 
 if TYPE_CHECKING:
     from jitload.cpptext.source_kind import SourceKind
@@ -441,6 +442,7 @@ class Call(NamedTuple):
         instrumentation: Sanitizers and debug information for kernels.
         gpu_check: Whether NVRTC also checks kernels built for the CPU. If None, `JITLOAD_CPU_GPU_CHECK` decides.
         isolate: Whether NVRTC runs in a child process. If None, `JITLOAD_ISOLATE` decides.
+        tuned: The file of measurements by which variants are chosen.
         torch: How texts for torch's C++ interface are treated. None for other texts, or before the texts are examined.
     """
 
@@ -456,6 +458,7 @@ class Call(NamedTuple):
     isolate: bool | None = None
     torch: TorchText | None = None
     exports: tuple[tuple[str, Launch], ...] | None = None
+    tuned: Tuned | None = None
 
 
 def read_call(keywords: Mapping[str, Any], *, makes: Literal["module", "library"]) -> Call:
@@ -480,4 +483,5 @@ def read_call(keywords: Mapping[str, Any], *, makes: Literal["module", "library"
         instrumentation=read_instrumentation(keywords["sanitize"], debug=keywords["debug"]),
         gpu_check=keywords["gpu_check"],
         isolate=keywords["isolate"],
+        tuned=read_tuned(keywords["tuned"]),
     )

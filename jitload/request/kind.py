@@ -235,7 +235,7 @@ _KEYWORDS = """
 """.replace("\n", " ")
 # Fields of a Launch that only kernels have.
 _KERNEL_FIELDS = (
-    "grid", "block", "shared_bytes", "cluster", "cluster_policy", "cooperative", "pdl", "priority", "signature",
+    "grid", "block", "shared_bytes", "cluster", "cluster_policy", "cooperative", "pdl", "priority", "signature", "tune",
 )  # fmt: skip
 
 

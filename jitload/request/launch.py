@@ -12,9 +12,17 @@ from typing import Any, Literal
 from jitload.errors import LaunchSpecError
 from jitload.expressions.compiler import check_expression
 from jitload.expressions.parse import Expression, python_name
+from jitload.request.tune import Tune, Variant
 
 Extent = int | str | Sequence[int | str]
 CLUSTER_POLICIES = ("spread", "load_balancing")
+# The types that `{x.dtype}` stands for.
+CPP_TYPES = {
+    "float32": "float", "float64": "double", "float16": "__half", "bfloat16": "__nv_bfloat16",
+    "float8_e4m3fn": "__nv_fp8_e4m3", "float8_e5m2": "__nv_fp8_e5m2", "int8": "signed char", "int16": "short",
+    "int32": "int", "int64": "long long", "uint8": "unsigned char", "uint16": "unsigned short",
+    "uint32": "unsigned int", "uint64": "unsigned long long", "bool": "bool",
+}  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,7 +51,8 @@ class Launch:
         cooperative: Whether to start all blocks at the same time, so that the grid can be synchronised.
         pdl: Whether the kernel may start before the previous kernel in its stream ends (programmatic dependent launch).
         priority: Launch priority; kernels with lower numbers run first.
-        kernel: The kernel that the function launches: `scale<float>`, `ns::scale`, `scale(float*, int)`.
+        kernel: The kernel that the function launches: `scale<float>`, `ns::scale`, `scale(float*, int)`. In
+            `scale<{x.dtype}>`, the dtype of the argument `x` chooses the type.
         signature: The kernel's C++ parameters, or its declaration such as `void f(float* x, int n)`. It is needed for
             a cubin that does not contain the types. If the compiler reports types, the signature has to match them.
         args: Expressions for parameters that the function computes and callers do not pass. A `Launch` sorts them, so
@@ -53,6 +62,8 @@ class Launch:
         strided: Names of tensors that need not be contiguous.
         host: Names of a host function's pointers to host memory. Tensors for these pointers must be on the CPU.
         doc: The function's docstring.
+        dtypes: The dtypes among which `{x.dtype}` chooses.
+        tune: The variants among which the function chooses, a `Tune`.
     """
 
     grid: Extent | None = None
@@ -72,6 +83,8 @@ class Launch:
     strided: Sequence[str] = ()
     host: Sequence[str] = ()
     doc: str | None = None
+    dtypes: Sequence[str] = ("float32", "float16", "bfloat16")
+    tune: Tune | Variant | None = None
 
     def __post_init__(self) -> None:
         values = _fields_but_args(self)
@@ -108,6 +121,7 @@ def _check(values: tuple[Any, ...], args: object) -> dict[str, Any]:
     checked: dict[str, Any] = {name: _extent(name, by_field[name]) for name in ("grid", "block", "cluster")}
     for name in ("params", "nullable", "raw_pointers", "strided", "host"):
         checked[name] = _names(name, by_field[name])
+    checked["dtypes"] = _dtypes(by_field["dtypes"])
     checked["args"] = _args(args)
     _expression("shared_bytes", by_field["shared_bytes"], 0, _INT32_MAX)
     for name in ("cooperative", "pdl"):
@@ -117,6 +131,8 @@ def _check(values: tuple[Any, ...], args: object) -> dict[str, Any]:
         _check_text(name, by_field[name])
     _check_priority(by_field["priority"])
     _check_policy(by_field["cluster_policy"])
+    if not isinstance(by_field["tune"], Tune | Variant | None):
+        raise _wrong_type("tune", "a Tune", by_field["tune"])
     return {name: value for name, value in checked.items() if name == "args" or value is not by_field[name]}
 
 
@@ -189,6 +205,14 @@ def _names(field: str, value: object) -> tuple[str, ...] | None:
     names = tuple(_name(field, name) for name in ((value,) if isinstance(value, str) else value))
     if duplicate := next((name for name in names if names.count(name) > 1), None):
         raise LaunchSpecError(f"has {duplicate!r} twice", field=field)
+    return names
+
+
+def _dtypes(value: object) -> tuple[str, ...]:
+    names = _names("dtypes", value) or ()
+    if unknown := next((name for name in names if name not in CPP_TYPES), None):
+        problem = f"{unknown!r} is none of the dtypes {', '.join(CPP_TYPES)}"
+        raise LaunchSpecError(problem, field="dtypes")
     return names
 
 

@@ -33,6 +33,7 @@ from jitload.request.kind import (
 )
 from jitload.request.launch import Launch
 from jitload.request.options import cpu_options, take_archs, take_libraries, translate_cuda_options
+from jitload.request.tuned import Tuned
 from jitload.settings import Settings, read_settings
 from jitload.toolchain.arch import CPU, add_archs, check_options_agree, resolve_arch, resolve_gpu_arch
 
@@ -156,6 +157,7 @@ class Request(NamedTuple):
         cubins: Cubins whose kernels become functions, if there is no source.
         cpu_flags: Options for compiling kernels for the CPU; empty if `archs` does not contain `cpu`.
         instrumentation: Sanitizers and debug information for kernels.
+        tuned: The file of measurements by which variants are chosen.
     """
 
     name: str
@@ -171,6 +173,7 @@ class Request(NamedTuple):
     cubins: tuple[LabelledCubin, ...] = ()
     cpu_flags: tuple[str, ...] = ()
     instrumentation: Instrumentation = NO_INSTRUMENTATION
+    tuned: Tuned | None = None
 
     @property
     def slug(self) -> str:
@@ -240,7 +243,11 @@ def _make_request(call: Call, settings: Settings) -> Request:
         host=host,
         is_kind_explicit=call.kind is not None,
         instrumentation=call.instrumentation,
+        tuned=call.tuned,
     )
+    if call.tuned is not None and not any(launch.tune is not None for _, launch in request.functions or ()):
+        problem = f"{call.tuned.label} chooses variants, but no function has a Launch(tune=…)"
+        raise LaunchSpecError(problem, field="tuned")
     if host is not None and request.pieces:
         _check_embeddable(request)
     _check_instrumentation(request.instrumentation, request.archs, has_host_code=host is not None)

@@ -6,3 +6,4 @@
 #include "argument_errors.cc"
 #include "launch_errors.cc"
 #include "cpu_launch.cc"
+#include "choice.cc"

@@ -91,6 +91,34 @@ int jitload_run(const jitload_kernel* kernel, const jitload_config* config, cons
 int jitload_call_host(const jitload_kernel* kernel, const jitload_config* config, const TVMFFIAny* args,
                       int32_t num_args, TVMFFIAny* result);
 
+/* ---- choosing a variant by key, choice.cc ---- */
+
+/* How a variant was chosen: it is the first, because the key was not tuned; for the key; for the nearest key. */
+enum { JITLOAD_FIRST, JITLOAD_TUNED, JITLOAD_NEAREST };
+
+enum { JITLOAD_DEVICES = 64, JITLOAD_REMEMBERED = 256 };
+
+/* A choice's tables by device, with that of the CPU at the end, and the variants of keys that are in no table. */
+typedef struct jitload_choice_state {
+  const jitload_table* tables[JITLOAD_DEVICES + 1];
+  uint64_t remembered[JITLOAD_REMEMBERED]; /* the high bits of a hash, and the position of a variant plus 1 */
+} jitload_choice_state;
+
+/* Find the table for a device, which is empty if there is none. Return NULL with an error. */
+const jitload_table* jitload_find_table(const jitload_kernel* kernel, int32_t device);
+/* Return the position of the variant for a key that is in no table. */
+int32_t jitload_choose_untuned(const jitload_kernel* kernel, const jitload_table* table, const int64_t* key,
+                               uint64_t hash, int32_t device);
+/* Return the number of the device of a call: the index of its table. */
+int32_t jitload_find_call_device(const jitload_kernel* kernel, const TVMFFIAny* args);
+int jitload_raise_key_error(const jitload_kernel* kernel, const jitload_eval* eval);
+
+static inline const jitload_table* jitload_table_of(const jitload_kernel* kernel, int32_t device) {
+  const jitload_choice_state* state = __atomic_load_n(&kernel->choice->state, __ATOMIC_ACQUIRE);
+  const jitload_table* table = state != NULL ? __atomic_load_n(&state->tables[device], __ATOMIC_ACQUIRE) : NULL;
+  return JITLOAD_LIKELY(table != NULL) ? table : jitload_find_table(kernel, device);
+}
+
 /* Launch on the CPU. Return 0, -1 with tvm-ffi's error set, or JITLOAD_INTERRUPTED. */
 int jitload_launch_on_cpu(const jitload_request* request);
 

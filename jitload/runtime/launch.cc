@@ -51,10 +51,9 @@ int jitload_run(const jitload_kernel* kernel, const jitload_config* config, cons
     return jitload_raise_argument_error(kernel, args, num_args);
   }
   if (kernel->triton != NULL) return jitload_run_triton(kernel, config, args, stream_source);
-  if (__builtin_expect(kernel->flags & JITLOAD_DISPATCHES, 0)) {
-    const jitload_kernel* variant = jitload_choose_variant(kernel, args);
-    if (variant == NULL) return jitload_raise_variant_error(kernel, args);
-    kernel = variant;
+  while (__builtin_expect(kernel->flags & JITLOAD_DISPATCHES, 0)) {
+    kernel = jitload_choose(kernel, args, NULL);
+    if (kernel == NULL) return -1;
   }
   const size_t count = (size_t)kernel->param_count;
   uint64_t* values = (uint64_t*)__builtin_alloca(8 * count + 8);
@@ -87,6 +86,38 @@ extern "C" int jitload_call(intptr_t kernel, const void* args, int32_t num_args,
     return jitload_call_host(called, NULL, (const TVMFFIAny*)args, num_args, (TVMFFIAny*)result);
   }
   return jitload_run(called, NULL, (const TVMFFIAny*)args, num_args, NULL);
+}
+
+/* Explain a call without launching: write the index of the kernel that it would launch, how this was chosen, the number
+ * of key expressions and their values, and the grid, block, cluster and dynamic shared memory, or zeros where the call
+ * passes the grid or block. args: (module, kernel index, address of 21 64-bit integers, *the call's arguments). */
+JITLOAD_LOADER_FUNCTION(explain)(void*, const TVMFFIAny* args, int32_t num_args, TVMFFIAny*) {
+  const jitload_kernel* kernel = &((const jitload_module*)(uintptr_t)args[0].v_int64)->kernels[args[1].v_int64];
+  int64_t* out = (int64_t*)(uintptr_t)args[2].v_int64;
+  args += 3, num_args -= 3;
+  if (num_args != kernel->argument_count) return jitload_raise_argument_error(kernel, args, num_args);
+  jitload_chosen chosen = {};
+  while (kernel->flags & JITLOAD_DISPATCHES) {
+    kernel = jitload_choose(kernel, args, &chosen);
+    if (kernel == NULL) return -1;
+  }
+  memset(out, 0, sizeof *out * 21);
+  out[0] = kernel->index, out[1] = chosen.how, out[2] = chosen.key_count;
+  memcpy(out + 3, chosen.key, sizeof chosen.key);
+  const size_t count = (size_t)kernel->param_count;
+  uint64_t* values = (uint64_t*)__builtin_alloca(8 * count + 8);
+  jitload_request request = {};
+  request.kernel = kernel;
+  request.params = (void**)__builtin_alloca(sizeof(void*) * count + 8);
+  request.device = -1;
+  unsigned char* structs = (unsigned char*)__builtin_alloca((size_t)kernel->struct_bytes + 8);
+  if (!jitload_read_arguments(&request, args, values, &structs)) {
+    return jitload_raise_argument_error(kernel, args, num_args);
+  }
+  if (!(kernel->flags & JITLOAD_HAS_GRID) || !(kernel->flags & JITLOAD_HAS_BLOCK)) return 0;
+  if (jitload_evaluate_plan(&request, args, values) != 0) return -1;
+  memcpy(out + 11, request.plan.grid, sizeof(int64_t) * 10); /* with block, cluster and shared memory */
+  return 0;
 }
 
 #include "host_call.cc"

@@ -25,6 +25,75 @@ static inline const jitload_kernel* jitload_choose_variant(const jitload_kernel*
   return NULL;
 }
 
+/* What a call has chosen by its key: how, as in device.h, and the key. */
+typedef struct jitload_chosen {
+  int32_t how;
+  int32_t key_count;
+  int64_t key[JITLOAD_MAX_KEYS];
+} jitload_chosen;
+
+static inline uint64_t jitload_hash_key(const int64_t* key, int32_t count) {
+  uint64_t hash = 0;
+  for (int32_t i = 0; i < count; ++i) hash = (hash ^ (uint64_t)key[i]) * UINT64_C(0x9E3779B97F4A7C15);
+  return hash;
+}
+
+/* Return the number of a key's row plus 1, or 0. */
+static inline int32_t jitload_find_row(const jitload_table* table, const int64_t* key, int32_t count, uint64_t hash) {
+  const uint32_t mask = (1u << table->slot_bits) - 1;
+  for (uint32_t slot = (uint32_t)(hash >> (64 - table->slot_bits));; slot = (slot + 1) & mask) {
+    const int32_t row = table->slots[slot].row;
+    if (row == 0) return 0;
+    int32_t i = 0;
+    while (i < count && table->keys[(row - 1) * count + i].value == key[i]) ++i;
+    if (i == count) return row;
+  }
+}
+
+/* Choose the variant for a call's key. Return NULL with an error. `chosen` may be NULL. */
+static inline const jitload_kernel* jitload_choose_by_key(const jitload_kernel* kernel, const TVMFFIAny* args,
+                                                          jitload_chosen* chosen) {
+  const jitload_kernel* variants = &kernel->module->kernels[kernel->first_variant];
+  const jitload_choice* choice = kernel->choice;
+  if (choice->table_count == 0 && chosen == NULL) return variants;
+  int64_t key[JITLOAD_MAX_KEYS];
+  jitload_plan plan;
+  jitload_eval eval;
+  plan.values = key;
+  eval.args = args;
+  if (__builtin_expect(jitload_evaluate(choice->program, &eval, &plan) != JITLOAD_EVAL_OK, 0)) {
+    /* An argument of another type is left to the variant, which rejects it. */
+    if (eval.error == JITLOAD_EVAL_NOT_A_TENSOR || eval.error == JITLOAD_EVAL_INTEGER) return variants;
+    jitload_raise_key_error(kernel, &eval);
+    return NULL;
+  }
+  if (chosen != NULL) {
+    chosen->key_count = choice->key_count;
+    memcpy(chosen->key, key, sizeof key);
+    if (choice->table_count == 0) return variants;
+  }
+  const int32_t device = jitload_find_call_device(kernel, args);
+  const jitload_table* table = jitload_table_of(kernel, device);
+  if (__builtin_expect(table == NULL, 0)) return NULL;
+  const uint64_t hash = jitload_hash_key(key, choice->key_count);
+  const int32_t row = jitload_find_row(table, key, choice->key_count, hash);
+  if (chosen != NULL) {
+    const int has_nearest = choice->nearest != JITLOAD_NEAREST_NONE && table->row_count != 0;
+    chosen->how = row != 0 ? JITLOAD_TUNED : has_nearest ? JITLOAD_NEAREST : JITLOAD_FIRST;
+  }
+  if (JITLOAD_LIKELY(row != 0)) return &variants[table->positions[row - 1].row];
+  return &variants[jitload_choose_untuned(kernel, table, key, hash, device)];
+}
+
+/* Choose a kernel of a function with several. Return NULL with an error. */
+static inline const jitload_kernel* jitload_choose(const jitload_kernel* kernel, const TVMFFIAny* args,
+                                                   jitload_chosen* chosen) {
+  if (kernel->choice != NULL) return jitload_choose_by_key(kernel, args, chosen);
+  const jitload_kernel* variant = jitload_choose_variant(kernel, args);
+  if (variant == NULL) jitload_raise_variant_error(kernel, args);
+  return variant;
+}
+
 static inline int jitload_read_arguments(jitload_request* request, const TVMFFIAny* args, uint64_t* values,
                                          unsigned char** structs) {
   const jitload_kernel* kernel = request->kernel;

@@ -105,9 +105,11 @@ static int jitload_image_rank(const jitload_image* image, int capability) {
 }
 
 /* Return the index of the best image for a device, or -1. */
-static int jitload_best_image(const jitload_module* module, int capability) {
+static int jitload_best_image(const jitload_kernel* kernel, int capability) {
+  const jitload_module* module = kernel->module;
   int best = -1, best_rank = 0;
   for (int i = 0; i < module->image_count; ++i) {
+    if (module->images[i].group != kernel->group) continue;
     const int rank = jitload_image_rank(&module->images[i], capability);
     if (rank > best_rank) best_rank = rank, best = i;
   }
@@ -122,18 +124,19 @@ static int jitload_capability(const jitload_driver* driver, jitload_cu_device de
 }
 
 int jitload_has_image(const jitload_driver* driver, const jitload_kernel* kernel, jitload_cu_device device) {
-  return jitload_best_image(kernel->module, jitload_capability(driver, device)) >= 0;
+  return jitload_best_image(kernel, jitload_capability(driver, device)) >= 0;
 }
 
 int jitload_select_image(const jitload_driver* driver, const jitload_kernel* kernel, jitload_cu_device device) {
   const jitload_module* module = kernel->module;
   const int capability = jitload_capability(driver, device);
-  const int best = jitload_best_image(module, capability);
+  const int best = jitload_best_image(kernel, capability);
   if (best >= 0) return best;
   char names[256] = "";
   size_t used = (size_t)snprintf(names, sizeof names, "%s", module->has_cpu ? "cpu, " : "");
   for (int i = 0; i < module->image_count && used < sizeof names; ++i) {
     const jitload_image* image = &module->images[i];
+    if (image->group != kernel->group) continue;
     const char suffix[2] = {(char)image->suffix, 0};
     used += (size_t)snprintf(names + used, sizeof names - used, "%s%s_%d%s", i ? ", " : "",
                              image->is_ptx ? "compute" : "sm", (int)image->capability, suffix);
@@ -403,10 +406,13 @@ JITLOAD_LOADER_FUNCTION(metadata)(void*, const TVMFFIAny* args, int32_t, TVMFFIA
  * cubin). */
 JITLOAD_LOADER_FUNCTION(image)(void*, const TVMFFIAny* args, int32_t num_args, TVMFFIAny* result) {
   if (num_args != 3) return jitload_fail("TypeError", "_jitload_image() takes 3 arguments, got %d", (int)num_args);
-  const jitload_module* module = jitload_get_module(args)->kernels[args[1].v_int64].module;
-  if (args[2].v_int64 >= module->image_count) return 0;
-  result->type_index = kTVMFFIInt;
-  result->v_int64 = (int64_t)(uintptr_t)module->images[args[2].v_int64].data;
+  const jitload_kernel* kernel = &jitload_get_module(args)->kernels[args[1].v_int64];
+  int64_t left = args[2].v_int64;
+  for (int32_t i = 0; i < kernel->module->image_count; ++i) {
+    if (kernel->module->images[i].group != kernel->group || left-- != 0) continue;
+    result->type_index = kTVMFFIInt;
+    result->v_int64 = (int64_t)(uintptr_t)kernel->module->images[i].data;
+  }
   return 0;
 }
 

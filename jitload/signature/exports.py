@@ -7,11 +7,13 @@ import re
 from collections import Counter
 from collections.abc import Container, Mapping, Sequence
 from dataclasses import replace
+from itertools import groupby
 from typing import NamedTuple
 
 from jitload.errors import LaunchSpecError, SignatureError, nearest_name
 from jitload.model import CompiledSource, Cubin, Kernel, Parameter, ParameterSlot
 from jitload.request.launch import Launch
+from jitload.request.tune import Choice, Variant
 from jitload.signature.declared import shorten
 from jitload.signature.demangle import is_refused, name_in
 
@@ -31,6 +33,8 @@ class Export(NamedTuple):
             fits the dtypes of the tensors. The other attributes describe the first variant.
         returns: The Python type of a host function's result as text, such as "None". Empty if the function launches
             a kernel.
+        choice: How a key chooses among `variants`. With None, the dtypes choose.
+        group: The number of the part of the request that the kernel was compiled with.
     """
 
     name: str
@@ -40,6 +44,13 @@ class Export(NamedTuple):
     builds: tuple[tuple[str, Kernel], ...] = ()
     variants: tuple[Export, ...] = ()
     returns: str = ""
+    choice: Choice | None = None
+    group: int = 0
+
+    @property
+    def leaves(self) -> tuple[Export, ...]:
+        """The exports of the kernels among which the function chooses: itself if it has only one."""
+        return tuple(leaf for variant in self.variants for leaf in variant.leaves) or (self,)
 
     @property
     def arguments(self) -> tuple[Parameter, ...]:
@@ -56,13 +67,15 @@ def choose_exports(
     functions: tuple[tuple[str, Launch], ...] | None,
     compiled: CompiledSource,
     other_archs: Sequence[CompiledSource] = (),
+    group: int = 0,
 ) -> tuple[Export, ...]:
-    """Return the functions of a library: those in `functions`, or one for every kernel.
+    """Return the kernels of a library as exports: those in `functions`, or one for every kernel.
 
     Args:
         functions: The exported names and their launches, or None to export every kernel.
         compiled: The kernels for the first architecture. These kernels decide the names and types.
         other_archs: The kernels for the other architectures.
+        group: The number of the part of the request in which they were compiled.
 
     Raises:
         LaunchSpecError: A name fits no kernel.
@@ -83,8 +96,41 @@ def choose_exports(
         cubins = [source.cubin for source in (compiled, *other_archs)] if other_archs else []
         builds = tuple((cubin.arch, _find_build(kernel, cubin)) for cubin in cubins)
         named_kernel = rename_parameters(name, kernel, launch)
-        exports.append(Export(name=name, kernel=named_kernel, launch=launch, doc=doc, builds=builds))
-    return tuple(_join_variants(name, exports) for name in dict.fromkeys(export.name for export in exports))
+        exports.append(Export(name=name, kernel=named_kernel, launch=launch, doc=doc, builds=builds, group=group))
+    return tuple(exports)
+
+
+def join_exports(exports: Sequence[Export]) -> tuple[Export, ...]:
+    """Return the functions of a library, each with its kernels as `variants` if it has several."""
+    functions = []
+    for name in dict.fromkeys(export.name for export in exports):
+        own = [export for export in exports if export.name == name]
+        by_dtypes = [_join_choices([*group]) for _, group in groupby(own, key=_dispatch)]
+        functions.append(_join_variants(name, by_dtypes))
+    return tuple(functions)
+
+
+def _dispatch(export: Export) -> object:
+    """Return what the exports share among which a key chooses."""
+    variant = export.launch.tune
+    has_choice = isinstance(variant, Variant) and variant.choice is not None
+    return variant._replace(values=()) if isinstance(variant, Variant) and has_choice else export
+
+
+def _join_choices(exports: Sequence[Export]) -> Export:
+    """Return the function that chooses among exports by a key, or the only export if its launch has no `Tune`."""
+    first = exports[0]
+    variant = first.launch.tune
+    if not isinstance(variant, Variant) or variant.choice is None:
+        return first
+    for export in exports:
+        if clash := {name for name, _ in variant.values} & {p.name for p in export.kernel.parameters}:
+            problem = f"{min(clash)!r} is a value of Tune and also a parameter of the kernel: rename the value"
+            raise LaunchSpecError(problem, kernel=export.name, field="tune")
+        if [(p.name, p.type) for p in export.arguments] != [(p.name, p.type) for p in first.arguments]:
+            problem = f"{first.signature} and {export.signature} take different arguments, so no key can choose"
+            raise LaunchSpecError(problem, kernel=export.name, field="tune")
+    return first._replace(variants=tuple(exports), choice=variant.choice)
 
 
 def _join_variants(name: str, exports: Sequence[Export]) -> Export:
@@ -103,7 +149,7 @@ def _join_variants(name: str, exports: Sequence[Export]) -> Export:
             problem = f"{duplicate.kernel} and {variant.kernel} take tensors of the same dtypes"
             raise LaunchSpecError(problem, kernel=name, field="functions", hint="Export them under different names.")
         by_dtypes[dtypes] = variant
-    return first._replace(variants=variants)
+    return first._replace(variants=variants, choice=None)
 
 
 def _role(parameter: Parameter) -> tuple[str, bool, bool]:

@@ -221,6 +221,19 @@ def current_capability() -> tuple[int, int] | None:
     The current GPU is the thread's current device, or device 0 if the thread has none. The function may call `cuInit`:
     a process that forks afterwards cannot use CUDA in the child.
     """
+    device = _current_device()
+    return None if device is None else _capability(device)
+
+
+def device_attribute(number: int) -> int | None:
+    """Return an attribute of the current GPU by the driver's number, or None without a GPU."""
+    driver, device, value = load_driver(), _current_device(), ctypes.c_int()
+    if driver is None or device is None or driver.cuDeviceGetAttribute(ctypes.byref(value), number, device) != 0:
+        return None
+    return value.value
+
+
+def _current_device() -> int | None:
     driver, device = load_driver(), ctypes.c_int()
     if driver is None:
         return None
@@ -228,7 +241,7 @@ def current_capability() -> tuple[int, int] | None:
         device.value = 0  # the thread has no context yet; the CUDA runtime would use device 0, too
         if driver.cuInit(0) != 0:
             return None
-    return _capability(device.value)
+    return device.value
 
 
 @functools.lru_cache(maxsize=16)

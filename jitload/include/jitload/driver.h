@@ -88,6 +88,7 @@ typedef struct jitload_cu_config {
   X(error_string, "cuGetErrorString", (jitload_cu_result, const char**))                                  \
   X(device_count, "cuDeviceGetCount", (int*))                                                             \
   X(device_attribute, "cuDeviceGetAttribute", (int*, int, jitload_cu_device))                             \
+  X(device_name, "cuDeviceGetName", (char*, int, jitload_cu_device))                                      \
   X(context_device, "cuCtxGetDevice", (jitload_cu_device*))                                               \
   X(get_context, "cuCtxGetCurrent", (jitload_cu_context*))                                                \
   X(set_context, "cuCtxSetCurrent", (jitload_cu_context))                                                 \

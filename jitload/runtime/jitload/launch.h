@@ -31,7 +31,7 @@ typedef __UINT32_TYPE__ uint32_t;
 extern "C" {
 #endif
 
-enum { JITLOAD_ABI = 1 };
+enum { JITLOAD_ABI = 2 };
 
 /* Kinds of parameters. */
 enum { JITLOAD_POINTER, JITLOAD_INT, JITLOAD_UINT, JITLOAD_FLOAT, JITLOAD_BOOL, JITLOAD_STRUCT, JITLOAD_STREAM };
@@ -104,8 +104,43 @@ enum {
   JITLOAD_HAS_BLOCK = 2,
   JITLOAD_HAS_CLUSTER = 4,
   JITLOAD_COMPUTES = 8,    /* at least one parameter is computed */
-  JITLOAD_DISPATCHES = 16, /* several kernels: the dtypes of the tensors choose one */
+  JITLOAD_DISPATCHES = 16, /* several kernels: a key chooses one if there is a `choice`, otherwise the tensors' dtypes */
 };
+
+/* How a call chooses for a key that is in no table. */
+enum { JITLOAD_NEAREST_NONE, JITLOAD_NEAREST_LOG2, JITLOAD_NEAREST_LINEAR };
+
+enum { JITLOAD_MAX_KEYS = 8 };
+
+typedef struct jitload_number {
+  int64_t value;
+} jitload_number;
+
+typedef struct jitload_slot_row {
+  int32_t row;
+} jitload_slot_row;
+
+/* The variants that were chosen on one model of GPU. A hash table with open addressing finds the row of a key: a slot
+ * has the number of a row plus 1, or 0. */
+typedef struct jitload_table {
+  const char* gpu;                   /* the driver's name of the GPU, or "cpu" */
+  const jitload_number* keys;        /* row by row */
+  const jitload_slot_row* positions; /* of the rows' variants among all variants */
+  const jitload_slot_row* slots;
+  int32_t row_count;
+  int32_t slot_bits; /* there are 1 << slot_bits slots */
+} jitload_table;
+
+/* How a key chooses among the variants of a kernel. */
+typedef struct jitload_choice {
+  const jitload_op* program;      /* the key's expressions; stores the key as computed parameters */
+  const char* const* expressions; /* their source texts */
+  const jitload_table* tables;
+  struct jitload_choice_state* state; /* choice.cc */
+  int32_t key_count;
+  int32_t table_count;
+  int32_t nearest;
+} jitload_choice;
 
 /* An attribute of a launch, with the driver's number. A cluster's extents are computed at each call. */
 typedef struct jitload_attribute {
@@ -141,6 +176,8 @@ typedef struct jitload_kernel {
   /* With JITLOAD_DISPATCHES: where the variants begin in the module's kernels. All of them have this name. */
   int32_t first_variant;
   int32_t variant_count;
+  const jitload_choice* choice;
+  int32_t group; /* of images */
   /* Calls a host function with the addresses of its arguments; NULL for a kernel. */
   int (*host)(void**, struct __jitload_result*);
 } jitload_kernel;
@@ -150,6 +187,7 @@ typedef struct jitload_image {
   int32_t capability;
   int32_t suffix;
   int32_t is_ptx;
+  int32_t group; /* kernels of this group are in the image; groups are compiled with different options */
   const unsigned char* data;
 } jitload_image;
 

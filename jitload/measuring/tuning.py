@@ -1,0 +1,209 @@
+"""The class `Tuning`: measurements of variants as a table, a file, a plot or a data frame."""
+
+from __future__ import annotations
+
+import itertools
+import os
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from jitload.errors import JitLoadError, ends_at_caller
+from jitload.measuring.plots import draw_bars, import_pyplot
+from jitload.request.rows import Row, choose, merge, read_rows, write_rows
+from jitload.request.tuned import read_tuned
+from jitload.tables import four_digits, html_grid, text_grid
+
+_CHOSEN = "*"
+_BARS = 40  # with more variants, the plot has dots instead of bars
+_COLUMNS: dict[str, Callable[[Row], str]] = {
+    "median µs": lambda r: four_digits(r.median_us),
+    "p10": lambda r: four_digits(r.p10_us),
+    "p90": lambda r: four_digits(r.p90_us),
+    "GB/s": lambda r: four_digits(r.gb_per_s),
+    "of peak": lambda r: "" if r.peak_share is None else f"{r.peak_share:.0%}",
+    "GFLOP/s": lambda r: four_digits(r.flop_per_s and r.flop_per_s / 1e9),
+    "regs": lambda r: "" if r.registers is None else str(r.registers),
+    "spills": lambda r: str(r.spill_bytes) if r.spill_bytes else "",
+    "shared": lambda r: str(r.shared_bytes) if r.shared_bytes else "",
+    "occ.": lambda r: "" if r.occupancy is None else f"{r.occupancy:.0%}",
+}
+
+
+class Tuning:
+    """Measurements of variants. It prints as a table for each key, and `|` adds two of them up.
+
+    Attributes:
+        rows: The measurements, a `Row` for each variant and key.
+    """
+
+    def __init__(self, rows: Iterable[Row]) -> None:
+        self.rows = merge(rows)
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str]) -> Tuning:
+        """Return the measurements in a file that `save` wrote.
+
+        Raises:
+            JitLoadError: The file cannot be read.
+        """
+        file = read_tuned(path)
+        assert file is not None
+        return cls(read_rows(file))
+
+    def save(self, path: str | os.PathLike[str]) -> Path:
+        """Write the measurements to a file, and add those that are already there. Return the path.
+
+        Of two measurements of one variant and key, the new one is kept.
+        """
+        target = Path(path)
+        rows = (Tuning.load(target) | self if target.exists() else self).rows
+        partial = target.with_name(f".{target.name}.{os.getpid()}")
+        partial.write_text(write_rows(rows), encoding="utf-8")
+        partial.replace(target)
+        return target
+
+    def to_json(self) -> str:
+        """Return the text of a file with the measurements."""
+        return write_rows(self.rows)
+
+    def __or__(self, other: Tuning) -> Tuning:
+        return Tuning((*self.rows, *other.rows))
+
+    @property
+    def choices(self) -> tuple[Row, ...]:
+        """The measurements of the variants that are chosen, one for each key of each function, GPU and dtype."""
+        chosen = (choose(rows) for rows in self.groups())
+        return tuple(row for row in chosen if row is not None)
+
+    @property
+    def best(self) -> Row:
+        """The measurement of the chosen variant, if there is only one key.
+
+        Raises:
+            JitLoadError: No variant could be measured, or there are several keys.
+        """
+        if len(self.choices) == 1:
+            return self.choices[0]
+        problem = f"there are {len(self.choices)} choices: see .choices" if self.choices else "no variant was measured"
+        raise JitLoadError(f"{problem}\n{self}" if not self.choices else problem)
+
+    def groups(self) -> list[list[Row]]:
+        """Return the rows from which one variant is chosen, for each choice."""
+        return [[*rows] for _, rows in itertools.groupby(self.rows, key=lambda row: row.group)]
+
+    def __str__(self) -> str:
+        return "\n\n".join(
+            "\n".join((_title(rows), text_grid(_grid(rows)), *(f"{r.label}: {r.reason}" for r in rows if r.reason)))
+            for rows in self.groups()
+        )
+
+    def __repr__(self) -> str:
+        return f"<jitload tuning: {len(self.rows)} measurements, {len(self.choices)} choices>"
+
+    def _repr_html_(self) -> str:
+        return "".join(html_grid(_grid(rows, has_reasons=True), _title(rows)) for rows in self.groups())
+
+    def to_pandas(self) -> Any:
+        """Return a `pandas.DataFrame` with a row for each variant and key, and a column for each value.
+
+        Raises:
+            JitLoadError: pandas is not installed.
+        """
+        try:
+            import pandas as pd
+        except ImportError as error:
+            raise JitLoadError("to_pandas() needs pandas: pip install pandas") from error
+        chosen = set(map(id, self.choices))
+        records = []
+        for row in self.rows:
+            facts = asdict(row)
+            pairs = {name: value for field in ("dtypes", "key", "values") for name, value in facts.pop(field)}
+            records.append({**pairs, **facts, "gb_per_s": row.gb_per_s, "is_chosen": id(row) in chosen})
+        return pd.DataFrame(records)
+
+    @ends_at_caller
+    def plot(self) -> Any:
+        """Return a matplotlib figure for each key: a heat map of two values, or else the variants by their times.
+
+        Raises:
+            JitLoadError: matplotlib is not installed, or nothing was measured.
+        """
+        plt = import_pyplot()
+        groups = [rows for rows in self.groups() if choose(rows)]
+        if not groups:
+            raise JitLoadError("no variant was measured, so there is nothing to plot")
+        height = max(3.5, 1 + 0.25 * min(_BARS, max(map(len, groups))))
+        figure, axes = plt.subplots(
+            len(groups), 1, figsize=(7, height * len(groups)), squeeze=False, layout="constrained"
+        )
+        for (place,), rows in zip(axes, groups, strict=True):
+            _draw(place, rows)
+        plt.close(figure)  # otherwise, a notebook would show the figure twice
+        return figure
+
+
+def _title(rows: Sequence[Row]) -> str:
+    row = rows[0]
+    parts = [row.function, *(f"{name}: {dtype}" for name, dtype in row.dtypes)]
+    parts += [f"{text} = {value}" for text, value in row.key]
+    return f"{', '.join(parts)} on {row.gpu}, {row.mode}"
+
+
+def _sorted(rows: Sequence[Row]) -> list[Row]:
+    """Return rows by their times. Those without a time come last."""
+    return sorted(rows, key=lambda row: (bool(row.reason) or row.median_us is None, row.median_us or 0.0, row.number))
+
+
+def _grid(rows: Sequence[Row], *, has_reasons: bool = False) -> list[list[str]]:
+    """Return the rows of a table: the fastest variants first, with the reasons of the others if they have a column."""
+    best = choose(rows)
+    shown = [row for row in _sorted(rows) if has_reasons or not row.reason]
+    columns = {title: list(map(text, shown)) for title, text in _COLUMNS.items()}
+    if best and best.median_us:
+        columns["time"] = [f"{r.median_us / best.median_us:.2f}x" if r.median_us else "" for r in shown]
+    columns["note"] = [_CHOSEN if row is best else row.reason if has_reasons else "" for row in shown]
+    columns = {title: cells for title, cells in columns.items() if any(cells)}
+    return [["", *columns], *([row.label, *(cells[n] for cells in columns.values())] for n, row in enumerate(shown))]
+
+
+# ---- plots -----------------------------------------------------------------------------------------------------------
+
+
+def _draw(axes: Any, rows: Sequence[Row]) -> None:
+    measured = [row for row in _sorted(rows) if row.median_us is not None and not row.reason]
+    varying = [name for name, _ in rows[0].values if len({dict(row.values)[name] for row in rows}) > 1]
+    if len(varying) == 2:
+        _draw_heat_map(axes, measured, varying, rows)
+        axes.set_title(_title(rows))
+    elif len(measured) <= _BARS:
+        times = {row.label: (row.median_us or 0.0, row.p10_us or 0.0, row.p90_us or 0.0) for row in measured}
+        draw_bars(axes, times, _title(rows))
+    else:
+        axes.plot([row.median_us for row in measured], ".")
+        for rank in (0, len(measured) // 2, len(measured) - 1):
+            row = measured[rank]
+            axes.annotate(row.label, (rank, row.median_us), xytext=(4, 6), textcoords="offset points", fontsize="small")
+        axes.set_xlabel("variants, the fastest first")
+        axes.set_ylabel("median time in µs")
+        axes.set_title(_title(rows))
+
+
+def _draw_heat_map(axes: Any, measured: Sequence[Row], names: Sequence[str], rows: Sequence[Row]) -> None:
+    """Draw the times as colours. A variant without a time stays empty, and the chosen one has a frame."""
+    first, second = ([*dict.fromkeys(dict(row.values)[name] for row in rows)] for name in names)
+    times = [[float("nan")] * len(second) for _ in first]
+    for row in measured:
+        values = dict(row.values)
+        y, x = first.index(values[names[0]]), second.index(values[names[1]])
+        times[y][x] = row.median_us or 0.0
+        if len(measured) <= _BARS:
+            weight = "bold" if row is choose(rows) else "normal"
+            axes.text(x, y, four_digits(row.median_us), ha="center", va="center", fontsize="small", weight=weight)
+    image = axes.imshow(times, aspect="auto", cmap="viridis_r", alpha=0.6)
+    axes.figure.colorbar(image, ax=axes, label="median time in µs")
+    axes.set_xticks(range(len(second)), map(str, second))
+    axes.set_yticks(range(len(first)), map(str, first))
+    axes.set_xlabel(names[1])
+    axes.set_ylabel(names[0])

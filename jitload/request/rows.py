@@ -1,0 +1,157 @@
+"""Measurements of variants: the rows of a file, and the rule that chooses a variant from them."""
+
+from __future__ import annotations
+
+import functools
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass, fields
+from typing import Any
+
+from jitload.errors import JitLoadError
+from jitload.request.tune import Values, label_of
+from jitload.request.tuned import Tuned
+
+FORMAT = 1
+_TIE = 1.01  # times that differ by this factor or less count as equal
+_PAIRS = ("dtypes", "key", "values")  # fields that a file has as mappings
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Row:
+    """The measurement of a variant for one key.
+
+    Attributes:
+        function: The function's name.
+        gpu: The model of the GPU, or `cpu`.
+        dtypes: The dtypes of the arguments by which the function chooses, `(("x", "float16"),)`.
+        key: The expressions of the key with their values, `(("x.shape[1]", 4096),)`.
+        values: The values of the variant, `(("B", 128), ("V", 4))`.
+        number: The position of the variant in the space.
+        reason: Why the variant was not measured to the end, or "".
+        median_us: The median of its time in microseconds, or None if it was not measured.
+        p10_us: The 10th percentile.
+        p90_us: The 90th percentile.
+        samples: The number of samples.
+        registers: Registers per thread.
+        spill_bytes: The bytes that a thread stores to local memory for lack of registers.
+        shared_bytes: Static and dynamic shared memory of a block.
+        occupancy: The share of a multiprocessor's warps that can be active.
+        bytes: The bytes that a call moves.
+        flop: The number of floating-point operations of a call.
+        peak_gb_per_s: The peak bandwidth of the memory in 10⁹ bytes per second.
+        mode: How it was measured: `eager` or `graph`, with `cold` if the L2 cache was emptied.
+        driver: The version of the driver, as the driver reports it.
+        source: The digest of the source, the options and the launch.
+    """
+
+    function: str
+    gpu: str
+    dtypes: tuple[tuple[str, str], ...] = ()
+    key: tuple[tuple[str, int], ...] = ()
+    values: Values
+    number: int
+    reason: str = ""
+    median_us: float | None = None
+    p10_us: float | None = None
+    p90_us: float | None = None
+    samples: int = 0
+    registers: int | None = None
+    spill_bytes: int | None = None
+    shared_bytes: int | None = None
+    occupancy: float | None = None
+    bytes: int | None = None
+    flop: float | None = None
+    peak_gb_per_s: float | None = None
+    mode: str = "eager"
+    driver: int = 0
+    source: str = ""
+
+    @property
+    def group(self) -> tuple[Any, ...]:
+        """What the rows share from which one variant is chosen."""
+        return self.function, self.gpu, self.dtypes, self.key
+
+    @property
+    def label(self) -> str:
+        """The values as text."""
+        return label_of(self.values)
+
+    @property
+    def gb_per_s(self) -> float | None:
+        """The bandwidth in 10⁹ bytes per second."""
+        return self.bytes / self.median_us / 1000 if self.bytes and self.median_us else None
+
+    @property
+    def flop_per_s(self) -> float | None:
+        """Floating-point operations per second."""
+        return self.flop / self.median_us * 1e6 if self.flop and self.median_us else None
+
+    @property
+    def peak_share(self) -> float | None:
+        """The bandwidth as a share of the peak."""
+        return self.gb_per_s / self.peak_gb_per_s if self.gb_per_s and self.peak_gb_per_s else None
+
+
+def choose(rows: Iterable[Row]) -> Row | None:
+    """Return the row of the fastest variant: of those that tie, the first. Return None if none was measured."""
+    measured = [row for row in rows if row.median_us is not None and not row.reason]
+    if not measured:
+        return None
+    fastest = min(row.median_us or 0.0 for row in measured)
+    ties = [row for row in measured if (row.median_us or 0.0) <= _TIE * fastest]
+    return min(ties, key=lambda row: (row.number, row.values))
+
+
+def merge(rows: Iterable[Row]) -> tuple[Row, ...]:
+    """Return rows with one row for each variant and key: the last. Rows are sorted.
+
+    Times that were measured in another mode, with another driver or of another source cannot be compared. Of a group of
+    rows, only those count that were measured like the last.
+    """
+    merged: dict[tuple[Any, ...], dict[Values, Row]] = {}
+    for row in rows:
+        group = merged.setdefault(row.group, {})
+        group.pop(row.values, None)
+        group[row.values] = row
+    kept = []
+    for group in merged.values():
+        last = [*group.values()][-1]
+        same = (last.mode, last.driver, last.source)
+        kept += [row for row in group.values() if (row.mode, row.driver, row.source) == same]
+    return tuple(sorted(kept, key=lambda row: (row.function, row.gpu, row.dtypes, row.key, row.number, row.values)))
+
+
+# ---- the file -------------------------------------------------------------------------------------------------------
+
+
+def write_rows(rows: Iterable[Row]) -> str:
+    """Return rows as the text of a file: JSON with a line for each row."""
+    defaults = {field.name: field.default for field in fields(Row)}
+    lines = []
+    for row in rows:
+        facts = {name: value for name, value in asdict(row).items() if value != defaults[name]}
+        facts.update({name: dict(facts[name]) for name in _PAIRS if name in facts})
+        lines.append(json.dumps(facts, ensure_ascii=False))
+    return f'{{"format": {FORMAT}, "rows": [\n' + ",\n".join(lines) + "\n]}\n"
+
+
+@functools.lru_cache(maxsize=8)
+def read_rows(file: Tuned) -> tuple[Row, ...]:
+    """Return the measurements in a file.
+
+    Raises:
+        JitLoadError: `Tuning.save` did not write the file, or another release of jitload did.
+    """
+    try:
+        content = json.loads(file.text)
+        if content["format"] != FORMAT:
+            raise JitLoadError(f"{file.label} has the format {content['format']!r}; this release reads {FORMAT}")
+        return tuple(_row_of(facts) for facts in content["rows"])
+    except (ValueError, TypeError, KeyError, AttributeError) as error:
+        raise JitLoadError(f"{file.label} is not a file that Tuning.save() wrote: {error!r}") from error
+
+
+def _row_of(facts: Mapping[str, Any]) -> Row:
+    pairs = {name: tuple(facts[name].items()) for name in _PAIRS if name in facts}
+    return Row(**{**facts, **pairs})

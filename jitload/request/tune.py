@@ -1,0 +1,214 @@
+"""The `Tune` record: the variants of a kernel, and the key by which a call chooses one of them."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import re
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, Literal, NamedTuple
+
+from jitload.errors import LaunchSpecError
+from jitload.expressions.compiler import check_expression, compile_expression
+from jitload.expressions.parse import Expression
+from jitload.toolchain.arch import device_attribute
+
+Value = int | bool | str
+Values = tuple[tuple[str, Value], ...]
+Nearest = Literal["log2", "linear"]
+NEAREST = ("log2", "linear")
+MAX_KEYS = 8  # the size of an array in runtime/choice.cc
+_MAX_VARIANTS = 10_000
+_DEVICE = re.compile(r"\bdevice\.(\w+)")
+# Facts about a GPU, with the driver's numbers of the attributes, and their values where kernels run on the CPU.
+_DEVICE_FACTS: dict[str, tuple[int, Callable[[], int]]] = {
+    "multiprocessors": (16, lambda: os.cpu_count() or 1),
+    "shared_bytes": (97, lambda: 227 << 10),
+    "l2_bytes": (38, lambda: 0),
+}
+
+
+class Tune:
+    """The variants of a kernel, one for each combination of values. A call chooses one of them by its key.
+
+    The names may stand in the grid, block, cluster, shared memory and `args` of a `Launch`, as `{NAME}` in its kernel,
+    `softmax<float, {B}>`, and in compiler options, `-DB={B}`.
+
+    Example:
+        `Tune(B=(128, 256, 512), V=(1, 2, 4), when="B * V <= 1024", key="x.shape[1]")`
+
+    Attributes:
+        when: A condition that the values of a variant fulfil, as an expression.
+        key: Launch expressions over the arguments. A call launches the variant that was chosen for its values of them.
+        nearest: How a call finds a variant if its key was not tuned: `"log2"` and `"linear"` take the variant of the
+            tuned key with the smallest difference, of logarithms or of numbers. With None, the call launches the first
+            variant.
+        values: The names, each with its values: integers, booleans, texts such as a type's name, and expressions of the
+            GPU, such as `"2 * device.multiprocessors"`.
+    """
+
+    __slots__ = ("key", "nearest", "values", "when")
+
+    def __init__(
+        self,
+        *,
+        when: str | None = None,
+        key: str | tuple[str, ...] | list[str] = (),
+        nearest: Nearest | None = None,
+        **values: Any,
+    ) -> None:
+        self.key = (key,) if isinstance(key, str) else tuple(key)
+        self.when, self.nearest = when, nearest
+        self.values = tuple((name, _check_values(name, each)) for name, each in values.items())
+        if not values:
+            raise LaunchSpecError("has no values: name some, Tune(B=(128, 256))", field="tune")
+        if nearest not in (None, *NEAREST):
+            raise LaunchSpecError(f"must be {' or '.join(map(repr, NEAREST))}, got {nearest!r}", field="nearest")
+        if len(self.key) > MAX_KEYS:
+            raise LaunchSpecError(f"has {len(self.key)} expressions; at most {MAX_KEYS} are allowed", field="key")
+        for number, text in enumerate(self.key):
+            if not isinstance(text, str):
+                raise LaunchSpecError(f"must be an expression (str), got {type(text).__name__}", field="key")
+            check_expression(text, f"key[{number}]")
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Tune) and repr(self) == repr(other)
+
+    def __hash__(self) -> int:
+        return hash(repr(self))
+
+    def __repr__(self) -> str:
+        values = ", ".join(f"{name}={each!r}" for name, each in self.values)
+        return f"Tune(when={self.when!r}, key={self.key!r}, nearest={self.nearest!r}, {values})"
+
+    @property
+    def is_for_device(self) -> bool:
+        """Whether the variants depend on the GPU."""
+        return bool(_DEVICE.search(repr(self)))
+
+    def space(self, device: Device) -> list[Values]:
+        """Return the values of all variants, in order.
+
+        Raises:
+            LaunchSpecError: No combination of the values fulfils `when`, or there are too many.
+        """
+        names = [name for name, _ in self.values]
+        columns = [[device.resolve(value, name) for value in each] for name, each in self.values]
+        variants = [
+            tuple(zip(names, row, strict=True))
+            for row in itertools.islice(itertools.product(*columns), _MAX_VARIANTS + 1)
+        ]
+        if len(variants) > _MAX_VARIANTS:
+            raise LaunchSpecError(f"has more than {_MAX_VARIANTS:,} combinations of values", field="tune")
+        when = device.substitute(self.when, "when") if self.when else None
+        variants = [values for values in variants if when is None or evaluate(when, dict(values), "when")]
+        if not variants:
+            raise LaunchSpecError("holds for no combination of the values", field="when", expression=self.when or "")
+        return variants
+
+
+class Device(NamedTuple):
+    """The device whose facts the values of a variant may use: the CPU, or the current GPU."""
+
+    is_cpu: bool
+
+    def fact(self, name: str, field: str) -> int:
+        """Return a fact about the device.
+
+        Raises:
+            LaunchSpecError: There is no such fact, or it is not known because there is no GPU.
+        """
+        if name not in _DEVICE_FACTS:
+            problem = f"there is no 'device.{name}', only {', '.join(f'device.{known}' for known in _DEVICE_FACTS)}"
+            raise LaunchSpecError(problem, field=field)
+        attribute, on_cpu = _DEVICE_FACTS[name]
+        value = on_cpu() if self.is_cpu else device_attribute(attribute)
+        if value is None:
+            raise LaunchSpecError(f"device.{name} is not known, because this machine has no GPU", field=field)
+        return value
+
+    def substitute(self, text: str, field: str) -> str:
+        """Return a text with the device's facts in place of their names."""
+        return _DEVICE.sub(lambda match: str(self.fact(match[1], field)), text)
+
+    def resolve(self, value: Value, field: str) -> Value:
+        """Return a value of a `Tune`, with expressions of the device replaced by their numbers."""
+        if not isinstance(value, str) or not _DEVICE.search(value):
+            return value
+        return evaluate(self.substitute(value, field), {}, field)
+
+
+class Table(NamedTuple):
+    """The variants that were chosen on one model of GPU: pairs of a key and the position of its variant."""
+
+    gpu: str
+    rows: tuple[tuple[tuple[int, ...], int], ...]
+
+
+class Choice(NamedTuple):
+    """How a call chooses among variants: the expressions of its key, the rule for other keys, and a table for each GPU.
+
+    `digest` is that of the file in which the choices were found, or "".
+    """
+
+    key: tuple[str, ...]
+    nearest: Nearest | None
+    tables: tuple[Table, ...]
+    digest: str
+
+
+class Variant(NamedTuple):
+    """What distinguishes a variant: the values of the names in a `Tune`, and the dtypes of arguments."""
+
+    values: Values
+    dtypes: tuple[tuple[str, str], ...]
+    choice: Choice | None
+
+
+def evaluate(text: str, values: Mapping[str, Value], field: str) -> int:
+    """Return the value of an expression over values of a `Tune`."""
+    numbers = {name: value for name, value in values.items() if isinstance(value, int)}
+    replaced = replace_names(text, numbers)
+    steps = compile_expression(replaced, {}, kernel="", field=field) if isinstance(replaced, str) else ()
+    return int(replaced) if isinstance(replaced, int) else steps[0].value
+
+
+def replace_names(expression: Expression, values: Mapping[str, Value]) -> Expression:
+    """Return a launch expression with the values of a variant in place of their names."""
+    if not isinstance(expression, str):
+        return expression
+    numbers = {name: int(value) for name, value in values.items() if isinstance(value, int)}
+    text = expression
+    for name, value in numbers.items():
+        number = f"({value})" if value < 0 else str(value)
+        text = re.sub(rf"(?<![\w.]){name}(?!\w)", number, text)
+    constant = re.fullmatch(r"\(?(-?\d+)\)?", text.strip())
+    return int(constant[1]) if constant else text
+
+
+def _check_values(name: str, values: object) -> tuple[Value, ...]:
+    """Return the values of a name as a tuple. A single value is allowed, and a range."""
+    items = tuple(values) if isinstance(values, tuple | list | range) else (values,)
+    for item in items:
+        if not isinstance(item, int | str):
+            raise LaunchSpecError(f"values must be int, bool or str, got {type(item).__name__}", field=name)
+    if not items:
+        raise LaunchSpecError("has no values", field=name)
+    if len(set(map(repr, items))) < len(items):
+        raise LaunchSpecError("has a value twice", field=name)
+    return items
+
+
+def spelled(value: Value) -> str:
+    """Return a value as C++ spells it."""
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def label_of(values: Values) -> str:
+    """Return a variant's values as text, `B=128 V=4`."""
+    return " ".join(f"{name}={spelled(value)}" for name, value in values)
+
+
+def parse_names(texts: Iterator[str]) -> set[str]:
+    """Return the names in texts that stand in braces."""
+    return {name for text in texts for name in re.findall(r"\{([A-Za-z_]\w*)\}", text)}

@@ -1,0 +1,202 @@
+"""Expands the launches of a request: one launch for each dtype and each variant that a library contains."""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+import logging
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from jitload.errors import LaunchSpecError, warn_once
+from jitload.request.launch import CPP_TYPES, Extent, Launch
+from jitload.request.request import Request
+from jitload.request.rows import Row, choose, read_rows
+from jitload.request.tune import (
+    Choice,
+    Device,
+    Table,
+    Tune,
+    Value,
+    Values,
+    Variant,
+    label_of,
+    parse_names,
+    replace_names,
+    spelled,
+)
+from jitload.toolchain.arch import CPU
+
+Dtypes = tuple[tuple[str, str], ...]
+_DTYPE = re.compile(r"\{(\w+)\.dtype\}")
+_HEADERS = {"__half": "cuda_fp16.h", "__nv_bfloat16": "cuda_bf16.h", "__nv_fp8_e4m3": "cuda_fp8.h"}
+_HEADERS["__nv_fp8_e5m2"] = "cuda_fp8.h"
+
+
+def expand(request: Request) -> Request:
+    """Return the request with one launch for each kernel of each function.
+
+    Raises:
+        LaunchSpecError: The file of measurements does not fit a `Tune`.
+    """
+    if not any(launch.tune is not None or _DTYPE.search(launch.kernel or "") for _, launch in request.functions or ()):
+        return request
+    functions = tuple(pair for name, launch in request.functions or () for pair in _launches(name, launch, request))
+    return with_headers(request._replace(functions=functions, tuned=None))
+
+
+def with_headers(request: Request) -> Request:
+    """Return the request with the headers of the types that stand for dtypes."""
+    texts = " ".join(launch.kernel or "" for _, launch in request.functions or ())
+    headers = dict.fromkeys(header for name, header in _HEADERS.items() if name in texts)
+    missing = [header for header in headers if not any(header in text for _, text in request.pieces)]
+    lines = "".join(f"#include <{header}>\n" for header in missing)
+    return request._replace(pieces=(("dtypes", lines), *request.pieces)) if lines else request
+
+
+def device_of(request: Request) -> Device:
+    """Return the device whose facts the variants of a request use."""
+    return Device(is_cpu=request.archs == (CPU,))
+
+
+def dtypes_of(launch: Launch) -> list[Dtypes]:
+    """Return the combinations of dtypes for which a launch has kernels, as (argument, dtype) pairs."""
+    names = dict.fromkeys(_DTYPE.findall(launch.kernel or ""))
+    rows = itertools.product(launch.dtypes, repeat=len(names))
+    return [tuple(zip(names, row, strict=True)) for row in rows]
+
+
+def spaces(request: Request) -> tuple[str, ...]:
+    """Return the variants that depend on the device, as texts for the key of a library."""
+    tunes = [launch.tune for _, launch in request.functions or () if isinstance(launch.tune, Tune)]
+    return tuple(repr(tune.space(device_of(request))) for tune in tunes if tune.is_for_device)
+
+
+def _launches(name: str, launch: Launch, request: Request) -> Iterator[tuple[str, Launch]]:
+    """Yield the launches of a function: for each combination of dtypes, the first variant and the chosen ones."""
+    tune = launch.tune
+    for dtypes in dtypes_of(launch):
+        if not isinstance(tune, Tune):
+            yield name, specialize(launch, name, (), dtypes)
+            continue
+        space = tune.space(device_of(request))
+        tables, used = _tables(name, launch, dtypes, space, request)
+        digest = request.tuned.digest if request.tuned else ""
+        choice = Choice(tune.key, tune.nearest, tables, digest)
+        for values in used:
+            yield name, specialize(launch, name, values, dtypes, choice)
+
+
+def _tables(
+    name: str, launch: Launch, dtypes: Dtypes, space: Sequence[Values], request: Request
+) -> tuple[tuple[Table, ...], list[Values]]:
+    """Return the tables of a function's choices, and the variants that they need, beginning with the first of all."""
+    used = [space[0]]
+    tables: dict[str, dict[tuple[int, ...], int]] = {}
+    file = request.tuned
+    rows = [row for row in read_rows(file) if row.function == name and row.dtypes == dtypes] if file else []
+    if file and any(row.source not in ("", source_digest(request, name, launch)) for row in rows):
+        message = f"{file.label} was measured with another source or other options than {name!r} has now: tune again."
+        warn_once(message, level=logging.WARNING)
+    for _, group in itertools.groupby(rows, key=lambda row: row.group):
+        row = choose(group)
+        if file and row is not None:
+            _check_row(file.label, row, launch.tune, space)
+            used += [row.values] if row.values not in used else []
+            key = tuple(value for _, value in row.key)
+            tables.setdefault(row.gpu, {})[key] = used.index(row.values)
+    return tuple(Table(gpu, tuple(sorted(table.items()))) for gpu, table in sorted(tables.items())), used
+
+
+def _check_row(label: str, row: Row, tune: Any, space: Sequence[Values]) -> None:
+    """Raise LaunchSpecError if a variant that was chosen, or its key, is not of this `Tune`."""
+    if tuple(text for text, _ in row.key) != tune.key:
+        was = ", ".join(text for text, _ in row.key) or "no key"
+        problem = f"{label} has choices by {was}, but the key is {', '.join(tune.key) or 'empty'}: tune again"
+        raise LaunchSpecError(problem, kernel=row.function, field="tuned")
+    names = tuple(name for name, _ in row.values)
+    if row.values not in space and not (tune.is_for_device and names == tuple(name for name, _ in tune.values)):
+        problem = f"{label} chose {label_of(row.values)}, which is not a variant of Tune any more: tune again"
+        raise LaunchSpecError(problem, kernel=row.function, field="tuned")
+
+
+def specialize(launch: Launch, name: str, values: Values, dtypes: Dtypes, choice: Choice | None = None) -> Launch:
+    """Return the launch of a variant: with the values in place of their names.
+
+    Raises:
+        LaunchSpecError: The launch exceeds a limit of CUDA, for example if a block has too many threads.
+    """
+    numbers = dict(values)
+
+    def extent(value: Extent | None) -> Extent | None:
+        if value is None or isinstance(value, int | str):
+            return None if value is None else replace_names(value, numbers)
+        return tuple(replace_names(axis, numbers) for axis in value)
+
+    try:
+        return replace(
+            launch,
+            kernel=_substitute(launch.kernel, numbers, dtypes),
+            grid=extent(launch.grid),
+            block=extent(launch.block),
+            cluster=extent(launch.cluster),
+            shared_bytes=replace_names(launch.shared_bytes, numbers),
+            args={parameter: replace_names(text, numbers) for parameter, text in launch.args.items()},
+            tune=Variant(values, dtypes, choice),
+        )
+    except LaunchSpecError as error:
+        error.kernel = error.kernel or name
+        raise
+
+
+def _substitute(kernel: str | None, values: Mapping[str, Value], dtypes: Dtypes) -> str | None:
+    if kernel is None:
+        return None
+    text = _DTYPE.sub(lambda match: CPP_TYPES[dict(dtypes)[match[1]]], kernel)
+    return fill(text, values)
+
+
+def fill(text: str, values: Mapping[str, Value]) -> str:
+    """Return a text with the values in place of their names in braces. Other braces stay."""
+    for name, value in values.items():
+        text = text.replace(f"{{{name}}}", spelled(value))
+    return text
+
+
+def source_digest(request: Request, name: str, launch: Launch) -> str:
+    """Return the digest of all that a variant's time depends on, except for its values and the device."""
+    bare = replace(launch, tune=None, doc=None)
+    content = (name, [text for _, text in request.pieces], request.options, bare)
+    return hashlib.sha256(repr(content).encode("utf-8", "surrogateescape")).hexdigest()
+
+
+# ---- options ---------------------------------------------------------------------------------------------------------
+
+
+def groups(request: Request) -> tuple[Request, ...]:
+    """Return the parts of an expanded request that are compiled separately, because their options differ.
+
+    A function without variants is compiled with the first part.
+    """
+    options = (*request.options, *request.cpu_flags)
+    names = parse_names(iter(options)) if any("{" in option for option in options) else set()
+    if not names or request.functions is None:
+        return (request,)
+    parts: dict[tuple[tuple[str, Value], ...], list[tuple[str, Launch]]] = {}
+    for name, launch in request.functions:
+        values = launch.tune.values if isinstance(launch.tune, Variant) else ()
+        parts.setdefault(tuple(pair for pair in values if pair[0] in names), []).append((name, launch))
+    plain = parts.pop((), [])
+    if not parts:
+        return (request,)
+    first = next(iter(parts))
+    parts[first] += plain
+    return tuple(_part(request, dict(values), functions) for values, functions in parts.items())
+
+
+def _part(request: Request, values: Mapping[str, Value], functions: Sequence[tuple[str, Launch]]) -> Request:
+    options = tuple(fill(option, values) for option in request.options)
+    cpu_flags = tuple(fill(option, values) for option in request.cpu_flags)
+    return request._replace(functions=tuple(functions), options=options, cpu_flags=cpu_flags)

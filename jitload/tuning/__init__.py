@@ -1,0 +1,1 @@
+"""Measures the variants of kernels."""

@@ -1,0 +1,150 @@
+"""Builds the variants of a function, with as few runs of the compiler as possible."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor, as_completed
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from jitload.building.progress import progress_bar
+from jitload.building.resources import core_count
+from jitload.errors import CompileError, JitLoadError, LaunchSpecError, SignatureError
+from jitload.pipeline import load_request
+from jitload.request.request import Request
+from jitload.request.tune import Values, label_of
+from jitload.request.variants import Dtypes, groups, specialize, with_headers
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from jitload.loader.function import TypedFunction
+    from jitload.request.launch import Launch
+
+_MAX_SHARED = 227 << 10  # dynamic shared memory of a block on the GPUs that allow the most
+_MAX_CLUSTER = 16
+_SPLIT = "--split-compile=0"  # NVRTC optimizes the instances of a program on all cores
+
+
+@dataclass(slots=True)
+class Candidate:
+    """A variant that is measured.
+
+    Attributes:
+        number: Its position in the space.
+        values: Its values.
+        launch: Its launch, or None if this exceeds a limit.
+        function: The function that launches it alone, once it is built.
+        reason: Why it is left out, or "".
+    """
+
+    number: int
+    values: Values
+    launch: Launch | None = None
+    function: TypedFunction | None = None
+    reason: str = ""
+
+    @property
+    def label(self) -> str:
+        """The values as text."""
+        return label_of(self.values)
+
+
+def make_candidates(launch: Launch, name: str, space: Sequence[Values], dtypes: Dtypes) -> list[Candidate]:
+    """Return the variants of a function. Those whose launches exceed a limit have a reason."""
+    candidates = []
+    for number, values in enumerate(space):
+        candidate = Candidate(number, values)
+        try:
+            candidate.launch = specialize(launch, name, values, dtypes)
+            candidate.reason = _limit(candidate.launch)
+        except LaunchSpecError as error:
+            candidate.reason = f"{error.field}: {error.problem}" if error.field else error.problem
+        candidates.append(candidate)
+    return candidates
+
+
+def _limit(launch: Launch) -> str:
+    """Return which limit of all GPUs a launch exceeds, or ""."""
+    if isinstance(launch.shared_bytes, int) and launch.shared_bytes > _MAX_SHARED:
+        return f"{launch.shared_bytes} bytes of dynamic shared memory are more than a block can have"
+    extent = launch.cluster if isinstance(launch.cluster, tuple) else (launch.cluster,)
+    blocks = 1
+    for axis in extent:
+        blocks *= axis if isinstance(axis, int) else 1
+    return f"a cluster of {blocks} blocks is larger than {_MAX_CLUSTER}" if blocks > _MAX_CLUSTER else ""
+
+
+def build_candidates(candidates: Sequence[Candidate], request: Request, *, is_shown: bool) -> None:
+    """Build variants, and set `function` or `reason`.
+
+    Variants with the same options are one program, so that their headers are read once. If a program does not compile,
+    its variants are built one by one.
+    """
+    pending = [c for c in candidates if c.launch is not None and not c.reason]
+    parts = list(_parts(pending, request))
+    jobs = [(part, members) for part, members in parts if members]
+    with shown_progress(is_shown=is_shown) as show, ThreadPoolExecutor(core_count()) as pool:
+        left: list[tuple[Request, list[Candidate]]] = []
+        for failed in _all(pool, jobs, show):
+            left += [(_alone(failed[0], [member]), [member]) for member in failed[1] if len(failed[1]) > 1]
+        _all(pool, left, show)
+
+
+def _parts(pending: Sequence[Candidate], request: Request) -> Iterator[tuple[Request, list[Candidate]]]:
+    """Yield the requests of programs, each with its variants."""
+    names = {f"v{candidate.number}": candidate for candidate in pending}
+    functions = tuple((name, candidate.launch) for name, candidate in names.items() if candidate.launch)
+    settings = request.settings._replace(library="never")
+    whole = request._replace(functions=functions, tuned=None, settings=settings)
+    for part in groups(whole) if functions else ():
+        members = [names[name] for name, _ in part.functions or ()]
+        yield _alone(part, members), members
+
+
+def _alone(part: Request, members: Sequence[Candidate]) -> Request:
+    """Return the request for some of a program's variants. Their launches are final."""
+    functions = tuple((f"v{c.number}", replace(c.launch, tune=None)) for c in members if c.launch)
+    options = (*(option for option in part.options if option != _SPLIT), *((_SPLIT,) if len(members) > 1 else ()))
+    pieces = part.pieces if any(label == "dtypes" for label, _ in part.pieces) else with_headers(part).pieces
+    return part._replace(functions=functions, options=options, pieces=pieces)
+
+
+def _all(
+    pool: ThreadPoolExecutor, jobs: Sequence[tuple[Request, list[Candidate]]], show: Any
+) -> list[tuple[Request, list[Candidate]]]:
+    """Build programs. Return those of several variants that failed."""
+    futures = {pool.submit(_build, *job): job for job in jobs}
+    failed = []
+    for count, future in enumerate(as_completed(futures), 1):
+        show("build variants", count, len(futures))
+        if not future.result():
+            failed.append(futures[future])
+    return failed
+
+
+def _build(part: Request, members: list[Candidate]) -> bool:
+    """Build a program. Return whether its variants have a function or a reason."""
+    try:
+        module = load_request(part, None, keep_module_alive=True, verbose=False)
+    except (CompileError, LaunchSpecError, SignatureError) as error:
+        if len(members) > 1:
+            return False
+        members[0].reason = f"does not compile: {_reason(error)}"
+        return True
+    for candidate in members:
+        candidate.function = module[f"v{candidate.number}"]
+    return True
+
+
+def _reason(error: JitLoadError) -> str:
+    diagnostics = [d for d in getattr(error, "diagnostics", ()) if "error" in d.severity]
+    return diagnostics[0].message if diagnostics else str(error).splitlines()[0]
+
+
+@contextmanager
+def shown_progress(*, is_shown: bool) -> Iterator[Callable[[str, int, int], None]]:
+    """Yield a function that shows progress as a bar, where there is a terminal or a notebook."""
+    with progress_bar() if is_shown else nullcontext(None) as show:
+        yield show or (lambda *_: None)

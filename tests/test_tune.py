@@ -1,0 +1,276 @@
+"""Functions of variants: the space, the choice by key in the record, and what a call launches."""
+
+from __future__ import annotations
+
+import json
+import logging
+import random
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from builds import run_python
+from support.arrays import CudaArray
+from support.driver import StubDriver
+
+import jitload
+from jitload import Launch, Tune
+from jitload.codegen.kernel import hash_key
+from jitload.errors import JitLoadError, LaunchSpecError
+from jitload.request.rows import Row, choose, merge
+from jitload.request.tune import Device, label_of
+
+pytest_plugins = ["support.gpu_fixtures"]
+
+SOURCE = r"""
+template <class T, int V> __global__ void scale(const T* x, T* y, int n) {
+    int i = (blockIdx.x * blockDim.x + threadIdx.x) * V;
+    for (int j = i; j < i + V && j < n; ++j) y[j] = T(float(x[j]) * FACTOR);
+}"""
+CPU = Device(is_cpu=True)
+OPTIONS = ["-DFACTOR={F}"]
+LAUNCH = {
+    "kernel": "scale<{x.dtype}, {V}>",
+    "grid": "ceil_div(n, B * V)",
+    "block": "B",
+    "args": {"n": "x.numel()"},
+    "dtypes": ("float32", "float16"),
+}
+TUNE = {"B": (32, 64), "V": (1, 2), "F": (3, 4), "when": "B * V <= 64", "key": "n"}
+CHOICES = {100: (32, 2, 3), 1000: (64, 1, 4), 10_000: (32, 1, 3)}
+
+
+def write(path: Path, gpu: str, choices: dict[int, tuple[int, int, int]], dtype: str = "float32") -> list[Any]:
+    rows = [
+        {"function": "scale", "gpu": gpu, "dtypes": {"x": dtype}, "key": {"n": n}, "number": 0, "median_us": 1.0,
+         "values": dict(zip("BVF", values, strict=True))}
+        for n, values in choices.items()
+    ]  # fmt: skip
+    rows += json.loads(path.read_text())["rows"] if path.exists() else []
+    path.write_text(json.dumps({"format": 1, "rows": rows}))
+    return rows
+
+
+def load(path: Path | None, arch: str, **tune: Any) -> jitload.Module:
+    functions = {"scale": Launch(**LAUNCH, tune=Tune(**{**TUNE, **tune}))}
+    return jitload.load_inline(
+        "tuned", cuda_sources=SOURCE, functions=functions, arch=arch, extra_cuda_cflags=OPTIONS, tuned=path
+    )
+
+
+# ---- the space -------------------------------------------------------------------------------------------------------
+
+
+def test_the_space_is_the_product_in_order_without_what_the_condition_excludes():
+    labels = [label_of(values) for values in Tune(**TUNE).space(CPU)]
+    assert labels[:3] == ["B=32 V=1 F=3", "B=32 V=1 F=4", "B=32 V=2 F=3"]
+    assert len(labels) == 6
+    tune = Tune(T=("float", "double"), W=(True, False), N=range(1, 3), M=7, D="2 * device.multiprocessors")
+    values = dict(tune.space(CPU)[0])
+    assert label_of(tune.space(CPU)[0])[:22] == "T=float W=true N=1 M=7"
+    assert values["D"] % 2 == 0
+    assert len(tune.space(CPU)) == 8
+    same = Tune(T=["float", "double"], W=(True, False), N=[1, 2], M=7, D=("2 * device.multiprocessors",))
+    assert (tune, hash(tune)) == (same, hash(same))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({}, "has no values"),
+        ({"B": ()}, "B: has no values"),
+        ({"B": (1, 1)}, "B: has a value twice"),
+        ({"B": 1.5}, "B: values must be int, bool or str, got float"),
+        ({"B": 1, "nearest": "log"}, "nearest: must be 'log2' or 'linear', got 'log'"),
+        ({"B": 1, "key": "x.shape["}, r"key\[0\]: this is not an expression"),
+        ({"B": 1, "key": 5}, "object is not iterable|must be an expression"),
+        ({"B": 1, "when": "B > 1"}, "when: holds for no combination"),
+        ({"B": 1, "when": "C > 1"}, "when: there is no parameter 'C'"),
+        ({"B": "device.cores"}, "B: there is no 'device.cores', only device.multiprocessors"),
+        ({name: range(100) for name in "ABC"}, "has more than 10,000 combinations"),
+    ],
+)
+def test_a_malformed_space_is_refused(arguments, message):
+    with pytest.raises((LaunchSpecError, TypeError), match=message):
+        Tune(**arguments).space(CPU)
+
+
+def test_a_fact_about_a_gpu_is_not_guessed(monkeypatch):
+    monkeypatch.setattr("jitload.request.tune.device_attribute", lambda _: None)
+    with pytest.raises(LaunchSpecError, match=r"device.multiprocessors is not known, because this machine has no GPU"):
+        Tune(B="device.multiprocessors").space(Device(is_cpu=False))
+
+
+def test_the_first_of_the_fastest_is_chosen_and_the_last_measurement_counts():
+    def row(number: int, us: float | None, **facts: Any) -> Row:
+        return Row(function="f", gpu="cpu", values=(("B", number),), number=number, median_us=us, **facts)
+
+    failed = [row(3, None, reason="does not compile"), row(4, 1.0, reason="wrong")]
+    rows = [row(0, 20.0), row(1, 10.05), row(2, 10.0), *failed]
+    assert choose(rows) == rows[1]
+    assert choose(rows[3:]) is None
+    assert [r.number for r in merge([*rows, row(0, 5.0)])] == [0, 1, 2, 3, 4]
+    assert choose(merge([*rows, row(0, 5.0)])).number == 0
+    assert merge([*rows, row(2, 9.0, driver=13000)]) == (row(2, 9.0, driver=13000),)
+
+
+# ---- the choice ------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def tuned(tmp_path_factory: pytest.TempPathFactory) -> jitload.Module:
+    path = tmp_path_factory.mktemp("tuned") / "scale.json"
+    write(path, "cpu", CHOICES)
+    return load(path, "cpu", nearest="log2")
+
+
+def test_the_key_chooses_among_kernels_of_different_options(tuned, caplog):
+    """The variants for F=3 and for F=4 are compiled separately, and linked into one library."""
+    caplog.set_level(logging.INFO, "jitload.loader.variants")
+    for n, (block, _, factor) in CHOICES.items():
+        x, y = torch.ones(n), torch.zeros(n)
+        tuned.scale(x, y)
+        assert torch.equal(y, factor * x)
+        chosen = tuned.scale.variant(x, y)
+        assert (chosen.values, chosen.how) == (dict(zip("BVF", CHOICES[n], strict=True)), "tuned")
+        assert (chosen.key, chosen.block) == ({"n": n}, (block, 1, 1))
+    assert not caplog.messages
+    for n, like in ((1, 100), (316, 100), (317, 1000), (10**6, 10_000)):
+        x, y = torch.ones(n), torch.zeros(n)
+        for _ in range(2):
+            tuned.scale(x, y)
+        assert torch.equal(y, CHOICES[like][2] * x)
+        assert tuned.scale.variant(x, y).how == "nearest"
+    lines = [f"scale(): the key ({n}) was not tuned, so calls launch the variant of the nearest key" for n in (1, 316)]
+    assert caplog.messages[:2] == lines
+    assert len(caplog.messages) == 4
+
+
+def test_the_dtype_chooses_first(tuned):
+    x, y = torch.ones(7, dtype=torch.float16), torch.zeros(7, dtype=torch.float16)
+    tuned.scale(x, y)
+    assert torch.equal(y, 3 * x)
+    chosen = tuned.scale.variant(x, y)
+    assert (chosen.dtypes, chosen.how, chosen.values["B"]) == ({"x": "float16"}, "first", 32)
+    with pytest.raises(TypeError, match=r"no kernel takes \(x=float64, y=float64\); there are kernels for \(x=float32"):
+        tuned.scale(x.double(), y.double())
+    with pytest.raises(TypeError, match=r"takes 2 arguments"):
+        tuned.scale.variant(x)
+    assert "digest" in tuned._jitload_facts()["functions"]["scale"]["tune"]
+
+
+def test_each_model_of_gpu_has_its_table(stub_driver: StubDriver, tmp_path):
+    path = tmp_path / "two.json"
+    write(path, "Stub GPU 0", {8: (32, 2, 3)})
+    write(path, "Stub GPU 1", {8: (64, 1, 4), 9: (32, 1, 4)})
+    mod = load(path, "sm_90a")
+    launched = []
+    for device, n in ((0, 8), (1, 8), (1, 9), (0, 9)):
+        x = CudaArray(np.zeros(n, np.float32), device=device)
+        mod.scale(x, x)
+        launched.append((stub_driver.launches()[-1].block[0], mod.scale.variant(x, x).values["F"]))
+    assert launched == [(32, 3), (64, 4), (32, 4), (32, 3)]
+    symbols = {launch.kernel[:16] for launch in stub_driver.launches()}
+    assert symbols == {"_Z5scaleIfLi2EEv", "_Z5scaleIfLi1EEv"}
+    assert mod.scale.variant(x, x).how == "first"
+
+
+def test_hundreds_of_keys_are_found(tmp_path, stub_driver: StubDriver):
+    numbers = random.Random(5).sample(range(-(2**40), 2**40), 300)
+    rows = [
+        {"function": "f", "gpu": "Stub GPU 0", "key": {"a": a, "b - a": a // 7 - a}, "values": {"B": 32 + number % 5}}
+        for number, a in enumerate(numbers)
+    ]
+    path = tmp_path / "f.json"
+    path.write_text(json.dumps({"format": 1, "rows": [{**row, "number": 0, "median_us": 1} for row in rows]}))
+    tune = Tune(B=tuple(range(32, 37)), key=("a", "b - a"), nearest="linear")
+    mod = jitload.load_inline(
+        "keys",
+        cuda_sources="__global__ void f(long long a, long long b) {}",
+        functions={"f": Launch(grid=1, block="B", tune=tune)},
+        arch="sm_90a",
+        tuned=str(path),
+    )
+    for number, a in enumerate(numbers):
+        assert mod.f.variant(a, a // 7)[:1] == ({"B": 32 + number % 5},)
+        near = mod.f.variant(a + 1, a // 7 + 1)
+        assert (near.values, near.how) == ({"B": 32 + number % 5}, "nearest")
+    mod.f(numbers[3], numbers[3] // 7)
+    assert stub_driver.launches()[-1].block == (35, 1, 1)
+    assert hash_key((1, 2)) != hash_key((2, 1))
+
+
+def test_two_processes_with_one_file_choose_alike(tmp_path):
+    path = tmp_path / "shapes.json"
+    write(path, "Stub GPU 0", {n: (32, 1 + n % 2, 3) for n in (7, 50, 333, 4096, 70_001)})
+    code = f"""
+import hashlib, random, numpy
+from pathlib import Path
+from support.driver import StubDriver, build_stub
+driver = StubDriver(build_stub(Path({str(tmp_path / "driver")!r})))
+from support.arrays import CudaArray
+from test_tune import load
+mod = load(Path({str(path)!r}), "sm_90a", nearest="log2")
+arrays = [CudaArray(numpy.zeros(n, numpy.float32)) for n in random.Random(1).choices(range(1, 100_000), k=1000)]
+chosen = [mod.scale.variant(x, x) for x in arrays]
+print(hashlib.sha256(repr(chosen).encode()).hexdigest(), len(set(map(repr, chosen))) > 500, "torch")
+"""
+    first, second = (run_python(code) for _ in range(2))
+    assert first.stderr == ""
+    assert first.stdout == second.stdout
+    assert first.stdout.split()[1] == "True"
+
+
+# ---- what is refused -------------------------------------------------------------------------------------------------
+
+
+def refused(tmp_path: Path, message: str, rows: Any = None, **options: Any) -> None:
+    path = tmp_path / "refused.json"
+    path.write_text(json.dumps(rows) if not isinstance(rows, str) else rows)
+    options = {"arch": "sm_90a", "extra_cuda_cflags": OPTIONS, "tuned": path, **options}
+    options.setdefault("functions", {"scale": Launch(**LAUNCH, tune=Tune(**TUNE))})
+    with pytest.raises(JitLoadError, match=message):
+        jitload.build_inline("refused", cuda_sources=SOURCE, **options)
+
+
+def test_a_file_that_does_not_fit_is_refused(tmp_path):
+    good = {"function": "scale", "gpu": "cpu", "dtypes": {"x": "float32"}, "number": 0, "median_us": 1.0}
+    values = {"B": 32, "V": 1, "F": 3}
+    refused(tmp_path, r"refused.json is not a file that Tuning.save\(\) wrote", "{}")
+    refused(tmp_path, r"has the format 2; this release reads 1", {"format": 2, "rows": []})
+    rows = [{**good, "key": {"n": 4}, "values": {**values, "B": 99}}]
+    refused(tmp_path, r"chose B=99 V=1 F=3, which is not a variant of Tune any more", {"format": 1, "rows": rows})
+    rows = [{**good, "key": {"m": 4}, "values": values}]
+    refused(tmp_path, r"has choices by m, but the key is n: tune again", {"format": 1, "rows": rows})
+    refused(tmp_path, r"no function has a Launch\(tune=…\)", {}, functions={"scale": Launch(kernel="scale<float, 1>")})
+    refused(tmp_path, "cannot be read: No such file", {}, tuned=tmp_path / "none.json")
+    refused(tmp_path, "tuned must be a path, a resource or a Tuning, got int", {}, tuned=5)
+
+
+def test_names_and_limits_are_checked(tmp_path):
+    launch = Launch(kernel="scale<float, 1>", block="n", tune=Tune(n=(1, 2)))
+    options = {"tuned": None, "extra_cuda_cflags": ["-DFACTOR=1"]}
+    refused(tmp_path, "'n' is a value of Tune and also a parameter", functions={"scale": launch}, **options)
+    launch = Launch(**LAUNCH, tune=Tune(B=2048, V=1, F=1))
+    refused(tmp_path, "block: must be from 1 to 1024, got 2048", functions={"scale": launch}, **options)
+    with pytest.raises(LaunchSpecError, match="dtypes: 'half' is none of the dtypes float32"):
+        Launch(kernel="scale<{x.dtype}>", dtypes="half")
+    with pytest.raises(LaunchSpecError, match="tune: must be a Tune, got dict"):
+        Launch(tune={"B": 1})
+
+
+def test_a_resource_of_a_package_can_choose(tmp_path, monkeypatch):
+    package = tmp_path / "my_kernels"
+    package.mkdir()
+    (package / "__init__.py").touch()
+    write(package / "scale.json", "Stub GPU 0", {8: (64, 1, 3)})
+    monkeypatch.syspath_prepend(tmp_path)
+    functions = {"scale": Launch(**LAUNCH, tune=Tune(**TUNE))}
+    arguments = {"cuda_sources": SOURCE, "functions": functions, "arch": "sm_90a", "extra_cuda_cflags": OPTIONS}
+    paths = {
+        jitload.build_inline("resource", **arguments, tuned=tuned)
+        for tuned in ("my_kernels:scale.json", package / "scale.json", str(package / "scale.json"), None)
+    }
+    assert len(paths) == 2

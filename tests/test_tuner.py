@@ -1,0 +1,236 @@
+"""Measuring variants: what is built, checked and left out, the table, the file and the plots."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+
+import jitload
+from jitload import Launch, Tune
+from jitload.errors import JitLoadError, LaunchSpecError
+from jitload.measuring.tuning import Tuning
+from jitload.request.rows import Row
+
+pytest_plugins = ["support.gpu_fixtures"]
+
+SOURCE = r"""
+template <class T, int V> __global__ void scale(const T* x, T* y, int n) {
+    static_assert(V < 8, "too many elements");
+    int i = (blockIdx.x * blockDim.x + threadIdx.x) * V;
+    for (int j = i; j < i + V && j < n; ++j) y[j] = V == 4 ? T(float(x[j]) * 3) : T(float(x[j]) * 2);
+}"""
+LAUNCH = {
+    "kernel": "scale<{x.dtype}, {V}>",
+    "grid": "ceil_div(n, B * V)",
+    "block": "B",
+    "args": {"n": "x.numel()"},
+    "dtypes": "float32",
+}
+FAST: dict[str, Any] = {"seconds": 0.05, "progress": False}
+
+
+def load(arch: str = "cpu", tuned: Any = None, **tune: Any) -> jitload.Module:
+    space = {"B": (32, 64, 2048), "V": (1, 2, 4, 8), "key": "n", **tune}
+    functions = {"scale": Launch(**LAUNCH, tune=Tune(**space))}
+    return jitload.load_inline("tuner", cuda_sources=SOURCE, functions=functions, arch=arch, tuned=tuned)
+
+
+def arguments(n: int = 1000, device: str = "cpu") -> tuple[torch.Tensor, torch.Tensor]:
+    return torch.rand(n, device=device), torch.zeros(n, device=device)
+
+
+def double(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+    return 2 * x
+
+
+@pytest.fixture(scope="module")
+def found() -> Tuning:
+    return load().scale.tune(*arguments(), reference=double, **FAST)
+
+
+def test_variants_that_are_wrong_or_cannot_run_have_reasons(found):
+    assert len(found.rows) == 12
+    reasons = {row.label: row.reason for row in found.rows}
+    for label in ("B=32 V=1", "B=32 V=2", "B=64 V=1", "B=64 V=2"):
+        assert reasons.pop(label) == ""
+    for block in (32, 64):
+        assert reasons.pop(f"B={block} V=4").startswith(
+            "is wrong: its 'y' differs from that of the reference at 1000 of"
+        )
+        assert reasons.pop(f"B={block} V=8") == "does not compile: static assertion failed: too many elements"
+    assert set(reasons.values()) == {"block: must be from 1 to 1024, got 2048"}
+    assert found.best.label in ("B=32 V=1", "B=32 V=2", "B=64 V=1", "B=64 V=2")
+    lines = str(found).splitlines()
+    assert lines[0] == "scale, x: float32, n = 1000 on cpu, eager"
+    assert lines[1].split() == ["median", "µs", "p10", "p90", "GB/s", "time", "note"]
+    assert sum(line.endswith("*") for line in lines) == 1
+    assert "B=32 V=8: does not compile: static assertion failed: too many elements" in lines
+    assert found._repr_html_().count("<tr>") == 13
+    assert repr(found) == "<jitload tuning: 12 measurements, 1 choices>"
+
+
+def test_the_arguments_are_as_they_were(found):
+    x, y = arguments()
+    y += 7
+    load().scale.tune(x, y, reference=double, **FAST)
+    assert torch.equal(y, torch.full_like(y, 7))
+
+
+def test_without_a_reference_the_first_variant_is_right():
+    mod = load(B=32, V=(1, 4))
+    found = mod.scale.tune(*arguments(), **FAST)
+    assert [bool(row.reason) for row in found.rows] == [False, True]
+    assert found.rows[1].reason.startswith("'B=32 V=4' and 'B=32 V=1' disagree: 'y' differs from that of")
+    exact = mod.scale.tune(*arguments(), rtol=1, exact=True, **FAST)
+    assert exact.rows[1].reason == "is not exact: bits of its 'y' differ from those of B=32 V=1"
+    loose = mod.scale.tune(*arguments(), rtol=1, **FAST)
+    assert [row.reason for row in loose.rows] == ["", ""]
+
+
+def test_the_file_freezes_the_choice_and_new_values_alone_are_measured(found, tmp_path, monkeypatch):
+    path = found.save(tmp_path / "scale.json")
+    assert Tuning.load(path).rows == found.rows
+    mod = load(tuned=path)
+    assert mod.scale.variant(*arguments()).values == dict(found.best.values)
+    assert mod.scale.variant(*arguments(5)).how == "first"
+    monkeypatch.setattr("jitload.tuning.tuner._Run", None)  # measures
+    again = mod.scale.tune(*arguments(), reference=double, **FAST)
+    assert again.rows == found.rows
+    monkeypatch.undo()
+    measured = []
+    real = jitload.tuning.builds._build
+    monkeypatch.setattr(
+        "jitload.tuning.builds._build", lambda part, members: measured.extend(members) or real(part, members)
+    )
+    more = load(tuned=path, V=(1, 2, 3)).scale.tune(*arguments(), reference=double, **FAST)
+    assert (
+        {"B=32 V=3", "B=64 V=3"}
+        <= {c.label for c in measured}
+        <= {"B=32 V=3", "B=64 V=3", found.best.label, "B=32 V=1"}
+    )
+    assert [row.label for row in more.rows[:4]] == ["B=32 V=1", "B=32 V=2", "B=32 V=3", "B=64 V=1"]
+    assert [row.number for row in more.rows] == list(range(9))
+
+
+def test_files_add_up(found, tmp_path):
+    rows = json.loads(found.to_json())["rows"]
+    path = tmp_path / "other.json"
+    path.write_text(json.dumps({"format": 1, "rows": [{**row, "gpu": "NVIDIA H100"} for row in rows]}))
+    both = Tuning.load(path) | found
+    assert len(both.rows) == 24
+    assert [row.gpu for row in both.choices] == ["NVIDIA H100", "cpu"]
+    with pytest.raises(JitLoadError, match=r"there are 2 choices: see .choices"):
+        _ = both.best
+    found.save(path)
+    assert Tuning.load(path).rows == both.rows
+    assert [p.name for p in tmp_path.iterdir()] == ["other.json"]
+    with pytest.raises(JitLoadError, match=r"none.json' cannot be read: No such file"):
+        Tuning.load(tmp_path / "none.json")
+
+
+def test_what_cannot_be_tuned_says_why(tmp_path):
+    mod = jitload.load_inline("plain", cuda_sources="__global__ void f(float* x) {}", arch="sm_90a")
+    with pytest.raises(LaunchSpecError, match=r"kernel 'f', tune: has no variants: declare them, Launch\(tune=Tune"):
+        mod.f.tune()
+    path = jitload.build_inline("plain", cuda_sources="__global__ void f(float* x) {}", arch="sm_90a")
+    with pytest.raises(
+        JitLoadError, match=r"f\(\) cannot be tuned: its source is not at hand. Load it with load_inline"
+    ):
+        jitload.load_module(path).f.tune()
+    with pytest.raises(TypeError, match=r"tune\(\) takes a function of a module, mod.f, got function"):
+        jitload.tune(double)
+
+
+def test_values_can_be_macros_without_a_template():
+    source = "__global__ void add(float* x, int n) { for (int i = threadIdx.x; i < n; i += B) x[i] += 1; }"
+    launch = Launch(grid=1, block="B", args={"n": "x.numel()"}, tune=Tune(B=(32, 96)))
+    mod = jitload.load_inline(
+        "macro", cuda_sources=source, functions={"add": launch}, arch="cpu", extra_cuda_cflags=["-DB={B}"]
+    )
+    found = mod.add.tune(torch.zeros(500), **FAST)
+    assert [row.reason for row in found.rows] == ["", ""]
+    assert str(found).splitlines()[0] == "add on cpu, eager"
+
+
+def synthetic(count: int, *names: str) -> Tuning:
+    return Tuning(
+        Row(function="f", gpu="NVIDIA H200", values=tuple((name, n // 10**k % 10) for k, name in enumerate(names)),
+            number=n, median_us=10.0 + n % 17, p10_us=9.0, p90_us=30.0, registers=32, spill_bytes=8, occupancy=0.5,
+            bytes=10**6, peak_gb_per_s=4800.0, flop=1e6)
+        for n in range(count)
+    )  # fmt: skip
+
+
+def test_plots_of_few_and_of_many_variants(tmp_path):
+    pytest.importorskip("matplotlib")
+    for tuning in (synthetic(10, "B"), synthetic(100, "B", "V"), synthetic(200, "B", "V", "W")):
+        figure = tuning.plot()
+        figure.savefig(tmp_path / "plot.png")
+        assert Path(tmp_path / "plot.png").stat().st_size > 5000
+    texts = [text.get_text() for text in figure.axes[0].texts]
+    assert texts == ["B=0 V=0 W=0", *texts[1:]]
+    assert len(texts) == 3
+    with pytest.raises(JitLoadError, match="no variant was measured, so there is nothing to plot"):
+        Tuning([]).plot()
+    assert max(map(len, str(tuning).splitlines())) <= 110
+
+
+def test_a_data_frame_has_a_column_for_each_value(monkeypatch):
+    monkeypatch.setitem(sys.modules, "pandas", SimpleNamespace(DataFrame=list))
+    frame = synthetic(20, "B", "V").to_pandas()
+    assert list(frame[3])[:3] == ["B", "V", "function"]
+    assert (frame[3]["B"], frame[3]["gb_per_s"]) == (3, 1e6 / 13 / 1000)
+    assert [record["B"] for record in frame if record["is_chosen"]] == [0]
+    monkeypatch.setitem(sys.modules, "pandas", None)
+    with pytest.raises(JitLoadError, match="pip install pandas"):
+        synthetic(1, "B").to_pandas()
+
+
+@pytest.mark.gpu
+@pytest.mark.usefixtures("gpu")
+def test_tuning_on_a_gpu(tmp_path):
+    mod = load("native")
+    x, y = arguments(1 << 20, "cuda")
+    for options in ({}, {"graph": True}, {"cold": True, "exact": True}):
+        found = mod.scale.tune(x, y, reference=double, seconds=0.3, progress=False, **options)
+        labels = {row.label for row in found.rows if not row.reason}
+        assert labels == {"B=32 V=1", "B=32 V=2", "B=64 V=1", "B=64 V=2"}
+        assert all(row.registers and row.occupancy and row.median_us for row in found.rows if not row.reason)
+        assert found.best.gpu == torch.cuda.get_device_name()
+    path = found.save(tmp_path / "scale.json")
+    frozen = load("native", tuned=path)
+    assert frozen.scale.variant(x, y).values == dict(found.best.values)
+    graph = torch.cuda.CUDAGraph()
+    frozen.scale(x, y)
+    with torch.cuda.graph(graph):
+        frozen.scale(x, y)
+    y.zero_()
+    graph.replay()
+    assert torch.equal(y, 2 * x)
+
+
+@pytest.mark.gpu
+@pytest.mark.usefixtures("gpu")
+def test_what_the_cubin_says_cannot_launch_is_not_launched():
+    source = r"""
+template <int R> __global__ void __launch_bounds__(256) heavy(float* x) {
+    extern __shared__ float s[];
+    s[threadIdx.x] = x[threadIdx.x];
+    __syncthreads();
+    x[threadIdx.x] = s[threadIdx.x ^ R];
+}"""
+    tune = Tune(R=(0, 1), B=(256, 512), S=(4096, 240_000, 300_000))
+    launch = Launch(kernel="heavy<{R}>", grid=1, block="B", shared_bytes="S", tune=tune)
+    mod = jitload.load_inline("heavy", cuda_sources=source, functions={"heavy": launch})
+    found = mod.heavy.tune(torch.zeros(512, device="cuda"), **FAST)
+    reasons = {row.label: row.reason for row in found.rows}
+    assert reasons["R=0 B=256 S=4096"] == ""
+    assert reasons["R=0 B=512 S=4096"] == "a block of 512 threads is larger than the kernel allows, 256"
+    assert "are more than a block can have" in reasons["R=0 B=256 S=300000"]
+    assert reasons["R=0 B=256 S=240000"]
