@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import time
 from pathlib import Path
@@ -11,7 +12,7 @@ import pytest
 from builds import python_command, python_env
 from cheap import get, make_key
 
-from jitload.cache import prune
+from jitload.cache import listing, prune
 from jitload.cache.entry import GROWTH_FILE, find_entry, uses_path, write_uses
 from jitload.cache.explain import explain_miss
 from jitload.errors import CacheError
@@ -138,6 +139,22 @@ def test_pruning_reads_only_what_it_must(empty_cache, monkeypatch):
     key_dirs = [path for path in listed if Path(path).parent == empty_cache and "-" in Path(path).name]
     assert len(key_dirs) == len(set(key_dirs)) == 5
     assert [item for item in shown if item[1] == item[2]] == [("reading entries", 5, 5), ("deleting entries", 3, 3)]
+
+
+def test_sizes_are_read_from_the_manifests(empty_cache, monkeypatch):
+    """A manifest of an older jitload has no total, so the files of its entry are measured."""
+    paths = fill(empty_cache, 3)
+    sizes = {path: sum(file.stat().st_size for file in path.iterdir()) for path in paths}
+    manifest = paths[0] / "manifest.json"
+    manifest.write_text(re.sub(r' "total": .*\n', "", manifest.read_text()))
+    sizes[paths[0]] = sum(file.stat().st_size for file in paths[0].iterdir())
+    before = manifest.stat().st_atime_ns
+    measured: list[str] = []
+    measure = listing.directory_size
+    monkeypatch.setattr(listing, "directory_size", lambda path: measured.append(str(path)) or measure(path))
+    assert {entry.dir: entry.size for entry in listing.list_entries(empty_cache)} == sizes
+    assert measured == [str(paths[0])]
+    assert manifest.stat().st_atime_ns == before
 
 
 def test_the_reason_of_a_miss_measures_no_entry(empty_cache, monkeypatch):

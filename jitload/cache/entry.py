@@ -262,7 +262,17 @@ def read_file(path: Path, max_size: int, settings: Settings | None = None) -> by
         os.close(descriptor)
 
 
-def _open(path: Path, *, is_use: bool) -> int:
+def read_beginning(path: str, size: int) -> tuple[bytes, os.stat_result]:
+    """Return the first bytes of a file, and its status before them. The file's access time stays unchanged."""
+    descriptor = _open(path, is_use=False)
+    try:
+        status = os.fstat(descriptor)
+        return os.read(descriptor, size), status
+    finally:
+        os.close(descriptor)
+
+
+def _open(path: str | Path, *, is_use: bool) -> int:
     flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
     if not is_use:
         with suppress(PermissionError):

@@ -11,12 +11,22 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from jitload.cache.entry import KEY_DIR_NAME, MANIFEST, USES_DIR, check_file, newest_first, read_manifest
+from jitload.cache.entry import (
+    KEY_DIR_NAME,
+    MANIFEST,
+    USES_DIR,
+    check_file,
+    newest_first,
+    read_beginning,
+    read_manifest,
+)
 from jitload.cache.key import SCHEMA
 from jitload.errors import CacheError
 
 _DAMAGED_NAME = re.compile(r".*-\d+\.bad")
 _ST_NOATIME = 1024
+_TOTAL = re.compile(rb'"total": (\d+),')
+_BEGINNING = 64  # bytes of a manifest that contain its total
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -99,11 +109,13 @@ def entry_reader(cache_dir: Path) -> Callable[[re.Match[str], Sequence[str]], It
     def read_entries(match: re.Match[str], names: Sequence[str]) -> Iterator[StoredEntry]:
         for leaf_name in reversed(newest_first(names)):
             hits, recorded_s = uses.get(f"{match[0]}-{leaf_name}", (0, 0.0))
-            leaf_dir = Path(cache_dir, match[0], leaf_name)
+            leaf_dir = f"{cache_dir}/{match[0]}/{leaf_name}"  # a Path is slower than the system calls here
             with suppress(OSError):
                 size, used_s = _measure_entry(leaf_dir, keeps_atime=keeps_atime)
                 used_s = min(max(used_s, recorded_s), time.time())
-                yield StoredEntry(dir=leaf_dir, name=match[1], digest=match[2], size=size, used_s=used_s, hits=hits)
+                yield StoredEntry(
+                    dir=Path(leaf_dir), name=match[1], digest=match[2], size=size, used_s=used_s, hits=hits
+                )
 
     return read_entries
 
@@ -161,23 +173,26 @@ def _read_uses(cache_dir: Path) -> dict[str, tuple[int, float]]:
     return uses
 
 
-def _measure_entry(leaf_dir: Path, *, keeps_atime: bool) -> tuple[int, float]:
-    """Return the size of an entry's files, and the last time that the manifest shows as used."""
-    size, used = 0, None
-    for item_name, status in _statuses(leaf_dir):
-        size += status.st_size
-        if item_name == MANIFEST:
-            used = status
-    used = used or os.lstat(leaf_dir)
-    return size, max(used.st_mtime, used.st_atime if keeps_atime else 0)
+def _measure_entry(leaf_dir: str, *, keeps_atime: bool) -> tuple[int, float]:
+    """Return the size of an entry's files, and the last time that the manifest shows as used.
+
+    The manifest states the size of the other files, because a cache may have hundreds of thousands of them.
+    """
+    try:
+        beginning, status = read_beginning(f"{leaf_dir}/{MANIFEST}", _BEGINNING)
+    except OSError:
+        beginning, status = b"", os.lstat(leaf_dir)
+    total = _TOTAL.search(beginning)
+    size = int(total[1]) + status.st_size if total else directory_size(leaf_dir)
+    return size, max(status.st_mtime, status.st_atime if keeps_atime else 0)
 
 
-def directory_size(directory: Path) -> int:
+def directory_size(directory: str | Path) -> int:
     """Return the total size in bytes of the files in a directory."""
     return sum(status.st_size for _, status in _statuses(directory))
 
 
-def _statuses(directory: Path) -> Iterator[tuple[str, os.stat_result]]:
+def _statuses(directory: str | Path) -> Iterator[tuple[str, os.stat_result]]:
     """Yield a (name, status) pair for each file in a directory. Scanning by descriptor is faster than by path."""
     handle = os.open(directory, os.O_RDONLY | os.O_CLOEXEC | os.O_DIRECTORY)
     try:

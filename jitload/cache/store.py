@@ -326,8 +326,10 @@ def _write_manifest(work: Work, product: str, dependencies: tuple[Dependency, ..
         path.name: (path.stat().st_size, digest_file(path)) for path in sorted(work.dir.iterdir()) if path.is_file()
     }
     embeds_paths = key.embeds_paths or may_embed_paths(dependencies, key.anchors)
+    total = sum(size for size, _ in files.values())
     manifest: dict[str, Any] = {
         "schema": SCHEMA,
+        "total": total,  # near the beginning, where `listing.py` finds it without reading the rest
         "name": key.name,
         "key": key.digest,
         "product": product,
@@ -343,7 +345,7 @@ def _write_manifest(work: Work, product: str, dependencies: tuple[Dependency, ..
     (work.dir / MANIFEST).write_text(json.dumps(manifest, indent=1))
     for path in (work.dir / product, *(work.dir / image for image in images), work.dir / MANIFEST, work.dir):
         _sync(path)
-    return sum(size for size, _ in files.values())
+    return total
 
 
 def _sync(path: Path) -> None:
