@@ -51,17 +51,10 @@ _TORCH_MODULE = "torch.utils.cpp_extension"
 _originals: dict[str, Callable[..., Any]] = {}  # torch's own functions, while this module's functions replace them
 _installations: set[object] = set()
 _installing = threading.RLock()
-
-# The arguments of torch's functions that have no effect here, each with the values that need no message.
-_WITHOUT_MEANING: dict[str, tuple[object, ...]] = {
-    "sycl_sources": (None, "", []),
-    "extra_sycl_cflags": (None, []),
-    "build_directory": (None,),
-    "with_cuda": (None, False, True),
-    "with_sycl": (None, False),
-    "keep_intermediates": (True,),
-    "use_pch": (False,),
-}
+_WITHOUT_CUDA = (
+    "torch's own headers cannot build it either, because this torch is built for the CPU, without the headers and "
+    "libraries of CUDA. Install a torch for CUDA, or leave these names out."
+)
 
 
 def load_inline(
@@ -142,9 +135,6 @@ def load(
 def _load(function: str, arguments: Mapping[str, Any], call: Call) -> Any:
     if not has_stable_interface():
         return _build_with_torch(function, arguments, "the installed torch lacks the C interface of torch 2.10")
-    for keyword, idle in _WITHOUT_MEANING.items():
-        if keyword in arguments and arguments[keyword] not in idle:
-            _log.info("%s(): %s=%r has no effect on jitload's build", function, keyword, arguments[keyword])
     from jitload.loader.module import module_path, torch_module
 
     try:
@@ -163,27 +153,12 @@ def _load(function: str, arguments: Mapping[str, Any], call: Call) -> Any:
         missing = ", ".join(missing_names(error.log, [text for _, text in (*call.sources.host, *call.sources.cuda)]))
         if not missing:
             raise
-        if reason := _why_torch_cannot_build(call):
-            error.hint = f"jitload's headers for torch lack {missing}. {reason}"
+        texts = [text for _, text in call.sources.host if re.search(r"[/:]cuda[/:]", text)]
+        if (texts or call.sources.cuda) and importlib.import_module("torch").version.cuda is None:
+            error.hint = f"jitload's headers for torch lack {missing}. {_WITHOUT_CUDA}"
             raise
     # Called after the `except` block, so that an error from torch does not show the first error as its context.
     return _build_with_torch(function, arguments, f"missing: {missing}")
-
-
-# ---- what the light headers lack ---------------------------------------------------------------------------------
-
-
-def _why_torch_cannot_build(call: Call) -> str:
-    """Return why torch's own headers cannot build the sources on this machine, or "" if no reason is known."""
-    import torch
-
-    needs_cuda = call.sources.cuda or any(re.search(r"[/:]cuda[/:]", text) for _, text in call.sources.host)
-    if needs_cuda and torch.version.cuda is None:
-        return (
-            "torch's own headers cannot build it either, because this torch is built for the CPU, without the headers "
-            "and libraries of CUDA. Install a torch for CUDA, or leave these names out."
-        )
-    return ""
 
 
 def _build_with_torch(function: str, arguments: Mapping[str, Any], reason: str) -> Any:
@@ -192,23 +167,15 @@ def _build_with_torch(function: str, arguments: Mapping[str, Any], reason: str) 
 
     original = _originals.get(function) or getattr(torch.utils.cpp_extension, function)
     _log.warning("torch builds %r with its own headers, which takes about a minute (%s)", arguments["name"], reason)
-    return original(**_arguments_for(original, arguments))
-
-
-def _arguments_for(original: Callable[..., Any], arguments: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the arguments to pass to torch's function.
-
-    Arguments with default values are left out if this version of torch does not know them. Lists are copied, because
-    torch modifies them.
-    """
-    accepted = inspect.signature(original).parameters
-    takes_all = any(parameter.kind is parameter.VAR_KEYWORD for parameter in accepted.values())
-    defaults = inspect.signature(load_inline).parameters
-    return {
-        key: list(value) if isinstance(value, list | tuple) else value
-        for key, value in arguments.items()
-        if takes_all or key in accepted or key not in defaults or value != defaults[key].default
-    }
+    parameters = inspect.signature(globals()[function]).parameters
+    # Arguments with default values are left out, as this release of torch may not know them. torch modifies lists.
+    return original(
+        **{
+            key: list(value) if isinstance(value, list | tuple) else value
+            for key, value in arguments.items()
+            if value != parameters[key].default
+        }
+    )
 
 
 # ---- in place of torch's functions ---------------------------------------------------------------------------------

@@ -104,6 +104,16 @@ def test_declarations_need_torchs_headers(tmp_path: Path, monkeypatch: pytest.Mo
             ["at::Tensor::bar"],
         ),
         ('x.cu(3): error: expected a ";"', []),
+        ("x.cpp:3: error: no match for ‘operator!’ (operand type is ‘torch::Tensor’ {aka ‘at::Tensor’})", []),
+        ("x.cpp:3: error: no match for ‘operator&&’ (operand types are ‘at::Tensor’ and ‘at::Tensor’)", []),
+        (
+            "x.cpp:3: error: no match for ‘operator=’ (operand types are ‘at::Tensor’ and ‘at::Generator’)",
+            ["operator= of at::Tensor"],
+        ),
+        (
+            'x.cu(3): error: no suitable conversion function from "<expression error>" to "at::Generator" exists',
+            ["at::Generator"],
+        ),
         (
             'x.cu(9): error: no instance of overloaded function "gpuAtomicMax" matches the argument list',
             ["gpuAtomicMax"],

@@ -44,6 +44,18 @@ py::dict same(py::dict values) { return values; }
 int64_t total(std::vector<int64_t> values) { return std::accumulate(values.begin(), values.end(), int64_t(0)); }
 std::uintptr_t address(torch::Tensor x) { return reinterpret_cast<std::uintptr_t>(x.data_ptr()); }
 std::string text(torch::Tensor x) { return c10::str("n=", torch::numel(x), " ", x.type().toString()); }
+py::str shown(py::object value) {
+  if (value.is_none()) throw py::value_error("nothing to show");
+  return py::str(value);
+}
+std::vector<int64_t> facts(torch::Tensor x, torch::Tensor y) {
+  const bool before = at::GradMode::is_enabled();
+  at::GradMode::set_enabled(!before);
+  const bool changed = at::GradMode::is_enabled() != before;
+  at::GradMode::set_enabled(before);
+  return {x.is_alias_of(y), x.is_conj(), x.is_neg(), x.is_nested(), x.is_inference(), x.use_count() > 0, x.is_leaf(), changed};
+}
+torch::Tensor with_value(torch::Tensor x, torch::Tensor rows, torch::Tensor value) { return x.index_put({rows}, value); }
 int checked(torch::Tensor x) { TORCH_CHECK(x.dim() == 2, "2D") TORCH_CHECK(x.numel() > 0) return 1; }
 PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
   m.def("upper", &upper);
@@ -53,6 +65,9 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
   m.def("total", &total);
   m.def("address", &address);
   m.def("text", &text);
+  m.def("shown", &shown);
+  m.def("facts", &facts);
+  m.def("with_value", &with_value);
   m.def("checked", &checked, py::arg("x").none(false));
   m.def("is_given", [](std::optional<torch::Tensor> x) { return x.has_value(); }, py::arg("x") = py::none());
 }
@@ -121,6 +136,21 @@ def test_objects_of_python_come_and_go(objects: ModuleType):
             refused()
 
 
+def test_a_tensor_tells_what_python_knows_of_it(objects: ModuleType):
+    x = torch.ones(2, 3)
+    assert objects.facts(x, x.view(3, 2)) == [1, 0, 0, 0, 0, 1, 1, 1]
+    assert objects.facts(torch.ones(2, dtype=torch.complex64).conj(), x) == [0, 1, 0, 0, 0, 1, 1, 1]
+    with torch.inference_mode():
+        y = torch.ones(2)
+    assert objects.facts(y, x)[4] == 1
+    rows, value = torch.tensor([1]), torch.tensor(5.0)
+    assert torch.equal(objects.with_value(x, rows, value), x.index_put((rows,), value))
+    assert torch.equal(x, torch.ones(2, 3))
+    assert objects.shown(2.5) == "2.5"
+    with pytest.raises(ValueError, match=r"^nothing to show$"):
+        objects.shown(None)
+
+
 @pytest.mark.parametrize(
     ("text", "options", "message"),
     [
@@ -129,6 +159,7 @@ def test_objects_of_python_come_and_go(objects: ModuleType):
             [],
             r"2: cannot convert ‘torch::Tensor’ .* to ‘float’",
         ),
+        ("bool f(torch::Tensor x) { return !x; }", [], "no match for ‘operator!’"),
         (
             "torch::Tensor f(torch::Tensor x) { return x; }",
             ["-std=c++14"],

@@ -155,7 +155,7 @@ def bound() -> ModuleType:
          "TensorOptions(dtype=float, device=cpu, layout=Strided, requires_grad=false (default), pinned_memory=false "
          "(default), memory_format=(nullopt))"),
         ((torch.ones(2, 3), 5, 15), RuntimeError, "[checks.cpp:21] Check failed: n == 4 (5 vs. 4). \n"),
-        ((torch.ones(2, 3), 4, 16), RuntimeError, "wrong:  3\n 3\n[ torch.FloatTensor{2} ]"),
+        ((torch.ones(2, 3), 4, 16), RuntimeError, "wrong:  3\n 3\n[ CPUFloatType{2} ]"),
     ],
 )  # fmt: skip
 def test_errors_have_the_type_and_the_text_of_torch(checks: ModuleType, arguments: Any, kind: Any, message: str):
@@ -246,16 +246,13 @@ def test_load_inline_and_load_of_jitload_take_the_texts_too(tmp_path: Path):
                        torch.full((2,), 4.0))  # fmt: skip
 
 
-def test_arguments_without_meaning_are_named(caplog: pytest.LogCaptureFixture):
+def test_arguments_without_meaning_are_accepted():
     text = "torch::Tensor once(torch::Tensor x) { return x; }"
-    with caplog.at_level(logging.INFO, logger="jitload.cpp_extension"):
-        module = cpp_extension.load_inline(
-            "once", [text], "", functions={"once": "doc"}, extra_cflags=[""], extra_ldflags=[""], build_directory="/tmp/x",
-            use_pch=True, with_cuda=True, verbose=False,
-        )  # fmt: skip
+    module = cpp_extension.load_inline(
+        "once", [text], "", functions={"once": "doc"}, extra_cflags=[""], extra_ldflags=[""], build_directory="/tmp/x",
+        use_pch=True, with_cuda=True, verbose=False,
+    )  # fmt: skip
     assert module.once.__doc__ == "once(arg0: torch.Tensor) -> torch.Tensor\n\ndoc\n"
-    assert "build_directory='/tmp/x' has no effect" in caplog.text
-    assert "use_pch=True has no effect" in caplog.text
 
 
 def test_an_error_of_the_text_is_at_its_line():

@@ -212,7 +212,20 @@ def test_headers_for_kernels_compile(monkeypatch: pytest.MonkeyPatch):
     text = """
     #include <c10/cuda/CUDAMathCompat.h>
     #include <ATen/cuda/CUDAApplyUtils.cuh>
+    #include <ATen/cuda/CUDAEvent.h>
     #include <ATen/cuda/NumericLimits.cuh>
+    float between(torch::Tensor x) {
+      at::cuda::CUDAEvent start(cudaEventDefault), stop(cudaEventDefault);
+      start.record();
+      stop.record(at::cuda::getCurrentCUDAStream());
+      stop.block(at::cuda::getStreamFromPool());
+      at::cuda::CUDAEvent moved(std::move(stop));
+      moved.synchronize();
+      return moved.query() ? start.elapsed_time(moved) : -1;
+    }
+    template <class T> __global__ void sum(const T* x, T* y, int n) {
+      CUDA_KERNEL_LOOP(i, n) { gpuAtomicAdd(y, x[i]); }
+    }
     template <class T> __global__ void bound(T* x) {
       x[0] = at::numeric_limits<T>::lower_bound();
       x[1] = c10::cuda::compat::exp(static_cast<float>(x[0])) + c10::cuda::compat::pow(2.0f, 3.0f);
@@ -220,6 +233,7 @@ def test_headers_for_kernels_compile(monkeypatch: pytest.MonkeyPatch):
     torch::Tensor bounds(torch::Tensor x) {
       AT_DISPATCH_FLOATING_TYPES_AND2(torch::kHalf, torch::kBFloat16, x.scalar_type(), "bounds", [&] {
         bound<scalar_t><<<1, 1, 0, torch::cuda::getCurrentCUDAStream()>>>(x.data_ptr<scalar_t>());
+        sum<scalar_t><<<at::cuda::detail::GET_BLOCKS(2), 32>>>(x.data_ptr<scalar_t>(), x.data_ptr<scalar_t>(), 0);
       });
       return x;
     }

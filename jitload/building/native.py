@@ -23,7 +23,7 @@ _FLAGS = ("-O2", "-pipe", "-fPIC", "-fvisibility=hidden", "-w")
 _PLAIN = (*_FLAGS, "-fno-exceptions", "-fno-rtti")
 _CXX17 = ("-std=c++17", *_PLAIN)
 _FOR_TORCH = ("-std=c++17", *_FLAGS)
-_TORCH_SUBJECTS = ("errors", "functions", "library", "operators", "registration", "tensor", "values")
+_TORCH_SUBJECTS = ("errors", "functions", "library", "operators", "tensor", "values")
 # For each name, the sources in `runtime/` and their options.
 _SOURCES: dict[NativeName, dict[str, tuple[str, ...]]] = {
     "runtime": dict.fromkeys(("launch", "python", "module", "cold"), _PLAIN),

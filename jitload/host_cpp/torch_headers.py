@@ -28,9 +28,9 @@ FORWARDED = {
     "torch/python.h torch/torch.h",  # in torch's build, torch/torch.h has PYBIND11_MODULE, too
     "library.h": "torch/library.h torch/script.h",
     "cuda.h": "ATen/cuda/CUDABlas.h ATen/cuda/CUDAContext.h ATen/cuda/CUDAContextLight.h ATen/cuda/CUDADevice.h "
-    "ATen/cuda/CUDAApplyUtils.cuh ATen/cuda/CUDAEvent.h ATen/cuda/CUDAUtils.h ATen/cuda/Exceptions.h "
-    "ATen/cudnn/Handle.h c10/cuda/CUDACachingAllocator.h c10/cuda/CUDAEvent.h c10/cuda/CUDAException.h "
-    "c10/cuda/CUDAFunctions.h c10/cuda/CUDAGuard.h c10/cuda/CUDAMacros.h c10/cuda/CUDAStream.h",
+    "ATen/cuda/CUDAApplyUtils.cuh ATen/cuda/CUDAUtils.h ATen/cuda/Exceptions.h ATen/cudnn/Handle.h "
+    "c10/cuda/CUDACachingAllocator.h c10/cuda/CUDAException.h c10/cuda/CUDAFunctions.h c10/cuda/CUDAGuard.h "
+    "c10/cuda/CUDAMacros.h c10/cuda/CUDAStream.h",
 }
 _LEFT_OUT = re.compile(r"(?:torch|ATen|c10)/.*|cuda\.h")
 _INCLUDE = re.compile(r"^#include <(.+)>", re.MULTILINE)
@@ -64,8 +64,9 @@ def _copy(name: str) -> str:
     """Return the text of one of torch's headers, which includes the light headers instead of others of torch's."""
 
     def include(match: re.Match[str]) -> str:
-        is_replaced = _LEFT_OUT.fullmatch(match[1]) and match[1] not in COPIED.split()
-        return '#include "jitload_torch/tensor.h"' if is_replaced else match[0]
+        if not _LEFT_OUT.fullmatch(match[1]) or match[1] in COPIED.split():
+            return match[0]
+        return f'#include "jitload_torch/{"cuda" if match[1] in FORWARDED["cuda.h"].split() else "tensor"}.h"'
 
     text = _INCLUDE.sub(include, read_header(name))
     # Torch's headers get numeric_limits from headers that are replaced, and g++ 13 includes it in fewer of its own.

@@ -19,8 +19,8 @@ from jitload.errors import ToolchainError
 # Headers that are copied from the installed torch. Where such a header includes others of torch's, its copy includes
 # the light headers and the other copies.
 COPIED = (
-    "ATen/Dispatch.h ATen/Dispatch_v2.h ATen/cuda/Atomic.cuh ATen/cuda/DeviceUtils.cuh ATen/cuda/NumericLimits.cuh "
-    "ATen/cuda/detail/KernelUtils.h "
+    "ATen/Dispatch.h ATen/Dispatch_v2.h ATen/cuda/Atomic.cuh ATen/cuda/CUDAEvent.h ATen/cuda/DeviceUtils.cuh "
+    "ATen/cuda/NumericLimits.cuh ATen/cuda/detail/KernelUtils.h c10/core/alignment.h c10/cuda/CUDAEvent.h "
     "c10/cuda/CUDAMathCompat.h c10/util/Float8_e4m3fn.h c10/util/Float8_e4m3fnuz.h c10/util/Float8_e5m2.h "
     "c10/util/Float8_e5m2fnuz.h c10/util/Float8_e8m0fnu.h torch/headeronly/core/Dispatch.h "
     "torch/headeronly/core/Dispatch_v2.h torch/headeronly/cuda/Atomic.h torch/headeronly/cuda/AtomicAdd.h "
@@ -139,8 +139,8 @@ def has_stable_interface() -> bool:
 
 def _methods(name: str) -> Iterator[_Function]:
     text = read_header("ATen/core/TensorBody.h")
-    for position in _positions(text, f" Tensor::{name}("):
-        found = _FUNCTION.match(text, text.rfind("// aten::", 0, position))
+    for part in re.finditer(rf" Tensor::{name}\(", text):
+        found = _FUNCTION.match(text, text.rfind("// aten::", 0, part.start()))
         if found and (function := _supported(found)):
             yield function
 
@@ -157,20 +157,13 @@ def _functions(name: str) -> Iterator[_Function]:
 
 def _method_declarations(name: str) -> Iterator[str]:
     text = read_header("ATen/core/TensorBody.h")
-    for position in _positions(text, f" {name}("):
-        declaration = text[text.rfind("\n", 0, position) + 1 : text.find("\n", position)].strip()
+    for part in re.finditer(rf" {name}\(", text):
+        declaration = text[text.rfind("\n", 0, part.start()) + 1 : text.find("\n", part.start())].strip()
         is_comment = declaration.startswith("//")
         if declaration.endswith(") const;") and not is_comment and not _UNSUPPORTED.search(declaration):
             yield _translate(declaration)
     if name in _WITH_DIMENSION and not name.endswith("mean"):
         yield f"Tensor {name}(int dim) const;"
-
-
-def _positions(text: str, part: str) -> Iterator[int]:
-    position = text.find(part)
-    while position >= 0:
-        yield position
-        position = text.find(part, position + 1)
 
 
 @functools.lru_cache(maxsize=256)

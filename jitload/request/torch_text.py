@@ -87,8 +87,9 @@ _STD_HEADERS = {name: name for name in _SAME_NAMES.split()} | {
 }
 _ATOMIC = "gpuAtomicAdd gpuAtomicAddNoReturn gpuAtomicMax gpuAtomicMin gpuAtomicMul Atomic CUDAApplyUtils"
 _WORD_HEADERS = {
-    "vector": "TensorList vec",
-    "optional": "optional nullopt",
+    "vector": "TensorList vec CUDAEvent",
+    "optional": "optional nullopt CUDAEvent",
+    **dict.fromkeys(("functional", "memory", "mutex"), "CUDAEvent"),
     "cmath": "sqrt exp log pow fabs expf logf sqrtf powf tanhf fabsf INFINITY NAN M_PI HUGE_VALF fmaxf fminf isnan "
     "isinf floor ceil tanh sin cos roundf rintf floorf ceilf erff log1pf",
     "cstdio": "printf fprintf snprintf stderr",
@@ -123,11 +124,10 @@ _COPIES = (
     ("ATen/Dispatch.h", re.compile(r"\bAT_(?:DISPATCH|PRIVATE)_")),
     ("ATen/cuda/detail/KernelUtils.h", re.compile(r"\bCUDA_KERNEL_LOOP|\bGET_BLOCKS\b")),
     ("ATen/cuda/Atomic.cuh", re.compile(r"\bgpuAtomic|/(?:Atomic|CUDAApplyUtils)\.cuh")),
-    ("c10/util/Float8_e4m3fn.h", re.compile(r"Float8_e4m3fn\b|FLOAT8_TYPES")),
-    ("c10/util/Float8_e5m2.h", re.compile(r"Float8_e5m2\b|FLOAT8_TYPES")),
-    ("c10/util/Float8_e4m3fnuz.h", re.compile(r"Float8_e4m3fnuz\b|FLOAT8_TYPES")),
-    ("c10/util/Float8_e5m2fnuz.h", re.compile(r"Float8_e5m2fnuz\b|FLOAT8_TYPES")),
-    ("c10/util/Float8_e8m0fnu.h", re.compile(r"Float8_e8m0fnu\b|FLOAT8_TYPES")),
+    *(
+        (f"c10/util/Float8_{name}.h", re.compile(rf"Float8_{name}\b|FLOAT8_TYPES"))
+        for name in ("e4m3fn", "e5m2", "e4m3fnuz", "e5m2fnuz", "e8m0fnu")
+    ),
 )
 # Stands behind the text, so that a missing closing brace gives an error here and not in our headers.
 _END_OF_TEXT = ("the end of the text", "template <class> struct jitload_torch_end_of_text;")
@@ -176,8 +176,10 @@ def torch_sources(
     Each file becomes one text, and so do all inline texts of one language together. Each resulting text begins with the
     declarations that it needs, and inline C++ ends with the exports of `functions=`.
     """
-    host = _units(sources.host, are_files=sources.are_files)
-    cuda = _units(sources.cuda, are_files=sources.are_files)
+    host, cuda = (
+        tuple((piece,) for piece in pieces) if sources.are_files else (pieces,) if pieces else ()
+        for pieces in (sources.host, sources.cuda)
+    )
     if functions is not None and not isinstance(functions, list | tuple | dict | str):
         raise JitLoadError(f"functions must be a list or dict of C++ names, got {type(functions).__name__}")
     if functions and not sources.are_files:
@@ -209,13 +211,6 @@ def torch_sources(
 def included_names(text: str) -> list[str]:
     """Return the names of the headers that a text includes. An `#include` of a macro gives ""."""
     return _ANY_INCLUDE.findall(text)
-
-
-def _units(pieces: Pieces, *, are_files: bool) -> tuple[Pieces, ...]:
-    """Group `(label, text)` pairs into translation units: each file alone, or all inline texts together."""
-    if are_files:
-        return tuple((piece,) for piece in pieces)
-    return (pieces,) if pieces else ()
 
 
 def _merge(name: str, pieces: Pieces, texts: Sequence[str], suffix: str, *, implicit: bool) -> tuple[str, str]:
@@ -342,6 +337,7 @@ _UNKNOWN = re.compile(
 _OF_AUTHOR = re.compile(
     r"__int128|annot convert [‘\"](?:torch|at)::Tensor|could not convert .* from [‘\"](?:torch|at)::Tensor"
     r"|no suitable .* from [‘\"](?:torch|at)::Tensor[’\"] to [‘\"](?:float|double|bool|u?int\w*|(?:unsigned )?long)\b"
+    r"|operator(?:!|&&|\|\||\+\+|--)[’\"]"  # torch's tensors do not have these either
 )
 _OF_TORCH = re.compile(
     r"\b(?:torch|at|c10|ATen|pybind11|py|caffe2|jitload_torch)(?:::|/)|[\"‘](?:torch|at|c10|pybind11|py|std|caffe2)[\"’]"
@@ -380,13 +376,15 @@ def missing_names(log: str, texts: Iterable[str] = ()) -> list[str]:
     for line in log.splitlines():
         message = line.partition("error")[2].partition("did you mean")[0]  # a suggestion may be any name of torch's
         macro = _MACRO_OF_TORCH.search(message)
-        is_lacking = _UNKNOWN.search(message) and not _OF_AUTHOR.search(message)
-        if not (is_lacking and (macro or _OF_TORCH.search(message))):
+        if not _UNKNOWN.search(message) or _OF_AUTHOR.search(message) or not (macro or _OF_TORCH.search(message)):
             continue
         header = _HEADER.search(message) if "No such file" in message or "cannot open" in message else None
-        name, *owners = [macro[0]] if macro else [header[0]] if header else [*_QUOTED.findall(message), "?"]
+        quoted = [name for name in _QUOTED.findall(message) if not name.startswith("<")]  # nvcc's "<expression error>"
+        name, *owners = [found[0]] if (found := macro or header) else [*quoted, "?"]
         if owners and "is not a member of" in message:
             name = f"{owners[0]}::{name}"
+        elif owners and name.startswith("operator"):
+            name = f"{name} of {owners[0]}"
         elif member := _NO_MEMBER.search(message):
             name = f"{member[1]}::{member[2]}"
         names[name] = None

@@ -1,5 +1,4 @@
 /* Errors of checks in the user's text, of Python and of torch, and their messages. */
-#include <dlfcn.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -35,7 +34,7 @@ struct PythonError::Parts { /* three owned references, and the error's text */
 };
 PythonError::PythonError() : PythonError(Parts()) {}
 PythonError::PythonError(const Parts& parts)
-    : c10::Error(ErrorKind::runtime, parts.text.c_str()), type_(parts.type), value_(parts.value), trace_(parts.trace) {}
+    : c10::Error(ErrorKind::Error, parts.text.c_str()), type_(parts.type), value_(parts.value), trace_(parts.trace) {}
 PythonError::PythonError(const PythonError& other) noexcept
     : c10::Error(other), type_(other.type_), value_(other.value_), trace_(other.trace_) {
   Gil gil;
@@ -49,8 +48,6 @@ void PythonError::restore() const {
   for (void* object : {type_, value_, trace_}) Py_IncRef(object);
   PyErr_Restore(type_, value_, trace_);
 }
-
-CheckError::~CheckError() = default;
 
 namespace {
 
@@ -68,24 +65,6 @@ const char* class_of(const std::exception& error) {
   return "builtins.RuntimeError";
 }
 
-Object class_at(const char* path) {
-  try {
-    return object_at(path);
-  } catch (const PythonError&) { /* an older torch does not have the class */
-    return borrow(PyExc_RuntimeError);
-  }
-}
-
-/* The message of an error as torch's own functions show it: `torch.cuda.FloatTensor` instead of `CUDAFloatType`. */
-std::string message_of(const std::exception& error, bool is_torch_wrapped) {
-  std::string message = error.what();
-  if (!is_torch_wrapped || message.find("Type") == std::string::npos) return message;
-  void* const library = dlopen("libtorch_python.so", RTLD_LAZY | RTLD_NOLOAD);
-  void* const function =
-      library != nullptr ? dlsym(library, kMessageName) : nullptr;
-  return function != nullptr ? reinterpret_cast<std::string (*)(std::string)>(function)(message) : message;
-}
-
 }  // namespace
 
 void set_python_error(bool is_torch_wrapped) {
@@ -94,11 +73,9 @@ void set_python_error(bool is_torch_wrapped) {
   } catch (const PythonError& error) {
     error.restore();
   } catch (const c10::Error& error) {
-    const Object type = class_at(kClasses[static_cast<int>(error.kind())]);
-    PyErr_SetString(type.get(), message_of(error, is_torch_wrapped).c_str());
+    PyErr_SetString(object_at(kClasses[static_cast<int>(error.kind())]).get(), error.what());
   } catch (const std::exception& error) {
-    const Object type = class_at(is_torch_wrapped ? "builtins.RuntimeError" : class_of(error));
-    PyErr_SetString(type.get(), message_of(error, is_torch_wrapped).c_str());
+    PyErr_SetString(object_at(is_torch_wrapped ? "builtins.RuntimeError" : class_of(error)).get(), error.what());
   } catch (...) {
     PyErr_SetString(PyExc_RuntimeError, "Caught an unknown exception!");
   }
@@ -152,16 +129,15 @@ void append(Message& m, const c10::TensorOptions& value) {
 
 // ---- failed checks --------------------------------------------------------------------------------------------------
 
-void fail(ErrorKind kind, const char* message) { throw CheckError(kind, message); }
+void fail(ErrorKind kind, const char* message) { throw c10::Error(kind, message); }
 void fail_comparison(const char* file, int line, const char* message) {
   const char* name = strrchr(file, '/');
-  fail(ErrorKind::runtime, Text("[", name != nullptr ? name + 1 : file, ":", line, "] ", message, "\n").text());
+  fail(ErrorKind::Error, Text("[", name != nullptr ? name + 1 : file, ":", line, "] ", message, "\n").text());
 }
 void fail_dimension(int64_t dim, int64_t ndim) {
   TORCH_CHECK_INDEX(ndim != 0, "Dimension specified as ", dim, " but tensor has no dimensions");
   TORCH_CHECK_INDEX(false, "Dimension out of range (expected to be in range of [", -ndim, ", ", ndim - 1, "], but got ", dim, ")");
 }
-void fail_device() { fail(ErrorKind::runtime, "tensor does not have a device"); }
 void fail_dtype(int8_t expected, int8_t actual) {
   TORCH_CHECK(false, "expected scalar type ", c10::ScalarType(expected), " but found ", c10::ScalarType(actual));
 }

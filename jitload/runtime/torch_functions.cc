@@ -10,13 +10,13 @@
 namespace jitload_torch {
 
 GilRelease::GilRelease(bool releases)
-    : state_(releases && PyGILState_Check() != 0 ? PyEval_SaveThread() : nullptr), was_held_(holds_gil) {
-  if (state_ != nullptr) holds_gil = false;
+    : state(releases && PyGILState_Check() != 0 ? PyEval_SaveThread() : nullptr), was_held(holds_gil) {
+  if (state != nullptr) holds_gil = false;
 }
 GilRelease::~GilRelease() {
-  if (state_ == nullptr) return;
-  PyEval_RestoreThread(state_);
-  holds_gil = was_held_;
+  if (state == nullptr) return;
+  PyEval_RestoreThread(state);
+  holds_gil = was_held;
 }
 int take_gil() { return PyGILState_Ensure(); }
 void return_gil(int state) { PyGILState_Release(state); }
@@ -27,11 +27,11 @@ std::recursive_mutex& call_mutex() {
   return *mutex;
 }
 }  // namespace
-GilGuard::GilGuard(GilPolicy policy) : release_(policy != GilPolicy::kept), is_locked_(policy == GilPolicy::exclusive) {
-  if (is_locked_) call_mutex().lock();
+GilGuard::GilGuard(GilPolicy policy) : release(policy != GilPolicy::kept), is_locked(policy == GilPolicy::exclusive) {
+  if (is_locked) call_mutex().lock();
 }
 GilGuard::~GilGuard() {
-  if (is_locked_) call_mutex().unlock();
+  if (is_locked) call_mutex().unlock();
 }
 
 namespace {
@@ -157,7 +157,7 @@ int run_module(void (*define)(pybind11::module_&), const Any* arguments, int32_t
   Gil gil;
   *result = {0, 0, 0};
   try {
-    if (count != 1) throw CheckError(ErrorKind::type, "_jitload_torch_module takes the address of a module");
+    TORCH_CHECK(count == 1, "_jitload_torch_module takes the address of a module");
     pybind11::module_ module(reinterpret_cast<void*>(arguments[0].value));
     std::map<std::string, Function*> functions;
     functions_of_module = &functions;

@@ -24,17 +24,11 @@ Interface::Interface() : library(loaded_torch()) {
     checked(PyImport_ImportModule("torch"));
     library = loaded_torch();
   }
-  const char* missing = library != nullptr ? nullptr : "libtorch_cpu.so";
+  TORCH_CHECK(library != nullptr, "this torch lacks libtorch_cpu.so");
 #define X(name, ...) \
-  if (library != nullptr && !find(library, #name, this->name)) missing = #name;
-  JITLOAD_TORCH_INTERFACE_(X)
+  TORCH_CHECK(find(library, #name, this->name), "this torch lacks " #name " of its stable C interface, which 2.10 has");
+  JITLOAD_TORCH_INTERFACE_(X) X(aoti_torch_grad_mode_is_enabled) X(aoti_torch_grad_mode_set_enabled)
 #undef X
-  if (library != nullptr && !find(library, "aoti_torch_grad_mode_is_enabled", is_grad_enabled)) missing = "grad_mode";
-  if (library != nullptr && !find(library, "aoti_torch_grad_mode_set_enabled", set_grad_enabled)) missing = "grad_mode";
-  if (missing != nullptr) {
-    throw CheckError(ErrorKind::runtime, std::string("this torch lacks ") + missing +
-                                             " of its stable C interface; torch 2.10 or newer has it");
-  }
   find(library, "torch_exception_get_what_without_backtrace", last_message);
   find(library, "torch_tensor_from_pyobject", tensor_from_object);
   find(library, "torch_tensor_to_pyobject", tensor_to_object);
@@ -52,27 +46,18 @@ void find_interface() {
 
 void fail_torch(const char* action) {
   const char* message = interface().last_message != nullptr ? interface().last_message() : "";
-  if (*message != '\0') throw CheckError(ErrorKind::runtime, message);
-  throw CheckError(ErrorKind::runtime, std::string("torch refused ") + action + "; its reason is in its log, on stderr");
+  TORCH_CHECK(*message == '\0', message);
+  TORCH_CHECK(false, "torch refused ", action, "; its reason is in its log, on stderr");
 }
 
 Torch::Torch() {
   module = checked(PyImport_ImportModule("torch")).release();
-  base_type = object_at("torch._C.TensorBase").release();
-  tensor_type = attribute(module, "Tensor").release();
-  parameter_type = object_at("torch.nn.Parameter").release();
-  device_type = attribute(module, "device").release();
-  find_operator = object_at("torch._C._get_operation_overload").release();
-  functions = object_at("torch._C._VariableFunctions").release();
-  to_capsule = object_at("torch._C._aoti.unsafe_alloc_void_ptr_from_tensor").release();
-  from_capsule = object_at("torch._C._aoti.alloc_tensor_by_stealing_from_void_ptr").release();
-  mode_count = object_at("torch._C._len_torch_function_stack").release();
-  without_modes = object_at("torch._C.DisableTorchFunction").release();
-#define X(T, name, number, python, cpp) dtypes[number] = attribute_or_null(module, python);
-#define Y(name, number, size, python, cpp) dtypes[number] = attribute_or_null(module, python);
-  JITLOAD_TORCH_SCALAR_TYPES(X) JITLOAD_TORCH_OTHER_SCALAR_TYPES(Y)
+#define X(name, path) name = object_at("torch." path).release();
+  JITLOAD_TORCH_OBJECTS_(X)
 #undef X
-#undef Y
+#define X(T, name, number, python, cpp) dtypes[number] = attribute_or_null(module, python);
+  JITLOAD_TORCH_ALL_SCALAR_TYPES(X)
+#undef X
   for (int i = 0; i < 8; ++i) layouts[i] = attribute_or_null(module, kLayouts[i]);
   for (int i = 0; i < 4; ++i) memory_formats[i] = attribute_or_null(module, kMemoryFormats[i]);
   find_shortcuts();
@@ -102,8 +87,8 @@ void Torch::find_shortcuts() {
 Torch* torch_objects;
 void find_torch() { torch_objects = new Torch; } /* under the GIL; never destroyed, as Python may be gone by then */
 
-bool is_grad_enabled() { return interface().is_grad_enabled(); }
-void set_grad_enabled(bool enabled) { interface().set_grad_enabled(enabled); }
+bool is_grad_enabled() { return interface().aoti_torch_grad_mode_is_enabled(); }
+void set_grad_enabled(bool enabled) { interface().aoti_torch_grad_mode_set_enabled(enabled); }
 
 void parallel_for(int64_t begin, int64_t end, int64_t grain_size, void (*function)(int64_t, int64_t, void*), void* context) {
   struct Work {
@@ -138,10 +123,8 @@ void* cuda_function(const char* name) {
     library = dlopen((std::string(directory) + "/libtorch_cuda_linalg.so").c_str(), RTLD_LAZY);
     address = library != nullptr ? dlsym(library, name) : nullptr;
   }
-  if (address == nullptr) {
-    throw CheckError(ErrorKind::runtime, std::string("this torch does not have the function ") + name +
-                                             " in libtorch_cuda.so or libtorch_cuda_linalg.so");
-  }
+  TORCH_CHECK(address != nullptr, "this torch does not have the function ", name,
+              " in libtorch_cuda.so or libtorch_cuda_linalg.so");
   return address;
 }
 namespace {
@@ -149,29 +132,24 @@ template <class... P>
 void call_cuda(void* function, const char* action, P... arguments) {
   check(reinterpret_cast<int32_t (*)(P...)>(function)(arguments...), action);
 }
+template <class... P>
+void* pointer_from(void* function, const char* action, P... arguments) {
+  void* pointer = nullptr;
+  call_cuda(function, action, arguments..., &pointer);
+  return pointer;
+}
 }  // namespace
 void* current_stream(int device_index) {
   static void* const function = cuda_function("aoti_torch_get_current_cuda_stream");
-  void* stream = nullptr;
-  call_cuda(function, "to tell the current stream", device_index, &stream);
-  return stream;
+  return pointer_from(function, "to tell the current stream", device_index);
 }
 void set_current_stream(void* stream, int device_index) {
-  static void* const function = cuda_function("torch_set_current_cuda_stream");
-  call_cuda(function, "to change the current stream", stream, device_index);
+  call_cuda(cuda_function("torch_set_current_cuda_stream"), "to change the current stream", stream, device_index);
 }
 void* stream_from_pool(bool is_high_priority, int device_index) {
-  static void* const function = cuda_function("torch_get_cuda_stream_from_pool");
-  void* stream = nullptr;
-  call_cuda(function, "a stream of its pool", is_high_priority, device_index, &stream);
-  return stream;
+  return pointer_from(cuda_function("torch_get_cuda_stream_from_pool"), "a stream of its pool", is_high_priority, device_index);
 }
-void* blas_handle() {
-  static void* const function = cuda_function("torch_get_current_cuda_blas_handle");
-  void* handle = nullptr;
-  call_cuda(function, "cuBLAS's handle", &handle);
-  return handle;
-}
+void* blas_handle() { return pointer_from(cuda_function("torch_get_current_cuda_blas_handle"), "cuBLAS's handle"); }
 void fail_cuda(int status, const char* description) {
   std::string text = std::string("CUDA error: ") + description;
   if (dlopen("libtorch_cuda.so", RTLD_LAZY | RTLD_NOLOAD) != nullptr) {
@@ -180,7 +158,7 @@ void fail_cuda(int status, const char* description) {
     if (message != nullptr) text = message;
     reinterpret_cast<void (*)(char*)>(cuda_function("torch_c10_cuda_free_error_msg"))(message);
   }
-  throw CheckError(ErrorKind::accelerator, text);
+  fail(ErrorKind::AcceleratorError, text.c_str());
 }
 void* library_handle(const char* function) { return reinterpret_cast<void* (*)()>(cuda_function(function))(); }
 

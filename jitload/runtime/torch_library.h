@@ -36,8 +36,8 @@ struct Interface {
 #undef X
   void* library; /* libtorch_cpu.so */
   Handle undefined; /* torch's undefined tensor */
-  bool (*is_grad_enabled)();
-  void (*set_grad_enabled)(bool);
+  bool (*aoti_torch_grad_mode_is_enabled)();
+  void (*aoti_torch_grad_mode_set_enabled)(bool);
   /* Of later releases; NULL before. Without the first, torch writes a message to its log. */
   const char* (*last_message)();                             /* 2.13 */
   int32_t (*tensor_from_object)(void*, Handle*);             /* 2.14, as is the next */
@@ -67,23 +67,27 @@ inline void check(int32_t status, const char* action) {
  * 1. Where a torch.Tensor has its at::Tensor, which is a handle (`Torch::offset`): torch's conversion makes the handle.
  * 2. The function that makes a torch.Tensor for a handle (`Torch::wrap`): torch's conversion does so.
  * 3. The function that prints a tensor: it is printed as Python prints it.
- * 4. The function that puts the names of Python's tensor types into messages: they have those of C++.
- * 5. The functions that return handles of cuBLASLt, cuSPARSE, cuSOLVER and cuDNN (`cuda_function`): an error.
+ * 4. The functions that return handles of cuBLASLt, cuSPARSE, cuSOLVER and cuDNN (`cuda_function`): an error.
  * The first two are compared with torch's conversion before they are used, and are not needed from torch 2.14 on. */
 const char* const kWrapName = "_Z16THPVariable_WrapRKN2at10TensorBaseE";
 const char* const kPrintName = "_ZN2at5printERSoRKNS_6TensorEl";
-const char* const kMessageName = "_ZN5torch15processErrorMsgENSt7__cxx1112basic_stringIcSt11char_traitsIcESaIcEEE";
 
 const char* const kLayouts[] = {"strided",    "sparse_coo", "sparse_csr", "_mkldnn",
                                 "sparse_csc", "sparse_bsr", "sparse_bsc", "jagged"};
 const char* const kMemoryFormats[] = {"contiguous_format", "preserve_format", "channels_last", "channels_last_3d"};
 
-/* What is looked up in torch's Python once; the references are kept. */
-struct Torch {
-  void *module, *base_type, *tensor_type, *parameter_type, *device_type;
-  void *find_operator, *functions;      /* functions is torch._C._VariableFunctions */
-  void *to_capsule, *from_capsule;      /* torch's conversions between tensors and handles */
-  void *mode_count, *without_modes;     /* of __torch_function__ */
+/* What is looked up in torch's Python once. The capsules are torch's conversions between tensors and handles, and the modes
+ * those of __torch_function__. X(name, path behind torch.) */
+#define JITLOAD_TORCH_OBJECTS_(X)                                                                                    \
+  X(base_type, "_C.TensorBase") X(tensor_type, "Tensor") X(parameter_type, "nn.Parameter") X(device_type, "device")  \
+  X(find_operator, "_C._get_operation_overload") X(functions, "_C._VariableFunctions")                               \
+  X(to_capsule, "_C._aoti.unsafe_alloc_void_ptr_from_tensor")                                                        \
+  X(from_capsule, "_C._aoti.alloc_tensor_by_stealing_from_void_ptr")                                                 \
+  X(mode_count, "_C._len_torch_function_stack") X(without_modes, "_C.DisableTorchFunction")
+struct Torch { /* the references are kept */
+#define X(name, path) void* name;
+  X(module, "") JITLOAD_TORCH_OBJECTS_(X)
+#undef X
   void* dtypes[static_cast<int>(c10::ScalarType::NumOptions)] = {};
   void* layouts[8];
   void* memory_formats[4];

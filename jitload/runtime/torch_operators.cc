@@ -1,9 +1,14 @@
-/* Calls of ATen's operators through torch's dispatcher or through Python, and of functions of Python by their paths. */
+/* Operators of ATen, which are called through torch's dispatcher or through Python, functions of Python by their paths, and
+ * the operators that TORCH_LIBRARY registers. */
+#include <dlfcn.h>
 #include <string.h>
 
 #include <algorithm>
-#include <vector>
+#include <array>
+#include <stdexcept>
+#include <utility>
 
+#include "../include/torch_light/jitload_torch/library.h"
 #include "torch_library.h"
 
 namespace jitload_torch {
@@ -24,11 +29,10 @@ Object keyword_tuple(const char* keywords, size_t* count) {
 /* References to arguments in Python; while it lives, nothing of `__torch_function__` runs, as in C++. */
 class PythonArguments {
  public:
-  explicit PythonArguments(size_t count) : objects_(count <= kFew ? few_ : new void*[count]) {}
+  explicit PythonArguments(size_t count) { TORCH_CHECK(count <= kMost, "a call of Python has at most 64 arguments"); }
   PythonArguments(const PythonArguments&) = delete;
   ~PythonArguments() {
     for (size_t i = 0; i < count_; ++i) Py_DecRef(objects_[i]);
-    if (objects_ != few_) delete[] objects_;
     if (guard_.get() != nullptr) leave();
   }
   void add(Object object) { objects_[count_++] = object.release(); }
@@ -43,7 +47,7 @@ class PythonArguments {
   void* operator[](size_t index) const { return objects_[index]; }
 
  private:
-  static constexpr size_t kFew = 8;
+  static constexpr size_t kMost = 64;
   /* Whether a mode such as torch.device("meta") is active, or an argument is of a subclass of torch.Tensor. */
   bool needs_guard() const {
     const Torch& torch = torch_module();
@@ -64,8 +68,7 @@ class PythonArguments {
     PyErr_Restore(type, value, trace);
   }
   size_t count_ = 0;
-  void* few_[kFew];
-  void** objects_;
+  void* objects_[kMost];
   Object guard_;
 };
 
@@ -147,9 +150,7 @@ bool is_scalar(const Argument& argument) {
 uint64_t tensor_bits(const Object& object) {
   Handle tensor = nullptr;
   if (is_none(object.get())) return reinterpret_cast<uint64_t>(copy_handle(interface().undefined));
-  if (!tensor_from(object.get(), &tensor)) {
-    throw CheckError(ErrorKind::type, "an operator of torch returned an object that is not a tensor");
-  }
+  TORCH_CHECK_TYPE(tensor_from(object.get(), &tensor), "an operator of torch returned an object that is not a tensor");
   return reinterpret_cast<uint64_t>(tensor);
 }
 template <class T>
@@ -190,10 +191,8 @@ void take_python(const char* letters, const Object& object, uint64_t* results) {
 Object find_exact(const Operator& op) {
   const Object first = python(op.name), second = python(op.overload);
   const Object pair = call(torch_module().find_operator, {first.get(), second.get()});
-  if (is_none(pair.get())) {
-    throw CheckError(ErrorKind::not_implemented, std::string("this torch has no operator ") + op.name +
-                                                     (*op.overload != '\0' ? "." : "") + op.overload);
-  }
+  TORCH_CHECK_NOT_IMPLEMENTED(!is_none(pair.get()), "this torch has no operator ", op.name,
+                              *op.overload != '\0' ? "." : "", op.overload);
   return checked(PySequence_GetItem(pair.get(), 0));
 }
 /* torch's function or method with the operator's name, which takes less time, or NULL. Three and more arguments are passed
@@ -262,9 +261,8 @@ void run_operator(Operator& op, const Argument* arguments, size_t count, uint64_
   /* Nothing has run where the dispatcher cannot take a type, or a rule of vmap cannot take its lists. */
   op.needs_python = message.find("Not yet supported conversion") != std::string::npos ||
                     message.find("Expected IntList but got GenericList") != std::string::npos;
-  if (changes_arguments(op) && !op.needs_python) { /* the first call may have changed a part */
-    throw CheckError(ErrorKind::runtime, std::string(op.name) + " failed" + (message.empty() ? "" : ": ") + message);
-  }
+  /* The first call may have changed a part. */
+  TORCH_CHECK(op.needs_python || !changes_arguments(op), op.name, " failed", message.empty() ? "" : ": ", message);
 }
 
 Object invoke_path(const char* path, const char* keywords, void** arguments, size_t count) {
@@ -274,14 +272,138 @@ Object invoke_path(const char* path, const char* keywords, void** arguments, siz
   size_t keyword_count = 0;
   const Object names = keyword_tuple(keywords, &keyword_count);
   if (*path != '.') return objects.call(object_at(path).get(), keyword_count, names.get());
-  if (is_none(objects[0])) {
-    throw CheckError(ErrorKind::runtime, "Expected a proper Tensor but got None (or an undefined Tensor in C++) for argument #0 'self'");
-  }
+  TORCH_CHECK(!is_none(objects[0]), "Expected a proper Tensor but got None (or an undefined Tensor in C++) for argument #0 'self'");
   const Object member = attribute(torch_module().tensor_type, path + 1);
   if (PyCallable_Check(member.get()) == 0) { /* a property */
     return objects.call(attribute(member.get(), "__get__").get(), keyword_count, names.get());
   }
   return objects.call(member.get(), keyword_count, names.get());
+}
+
+// ---- operators of TORCH_LIBRARY --------------------------------------------------------------------------------------
+
+namespace {
+
+using Kernel = void (*)(uint64_t*, uint64_t, uint64_t);
+
+template <class... P>
+int32_t call_torch(const char* name, P... arguments) {
+  const auto function = reinterpret_cast<int32_t (*)(P...)>(dlsym(interface().library, name));
+  TORCH_CHECK(function != nullptr, "this torch lacks ", name);
+  return function(arguments...);
+}
+
+/* torch calls an implementation without saying which, so each has a function of its own. */
+constexpr size_t kMaxKernels = 256;
+Boxed kernels[kMaxKernels];
+size_t kernel_count;
+
+__attribute__((noinline)) void run_boxed(const Boxed& boxed, uint64_t* stack) {
+  const GilNote note(false); /* torch may have released the GIL */
+  try {
+    boxed.run(boxed, stack);
+  } catch (const c10::Error& error) { /* torch has another class of this name */
+    throw std::runtime_error(error.what());
+  }
+}
+template <size_t I>
+void run_kernel(uint64_t* stack, uint64_t, uint64_t) { run_boxed(kernels[I], stack); }
+template <size_t... I>
+constexpr std::array<Kernel, sizeof...(I)> make_kernels(std::index_sequence<I...>) { return {&run_kernel<I>...}; }
+constexpr std::array<Kernel, kMaxKernels> kKernels = make_kernels(std::make_index_sequence<kMaxKernels>());
+
+}  // namespace
+
+void* new_library(const char* kind, const char* name, const char* key, const char* file, int line) {
+  void* library = nullptr;
+  const auto number = static_cast<uint32_t>(line);
+  if (*kind == 'I') {
+    check(call_torch("aoti_torch_library_init_impl", name, key, file, number, &library), "TORCH_LIBRARY_IMPL");
+  } else {
+    const char* const function = *kind == 'D' ? "aoti_torch_library_init_def" : "aoti_torch_library_init_fragment";
+    check(call_torch(function, name, file, number, &library), "TORCH_LIBRARY");
+  }
+  return library;
+}
+void define_operator(void* library, const char* schema) {
+  check(call_torch("aoti_torch_library_def", library, schema), schema);
+}
+void implement_operator(void* library, const char* name, const Boxed& boxed) {
+  TORCH_CHECK(kernel_count != kMaxKernels, "a text can implement ", kMaxKernels, " operators for torch at most");
+  kernels[kernel_count] = boxed;
+  check(call_torch("torch_library_impl", library, name, kKernels[kernel_count++], uint64_t{JITLOAD_TORCH_ABI}), name);
+}
+
+// ---- values of the stack --------------------------------------------------------------------------------------------
+
+Handle take_tensor(uint64_t bits) {
+  const Handle tensor = reinterpret_cast<Handle>(bits);
+  bool is_defined = false;
+  interface().aoti_torch_is_defined(tensor, &is_defined);
+  if (is_defined) return tensor;
+  delete_handle(tensor);
+  return nullptr;
+}
+uint64_t take_optional(uint64_t optional) {
+  uint64_t* const value = reinterpret_cast<uint64_t*>(optional);
+  const uint64_t bits = *value;
+  if (interface().new_stable_ivalue != nullptr) {
+    call_torch("torch_delete_stable_ivalue", value);
+  } else {
+    delete value;
+  }
+  return bits;
+}
+size_t list_size(uint64_t list) {
+  size_t size = 0;
+  check(interface().torch_list_size(reinterpret_cast<void*>(list), &size), "a list");
+  return size;
+}
+uint64_t list_item(uint64_t list, size_t index) {
+  uint64_t item = 0;
+  check(interface().torch_list_get_item(reinterpret_cast<void*>(list), index, &item), "a list");
+  return item;
+}
+void delete_list(uint64_t list) { interface().torch_delete_list(reinterpret_cast<void*>(list)); }
+namespace {
+std::string take_text(void* text) {
+  size_t size = 0;
+  const char* characters = "";
+  call_torch("torch_string_length", text, &size);
+  call_torch("torch_string_c_str", text, &characters);
+  const std::string copy(characters, size);
+  call_torch("torch_delete_string", text);
+  return copy;
+}
+}  // namespace
+void take_value(unsigned code, uint64_t bits, void* value) {
+  switch (static_cast<Type>(code)) {
+    case Type::tensor: *static_cast<at::Tensor*>(value) = at::Tensor(take_tensor(bits)); break;
+    case Type::string: *static_cast<std::string*>(value) = take_text(reinterpret_cast<void*>(bits)); break;
+    case Type::device: {
+      const auto type = static_cast<c10::DeviceType>(bits >> 32);
+      *static_cast<c10::Device*>(value) = c10::Device(type, static_cast<c10::DeviceIndex>(bits));
+      break;
+    }
+    case Type::scalar: { /* the stack has none: this one comes from Python */
+      c10::Scalar* const scalar = reinterpret_cast<c10::Scalar*>(bits);
+      *static_cast<c10::Scalar*>(value) = *scalar;
+      delete scalar;
+      break;
+    }
+    default: memcpy(value, &bits, size_of(code)); /* a number */
+  }
+}
+const char* schema_name(unsigned code) {
+  switch (static_cast<Type>(code)) {
+    case Type::float64: return "float";
+    case Type::boolean: return "bool";
+    case Type::int64: return "int";
+    case Type::dtype: return "ScalarType";
+    case Type::device: return "Device";
+    case Type::string: return "str";
+    default: return "Tensor";
+  }
 }
 
 }  // namespace jitload_torch

@@ -11,12 +11,7 @@
 
 /* Declarations from CPython's C API that hold for any version of Python, so that one library works with all of them. */
 extern "C" {
-typedef struct {
-  const char* name;
-  void* function;
-  int flags;
-  const char* doc;
-} PyMethodDef;
+struct PyMethodDef { const char* name; void* function; int flags; const char* doc; };
 extern char _Py_NoneStruct, _Py_TrueStruct, _Py_FalseStruct;
 extern char PyDict_Type, PyFloat_Type, PyTuple_Type, PySet_Type, PyFrozenSet_Type, PyLong_Type, PyUnicode_Type, PyBytes_Type;
 extern void *PyExc_RuntimeError, *PyExc_TypeError, *PyExc_UserWarning;
@@ -71,13 +66,6 @@ class PythonError : public c10::Error {
   void *type_, *value_, *trace_;
 };
 
-/* An error that a check in the user's text or in jitload's own code reports. */
-class CheckError : public c10::Error {
- public:
-  CheckError(ErrorKind kind, const std::string& text) : c10::Error(kind, text.c_str()) {}
-  ~CheckError() override;
-};
-
 /* Sets Python's error for the exception that is being handled. */
 void set_python_error(bool is_torch_wrapped);
 
@@ -90,9 +78,7 @@ std::string text_of(void* text);
 std::string repr_of(void* object);
 bool is_instance(void* object, void* type);
 template <class T>
-Object python(const T& value) {
-  return Caster<T>::to_python(value);
-}
+Object python(const T& value) { return Caster<T>::to_python(value); }
 
 /* What a code says: see convert.h. */
 inline Holder holder_of(unsigned code) { return static_cast<Holder>(code >> 8 & 3); }

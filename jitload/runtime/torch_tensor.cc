@@ -54,9 +54,8 @@ const void* tensor_const_data(Handle tensor) {
 void check_allocated(Handle tensor, const void* data, size_t element_size) {
   const size_t offset = static_cast<size_t>(tensor_storage_offset(tensor)) * element_size;
   if (C10_LIKELY(reinterpret_cast<size_t>(data) != offset) || tensor_numel(tensor) == 0) return;
-  throw CheckError(ErrorKind::runtime,
-                   "The tensor has a non-zero number of elements, but its data is not allocated yet.\n"
-                   "It may be a tensor of torch.compile or of a fake mode, or its storage has been resized to 0.");
+  TORCH_CHECK(false, "The tensor has a non-zero number of elements, but its data is not allocated yet.\n"
+              "It may be a tensor of torch.compile or of a fake mode, or its storage has been resized to 0.");
 }
 namespace {
 std::vector<int64_t> contiguous_strides(c10::IntArrayRef sizes) {
@@ -97,7 +96,7 @@ using namespace jitload_torch;
 // ---- what a tensor is -----------------------------------------------------------------------------------------------
 
 Device Tensor::device() const {
-  if (!defined()) fail_device();
+  TORCH_CHECK(defined(), "tensor does not have a device");
   return Device(static_cast<DeviceType>(tensor_device_type(handle_)), tensor_device_index(handle_));
 }
 bool Tensor::is_same(const Tensor& other) const {
@@ -165,15 +164,12 @@ Tensor Tensor::data() const { return Tensor(call_path(".data", "", *this)); }
 // ---- indexing -------------------------------------------------------------------------------------------------------
 
 jitload_torch::Object indexing::TensorIndex::to_python() const {
-  const auto slice = [](const Object& start, const Object& stop, const Object& step) {
-    return checked(PySlice_New(start.get(), stop.get(), step.get()));
-  };
   switch (make_) {
     case 0: return none();
     case 1: return object_at("builtins.Ellipsis");
     case 2: return python(integer_);
     case 3: return python(integer_ != 0);
-    case 4: return slice(python(slice_.start), python(slice_.stop), python(slice_.step));
+    case 4: return checked(PySlice_New(python(slice_.start).get(), python(slice_.stop).get(), python(slice_.step).get()));
     default: return python(tensor_);
   }
 }
@@ -181,11 +177,7 @@ Tensor Tensor::index(ArrayRef<indexing::TensorIndex> indices) const {
   return Tensor(call_path(".__getitem__", "", *this, indices));
 }
 Tensor& Tensor::index_put_(ArrayRef<indexing::TensorIndex> indices, const Tensor& value, bool accumulate) {
-  if (accumulate) {
-    call_path(".index_put_", "", *this, indices, value, true);
-  } else {
-    call_path(".__setitem__", "", *this, indices, value);
-  }
+  accumulate ? call_path(".index_put_", "", *this, indices, value, true) : call_path(".__setitem__", "", *this, indices, value);
   return *this;
 }
 Tensor& Tensor::index_put_(ArrayRef<indexing::TensorIndex> indices, const Scalar& value) {
@@ -321,12 +313,34 @@ X(-, "aten::neg") X(~, "aten::bitwise_not")
 
 // ---- tensors from values and memory ---------------------------------------------------------------------------------
 
-Tensor detail::tensor_of(const void* values, ScalarType type, IntArrayRef sizes, const TensorOptions& options) {
-  Tensor result(empty_tensor(static_cast<int8_t>(type), sizes.data(), sizes.size()));
-  if (const size_t bytes = result.nbytes()) memcpy(result.data_ptr(), values, bytes);
-  const TensorOptions plain; /* at::tensor ignores the memory format */
-  return with_options(result.convert(plain.dtype(options.dtype_opt()).device(options.device_opt()).layout(options.layout_opt())
-                                    .pinned_memory(options.pinned_memory_opt())), options);
+detail::TensorDataContainer::TensorDataContainer(ScalarType type, const void* values, int64_t count, size_t dim)
+    : type_(type), dim_(dim), sizes_{count}, values_(new char[static_cast<size_t>(count) * elementSize(type) + 1]) {
+  if (count != 0) memcpy(values_, values, static_cast<size_t>(count) * elementSize(type));
+}
+detail::TensorDataContainer::TensorDataContainer(std::initializer_list<TensorDataContainer> list)
+    : type_(list.begin()->type_), dim_(list.begin()->dim_ + 1), sizes_{static_cast<int64_t>(list.size())} {
+  const TensorDataContainer& first = *list.begin();
+  TORCH_CHECK(dim_ <= kMaxDim, "jitload's headers for torch support braced lists of up to ", kMaxDim, " dimensions");
+  size_t bytes = elementSize(type_);
+  for (size_t i = 1; i < dim_; ++i) bytes *= static_cast<size_t>(sizes_[i] = first.sizes_[i - 1]);
+  for (const TensorDataContainer& element : list) {
+    TORCH_CHECK(IntArrayRef(element.sizes_, element.dim_) == IntArrayRef(first.sizes_, first.dim_),
+                "Expected all sub-lists to have sizes: ", IntArrayRef(first.sizes_, first.dim_),
+                " (e.g. ", "...", "), but got sub-list with sizes: ", IntArrayRef(element.sizes_, element.dim_));
+    TORCH_CHECK(element.type_ == type_, "Expected all elements of the tensor to have the same scalar type: ", type_,
+                ", but got element of scalar type: ", element.type_);
+  }
+  values_ = new char[bytes * list.size() + 1];
+  for (const TensorDataContainer& element : list) memcpy(values_ + bytes * static_cast<size_t>(&element - &first), element.values_, bytes);
+}
+Tensor detail::TensorDataContainer::to_tensor(const TensorOptions& options, bool is_plain) const {
+  const IntArrayRef sizes(sizes_, is_plain && dim_ == 0 ? 1 : dim_);
+  Tensor result(empty_tensor(static_cast<int8_t>(type_), sizes.data(), sizes.size()));
+  if (const size_t bytes = result.nbytes()) memcpy(result.data_ptr(), values_, bytes);
+  TensorOptions given = options.memory_format({}); /* which both ignore */
+  const bool is_usual = type_ == kFloat || type_ == kDouble;
+  if (!is_plain && !options.has_dtype() && (is_usual || type_ == kInt)) given = given.dtype(is_usual ? get_default_dtype() : kLong);
+  return with_options(result.convert(given), options);
 }
 Tensor detail::tensor_over(void* data, IntArrayRef sizes, const int64_t* strides, const TensorOptions& options,
                            void (*release)(void*, void*), void* context) {
@@ -353,7 +367,7 @@ Tensor detail::tensor_over(void* data, IntArrayRef sizes, const int64_t* strides
     status = interface().from_blob(data, dim, sizes.data(), strides, 0, type, device, index, &tensor, 0, nullptr, 0, free,
                                    new Owner{release, context});
   } else {
-    fail(ErrorKind::not_implemented, "from_blob with a deleter needs torch 2.11 or newer");
+    fail(ErrorKind::NotImplementedError, "from_blob with a deleter needs torch 2.11 or newer");
   }
   if (status != 0) fail_torch("from_blob");
   return with_options(Tensor(tensor), options);
@@ -371,61 +385,25 @@ OptionalArg<Device> device_of(const Tensor& tensor) {
 
 }  // namespace at
 
-namespace torch::detail {
-
-TensorDataContainer::TensorDataContainer(at::ScalarType type, const void* values, int64_t count, size_t dim)
-    : type_(type), dim_(dim), sizes_{count}, values_(new char[static_cast<size_t>(count) * elementSize(type) + 1]) {
-  if (count != 0) memcpy(values_, values, static_cast<size_t>(count) * elementSize(type));
-}
-TensorDataContainer::TensorDataContainer(std::initializer_list<TensorDataContainer> list)
-    : type_(list.begin()->type_), dim_(list.begin()->dim_ + 1), sizes_{static_cast<int64_t>(list.size())} {
-  const TensorDataContainer& first = *list.begin();
-  TORCH_CHECK(dim_ <= kMaxDim, "jitload's headers for torch support braced lists of up to ", kMaxDim, " dimensions");
-  size_t bytes = elementSize(type_);
-  for (size_t i = 1; i < dim_; ++i) bytes *= static_cast<size_t>(sizes_[i] = first.sizes_[i - 1]);
-  for (const TensorDataContainer& element : list) {
-    TORCH_CHECK(at::IntArrayRef(element.sizes_, element.dim_) == at::IntArrayRef(first.sizes_, first.dim_),
-                "Expected all sub-lists to have sizes: ", at::IntArrayRef(first.sizes_, first.dim_),
-                " (e.g. ", "...", "), but got sub-list with sizes: ", at::IntArrayRef(element.sizes_, element.dim_));
-    TORCH_CHECK(element.type_ == type_, "Expected all elements of the tensor to have the same scalar type: ", type_,
-                ", but got element of scalar type: ", element.type_);
-  }
-  values_ = new char[bytes * list.size() + 1];
-  for (const TensorDataContainer& element : list) memcpy(values_ + bytes * static_cast<size_t>(&element - &first), element.values_, bytes);
-}
-at::Tensor TensorDataContainer::to_tensor(const at::TensorOptions& options) const {
-  const bool is_usual = type_ == at::kFloat || type_ == at::kDouble;
-  at::TensorOptions typed = options;
-  if (!options.has_dtype() && (is_usual || type_ == at::kInt)) typed = options.dtype(is_usual ? at::get_default_dtype() : at::kLong);
-  return at::detail::tensor_of(values_, type_, at::IntArrayRef(sizes_, dim_), typed);
-}
-
-}  // namespace torch::detail
-
 namespace c10 {
 namespace {
 struct Dtype {
-  const char *name = "UNKNOWN_SCALAR", *cpp = "UNKNOWN_SCALAR";
-  size_t size = 0;
+  const char *name, *cpp;
+  size_t size;
 };
-struct Dtypes {
-  static constexpr int kUnknown = 30; /* the number of a dtype that is not listed */
-  Dtype rows[static_cast<int>(ScalarType::NumOptions)];
-  constexpr Dtypes() : rows() {
-#define X(T, name, number, python, cpp) rows[number] = {#name, cpp, sizeof(T)};
-#define Y(name, number, size, python, cpp) rows[number] = {#name, cpp, size};
-    JITLOAD_TORCH_SCALAR_TYPES(X) JITLOAD_TORCH_OTHER_SCALAR_TYPES(Y)
+Dtype dtype_of(ScalarType type) {
+  switch (type) {
+#define X(T, name, number, python, cpp) \
+  case ScalarType::name: return {#name, cpp, sizeof(T)};
+    JITLOAD_TORCH_ALL_SCALAR_TYPES(X)
 #undef X
-#undef Y
-    rows[static_cast<int>(ScalarType::Undefined)].cpp = "nullptr (uninitialized)";
+    default: return {"UNKNOWN_SCALAR", type == ScalarType::Undefined ? "nullptr (uninitialized)" : "UNKNOWN_SCALAR", 0};
   }
-  const Dtype& operator[](ScalarType type) const { return rows[type < ScalarType::NumOptions ? static_cast<int>(type) : kUnknown]; }
-};
-constexpr Dtypes kDtypes; /* by number */
+}
 }  // namespace
-const char* toString(ScalarType type) { return kDtypes[type].name; }
-size_t elementSize(ScalarType type) { return kDtypes[type].size; }
-const char* TypeMeta::name() const { return kDtypes[type_].cpp; }
+const char* toString(ScalarType type) { return dtype_of(type).name; }
+size_t elementSize(ScalarType type) { return dtype_of(type).size; }
+const char* TypeMeta::name() const { return dtype_of(type_).cpp; }
 
 namespace impl {
 OptionalArg<MemoryFormat> check_tensor_options_and_extract_memory_format(const TensorOptions& options,
@@ -447,21 +425,11 @@ Device::Device(const char* text) {
 
 // ---- numbers --------------------------------------------------------------------------------------------------------
 
-namespace {
-[[noreturn]] void fail_overflow(const char* type) {
-  fail(ErrorKind::runtime, ("value cannot be converted to type " + std::string(type) + " without overflow").c_str());
-}
-}  // namespace
-
-void Scalar::check_integer(const char* type, double low, double high) const {
+void Scalar::check_range(const char* type, double low, double high, bool is_float) const {
   const bool wraps = low == 0 && !has_float(); /* negative integers become unsigned ones */
   const double value = real();
-  if (!(value >= (wraps ? -high : low) && value <= high) || (isComplex() && imaginary() != 0)) fail_overflow(type);
-}
-void Scalar::check_float(const char* type, double high) const {
-  const double value = real();
-  const bool is_finite = value - value == 0;
-  if ((is_finite && (value < -high || value > high)) || (isComplex() && imaginary() != 0)) fail_overflow(type);
+  const bool is_in_range = (value >= (wraps ? -high : low) && value <= high) || (is_float && value - value != 0);
+  TORCH_CHECK(is_in_range && !(isComplex() && imaginary() != 0), "value cannot be converted to type ", type, " without overflow");
 }
 Scalar Scalar::operator-() const {
   TORCH_CHECK(!isBoolean(), "torch boolean negative, the `-` operator, is not supported.");
@@ -472,14 +440,14 @@ Scalar Scalar::operator-() const {
 
 OptionalDeviceGuard::OptionalDeviceGuard(OptionalArg<Device> device) {
   if (!device.has_value() || !device->is_cuda() || !device->has_index()) return;
-  original_ = python_value<int>(call_path("torch.cuda.current_device", ""));
+  original = python_value<int>(call_path("torch.cuda.current_device", ""));
   call_path("torch.cuda.set_device", "", static_cast<int>(device->index()));
 }
 OptionalDeviceGuard::~OptionalDeviceGuard() {
-  if (original_ >= 0) call_path("torch.cuda.set_device", "", original_);
+  if (original >= 0) call_path("torch.cuda.set_device", "", original);
 }
 InferenceMode::InferenceMode(bool enabled)
-    : guard_(call_path("torch.autograd.grad_mode._enter_inference_mode", "", enabled)) {}
-InferenceMode::~InferenceMode() { call_path("torch.autograd.grad_mode._exit_inference_mode", "", guard_); }
+    : guard(call_path("torch.autograd.grad_mode._enter_inference_mode", "", enabled)) {}
+InferenceMode::~InferenceMode() { call_path("torch.autograd.grad_mode._exit_inference_mode", "", guard); }
 
 }  // namespace c10

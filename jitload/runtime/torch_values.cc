@@ -80,7 +80,9 @@ Object python_tensor(Handle tensor) {
   if (interface().tensor_to_object(tensor, nullptr, &object) != 0) fail_torch("a tensor for Python");
   return Object(object);
 }
-bool find_tensor(void* object, Handle* tensor) {
+}  // namespace
+bool tensor_from(void* object, Handle* tensor) {
+  Gil gil;
   if (!is_instance(object, torch_module().base_type)) return false;
   if (torch_module().offset != 0) {
     *tensor = copy_handle(static_cast<char*>(object) + torch_module().offset);
@@ -92,25 +94,22 @@ bool find_tensor(void* object, Handle* tensor) {
   }
   return true;
 }
-}  // namespace
-bool tensor_from(void* object, Handle* tensor) {
-  Gil gil;
-  return find_tensor(object, tensor);
-}
 
 // ---- values to Python -----------------------------------------------------------------------------------------------
 
 namespace {
+template <class T>
+Object number_object(T value) {
+  if constexpr (!std::is_integral_v<T>) return checked(PyFloat_FromDouble(value));
+  else if constexpr (std::is_signed_v<T>) return checked(PyLong_FromLongLong(value));
+  else return checked(PyLong_FromUnsignedLongLong(value));
+}
 Object text_object(const char* text, size_t size) {
   return checked(PyUnicode_FromStringAndSize(text, static_cast<ptrdiff_t>(size)));
 }
 Object device_object(const c10::Device& value) {
   void*& device = torch_module().devices[static_cast<int>(value.type()) * 256 + value.index()];
-  if (device == nullptr) {
-    const Object text = python(c10::device_name(value.type())), index = python(static_cast<int>(value.index()));
-    void* const type = torch_module().device_type;
-    device = (value.has_index() ? call(type, {text.get(), index.get()}) : call(type, {text.get()})).release();
-  }
+  if (device == nullptr) device = call(torch_module().device_type, {python(Text(value).text()).get()}).release();
   return borrow(device);
 }
 Object scalar_object(const c10::Scalar& value) {
@@ -127,9 +126,7 @@ Object array_object(unsigned code, const c10::ArrayRef<char>& values) {
   return tuple;
 }
 template <class T>
-const T& as(const void* value) {
-  return *static_cast<const T*>(value);
-}
+const T& as(const void* value) { return *static_cast<const T*>(value); }
 }  // namespace
 
 Object object_of(unsigned code, const void* value) {
@@ -140,22 +137,18 @@ Object object_of(unsigned code, const void* value) {
     return inner != nullptr ? object_of(inner_of(code), inner) : none();
   }
   switch (static_cast<Type>(code)) {
-#define X(T, name, function) \
-  case Type::name: return checked(function(as<T>(value)));
-    X(signed char, int8, PyLong_FromLongLong) X(short, int16, PyLong_FromLongLong) X(int, int32, PyLong_FromLongLong)
-    X(long, int64, PyLong_FromLongLong) X(unsigned char, uint8, PyLong_FromLongLong)
-    X(unsigned short, uint16, PyLong_FromLongLong) X(unsigned, uint32, PyLong_FromLongLong)
-    X(unsigned long, uint64, PyLong_FromUnsignedLongLong) X(float, float32, PyFloat_FromDouble)
-    X(double, float64, PyFloat_FromDouble) X(c10::Half, half, PyFloat_FromDouble)
-    X(c10::BFloat16, bfloat16, PyFloat_FromDouble) X(bool, boolean, PyBool_FromLong)
+#define X(T, name) \
+  case Type::name: return number_object(as<T>(value));
+    JITLOAD_TORCH_INTEGERS_(X) JITLOAD_TORCH_FLOATS_(X)
 #undef X
+    case Type::boolean: return checked(PyBool_FromLong(as<bool>(value)));
     case Type::character: return text_object(static_cast<const char*>(value), 1);
     case Type::c_string: return text_object(as<const char*>(value), strlen(as<const char*>(value)));
     case Type::text: return text_object(as<c10::TextArg>(value).data(), as<c10::TextArg>(value).size());
     case Type::string: return text_object(as<std::string>(value).data(), as<std::string>(value).size());
     case Type::dtype: {
       void* const dtype = torch_module().dtypes[as<int8_t>(value)];
-      if (dtype == nullptr) fail(ErrorKind::runtime, "this torch does not have the dtype that the C++ asks for");
+      if (dtype == nullptr) fail(ErrorKind::Error, "this torch does not have the dtype that the C++ asks for");
       return borrow(dtype);
     }
     case Type::layout: return borrow(torch_module().layouts[as<int8_t>(value)]);
@@ -210,7 +203,7 @@ Object index_of(void* object, bool convert) {
 }
 template <class T>
 bool load_integer(void* object, bool convert, void* value) {
-  constexpr bool is_signed = static_cast<T>(-1) < 1;
+  constexpr bool is_signed = std::is_signed_v<T>;
   using Wide = std::conditional_t<is_signed, long long, unsigned long long>;
   const Object index = index_of(object, convert);
   if (index.get() == nullptr) return false;
@@ -246,9 +239,8 @@ bool load_scalar(void* object, c10::Scalar* value) {
     *value = PyFloat_AsDouble(object);
   } else if (is_instance(object, &PyLong_Type)) {
     long integer = 0;
-    if (!load_integer<long>(object, true, &integer)) {
-      fail(ErrorKind::runtime, "jitload's headers for torch do not support integers of 2**63 or more");
-    }
+    const bool is_small = load_integer<long>(object, true, &integer);
+    TORCH_CHECK(is_small, "jitload's headers for torch do not support integers of 2**63 or more");
     *value = integer;
   } else {
     const double real = PyComplex_RealAsDouble(object);
@@ -272,18 +264,14 @@ bool load_text(void* object, const char** text, size_t* size) {
 bool load_character(void* object, char* value) {
   const char* text = nullptr;
   size_t size = 0;
-  if (is_none(object)) throw CheckError(ErrorKind::value, "Cannot convert None to a character");
+  TORCH_CHECK_VALUE(!is_none(object), "Cannot convert None to a character");
   if (!load_text(object, &text, &size)) return false;
+  TORCH_CHECK_VALUE(size != 0, "Cannot convert empty string to a character");
   const unsigned char first = static_cast<unsigned char>(*text);
-  if (size == 0) throw CheckError(ErrorKind::value, "Cannot convert empty string to a character");
-  if (size == 2 && first >= 0xc0 && first < 0xe0) { /* a character of two bytes in UTF-8 */
-    if (first >= 0xc4) throw CheckError(ErrorKind::value, "Character code point not in range(0x100)");
-    *value = static_cast<char>((first & 3) << 6 | (text[1] & 0x3f));
-    return true;
-  }
-  if (size > 1 && (first >= 0x80)) throw CheckError(ErrorKind::value, "Character code point not in range(0x100)");
-  if (size > 1) throw CheckError(ErrorKind::value, "Expected a character, but multi-character string found");
-  *value = *text;
+  const bool is_latin = size == 2 && first >= 0xc0 && first < 0xc4; /* a character of two bytes in UTF-8 */
+  TORCH_CHECK_VALUE(size == 1 || is_latin || first < 0x80, "Character code point not in range(0x100)");
+  TORCH_CHECK_VALUE(size == 1 || is_latin, "Expected a character, but multi-character string found");
+  *value = is_latin ? static_cast<char>((first & 3) << 6 | (text[1] & 0x3f)) : *text;
   return true;
 }
 /* Stores the position of an object in an array, for types that are numbers of one byte. */
@@ -295,19 +283,12 @@ bool load_position(void* const (&objects)[N], void* object, void* value) {
 }
 bool load_device(void* object, c10::Device* value) {
   if (!is_instance(object, torch_module().device_type)) return false;
-  const std::string name = text_of(attribute(object, "type").get());
-  const Object index = attribute(object, "index");
-  c10::DeviceType type = c10::DeviceType::PrivateUse1;
-#define X(name_, number, text) \
-  if (name == text) type = c10::DeviceType::name_;
-  JITLOAD_TORCH_DEVICES_(X)
-#undef X
-  *value = c10::Device(type, is_none(index.get()) ? -1 : static_cast<int8_t>(PyLong_AsLongLong(index.get())));
+  *value = c10::Device(text_of(checked(PyObject_Str(object)).get()));
   return true;
 }
 bool load_tensor(void* object, at::Tensor* value) {
   Handle handle = nullptr;
-  if (!find_tensor(object, &handle)) return false;
+  if (!tensor_from(object, &handle)) return false;
   *value = at::Tensor(handle);
   return true;
 }
@@ -321,8 +302,7 @@ bool load_object(unsigned code, void* object, bool convert, void* value) {
   switch (static_cast<Type>(code)) {
 #define X(T, name) \
   case Type::name: return load_integer<T>(object, convert, value);
-    X(signed char, int8) X(short, int16) X(int, int32) X(long, int64) X(unsigned char, uint8) X(unsigned short, uint16)
-    X(unsigned, uint32) X(unsigned long, uint64)
+    JITLOAD_TORCH_INTEGERS_(X)
 #undef X
     case Type::float32:
       if (!load_float(object, convert, &number)) return false;

@@ -57,28 +57,15 @@ inline void append(Message& m, std::string_view value) { m.append(value.data(), 
 #endif
 #if defined(_GLIBCXX_VECTOR)
 template <class T>
-void append(Message& m, const std::vector<T>& values) {
-  append_items(m, c10::ArrayRef<T>(values), " ");
-}
+void append(Message& m, const std::vector<T>& values) { append_items(m, c10::ArrayRef<T>(values), " "); }
 #endif
 template <class... Parts>
-void append_all(Message& m, const Parts&... parts) {
-  (append(m, parts), ...);
-}
-class Text : public Message {
- public:
+void append_all(Message& m, const Parts&... parts) { (append(m, parts), ...); }
+struct Text : Message {
   template <class... Parts>
-  explicit Text(const Parts&... parts) {
-    append_all(*this, parts...);
-  }
+  explicit Text(const Parts&... parts) { append_all(*this, parts...); }
 };
 
-/* The names of c10's error classes. */
-namespace error_kinds {
-constexpr ErrorKind Error = ErrorKind::runtime, IndexError = ErrorKind::index, ValueError = ErrorKind::value,
-                    TypeError = ErrorKind::type, NotImplementedError = ErrorKind::not_implemented,
-                    LinAlgError = ErrorKind::linear_algebra;
-}
 template <class... Parts>
 [[noreturn]] __attribute__((noinline, cold)) void fail_check(ErrorKind kind, const char*, const Parts&... parts) {
   fail(kind, Text(parts...).text());
@@ -91,37 +78,32 @@ template <class... Parts>
 template <class... Parts>
 [[noreturn]] __attribute__((noinline, cold)) void fail_assert(const char* condition, const char* file, int line,
                                                               const Parts&... parts) {
-  fail(ErrorKind::runtime, Text(condition, " INTERNAL ASSERT FAILED at \"", file, "\":", line,
+  fail(ErrorKind::Error, Text(condition, " INTERNAL ASSERT FAILED at \"", file, "\":", line,
                                 ", please report a bug to PyTorch. ", parts...).text());
 }
 /* A failed TORCH_CHECK_EQ, whose message may be extended with <<. */
-class Comparison {
- public:
+struct Comparison {
   template <class A, class B>
   __attribute__((noinline, cold)) Comparison(const char* file, int line, const char* condition, const A& a, const B& b)
-      : file_(file), line_(line), message_("Check failed: ", condition, " (", a, " vs. ", b, "). ") {}
-  ~Comparison() noexcept(false) { fail_comparison(file_, line_, message_.text()); }
+      : file(file), line(line), message("Check failed: ", condition, " (", a, " vs. ", b, "). ") {}
+  ~Comparison() noexcept(false) { fail_comparison(file, line, message.text()); }
   template <class T>
   Comparison& operator<<(const T& value) {
-    append(message_, value);
+    append(message, value);
     return *this;
   }
-
- private:
-  const char* file_;
-  int line_;
-  Text message_;
+  const char* file;
+  int line;
+  Text message;
 };
 template <class... Parts>
-void warn_with(const char* file, int line, const Parts&... parts) {
-  warn(file, line, Text(parts...).text());
-}
+void warn_with(const char* file, int line, const Parts&... parts) { warn(file, line, Text(parts...).text()); }
 }  // namespace jitload_torch
 
 /* As in torch, these need no semicolon. */
 #define TORCH_CHECK_WITH(type, condition, ...)                                                        \
   if (C10_UNLIKELY(!(condition))) {                                                                   \
-    ::jitload_torch::fail_check(::jitload_torch::error_kinds::type, #condition, ##__VA_ARGS__);       \
+    ::jitload_torch::fail_check(::jitload_torch::ErrorKind::type, #condition, ##__VA_ARGS__);       \
   }
 #define TORCH_CHECK(condition, ...) TORCH_CHECK_WITH(Error, condition, ##__VA_ARGS__)
 #define TORCH_CHECK_INDEX(condition, ...) TORCH_CHECK_WITH(IndexError, condition, ##__VA_ARGS__)
@@ -134,18 +116,18 @@ void warn_with(const char* file, int line, const Parts&... parts) {
     ::jitload_torch::fail_assert(#condition, __FILE__, __LINE__, ##__VA_ARGS__);                      \
   }
 #if defined(NDEBUG)
-#define JITLOAD_TORCH_DEBUG_ while (false)
+#define TORCH_INTERNAL_ASSERT_DEBUG_ONLY(...) \
+  while (false) TORCH_INTERNAL_ASSERT(__VA_ARGS__)
 #else
-#define JITLOAD_TORCH_DEBUG_
+#define TORCH_INTERNAL_ASSERT_DEBUG_ONLY(...) TORCH_INTERNAL_ASSERT(__VA_ARGS__)
 #endif
-#define TORCH_INTERNAL_ASSERT_DEBUG_ONLY(...) JITLOAD_TORCH_DEBUG_ TORCH_INTERNAL_ASSERT(__VA_ARGS__)
 #define TORCH_CHECK_ARG(condition, number, ...) \
   TORCH_CHECK(condition, "invalid argument ", number, ": ", ##__VA_ARGS__)
 #define TORCH_CHECK_IF_NOT_ON_CUDA(condition, ...) TORCH_CHECK(condition, ##__VA_ARGS__)
 #define AT_ASSERT(condition, ...) TORCH_INTERNAL_ASSERT(condition, ##__VA_ARGS__)
 #define AT_ASSERTM(condition, ...) TORCH_INTERNAL_ASSERT(condition, ##__VA_ARGS__)
-#define AT_ERROR(...) ::jitload_torch::fail_check(::jitload_torch::ErrorKind::runtime, "", ##__VA_ARGS__)
-#define C10_THROW_ERROR(type, ...) ::jitload_torch::fail_check(::jitload_torch::error_kinds::type, "", __VA_ARGS__)
+#define AT_ERROR(...) ::jitload_torch::fail_check(::jitload_torch::ErrorKind::Error, "", ##__VA_ARGS__)
+#define C10_THROW_ERROR(type, ...) ::jitload_torch::fail_check(::jitload_torch::ErrorKind::type, "", __VA_ARGS__)
 #define TORCH_WARN(...) ::jitload_torch::warn_with(__FILE__, __LINE__, ##__VA_ARGS__)
 #define TORCH_WARN_ONCE(...)                                                                          \
   do {                                                                                                \
@@ -161,12 +143,6 @@ void warn_with(const char* file, int line, const Parts&... parts) {
 #define TORCH_CHECK_LE(a, b) JITLOAD_TORCH_COMPARE_(a, <=, b)
 #define TORCH_CHECK_GT(a, b) JITLOAD_TORCH_COMPARE_(a, >, b)
 #define TORCH_CHECK_GE(a, b) JITLOAD_TORCH_COMPARE_(a, >=, b)
-#define TORCH_DCHECK_EQ(a, b) JITLOAD_TORCH_DEBUG_ TORCH_CHECK_EQ(a, b)
-#define TORCH_DCHECK_NE(a, b) JITLOAD_TORCH_DEBUG_ TORCH_CHECK_NE(a, b)
-#define TORCH_DCHECK_LT(a, b) JITLOAD_TORCH_DEBUG_ TORCH_CHECK_LT(a, b)
-#define TORCH_DCHECK_LE(a, b) JITLOAD_TORCH_DEBUG_ TORCH_CHECK_LE(a, b)
-#define TORCH_DCHECK_GT(a, b) JITLOAD_TORCH_DEBUG_ TORCH_CHECK_GT(a, b)
-#define TORCH_DCHECK_GE(a, b) JITLOAD_TORCH_DEBUG_ TORCH_CHECK_GE(a, b)
 
 namespace c10 {
 #if defined(__EXCEPTION_H)

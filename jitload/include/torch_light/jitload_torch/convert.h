@@ -24,10 +24,13 @@ template <size_t N>
 using IndicesOf = Indices<__integer_pack(N)...>;
 
 /* The types that the compiled files convert, of which each has a number. X(C++ type, name) */
-#define JITLOAD_TORCH_TYPES_(X)                                                                                       \
+#define JITLOAD_TORCH_INTEGERS_(X)                                                                                    \
   X(signed char, int8) X(short, int16) X(int, int32) X(long, int64) X(unsigned char, uint8) X(unsigned short, uint16) \
-  X(unsigned, uint32) X(unsigned long, uint64) X(float, float32) X(double, float64) X(c10::Half, half)                \
-  X(c10::BFloat16, bfloat16) X(bool, boolean) X(char, character) X(const char*, c_string) X(c10::TextArg, text)       \
+  X(unsigned, uint32) X(unsigned long, uint64)
+#define JITLOAD_TORCH_FLOATS_(X) X(float, float32) X(double, float64) X(c10::Half, half) X(c10::BFloat16, bfloat16)
+#define JITLOAD_TORCH_TYPES_(X)                                                                                       \
+  JITLOAD_TORCH_INTEGERS_(X) JITLOAD_TORCH_FLOATS_(X)                                                                 \
+  X(bool, boolean) X(char, character) X(const char*, c_string) X(c10::TextArg, text)                                  \
   X(c10::ScalarType, dtype) X(c10::Layout, layout) X(c10::MemoryFormat, memory_format) X(c10::Device, device)         \
   X(c10::Scalar, scalar) X(Object, object) X(at::Tensor, tensor) X(at::indexing::TensorIndex, index)                  \
   X(c10::Generator, nothing)
@@ -85,10 +88,6 @@ struct Caster {
   static void describe(Message& m, bool is_result) { m.append(type_name(Code<T>::value, is_result)); }
 };
 /* What holds values only goes to Python: `Slot` reads arrays and owns their items. */
-template <class T>
-struct Caster<c10::OptionalArg<T>> {
-  static Object to_python(const c10::OptionalArg<T>& value) { return object_of(Code<c10::OptionalArg<T>>::value, &value); }
-};
 template <class T>
 struct Caster<c10::ArrayRef<T>> {
   static Object to_python(const c10::ArrayRef<T>& values) { return object_of(Code<c10::ArrayRef<T>>::value, &values); }
@@ -239,7 +238,7 @@ Object call_path(const char* path, const char* keywords, const A&... arguments) 
 template <class T>
 T python_value(const Object& object) {
   T value{};
-  if (!Caster<T>::load(object.get(), true, &value)) fail(ErrorKind::type, "torch returned an object of an unexpected type");
+  if (!Caster<T>::load(object.get(), true, &value)) fail(ErrorKind::TypeError, "torch returned an object of an unexpected type");
   return value;
 }
 

@@ -36,13 +36,9 @@ constexpr DeviceType kCPU = DeviceType::CPU, kCUDA = DeviceType::CUDA, kMeta = D
 using DeviceIndex = int8_t;
 
 inline const char* device_name(DeviceType type) {
-  switch (type) {
-#define X(name, number, text) \
-  case DeviceType::name: return text;
-    JITLOAD_TORCH_DEVICES_(X)
+#define X(name, number, text) type == DeviceType::name ? text:
+  return JITLOAD_TORCH_DEVICES_(X) "privateuseone";
 #undef X
-  }
-  return "privateuseone";
 }
 
 struct Device {
@@ -104,7 +100,7 @@ class ArrayRef {
   constexpr bool empty() const { return size_ == 0; }
   constexpr const T& operator[](size_t index) const { return data_[index]; }
   const T& at(size_t index) const {
-    if (index >= size_) jitload_torch::fail(jitload_torch::ErrorKind::runtime, "ArrayRef: invalid index");
+    if (index >= size_) jitload_torch::fail(jitload_torch::ErrorKind::Error, "ArrayRef: invalid index");
     return data_[index];
   }
   const T& front() const { return at(0); }
@@ -198,7 +194,7 @@ class Scalar {
   Scalar(long value) : tag_(Tag::integer), float_(0), integer_(value) {}
   Scalar(long long value) : Scalar(static_cast<long>(value)) {}
   Scalar(unsigned long value) : Scalar(static_cast<long>(value)) {
-    if (integer_ < 0) jitload_torch::fail(jitload_torch::ErrorKind::runtime, "jitload's headers for torch do not support integers of 2**63 or more");
+    if (integer_ < 0) jitload_torch::fail(jitload_torch::ErrorKind::Error, "jitload's headers for torch do not support integers of 2**63 or more");
   }
 #define X(T) \
   Scalar(T value) : Scalar(static_cast<long>(value)) {}
@@ -220,13 +216,12 @@ class Scalar {
     return tag_ == Tag::floating ? kDouble : tag_ == Tag::integer ? kLong : tag_ == Tag::boolean ? kBool : kComplexDouble;
   }
   template <class T>
-  T to() const {
-    return convert<T>();
-  }
-  double toDouble() const;
-  float toFloat() const;
-  int64_t toLong() const;
-  int toInt() const;
+  T to() const { return convert<T>(); }
+#define X(T, name) \
+  template <class Result = T> \
+  Result name() const { return to<Result>(); }
+  X(double, toDouble) X(float, toFloat) X(int64_t, toLong) X(int, toInt)
+#undef X
   bool toBool() const { return has_float() ? float_ != 0 : integer_ != 0; }
   Scalar operator-() const;
   double real() const { return has_float() ? float_ : static_cast<double>(integer_); }
@@ -239,25 +234,20 @@ class Scalar {
  private:
   bool has_float() const { return isFloatingPoint() || isComplex(); }
   template <class T>
-  T convert() const {
-    return has_float() ? static_cast<T>(float_) : static_cast<T>(integer_);
-  }
-  /* Throw torch's error for a number that a type of C++ does not hold. */
-  void check_integer(const char* type, double low, double high) const;
-  void check_float(const char* type, double high) const;
+  T convert() const { return has_float() ? static_cast<T>(float_) : static_cast<T>(integer_); }
+  /* Throws torch's error for a number that a type of C++ does not hold. */
+  void check_range(const char* type, double low, double high, bool is_float) const;
   Tag tag_;
   double float_; /* the real part of a complex number, whose other part is in integer_ */
   long integer_;
 };
 template <>
-inline bool Scalar::to<bool>() const {
-  return toBool();
-}
+inline bool Scalar::to<bool>() const { return toBool(); }
 #define X(T)                                                               \
   template <>                                                              \
   inline T Scalar::to<T>() const {                                         \
     using Limits = std::numeric_limits<T>;                                 \
-    check_integer(#T, Limits::is_signed ? static_cast<double>(Limits::min()) : 0, static_cast<double>(Limits::max())); \
+    check_range(#T, static_cast<double>(Limits::min()), static_cast<double>(Limits::max()), false); \
     return convert<T>();                                                   \
   }
 X(uint8_t) X(int8_t) X(int16_t) X(int) X(int64_t) X(uint16_t) X(uint32_t) X(uint64_t)
@@ -265,16 +255,12 @@ X(uint8_t) X(int8_t) X(int16_t) X(int) X(int64_t) X(uint16_t) X(uint32_t) X(uint
 #define X(T, name, high)                \
   template <>                           \
   inline T Scalar::to<T>() const {      \
-    check_float(name, high);            \
+    check_range(name, -high, high, true); \
     return T(real());                   \
   }
 X(float, "float", __FLT_MAX__) X(double, "double", __DBL_MAX__) X(Half, "at::Half", 65504)
 X(BFloat16, "at::BFloat16", 3.3895313892515355e38)
 #undef X
-inline double Scalar::toDouble() const { return to<double>(); }
-inline float Scalar::toFloat() const { return to<float>(); }
-inline int64_t Scalar::toLong() const { return to<int64_t>(); }
-inline int Scalar::toInt() const { return to<int>(); }
 
 // ---- options ------------------------------------------------------------------------------------------------------
 
@@ -298,9 +284,7 @@ class TensorOptions {
   TensorOptions dtype(ScalarType type) const { return dtype(OptionalArg<ScalarType>(type)); }
   TensorOptions dtype(TypeMeta type) const { return dtype(type.toScalarType()); }
   template <class T>
-  TensorOptions dtype() const {
-    return dtype(CppTypeToScalarType<T>::value);
-  }
+  TensorOptions dtype() const { return dtype(CppTypeToScalarType<T>::value); }
   TensorOptions device(DeviceType type, DeviceIndex index) const { return device(Device(type, index)); }
   TensorOptions device_index(DeviceIndex index) const { return device(kCUDA, index); }
 
@@ -350,13 +334,9 @@ struct Range {
   I first, last;
 };
 template <class A, class B>
-Range<B> irange(A begin, B end) {
-  return {static_cast<B>(begin), end};
-}
+Range<B> irange(A begin, B end) { return {static_cast<B>(begin), end}; }
 template <class I>
-Range<I> irange(I end) {
-  return irange(I(), end);
-}
+Range<I> irange(I end) { return irange(I(), end); }
 
 }  // namespace c10
 

@@ -1,4 +1,4 @@
-/* CUDA: the current stream, guards, checks, events, and memory of torch's caching allocator. */
+/* CUDA: the current stream, guards, checks, and memory of torch's caching allocator. */
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -43,6 +43,21 @@ typedef struct cublasLtContext* cublasLtHandle_t;
 typedef struct cusparseContext* cusparseHandle_t;
 typedef struct cusolverDnContext* cusolverDnHandle_t;
 typedef struct cudnnContext* cudnnHandle_t;
+
+namespace c10::impl {
+/* For the copy of torch's CUDAEvent.h: nobody watches a text's events. */
+struct PyInterpreter {
+  const PyInterpreter* operator->() const { return this; }
+#define X(name) \
+  template <class... T> \
+  void trace_gpu_event_##name(const T&...) const {}
+  X(creation) X(deletion) X(record) X(wait) X(synchronization)
+#undef X
+};
+struct GPUTrace {
+  static const PyInterpreter* get_trace() { return nullptr; }
+};
+}  // namespace c10::impl
 
 namespace c10::cuda {
 
@@ -132,93 +147,26 @@ class CUDAGuard : public OptionalCUDAGuard {
 };
 
 /* Makes a stream and the stream's device current while an object lives. */
-class CUDAStreamGuard {
- public:
+struct CUDAStreamGuard {
   explicit CUDAStreamGuard(CUDAStream stream)
-      : guard_(stream.device()), original_(getCurrentCUDAStream(stream.device_index())), current_(stream) {
+      : guard(stream.device()), original(getCurrentCUDAStream(stream.device_index())), current(stream) {
     setCurrentCUDAStream(stream);
   }
   CUDAStreamGuard(const CUDAStreamGuard&) = delete;
-  ~CUDAStreamGuard() { setCurrentCUDAStream(original_); }
-  CUDAStream original_stream() const { return original_; }
-  CUDAStream current_stream() const { return current_; }
-
- private:
-  CUDAGuard guard_;
-  CUDAStream original_, current_;
+  ~CUDAStreamGuard() { setCurrentCUDAStream(original); }
+  CUDAStream original_stream() const { return original; }
+  CUDAStream current_stream() const { return current; }
+  const CUDAGuard guard;
+  const CUDAStream original, current;
 };
 
-class CUDAEvent {
- public:
-  CUDAEvent() noexcept = default;
-  CUDAEvent(unsigned flags) noexcept : flags_(flags) {}
-  CUDAEvent(const CUDAEvent&) = delete;
-  CUDAEvent(CUDAEvent&& other) noexcept { *this = static_cast<CUDAEvent&&>(other); }
-  CUDAEvent& operator=(CUDAEvent&& other) noexcept {
-    char mine[sizeof *this]; /* the two are exchanged */
-    __builtin_memcpy(mine, this, sizeof mine);
-    __builtin_memcpy(static_cast<void*>(this), &other, sizeof mine);
-    __builtin_memcpy(static_cast<void*>(&other), mine, sizeof mine);
-    return *this;
-  }
-  ~CUDAEvent() {
-    if (event_ == nullptr) return;
-    const CUDAGuard guard(device_index_);
-    (void)cudaEventDestroy(event_);
-  }
-  operator cudaEvent_t() const { return event_; }
-  cudaEvent_t event() const { return event_; }
-  bool isCreated() const { return event_ != nullptr; }
-  DeviceIndex device_index() const { return device_index_; }
-  void create(DeviceIndex index) {
-    if (event_ != nullptr) return;
-    device_index_ = index;
-    const CUDAGuard guard(index);
-    C10_CUDA_CHECK(cudaEventCreateWithFlags(&event_, flags_));
-  }
-  void record() { record(getCurrentCUDAStream()); }
-  void record(const CUDAStream& stream) {
-    create(stream.device_index());
-    TORCH_CHECK(device_index_ == stream.device_index(), "Event device ", static_cast<int>(device_index_),
-                " does not match recording stream's device ", static_cast<int>(stream.device_index()), ".");
-    const CUDAGuard guard(device_index_);
-    C10_CUDA_CHECK(cudaEventRecord(event_, stream));
-    was_recorded_ = true;
-  }
-  void recordOnce(const CUDAStream& stream) {
-    if (!was_recorded_) record(stream);
-  }
-  void block(const CUDAStream& stream) {
-    if (event_ == nullptr) return;
-    const CUDAGuard guard(stream.device_index());
-    C10_CUDA_CHECK(cudaStreamWaitEvent(stream, event_, 0));
-  }
-  bool query() const {
-    const cudaError_t status = event_ != nullptr ? cudaEventQuery(event_) : cudaSuccess;
-    if (status == cudaErrorNotReady) return (void)cudaGetLastError(), false;
-    C10_CUDA_CHECK(status);
-    return true;
-  }
-  void synchronize() const {
-    if (event_ != nullptr) C10_CUDA_CHECK(cudaEventSynchronize(event_));
-  }
-  float elapsed_time(const CUDAEvent& other) const {
-    TORCH_CHECK_VALUE(((flags_ | other.flags_) & cudaEventDisableTiming) == 0,
-                      "Both events must be created with argument 'enable_timing=True'.");
-    TORCH_CHECK_VALUE(isCreated() && other.isCreated(), "Both events must be recorded before calculating elapsed time.");
-    TORCH_CHECK(query() && other.query(), "Both events must be completed before calculating elapsed time.");
-    float milliseconds = 0;
-    const CUDAGuard guard(device_index_);
-    C10_CUDA_CHECK(cudaEventElapsedTime(&milliseconds, event_, other.event_));
-    return milliseconds;
-  }
-
- private:
-  unsigned flags_ = cudaEventDisableTiming;
-  bool was_recorded_ = false;
-  DeviceIndex device_index_ = -1;
-  cudaEvent_t event_ = nullptr;
-};
+/* What the copy of torch's CUDAEvent.h names besides. */
+enum class CaptureStatus { None = cudaStreamCaptureStatusNone, Active = cudaStreamCaptureStatusActive };
+inline CaptureStatus currentStreamCaptureStatusMayInitCtx() {
+  cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
+  C10_CUDA_CHECK(cudaStreamIsCapturing(getCurrentCUDAStream(), &status));
+  return static_cast<CaptureStatus>(status);
+}
 
 namespace CUDACachingAllocator {
 inline void* raw_alloc_with_stream(size_t bytes, cudaStream_t stream) {
@@ -261,9 +209,7 @@ X(cusolverDnHandle_t, getCurrentCUDASolverDnHandle, "_ZN2at4cuda28getCurrentCUDA
 inline int warp_size() { return getCurrentDeviceProperties()->warpSize; }
 inline bool is_available() { return device_count() > 0; }
 template <class T>
-T ATenCeilDiv(T a, T b) {
-  return ceil_div(a, b);
-}
+T ATenCeilDiv(T a, T b) { return ceil_div(a, b); }
 }  // namespace at::cuda
 namespace at::native {
 X(cudnnHandle_t, getCudnnHandle, "_ZN2at6native14getCudnnHandleEv")

@@ -167,31 +167,30 @@ namespace c10 {
   X(double, Double, 7, "float64", "double") X(BFloat16, BFloat16, 15, "bfloat16", "c10::BFloat16")                      \
   X(uint16_t, UInt16, 27, "uint16", "short unsigned int") X(uint32_t, UInt32, 28, "uint32", "unsigned int")             \
   X(uint64_t, UInt64, 29, "uint64", "long unsigned int")
-/* X(name, number, size, name in Python, name of the C++ type) */
-#define JITLOAD_TORCH_OTHER_SCALAR_TYPES(X)                                                                             \
-  X(ComplexHalf, 8, 4, "complex32", "c10::complex<c10::Half>") X(ComplexFloat, 9, 8, "complex64", "c10::complex<float>") \
-  X(ComplexDouble, 10, 16, "complex128", "c10::complex<double>") X(QInt8, 12, 1, "qint8", "c10::qint8")                 \
-  X(QUInt8, 13, 1, "quint8", "c10::quint8") X(QInt32, 14, 4, "qint32", "c10::qint32")                                   \
-  X(Float8_e5m2, 23, 1, "float8_e5m2", "c10::Float8_e5m2") X(Float8_e4m3fn, 24, 1, "float8_e4m3fn", "c10::Float8_e4m3fn") \
-  X(Float8_e5m2fnuz, 25, 1, "float8_e5m2fnuz", "c10::Float8_e5m2fnuz")                                                  \
-  X(Float8_e4m3fnuz, 26, 1, "float8_e4m3fnuz", "c10::Float8_e4m3fnuz")                                                  \
-  X(Float8_e8m0fnu, 44, 1, "float8_e8m0fnu", "c10::Float8_e8m0fnu")                                                     \
-  X(Float4_e2m1fn_x2, 45, 1, "float4_e2m1fn_x2", "c10::Float4_e2m1fn_x2")
+/* The others, each with an array of its size instead of a C++ type. */
+#define JITLOAD_TORCH_OTHER_SCALAR_TYPES(X)                                                                           \
+  X(char[4], ComplexHalf, 8, "complex32", "c10::complex<c10::Half>")                                                  \
+  X(char[8], ComplexFloat, 9, "complex64", "c10::complex<float>")                                                     \
+  X(char[16], ComplexDouble, 10, "complex128", "c10::complex<double>") X(char[1], QInt8, 12, "qint8", "c10::qint8")   \
+  X(char[1], QUInt8, 13, "quint8", "c10::quint8") X(char[4], QInt32, 14, "qint32", "c10::qint32")                     \
+  X(char[1], Float8_e5m2, 23, "float8_e5m2", "c10::Float8_e5m2")                                                      \
+  X(char[1], Float8_e4m3fn, 24, "float8_e4m3fn", "c10::Float8_e4m3fn")                                                \
+  X(char[1], Float8_e5m2fnuz, 25, "float8_e5m2fnuz", "c10::Float8_e5m2fnuz")                                          \
+  X(char[1], Float8_e4m3fnuz, 26, "float8_e4m3fnuz", "c10::Float8_e4m3fnuz")                                          \
+  X(char[1], Float8_e8m0fnu, 44, "float8_e8m0fnu", "c10::Float8_e8m0fnu")                                             \
+  X(char[1], Float4_e2m1fn_x2, 45, "float4_e2m1fn_x2", "c10::Float4_e2m1fn_x2")
+#define JITLOAD_TORCH_ALL_SCALAR_TYPES(X) JITLOAD_TORCH_SCALAR_TYPES(X) JITLOAD_TORCH_OTHER_SCALAR_TYPES(X)
 
 enum class ScalarType : int8_t {
 #define X(T, name, number, ...) name = number,
-#define Y(name, number, ...) name = number,
-  JITLOAD_TORCH_SCALAR_TYPES(X) JITLOAD_TORCH_OTHER_SCALAR_TYPES(Y)
+  JITLOAD_TORCH_ALL_SCALAR_TYPES(X)
 #undef X
-#undef Y
       Undefined = 46,
   NumOptions,
 };
 #define X(T, name, ...) constexpr ScalarType k##name = ScalarType::name;
-#define Y(name, ...) constexpr ScalarType k##name = ScalarType::name;
-JITLOAD_TORCH_SCALAR_TYPES(X) JITLOAD_TORCH_OTHER_SCALAR_TYPES(Y)
+JITLOAD_TORCH_ALL_SCALAR_TYPES(X)
 #undef X
-#undef Y
 constexpr ScalarType kUInt8 = kByte, kInt8 = kChar, kInt16 = kShort, kInt32 = kInt, kInt64 = kLong, kFloat16 = kHalf,
                      kFloat32 = kFloat, kFloat64 = kDouble, kComplexFloat32 = kComplexHalf,
                      kComplexFloat64 = kComplexFloat, kComplexFloat128 = kComplexDouble;
@@ -242,9 +241,7 @@ class TypeMeta {
   constexpr ScalarType toScalarType() const { return type_; }
   size_t itemsize() const { return elementSize(type_); }
   template <class T>
-  static constexpr TypeMeta Make() {
-    return CppTypeToScalarType<T>::value;
-  }
+  static constexpr TypeMeta Make() { return CppTypeToScalarType<T>::value; }
   const char* name() const;
   friend constexpr bool operator==(TypeMeta a, TypeMeta b) { return a.type_ == b.type_; }
   friend constexpr bool operator!=(TypeMeta a, TypeMeta b) { return a.type_ != b.type_; }

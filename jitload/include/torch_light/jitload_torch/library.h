@@ -22,6 +22,7 @@ namespace jitload_torch {
 /* An implementation of an operator, which takes its arguments from torch's stack and leaves its results there. */
 struct Boxed {
   void (*run)(const Boxed& boxed, uint64_t* stack);
+  std::string (*schema)(const std::string& name);
   void* function;
 };
 void* new_library(const char* kind, const char* name, const char* key, const char* file, int line);
@@ -109,11 +110,8 @@ struct Boxing<Indices<I...>, R, A...> {
 };
 template <class R, class... A>
 Boxed box(R (*function)(A...)) {
-  return {&Boxing<IndicesOf<sizeof...(A)>, R, A...>::run, reinterpret_cast<void*>(function)};
-}
-template <class R, class... A>
-std::string schema_of(const std::string& name, R (*)(A...)) {
-  return Boxing<IndicesOf<sizeof...(A)>, R, A...>::schema(name);
+  using Function = Boxing<IndicesOf<sizeof...(A)>, R, A...>;
+  return {&Function::run, &Function::schema, reinterpret_cast<void*>(function)};
 }
 inline const char* key_name(c10::DispatchKey key) {
 #define X(name) #name,
@@ -152,7 +150,7 @@ class Library {
   template <class F>
   Library& def(const char* schema, F function) {
     const std::string text(schema), name = text.substr(0, text.find('('));
-    def(text == name ? jitload_torch::schema_of(name, +function).c_str() : schema);
+    def(text == name ? jitload_torch::box(+function).schema(name).c_str() : schema);
     return impl(name.c_str(), function);
   }
   template <class F>
@@ -166,9 +164,7 @@ class Library {
     return *this;
   }
   template <class K, class F>
-  Library& impl(const char* name, K key, F function) {
-    return impl(name, torch::dispatch(key, function));
-  }
+  Library& impl(const char* name, K key, F function) { return impl(name, torch::dispatch(key, function)); }
 
  private:
   const char* name_;

@@ -65,15 +65,12 @@ void append_parameter(Message& m, const Record* record, size_t index, void (*des
 void add_function(void* module, const char* name, const Record& record);
 void set_attribute(void* module, const char* name, Object value);
 
-class GilGuard {
- public:
+struct GilGuard {
   explicit GilGuard(GilPolicy policy);
   GilGuard(const GilGuard&) = delete;
   ~GilGuard();
-
- private:
-  GilRelease release_;
-  bool is_locked_;
+  const GilRelease release;
+  const bool is_locked;
 };
 
 template <size_t I, class T>
@@ -119,22 +116,16 @@ Record make_record(F* function) {
   return {&Function::call, &Function::describe, function, sizeof...(A), false, kGilPolicy, "", nullptr};
 }
 template <class F, class R, class C, class... A>
-Record record_of_lambda(F* function, R (C::*)(A...) const) {
-  return make_record<R, F, A...>(function);
-}
+Record record_of_lambda(F* function, R (C::*)(A...) const) { return make_record<R, F, A...>(function); }
 template <class F, class R, class C, class... A>
-Record record_of_lambda(F* function, R (C::*)(A...)) {
-  return make_record<R, F, A...>(function);
-}
+Record record_of_lambda(F* function, R (C::*)(A...)) { return make_record<R, F, A...>(function); }
 template <class R, class... A>
 Record record_of(R (*function)(A...)) {
   using F = R (*)(A...);
   return make_record<R, F, A...>(new F(function));
 }
 template <class F, class = decltype(&F::operator())>
-Record record_of(const F& function) {
-  return record_of_lambda(new F(function), &F::operator());
-}
+Record record_of(const F& function) { return record_of_lambda(new F(function), &F::operator()); }
 inline Record record_of(const Record& record) { return record; }
 
 }  // namespace jitload_torch
@@ -179,9 +170,7 @@ class object {
   bool is_none() const { return jitload_torch::is_none(ptr()); }
   object attr(const char* name) const { return object(jitload_torch::call_path("builtins.getattr", "", object_, name)); }
   template <class T>
-  T cast() const {
-    return jitload_torch::python_value<T>(object_);
-  }
+  T cast() const { return jitload_torch::python_value<T>(object_); }
   template <class... A>
   object operator()(const A&... arguments) const {
     return object(jitload_torch::call_path("operator.call", "", object_, arguments...));
@@ -214,17 +203,13 @@ X(tuple) X(list) X(dict) X(str)
   struct name : c10::Error {                                                                       \
     explicit name(c10::TextArg text = {}) : c10::Error(jitload_torch::ErrorKind::kind, text.data()) {} \
   };
-X(value_error, value) X(type_error, type) X(index_error, index)
+X(value_error, ValueError) X(type_error, TypeError) X(index_error, IndexError)
 #undef X
 #endif
 template <class... A>
-tuple make_tuple(const A&... values) {
-  return tuple(object(jitload_torch::tuple_of(values...)));
-}
+tuple make_tuple(const A&... values) { return tuple(object(jitload_torch::tuple_of(values...))); }
 template <class T>
-object cast(const T& value) {
-  return object(jitload_torch::Caster<T>::to_python(value));
-}
+object cast(const T& value) { return object(jitload_torch::Caster<T>::to_python(value)); }
 }  // namespace pybind11
 namespace jitload_torch {
 #define X(T)                                                                                       \

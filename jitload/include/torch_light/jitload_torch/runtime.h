@@ -74,7 +74,9 @@ class Message {
 };
 
 /* Which class of Python an error becomes. */
-enum class ErrorKind { runtime, index, value, type, not_implemented, linear_algebra, accelerator };
+enum class ErrorKind {
+  Error, IndexError, ValueError, TypeError, NotImplementedError, LinAlgError, AcceleratorError
+};
 [[noreturn]] void fail(ErrorKind kind, const char* message);
 [[noreturn]] void fail_comparison(const char* file, int line, const char* message);
 [[noreturn]] void fail_cuda(int status, const char* description); /* as torch reports it */
@@ -93,7 +95,6 @@ const void* tensor_const_data(Handle tensor);
 void check_allocated(Handle tensor, const void* data, size_t element_size); /* as torch does for typed pointers alone */
 [[noreturn]] void fail_dtype(int8_t expected, int8_t actual);
 [[noreturn]] void fail_dimension(int64_t dim, int64_t ndim);
-[[noreturn]] void fail_device();
 bool tensor_from(void* object, Handle* tensor); /* false for an object of another type */
 Handle empty_tensor(int8_t scalar_type, const int64_t* sizes, size_t dim); /* contiguous, on the CPU */
 
@@ -115,15 +116,12 @@ struct Gil {
 };
 
 /* Releases the GIL while an object of this class lives, if this thread holds the GIL. */
-class GilRelease {
- public:
+struct GilRelease {
   explicit GilRelease(bool releases = true);
   GilRelease(const GilRelease&) = delete;
   ~GilRelease();
-
- private:
-  void* state_;
-  bool was_held_;
+  void* const state;
+  const bool was_held;
 };
 
 /* Objects of Python. */

@@ -15,7 +15,7 @@ class Tensor {
   Tensor() noexcept : handle_(nullptr) {}
   explicit Tensor(jitload_torch::Handle owned) noexcept : handle_(owned) {}
   explicit Tensor(const jitload_torch::Object& object) : handle_(nullptr) {
-    if (!jitload_torch::tensor_from(object.get(), &handle_)) jitload_torch::fail(jitload_torch::ErrorKind::type, "torch returned an object that is not a tensor");
+    TORCH_CHECK_TYPE(jitload_torch::tensor_from(object.get(), &handle_), "torch returned an object that is not a tensor");
   }
   Tensor(const Tensor& other) : handle_(other.handle_ != nullptr ? jitload_torch::copy_handle(other.handle_) : nullptr) {}
   Tensor(Tensor&& other) noexcept : handle_(other.handle_) { other.handle_ = nullptr; }
@@ -54,12 +54,10 @@ class Tensor {
   size_t nbytes() const { return static_cast<size_t>(numel()) * itemsize(); }
   Device device() const;
   int64_t get_device() const { return device().index(); }
-  bool is_cuda() const { return defined() && device().is_cuda(); }
-  bool is_cpu() const { return defined() && device().is_cpu(); }
-  bool is_meta() const { return defined() && device().is_meta(); }
-  bool is_xpu() const { return defined() && device().type() == DeviceType::XPU; }
-  bool is_mps() const { return defined() && device().type() == DeviceType::MPS; }
-  bool is_hip() const { return defined() && device().type() == DeviceType::HIP; }
+#define X(name, kind) \
+  bool name() const { return defined() && device().type() == DeviceType::kind; }
+  X(is_cuda, CUDA) X(is_cpu, CPU) X(is_meta, Meta) X(is_xpu, XPU) X(is_mps, MPS) X(is_hip, HIP)
+#undef X
   bool is_sparse_csr() const { return layout() == Layout::SparseCsr; }
   bool is_mkldnn() const { return layout() == Layout::Mkldnn; }
   bool is_sparse() const { return layout() == kSparse; }
@@ -118,9 +116,7 @@ class Tensor {
     return static_cast<T*>(memory);
   }
   template <class T>
-  T* mutable_data_ptr() const {
-    return data_ptr<T>();
-  }
+  T* mutable_data_ptr() const { return data_ptr<T>(); }
   void* mutable_data_ptr() const { return data_ptr(); }
   template <class T>
   const typename jitload_torch::identity<T>::type* const_data_ptr() const {
@@ -131,9 +127,7 @@ class Tensor {
   }
   const void* const_data_ptr() const { return jitload_torch::tensor_const_data(handle_); }
   template <class T>
-  T* data() const {
-    return data_ptr<T>();
-  }
+  T* data() const { return data_ptr<T>(); }
   Tensor data() const;
   Tensor variable_data() const { return data(); }
   template <class T, size_t N>
@@ -161,9 +155,7 @@ class Tensor {
   }
   Scalar item() const;
   template <class T>
-  T item() const {
-    return item().template to<T>();
-  }
+  T item() const { return item().template to<T>(); }
 
   // ---- other tensors
   Tensor contiguous(MemoryFormat format = MemoryFormat::Contiguous) const;
@@ -275,62 +267,43 @@ JITLOAD_TORCH_FUNCTIONS
 // ---- tensors from values ------------------------------------------------------------------------------------------
 
 namespace detail {
-/* Returns a tensor with these values, which have the given dtype; `options` may ask for another dtype or device. */
-Tensor tensor_of(const void* values, ScalarType type, IntArrayRef sizes, const TensorOptions& options);
-}  // namespace detail
-template <class T>
-Tensor tensor(ArrayRef<T> values, const TensorOptions& options = {}) {
-  return detail::tensor_of(values.data(), CppTypeToScalarType<T>::value, static_cast<int64_t>(values.size()), options);
-}
-template <class T>
-Tensor tensor(std::initializer_list<T> values, const TensorOptions& options = {}) {
-  return at::tensor(ArrayRef<T>(values), options);
-}
-template <class C, class T = typename C::value_type>
-Tensor tensor(const C& values, const TensorOptions& options = {}) {
-  return at::tensor(ArrayRef<T>(values), options);
-}
-#define X(T, ...) \
-  inline Tensor tensor(T value, const TensorOptions& options = {}) { return at::tensor(ArrayRef<T>(value), options); }
-JITLOAD_TORCH_SCALAR_TYPES(X)
-#undef X
-
-}  // namespace at
-namespace torch::detail {
 
 /* What torch::tensor takes: a number, an array, or a braced list of these. */
 class TensorDataContainer {
  public:
-  TensorDataContainer() : TensorDataContainer(at::kFloat, nullptr, 0, 1) {}
-#define X(T, name, ...) TensorDataContainer(T value) : TensorDataContainer(at::k##name, &value, 1, 0) {}
+  TensorDataContainer() : TensorDataContainer(kFloat, nullptr, 0, 1) {}
+#define X(T, name, ...) TensorDataContainer(T value) : TensorDataContainer(k##name, &value, 1, 0) {}
   JITLOAD_TORCH_SCALAR_TYPES(X)
 #undef X
   TensorDataContainer(std::initializer_list<TensorDataContainer> list);
-  template <class T>
-  TensorDataContainer(at::ArrayRef<T> values)
-      : TensorDataContainer(at::CppTypeToScalarType<T>::value, values.data(), static_cast<int64_t>(values.size()), 1) {}
+  template <class C, class T = typename C::value_type>
+  TensorDataContainer(const C& values)
+      : TensorDataContainer(CppTypeToScalarType<T>::value, ArrayRef<T>(values).data(), static_cast<int64_t>(values.size()), 1) {}
 #if defined(_GLIBCXX_VECTOR)
-  template <class T>
-  TensorDataContainer(const std::vector<T>& values) : TensorDataContainer(at::ArrayRef<T>(values)) {}
-  TensorDataContainer(const std::vector<int>& values) : TensorDataContainer(at::ArrayRef<int>(values)) {}
+  TensorDataContainer(const std::vector<int>& values) : TensorDataContainer(ArrayRef<int>(values)) {}
 #endif
   TensorDataContainer(const TensorDataContainer&) = delete;
   ~TensorDataContainer() { delete[] values_; }
-  at::Tensor to_tensor(const at::TensorOptions& options) const;
+  /* torch::tensor chooses the default dtype and int64 for numbers of C++; at::tensor keeps theirs, and has no 0-dim tensors. */
+  Tensor to_tensor(const TensorOptions& options, bool is_plain) const;
 
  private:
   static constexpr size_t kMaxDim = 16;
-  TensorDataContainer(at::ScalarType type, const void* values, int64_t count, size_t dim);
-  at::ScalarType type_;
+  TensorDataContainer(ScalarType type, const void* values, int64_t count, size_t dim);
+  ScalarType type_;
   size_t dim_;
   int64_t sizes_[kMaxDim];
   char* values_; /* all elements, in order */
 };
 
-}  // namespace torch::detail
+}  // namespace detail
+inline Tensor tensor(const detail::TensorDataContainer& data, const TensorOptions& options = {}) {
+  return data.to_tensor(options, true);
+}
+}  // namespace at
 namespace torch {
-inline at::Tensor tensor(const detail::TensorDataContainer& data, const at::TensorOptions& options = {}) {
-  return data.to_tensor(options);
+inline at::Tensor tensor(const at::detail::TensorDataContainer& data, const at::TensorOptions& options = {}) {
+  return data.to_tensor(options, false);
 }
 }  // namespace torch
 namespace at {
@@ -377,14 +350,11 @@ struct GradMode {
   static void set_enabled(bool enabled) { jitload_torch::set_grad_enabled(enabled); }
 };
 /* Turns the recording of gradients on or off while an object of this class lives. */
-class AutoGradMode {
- public:
-  explicit AutoGradMode(bool enabled) : was_enabled_(GradMode::is_enabled()) { GradMode::set_enabled(enabled); }
+struct AutoGradMode {
+  explicit AutoGradMode(bool enabled) : was_enabled(GradMode::is_enabled()) { GradMode::set_enabled(enabled); }
   AutoGradMode(const AutoGradMode&) = delete;
-  ~AutoGradMode() { GradMode::set_enabled(was_enabled_); }
-
- private:
-  bool was_enabled_;
+  ~AutoGradMode() { GradMode::set_enabled(was_enabled); }
+  const bool was_enabled;
 };
 struct NoGradGuard : AutoGradMode {
   NoGradGuard() : AutoGradMode(false) {}
@@ -392,9 +362,7 @@ struct NoGradGuard : AutoGradMode {
 inline int64_t numel(const Tensor& tensor) { return tensor.numel(); }
 
 template <class T>
-C10_HOST_DEVICE constexpr T ceil_div(T a, T b) {
-  return (a + b - 1) / b;
-}
+C10_HOST_DEVICE constexpr T ceil_div(T a, T b) { return (a + b - 1) / b; }
 inline int64_t divup(int64_t a, int64_t b) { return ceil_div(a, b); }
 template <class T>
 C10_HOST_DEVICE bool _isnan(T value) { /* a name in the copies of torch's headers */
@@ -426,25 +394,19 @@ namespace c10 {
 using at::Tensor;
 
 /* Makes a GPU current while an object of this class lives. Texts without CUDA's headers have no other way to do so. */
-class OptionalDeviceGuard {
- public:
+struct OptionalDeviceGuard {
   explicit OptionalDeviceGuard(OptionalArg<Device> device = {});
   OptionalDeviceGuard(const OptionalDeviceGuard&) = delete;
   ~OptionalDeviceGuard();
-
- private:
-  int original_ = -1;
+  int original = -1;
 };
 using DeviceGuard = OptionalDeviceGuard;
 
-class InferenceMode {
- public:
+struct InferenceMode {
   explicit InferenceMode(bool enabled = true);
   InferenceMode(const InferenceMode&) = delete;
   ~InferenceMode();
-
- private:
-  jitload_torch::Object guard_;
+  const jitload_torch::Object guard;
 };
 }  // namespace c10
 namespace at {
