@@ -204,21 +204,15 @@ def _inline(text: str, args: Mapping[str, int | str]) -> str:
 def _table_structure(table: Table) -> Struct:
     """Return a table with its hash table, at most half of whose slots are used."""
     bits = max(1, (2 * len(table.rows) - 1).bit_length())
-    slots = [0] * (1 << bits)
-    for number, (key, _) in enumerate(table.rows, 1):
-        slot = hash_key(key) >> (64 - bits)
+    slots: list[tuple[int, ...]] = [()] * (1 << bits)
+    width = 1
+    for key, position in table.rows:
+        slot, width = hash_key(key) >> (64 - bits), 1 + len(key)
         while slots[slot]:
             slot = (slot + 1) % len(slots)
-        slots[slot] = number
-    members = {
-        "gpu": table.gpu,
-        "keys": [Struct("number", {"value": value}) for key, _ in table.rows for value in key] or None,
-        "positions": [Struct("slot_row", {"row": position}) for _, position in table.rows],
-        "slots": [Struct("slot_row", {"row": number}) for number in slots],
-        "row_count": len(table.rows),
-        "slot_bits": bits,
-    }
-    return Struct("table", members)
+        slots[slot] = (position + 1, *key)
+    numbers = [Struct("number", {"value": number}) for slot in slots for number in slot or (0,) * width]
+    return Struct("table", {"gpu": table.gpu, "slots": numbers, "slot_bits": bits})
 
 
 def hash_key(key: Sequence[int]) -> int:

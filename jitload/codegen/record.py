@@ -28,9 +28,8 @@ STRUCTURES = {
     "op": "code:i operand:i value:q",
     "attribute": "id:i value:i",
     "choice": "program:p expressions:p tables:p state:p key_count:i table_count:i nearest:i",
-    "table": "gpu:p keys:p positions:p slots:p row_count:i slot_bits:i",
+    "table": "gpu:p slots:p slot_bits:i",
     "number": "value:q",
-    "slot_row": "row:i",
     "triton": "assumptions:p bindings:p descriptors:p variants:p assumption_count:i binding_count:i descriptor_count:i "
     "variant_count:i grid_multiplier:3i hidden_pointers:i scratch_bytes:q scratch_alignment:q",
     "assumption": "param:i kind:i value:q",

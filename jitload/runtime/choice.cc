@@ -14,14 +14,7 @@ JITLOAD_LOADER_FUNCTION(report)(void*, const TVMFFIAny* args, int32_t, TVMFFIAny
   return 0;
 }
 
-int32_t jitload_find_call_device(const jitload_kernel* kernel, const TVMFFIAny* args) {
-  for (int32_t i = 0; i < kernel->param_count; ++i) {
-    const jitload_param* param = &kernel->params[i];
-    if (param->kind != JITLOAD_POINTER || param->argument < 0) continue;
-    const DLTensor* tensor = jitload_get_tensor(&args[param->argument]);
-    if (tensor == NULL) continue;
-    return jitload_is_cuda(tensor->device) ? tensor->device.device_id & (JITLOAD_DEVICES - 1) : JITLOAD_DEVICES;
-  }
+int32_t jitload_find_default_device(const jitload_kernel* kernel) {
   if (kernel->cpu != NULL && (kernel->module->image_count == 0 || jitload_count_gpus() == 0)) return JITLOAD_DEVICES;
   const jitload_driver* driver = jitload_get_driver(kernel->name);
   jitload_cu_device current = 0;
@@ -30,8 +23,8 @@ int32_t jitload_find_call_device(const jitload_kernel* kernel, const TVMFFIAny* 
 }
 
 const jitload_table* jitload_find_table(const jitload_kernel* kernel, int32_t device) {
-  static const jitload_slot_row no_rows[2] = {{0}, {0}};
-  static const jitload_table empty = {"", NULL, NULL, no_rows, 0, 1};
+  static const jitload_number no_keys[2 * (JITLOAD_MAX_KEYS + 1)] = {};
+  static const jitload_table empty = {"", no_keys, 1};
   jitload_choice* choice = (jitload_choice*)kernel->choice;
   jitload_choice_state* state = __atomic_load_n(&choice->state, __ATOMIC_ACQUIRE);
   if (state == NULL) {
@@ -77,10 +70,11 @@ static double jitload_key_distance(int32_t nearest, const int64_t* key, const ji
 static int32_t jitload_nearest_position(const jitload_choice* choice, const jitload_table* table, const int64_t* key) {
   int32_t best = 0;
   double shortest = __builtin_huge_val();
-  for (int32_t i = 0; i < table->row_count; ++i) {
-    const double distance = jitload_key_distance(choice->nearest, key, &table->keys[i * choice->key_count],
-                                                 choice->key_count);
-    if (distance < shortest) shortest = distance, best = table->positions[i].row;
+  for (size_t i = 0; i < (size_t)1 << table->slot_bits; ++i) {
+    const jitload_number* slot = &table->slots[i * (size_t)(choice->key_count + 1)];
+    if (slot->value == 0) continue;
+    const double distance = jitload_key_distance(choice->nearest, key, slot + 1, choice->key_count);
+    if (distance < shortest) shortest = distance, best = (int32_t)slot->value - 1;
   }
   return best;
 }
@@ -93,7 +87,7 @@ int32_t jitload_choose_untuned(const jitload_kernel* kernel, const jitload_table
   uint64_t* place = &choice->state->remembered[(hash >> 32) & (JITLOAD_REMEMBERED - 1)];
   const uint64_t remembered = __atomic_load_n(place, __ATOMIC_RELAXED);
   if (remembered != 0 && ((remembered ^ hash) & ~position_mask) == 0) return (int32_t)(remembered & position_mask) - 1;
-  const int is_nearest = choice->nearest != JITLOAD_NEAREST_NONE && table->row_count != 0;
+  const int is_nearest = choice->nearest != JITLOAD_NEAREST_NONE && *table->gpu != '\0';
   const int32_t position = is_nearest ? jitload_nearest_position(choice, table, key) : 0;
   __atomic_store_n(place, (hash & ~position_mask) | (uint64_t)(position + 1), __ATOMIC_RELAXED);
   if (jitload_report != NULL) {

@@ -109,9 +109,19 @@ const jitload_table* jitload_find_table(const jitload_kernel* kernel, int32_t de
 /* Return the position of the variant for a key that is in no table. */
 int32_t jitload_choose_untuned(const jitload_kernel* kernel, const jitload_table* table, const int64_t* key,
                                uint64_t hash, int32_t device);
-/* Return the number of the device of a call: the index of its table. */
-int32_t jitload_find_call_device(const jitload_kernel* kernel, const TVMFFIAny* args);
+/* Return the index of the table of the device that a call without tensors runs on. */
+int32_t jitload_find_default_device(const jitload_kernel* kernel);
 int jitload_raise_key_error(const jitload_kernel* kernel, const jitload_eval* eval);
+
+/* Return the index of the table of a call's device. */
+static inline int32_t jitload_find_call_device(const jitload_kernel* kernel, const TVMFFIAny* args) {
+  for (int32_t i = 0; i < kernel->argument_count; ++i) {
+    const DLTensor* tensor = jitload_get_tensor(&args[i]);
+    if (tensor == NULL) continue;
+    return jitload_is_cuda(tensor->device) ? tensor->device.device_id & (JITLOAD_DEVICES - 1) : JITLOAD_DEVICES;
+  }
+  return jitload_find_default_device(kernel);
+}
 
 static inline const jitload_table* jitload_table_of(const jitload_kernel* kernel, int32_t device) {
   const jitload_choice_state* state = __atomic_load_n(&kernel->choice->state, __ATOMIC_ACQUIRE);

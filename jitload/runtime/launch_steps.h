@@ -38,15 +38,15 @@ static inline uint64_t jitload_hash_key(const int64_t* key, int32_t count) {
   return hash;
 }
 
-/* Return the number of a key's row plus 1, or 0. */
-static inline int32_t jitload_find_row(const jitload_table* table, const int64_t* key, int32_t count, uint64_t hash) {
+/* Return the position of the variant for a key plus 1, or 0. */
+static inline int32_t jitload_find_key(const jitload_table* table, const int64_t* key, int32_t count, uint64_t hash) {
   const uint32_t mask = (1u << table->slot_bits) - 1;
   for (uint32_t slot = (uint32_t)(hash >> (64 - table->slot_bits));; slot = (slot + 1) & mask) {
-    const int32_t row = table->slots[slot].row;
-    if (row == 0) return 0;
+    const jitload_number* found = &table->slots[(size_t)slot * (size_t)(count + 1)];
+    if (found->value == 0) return 0;
     int32_t i = 0;
-    while (i < count && table->keys[(row - 1) * count + i].value == key[i]) ++i;
-    if (i == count) return row;
+    while (i < count && found[i + 1].value == key[i]) ++i;
+    if (i == count) return (int32_t)found->value;
   }
 }
 
@@ -76,12 +76,12 @@ static inline const jitload_kernel* jitload_choose_by_key(const jitload_kernel* 
   const jitload_table* table = jitload_table_of(kernel, device);
   if (__builtin_expect(table == NULL, 0)) return NULL;
   const uint64_t hash = jitload_hash_key(key, choice->key_count);
-  const int32_t row = jitload_find_row(table, key, choice->key_count, hash);
+  const int32_t position = jitload_find_key(table, key, choice->key_count, hash);
   if (chosen != NULL) {
-    const int has_nearest = choice->nearest != JITLOAD_NEAREST_NONE && table->row_count != 0;
-    chosen->how = row != 0 ? JITLOAD_TUNED : has_nearest ? JITLOAD_NEAREST : JITLOAD_FIRST;
+    const int has_nearest = choice->nearest != JITLOAD_NEAREST_NONE && *table->gpu != '\0';
+    chosen->how = position != 0 ? JITLOAD_TUNED : has_nearest ? JITLOAD_NEAREST : JITLOAD_FIRST;
   }
-  if (JITLOAD_LIKELY(row != 0)) return &variants[table->positions[row - 1].row];
+  if (JITLOAD_LIKELY(position != 0)) return &variants[position - 1];
   return &variants[jitload_choose_untuned(kernel, table, key, hash, device)];
 }
 

@@ -116,18 +116,11 @@ typedef struct jitload_number {
   int64_t value;
 } jitload_number;
 
-typedef struct jitload_slot_row {
-  int32_t row;
-} jitload_slot_row;
-
-/* The variants that were chosen on one model of GPU. A hash table with open addressing finds the row of a key: a slot
- * has the number of a row plus 1, or 0. */
+/* The variants that were chosen on one model of GPU: a hash table with open addressing. A slot has the position of a
+ * variant among all variants plus 1, or 0, and then the key. */
 typedef struct jitload_table {
-  const char* gpu;                   /* the driver's name of the GPU, or "cpu" */
-  const jitload_number* keys;        /* row by row */
-  const jitload_slot_row* positions; /* of the rows' variants among all variants */
-  const jitload_slot_row* slots;
-  int32_t row_count;
+  const char* gpu; /* the driver's name of the GPU, or "cpu" */
+  const jitload_number* slots;
   int32_t slot_bits; /* there are 1 << slot_bits slots */
 } jitload_table;
 
