@@ -13,10 +13,11 @@ import pytest
 from builds import ADD, ARCH, build, kernel, load, run_python, work_dirs
 
 import jitload
-from jitload.cache.key import CacheKey, library_key
+from jitload.cache.key import CacheKey
 from jitload.request.arguments import Call, inline_sources, read_options
 from jitload.request.request import make_request
 from jitload.settings import read_settings
+from jitload.sources.common import Tools, library_key
 from jitload.toolchain.cuda import find_cuda_toolchain
 
 
@@ -37,7 +38,7 @@ def request(text=ADD, name="m", *, arch=ARCH, functions=None, **flags):
 
 def key(text=ADD, name="m", *, nvrtc="1", compiler="g++ 1", own="0", **options):
     kit = find_cuda_toolchain(read_settings())._replace(identity=nvrtc)
-    return library_key(request(text, name, **options), kit, compiler, own).digest
+    return library_key(request(text, name, **options), Tools(kit, compiler), own).digest
 
 
 # ---- the key ---------------------------------------------------------------------------------------------------

@@ -80,7 +80,7 @@ def test_native_code_counts_the_processor(tmp_path, monkeypatch):
 
     assert len(cpu_identity()) == 64
     here = paths()
-    monkeypatch.setattr("jitload.cache.key.cpu_identity", lambda: "another")
+    monkeypatch.setattr("jitload.sources.common.cpu_identity", lambda: "another")
     there = paths()
     assert there[0] == here[0]
     assert there[1] != here[1]

@@ -245,7 +245,7 @@ def test_native_code_is_for_the_processor_that_it_was_made_for(cache, lose, monk
     lose("compiler")
     again = {"cpp_sources": BY_HAND, "functions": "twice", "extra_cflags": ["-march=native"]}
     assert jitload.build_inline("hand", **again) == path
-    for place in ("cache.key", "cache.matching"):
+    for place in ("sources.common", "cache.matching"):
         monkeypatch.setattr(f"jitload.{place}.cpu_identity", lambda: "another processor")
     with pytest.raises(ToolchainError):
         jitload.build_inline("hand", **again)
@@ -306,7 +306,7 @@ def test_a_bundle_is_used_whichever_tools_made_it(bundle, cache, monkeypatch):
         monkeypatch.setenv("JITLOAD_MODE", mode)
         assert build(ADD, "vec", arch="sm_80").is_relative_to(bundle.parent)
     monkeypatch.setenv("JITLOAD_NVRTC", "12")  # the bundle's is of CUDA 13
-    monkeypatch.setattr("jitload.pipeline._find_cuda", lambda *_: None)
+    monkeypatch.setattr("jitload.sources.device.find_cuda_toolchain", lambda _: None)
     monkeypatch.setenv("JITLOAD_MODE", "load-only")
     with pytest.raises(CacheError, match=r"nvrtc: nvidia_cuda_nvrtc-13 and "):
         build(ADD, "vec", arch="sm_80")

@@ -148,7 +148,7 @@ def test_a_machine_without_nvrtc_finds_what_others_built(node, monkeypatch, tmp_
     path = build(TEXT)
     build(TEXT, arch="sm_80")
     build(kernel("other"))
-    monkeypatch.setattr("jitload.pipeline.find_cuda_toolchain", _find_nothing)
+    monkeypatch.setattr("jitload.sources.device.find_cuda_toolchain", _find_nothing)
     for mode in ("auto", "load-only"):
         cache = node(mode)
         monkeypatch.setenv("JITLOAD_MODE", mode)
@@ -234,7 +234,7 @@ def test_a_host_waits_for_the_one_that_builds(exclusive, monkeypatch):
     data = store.kept.pop(archive)
     store.kept[claim] = str(time.time() + 50).encode()
     threading.Timer(0.3, lambda: store.kept.update({archive: data})).start()
-    monkeypatch.setattr("jitload.pipeline._build_kernels", None)
+    monkeypatch.setattr("jitload.sources.device.build", None)
     assert build(TEXT).name == "m.so"
     assert float(store.kept[claim]) > time.time()  # the other host releases its claim itself
 
@@ -432,7 +432,7 @@ def test_the_reason_of_a_miss_names_only_a_store_that_has_answered(node, monkeyp
         assert f"The remote cache {store_name} is not used for a minute: TimeoutError: the server is busy" in words
     end_minute()
     store.asked.clear()
-    monkeypatch.setattr("jitload.pipeline.find_cuda_toolchain", _find_nothing)
+    monkeypatch.setattr("jitload.sources.device.find_cuda_toolchain", _find_nothing)
     words = reason("d")
     assert "nor in" not in words
     problem = "was not asked, because it has no list() and finds an entry only by its complete key."

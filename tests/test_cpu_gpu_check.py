@@ -137,7 +137,7 @@ def test_without_nvrtc_it_says_so_once(
     else:
         monkeypatch.setitem(sys.modules, "cuda.bindings.nvrtc", None)
         monkeypatch.setattr("jitload.cuda.nvrtc.load_nvrtc", gpu_check_without_cache)
-    monkeypatch.setattr("jitload.pipeline.find_cuda_headers", lambda _: toolchain)
+    monkeypatch.setattr("jitload.sources.cpu.find_cuda_headers", lambda _: toolchain)
     library.warn_once.cache_clear()
     with caplog.at_level(logging.INFO, "jitload"):
         load(text)

@@ -14,13 +14,13 @@ from builds import ADD, ARCH, ROOT
 
 import jitload
 from jitload import Launch
-from jitload.cache.key import library_key
 from jitload.elf.file import read_dynamic_symbols
 from jitload.errors import CompileError, LaunchSpecError, LoadError
 from jitload.model import Cubin
 from jitload.request.arguments import Call, Sources, read_options
 from jitload.request.cubins import read_embedded_cubins
 from jitload.request.request import make_request
+from jitload.sources.common import Tools, library_key
 
 CUBIN = (ROOT / "tests" / "data" / "stub_kernels.sm_90.cubin").read_bytes()
 EMBED = """\
@@ -348,7 +348,7 @@ def key(text=EMBED, *, cubins=None, cpp=(), objects=(), **flags):
     options = read_options({f"extra_{name}": value for name, value in flags.items()})
     call = Call("m", sources, makes="library", options=options, arch=ARCH)
     request = make_request(call)
-    return library_key(request, None, "", "").digest
+    return library_key(request, Tools(), "").digest
 
 
 def test_everything_is_in_the_key(monkeypatch):
@@ -366,5 +366,5 @@ def test_everything_is_in_the_key(monkeypatch):
     assert len({key(), *others}) == 10
     assert key(cflags=["-DA -DB"]) == key(cflags=["-DA", "-DB"])  # one string with two options is two options
     before = key()
-    monkeypatch.setattr("jitload.cache.key.tvm_ffi_version", lambda: "0")
+    monkeypatch.setattr("jitload.sources.host.tvm_ffi_version", lambda: "0")
     assert key() != before

@@ -37,7 +37,6 @@ from typing import Any, NamedTuple
 from jitload.cache.dependencies import Dependency, from_manifest, refresh
 from jitload.cache.key import SCHEMA, CacheKey
 from jitload.errors import CacheError, warn_once
-from jitload.request.request import RECORD_FILE
 from jitload.settings import Settings
 from jitload.toolchain.host import make_private_dir
 
@@ -81,7 +80,7 @@ class Entry(NamedTuple):
     @property
     def is_record(self) -> bool:
         """Whether the product is a record, not a library."""
-        return self.product.name == RECORD_FILE
+        return bool(self.images)
 
 
 def open_cache(settings: Settings) -> Path:

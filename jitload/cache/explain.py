@@ -6,7 +6,7 @@ import os
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 from jitload.cache.dependencies import from_manifest
 from jitload.cache.entry import (
@@ -23,7 +23,7 @@ from jitload.cache.listing import StoredEntry, newest_key_dirs
 from jitload.cache.matching import differing_parts, matching_digests
 from jitload.cache.remote import can_list, hide_credentials, last_failure
 from jitload.cache.tiers import bundle_key, find_bundles
-from jitload.errors import CacheError
+from jitload.errors import CacheError, ToolchainError
 from jitload.settings import Settings
 
 _LONGEST_SHOWN = 160
@@ -112,6 +112,15 @@ def _store_problem(cache_dir: Path, key: CacheKey, settings: Settings) -> str:
     if key.unknown_parts and not can_list(settings):
         return "was not asked, because it has no list() and finds an entry only by its complete key."
     return ""
+
+
+def raise_unbuildable(cache_dir: Path, key: CacheKey, settings: Settings, problem: ToolchainError) -> NoReturn:
+    """Raise the error for a library that is in no cache and cannot be built because a tool is missing."""
+    if settings.mode == "load-only":
+        raise CacheError(explain_miss(cache_dir, key, settings)) from problem
+    if explanation := explain_unbuildable(cache_dir, key, settings):
+        raise ToolchainError(f"{problem}{explanation}") from problem
+    raise problem
 
 
 def explain_unbuildable(cache_dir: Path, key: CacheKey, settings: Settings) -> str:

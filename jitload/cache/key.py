@@ -3,16 +3,10 @@
 from __future__ import annotations
 
 import hashlib
-import os
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
-
-from jitload.request.request import Request
-from jitload.toolchain.arch import CPU
-from jitload.toolchain.cuda import CudaToolchain, Nvcc
-from jitload.toolchain.host import cpu_identity, tvm_ffi_version
 
 SCHEMA = 6
 # The parts that depend on the machine and its tools. The other parts say what is asked for.
@@ -20,7 +14,6 @@ TOOL_PARTS = ("archs", "nvrtc", "compiler", "cpu", "libc", "gpu_check")
 _ASKED_DIGITS = 24
 Part = str | bytes | tuple[str, ...]
 _LONGEST_SHOWN = 256
-_DEBUG_OPTIONS = ("-g", "-G", "-lineinfo", "--generate-line-info", "--device-debug", "--dopt")
 # Names whose use in a source file may put the path of that file into the compiled code. `static_assert` does not.
 _EMBEDS_PATH = re.compile(rb"(?<!static_)assert|ASSERT|CHECK|THROW|__FILE__|__builtin_FILE|source_location")
 
@@ -110,122 +103,3 @@ def _describe(value: str | bytes) -> str:
     if isinstance(value, str) and len(data) <= _LONGEST_SHOWN:
         return value
     return f"sha256:{hashlib.sha256(data).hexdigest()}"
-
-
-# ---- the parts for a request -----------------------------------------------------------------------------------
-
-
-def library_key(request: Request, toolchain: CudaToolchain | Nvcc | None, compiler: str, own: str) -> CacheKey:
-    """Return the key of the library for a request, with all parts that determine the library's contents.
-
-    `compiler` and `own` identify the host compiler and jitload itself. The key does not contain the paths of the user's
-    include directories. The same headers elsewhere make the same library, unless the library contains their paths. An
-    entry is used only if the headers that its build read are unchanged.
-    """
-    functions = ("all",) if request.functions is None else tuple(f"{name}={spec!r}" for name, spec in request.functions)
-    host = request.host
-    flags = [flag for unit in host.units for flag in (*unit.flags, *host.flags)] if host else [*request.options]
-    flags += request.cpu_flags
-    embeds_paths = any(flag.startswith(_DEBUG_OPTIONS) for flag in flags) or bool(request.instrumentation)
-    return CacheKey.of(
-        request.slug,
-        anchors=(*request.include_dirs, *(host.objects if host else ())),
-        embeds_paths=embeds_paths,
-        parts=(
-            ("kind", "triton" if request.triton else "device" if host is None else "host"),
-            ("module", request.name),
-            ("labels", tuple(_label(label, text, embeds_paths=embeds_paths) for label, text in request.pieces)),
-            ("sources", tuple(text for _, text in request.pieces)),
-            ("functions", functions),
-            ("archs", request.archs),
-            ("options", request.options),
-            ("include_dirs", str(len(request.include_dirs))),
-            ("nvrtc", toolchain.identity if toolchain else ""),
-            ("compiler", compiler),
-            ("jitload", own),
-            *_host_parts(request, embeds_paths=embeds_paths),
-            *(request.triton.parts if request.triton else ()),
-            ("cpu", cpu_identity() if any("native" in flag for flag in (*flags, compiler)) else ""),
-            *_cubin_parts(request),
-            *_cpu_parts(request),
-            *_tune_parts(request),
-        ),
-    )
-
-
-def _tune_parts(request: Request) -> tuple[tuple[str, str | tuple[str, ...]], ...]:
-    """Return the key's parts for variants: the digest of the measurements, and values that depend on the device."""
-    parts: list[tuple[str, str | tuple[str, ...]]] = []
-    if request.tuned is not None:
-        parts.append(("tuned", request.tuned.digest))
-    if any("device." in repr(launch.tune) for _, launch in request.functions or () if launch.tune is not None):
-        from jitload.request.variants import spaces
-
-        parts.append(("variants", spaces(request)))
-    return tuple(parts)
-
-
-def _cpu_parts(request: Request) -> tuple[tuple[str, str | tuple[str, ...]], ...]:
-    """Return the key's parts for kernels on the CPU, such as the compiler's options and the C library's version.
-
-    Kernels that NVRTC has not checked have a different key from kernels that it has checked. If the check is turned
-    off, the part `gpu_check` makes the difference. If there is no NVRTC, the part `nvrtc` of the key is empty.
-    """
-    if CPU not in request.archs:
-        return ()
-    is_checked = request.settings.checks_for_gpu or len(request.archs) > 1
-    return (
-        *(() if is_checked else (("gpu_check", "off"),)),
-        ("cpu_flags", request.cpu_flags),
-        ("sanitize", request.instrumentation.sanitizers),
-        ("debug", str(request.instrumentation.is_debug)),
-        ("libc", _libc()),
-    )
-
-
-def _libc() -> str:
-    return os.confstr("CS_GNU_LIBC_VERSION") or ""
-
-
-def _cubin_parts(request: Request) -> tuple[tuple[str, tuple[str, ...]], ...]:
-    return tuple(
-        ("image", (os.path.basename(cubin.label), hashlib.sha256(cubin.data).hexdigest(), repr(cubin.kernels)))
-        for cubin in request.cubins
-    )
-
-
-def _label(label: str, text: str, *, embeds_paths: bool) -> str:
-    """Return a source's label for the key.
-
-    Of an absolute path, only the file name is kept, unless the path may end up in the library. Other labels do not
-    change.
-    """
-    if not os.path.isabs(label) or embeds_paths or may_embed_path(text.encode()):
-        return label
-    return os.path.basename(label)
-
-
-def _host_parts(request: Request, *, embeds_paths: bool) -> tuple[tuple[str, str | tuple[str, ...]], ...]:
-    """Return the key's parts for hand-written C++. One part is the version of tvm-ffi, which stands for its headers."""
-    host = request.host
-    if host is None:
-        return ()
-    units = [
-        (
-            *(unit.file, str(unit.is_file)),
-            *(part for label, text in unit.pieces for part in (_label(label, text, embeds_paths=embeds_paths), text)),
-        )
-        for unit in host.units
-    ]
-    return (
-        *(("unit", unit) for unit in units),
-        *(("unit_flags", unit.flags) for unit in host.units),
-        ("objects", str(len(host.objects))),
-        *((("makes", "object"),) if host.is_object else ()),
-        *((("makes", "program"),) if host.is_program else ()),
-        ("cubins", tuple(part for name, data in host.cubins for part in (name, hashlib.sha256(data).hexdigest()))),
-        ("flags", host.flags),
-        ("link_flags", host.link_flags),
-        ("tvm_ffi", tvm_ffi_version()),
-        ("libc", _libc()),
-    )

@@ -322,6 +322,13 @@ def absolute_path(value: object, argument: str) -> Path:
         ) from error
 
 
+def output_path(output: str | os.PathLike[str] | None, directory: Path | None) -> Path | None:
+    """Return the absolute path of `output`, or None. A relative `output` is relative to `directory`, as in tvm-ffi."""
+    if output is None or directory is None:
+        return None if output is None else absolute_path(output, "output")
+    return absolute_path(directory / check_path(output, "output"), "output")
+
+
 # ---- functions ---------------------------------------------------------------------------------------------------
 
 

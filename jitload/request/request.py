@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from jitload.errors import JitLoadError, LaunchSpecError
 from jitload.request.arguments import (
@@ -145,6 +145,7 @@ class Request(NamedTuple):
 
     Attributes:
         name: The module's name, as given.
+        kind: The kind of source, which is a module of `jitload.sources`.
         pieces: `(label, text)` pairs of code for NVRTC; empty for host or mixed source, cubins and Triton.
         functions: Exported names and their launches; None exports every kernel.
         archs: The architectures, such as `sm_90a` and `cpu`, but never `native`.
@@ -161,6 +162,7 @@ class Request(NamedTuple):
     """
 
     name: str
+    kind: Literal["device", "cubin", "triton", "host", "cpu"]
     pieces: Pieces
     functions: tuple[tuple[str, Launch], ...] | None
     archs: tuple[str, ...]
@@ -186,7 +188,7 @@ class Request(NamedTuple):
     @property
     def has_record(self) -> bool:
         """Whether the result is a record of kernels, which can be launched before there is a library."""
-        return self.triton is not None or (self.host is None and CPU not in self.archs)
+        return self.kind in ("device", "cubin", "triton")
 
     @property
     def product(self) -> str:
@@ -232,11 +234,13 @@ def _make_request(call: Call, settings: Settings) -> Request:
         from jitload.toolchain.libraries import chosen_cutlass_dirs
 
         include_dirs += chosen_cutlass_dirs(settings.cutlass)
+    archs = () if kind == "host" else _resolve_archs(call, host, option_archs, settings)
     request = Request(
         name=call.name,
+        kind="host" if host is not None else "cpu" if CPU in archs else "device",
         pieces=call.sources.cuda if kind == "device" else (),
         functions=_kernels(call) if kind == "device" else call.exports or None,
-        archs=() if kind == "host" else _resolve_archs(call, host, option_archs, settings),
+        archs=archs,
         options=(*cuda_options, *(DEFAULT_DEVICE if has_cut_texts else ())) if kind == "device" else (),
         include_dirs=tuple(str(absolute_path(path, "extra_include_paths")) for path in include_dirs),
         settings=settings,
@@ -293,6 +297,7 @@ def _request_for_cubins(call: Call, settings: Settings) -> Request:
         )
     return Request(
         name=call.name,
+        kind="cubin",
         pieces=(),
         functions=_kernels(call._replace(exports=read_functions(call.functions))),
         archs=() if call.arch == "native" else resolve_gpu_arch(call.arch, settings, subject="cubins are compiled"),

@@ -198,6 +198,7 @@ def _distinct_archs(archs: tuple[str, ...]) -> tuple[str, ...]:
 def _request(name: str, source: TritonSource, archs: tuple[str, ...], settings: Settings) -> Request:
     return Request(
         name=name,
+        kind="triton",
         pieces=(),
         functions=None,
         archs=archs,

@@ -1,0 +1,64 @@
+"""Kernels in CUDA C++ for GPUs: NVRTC compiles them to cubins, which are launched from a record or from a library."""
+
+from __future__ import annotations
+
+import importlib
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from jitload.building.resources import run_in_background
+from jitload.request.request import Request
+from jitload.sources.common import Parts, Tools, build_kernels, find_tools
+from jitload.toolchain.cuda import CudaToolchain, Nvcc, find_cuda_toolchain
+
+if TYPE_CHECKING:
+    from jitload.cache.entry import Entry
+    from jitload.cache.store import Work
+
+
+def tools(request: Request, cache_dir: Path) -> Tools:
+    """Return NVRTC and its headers."""
+    return find_tools(request, cache_dir, lambda: find_cuda_toolchain(request.settings))
+
+
+def key_parts(_request: Request, _tools: Tools) -> Parts:
+    """Return nothing: all parts are common."""
+    return ()
+
+
+def build(request: Request, tools: Tools, work: Work, *, needs_library: bool, verbose: bool) -> Entry:
+    """Compile kernels, write their record and, if it is needed, link their library. Publish the result."""
+
+    def write_kernels() -> tuple[tuple[str, ...], tuple[Path, ...]]:
+        assert not isinstance(tools.cuda, Nvcc)
+        run_in_background(_prepare_build, request, tools.cuda, needs_library)
+
+        from jitload.cuda.kernels import compile_device_code
+        from jitload.request.variants import groups
+
+        # machine code, and the signatures of its kernels
+        compiled = [compile_device_code(part, tools.cuda) for part in groups(request)]
+
+        from jitload.codegen.wrapper import write_sources
+
+        images = write_sources(request, compiled, work.dir)
+        return images, tuple(sorted({path for codes in compiled for code in codes for path in code.headers}))
+
+    return build_kernels(request, work, write_kernels, needs_library=needs_library, verbose=verbose)
+
+
+def _prepare_build(request: Request, cuda: CudaToolchain | None, needs_library: object) -> None:
+    """Load NVRTC, and then the generator of the wrapper. A background thread calls this function.
+
+    NVRTC comes first because the compile waits for it. NVRTC compiles without the GIL, so the generator is loaded
+    meanwhile. The import of `kernels` waits until the main thread, which compiles, has imported this module.
+    """
+    if cuda is not None:
+        from jitload.cuda.nvrtc import prepare_nvrtc
+
+        prepare_nvrtc(cuda.nvrtc_path, is_isolated=request.settings.isolates)
+    importlib.import_module("jitload.cuda.kernels")
+    from jitload.codegen.wrapper import load_template
+
+    if needs_library:
+        load_template("wrapper.cc.jinja")
