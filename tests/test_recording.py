@@ -96,10 +96,20 @@ def test_a_run_is_built_from_its_record_and_then_only_loaded(record, tmp_path, m
         {"cuda_sources": ADD, "arch": "cpu", "sanitize": "address", "debug": True, "gpu_check": False},
         {"cuda_sources": ADD, "arch": ("sm_80", ARCH), "extra_include_paths": ["include"], "isolate": True},
         {"cuda_sources": ADD, "functions": {"add": "Add.", "again": jitload.Launch(kernel="add")}, "kind": "device"},
+        {
+            "cuda_sources": "template <int B> __global__ void f(float* x, int n) {}",
+            "functions": {
+                "f": jitload.Launch(kernel="f<{B}>", grid=1, block="B", tune=jitload.Tune(B=(32, 64), key="n")),
+            },
+            "tuned": "tuned.json",
+            "arch": ARCH,
+        },
         {"cpp_sources": BY_HAND, "functions": {"twice"}, "embed_cubin": {"one": b"\0\xff"}},
     ],
 )
-def test_a_call_is_the_same_after_json(options, monkeypatch, record):
+def test_a_call_is_the_same_after_json(options, monkeypatch, record, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "tuned.json").write_text("{}")
     make_request(read_call(_with_defaults(jitload.load_inline, {"name": "m", **options}), makes="module"))
     (item,) = json.loads(record.read_text())
     assert item["name"] == "m"

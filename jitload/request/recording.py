@@ -11,7 +11,6 @@ import json
 import os
 import threading
 from collections.abc import Callable, Mapping
-from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -20,9 +19,16 @@ from jitload.request.arguments import Call, Instrumentation, Options, Sources
 from jitload.request.cubins import read_labelled_cubins
 from jitload.request.launch import Launch
 from jitload.request.torch_text import TorchText
+from jitload.request.tune import Tune
+from jitload.request.tuned import Tuned
 
 _START, _END = b"[\n", b"\n]\n"
-_TYPES: dict[str, Any] = {f"@{kind.__name__}": kind for kind in (Call, Sources, Options, Instrumentation, TorchText)}
+_TYPES: dict[str, Callable[..., Any]] = {
+    "@Path": Path,
+    "@Tune": lambda values, **words: Tune(**words, **dict(values)),
+    "@bytes": base64.b64decode,
+    **{f"@{kind.__name__}": kind for kind in (Call, Instrumentation, Launch, Options, Sources, TorchText, Tuned)},
+}
 _files: dict[str, tuple[int, set[bytes]]] = {}  # path -> how much of the file this process knows, and its lines
 _files_lock = threading.Lock()
 
@@ -80,14 +86,14 @@ def decode_call(item: Mapping[str, Any]) -> Call:
 
 
 def _encode(value: Any) -> Any:
-    if isinstance(value, Launch):
-        return {"@Launch": {f.name: getattr(value, f.name) for f in fields(Launch)}}
-    if f"@{type(value).__name__}" in _TYPES:
-        return {f"@{type(value).__name__}": _encode(value._asdict())}
+    """Return a value as JSON values. Records are mappings of one item, whose name no exported function can have."""
     if isinstance(value, Path):
         return {"@Path": str(value.absolute())}
     if isinstance(value, bytes):
         return {"@bytes": base64.b64encode(value).decode()}
+    if (name := f"@{type(value).__name__}") in _TYPES:
+        names = getattr(value, "_fields", None) or value.__slots__
+        return {name: {field: _encode(getattr(value, field)) for field in names}}
     if isinstance(value, Mapping):
         return {name: _encode(item) for name, item in value.items()}
     return [_encode(item) for item in value] if isinstance(value, list | tuple | set | frozenset) else value
@@ -96,15 +102,10 @@ def _encode(value: Any) -> Any:
 def _decode(value: Any) -> Any:
     if isinstance(value, list):
         return tuple(map(_decode, value))
-    match value:
-        case {"@Launch": arguments}:
-            return Launch(**arguments)
-        case {"@Path": path}:
-            return Path(path)
-        case {"@bytes": data}:
-            return base64.b64decode(data)
-        case dict():
-            items = {name: _decode(item) for name, item in value.items()}
-            name = next(iter(value), "")
-            return _TYPES[name](**items[name]) if name in _TYPES else items
-    return value
+    if not isinstance(value, dict):
+        return value
+    items = {name: _decode(item) for name, item in value.items()}
+    name = next(iter(items), "")
+    if name not in _TYPES:
+        return items
+    return _TYPES[name](**items[name]) if isinstance(items[name], dict) else _TYPES[name](items[name])
