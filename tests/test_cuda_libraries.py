@@ -11,7 +11,7 @@ import pytest
 import jitload
 from jitload.errors import CompileError, ToolchainError
 from jitload.host_cpp.link import missing_libraries
-from jitload.toolchain import libraries
+from jitload.toolchain import cutlass, libraries
 from jitload.toolchain.cuda import Nvcc
 from jitload.toolchain.libraries import library_hint, library_include_dirs, library_wheel
 
@@ -59,7 +59,8 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture
 def wheels(site: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Wheels of CUDA 13 with libraries, in place of those of this machine."""
-    monkeypatch.setattr(libraries, "package_dirs", lambda name: [site / name])
+    for module in (cutlass, libraries):
+        monkeypatch.setattr(module, "package_dirs", lambda name: [site / name])
     return site
 
 

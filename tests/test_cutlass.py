@@ -10,7 +10,7 @@ import pytest
 import jitload
 from jitload.errors import CompileError, ToolchainError
 from jitload.settings import read_settings
-from jitload.toolchain import libraries
+from jitload.toolchain import cutlass
 from jitload.toolchain.cuda import find_cuda_toolchain
 
 KERNEL = """
@@ -33,7 +33,7 @@ def wheels(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Wheels with CUTLASS 4.2 and 4.10, in place of those of this machine."""
     make_cutlass(tmp_path / "cutlass_library/source", 2)
     make_cutlass(tmp_path / "flashinfer/data/cutlass", 10)
-    monkeypatch.setattr(libraries, "package_dirs", lambda name: [tmp_path / name])
+    monkeypatch.setattr(cutlass, "package_dirs", lambda name: [tmp_path / name])
     return tmp_path
 
 

@@ -115,7 +115,7 @@ def _find_tools(settings: Settings) -> Iterator[Finding]:
 
 
 def _describe_cutlass() -> Iterator[Finding]:
-    from jitload.toolchain.libraries import find_cutlass
+    from jitload.toolchain.cutlass import find_cutlass
 
     for cutlass in sorted(find_cutlass(), reverse=True)[:1]:
         version = ".".join(map(str, cutlass.version))

@@ -44,7 +44,7 @@ from jitload.signature.kernels import find_expressions_to_probe, read_kernels, w
 from jitload.signature.layouts import LAYOUT_DECLARATIONS, read_layouts, typed_variables
 from jitload.toolchain.arch import CPU, machine_arch
 from jitload.toolchain.cuda import CudaToolchain, find_cuda_toolchain, nvrtc_include_dirs
-from jitload.toolchain.libraries import wheel_cutlass_dirs
+from jitload.toolchain.cutlass import wheel_cutlass_dirs
 
 _INCLUDES_CUTLASS = re.compile(r"#\s*include\s*[<\"]cut(?:e|lass)/")
 _INCLUDE_OR_MACRO_OPTION = re.compile(r"(?:--pre-include=|-include=)(.*)|(?:-D|--define-macro=)(\w+)=(.*)", re.DOTALL)

@@ -20,7 +20,7 @@ from jitload.cuda.predefined import UNDECLARED
 from jitload.errors import CompileError, Diagnostic, ToolchainError, find_diagnostics, nearest_name
 from jitload.toolchain.arch import capability_of, load_driver
 from jitload.toolchain.cuda import extra_of
-from jitload.toolchain.libraries import cutlass_conflict_hint, cutlass_hint
+from jitload.toolchain.cutlass import cutlass_conflict_hint, cutlass_hint
 
 _DIAGNOSTIC = re.compile(
     r"^(?P<file>[^\n]*?)\((?P<line>\d+)\): (?P<severity>catastrophic error|error|warning|remark|note)"

@@ -1,0 +1,71 @@
+"""Finds CUTLASS, whose headers kernels and C++ may include, in the wheels that contain it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import NamedTuple
+
+from jitload.errors import ToolchainError
+from jitload.toolchain.host import package_dirs
+
+# The packages of the wheels that contain CUTLASS, and its directory in each.
+_CUTLASS = {"cutlass_library": "source", "flashinfer": "data/cutlass", "tilelang": "3rdparty/cutlass"}
+# CuTe 4.2 works with CCCL 13.0, and CuTe 4.5 with CCCL 13.0 to 13.2. Later ones declare the same templates differently.
+_NEEDS_OLDER_CCCL = "This CUTLASS is older than the installed CCCL: pip install 'nvidia-cuda-cccl==13.0.*'"
+_CUTLASS_VERSION = re.compile(r"#define CUTLASS_(?:MAJOR|MINOR|PATCH)\s+(\d+)")
+
+
+class Cutlass(NamedTuple):
+    """CUTLASS in a wheel: its version, (4, 2, 0), and the directory with its `include`."""
+
+    version: tuple[int, ...]
+    path: Path
+
+
+def find_cutlass() -> Iterator[Cutlass]:
+    """Yield each CUTLASS that an installed wheel contains."""
+    for package, directory in _CUTLASS.items():
+        for root in package_dirs(package):
+            with suppress(OSError):
+                text = (root / directory / "include/cutlass/version.h").read_text("utf-8", "replace")
+                yield Cutlass(tuple(map(int, _CUTLASS_VERSION.findall(text))), root / directory)
+
+
+def wheel_cutlass_dirs() -> tuple[Path, ...]:
+    """Return the header directories of the newest CUTLASS in wheels. A compiler is to search these last."""
+    newest = max(find_cutlass(), default=None)
+    return _cutlass_dirs(newest.path) if newest else ()
+
+
+def chosen_cutlass_dirs(path: str) -> tuple[Path, ...]:
+    """Return the header directories of the CUTLASS that `JITLOAD_CUTLASS` names.
+
+    Raises:
+        ToolchainError: The directory has no headers of CUTLASS.
+    """
+    root = Path(path).expanduser()
+    if not (root / "include/cutlass").is_dir():
+        raise ToolchainError(
+            f"JITLOAD_CUTLASS={path}: there is no include/cutlass. Name the directory of CUTLASS, such as a clone of "
+            "its repository, or unset the variable."
+        )
+    return _cutlass_dirs(root)
+
+
+def _cutlass_dirs(root: Path) -> tuple[Path, ...]:
+    return tuple(path for path in (root / "include", root / "tools/util/include") if path.is_dir())
+
+
+def cutlass_hint(header: str) -> str:
+    """Return advice about a missing header of CUTLASS, or "" for another header."""
+    if header.startswith(("cutlass/", "cute/")):
+        return f"{header} belongs to CUTLASS: pip install nvidia-cutlass, or set JITLOAD_CUTLASS to its directory."
+    return _NEEDS_OLDER_CCCL if header == "cuda/std/__tuple_dir/structured_bindings.h" else ""
+
+
+def cutlass_conflict_hint(log: str) -> str:
+    """Return advice if CUTLASS and CCCL declare the same templates differently, or "" if a log does not say so."""
+    return _NEEDS_OLDER_CCCL if "/cute/" in log and "incompatible with template parameter" in log else ""
