@@ -207,6 +207,14 @@ def test_more_shared_memory_than_a_gpu_gives_is_an_error(options: dict[str, Any]
         load(text, extra_cuda_cflags=[f"-DN={(48 << 10) // 4 - 2048}"], **options)
 
 
+def test_shared_memory_that_nvcc_optimizes_away_is_no_error() -> None:
+    text = """__device__ void f() { __shared__ float a[10000]; a[threadIdx.x] = 1; }
+    extern "C" __global__ void k(float* x) { __shared__ float b[10000]; b[threadIdx.x] = 2; f(); x[0] = b[0]; }"""
+    x = torch.zeros(1)
+    load(text, extra_cflags=["-O0"]).k[1, 1](x)
+    assert x.item() == 2
+
+
 BOUNDS = """
 template <class T, int N> struct Config { static const int threads = sizeof(T) * N; };
 #define KERNEL extern "C" __launch_bounds__(32) __global__

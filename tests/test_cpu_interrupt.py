@@ -171,21 +171,29 @@ def test_an_invalid_address_is_reported_before_the_process_ends(path: str) -> No
     """Also where Python's own handler comes next, as in a notebook."""
     program = f"""{PRELUDE}
 import faulthandler
-for kernel in ("writes", "writes_later", "writes_quotient"):
+import tempfile
+file = tempfile.TemporaryFile()
+file.truncate(1 << 16)
+x = np.memmap(file, np.int32, "r+")
+file.truncate(1 << 12)  # the rest of the memory has no file any more
+wild = (np.ones(4, np.int32), 1 << 40, signal.SIGSEGV)
+truncated = (x, 1 << 13, signal.SIGBUS)
+cases = (("writes", wild), ("writes_later", wild), ("writes_quotient", wild), ("writes", truncated))
+for kernel, (x, offset, number) in cases:
     read, write = os.pipe()
     if (child := os.fork()) == 0:
         os.dup2(write, 2)
         faulthandler.enable()
-        mod[kernel][1, 4](np.ones(4, np.int32), 1 << 40)
+        mod[kernel][1, 4](x, offset)
         os._exit(0)
     os.close(write)
     said = open(read).read()
-    print(os.WTERMSIG(os.waitpid(child, 0)[1]) == signal.SIGSEGV, "Fatal Python error" in said, said.splitlines()[0])
+    print(os.WTERMSIG(os.waitpid(child, 0)[1]) == number, "Fatal Python error" in said, said.splitlines()[0])
 """
     said = "jitload: {}(): an access to an invalid address in block (0, 0, 0){}; "
     said += 'sanitize="address" checks accesses to tensors'
     thread = ", thread (2, 0, 0)"
-    kernels = (("writes", ""), ("writes_later", thread), ("writes_quotient", thread))
+    kernels = (("writes", ""), ("writes_later", thread), ("writes_quotient", thread), ("writes", ""))
     assert run_python(program, path).splitlines() == [f"True True {said.format(*kernel)}" for kernel in kernels]
 
 

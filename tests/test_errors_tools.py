@@ -47,9 +47,12 @@ def test_no_compiler(monkeypatch, tmp_path):
     monkeypatch.setenv("PATH", str(tmp_path))
     assert message(ToolchainError, ADD) == (
         "no C++ compiler: c++, g++ or clang++ is not on the PATH. Install one (apt install g++, or dnf install "
-        "gcc-c++). Without root, but not for kernels on the CPU: pip install ziglang, and set "
-        "JITLOAD_CXX='python -m ziglang c++'."
+        "gcc-c++). Without root: pip install ziglang, and set JITLOAD_CXX='python -m ziglang c++'."
     )
+    with pytest.raises(
+        ToolchainError, match=r"PATH\. Kernels on the CPU need g\+\+: apt install g\+\+, or dnf install g.*c\+\+\.$"
+    ):
+        jitload.build_inline("m", cuda_sources=ADD, arch="cpu")
     monkeypatch.setenv("JITLOAD_CXX", "g++-99 -m64")
     assert message(ToolchainError, ADD).startswith("no C++ compiler: 'g++-99 -m64' (from JITLOAD_CXX or CXX) is not on")
 

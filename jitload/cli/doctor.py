@@ -85,6 +85,7 @@ def _find_packages() -> Iterator[Finding]:
 def _find_tools(settings: Settings) -> Iterator[Finding]:
     from jitload.cache.entry import open_cache
     from jitload.cache.listing import list_entries
+    from jitload.toolchain.arch import current_capability
     from jitload.toolchain.cuda import find_cuda_toolchain, find_nvjitlink
     from jitload.toolchain.host import find_compiler, find_ninja
     from jitload.toolchain.nvcc import find_nvcc
@@ -105,7 +106,8 @@ def _find_tools(settings: Settings) -> Iterator[Finding]:
         return str(path)
 
     yield _check("cache", cache)
-    yield _check("C++ compiler", lambda: " ".join(find_compiler(settings).command), _NEEDED_FOR_LIBRARIES)
+    compiler = functools.partial(find_compiler, settings, needs_gcc=current_capability() is None)
+    yield _check("C++ compiler", lambda: " ".join(compiler().command), _NEEDED_FOR_LIBRARIES)
     yield _check("ninja", lambda: str(find_ninja(settings)), _NEEDED_FOR_LIBRARIES)
     yield _check("NVRTC", lambda: str(find_cuda_toolchain(settings).nvrtc_path))
     yield _check("nvcc", nvcc)

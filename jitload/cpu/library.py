@@ -22,6 +22,7 @@ from jitload.codegen.wrapper import write_sources, write_wrapper
 from jitload.cpu.build import SHORT_HEADERS, compile_for_cpu
 from jitload.cuda.kernels import (
     check_device_code,
+    compile_for_arch,
     compile_for_gpus,
     device_source,
     naming_exports,
@@ -63,7 +64,7 @@ def build_cpu_library(
             with naming_exports(part):
                 source = replace(device_source(part), part=number)
                 program = compile_for_cpu(source, compiler, toolchain, ninja, work.dir)
-            check_shared_memory(part, program)
+            check_shared_memory(part, toolchain, program)
             gpus = () if toolchain is None or len(request.archs) == 1 else compile_for_gpus(part, toolchain)
             check_layouts((*gpus, program.compiled))
             programs.append(program)
@@ -172,15 +173,17 @@ def _check(request: Request, toolchain: CudaToolchain | None) -> tuple[Path, ...
     return ()
 
 
-def check_shared_memory(request: Request, program: CpuProgram) -> None:
+def check_shared_memory(request: Request, toolchain: CudaToolchain | None, program: CpuProgram) -> None:
     """Raise CompileError if a kernel has too much static shared memory for a GPU.
 
-    NVRTC's front end does not check this.
+    NVRTC's front end does not check this. The sizes are those for the CPU, where less of the code may be optimized
+    away, so NVRTC also makes machine code if a size is too large.
     """
-    if not request.settings.checks_for_gpu:
+    if not request.settings.checks_for_gpu or toolchain is None:
         return
     for kernel in program.compiled.cubin.kernels:
-        if (size := program.kernels[kernel.symbol].shared_bytes) > _MAX_STATIC_SHARED:
+        size = program.kernels[kernel.symbol].shared_bytes
+        if size > _MAX_STATIC_SHARED and _has_too_much_shared_memory(request, toolchain):
             raise CompileError(
                 stage="host",
                 name=request.name,
@@ -189,6 +192,14 @@ def check_shared_memory(request: Request, program: CpuProgram) -> None:
                 "Launch(shared_bytes=…).",
                 hint=f"A GPU cannot run this source. {_HINT}",
             )
+
+
+def _has_too_much_shared_memory(request: Request, toolchain: CudaToolchain) -> bool:
+    try:
+        compile_for_arch(device_source(request), _ARCH, toolchain)
+    except CompileError as error:
+        return "too much shared data" in error.log
+    return False
 
 
 def _is_about_own_header(error: Exception) -> bool:

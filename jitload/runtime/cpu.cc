@@ -136,7 +136,7 @@ void print_fault(const Worker* worker) {
   write(STDERR_FILENO, advice, sizeof advice - 1);
 }
 
-extern SignalHandler memory_handler;
+extern SignalHandler memory_handler, bus_handler;
 
 void on_memory_fault(int number, siginfo_t* info, void* context) {
   Worker* worker = jitload_cpu_current_worker;
@@ -148,12 +148,15 @@ void on_memory_fault(int number, siginfo_t* info, void* context) {
     }
     print_fault(worker);
   }
-  if (call_previous(&memory_handler, number, info, context)) return;
+  const SignalHandler* handler = number == SIGBUS ? &bus_handler : &memory_handler;
+  if (call_previous(handler, number, info, context)) return;
   /* The instruction runs again, and raises the signal for the previous action. */
-  sigaction(number, &memory_handler.previous, NULL);
+  sigaction(number, &handler->previous, NULL);
 }
 
 SignalHandler memory_handler = {SIGSEGV, SA_ONSTACK, on_memory_fault, {}, false};
+/* Raised by an access to a page that a mapped file does not have, for example because the file was truncated. */
+SignalHandler bus_handler = {SIGBUS, SA_ONSTACK, on_memory_fault, {}, false};
 
 /* Give this thread a stack for signal handlers if it has none, and return it. */
 void* make_signal_stack() {
@@ -408,7 +411,7 @@ extern "C" int jitload_cpu_run(const jitload_cpu_launch* call, const char** erro
     return -1;
   }
   if (time_limit() > 0) launch.deadline = now_ns() + (int64_t)(time_limit() * 1e9);
-  if (install(&fault_handler)) install(&memory_handler);
+  if (install(&fault_handler)) install(&memory_handler), install(&bus_handler);
   work_on(&launch, true, run_first_blocks);
   if (launch.next < launch.blocks && !launch.has_failed) run_with_pool(&launch);
   fflush(stdout); /* so that the kernels' output comes before what Python prints next */

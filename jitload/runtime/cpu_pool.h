@@ -147,6 +147,7 @@ bool start_thread(void* (*main)(void*), void* argument) {
   sigfillset(&blocked);
   sigdelset(&blocked, SIGFPE); /* a kernel's division by zero */
   sigdelset(&blocked, SIGSEGV); /* a kernel's use of too much stack */
+  sigdelset(&blocked, SIGBUS);
   sigdelset(&blocked, kWatchSignal);
   pthread_sigmask(SIG_SETMASK, &blocked, &previous);
   pthread_attr_t attributes;

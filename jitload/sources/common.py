@@ -13,6 +13,7 @@ from jitload.cache.key import CacheKey, Part, may_embed_path
 from jitload.cache.tiers import find_in_tiers
 from jitload.errors import ToolchainError
 from jitload.request.request import RECORD_FILE, Request
+from jitload.toolchain.arch import CPU
 from jitload.toolchain.cuda import CudaToolchain, Nvcc
 from jitload.toolchain.host import Compiler, compiler_identity, cpu_identity, find_compiler, recall_compiler_identity
 
@@ -93,7 +94,7 @@ def find_tools(
     except ToolchainError as error:
         problems.append(error)
     try:
-        compiler = find_compiler(request.settings) if builder else None
+        compiler = find_compiler(request.settings, needs_gcc=_runs_on_cpu(request)) if builder else None
     except ToolchainError as error:
         problems.append(error)
         unknown_parts = ("compiler", "cpu")
@@ -102,6 +103,10 @@ def find_tools(
         unknown_parts = ("nvrtc", *unknown_parts)
     identity = _compiler_identity(compiler, cache_dir, builder) if compiler else ""
     return Tools(cuda, identity, next(iter(problems), None), unknown_parts)
+
+
+def _runs_on_cpu(request: Request) -> bool:
+    return request.host is None and CPU in request.archs
 
 
 def _compiler_identity(compiler: Compiler, cache_dir: Path, builder: str) -> str:

@@ -43,7 +43,7 @@ def build(request: Request, tools: Tools, work: Work, *, needs_library: bool, ve
     from jitload.cpu.library import build_cpu_library
 
     assert not isinstance(tools.cuda, Nvcc)
-    compiler = find_compiler(request.settings)
+    compiler = find_compiler(request.settings, needs_gcc=True)
     dependencies = build_cpu_library(request, tools.cuda, compiler, work, verbose=verbose)
     check_is_made(work.dir / request.product, compiler.command)
     return work.publish(request.product, dependencies)

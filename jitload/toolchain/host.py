@@ -56,22 +56,27 @@ class Compiler(NamedTuple):
     environment: tuple[str, ...] = ()
 
 
-def find_compiler(settings: Settings) -> Compiler:
-    """Return the C++ compiler: `JITLOAD_CXX` or `CXX`, else `c++`, `g++` or `clang++` on the PATH."""
-    return _find_compiler(settings.cxx, settings.path, settings.environment)
+def find_compiler(settings: Settings, *, needs_gcc: bool = False) -> Compiler:
+    """Return the C++ compiler: `JITLOAD_CXX` or `CXX`, else `c++`, `g++` or `clang++` on the PATH.
+
+    If there is none, the error advises only what works. Kernels on the CPU need g++.
+    """
+    return _find_compiler(settings.cxx, settings.path, settings.environment, needs_gcc=needs_gcc)
 
 
 @functools.lru_cache(maxsize=8)
-def _find_compiler(requested: str, search_path: str, environment: tuple[str, ...]) -> Compiler:
+def _find_compiler(
+    requested: str, search_path: str, environment: tuple[str, ...], *, needs_gcc: bool = False
+) -> Compiler:
     for command in [split_command(requested)] if requested else [["c++"], ["g++"], ["clang++"]]:
         if command and (program := shutil.which(command[0], path=search_path)):
             return Compiler(command=(program, *command[1:]), path=Path(program).resolve(), environment=environment)
     names = f"{requested!r} (from JITLOAD_CXX or CXX)" if requested else "c++, g++ or clang++"
-    raise ToolchainError(
-        f"no C++ compiler: {names} is not on the PATH. Install one (apt install g++, or dnf install gcc-c++). "
-        "Without root, but not for kernels on the CPU: pip install ziglang, and set "
-        "JITLOAD_CXX='python -m ziglang c++'."
-    )
+    advice = "Install one (apt install g++, or dnf install gcc-c++). Without root: pip install ziglang, and set "
+    advice += "JITLOAD_CXX='python -m ziglang c++'."
+    if needs_gcc:
+        advice = "Kernels on the CPU need g++: apt install g++, or dnf install gcc-c++."
+    raise ToolchainError(f"no C++ compiler: {names} is not on the PATH. {advice}")
 
 
 def split_command(command: str) -> list[str]:
