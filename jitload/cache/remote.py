@@ -20,7 +20,6 @@ from typing import Any, Protocol, TypeVar
 from jitload.cache.entry import Entry, key_dir_of, private_cache_dir
 from jitload.cache.key import SCHEMA, CacheKey
 from jitload.cache.locks import LOCKS_DIR, hold_lock
-from jitload.cache.tiers import find_in_dir
 from jitload.errors import CacheError
 from jitload.settings import Settings
 from jitload.toolchain.host import load_json, make_private_dir, save_json
@@ -37,6 +36,7 @@ _log = logging.getLogger(__name__)
 _stores: dict[tuple[str, int], RemoteStore] = {}
 _failures: dict[str, tuple[float, str]] = {}  # address -> when the store may be asked again, and why it failed
 Answer = TypeVar("Answer")
+FindEntry = Callable[[Path], Entry | None]
 
 
 class RemoteStore(Protocol):
@@ -79,8 +79,10 @@ def can_list(settings: Settings) -> bool:
     return "://" in settings.remote or hasattr(_import_store(settings.remote), "list")
 
 
-def fetch_entry(cache_dir: Path, key: CacheKey, settings: Settings, *, needs_library: bool = False) -> Entry | None:
+def fetch_entry(cache_dir: Path, key: CacheKey, settings: Settings, find: FindEntry) -> Entry | None:
     """Copy an entry for a key from the remote store to the local cache. Return it, or None if the store has none.
+
+    `find` returns the entry in a cache directory, or None.
 
     If the key has unknown parts, the archives of other tools are tried one after another. If several processes of this
     machine need the entry, one process copies it and the others wait.
@@ -89,12 +91,12 @@ def fetch_entry(cache_dir: Path, key: CacheKey, settings: Settings, *, needs_lib
     with hold_lock(
         local_dir / LOCKS_DIR / f"{key.digest}-fetch", f"{key.name!r} from {hide_credentials(settings.remote)}"
     ):
-        if entry := find_in_dir(local_dir, key, settings, needs_library=needs_library):
+        if entry := find(local_dir):
             return entry
         for digest in _digests_to_fetch(local_dir, key, settings):
             data = _ask(local_dir, settings, operator.methodcaller("get", f"{object_dir(key)}/{digest}.tar.gz"))
             is_new = data is not None and _unpack(local_dir, data, key._replace(digest=digest), settings)
-            if is_new and (entry := find_in_dir(local_dir, key, settings, needs_library=needs_library)):
+            if is_new and (entry := find(local_dir)):
                 return entry
     return None
 
@@ -128,7 +130,7 @@ def put_entry(entry: Entry, key: CacheKey, settings: Settings) -> None:
 
 
 @contextmanager
-def claim_build(cache_dir: Path, key: CacheKey, settings: Settings, *, needs_library: bool) -> Iterator[Entry | None]:
+def claim_build(cache_dir: Path, key: CacheKey, settings: Settings, find: FindEntry) -> Iterator[Entry | None]:
     """Yield None if this host is to build the entry for a key, or the entry that another host has built meanwhile.
 
     The claim is an object in the store, which is emptied after the block. If its host dies, it expires.
@@ -141,7 +143,7 @@ def claim_build(cache_dir: Path, key: CacheKey, settings: Settings, *, needs_lib
             _log.info("another host builds %s", key.name)
         time.sleep(pause_s)
         pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
-        if entry := fetch_entry(cache_dir, key, settings, needs_library=needs_library):
+        if entry := fetch_entry(cache_dir, key, settings, find):
             yield entry
             return
     try:

@@ -60,7 +60,8 @@ def find_in_tiers(cache_dir: Path, key: CacheKey, settings: Settings, *, needs_l
     if not is_rebuild and settings.remote:
         from jitload.cache.remote import fetch_entry
 
-        return fetch_entry(cache_dir, key, settings, needs_library=needs_library)
+        find = functools.partial(find_in_dir, key=key, settings=settings, needs_library=needs_library)
+        return fetch_entry(cache_dir, key, settings, find)
     return None
 
 
@@ -94,7 +95,8 @@ def claim_build(
         return nullcontext()
     from jitload.cache import remote
 
-    return remote.claim_build(cache_dir, key, settings, needs_library=needs_library)
+    find = functools.partial(find_in_dir, key=key, settings=settings, needs_library=needs_library)
+    return remote.claim_build(cache_dir, key, settings, find)
 
 
 def upload_entry(entry: Entry, key: CacheKey, settings: Settings) -> None:
