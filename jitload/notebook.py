@@ -128,6 +128,7 @@ class CudaMagics(Magics):  # type: ignore[misc]  # IPython is not checked here
             functions = {**exports, **read_launches(options.launch)}
             with _shown_stages():
                 module = _load(name, cell, functions, build)
+            module.__dict__["_jitload_is_cell"] = True  # then its table names options
         except (JitLoadError, KeyboardInterrupt) as error:
             stopped = str(error) or f"the build of {name!r} was stopped"
             message = in_options(error, _OPTIONS, _PHRASES) if isinstance(error, JitLoadError) else stopped

@@ -60,7 +60,7 @@ def test_who_waits_says_for_whom_and_goes_on_at_once_when_the_builder_dies(tmp_p
     waited = []
 
     def wait() -> None:
-        with hold_lock(tmp_path / "lock", "'vec'"):
+        with hold_lock(tmp_path / "lock", "'vec'", verb="fetches"):
             waited.append(time.monotonic())
 
     with caplog.at_level(logging.WARNING, "jitload"):
@@ -73,7 +73,7 @@ def test_who_waits_says_for_whom_and_goes_on_at_once_when_the_builder_dies(tmp_p
         thread.join(5)
     process.communicate()
     assert waited[0] - killed < 0.5
-    assert f"waiting for 'vec', which process {process.pid} on {os.uname().nodename} builds: " in caplog.text
+    assert f"waiting for 'vec', which process {process.pid} on {os.uname().nodename} fetches: " in caplog.text
     assert "s for 'vec'" in caplog.records[-1].message
     assert len(caplog.records) == 2
 

@@ -18,7 +18,7 @@ from test_cache_tiers import package
 
 import jitload
 from jitload import errors
-from jitload.cache import tiers
+from jitload.cache import explain, tiers
 from jitload.cache.key import CacheKey, asked_of
 from jitload.cache.matching import differing_parts
 from jitload.cli import main
@@ -312,12 +312,16 @@ def test_a_bundle_is_used_whichever_tools_made_it(bundle, cache, monkeypatch):
         build(ADD, "vec", arch="sm_80")
 
 
-def test_an_architecture_that_a_bundle_lacks_is_built_where_it_can_be(bundle, cache, lose):
+def test_an_architecture_that_a_bundle_lacks_is_built_where_it_can_be(bundle, cache, lose, monkeypatch):
+    searches = []
+    nearest_entry = explain._nearest_entry
+    monkeypatch.setattr(explain, "_nearest_entry", lambda *args: searches.append(args) or nearest_entry(*args))
     assert build(ADD, "vec", arch="sm_86").is_relative_to(cache)
     lose("nvrtc")
     assert build(ADD, "vec", arch="sm_87").is_relative_to(bundle.parent)  # code for sm_80 runs there
     with pytest.raises(ToolchainError, match=r"^NVRTC was not found") as caught:
         build(ADD, "vec", arch="sm_90a")
+    assert len(searches) == 1
     _, directories, nearest, difference, _ = str(caught.value).splitlines()
     assert directories == f"The libraries of that name in {cache}, {bundle.parent} do not fit:"
     assert nearest.strip().startswith("The nearest entry, vec-")

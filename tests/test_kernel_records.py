@@ -8,12 +8,14 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 from builds import kernel, python_command, python_env
 
 import jitload
 from jitload import Launch
+from jitload.building import library
 from jitload.building.native import NAMES, find_native
 from jitload.errors import JitLoadError, ToolchainError
 
@@ -95,6 +97,25 @@ def test_a_library_is_built_in_the_background(cache: Path, monkeypatch: pytest.M
     load()
     wait_for_library(cache)
     assert load_in_child() == ".so ['k']"
+
+
+def test_an_unexpected_error_does_not_end_the_background(
+    cache: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setenv("JITLOAD_LIBRARY", "later")
+    monkeypatch.setattr("jitload.building.background._DELAY_S", 0.0)
+    build_library = library.build_library
+
+    def fail(recorded: Any, request: Any, key: Any) -> None:
+        if request.name == "first":
+            raise ZeroDivisionError
+        build_library(recorded, request, key)
+
+    monkeypatch.setattr(library, "build_library", fail)
+    load("first")
+    load()
+    wait_for_library(cache)
+    assert "the library of 'first' is not built" in caplog.text
 
 
 def test_a_process_that_ends_first_leaves_no_half(cache: Path, tmp_path: Path) -> None:

@@ -378,6 +378,15 @@ def test_text_in_a_terminal(cache):
     assert "local memory 256 B, dynamic shared memory 64 B" in re.sub(r"\n +", " ", "\n".join(lines))
 
 
+def test_a_cells_template_names_the_option(shell):
+    from IPython.lib.pretty import pretty
+
+    cell = "template <class T> __global__ void scale(T* x) { x[0] *= 2; }\n__global__ void one(int* x) { x[0] = 1; }\n"
+    module = run(shell, f"vec --arch {ARCH}", cell).result
+    advice = "scale<…> is a template. Instantiate it: --launch 'scale: kernel=scale<…>'"
+    assert advice in re.sub(r"\n +", " ", pretty(module))
+
+
 def test_a_template_that_is_not_instantiated_is_in_the_table(cache):
     from IPython.lib.pretty import pretty
 

@@ -53,6 +53,8 @@ class _Queue:
                 self.jobs.clear()
             except (JitLoadError, OSError) as error:
                 _log.info("the library of %r is not built: %s", job[1].name, error)
+            except Exception:  # noqa: BLE001  whatever it is, the next library may be built
+                _log.warning("the library of %r is not built", job[1].name, exc_info=True)
         atexit.unregister(self.stop)
 
     def next_job(self) -> tuple[Entry, Request, CacheKey] | None:

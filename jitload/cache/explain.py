@@ -136,7 +136,7 @@ def explain_unbuildable(cache_dir: Path, key: CacheKey, settings: Settings) -> s
     nearest = _nearest_entry(searched, settings)
     if not searched or (nearest is not None and _distance(nearest[1])[0]):
         return ""
-    reasons = _reasons(searched, key, settings) or ["None of them can be read; the log says why."]
+    reasons = _reasons(searched, key, settings, nearest) or ["None of them can be read; the log says why."]
     directories = ", ".join(str(directory) for directory, _ in searched)
     return "\n    ".join((f"\nThe libraries of that name in {directories} do not fit:", *reasons))
 
@@ -158,16 +158,22 @@ def _searched_dirs(
     ]
 
 
-def _reasons(searched: Sequence[tuple[Path, CacheKey]], key: CacheKey, settings: Settings) -> list[str]:
+def _reasons(
+    searched: Sequence[tuple[Path, CacheKey]],
+    key: CacheKey,
+    settings: Settings,
+    nearest: tuple[Path, list[str]] | None = None,
+) -> list[str]:
     """Return lines that say why no entry is used for a key, or [] if no entry of the key's name can be read.
 
-    `searched` has the form of the result of `_searched_dirs`.
+    `searched` has the form of the result of `_searched_dirs`. `nearest` is the result of `_nearest_entry` if it is
+    known.
     """
     for cache_dir, its_key in searched:
         for digest in (key.digest, *(matching_digests(cache_dir, its_key, settings) if its_key.unknown_parts else ())):
             if lines := _problems_of_key(key_dir_of(cache_dir, key, digest), key, settings):
                 return lines
-    nearest = _nearest_entry(searched, settings)
+    nearest = nearest or _nearest_entry(searched, settings)
     if nearest is None:
         return []
     key_dir, lines = nearest

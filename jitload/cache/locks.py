@@ -59,32 +59,37 @@ os.register_at_fork(after_in_child=_drop_locks_in_child)
 
 
 @contextmanager
-def hold_lock(path: Path, description: str, find_result: FindResult[Result] = lambda: None) -> Iterator[Result | None]:
+def hold_lock(
+    path: Path, description: str, find_result: FindResult[Result] = lambda: None, *, verb: str = "builds"
+) -> Iterator[Result | None]:
     """Hold a lock during the block and yield None, or yield the result of the process that held the lock before.
 
     The lock only prevents duplicate builds. Where locks do not work, the block runs without a lock.
 
     Args:
         path: The lock file. Its content names the process that holds the lock.
-        description: What the holder builds, for the log messages of the processes that wait.
+        description: What the holder works on, for the log messages of the processes that wait.
         find_result: A function that returns the result of the holder's build, or None if there is no result yet. A
             process that gets a result does not take the lock, so waiting processes do not wait for each other.
+        verb: What the holder does, for these messages.
     """
     with _thread_locks_guard:
         thread_lock = _thread_locks.setdefault(str(path), threading.Lock())
     if not thread_lock.acquire(blocking=False):
-        with _reported_wait(path, description):
+        with _reported_wait(path, description, verb):
             thread_lock.acquire()
     descriptor = None
     try:
-        descriptor, result = _acquire(path, description, find_result)
+        descriptor, result = _acquire(path, description, find_result, verb)
         yield result
     finally:
         unlock(descriptor)
         thread_lock.release()
 
 
-def _acquire(path: Path, description: str, find_result: FindResult[Result]) -> tuple[int | None, Result | None]:
+def _acquire(
+    path: Path, description: str, find_result: FindResult[Result], verb: str
+) -> tuple[int | None, Result | None]:
     """Return (descriptor, None) if this process locks the file, or (None, result) if `find_result` returns a result.
 
     If the file system has no locks, return (None, None).
@@ -96,7 +101,7 @@ def _acquire(path: Path, description: str, find_result: FindResult[Result]) -> t
         make_private_dir(path.parent)
         if (descriptor := _lock_file(path)) is not None:
             return descriptor, None
-        with _reported_wait(path, description):
+        with _reported_wait(path, description, verb):
             pause_s = 0.0 if wakes_waiters(path.parent) else _SHORTEST_POLL_S
             while True:
                 if pause_s:
@@ -135,7 +140,7 @@ def _sleep_until_released(path: Path) -> None:
 
 
 @contextmanager
-def _reported_wait(path: Path, description: str) -> Iterator[None]:
+def _reported_wait(path: Path, description: str, verb: str) -> Iterator[None]:
     """Log which process holds the lock file, while the block waits for the lock.
 
     The messages come after two seconds, then every minute, and at the end. A thread of `_thread` logs them, because
@@ -148,8 +153,8 @@ def _reported_wait(path: Path, description: str) -> Iterator[None]:
         nonlocal reports
         while not is_over.wait(_NEXT_REPORTS_S if reports else _FIRST_REPORT_S):
             reports += 1
-            message = "waiting for %s, which %s builds: %.0f s so far"
-            _log.warning(message, description, _holder(path), time.monotonic() - started)
+            message = "waiting for %s, which %s %s: %.0f s so far"
+            _log.warning(message, description, _holder(path), verb, time.monotonic() - started)
 
     with suppress(RuntimeError):  # raised if no thread can be started; then the wait is not reported
         _thread.start_new_thread(report, ())

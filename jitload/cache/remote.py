@@ -89,7 +89,9 @@ def fetch_entry(cache_dir: Path, key: CacheKey, settings: Settings, find: FindEn
     """
     local_dir = _writable(cache_dir)
     with hold_lock(
-        local_dir / LOCKS_DIR / f"{key.digest}-fetch", f"{key.name!r} from {hide_credentials(settings.remote)}"
+        local_dir / LOCKS_DIR / f"{key.digest}-fetch",
+        f"{key.name!r} from {hide_credentials(settings.remote)}",
+        verb="fetches",
     ):
         if entry := find(local_dir):
             return entry
