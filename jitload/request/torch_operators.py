@@ -20,7 +20,7 @@ from jitload.errors import ToolchainError
 # the light headers and the other copies.
 COPIED = (
     "ATen/Dispatch.h ATen/Dispatch_v2.h ATen/cuda/Atomic.cuh ATen/cuda/CUDAEvent.h ATen/cuda/DeviceUtils.cuh "
-    "ATen/cuda/NumericLimits.cuh ATen/cuda/detail/KernelUtils.h c10/core/alignment.h c10/cuda/CUDAEvent.h "
+    "ATen/cuda/NumericLimits.cuh ATen/cuda/detail/KernelUtils.h c10/cuda/CUDAEvent.h "
     "c10/cuda/CUDAMathCompat.h c10/util/Float8_e4m3fn.h c10/util/Float8_e4m3fnuz.h c10/util/Float8_e5m2.h "
     "c10/util/Float8_e5m2fnuz.h c10/util/Float8_e8m0fnu.h torch/headeronly/core/Dispatch.h "
     "torch/headeronly/core/Dispatch_v2.h torch/headeronly/cuda/Atomic.h torch/headeronly/cuda/AtomicAdd.h "

@@ -118,7 +118,6 @@ _LIBRARY_HEADERS = {
     "cusparse": "cusparse.h",
     "cusolver": "cusolverDn.h",
 }
-_FOR_CUDA = ("cuda_fp16.h", "cuda_bf16.h")
 # Headers that are copies of torch's own, each with a pattern for the texts that need it.
 _COPIES = (
     ("ATen/Dispatch.h", re.compile(r"\bAT_(?:DISPATCH|PRIVATE)_")),
@@ -296,7 +295,7 @@ def _standard_headers(text: str, *, is_cuda: bool) -> Iterator[str]:
             yield header
     may_use_cuda = is_cuda or "cuda/CUDA" in text  # torch's CUDAContext.h includes cuda_fp16.h
     for header, names in _WORD_HEADERS.items():
-        if (may_use_cuda or header not in _FOR_CUDA) and not words.isdisjoint(names.split()):
+        if (may_use_cuda or not header.startswith("cuda_")) and not words.isdisjoint(names.split()):
             yield header
 
 

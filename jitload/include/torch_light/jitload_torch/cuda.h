@@ -44,6 +44,7 @@ typedef struct cusparseContext* cusparseHandle_t;
 typedef struct cusolverDnContext* cusolverDnHandle_t;
 typedef struct cudnnContext* cudnnHandle_t;
 
+namespace c10 { constexpr size_t hardware_destructive_interference_size = 64; } /* a name in the copy of CUDAEvent.h */
 namespace c10::impl {
 /* For the copy of torch's CUDAEvent.h: nobody watches a text's events. */
 struct PyInterpreter {
