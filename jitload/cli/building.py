@@ -60,7 +60,7 @@ def _archs(arch: str) -> str | tuple[str, ...]:
     return tuple(arch.split(",")) if "," in arch else arch
 
 
-def _prepare(directory: str, *, is_verbose: bool) -> None:
+def prepare(directory: str, *, is_verbose: bool) -> None:
     """Set the cache directory if `directory` is not "", and print the log if `is_verbose` is true."""
     if directory:
         os.environ["JITLOAD_CACHE_DIR"] = directory
@@ -87,7 +87,7 @@ def compile_command(sources: tuple[str, ...], output: str, **options: Any) -> No
     The sources are .cu, .cpp, .c and .o files. `jitload.load_module` loads the library. With --cubin, --ptx, --sass or
     --resources, compile only the kernels of one file.
     """
-    _prepare(options["directory"], is_verbose=options["verbose"])
+    prepare(options["directory"], is_verbose=options["verbose"])
     products = [product for product in ("cubin", "ptx", "sass", "resources") if options[product]]
     if len(products) > 1:
         raise click.UsageError(f"--{products[0]} and --{products[1]} exclude each other")
@@ -179,7 +179,7 @@ def run_command(program_arguments: Sequence[str], /, sources: tuple[str, ...], *
     from jitload.pipeline import find_or_build
     from jitload.request.request import make_program_request
 
-    _prepare(options["directory"], is_verbose=options["verbose"])
+    prepare(options["directory"], is_verbose=options["verbose"])
     if CPU in options["arch"].split(","):
         raise click.UsageError("a program needs a GPU: --arch cpu is only for `jitload compile`")
     request = make_program_request(
@@ -256,7 +256,7 @@ def prebuild_command(targets: tuple[str, ...], records: tuple[str, ...], archs: 
     from jitload.prebuilding.api import prebuild
     from jitload.prebuilding.files import read_requests
 
-    _prepare(options["directory"], is_verbose=False)
+    prepare(options["directory"], is_verbose=False)
     if options["pack"]:
         check_archive_name(options["pack"].name)
     requests = [request for target in (*targets, *records) for request in read_requests(target)]

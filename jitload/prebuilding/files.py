@@ -13,6 +13,7 @@ from typing import Any
 from jitload.errors import JitLoadError, LaunchSpecError
 from jitload.prebuilding.requests import import_object, import_user_module
 from jitload.request.launch import Launch
+from jitload.request.tune import Tune
 
 _DEFAULT_NAME = "REQUESTS"
 _DATA_SUFFIXES = (".toml", ".json")
@@ -115,6 +116,8 @@ def _request(row: Mapping[str, Any], home: Path, where: str) -> dict[str, Any]:
         if word in request:
             paths = [request[word]] if isinstance(request[word], str) else request[word]
             request[word] = _below(home, paths, f"{where}, {word}")
+    if isinstance(tuned := request.get("tuned"), str) and (home / tuned).is_file():
+        request["tuned"] = str(home / tuned)
     if isinstance(cubins := request.get("embed_cubin"), dict):
         files = _below(home, list(cubins.values()), f"{where}, embed_cubin")
         request["embed_cubin"] = dict(zip(cubins, files, strict=True))
@@ -139,6 +142,8 @@ def _launch(value: Any, where: str) -> Any:
     if not isinstance(value, dict):
         return value
     try:
+        if isinstance(tune := value.get("tune"), dict):
+            value = {**value, "tune": Tune(**tune)}
         return Launch(**value)
     except (TypeError, LaunchSpecError) as error:
         raise JitLoadError(f"{where}: {error}".replace("Launch.__init__() ", "a Launch ")) from error
