@@ -80,9 +80,7 @@ def _templates(module: Module) -> Iterator[tuple[str, str]]:
         if candidate.is_template and candidate.name not in exported:
             exported.add(candidate.name)
             function = candidate.name.rpartition("::")[2]
-            is_cell = "_jitload_is_cell" in module.__dict__
-            option = f"--launch '{function}: kernel={candidate.name}<…>'"
-            yield (
-                candidate.name,
-                option if is_cell else f'functions={{"{function}": Launch(kernel="{candidate.name}<…>")}}',
-            )
+            advice = f'functions={{"{function}": Launch(kernel="{candidate.name}<…>")}}'
+            if "_jitload_is_cell" in module.__dict__:  # set by %%cuda
+                advice = f"--launch '{function}: kernel={candidate.name}<…>'"
+            yield candidate.name, advice
