@@ -130,6 +130,10 @@ def test_processes_share_a_file(record, tmp_path):
     with ThreadPoolExecutor(8) as pool:
         list(pool.map(add, range(40)))
     assert sorted(row["name"] for row in json.loads(record.read_text())) == list("01234")
+    record.unlink()  # a process that still runs begins a new list
+    recording._add_line(str(record), b'{"name": "5"}')
+    recording._add_line(str(record), b'{"name": "0"}')
+    assert [row["name"] for row in json.loads(record.read_text())] == ["5", "0"]
 
 
 @pytest.mark.parametrize("text", ["print('serve')\n", "[]"])

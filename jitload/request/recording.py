@@ -38,7 +38,7 @@ def record_item(path: str, item: dict[str, Any], is_same: Callable[[dict[str, An
     try:
         line = json.dumps(item)
         is_repeatable = is_same(json.loads(line))
-    except (TypeError, ValueError, JitLoadError):
+    except (TypeError, ValueError, LookupError, JitLoadError):
         is_repeatable = False
     if is_repeatable:
         with _files_lock:
@@ -57,6 +57,8 @@ def _add_line(path: str, line: bytes) -> None:
     try:
         with open(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600), "r+b") as file:
             fcntl.flock(file, fcntl.LOCK_EX)
+            if position > os.fstat(file.fileno()).st_size:  # the file has been removed or emptied meanwhile
+                position, lines = 0, set()
             file.seek(position)
             data = file.read()
             if file.tell() and not data.endswith(_END):

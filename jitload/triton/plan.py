@@ -78,7 +78,9 @@ def signature_of(plan: Plan) -> dict[str, Any]:
         if name not in plan.constexprs:
             hinted = f"{type_}:16" if (index,) in plan.multiples else type_
             signature[name] = None if value is None else "i32:1" if value == 1 else hinted
-    constexprs = {name: plan.constants[index,] for index, (name, _) in enumerate(plan.types) if name in plan.constexprs}
+    constexprs = {
+        name: plan.constants.get((index,)) for index, (name, _) in enumerate(plan.types) if name in plan.constexprs
+    }
     return {"signature": signature, "constexprs": constexprs, **plan.options}
 
 
