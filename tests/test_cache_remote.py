@@ -8,6 +8,7 @@ import sys
 import tarfile
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -250,6 +251,15 @@ def test_a_claim_of_a_dead_host_expires(exclusive, monkeypatch, content):
     build(TEXT)
     assert (0.5 if content == "held" else 0) < time.monotonic() - started < 20
     assert (len(store.kept[archive]) > len(before) / 2, store.kept[claim]) == (True, b"")
+
+
+def test_of_hosts_that_see_an_expired_claim_one_takes_it(exclusive):
+    store, claim, _ = exclusive
+    store.kept[claim] = str(time.time() - 1).encode()
+    with ThreadPoolExecutor(4) as hosts:
+        taken = list(hosts.map(lambda _: remote._take_claim(store, claim), range(4)))
+    assert sorted(taken) == [False, False, False, True]
+    assert remote._take_claim(store, claim) is False
 
 
 def test_a_failed_build_releases_its_claim(exclusive):

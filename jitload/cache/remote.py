@@ -9,6 +9,7 @@ import logging
 import operator
 import os
 import re
+import secrets
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -27,7 +28,8 @@ from jitload.toolchain.host import load_json, make_private_dir, save_json
 _MAX_PACKED = 256 << 20
 _MAX_UNPACKED = 1 << 30
 _MAX_FETCHED = 16  # how many archives of other tools are tried for one key
-_CLAIM_S = 60.0  # how long other hosts wait for the one that builds
+_CLAIM_S = 60.0  # how long a claim holds; other hosts wait for at most two claims
+_SETTLE_S = 0.3
 _LONGEST_PAUSE_S = 2.0
 _RETRY_S = 60.0  # seconds; how long a store that failed is not asked again
 _OBJECT_NAME = re.compile(r"([0-9a-f]{64})\.tar\.gz")
@@ -139,7 +141,7 @@ def claim_build(cache_dir: Path, key: CacheKey, settings: Settings, find: FindEn
     """
     name = f"{object_dir(key)}/{key.digest}.claim"
     take = functools.partial(_take_claim, name=name)
-    deadline_s, pause_s = time.monotonic() + _CLAIM_S, 0.05
+    deadline_s, pause_s = time.monotonic() + 2 * _CLAIM_S, 0.05
     while (is_mine := _ask(cache_dir, settings, take)) is False and time.monotonic() < deadline_s:
         if pause_s > 1:
             _log.info("another host builds %s", key.name)
@@ -159,14 +161,15 @@ def _take_claim(store: Any, name: str) -> bool | None:
     """Claim a build, and return True. Return False if another host has claimed it, and None if there are no claims."""
     if not hasattr(store, "create"):
         return None
-    until = str(time.time() + _CLAIM_S).encode()
-    if store.create(name, until):
+    claim = f"{time.time() + _CLAIM_S} {secrets.token_hex(8)}".encode()
+    if store.create(name, claim):
         return True
     with suppress(ValueError):
-        if 0 < float(store.get(name) or 0) - time.time() <= _CLAIM_S:
+        if 0 < float((store.get(name) or b"0").partition(b" ")[0]) - time.time() <= _CLAIM_S:
             return False
-    store.put(name, until)
-    return True
+    store.put(name, claim)
+    time.sleep(_SETTLE_S)  # several hosts may replace an expired claim; the last one has it
+    return bool(store.get(name) == claim)
 
 
 def object_dir(key: CacheKey) -> str:
