@@ -270,16 +270,6 @@ def test_a_failed_build_releases_its_claim(exclusive):
     assert list(store.kept.values()) == [b""]
 
 
-@pytest.mark.parametrize("scheme", ["file", "memory"])
-def test_urls_are_written_exclusively(tmp_path, scheme):
-    pytest.importorskip("fsspec")
-    store = remote._open_store(f"{scheme}://{tmp_path}/claims")
-    assert [store.create("v/a.claim", data) for data in (b"1", b"2")] == [True, False]
-    assert store.get("v/a.claim") == b"1"
-    store.put("v/a.claim", b"")
-    assert store.get("v/a.claim") == b""
-
-
 # ---- what is not what it should be -----------------------------------------------------------------------------
 
 

@@ -115,3 +115,13 @@ def test_a_bucket_that_is_not_there_is_not_made(cache, server, monkeypatch, capl
     import s3fs
 
     assert s3fs.S3FileSystem(skip_instance_cache=True).ls("") == ["kernels"]
+
+
+@pytest.mark.parametrize("scheme", ["file", "memory"])
+def test_urls_are_written_exclusively(tmp_path, scheme):
+    pytest.importorskip("fsspec")
+    store = remote._open_store(f"{scheme}://{tmp_path}/claims")
+    assert [store.create("v/a.claim", data) for data in (b"1", b"2")] == [True, False]
+    assert store.get("v/a.claim") == b"1"
+    store.put("v/a.claim", b"")
+    assert store.get("v/a.claim") == b""
