@@ -353,6 +353,8 @@ def load_triton(
     num_warps: int | None = None,
     num_stages: int | None = None,
     config: Any = None,
+    tuned: Any = None,
+    nearest: Literal["log2", "linear"] | None = None,
     build_directory: PathLike | None = None,
     keep_module_alive: bool = True,
     verbose: bool = False,
@@ -383,6 +385,9 @@ def load_triton(
             are the defaults of every variant. Each variant becomes a function, such as `f__BLOCK_512`, and `f` launches
             the first variant that fits the arguments. `config` cannot be combined with `variants`.
         arch: `"native"` (the current GPU), `"sm_90"`, or several.
+        tuned: The measurements that choose among the variants, as for `load_inline`. Calls choose by the integers in
+            the key of `@triton.autotune`.
+        nearest: How a call chooses if its key was not tuned, as in `Tune`.
         **more: Arguments of the kernel by name, and further options of Triton's compiler.
 
     Returns:
@@ -413,7 +418,7 @@ def load_triton(
         **more,
     )
     check_flags({"keep_module_alive": keep_module_alive, "verbose": verbose})
-    request = make_triton_request(name, kernel, spec, arch=arch, grid=grid)
+    request = make_triton_request(name, kernel, spec, arch=arch, grid=grid, tuned=tuned, nearest=nearest)
     return load_request(request, build_directory, keep_module_alive=keep_module_alive, verbose=verbose)
 
 

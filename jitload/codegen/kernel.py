@@ -74,7 +74,7 @@ def kernel_members(export: Export, constants: Mapping[str, ScopeEntry] | None = 
         "argument_count": len(arguments),
         "flags": flags_of(KERNEL_FLAGS, flags),
         "struct_bytes": structs + 64 if structs else 0,
-        "choice": _choice_structure(export) if export.choice else None,
+        "choice": choice_structure(export) if export.choice else None,
         "group": export.group,
         "metadata": _metadata(arguments),
         "doc": export.doc,
@@ -174,7 +174,8 @@ def _metadata(arguments: Iterable[Parameter]) -> str:
 _MULTIPLIER, _MASK = 0x9E3779B97F4A7C15, 2**64 - 1  # those of `jitload_hash_key` in runtime/launch_steps.h
 
 
-def _choice_structure(export: Export) -> Struct:
+def choice_structure(export: Export) -> Struct:
+    """Return the structure of the choice by which an export chooses."""
     choice = export.choice
     assert choice is not None
     scope = make_scope(export, {p.name: number for number, p in enumerate(export.arguments)})

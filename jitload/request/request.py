@@ -33,6 +33,7 @@ from jitload.request.kind import (
 )
 from jitload.request.launch import Launch
 from jitload.request.options import cpu_options, take_archs, take_libraries, translate_cuda_options
+from jitload.request.tune import Choice, Values
 from jitload.request.tuned import Tuned
 from jitload.settings import Settings, read_settings
 from jitload.toolchain.arch import CPU, add_archs, check_options_agree, resolve_arch, resolve_gpu_arch
@@ -102,11 +103,15 @@ class HostSource(NamedTuple):
 
 
 class VariantSource(NamedTuple):
-    """One specialization of a Triton kernel: its exported name, and its `triton.plan.Plan` or its compiled cubins."""
+    """One specialization of a Triton kernel: its exported name, and its `triton.plan.Plan` or its compiled cubins.
+
+    `values` are what distinguishes it from other variants.
+    """
 
     name: str
     plan: Any = None
     cubins: tuple[Cubin, ...] = ()
+    values: Values = ()
 
 
 class TritonSource(NamedTuple):
@@ -120,6 +125,7 @@ class TritonSource(NamedTuple):
         kernel: The `triton.kernel.TritonKernel`, or None for a compiled kernel.
         triton: The `triton.versions.Triton` that compiles the kernel, or None for a compiled kernel.
         examples: The integers among the example arguments.
+        choice: How a key chooses among the variants, or None if the first that fits is launched.
     """
 
     parts: tuple[tuple[str, str | tuple[str, ...]], ...]
@@ -129,6 +135,7 @@ class TritonSource(NamedTuple):
     kernel: Any = None
     triton: Any = None
     examples: tuple[tuple[str, int], ...] = ()
+    choice: Choice | None = None
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, TritonSource) and self.parts == other.parts

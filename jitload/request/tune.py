@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import os
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Literal, NamedTuple
 
 from jitload.errors import LaunchSpecError
@@ -155,6 +155,11 @@ class Choice(NamedTuple):
     nearest: Nearest | None
     tables: tuple[Table, ...]
     digest: str
+
+    def moved(self, positions: Sequence[int]) -> Choice:
+        """Return the choice with other positions of the variants."""
+        tables = (Table(gpu, tuple((key, positions[number]) for key, number in rows)) for gpu, rows in self.tables)
+        return self._replace(tables=tuple(tables))
 
 
 class Variant(NamedTuple):

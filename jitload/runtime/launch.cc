@@ -88,22 +88,29 @@ extern "C" int jitload_call(intptr_t kernel, const void* args, int32_t num_args,
   return jitload_run(called, NULL, (const TVMFFIAny*)args, num_args, NULL);
 }
 
-/* Explain a call without launching: write the index of the kernel that it would launch, how this was chosen, the number
- * of key expressions and their values, and the grid, block, cluster and dynamic shared memory, or zeros where the call
- * passes the grid or block. args: (module, kernel index, address of 21 64-bit integers, *the call's arguments). */
+/* Explain a call without launching: write the index of the kernel that it would launch (of Triton's kernels, the
+ * position), how this was chosen, the number of key expressions and their values, and the grid, block, cluster and
+ * dynamic shared memory, or zeros where the call passes the grid or block. args: (module, kernel index, address of 21
+ * 64-bit integers, *the call's arguments). */
 JITLOAD_LOADER_FUNCTION(explain)(void*, const TVMFFIAny* args, int32_t num_args, TVMFFIAny*) {
   const jitload_kernel* kernel = &((const jitload_module*)(uintptr_t)args[0].v_int64)->kernels[args[1].v_int64];
   int64_t* out = (int64_t*)(uintptr_t)args[2].v_int64;
   args += 3, num_args -= 3;
   if (num_args != kernel->argument_count) return jitload_raise_argument_error(kernel, args, num_args);
   jitload_chosen chosen = {};
+  int64_t triton_position = 0;
+  if (kernel->triton != NULL && kernel->choice != NULL) {
+    triton_position = jitload_choose_by_key(kernel, args, &chosen);
+    if (triton_position < 0) return -1;
+  }
   while (kernel->flags & JITLOAD_DISPATCHES) {
     kernel = jitload_choose(kernel, args, &chosen);
     if (kernel == NULL) return -1;
   }
   memset(out, 0, sizeof *out * 21);
-  out[0] = kernel->index, out[1] = chosen.how, out[2] = chosen.key_count;
+  out[0] = kernel->triton != NULL ? triton_position : kernel->index, out[1] = chosen.how, out[2] = chosen.key_count;
   memcpy(out + 3, chosen.key, sizeof chosen.key);
+  if (kernel->triton != NULL) return 0;
   const size_t count = (size_t)kernel->param_count;
   uint64_t* values = (uint64_t*)__builtin_alloca(8 * count + 8);
   jitload_request request = {};

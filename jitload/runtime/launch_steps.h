@@ -50,12 +50,11 @@ static inline int32_t jitload_find_key(const jitload_table* table, const int64_t
   }
 }
 
-/* Choose the variant for a call's key. Return NULL with an error. `chosen` may be NULL. */
-static inline const jitload_kernel* jitload_choose_by_key(const jitload_kernel* kernel, const TVMFFIAny* args,
-                                                          jitload_chosen* chosen) {
-  const jitload_kernel* variants = &kernel->module->kernels[kernel->first_variant];
+/* Return the position of the variant for a call's key, or -1 with an error. `chosen` may be NULL. */
+static inline int32_t jitload_choose_by_key(const jitload_kernel* kernel, const TVMFFIAny* args,
+                                            jitload_chosen* chosen) {
   const jitload_choice* choice = kernel->choice;
-  if (choice->table_count == 0 && chosen == NULL) return variants;
+  if (choice->table_count == 0 && chosen == NULL) return 0;
   int64_t key[JITLOAD_MAX_KEYS];
   jitload_plan plan;
   jitload_eval eval;
@@ -63,32 +62,33 @@ static inline const jitload_kernel* jitload_choose_by_key(const jitload_kernel* 
   eval.args = args;
   if (__builtin_expect(jitload_evaluate(choice->program, &eval, &plan) != JITLOAD_EVAL_OK, 0)) {
     /* An argument of another type is left to the variant, which rejects it. */
-    if (eval.error == JITLOAD_EVAL_NOT_A_TENSOR || eval.error == JITLOAD_EVAL_INTEGER) return variants;
-    jitload_raise_key_error(kernel, &eval);
-    return NULL;
+    if (eval.error == JITLOAD_EVAL_NOT_A_TENSOR || eval.error == JITLOAD_EVAL_INTEGER) return 0;
+    return jitload_raise_key_error(kernel, &eval);
   }
   if (chosen != NULL) {
     chosen->key_count = choice->key_count;
     memcpy(chosen->key, key, sizeof key);
-    if (choice->table_count == 0) return variants;
+    if (choice->table_count == 0) return 0;
   }
   const int32_t device = jitload_find_call_device(kernel, args);
   const jitload_table* table = jitload_table_of(kernel, device);
-  if (__builtin_expect(table == NULL, 0)) return NULL;
+  if (__builtin_expect(table == NULL, 0)) return -1;
   const uint64_t hash = jitload_hash_key(key, choice->key_count);
   const int32_t position = jitload_find_key(table, key, choice->key_count, hash);
   if (chosen != NULL) {
     const int has_nearest = choice->nearest != JITLOAD_NEAREST_NONE && *table->gpu != '\0';
     chosen->how = position != 0 ? JITLOAD_TUNED : has_nearest ? JITLOAD_NEAREST : JITLOAD_FIRST;
   }
-  if (JITLOAD_LIKELY(position != 0)) return &variants[position - 1];
-  return &variants[jitload_choose_untuned(kernel, table, key, hash, device)];
+  return JITLOAD_LIKELY(position != 0) ? position - 1 : jitload_choose_untuned(kernel, table, key, hash, device);
 }
 
 /* Choose a kernel of a function with several. Return NULL with an error. */
 static inline const jitload_kernel* jitload_choose(const jitload_kernel* kernel, const TVMFFIAny* args,
                                                    jitload_chosen* chosen) {
-  if (kernel->choice != NULL) return jitload_choose_by_key(kernel, args, chosen);
+  if (kernel->choice != NULL) {
+    const int32_t position = jitload_choose_by_key(kernel, args, chosen);
+    return position < 0 ? NULL : &kernel->module->kernels[kernel->first_variant + position];
+  }
   const jitload_kernel* variant = jitload_choose_variant(kernel, args);
   if (variant == NULL) jitload_raise_variant_error(kernel, args);
   return variant;

@@ -390,9 +390,12 @@ static int jitload_dispatch(const jitload_kernel* kernel, const jitload_config* 
     if (driver == NULL) return -1;
     device = jitload_find_device(driver, kernel, args);
   }
+  /* The variant that was chosen for the key comes first, and then the others in their order. */
+  const int32_t first = kernel->choice != NULL ? jitload_choose_by_key(kernel, args, NULL) : 0;
+  if (first < 0) return -1;
   int has_code = driver == NULL;
   for (int32_t i = 0; i < triton->variant_count; ++i) {
-    const jitload_kernel* variant = triton->variants[i];
+    const jitload_kernel* variant = triton->variants[(first + i) % triton->variant_count];
     if (driver != NULL && !jitload_has_code(variant, driver, device)) continue;
     has_code = 1;
     const int status = jitload_try_variant(variant, config, args, descriptors, stream_source);

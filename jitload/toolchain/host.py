@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 # In every cache key, this number stands for jitload's code. Raise it if libraries built by an earlier release must not
 # be used any more. `tests/test_abi.py` notices changes that may need this.
-ABI = 1
+ABI = 2
 _PACKAGE = Path(__file__).parents[1]
 INCLUDE_DIR = _PACKAGE / "include"  # jitload's own headers
 # Variables that change only what ninja and compilers print (colours, links, the language), and variables that `make`

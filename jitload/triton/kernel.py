@@ -24,11 +24,13 @@ class TritonKernel:  # not a named tuple: creating one takes a thirtieth of a fi
         configs: The configurations of `@triton.autotune`, each a `triton.Config`.
         best_config: The configuration that tuning chose, or else the only configuration, or else None.
         compiled: The `CompiledKernel`, if the caller passed one instead of a function.
+        keys: The parameters by whose values `@triton.autotune` chooses.
+        prune: The function with which `@triton.autotune` leaves configurations out, or None.
     """
 
-    __slots__ = ("best_config", "compiled", "configs", "function", "heuristics")
+    __slots__ = ("best_config", "compiled", "configs", "function", "heuristics", "keys", "prune")
 
-    def __init__(
+    def __init__(  # noqa: PLR0913  one for each attribute
         self,
         function: Any,
         heuristics: Mapping[str, Any],
@@ -36,12 +38,16 @@ class TritonKernel:  # not a named tuple: creating one takes a thirtieth of a fi
         *,
         best_config: Any = None,
         compiled: Any = None,
+        keys: tuple[str, ...] = (),
+        prune: Any = None,
     ) -> None:
         self.function = function
         self.heuristics = heuristics
         self.configs = configs
         self.best_config = best_config
         self.compiled = compiled
+        self.keys = keys
+        self.prune = prune
 
     @property
     def name(self) -> str:
@@ -106,11 +112,13 @@ def read_kernel(kernel: Any) -> TritonKernel:
         return TritonKernel(_function_of(kernel), {}, compiled=kernel)
     heuristics: dict[str, Any] = {}
     configs: tuple[Any, ...] = ()
-    best_config = None
+    best_config = prune = None
+    keys: tuple[str, ...] = ()
     while not _has_base(kernel, "JITFunction"):
         kind = type(kernel).__name__
         if kind == "Autotuner":
             configs = tuple(kernel.configs)
+            keys, prune = tuple(getattr(kernel, "keys", ())), getattr(kernel, "early_config_prune", None)
             best_config = getattr(kernel, "best_config", None) or (configs[0] if len(configs) == 1 else None)
         elif kind == "Heuristics":
             heuristics = {**kernel.values, **heuristics}
@@ -130,7 +138,7 @@ def read_kernel(kernel: Any) -> TritonKernel:
             f"kernel {kernel.__name__!r} has a pre_run_hook, Python code that Triton runs before each launch. A "
             "library cannot run it: do its work before the call, and pass the kernel without it"
         )
-    return TritonKernel(kernel, heuristics, configs, best_config=best_config)
+    return TritonKernel(kernel, heuristics, configs, best_config=best_config, keys=keys, prune=prune)
 
 
 def import_name(kernel: Any) -> str:

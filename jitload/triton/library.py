@@ -20,7 +20,7 @@ def write_triton_kernels(request: Request, work_dir: Path) -> tuple[str, ...]:
     assert source is not None
     variants = tuple(_variant(source, variant, request.archs) for variant in source.variants)
     doc = inspect.cleandoc(source.kernel.function.__doc__ or "") if source.kernel else ""
-    function = TritonFunction(name=source.name, doc=doc, variants=variants)
+    function = TritonFunction(name=source.name, doc=doc, variants=variants, choice=source.choice)
     return write_triton_sources(request.name, (function,), work_dir)
 
 
@@ -35,7 +35,8 @@ def _variant(source: TritonSource, variant: VariantSource, archs: tuple[str, ...
         constexprs=tuple(name for name, value in specialization.constexprs if isinstance(value, int)),
         examples=dict(source.examples),
     )
-    return TritonVariant(name=variant.name, cubins=cubins, grid=read_grid(source.grid, scope))
+    grid = read_grid(source.grid, scope)
+    return TritonVariant(name=variant.name, cubins=cubins, grid=grid, values=variant.values)
 
 
 def _compile(source: TritonSource, variant: VariantSource, arch: str) -> Cubin:

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from jitload.cache.entry import private_cache_dir
-from jitload.errors import SignatureError
+from jitload.errors import LaunchSpecError, SignatureError
 from jitload.request.arguments import check_name
 from jitload.request.request import Request, TritonSource, VariantSource
+from jitload.request.tune import Choice, Nearest, Table, Values
+from jitload.request.tuned import Tuned, read_tuned
 from jitload.settings import Settings, read_settings
 from jitload.toolchain.arch import capability_of, resolve_gpu_arch, resolve_one_gpu_arch
 from jitload.triton.kernel import (
@@ -32,12 +35,26 @@ if TYPE_CHECKING:
 _SUBJECT = "a Triton kernel is compiled"  # the subject of messages about architectures
 
 
-def make_triton_request(name: str, kernel: Any, spec: CompileSpec, *, arch: str | Sequence[str], grid: Any) -> Request:
+def make_triton_request(  # noqa: PLR0913  the arguments of `load_triton`
+    name: str,
+    kernel: Any,
+    spec: CompileSpec,
+    *,
+    arch: str | Sequence[str],
+    grid: Any,
+    tuned: Any = None,
+    nearest: Nearest | None = None,
+) -> Request:
     """Check the arguments of `load_triton`, and return the request for the library, with the current settings.
 
     If the settings ask for a record, record the call.
     """
     request = _make_request(name, kernel, spec, arch=arch, grid=grid)
+    if request.triton is not None and len(request.triton.variants) > 1 and (tuned is not None or nearest):
+        request = request._replace(triton=_with_choice(request.triton, read_tuned(tuned), nearest))
+    elif tuned is not None:
+        problem = f"tuned={str(tuned)!r} chooses among variants, and there is only one: pass variants='all'"
+        raise LaunchSpecError(problem, field="tuned")
     if request.settings.record:
         from jitload.request.recording import record_item
 
@@ -75,9 +92,15 @@ def _make_request(name: str, kernel: Any, spec: CompileSpec, *, arch: str | Sequ
     spec = assign_keywords(kernel, spec)
     triton = find_triton()
     capability, _ = capability_of(archs[0])
-    plans = [(label, make_plan(kernel, variant, triton, capability)) for label, variant in _variants(kernel, spec)]
+    variants = _variants(kernel, spec)
+    plans = [(label, make_plan(kernel, variant, triton, capability)) for label, variant, _ in variants]
     _check_distinct(kernel, plans)
     source, is_cacheable = _source_of_plans(kernel, spec, plans=plans, grid=grid, triton=triton)
+    values = [row_values for _, _, row_values in variants]
+    sources = tuple(v._replace(values=own) for v, own in zip(source.variants, values, strict=True))
+    choice = _untuned_choice(kernel, plans[0][1]) if len(plans) > 1 else None
+    parts = (*source.parts, ("key", choice.key)) if choice else source.parts
+    source = source._replace(variants=sources, choice=choice, parts=parts)
     if not is_cacheable:  # no other call may find the library
         settings = settings._replace(cache_dir=str(private_cache_dir()))
     return _request(name, source, _distinct_archs(archs), settings)
@@ -209,30 +232,67 @@ def _request(name: str, source: TritonSource, archs: tuple[str, ...], settings: 
     )
 
 
+# ---- choices by key ------------------------------------------------------------------------------------------------
+
+
+def _untuned_choice(kernel: TritonKernel, plan: Plan) -> Choice | None:
+    """Return the choice by the integers among Triton's own key, without choices, or None for another kernel."""
+    if not kernel.configs:
+        return None
+    integers = {name for name, type_ in plan.types if isinstance(type_, str) and type_.startswith(("i", "u"))}
+    return Choice(tuple(name for name in kernel.keys if name in integers), None, (), "")
+
+
+def _with_choice(source: TritonSource, file: Tuned | None, nearest: Nearest | None) -> TritonSource:
+    """Return a source whose function chooses among its variants by the measurements in a file."""
+    from jitload.request.rows import choose, read_rows
+
+    choice = source.choice or Choice((), None, (), "")
+    values = [variant.values for variant in source.variants]
+    rows = [row for row in read_rows(file) if row.function == source.name] if file else []
+    tables: dict[str, dict[tuple[int, ...], int]] = {}
+    for _, group in itertools.groupby(rows, key=lambda row: row.group):
+        if (row := choose(group)) is None:
+            continue
+        if row.values not in values or tuple(text for text, _ in row.key) != choice.key:
+            problem = f"a file chose {row.label} by {dict(row.key)}, which this kernel does not have: tune again"
+            raise LaunchSpecError(problem, kernel=source.name, field="tuned")
+        tables.setdefault(row.gpu, {})[tuple(value for _, value in row.key)] = values.index(row.values)
+    found = tuple(Table(gpu, tuple(sorted(table.items()))) for gpu, table in sorted(tables.items()))
+    choice = Choice(choice.key, nearest, found, file.digest if file else "")
+    return source._replace(choice=choice, parts=(*source.parts, ("choice", repr(choice))))
+
+
 # ---- variants --------------------------------------------------------------------------------------------------
 
 
-def _variants(kernel: TritonKernel, spec: CompileSpec) -> list[tuple[str, CompileSpec]]:
-    """Return a (name, spec) pair for each variant. Without `variants=`, there is one, with the kernel's name."""
+def _variants(kernel: TritonKernel, spec: CompileSpec) -> list[tuple[str, CompileSpec, Values]]:
+    """Return the name, the spec and the values of each variant.
+
+    Without `variants=`, there is one, with the kernel's name.
+    """
     if spec.variants is None:
-        return [(kernel.name, spec)]
+        return [(kernel.name, spec, ())]
     from jitload.signature.exports import make_unique_name
 
-    rows = _variant_rows(kernel, spec.variants)
+    rows = _variant_rows(kernel, spec)
     row_values = [_flat_values(config_values(row)) for row in rows]
     _check_used(kernel, spec, row_values)
     differing = {key for values in row_values for key in values if len({repr(v.get(key)) for v in row_values}) > 1}
     names = {param.name for param in kernel.params}
-    variants: dict[str, CompileSpec] = {}
+    variants: dict[str, tuple[CompileSpec, Values]] = {}
     for number, (row, values) in enumerate(zip(rows, row_values, strict=True)):
         words = [f"{key}_{_word(value)}" for key, value in values.items() if key in names or key in differing]
         words = words or [f"variant_{number}"]  # not the kernel's own name, which the dispatcher has
-        variants[make_unique_name("__".join((kernel.name, *words)), variants)] = _variant_spec(kernel, spec, row)
-    return list(variants.items())
+        own = tuple((key, v if isinstance(v, int | str) else repr(v)) for key, v in values.items())
+        name = make_unique_name("__".join((kernel.name, *words)), variants)
+        variants[name] = _variant_spec(kernel, spec, row), own
+    return [(name, *pair) for name, pair in variants.items()]
 
 
-def _variant_rows(kernel: TritonKernel, variants: Any) -> list[Any]:
+def _variant_rows(kernel: TritonKernel, spec: CompileSpec) -> list[Any]:
     """Return `variants=` as a list of mappings or configurations."""
+    variants: Any = spec.variants
     if isinstance(variants, str):
         if variants != "all":
             raise SignatureError(f"variants= must be a list of mappings, or 'all', got {variants!r}")
@@ -241,7 +301,11 @@ def _variant_rows(kernel: TritonKernel, variants: Any) -> list[Any]:
                 f"kernel {kernel.name!r}: variants='all' is for autotuned kernels, and this one has no configurations: "
                 "list them, variants=[{'BLOCK': 512}, …]"
             )
-        return list(kernel.configs)
+        arguments = {**dict(zip([p.name for p in kernel.params], spec.args, strict=False)), **spec.named_args}
+        if kernel.prune is None or not arguments:
+            return list(kernel.configs)
+        pruned = list(kernel.prune(list(kernel.configs), arguments, **spec.constexprs))
+        return pruned or list(kernel.configs)[:1]
     if isinstance(variants, Mapping) or not isinstance(variants, Sequence):
         raise SignatureError(f"variants= must be a list of mappings, or 'all', got {type(variants).__name__}")
     if not variants:

@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from jitload.codegen.kernel import dtype_code, kernel_members, param_structures
+from jitload.codegen.kernel import choice_structure, dtype_code, kernel_members, param_structures
 from jitload.codegen.record import ASSUMPTIONS, PARTS, Array, Place, Record, Struct, write_record
 from jitload.codegen.wrapper import (
     EmbeddedImage,
@@ -23,6 +23,7 @@ from jitload.errors import LaunchSpecError
 from jitload.expressions.compiler import INT64, ScopeEntry
 from jitload.model import Cubin, Descriptor, Kernel, Specialization
 from jitload.request.launch import Extent, Launch
+from jitload.request.tune import Choice, Values
 from jitload.signature.exports import Export
 from jitload.toolchain.arch import capability_of
 
@@ -35,20 +36,26 @@ class TritonVariant:
         name: The exported name of the variant. If the function has only this variant, the function's name is used.
         cubins: A cubin for each architecture. The cubin's attribute `triton` says how the cubin is launched.
         grid: Launch expressions for the number of programs, or None if each call passes a grid.
+        values: What distinguishes the variant from others.
     """
 
     name: str
     cubins: tuple[Cubin, ...]
     grid: Extent | None
+    values: Values = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TritonFunction:
-    """A kernel that is exported as a function. A call launches the first variant that accepts the arguments."""
+    """A kernel that is exported as a function. A call launches the first variant that accepts the arguments.
+
+    With a `choice`, the variant for the key of the call comes before the others.
+    """
 
     name: str
     doc: str
     variants: tuple[TritonVariant, ...]
+    choice: Choice | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,11 +76,16 @@ class _KernelCode:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Entry:
-    """An exported function. If it has several `codes`, it is a dispatcher, which chooses one of them at each call."""
+    """An exported function. If it has several `codes`, it is a dispatcher, which chooses one of them at each call.
+
+    The positions in `choice` are those of codes, and `values` has the values of their variants.
+    """
 
     name: str
     doc: str
     codes: tuple[_KernelCode, ...]
+    choice: Choice | None = None
+    values: tuple[Values, ...] = ()
 
 
 def write_triton_sources(name: str, functions: Sequence[TritonFunction], work_dir: Path) -> tuple[str, ...]:
@@ -132,7 +144,10 @@ def _entries(functions: Sequence[TritonFunction]) -> list[_Entry]:
         ]
         codes = tuple(code for variant_codes in by_variant for code in variant_codes)
         _check_same_arguments(function.name, codes)
-        entries.append(_Entry(name=function.name, doc=function.doc, codes=codes))
+        firsts = [sum(map(len, by_variant[:number])) for number in range(len(by_variant))]
+        choice = function.choice and function.choice.moved(firsts)
+        values = tuple(v.values for v, own in zip(function.variants, by_variant, strict=True) for _ in own)
+        entries.append(_Entry(name=function.name, doc=function.doc, codes=codes, choice=choice, values=values))
         if has_dispatcher:
             entries += [_Entry(name=codes[0].name, doc=function.doc, codes=codes) for codes in by_variant]
     _check_distinct([entry.name for entry in entries])
@@ -279,7 +294,11 @@ def _dispatcher_members(entry: _Entry, numbers: Mapping[str, int]) -> dict[str, 
         "grid_multiplier": (1, 1, 1),
         "scratch_alignment": 1,
     }
-    return {**{name: members[name] for name in kept}, "name": entry.name, "triton": Struct("triton", triton)}
+    kept_members = {name: members[name] for name in kept}
+    if entry.choice is not None:
+        export = first.export(entry.name, entry.doc)._replace(choice=entry.choice)
+        kept_members["choice"] = choice_structure(export)
+    return {**kept_members, "name": entry.name, "triton": Struct("triton", triton)}
 
 
 def _code_members(code: _KernelCode, doc: str) -> dict[str, object]:
@@ -423,4 +442,11 @@ def _describe(entry: _Entry) -> dict[str, Any]:
         ],
         "kernel": asdict(specialization.kernel),
         "triton": triton,
+        **({"tune": _describe_choice(entry.choice, entry.values)} if entry.choice else {}),
     }
+
+
+def _describe_choice(choice: Choice, values: Sequence[Values]) -> dict[str, Any]:
+    """Return the values of the variants by their positions, the key, and the digest of the choices' file."""
+    variants = {number: {"values": dict(own), "dtypes": {}} for number, own in enumerate(values)}
+    return {"variants": variants, "key": choice.key, "digest": choice.digest}

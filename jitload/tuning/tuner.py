@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import math
 import sys
 import time
@@ -11,16 +12,18 @@ from typing import Any
 
 from jitload.errors import JitLoadError, LaunchSpecError, MismatchError, ends_at_caller
 from jitload.loader.function import TypedFunction
+from jitload.loader.variants import Chosen
 from jitload.measuring.benchmark import Arguments, Options, Subject, check_number, open_clock
 from jitload.measuring.clocks import Clock
 from jitload.measuring.comparison import Check, output_positions, written_by_any
 from jitload.measuring.difference import Tolerance
 from jitload.measuring.tuning import Tuning
+from jitload.pipeline import load_request
 from jitload.request.launch import Launch
 from jitload.request.request import Request
 from jitload.request.rows import Row, choose, read_rows
 from jitload.request.tune import Tune
-from jitload.request.variants import device_of, dtypes_of, source_digest
+from jitload.request.variants import device_of, source_digest
 from jitload.tuning.builds import Candidate, build_candidates, make_candidates, shown_progress
 
 _SAMPLES = 500  # the most samples of a variant
@@ -101,14 +104,12 @@ def tune(  # noqa: PLR0913  how to check and how to measure
         in_graph=graph,
     )  # fmt: skip
     chosen = function.variant(*args)
-    assert isinstance(launch.tune, Tune)
-    dtypes = next(pairs for pairs in dtypes_of(launch) if dict(pairs) == chosen.dtypes)
-    bare = replace(launch, kernel=launch.kernel or function._jitload_facts["kernel"]["name"])
-    space = launch.tune.space(device_of(request))
+    candidates = _candidates(function, request, launch, chosen)
+    space = [candidate.values for candidate in candidates]
     with open_clock([function], args, options) as clock:
         row = Row(
-            function=name, gpu=clock.model, dtypes=dtypes, key=tuple(chosen.key.items()), values=(), number=0,
-            mode=method.mode, driver=clock.driver, source=source_digest(request, name, launch),
+            function=name, gpu=clock.model, dtypes=tuple(chosen.dtypes.items()), key=tuple(chosen.key.items()),
+            values=(), number=0, mode=method.mode, driver=clock.driver, source=_source_digest(request, name, launch),
         )  # fmt: skip
     known = _known_rows(request, row)
     best = choose(known.values())
@@ -116,21 +117,45 @@ def tune(  # noqa: PLR0913  how to check and how to measure
     if wanted and best is not None and best.values in space:
         wanted.append(space.index(best.values))
     first = [] if 0 in wanted else [0]  # the other variants are compared with it
-    candidates = [c for c in make_candidates(bare, name, space, dtypes) if c.number in {*wanted, *first}]
+    candidates = [candidate for candidate in candidates if candidate.number in {*wanted, *first}]
     if wanted:
-        build_candidates(candidates, request, is_shown=progress)
+        if launch is not None:
+            build_candidates(candidates, request, is_shown=progress)
         rows = _Run(candidates, args, method, row).rows(is_shown=progress)
         known |= {measured.values: measured for measured in rows if measured.number in wanted}
     return Tuning(replace(known[values], number=number) for number, values in enumerate(space) if values in known)
 
 
-def _origin(function: object) -> tuple[Request, str, Launch]:
-    """Return the request that a function was built for, its name, and its launch."""
+def _candidates(function: TypedFunction, request: Request, launch: Launch | None, chosen: Chosen) -> list[Candidate]:
+    """Return the variants of a function. Those of a Triton kernel are functions of its module."""
+    if launch is None:
+        assert request.triton is not None
+        module = load_request(request, None, keep_module_alive=True, verbose=False)
+        variants = enumerate(request.triton.variants)
+        return [Candidate(number, v.values, function=module[v.name]) for number, v in variants]
+    assert isinstance(launch.tune, Tune)
+    bare = replace(launch, kernel=launch.kernel or function._jitload_facts["kernel"]["name"])
+    space = launch.tune.space(device_of(request))
+    return make_candidates(bare, function.__name__, space, tuple(chosen.dtypes.items()))
+
+
+def _source_digest(request: Request, name: str, launch: Launch | None) -> str:
+    if launch is not None:
+        return source_digest(request, name, launch)
+    assert request.triton is not None
+    parts = [part for part in request.triton.parts if part[0] in ("kernel", "globals", "outer")]
+    return hashlib.sha256(repr(parts).encode("utf-8", "surrogateescape")).hexdigest()
+
+
+def _origin(function: object) -> tuple[Request, str, Launch | None]:
+    """Return the request that a function was built for, its name, and its launch, or None for a Triton kernel."""
     if not isinstance(function, TypedFunction):
         raise TypeError(f"tune() takes a function of a module, mod.f, got {type(function).__name__}")
     name, request = function.__name__, function._jitload_library.request
     if not isinstance(request, Request):
         raise JitLoadError(f"{name}() cannot be tuned: its source is not at hand. Load it with load_inline() or load()")
+    if request.triton is not None and request.triton.choice is not None and name == request.triton.name:
+        return request, name, None
     launch = dict(request.functions or ()).get(name)
     if launch is None or not isinstance(launch.tune, Tune):
         problem = "has no variants: declare them, Launch(tune=Tune(B=(128, 256)))"
@@ -139,7 +164,10 @@ def _origin(function: object) -> tuple[Request, str, Launch]:
 
 
 def _known_rows(request: Request, like: Row) -> dict[Any, Row]:
-    """Return the rows in the request's file that were measured as `like` would be, by their values."""
+    """Return the rows in the request's file that were measured as `like` would be, by their values.
+
+    All configurations of a Triton kernel are measured again.
+    """
     rows = read_rows(request.tuned) if request.tuned else ()
     facts = (*like.group, like.mode, like.driver, like.source)
     return {row.values: row for row in rows if (*row.group, row.mode, row.driver, row.source) == facts}
@@ -181,9 +209,10 @@ class _Run:
         threads = math.prod(plan.block or (0,))
         if threads > kernel.max_threads:
             return f"a block of {threads} threads is larger than the kernel allows, {kernel.max_threads}"
-        if kernel.registers is None or not threads:
+        is_triton = "triton" in function._jitload_facts
+        if kernel.registers is None or not (threads or is_triton):
             return ""
-        occupancy = function.occupancy(threads, dynamic)
+        occupancy = function.occupancy() if is_triton else function.occupancy(threads, dynamic)
         facts["occupancy"] = occupancy.share
         return "" if occupancy.blocks else f"no block fits on a multiprocessor: {' and '.join(occupancy.limited_by)}"
 

@@ -1,0 +1,103 @@
+"""Choices among the configurations of an autotuned Triton kernel, read from its decorator and frozen."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from builds import ARCH
+from support.arrays import CudaArray
+from support.driver import StubDriver
+from support.triton import aligned_array
+
+import jitload
+from jitload.errors import LaunchSpecError
+
+pytest.importorskip("triton")
+from triton_tuned import tuned_add
+
+pytest_plugins = ["support.gpu_fixtures"]
+
+SIGNATURE = {"x_ptr": "*fp32", "y_ptr": "*fp32", "out_ptr": "*fp32", "n": "i32"}
+CONFIGS = ({"BLOCK": 512, "num_warps": 4}, {"BLOCK": 1024, "num_warps": 8})
+
+
+def write(path: Path, choices: dict[int, int], *, key: str = "n") -> Path:
+    found = jitload.load_triton("t", tuned_add, signature=SIGNATURE, variants="all", grid=GRID, arch=ARCH)
+    values = [row["values"] for row in found.tuned_add._jitload_facts["tune"]["variants"].values()]
+    rows = [
+        {"function": "tuned_add", "gpu": "Stub GPU 0", "key": {key: n}, "values": values[number], "number": number,
+         "median_us": 1.0}
+        for n, number in choices.items()
+    ]  # fmt: skip
+    path.write_text(json.dumps({"format": 1, "rows": rows}))
+    return path
+
+
+GRID = "ceil_div(n, BLOCK)"
+
+
+def load(**options: Any) -> jitload.Module:
+    options = {"signature": SIGNATURE, "variants": "all", "grid": GRID, "arch": ARCH, **options}
+    return jitload.load_triton("t", tuned_add, **options)
+
+
+def test_the_key_of_the_decorator_chooses_a_configuration(tmp_path, stub_driver: StubDriver):
+    mod = load(tuned=write(tmp_path / "add.json", {1000: 1, 2000: 0}), nearest="linear")
+    x = aligned_array()
+    for n, block, how in (
+        (1000, 1024, "tuned"),
+        (2000, 512, "tuned"),
+        (1400, 1024, "nearest"),
+        (10**6, 512, "nearest"),
+    ):
+        mod.tuned_add(x, x, x, n)
+        assert stub_driver.launches()[-1].block == (block // 4, 1, 1)
+        assert stub_driver.launches()[-1].grid == (-(-n // block), 1, 1)
+        chosen = mod.tuned_add.variant(x, x, x, n)
+        assert (chosen.values["BLOCK"], chosen.how, chosen.key) == (block, how, {"n": n})
+    assert mod.tuned_add.variant(CudaArray(np.zeros(4, np.float32), device=1), x, x, 1000).how == "first"
+
+
+def test_the_choice_is_in_the_key_of_the_library(tmp_path):
+    paths = {
+        str(load(tuned=tuned).tuned_add._jitload_library.origin)
+        for tuned in (None, write(tmp_path / "a.json", {7: 1}), write(tmp_path / "b.json", {7: 0}))
+    }
+    assert len(paths) == 3
+
+
+def test_a_file_for_another_kernel_is_refused(tmp_path):
+    path = write(tmp_path / "add.json", {7: 1}, key="m")
+    with pytest.raises(LaunchSpecError, match=r"chose .*BLOCK=1024.* by \{'m': 7\}, which this kernel does not have"):
+        load(tuned=path)
+    with pytest.raises(LaunchSpecError, match="there is only one: pass variants='all'"):
+        load(tuned=path, variants=None, config={"BLOCK": 512})
+
+
+def test_the_decorator_leaves_configurations_out(monkeypatch):
+    monkeypatch.setattr(tuned_add, "early_config_prune", lambda configs, _args, **_: configs[1:])
+    example = torch.empty(64, device="meta")
+    mod = jitload.load_triton("p", tuned_add, example, example, example, 1000, variants="all", grid=GRID, arch=ARCH)
+    assert mod.tuned_add._jitload_facts["triton"]["constexprs"]["BLOCK"] == 1024
+
+
+@pytest.mark.gpu
+@pytest.mark.usefixtures("gpu")
+def test_configurations_are_tuned_on_a_gpu(tmp_path):
+    mod = jitload.load_triton("g", tuned_add, signature=SIGNATURE, variants="all", grid=GRID)
+    x, y = torch.rand(2, 1 << 20, device="cuda")
+    out = torch.empty_like(x)
+    options = {"reference": lambda x, y, out, n: x + y, "outputs": ["out_ptr"], "seconds": 0.2, "progress": False}
+    found = mod.tuned_add.tune(x, y, out, x.numel(), **options)
+    assert [row.reason for row in found.rows] == ["", ""]
+    assert all(row.registers and row.occupancy for row in found.rows)
+    path = found.save(tmp_path / "add.json")
+    frozen = jitload.load_triton("g", tuned_add, signature=SIGNATURE, variants="all", grid=GRID, tuned=path)
+    frozen.tuned_add(x, y, out, x.numel())
+    assert torch.equal(out, x + y)
+    assert frozen.tuned_add.variant(x, y, out, x.numel()).values == dict(found.best.values)
