@@ -13,7 +13,7 @@ from builds import run_python
 import jitload
 from jitload.errors import JitLoadError
 from jitload.measuring.clocks import CudaClock, Sample
-from jitload.measuring.memory import Backup, Extent
+from jitload.measuring.memory import Backup, Extent, merge_extents
 
 pytest_plugins = ["support.gpu_fixtures"]
 
@@ -124,6 +124,11 @@ def spinning(gpu, tmp_path_factory):
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("JITLOAD_CACHE_DIR", str(tmp_path_factory.mktemp("cache")))
         yield jitload.load_inline("spinning", cuda_sources=SPIN)
+
+
+def test_adjacent_allocations_are_copied_separately():
+    extents = [Extent(4096, 64, 64, 0), Extent(4160, 64, 64, 0), Extent(4192, 64, 64, 0)]
+    assert merge_extents(extents) == [Extent(4096, 64, 64, 0), Extent(4160, 96, 64, 0)]
 
 
 @pytest.mark.gpu

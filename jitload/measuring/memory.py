@@ -73,11 +73,14 @@ class Backup:
 
 
 def merge_extents(extents: Iterable[Extent]) -> list[Extent]:
-    """Return extents that cover the same bytes, with overlapping and adjacent extents merged."""
+    """Return extents that cover the same bytes, with overlapping extents merged.
+
+    Adjacent extents may be separate allocations, and the driver copies no memory across two of them.
+    """
     merged: list[Extent] = []
     for extent in sorted(extents, key=lambda extent: (extent.device is None, extent.device or 0, extent.address)):
         last = merged[-1] if merged else None
-        if last and last.device == extent.device and extent.address <= last.address + last.span:
+        if last and last.device == extent.device and extent.address < last.address + last.span:
             end = max(last.address + last.span, extent.address + extent.span)
             merged[-1] = last._replace(span=end - last.address)
         elif extent.span:
