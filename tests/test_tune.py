@@ -88,6 +88,7 @@ def test_the_space_is_the_product_in_order_without_what_the_condition_excludes()
         ({"B": 1, "key": 5}, "object is not iterable|must be an expression"),
         ({"B": 1, "when": "B > 1"}, "when: holds for no combination"),
         ({"B": 1, "when": "C > 1"}, "when: there is no parameter 'C'"),
+        ({"min": 1}, "'min' has a meaning of its own in expressions"),
         ({"B": "device.cores"}, "B: there is no 'device.cores', only device.multiprocessors"),
         ({name: range(100) for name in "ABC"}, "has more than 10,000 combinations"),
     ],
@@ -175,6 +176,13 @@ def test_each_model_of_gpu_has_its_table(stub_driver: StubDriver, tmp_path):
     symbols = {launch.kernel[:16] for launch in stub_driver.launches()}
     assert symbols == {"_Z5scaleIfLi2EEv", "_Z5scaleIfLi1EEv"}
     assert mod.scale.variant(x, x).how == "first"
+    functions = {"scale": Launch(**LAUNCH, tune=Tune(**TUNE))}
+    options = {"cuda_sources": SOURCE, "functions": functions, "extra_cuda_cflags": OPTIONS, "arch": "sm_90a"}
+    library = jitload.load_module(jitload.build_inline("two", **options, tuned=path, output=tmp_path / "two.so"))
+    library.scale(x, x)
+    x = CudaArray(np.zeros(8, np.float32), device=1)
+    library.scale(x, x)
+    assert [launch.block[0] for launch in stub_driver.launches()[-2:]] == [32, 64]
 
 
 def test_hundreds_of_keys_are_found(tmp_path, stub_driver: StubDriver):
@@ -241,7 +249,7 @@ def test_a_file_that_does_not_fit_is_refused(tmp_path):
     refused(tmp_path, r"refused.json is not a file that Tuning.save\(\) wrote", "{}")
     refused(tmp_path, r"has the format 2; this release reads 1", {"format": 2, "rows": []})
     rows = [{**good, "key": {"n": 4}, "values": {**values, "B": 99}}]
-    refused(tmp_path, r"chose B=99 V=1 F=3, which is not a variant of Tune any more", {"format": 1, "rows": rows})
+    refused(tmp_path, r"chose B=99 V=1 F=3, which is not a variant any more", {"format": 1, "rows": rows})
     rows = [{**good, "key": {"m": 4}, "values": values}]
     refused(tmp_path, r"has choices by m, but the key is n: tune again", {"format": 1, "rows": rows})
     refused(tmp_path, r"no function has a Launch\(tune=…\)", {}, functions={"scale": Launch(kernel="scale<float, 1>")})
@@ -253,6 +261,8 @@ def test_names_and_limits_are_checked(tmp_path):
     launch = Launch(kernel="scale<float, 1>", block="n", tune=Tune(n=(1, 2)))
     options = {"tuned": None, "extra_cuda_cflags": ["-DFACTOR=1"]}
     refused(tmp_path, "'n' is a value of Tune and also a parameter", functions={"scale": launch}, **options)
+    launch = Launch(kernel="scale<float, {W}>", tune=Tune(V=(1, 2)))
+    refused(tmp_path, "kernel: there is no value 'W', only V", functions={"scale": launch}, **options)
     launch = Launch(**LAUNCH, tune=Tune(B=2048, V=1, F=1))
     refused(tmp_path, "block: must be from 1 to 1024, got 2048", functions={"scale": launch}, **options)
     with pytest.raises(LaunchSpecError, match="dtypes: 'half' is none of the dtypes float32"):

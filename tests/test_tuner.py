@@ -162,6 +162,27 @@ def test_values_can_be_macros_without_a_template():
     assert str(found).splitlines()[0] == "add on cpu, eager"
 
 
+def test_the_first_call_measures_if_the_launch_says_so(monkeypatch):
+    tuned = []
+    real = jitload.tuning.tuner.tune
+
+    def tune(function: Any, *args: Any, **options: Any) -> Tuning:
+        tuned.append(len(args[0]))
+        return real(function, *args, seconds=0.02, **options)
+
+    monkeypatch.setattr("jitload.tuning.tuner.tune", tune)
+    mod = load(B=32, V=(1, 2), measure="first call")
+    for n in (100, 100, 200, 100, 200):
+        x, y = arguments(n)
+        mod.scale(x, y)
+        assert torch.equal(y, 2 * x)
+    assert tuned == [100, 200]
+    with pytest.raises(TypeError, match=r"argument 'y' must be a float32 CPU tensor, got int"):
+        mod.scale(x, 3)
+    with pytest.raises(LaunchSpecError, match="measure: must be 'first call' or None, got 'always'"):
+        load(measure="always")
+
+
 REQUESTS = """
 [[requests]]
 name = "twice"

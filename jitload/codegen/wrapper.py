@@ -246,6 +246,7 @@ def _describe_choices(export: Export, indices: Sequence[int]) -> dict[str, Any]:
         "variants": variants,
         "key": choice.key if choice else (),
         "digest": choice.digest if choice else "",
+        **({"measures": True} if choice and choice.measures else {}),
     }
 
 

@@ -410,6 +410,10 @@ def _typed(module: Module, function: tvm_ffi.Function, facts: dict[str, Any]) ->
     library = module._jitload_library()
     is_kernel = "returns" not in facts
     kind = (direct_type() if library.bind is not None and is_kernel else None) or CheckedFunction
+    if facts.get("tune", {}).get("measures") and library.request is not None:
+        from jitload.loader.variants import MeasuringFunction
+
+        kind = MeasuringFunction
     typed = kind.__new__(kind)
     typed.__move_handle_from__(function)
     as_declared = (facts["index"], *(0,) * 8, None, None)

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import ctypes
 import functools
+import importlib
 import logging
+import sys
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
-if TYPE_CHECKING:
-    from jitload.loader.function import TypedFunction
+from jitload.loader.direct import CheckedFunction
+from jitload.loader.function import TypedFunction
+from jitload.request.rows import merge, read_rows, write_rows
+from jitload.request.tuned import Tuned
 
 _log = logging.getLogger(__name__)
 _HOW = ("first", "tuned", "nearest")  # in the order of the constants in runtime/device.h
@@ -68,3 +72,32 @@ def _report(name: bytes, key: bytes, gpu: bytes, how: int) -> None:
     choice = "the variant of the nearest key" if _HOW[how] == "nearest" else "the first variant"
     place = f"the key ({key.decode()}) was not tuned" if gpu else "no key was tuned on this GPU"
     _log.info("%s(): %s, so calls launch %s", name.decode(), place, choice)
+
+
+class MeasuringFunction(CheckedFunction):
+    """A function of variants that measures them in the first call with a key that was not tuned.
+
+    The choices last as long as the process. While a CUDA graph is captured, calls do not measure.
+    """
+
+    _jitload_frozen: TypedFunction | None = None  # the function with the choices that were made so far
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Call the function. Measure first if the key is new."""
+        frozen = self._jitload_frozen or self
+        torch = sys.modules.get("torch")
+        is_captured = torch is not None and torch.cuda.is_available() and torch.cuda.is_current_stream_capturing()
+        if not is_captured and explain_call(frozen, args).how != "tuned":
+            frozen = self._jitload_frozen = self._jitload_measure(frozen, args)
+        return CheckedFunction.__call__(frozen, *args, **kwargs)
+
+    def _jitload_measure(self, frozen: TypedFunction, args: Sequence[Any]) -> TypedFunction:
+        """Tune for a key, and return the function with its choice and all earlier ones."""
+        best = frozen.tune(*args, progress=False).best
+        request = frozen._jitload_library.request
+        earlier = read_rows(request.tuned) if request.tuned else ()
+        request = request._replace(tuned=Tuned("the first calls", write_rows(merge((*earlier, best)))))
+        pipeline = importlib.import_module("jitload.pipeline")  # it is above the loader
+        module = pipeline.load_request(request, None, keep_module_alive=True, verbose=False)
+        function: TypedFunction = module[self.__name__]
+        return function

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import functools
+import itertools
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass, fields
 from typing import Any
 
-from jitload.errors import JitLoadError
-from jitload.request.tune import Values, label_of
+from jitload.errors import JitLoadError, LaunchSpecError
+from jitload.request.tune import Table, Values, label_of
 from jitload.request.tuned import Tuned
 
 FORMAT = 1
@@ -101,6 +102,35 @@ def choose(rows: Iterable[Row]) -> Row | None:
     fastest = min(row.median_us or 0.0 for row in measured)
     ties = [row for row in measured if (row.median_us or 0.0) <= _TIE * fastest]
     return min(ties, key=lambda row: (row.number, row.values))
+
+
+def choose_tables(
+    rows: Iterable[Row], key: tuple[str, ...], position: Callable[[Row], int | None], label: str
+) -> tuple[Table, ...]:
+    """Return the tables of the variants that are chosen from sorted rows.
+
+    Args:
+        rows: The rows.
+        key: The expressions of the key.
+        position: A function that returns the position of a variant, or None if there is no such variant any more.
+        label: The name of the file, for messages.
+
+    Raises:
+        LaunchSpecError: A chosen variant or its key does not exist any more.
+    """
+    tables: dict[str, dict[tuple[int, ...], int]] = {}
+    for _, group in itertools.groupby(rows, key=lambda row: row.group):
+        if (row := choose(group)) is None:
+            continue
+        if tuple(text for text, _ in row.key) != key:
+            was = ", ".join(text for text, _ in row.key) or "no key"
+            problem = f"{label} has choices by {was}, but the key is {', '.join(key) or 'empty'}: tune again"
+            raise LaunchSpecError(problem, kernel=row.function, field="tuned")
+        if (number := position(row)) is None:
+            problem = f"{label} chose {row.label}, which is not a variant any more: tune again"
+            raise LaunchSpecError(problem, kernel=row.function, field="tuned")
+        tables.setdefault(row.gpu, {})[tuple(value for _, value in row.key)] = number
+    return tuple(Table(gpu, tuple(sorted(table.items()))) for gpu, table in sorted(tables.items()))
 
 
 def merge(rows: Iterable[Row]) -> tuple[Row, ...]:

@@ -19,6 +19,7 @@ Nearest = Literal["log2", "linear"]
 NEAREST = ("log2", "linear")
 MAX_KEYS = 8  # the size of an array in runtime/choice.cc
 _MAX_VARIANTS = 10_000
+_RESERVED = ("ceil_div", "next_power_of_2", "min", "max", "device")
 _DEVICE = re.compile(r"\bdevice\.(\w+)")
 # Facts about a GPU, with the driver's numbers of the attributes, and their values where kernels run on the CPU.
 _DEVICE_FACTS: dict[str, tuple[int, Callable[[], int]]] = {
@@ -43,11 +44,13 @@ class Tune:
         nearest: How a call finds a variant if its key was not tuned: `"log2"` and `"linear"` take the variant of the
             tuned key with the smallest difference, of logarithms or of numbers. With None, the call launches the first
             variant.
+        measure: None, or `"first call"`: the first call with a key that was not tuned measures the variants. Then each
+            call costs some microseconds more.
         values: The names, each with its values: integers, booleans, texts such as a type's name, and expressions of the
             GPU, such as `"2 * device.multiprocessors"`.
     """
 
-    __slots__ = ("key", "nearest", "values", "when")
+    __slots__ = ("key", "measure", "nearest", "values", "when")
 
     def __init__(
         self,
@@ -55,15 +58,21 @@ class Tune:
         when: str | None = None,
         key: str | tuple[str, ...] | list[str] = (),
         nearest: Nearest | None = None,
+        measure: Literal["first call"] | None = None,
         **values: Any,
     ) -> None:
         self.key = (key,) if isinstance(key, str) else tuple(key)
-        self.when, self.nearest = when, nearest
+        self.when, self.nearest, self.measure = when, nearest, measure
         self.values = tuple((name, _check_values(name, each)) for name, each in values.items())
+        if reserved := next((name for name in values if name in _RESERVED), None):
+            problem = f"{reserved!r} has a meaning of its own in expressions: rename the value"
+            raise LaunchSpecError(problem, field="tune")
         if not values:
             raise LaunchSpecError("has no values: name some, Tune(B=(128, 256))", field="tune")
         if nearest not in (None, *NEAREST):
             raise LaunchSpecError(f"must be {' or '.join(map(repr, NEAREST))}, got {nearest!r}", field="nearest")
+        if measure not in (None, "first call"):
+            raise LaunchSpecError(f"must be 'first call' or None, got {measure!r}", field="measure")
         if len(self.key) > MAX_KEYS:
             raise LaunchSpecError(f"has {len(self.key)} expressions; at most {MAX_KEYS} are allowed", field="key")
         for number, text in enumerate(self.key):
@@ -79,7 +88,9 @@ class Tune:
 
     def __repr__(self) -> str:
         values = ", ".join(f"{name}={each!r}" for name, each in self.values)
-        return f"Tune(when={self.when!r}, key={self.key!r}, nearest={self.nearest!r}, {values})"
+        return (
+            f"Tune(when={self.when!r}, key={self.key!r}, nearest={self.nearest!r}, measure={self.measure!r}, {values})"
+        )
 
     @property
     def is_for_device(self) -> bool:
@@ -148,13 +159,15 @@ class Table(NamedTuple):
 class Choice(NamedTuple):
     """How a call chooses among variants: the expressions of its key, the rule for other keys, and a table for each GPU.
 
-    `digest` is that of the file in which the choices were found, or "".
+    `digest` is that of the file in which the choices were found, or "". `measures` says whether the first call with a
+    new key measures.
     """
 
     key: tuple[str, ...]
     nearest: Nearest | None
     tables: tuple[Table, ...]
     digest: str
+    measures: bool = False
 
     def moved(self, positions: Sequence[int]) -> Choice:
         """Return the choice with other positions of the variants."""

@@ -8,12 +8,11 @@ import logging
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
 
 from jitload.errors import LaunchSpecError, warn_once
 from jitload.request.launch import CPP_TYPES, Extent, Launch
 from jitload.request.request import Request
-from jitload.request.rows import Row, choose, read_rows
+from jitload.request.rows import Row, choose_tables, read_rows
 from jitload.request.tune import (
     Choice,
     Device,
@@ -22,7 +21,6 @@ from jitload.request.tune import (
     Value,
     Values,
     Variant,
-    label_of,
     parse_names,
     replace_names,
     spelled,
@@ -84,7 +82,7 @@ def _launches(name: str, launch: Launch, request: Request) -> Iterator[tuple[str
         space = tune.space(device_of(request))
         tables, used = _tables(name, launch, dtypes, space, request)
         digest = request.tuned.digest if request.tuned else ""
-        choice = Choice(tune.key, tune.nearest, tables, digest)
+        choice = Choice(tune.key, tune.nearest, tables, digest, tune.measure is not None)
         for values in used:
             yield name, specialize(launch, name, values, dtypes, choice)
 
@@ -93,33 +91,23 @@ def _tables(
     name: str, launch: Launch, dtypes: Dtypes, space: Sequence[Values], request: Request
 ) -> tuple[tuple[Table, ...], list[Values]]:
     """Return the tables of a function's choices, and the variants that they need, beginning with the first of all."""
-    used = [space[0]]
-    tables: dict[str, dict[tuple[int, ...], int]] = {}
-    file = request.tuned
+    used, tune, file = [space[0]], launch.tune, request.tuned
     rows = [row for row in read_rows(file) if row.function == name and row.dtypes == dtypes] if file else []
-    if file and any(row.source not in ("", source_digest(request, name, launch)) for row in rows):
+    if file is None or not isinstance(tune, Tune):
+        return (), used
+    if any(row.source not in ("", source_digest(request, name, launch)) for row in rows):
         message = f"{file.label} was measured with another source or other options than {name!r} has now: tune again."
         warn_once(message, level=logging.WARNING)
-    for _, group in itertools.groupby(rows, key=lambda row: row.group):
-        row = choose(group)
-        if file and row is not None:
-            _check_row(file.label, row, launch.tune, space)
-            used += [row.values] if row.values not in used else []
-            key = tuple(value for _, value in row.key)
-            tables.setdefault(row.gpu, {})[key] = used.index(row.values)
-    return tuple(Table(gpu, tuple(sorted(table.items()))) for gpu, table in sorted(tables.items())), used
 
+    def position(row: Row) -> int | None:
+        names = [name for name, _ in row.values]
+        if row.values not in space and not (tune.is_for_device and names == [name for name, _ in tune.values]):
+            return None
+        if row.values not in used:
+            used.append(row.values)
+        return used.index(row.values)
 
-def _check_row(label: str, row: Row, tune: Any, space: Sequence[Values]) -> None:
-    """Raise LaunchSpecError if a variant that was chosen, or its key, is not of this `Tune`."""
-    if tuple(text for text, _ in row.key) != tune.key:
-        was = ", ".join(text for text, _ in row.key) or "no key"
-        problem = f"{label} has choices by {was}, but the key is {', '.join(tune.key) or 'empty'}: tune again"
-        raise LaunchSpecError(problem, kernel=row.function, field="tuned")
-    names = tuple(name for name, _ in row.values)
-    if row.values not in space and not (tune.is_for_device and names == tuple(name for name, _ in tune.values)):
-        problem = f"{label} chose {label_of(row.values)}, which is not a variant of Tune any more: tune again"
-        raise LaunchSpecError(problem, kernel=row.function, field="tuned")
+    return choose_tables(rows, tune.key, position, file.label), used
 
 
 def specialize(launch: Launch, name: str, values: Values, dtypes: Dtypes, choice: Choice | None = None) -> Launch:
@@ -154,8 +142,11 @@ def specialize(launch: Launch, name: str, values: Values, dtypes: Dtypes, choice
 def _substitute(kernel: str | None, values: Mapping[str, Value], dtypes: Dtypes) -> str | None:
     if kernel is None:
         return None
-    text = _DTYPE.sub(lambda match: CPP_TYPES[dict(dtypes)[match[1]]], kernel)
-    return fill(text, values)
+    text = fill(_DTYPE.sub(lambda match: CPP_TYPES[dict(dtypes)[match[1]]], kernel), values)
+    if values and (unknown := parse_names(iter((text,)))):
+        problem = f"there is no value {min(unknown)!r}, only {', '.join(values)}"
+        raise LaunchSpecError(problem, field="kernel", expression=kernel)
+    return text
 
 
 def fill(text: str, values: Mapping[str, Value]) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import re
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
@@ -11,7 +10,7 @@ from jitload.cache.entry import private_cache_dir
 from jitload.errors import LaunchSpecError, SignatureError
 from jitload.request.arguments import check_name
 from jitload.request.request import Request, TritonSource, VariantSource
-from jitload.request.tune import Choice, Nearest, Table, Values
+from jitload.request.tune import Choice, Nearest, Values
 from jitload.request.tuned import Tuned, read_tuned
 from jitload.settings import Settings, read_settings
 from jitload.toolchain.arch import capability_of, resolve_gpu_arch, resolve_one_gpu_arch
@@ -245,20 +244,16 @@ def _untuned_choice(kernel: TritonKernel, plan: Plan) -> Choice | None:
 
 def _with_choice(source: TritonSource, file: Tuned | None, nearest: Nearest | None) -> TritonSource:
     """Return a source whose function chooses among its variants by the measurements in a file."""
-    from jitload.request.rows import choose, read_rows
+    from jitload.request.rows import Row, choose_tables, read_rows
 
     choice = source.choice or Choice((), None, (), "")
     values = [variant.values for variant in source.variants]
     rows = [row for row in read_rows(file) if row.function == source.name] if file else []
-    tables: dict[str, dict[tuple[int, ...], int]] = {}
-    for _, group in itertools.groupby(rows, key=lambda row: row.group):
-        if (row := choose(group)) is None:
-            continue
-        if row.values not in values or tuple(text for text, _ in row.key) != choice.key:
-            problem = f"a file chose {row.label} by {dict(row.key)}, which this kernel does not have: tune again"
-            raise LaunchSpecError(problem, kernel=source.name, field="tuned")
-        tables.setdefault(row.gpu, {})[tuple(value for _, value in row.key)] = values.index(row.values)
-    found = tuple(Table(gpu, tuple(sorted(table.items()))) for gpu, table in sorted(tables.items()))
+
+    def position(row: Row) -> int | None:
+        return values.index(row.values) if row.values in values else None
+
+    found = choose_tables(rows, choice.key, position, file.label if file else "")
     choice = Choice(choice.key, nearest, found, file.digest if file else "")
     return source._replace(choice=choice, parts=(*source.parts, ("choice", repr(choice))))
 
