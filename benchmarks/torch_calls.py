@@ -1,4 +1,4 @@
-"""What does a call of a text for torch cost: built with jitload's headers, and by torch's own `load_inline`?
+"""What does a call of a PyTorch extension source cost: built with jitload's headers, and by torch's own `load_inline`?
 
 One text has all functions. Both builds run in this process, in turns; the best of the turns counts.
 """

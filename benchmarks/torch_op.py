@@ -1,4 +1,4 @@
-"""What does a call of an operator of torch cost the host, if it launches one kernel and allocates its result?
+"""What does a call of a PyTorch operator cost the host, if it launches one kernel and allocates its result?
 
 The same function is called bare (`torch.empty_like` and the typed function), and as an operator that is registered by
 hand with `torch.library`'s define and impl, with `torch.library.custom_op`, with `torch.library.triton_op` (with a GPU

@@ -1,4 +1,4 @@
-"""What does a text for torch cost to build: with jitload's headers, and with torch's own `load_inline`?
+"""What does a PyTorch extension source cost to build: with jitload's headers, and with torch's own `load_inline`?
 
 Each text is built in one process per peer, after a first text that is not counted, as programs that write kernels do.
 After the first CUDA text, jitload's process waits until the precompiled header is there.

@@ -62,11 +62,12 @@ def load_inline(
 
     Args:
         name: The module's name, for messages and file names.
-        cuda_sources: CUDA C++ as one text, or as several texts that are compiled together. The text contains kernels,
+        cuda_sources: CUDA C++ as one source, or as several that are compiled together. It contains kernels,
             hand-written C++ for the host compiler, or both. C++ that launches kernels with `<<<…>>>` is compiled by
             nvcc.
-        cpp_sources: C++ for the host compiler, as one text or several. The kernels in `cuda_sources` are then embedded
-            as a cubin. The C++ launches them with `TVM_FFI_EMBED_CUBIN(<name>)`, where `<name>` is the module's name.
+        cpp_sources: C++ for the host compiler, as one source or several. The kernels in `cuda_sources` are then
+            embedded as a cubin. The C++ launches them with `TVM_FFI_EMBED_CUBIN(<name>)`, where `<name>` is the
+            module's name.
         functions: The functions to export. For kernels, pass a name, several names, or a mapping from each exported
             name to a `Launch`, a list of `Launch` records, or a docstring. If the value is a list, each call launches
             the first kernel that fits the dtypes of the tensors. None exports every kernel, and each call passes grid
@@ -83,7 +84,7 @@ def load_inline(
         extra_ldflags: Options for linking hand-written C++.
         extra_include_paths: Directories to search for headers.
         backend: None or `"cuda"`.
-        kind: What `cuda_sources` contains, if its text does not show it: `"device"` (kernels), `"host"` (C++ that
+        kind: What `cuda_sources` contains, if the source does not show it: `"device"` (kernels), `"host"` (C++ that
             launches cubins) or `"mixed"` (kernels together with the C++ that launches them).
         build_directory: A directory to which the library is copied as `<name>.so`.
         keep_module_alive: Whether the library stays loaded when the module is deleted.
@@ -190,7 +191,7 @@ def load(
     tuned: Any = None,
     verbose: bool = False,
 ) -> Module:
-    """Compile source files as `load_inline` compiles texts, and return their kernels as typed functions.
+    """Compile source files as `load_inline` compiles sources, and return their kernels as typed functions.
 
     Arguments that are not listed here are described under `load_inline`.
 
@@ -235,7 +236,7 @@ def build(
     tuned: Any = None,
     verbose: bool = False,
 ) -> str:
-    """Compile source files as `build_inline` compiles texts, and return the library's path.
+    """Compile source files as `build_inline` compiles sources, and return the library's path.
 
     The arguments are described under `load`, `build_inline` and `load_inline`.
 
@@ -295,7 +296,7 @@ def compile_cubin(
     signature: `Launch(signature="(float* x, int n)")`.
 
     Args:
-        source: CUDA C++ as one text or several; PTX as text or bytes; LTO-IR or a fatbin as bytes.
+        source: CUDA C++ as one source or several; PTX as str or bytes; LTO-IR or a fatbin as bytes.
         name: The name of the source in messages.
         arch: One architecture, such as `"native"` or `"sm_90a"`.
         kernels: Template instantiations and overloads to compile, such as `["scale<float>"]`; only for CUDA C++.

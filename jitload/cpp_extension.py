@@ -1,7 +1,7 @@
-"""`load_inline` and `load` with the signatures of `torch.utils.cpp_extension`, for texts written for torch.
+"""`load_inline` and `load` with the signatures of `torch.utils.cpp_extension`, for PyTorch extension sources.
 
-The texts are built without changes, with small headers of jitload's in place of torch's; docs/torch.md says what
-differs. A text that uses names that these light headers lack is built by torch itself.
+The sources are built without changes, with small headers of jitload's in place of torch's; docs/torch.md says what
+differs. A source that uses names that these light headers lack is built by torch itself.
 
 After `install()`, programs that import the functions from torch get the functions of this module instead.
 `python -m jitload.cpp_extension program.py` installs them for one program, and `JITLOAD_TORCH=1` in the environment for
@@ -78,13 +78,13 @@ def load_inline(
     use_pch: bool = False,
     no_implicit_headers: bool = False,
 ) -> Any:
-    """Compile C++ and CUDA texts that use torch's C++ interface, and return a module of their functions.
+    """Compile C++ and CUDA sources that use torch's C++ interface, and return a module of their functions.
 
     The arguments are those of `torch.utils.cpp_extension.load_inline`.
 
     Raises:
-        CompileError: A text has an error. The message contains the compiler's output, whose line numbers are those of
-            the text.
+        CompileError: A source has an error. The message contains the compiler's output, whose line numbers are those of
+            the source.
 
     Example:
         >>> source = "torch::Tensor twice(torch::Tensor x) { return x * 2; }"
@@ -93,7 +93,7 @@ def load_inline(
     arguments = dict(locals())
     if sycl_sources:
         return _build_with_torch("load_inline", arguments, "sycl_sources")
-    # torch allows blank texts, too.
+    # torch allows blank sources, too.
     cpp, cuda = (
         [text for text in read_texts(arguments[argument], argument) if text.strip()] or None
         for argument in ("cpp_sources", "cuda_sources")

@@ -1,4 +1,4 @@
-"""The C++ types of tensor elements, for programs that generate source text. A replacement for `tvm_ffi.cpp.dtype`."""
+"""The C++ types of tensor elements, for programs that generate source. A replacement for `tvm_ffi.cpp.dtype`."""
 
 from __future__ import annotations
 

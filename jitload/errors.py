@@ -166,7 +166,7 @@ class CompileError(JitLoadError):
         stage: `"nvrtc"`, `"nvcc"`, `"triton"`, `"ptx"` (the linker of PTX), or `"host"` (the C++ compiler).
         name: The module or file that was compiled.
         log: The compiler's output, word for word.
-        diagnostics: The messages in the log; lines are counted in the user's own text.
+        diagnostics: The messages in the log; lines are counted in the user's own source.
         command: The command line or the options that were used.
         work_dir: The directory in which the failed build is kept; None if no build was started.
         hint: What to do next, if it is known.

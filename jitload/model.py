@@ -289,7 +289,7 @@ class Image(NamedTuple):
 
 
 class Candidate(NamedTuple):
-    """A function in the source text that looks like a kernel; only the compiler can tell whether it is one.
+    """A function in the source that looks like a kernel; only the compiler can tell whether it is one.
 
     Attributes:
         name: The name with its namespaces, `ns::scale`.
@@ -316,7 +316,7 @@ class CompiledSource(NamedTuple):
     Attributes:
         cubin: The cubin with its typed kernels.
         symbols: A mapping from the name of a kernel in a `Launch`, such as `scale<float>`, to the kernel's symbol.
-        candidates: The functions in the source text that look like kernels.
+        candidates: The functions in the source that look like kernels.
         headers: The user's headers that the compiler may have read.
     """
 

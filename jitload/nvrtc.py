@@ -22,7 +22,7 @@ def nvrtc_compile(
     """Compile CUDA source to a cubin, with the signature of `tvm_ffi.cpp.nvrtc.nvrtc_compile`.
 
     Args:
-        source: CUDA C++ text.
+        source: CUDA C++.
         name: The name of the source in messages.
         arch: The architecture, such as `"sm_90a"`; by default the current GPU's, with its suffix.
         extra_opts: More NVRTC options, such as `["--use_fast_math"]`.

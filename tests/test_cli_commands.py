@@ -169,7 +169,7 @@ def test_functions_of_the_host(source, capsys):
         "The library exports no functions. Name the C++ functions to export: --functions f,g\n",
     )
     assert run(capsys, "inspect", "host.so")[1].splitlines()[1] == "  no functions that Python can call"
-    assert run(capsys, "compile", "host.cpp", "--functions", "twice")[1].startswith("twice: a function of the host\n")
+    assert run(capsys, "compile", "host.cpp", "--functions", "twice")[1].startswith("twice: a host function\n")
     assert run(capsys, "inspect", "host.so")[1].splitlines()[1] == "  twice(int* x)"
 
 
@@ -279,7 +279,7 @@ def test_doctor_needs_nvrtc_and_no_compiler_for_kernels_on_the_gpu(capsys, monke
     code, out, _ = run(capsys, "doctor", "--json")
     rows = {row["subject"]: row for row in json.loads(out)["findings"]}
     assert (code, rows["kernel on the CPU"]["is_good"], rows["kernel on the GPU"]["is_good"]) == (0, False, True)
-    assert rows["C++ compiler"]["advice"].startswith("needed for C++, texts for torch, kernels on the CPU, and shared")
+    assert rows["C++ compiler"]["advice"].startswith("needed for C++, PyTorch extension sources, kernels on the CPU")
     monkeypatch.setenv("JITLOAD_NVRTC", "/no/nvrtc")
     assert run(capsys, "doctor")[0] == 1
 

@@ -241,7 +241,7 @@ def test_no_text_is_too_broken(words: list[str]) -> None:
         assert candidate.line >= 1
 
 
-# ---- functions of the host -----------------------------------------------------------------------------------------
+# ---- host functions ------------------------------------------------------------------------------------------------
 
 HOST_FUNCTIONS = [
     ("int f(int n) { return n; }", True),

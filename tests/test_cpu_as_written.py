@@ -1,4 +1,4 @@
-"""Kernels on the CPU do what C++ says: constructs that a tool which rewrites source text easily gets wrong.
+"""Kernels on the CPU do what C++ says: constructs that a tool which rewrites source easily gets wrong.
 
 Each kernel runs in one block of 320 threads and barriers make its result unique. `t` is the thread's number, `s` is
 shared memory that holds zeros, and `x` has four elements for each thread.

@@ -134,7 +134,7 @@ FOREIGN = {
     ),
     "source": (
         b'extern "C" __global__ void k() {}',
-        "these bytes are CUDA source text, not a cubin: compile them first, with `jitload.compile_cubin`.",
+        "these bytes are CUDA source, not a cubin: compile them first, with `jitload.compile_cubin`.",
     ),
     "bitcode": (b"BC\xc0\xde1234", "these bytes are LLVM or LTO IR, not a cubin: compile"),
     "noise": (

@@ -132,7 +132,7 @@ def test_the_cpu_has_no_launches_from_host_code(launch, line, problem):
 
 def test_what_the_headers_for_torch_lack_is_refused_with_the_next_step():
     text = "torch::Tensor f(torch::Tensor x) { return torch::nn::functional::relu(x); }"
-    with pytest.raises(CompileError, match=r"load the text with jitload\.cpp_extension\.load_inline") as caught:
+    with pytest.raises(CompileError, match=r"load the source with jitload\.cpp_extension\.load_inline") as caught:
         jitload.build_inline("m", cpp_sources=text, functions="f")
     assert caught.value.diagnostics[0].line == 1
 

@@ -1,4 +1,4 @@
-"""Functions of the host with plain types: exported like kernels, from texts with and without kernels."""
+"""Host functions with plain types: exported like kernels, from texts with and without kernels."""
 
 from __future__ import annotations
 

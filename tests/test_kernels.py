@@ -1,4 +1,4 @@
-"""From source text to typed kernels: the number of NVRTC runs in each case, and a collection of unusual sources."""
+"""From source to typed kernels: the number of NVRTC runs in each case, and a collection of unusual sources."""
 
 from __future__ import annotations
 

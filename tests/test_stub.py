@@ -90,7 +90,7 @@ def checked(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
     load(SOURCE, arch="cpu").write_stub(directory / "vec.pyi")
     module = jitload.load_inline("cpp", cpp_sources=CPP, functions=["add", "name_of"])
     sums.__doc__, pick.__doc__ = SUMS.replace("at::Kind", "at.Kind"), PICK
-    module.__dict__["_jitload_torch"] = sys.modules[__name__]  # as in the library of a text for torch
+    module.__dict__["_jitload_torch"] = sys.modules[__name__]  # as in the library of a PyTorch extension source
     module.__dict__["_jitload_exports"] += ("sums", "pick", "SOURCE")
     module.write_stub(directory / "cpp.pyi")
     (directory / "program.py").write_text(PROGRAM)

@@ -1,4 +1,4 @@
-"""Texts for torch: how they are recognised, the table of operators, and the headers that they include."""
+"""PyTorch extension sources: how they are recognised, the table of operators, and the headers that they include."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Texts for torch that register operators with TORCH_LIBRARY, and that handle objects of Python."""
+"""PyTorch extension sources that register operators with TORCH_LIBRARY, and that handle objects of Python."""
 
 from __future__ import annotations
 

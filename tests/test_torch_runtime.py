@@ -1,4 +1,4 @@
-"""The part of texts for torch that calls torch: references, threads, modes, and tensors of unusual kinds.
+"""The part of PyTorch extension sources that calls torch: references, threads, modes, and tensors of unusual kinds.
 
 Most tests run twice: torch's C++ functions are called directly, or, as with a release that is not known, its Python.
 """

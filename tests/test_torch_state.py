@@ -1,4 +1,4 @@
-"""Texts for torch: what a tensor says is never out of date, in any thread, and what torch refuses is refused."""
+"""What a tensor of a PyTorch extension says is never out of date, in any thread, and what torch refuses is refused."""
 
 from __future__ import annotations
 

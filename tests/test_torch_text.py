@@ -1,4 +1,4 @@
-"""Texts for torch that are built with the light headers: results, errors, conversions and what the headers lack."""
+"""PyTorch extensions built with the light headers: results, errors, conversions and what the headers lack."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""CUDA texts for torch: each is built for one architecture here, its checks run, and on a GPU so do its kernels."""
+"""CUDA sources of PyTorch extensions: each is built here, its checks run, and on a GPU so do its kernels."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""CUDA texts for torch, in the styles in which people and models write them, each with what torch computes."""
+"""CUDA sources of PyTorch extensions, as people and models write them, each with what torch computes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Kernels of many signatures, and how each becomes an operator of torch."""
+"""Kernels of many signatures, and how each becomes a PyTorch operator."""
 
 from __future__ import annotations
 

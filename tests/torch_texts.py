@@ -1,4 +1,4 @@
-"""C++ texts for torch, in the styles in which people write them, each with what torch computes in Python.
+"""C++ sources of PyTorch extensions, in the styles in which people write them, each with what torch computes in Python.
 
 Each case has the text of one function, its name, the arguments of a call, and the same computation in Python.
 """

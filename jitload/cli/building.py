@@ -113,7 +113,7 @@ def compile_command(sources: tuple[str, ...], output: str, **options: Any) -> No
         return
     print_kernels(rows)
     kernels = {row["name"] for row in rows}
-    print_lines(f"{name}: a function of the host" for name in module if name not in kernels)
+    print_lines(f"{name}: a host function" for name in module if name not in kernels)
     print_lines([f"{path}, {format_size(Path(path).stat().st_size)}"])
     if not len(module):
         click.echo("The library exports no functions. Name the C++ functions to export: --functions f,g", err=True)

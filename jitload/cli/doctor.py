@@ -28,7 +28,7 @@ from jitload.settings import Settings, read_settings
 _KERNEL = 'extern "C" __global__ void count(int* x) { x[threadIdx.x] = threadIdx.x + 1; }'
 # For the kernel on each device, the tools that other kernels need there.
 _NEEDED = {"kernel on the CPU": ("C++ compiler", "ninja"), "kernel on the GPU": ("NVRTC",)}
-_NEEDED_FOR_LIBRARIES = "needed for C++, texts for torch, kernels on the CPU, and shared libraries: "
+_NEEDED_FOR_LIBRARIES = "needed for C++, PyTorch extension sources, kernels on the CPU, and shared libraries: "
 _COUNT = 32  # the number of threads, each of which writes one number
 _PACKAGES = {
     "apache-tvm-ffi": "jitload needs it: pip install apache-tvm-ffi",

@@ -56,7 +56,7 @@ def read_image(
 def is_unknown_format(data: bytes) -> bool:
     """Return whether the format of the data is unknown. For empty data, return False.
 
-    The known formats are ELF, fatbins, LLVM IR, LTO IR, PTX and CUDA source text.
+    The known formats are ELF, fatbins, LLVM IR, LTO IR, PTX and CUDA source.
     """
     return bool(data) and data[:4] != b"\x7fELF" and _recognize(data[:4096]) is None
 
@@ -78,7 +78,7 @@ _FORMATS = (
     (rb"^\s*\.version\s+\d", "these bytes are PTX: compile it with compile_cubin(ptx), and use the result."),
     (
         rb"__global__|#include",
-        "these bytes are CUDA source text, not a cubin: compile them first, with `jitload.compile_cubin`.",
+        "these bytes are CUDA source, not a cubin: compile them first, with `jitload.compile_cubin`.",
     ),
 )
 _MACHINES = {62: "x86-64", 183: "aarch64", 224: "AMD's GPUs"}

@@ -132,7 +132,7 @@ def read_source(facts: Mapping[str, Any], origin: Path) -> str | None:
 
 
 def kept_texts(origin: Path) -> list[str]:
-    """Return the source texts in the cache entry of a library, or [] if the library is not in a cache entry."""
+    """Return the sources in the cache entry of a library, or [] if the library is not in a cache entry."""
     manifest = read_entry(origin)
     names = [name for name in (manifest["files"] if manifest else ()) if _SOURCE.fullmatch(name)]
     names.sort(key=lambda name: [int(number) for number in re.findall(r"\d+", name)])
@@ -348,7 +348,7 @@ def _source_reader(code: KernelCode) -> Callable[[str, int], str]:
 
 
 def _source_file(entry_dir: Path, manifest: dict[str, Any], file: str) -> Path | None:
-    """Return the path of the source text that the compiler knew as `file`.
+    """Return the path of the source that the compiler knew as `file`.
 
     Return None if the text is gone, or may have changed since the build.
     """

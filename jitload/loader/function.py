@@ -34,7 +34,7 @@ _CACHEABLE_TYPES = frozenset((int, tuple, type(None)))
 _MAX_CONFIGURED = 1024  # configured functions that a function caches before it clears the cache
 
 
-in_graphs = outside_graphs('register the function as an operator of torch, jitload.torch_op("my::f", f), and call that')
+in_graphs = outside_graphs('register the function as a PyTorch operator, jitload.torch_op("my::f", f), and call that')
 
 
 class Library:  # not a dataclass or a named tuple: creating one takes a tenth of a first cache hit

@@ -146,7 +146,7 @@ UNKNOWN = Signature("*args: Any, **kwargs: Any", "Any", "")
 
 
 def ffi_signatures(module: Module, names: Sequence[str], texts: Sequence[str]) -> dict[str, Signature]:
-    """Return the signature of each function by name, from tvm-ffi's metadata or else from the source texts.
+    """Return the signature of each function by name, from tvm-ffi's metadata or else from the sources.
 
     If both lack a function, its parameters and its result have the type `Any`.
     """

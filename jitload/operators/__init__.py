@@ -1,1 +1,1 @@
-"""Kernels as functions of JAX, and as operators of torch, which torch can compile, export and differentiate."""
+"""Kernels as functions of JAX, and as PyTorch operators, which torch can compile, export and differentiate."""

@@ -1,4 +1,4 @@
-"""Register a function as an operator of torch, through `torch.library`'s define and impl.
+"""Register a function as a PyTorch operator, through `torch.library`'s define and impl.
 
 The operator's kernel is a Python function that is generated for its schema. The kernel allocates the outputs, calls the
 registered function, and tells autograd which tensors are written to. The kernel also checks whether a gradient is
@@ -61,7 +61,7 @@ def torch_op(  # noqa: PLR0913  each is a part of an operator's definition
     fake: Callable[..., Any] | None = None,
     autocast: bool | str | torch.dtype = False,
 ) -> TorchOp:
-    """Register a typed function as an operator of torch, or replace the operator of this name.
+    """Register a typed function as a PyTorch operator, or replace the operator of this name.
 
     The types of the function's parameters give the schema: `const` pointers are inputs, the operator writes to other
     pointers, integers are `SymInt`, and pointers in `Launch.nullable` are optional.
@@ -117,7 +117,7 @@ def torch_op(  # noqa: PLR0913  each is a part of an operator's definition
 
 
 class TorchOp(OpOverload):
-    """An operator of torch that calls a function of jitload, such as `torch.ops.my.add.default`.
+    """A PyTorch operator that calls a function of jitload, such as `torch.ops.my.add.default`.
 
     Attributes:
         function: The function that the operator calls.

@@ -131,7 +131,7 @@ def read_source_file(path: str | os.PathLike[str]) -> str:
         return check_text(normalize_newlines(Path(path).read_text(encoding="utf-8-sig")), os.fspath(path))
     except UnicodeDecodeError as error:
         raise JitLoadError(
-            f"{os.fspath(path)} is not UTF-8 (byte {error.start}), so it cannot be source text; "
+            f"{os.fspath(path)} is not UTF-8 (byte {error.start}), so it cannot be a source; "
             "objects and cubins are recognised by their suffixes, .o and .cubin"
         ) from error
     except OSError as error:
@@ -450,7 +450,7 @@ class Call(NamedTuple):
         gpu_check: Whether NVRTC also checks kernels built for the CPU. If None, `JITLOAD_CPU_GPU_CHECK` decides.
         isolate: Whether NVRTC runs in a child process. If None, `JITLOAD_ISOLATE` decides.
         tuned: The file of measurements by which variants are chosen.
-        torch: How texts for torch's C++ interface are treated. None for other texts, or before the texts are examined.
+        torch: How PyTorch extension sources are treated. None for other sources, or before they are examined.
     """
 
     name: str

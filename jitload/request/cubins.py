@@ -88,7 +88,7 @@ def _read_cubin(value: CubinLike, label: str) -> bytes:
     if isinstance(value, Cubin):
         return value.data
     if isinstance(value, str) and "\n" in value:
-        return value.encode(errors="replace")  # PTX or source text: reading it as a cubin raises an error later
+        return value.encode(errors="replace")  # PTX or source: reading it as a cubin raises an error later
     if isinstance(value, str | os.PathLike):
         return _read_cubin_file(value, label)
     try:

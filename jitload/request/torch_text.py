@@ -133,7 +133,7 @@ _END_OF_TEXT = ("the end of the text", "template <class> struct jitload_torch_en
 
 
 class TorchText(NamedTuple):
-    """How a text written for torch is treated.
+    """How a PyTorch extension source is treated.
 
     Attributes:
         has_implicit_headers: Whether torch's headers are put in front of inline text.
@@ -170,7 +170,7 @@ def is_torch_text(sources: Sources, functions: Functions | None = None) -> bool:
 def torch_sources(
     name: str, sources: Sources, functions: Functions | None, options: Options, torch: TorchText
 ) -> tuple[Sources, Options]:
-    """Return sources and options that build texts for torch with jitload's light headers.
+    """Return sources and options that build PyTorch extension sources with jitload's light headers.
 
     Each file becomes one text, and so do all inline texts of one language together. Each resulting text begins with the
     declarations that it needs, and inline C++ ends with the exports of `functions=`.
@@ -356,7 +356,7 @@ _UNDECLARED_FUNCTION = re.compile(
     re.MULTILINE,
 )
 _LACKING = (
-    "These are names of torch's that jitload's headers do not have: load the text with "
+    "These are names of torch's that jitload's headers do not have: load the source with "
     "jitload.cpp_extension.load_inline, which then builds it with torch's own headers (docs/torch.md)."
 )
 _QUOTED = re.compile(r"[‘\"]([^‘’\"]+)[’\"]")
@@ -408,9 +408,9 @@ def _undefined_macros(texts: Iterable[str]) -> list[str]:
 
 
 def torch_hint(log: str, texts: Iterable[str]) -> str:
-    """Return advice on a compiler's messages about a text for torch, or "" if there is none."""
+    """Return advice on a compiler's messages about a PyTorch extension source, or "" if there is none."""
     if _SECOND_MODULE.search(log):
-        return "The text has a PYBIND11_MODULE of its own: leave functions= out, and add the functions there."
+        return "The source has a PYBIND11_MODULE of its own: leave functions= out, and add the functions there."
     if match := _UNDECLARED_FUNCTION.search(log):
         return (
             f"functions= names {match[1]!r}, which the C++ does not declare. Correct the name, or declare the function "

@@ -1,6 +1,6 @@
 """The kernels of a cubin with the types and names of their parameters.
 
-Types come from the compiler, names from the source text, and sizes from the cubin. They are checked against each other
+Types come from the compiler, names from the source, and sizes from the cubin. They are checked against each other
 and against hand-written signatures.
 """
 
@@ -60,12 +60,12 @@ def read_kernels(
         image: The kernels as the cubin's ELF file describes them.
         lowered: A (symbol, probe) pair for each kernel expression: the mangled names of the kernel and of its probe.
             The probe is "" if the compiler rejected it.
-        candidates: The functions in the source text that look like kernels.
+        candidates: The functions in the source that look like kernels.
         signatures: Hand-written signatures as (kernel, text) pairs. The kernel is an expression or an exported name.
         layouts: The members of structures.
 
     Returns:
-        The kernels in the order of the source. Kernels that are not in the source text come last.
+        The kernels in the order of the source. Kernels that are not in the source come last.
 
     Raises:
         SignatureError: The types of a kernel's parameters are unknown or disagree with the cubin, or a hand-written
@@ -93,10 +93,10 @@ def _with_layouts(kernel: Kernel, layouts: Mapping[str, str]) -> Kernel:
 
 
 class _Match(NamedTuple):
-    """A kernel of an image, and what its symbol, its probe and the source text say about it.
+    """A kernel of an image, and what its symbol, its probe and the source say about it.
 
     Attributes:
-        source_order: The kernel's position in the source text. Kernels that are not in the text come last.
+        source_order: The kernel's position in the source. Kernels that are not in it come last.
         prototype: The types and names of the kernel's parameters, or None if the types are unknown.
         is_refused: Whether the demangler rejects the mangled name that contains the types. The types are then unknown.
     """
@@ -222,7 +222,7 @@ def make_typed_kernel(
 
 
 def find_candidate(name: str, types: Sequence[str], candidates: Sequence[Candidate]) -> Candidate | None:
-    """Return the function in the source text that fits a kernel's name and types best.
+    """Return the function in the source that fits a kernel's name and types best.
 
     Return None if no function fits, or if two fit equally well.
     """

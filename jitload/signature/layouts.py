@@ -1,6 +1,6 @@
 """Asks compilers for the members of structures that are passed by value, and for the types of device variables.
 
-The names of the members come from the source text (`cpptext/structures`). Their offsets, sizes and types come from the
+The names of the members come from the source (`cpptext/structures`). Their offsets, sizes and types come from the
 mangled names of template instances, which are name expressions for NVRTC, and functions in the object file for host
 compilers. The first half of this file writes the template instances, and the second half reads their mangled names.
 """
