@@ -129,7 +129,7 @@ def tuned(tmp_path_factory: pytest.TempPathFactory) -> jitload.Module:
 
 def test_the_key_chooses_among_kernels_of_different_options(tuned, caplog):
     """The variants for F=3 and for F=4 are compiled separately, and linked into one library."""
-    caplog.set_level(logging.INFO, "jitload.loader.variants")
+    caplog.set_level(logging.INFO, "jitload.loader.untuned")
     for n, (block, _, factor) in CHOICES.items():
         x, y = torch.ones(n), torch.zeros(n)
         tuned.scale(x, y)

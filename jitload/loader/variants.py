@@ -1,23 +1,17 @@
-"""Tells which variant of a tuned function a call launches, and logs keys that were not tuned."""
+"""Tells which variant of a tuned function a call launches, and measures variants in first calls."""
 
 from __future__ import annotations
 
 import ctypes
-import functools
 import importlib
-import logging
 import sys
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from jitload.loader.direct import CheckedFunction
 from jitload.loader.function import TypedFunction
-from jitload.request.rows import merge, read_rows, write_rows
+from jitload.loader.untuned import HOW
 from jitload.request.tuned import Tuned
-
-_log = logging.getLogger(__name__)
-_HOW = ("first", "tuned", "nearest")  # in the order of the constants in runtime/device.h
-_REPORT = ctypes.CFUNCTYPE(None, ctypes.c_char_p, ctypes.c_char_p, ctypes.c_char_p, ctypes.c_int32)
 
 
 class Chosen(NamedTuple):
@@ -56,22 +50,9 @@ def explain_call(function: TypedFunction, args: Sequence[Any]) -> Chosen:
     key = dict(zip(tune["key"], rest, strict=False))
     grid, block, cluster = (tuple(rest[start : start + 3]) for start in (8, 11, 14))
     return Chosen(
-        **variant, key=key, how=_HOW[how], grid=grid if any(block) else None, block=block if any(block) else None,
+        **variant, key=key, how=HOW[how], grid=grid if any(block) else None, block=block if any(block) else None,
         cluster=cluster, shared_bytes=rest[17],
     )  # fmt: skip
-
-
-@functools.lru_cache(maxsize=1)
-def untuned_reporter() -> Any:
-    """Return a C function that logs once that a key was not tuned."""
-    return _REPORT(_report)
-
-
-@functools.lru_cache(maxsize=4096)
-def _report(name: bytes, key: bytes, gpu: bytes, how: int) -> None:
-    choice = "the variant of the nearest key" if _HOW[how] == "nearest" else "the first variant"
-    place = f"the key ({key.decode()}) was not tuned" if gpu else "no key was tuned on this GPU"
-    _log.info("%s(): %s, so calls launch %s", name.decode(), place, choice)
 
 
 class MeasuringFunction(CheckedFunction):
@@ -93,6 +74,8 @@ class MeasuringFunction(CheckedFunction):
 
     def _jitload_measure(self, frozen: TypedFunction, args: Sequence[Any]) -> TypedFunction:
         """Tune for a key, and return the function with its choice and all earlier ones."""
+        from jitload.request.rows import merge, read_rows, write_rows  # a cache hit does not need it
+
         best = frozen.tune(*args, progress=False).best
         request = frozen._jitload_library.request
         earlier = read_rows(request.tuned) if request.tuned else ()
