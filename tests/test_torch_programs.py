@@ -1,7 +1,7 @@
 """The texts of `torch_programs/` are built, and their host side runs with tensors on the CPU.
 
-Texts that can share a unit are built together here, and each alone with `-m soak`. `torch_compare.py` compares them with
-torch's own builds, on a GPU.
+Texts that can share a unit are built together here, and each alone with `-m soak`. `tools/torch_compare.py` compares
+them with torch's own builds, on a GPU.
 """
 
 from __future__ import annotations

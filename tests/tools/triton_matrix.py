@@ -1,7 +1,7 @@
 """Extraction checked against releases of Triton: one virtual environment each, and no GPU.
 
-    python tests/triton_matrix.py 3.2.0 3.6.0 3.9.0  # makes them beside the checkout, in .triton/, and keeps them
-    python tests/triton_matrix.py --directory /tmp/triton oldest middle newest
+    python tests/tools/triton_matrix.py 3.2.0 3.6.0 3.9.0  # makes them beside the checkout, in .triton/, and keeps them
+    python tests/tools/triton_matrix.py --directory /tmp/triton oldest middle newest
 
 With `--here` it checks the Triton of this interpreter; that is what it runs in each environment. What is expected of a
 release stands in `FACTS`, written down from its own metadata and machine code, and not taken from jitload.
@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 RELEASES = {"oldest": "3.2.0", "middle": "3.6.0", "newest": "3.9.0"}
 NEEDED = ("apache-tvm-ffi", "filelock", "setuptools")
 

@@ -1,4 +1,4 @@
-"""Compare jitload's build of each text in `torch_programs/` with torch's own: `python torch_compare.py --out DIR`.
+"""Compare jitload's build of each text in `torch_programs/` with torch's own: `python tests/tools/torch_compare.py --out DIR`.
 
 Results, strides, dtypes, changed arguments and errors must be equal. Each build and its calls have a process of their
 own, whose record stays in DIR, so that an interrupted comparison continues. The exit status is 1 if anything differs,
@@ -21,7 +21,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-sys.path[:0] = [str(Path(__file__).parent), str(Path(__file__).parent.parent)]
+sys.path[:0] = [str(Path(__file__).parents[1]), str(Path(__file__).parents[2])]
 
 import torch
 from torch_programs import PROGRAMS, Program, difference, functions_of, names

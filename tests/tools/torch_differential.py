@@ -1,4 +1,4 @@
-"""Compare one C++ text as jitload builds it with torch's own build of it, call by call: `python tests/torch_differential.py`.
+"""Compare one C++ text as jitload builds it with torch's own build of it, call by call: `python tests/tools/torch_differential.py`.
 
 Each function of the text is one expression of `EXPRESSIONS`, which runs with every input of a list, plainly and inside
 torch's modes. Values, dtypes, strides, changed arguments and errors must be equal. The exit status is 1 if a call differs.
@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-sys.path[:0] = [str(Path(__file__).parent), str(Path(__file__).parent.parent)]
+sys.path[:0] = [str(Path(__file__).parents[1]), str(Path(__file__).parents[2])]
 
 import torch
 import torch.utils.cpp_extension
