@@ -20,6 +20,7 @@ from jitload.request.launch import Launch
 from jitload.request.tune import Tune
 
 if TYPE_CHECKING:
+    from jitload.judging.judge import Judge as Judge
     from jitload.loader.module import Module, global_tensor
     from jitload.measuring.comparison import compare as compare
     from jitload.measuring.tuning import Tuning as Tuning
@@ -48,6 +49,7 @@ __all__ = [
 
 _MODULES = ("dtype", "extension", "nvrtc")  # submodules that are imported when they are first accessed
 _LATE = {  # names whose modules are slow to import: the loader imports tvm-ffi, for example, which imports torch
+    "Judge": "jitload.judging.judge",
     "Module": "jitload.loader.module",
     "compare": "jitload.measuring.comparison",
     "global_tensor": "jitload.loader.module",
@@ -71,5 +73,5 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    late = ("Tuning", "compare", "errors", "jax_call", "nvrtc", "prebuild", "torch_op", "tune")
+    late = ("Judge", "Tuning", "compare", "errors", "jax_call", "nvrtc", "prebuild", "torch_op", "tune")
     return [*__all__, "__version__", *late]

@@ -32,7 +32,18 @@ LONG_FILES = {ROOT / "tests/test_signature.py"}  # tables of texts
 def test_all_is_what_is_visible():
     assert sorted(jitload.__all__) == jitload.__all__
     assert len(jitload.__all__) <= 13
-    others = ("Tuning", "__version__", "compare", "errors", "jax_call", "nvrtc", "prebuild", "torch_op", "tune")
+    others = (
+        "Judge",
+        "Tuning",
+        "__version__",
+        "compare",
+        "errors",
+        "jax_call",
+        "nvrtc",
+        "prebuild",
+        "torch_op",
+        "tune",
+    )
     assert dir(jitload) == sorted([*jitload.__all__, *others])
     for name in jitload.__all__:
         assert getattr(jitload, name) is not None

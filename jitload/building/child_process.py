@@ -8,6 +8,8 @@ import pickle
 import signal
 import subprocess
 import sys
+import threading
+import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Any
@@ -15,6 +17,7 @@ from typing import Any
 from jitload.errors import ToolchainError
 
 _SHUTDOWN_S = 10.0  # seconds; how long to wait for a child to end, because NVRTC may need that long to stop
+_POLL_S = 1.0  # seconds between a child's checks that its parent still runs
 
 
 class ChildProcess:
@@ -25,8 +28,10 @@ class ChildProcess:
     The child runs in its own session, so that Ctrl-C reaches only this process, which then stops the child.
     """
 
-    def __init__(self, program: str, *arguments: str, options: Sequence[str] = ()) -> None:
-        """Start Python with `options`, and run the code `program` with `arguments`."""
+    def __init__(
+        self, program: str, *arguments: str, options: Sequence[str] = (), descriptors: Sequence[int] = ()
+    ) -> None:
+        """Start Python with `options`, and run the code `program` with `arguments`. It inherits the `descriptors`."""
         if not sys.executable:
             raise ToolchainError(
                 "no child process can be started, because sys.executable is empty: run the program with Python"
@@ -36,6 +41,7 @@ class ChildProcess:
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             start_new_session=True,
+            pass_fds=descriptors,
         )
 
     def ask(self, question: object) -> Any:
@@ -60,12 +66,7 @@ class ChildProcess:
 
     def cause_of_death(self) -> str:
         """Return how the process ended."""
-        status = self._process.wait()
-        if status >= 0:
-            return f"ended with status {status}"
-        with suppress(ValueError):
-            return f"was ended by {signal.Signals(-status).name}"
-        return f"was ended by signal {-status}"
+        return describe_end(self._process.wait())
 
     def interrupt(self) -> None:
         """Send SIGTERM, so that the process stops its work and cleans up."""
@@ -95,6 +96,29 @@ class ChildProcess:
         """Close a forked process's copies of the pipes, without ending the child process."""
         self.close()
         self._process.returncode = 0  # otherwise Popen warns that the child still runs
+
+
+def describe_end(status: int) -> str:
+    """Return how a process ended. `status` is its exit code, or the negative number of a signal."""
+    if status >= 0:
+        return f"ended with status {status}"
+    with suppress(ValueError):
+        return f"was ended by {signal.Signals(-status).name}"
+    return f"was ended by signal {-status}"
+
+
+def end_with_parent(parent: int) -> None:
+    """Start a thread that ends this process when the process `parent`, which started it, has ended.
+
+    An end-of-file on the pipe is no reliable sign, because a fork of the parent may keep the pipe open.
+    """
+
+    def watch() -> None:
+        while os.getppid() == parent:
+            time.sleep(_POLL_S)
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    threading.Thread(target=watch, name="jitload-parent", daemon=True).start()
 
 
 def answer_questions(answer: Callable[[Any], object]) -> None:

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import jitload.cuda.nvrtc as in_process
-from jitload.building.child_process import ChildProcess, answer_questions
+from jitload.building.child_process import ChildProcess, answer_questions, end_with_parent
 from jitload.building.resources import core_count
 from jitload.cuda.nvrtc import NvrtcJob, NvrtcResult
 from jitload.errors import CompileError, JitLoadError
@@ -28,7 +28,6 @@ _PROGRAM = (
     "import sys; parent, *sys.path[:] = sys.argv[1:]; from jitload.cuda.isolated import serve; serve(int(parent))"
 )
 _PACKAGE_DIR = str(Path(__file__).parents[2])
-_POLL_S = 1.0  # seconds between a child's checks that its parent still runs
 
 
 class _Question(NamedTuple):
@@ -166,21 +165,8 @@ def serve(parent: int) -> None:
     import resource
 
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    threading.Thread(target=_end_with, args=(parent,), name="jitload-parent", daemon=True).start()
+    end_with_parent(parent)
     answer_questions(_answer)
-
-
-def _end_with(parent: int) -> None:
-    """End this process when the process `parent` has ended.
-
-    An end-of-file on the pipe is no reliable sign, because a fork of the parent may keep the pipe open.
-    """
-    import signal
-    import time
-
-    while os.getppid() == parent:
-        time.sleep(_POLL_S)
-    os.kill(os.getpid(), signal.SIGKILL)
 
 
 def _answer(question: _Question) -> NvrtcResult | Exception:

@@ -63,6 +63,10 @@ class CpuClock:
 
     time_host = time
 
+    def time_once(self, refresh: Callable[[], Any], call: Callable[[], Any]) -> float:
+        """Return the time of a single call, whose arguments `refresh` writes."""
+        return self.time(Sample(call, restore=refresh))
+
     def batch(self, once_us: float) -> int:
         """Return the number of calls for one sample, given the time of one call."""
         return min(_MAX_CALLS, math.ceil(_BATCH_US / max(once_us, 0.01)))
@@ -120,6 +124,20 @@ class CudaClock:
                 self._flush()
 
         return self._time(prepare, sample.call, sample.launches)
+
+    def time_once(self, refresh: Callable[[], Any], call: Callable[[], Any]) -> float:
+        """Return the time of a single call, whose arguments `refresh` writes while the device is still busy.
+
+        Without `flushes_l2`, what `refresh` writes may be in the L2 cache.
+        """
+
+        def prepare() -> None:
+            self._flush()
+            refresh()
+            if self._flushes_l2:
+                self._flush()
+
+        return self._time(prepare, call, 1)
 
     def time_host(self, sample: Sample) -> float:
         """Return the time until a call returns to Python while the device is idle."""

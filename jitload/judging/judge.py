@@ -1,0 +1,395 @@
+"""The class `Judge`, which says what candidates are: right, wrong, broken, endless or cheating."""
+
+from __future__ import annotations
+
+import atexit
+import json
+import os
+import re
+import secrets
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from concurrent.futures import Executor, Future, ThreadPoolExecutor
+from contextlib import nullcontext, suppress
+from statistics import median
+from typing import Any, NamedTuple
+
+from jitload.building.progress import progress_bar
+from jitload.building.resources import core_count
+from jitload.errors import JitLoadError, MismatchError
+from jitload.judging.child import Call, Load, Setup
+from jitload.judging.connection import ProtocolError, number_in, text_in
+from jitload.judging.problem import Case, Problem, read_source
+from jitload.judging.processes import CandidateProcess, Failure, Processes
+from jitload.judging.verdict import Candidate, Stage, Verdict, make_candidate
+from jitload.measuring.difference import Tolerance
+from jitload.settings import parse_size, read_settings
+
+_CHECKS = 3  # calls before the measurement
+_MIN_SAMPLES, _MAX_SAMPLES = 5, 50
+_MAX_WORKERS = 8
+_LATE_US, _LATE_SHARE = 20.0, 0.5  # how long other streams may work on after a call
+_UNSEEN_US, _UNSEEN_FACTOR = 3000.0, 3.0  # how much longer than its events a call may take by the judge's clock
+_OUT_OF_MEMORY = re.compile(
+    r"out of memory|not enough memory|can't allocate memory|unable to allocate|bad_alloc|MemoryError"
+    r"|illegal (?:memory|address)|misaligned address|\ba (?:read|write) of \d+ bytes?\b",
+    re.IGNORECASE,
+)
+
+
+class _Rejected(Exception):  # noqa: N818  a verdict, not an error
+    def __init__(self, stage: Stage, reason: str, diagnostics: tuple[str, ...] = ()) -> None:
+        super().__init__(reason)
+        self.stage, self.reason, self.diagnostics = stage, reason, diagnostics
+
+
+class _Limits(NamedTuple):
+    """How a judge judges. The fields are the arguments of `Judge`."""
+
+    timeout: float
+    memory: int
+    seconds: float
+    flush_l2: bool
+    allow_torch: bool
+    remember: bool
+
+
+class Judge:
+    """Runs generated kernels in processes of their own, and says what each of them is.
+
+    A judge is a context manager. It calls each candidate with new inputs, and compares the results with those of the
+    reference, which only this process knows. It is no security boundary: see the manual.
+
+    Args:
+        reference: A function that is right. It returns the results, or writes them to its arguments. Or the path of a
+            Python file that defines `reference` and `inputs`, or in the form of KernelBench, `Model`, `get_inputs` and
+            `get_init_inputs`.
+        inputs: A function that returns new arguments, with random values and always the same shapes.
+        outputs: The arguments that candidates write to, by name or position. By default, those that the reference
+            changes. If it returns its results, the last arguments, provided that they fit and it does not read them.
+        timeout: How long a candidate may take in all, in seconds.
+        memory: How much memory its processes may use, such as "4GB".
+        rtol: The allowed relative difference, as for `jitload.compare`. For KernelBench's problems, 0.01 by default.
+        atol: The allowed absolute difference, likewise.
+        seconds: Roughly how long to measure a candidate. With 0, nothing is measured.
+        flush_l2: Whether the L2 cache of a GPU is emptied before each call that is measured.
+        allow_torch: Whether a candidate may compute its result with the same operators of torch as the reference.
+        remember: Whether a candidate that hung is remembered in the cache and not run again.
+
+    Raises:
+        JitLoadError: An argument is invalid.
+
+    Example:
+        >>> with jitload.Judge(reference=lambda x, y: x + 1, inputs=make_inputs) as judge:
+        ...     print(judge.run(source, functions={"add_one": launch}))
+    """
+
+    def __init__(  # noqa: PLR0913  what to judge, and the limits
+        self,
+        *,
+        reference: Any,
+        inputs: Callable[[], Any] | None = None,
+        outputs: Any = None,
+        timeout: float = 20.0,
+        memory: str | int = "4GB",
+        rtol: float | None = None,
+        atol: float | None = None,
+        seconds: float = 0.5,
+        flush_l2: bool = True,
+        allow_torch: bool = False,
+        remember: bool = True,
+    ) -> None:
+        arguments = dict(locals())
+        self._arguments = {name: value for name, value in arguments.items() if name != "self"}
+        self._token = secrets.token_hex(8)
+        try:
+            size = parse_size(str(memory))
+        except ValueError as error:
+            raise JitLoadError(f"memory={memory!r}: {error}") from None
+        if not timeout > 0 or not seconds >= 0 or not size > 0:
+            raise JitLoadError(f"timeout={timeout!r}, memory={memory!r} and seconds={seconds!r} must be positive")
+        self._limits = _Limits(timeout, size, seconds, flush_l2, allow_torch, remember)
+        self._source = read_source(reference, inputs)
+        if self._source.model_args or hasattr(self._source.reference, "forward"):
+            rtol, atol = (0.01 if value is None else value for value in (rtol, atol))
+        self._problem = Problem(self._source, outputs, Tolerance(rtol, atol))
+        self._hangs = _Hangs()
+        self._processes: Processes | None = None
+        self._starting, self._measuring = threading.Lock(), threading.Lock()
+
+    def __enter__(self) -> Judge:  # noqa: PYI034  Self is in typing since Python 3.11
+        self._start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """End all processes of the judge."""
+        with self._starting:
+            if self._processes:
+                self._processes.close()
+            self._processes = None
+
+    def _start(self) -> Processes:
+        with self._starting:
+            if self._processes is None:
+                setup = Setup(self._problem.layout, self._problem.device, self._limits.memory, self._limits.flush_l2)
+                self._processes = Processes(setup, self._limits.timeout)
+            return self._processes
+
+    def run(self, candidate: Any, functions: Any = None, **options: Any) -> Verdict:
+        """Judge a candidate.
+
+        Args:
+            candidate: A text or a `Path`: CUDA C++, C++ for torch, a Python file with a class `ModelNew`, or one with a
+                function of the same arguments as the reference, such as a launcher of a Triton kernel.
+            functions: The argument `functions` of `jitload.load_inline`. For a file with a Triton kernel, the keywords
+                of `jitload.load_triton` by names.
+            **options: `name` for the verdict, `function` to name the function to call if there are several, and other
+                arguments of `load_inline`, such as `extra_cuda_cflags`.
+
+        Returns:
+            The verdict. A broken candidate is no error.
+
+        Raises:
+            JitLoadError: An argument is invalid, or the judge's own processes have died.
+        """
+        chosen = make_candidate(candidate, self._source.functions if functions is None else functions, **options)
+        digest = chosen.digest(self._problem.device, self._problem.layout)
+        if self._limits.remember and (known := self._hangs.find(digest)) >= self._limits.timeout:
+            reason = f"it was not done after {known:g} s in an earlier run, so it was not run again"
+            return Verdict(name=chosen.name, stage="hang", reason=reason)
+        started = time.monotonic()
+        process = self._start().take()
+        try:
+            facts = _Trial(self, chosen, process).facts()
+        except _Rejected as rejection:
+            facts = {"stage": rejection.stage, "reason": rejection.reason, "diagnostics": rejection.diagnostics}
+        finally:
+            process.end()
+            output = process.output()
+        if facts["stage"] == "hang" and self._limits.remember:
+            self._hangs.add(digest, self._limits.timeout)
+        return Verdict(name=chosen.name, output=output, seconds=time.monotonic() - started, **facts)
+
+    def map(
+        self,
+        candidates: Iterable[Any],
+        functions: Any = None,
+        *,
+        workers: int | None = None,
+        executor: Executor | None = None,
+        progress: bool = True,
+    ) -> Iterator[Verdict]:
+        """Judge many candidates, and yield the verdicts in order, as they come.
+
+        Several candidates are compiled and checked at a time. Only one is measured at a time.
+
+        Args:
+            candidates: Texts, paths, or mappings with the keywords of `run`.
+            functions: The default for `functions`.
+            workers: How many candidates are judged at a time. The default depends on the number of cores.
+            executor: An executor of `concurrent.futures`, such as Dask's `client.get_executor()`. Each of its workers
+                has a judge of its own, so it should have a GPU of its own. `reference` and `inputs` must be picklable.
+            progress: Whether to show a progress bar, on a terminal or in a notebook.
+        """
+        if isinstance(candidates, str | bytes | Mapping):
+            raise JitLoadError(f"candidates must be an iterable of candidates, got {type(candidates).__name__}")
+        functions = self._source.functions if functions is None else functions
+        made = [make_candidate(candidate, functions) for candidate in candidates]
+        if executor is not None:
+            futures = [executor.submit(_judge_elsewhere, self._token, self._arguments, one) for one in made]
+            return _in_order(futures, None, is_shown=progress)
+        threads = ThreadPoolExecutor(workers or min(core_count(), _MAX_WORKERS), thread_name_prefix="jitload-judge")
+        return _in_order([threads.submit(self.run, one) for one in made], threads, is_shown=progress)
+
+
+def _in_order(
+    futures: list[Future[Verdict]], threads: ThreadPoolExecutor | None, *, is_shown: bool
+) -> Iterator[Verdict]:
+    try:
+        with progress_bar() if is_shown and futures else nullcontext(None) as show:
+            for number, future in enumerate(futures):
+                verdict = future.result()
+                if show:
+                    show(f"judge: {verdict.stage}", number + 1, len(futures))
+                yield verdict
+    finally:
+        for future in futures:
+            future.cancel()
+        if threads:
+            threads.shutdown()
+
+
+_judges: dict[str, Judge] = {}  # of a worker of an executor
+_judges_lock = threading.Lock()
+
+
+def _judge_elsewhere(token: str, arguments: Mapping[str, Any], candidate: Candidate) -> Verdict:
+    with _judges_lock:
+        if token not in _judges:
+            _judges[token] = Judge(**arguments)
+            atexit.register(_judges[token].close)
+    return _judges[token].run(candidate)
+
+
+# ---- one candidate ---------------------------------------------------------------------------------------------------
+
+
+class _Trial:
+    """The trial of one candidate."""
+
+    def __init__(self, judge: Judge, candidate: Candidate, process: CandidateProcess) -> None:
+        self._judge, self._candidate, self._process = judge, candidate, process
+        self._problem, self._limits = judge._problem, judge._limits  # noqa: SLF001  a part of the judge
+        self._starts, self._calls = self._problem.starts(), 0
+
+    def facts(self) -> dict[str, Any]:
+        """Return the attributes of the verdict.
+
+        Raises:
+            _Rejected: The candidate is not ok.
+        """
+        try:
+            return self._facts()
+        except Failure as failure:
+            raise self._rejection(failure) from None
+        except ProtocolError:
+            raise self._rejection(Failure("protocol", "wrote to the judge's connection")) from None
+        except MismatchError as error:
+            raise _Rejected("wrong", error.message()) from None
+
+    def _facts(self) -> dict[str, Any]:
+        process, source = self._process, self._judge._source  # noqa: SLF001
+        process.prepare(self._problem.starts())
+        arch = "cpu" if self._problem.device == "cpu" else "native"
+        loaded = self._ask(Load(self._candidate, arch, source.model_args, source.seed))
+        process.stage = "launch"
+        for number in range(_CHECKS):
+            self._call(
+                is_check=number == 1, counts_operators=number == 0 and self._candidate.kind in ("python", "torch")
+            )
+        facts = {"stage": "ok", "registers": loaded["registers"] if isinstance(loaded.get("registers"), int) else None}
+        return {**facts, **(self._measure() if self._limits.seconds else {})}
+
+    def _ask(self, request: Load | Call) -> dict[str, Any]:
+        answer = self._process.ask(request)
+        if kind := text_in(answer, "failed"):
+            message = text_in(answer, "message").strip()
+            diagnostics = answer.get("diagnostics")
+            texts = tuple(map(str, diagnostics)) if isinstance(diagnostics, list) else ()
+            first = next((text for text in texts[:-1]), message.partition("\n")[0])
+            is_memory = _OUT_OF_MEMORY.search(f"{kind}: {message}")
+            stage = "compile" if answer.get("is_compile") is True else "memory" if is_memory else self._process.stage
+            raise _Rejected(_stage(stage), f"{kind}: {first}" if first else kind, texts)
+        if replaced := answer.get("replaced"):
+            names = ", ".join(map(str, replaced)) if isinstance(replaced, list) else "functions"
+            raise _Rejected("cheat", f"it replaces {names}")
+        return answer
+
+    def _call(self, *, is_check: bool = False, counts_operators: bool = False) -> tuple[dict[str, Any], Case, float]:
+        """Call the candidate with new inputs, and check all that it did. Also return how long it took here."""
+        shared = self._process.shared
+        self._calls += 1  # addresses come again at each second call, for candidates that remember what was there
+        case = self._problem.new_case(shared, self._problem.starts() if self._calls % 2 else self._starts)
+        start = time.perf_counter()
+        answer = self._ask(Call(case.starts, is_check, counts_operators))
+        elapsed = time.perf_counter() - start
+        received = shared.clone()  # which no process can change while it is compared
+        stage, reason = self._problem.damage(case, received)
+        if stage:
+            raise _Rejected(_stage(stage), reason)
+        if problem := text_in(answer, "problem"):
+            raise _Rejected("wrong", problem)
+        returned = int(number_in(answer, "returned"))
+        if returned not in (0, len(case.expected)):
+            raise ProtocolError
+        if not returned and not self._problem.outputs:
+            raise _Rejected("wrong", "it returns None, and the reference returns its results")
+        self._problem.check(case, received, self._candidate.name, returned=returned)
+        if counts_operators and not self._limits.allow_torch:
+            self._check_operators(answer.get("operators"))
+        return answer, case, elapsed
+
+    def _check_operators(self, names: Any) -> None:
+        right = self._problem.operators
+        if right and isinstance(names, list) and right <= {str(name) for name in names}:
+            listed = ", ".join(sorted(right))
+            raise _Rejected("cheat", f"it computes the result with the operators of torch of the reference: {listed}")
+
+    def _measure(self) -> dict[str, Any]:
+        """Measure the candidate and the reference. Each sample has new inputs, and its results are checked."""
+        times: list[float] = []
+        late, seen, reference = list(times), list(times), list(times)
+        with self._judge._measuring:  # noqa: SLF001
+            start = time.monotonic()
+            while len(times) < _MIN_SAMPLES or (
+                len(times) < _MAX_SAMPLES and time.monotonic() - start < self._limits.seconds
+            ):
+                answer, case, elapsed = self._call()
+                times.append(number_in(answer, "us"))
+                late.append(number_in(answer, "late_us"))
+                seen.append(elapsed)
+                reference.append(case.reference_us)
+        self._call(is_check=True)
+        typical, shortest = median(times), (min(seen) - self._process.null_s) * 1e6
+        if (rest := median(late)) > _LATE_US + _LATE_SHARE * typical:
+            raise _Rejected(
+                "cheat", f"its work goes on in other streams, for {rest:.0f} µs after the call of {typical:.0f} µs"
+            )
+        if shortest > _UNSEEN_FACTOR * typical + _UNSEEN_US:
+            reason = f"a call takes {typical:.0f} µs by its process's clock, but {shortest:.0f} µs by that of the judge"
+            raise _Rejected("cheat", reason)
+        return {"median_us": typical, "reference_us": median(reference)}
+
+    def _rejection(self, failure: Failure) -> _Rejected:
+        stage = self._process.stage
+        doing = {"compile": "while it compiled", "load": "while it was loaded"}.get(stage, "in a call")
+        reason = f"its process {failure.reason} {doing}"
+        if failure.cause == "died":
+            tail = self._process.tail()
+            is_memory = failure.reason.endswith("SIGKILL") or _OUT_OF_MEMORY.search(tail)
+            is_access = stage == "launch" and failure.reason.endswith(("SIGSEGV", "SIGBUS"))
+            return _Rejected("memory" if is_memory or is_access else _stage(stage), reason)
+        stages = {"hang": "hang", "memory": "memory", "protocol": "cheat"}
+        return _Rejected(_stage(stages.get(failure.cause, stage)), reason)
+
+
+def _stage(name: str) -> Any:
+    """Return a name as a `Stage`."""
+    return name
+
+
+# ---- what hung -------------------------------------------------------------------------------------------------------
+
+
+class _Hangs:
+    """The candidates that hung, in a file in the cache: their digests, and how long they were waited for."""
+
+    def __init__(self) -> None:
+        from jitload.cache.entry import find_cache_dir
+
+        self._path = find_cache_dir(read_settings()) / ".hangs.json"
+        self._lock = threading.Lock()
+
+    def find(self, digest: str) -> float:
+        """Return how long a candidate was waited for, or 0 if it is not known to hang."""
+        value = self._read().get(digest, 0)
+        return float(value) if isinstance(value, int | float) else 0.0
+
+    def add(self, digest: str, seconds: float) -> None:
+        """Remember a candidate. If the cache cannot be written, forget it."""
+        with self._lock, suppress(OSError):
+            self._path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            partial = self._path.with_name(f".hangs.{os.getpid()}")
+            partial.write_text(json.dumps({**self._read(), digest: seconds}), encoding="utf-8")
+            partial.replace(self._path)
+
+    def _read(self) -> dict[str, Any]:
+        try:
+            known = json.loads(self._path.read_text(encoding="utf-8"))
+        except (OSError, ValueError):
+            return {}
+        return known if isinstance(known, dict) else {}

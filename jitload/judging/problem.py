@@ -1,0 +1,323 @@
+"""What candidates have to compute: inputs that are new at each call, and the right results, both in the judge."""
+
+from __future__ import annotations
+
+import inspect
+import secrets
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from types import ModuleType
+from typing import Any, NamedTuple
+
+from jitload.errors import JitLoadError
+from jitload.judging.child import operators_of
+from jitload.judging.connection import ALIGNMENT, GUARD, Layout, TensorSpec, bytes_of, view_of
+from jitload.measuring.clocks import CpuClock, cuda_clock
+from jitload.measuring.difference import Tolerance, agrees, check_agrees
+from jitload.measuring.poison import poison
+
+_NOISE = 1 << 16  # bytes of random data, which are repeated
+
+
+class Case(NamedTuple):
+    """Inputs and the right results.
+
+    Attributes:
+        starts: Where the tensors begin in the shared memory.
+        sent: A copy of what was written there.
+        expected: The results of the reference.
+        reference_us: How long the reference took.
+    """
+
+    starts: tuple[int, ...]
+    sent: Any
+    expected: list[Any]
+    reference_us: float
+
+
+class Source(NamedTuple):
+    """A reference as the caller passes it.
+
+    Attributes:
+        reference: The function that is right.
+        inputs: A function that returns new arguments.
+        functions: The launches of candidates that are kernels.
+        model_args: The arguments of `Model`, if the reference is one.
+        seed: The seed of the model's weights.
+        device: Where the arguments have to be, or "" for where they are.
+        names: The names of the reference's parameters.
+    """
+
+    reference: Callable[..., Any]
+    inputs: Callable[[], Sequence[Any]]
+    functions: Any = None
+    model_args: tuple[Any, ...] = ()
+    seed: int = 0
+    device: str = ""
+    names: tuple[str, ...] = ()
+
+
+class Problem:
+    """A reference with its inputs.
+
+    Attributes:
+        layout: The shared memory.
+        device: Where the tensors are, `cpu` or `cuda:0`.
+        outputs: The positions of the arguments that a candidate writes its results to.
+        operators: The operators of torch that the reference calls.
+    """
+
+    def __init__(self, source: Source, outputs: Sequence[str | int] | None, tolerance: Tolerance) -> None:
+        import torch
+
+        self._source, self._tolerance = source, tolerance
+        args = self._new_args()
+        tensors = [arg for arg in args if isinstance(arg, torch.Tensor)]
+        if not tensors:
+            raise JitLoadError("inputs= must return at least one tensor, but it returned none")
+        self.device = str(tensors[0].device)
+        self._check_new(args)
+        has_names = len(source.names) == len(args)
+        self._names = source.names if has_names else tuple(f"argument {number}" for number in range(len(args)))
+        before = [arg.clone() if isinstance(arg, torch.Tensor) else arg for arg in args]
+        results: list[Any] = []
+        self.operators = operators_of(lambda: results.extend(self._run(args)[0]))
+        self._returns = bool(results)
+        self.outputs = self._find_outputs(args, before, results, outputs)
+        self._poisoned = [n for n in self.outputs if not self._reads(before, n)]
+        if self._returns and outputs is None and len(self._poisoned) < len(self.outputs):
+            self.outputs, self._poisoned = (), []  # they are inputs that only look like the results
+        self._noise = torch.empty(0, dtype=torch.uint8)
+        self.layout = self._make_layout(args, results or [args[number] for number in self.outputs])
+
+    # ---- what the reference does -----------------------------------------------------------------------------------
+
+    def _new_args(self) -> list[Any]:
+        """Return arguments as `inputs` makes them, with random numbers that a candidate cannot know."""
+        import torch
+
+        with torch.random.fork_rng():
+            torch.manual_seed(secrets.randbits(63))
+            args = self._source.inputs()
+        if not isinstance(args, tuple | list):
+            args = (args,)
+        args = [torch.from_numpy(arg) if type(arg).__module__ == "numpy" and arg.ndim else arg for arg in args]
+        return [
+            arg.detach().to(self._source.device or arg.device).contiguous() if isinstance(arg, torch.Tensor) else arg
+            for arg in args
+        ]
+
+    def _check_new(self, args: Sequence[Any]) -> None:
+        import torch
+
+        pairs = zip(args, self._new_args(), strict=True)
+        if all(torch.equal(a, b) for a, b in pairs if isinstance(a, torch.Tensor)):
+            raise JitLoadError(
+                "inputs= returned the same values twice, so a candidate could remember its results: let it return "
+                "random numbers, without setting a seed"
+            )
+
+    def _run(self, args: Sequence[Any]) -> tuple[list[Any], float]:
+        """Call the reference. Return its results, and how long it took."""
+        import torch
+
+        results: list[Any] = []
+
+        def call() -> None:
+            value = self._source.reference(*args)
+            results.extend([] if value is None else value if isinstance(value, tuple | list) else [value])
+
+        with torch.no_grad():
+            if self.device == "cpu":
+                elapsed = CpuClock().time_once(lambda: None, call)
+            else:
+                with cuda_clock(torch.device(self.device).index or 0, None, flushes_l2=True) as clock:
+                    elapsed = clock.time_once(lambda: None, call)
+        return [value if isinstance(value, torch.Tensor) else torch.as_tensor(value) for value in results], elapsed
+
+    def _find_outputs(
+        self, args: Sequence[Any], before: Sequence[Any], results: Sequence[Any], outputs: Sequence[str | int] | None
+    ) -> tuple[int, ...]:
+        """Return the positions of outputs: the named ones, those that the reference changes, or the last tensors."""
+        import torch
+
+        tensors = [number for number, arg in enumerate(args) if isinstance(arg, torch.Tensor)]
+        if outputs is not None:
+            names = [outputs] if isinstance(outputs, str | int) else list(outputs)
+            if unknown := [name for name in names if name not in self._names and name not in tensors]:
+                raise JitLoadError(f"outputs={unknown[0]!r}: the reference has the arguments {', '.join(self._names)}")
+            return tuple(name if isinstance(name, int) else self._names.index(name) for name in names)
+        if not results:
+            changed = tuple(n for n in tensors if not torch.equal(bytes_of(args[n]), bytes_of(before[n])))
+            if not changed:
+                raise JitLoadError("the reference returns None and changes no argument: let it return the right result")
+            return changed
+        last = tuple(tensors[-len(results) :])
+        fits = [(args[n].dtype, args[n].shape) for n in last] == [(r.dtype, r.shape) for r in results]
+        return last if fits else ()
+
+    def _reads(self, args: Sequence[Any], output: int) -> bool:
+        """Return whether the results of the reference depend on the values in one of its outputs."""
+        found = []
+        for byte in (0x3F, 0x40):
+            values = [arg.clone() if hasattr(arg, "clone") else arg for arg in args]
+            poison(values[output], byte)
+            results, _ = self._run(values)
+            found.append(results or [values[number] for number in self.outputs])
+        return not all(agrees(a, b, self._tolerance) for a, b in zip(*found, strict=True))
+
+    # ---- cases -----------------------------------------------------------------------------------------------------
+
+    def _make_layout(self, args: Sequence[Any], results: Sequence[Any]) -> Layout:
+        import torch
+
+        position = 0
+
+        def spec(tensor: Any) -> TensorSpec:
+            nonlocal position
+            dtype, size = str(tensor.dtype).removeprefix("torch."), tensor.numel() * tensor.element_size()
+            made = TensorSpec(dtype, tuple(tensor.shape), size, position)
+            position = made.end
+            return made
+
+        arguments = tuple(spec(arg) if isinstance(arg, torch.Tensor) else arg for arg in args)
+        arena = position
+        return Layout(arguments, tuple(map(spec, results)), arena, position)
+
+    def starts(self) -> tuple[int, ...]:
+        """Return random places for the tensors."""
+        places = range(GUARD, 2 * GUARD, ALIGNMENT)
+        return tuple(s.start + secrets.choice(places) for s in self.layout.arguments if isinstance(s, TensorSpec))
+
+    def new_case(self, shared: Any, starts: tuple[int, ...]) -> Case:
+        """Write new inputs and random bytes to the shared memory, and compute the right results."""
+        args = self._new_args()
+        places = iter(starts)
+        _fill_with_noise(shared)
+        for number, (spec, arg) in enumerate(zip(self.layout.arguments, args, strict=True)):
+            if not isinstance(spec, TensorSpec):
+                if hasattr(arg, "shape") or arg != spec:
+                    raise JitLoadError(f"inputs= returned {arg!r} for {self._names[number]!r}, and {spec!r} before")
+                continue
+            if (spec.dtype, spec.shape) != (str(arg.dtype).removeprefix("torch."), tuple(arg.shape)):
+                raise JitLoadError(f"inputs= must return tensors of the same shapes; {self._names[number]!r} differs")
+            start = next(places)
+            if number not in self._poisoned:
+                shared[start : start + spec.size].copy_(bytes_of(arg))
+            elif spec.dtype == "bool":
+                shared[start : start + spec.size].bitwise_and_(1)
+        results, elapsed = self._run(args)
+        return Case(starts, shared[: self.layout.arena].clone(), results or [args[n] for n in self.outputs], elapsed)
+
+    def check(self, case: Case, shared: Any, name: str, *, returned: int) -> None:
+        """Compare what the candidate `name` returned, or the outputs that it wrote, with the right results.
+
+        Raises:
+            MismatchError: They differ.
+        """
+        layout = self.layout
+        specs = [spec for spec in layout.arguments if isinstance(spec, TensorSpec)]
+        starts = {spec.start: start for spec, start in zip(specs, case.starts, strict=True)}
+        for number, expected in enumerate(case.expected):
+            if returned:
+                spec, result = layout.results[number], f"result {number}"
+                actual = view_of(shared, spec.start, spec)
+            else:
+                spec, result = layout.arguments[self.outputs[number]], self._names[self.outputs[number]]
+                actual = view_of(shared, starts[spec.start], spec)
+            check_agrees((name, result, actual), ("the reference", expected.cpu()), self._tolerance, is_sure=True)
+
+    def damage(self, case: Case, shared: Any) -> tuple[str, str]:
+        """Return the stage and the reason if a candidate changed what it must not change, or two empty texts."""
+        import torch
+
+        end = 0
+        places = iter(case.starts)
+        for number, spec in enumerate(self.layout.arguments):
+            if not isinstance(spec, TensorSpec):
+                continue
+            start, name = next(places), self._names[number]
+            gaps = ((end, start), (start + spec.size, spec.end))
+            if not all(torch.equal(shared[a:b], case.sent[a:b]) for a, b in gaps):
+                return "memory", f"it writes to memory next to {name!r}"
+            end = spec.end
+            inside = slice(start, start + spec.size)
+            if number not in self.outputs and not torch.equal(shared[inside], case.sent[inside]):
+                return "cheat", f"it changes its input {name!r}"
+        return "", ""
+
+
+def _fill_with_noise(memory: Any) -> None:
+    import torch
+
+    noise = torch.frombuffer(bytearray(secrets.token_bytes(_NOISE)), dtype=torch.uint8)
+    whole = memory.numel() // _NOISE * _NOISE
+    memory[:whole].view(-1, _NOISE).copy_(noise)
+    memory[whole:].copy_(noise[: memory.numel() - whole])
+
+
+# ---- reading a reference ---------------------------------------------------------------------------------------------
+
+
+def read_source(reference: Any, inputs: Any) -> Source:
+    """Return the reference for the arguments of `Judge`.
+
+    Raises:
+        JitLoadError: They are no reference, or the file cannot be read.
+    """
+    if isinstance(reference, str | Path):
+        return _source_of(_import_file(Path(reference)), str(reference))
+    if not callable(reference) or not callable(inputs):
+        raise JitLoadError(
+            "a Judge needs reference=, a function of the same arguments as the candidates, and inputs=, a function "
+            "that returns new arguments; or reference='file.py'"
+        )
+    return Source(reference, inputs, names=_parameter_names(reference))
+
+
+def _import_file(path: Path) -> ModuleType:
+    import importlib.util
+
+    spec = importlib.util.spec_from_file_location(path.stem, path)
+    if spec is None or spec.loader is None or not path.is_file():
+        raise JitLoadError(f"there is no Python file {path} with a reference")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[f"jitload_reference_{path.stem}"] = module
+    try:
+        spec.loader.exec_module(module)
+    except Exception as error:
+        raise JitLoadError(f"the reference {path} cannot be imported: {type(error).__name__}: {error}") from error
+    return module
+
+
+def _source_of(module: ModuleType, label: str) -> Source:
+    if hasattr(module, "Model"):
+        return _kernelbench_source(module)
+    if not (callable(getattr(module, "reference", None)) and callable(getattr(module, "inputs", None))):
+        raise JitLoadError(
+            f"{label} has no functions reference(…) and inputs(), nor Model, get_inputs() and get_init_inputs()"
+        )
+    functions = getattr(module, "FUNCTIONS", None)
+    return Source(module.reference, module.inputs, functions=functions, names=_parameter_names(module.reference))
+
+
+def _kernelbench_source(module: ModuleType) -> Source:
+    import torch
+
+    device, seed = "cuda" if torch.cuda.is_available() else "cpu", secrets.randbits(32)
+    args = tuple(getattr(module, "get_init_inputs", list)())
+    with torch.random.fork_rng():
+        torch.manual_seed(seed)
+        model = module.Model(*args).to(device)
+    return Source(
+        model, module.get_inputs, model_args=args, seed=seed, device=device, names=_parameter_names(model.forward)
+    )
+
+
+def _parameter_names(function: Any) -> tuple[str, ...]:
+    try:
+        parameters = inspect.signature(function).parameters.values()
+    except (TypeError, ValueError):
+        return ()
+    return tuple(p.name for p in parameters) if all(p.kind is not p.VAR_POSITIONAL for p in parameters) else ()

@@ -1,0 +1,261 @@
+"""The processes of a judge, as the judge sees them: it starts them, limits them and ends them."""
+
+from __future__ import annotations
+
+import fcntl
+import mmap
+import os
+import selectors
+import shutil
+import socket
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from jitload.building.child_process import ChildProcess, describe_end
+from jitload.errors import JitLoadError
+from jitload.judging.child import Call, Setup
+from jitload.judging.connection import Connection, ProtocolError
+from jitload.judging.template import End, Fork
+
+_PROGRAM = (
+    "import sys; parent, control, *sys.path[:] = sys.argv[1:]; from jitload.judging.template import serve; "
+    "serve(int(parent), int(control))"
+)
+_TICK_S = 0.05  # between checks of the memory and the number of a candidate's processes
+_MAX_PROCESSES = 32
+_START_S = 120.0
+_SHOWN_OUTPUT = 4000  # bytes
+
+
+class Failure(Exception):  # noqa: N818  not an error of the judge's
+    """A candidate's process has died, or must.
+
+    Attributes:
+        cause: `died`, `hang`, `memory`, `closed` or `protocol`.
+        reason: What happened, such as "was ended by SIGSEGV".
+    """
+
+    def __init__(self, cause: str, reason: str) -> None:
+        super().__init__(reason)
+        self.cause, self.reason = cause, reason
+
+
+class CandidateProcess:
+    """A process for one candidate.
+
+    Attributes:
+        pid: Its id.
+        stage: What it does, as far as it says: `load`, `compile` or `launch`.
+        left_s: How long it may still work.
+        shared: The memory that is shared with it, as a tensor of bytes.
+        null_s: How long a call takes that does nothing.
+    """
+
+    def __init__(self, template: _Template, setup: Setup, timeout: float) -> None:
+        import torch
+
+        self.stage, self.left_s, self.null_s = "load", _START_S, 0.0
+        self._memory, self._first_memory, self._template = setup.memory, 0, template
+        self._directory = tempfile.mkdtemp(prefix="jitload-judge-")
+        self._output = tempfile.TemporaryFile()  # noqa: SIM115  closed by end()
+        ours, theirs = socket.socketpair()
+        memory = os.memfd_create("jitload-judge", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
+        os.ftruncate(memory, setup.layout.size)
+        seals = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL  # shrinking it would crash the judge
+        fcntl.fcntl(memory, fcntl.F_ADD_SEALS, seals)
+        try:
+            self.shared = torch.frombuffer(mmap.mmap(memory, setup.layout.size), dtype=torch.uint8)
+            self.pid = template.fork(self._directory, (theirs.fileno(), memory, self._output.fileno()))
+        finally:
+            os.close(memory)
+            theirs.close()
+        self._connection, self._timeout = Connection(ours), timeout
+        self._connection.send_object(setup)
+
+    def prepare(self, starts: tuple[int, ...]) -> None:
+        """Wait until it is ready, and measure how long a call takes that does nothing."""
+        self._answer()
+        times = []
+        for _ in range(3):
+            start = time.perf_counter()
+            self.ask(Call(starts, is_rehearsal=True))
+            times.append(time.perf_counter() - start)
+        self.null_s, self.left_s = min(times), self._timeout
+        self._first_memory = _memory_of(self.pid)  # a fork seems to have all memory of the template, too
+
+    def ask(self, request: object) -> dict[str, Any]:
+        """Send a request, and return the answer.
+
+        Raises:
+            Failure: The process has died, or breaks a limit.
+        """
+        try:
+            self._connection.send_object(request)
+        except OSError:
+            raise self._lost_connection() from None
+        return self._answer()
+
+    def _answer(self) -> dict[str, Any]:
+        while True:
+            self._await_data()
+            try:
+                answer = self._connection.receive_answer()
+            except (EOFError, ConnectionError):
+                raise self._lost_connection() from None
+            except TimeoutError:
+                raise Failure("protocol", "stopped in the middle of an answer") from None
+            except ProtocolError:
+                raise Failure("protocol", "wrote to the judge's connection") from None
+            if (stage := answer.get("stage")) not in ("load", "compile"):
+                return answer
+            self.stage = stage
+
+    def _await_data(self) -> None:
+        """Wait for data, and check the limits meanwhile."""
+        start = time.monotonic()
+        self._connection.socket.settimeout(max(self.left_s, 0.1))
+        with selectors.DefaultSelector() as selector:
+            selector.register(self._connection.socket, selectors.EVENT_READ)
+            while not selector.select(_TICK_S):
+                if time.monotonic() - start > self.left_s:
+                    raise Failure("hang", f"is not done after {self._timeout:g} s")
+                self._check_limits()
+        self.left_s -= time.monotonic() - start
+
+    def _check_limits(self) -> None:
+        pids = [self.pid, *_descendants(self.pid)]
+        if len(pids) > _MAX_PROCESSES:
+            raise Failure("memory", f"has started more than {_MAX_PROCESSES} processes")
+        sizes = [max(0, _memory_of(pid) - self._first_memory) for pid in pids]
+        if sum(sizes) > self._memory + self.shared.numel():
+            raise Failure("memory", f"uses more than {self._memory / 1e9:g} GB of memory")
+
+    def _lost_connection(self) -> Failure:
+        """Return how the process has died, or that it closed its connection."""
+        deadline = time.monotonic() + 0.5
+        while _is_alive(self.pid) and time.monotonic() < deadline:
+            time.sleep(0.001)
+        if _is_alive(self.pid):
+            return Failure("closed", "closed its connection to the judge")
+        return Failure("died", describe_end(self.end()))
+
+    def end(self) -> int:
+        """Kill the process and all that it has started, and remove its files. Return its status, at the first call."""
+        pid, self.pid = self.pid, 0
+        if not pid:
+            return 0
+        try:
+            return self._template.end(pid)
+        finally:
+            self._connection.socket.close()
+            shutil.rmtree(self._directory, ignore_errors=True)
+
+    def tail(self) -> str:
+        """Return the end of what it has printed."""
+        size = os.fstat(self._output.fileno()).st_size
+        start = max(0, size - _SHOWN_OUTPUT)
+        return os.pread(self._output.fileno(), _SHOWN_OUTPUT, start).decode("utf-8", "replace")
+
+    def output(self) -> str:
+        """Return the end of what it has printed, and close the file."""
+        with self._output:
+            return self.tail()
+
+
+def _is_alive(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
+
+
+def _descendants(pid: int) -> Iterator[int]:
+    with suppress(OSError):
+        for task in Path(f"/proc/{pid}/task").iterdir():
+            for child in map(int, (task / "children").read_text().split()):
+                yield child
+                yield from _descendants(child)
+
+
+def _memory_of(pid: int) -> int:
+    """Return the bytes of memory that a process uses, without what it maps from files."""
+    with suppress(OSError):
+        lines = Path(f"/proc/{pid}/status").read_text().splitlines()
+        return sum(int(line.split()[1]) * 1024 for line in lines if line.startswith(("RssAnon:", "RssShmem:")))
+    return 0
+
+
+class _Template:
+    """The template, and the socket over which it gets descriptors."""
+
+    def __init__(self) -> None:
+        self._control, theirs = socket.socketpair()
+        arguments = (str(os.getpid()), str(theirs.fileno()), *sys.path)
+        self._child = ChildProcess(_PROGRAM, *arguments, descriptors=(theirs.fileno(),))
+        theirs.close()
+        self._lock = threading.Lock()
+
+    def fork(self, directory: str, descriptors: tuple[int, ...]) -> int:
+        """Start a process with copies of the descriptors, and return its id."""
+        with self._lock:
+            socket.send_fds(self._control, [b"\0"], list(descriptors))
+            return self._ask(Fork(directory))
+
+    def end(self, pid: int) -> int:
+        """Kill a process and all that it has started, and return its status."""
+        with self._lock:
+            return self._ask(End(pid))
+
+    def _ask(self, request: Fork | End) -> int:
+        answer = self._child.ask(request)
+        if answer is None:
+            raise JitLoadError(f"the judge's process {self._child.cause_of_death()}: start a new Judge")
+        return int(answer)
+
+    def close(self) -> None:
+        """End the template."""
+        self._child.close()
+        self._child.await_end()
+        self._control.close()
+
+
+class Processes:
+    """Processes for candidates. One is always started in advance."""
+
+    def __init__(self, setup: Setup, timeout: float) -> None:
+        self._template, self._setup, self._timeout = _Template(), setup, timeout
+        self._spares: list[CandidateProcess] = []
+        self._starter = ThreadPoolExecutor(1, thread_name_prefix="jitload-judge-spare")
+        self._lock = threading.Lock()
+
+    def take(self) -> CandidateProcess:
+        """Return a process for a candidate, and start another one."""
+        with self._lock:
+            process = self._spares.pop() if self._spares else self._start()
+        self._starter.submit(self._add_spare)
+        return process
+
+    def _add_spare(self) -> None:
+        with self._lock:
+            if not self._spares:
+                self._spares.append(self._start())
+
+    def _start(self) -> CandidateProcess:
+        return CandidateProcess(self._template, self._setup, self._timeout)
+
+    def close(self) -> None:
+        """End all processes."""
+        self._starter.shutdown()
+        with self._lock:
+            while self._spares:
+                process = self._spares.pop()
+                process.end()
+                process.output()
+            self._template.close()

@@ -1,0 +1,144 @@
+"""The process that has imported torch, and from which a judge forks a process for each candidate.
+
+A fork takes hundredths of a second, and starting Python and importing torch takes seconds. The template never uses
+CUDA, which would not work in a fork.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import signal
+import socket
+import time
+import warnings
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from jitload.building.child_process import answer_questions, end_with_parent
+
+_SET_PARENT_DEATH_SIGNAL, _SET_CHILD_SUBREAPER = 1, 36  # of prctl
+_MAX_FILE = 256 << 20  # bytes of a file that a candidate writes
+_CLEAN_UP_S = 5.0
+_libc = ctypes.CDLL(None)
+
+
+class Fork(NamedTuple):
+    """A request for a new process. Its descriptors follow on the control socket."""
+
+    directory: str
+
+
+class End(NamedTuple):
+    """A request to kill a process and all that it has started. The answer is its status."""
+
+    pid: int
+
+
+def serve(parent: int, control: int) -> None:
+    """Answer the requests of the process `parent`."""
+    _libc.prctl(_SET_CHILD_SUBREAPER, 1, 0, 0, 0)  # what a candidate leaves behind becomes a child of this process
+    os.environ["JITLOAD_LIBRARY"] = "never"  # no builds in the background
+    end_with_parent(parent)
+    _import_modules()
+    answer_questions(_Template(socket.socket(fileno=control)).answer)
+    os._exit(0)  # without what modules print at exit
+
+
+def _import_modules() -> None:
+    import torch
+    import tvm_ffi
+
+    import jitload.api
+    import jitload.judging.child
+    import jitload.loader.module
+
+    torch.testing.assert_close(torch.ones(1), torch.ones(1))  # this imports more
+    jitload.judging.child.operators_of(lambda: torch.ones(1) + 1)  # which replaces functions of torch
+    with suppress(RuntimeError):  # tvm-ffi's first error reads the symbols of all libraries, which takes a second
+        tvm_ffi.get_global_func("ffi.GetGlobalFuncMetadata")("none")
+
+
+class _Template:
+    def __init__(self, control: socket.socket) -> None:
+        self._control = control
+        self._pids: set[int] = set()
+
+    def answer(self, request: Fork | End) -> int:
+        """Return the id of a new process, or the status of an ended one."""
+        return self._fork(request) if isinstance(request, Fork) else self._end(request.pid)
+
+    def _fork(self, request: Fork) -> int:
+        _, descriptors, _, _ = socket.recv_fds(self._control, 1, 3)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", DeprecationWarning)  # this process has a second thread, which only sleeps
+            pid = os.fork()
+        if pid == 0:
+            _run(request.directory, *descriptors)
+        for descriptor in descriptors:
+            os.close(descriptor)
+        self._pids.add(pid)
+        return pid
+
+    def _end(self, pid: int) -> int:
+        _kill_group(pid)
+        status = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+        _kill_group(pid)  # a process may have been forked meanwhile
+        self._pids.discard(pid)
+        deadline = time.monotonic() + _CLEAN_UP_S
+        while (orphans := _children() - self._pids) and time.monotonic() < deadline:
+            for orphan in orphans:
+                os.kill(orphan, signal.SIGKILL)  # not waited for, so the id is still its own
+            for orphan in orphans:
+                os.waitpid(orphan, 0)
+        return status
+
+
+def _kill_group(pid: int) -> None:
+    with suppress(ProcessLookupError, PermissionError):
+        os.killpg(pid, signal.SIGKILL)
+    with suppress(ProcessLookupError):
+        os.kill(pid, signal.SIGKILL)  # before it has a group of its own
+
+
+def _children() -> set[int]:
+    """Return the ids of this process's children."""
+    tasks = Path("/proc/self/task")
+    return {int(pid) for task in tasks.iterdir() for pid in (task / "children").read_text().split()}
+
+
+def _run(directory: str, connection: int, memory: int, output: int) -> None:
+    """Run the new process, and never return."""
+    try:
+        end = _prepare(directory, connection, memory, output)
+        from jitload.judging.child import serve_candidate
+
+        serve_candidate(end, memory=_MEMORY)
+    finally:
+        os._exit(0)
+
+
+_CONNECTION, _MEMORY = 800, 801  # numbers of descriptors that nobody closes or writes to by mistake
+
+
+def _prepare(directory: str, connection: int, memory: int, output: int) -> Any:
+    import resource
+    import tempfile
+
+    os.setsid()
+    _libc.prctl(_SET_PARENT_DEATH_SIGNAL, signal.SIGKILL, 0, 0, 0)
+    for name in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(name, signal.SIG_DFL)
+    os.dup2(connection, _CONNECTION, inheritable=False)
+    os.dup2(memory, _MEMORY, inheritable=False)
+    null = os.open(os.devnull, os.O_RDONLY)
+    for number, source in enumerate((null, output, output)):
+        os.dup2(source, number)
+    os.closerange(3, _CONNECTION)
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    resource.setrlimit(resource.RLIMIT_FSIZE, (_MAX_FILE, _MAX_FILE))
+    signal.signal(signal.SIGXFSZ, signal.SIG_IGN)  # writing then fails, which ends no program that only prints
+    os.chdir(directory)
+    os.environ["TMPDIR"] = tempfile.tempdir = directory
+    return socket.socket(fileno=_CONNECTION)

@@ -1,0 +1,137 @@
+"""What a judge is asked, `Candidate`, and what it answers, `Verdict`."""
+
+from __future__ import annotations
+
+import ast
+import hashlib
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+from jitload.errors import JitLoadError
+
+Stage = Literal["compile", "load", "launch", "memory", "wrong", "hang", "cheat", "ok"]
+Kind = Literal["cuda", "torch", "triton", "python"]
+_PYTHON = re.compile(r"^(?:import [\w., ]+$|from [\w.]+ import |def \w+\(|class \w+.*:\s*$)", re.MULTILINE)
+_TORCH_HEADER = re.compile(r'^\s*#\s*include\s*[<"](?:torch|ATen|c10)/', re.MULTILINE)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Verdict:
+    """What a candidate is.
+
+    Attributes:
+        name: The candidate's name.
+        stage: `ok`, or where it failed: `compile`, `load`, `launch` (a call failed), `memory` (it used memory that it
+            may not use, or too much), `wrong`, `hang` or `cheat`.
+        reason: Why it failed, in one line. Empty for `ok`.
+        median_us: The median time of a call in microseconds, or None if it was not measured.
+        reference_us: The median time of the reference.
+        registers: The registers that each thread of the kernel uses, if it is a kernel.
+        diagnostics: The compiler's messages, or the whole text of another error.
+        output: The end of what the candidate printed.
+        seconds: How long the verdict took.
+    """
+
+    name: str
+    stage: Stage
+    reason: str = ""
+    median_us: float | None = None
+    reference_us: float | None = None
+    registers: int | None = None
+    diagnostics: tuple[str, ...] = ()
+    output: str = ""
+    seconds: float = 0.0
+
+    @property
+    def ok(self) -> bool:
+        """Whether the candidate works: its results are right, and nothing suspicious was found."""
+        return self.stage == "ok"
+
+    @property
+    def speedup(self) -> float | None:
+        """How many times faster than the reference the candidate is, or None if it was not measured."""
+        return self.reference_us / self.median_us if self.reference_us and self.median_us else None
+
+    def to_json(self) -> str:
+        """Return all attributes as JSON on one line."""
+        return json.dumps({**asdict(self), "ok": self.ok, "speedup": self.speedup})
+
+    def __str__(self) -> str:
+        if not self.ok:
+            return f"{self.name}: {self.stage}: {self.reason}"
+        times = "" if self.median_us is None else f", {self.median_us:.2f} µs"
+        return f"{self.name}: ok{times}" + (f", {self.speedup:.2f}x the reference" if self.speedup else "")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Candidate:
+    """A text to judge.
+
+    Attributes:
+        name: The candidate's name in the verdict.
+        source: The text.
+        kind: What kind of text it is.
+        functions: The argument `functions` of `load_inline`, or the keywords of `load_triton` by names.
+        function: The function to call, or "" for the only one.
+        options: Other arguments of `load_inline`.
+    """
+
+    name: str
+    source: str
+    kind: Kind
+    functions: Any = None
+    function: str = ""
+    options: Mapping[str, Any] = field(default_factory=dict)
+
+    def digest(self, *context: object) -> str:
+        """Return a digest of the text, of how it is called, and of the context."""
+        parts = (self.source, repr(self.functions), self.function, repr(sorted(self.options.items())), *context)
+        return hashlib.sha256("\0".join(map(str, parts)).encode("utf-8", "surrogatepass")).hexdigest()
+
+
+def make_candidate(item: Any, functions: Any = None, **options: Any) -> Candidate:
+    """Return the candidate for a text, a path, or a mapping with the keywords of `Judge.run`.
+
+    Raises:
+        JitLoadError: The item is nothing of this kind, or the file cannot be read.
+    """
+    if isinstance(item, Candidate):
+        return item
+    if isinstance(item, Mapping):
+        fields = {"functions": functions, **options, **item}
+        if "candidate" not in fields:
+            raise JitLoadError(f"a candidate has no key 'candidate' with its text or path; its keys are {[*item]}")
+        return make_candidate(fields.pop("candidate"), fields.pop("functions"), **fields)
+    if isinstance(item, Path):
+        try:
+            source = item.read_text(encoding="utf-8")
+        except (OSError, UnicodeDecodeError) as error:
+            raise JitLoadError(f"the candidate {item} cannot be read as text: {error}") from error
+        options.setdefault("name", item.stem)
+    elif isinstance(item, str):
+        source = item
+    else:
+        raise JitLoadError(f"a candidate must be a text, a Path or a mapping, got {type(item).__name__}")
+    name, function = str(options.pop("name", "candidate")), str(options.pop("function", ""))
+    kind = _kind(source, functions)
+    return Candidate(name=name, source=source, kind=kind, functions=functions, function=function, options=options)
+
+
+def _kind(source: str, functions: Any) -> Kind:
+    if _is_python(source):
+        values = functions.values() if isinstance(functions, Mapping) else ()
+        return "triton" if values and all(isinstance(value, Mapping) for value in values) else "python"
+    return "torch" if _TORCH_HEADER.search(source) else "cuda"
+
+
+def _is_python(source: str) -> bool:
+    """Return whether a text is Python. C++ can hardly be parsed as Python, except for an empty text."""
+    try:
+        tree = ast.parse(source)
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return _PYTHON.search(source) is not None  # with a syntax error, which Python reports
+    return bool(tree.body)

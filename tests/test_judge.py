@@ -1,0 +1,264 @@
+"""Verdicts on candidates that work, break, hang and cheat, on the CPU target."""
+
+from __future__ import annotations
+
+import json
+import textwrap
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+import torch
+from hostile_candidates import FAMILIES, KERNELS, MARK, hostile_candidates
+
+import jitload
+from jitload.judging.judge import Judge
+
+RIGHT = "def f(x, y):\n    y.numpy()[:] = x.numpy() + 1\n"
+
+
+def make_judge(**options: object) -> Judge:
+    inputs = lambda: (torch.rand(1000), torch.empty(1000))  # noqa: E731
+    options = {"timeout": 3, "memory": "600MB", "seconds": 0, "remember": False, **options}
+    return jitload.Judge(reference=lambda x, y: x + 1, inputs=inputs, **options)
+
+
+@pytest.fixture(scope="module")
+def judge() -> Iterator[Judge]:
+    jitload.build_inline("hostile", cuda_sources=KERNELS, arch="cpu")
+    with make_judge() as judge:
+        assert judge.run(RIGHT).ok
+        yield judge
+
+
+def left_behind() -> list[str]:
+    """Return the commands of the processes that candidates have started."""
+    lines = []
+    for path in Path("/proc").glob("[0-9]*/cmdline"):
+        try:
+            lines.append(path.read_text().replace("\0", " "))
+        except OSError:
+            continue
+    return [line for line in lines if MARK in line and "sleep" in line]
+
+
+def check(judge: Judge, count: int, directory: Path) -> None:
+    candidates = [*hostile_candidates(count)]
+    items = [{"candidate": c.source, "name": c.name} for c in candidates]
+    verdicts = [*judge.map(items, workers=2, progress=False)]
+    assert [v.name for v in verdicts] == [c.name for c in candidates]
+    wrong = [str(v) for v, c in zip(verdicts, candidates, strict=True) if v.stage not in c.stages]
+    assert not wrong, "\n".join(wrong)
+    assert all(verdict.reason or verdict.ok for verdict in verdicts)
+    assert all(len(verdict.output) < 5000 for verdict in verdicts)
+    assert left_behind() == []
+    judge._processes._starter.submit(int).result()  # the spare process is there
+    spares = [process._directory for process in judge._processes._spares]
+    assert [str(path) for path in directory.glob("jitload-judge-*")] == spares
+
+
+@pytest.fixture
+def directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    return tmp_path
+
+
+def test_each_hostile_candidate_has_a_verdict_and_leaves_nothing_behind(judge, directory):
+    check(judge, 2 * len(FAMILIES), directory)
+
+
+@pytest.mark.soak
+def test_a_thousand_hostile_candidates(judge, directory):
+    check(judge, 1000, directory)
+
+
+def test_the_next_verdict_comes_soon_after_a_death(judge):
+    times = []
+    for _ in range(5):
+        assert judge.run("import os\ndef f(x, y):\n    os._exit(1)").stage == "launch"
+        start = time.monotonic()
+        assert judge.run(RIGHT).ok
+        times.append(time.monotonic() - start)
+    print(f"from a death to the next verdict: {min(times):.2f} to {max(times):.2f} s")  # noqa: T201
+    assert min(times) < 1  # 0.14 to 0.24 s on two busy cores
+
+
+# ---- candidates that work, and how others fail -----------------------------------------------------------------------
+
+ADD = """extern "C" __global__ void add_one(const float* x, float* y, int n) {
+    int i = blockIdx.x * blockDim.x + threadIdx.x;
+    if (i < n) y[i] = x[i] + 1.0f;
+}"""
+LAUNCH = {"add_one": jitload.Launch(grid="ceil_div(n, 256)", block=256, args={"n": "x.numel()"})}
+
+
+@pytest.fixture(scope="module")
+def patient() -> Iterator[Judge]:
+    """Give a judge that waits for builds, and measures."""
+    with make_judge(timeout=120, seconds=0.05, memory="2GB") as judge:
+        yield judge
+
+
+def test_a_kernel_is_judged_and_measured(patient):
+    verdict = patient.run(ADD, LAUNCH, name="add")
+    assert verdict.ok, verdict
+    assert verdict.stage == "ok"
+    assert verdict.median_us > 0
+    assert verdict.speedup == verdict.reference_us / verdict.median_us
+    fields = json.loads(verdict.to_json())
+    assert (fields["name"], fields["ok"], fields["speedup"]) == ("add", True, verdict.speedup)
+
+
+def test_kernels_that_are_wrong_or_do_not_compile(patient):
+    verdict = patient.run(ADD.replace("1.0f", "2.0f"), LAUNCH)
+    assert verdict.stage == "wrong"
+    assert "its 'y' differs from that of the reference at 1000 of 1000 elements" in verdict.reason
+    verdict = patient.run(ADD.replace("1.0f", "one"), LAUNCH)
+    assert verdict.stage == "compile"
+    assert "one" in verdict.reason
+    assert "candidate.cu:3" in verdict.diagnostics[-1]
+
+
+def test_texts_for_torch(patient):
+    text = """#include <torch/extension.h>
+    torch::Tensor run(torch::Tensor x, torch::Tensor y) {
+        auto z = torch::empty_like(x);
+        for (int64_t i = 0; i < x.numel(); ++i) z.data_ptr<float>()[i] = x.data_ptr<float>()[i] + 1;
+        return z;
+    }"""
+    assert patient.run(text, functions="run").ok
+    verdict = patient.run(text.replace("= x.data_ptr<float>()[i] + 1", "= 3"), functions="run")
+    assert verdict.reason.startswith("'candidate' is wrong: its 'result 0' differs")
+
+
+def test_executors_judge_models_in_the_form_of_kernelbench(tmp_path):
+    problem = tmp_path / "problem.py"
+    problem.write_text(
+        textwrap.dedent("""
+        import torch
+        class Model(torch.nn.Module):
+            def __init__(self, n):
+                super().__init__()
+                self.weight = torch.nn.Parameter(torch.randn(n))
+            def forward(self, x):
+                return x * self.weight
+        def get_inputs():
+            return [torch.rand(4, 8)]
+        def get_init_inputs():
+            return [8]
+        """)
+    )
+    answer = problem.read_text().replace("Model", "ModelNew")
+    numpy = "torch.from_numpy(x.cpu().numpy() * self.weight.cpu().numpy()).to(x.device)"
+    answers = [answer.replace("x * self.weight", text) for text in (numpy, "x + self.weight", "x * self.weight")]
+    judge = jitload.Judge(reference=problem, seconds=0, timeout=60, remember=False)
+    with ThreadPoolExecutor(1) as executor:  # whose judge is another one
+        right, wrong, same = judge.map(answers, executor=executor, progress=False)
+    assert right.ok, right
+    assert wrong.stage == "wrong"
+    assert same.stage == "cheat"
+    assert "the operators of torch of the reference: mul" in same.reason
+
+
+# ---- cheats ----------------------------------------------------------------------------------------------------------
+
+RIGHT_BODY = "y.numpy()[:] = x.numpy() + 1"
+CHEATS = {  # the stage, the reason, what the function does, and what comes before it
+    "a patched timer": ("cheat", "it replaces time.perf_counter_ns", RIGHT_BODY, "time.perf_counter_ns = int"),
+    "a patched comparison": ("cheat", "it replaces torch.equal", "pass", "torch.equal = lambda *_: True"),
+    "a patched method": ("cheat", "it replaces torch.Tensor.clone", "pass", "torch.Tensor.clone = lambda x: x"),
+    "a patch in the call": (
+        "cheat", "it replaces torch.cuda.synchronize", f"torch.cuda.synchronize = int\n{RIGHT_BODY}", "",
+    ),
+    "a clock in a closure": (
+        "cheat",
+        "by its process's clock",
+        f"time.sleep(0.05); {RIGHT_BODY}",
+        """
+        import gc
+        for function in gc.get_objects():
+            if type(function).__name__ == "function" and function.__name__ == "measure" and function.__closure__:
+                function.__closure__[0].cell_contents = lambda: 0
+        """,
+    ),
+    "work in a thread": (
+        "wrong", "differs", "threading.Thread(target=_late, args=(x.numpy(), y.numpy())).start()",
+        "def _late(x, y, wait=time.sleep):\n    wait(0.01)\n    y[:] = x + 1",
+    ),
+    "results by address": (
+        "wrong", "differs", "y.numpy()[:] = known.setdefault(x.data_ptr(), x.numpy() + 1)", "known = {}",
+    ),
+    "results by shape": ("wrong", "differs", "y.numpy()[:] = known.setdefault(x.shape, x.numpy() + 1)", "known = {}"),
+    "the first arguments again": (
+        "wrong", "differs", "first.append((x, y))\na, b = first[0]\nb.numpy()[:] = a.numpy() + 1", "first = []",
+    ),
+    "changed inputs": ("cheat", "it changes its input 'x'", "x.zero_()\ny.numpy()[:] = 1", ""),
+    "the reference in disguise": (
+        "cheat", "operators of torch of the reference: add", "y[:] = getattr(torch, 'ad' + 'd')(x, 1)", "",
+    ),
+    "nothing": ("wrong", "differs", "pass", ""),
+    "memory that may be right": ("wrong", "differs", "return torch.empty_like(x)", ""),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", CHEATS)
+def test_cheats_are_found(patient, name):
+    stage, reason, body, top = CHEATS[name]
+    body, top = textwrap.indent(textwrap.dedent(body), "    "), textwrap.dedent(top)
+    verdict = patient.run(f"import threading, time, torch, numpy\n{top}\ndef f(x, y):\n{body}\n")
+    assert (verdict.stage, reason in verdict.reason) == (stage, True), verdict
+
+
+def test_a_clock_that_is_patched_only_in_a_call_is_not_the_one_that_measures(patient):
+    text = """
+    import time
+    def f(x, y):
+        real = time.perf_counter_ns
+        time.perf_counter_ns = int
+        time.sleep(0.005)
+        y.numpy()[:] = x.numpy() + 1
+        time.perf_counter_ns = real
+    """
+    verdict = patient.run(textwrap.dedent(text))
+    assert verdict.ok
+    assert verdict.median_us > 4000
+
+
+# ---- many candidates, and what is remembered -------------------------------------------------------------------------
+
+
+def test_a_candidate_that_hung_is_not_run_again(judge, tmp_path, monkeypatch):
+    monkeypatch.setattr(judge, "_limits", judge._limits._replace(remember=True))
+    monkeypatch.setattr(judge._hangs, "_path", tmp_path / "cache" / "hangs.json")
+    endless = "def f(x, y):\n    while True: pass"
+    assert judge.run(endless).stage == "hang"
+    again = judge.run(endless)
+    assert (again.stage, again.seconds) == ("hang", 0)
+    assert again.reason == "it was not done after 3 s in an earlier run, so it was not run again"
+    assert [path.name for path in (tmp_path / "cache").iterdir()] == ["hangs.json"]
+
+
+def test_arguments_are_checked():
+    with pytest.raises(jitload.JitLoadError, match="without setting a seed"):
+        jitload.Judge(reference=lambda x: x + 1, inputs=lambda: torch.ones(3))
+    with pytest.raises(jitload.JitLoadError, match="changes no argument"):
+        jitload.Judge(reference=lambda x: None, inputs=lambda: torch.rand(3))
+    with pytest.raises(jitload.JitLoadError, match="memory='much'"):
+        make_judge(memory="much")
+    with pytest.raises(jitload.JitLoadError, match="a text, a Path or a mapping, got int"):
+        make_judge().run(5)
+
+
+def test_outputs_are_found():
+    def problem(reference, inputs, **options):
+        return jitload.Judge(reference=reference, inputs=inputs, **options)._problem
+
+    pair = lambda: (torch.rand(3), torch.rand(3))  # noqa: E731
+    assert problem(lambda x, y: x + 1, pair).outputs == (1,)
+    assert problem(lambda x, y: x + y, pair).outputs == ()  # `y` is an input
+    added = problem(lambda x, y: x + y, pair, outputs="y")
+    assert (added.outputs, added._poisoned) == ((1,), [])
+    in_place = problem(lambda x, y: y.add_(x).size(0) * [] or None, pair)
+    assert (in_place.outputs, in_place._poisoned) == ((1,), [])
