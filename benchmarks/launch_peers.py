@@ -126,6 +126,13 @@ def jitload_computed(case: Case) -> Sample:
     return _two(mod.add_one, case)
 
 
+def jitload_requires(case: Case) -> Sample:
+    """Call `f(x, y, n)` of a declared launch that requires four terms."""
+    terms = ("y.numel() >= n", "x.numel() >= n", "x.shape == y.shape", "n % 4 == 0")
+    mod = _jitload(case, "requires", grid=f"ceil_div(n, {BLOCK})", block=BLOCK, requires=terms)
+    return _three(mod.add_one, case)
+
+
 def jitload_held(case: Case) -> Sample:
     """Call `g(x, y, n)` of `g = mod.f[grid, block]`."""
     return _three(_jitload(case, "open").add_one[GRID, BLOCK], case)
@@ -291,6 +298,7 @@ PEERS: dict[str, Callable[[Case], Sample]] = {
     "bare C": bare_c,
     "jitload declared": jitload_declared,
     "jitload computed n": jitload_computed,
+    "jitload 4 requirements": jitload_requires,
     "jitload held g=f[..]": jitload_held,
     "jitload inline f[..]()": jitload_inline,
     "jitload mod.f()": jitload_attribute,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import json
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -202,6 +203,11 @@ def _inline(text: str, args: Mapping[str, int | str]) -> str:
     return text
 
 
+def requirements_of(launch: Launch) -> list[tuple[str, str]]:
+    """Return the terms that a launch requires, each also with the expressions of computed parameters in it."""
+    return [(text, ast.unparse(ast.parse(_inline(text, launch.args), mode="eval"))) for text in launch.requires]
+
+
 def _table_structure(table: Table) -> Struct:
     """Return a table with its hash table, at most half of whose slots are used."""
     bits = max(1, (2 * len(table.rows) - 1).bit_length())
@@ -236,6 +242,7 @@ class Assignment(NamedTuple):
         expression: The value: a number, or a launch expression as text.
         slot: Where the plan has the value.
         guard: The step that skips the value if the call sets it itself. "" if it is always computed.
+        is_required: Whether the value is not stored, but has to be true.
     """
 
     field: str
@@ -243,18 +250,25 @@ class Assignment(NamedTuple):
     expression: int | str
     slot: int
     guard: str = ""
+    is_required: bool = False
+
+    @property
+    def text(self) -> str:
+        """The assignment or the required term, for messages."""
+        return f"{self.name} {self.expression}" if self.is_required else f"{self.name} = {self.expression}"
 
 
 def compile_plan(export: Export, scope: Mapping[str, ScopeEntry]) -> tuple[list[str], tuple[Op, ...]]:
-    """Return a launch's assignments as texts such as `grid[0] = n`, and the steps that compute the values."""
+    """Return a launch's assignments and requirements as texts such as `grid[0] = n`, and the steps for their values."""
     values = list(assignments(export))
     program: list[Op] = []
     for guard, group in groupby(values, lambda value: value.guard):
         steps: list[Op] = []
         for a in group:
-            steps += store(compile_expression(a.expression, scope, kernel=export.name, field=a.field), a.slot)
+            value = compile_expression(a.expression, scope, kernel=export.name, field=a.field)
+            steps += (*value, Op("REQUIRE")) if a.is_required else store(value, a.slot)
         program += [Op(guard, len(steps)), *steps] if guard else steps
-    return [f"{value.name} = {value.expression}" for value in values], tuple(program)
+    return [value.text for value in values], tuple(program)
 
 
 def store(steps: tuple[Op, ...], slot: int) -> tuple[Op, ...]:
@@ -270,6 +284,8 @@ def assignments(export: Export) -> Iterator[Assignment]:
     numbers = {parameter.name: number for number, parameter in enumerate(export.kernel.parameters)}
     for name, text in launch.args.items():
         yield Assignment(f"args[{name!r}]", name, text, _FIRST_VALUE + numbers[name])
+    for text in launch.requires:
+        yield Assignment("requires", "requires", text, 0, is_required=True)
     for field, extent in (("grid", launch.grid), ("block", launch.block), ("cluster", launch.cluster)):
         guard = "" if field == "cluster" else f"SKIP_{field.upper()}"
         for axis, (name, text) in enumerate(extent_axes(field, extent) if extent is not None else ()):

@@ -10,7 +10,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from jitload.codegen.kernel import assignments, kernel_members, param_structures, pointer_flags
+from jitload.codegen.kernel import assignments, kernel_members, param_structures, pointer_flags, requirements_of
 from jitload.codegen.record import Address, Array, Place, Record, Struct, write_record
 from jitload.model import CpuProgram, Kernel, Parameter, Variable
 from jitload.request.launch import Launch
@@ -180,7 +180,7 @@ def _cpu_part(wrapper: Wrapper) -> dict[str, Any] | None:
 def _comment_lines(export: Export) -> Iterator[str]:
     """Yield what a wrapper says about a kernel: its signature, and its launch expressions."""
     yield comment(str(export.kernel))
-    yield from (comment(f"    {assignment.name} = {assignment.expression}") for assignment in assignments(export))
+    yield from (comment(f"    {assignment.text}") for assignment in assignments(export))
 
 
 def _module_structure(wrapper: Wrapper) -> Struct:
@@ -255,6 +255,7 @@ def describe_function(export: Export) -> dict[str, Any]:
     by_dtypes = () if export.choice else export.variants
     launches = [leaf.launch for leaf in export.leaves]
     needs = [field for field in ("grid", "block") if any(getattr(launch, field) is None for launch in launches)]
+    requires = {(*requirements_of(launch),) for launch in launches}  # variants may require different things
     variants = {
         "variants": [variant.signature for variant in by_dtypes],
         "variant_types": [[(a.type, a.dtype) for a in variant.arguments] for variant in by_dtypes],
@@ -266,6 +267,7 @@ def describe_function(export: Export) -> dict[str, Any]:
         "arguments": [_argument_record(p, export.launch) for p in export.arguments],
         **(variants if by_dtypes else {}),
         **({"returns": export.returns} if export.returns else {"kernel": asdict(export.kernel)}),
+        **({"requires": [*requires.pop()]} if len(requires) == 1 and launches[0].requires else {}),
         **({"needs": needs} if needs and not export.returns else {}),
         **({"dynamic_shared": str(export.launch.shared_bytes)} if export.launch.shared_bytes else {}),
         **({"has_stream": True} if any(p.kind == "stream" for p in export.kernel.parameters) else {}),

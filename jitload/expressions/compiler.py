@@ -87,7 +87,8 @@ INT64 = range(-(2**63), 2**63)
 OP_NAMES = (
     "END", "STORE", "SET", "SKIP_GRID", "SKIP_BLOCK", "SKIP_SHARED", "CONSTANT", "COMPUTED", "INT", "NDIM", "NUMEL",
     "SIZE", "STRIDE", "ADD", "SUB", "MUL", "FLOORDIV", "MOD", "CEIL_DIV", "MIN", "MAX", "NEG", "NEXT_POWER_OF_2",
-    "NOT", "LT", "LE", "GT", "GE", "EQ", "NE", "CHAIN", "AND", "OR", "SKIP_IF_NOT", "SKIP", "IS_NONE",
+    "NOT", "LT", "LE", "GT", "GE", "EQ", "NE", "CHAIN", "AND", "OR", "SKIP_IF_NOT", "SKIP", "IS_NONE", "SAME_SHAPE",
+    "REQUIRE",
 )  # fmt: skip
 
 
@@ -265,6 +266,8 @@ class _Compiler:
             case ast.Compare(ast.Name() as name, [ast.Is() | ast.IsNot() as op], [ast.Constant(None)]):
                 is_none = self.none_test(name)
                 return is_none if isinstance(op, ast.Is) else _join(is_none, Op("NOT"))
+            case ast.Compare(ast.Attribute(attr="shape") as left, [op], [ast.Attribute(attr="shape") as right]):
+                return self.shape_test(left, op, right)
         if unsupported := next((op for op in node.ops if type(op) not in _COMPARISONS), None):
             raise self.unsupported(_UNSUPPORTED[type(unsupported)], node)
         operations = [_COMPARISONS[type(op)] for op in node.ops]
@@ -275,6 +278,13 @@ class _Compiler:
             steps = zip(operations, values, values[1:], strict=False)
             return _constant(int(all(holds(left, right) for (_, holds), left, right in steps)))
         return _comparison([name for name, _ in operations], codes)
+
+    def shape_test(self, left: ast.Attribute, op: ast.cmpop, right: ast.Attribute) -> _Code:
+        """Translate `x.shape == y.shape`."""
+        if not isinstance(op, ast.Eq | ast.NotEq):
+            raise self.source.error("shapes can only be compared with == and !=", left)
+        is_same = _Code((Op("SAME_SHAPE", self.tensor(left), self.tensor(right)),))
+        return is_same if isinstance(op, ast.Eq) else _join(is_same, Op("NOT"))
 
     def none_test(self, node: ast.Name) -> _Code:
         """Translate `x is None`."""

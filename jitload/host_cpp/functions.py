@@ -234,7 +234,8 @@ def _expression(name: str, launch: Launch, candidates: Sequence[Candidate]) -> s
 
 def _fields_of(launch: Launch) -> list[str]:
     """Return the names of the fields that are set in a `Launch`, and that only apply to functions of plain types."""
-    return [name for name in ("params", "args", "nullable", "raw_pointers", "strided", "host") if getattr(launch, name)]
+    names = ("params", "args", "requires", "nullable", "raw_pointers", "strided", "host")
+    return [name for name in names if getattr(launch, name)]
 
 
 def export_hint(log: str, exports: Iterable[HostExport], request: Request) -> str:

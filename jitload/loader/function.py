@@ -323,7 +323,8 @@ class TypedFunction(tvm_ffi.Function):  # type: ignore[misc]  # tvm-ffi's own cl
         self.__name__ = self.__qualname__ = facts["name"]
         self.__module__ = "jitload"
         signatures = "\n".join(facts.get("variants", (facts["signature"],)))
-        self.__doc__ = f"{facts['doc']}\n\n{signatures}".strip()
+        requires = f"\n\nRequires {', '.join(own for _, own in facts['requires'])}" if "requires" in facts else ""
+        self.__doc__ = f"{facts['doc']}{requires}\n\n{signatures}".strip()
         self._jitload_key: tuple[Any, ...] = ()
         self._jitload_facts = facts
         self._jitload_library = library

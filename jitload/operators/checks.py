@@ -8,7 +8,7 @@ checked then, too.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 import torch
@@ -101,6 +101,22 @@ def _layout_error(function: str, argument: Argument, tensor: torch.Tensor) -> Va
         f"{function}(): argument {name!r} must be contiguous, got shape {shape} with strides {strides}; {copy}, "
         "or name it in Launch(strided=…)"
     )
+
+
+def check_requirement(function: str, term: str, test: Callable[[], Any], values: Callable[[], tuple[Any, ...]]) -> None:
+    """Raise ValueError, as a call does, if a function requires what is false for fake tensors.
+
+    Sizes that torch does not know while it traces are checked when the compiled program runs.
+    """
+    from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode
+
+    try:
+        is_true = bool(test())
+    except GuardOnDataDependentSymNode:
+        return
+    if not is_true:
+        got = " and ".join(str(tuple(v) if isinstance(v, torch.Size) else v) for v in values())
+        raise ValueError(f"{function}(): requires {term}, {f'got {got}' if got else 'which is false in this call'}")
 
 
 def is_recorded(args: Sequence[Any]) -> bool:

@@ -26,6 +26,7 @@ from jitload.loader.module import Module
 from jitload.operators.autocast import autocast_dtypes, make_caster
 from jitload.operators.checks import (
     check_fake_results,
+    check_requirement,
     check_results,
     check_tangents,
     check_tensors,
@@ -361,6 +362,7 @@ def _compile(state: _State, function: Any) -> None:
         "_increment_version": torch._C._increment_version,
         "_increment_versions": increment_versions,
         "_allocation_error": allocation_error,
+        "_require": check_requirement,
         "_results": check_results,
         "_fake_results": check_fake_results,
         "_fake": state.fake,

@@ -7,7 +7,7 @@ same expression, so that shapes, strides and dtypes cannot differ.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, Literal, NamedTuple
 
 import torch
@@ -112,6 +112,20 @@ def field_of(name: str) -> str:
     return f"out[{name!r}]"
 
 
+def scope_of(arguments: Iterable[Argument]) -> dict[str, ScopeEntry]:
+    """Return the arguments that expressions may use, by name."""
+    kinds: dict[str, Literal["tensor", "int"]] = {"tensor": "tensor", "int": "int"}
+    return {
+        a.name: ScopeEntry(
+            position=0,
+            kind=kinds.get(a.kind, "other"),
+            type=a.cpp_type or a.declaration,
+            is_nullable=a.is_nullable,
+        )
+        for a in arguments
+    }
+
+
 class Allocator:
     """Writes the Python expressions that allocate the outputs of one operator.
 
@@ -203,17 +217,7 @@ class Allocator:
         for name in arguments:
             if re.search(rf"\b{name}\b", text):
                 self._check_is_tested(name, rule)
-        kinds: dict[str, Literal["tensor", "int"]] = {"tensor": "tensor", "int": "int"}
-        scope = {
-            name: ScopeEntry(
-                position=0,
-                kind=kinds.get(a.kind, "other"),
-                type=a.cpp_type or a.declaration,
-                is_nullable=a.is_nullable,
-            )
-            for name, a in arguments.items()
-        }
-        return to_python(text, scope, kernel=self.function, field=field_of(rule.name))
+        return to_python(text, scope_of(arguments.values()), kernel=self.function, field=field_of(rule.name))
 
     def _dtype(self, rule: Rule, argument: Argument) -> str:
         """Return the Python expression for the dtype in a rule, or "" if the rule has no dtype."""

@@ -70,12 +70,14 @@ class Signature(NamedTuple):
         arguments: The function's arguments in order.
         returns: The tensors that the function returns. Those that may be None are nullable.
         devices: The devices that the function runs on: `CUDA`, `CPU` or `CUDA or CPU`; "" if unknown.
+        requires: What a call requires: terms as the user wrote them, and terms over the arguments alone.
     """
 
     name: str
     arguments: tuple[Argument, ...]
     returns: tuple[Argument, ...] = ()
     devices: str = ""
+    requires: tuple[tuple[str, str], ...] = ()
 
 
 def check_names(names: Iterable[str], arguments: Sequence[Argument], *, function: str, field: str) -> None:
@@ -107,7 +109,8 @@ def read_function(function: Any) -> Signature:
             f"it returns a number ({facts['returns']}), which torch could not know while it compiles",
             kernel=name, hint=f"Let it return void, or {_PYTHON_FUNCTION}",
         )  # fmt: skip
-    return Signature(name, tuple(_read_arguments(name, facts)), devices=_devices(facts["archs"]))
+    requires = tuple((text, own) for text, own in facts.get("requires", ()))
+    return Signature(name, tuple(_read_arguments(name, facts)), devices=_devices(facts["archs"]), requires=requires)
 
 
 def with_defaults(signature: Signature, defaults: Mapping[str, Any]) -> Signature:

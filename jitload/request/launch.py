@@ -12,6 +12,7 @@ from typing import Any, Literal
 from jitload.errors import LaunchSpecError
 from jitload.expressions.compiler import check_expression
 from jitload.expressions.parse import Expression, python_name
+from jitload.expressions.requirements import split_terms
 from jitload.request.tune import Tune, Variant
 
 Extent = int | str | Sequence[int | str]
@@ -37,7 +38,7 @@ class Launch:
         `Launch(grid="ceil_div(n, 256)", block=256, args={"n": "x.numel()"})`
 
     A `Launch` can also describe a C++ function for the host. Only the fields `params`, `kernel`, `args`, `nullable`,
-    `raw_pointers`, `strided`, `host` and `doc` apply to host functions.
+    `requires`, `raw_pointers`, `strided`, `host` and `doc` apply to host functions.
 
     Attributes:
         grid: Number of blocks (not of clusters) in x, y and z. With None, each call passes the grid:
@@ -57,6 +58,8 @@ class Launch:
             a cubin that does not contain the types. If the compiler reports types, the signature has to match them.
         args: Expressions for parameters that the function computes and callers do not pass. A `Launch` sorts them, so
             that a parameter comes after the parameters in its expression.
+        requires: What the arguments of each call have to fulfil, as launch expressions: `"y.numel() >= n"`,
+            `"x.shape == y.shape"`, `"k % 16 == 0"`. A call that does not raises ValueError.
         nullable: Names of pointers that may be None.
         raw_pointers: Names of pointers that may be passed as integer addresses.
         strided: Names of tensors that need not be contiguous.
@@ -85,6 +88,7 @@ class Launch:
     doc: str | None = None
     dtypes: Sequence[str] = ("float32", "float16", "bfloat16")
     tune: Tune | Variant | None = None
+    requires: Sequence[str] = ()
 
     def __post_init__(self) -> None:
         values = _fields_but_args(self)
@@ -123,6 +127,7 @@ def _check(values: tuple[Any, ...], args: object) -> dict[str, Any]:
         checked[name] = _names(name, by_field[name])
     checked["dtypes"] = _dtypes(by_field["dtypes"])
     checked["args"] = _args(args)
+    checked["requires"] = _requires(by_field["requires"])
     _expression("shared_bytes", by_field["shared_bytes"], 0, _INT32_MAX)
     for name in ("cooperative", "pdl"):
         if not isinstance(by_field[name], bool):
@@ -239,6 +244,22 @@ def _args(value: object) -> dict[str, Expression]:
         cycle = " -> ".join(reversed(error.args[1]))
         raise LaunchSpecError(f"parameters are computed from each other: {cycle}", field="args") from error
     return {name: args[name] for name in order}
+
+
+def _requires(value: object) -> tuple[str, ...]:
+    """Return the terms of `requires`: comparisons without `and`, so that a message can name what is false."""
+    if not isinstance(value, str | tuple | list):
+        raise _wrong_type("requires", "an expression (str) or a tuple of expressions", value)
+    terms: list[str] = []
+    for number, text in enumerate((value,) if isinstance(value, str) else value):
+        field = f"requires[{number}]"
+        if not isinstance(text, str):
+            raise _wrong_type(field, "an expression (str)", text)
+        constant = check_expression(text, field)[0]
+        if constant == 0:
+            raise LaunchSpecError("is true for no call", field=field, expression=text)
+        terms += split_terms(text, field) if constant is None else []
+    return tuple(terms)
 
 
 def _check_text(field: str, value: object) -> None:

@@ -132,6 +132,7 @@ def specialize(launch: Launch, name: str, values: Values, dtypes: Dtypes, choice
             cluster=extent(launch.cluster),
             shared_bytes=replace_names(launch.shared_bytes, numbers),
             args={parameter: replace_names(text, numbers) for parameter, text in launch.args.items()},
+            requires=tuple(str(replace_names(text, numbers)) for text in launch.requires),
             tune=Variant(values, dtypes, choice),
         )
     except LaunchSpecError as error:

@@ -8,7 +8,8 @@ static __attribute__((cold, noinline)) int jitload_eval_fail(const jitload_op* p
   e->error = error;
   e->error_expression = 0;
   for (; program < op; ++program) {
-    e->error_expression += program->code == JITLOAD_OP_STORE || program->code == JITLOAD_OP_SET;
+    const int code = program->code;
+    e->error_expression += code == JITLOAD_OP_STORE || code == JITLOAD_OP_SET || code == JITLOAD_OP_REQUIRE;
   }
   e->left = left;
   e->right = right;
@@ -19,6 +20,12 @@ static __attribute__((cold, noinline)) int jitload_eval_fail(const jitload_op* p
 static inline int32_t jitload_find_axis(const DLTensor* tensor, int64_t axis) {
   if (axis < -(int64_t)tensor->ndim || axis >= tensor->ndim) return -1;
   return (int32_t)(axis < 0 ? axis + tensor->ndim : axis);
+}
+
+static inline int jitload_have_same_shape(const DLTensor* a, const DLTensor* b) {
+  int32_t axis = 0;
+  while (axis < a->ndim && axis < b->ndim && a->shape[axis] == b->shape[axis]) ++axis;
+  return axis == a->ndim && axis == b->ndim;
 }
 
 static inline int jitload_compares(int64_t comparison, int64_t a, int64_t b) {
@@ -35,6 +42,8 @@ static inline int jitload_compares(int64_t comparison, int64_t a, int64_t b) {
 extern "C" int jitload_evaluate(const jitload_op* program, jitload_eval* e, jitload_plan* plan) {
   int64_t stack[JITLOAD_EVAL_STACK];
   int64_t* top = stack; /* behind the last value */
+  int64_t compared_left = 0, compared_right = 0;
+  int compared = JITLOAD_EVAL_REQUIREMENT; /* what was compared last, as the error of a requirement */
 #define FAIL(error, left, right) return jitload_eval_fail(program, op, e, JITLOAD_EVAL_##error, left, right)
 #define CHECKED(operation, a, b, result) \
   if (__builtin_##operation##_overflow(a, b, result)) FAIL(OVERFLOW, a, b)
@@ -154,6 +163,7 @@ extern "C" int jitload_evaluate(const jitload_op* program, jitload_eval* e, jitl
       case JITLOAD_OP_NOT: top[-1] = top[-1] == 0; break;
       case JITLOAD_OP_CHAIN: {
         const int64_t a = top[-2], b = *--top;
+        compared = JITLOAD_EVAL_COMPARED, compared_left = a, compared_right = b;
         const int holds = jitload_compares(op->value, a, b);
         top[-1] = holds ? b : 0;
         op += holds ? 0 : op->operand;
@@ -169,8 +179,23 @@ extern "C" int jitload_evaluate(const jitload_op* program, jitload_eval* e, jitl
         break;
       case JITLOAD_OP_SKIP_IF_NOT: op += *--top != 0 ? 0 : op->operand; break;
       case JITLOAD_OP_SKIP: op += op->operand; break;
+      case JITLOAD_OP_SAME_SHAPE: {
+        TENSOR(tensor);
+        const DLTensor* other = jitload_get_tensor((const TVMFFIAny*)e->args + op->value);
+        if (other == NULL) FAIL(NOT_A_TENSOR, op->value, 0);
+        compared = JITLOAD_EVAL_COMPARED_SHAPES, compared_left = op->operand, compared_right = op->value;
+        *top++ = jitload_have_same_shape(tensor, other);
+        break;
+      }
+      case JITLOAD_OP_REQUIRE:
+        if (__builtin_expect(*--top == 0, 0)) {
+          return jitload_eval_fail(program, op, e, compared, compared_left, compared_right);
+        }
+        compared = JITLOAD_EVAL_REQUIREMENT;
+        break;
       default: { /* a comparison */
         OPERANDS(a, b);
+        compared = JITLOAD_EVAL_COMPARED, compared_left = a, compared_right = b;
         top[-1] = jitload_compares(op->code, a, b);
       }
     }

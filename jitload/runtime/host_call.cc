@@ -78,8 +78,8 @@ int jitload_call_host(const jitload_kernel* kernel, const jitload_config* config
   if (!jitload_read_arguments(&request, args, values, &structs)) {
     return jitload_raise_argument_error(kernel, args, num_args);
   }
-  /* A host function has no grid, so its launch expressions only compute parameters. */
-  if ((kernel->flags & JITLOAD_COMPUTES) && jitload_evaluate_plan(&request, args, values) != 0) return -1;
+  /* A host function has no grid: its launch expressions only compute parameters and check what it requires. */
+  if (kernel->plan != NULL && jitload_evaluate_plan(&request, args, values) != 0) return -1;
   host_result.kind = -1; /* stays negative if the function is not reached */
   int failed;
   if (request.device >= 0) {

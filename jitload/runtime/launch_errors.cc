@@ -6,10 +6,32 @@
 
 #include "device.h"
 
+/* Write a tensor's shape as Python does: `(3, 4)`. */
+static void jitload_format_shape(const DLTensor* tensor, char* text, size_t size) {
+  size_t used = (size_t)snprintf(text, size, "(");
+  for (int32_t i = 0; i < tensor->ndim && used < size; ++i) {
+    used += (size_t)snprintf(text + used, size - used, "%s%lld", i == 0 ? "" : ", ", (long long)tensor->shape[i]);
+  }
+  if (used < size) snprintf(text + used, size - used, "%s", tensor->ndim == 1 ? ",)" : ")");
+}
+
+static int jitload_raise_shapes_error(const jitload_kernel* kernel, const jitload_eval* eval, const char* text) {
+  char left[256], right[256];
+  const TVMFFIAny* args = (const TVMFFIAny*)eval->args;
+  jitload_format_shape(jitload_get_tensor(&args[eval->left]), left, sizeof left);
+  jitload_format_shape(jitload_get_tensor(&args[eval->right]), right, sizeof right);
+  return jitload_fail("ValueError", "%s(): %s, got %s and %s", kernel->name, text, left, right);
+}
+
 int jitload_raise_expression_error(const jitload_kernel* kernel, const jitload_eval* eval) {
   const char* text = kernel->expressions[eval->error_expression];
   const long long left = (long long)eval->left, right = (long long)eval->right;
   switch (eval->error) {
+    case JITLOAD_EVAL_REQUIREMENT:
+      return jitload_fail("ValueError", "%s(): %s, which is false in this call", kernel->name, text);
+    case JITLOAD_EVAL_COMPARED:
+      return jitload_fail("ValueError", "%s(): %s, got %lld and %lld", kernel->name, text, left, right);
+    case JITLOAD_EVAL_COMPARED_SHAPES: return jitload_raise_shapes_error(kernel, eval, text);
     case JITLOAD_EVAL_DIVISION_BY_ZERO:
       return jitload_fail("ValueError", "%s(): %s: division of %lld by zero", kernel->name, text, left);
     case JITLOAD_EVAL_NOT_A_TENSOR:

@@ -52,6 +52,8 @@ enum {
   JITLOAD_OP_SKIP_IF_NOT, /* pop, and skip if it is 0 */
   JITLOAD_OP_SKIP,
   JITLOAD_OP_IS_NONE, /* push whether an argument is None */
+  JITLOAD_OP_SAME_SHAPE, /* push whether an argument and the argument `value` have the same shape */
+  JITLOAD_OP_REQUIRE,    /* pop, and fail if it is 0 */
 };
 
 enum {
@@ -61,11 +63,15 @@ enum {
   JITLOAD_EVAL_NOT_A_TENSOR,     /* left: the argument */
   JITLOAD_EVAL_AXIS,             /* left: the axis, right: the number of dimensions */
   JITLOAD_EVAL_INTEGER,          /* left: the argument, which is not a 64-bit integer */
+  JITLOAD_EVAL_REQUIREMENT,      /* a term of `requires` is false */
+  JITLOAD_EVAL_COMPARED,         /* likewise; left, right: the operands of its last comparison */
+  JITLOAD_EVAL_COMPARED_SHAPES,  /* likewise; left, right: the arguments */
 };
 
 enum { JITLOAD_EVAL_STACK = 512 }; /* more than an expression of 1,000 characters needs */
 
-/* A failure: its expression, counted by the values that were stored or skipped before, and its operands. */
+/* A failure: its expression, counted by the values that were stored or
+ * skipped before and the terms that were required, and its operands. */
 typedef struct jitload_eval {
   const void* args; /* of the call, as TVMFFIAny */
   int32_t error;
