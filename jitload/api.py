@@ -18,6 +18,7 @@ from jitload.request.arguments import (
     check_flags,
     label_pieces,
     read_call,
+    read_kernels,
     read_options,
     read_texts,
 )
@@ -336,8 +337,9 @@ def compile_cubin(
         options=options,
         arch=resolve_one_gpu_arch(arch, read_settings(), function="compile_cubin()", option_archs=named),
         isolate=isolate,
+        exports=read_kernels(kernels),
     )
-    (compiled,) = compile_cubins(make_request(call), read_texts(kernels, "kernels"))
+    (compiled,) = compile_cubins(make_request(call))
     return compiled.cubin
 
 

@@ -11,7 +11,7 @@ from builds import ARCH, python_env
 from support.nvcc import needs_nvcc
 
 import jitload
-from jitload import Launch
+from jitload import Launch, Tune
 from jitload.cpptext.host_functions import find_host_functions, has_main, without_host_code
 from jitload.errors import CompileError, JitLoadError, LaunchSpecError
 
@@ -241,6 +241,49 @@ def test_host_code_is_left_out(text, kept):
     assert " h(" not in cut
     assert "main" not in cut
     assert not any(word in cut for word in ("host", "chrono", "string", "catch", "cublas", "curand", "mpi"))
+
+
+def test_types_that_headers_options_and_names_of_kernels_mention_are_kept(tmp_path):
+    (tmp_path / "kernel.h").write_text("__global__ void k(P* p) { p->a = twice(p->b) + LIMIT; }\n")
+    text = (
+        "#include <vector>\nstruct P { int a, b; };\nstruct Functor { __device__ float operator()() { return 1; } };\n"
+        "typedef struct __align__(16) { float x, y, z; } Vector;\nusing Real = double;\ntypedef float* Unused;\n"
+        'constexpr int twice(int x) { return 2 * x; }\nconst int LIMIT = 7;\n#include "kernel.h"\n'
+        "template <class T, class F> __global__ void t(T* x, ELEMENT* y, F f) { *y = f(); }\n"
+        "std::vector<P> values;\nint main() { k<<<1, 1>>>(values.data()); }\n"
+    )
+    options = {"extra_cuda_cflags": ["-DELEMENT=Real"], "extra_include_paths": [tmp_path]}
+    functions = {
+        "k": Launch(),
+        "t": Launch(kernel="t<Vector, Functor>"),
+        "u": Launch(kernel="t<{T}, Functor>", tune=Tune(T=("Vector", "P"))),
+    }
+    module = jitload.load_inline("p", cuda_sources=text, functions=functions, arch=ARCH, **options)
+    assert [parameter.type for parameter in module.t.kernel.parameters] == ["Vector*", "double*", "Functor"]
+    cubin = jitload.compile_cubin(text, kernels=["t<Vector, Functor>"], arch=ARCH, **options)
+    assert {kernel.name for kernel in cubin.kernels} == {"k", "t<Vector, Functor>"}
+    functions.pop("u")
+    pair = np.array([0, 3], np.int32)
+    jitload.load_inline("p", cuda_sources=text, functions=functions, arch="cpu", **options).k[1, 1](pair)
+    assert pair.tolist() == [13, 3]
+
+
+def test_a_header_with_host_code_keeps_the_types_that_names_of_kernels_mention(tmp_path):
+    (tmp_path / "apply.cuh").write_text(
+        "template <class F> __global__ void apply(float* x, F f) { *x = f(*x); }\n"
+        "template <class F> void run(const std::vector<float*>& xs, F f) { apply<<<1, 1>>>(xs[0], f); }\n"
+    )
+    text = (
+        '#include <vector>\n#include "apply.cuh"\n'
+        "struct Twice { __device__ float operator()(float x) { return 2 * x; } };\nint main() { run({}, Twice{}); }\n"
+    )
+    functions = {"twice": Launch(kernel="apply<Twice>")}
+    module = jitload.load_inline(
+        "p", cuda_sources=text, functions=functions, arch=("cpu", ARCH), extra_include_paths=[tmp_path]
+    )
+    x = np.ones(1, np.float32)
+    module.twice[1, 1](x, b"\0")
+    assert x.tolist() == [2.0]
 
 
 def test_functions_of_the_host_are_found():

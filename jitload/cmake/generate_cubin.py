@@ -18,7 +18,7 @@ from pathlib import Path
 from jitload.cuda.fatbin import make_fatbin
 from jitload.cuda.kernels import compile_cubins
 from jitload.errors import ToolchainError
-from jitload.request.arguments import Call, Sources, read_options, read_source_file
+from jitload.request.arguments import Call, Sources, read_kernels, read_options, read_source_file
 from jitload.request.request import make_request
 from jitload.settings import read_settings
 from jitload.toolchain.arch import machine_arch, resolve_gpu_arch
@@ -64,13 +64,14 @@ def _generate_cubin(args: argparse.Namespace, options: Sequence[str]) -> None:
             {"extra_cuda_cflags": options, "extra_include_paths": [*args.include_dir, source.absolute().parent]}
         ),
         arch=tuple(dict.fromkeys(map(machine_arch, archs))),
+        exports=read_kernels(args.kernel),
     )
     request = make_request(call)._replace(archs=archs)
     if len(request.archs) != 1 and not args.fatbin:
         raise ToolchainError(
             f"a cubin is for one architecture, not {', '.join(request.archs)}; use --fatbin for several."
         )
-    compiled = compile_cubins(request, args.kernel)
+    compiled = compile_cubins(request)
     images = [(result.cubin.arch, result.cubin.data) for result in compiled]
     replace_file(args.output, make_fatbin(images) if args.fatbin else images[0][1])
     if args.depfile:

@@ -211,12 +211,14 @@ def _opening(declaration: Sequence[Token]) -> int | None:
 
 
 @functools.lru_cache(maxsize=16)
-def without_host_code(texts: tuple[str, ...]) -> tuple[str, ...]:
+def without_host_code(texts: tuple[str, ...], mentioned: str = "") -> tuple[str, ...]:
     r"""Return texts for NVRTC, with spaces in place of code that the kernels do not need.
 
     Kernels, device functions and device variables are kept. Directives are kept, except `#include` lines for host code.
     Types, class templates, constants and `constexpr` functions are kept if their names appear in kept code. Other host
     functions are always left out. Line numbers stay the same.
+
+    `mentioned` is C++ outside the texts that counts as kept code, such as `scale<Pair>`.
 
     Example:
         >>> without_host_code(("__global__ void k() {}\nint main() { k<<<1, 1>>>(); }",))
@@ -226,7 +228,7 @@ def without_host_code(texts: tuple[str, ...]) -> tuple[str, ...]:
     runs = [list(split_directives(code_tokens(text))) for text in texts]
     device_words = frozenset().union(*map(_device_words, runs))
     parts = [_Parts(text, text_runs, device_words) for text, text_runs in zip(texts, runs, strict=True)]
-    reached = {word for part in parts for word in part.seeds}
+    reached = {token.text for token in code_tokens(mentioned)}.union(*(part.seeds for part in parts))
     pending = True
     while pending:
         pending = False

@@ -76,9 +76,10 @@ def _without_host_code(source: DeviceSource) -> DeviceSource | None:
     headers = tuple(read_user_headers(source.texts, source.include_dirs))
     if len({os.path.normpath(header.name) for header in headers}) < len(headers):
         return None
-    texts = without_host_code((*source.piece_texts, *(header.text for header in headers)))
+    mentioned = " ".join((*source.kernels, *(signature for _, signature in source.signatures)))
+    texts = without_host_code((*source.texts, *(header.text for header in headers)), mentioned)
     labels = (label for label, _ in source.pieces)
-    cut_headers = zip(headers, texts[len(source.pieces) :], strict=True)
+    cut_headers = zip(headers, texts[len(source.texts) :], strict=True)
     return replace(
         source,
         pieces=tuple(zip(labels, texts[: len(source.pieces)], strict=True)),

@@ -168,11 +168,10 @@ def join_pieces(pieces: Iterable[tuple[str, str]]) -> str:
     return "".join(f'#line 1 "{label}"\n{text}\n' for label, text in escaped)
 
 
-def compile_cubins(request: Request, kernels: Sequence[str]) -> tuple[CompiledSource, ...]:
-    """Compile a request's device code for each architecture. `kernels` has the template instances: `scale<float>`."""
+def compile_cubins(request: Request) -> tuple[CompiledSource, ...]:
+    """Compile a request's device code for each architecture."""
     check_is_device_code(request)
-    source = replace(device_source(request), kernels=tuple(kernels))
-    return _compile_for_archs(source, request.archs, find_cuda_toolchain(request.settings))
+    return _compile_for_archs(device_source(request), request.archs, find_cuda_toolchain(request.settings))
 
 
 def compile_for_gpus(request: Request, toolchain: CudaToolchain) -> tuple[CompiledSource, ...]:

@@ -78,7 +78,8 @@ def inline_sources(
 def label_pieces(name: str, texts: Sequence[str], argument: str) -> Pieces:
     """Return `(label, text)` pairs. A label is `vec.cu` for a single text, or `cuda_sources[1]` for one of many."""
     if len(texts) == 1:
-        return ((f"{name}.{'cpp' if argument.startswith('cpp') else 'cu'}", texts[0]),)
+        suffix = ".cpp" if argument.startswith("cpp") else ".cu"
+        return ((name.removesuffix(suffix) + suffix, texts[0]),)
     return tuple((f"{argument}[{number}]", text) for number, text in enumerate(texts))
 
 
@@ -351,6 +352,11 @@ def read_functions(functions: Functions | None) -> tuple[tuple[str, Launch], ...
     if duplicate := next((name for name in exported if exported.count(name) > 1), None):
         raise LaunchSpecError(f"names {duplicate!r} twice", field="functions")
     return tuple((name, _read_launch(name, value)) for name, values in items for value in _variants(name, values))
+
+
+def read_kernels(kernels: Texts | None) -> tuple[tuple[str, Launch], ...] | None:
+    """Return `kernels=` of `compile_cubin` as `(exported name, launch)` pairs. The names are empty."""
+    return tuple(("", Launch(kernel=name)) for name in dict.fromkeys(read_texts(kernels, "kernels"))) or None
 
 
 def _variants(name: str, value: object) -> Sequence[object]:

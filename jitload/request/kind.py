@@ -280,9 +280,15 @@ def choose_kernels(call: Call, kind: SourceKind) -> tuple[Call, SourceKind, bool
         return call, kind, False
 
     from jitload.cpptext.host_functions import without_host_code
+    from jitload.cpptext.source_kind import user_headers
 
+    # Kernels in headers, names of kernels and macros in options may mention types of the texts.
+    headers = user_headers(texts, _include_dirs(call))
+    launches = [launch for _, launch in call.exports or ()]
+    mentions = [f"{launch.kernel} {launch.signature} {launch.tune!r}" for launch in launches]
+    mentioned = " ".join((*mentions, *split_includes(call.options.cuda)[0]))
     labels = [label for label, _ in call.sources.cuda]
-    pieces = tuple(zip(labels, without_host_code(texts), strict=True))
+    pieces = tuple(zip(labels, without_host_code((*texts, *headers), mentioned), strict=False))
     return call._replace(sources=call.sources._replace(cuda=pieces)), "device", True
 
 
