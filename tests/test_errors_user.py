@@ -127,8 +127,8 @@ BAD_FUNCTIONS = [
         TEMPLATE,
         None,
         (
-            "functions: the source has no kernel\n"
-            '    Instantiate one of its templates (ns::scale): functions={"f": Launch(kernel="ns::scale<…>")}'
+            "functions: the source has no kernel but templates\n"
+            '    Instantiate one of the templates (ns::scale): functions={"f": Launch(kernel="ns::scale<…>")}'
         ),
     ),
     (

@@ -286,6 +286,23 @@ def test_a_header_with_host_code_keeps_the_types_that_names_of_kernels_mention(t
     assert x.tolist() == [2.0]
 
 
+def test_templates_in_headers_are_kernels_of_a_program(tmp_path):
+    header = (
+        "template <int n> struct Rows { float* data[n]; int count; };\n"
+        "template <class T> __global__ void total(T rows, float* y) { *y = rows.count; }\n"
+    )
+    (tmp_path / "total.cuh").write_text(header)
+    host = "#include <cmath>\n#include <utility>\n{}int main() {{ total<<<1, 1>>>(Rows<2>{{}}, nullptr); }}\n"
+    text = host.format('#include "total.cuh"\n')
+    for arch in ("cpu", ARCH):
+        with pytest.raises(LaunchSpecError, match=r'no kernel but templates\n.*Launch\(kernel="total<…>"\)'):
+            jitload.load_inline("p", cuda_sources=text, arch=arch, extra_include_paths=[tmp_path])
+    options = {"kernels": ["total<Rows<2>>"], "arch": ARCH, "extra_include_paths": [tmp_path]}
+    cubin, expected = (jitload.compile_cubin(each, **options) for each in (text, host.format(header)))
+    assert cubin.variables == ()
+    assert cubin.kernels[0].parameters[0].layout == expected.kernels[0].parameters[0].layout != ""
+
+
 def test_functions_of_the_host_are_found():
     names = {f.candidate.name: (f.is_definition, f.is_plain) for f in find_host_functions(SAXPY)}
     assert set(names) == {"fail", "util::seconds", "report", "main", "square", "timed"}
@@ -306,7 +323,7 @@ def test_a_program_need_not_launch_its_kernels(text):
 
 def test_a_program_whose_only_kernel_is_a_template_is_refused():
     text = "__constant__ int n; template <class T> __global__ void k(T* x) { *x = n; }\nint main() { k<<<1, 1>>>(&n); }"
-    with pytest.raises(LaunchSpecError, match=r'the source has no kernel\n.*Launch\(kernel="k<…>"\)'):
+    with pytest.raises(LaunchSpecError, match=r'the source has no kernel but templates\n.*Launch\(kernel="k<…>"\)'):
         jitload.build_inline("p", cuda_sources=text, arch=ARCH)
 
 

@@ -35,7 +35,7 @@ from jitload.elf.cubin import read_image
 from jitload.errors import CompileError, LaunchSpecError, SignatureError, nearest_name
 from jitload.model import Candidate, CompiledSource, Cubin, Image
 from jitload.request.arguments import NO_INSTRUMENTATION, Instrumentation
-from jitload.request.kind import DEFAULT_DEVICE
+from jitload.request.kind import DEFAULT_DEVICE, unqualified
 from jitload.request.request import Request
 from jitload.signature import layouts, probe
 from jitload.signature.demangle import demangle_variables
@@ -158,6 +158,8 @@ def layout_expressions(source: DeviceSource, candidates: Sequence[Candidate], *,
         return (*source.texts[len(source.pieces) :], *user_headers(source.texts, source.include_dirs))
 
     texts, kernels = source.piece_texts, source.kernels
+    if {unqualified(name) for name in (*kernels, *source.exports)} - {unqualified(c.name) for c in candidates}:
+        candidates = (*candidates, *find_candidates(read_others()))
     return layouts.layout_expressions(texts, read_others, candidates, kernels, is_nvrtc=is_nvrtc)
 
 

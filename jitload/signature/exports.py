@@ -197,11 +197,11 @@ def _find_kernel(name: str, launch: Launch, compiled: CompiledSource, by_name: M
 
 def _no_kernels_error(compiled: CompiledSource) -> LaunchSpecError:
     templates = [candidate.name for candidate in compiled.candidates if candidate.is_template]
-    hint = "Write a __global__ function."
-    if templates:
-        names = ", ".join(templates)
-        hint = f'Instantiate one of its templates ({names}): functions={{"f": Launch(kernel="{templates[0]}<…>")}}'
-    return LaunchSpecError("the source has no kernel", field="functions", hint=hint)
+    if not templates:
+        return LaunchSpecError("the source has no kernel", field="functions", hint="Write a __global__ function.")
+    names = ", ".join(templates)
+    hint = f'Instantiate one of the templates ({names}): functions={{"f": Launch(kernel="{templates[0]}<…>")}}'
+    return LaunchSpecError("the source has no kernel but templates", field="functions", hint=hint)
 
 
 def rename_parameters(name: str, kernel: Kernel, launch: Launch) -> Kernel:

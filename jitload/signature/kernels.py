@@ -34,9 +34,9 @@ from jitload.signature.types import (
 def with_header_candidates(
     candidates: Sequence[Candidate], image: Image, texts: Sequence[str], include_dirs: Sequence[Path]
 ) -> tuple[Candidate, ...]:
-    """Return the candidates. If an image has a kernel of another name, add those in the user's headers."""
+    """Return the candidates. If an image has no kernel, or one of another name, add those in the user's headers."""
     names = {unqualified(candidate.name) for candidate in candidates}
-    if all(unqualified(read_symbol(kernel.symbol, "")[0]) in names for kernel in image.kernels):
+    if image.kernels and all(unqualified(read_symbol(kernel.symbol, "")[0]) in names for kernel in image.kernels):
         return tuple(candidates)
     headers = [header.text for header in read_user_headers(texts, include_dirs)]
     added = (candidate._replace(piece=candidate.piece + len(texts)) for candidate in find_candidates(headers))
