@@ -104,6 +104,16 @@ def test_declarations_need_torchs_headers(tmp_path: Path, monkeypatch: pytest.Mo
             ["at::Tensor::bar"],
         ),
         ('x.cu(3): error: expected a ";"', []),
+        ("x.cpp:3: error: ‘begin’ was not declared in this scope", ["begin"]),
+        (
+            'x.cu(3): error: this range-based "for" statement requires a suitable "begin" function and none was found',
+            ["begin"],
+        ),
+        (
+            "x.cpp:3: error: could not convert ‘{a.at::Tensor::dim(), <expression error>}’ from ‘<brace-enclosed "
+            "initializer list>’ to ‘std::vector<at::Tensor>’",
+            ["std::vector<at::Tensor>"],
+        ),
         ("x.cpp:3: error: no match for ‘operator!’ (operand type is ‘torch::Tensor’ {aka ‘at::Tensor’})", []),
         ("x.cpp:3: error: no match for ‘operator&&’ (operand types are ‘at::Tensor’ and ‘at::Tensor’)", []),
         (

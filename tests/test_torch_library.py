@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
 
+import numpy as np
 import pytest
 
 torch = pytest.importorskip("torch")
@@ -41,6 +42,20 @@ py::object upper(py::object text) { return text.attr("upper")(); }
 int64_t sizes(py::tuple first, py::list second) { return first.size() * 10 + second.size(); }
 py::tuple together(int64_t number, torch::Tensor x) { return py::make_tuple(number, x, "text"); }
 py::dict same(py::dict values) { return values; }
+int64_t cast(py::object value) { return value.cast<int64_t>(); }
+at::Scalar scalar(at::Scalar value) { return value; }
+std::string printed(torch::Tensor x) {
+  std::ostringstream stream;
+  stream << x;
+  return stream.str();
+}
+std::string caught(torch::Tensor x) {
+  try {
+    return printed(x);
+  } catch (const c10::Error& error) {
+    return error.what_without_backtrace();
+  }
+}
 int64_t total(std::vector<int64_t> values) { return std::accumulate(values.begin(), values.end(), int64_t(0)); }
 std::uintptr_t address(torch::Tensor x) { return reinterpret_cast<std::uintptr_t>(x.data_ptr()); }
 std::string text(torch::Tensor x) { return c10::str("n=", torch::numel(x), " ", x.type().toString()); }
@@ -62,6 +77,10 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
   m.def("sizes", &sizes);
   m.def("together", &together);
   m.def("same", &same);
+  m.def("cast", &cast);
+  m.def("scalar", &scalar);
+  m.def("printed", &printed);
+  m.def("caught", &caught);
   m.def("total", &total);
   m.def("address", &address);
   m.def("text", &text);
@@ -149,6 +168,31 @@ def test_a_tensor_tells_what_python_knows_of_it(objects: ModuleType):
     assert objects.shown(2.5) == "2.5"
     with pytest.raises(ValueError, match=r"^nothing to show$"):
         objects.shown(None)
+
+
+def test_an_error_that_torch_throws_through_the_source_keeps_its_class(objects: ModuleType):
+    assert objects.printed(torch.ones(1)) == " 1\n[ CPUFloatType{1} ]"
+    x = torch.ones(2, device="meta")
+    with pytest.raises(NotImplementedError, match=r"^Cannot copy out of meta tensor; no data!$"):
+        objects.printed(x)
+    assert objects.caught(x) == "Cannot copy out of meta tensor; no data!"
+
+
+@pytest.mark.parametrize("value", [3, True, 2.5, 1j])
+def test_a_scalar_keeps_the_kind_of_its_number(objects: ModuleType, value: complex):
+    for given in (value, np.asarray(value)[()], np.array(value), torch.tensor(value)):
+        result = objects.scalar(given)
+        assert (type(result), result) == (type(value), value)
+    assert type(objects.scalar(np.float32(2.5))) is float
+    for refused in (None, "3", [3], np.longdouble(3)):
+        with pytest.raises(TypeError, match="incompatible function arguments"):
+            objects.scalar(refused)
+
+
+def test_an_object_that_cannot_be_cast_is_named(objects: ModuleType):
+    assert objects.cast(True) == 1
+    with pytest.raises(RuntimeError, match=r"^Unable to cast Python instance of type <class 'list'> to int$"):
+        objects.cast([1])
 
 
 @pytest.mark.parametrize(

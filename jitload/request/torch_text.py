@@ -330,7 +330,7 @@ _UNKNOWN = re.compile(
     r"is not a member of|has no (?:actual )?member|has not been declared|No such file|cannot open source file"
     r"|no matching function|no instance of|does not name a|was not declared|is undefined|no operator|no match for"
     r"|could not convert|cannot convert|no suitable|not a class or|incomplete type|no match found|ambiguous"
-    r"|more than one|headers for torch lack"
+    r"|more than one|headers for torch lack|range-based"
 )
 # Errors of the text itself, which torch would report, too.
 _OF_AUTHOR = re.compile(
@@ -339,7 +339,8 @@ _OF_AUTHOR = re.compile(
     r"|operator(?:!|&&|\|\||\+\+|--)[’\"]"  # torch's tensors do not have these either
 )
 _OF_TORCH = re.compile(
-    r"\b(?:torch|at|c10|ATen|pybind11|py|caffe2|jitload_torch)(?:::|/)|[\"‘](?:torch|at|c10|pybind11|py|std|caffe2)[\"’]"
+    r"\b(?:torch|at|c10|ATen|pybind11|py|caffe2|jitload_torch)(?:::|/)"
+    r"|[\"‘](?:torch|at|c10|pybind11|py|std|caffe2|begin|end)[\"’]"
 )
 _MACRO_OF_TORCH = re.compile(r"\b(?:AT|TORCH|C10|PYBIND11|CUDA)_[A-Z]\w*|\bgpuAtomic\w+|\bWARP_[A-Z]\w*")
 _NESTED_NAME = re.compile(r"\b(?:torch|at|c10)(?:::\w+){2,}")
@@ -378,7 +379,7 @@ def missing_names(log: str, texts: Iterable[str] = ()) -> list[str]:
         if not _UNKNOWN.search(message) or _OF_AUTHOR.search(message) or not (macro or _OF_TORCH.search(message)):
             continue
         header = _HEADER.search(message) if "No such file" in message or "cannot open" in message else None
-        quoted = [name for name in _QUOTED.findall(message) if not name.startswith("<")]  # nvcc's "<expression error>"
+        quoted = [name for name in _QUOTED.findall(message) if name[0] not in "<{" and name != "for"]
         name, *owners = [found[0]] if (found := macro or header) else [*quoted, "?"]
         if owners and "is not a member of" in message:
             name = f"{owners[0]}::{name}"

@@ -5,6 +5,7 @@
 
 #include <new>
 #include <stdexcept>
+#include <typeinfo>
 
 #include "torch_library.h"
 
@@ -83,9 +84,7 @@ void set_python_error(bool is_torch_wrapped) {
 
 // ---- messages -------------------------------------------------------------------------------------------------------
 
-namespace {
-std::string& string_at(void* text) { return *static_cast<std::string*>(text); }
-}  // namespace
+static std::string& string_at(void* text) { return *static_cast<std::string*>(text); }
 Message::Message() : text_(new std::string) {}
 Message::~Message() { delete static_cast<std::string*>(text_); }
 const char* Message::text() const { return string_at(text_).c_str(); }
@@ -130,6 +129,19 @@ void append(Message& m, const c10::TensorOptions& value) {
 // ---- failed checks --------------------------------------------------------------------------------------------------
 
 void fail(ErrorKind kind, const char* message) { throw c10::Error(kind, message); }
+void fail_as_torch(const std::exception& error) {
+  const bool lacks_kernel = strstr(typeid(error).name(), "NotImplementedError") != nullptr;
+  const std::string text = error.what(); /* with a trace of C++ functions */
+  const ErrorKind kind = lacks_kernel ? ErrorKind::NotImplementedError : ErrorKind::Error;
+  fail(kind, text.substr(0, text.find("\nException raised from")).c_str());
+}
+void fail_cast(void* object, void (*describe)(Message&, bool)) {
+  Gil gil;
+  Message m;
+  append_all(m, "Unable to cast Python instance of type ", repr_of(checked(PyObject_Type(object)).get()), " to ");
+  describe(m, true);
+  fail(ErrorKind::Error, m.text());
+}
 void fail_comparison(const char* file, int line, const char* message) {
   const char* name = strrchr(file, '/');
   fail(ErrorKind::Error, Text("[", name != nullptr ? name + 1 : file, ":", line, "] ", message, "\n").text());

@@ -21,12 +21,10 @@ GilRelease::~GilRelease() {
 int take_gil() { return PyGILState_Ensure(); }
 void return_gil(int state) { PyGILState_Release(state); }
 
-namespace {
-std::recursive_mutex& call_mutex() {
+static std::recursive_mutex& call_mutex() {
   static std::recursive_mutex* mutex = new std::recursive_mutex; /* never destroyed, as calls may outlive the process's end */
   return *mutex;
 }
-}  // namespace
 GilGuard::GilGuard(GilPolicy policy) : release(policy != GilPolicy::kept), is_locked(policy == GilPolicy::exclusive) {
   if (is_locked) call_mutex().lock();
 }

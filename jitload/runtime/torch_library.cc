@@ -160,6 +160,6 @@ void fail_cuda(int status, const char* description) {
   }
   fail(ErrorKind::AcceleratorError, text.c_str());
 }
-void* library_handle(const char* function) { return reinterpret_cast<void* (*)()>(cuda_function(function))(); }
+void* library_handle(const char* function) { return call_torch(reinterpret_cast<void* (*)()>(cuda_function(function))); }
 
 }  // namespace jitload_torch

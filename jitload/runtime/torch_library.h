@@ -57,8 +57,18 @@ inline const Interface& interface() {
 /* A function of libtorch_cuda.so, or an error. */
 void* cuda_function(const char* name);
 Handle take_tensor(uint64_t bits); /* a handle of the stack, or NULL for an undefined tensor */
+[[noreturn]] void fail_as_torch(const std::exception& error);
 void fail_torch(const char* action); /* throws an error with torch's own message if torch tells it */
 
+/* Calls a C++ function of torch, whose errors have the names of ours, but another layout. */
+template <class F>
+auto call_torch(const F& function) {
+  try {
+    return function();
+  } catch (const std::exception& error) {
+    fail_as_torch(error);
+  }
+}
 inline void check(int32_t status, const char* action) {
   if (status != 0) fail_torch(action);
 }

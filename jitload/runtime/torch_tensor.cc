@@ -4,6 +4,7 @@
 
 #include <sstream>
 #include <tuple>
+#include <utility>
 #include <vector>
 
 #include "torch_library.h"
@@ -57,13 +58,11 @@ void check_allocated(Handle tensor, const void* data, size_t element_size) {
   TORCH_CHECK(false, "The tensor has a non-zero number of elements, but its data is not allocated yet.\n"
               "It may be a tensor of torch.compile or of a fake mode, or its storage has been resized to 0.");
 }
-namespace {
-std::vector<int64_t> contiguous_strides(c10::IntArrayRef sizes) {
+static std::vector<int64_t> contiguous_strides(c10::IntArrayRef sizes) {
   std::vector<int64_t> strides(sizes.size() + 1, 1);
   for (size_t i = sizes.size(); i-- > 1;) strides[i - 1] = strides[i] * (sizes[i] > 1 ? sizes[i] : 1);
   return strides;
 }
-}  // namespace
 Handle empty_tensor(int8_t scalar_type, const int64_t* sizes, size_t dim) {
   const std::vector<int64_t> strides = contiguous_strides(c10::IntArrayRef(sizes, dim));
   Handle tensor = nullptr;
@@ -79,7 +78,8 @@ void append(Message& m, const at::Tensor& value) {
   std::ostringstream stream;
   if (void* const function = dlsym(interface().library, kPrintName)) {
     using Print = std::ostream& (*)(std::ostream&, Handle, int64_t);
-    reinterpret_cast<Print>(function)(stream, value.defined() ? value.handle() : interface().undefined, 80);
+    const Handle tensor = value.defined() ? value.handle() : interface().undefined;
+    call_torch([&] { reinterpret_cast<Print>(function)(stream, tensor, 80); });
   } else {
     Gil gil;
     stream << text_of(checked(PyObject_Str(python(value).get())).get());
@@ -112,9 +112,8 @@ bool Tensor::is_signed() const {
   return type != kByte && type != kBool && type != kUInt16 && type != kUInt32 && type != kUInt64;
 }
 TensorOptions Tensor::options() const { return TensorOptions(scalar_type()).device(device()).layout(layout()); }
-namespace {
 /* Whether the strides are those of a tensor whose channels are last; false if they fit both orders. */
-bool has_channels_last(IntArrayRef sizes, IntArrayRef strides) {
+static bool has_channels_last(IntArrayRef sizes, IntArrayRef strides) {
   const size_t dim = sizes.size();
   if ((dim != 4 && dim != 5) || strides[1] == 0) return false;
   int64_t least = 0;
@@ -125,7 +124,6 @@ bool has_channels_last(IntArrayRef sizes, IntArrayRef strides) {
   }
   return true;
 }
-}  // namespace
 MemoryFormat Tensor::suggest_memory_format() const {
   if (layout() != kStrided || !has_channels_last(sizes(), strides())) return MemoryFormat::Contiguous;
   return dim() == 4 ? MemoryFormat::ChannelsLast : MemoryFormat::ChannelsLast3d;
@@ -284,9 +282,8 @@ X(&, "bitwise_and", "bitwise_and") X(|, "bitwise_or", "bitwise_or") X(^, "bitwis
 #undef JITLOAD_TORCH_CHANGE_
 Tensor operator+(const Scalar& a, const Tensor& b) { return b + a; }
 Tensor operator*(const Scalar& a, const Tensor& b) { return b * a; }
-namespace {
 /* For operators whose first operand is a number: a new tensor like `other` that is filled with the number. */
-Tensor filled_like(const Scalar& number, const Tensor& other) {
+static Tensor filled_like(const Scalar& number, const Tensor& other) {
   static Operator op{"aten::empty_like", "", "dtype layout device pin_memory memory_format ", "t"};
   const TensorOptions options;
   Tensor result = call<Tensor>(op, other, options.dtype_opt(), options.layout_opt(), options.device_opt(),
@@ -294,7 +291,6 @@ Tensor filled_like(const Scalar& number, const Tensor& other) {
   static_cast<Tensor&&>(result) = number;
   return result;
 }
-}  // namespace
 Tensor operator-(const Scalar& a, const Tensor& b) { return filled_like(a, b) -= b; }
 Tensor operator/(const Scalar& a, const Tensor& b) { return filled_like(a, b) /= b; }
 Tensor operator%(const Scalar& a, const Tensor& b) {
@@ -344,15 +340,12 @@ Tensor detail::TensorDataContainer::to_tensor(const TensorOptions& options, bool
 }
 Tensor detail::tensor_over(void* data, IntArrayRef sizes, const int64_t* strides, const TensorOptions& options,
                            void (*release)(void*, void*), void* context) {
-  struct Owner {
-    void (*release)(void*, void*);
-    void* context;
-  };
+  using Owner = std::pair<void (*)(void*, void*), void*>;
   const auto free = [](void* memory, void* argument) {
     const GilNote note(false); /* torch may have released the GIL */
     const Owner owner = *static_cast<Owner*>(argument);
     delete static_cast<Owner*>(argument);
-    owner.release(memory, owner.context);
+    owner.first(memory, owner.second);
   };
   const std::vector<int64_t> contiguous = contiguous_strides(sizes);
   if (strides == nullptr) strides = contiguous.data();

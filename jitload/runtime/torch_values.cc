@@ -56,10 +56,8 @@ std::string text_of(void* text) {
 std::string repr_of(void* object) { return text_of(checked(PyObject_Repr(object)).get()); }
 
 bool is_instance(void* object, void* type) {
-  void* const own = PyObject_Type(object);
-  const bool is_same = own == type || PyType_IsSubtype(own, type) != 0;
-  Py_DecRef(own);
-  return is_same;
+  const Object own(PyObject_Type(object));
+  return own.get() == type || PyType_IsSubtype(own.get(), type) != 0;
 }
 
 // ---- tensors --------------------------------------------------------------------------------------------------------
@@ -223,10 +221,7 @@ bool load_float(void* object, bool convert, double* value) {
 }
 bool is_bool(void* object) { return object == &_Py_TrueStruct || object == &_Py_FalseStruct; }
 bool load_bool(void* object, bool convert, bool* value) {
-  if (!is_bool(object)) {
-    if (!convert) return false;
-    if (!is_none(object) && PyObject_HasAttrString(object, "__bool__") == 0) return false;
-  }
+  if (!is_bool(object) && (!convert || (!is_none(object) && PyObject_HasAttrString(object, "__bool__") == 0))) return false;
   const int truth = PyObject_IsTrue(object);
   if (truth < 0) PyErr_Clear();
   *value = truth == 1;
@@ -242,10 +237,13 @@ bool load_scalar(void* object, c10::Scalar* value) {
     const bool is_small = load_integer<long>(object, true, &integer);
     TORCH_CHECK(is_small, "jitload's headers for torch do not support integers of 2**63 or more");
     *value = integer;
-  } else {
-    const double real = PyComplex_RealAsDouble(object);
-    if (real == -1 && has_failed()) return false;
-    *value = c10::Scalar::complex(real, PyComplex_ImagAsDouble(object));
+  } else if (is_instance(object, &PyComplex_Type)) {
+    *value = c10::Scalar::complex(PyComplex_RealAsDouble(object), PyComplex_ImagAsDouble(object));
+  } else { /* a number of NumPy, or a tensor */
+    const Object item(attribute_or_null(object, "item"));
+    if (item.get() == nullptr) return false;
+    const Object number = call(item.get(), {});
+    return PyObject_HasAttrString(number.get(), "item") == 0 && load_scalar(number.get(), value);
   }
   return true;
 }
@@ -254,9 +252,7 @@ bool load_text(void* object, const char** text, size_t* size) {
   *text = PyUnicode_AsUTF8AndSize(object, &length);
   if (*text == nullptr) {
     PyErr_Clear();
-    char* bytes = nullptr;
-    if (PyBytes_AsStringAndSize(object, &bytes, &length) != 0) return !has_failed();
-    *text = bytes;
+    if (PyBytes_AsStringAndSize(object, const_cast<char**>(text), &length) != 0) return !has_failed();
   }
   *size = static_cast<size_t>(length);
   return true;

@@ -234,11 +234,12 @@ Object call_path(const char* path, const char* keywords, const A&... arguments) 
   void* objects[] = {Caster<A>::to_python(arguments).release()..., nullptr};
   return invoke_path(path, keywords, objects, sizeof...(A));
 }
-/* The value of an object that torch returned. */
+/* The value of an object. */
+[[noreturn]] void fail_cast(void* object, void (*describe)(Message&, bool));
 template <class T>
 T python_value(const Object& object) {
   T value{};
-  if (!Caster<T>::load(object.get(), true, &value)) fail(ErrorKind::TypeError, "torch returned an object of an unexpected type");
+  if (!Caster<T>::load(object.get(), true, &value)) fail_cast(object.get(), &Caster<T>::describe);
   return value;
 }
 

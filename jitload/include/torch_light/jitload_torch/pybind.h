@@ -37,8 +37,7 @@ struct Slot<c10::ArrayRef<T>> {
 struct Parameter {
   const char* name;
   void* default_value;     /* a Python object, or NULL */
-  bool is_exact; /* accepts no conversions */
-  bool refuses_none;
+  bool is_exact, refuses_none; /* accepts no conversions; refuses None */
 };
 
 /* Who has the GIL while a function runs: its caller; nobody, as the text asks; or nobody, while a lock of the library's own
@@ -141,14 +140,8 @@ struct arg {
     result.value = jitload_torch::Caster<T>::to_python(value).release();
     return result;
   }
-  arg& noconvert(bool flag = true) {
-    is_exact = flag;
-    return *this;
-  }
-  arg& none(bool flag = true) {
-    refuses_none = !flag;
-    return *this;
-  }
+  arg& noconvert(bool flag = true) { return is_exact = flag, *this; }
+  arg& none(bool flag = true) { return refuses_none = !flag, *this; }
   const char* name;
   bool is_exact = false, refuses_none = false;
   void* value = nullptr;
@@ -160,10 +153,7 @@ class object {
  public:
   object() : object_(jitload_torch::none()) {}
   object(const object& other) : object_(jitload_torch::borrow(other.ptr())) {}
-  object& operator=(const object& other) {
-    object_ = jitload_torch::borrow(other.ptr());
-    return *this;
-  }
+  object& operator=(const object& other) { return object_ = jitload_torch::borrow(other.ptr()), *this; }
   explicit object(jitload_torch::Object owned) : object_(static_cast<jitload_torch::Object&&>(owned)) {}
   void* ptr() const { return object_.get(); }
   const jitload_torch::Object& get() const { return object_; }
@@ -229,10 +219,9 @@ template <>
 struct Caster<pybind11::none> : Caster<pybind11::object> {};
 }  // namespace jitload_torch
 namespace pybind11 {
-namespace literals {
+inline namespace literals {
 constexpr arg operator""_a(const char* name, size_t) { return arg(name); }
 }
-using namespace literals;
 
 using gil_scoped_release = jitload_torch::GilRelease;
 using gil_scoped_acquire = jitload_torch::Gil;
