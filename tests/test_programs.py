@@ -223,6 +223,9 @@ def test_errors_in_kernels_keep_their_lines():
         ),
         ('extern "C" { void h() {} __global__ void k() {} }', 'extern "C" __global__'),
         ("#include <cublas_v2.h>\n#include <curand.h>\n# include <mpi.h>\n#include <mma.h>\n", "mma.h"),
+        ("#include <cub/cub.cuh>\n#include <thrust/random.h>\n__global__ void k(int* cubic) {}", "k"),
+        ("#include <cub/cub.cuh>\n__global__ void k(cub::Max m) {}", "cub.cuh"),
+        ("#include <thrust/pair.h>\nusing P = thrust::pair<int, int>; __global__ void k(P p) {}", "thrust/pair.h"),
         ("using std::string; using namespace std::chrono; __device__ int d(std::size_t);", "__device__"),
         (
             "using ns::D; using namespace ns; int main() try {} catch (const E& x) {} __global__ void k(D x);",
@@ -239,6 +242,7 @@ def test_host_code_is_left_out(text, kept):
     assert len(cut) == len(text)
     assert all(word in cut for word in kept.split())
     assert " h(" not in cut
+    assert ("#include <thrust" in cut or "#include <cub" in cut) == ("thrust/" in kept or "cub." in kept)
     assert "main" not in cut
     assert not any(word in cut for word in ("host", "chrono", "string", "catch", "cublas", "curand", "mpi"))
 

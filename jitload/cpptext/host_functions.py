@@ -20,7 +20,6 @@ from jitload.cpptext.declarations import (
 )
 from jitload.cpptext.lexer import Token, code_tokens, tokenize
 from jitload.cpptext.preprocessor import Run, macros_with, split_directives
-from jitload.cpptext.source_kind import HOST_ALGORITHMS
 from jitload.cpptext.structures import is_namespace, split_declarations, template_end
 from jitload.model import Candidate
 
@@ -333,11 +332,11 @@ class _Parts:
         `reached` are the words in kept code.
         """
         text = self._text
-        uses_algorithms = not {"thrust", "cub"}.isdisjoint(reached)
+        uses_algorithms = any(re.match(r"(?:thrust|cub)$|(?:THRUST|CUB)_", word) for word in reached)
         for run in self._directives:
             if [token.text for token in run[1:2]] == ["include"] and run[-1].line == run[1].line:
                 start, end = run[0].start, run[-1].start + len(run[-1].text)
-                is_unused = not uses_algorithms and HOST_ALGORITHMS.search(text, start, end)
+                is_unused = not uses_algorithms and re.search('[<"](?:thrust|cub)/', text[start:end])
                 if is_unused or re.search(_HOST_LIBRARY, text[start:end]):
                     text = text[:start] + " " * (end - start) + text[end:]
         for start, end in (
