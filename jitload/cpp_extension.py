@@ -26,7 +26,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from jitload.errors import CompileError, ToolchainError
+from jitload.errors import CompileError, ToolchainError, Words
 from jitload.pipeline import PathLike, load_request
 from jitload.request.arguments import (
     Call,
@@ -140,11 +140,12 @@ def _load(function: str, arguments: Mapping[str, Any], call: Call) -> Any:
     try:
         request = make_request(call._replace(options=read_options(arguments)))
     except ToolchainError as error:
-        if NATIVE_HINT not in error.message():
+        parts = error.args[0].parts if isinstance(error.args[0], Words) else ()
+        if NATIVE_HINT not in parts:
             raise
         # The message must not recommend `arch=`, which torch's functions do not have.
         hint = "Set JITLOAD_ARCH=sm_90a, or pass extra_cuda_cflags=['-arch=sm_90a']."
-        raise ToolchainError(error.message().replace(NATIVE_HINT, hint)) from None
+        raise ToolchainError(Words(*(hint if part == NATIVE_HINT else part for part in parts))) from None
     try:
         module = load_request(request, None, keep_module_alive=True, verbose=bool(arguments["verbose"]))
         # A library that is no Python module has registered its operators when it was loaded.

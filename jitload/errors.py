@@ -64,6 +64,66 @@ class JitLoadError(RuntimeError):
         return type(self).__new__, (type(self), *self.args), self.__dict__
 
 
+class Argument:
+    """An argument of one of Python's functions, or advice for Python, that a message of an error contains.
+
+    A front end other than Python, such as the command line, shows its own option or advice instead: see `in_options`.
+
+    Attributes:
+        name: The argument's name, which is also the key of the front ends' tables. Advice has a key of its own.
+        value: The values that the front end's option contains.
+        python: The words for Python.
+    """
+
+    __slots__ = ("name", "python", "value")
+
+    def __init__(
+        self, name: str, value: str | tuple[str, ...] = (), *, python: str = "", is_name: bool = False
+    ) -> None:
+        self.name = name
+        self.value = (value,) if isinstance(value, str) else value
+        is_call = name.endswith("()")
+        self.python = python or (name if is_name or is_call else f"{name}=" + (repr(value) if value != () else ""))
+
+    def __str__(self) -> str:
+        return self.python
+
+    def in_option(self, options: Mapping[str, str]) -> str:
+        """Return the option that `options` has for the argument, with the value. Without an option, return Python's."""
+        option = options.get(self.name)
+        if option is None:
+            return self.python
+        if "{" in option:
+            return option.format(*self.value)
+        return option + self.value[0] if self.value else option.rstrip(" =")
+
+
+class Words(str):
+    """The message of an error, or a part of one, that keeps the arguments in it apart from the words around them."""
+
+    __slots__ = ("parts",)
+
+    parts: tuple[str | Argument, ...]
+
+    def __new__(cls, *parts: str | Argument) -> Words:  # noqa: PYI034  typing.Self needs Python 3.11
+        """Make a message of strings, other messages, and arguments, which it shows as Python does."""
+        words = super().__new__(cls, "".join(map(str, parts)))
+        words.parts = parts
+        return words
+
+    def in_options(self, options: Mapping[str, str]) -> str:
+        """Return the message with options in place of arguments."""
+        return "".join(
+            part.in_option(options) if isinstance(part, Argument)
+            else part.in_options(options) if isinstance(part, Words)
+            else part
+            for part in self.parts
+        )  # fmt: skip
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Words, self.parts
+
+
 P = ParamSpec("P")
 R = TypeVar("R")
 E = TypeVar("E", bound=BaseException)
@@ -306,42 +366,22 @@ class MismatchError(JitLoadError):
         self.difference = difference
 
 
-def in_options(error: JitLoadError, options: Mapping[str, str], phrases: Mapping[str, str]) -> str:
-    """Return an error's message for a command line: with options in place of keyword arguments.
-
-    Compiler output in the message is not changed.
+def in_options(error: JitLoadError, options: Mapping[str, str]) -> str:
+    """Return an error's message for a front end that has options in place of arguments.
 
     Args:
         error: The error.
-        options: The option for each argument, with the space or `=` before its value: `{"arch": "--arch "}`.
-        phrases: Other replacements. The keys are regular expressions, and the values are the new texts.
+        options: The option for each `Argument`, with the space or `=` before its value, `{"arch": "--arch "}`, or with
+            the places of its values, `{"launch": "--launch '{0}: kernel={1}'"}`.
     """
-    import re  # imported here because most programs never need it
-
-    def translate(text: str) -> str:
-        for pattern, words in phrases.items():
-            text = re.sub(pattern, words, text)
-        return name_options(text, options)
-
-    if not isinstance(error, CompileError):
-        return translate(str(error))
     shown = copy.copy(error)
-    shown.hint = translate(error.hint)
+    shown.args = tuple(_in_options(value, options) for value in error.args)
+    shown.__dict__.update({name: _in_options(value, options) for name, value in error.__dict__.items()})
     return str(shown)
 
 
-def name_options(text: str, options: Mapping[str, str]) -> str:
-    """Return a text with command-line options in place of keyword arguments.
-
-    `options` has the option for each argument, with the space or `=` before its value: `{"arch": "--arch "}`.
-    """
-    import re
-
-    for argument, option in options.items():
-        text = re.sub(rf"\b{argument}=\[?(['\"])([^'\"\n]*)\1\]?", rf"{option}\2", text)
-        without_value = rf"\b{argument}=(?:\[…\]|(?![\w({{\['\"]))" + (rf"|\b{argument}\b" if "_" in argument else "")
-        text = re.sub(without_value, option.rstrip(" ="), text)
-    return text
+def _in_options(value: Any, options: Mapping[str, str]) -> Any:
+    return value.in_options(options) if isinstance(value, Words) else value
 
 
 def nearest_name(name: str, names: Iterable[str]) -> str:

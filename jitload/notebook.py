@@ -40,7 +40,7 @@ from jitload.request.launch import Launch
 _FIELD = re.compile(r"(?:^|\s)(\w+(?:\.\w+)?)=(?!=)")
 _HIDES_KERNELS = re.compile(r"#\s*include\s*[\"\w]|#\s*define\b(?:\\\r?\n|.)*__global__")
 _FLAG_HIDES_KERNELS = re.compile(r"-I|include|-isystem|__global__")
-# Replacements in error messages: options of `%%cuda` for arguments of `load_inline`, and texts for other phrases.
+# What messages contain in place of arguments of `load_inline` and of advice for Python (`errors.Argument`).
 _OPTIONS = {
     "arch": "--arch ",
     "debug": "--debug",
@@ -49,11 +49,10 @@ _OPTIONS = {
     "extra_cflags": "--flags=",
     "extra_cuda_cflags": "--flags=",
     "extra_include_paths": "--include ",
-}
-_PHRASES = {
-    r"pass cuda_sources= or cpp_sources=, or files as sources=": "the cell is empty",
-    r", (export them with \w+), or pass kind='host'": r", or \1",
-    r'functions=\{"(\w+)": Launch\(kernel="([^"\n]*)"\)\}': r"--launch '\1: kernel=\2'",
+    "host kind": "or export them with TVM_FFI_DLL_EXPORT_TYPED_FUNC",
+    "instantiation": "--launch '{0}: kernel={1}<…>'",
+    "launch": "--launch '{0}: kernel={1}'",
+    "no source": "the cell is empty",
 }
 _SHOW_AFTER_S = 1.0  # seconds; a shorter build shows no progress
 _NEEDED_BY_IPYTHON = frozenset({"In", "Out", "get_ipython", "exit", "quit", "_", "__", "___"})
@@ -131,7 +130,7 @@ class CudaMagics(Magics):  # type: ignore[misc]  # IPython is not checked here
             module.__dict__["_jitload_is_cell"] = True  # then its table names options
         except (JitLoadError, KeyboardInterrupt) as error:
             stopped = str(error) or f"the build of {name!r} was stopped"
-            message = in_options(error, _OPTIONS, _PHRASES) if isinstance(error, JitLoadError) else stopped
+            message = in_options(error, _OPTIONS) if isinstance(error, JitLoadError) else stopped
             text = f"{type(error).__name__}: {message}"
             error._render_traceback_ = lambda: [text]  # type: ignore[union-attr]  # no traceback is shown
             raise

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import pickle
 import re
 import subprocess
 import sys
@@ -16,9 +17,9 @@ from support.kernels import SPILLS
 import jitload
 from jitload.cli import main
 from jitload.cli.inspecting import print_kernels
-from jitload.cli.main import _OPTIONS, _PHRASES
+from jitload.cli.main import _OPTIONS
 from jitload.cli.output import print_table, print_wrapped
-from jitload.errors import CompileError, in_options
+from jitload.errors import Argument, CompileError, Words, in_options
 
 pytest_plugins = ["support.gpu_fixtures"]
 
@@ -148,10 +149,13 @@ def test_errors_and_exit_codes(source, capsys, words, code, message):
 
 def test_the_spelling_of_options_leaves_the_output_of_compilers_alone():
     log = "k.cu(1): error: arch='sm_1' extra_cuda_cflags"
-    error = CompileError(stage="nvrtc", name="k.cu", log=log, hint="leave extra_cuda_cflags=['-lineinfo'] out")
-    lines = in_options(error, _OPTIONS, _PHRASES).splitlines()
+    lines_of_source = Argument("extra_cuda_cflags", "-lineinfo", python="extra_cuda_cflags=['-lineinfo']")
+    hint = Words("leave ", lines_of_source, " out of arch='sm_90a'")
+    assert hint == "leave extra_cuda_cflags=['-lineinfo'] out of arch='sm_90a'"
+    error = CompileError(stage="nvrtc", name="k.cu", log=log, hint=hint)
+    lines = in_options(pickle.loads(pickle.dumps(error)), _OPTIONS).splitlines()
     assert log in lines
-    assert lines[-2] == "leave --cuda-flags=-lineinfo out"
+    assert lines[-2] == "leave --cuda-flags=-lineinfo out of arch='sm_90a'"
 
 
 def test_a_source_without_kernels_is_named(source, capsys):

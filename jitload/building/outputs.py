@@ -13,7 +13,7 @@ from jitload.building.native import NativeName
 from jitload.building.ninja import join_step, run_ninja, write_ninja
 from jitload.building.runtime import find_objects
 from jitload.cache.entry import Entry, check_file, read_manifest
-from jitload.errors import CacheError, JitLoadError
+from jitload.errors import Argument, CacheError, JitLoadError, Words
 from jitload.request.request import Request
 from jitload.toolchain.arch import CPU
 from jitload.toolchain.host import find_compiler, find_ninja
@@ -76,7 +76,10 @@ def write_object(entry: Entry, request: Request, target: Path) -> Path:
     if CPU in request.archs:
         if request.instrumentation:
             raise JitLoadError(
-                "an object file cannot be built with sanitize= or debug=: leave them out, or build a library"
+                Words(
+                    *("an object file cannot be built with ", Argument("sanitize"), " or ", Argument("debug")),
+                    ": leave them out, or build a library",
+                )
             )
         names.append("cpu_runtime")
     runtimes = find_objects(names, settings)

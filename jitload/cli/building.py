@@ -23,7 +23,7 @@ from jitload.cli.output import (
     print_json,
     print_lines,
 )
-from jitload.errors import JitLoadError, name_options
+from jitload.errors import JitLoadError, Words
 from jitload.toolchain.arch import CPU, machine_arch
 
 if TYPE_CHECKING:
@@ -280,7 +280,9 @@ def _name_arch_option(result: Prebuilt, archs: Sequence[str]) -> Prebuilt:
     Only errors of requests for the architectures `archs` change.
     """
     outcomes = (
-        replace(outcome, error=name_options(outcome.error, {"arch": "--arch "})) if outcome.arch in archs else outcome
+        replace(outcome, error=outcome.error.in_options({"arch": "--arch "}))
+        if outcome.arch in archs and isinstance(outcome.error, Words)
+        else outcome
         for outcome in result.outcomes
     )
     return replace(result, outcomes=tuple(outcomes))

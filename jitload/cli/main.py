@@ -17,8 +17,7 @@ from jitload.cli.inspecting import inspect_command
 from jitload.cli.tuning import tune_command
 from jitload.errors import JitLoadError, in_options
 
-# Replacements in error messages: options of the command line for arguments of Python's functions, and texts for other
-# phrases.
+# What messages contain in place of arguments of Python's functions and of advice for Python (`errors.Argument`).
 _OPTIONS = {
     "arch": "--arch ",
     "functions": "--functions ",
@@ -26,17 +25,13 @@ _OPTIONS = {
     "extra_cuda_cflags": "--cuda-flags=",
     "extra_include_paths": "--cuda-flags=-I",
     "extra_ldflags": "--ldflags=",
-}
-_PHRASES = {
-    r"\bjitload\.load\(…, functions=\[…\]\)": "`jitload compile --functions`",
-    r", (export them with \w+), or pass kind='host'": r", or \1",
-    r'functions=\{"f": Launch\(kernel="([^"<\n]*)<…>"\)\}': r"add `template __global__ void \1<float>(…);`",
-    r"pass cuda_sources= or cpp_sources=, or files as sources=": "the files are empty",
-    r"load_module\(\) loads what build\(\) made\. For this file, use load\(name, sources='(.*)'\)": (
-        r"build one from it first: jitload compile \1"
-    ),
-    r", or pass its text to load_inline\(\)": "",
-    r"\bload_inline\(\)": "`jitload compile`",
+    "host kind": "or export them with TVM_FFI_DLL_EXPORT_TYPED_FUNC",
+    "inline": "",
+    "instantiation": "add `template __global__ void {1}<float>(…);`",
+    "load functions": "`jitload compile --functions`",
+    "load_inline()": "`jitload compile`",
+    "no source": "the files are empty",
+    "source file": "build one from it first: jitload compile {0}",
 }
 
 
@@ -69,7 +64,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return error.exit_code
     except JitLoadError as error:
         click.echo(f"{error.code}: `jitload explain {error.code}` says what to do", err=True)
-        click.echo(f"jitload: {in_options(error, _OPTIONS, _PHRASES)}", err=True)
+        click.echo(f"jitload: {in_options(error, _OPTIONS)}", err=True)
         return 1
     except OSError as error:
         if not isinstance(error, BrokenPipeError):  # no message if the reader ends, as in `… list | head`

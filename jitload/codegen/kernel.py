@@ -20,7 +20,7 @@ from jitload.codegen.record import (
     flags_of,
     ops_array,
 )
-from jitload.errors import LaunchSpecError
+from jitload.errors import Argument, LaunchSpecError, Words
 from jitload.expressions.compiler import Op, ScopeEntry, compile_expression
 from jitload.model import Parameter
 from jitload.request.launch import Launch, extent_axes
@@ -85,9 +85,10 @@ def kernel_members(export: Export, constants: Mapping[str, ScopeEntry] | None = 
 def _check_names(export: Export) -> None:
     """Raise LaunchSpecError if an export's name is reserved, or if its `Launch` names unsuitable parameters."""
     if reserved := next(filter(export.name.startswith, _RESERVED), None):
-        hint = f'Export it under another name: functions={{"f": Launch(kernel="{export.kernel.name}")}}'
+        python = f'functions={{"f": Launch(kernel="{export.kernel.name}")}}'
+        launch = Argument("launch", ("f", export.kernel.name), python=python)
         problem = f"{export.name!r} cannot be exported, because names that begin with {reserved!r} are reserved"
-        raise LaunchSpecError(problem, field="functions", hint=hint)
+        raise LaunchSpecError(problem, field="functions", hint=Words("Export it under another name: ", launch))
     by_name = {p.name: p for p in export.kernel.parameters}
     if export.launch.host and not export.returns:
         problem = "may be set only for host functions, because a kernel cannot read the memory of the host"

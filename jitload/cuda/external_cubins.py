@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from jitload.elf.cubin import read_image
-from jitload.errors import JitLoadError, LaunchSpecError
+from jitload.errors import Argument, JitLoadError, LaunchSpecError, Words
 from jitload.model import CompiledSource, Cubin, Image, Kernel
 from jitload.request.cubins import LabelledCubin
 from jitload.request.launch import Launch
@@ -63,8 +63,11 @@ def _check_archs(request: Request, archs: Sequence[str]) -> None:
         )
     if missing := [arch for arch in request.archs if arch not in archs]:
         raise JitLoadError(
-            f"module {request.name!r} has no cubin for {', '.join(missing)}, only for {', '.join(archs)}. Pass one, or "
-            "leave arch= out."
+            Words(
+                f"module {request.name!r} has no cubin for {', '.join(missing)}, only for {', '.join(archs)}. Pass "
+                "one, or leave ",
+                *(Argument("arch"), " out."),
+            )
         )
 
 

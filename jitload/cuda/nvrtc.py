@@ -17,7 +17,7 @@ from jitload.building.stages import stage
 from jitload.cuda.bindings import load_bindings
 from jitload.cuda.interruptible import Cancellation, run_interruptible
 from jitload.cuda.predefined import UNDECLARED
-from jitload.errors import CompileError, Diagnostic, ToolchainError, find_diagnostics, nearest_name
+from jitload.errors import Argument, CompileError, Diagnostic, ToolchainError, Words, find_diagnostics, nearest_name
 from jitload.toolchain.arch import capability_of, load_driver
 from jitload.toolchain.cuda import extra_of
 from jitload.toolchain.cutlass import cutlass_conflict_hint, cutlass_hint
@@ -320,17 +320,19 @@ def _hint(log: str, options: Sequence[str]) -> str:
     if missing := missing_header(log):
         return missing_header_hint(missing, "NVRTC")
     if "unrecognized option" in log:
-        return "NVRTC does not have all options of nvcc: remove this option from extra_cuda_cflags."
+        options_argument = Argument("extra_cuda_cflags", is_name=True)
+        return Words("NVRTC does not have all options of nvcc: remove this option from ", options_argument, ".")
     macros = [option for option in options if option.startswith("-D")]
     if macros and log.startswith("__nv_nvrtc_builtin_header"):
         return f"NVRTC's own header also reads one of the macros {', '.join(macros)}: #define it in the source instead."
     if '"__global__" does not apply here' in log and (undeclared := UNDECLARED.search(log)):
         return f"The type {undeclared[1]!r} is not declared: define it before the kernel, or include its header."
     if _HOST_FUNCTION in log or "device-side kernel launch could not be processed" in log:
-        return (
+        return Words(
             "Functions that kernels call need __device__. Put host functions such as main() between "
-            "#ifndef __CUDACC_RTC__ and #endif, where NVRTC does not read them. To call host functions from Python, "
-            "name them, functions=['run'], in cuda_sources= or in cpp_sources=."
+            "#ifndef __CUDACC_RTC__ and #endif, where NVRTC does not read them. To call host functions from Python, ",
+            *("name them, ", Argument("functions", "run", python="functions=['run']")),
+            ", in cuda_sources= or in cpp_sources=.",
         )
     return cutlass_conflict_hint(log)
 
@@ -352,9 +354,8 @@ def missing_function_hint(log: str, names: Iterable[str], texts: Iterable[str]) 
     if not missing or _HOST_FUNCTION not in log:
         return ""
     suggestion = nearest_name(missing, words)
-    return f"functions= has {missing!r}, which is not in the source." + (
-        f" Did you mean {suggestion!r}?" if suggestion else ""
-    )
+    advice = f" Did you mean {suggestion!r}?" if suggestion else ""
+    return Words(Argument("functions"), f" has {missing!r}, which is not in the source.{advice}")
 
 
 def missing_header(log: str) -> str:
@@ -371,9 +372,12 @@ def missing_header_hint(header: str, compiler: str) -> str:
         return f"{header!r} was not found. Install it with: pip install nvidia-curand  (nvidia-curand-cu12 for CUDA 12)"
     if _FOR_HOST_CODE.match(header):
         return f"<{header}> is for host code, and {compiler} compiles only the kernels: leave the bindings out."
-    return (
-        f"{compiler} has no {header!r}: pass its directory in extra_include_paths=[…]. CUDA's own headers are "
-        "installed with: pip install 'jitload[cu13]'  ('jitload[cu12]' for CUDA 12)"
+    return Words(
+        *(
+            f"{compiler} has no {header!r}: pass its directory in ",
+            Argument("extra_include_paths", python="extra_include_paths=[…]"),
+        ),
+        ". CUDA's own headers are installed with: pip install 'jitload[cu13]'  ('jitload[cu12]' for CUDA 12)",
     )
 
 

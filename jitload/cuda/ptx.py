@@ -9,7 +9,7 @@ from pathlib import Path
 from jitload.cuda.fatbin import is_fatbin, read_fatbin, select_cubin, select_ptx
 from jitload.cuda.linkers import Format, LinkJob, link_with_driver, link_with_nvjitlink
 from jitload.elf.cubin import read_image
-from jitload.errors import CompileError, Diagnostic, JitLoadError, ToolchainError
+from jitload.errors import Argument, CompileError, Diagnostic, JitLoadError, ToolchainError, Words
 from jitload.model import Cubin, Image
 from jitload.request.arguments import check_name, read_flags
 from jitload.request.options import nvrtc_options, take_archs
@@ -196,7 +196,7 @@ def _target_hint(job: LinkJob) -> str:
         return ""
     target = match[1].decode()
     archs = {"a": f"{target} alone", "f": f"{target} and newer architectures of its family"}
-    return (
-        f"This PTX is for {archs.get(target[-1], f'{target} and newer')}, and not for {job.arch}. Compile it for "
-        f"arch={target!r}, or generate it for another .target."
+    return Words(
+        f"This PTX is for {archs.get(target[-1], f'{target} and newer')}, and not for {job.arch}. Compile it for ",
+        *(Argument("arch", target), ", or generate it for another .target."),
     )

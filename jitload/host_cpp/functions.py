@@ -21,7 +21,7 @@ from jitload.cpptext.declarations import find_candidates
 from jitload.cpptext.host_functions import HostFunction, find_host_functions, is_string
 from jitload.cpptext.source_kind import user_headers
 from jitload.elf.file import ElfFile
-from jitload.errors import LaunchSpecError, SignatureError, nearest_name
+from jitload.errors import Argument, LaunchSpecError, SignatureError, Words, nearest_name
 from jitload.model import Candidate, Image, ImageKernel, Parameter
 from jitload.request.launch import Launch
 from jitload.request.request import Request, Unit
@@ -259,7 +259,8 @@ def _typo_hint(name: str, request: Request) -> str:
     units = request.host.units if request.host else ()
     nearest = nearest_name(name, (*_host_names(units, request.include_dirs), *_kernel_names(units)))
     suggestion = f" Did you mean {nearest!r}?" if nearest else ""
-    return f"functions= has {name!r}, which no source declares.{suggestion} {_listed(units, request.include_dirs)}"
+    problem = f" has {name!r}, which no source declares.{suggestion} {_listed(units, request.include_dirs)}"
+    return Words(Argument("functions"), problem)
 
 
 def has_typed(exports: Iterable[HostExport]) -> bool:

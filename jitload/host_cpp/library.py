@@ -22,7 +22,7 @@ from jitload.building.resources import run_in_background
 from jitload.building.runtime import find_objects
 from jitload.cache.store import Work
 from jitload.elf.file import read_dynamic_symbols
-from jitload.errors import CompileError
+from jitload.errors import Argument, CompileError, Words
 from jitload.host_cpp import link, objects, precompiled
 from jitload.host_cpp.embedding import check_cubins, check_embeds
 from jitload.host_cpp.functions import (
@@ -360,7 +360,8 @@ def _build_program(build: HostBuild) -> HostBuild:
         _link(build)
     except CompileError as error:
         if re.search(r"undefined (?:reference|symbol).*\bmain\b", error.log):
-            error.hint = "A program needs main(). To call functions of the source, use jitload.load(…, functions=[…])."
+            loads = Argument("load functions", python="jitload.load(…, functions=[…])")
+            error.hint = Words("A program needs main(). To call functions of the source, use ", loads, ".")
         raise
     return build
 

@@ -16,7 +16,7 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from pathlib import Path
 
 from jitload.building.files_read import option_values
-from jitload.errors import ToolchainError
+from jitload.errors import Argument, ToolchainError, Words
 from jitload.host_cpp.nvcc import find_nvcc_cudart
 from jitload.toolchain.cuda import CudaToolchain, Nvcc, find_cudart
 from jitload.toolchain.host import Compiler, compiler_identity, file_state, remembered, tool_environment
@@ -150,8 +150,11 @@ def missing_libraries(
             options += [str(path), f"-Wl,-rpath,{path.parent}"]
         elif not any(flag.startswith(("-l", "/")) and "cudart" not in flag for flag in flags):
             raise ToolchainError(
-                f"module {name!r} calls {function}, but lib{library} was not found. Install it with: "
-                f"pip install {library_wheel(library, cuda.major)}, or name one in extra_ldflags=[…]."
+                Words(
+                    f"module {name!r} calls {function}, but lib{library} was not found. Install it with: "
+                    f"pip install {library_wheel(library, cuda.major)}, or name one in ",
+                    *(Argument("extra_ldflags", python="extra_ldflags=[…]"), "."),
+                )
             )
     return (*cudart, *options)
 
@@ -165,9 +168,11 @@ def _missing_cudart(
     cudart = find_cudart(cuda) if isinstance(cuda, CudaToolchain) else None
     if cudart is None:
         raise ToolchainError(
-            f"module {name!r} calls {', '.join(functions[:3])}, but the CUDA runtime library was not found. Install "
-            "it with: pip install nvidia-cuda-runtime  (nvidia-cuda-runtime-cu12 for CUDA 12), or name one in "
-            "extra_ldflags=[…]."
+            Words(
+                f"module {name!r} calls {', '.join(functions[:3])}, but the CUDA runtime library was not "
+                "found. Install it with: pip install nvidia-cuda-runtime  (nvidia-cuda-runtime-cu12 for CUDA 12), or ",
+                *("name one in ", Argument("extra_ldflags", python="extra_ldflags=[…]"), "."),
+            )
         )
     return (str(cudart), f"-Wl,-rpath,{cudart.parent}")
 

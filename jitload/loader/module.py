@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, cast
 import tvm_ffi
 
 from jitload.building.native import find_native
-from jitload.errors import LoadError, at_caller
+from jitload.errors import Argument, LoadError, Words, at_caller
 from jitload.loader.direct import CheckedFunction, direct_arguments, direct_type, torch_exchange
 from jitload.loader.function import Library, TypedFunction, in_graphs
 
@@ -292,10 +292,11 @@ def _reason(error: Exception) -> str:
     from jitload.signature.demangle import demangle
 
     name = demangle(match[2]) or match[2]
-    return (
+    return Words(
         f"{match[1]} needs {name}, which is not defined by anything that was linked or loaded. Define it "
-        'in the sources (for C, declare it extern "C"), or link the library that defines it, '
-        f'extra_ldflags=["/path/to/lib.so"].\n{error}'
+        'in the sources (for C, declare it extern "C"), or link the library that defines it, ',
+        Argument("extra_ldflags", "/path/to/lib.so", python='extra_ldflags=["/path/to/lib.so"]'),
+        f".\n{error}",
     )
 
 
@@ -307,9 +308,9 @@ def check_is_library(path: Path) -> None:
     if path.suffix in (".cu", ".cuh", ".cc", ".cpp", ".cxx", ".c", ".ptx", ".cubin", ".py", ".o"):
         alternatives = {".cubin": "embed_cubin= of load_inline()", ".ptx": "compile_cubin()", ".py": "import"}
         alternative = alternatives.get(path.suffix, f"load(name, sources={path.name!r})")
-        raise LoadError(
-            f"{path} is not a library: load_module() loads what build() made. For this file, use {alternative}"
-        )
+        advice = f"load_module() loads what build() made. For this file, use {alternative}"
+        kind = "other file" if path.suffix in alternatives else "source file"
+        raise LoadError(Words(f"{path} is not a library: ", Argument(kind, path.name, python=advice)))
     if not path.is_file():
         raise LoadError(f"no library at {path}")
     if path.suffix not in (".so", ".dylib", ".dll"):

@@ -12,7 +12,7 @@ from pathlib import Path
 from types import UnionType
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
-from jitload.errors import JitLoadError, LaunchSpecError
+from jitload.errors import Argument, JitLoadError, LaunchSpecError, Words
 from jitload.request.cubins import CubinLike
 from jitload.request.launch import Launch
 from jitload.request.tuned import Tuned, read_tuned
@@ -107,10 +107,13 @@ def file_sources(*arguments: Paths | None, embed_cubin: Mapping[str, CubinLike] 
             )
         elif suffix not in (*CUDA_SUFFIXES, *HOST_SUFFIXES):
             raise JitLoadError(
-                f"source {_printable(str(path))!r}: its suffix does not say what it contains. Suffixes are those of "
-                f"CUDA C++ ({', '.join(CUDA_SUFFIXES)}), C++ and C ({', '.join(HOST_SUFFIXES)}), object files "
-                f"({', '.join(_OBJECT_SUFFIXES)}) and cubins (.cubin): rename the file, or pass its text to "
-                "load_inline()."
+                Words(
+                    f"source {_printable(str(path))!r}: its suffix does not say what it contains. Suffixes are those "
+                    f"of CUDA C++ ({', '.join(CUDA_SUFFIXES)}), C++ and C ({', '.join(HOST_SUFFIXES)}), object files "
+                    f"({', '.join(_OBJECT_SUFFIXES)}) and cubins (.cubin): rename the file",
+                    Argument("inline", python=", or pass its text to load_inline()"),
+                    ".",
+                )
             )
         else:
             pieces = cuda if suffix in CUDA_SUFFIXES else host
@@ -432,7 +435,8 @@ def read_instrumentation(sanitize: str | Iterable[str] | None, *, debug: bool) -
     value = () if sanitize is None else sanitize
     names = tuple(value) if isinstance(value, Iterable) and not isinstance(value, str) else (value,)
     if unknown := [name for name in names if name not in SANITIZERS]:
-        raise JitLoadError(f"sanitize={unknown[0]!r} must be one of {', '.join(map(repr, SANITIZERS))}, or several")
+        listed = ", ".join(map(repr, SANITIZERS))
+        raise JitLoadError(Words(Argument("sanitize", unknown[0]), f" must be one of {listed}, or several"))
     return Instrumentation(tuple(name for name in SANITIZERS if name in names), is_debug=bool(debug))
 
 

@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from jitload.errors import CompileError, Diagnostic, JitLoadError, LaunchSpecError
+from jitload.errors import Argument, CompileError, Diagnostic, JitLoadError, LaunchSpecError, Words
 from jitload.request.arguments import Call, Functions, Pieces, split_includes
 from jitload.request.launch import Launch
 from jitload.toolchain.arch import CPU
@@ -209,9 +209,9 @@ def cpu_launch_error(pieces: Pieces) -> CompileError:
     if launch:
         means = "<<<…>>>" if launch.text == "<<<" else launch.text
         message = f"GPU only: launches with {means}; on the CPU, a Launch or mod.kernel[grid, block] launches a kernel"
-    hint = (
-        'This needs a GPU: leave "cpu" out of arch. To load the kernels alone, name only them in functions= and pass '
-        "no cpp_sources."
+    hint = Words(
+        'This needs a GPU: leave "cpu" out of arch. To load the kernels alone, name only them in ',
+        *(Argument("functions"), " and pass no cpp_sources."),
     )
     return CompileError(
         stage="host",

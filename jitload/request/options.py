@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
-from jitload.errors import JitLoadError
+from jitload.errors import Argument, JitLoadError, Words
 from jitload.request.arguments import split_includes
 
 # This and the following regular expressions are texts, which are compiled at their first use, because most calls have
@@ -87,8 +87,13 @@ def take_archs(options: Sequence[str]) -> tuple[tuple[str, ...], tuple[str, ...]
         selected = re.findall(r"\b(?:sm|compute)_\d{2,3}[af]?\b", codes)
         if not selected and value not in _PSEUDO_ARCHS:
             raise JitLoadError(
-                f"extra_cuda_cflags has {option!r}, which does not name an architecture such as sm_90a; arch= takes "
-                "architectures, too"
+                Words(
+                    *(
+                        Argument("extra_cuda_cflags", is_name=True),
+                        f" has {option!r}, which does not name an architecture ",
+                    ),
+                    *("such as sm_90a; ", Argument("arch"), " takes architectures, too"),
+                )
             )
         if not (has_code and match[1] in ("arch", "gpu-architecture")):
             archs += selected
@@ -133,13 +138,18 @@ def _next_word(words: Iterator[str], option: str) -> str:
     """Return the next word as the value of `option`."""
     value = next(words, None)
     if value is None:
-        raise JitLoadError(f"extra_cuda_cflags ends with {option!r}, which takes a value")
+        raise JitLoadError(
+            Words(Argument("extra_cuda_cflags", is_name=True), f" ends with {option!r}, which takes a value")
+        )
     return value
 
 
 def _output_error(option: str) -> JitLoadError:
     return JitLoadError(
-        f"extra_cuda_cflags has {option!r}: jitload chooses the type and the path of the output; leave the option out"
+        Words(
+            Argument("extra_cuda_cflags", is_name=True),
+            f" has {option!r}: jitload chooses the type and the path of the output; leave the option out",
+        )
     )
 
 
@@ -177,7 +187,10 @@ def host_options(options: Sequence[str]) -> tuple[str, ...]:
 def _check_option(option: str) -> None:
     if re.fullmatch(_LINK_TIME, option):
         raise JitLoadError(
-            f"extra_cuda_cflags has {option!r}: jitload does not link device code; #include the code instead"
+            Words(
+                Argument("extra_cuda_cflags", is_name=True),
+                f" has {option!r}: jitload does not link device code; #include the code instead",
+            )
         )
 
 
@@ -207,6 +220,12 @@ def cpu_options(options: Sequence[str]) -> tuple[str, ...]:
             result.append(option.replace("--std", "-std", 1))
         elif not re.fullmatch(_FOR_GPU_ONLY, option):
             raise JitLoadError(
-                f"extra_cuda_cflags has {option!r}, which has no meaning on the CPU; options for g++ go in extra_cflags"
+                Words(
+                    *(
+                        Argument("extra_cuda_cflags", is_name=True),
+                        f" has {option!r}, which has no meaning on the CPU; ",
+                    ),
+                    *("options for g++ go in ", Argument("extra_cflags", is_name=True)),
+                )
             )
     return tuple(result)

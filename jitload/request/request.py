@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
-from jitload.errors import JitLoadError, LaunchSpecError
+from jitload.errors import Argument, JitLoadError, LaunchSpecError, Words
 from jitload.request.arguments import (
     HOST_SUFFIXES,
     NO_INSTRUMENTATION,
@@ -300,7 +300,10 @@ def _request_for_cubins(call: Call, settings: Settings) -> Request:
         raise JitLoadError(f"the source of {call.name!r} is empty")
     if not call.sources.cubins:
         raise JitLoadError(
-            f"module {call.name!r} has no source: pass cuda_sources= or cpp_sources=, or files as sources="
+            Words(
+                f"module {call.name!r} has no source: ",
+                Argument("no source", python="pass cuda_sources= or cpp_sources=, or files as sources="),
+            )
         )
     return Request(
         name=call.name,
@@ -416,9 +419,11 @@ def _check_is_no_program(call: Call, host: HostSource) -> None:
 
         if has_main((text,)):
             raise JitLoadError(
-                f"{label} is a program, with main(): none of its functions would be exported. To load its kernels, "
-                "leave kind= and C++ sources out; to call functions of the host code, name them, functions=['run']; to "
-                "run the program: jitload run"
+                Words(
+                    f"{label} is a program, with main(): none of its functions would be exported. To load its kernels, "
+                    "leave kind= and C++ sources out; to call functions of the host code, name them, ",
+                    *(Argument("functions", "run", python="functions=['run']"), "; to run the program: jitload run"),
+                )
             )
 
 
@@ -438,7 +443,10 @@ def _check_embeddable(request: Request) -> None:
 def _check_instrumentation(instrumentation: Instrumentation, archs: Sequence[str], *, has_host_code: bool) -> None:
     """Raise JitLoadError for the instrumentation of hand-written C++, and for sanitizers if `archs` has no `cpu`."""
     if instrumentation and has_host_code:
-        raise JitLoadError("sanitize= and debug= are for kernels; for C++ of your own pass options in extra_cflags")
+        options = Argument("extra_cflags", is_name=True)
+        subject = (Argument("sanitize"), " and ", Argument("debug"))
+        raise JitLoadError(Words(*subject, " are for kernels; for C++ of your own pass options in ", options))
     if instrumentation.sanitizers and CPU not in archs:
         target = ", ".join(archs) or "that of the cubins"
-        raise JitLoadError(f"sanitize= is for kernels on the CPU, but the architecture is {target}: pass arch='cpu'")
+        problem = f" is for kernels on the CPU, but the architecture is {target}: pass "
+        raise JitLoadError(Words(Argument("sanitize"), problem, Argument("arch", "cpu")))

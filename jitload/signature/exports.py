@@ -10,7 +10,7 @@ from dataclasses import replace
 from itertools import groupby
 from typing import NamedTuple
 
-from jitload.errors import LaunchSpecError, SignatureError, nearest_name
+from jitload.errors import Argument, LaunchSpecError, SignatureError, Words, nearest_name
 from jitload.model import CompiledSource, Cubin, Kernel, Parameter, ParameterSlot
 from jitload.request.launch import Launch
 from jitload.request.tune import Choice, Variant
@@ -179,7 +179,7 @@ def _find_kernel(name: str, launch: Launch, compiled: CompiledSource, by_name: M
         raise LaunchSpecError(
             f"{templates[name]!r} is a template that is not instantiated",
             kernel=name,
-            hint=f'Choose an instantiation: functions={{"{name}": Launch(kernel="{templates[name]}<…>")}}',
+            hint=Words("Choose an instantiation: ", instantiation(name, templates[name])),
         )
     if overloads := [k for k in compiled.cubin.kernels if re.split("[<(]", k.name)[0].rpartition("::")[2] == name]:
         types = ", ".join(p.type for p in overloads[0].parameters)
@@ -195,12 +195,18 @@ def _find_kernel(name: str, launch: Launch, compiled: CompiledSource, by_name: M
     raise LaunchSpecError(f"there is no kernel {name!r}", field="functions", hint=f"{hint}The kernels are: {kernels}")
 
 
+def instantiation(name: str, template: str) -> Argument:
+    """Return the argument that exports an instantiation of a template."""
+    python = f'functions={{"{name}": Launch(kernel="{template}<…>")}}'
+    return Argument("instantiation", (name, template), python=python)
+
+
 def _no_kernels_error(compiled: CompiledSource) -> LaunchSpecError:
     templates = [candidate.name for candidate in compiled.candidates if candidate.is_template]
     if not templates:
         return LaunchSpecError("the source has no kernel", field="functions", hint="Write a __global__ function.")
     names = ", ".join(templates)
-    hint = f'Instantiate one of the templates ({names}): functions={{"f": Launch(kernel="{templates[0]}<…>")}}'
+    hint = Words(f"Instantiate one of the templates ({names}): ", instantiation("f", templates[0]))
     return LaunchSpecError("the source has no kernel but templates", field="functions", hint=hint)
 
 

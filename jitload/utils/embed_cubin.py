@@ -158,7 +158,7 @@ def run_command(command: Callable[[], None], options: Mapping[str, str] | None =
     try:
         command()
     except (JitLoadError, OSError) as error:
-        message = in_options(error, options, {}) if options and isinstance(error, JitLoadError) else error
+        message = in_options(error, options) if options and isinstance(error, JitLoadError) else error
         print(f"Error: {message}", file=sys.stderr)
         if isinstance(error, FileNotFoundError):
             return 1
