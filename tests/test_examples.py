@@ -19,6 +19,7 @@ EXAMPLES = sorted((ROOT / "examples").glob("*.py"))
 RESULTS = {
     "cuda_graph": "graph of 8 launches, replayed 3 times: cos(x) = x at 0.739085",
     "hand_written_wrapper": "axpy: equal to torch's result on 100000 elements",
+    "judge": "judge: one of 4 candidates is right",
     "kernel_library": "scale: equal to torch's results in three dtypes",
     "layer_norm": "torch.bfloat16: equal to torch's result on (512, 4096)",
     "matmul": "matmul: equal to torch's result on (700, 513) @ (513, 900)",
@@ -34,6 +35,7 @@ RESULTS = {
     "triton_square": "square: equal to torch's result on 100001 elements",
 }
 KERNELS = {
+    "judge": [],
     "cuda_graph": ["step(const float* x, float* next, int n)"],
     "hand_written_wrapper": ["axpy(float a, const float* x, float* y, int n)"],
     "kernel_library": [
@@ -70,7 +72,7 @@ KERNELS = {
 }
 
 # Without a GPU these run on the CPU. The others are about a GPU's code: cubins, PTX, graphs, Triton, C++ that launches.
-ON_THE_CPU = {"layer_norm", "matmul", "measure", "quickstart", "struct_parameter", "template_kernel"}
+ON_THE_CPU = {"judge", "layer_norm", "matmul", "measure", "quickstart", "struct_parameter", "template_kernel"}
 
 
 def run_example(path: Path) -> list[str]:

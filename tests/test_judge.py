@@ -262,3 +262,31 @@ def test_outputs_are_found():
     assert (added.outputs, added._poisoned) == ((1,), [])
     in_place = problem(lambda x, y: y.add_(x).size(0) * [] or None, pair)
     assert (in_place.outputs, in_place._poisoned) == ((1,), [])
+
+
+# ---- the command line ------------------------------------------------------------------------------------------------
+
+
+def test_the_command_judges_a_directory_and_ends_with_the_code_of_the_first_failure(tmp_path, capfd):
+    from jitload.cli import main
+
+    reference = "import torch\ndef reference(x):\n    return x + 1\ndef inputs():\n    return torch.rand(100)\n"
+    (tmp_path / "reference.py").write_text(reference)
+    candidates = tmp_path / "candidates"
+    candidates.mkdir()
+    assert main(["judge", str(candidates), "--against", str(tmp_path / "reference.py")]) == 1
+    assert "has no candidates: files named .cu, .cpp or .py" in capfd.readouterr().err
+    right = "import torch\ndef f(x):\n    return torch.from_numpy(x.numpy() + 1)\n"
+    (candidates / "a_right.py").write_text(right)
+    (candidates / "b_wrong.py").write_text(right.replace("+ 1", "+ 2"))
+    (candidates / "c_exits.py").write_text("import os\ndef f(x):\n    os._exit(1)\n")
+    arguments = ["--against", str(tmp_path / "reference.py"), "--workers", "1", "--json"]
+    assert main(["judge", str(candidates), *arguments]) == 14
+    output = capfd.readouterr()
+    verdicts = [json.loads(line) for line in output.out.splitlines()]
+    assert [(v["name"], v["stage"]) for v in verdicts] == [
+        ("a_right", "ok"),
+        ("b_wrong", "wrong"),
+        ("c_exits", "launch"),
+    ]
+    assert output.err.splitlines()[-1] == f"b_wrong: wrong: {verdicts[1]['reason']}"

@@ -6,6 +6,7 @@ in local variables, because a candidate may replace those of modules.
 
 from __future__ import annotations
 
+import ctypes
 import importlib.util
 import mmap
 import os
@@ -63,12 +64,14 @@ class Call(NamedTuple):
 
     Attributes:
         starts: Where the tensors among the arguments begin.
+        arena: The number of the memory in which they lie.
         is_check: Whether to find out which functions were replaced.
         counts_operators: Whether to find out which operators of torch are called.
         is_rehearsal: Whether to call a function that does nothing.
     """
 
     starts: tuple[int, ...]
+    arena: int = 0
     is_check: bool = False
     counts_operators: bool = False
     is_rehearsal: bool = False
@@ -118,7 +121,7 @@ class _Process:
         self._setup, self._connection = setup, connection
         layout = setup.layout
         self._shared = torch.frombuffer(mmap.mmap(memory, layout.size), dtype=torch.uint8)
-        self._arena: Any = None
+        self._arenas: dict[int, Any] = {}
         self._function: Callable[..., Any] = _do_nothing
         self._originals: dict[tuple[str, str], Any] = {}
         if setup.device == "cpu":
@@ -154,15 +157,17 @@ class _Process:
         import torch
 
         layout, device = self._setup.layout, self._setup.device
-        staging = self._shared[: layout.arena].to(device) if device != "cpu" else self._shared[: layout.arena]
-        before, self._arena = self._arena, torch.empty(layout.arena, dtype=torch.uint8, device=device)
-        del before  # freed only now, so that the addresses are new
-        arena = self._arena
-        arena.zero_()  # what a call reads that does not wait for the copy
+        shared = self._shared[: layout.arena]
+        staging = shared if device == "cpu" else shared.to(device)
+        if request.arena not in self._arenas:
+            self._arenas[request.arena] = torch.empty(layout.arena, dtype=torch.uint8, device=device)
+        arena = self._arenas[request.arena]
+        if device != "cpu":
+            arena.zero_()  # what a call reads that does not wait for the copy
         arguments = _arguments(arena, request.starts, layout)
         function = _do_nothing if request.is_rehearsal else self._function
         if request.counts_operators:
-            arena.copy_(staging)
+            _copy(arena, staging)
             self._synchronize()
             results: list[Any] = []
             operators = sorted(operators_of(lambda: results.append(function(*arguments))))
@@ -170,10 +175,10 @@ class _Process:
             elapsed, late, returned = 0.0, 0.0, results[0]
         else:
             with torch.no_grad():
-                elapsed, late, returned = self._time(lambda: arena.copy_(staging), lambda: function(*arguments))
+                elapsed, late, returned = self._time(lambda: _copy(arena, staging), lambda: function(*arguments))
             operators = []
         problem, count = ("", 0) if request.is_rehearsal else self._copy_results(returned)
-        self._shared[: layout.arena].copy_(arena)
+        _copy(shared, arena)
         facts = {"us": elapsed, "late_us": late, "operators": operators, "returned": count, "problem": problem}
         return {**facts, "replaced": self._replaced() if request.is_check else []}
 
@@ -200,6 +205,14 @@ class _Process:
                 )
             self._shared[spec.start : spec.start + spec.size].copy_(bytes_of(value))
         return "", len(values)
+
+
+def _copy(target: Any, source: Any) -> None:
+    """Copy bytes. On the host, use one thread, because torch's threads would take time from the candidate's."""
+    if target.is_cuda or source.is_cuda:
+        target.copy_(source)
+    else:
+        ctypes.memmove(target.data_ptr(), source.data_ptr(), source.numel())
 
 
 def _do_nothing(*_: Any) -> None:
@@ -370,6 +383,10 @@ def operators_of(call: Callable[[], Any]) -> frozenset[str]:
         def __torch_dispatch__(self, operator: Any, _types: Any, args: Any = (), kwargs: Any = None) -> Any:
             names.add(str(operator.overloadpacket).rpartition(".")[2].rstrip("_"))
             return operator(*args, **(kwargs or {}))
+
+        @classmethod
+        def _should_skip_dynamo(cls) -> bool:
+            return False  # or torch would import its compiler
 
     with torch.no_grad(), Collector():  # type: ignore[no-untyped-call]
         call()

@@ -33,7 +33,7 @@ _LATE_US, _LATE_SHARE = 20.0, 0.5  # how long other streams may work on after a 
 _UNSEEN_US, _UNSEEN_FACTOR = 3000.0, 3.0  # how much longer than its events a call may take by the judge's clock
 _OUT_OF_MEMORY = re.compile(
     r"out of memory|not enough memory|can't allocate memory|unable to allocate|bad_alloc|MemoryError"
-    r"|illegal (?:memory|address)|misaligned address|\ba (?:read|write) of \d+ bytes?\b",
+    r"|illegal[ _](?:memory|address)|misaligned[ _]address|\ba (?:read|write) of \d+ bytes?\b",
     re.IGNORECASE,
 )
 
@@ -263,7 +263,10 @@ class _Trial:
 
     def _facts(self) -> dict[str, Any]:
         process, source = self._process, self._judge._source  # noqa: SLF001
-        process.prepare(self._problem.starts())
+        try:
+            process.prepare(self._starts)
+        except Failure as failure:
+            raise JitLoadError(f"a process for candidates {failure.reason} at its start:\n{process.tail()}") from None
         arch = "cpu" if self._problem.device == "cpu" else "native"
         loaded = self._ask(Load(self._candidate, arch, source.model_args, source.seed))
         process.stage = "launch"
@@ -295,7 +298,7 @@ class _Trial:
         self._calls += 1  # addresses come again at each second call, for candidates that remember what was there
         case = self._problem.new_case(shared, self._problem.starts() if self._calls % 2 else self._starts)
         start = time.perf_counter()
-        answer = self._ask(Call(case.starts, is_check, counts_operators))
+        answer = self._ask(Call(case.starts, self._calls % 2, is_check, counts_operators))
         elapsed = time.perf_counter() - start
         received = shared.clone()  # which no process can change while it is compared
         stage, reason = self._problem.damage(case, received)
@@ -333,6 +336,7 @@ class _Trial:
                 late.append(number_in(answer, "late_us"))
                 seen.append(elapsed)
                 reference.append(case.reference_us)
+        self._process.rehearse(self._starts)  # the machine may be busier than before
         self._call(is_check=True)
         typical, shortest = median(times), (min(seen) - self._process.null_s) * 1e6
         if (rest := median(late)) > _LATE_US + _LATE_SHARE * typical:

@@ -10,7 +10,9 @@ import ctypes
 import os
 import signal
 import socket
+import sys
 import time
+import traceback
 import warnings
 from contextlib import suppress
 from pathlib import Path
@@ -40,6 +42,9 @@ def serve(parent: int, control: int) -> None:
     """Answer the requests of the process `parent`."""
     _libc.prctl(_SET_CHILD_SUBREAPER, 1, 0, 0, 0)  # what a candidate leaves behind becomes a child of this process
     os.environ["JITLOAD_LIBRARY"] = "never"  # no builds in the background
+    os.environ["PYTORCH_NVML_BASED_CUDA_CHECK"] = (
+        "1"  # or torch could start CUDA here, to find out whether there is a GPU
+    )
     end_with_parent(parent)
     _import_modules()
     answer_questions(_Template(socket.socket(fileno=control)).answer)
@@ -48,14 +53,14 @@ def serve(parent: int, control: int) -> None:
 
 def _import_modules() -> None:
     import torch
+    import torch._dynamo  # which replaces functions of torch
     import tvm_ffi
 
     import jitload.api
     import jitload.judging.child
-    import jitload.loader.module
+    import jitload.loader.module  # noqa: F401
 
     torch.testing.assert_close(torch.ones(1), torch.ones(1))  # this imports more
-    jitload.judging.child.operators_of(lambda: torch.ones(1) + 1)  # which replaces functions of torch
     with suppress(RuntimeError):  # tvm-ffi's first error reads the symbols of all libraries, which takes a second
         tvm_ffi.get_global_func("ffi.GetGlobalFuncMetadata")("none")
 
@@ -115,8 +120,11 @@ def _run(directory: str, connection: int, memory: int, output: int) -> None:
         from jitload.judging.child import serve_candidate
 
         serve_candidate(end, memory=_MEMORY)
-    finally:
-        os._exit(0)
+    except BaseException:  # noqa: BLE001  the judge shows the output
+        traceback.print_exc()
+        sys.stderr.flush()
+        os._exit(1)
+    os._exit(0)
 
 
 _CONNECTION, _MEMORY = 800, 801  # numbers of descriptors that nobody closes or writes to by mistake

@@ -1,0 +1,178 @@
+"""Verdicts on a GPU: kernels that work, fail and cheat."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Iterator
+
+import pytest
+import torch
+
+import jitload
+from jitload.judging.judge import Judge
+
+pytestmark = pytest.mark.gpu
+SIZE = 1 << 20
+ADD = """extern "C" __global__ void add_one(const float* x, float* y, int n) {
+    int i = blockIdx.x * blockDim.x + threadIdx.x;
+    if (i < n) y[i] = x[i] + 1.0f;
+}"""
+LAUNCH = {"add_one": jitload.Launch(grid="ceil_div(n, 256)", block=256, args={"n": "x.numel()"})}
+TOP = f"""
+import jitload, time, torch
+kernel = jitload.load_inline("add", cuda_sources={ADD!r}, functions={{"add_one": jitload.Launch(
+    grid="ceil_div(n, 256)", block=256, args={{"n": "x.numel()"}})}}).add_one
+"""
+
+
+@pytest.fixture(scope="module")
+def judge() -> Iterator[Judge]:
+    inputs = lambda: (torch.rand(SIZE, device="cuda"), torch.empty(SIZE, device="cuda"))  # noqa: E731
+    reference = lambda x, y: x + 1  # noqa: E731
+    with jitload.Judge(reference=reference, inputs=inputs, timeout=30, seconds=0.2, remember=False) as judge:
+        yield judge
+
+
+def test_a_kernel_is_right_and_measured(judge):
+    verdict = judge.run(ADD, LAUNCH)
+    assert verdict.ok, verdict
+    assert verdict.registers > 0
+    assert 1 < verdict.median_us < 1000
+    assert 0.2 < verdict.speedup < 5
+
+
+def test_python_files_that_launch_kernels(judge):
+    verdict = judge.run(f"{TOP}\ndef f(x, y):\n    kernel(x, y)")
+    assert verdict.ok, verdict
+
+
+@pytest.mark.parametrize(
+    ("change", "stage"),
+    [
+        (("1.0f", "2.0f"), "wrong"),
+        (("if (i < n)", "if (i < n / 2)"), "wrong"),
+        (("1.0f", "one"), "compile"),
+        (("y[i]", "((float*)8)[i]"), "memory"),
+        (("y[i]", "y[i + 512]"), "memory"),
+        (("if (i < n)", "while (((volatile float*)y)[i] < 1e30f)"), "hang"),
+        (("if (i < n)", "__trap(); if (i < n)"), "launch"),
+    ],
+)
+def test_broken_kernels_cost_only_themselves(judge, change, stage):
+    short = judge._processes
+    old, short._timeout = short._timeout, 10.0
+    try:
+        verdict = judge.run(ADD.replace(*change), LAUNCH)
+    finally:
+        short._timeout = old
+    assert verdict.stage == stage, verdict
+    assert judge.run(ADD, LAUNCH).ok
+
+
+CHEATS = {
+    "another stream": (
+        ("wrong", "cheat"), "with torch.cuda.stream(side):\n    kernel(x, y)", "side = torch.cuda.Stream()",
+    ),
+    "another stream that waits": (
+        ("cheat",),
+        """
+        side.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(side):
+            torch.cuda._sleep(10_000_000)
+            kernel(x, y)
+        """,
+        "side = torch.cuda.Stream()",
+    ),
+    "patched events": (("cheat",), "kernel(x, y)", "torch.cuda.Event.elapsed_time = lambda *_: 0.001"),
+    "a patched driver": (
+        ("cheat",), "kernel(x, y)", "import cuda.bindings.driver as d\nd.cuEventElapsedTime = lambda *_: (0, 0.0)",
+    ),
+    "a graph of the first call": (
+        ("wrong", "memory"),
+        """
+        if not graphs:
+            kernel(x, y)
+            graphs.append(torch.cuda.CUDAGraph())
+            with torch.cuda.graph(graphs[0]):
+                kernel(x, y)
+        graphs[0].replay()
+        """,
+        "graphs = []",
+    ),
+    "results by address": (
+        ("wrong",),
+        """
+        if x.data_ptr() not in known:
+            kernel(x, y)
+            known[x.data_ptr()] = y.clone()
+        y.copy_(known[x.data_ptr()])
+        """,
+        "known = {}",
+    ),
+    "changed inputs": (("cheat",), "kernel(x, y)\nx.zero_()", ""),
+    "the reference in disguise": (("cheat",), "torch.add(x, 1, out=y)", ""),
+    "nothing": (("wrong",), "pass", ""),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", CHEATS)
+def test_cheats_are_found(judge, name):
+    stages, body, top = CHEATS[name]
+    body, top = textwrap.indent(textwrap.dedent(body), "    "), textwrap.dedent(top)
+    verdict = judge.run(f"{TOP}\n{top}\ndef f(x, y):\n{body}\n")
+    assert verdict.stage in stages, verdict
+
+
+def test_lines_that_persist_in_the_l2_cache_do_not_help(judge):
+    """They are reset before each call, so the time is that of the plain kernel."""
+    persist = """
+    from cuda.bindings import driver
+    driver.cuCtxSetLimit(driver.CUlimit.CU_LIMIT_PERSISTING_L2_CACHE_SIZE, 1 << 24)
+    """
+    plain = judge.run(f"{TOP}\ndef f(x, y):\n    kernel(x, y)")
+    other = judge.run(f"{TOP}{textwrap.dedent(persist)}\ndef f(x, y):\n    kernel(x, y)")
+    assert plain.ok, plain
+    assert other.ok, other
+    assert other.median_us > 0.5 * plain.median_us
+
+
+def test_a_triton_kernel():
+    pytest.importorskip("triton")
+    source = """
+    import triton
+    import triton.language as tl
+
+    @triton.jit
+    def add_one(x, y, n, B: tl.constexpr):
+        at = tl.program_id(0) * B + tl.arange(0, B)
+        tl.store(y + at, tl.load(x + at, mask=at < n) + 1, mask=at < n)
+    """
+    keywords = {
+        "signature": {"x": "*fp32", "y": "*fp32", "n": "i32"},
+        "constexprs": {"B": 1024},
+        "grid": "ceil_div(n, B)",
+    }
+    with jitload.Judge(
+        reference=lambda x, y, n: x + 1,
+        inputs=lambda: (torch.rand(SIZE, device="cuda"), torch.empty(SIZE, device="cuda"), SIZE),
+        timeout=60,
+        seconds=0.1,
+        remember=False,
+    ) as judge:
+        verdict = judge.run(textwrap.dedent(source), {"add_one": keywords})
+    assert verdict.ok, verdict
+
+
+def test_the_next_verdict_comes_soon_after_a_failure(judge):
+    import time
+
+    right = f"{TOP}\ndef f(x, y):\n    kernel(x, y)"
+    broken = ADD.replace("y[i]", "((float*)8)[i]")
+    times = []
+    for _ in range(3):
+        assert judge.run(broken, LAUNCH).stage == "memory"
+        start = time.monotonic()
+        assert judge.run(right).ok
+        times.append(time.monotonic() - start)
+    print(f"from a failure to the next verdict: {min(times):.2f} to {max(times):.2f} s")  # noqa: T201
+    assert min(times) < 3
