@@ -79,7 +79,7 @@ def label_pieces(name: str, texts: Sequence[str], argument: str) -> Pieces:
     """Return `(label, text)` pairs. A label is `vec.cu` for a single text, or `cuda_sources[1]` for one of many."""
     if len(texts) == 1:
         suffix = ".cpp" if argument.startswith("cpp") else ".cu"
-        return ((name.removesuffix(suffix) + suffix, texts[0]),)
+        return ((f"{name}".removesuffix(suffix) + suffix, texts[0]),)  # the name is checked later
     return tuple((f"{argument}[{number}]", text) for number, text in enumerate(texts))
 
 
@@ -111,8 +111,7 @@ def file_sources(*arguments: Paths | None, embed_cubin: Mapping[str, CubinLike] 
                     f"source {_printable(str(path))!r}: its suffix does not say what it contains. Suffixes are those "
                     f"of CUDA C++ ({', '.join(CUDA_SUFFIXES)}), C++ and C ({', '.join(HOST_SUFFIXES)}), object files "
                     f"({', '.join(_OBJECT_SUFFIXES)}) and cubins (.cubin): rename the file",
-                    Argument("inline", python=", or pass its text to load_inline()"),
-                    ".",
+                    *(Argument("inline", python=", or pass its text to load_inline()"), "."),
                 )
             )
         else:
@@ -214,9 +213,8 @@ def check_text(text: str, argument: str) -> str:
     try:
         text.encode()
     except UnicodeEncodeError as error:
-        raise JitLoadError(
-            f"{argument} is not valid Unicode: it has a lone surrogate at position {error.start}"
-        ) from error
+        problem = f"is not valid Unicode: it has a lone surrogate at position {error.start}"
+        raise JitLoadError(f"{argument} {problem}") from error
     return text
 
 
@@ -229,9 +227,8 @@ def read_texts(value: Texts | None, argument: str) -> tuple[str, ...]:
     texts = (value,) if isinstance(value, str) else tuple(value)
     for number, text in enumerate(texts):
         if not isinstance(text, str):
-            raise JitLoadError(
-                f"{argument} must be a str or a list of str, got {type(text).__name__} at position {number}"
-            )
+            item = f"{type(text).__name__} at position {number}"
+            raise JitLoadError(f"{argument} must be a str or a list of str, got {item}")
         check_text(text, f"{argument}[{number}]" if len(texts) > 1 else argument)
     return tuple(normalize_newlines(text.removeprefix("\ufeff")) for text in texts)
 
@@ -435,8 +432,7 @@ def read_instrumentation(sanitize: str | Iterable[str] | None, *, debug: bool) -
     value = () if sanitize is None else sanitize
     names = tuple(value) if isinstance(value, Iterable) and not isinstance(value, str) else (value,)
     if unknown := [name for name in names if name not in SANITIZERS]:
-        listed = ", ".join(map(repr, SANITIZERS))
-        raise JitLoadError(Words(Argument("sanitize", unknown[0]), f" must be one of {listed}, or several"))
+        raise JitLoadError(f"sanitize={unknown[0]!r} must be one of {', '.join(map(repr, SANITIZERS))}, or several")
     return Instrumentation(tuple(name for name in SANITIZERS if name in names), is_debug=bool(debug))
 
 
