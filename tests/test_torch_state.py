@@ -61,6 +61,10 @@ torch::Tensor row_maximum(torch::Tensor x) {
 }
 torch::Tensor constant() { return torch::tensor({{1.5, 2.5}, {3.5, 4.5}}); }
 torch::Tensor array() { return torch::tensor(std::vector<int>{1, 2, 3}, torch::kFloat64); }
+torch::Tensor bytes(int64_t first) { return torch::tensor({first, int64_t(-1)}, torch::kUInt8); }
+torch::Tensor wrapped() { return torch::tensor(std::vector<int>{300, -1}, torch::kUInt8); }
+torch::Tensor too_large() { return torch::tensor({1e300, 1.0}); }
+torch::Tensor index_nothing(torch::Tensor x) { return x.index({}); }
 int64_t address(torch::Tensor x) { return reinterpret_cast<int64_t>(x.data_ptr<float>()); }
 std::vector<torch::Tensor> spread(torch::Tensor x) {
   auto [variance, mean] = at::var_mean(x, 1);
@@ -70,7 +74,7 @@ std::vector<torch::Tensor> spread(torch::Tensor x) {
 torch::Tensor plus_one(torch::Tensor x) { return x + 1; }
 torch::Tensor rows(torch::Tensor x) { return x.sum(0); }
 """
-FUNCTIONS = ["keep", "kept_tensor", "kept_facts", "unsqueezed", "in_thread", "in_parallel", "failing_in_parallel", "limits", "row_maximum", "constant", "array", "address", "spread", "plus_one", "rows"]  # fmt: skip
+FUNCTIONS = ["keep", "kept_tensor", "kept_facts", "unsqueezed", "in_thread", "in_parallel", "failing_in_parallel", "limits", "row_maximum", "constant", "array", "bytes", "wrapped", "too_large", "index_nothing", "address", "spread", "plus_one", "rows"]  # fmt: skip
 
 
 @pytest.fixture(scope="module")
@@ -138,6 +142,17 @@ def test_tensors_of_numbers_do_not_follow_the_default_device_of_python(module: M
         assert module.plus_one(torch.ones(2, device="cpu")).device.type == "cpu"
     assert torch.equal(constant, torch.tensor([[1.5, 2.5], [3.5, 4.5]]))
     assert torch.equal(array, torch.tensor([1, 2, 3], dtype=torch.float64))
+
+
+def test_numbers_in_braces_must_fit_into_the_dtype(module: ModuleType):
+    assert module.bytes(3).tolist() == [3, 255]
+    assert module.wrapped().tolist() == [44, 255]
+    with pytest.raises(RuntimeError, match="cannot be converted to type uint8_t without overflow"):
+        module.bytes(300)
+    with pytest.raises(RuntimeError, match="cannot be converted to type float without overflow"):
+        module.too_large()
+    with pytest.raises(IndexError, match="Passing an empty index list"):
+        module.index_nothing(torch.ones(2))
 
 
 def test_a_tensor_without_memory_is_an_error(module: ModuleType):

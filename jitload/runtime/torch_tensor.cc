@@ -172,6 +172,7 @@ jitload_torch::Object indexing::TensorIndex::to_python() const {
   }
 }
 Tensor Tensor::index(ArrayRef<indexing::TensorIndex> indices) const {
+  TORCH_CHECK_INDEX(!indices.empty(), "Passing an empty index list to Tensor::index() is not valid syntax");
   return Tensor(call_path(".__getitem__", "", *this, indices));
 }
 Tensor& Tensor::index_put_(ArrayRef<indexing::TensorIndex> indices, const Tensor& value, bool accumulate) {
@@ -179,8 +180,7 @@ Tensor& Tensor::index_put_(ArrayRef<indexing::TensorIndex> indices, const Tensor
   return *this;
 }
 Tensor& Tensor::index_put_(ArrayRef<indexing::TensorIndex> indices, const Scalar& value) {
-  call_path(".__setitem__", "", *this, indices, value);
-  return *this;
+  return call_path(".__setitem__", "", *this, indices, value), *this;
 }
 Tensor Tensor::index_put(ArrayRef<indexing::TensorIndex> indices, const Tensor& value, bool accumulate) const {
   return Tensor(call_path(".index_put", "", *this, indices, value, accumulate));
@@ -231,13 +231,11 @@ Tensor Tensor::contiguous(MemoryFormat format) const {
 }
 Tensor& Tensor::assign(const Tensor& other) {
   static Operator op{"aten::copy_", "", "src non_blocking ", "_"};
-  call<void>(op, *this, other, false);
-  return *this;
+  return call<void>(op, *this, other, false), *this;
 }
 Tensor& Tensor::operator=(const Scalar& value) && {
   static Operator op{"aten::fill_", "Scalar", "value ", "_"};
-  call<void>(op, *this, value);
-  return *this;
+  return call<void>(op, *this, value), *this;
 }
 Tensor Tensor::convert(const TensorOptions& options) const {
   static Operator op{"aten::to", "dtype_layout", "dtype layout device pin_memory non_blocking copy memory_format ", "t"};
@@ -253,13 +251,11 @@ Tensor Tensor::toType(ScalarType type) const { return type == scalar_type() ? *t
 #define JITLOAD_TORCH_CHANGE_(Other, symbol, name, has_alpha)                                      \
   Tensor& Tensor::operator symbol(const Other & other) {                                           \
     static Operator op{"aten::" name, #Other, "other ", "_", JITLOAD_TORCH_ABI, has_alpha};        \
-    call<void>(op, *this, other);                                                                  \
-    return *this;                                                                                  \
+    return call<void>(op, *this, other), *this;                                                    \
   }
 #define JITLOAD_TORCH_BINARY_(Other, symbol, name, has_alpha)                                      \
   Tensor operator symbol(const Tensor& a, const Other& b) {                                        \
-    static Operator op{"aten::" name, #Other, "other ", "t", JITLOAD_TORCH_ABI, has_alpha};        \
-    return call<Tensor>(op, a, b);                                                                 \
+    static Operator op{"aten::" name, #Other, "other ", "t", JITLOAD_TORCH_ABI, has_alpha}; return call<Tensor>(op, a, b); \
   }
 #define X(kind, ...) JITLOAD_TORCH_##kind##_(Tensor, __VA_ARGS__) JITLOAD_TORCH_##kind##_(Scalar, __VA_ARGS__)
 /* Sums and differences have a Scalar, alpha, and are called through Python, where it may be left out. */
@@ -272,8 +268,7 @@ X(BINARY, %, "remainder", false)
   JITLOAD_TORCH_BINARY_(Tensor, symbol, name, false)         \
   JITLOAD_TORCH_BINARY_(Scalar, symbol, name, false)         \
   Tensor operator symbol(const Scalar& a, const Tensor& b) { \
-    static Operator op{"aten::" swapped, "Scalar", "other ", "t"}; \
-    return call<Tensor>(op, b, a);                           \
+    static Operator op{"aten::" swapped, "Scalar", "other ", "t"}; return call<Tensor>(op, b, a); \
   }
 X(<, "lt", "gt") X(<=, "le", "ge") X(>, "gt", "lt") X(>=, "ge", "le") X(==, "eq", "eq") X(!=, "ne", "ne")
 X(&, "bitwise_and", "bitwise_and") X(|, "bitwise_or", "bitwise_or") X(^, "bitwise_xor", "bitwise_xor")
@@ -296,14 +291,9 @@ Tensor operator/(const Scalar& a, const Tensor& b) { return filled_like(a, b) /=
 Tensor operator%(const Scalar& a, const Tensor& b) {
   static Operator op{"aten::remainder_", "Tensor", "other ", "_"};
   Tensor result = filled_like(a, b);
-  call<void>(op, result, b);
-  return result;
+  return call<void>(op, result, b), result;
 }
-#define X(symbol, name)                     \
-  Tensor Tensor::operator symbol() const {   \
-    static Operator op{name, "", "", "t"};   \
-    return call<Tensor>(op, *this);          \
-  }
+#define X(symbol, name) Tensor Tensor::operator symbol() const { static Operator op{name, "", "", "t"}; return call<Tensor>(op, *this); }
 X(-, "aten::neg") X(~, "aten::bitwise_not")
 #undef X
 
@@ -314,7 +304,7 @@ detail::TensorDataContainer::TensorDataContainer(ScalarType type, const void* va
   if (count != 0) memcpy(values_, values, static_cast<size_t>(count) * elementSize(type));
 }
 detail::TensorDataContainer::TensorDataContainer(std::initializer_list<TensorDataContainer> list)
-    : type_(list.begin()->type_), dim_(list.begin()->dim_ + 1), sizes_{static_cast<int64_t>(list.size())} {
+    : type_(list.begin()->type_), dim_(list.begin()->dim_ + 1), is_checked_(true), sizes_{static_cast<int64_t>(list.size())} {
   const TensorDataContainer& first = *list.begin();
   TORCH_CHECK(dim_ <= kMaxDim, "jitload's headers for torch support braced lists of up to ", kMaxDim, " dimensions");
   size_t bytes = elementSize(type_);
@@ -336,6 +326,15 @@ Tensor detail::TensorDataContainer::to_tensor(const TensorOptions& options, bool
   TensorOptions given = options.memory_format({}); /* which both ignore */
   const bool is_usual = type_ == kFloat || type_ == kDouble;
   if (!is_plain && !options.has_dtype() && (is_usual || type_ == kInt)) given = given.dtype(is_usual ? get_default_dtype() : kLong);
+  bool is_checked = options.has_dtype();
+  const auto* number = reinterpret_cast<const double*>(values_);
+  for (int64_t i = 0; type_ == kDouble && i < result.numel(); ++i) is_checked |= __builtin_fabs(number[i]) > __FLT_MAX__;
+  if (!is_plain && is_checked_ && is_checked && given.has_dtype() && given.dtype() != type_) {
+    const Tensor checked(empty_tensor(static_cast<int8_t>(given.dtype().toScalarType()), sizes.data(), sizes.size()));
+    const Tensor from(call_path(".flatten", "", result)), to(call_path(".view", "", checked, -1));
+    for (int64_t i = 0; i < result.numel(); ++i) to[i] = from[i].item();
+    result = checked;
+  }
   return with_options(result.convert(given), options);
 }
 Tensor detail::tensor_over(void* data, IntArrayRef sizes, const int64_t* strides, const TensorOptions& options,

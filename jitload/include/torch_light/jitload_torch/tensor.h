@@ -292,6 +292,7 @@ class TensorDataContainer {
   TensorDataContainer(ScalarType type, const void* values, int64_t count, size_t dim);
   ScalarType type_;
   size_t dim_;
+  bool is_checked_ = dim_ == 0; /* each number in braces must fit into the dtype, as in torch */
   int64_t sizes_[kMaxDim];
   char* values_; /* all elements, in order */
 };
