@@ -62,6 +62,7 @@ class CandidateProcess:
         import torch
 
         self.stage, self.left_s, self.null_s = "load", _START_S, 0.0
+        self._marks: list[float] = []  # when it was about to call the candidate, and when it had done so
         self._memory, self._first_memory, self._template = setup.memory, 0, template
         self._directory = tempfile.mkdtemp(prefix="jitload-judge-")
         self._output = tempfile.TemporaryFile()  # noqa: SIM115  closed by end()
@@ -90,10 +91,15 @@ class CandidateProcess:
         """Measure how long a call takes that does nothing. Keep the longest of such times."""
         times = []
         for _ in range(3):
-            start = time.perf_counter()
             self.ask(Call(starts, is_rehearsal=True))
-            times.append(time.perf_counter() - start)
+            times.append(self.last_call_s())
         self.null_s = max(self.null_s, min(times))
+
+    def last_call_s(self) -> float:
+        """Return how long the last call took, by the clock of this process."""
+        if len(self._marks) != 2:
+            raise Failure("protocol", "wrote to the judge's connection")
+        return self._marks[1] - self._marks[0]
 
     def ask(self, request: object) -> dict[str, Any]:
         """Send a request, and return the answer.
@@ -101,6 +107,7 @@ class CandidateProcess:
         Raises:
             Failure: The process has died, or breaks a limit.
         """
+        self._marks.clear()
         try:
             self._connection.send_object(request)
         except OSError:
@@ -118,9 +125,10 @@ class CandidateProcess:
                 raise Failure("protocol", "stopped in the middle of an answer") from None
             except ProtocolError:
                 raise Failure("protocol", "wrote to the judge's connection") from None
-            if (stage := answer.get("stage")) not in ("load", "compile"):
+            if (stage := answer.get("stage")) not in ("load", "compile", "launch"):
                 return answer
             self.stage = stage
+            self._marks.append(time.perf_counter())
 
     def _await_data(self) -> None:
         """Wait for data, and check the limits meanwhile."""
