@@ -102,7 +102,7 @@ FAMILIES: dict[str, tuple[tuple[str, ...], Make]] = {
             _body("pass", top=f"os._exit({n % 256})"),
             _body("pass", top="raise SystemExit"),
             _body("os.abort()"),
-            _body(f"os.kill(os.getpid(), {r.choice([1, 2, 3, 6, 13, 14, 15])}); time.sleep(100)"),
+            _body(f"os.kill(os.getpid(), {r.choice([1, 2, 3, 6, 14, 15])}); time.sleep(100)"),
         ]),
     ),
     "kill": (("memory",), lambda n, r: _body("os.kill(os.getpid(), signal.SIGKILL)")),
