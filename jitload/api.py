@@ -89,9 +89,9 @@ def load_inline(
             launches cubins) or `"mixed"` (kernels together with the C++ that launches them).
         build_directory: A directory to which the library is copied as `<name>.so`.
         keep_module_alive: Whether the library stays loaded when the module is deleted.
-        sanitize: `"address"`, `"undefined"` or both, for kernels on the CPU. With `"address"`, an access outside a
-            tensor or outside shared memory raises an error, and with `"undefined"`, undefined behaviour does so. The
-            error names the kernel, block, thread and line.
+        sanitize: `"address"`, `"undefined"`, `"race"` or several, for kernels on the CPU. An access outside a tensor or
+            outside shared memory then raises an error, or undefined behaviour, or a data race. The error names the
+            kernel, block, thread and line.
         debug: Compile kernels for a debugger; on the CPU with `-g -O0`.
         gpu_check: Whether NVRTC, if it is installed, also checks kernels that are built for the CPU alone. The check
             rejects code that a GPU could not run. The default is `JITLOAD_CPU_GPU_CHECK`, or True if that is not set.

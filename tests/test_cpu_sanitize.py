@@ -169,7 +169,9 @@ def test_debug_and_what_is_refused():
     with pytest.raises(RuntimeError, match="threads of one block meet at different barriers"):
         mod.barriers[1, 32](y)
     for name in ("memory", "", 0):
-        with pytest.raises(JitLoadError, match=f"sanitize={name!r} must be one of 'address', 'undefined', or several"):
+        with pytest.raises(
+            JitLoadError, match=f"sanitize={name!r} must be one of 'address', 'undefined', 'race', or several"
+        ):
             jitload.load_inline("m", cuda_sources=SOURCE, arch="cpu", sanitize=name)
     with pytest.raises(JitLoadError, match="sanitize= is for kernels on the CPU, but the architecture is sm_90"):
         jitload.load_inline("m", cuda_sources=SOURCE, arch="sm_90", sanitize="address")

@@ -66,14 +66,16 @@ _FLAGS = (
 # Options for kernels whose threads may wait in a loop without a barrier. With these options, each basic block of such a
 # kernel may switch to another thread.
 _PREEMPTIVE_FLAGS = ("-fsanitize-coverage=trace-pc", "-DJITLOAD_CPU_PREEMPT=1")
+_COPIES = ("-fno-builtin-memset", "-fno-builtin-memcpy", "-fno-builtin-memmove")
+_TSAN_PARAMS = ("--param=tsan-instrument-func-entry-exit=0", "--param=tsan-distinguish-volatile=1")
 # With these options, compiled code calls a function of cpu_sanitize.cc before each access to memory. That file knows
 # which memory a kernel may access, so the sanitizers allocate no memory of their own.
 _SANITIZER_FLAGS = {
     "address": (
         "-fsanitize=kernel-address", "--param=asan-instrumentation-with-call-threshold=0", "--param=asan-stack=0",
-        "--param=asan-globals=0", "-fno-builtin-memset", "-fno-builtin-memcpy", "-fno-builtin-memmove",
-        "-fsanitize=bounds", "-fno-sanitize-recover=bounds",
+        "--param=asan-globals=0", *_COPIES, "-fsanitize=bounds", "-fno-sanitize-recover=bounds",
     ),
+    "race": ("-fno-sanitize=kernel-address", "-fsanitize=thread", *_TSAN_PARAMS, *_COPIES),
     "undefined": (
         "-fsanitize=undefined", "-fsanitize=float-cast-overflow", "-fno-sanitize=vptr",
         "-fno-sanitize-recover=undefined,float-cast-overflow", "-fno-wrapv",
@@ -94,8 +96,7 @@ SHORT_HEADERS = {
     "cuda/pipeline": "#include <cuda/barrier>\n",
     "cuda_pipeline.h": "#include <cuda_pipeline_primitives.h>\n",
 }
-# Directories in the work directory: one for SHORT_HEADERS, one for NVIDIA's headers with changes for g++, and one for
-# the user's headers without host code.
+# Directories in the work directory: SHORT_HEADERS, NVIDIA's headers changed for g++, user headers without host code.
 _SHORT_DIR, _CORRECTED_DIR, _USER_DIR = "headers", "corrected", "user"
 _PAIR_CONSTRUCTOR = re.compile(r"(__half2|__nv_bfloat162)\(\) = default;")
 _LIST_ASSIGNMENT = r"\g<0> \1& operator=(std::initializer_list<struct __jitload_nothing>) { return *this = \1(); }"

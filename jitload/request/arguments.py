@@ -36,7 +36,7 @@ HOST_SUFFIXES = (".cpp", ".cc", ".cxx", ".c")
 _OBJECT_SUFFIXES = (".o", ".obj", ".a")
 Functions = str | Sequence[str] | Mapping[str, Launch | Sequence[Launch] | str | None]
 
-SANITIZERS = ("address", "undefined")
+SANITIZERS = ("address", "undefined", "race")
 
 
 class Sources(NamedTuple):

@@ -11,8 +11,12 @@
 
 namespace {
 
-/* Add the source line of `launch->fault_address` to the message. */
-void append_line(Launch* launch);
+/* Add the source line of an address to the message. */
+void append_line(Launch* launch, const void* address);
+#ifdef JITLOAD_CPU_WATCHES
+Races* watch_races(const jitload_cpu_launch* call, uint64_t blocks);
+void forget_races(Races* races);
+#endif
 
 bool runs_fibers(const jitload_cpu_launch* call) { return kWatches || call->mode == JITLOAD_CPU_FIBERS; }
 
@@ -257,6 +261,11 @@ void run_ranges(Worker* worker, Launch* launch) {
 
 /* Run the first blocks alone, twice as many each time, until their times show that helpers pay for the rest. */
 void run_first_blocks(Worker* worker, Launch* launch) {
+#ifdef JITLOAD_CPU_WATCHES
+  if (has_race_checks && (launch->races = watch_races(launch->call, launch->blocks)) == NULL) {
+    return fail(worker, NULL, "no memory for the checks of sanitize=\"race\"");
+  }
+#endif
   int64_t last_time = now_ns();
   for (uint64_t count = 1; launch->next < launch->blocks; count *= 2) {
     const uint64_t end = launch->next + count < launch->blocks ? launch->next + count : launch->blocks;
@@ -357,7 +366,7 @@ void run_with_pool(Launch* launch) {
   clock_gettime(CLOCK_REALTIME, &deadline);
   deadline.tv_nsec += kSignalInterval * 1000000;
   if (deadline.tv_nsec >= 1000000000) deadline.tv_nsec -= 1000000000, ++deadline.tv_sec;
-  if (pthread_mutex_timedlock(&pool.mutex, &deadline) != 0) {
+  if (launch->races != NULL || pthread_mutex_timedlock(&pool.mutex, &deadline) != 0) {
     Range rest;
     divide_blocks(launch, &rest, 1);
     return work_on(launch, true, run_ranges);
@@ -414,10 +423,19 @@ extern "C" int jitload_cpu_run(const jitload_cpu_launch* call, const char** erro
   if (install(&fault_handler)) install(&memory_handler), install(&bus_handler);
   work_on(&launch, true, run_first_blocks);
   if (launch.next < launch.blocks && !launch.has_failed) run_with_pool(&launch);
+#ifdef JITLOAD_CPU_WATCHES
+  forget_races(launch.races);
+#endif
   fflush(stdout); /* so that the kernels' output comes before what Python prints next */
   if (!launch.has_failed) return 0;
   if (launch.is_interrupted) return JITLOAD_CPU_INTERRUPTED;
-  if (kWatches && launch.fault_address != NULL) append_line(&launch);
+#ifdef JITLOAD_CPU_WATCHES
+  if (launch.fault_address != NULL) append_line(&launch, launch.fault_address);
+  if (launch.other_address != NULL) {
+    strncat(launch.error, launch.other, sizeof launch.error - strlen(launch.error) - 1);
+    append_line(&launch, launch.other_address);
+  }
+#endif
   memcpy(message, launch.error, sizeof message);
   *error = message;
   return -1;

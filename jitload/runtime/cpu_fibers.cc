@@ -4,6 +4,7 @@
  */
 #include <sys/mman.h>
 
+#include "cpu_races.h"
 #include "cpu_worker.h"
 
 namespace {
@@ -121,6 +122,7 @@ void open_barrier(Worker* worker) {
   worker->true_predicates = 0;
   worker->arrived = 0;
   worker->generation ^= 1;
+  if (kWatches) order_block(worker);
   worker->idle = 0;
 }
 
@@ -223,7 +225,7 @@ void run_fibers(Worker* worker) {
   worker->arrived = 0;
   worker->idle = 0;
   worker->true_predicates = 0;
-  if (kWatches) memset(worker->barrier_counts, 0, sizeof worker->barrier_counts);
+  if (kWatches) memset(worker->barrier_counts, 0, sizeof worker->barrier_counts), begin_block(worker);
   worker->current = worker->fibers;
   worker->is_in_fibers = 1;
   run_kernel(worker, &worker->fibers[0].context);
@@ -288,6 +290,7 @@ extern "C" uint32_t jitload_cpu_exchange(Worker* worker, uint32_t mask, uint64_t
   const auto is_over = [=] { /* the exchange is also complete once all missing lanes have ended */
     if (!exchange->is_complete && (mask & warp->live & ~exchange->arrived) == 0) {
       exchange->is_complete = true;
+      if (kWatches) order_lanes(worker, fiber->number / kWarp * kWarp, exchange->arrived);
       worker->idle = 0;
     }
     return exchange->is_complete;
@@ -308,6 +311,7 @@ extern "C" void jitload_cpu_tile_barrier(Worker* worker, uint32_t size) {
     barrier->arrived = 0;
     barrier->generation ^= 1;
     worker->idle = 0;
+    if (kWatches) order_tile(worker, fiber->number / size * size, size);
     return;
   }
   const uint32_t generation = barrier->generation;
@@ -322,6 +326,8 @@ extern "C" uint32_t jitload_cpu_active(uint64_t site) {
   wait_until(worker, [=] { return fiber->active_site == 0; });
   return fiber->active_mask;
 }
+
+extern "C" void jitload_cpu_store(void* variable, uint32_t value) { memcpy(variable, &value, sizeof value); }
 
 extern "C" int64_t jitload_cpu_clock(void) { return now_ns(); }
 

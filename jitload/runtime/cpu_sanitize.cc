@@ -144,12 +144,12 @@ void read_line(int file, char* text, size_t size) {
   if (lines != NULL) fclose(lines);
 }
 
-void append_line(Launch* launch) {
+void append_line(Launch* launch, const void* address) {
   Dl_info info;
   int ends[2];
-  if (dladdr(launch->fault_address, &info) == 0 || pipe2(ends, O_CLOEXEC) != 0) return;
+  if (dladdr(address, &info) == 0 || pipe2(ends, O_CLOEXEC) != 0) return;
   char offset[32];
-  snprintf(offset, sizeof offset, "0x%zx", (size_t)((const char*)launch->fault_address - (const char*)info.dli_fbase));
+  snprintf(offset, sizeof offset, "0x%zx", (size_t)((const char*)address - (const char*)info.dli_fbase));
   const char* const command[] = {"addr2line", "-i", "-e", info.dli_fname, offset, NULL};
   posix_spawn_file_actions_t actions;
   posix_spawn_file_actions_init(&actions);
@@ -196,21 +196,28 @@ extern "C" void __asan_storeN_noabort(const void* address, size_t size) {
 }
 extern "C" void __asan_handle_no_return() {}
 
+#include "cpu_races.cc"
+
+static void check_range(const void* memory, size_t size, bool is_write, const void* code) {
+  if (has_race_checks) return watch_access(memory, size, is_write ? kWrite : kRead, code);
+  check(memory, size, is_write, code);
+}
+
 extern "C" void* __real_memset(void* to, int value, size_t size);
 extern "C" void* __real_memcpy(void* to, const void* from, size_t size);
 extern "C" void* __real_memmove(void* to, const void* from, size_t size);
 extern "C" void* __wrap_memset(void* to, int value, size_t size) {
-  check(to, size, true, __builtin_return_address(0));
+  check_range(to, size, true, __builtin_return_address(0));
   return __real_memset(to, value, size);
 }
 extern "C" void* __wrap_memcpy(void* to, const void* from, size_t size) {
-  check(from, size, false, __builtin_return_address(0));
-  check(to, size, true, __builtin_return_address(0));
+  check_range(from, size, false, __builtin_return_address(0));
+  check_range(to, size, true, __builtin_return_address(0));
   return __real_memcpy(to, from, size);
 }
 extern "C" void* __wrap_memmove(void* to, const void* from, size_t size) {
-  check(from, size, false, __builtin_return_address(0));
-  check(to, size, true, __builtin_return_address(0));
+  check_range(from, size, false, __builtin_return_address(0));
+  check_range(to, size, true, __builtin_return_address(0));
   return __real_memmove(to, from, size);
 }
 

@@ -135,6 +135,7 @@ struct BarrierCount {
 constexpr uint32_t kBarrierCounts = 61;
 
 struct Launch;
+struct Races;
 typedef struct jitload_cpu_worker Worker;
 
 /* Why a kernel switches to the scheduler. */
@@ -208,6 +209,9 @@ struct Launch {
   const jitload_cpu_launch* call;
   uint64_t blocks;
   const void* fault_address = NULL; /* the address of the code that failed, if its line can be found */
+  const void* other_address = NULL; /* likewise of the other access of a race, which `other` describes */
+  char other[192];
+  struct Races* races = NULL; /* with sanitize="race" */
   uint64_t chunk = 1;
   uint64_t next = 0;    /* the next block, while one thread works alone */
   int64_t block_ns = 0; /* the time of a block, measured while one thread works alone */

@@ -79,17 +79,24 @@ __JITLOAD_INLINE unsigned __jitload_rank() {
 
 __JITLOAD_INLINE unsigned __jitload_lane() { return __jitload_rank() & 31u; }
 
+/* Each thread sets these variables before it goes on. That is no race, so sanitize="race" must not see it. */
+#ifdef __SANITIZE_THREAD__
+#define __JITLOAD_SET(variable, value) jitload_cpu_store(&(variable), (value))
+#else
+#define __JITLOAD_SET(variable, value) ((variable) = (value))
+#endif
+
 __JITLOAD_INLINE void __jitload_set(__jitload_index& index, unsigned x, unsigned y, unsigned z) {
-  index.x = x;
-  index.y = y;
-  index.z = z;
+  __JITLOAD_SET(index.x, x);
+  __JITLOAD_SET(index.y, y);
+  __JITLOAD_SET(index.z, z);
 }
 
 __JITLOAD_INLINE void __jitload_set_block(const jitload_cpu_block* block) {
   __jitload_set(blockIdx, block->block_index[0], block->block_index[1], block->block_index[2]);
   __jitload_set(blockDim, block->block_dim[0], block->block_dim[1], block->block_dim[2]);
   __jitload_set(gridDim, block->grid_dim[0], block->grid_dim[1], block->grid_dim[2]);
-  __jitload_shared_bytes = block->shared_bytes;
+  __JITLOAD_SET(__jitload_shared_bytes, block->shared_bytes);
 }
 
 /* Run a statement that may switch to other threads of the block, which set threadIdx to theirs. */
@@ -114,7 +121,7 @@ __JITLOAD_INLINE void __prof_trigger(int) {}
 
 #ifdef JITLOAD_CPU_PREEMPT
 static thread_local int __jitload_countdown = 4096; /* basic blocks until another thread of the block gets its turn */
-#define __JITLOAD_SET_COUNTDOWN(blocks) (__jitload_countdown = (blocks))
+#define __JITLOAD_SET_COUNTDOWN(blocks) __JITLOAD_SET(__jitload_countdown, (blocks))
 #else
 #define __JITLOAD_SET_COUNTDOWN(blocks) ((void)0)
 #endif
@@ -150,7 +157,9 @@ constexpr __jitload_site __jitload_site_of(const void* location) {
 /* The compiler calls this function in every basic block. After a number of calls, another thread of the block gets its
  * turn, so that a loop may wait for what another thread writes. */
 extern "C" __attribute__((no_sanitize_coverage, noinline, used)) void __sanitizer_cov_trace_pc() {
-  if (--__jitload_countdown <= 0) __jitload_yield();
+  const int __jitload_left = __jitload_countdown - 1;
+  __JITLOAD_SET(__jitload_countdown, __jitload_left);
+  if (__jitload_left <= 0) __jitload_yield();
 }
 #endif
 

@@ -65,6 +65,9 @@ void jitload_cpu_tile_barrier(struct jitload_cpu_worker* worker, uint32_t size);
 /* Wait until no other lane can arrive at this place; return the mask of the lanes of the warp that are there. */
 uint32_t jitload_cpu_active(uint64_t site);
 
+/* Store a number where sanitize="race" does not see it. */
+void jitload_cpu_store(void* variable, uint32_t value);
+
 /* Let the other threads of the block run for a while. */
 void jitload_cpu_yield(void);
 

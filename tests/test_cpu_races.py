@@ -1,0 +1,133 @@
+"""`sanitize="race"`: planted races are found with both lines and both threads, and kernels without races are quiet."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+import torch
+from cpu_cases import CASES, SOURCES
+
+import jitload
+
+# Each body has its two accesses in the lines marked A and B. `t` is the thread, `b` the block, and `s` shared memory.
+# One line has both marks if both accesses are in it.
+PLANTED = {
+    "no_barrier": "s[t] = x[t]; //A\n y[t] = s[63 - t]; //B",
+    "neighbour": "s[t] = t; //A\n if (t > 0) y[t] = s[t - 1]; //B",
+    "tile": "s[t % 8 * 8 + t / 8] = x[t]; //A\n y[t] = s[t]; //B",
+    "second_round": "s[t] = x[t]; __syncthreads(); y[t] = s[63 - t]; //A\n s[t] = 2; //B",
+    "reduction": "s[t] = t; __syncthreads();\n for (int k = 32; k > 0; k /= 2) if (t < k) s[t] += s[t + k]; //A //B\n",
+    "last_warp": "s[t] = t; __syncthreads(); if (t < 32) s[t] += s[t + 32]; //A\n if (t < 16) y[t] = s[t + 16]; //B",
+    "broadcast": "if (t == 0) s[0] = x[0]; //A\n y[t] = s[0]; //B",
+    "late_broadcast": "if (t == 40) s[0] = x[0]; //A\n y[t] = s[0]; //B",
+    "scan": "s[t] = t; __syncthreads();\n if (t > 0) s[t] += s[t - 1]; //A //B",
+    "same_word": "s[0] = t; //A //B\n __syncthreads(); y[t] = s[0];",
+    "write_write": "s[t / 2] = t; //A //B\n __syncthreads(); y[t] = s[t];",
+    "counter": "x[b] += 1; //A //B",
+    "blocks": "if (t == 0) x[b / 2] = b; //A //B",
+    "block_halo": "x[b * 64 + t] = t; //A\n y[b * 64 + t] = x[(b * 64 + t + 1) % 128]; //B",
+    "in_place": "int i = b * 64 + t; x[i] = x[127 - i]; //A //B",
+    "accumulate": "y[t % 7] += x[t]; //A //B",
+    "half_mask": "if (t < 32) s[t] = t; //A\n __syncwarp(0xffffffff); if (t >= 32) y[t] = s[t - 32]; //B",
+    "no_syncwarp": "s[t] = t; //A\n y[t] = s[t ^ 1]; //B",
+    "after_syncwarp": "s[t] = t; //A\n __syncwarp(); y[t] = s[t ^ 32]; //B",
+    "two_warps": "__syncwarp(); if (t == 31) s[0] = 1; //A\n if (t == 32) y[0] = s[0]; //B",
+    "atomic_and_write": "atomicAdd(&s[0], 1); //A\n if (t == 9) s[0] = 0; //B",
+    "atomic_and_read": "atomicAdd(&s[0], 1); //A\n y[t] = s[0]; //B",
+    "zeroed": "if (t == 40) s[0] = 0; //A\n atomicAdd(&s[0], 1); //B",
+    "global_zeroed": "if (t == 0) x[0] = b; //A\n atomicAdd(&x[0], 1); //B",
+    "bytes": "char* c = (char*)s; c[t] = t; //A\n y[t] = c[(t + 1) % 64]; //B",
+    "byte_of_word": "((char*)s)[t] = 1; //A\n if (t < 16) y[t] = s[t]; //B",
+    "vector": "if (t < 16) ((int4*)s)[t] = make_int4(t, t, t, t); //A\n y[t] = s[t]; //B",
+    "doubles": "double* d = (double*)s; if (t < 32) d[t] = t; //A\n y[t] = s[t]; //B",
+    "copy": "if (t == 0) memcpy(s, x, 256); //A\n y[t] = s[t]; //B",
+    "device_variable": "total += t; //A //B",
+    "double_buffer": (
+        "for (int k = 0; k < 3; ++k) {\n s[k % 2 * 64 + t] = k; //A\n y[t] = s[k % 2 * 64 + (t + 1) % 64]; //B\n"
+        " __syncthreads(); }"
+    ),
+    "third_reader": "if (t < 3) y[t] = s[0]; //A\n if (t == 2) s[0] = 1; //B",
+}
+QUIET = {
+    "barrier": "s[t] = x[t]; __syncthreads(); y[t] = s[63 - t];",
+    "warp_barrier": "s[t] = t; __syncwarp(); y[t] = s[t ^ 1]; __syncwarp(); s[t] = 3;",
+    "own_bytes": "char* c = (char*)s; c[t] = t; y[t] = c[t];",
+    "atomics": "atomicAdd(&x[0], 1); atomicMax(&x[1], t);",
+    "published": (
+        "volatile int* flag = x + 100; if (t == 40) { x[0] = 5; __threadfence(); *flag = 1; }\n"
+        " if (t == 0) { while (*flag == 0); y[0] = x[0]; }"
+    ),
+    "last_block": (
+        "y[b] = b; __threadfence(); __syncthreads(); if (t == 0) s[0] = atomicAdd(&x[0], 1); __syncthreads();\n"
+        " if (s[0] == 1 && t == 0) x[1] = y[0] + y[1];"
+    ).replace("y[b] = b;", "if (t == 3) y[b] = b;"),
+    "compare_and_swap": (
+        "int old = x[0], seen; do { seen = old; old = atomicCAS(&x[0], seen, seen + t); } while (old != seen);"
+    ),
+    "shared_of_each_block": "if (t == 0) s[0] = b; __syncthreads(); y[b * 64 + t] = s[0];",
+    "reads": "y[b * 64 + t] = x[0] + x[t];",
+}
+
+
+def text_of(name: str, body: str) -> str:
+    head = f'extern "C" __global__ void {name}(int* x, int* y) {{ __shared__ int s[128];'
+    return f"{head} int t = threadIdx.x, b = blockIdx.x;\n {body}\n}}\n"
+
+
+SOURCE = "__device__ int total;\n" + "".join(text_of(name, body) for name, body in {**PLANTED, **QUIET}.items())
+
+
+@pytest.fixture(scope="module")
+def mod() -> jitload.Module:
+    return jitload.load_inline("races", cuda_sources=SOURCE, arch="cpu", sanitize="race", gpu_check=False)
+
+
+def run(mod: jitload.Module, name: str) -> None:
+    grid = 2 if re.search(r"\bb\b", {**PLANTED, **QUIET}[name]) else 1
+    mod[name][grid, 64](torch.zeros(128, dtype=torch.int32), torch.zeros(128, dtype=torch.int32))
+
+
+def marked_lines(name: str) -> list[int]:
+    lines = SOURCE.split("\n")
+    first = next(number for number, line in enumerate(lines) if f" void {name}(" in line)
+    end = next(number for number in range(first, len(lines)) if lines[number] == "}")
+    return [number + 1 for mark in "AB" for number in range(first, end) if f"//{mark}" in lines[number]]
+
+
+@pytest.mark.parametrize("name", PLANTED)
+def test_a_planted_race_is_found_with_both_lines_and_both_threads(mod, name):
+    with pytest.raises(RuntimeError, match=rf"^{name}\(\): a race: ") as caught:
+        run(mod, name)
+    pattern = (
+        r"thread (\(\d+, 0, 0\)), at races\.cu:(\d+); the other is .* by thread (\(\d+, 0, 0\)).*, at races\.cu:(\d+)$"
+    )
+    found = re.search(pattern, str(caught.value))
+    assert found, caught.value
+    assert {int(found[2]), int(found[4])} <= {*marked_lines(name)}
+    assert found[1] != found[3] or "of block" in str(caught.value)
+
+
+@pytest.mark.parametrize("name", QUIET)
+def test_a_kernel_without_a_race_is_quiet(mod, name):
+    run(mod, name)
+
+
+@pytest.mark.parametrize("file", ["atomics", "blocks", "models", "warps"])
+def test_no_kernel_of_the_table_has_a_race(file):
+    text = (SOURCES / f"{file}.cu").read_text()
+    mod = jitload.load_inline(f"cpu_{file}", cuda_sources=text, arch="cpu", sanitize="race", gpu_check=False)
+    for name, case in CASES.items():
+        if case.file == file:
+            mod[name][case.launch](*case.fresh("cpu"))
+
+
+def test_a_tensor_that_is_passed_twice_is_one_memory(mod):
+    x = torch.zeros(128, dtype=torch.int32)
+    with pytest.raises(RuntimeError, match=r"a race: .* of 4 bytes at byte 0 of '[xy]'"):
+        mod.reads[2, 64](x, x)
+
+
+def test_an_access_outside_a_tensor_is_found_too(mod):
+    with pytest.raises(RuntimeError, match="a write of 4 bytes at byte 256 of 'y', which has 256 bytes"):
+        mod.reads[2, 64](torch.zeros(128, dtype=torch.int32), torch.zeros(64, dtype=torch.int32))
