@@ -38,7 +38,7 @@ def test_a_kernel_is_right_and_measured(judge):
     assert verdict.ok, verdict
     assert verdict.registers > 0
     assert 1 < verdict.median_us < 1000
-    assert 0.2 < verdict.speedup < 5
+    assert 0.2 < verdict.speedup < 50  # the reference is called from Python
 
 
 def test_python_files_that_launch_kernels(judge):

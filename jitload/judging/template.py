@@ -23,6 +23,7 @@ from jitload.building.child_process import answer_questions, end_with_parent
 _SET_PARENT_DEATH_SIGNAL, _SET_CHILD_SUBREAPER = 1, 36  # of prctl
 _MAX_FILE = 256 << 20  # bytes of a file that a candidate writes
 _CLEAN_UP_S = 5.0
+_ASKS_NVML = "PYTORCH_NVML_BASED_CUDA_CHECK"  # a variable of torch
 _libc = ctypes.CDLL(None)
 
 
@@ -42,9 +43,7 @@ def serve(parent: int, control: int) -> None:
     """Answer the requests of the process `parent`."""
     _libc.prctl(_SET_CHILD_SUBREAPER, 1, 0, 0, 0)  # what a candidate leaves behind becomes a child of this process
     os.environ["JITLOAD_LIBRARY"] = "never"  # no builds in the background
-    os.environ["PYTORCH_NVML_BASED_CUDA_CHECK"] = (
-        "1"  # or torch could start CUDA here, to find out whether there is a GPU
-    )
+    os.environ[_ASKS_NVML] = "1"  # or torch could start CUDA here, to find out whether there is a GPU
     end_with_parent(parent)
     _import_modules()
     answer_questions(_Template(socket.socket(fileno=control)).answer)
@@ -144,6 +143,7 @@ def _prepare(directory: str, connection: int, memory: int, output: int) -> Any:
     for number, source in enumerate((null, output, output)):
         os.dup2(source, number)
     os.closerange(3, _CONNECTION)
+    del os.environ[_ASKS_NVML]  # its descriptors are closed now, so that it would find no GPU
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     resource.setrlimit(resource.RLIMIT_FSIZE, (_MAX_FILE, _MAX_FILE))
     signal.signal(signal.SIGXFSZ, signal.SIG_IGN)  # writing then fails, which ends no program that only prints
