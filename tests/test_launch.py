@@ -22,6 +22,11 @@ def refusal(**fields: Any) -> str:
     return caught.value.message()
 
 
+def test_fields_with_their_defaults_are_not_shown_and_do_not_change_keys():
+    assert repr(Launch()) == "Launch()"
+    assert repr(Launch(grid="n", block=64, args={"n": 1})) == "Launch(grid='n', block=64, args={'n': 1})"
+
+
 def test_defaults() -> None:
     launch = Launch()
     assert (launch.grid, launch.block, launch.cluster, launch.params, launch.priority) == (None,) * 5

@@ -26,7 +26,7 @@ CPP_TYPES = {
 }  # fmt: skip
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class Launch:
     """How an exported function launches its kernel.
 
@@ -89,6 +89,13 @@ class Launch:
     dtypes: Sequence[str] = ("float32", "float16", "bfloat16")
     tune: Tune | Variant | None = None
     requires: Sequence[str] = ()
+
+    def __repr__(self) -> str:
+        """Return the fields that differ from their defaults, so that a new field changes no key."""
+        given = ((field.name, getattr(self, field.name), field.default) for field in fields(self))
+        return (
+            f"Launch({', '.join(f'{name}={value!r}' for name, value, default in given if value not in (default, {}))})"
+        )
 
     def __post_init__(self) -> None:
         values = _fields_but_args(self)
