@@ -161,7 +161,7 @@ def test_the_spelling_of_options_leaves_the_output_of_compilers_alone():
 def test_a_source_without_kernels_is_named(source, capsys):
     source.write_text("template <class T> __global__ void k(T* x) {}")
     assert run(capsys, "compile", source, "--arch", ARCH, "--resources") == (0, "no kernels\n", "")
-    message = "Instantiate one of its templates (k): add `template __global__ void k<float>(…);`"
+    message = "Instantiate one of the templates (k): add `template __global__ void k<float>(…);`"
     assert message in run(capsys, "compile", source, "--arch", ARCH)[2]
 
 

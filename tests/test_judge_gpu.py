@@ -11,7 +11,8 @@ import torch
 import jitload
 from jitload.judging.judge import Judge
 
-pytestmark = pytest.mark.gpu
+pytest_plugins = ["support.gpu_fixtures"]
+pytestmark = [pytest.mark.gpu, pytest.mark.usefixtures("gpu")]
 SIZE = 1 << 20
 ADD = """extern "C" __global__ void add_one(const float* x, float* y, int n) {
     int i = blockIdx.x * blockDim.x + threadIdx.x;
@@ -26,7 +27,7 @@ kernel = jitload.load_inline("add", cuda_sources={ADD!r}, functions={{"add_one":
 
 
 @pytest.fixture(scope="module")
-def judge() -> Iterator[Judge]:
+def judge(gpu: None) -> Iterator[Judge]:
     inputs = lambda: (torch.rand(SIZE, device="cuda"), torch.empty(SIZE, device="cuda"))  # noqa: E731
     reference = lambda x, y: x + 1  # noqa: E731
     with jitload.Judge(reference=reference, inputs=inputs, timeout=30, seconds=0.2, remember=False) as judge:

@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 
 import jitload
-import jitload.pipeline
 from jitload import compile_cubin
 from jitload.errors import ToolchainError
 from jitload.settings import read_settings
+from jitload.sources import cpu
 from jitload.toolchain.cuda import find_cuda_toolchain
 
 INTEGERS = {
@@ -125,7 +125,7 @@ def test_macros_of_the_cuda_release(build: Callable[[str], None]) -> None:
 
 
 def test_the_release_is_unknown_without_headers(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(jitload.pipeline, "find_cuda_headers", lambda settings: None)
+    monkeypatch.setattr(cpu, "find_cuda_headers", lambda settings: None)
     source = "#if CUDART_VERSION < 9000\n#define N 1\n#else\n#define N 2\n#endif\n__global__ void f(int* x) { *x = N; }"
     with pytest.raises(ToolchainError, match=r"CUDART_VERSION.*pip install 'jitload\[cu13\]'"):
         for_the_cpu(source)

@@ -348,7 +348,10 @@ class _Compilation:
             self._is_preemptive = True
             return self._run(expressions)
         self._refuse_gpu_headers(headers)
-        return ObjectFile((self._work_dir / "cpu.o").read_bytes())
+        path = self._work_dir / "cpu.o"
+        content = path.read_bytes()
+        path.unlink()  # `output` takes its place in the entry
+        return ObjectFile(content)
 
     def _compile(self, output: str, *options: str, expressions: tuple[str, ...] = ()) -> None:
         text = cpu_text(self._source, expressions, self._layouts if expressions else (), self._overloads)
