@@ -342,16 +342,13 @@ class _Compilation:
 
     def _run(self, expressions: tuple[str, ...]) -> ObjectFile:
         self.expressions = expressions
-        self._compile("cpu.o", "-c", expressions=expressions)
+        self._compile(self.output, "-c", expressions=expressions)
         headers = self._read_headers()
         if not self._is_preemptive and may_spin(text for _, text in headers):
             self._is_preemptive = True
             return self._run(expressions)
         self._refuse_gpu_headers(headers)
-        path = self._work_dir / "cpu.o"
-        content = path.read_bytes()
-        path.unlink()  # `output` takes its place in the entry
-        return ObjectFile(content)
+        return ObjectFile((self._work_dir / self.output).read_bytes())
 
     def _compile(self, output: str, *options: str, expressions: tuple[str, ...] = ()) -> None:
         text = cpu_text(self._source, expressions, self._layouts if expressions else (), self._overloads)
@@ -399,7 +396,7 @@ class _Compilation:
         # Compile again without the table, because g++ notices an unclosed brace, for example, only in the table.
         try:
             if expressions:
-                self._compile("cpu.o", "-c")
+                self._compile(self.output, "-c")
         except CompileError as error:
             return error
         return self._error_of_kernel(failure, expressions)
