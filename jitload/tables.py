@@ -1,8 +1,8 @@
-"""Tables of kernels and the resources that they use, for notebooks and terminals."""
+"""Tables of kernels with the resources that they use and their speed, for notebooks and terminals."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 RESOURCES = ("registers", "spill_bytes", "local_bytes", "shared_bytes", "max_threads")
@@ -58,6 +58,47 @@ def shortened(name: str, width: int) -> str:
 def four_digits(value: float | None) -> str:
     """Return a number as text: 1.23, 12.34, 123.4, 1234, 12345. For None, return ""."""
     return "" if value is None else f"{value:.{max(0, min(2, 4 - len(str(int(value)))))}f}"
+
+
+class Rates:
+    """What follows from the time of a launch, the bytes that it moves and its floating-point operations."""
+
+    __slots__ = ()
+    median_us: float | None
+    p10_us: float | None
+    p90_us: float | None
+    bytes: int | None
+    flop: float | None
+    peak_gb_per_s: float | None
+
+    @property
+    def gb_per_s(self) -> float | None:
+        """The bandwidth in 10⁹ bytes per second, or None if nothing is moved."""
+        return self.bytes / self.median_us / 1000 if self.bytes and self.median_us else None
+
+    @property
+    def flop_per_s(self) -> float | None:
+        """Floating-point operations per second, or None if `flop` was not passed."""
+        return self.flop / self.median_us * 1e6 if self.flop and self.median_us else None
+
+    @property
+    def peak_share(self) -> float | None:
+        """The bandwidth as a share of the peak. More than 1 means that the data was in a cache."""
+        rate, peak = self.gb_per_s, self.peak_gb_per_s
+        return rate / peak if rate is not None and peak else None
+
+
+# Columns of tables, each with a function that returns the text of a cell.
+TIME_COLUMNS: dict[str, Callable[[Rates], str]] = {
+    "median µs": lambda r: four_digits(r.median_us),
+    "p10": lambda r: four_digits(r.p10_us),
+    "p90": lambda r: four_digits(r.p90_us),
+}
+RATE_COLUMNS: dict[str, Callable[[Rates], str]] = {
+    "GB/s": lambda r: four_digits(r.gb_per_s),
+    "of peak": lambda r: "" if r.peak_share is None else f"{r.peak_share:.0%}",
+    "GFLOP/s": lambda r: four_digits(r.flop_per_s and r.flop_per_s / 1e9),
+}
 
 
 def text_grid(rows: Sequence[Sequence[str]]) -> str:

@@ -14,6 +14,7 @@ from typing import Any
 from jitload.errors import JitLoadError
 from jitload.measuring.clocks import Clock, CpuClock, Sample, cuda_clock
 from jitload.measuring.memory import Backup, copy_tensor, extent_of, same_bits, tensors_in, written_arguments
+from jitload.tables import Rates
 from jitload.toolchain.arch import CPU, current_capability
 
 _SAME_SHARE, _SAME_US = 0.15, 1.0  # times that differ by no more than this count as equal
@@ -22,7 +23,7 @@ _MIN_SAMPLES, _MAX_SAMPLES, _MAX_HOST_SAMPLES = 5, 500, 20
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Benchmark:
+class Benchmark(Rates):
     """How long a function takes.
 
     Attributes:
@@ -60,22 +61,6 @@ class Benchmark:
     is_estimated: bool
     flop: float | None
     peak_gb_per_s: float | None
-
-    @property
-    def gb_per_s(self) -> float | None:
-        """The bandwidth in 10⁹ bytes per second, or None if nothing is moved."""
-        return self.bytes / self.median_us / 1000 if self.bytes and self.median_us else None
-
-    @property
-    def flop_per_s(self) -> float | None:
-        """Floating-point operations per second, or None if `flop` was not passed."""
-        return self.flop / self.median_us * 1e6 if self.flop and self.median_us else None
-
-    @property
-    def peak_share(self) -> float | None:
-        """The bandwidth as a share of the peak. More than 1 means that the data was in a cache."""
-        rate, peak = self.gb_per_s, self.peak_gb_per_s
-        return rate / peak if rate is not None and peak else None
 
     def __str__(self) -> str:
         parts = [f"{self.median_us:.2f} µs ({self.p10_us:.2f} to {self.p90_us:.2f})", f"host {self.host_us:.2f} µs"]

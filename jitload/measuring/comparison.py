@@ -22,7 +22,7 @@ from jitload.measuring.poison import (
     is_floating,
     poison,
 )
-from jitload.tables import four_digits, html_grid, shortened, text_grid
+from jitload.tables import RATE_COLUMNS, TIME_COLUMNS, four_digits, html_grid, shortened, text_grid
 
 _log = logging.getLogger(__name__)
 _MARKERS = "os^Dv"
@@ -88,13 +88,9 @@ class Comparison:
 
 # The columns of the table, each with a function that returns the text of a cell.
 _COLUMNS: dict[str, Callable[[Benchmark], str]] = {
-    "median µs": lambda b: four_digits(b.median_us),
-    "p10": lambda b: four_digits(b.p10_us),
-    "p90": lambda b: four_digits(b.p90_us),
+    **TIME_COLUMNS,
     "host µs": lambda b: four_digits(b.host_us),
-    "GB/s": lambda b: four_digits(b.gb_per_s),
-    "of peak": lambda b: "" if b.peak_share is None else f"{b.peak_share:.0%}",
-    "GFLOP/s": lambda b: four_digits(b.flop_per_s and b.flop_per_s / 1e9),
+    **RATE_COLUMNS,
 }
 
 

@@ -13,17 +13,13 @@ from jitload.errors import JitLoadError, ends_at_caller
 from jitload.measuring.plots import draw_bars, import_pyplot
 from jitload.request.rows import Row, choose, merge, read_rows, write_rows
 from jitload.request.tuned import read_tuned
-from jitload.tables import four_digits, html_grid, text_grid
+from jitload.tables import RATE_COLUMNS, TIME_COLUMNS, four_digits, html_grid, text_grid
 
 _CHOSEN = "*"
 _BARS = 40  # with more variants, the plot has dots instead of bars
 _COLUMNS: dict[str, Callable[[Row], str]] = {
-    "median µs": lambda r: four_digits(r.median_us),
-    "p10": lambda r: four_digits(r.p10_us),
-    "p90": lambda r: four_digits(r.p90_us),
-    "GB/s": lambda r: four_digits(r.gb_per_s),
-    "of peak": lambda r: "" if r.peak_share is None else f"{r.peak_share:.0%}",
-    "GFLOP/s": lambda r: four_digits(r.flop_per_s and r.flop_per_s / 1e9),
+    **TIME_COLUMNS,
+    **RATE_COLUMNS,
     "regs": lambda r: "" if r.registers is None else str(r.registers),
     "spills": lambda r: str(r.spill_bytes) if r.spill_bytes else "",
     "shared": lambda r: str(r.shared_bytes) if r.shared_bytes else "",

@@ -12,6 +12,7 @@ from typing import Any
 from jitload.errors import JitLoadError, LaunchSpecError
 from jitload.request.tune import Table, Values, label_of
 from jitload.request.tuned import Tuned
+from jitload.tables import Rates
 
 FORMAT = 1
 _TIE = 1.01  # times that differ by this factor or less count as equal
@@ -19,7 +20,7 @@ _PAIRS = ("dtypes", "key", "values")  # fields that a file has as mappings
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Row:
+class Row(Rates):
     """The measurement of a variant for one key.
 
     Attributes:
@@ -77,21 +78,6 @@ class Row:
     def label(self) -> str:
         """The values as text."""
         return label_of(self.values)
-
-    @property
-    def gb_per_s(self) -> float | None:
-        """The bandwidth in 10⁹ bytes per second."""
-        return self.bytes / self.median_us / 1000 if self.bytes and self.median_us else None
-
-    @property
-    def flop_per_s(self) -> float | None:
-        """Floating-point operations per second."""
-        return self.flop / self.median_us * 1e6 if self.flop and self.median_us else None
-
-    @property
-    def peak_share(self) -> float | None:
-        """The bandwidth as a share of the peak."""
-        return self.gb_per_s / self.peak_gb_per_s if self.gb_per_s and self.peak_gb_per_s else None
 
 
 def choose(rows: Iterable[Row]) -> Row | None:
