@@ -51,8 +51,11 @@ class CacheKey(NamedTuple):
     ) -> CacheKey:
         """Return the key for these parts. The values ("ab", "c") and ("a", "bc") give different digests."""
         all_parts = (("schema", str(SCHEMA)), ("name", name), *parts)
-        asked = _digest(part for part in all_parts if part[0] not in TOOL_PARTS)
-        digest = _digest(all_parts)[:-_ASKED_DIGITS] + asked[-_ASKED_DIGITS:]
+        # One hash goes over what is asked for, and then over the parts of the tools, because sources may be long.
+        whole = hashlib.sha256(_bytes_of_parts(part for part in all_parts if part[0] not in TOOL_PARTS))
+        asked = whole.hexdigest()
+        whole.update(_bytes_of_parts(part for part in all_parts if part[0] in TOOL_PARTS))
+        digest = whole.hexdigest()[:-_ASKED_DIGITS] + asked[-_ASKED_DIGITS:]
         return cls(name=name, digest=digest, parts=parts, anchors=anchors, embeds_paths=embeds_paths)
 
     @property
@@ -66,11 +69,11 @@ def asked_of(digest: str) -> str:
     return digest[-_ASKED_DIGITS:]
 
 
-def _digest(parts: Iterable[tuple[str, Part]]) -> str:
-    return hashlib.sha256(b"".join(_bytes_of_parts(parts))).hexdigest()
+def _bytes_of_parts(parts: Iterable[tuple[str, Part]]) -> bytes:
+    return b"".join(_length_prefixed_parts(parts))
 
 
-def _bytes_of_parts(parts: Iterable[tuple[str, Part]]) -> Iterator[bytes]:
+def _length_prefixed_parts(parts: Iterable[tuple[str, Part]]) -> Iterator[bytes]:
     for label, value in parts:
         items = value if isinstance(value, tuple) else (value,)
         yield _length_prefixed(label.encode())

@@ -36,9 +36,9 @@ def compile_kernels_alone(source: DeviceSource, run: Callable[[DeviceSource], _R
         if _misspells(source, error.log):
             raise
         failure = error
-    if _is_in_headers(failure, source):
+    if _is_in_headers(failure, source) and (for_device := _with_default_device(source.options)) != source.options:
         with suppress(CompileError, LaunchSpecError):
-            return run(replace(source, options=(*source.options, *DEFAULT_DEVICE)))
+            return run(replace(source, options=for_device))
     kernels_alone = _without_host_code(source)
     if kernels_alone is None or not _rejects_host_code(failure, source, kernels_alone):
         raise failure
@@ -58,6 +58,10 @@ def _is_in_headers(error: CompileError, source: DeviceSource) -> bool:
     labels = {label for label, _ in source.pieces}
     first = next((d for d in error.diagnostics if "error" in d.severity), None)
     return has_host_function(error.log) and first is not None and first.file not in labels
+
+
+def _with_default_device(options: tuple[str, ...]) -> tuple[str, ...]:
+    return (*options, *(option for option in DEFAULT_DEVICE if option not in options))
 
 
 def _misspells(source: DeviceSource, log: str) -> bool:
@@ -84,7 +88,7 @@ def _without_host_code(source: DeviceSource) -> DeviceSource | None:
         source,
         pieces=tuple(zip(labels, texts[: len(source.pieces)], strict=True)),
         headers=tuple(header._replace(text=text) for header, text in cut_headers),
-        options=(*source.options, *DEFAULT_DEVICE),
+        options=_with_default_device(source.options),
     )
 
 

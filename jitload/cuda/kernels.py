@@ -201,7 +201,8 @@ def device_source(request: Request) -> DeviceSource:
     return DeviceSource(
         name=request.name,
         pieces=request.pieces,
-        # CUTLASS has functions without `__device__` that kernels call.
+        # CUTLASS has functions without `__device__` that kernels call. Without these options, the first compile would
+        # take seconds to fail, and `compile_kernels_alone` would add them.
         options=(*request.options, *(DEFAULT_DEVICE if includes_cutlass else ())),
         include_dirs=(*map(Path, request.include_dirs), *wheel_cutlass_dirs()),
         kernels=tuple(dict.fromkeys(kernels)),
