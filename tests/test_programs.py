@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -12,6 +13,7 @@ from support.nvcc import needs_nvcc
 
 import jitload
 from jitload import Launch, Tune
+from jitload.cpptext import host_functions
 from jitload.cpptext.host_functions import find_host_functions, has_main, without_host_code
 from jitload.errors import CompileError, JitLoadError, LaunchSpecError
 
@@ -377,3 +379,19 @@ def test_what_cannot_be_run_is_refused(tmp_path):
     first, *rest = result.stderr.splitlines()
     assert first == "JL-REQUEST: `jitload explain JL-REQUEST` says what to do"
     assert rest == ["jitload: '100' is not a source file (.cu, .cpp); arguments of the program come after --"]
+
+
+def test_a_hit_does_not_read_the_source_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "value.h").write_text("struct Value { int x; };\n")
+    source = '#include "value.h"\n__global__ void k(Value* v) { v->x = 1; }\nint main() { k<<<1, 1>>>(nullptr); }\n'
+
+    def load() -> jitload.Module:
+        options = {"arch": "sm_90a", "extra_include_paths": [tmp_path], "keep_module_alive": False}
+        return jitload.load_inline("hit", cuda_sources=source, **options)
+
+    assert "+8]" not in str(load().k.ptx())
+    with monkeypatch.context() as patch:
+        patch.setattr(host_functions, "without_host_code", lambda *_: pytest.fail("the source is read in a hit"))
+        load()
+    (tmp_path / "value.h").write_text("struct Value { double y; int x; };\n")
+    assert "+8]" in str(load().k.ptx())  # where x lies now

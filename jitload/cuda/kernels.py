@@ -35,7 +35,7 @@ from jitload.elf.cubin import read_image
 from jitload.errors import CompileError, LaunchSpecError, SignatureError, nearest_name
 from jitload.model import Candidate, CompiledSource, Cubin, Image
 from jitload.request.arguments import NO_INSTRUMENTATION, Instrumentation
-from jitload.request.kind import DEFAULT_DEVICE, unqualified
+from jitload.request.kind import DEFAULT_DEVICE, kernels_alone, unqualified
 from jitload.request.request import Request
 from jitload.signature import layouts, probe
 from jitload.signature.demangle import demangle_variables
@@ -172,6 +172,7 @@ def join_pieces(pieces: Iterable[tuple[str, str]]) -> str:
 
 def compile_cubins(request: Request) -> tuple[CompiledSource, ...]:
     """Compile a request's device code for each architecture."""
+    request = kernels_alone(request)
     check_is_device_code(request)
     return _compile_for_archs(device_source(request), request.archs, find_cuda_toolchain(request.settings))
 

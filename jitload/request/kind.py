@@ -20,7 +20,7 @@ from jitload.toolchain.arch import CPU
 
 if TYPE_CHECKING:
     from jitload.cpptext.source_kind import SourceKind
-    from jitload.request.request import HostSource
+    from jitload.request.request import HostSource, Request
 
 _TORCH_MARKS = ("torch", "at::", "PYBIND11_MODULE")  # a text without any of them is not for torch
 _HOST_MARKERS = ("TVM_FFI_", "tvm::", "tvm/ffi/")
@@ -270,26 +270,28 @@ def check_host_functions(call: Call, host: HostSource) -> None:
 DEFAULT_DEVICE = ("-default-device", "--diag-suppress=940")
 
 
-def choose_kernels(call: Call, kind: SourceKind) -> tuple[Call, SourceKind, bool]:
-    """Leave out host code if the call asks for the kernels alone.
+def choose_kernels(call: Call, kind: SourceKind) -> tuple[SourceKind, bool]:
+    """Return the kind of a call's source, and whether to leave out its host code, because kernels alone are wanted."""
+    leaves_out = _leaves_host_code_out(call, kind, tuple(text for _, text in call.sources.cuda))
+    return ("device", True) if leaves_out else (kind, False)
 
-    Return the call, the kind of its source, and whether host code was left out.
-    """
-    texts = tuple(text for _, text in call.sources.cuda)
-    if not _leaves_host_code_out(call, kind, texts):
-        return call, kind, False
+
+def kernels_alone(request: Request) -> Request:
+    """Return a request for kernels alone without its host code. A build calls this, because it reads the headers."""
+    if not request.leaves_host_code_out:
+        return request
 
     from jitload.cpptext.host_functions import without_host_code
     from jitload.cpptext.source_kind import user_headers
 
+    texts = tuple(text for _, text in request.pieces)
     # Kernels in headers, names of kernels and macros in options may mention types of the texts.
-    headers = user_headers(texts, _include_dirs(call))
-    launches = [launch for _, launch in call.exports or ()]
-    mentions = [f"{launch.kernel} {launch.signature} {launch.tune!r}" for launch in launches]
-    mentioned = " ".join((*mentions, *split_includes(call.options.cuda)[0]))
-    labels = [label for label, _ in call.sources.cuda]
+    headers = user_headers(texts, [Path(path) for path in request.include_dirs])
+    launches = [launch for _, launch in request.functions or ()]
+    mentioned = " ".join((*(f"{one.kernel} {one.signature} {one.tune!r}" for one in launches), *request.options))
+    labels = [label for label, _ in request.pieces]
     pieces = tuple(zip(labels, without_host_code((*texts, *headers), mentioned), strict=False))
-    return call._replace(sources=call.sources._replace(cuda=pieces)), "device", True
+    return request._replace(pieces=pieces, leaves_host_code_out=False)
 
 
 def _leaves_host_code_out(call: Call, kind: SourceKind, texts: tuple[str, ...]) -> bool:

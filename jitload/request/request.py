@@ -166,6 +166,7 @@ class Request(NamedTuple):
         cpu_flags: Options for compiling kernels for the CPU; empty if `archs` does not contain `cpu`.
         instrumentation: Sanitizers and debug information for kernels.
         tuned: The file of measurements by which variants are chosen.
+        leaves_host_code_out: Whether a build leaves out the host code in `pieces`.
     """
 
     name: str
@@ -183,6 +184,7 @@ class Request(NamedTuple):
     cpu_flags: tuple[str, ...] = ()
     instrumentation: Instrumentation = NO_INSTRUMENTATION
     tuned: Tuned | None = None
+    leaves_host_code_out: bool = False
 
     @property
     def slug(self) -> str:
@@ -227,7 +229,7 @@ def _make_request(call: Call, settings: Settings) -> Request:
     if call.functions is not None:
         call = call._replace(exports=read_functions(call.functions))
     kind = "device" if call.makes == "cubin" else find_kind(call)
-    call, kind, has_cut_texts = choose_kernels(call, kind)
+    kind, leaves_out = choose_kernels(call, kind)
     options, option_archs = take_archs(call.options.cuda) if call.options.cuda else ((), ())
     options, libraries = take_libraries(options)
     call = call._replace(options=call.options._replace(link=(*call.options.link, *libraries))) if libraries else call
@@ -248,13 +250,14 @@ def _make_request(call: Call, settings: Settings) -> Request:
         pieces=call.sources.cuda if kind == "device" else (),
         functions=_kernels(call) if kind == "device" else call.exports or None,
         archs=archs,
-        options=(*cuda_options, *(DEFAULT_DEVICE if has_cut_texts else ())) if kind == "device" else (),
+        options=(*cuda_options, *(DEFAULT_DEVICE if leaves_out else ())) if kind == "device" else (),
         include_dirs=tuple(str(absolute_path(path, "extra_include_paths")) for path in include_dirs),
         settings=settings,
         host=host,
         is_kind_explicit=call.kind is not None,
         instrumentation=call.instrumentation,
         tuned=call.tuned,
+        leaves_host_code_out=leaves_out,
     )
     if call.tuned is not None and not any(launch.tune is not None for _, launch in request.functions or ()):
         problem = f"{call.tuned.label} chooses variants, but no function has a Launch(tune=…)"
@@ -349,7 +352,8 @@ def _with_cpu_flags(request: Request, host_options: tuple[str, ...]) -> Request:
         request = request._replace(options=(*request.options, "--device-debug"))
     if CPU not in request.archs:
         return request
-    check_has_no_launches(request.pieces, request.options)
+    if not request.leaves_host_code_out:
+        check_has_no_launches(request.pieces, request.options)
     return request._replace(cpu_flags=(*cpu_options(request.options), *host_options))
 
 

@@ -63,9 +63,11 @@ def source_of(request: Request) -> Source:
 
 def build_entry(request: Request, tools: Tools, work: Work, *, needs_library: bool, verbose: bool) -> Entry:
     """Build a request, with all variants of its kernels, and publish the result."""
+    from jitload.request.kind import kernels_alone
     from jitload.request.variants import expand
 
-    return source_of(request).build(expand(request), tools, work, needs_library=needs_library, verbose=verbose)
+    whole = expand(kernels_alone(request))
+    return source_of(request).build(whole, tools, work, needs_library=needs_library, verbose=verbose)
 
 
 def find_tools(
@@ -146,6 +148,7 @@ def library_key(request: Request, tools: Tools, own: str) -> CacheKey:
             ("functions", functions),
             ("archs", request.archs),
             ("options", request.options),
+            ("host_code", "left out" if request.leaves_host_code_out else ""),
             ("include_dirs", str(len(request.include_dirs))),
             ("nvrtc", tools.cuda.identity if tools.cuda else ""),
             ("compiler", tools.compiler),
