@@ -95,7 +95,7 @@ def test_a_release_is_in_the_key_by_its_number_and_a_checkout_by_its_files(tmp_p
     """A release does not empty a cache; an edit in a checkout, or under an editable install, takes effect at once."""
     package = tmp_path / "checkout" / "jitload"
     (package / "runtime").mkdir(parents=True)
-    (package / "runtime" / "launch.cc").write_text("int first;")
+    (package / "runtime" / "call.cc").write_text("int first;")
     monkeypatch.setattr(host, "_PACKAGE", package)
 
     def identity() -> str:
@@ -103,7 +103,7 @@ def test_a_release_is_in_the_key_by_its_number_and_a_checkout_by_its_files(tmp_p
         return own_identity(tmp_path / "cache")
 
     in_checkout = identity()
-    (package / "runtime" / "launch.cc").write_text("int second;")
+    (package / "runtime" / "call.cc").write_text("int second;")
     assert in_checkout.startswith(f"ABI {ABI} (a checkout) ")
     assert identity() != in_checkout
     (package / "templates").mkdir()  # as in a wheel

@@ -176,7 +176,7 @@ def test_ctrl_c_ends_a_build_with_its_children(cache, tmp_path):
     mark = tmp_path / "reached"
     script = tmp_path / "slow-c++"
     script.write_text(
-        f'#!/bin/sh\ncase "$*" in *wrapper.cc*|*module.cc*) touch "{mark}"; sleep 77.25;; esac\n'
+        f'#!/bin/sh\ncase "$*" in *wrapper.cc*|*loader.cc*) touch "{mark}"; sleep 77.25;; esac\n'
         f'exec {shutil.which("c++")} "$@"\n'
     )
     script.chmod(0o755)

@@ -12,7 +12,7 @@ from support.calls import array, assert_refused, fresh
 
 import jitload
 from jitload import Launch
-from jitload.loader.direct import torch_exchange
+from jitload.loader.direct_calls import torch_exchange
 from jitload.loader.module import loader_function
 
 if TYPE_CHECKING:

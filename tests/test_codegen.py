@@ -135,7 +135,7 @@ def test_wrappers_are_as_they_were(name):
 
 
 @pytest.mark.parametrize("standard", ["c11", "c++17"])
-@pytest.mark.parametrize("header", ["launch.h", "expression.h", "triton.h", "cpu.h", "driver.h"])
+@pytest.mark.parametrize("header", ["record.h", "expression.h", "triton.h", "cpu.h", "driver.h"])
 def test_a_header_needs_no_other_and_bears_the_systems(header, standard, tmp_path):
     source = tmp_path / "source.txt"
     system = "".join(f"#include <{name}.h>\n" for name in ("stdint", "stddef", "stdlib"))

@@ -110,7 +110,7 @@ def evaluate(tmp_path_factory: pytest.TempPathFactory) -> Any:
     include_dirs = [Path(jitload.__file__).parent / "runtime", Path(spec.origin).parent / "include"]
     library = tmp_path_factory.mktemp("evaluator") / "evaluator.so"
     options = ["-O1", "-Wall", "-Wextra", "-Werror", "-fPIC", "-shared", *(f"-I{path}" for path in include_dirs)]
-    command = ["g++", "-std=c++17", *options, str(include_dirs[0] / "expression.cc"), "-o", str(library)]
+    command = ["g++", "-std=c++17", *options, str(include_dirs[0] / "core" / "expression.cc"), "-o", str(library)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     return ctypes.CDLL(str(library)).jitload_evaluate

@@ -273,7 +273,7 @@ def test_a_function_of_the_host_shows_its_source_and_errors_without_frames(cache
     shell.run_cell("first(5.5)")
     shown = capsys.readouterr().out
     assert "first(): argument 'x' must be" in shown
-    assert "direct.py" not in shown
+    assert "direct_calls.py" not in shown
 
 
 def test_fields_of_a_launch(shell):

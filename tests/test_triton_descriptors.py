@@ -288,7 +288,7 @@ def test_the_stream_is_that_of_the_descriptor_s_framework(library: Path, stub_dr
     program = """
 import ctypes
 from support.driver import StubDriver
-from test_direct import Array, STREAM, VIEW, current_stream, view
+from test_direct_calls import Array, STREAM, VIEW, current_stream, view
 from support.triton import TensorDescriptor
 import pathlib
 

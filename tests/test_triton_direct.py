@@ -1,4 +1,4 @@
-"""Triton functions called straight from Python's objects (python.cc), with a framework played by the test."""
+"""Triton functions called straight from Python's objects (core/python.cc), with a framework played by the test."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 from support.calls import fresh
 from support.triton import build_triton, function, multiple, null, parameter, specialize, stand_in
-from test_direct import Array, arrays_as_tensors
+from test_direct_calls import Array, arrays_as_tensors
 from test_triton_scratch import UINT8, Framework
 
 from jitload.loader.function import TypedFunction

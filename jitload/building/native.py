@@ -23,14 +23,18 @@ _FLAGS = ("-O2", "-pipe", "-fPIC", "-fvisibility=hidden", "-w")
 _PLAIN = (*_FLAGS, "-fno-exceptions", "-fno-rtti")
 _CXX17 = ("-std=c++17", *_PLAIN)
 _FOR_TORCH = ("-std=c++17", *_FLAGS)
-_TORCH_SUBJECTS = ("errors", "functions", "library", "operators", "tensor", "values")
+_CORE = (
+    *("arguments", "argument_errors", "call", "choice", "driver", "expression", "host_call", "launch_errors", "loader"),
+    *("python", "structures"),
+)
+_TORCH = ("errors", "functions", "library", "operators", "tensor", "values")
 # For each name, the sources in `runtime/` and their options.
 _SOURCES: dict[NativeName, dict[str, tuple[str, ...]]] = {
-    "runtime": dict.fromkeys(("launch", "python", "module", "cold"), _PLAIN),
-    "cpu_runtime": {"cpu": _CXX17},
-    "cpu_watched": {"cpu": (*_CXX17, "-DJITLOAD_CPU_WATCHES=1")},
-    "triton_runtime": {"triton": _CXX17},
-    "torch_runtime": dict.fromkeys((f"torch_{subject}" for subject in _TORCH_SUBJECTS), _FOR_TORCH),
+    "runtime": dict.fromkeys((*(f"core/{name}" for name in _CORE), "cpu/launch"), _PLAIN),
+    "cpu_runtime": {"cpu/run": _CXX17},
+    "cpu_watched": {"cpu/run": (*_CXX17, "-DJITLOAD_CPU_WATCHES=1")},
+    "triton_runtime": dict.fromkeys(("triton/call", "triton/descriptor"), _CXX17),
+    "torch_runtime": dict.fromkeys((f"torch/{name}" for name in _TORCH), _FOR_TORCH),
     "launcher": {"../include/jitload/launcher": _CXX17},
 }
 NAMES: tuple[NativeName, ...] = (*_SOURCES, "shared")

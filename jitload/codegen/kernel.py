@@ -173,7 +173,7 @@ def _metadata(arguments: Iterable[Parameter]) -> str:
 
 # ---- choices by key --------------------------------------------------------------------------------------------------
 
-_MULTIPLIER, _MASK = 0x9E3779B97F4A7C15, 2**64 - 1  # those of `jitload_hash_key` in runtime/launch_steps.h
+_MULTIPLIER, _MASK = 0x9E3779B97F4A7C15, 2**64 - 1  # those of `jitload_hash_key` in runtime/core/choice.h
 
 
 def choice_structure(export: Export) -> Struct:

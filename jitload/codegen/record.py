@@ -1,7 +1,7 @@
 """Writes a library's record: the C structures that describe its kernels, as bytes.
 
 The runtime reads the record where it lies: in a library, which embeds it, or in memory. `STRUCTURES` and the constants
-repeat `runtime/jitload/launch.h`, `triton.h` and `expression.h`; a test compares them. A change needs a new `ABI`.
+repeat `runtime/jitload/record.h`, `triton.h` and `expression.h`; a test compares them. A change needs a new `ABI`.
 """
 
 from __future__ import annotations

@@ -1,1 +1,1 @@
-"""Compiles CUDA source for the CPU. The code that runs it is in `runtime/cpu.cc`."""
+"""Compiles CUDA source for the CPU. The code that runs it is in `runtime/cpu/`."""

@@ -68,7 +68,7 @@ _FLAGS = (
 _PREEMPTIVE_FLAGS = ("-fsanitize-coverage=trace-pc", "-DJITLOAD_CPU_PREEMPT=1")
 _COPIES = ("-fno-builtin-memset", "-fno-builtin-memcpy", "-fno-builtin-memmove")
 _TSAN_PARAMS = ("--param=tsan-instrument-func-entry-exit=0", "--param=tsan-distinguish-volatile=1")
-# With these options, compiled code calls a function of cpu_sanitize.cc before each access to memory. That file knows
+# With these options, compiled code calls a function of sanitize.cc before each access to memory. That file knows
 # which memory a kernel may access, so the sanitizers allocate no memory of their own.
 _SANITIZER_FLAGS = {
     "address": (
@@ -101,7 +101,7 @@ _SHORT_DIR, _CORRECTED_DIR, _USER_DIR = "headers", "corrected", "user"
 _PAIR_CONSTRUCTOR = re.compile(r"(__half2|__nv_bfloat162)\(\) = default;")
 _LIST_ASSIGNMENT = r"\g<0> \1& operator=(std::initializer_list<struct __jitload_nothing>) { return *this = \1(); }"
 _RELEASE_MACRO = re.compile(r"\bCUDART_VERSION\b|\b__CUDA(?:RT_API_VERSION|CC_VER_\w+|_API_VER_\w+)")
-_DYNAMIC_SHARED_SYMBOL = "__jitload_dynamic_shared"  # tells cpu_sanitize.cc where dynamic shared memory begins
+_DYNAMIC_SHARED_SYMBOL = "__jitload_dynamic_shared"  # tells runtime/cpu/sanitize.cc where dynamic shared memory begins
 
 
 def compile_for_cpu(

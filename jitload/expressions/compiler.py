@@ -1,4 +1,4 @@
-"""Translate a launch expression to steps for the evaluator in `runtime/expression.cc`.
+"""Translate a launch expression to steps for the evaluator in `runtime/core/expression.cc`.
 
 The steps keep Python's semantics: `//` and `%` round down, `and` and `or` return one of their operands, and operands
 that are not needed are not evaluated. Only integers and argument positions of the user's text reach the steps.

@@ -171,7 +171,7 @@ def image_rank(arch: str, number: int) -> int:
     """Return a number that tells how well an architecture's code suits a GPU.
 
     Higher numbers are better, and 0 means that the code cannot run on the GPU. `number` is the compute capability of
-    the GPU as an integer: 90 for 9.0. At a launch, `jitload_image_rank` in runtime/module.cc orders cubins alike.
+    the GPU as an integer: 90 for 9.0. At a launch, `jitload_image_rank` in runtime/core/driver.cc orders cubins alike.
     """
     capability, suffix = capability_of(arch)
     if suffix == "a":

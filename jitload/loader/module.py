@@ -22,7 +22,7 @@ import tvm_ffi
 
 from jitload.building.native import find_native
 from jitload.errors import Argument, LoadError, Words, at_caller
-from jitload.loader.direct import CheckedFunction, direct_arguments, direct_type, torch_exchange
+from jitload.loader.direct_calls import CheckedFunction, direct_arguments, direct_type, torch_exchange
 from jitload.loader.function import Library, TypedFunction, in_graphs
 
 if TYPE_CHECKING:

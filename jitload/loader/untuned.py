@@ -7,7 +7,7 @@ import functools
 import logging
 from typing import Any
 
-HOW = ("first", "tuned", "nearest")  # in the order of the constants in runtime/device.h
+HOW = ("first", "tuned", "nearest")  # in the order of the constants in runtime/core/choice.h
 _log = logging.getLogger(__name__)
 
 

@@ -8,7 +8,7 @@ import sys
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from jitload.loader.direct import CheckedFunction
+from jitload.loader.direct_calls import CheckedFunction
 from jitload.loader.function import TypedFunction
 from jitload.loader.untuned import HOW
 from jitload.request.tuned import Tuned

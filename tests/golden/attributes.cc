@@ -1,5 +1,5 @@
 // vec: typed functions around its kernels, from sm_80.cubin, sm_90a.cubin, sm_100f.cubin.
-#include <jitload/launch.h>
+#include <jitload/record.h>
 
 TVM_FFI_EMBED_CUBIN(vec_sm_80);
 JITLOAD_EMBED(vec_sm_80, "sm_80.cubin");

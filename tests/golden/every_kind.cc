@@ -1,5 +1,5 @@
 // vec: typed functions around its kernels, from sm_90a.cubin.
-#include <jitload/launch.h>
+#include <jitload/record.h>
 
 TVM_FFI_EMBED_CUBIN(vec_sm_90a);
 JITLOAD_EMBED(vec_sm_90a, "sm_90a.cubin");

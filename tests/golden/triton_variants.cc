@@ -1,5 +1,5 @@
 // ops: typed functions around its kernels, from kernel0_sm_80.cubin, kernel0_sm_90a.cubin, kernel1_sm_90a.cubin.
-#include <jitload/launch.h>
+#include <jitload/record.h>
 
 TVM_FFI_EMBED_CUBIN(kernel0_sm_80);
 JITLOAD_EMBED(kernel0_sm_80, "kernel0_sm_80.cubin");

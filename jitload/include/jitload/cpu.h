@@ -1,6 +1,6 @@
 /* The interface between kernels that are compiled for the CPU and the code that runs them.
  *
- * Kernels are the user's C++, compiled after include/cpu/jitload_cpu.h. They are run by cpu.cc, which is compiled once.
+ * Kernels are the user's C++, compiled after include/cpu/jitload_cpu.h. They are run by runtime/cpu/run.cc, which is compiled once.
  */
 #ifndef JITLOAD_CPU_H_
 #define JITLOAD_CPU_H_

@@ -1,12 +1,12 @@
 /* Launch expressions: Python's integer semantics, checked to fit in 64 bits.
  *
- * Written in the common subset of C11 and C++17 and implemented in expression.cc. A program is a sequence of steps for a
+ * Written in the common subset of C11 and C++17 and implemented in core/expression.cc. A program is a sequence of steps for a
  * machine with a stack of integers; expressions/compiler.py writes it. A failure ends the program.
  */
 #ifndef JITLOAD_EXPRESSION_H_
 #define JITLOAD_EXPRESSION_H_
 
-#include "launch.h"
+#include "record.h"
 
 #ifdef __cplusplus
 extern "C" {

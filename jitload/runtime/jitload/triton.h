@@ -6,7 +6,7 @@
 #ifndef JITLOAD_TRITON_H_
 #define JITLOAD_TRITON_H_
 
-#include "launch.h"
+#include "record.h"
 
 /* Assumptions that the cubin was specialised for. */
 enum { JITLOAD_MULTIPLE_OF, JITLOAD_EQUAL_TO, JITLOAD_NULL };

@@ -1,4 +1,4 @@
-/* What these headers use of the compiled files runtime/torch_*.cc. */
+/* What these headers use of the compiled files runtime/torch/*.cc. */
 #pragma once
 
 #if __cplusplus < 201703L

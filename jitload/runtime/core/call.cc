@@ -1,0 +1,125 @@
+/* A call of a typed function, from its arguments to the driver's launch.
+ *
+ * The files of this directory are compiled once, and linked into every library with hidden symbols, so that a generated
+ * wrapper is only a page of tables.
+ */
+#include <jitload/triton.h>
+
+#include "call_steps.h"
+
+jitload_cu_result jitload_launch_with_attributes(const jitload_driver* driver, const jitload_request* request,
+                                                 jitload_cu_kernel function, jitload_cu_stream stream) {
+  const jitload_kernel* kernel = request->kernel;
+  const jitload_plan* plan = &request->plan;
+  jitload_cu_config config = {};
+  for (int i = 0; i < 3; ++i) {
+    config.grid[i] = (uint32_t)plan->grid[i];
+    config.block[i] = (uint32_t)plan->block[i];
+  }
+  config.shared_bytes = (uint32_t)plan->shared_bytes;
+  config.stream = stream;
+  jitload_cu_attribute* attributes =
+      (jitload_cu_attribute*)__builtin_alloca(sizeof(jitload_cu_attribute) * (size_t)kernel->attribute_count);
+  memset(attributes, 0, sizeof(jitload_cu_attribute) * (size_t)kernel->attribute_count);
+  config.attributes = attributes;
+  config.attribute_count = (unsigned)kernel->attribute_count;
+  for (int32_t i = 0; i < kernel->attribute_count; ++i) {
+    attributes[i].id = kernel->attributes[i].id;
+    attributes[i].value.number = kernel->attributes[i].value;
+    if (attributes[i].id != JITLOAD_LAUNCH_CLUSTER) continue;
+    for (int axis = 0; axis < 3; ++axis) attributes[i].value.extent[axis] = (uint32_t)plan->cluster[axis];
+  }
+  return driver->launch_ex(&config, function, request->params, NULL);
+}
+
+static inline int jitload_launch_on_current_device(const jitload_driver* driver, const jitload_request* request,
+                                                   jitload_cu_device device) {
+  jitload_slot* slot = NULL;
+  if (jitload_prepare_kernel(driver, request, device, &slot) != 0) return -1;
+  const jitload_cu_stream stream = jitload_select_stream(request, device, request->device < 0);
+  const jitload_cu_result code = jitload_submit(driver, request, slot->kernel, stream);
+  if (JITLOAD_LIKELY(code == JITLOAD_CUDA_SUCCESS)) return 0;
+  return jitload_raise_launch_error(request, slot, device, code);
+}
+
+int jitload_run(const jitload_kernel* kernel, const jitload_config* config, const TVMFFIAny* args, int32_t num_args,
+                jitload_stream_source_fn stream_source) {
+  if (__builtin_expect(num_args != kernel->argument_count, 0)) {
+    return jitload_raise_argument_error(kernel, args, num_args);
+  }
+  if (kernel->triton != NULL) return jitload_run_triton(kernel, config, args, stream_source);
+  while (__builtin_expect(kernel->flags & JITLOAD_DISPATCHES, 0)) {
+    kernel = jitload_choose(kernel, args, NULL);
+    if (kernel == NULL) return -1;
+  }
+  const size_t count = (size_t)kernel->param_count;
+  uint64_t* values = (uint64_t*)__builtin_alloca(8 * count + 8);
+  jitload_request request;
+  request.kernel = kernel;
+  request.config = config;
+  request.stream_source = stream_source;
+  request.params = (void**)__builtin_alloca(sizeof(void*) * count + 8);
+  request.device = -1;
+  request.args = args;
+  unsigned char* structs = NULL;
+  if (kernel->struct_bytes != 0) structs = (unsigned char*)__builtin_alloca(kernel->struct_bytes);
+  if (!jitload_read_arguments(&request, args, values, &structs)) {
+    return jitload_raise_argument_error(kernel, args, num_args);
+  }
+  if (__builtin_expect(kernel->cpu != NULL, 0) && !jitload_choose_device(&request)) {
+    return jitload_raise_argument_error(kernel, args, num_args);
+  }
+  if (jitload_evaluate_plan(&request, args, values) != 0) return -1;
+  const int extents = jitload_check_extents(&request);
+  if (extents != 0) return extents < 0 ? -1 : 0;
+  if (__builtin_expect(request.device == JITLOAD_CPU_DEVICE, 0)) return jitload_launch_on_cpu(&request);
+  if ((kernel->flags & JITLOAD_HAS_CLUSTER) && jitload_check_cluster(&request) != 0) return -1;
+  return jitload_launch_on_device(&request, jitload_launch_on_current_device);
+}
+
+extern "C" int jitload_call(intptr_t kernel, const void* args, int32_t num_args, void* result) {
+  const jitload_kernel* called = &jitload_library_record.module.kernels[kernel];
+  if (__builtin_expect(called->host != NULL, 0)) {
+    return jitload_call_host(called, NULL, (const TVMFFIAny*)args, num_args, (TVMFFIAny*)result);
+  }
+  return jitload_run(called, NULL, (const TVMFFIAny*)args, num_args, NULL);
+}
+
+/* Explain a call without launching: write the index of the kernel that it would launch (of Triton's kernels, the
+ * position), how this was chosen, the number of key expressions and their values, and the grid, block, cluster and
+ * dynamic shared memory, or zeros where the call passes the grid or block. args: (module, kernel index, address of 21
+ * 64-bit integers, *the call's arguments). */
+JITLOAD_LOADER_FUNCTION(explain)(void*, const TVMFFIAny* args, int32_t num_args, TVMFFIAny*) {
+  const jitload_kernel* kernel = &((const jitload_module*)(uintptr_t)args[0].v_int64)->kernels[args[1].v_int64];
+  int64_t* out = (int64_t*)(uintptr_t)args[2].v_int64;
+  args += 3, num_args -= 3;
+  if (num_args != kernel->argument_count) return jitload_raise_argument_error(kernel, args, num_args);
+  jitload_chosen chosen = {};
+  int64_t triton_position = 0;
+  if (kernel->triton != NULL && kernel->choice != NULL) {
+    triton_position = jitload_choose_by_key(kernel, args, &chosen);
+    if (triton_position < 0) return -1;
+  }
+  while (kernel->flags & JITLOAD_DISPATCHES) {
+    kernel = jitload_choose(kernel, args, &chosen);
+    if (kernel == NULL) return -1;
+  }
+  memset(out, 0, sizeof *out * 21);
+  out[0] = kernel->triton != NULL ? triton_position : kernel->index, out[1] = chosen.how, out[2] = chosen.key_count;
+  memcpy(out + 3, chosen.key, sizeof chosen.key);
+  if (kernel->triton != NULL) return 0;
+  const size_t count = (size_t)kernel->param_count;
+  uint64_t* values = (uint64_t*)__builtin_alloca(8 * count + 8);
+  jitload_request request = {};
+  request.kernel = kernel;
+  request.params = (void**)__builtin_alloca(sizeof(void*) * count + 8);
+  request.device = -1;
+  unsigned char* structs = (unsigned char*)__builtin_alloca((size_t)kernel->struct_bytes + 8);
+  if (!jitload_read_arguments(&request, args, values, &structs)) {
+    return jitload_raise_argument_error(kernel, args, num_args);
+  }
+  if (!(kernel->flags & JITLOAD_HAS_GRID) || !(kernel->flags & JITLOAD_HAS_BLOCK)) return 0;
+  if (jitload_evaluate_plan(&request, args, values) != 0) return -1;
+  memcpy(out + 11, request.plan.grid, sizeof(int64_t) * 10); /* with block, cluster and shared memory */
+  return 0;
+}

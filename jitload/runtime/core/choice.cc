@@ -1,0 +1,108 @@
+/* Choosing a variant by key, off the fast path: the tables of devices, and keys that were not tuned. */
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "choice.h"
+
+/* Called once for each key that was not tuned, as far as the runtime remembers keys. */
+typedef void (*jitload_report_fn)(const char* function, const char* key, const char* gpu, int32_t how);
+static jitload_report_fn jitload_report;
+
+/* args: (module, the address of a `jitload_report_fn`). */
+JITLOAD_LOADER_FUNCTION(report)(void*, const TVMFFIAny* args, int32_t, TVMFFIAny*) {
+  jitload_report = (jitload_report_fn)(uintptr_t)args[1].v_int64;
+  return 0;
+}
+
+int32_t jitload_find_default_device(const jitload_kernel* kernel) {
+  if (kernel->cpu != NULL && (kernel->module->image_count == 0 || jitload_count_gpus() == 0)) return JITLOAD_DEVICES;
+  const jitload_driver* driver = jitload_get_driver(kernel->name);
+  jitload_cu_device current = 0;
+  if (driver == NULL || driver->context_device(&current) != JITLOAD_CUDA_SUCCESS) current = 0;
+  return current & (JITLOAD_DEVICES - 1);
+}
+
+const jitload_table* jitload_find_table(const jitload_kernel* kernel, int32_t device) {
+  static const jitload_number no_keys[2 * (JITLOAD_MAX_KEYS + 1)] = {};
+  static const jitload_table empty = {"", no_keys, 1};
+  jitload_choice* choice = (jitload_choice*)kernel->choice;
+  jitload_choice_state* state = __atomic_load_n(&choice->state, __ATOMIC_ACQUIRE);
+  if (state == NULL) {
+    state = (jitload_choice_state*)calloc(1, sizeof *state);
+    jitload_choice_state* other = NULL;
+    if (state == NULL) return jitload_fail("MemoryError", "%s(): out of memory", kernel->name), (jitload_table*)NULL;
+    if (!__atomic_compare_exchange_n(&choice->state, &other, state, 0, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE)) {
+      free(state);
+      state = other;
+    }
+  }
+  char gpu[256] = "cpu";
+  if (device != JITLOAD_DEVICES) {
+    const jitload_driver* driver = jitload_get_driver(kernel->name);
+    if (driver == NULL) return NULL;
+    const jitload_cu_result code = driver->device_name(gpu, sizeof gpu, device);
+    if (code != JITLOAD_CUDA_SUCCESS) {
+      jitload_raise_driver_error(driver, kernel->name, "the model of the GPU cannot be read", code);
+      return NULL;
+    }
+  }
+  const jitload_table* table = &empty;
+  for (int32_t i = 0; i < choice->table_count; ++i) {
+    if (strcmp(choice->tables[i].gpu, gpu) == 0) table = &choice->tables[i];
+  }
+  __atomic_store_n(&state->tables[device], table, __ATOMIC_RELEASE);
+  return table;
+}
+
+/* Return how far a key is from a tuned one. The distance of logarithms is compared as the product of ratios, which is
+ * the same on all machines. */
+static double jitload_key_distance(int32_t nearest, const int64_t* key, const jitload_number* tuned, int32_t count) {
+  double sum = 0, product = 1;
+  for (int32_t i = 0; i < count; ++i) {
+    const double a = (double)key[i], b = (double)tuned[i].value;
+    const double low = __builtin_fabs(a) < 1 ? 1 : __builtin_fabs(a), high = __builtin_fabs(b) < 1 ? 1 : __builtin_fabs(b);
+    sum += __builtin_fabs(a - b);
+    product *= (a < 0) != (b < 0) ? __builtin_huge_val() : low < high ? high / low : low / high;
+  }
+  return nearest == JITLOAD_NEAREST_LOG2 ? product : sum;
+}
+
+static int32_t jitload_nearest_position(const jitload_choice* choice, const jitload_table* table, const int64_t* key) {
+  int32_t best = 0;
+  double shortest = __builtin_huge_val();
+  for (size_t i = 0; i < (size_t)1 << table->slot_bits; ++i) {
+    const jitload_number* slot = &table->slots[i * (size_t)(choice->key_count + 1)];
+    if (slot->value == 0) continue;
+    const double distance = jitload_key_distance(choice->nearest, key, slot + 1, choice->key_count);
+    if (distance < shortest) shortest = distance, best = (int32_t)slot->value - 1;
+  }
+  return best;
+}
+
+int32_t jitload_choose_untuned(const jitload_kernel* kernel, const jitload_table* table, const int64_t* key,
+                               uint64_t hash, int32_t device) {
+  const jitload_choice* choice = kernel->choice;
+  const uint64_t position_mask = 0xfff;
+  hash ^= (uint64_t)(device + 1) << 12;
+  uint64_t* place = &choice->state->remembered[(hash >> 32) & (JITLOAD_REMEMBERED - 1)];
+  const uint64_t remembered = __atomic_load_n(place, __ATOMIC_RELAXED);
+  if (remembered != 0 && ((remembered ^ hash) & ~position_mask) == 0) return (int32_t)(remembered & position_mask) - 1;
+  const int is_nearest = choice->nearest != JITLOAD_NEAREST_NONE && *table->gpu != '\0';
+  const int32_t position = is_nearest ? jitload_nearest_position(choice, table, key) : 0;
+  __atomic_store_n(place, (hash & ~position_mask) | (uint64_t)(position + 1), __ATOMIC_RELAXED);
+  if (jitload_report != NULL) {
+    char text[256] = "";
+    size_t used = 0;
+    for (int32_t i = 0; i < choice->key_count; ++i) {
+      used += (size_t)snprintf(text + used, sizeof text - used, "%s%lld", i != 0 ? ", " : "", (long long)key[i]);
+    }
+    jitload_report(kernel->name, text, table->gpu, is_nearest ? JITLOAD_NEAREST : JITLOAD_FIRST);
+  }
+  return position;
+}
+
+int jitload_raise_key_error(const jitload_kernel* kernel, const jitload_eval* eval) {
+  jitload_kernel named = *kernel;
+  named.expressions = kernel->choice->expressions;
+  return jitload_raise_expression_error(&named, eval);
+}

@@ -1,0 +1,257 @@
+/* The functions that kernels compiled with sanitize= call before each memory access, and for undefined behaviour.
+ *
+ * g++'s own sanitizer libraries must be loaded before all others, and do not know the extent of a tensor in its
+ * allocation. Here an access is valid if it lies in a tensor of the call, in the shared memory that the launch asked
+ * for, on a thread's stack, or in the library's own data.
+ */
+#include <dlfcn.h>
+#include <fcntl.h>
+#include <pthread.h>
+#include <spawn.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "worker.h"
+
+extern "C" __attribute__((visibility("hidden"))) thread_local char __jitload_dynamic_shared[];
+
+namespace {
+
+constexpr uintptr_t kNear = 1 << 16; /* an access within this many bytes of a tensor is assumed to be meant for it */
+
+/* The memory of the library and of this thread. */
+struct OwnMemory {
+  Memory segments[8];
+  int segment_count;
+  Memory thread_local_data;
+  Memory stack;
+  bool is_complete;
+};
+thread_local OwnMemory own_memory;
+
+void find_own_memory() {
+  jitload_cpu_current_worker->is_uninterruptible = 1;
+  own_memory.segment_count = 0;
+  visit_own_segments([](const ElfW(Phdr)& segment, Memory memory) {
+    if (segment.p_type == PT_TLS) own_memory.thread_local_data = memory;
+    if (segment.p_type == PT_LOAD && own_memory.segment_count < 8) {
+      own_memory.segments[own_memory.segment_count++] = memory;
+    }
+  });
+  pthread_attr_t attributes;
+  void* low = NULL;
+  size_t size = 0;
+  if (pthread_getattr_np(pthread_self(), &attributes) == 0) {
+    pthread_attr_getstack(&attributes, &low, &size);
+    pthread_attr_destroy(&attributes);
+  }
+  own_memory.stack = {(uintptr_t)low, (uintptr_t)low + size};
+  own_memory.is_complete = true;
+  jitload_cpu_current_worker->is_uninterruptible = 0;
+}
+
+Memory memory_at(const void* begin, size_t size) { return {(uintptr_t)begin, (uintptr_t)begin + size}; }
+
+/* Return the tensor that is nearest to an access, or NULL if none is near. */
+const jitload_cpu_region* nearest_tensor(const jitload_cpu_launch* call, uintptr_t address) {
+  const jitload_cpu_region* nearest = NULL;
+  uintptr_t least = kNear;
+  for (int i = 0; i < call->tensor_count; ++i) {
+    const jitload_cpu_region* tensor = &call->tensors[i];
+    const uintptr_t distance = address < tensor->begin ? tensor->begin - address
+                               : address < tensor->end ? 0 : address - tensor->end;
+    if (distance <= least) least = distance, nearest = tensor;
+  }
+  return nearest;
+}
+
+[[noreturn]] void report(Worker* worker, const void* code, const char* text) {
+  worker->fault_address = code;
+  fail(worker, worker->current->index, "%s", text);
+  leave(worker);
+}
+
+__attribute__((noinline)) void report_access(Worker* worker, uintptr_t address, size_t size, bool is_write,
+                                             const void* code) {
+  const jitload_cpu_launch* call = worker->launch->call;
+  code = (const char*)code - 1; /* the return address is after the call instruction; this is inside it */
+  const char* access = is_write ? "a write" : "a read";
+  const uintptr_t shared = (uintptr_t)__jitload_dynamic_shared;
+  char text[320];
+  if (address >= shared && address < shared + JITLOAD_MOST_SHARED) {
+    snprintf(text, sizeof text, "%s of %zu bytes at byte %zu of dynamic shared memory, which has %u bytes,", access,
+             size, (size_t)(address - shared), call->block.shared_bytes);
+    report(worker, code, text);
+  }
+  const jitload_cpu_region* tensor = nearest_tensor(call, address);
+  if (tensor == NULL) {
+    if (call->has_addresses) return; /* one of the call's addresses may point to this memory */
+    snprintf(text, sizeof text, "%s of %zu bytes at address 0x%zx, which is in no tensor,", access, size,
+             (size_t)address);
+  } else if (address < tensor->begin) {
+    snprintf(text, sizeof text, "%s of %zu bytes, %zu before the first byte of '%s',", access, size,
+             (size_t)(tensor->begin - address), tensor->name);
+  } else {
+    snprintf(text, sizeof text, "%s of %zu bytes at byte %zu of '%s', which has %zu bytes,", access, size,
+             (size_t)(address - tensor->begin), tensor->name, (size_t)(tensor->end - tensor->begin));
+  }
+  report(worker, code, text);
+}
+
+inline void check(const void* memory, size_t size, bool is_write, const void* code) {
+  Worker* worker = jitload_cpu_current_worker;
+  if (worker == NULL || !worker->is_in_fibers || size == 0) return;
+  const jitload_cpu_launch* call = worker->launch->call;
+  const uintptr_t begin = (uintptr_t)memory;
+  for (int i = 0; i < call->tensor_count; ++i) {
+    if (contains({call->tensors[i].begin, call->tensors[i].end}, begin, size)) return;
+  }
+  if (contains(memory_at(worker->stacks, worker->capacity * kStack), begin, size)) return;
+  if (!own_memory.is_complete) find_own_memory();
+  if (contains(own_memory.thread_local_data, begin, size)) {
+    const uintptr_t shared = (uintptr_t)__jitload_dynamic_shared;
+    const bool is_beyond = begin + size > shared + call->block.shared_bytes && begin < shared + JITLOAD_MOST_SHARED;
+    if (begin < shared || !is_beyond) return;
+    return report_access(worker, begin, size, is_write, code);
+  }
+  for (int i = 0; i < own_memory.segment_count; ++i) {
+    if (contains(own_memory.segments[i], begin, size)) return;
+  }
+  if (contains(memory_at(worker, sizeof *worker), begin, size) || contains(own_memory.stack, begin, size)) return;
+  if (contains(memory_at(worker->warps, (worker->capacity / kWarp + 1) * sizeof(Warp)), begin, size)) return;
+  if (contains(memory_at(worker->fibers, worker->capacity * sizeof(Fiber)), begin, size)) return;
+  if (contains({call->param_memory.begin, call->param_memory.end}, begin, size)) return;
+  report_access(worker, begin, size, is_write, code);
+}
+
+/* Read the user's own line from the output of addr2line: the first one that is not in jitload's headers. */
+void read_line(int file, char* text, size_t size) {
+  FILE* lines = fdopen(file, "r");
+  char line[512];
+  text[0] = 0;
+  while (lines != NULL && fgets(line, sizeof line, lines) != NULL) {
+    line[strcspn(line, "\n")] = 0;
+    char* discriminator = strstr(line, " (discriminator");
+    if (discriminator != NULL) *discriminator = 0;
+    if (strstr(line, "/jitload_cpu") != NULL || line[0] == '?' || text[0] != 0) continue;
+    const char* name = strrchr(line, '/');
+    const size_t colon = strcspn(line, ":");
+    line[colon] = 0;
+    const bool is_file = access(line, F_OK) == 0;
+    line[colon] = ':';
+    snprintf(text, size, "%s", is_file || name == NULL ? line : name + 1);
+  }
+  if (lines != NULL) fclose(lines);
+}
+
+void append_line(Launch* launch, const void* address) {
+  Dl_info info;
+  int ends[2];
+  if (dladdr(address, &info) == 0 || pipe2(ends, O_CLOEXEC) != 0) return;
+  char offset[32];
+  snprintf(offset, sizeof offset, "0x%zx", (size_t)((const char*)address - (const char*)info.dli_fbase));
+  const char* const command[] = {"addr2line", "-i", "-e", info.dli_fname, offset, NULL};
+  posix_spawn_file_actions_t actions;
+  posix_spawn_file_actions_init(&actions);
+  posix_spawn_file_actions_adddup2(&actions, ends[1], 1);
+  pid_t child = 0;
+  const int code = posix_spawnp(&child, command[0], &actions, NULL, (char* const*)command, environ);
+  posix_spawn_file_actions_destroy(&actions);
+  close(ends[1]);
+  char line[256] = "";
+  read_line(ends[0], line, sizeof line);
+  if (code == 0) waitpid(child, NULL, 0);
+  const size_t used = strlen(launch->error);
+  snprintf(launch->error + used, sizeof launch->error - used, ", at %s",
+           line[0] != 0 ? line : "an unknown line (addr2line of binutils finds it)");
+}
+
+/* ---- undefined behaviour --------------------------------------------------------------------------------------- */
+
+struct Type {
+  uint16_t kind;
+  uint16_t facts;
+  char name[1];
+};
+
+}  // namespace
+
+#define JITLOAD_CHECKS_(size)                                         \
+  extern "C" void __asan_load##size##_noabort(const void* address) {  \
+    check(address, size, false, __builtin_return_address(0));         \
+  }                                                                   \
+  extern "C" void __asan_store##size##_noabort(const void* address) { \
+    check(address, size, true, __builtin_return_address(0));          \
+  }
+JITLOAD_CHECKS_(1)
+JITLOAD_CHECKS_(2)
+JITLOAD_CHECKS_(4)
+JITLOAD_CHECKS_(8)
+JITLOAD_CHECKS_(16)
+extern "C" void __asan_loadN_noabort(const void* address, size_t size) {
+  check(address, size, false, __builtin_return_address(0));
+}
+extern "C" void __asan_storeN_noabort(const void* address, size_t size) {
+  check(address, size, true, __builtin_return_address(0));
+}
+extern "C" void __asan_handle_no_return() {}
+
+#include "races.cc" /* as in run.cc */
+
+static void check_range(const void* memory, size_t size, bool is_write, const void* code) {
+  if (has_race_checks) return watch_access(memory, size, is_write ? kWrite : kRead, code);
+  check(memory, size, is_write, code);
+}
+
+extern "C" void* __real_memset(void* to, int value, size_t size);
+extern "C" void* __real_memcpy(void* to, const void* from, size_t size);
+extern "C" void* __real_memmove(void* to, const void* from, size_t size);
+extern "C" void* __wrap_memset(void* to, int value, size_t size) {
+  check_range(to, size, true, __builtin_return_address(0));
+  return __real_memset(to, value, size);
+}
+extern "C" void* __wrap_memcpy(void* to, const void* from, size_t size) {
+  check_range(from, size, false, __builtin_return_address(0));
+  check_range(to, size, true, __builtin_return_address(0));
+  return __real_memcpy(to, from, size);
+}
+extern "C" void* __wrap_memmove(void* to, const void* from, size_t size) {
+  check_range(from, size, false, __builtin_return_address(0));
+  check_range(to, size, true, __builtin_return_address(0));
+  return __real_memmove(to, from, size);
+}
+
+extern "C" void __ubsan_handle_out_of_bounds_abort(const void* data, uintptr_t index) {
+  const Type* array = *(const Type* const*)((const Location*)data + 1);
+  char text[256];
+  snprintf(text, sizeof text, "index %lld of an array %s", (long long)index, array->name);
+  undefined((const Location*)data, text);
+}
+
+extern "C" void __ubsan_handle_float_cast_overflow_abort(const void* data, uintptr_t) {
+  const Type* to = ((const Type* const*)((const Location*)data + 1))[1];
+  char text[256];
+  snprintf(text, sizeof text, "a floating-point number out of the range of %s, which a GPU would saturate,", to->name);
+  undefined((const Location*)data, text);
+}
+
+#define JITLOAD_UNDEFINED_(name, problem) \
+  extern "C" void __ubsan_handle_##name##_abort(const void* data) { undefined((const Location*)data, problem); }
+JITLOAD_UNDEFINED_(add_overflow, "a signed addition that overflows")
+JITLOAD_UNDEFINED_(sub_overflow, "a signed subtraction that overflows")
+JITLOAD_UNDEFINED_(mul_overflow, "a signed multiplication that overflows")
+JITLOAD_UNDEFINED_(negate_overflow, "a negation that overflows")
+JITLOAD_UNDEFINED_(shift_out_of_bounds, "a shift by too many bits, by a negative number, or out of a signed number,")
+JITLOAD_UNDEFINED_(type_mismatch_v1, "an access through a pointer that is null, misaligned, or of too small an object,")
+JITLOAD_UNDEFINED_(pointer_overflow, "a pointer that overflows")
+JITLOAD_UNDEFINED_(vla_bound_not_positive, "an array of no positive size")
+JITLOAD_UNDEFINED_(load_invalid_value, "a bool or an enum with a value that its type does not have")
+JITLOAD_UNDEFINED_(invalid_builtin, "__builtin_clz or __builtin_ctz of zero")
+JITLOAD_UNDEFINED_(nonnull_arg, "a null pointer for a parameter that must not be one")
+JITLOAD_UNDEFINED_(alignment_assumption, "a pointer that is not aligned as was promised")
+extern "C" void __ubsan_handle_builtin_unreachable(const void* data) {
+  undefined((const Location*)data, "__builtin_unreachable() was reached");
+}
+extern "C" void __ubsan_handle_missing_return(const void* data) {
+  undefined((const Location*)data, "the end of a function that returns a value, without a return,");
+}

@@ -1,0 +1,208 @@
+/* A thread that interrupts kernels that run for long, so that Ctrl-C and the failure of another block end them.
+ *
+ * Kernels run on stacks of their own. The watcher sends a signal to a thread that runs a kernel. The signal's handler
+ * switches to the thread's own stack, where Python's signal handlers run. Then the kernel continues, or is abandoned. A
+ * kernel is only interrupted in its own code, because it may hold a lock in libc.
+ */
+#ifndef JITLOAD_CPU_WATCH_H_
+#define JITLOAD_CPU_WATCH_H_
+
+#include <errno.h>
+#include <pthread.h>
+#include <signal.h>
+#include <sys/syscall.h>
+#include <ucontext.h>
+#include <unistd.h>
+
+#include "pool.h"
+
+namespace {
+
+constexpr int64_t kWatchInterval = 100; /* milliseconds */
+constexpr int64_t kRetryInterval = 1;   /* milliseconds, while a kernel is where it must not be interrupted */
+constexpr int kMostRetries = 100;
+
+struct Watch {
+  pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER; /* held to use the list of workers, of which each thread has one */
+  Worker* first = NULL;
+  uint32_t is_awake = 0;
+};
+Watch watch;
+thread_local Worker* own_worker;
+
+/* ---- handlers of signals ----------------------------------------------------------------------------------------- */
+
+/* A handler and the action that it replaced. */
+struct SignalHandler {
+  int number;
+  int flags;
+  void (*function)(int, siginfo_t*, void*);
+  struct sigaction previous;
+  bool has_previous;
+};
+
+/* Install a handler unless it is installed; return whether it was missing. The handlers of several libraries replace
+ * each other. Each keeps only the first action that it replaced, so that it never calls itself through another handler. */
+bool install(SignalHandler* handler) {
+  struct sigaction action, ours;
+  if (sigaction(handler->number, NULL, &action) != 0) return false;
+  if ((action.sa_flags & SA_SIGINFO) && action.sa_sigaction == handler->function) return false;
+  if (!__atomic_exchange_n(&handler->has_previous, true, __ATOMIC_SEQ_CST)) handler->previous = action;
+  memset(&ours, 0, sizeof ours);
+  ours.sa_sigaction = handler->function;
+  ours.sa_flags = SA_SIGINFO | SA_NODEFER | handler->flags;
+  return sigaction(handler->number, &ours, NULL) == 0;
+}
+
+/* Call the handler that `handler` replaced; return whether there was one. */
+bool call_previous(const SignalHandler* handler, int number, siginfo_t* info, void* context) {
+  const struct sigaction* previous = &handler->previous;
+  if (previous->sa_handler == SIG_DFL || previous->sa_handler == SIG_IGN) return false;
+  if (previous->sa_flags & SA_SIGINFO) {
+    previous->sa_sigaction(number, info, context);
+  } else {
+    previous->sa_handler(number);
+  }
+  return true;
+}
+
+/* ---- the interruption ------------------------------------------------------------------------------------------ */
+
+Memory own_code;
+
+void find_own_code() {
+  visit_own_segments([](const ElfW(Phdr)& segment, Memory memory) {
+    if (segment.p_type == PT_LOAD && contains(memory, (uintptr_t)&find_own_code)) own_code = memory;
+  });
+}
+
+uintptr_t code_address(const void* context) {
+#if defined(__x86_64__)
+  return (uintptr_t)((const ucontext_t*)context)->uc_mcontext.gregs[REG_RIP];
+#else
+  return (uintptr_t)((const ucontext_t*)context)->uc_mcontext.pc;
+#endif
+}
+
+bool is_on_own_stack(const Worker* worker, const void* address) {
+  const char* begin = worker->is_in_fibers ? worker->stacks : worker->plain_stack;
+  const size_t size = worker->is_in_fibers ? worker->capacity * kStack : kPlainStack;
+  return (const char*)address >= begin && (const char*)address < begin + size;
+}
+
+extern SignalHandler watch_handler;
+
+void on_watch_signal(int number, siginfo_t* info, void* context) {
+  const int error = errno;
+  Worker* worker = jitload_cpu_current_worker;
+  const bool is_own_code = contains(own_code, code_address(context));
+  if (worker == NULL) {
+    call_previous(&watch_handler, number, info, context);
+  } else if (worker->is_running && !worker->is_uninterruptible && is_own_code && is_on_own_stack(worker, &error)) {
+    worker->interruptions_handled = worker->interruptions;
+    const Request request = worker->request;
+    worker->request = kIsInterrupted;
+    jitload_cpu_switch(&worker->interrupted, &worker->scheduler);
+    worker->request = request;
+  }
+  errno = error;
+}
+
+SignalHandler watch_handler = {kWatchSignal, SA_RESTART, on_watch_signal, {}, false};
+
+/* ---- the watcher ----------------------------------------------------------------------------------------------- */
+
+/* Send the signal to all threads that still run the same kernel as at the last call; return whether there are any. With
+ * `is_retry`, send it only to those that have not been interrupted since they were asked. */
+bool interrupt_workers(bool is_retry) {
+  bool is_asked = false;
+  pthread_mutex_lock(&watch.mutex);
+  for (Worker* worker = watch.first; worker != NULL; worker = worker->next) {
+    const bool is_same = worker->is_running && worker->run_number == worker->last_run_number;
+    worker->last_run_number = worker->run_number;
+    if (!is_same) worker->interruptions_handled = worker->interruptions;
+    if (is_same && !is_retry) ++worker->interruptions;
+    if (worker->interruptions == worker->interruptions_handled) continue;
+    install(&watch_handler);
+    syscall(SYS_tgkill, getpid(), worker->thread_id, kWatchSignal);
+    is_asked = true;
+  }
+  pthread_mutex_unlock(&watch.mutex);
+  return is_asked;
+}
+
+/* Return how many kernels were run, and whether one runs now. */
+uint64_t count_runs() {
+  uint64_t runs = 0;
+  pthread_mutex_lock(&watch.mutex);
+  for (Worker* worker = watch.first; worker != NULL; worker = worker->next) {
+    runs += worker->run_number + ((uint64_t)worker->is_launching << 32);
+  }
+  pthread_mutex_unlock(&watch.mutex);
+  return runs;
+}
+
+void* watch_main(void*) {
+  uint64_t runs = count_runs();
+  int64_t idle_time = 0;
+  while (true) {
+    usleep(kWatchInterval * 1000);
+    bool is_asked = interrupt_workers(false);
+    for (int retries = 0; is_asked && retries < kMostRetries; ++retries) {
+      usleep(kRetryInterval * 1000);
+      is_asked = interrupt_workers(true);
+    }
+    const uint64_t runs_now = count_runs();
+    idle_time = runs_now != runs || runs_now >> 32 != 0 ? 0 : idle_time + kWatchInterval;
+    runs = runs_now;
+    if (idle_time < kIdleTime) continue;
+    __atomic_store_n(&watch.is_awake, 0, __ATOMIC_SEQ_CST);
+    /* A launch that does not see this store yet has set its is_launching, which count_runs() sees after this pause. So
+     * launches need no fence. */
+    usleep(1000);
+    uint32_t expected = 0;
+    if (count_runs() == runs ||
+        !__atomic_compare_exchange_n(&watch.is_awake, &expected, 1, false, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST)) {
+      return NULL;
+    }
+    idle_time = 0;
+  }
+}
+
+/* Start the watcher unless it runs. The worker must have set `is_launching`. */
+void wake_watcher() {
+  uint32_t expected = 0;
+  if (__atomic_compare_exchange_n(&watch.is_awake, &expected, 1, false, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST) &&
+      !start_thread(watch_main, NULL)) {
+    __atomic_store_n(&watch.is_awake, 0, __ATOMIC_SEQ_CST);
+  }
+}
+
+/* Add this thread's worker to the list of the watcher. */
+void enlist(Worker* worker) {
+  own_worker = worker;
+  worker->thread_id = (int)syscall(SYS_gettid);
+  pthread_mutex_lock(&watch.mutex);
+  if (own_code.begin == 0) find_own_code();
+  worker->next = watch.first;
+  watch.first = worker;
+  pthread_mutex_unlock(&watch.mutex);
+}
+
+void delist(Worker* worker) {
+  pthread_mutex_lock(&watch.mutex);
+  Worker** link = &watch.first;
+  while (*link != NULL && *link != worker) link = &(*link)->next;
+  if (*link != NULL) *link = worker->next;
+  pthread_mutex_unlock(&watch.mutex);
+}
+
+/* Start again in a forked process, which has no watcher and only the thread that forked. */
+void restart_after_fork() {
+  watch = Watch();
+  if (own_worker != NULL) enlist(own_worker);
+}
+
+}  // namespace
+
+#endif /* JITLOAD_CPU_WATCH_H_ */

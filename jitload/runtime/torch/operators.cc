@@ -1,0 +1,409 @@
+/* Operators of ATen, which are called through torch's dispatcher or through Python, functions of Python by their paths, and
+ * the operators that TORCH_LIBRARY registers. */
+#include <dlfcn.h>
+#include <string.h>
+
+#include <algorithm>
+#include <array>
+#include <stdexcept>
+#include <utility>
+
+#include "../../include/torch_light/jitload_torch/library.h"
+#include "library.h"
+
+namespace jitload_torch {
+
+namespace {
+
+Object keyword_tuple(const char* keywords, size_t* count) {
+  std::vector<std::string> names;
+  for (const char *start = keywords, *end; (end = strchr(start, ' ')) != nullptr; start = end + 1) {
+    names.emplace_back(start, end);
+  }
+  *count = names.size();
+  Object tuple = python_tuple(names.size());
+  for (size_t i = 0; i < names.size(); ++i) set_item(tuple, i, python(names[i]));
+  return tuple;
+}
+
+/* References to arguments in Python; while it lives, nothing of `__torch_function__` runs, as in C++. */
+class PythonArguments {
+ public:
+  explicit PythonArguments(size_t count) { TORCH_CHECK(count <= kMost, "a call of Python has at most 64 arguments"); }
+  PythonArguments(const PythonArguments&) = delete;
+  ~PythonArguments() {
+    for (size_t i = 0; i < count_; ++i) Py_DecRef(objects_[i]);
+    if (guard_.get() != nullptr) leave();
+  }
+  void add(Object object) { objects_[count_++] = object.release(); }
+  /* Calls a function with the arguments, of which the last have these names. */
+  Object call(void* function, size_t name_count, void* names) {
+    if (guard_.get() == nullptr && needs_guard()) {
+      guard_ = jitload_torch::call(torch_module().without_modes, {});
+      jitload_torch::call(attribute(guard_.get(), "__enter__").get(), {});
+    }
+    return checked(PyObject_Vectorcall(function, objects_, count_ - name_count, name_count != 0 ? names : nullptr));
+  }
+  void* operator[](size_t index) const { return objects_[index]; }
+
+ private:
+  static constexpr size_t kMost = 64;
+  /* Whether a mode such as torch.device("meta") is active, or an argument is of a subclass of torch.Tensor. */
+  bool needs_guard() const {
+    const Torch& torch = torch_module();
+    const Object modes(PyObject_Vectorcall(torch.mode_count, nullptr, 0, nullptr));
+    if (modes.get() == nullptr || PyLong_AsLongLong(modes.get()) != 0) return true;
+    return std::any_of(objects_, objects_ + count_, [&](void* object) {
+      void* const type = PyObject_Type(object);
+      Py_DecRef(type); /* the object keeps it */
+      return type != torch.tensor_type && type != torch.parameter_type && PyType_IsSubtype(type, torch.base_type) != 0;
+    });
+  }
+  void leave() {
+    void *type, *value, *trace;
+    PyErr_Fetch(&type, &value, &trace);
+    void* const error[] = {&_Py_NoneStruct, &_Py_NoneStruct, &_Py_NoneStruct};
+    const Object exit(PyObject_GetAttrString(guard_.get(), "__exit__"));
+    Object(PyObject_Vectorcall(exit.get(), error, 3, nullptr));
+    PyErr_Restore(type, value, trace);
+  }
+  size_t count_ = 0;
+  void* objects_[kMost];
+  Object guard_;
+};
+
+// ---- arguments ------------------------------------------------------------------------------------------------------
+
+/* A value of the stack for a value of C++. */
+uint64_t bits_of(Type type, const void* value) {
+  uint64_t bits = 0;
+  switch (type) {
+    case Type::tensor: {
+      const at::Tensor& tensor = *static_cast<const at::Tensor*>(value);
+      return reinterpret_cast<uint64_t>(copy_handle(tensor.defined() ? tensor.handle() : interface().undefined));
+    }
+    case Type::text:
+    case Type::string: {
+      const auto text = type == Type::text ? *static_cast<const c10::TextArg*>(value)
+                                           : c10::TextArg(*static_cast<const std::string*>(value));
+      void* handle = nullptr;
+      check(interface().torch_new_string_handle(text.data(), text.size(), &handle), "a text");
+      return reinterpret_cast<uint64_t>(handle);
+    }
+    case Type::dtype:
+    case Type::layout:
+    case Type::memory_format: return static_cast<uint32_t>(*static_cast<const int8_t*>(value));
+    case Type::device: {
+      const c10::Device& device = *static_cast<const c10::Device*>(value);
+      return static_cast<uint64_t>(device.type()) << 32 | static_cast<uint32_t>(static_cast<int32_t>(device.index()));
+    }
+    case Type::boolean: return *static_cast<const bool*>(value);
+    case Type::int64:
+    case Type::float64: memcpy(&bits, value, sizeof bits); return bits; /* faster with a size that is known */
+    default: memcpy(&bits, value, size_of(static_cast<unsigned>(type))); return bits;
+  }
+}
+}  // namespace
+
+uint64_t stack_value(unsigned code, const void* value) {
+  if (holder_of(code) == kPlain) return bits_of(static_cast<Type>(code), value);
+  const unsigned inner = inner_of(code);
+  if (holder_of(code) == kOptional) {
+    const void* const present = optional_value(inner, value);
+    return present != nullptr ? new_optional(stack_value(inner, present)) : 0;
+  }
+  const auto& values = *static_cast<const c10::ArrayRef<char>*>(value);
+  const uint64_t list = new_list(values.size());
+  const size_t size = size_of(inner);
+  for (size_t i = 0; i < values.size(); ++i) push_item(list, stack_value(inner, values.data() + i * size));
+  return list;
+}
+uint64_t new_optional(uint64_t bits) {
+  uint64_t* value = nullptr; /* torch frees it */
+  if (interface().new_stable_ivalue == nullptr) {
+    value = new uint64_t;
+  } else {
+    check(interface().new_stable_ivalue(&value), "a value");
+  }
+  *value = bits;
+  return reinterpret_cast<uint64_t>(value);
+}
+uint64_t new_list(size_t size) {
+  void* list = nullptr;
+  check(interface().torch_new_list_reserve_size(size, &list), "a list");
+  return reinterpret_cast<uint64_t>(list);
+}
+void push_item(uint64_t list, uint64_t item) {
+  check(interface().torch_list_push_back(reinterpret_cast<void*>(list), item), "a list");
+}
+
+namespace {
+/* The stable interface has no Scalar (torch 2.10 to 2.14). */
+bool is_scalar(const Argument& argument) {
+  const bool is_present = holder_of(argument.code) != kOptional || *static_cast<const bool*>(argument.value);
+  return static_cast<Type>(argument.code & 0xff) == Type::scalar && is_present;
+}
+
+// ---- results --------------------------------------------------------------------------------------------------------
+
+/* Values of the stack for what Python returned. */
+uint64_t tensor_bits(const Object& object) {
+  Handle tensor = nullptr;
+  if (is_none(object.get())) return reinterpret_cast<uint64_t>(copy_handle(interface().undefined));
+  TORCH_CHECK_TYPE(tensor_from(object.get(), &tensor), "an operator of torch returned an object that is not a tensor");
+  return reinterpret_cast<uint64_t>(tensor);
+}
+template <class T>
+uint64_t bits_of(const Object& object) {
+  const T value = python_value<T>(object);
+  return bits_of(static_cast<Type>(Code<T>::value), &value);
+}
+void take_python(const char* letters, const Object& object, uint64_t* results) {
+  const size_t count = strlen(letters);
+  for (size_t i = 0; i < count; ++i) {
+    const Object item = count == 1 ? borrow(object.get()) : sequence_item(object.get(), i);
+    size_t size = 0;
+    c10::ScalarType type{};
+    switch (letters[i]) {
+      case 't': results[i] = tensor_bits(item); break;
+      case '_': break;
+      case 'b': results[i] = bits_of<bool>(item); break;
+      case 'd': results[i] = bits_of<double>(item); break;
+      case 'c': /* an operator in Python returns a dtype's number */
+        if (Caster<c10::ScalarType>::load(item.get(), false, &type)) {
+          results[i] = static_cast<uint64_t>(type);
+          break;
+        }
+        [[fallthrough]];
+      case 'i': results[i] = bits_of<int64_t>(item); break;
+      case 's': results[i] = reinterpret_cast<uint64_t>(new c10::Scalar(python_value<c10::Scalar>(item))); break;
+      default:
+        sequence_size(item.get(), &size);
+        results[i] = new_list(size);
+        for (size_t k = 0; k < size; ++k) push_item(results[i], tensor_bits(sequence_item(item.get(), k)));
+    }
+  }
+}
+
+// ---- calls ----------------------------------------------------------------------------------------------------------
+
+/* The operator itself, as an object of Python. */
+Object find_exact(const Operator& op) {
+  const Object first = python(op.name), second = python(op.overload);
+  const Object pair = call(torch_module().find_operator, {first.get(), second.get()});
+  TORCH_CHECK_NOT_IMPLEMENTED(!is_none(pair.get()), "this torch has no operator ", op.name,
+                              *op.overload != '\0' ? "." : "", op.overload);
+  return checked(PySequence_GetItem(pair.get(), 0));
+}
+/* torch's function or method with the operator's name, which takes less time, or NULL. Three and more arguments are passed
+ * by their names, because some of its deprecated forms have them in another order. */
+void* find_quick(const Operator& op) {
+  if (strchr(op.results, '_') != nullptr && strlen(op.results) > 1) return nullptr; /* there, they are one tuple */
+  const char* const name = op.name + sizeof "aten::" - 1;
+  void* function = attribute_or_null(torch_module().functions, name);
+  return function != nullptr ? function : attribute_or_null(torch_module().base_type, name);
+}
+
+void run_in_python(Operator& op, const Argument* arguments, size_t count, uint64_t* results, bool is_exact) {
+  Gil gil;
+  if (op.keyword_names == nullptr) {
+    size_t name_count = 0;
+    op.keyword_names = keyword_tuple(op.names, &name_count).release();
+    op.quick = find_quick(op);
+  }
+  PythonArguments objects(count);
+  const bool is_quick = !is_exact && op.quick != nullptr;
+  const bool is_factory = is_quick && strstr(op.names, "pin_memory ") != nullptr; /* there, pin_memory is not optional */
+  for (size_t i = 0; i < count; ++i) {
+    Object object = object_of(arguments[i].code, arguments[i].value);
+    const bool is_absent = is_factory && arguments[i].code == Code<c10::OptionalArg<bool>>::value && is_none(object.get());
+    objects.add(is_absent ? python(false) : static_cast<Object&&>(object));
+  }
+  if (is_quick) {
+    try {
+      return take_python(op.results, objects.call(op.quick, count > 2 ? count - 1 : 0, op.keyword_names), results);
+    } catch (const PythonError& error) {
+      if (!error.is(PyExc_TypeError)) throw; /* its parameters may differ from the operator's */
+      op.quick = nullptr;
+    }
+  }
+  if (op.exact == nullptr) op.exact = find_exact(op).release();
+  take_python(op.results, objects.call(op.exact, count - 1, op.keyword_names), results);
+}
+
+void throw_pending_error() {
+  Gil gil;
+  if (PyErr_Occurred() != nullptr) throw PythonError();
+}
+bool changes_arguments(const Operator& op) {
+  return op.name[strlen(op.name) - 1] == '_' || strchr(op.results, '_') != nullptr || *op.results == '\0';
+}
+
+}  // namespace
+
+void run_operator(Operator& op, const Argument* arguments, size_t count, uint64_t* results) {
+  if (op.needs_python || *op.results == 's' || std::any_of(arguments, arguments + count, is_scalar)) {
+    return run_in_python(op, arguments, count, results, false);
+  }
+  uint64_t stack[64];
+  for (size_t i = 0; i < count; ++i) stack[i] = stack_value(arguments[i].code, arguments[i].value);
+  if (interface().torch_call_dispatcher(op.name, op.overload, stack, op.version) == 0) {
+    for (size_t i = 0; op.results[i] != '\0'; ++i) {
+      if (op.results[i] == '_') delete_handle(reinterpret_cast<Handle>(stack[i]));
+      results[i] = stack[i];
+    }
+    return;
+  }
+  throw_pending_error(); /* an operator or a mode that is written in Python has raised it */
+  /* The C interface does not tell the class of an error. The same call raises it in Python. */
+  const std::string message = interface().last_message != nullptr ? interface().last_message() : "";
+  run_in_python(op, arguments, count, results, true);
+  /* Nothing has run where the dispatcher cannot take a type, or a rule of vmap cannot take its lists. */
+  op.needs_python = message.find("Not yet supported conversion") != std::string::npos ||
+                    message.find("Expected IntList but got GenericList") != std::string::npos;
+  /* The first call may have changed a part. */
+  TORCH_CHECK(op.needs_python || !changes_arguments(op), op.name, " failed", message.empty() ? "" : ": ", message);
+}
+
+Object invoke_path(const char* path, const char* keywords, void** arguments, size_t count) {
+  Gil gil;
+  PythonArguments objects(count);
+  for (size_t i = 0; i < count; ++i) objects.add(Object(arguments[i]));
+  size_t keyword_count = 0;
+  const Object names = keyword_tuple(keywords, &keyword_count);
+  if (*path != '.') return objects.call(object_at(path).get(), keyword_count, names.get());
+  TORCH_CHECK(!is_none(objects[0]), "Expected a proper Tensor but got None (or an undefined Tensor in C++) for argument #0 'self'");
+  const Object member = attribute(torch_module().tensor_type, path + 1);
+  if (PyCallable_Check(member.get()) == 0) { /* a property */
+    return objects.call(attribute(member.get(), "__get__").get(), keyword_count, names.get());
+  }
+  return objects.call(member.get(), keyword_count, names.get());
+}
+
+// ---- operators of TORCH_LIBRARY --------------------------------------------------------------------------------------
+
+namespace {
+
+using Kernel = void (*)(uint64_t*, uint64_t, uint64_t);
+
+template <class... P>
+int32_t call_torch(const char* name, P... arguments) {
+  const auto function = reinterpret_cast<int32_t (*)(P...)>(dlsym(interface().library, name));
+  TORCH_CHECK(function != nullptr, "this torch lacks ", name);
+  return function(arguments...);
+}
+
+/* torch calls an implementation without saying which, so each has a function of its own. */
+constexpr size_t kMaxKernels = 256;
+Boxed kernels[kMaxKernels];
+size_t kernel_count;
+
+__attribute__((noinline)) void run_boxed(const Boxed& boxed, uint64_t* stack) {
+  const GilNote note(false); /* torch may have released the GIL */
+  try {
+    boxed.run(boxed, stack);
+  } catch (const c10::Error& error) { /* torch has another class of this name */
+    throw std::runtime_error(error.what());
+  }
+}
+template <size_t I>
+void run_kernel(uint64_t* stack, uint64_t, uint64_t) { run_boxed(kernels[I], stack); }
+template <size_t... I>
+constexpr std::array<Kernel, sizeof...(I)> make_kernels(std::index_sequence<I...>) { return {&run_kernel<I>...}; }
+constexpr std::array<Kernel, kMaxKernels> kKernels = make_kernels(std::make_index_sequence<kMaxKernels>());
+
+}  // namespace
+
+void* new_library(const char* kind, const char* name, const char* key, const char* file, int line) {
+  void* library = nullptr;
+  const auto number = static_cast<uint32_t>(line);
+  if (*kind == 'I') {
+    check(call_torch("aoti_torch_library_init_impl", name, key, file, number, &library), "TORCH_LIBRARY_IMPL");
+  } else {
+    const char* const function = *kind == 'D' ? "aoti_torch_library_init_def" : "aoti_torch_library_init_fragment";
+    check(call_torch(function, name, file, number, &library), "TORCH_LIBRARY");
+  }
+  return library;
+}
+void define_operator(void* library, const char* schema) {
+  check(call_torch("aoti_torch_library_def", library, schema), schema);
+}
+void implement_operator(void* library, const char* name, const Boxed& boxed) {
+  TORCH_CHECK(kernel_count != kMaxKernels, "a text can implement ", kMaxKernels, " operators for torch at most");
+  kernels[kernel_count] = boxed;
+  check(call_torch("torch_library_impl", library, name, kKernels[kernel_count++], uint64_t{JITLOAD_TORCH_ABI}), name);
+}
+
+// ---- values of the stack --------------------------------------------------------------------------------------------
+
+Handle take_tensor(uint64_t bits) {
+  const Handle tensor = reinterpret_cast<Handle>(bits);
+  bool is_defined = false;
+  interface().aoti_torch_is_defined(tensor, &is_defined);
+  if (is_defined) return tensor;
+  delete_handle(tensor);
+  return nullptr;
+}
+uint64_t take_optional(uint64_t optional) {
+  uint64_t* const value = reinterpret_cast<uint64_t*>(optional);
+  const uint64_t bits = *value;
+  if (interface().new_stable_ivalue != nullptr) {
+    call_torch("torch_delete_stable_ivalue", value);
+  } else {
+    delete value;
+  }
+  return bits;
+}
+size_t list_size(uint64_t list) {
+  size_t size = 0;
+  check(interface().torch_list_size(reinterpret_cast<void*>(list), &size), "a list");
+  return size;
+}
+uint64_t list_item(uint64_t list, size_t index) {
+  uint64_t item = 0;
+  check(interface().torch_list_get_item(reinterpret_cast<void*>(list), index, &item), "a list");
+  return item;
+}
+void delete_list(uint64_t list) { interface().torch_delete_list(reinterpret_cast<void*>(list)); }
+namespace {
+std::string take_text(void* text) {
+  size_t size = 0;
+  const char* characters = "";
+  call_torch("torch_string_length", text, &size);
+  call_torch("torch_string_c_str", text, &characters);
+  const std::string copy(characters, size);
+  call_torch("torch_delete_string", text);
+  return copy;
+}
+}  // namespace
+void take_value(unsigned code, uint64_t bits, void* value) {
+  switch (static_cast<Type>(code)) {
+    case Type::tensor: *static_cast<at::Tensor*>(value) = at::Tensor(take_tensor(bits)); break;
+    case Type::string: *static_cast<std::string*>(value) = take_text(reinterpret_cast<void*>(bits)); break;
+    case Type::device: {
+      const auto type = static_cast<c10::DeviceType>(bits >> 32);
+      *static_cast<c10::Device*>(value) = c10::Device(type, static_cast<c10::DeviceIndex>(bits));
+      break;
+    }
+    case Type::scalar: { /* the stack has none: this one comes from Python */
+      c10::Scalar* const scalar = reinterpret_cast<c10::Scalar*>(bits);
+      *static_cast<c10::Scalar*>(value) = *scalar;
+      delete scalar;
+      break;
+    }
+    default: memcpy(value, &bits, size_of(code)); /* a number */
+  }
+}
+const char* schema_name(unsigned code) {
+  switch (static_cast<Type>(code)) {
+    case Type::float64: return "float";
+    case Type::boolean: return "bool";
+    case Type::int64: return "int";
+    case Type::dtype: return "ScalarType";
+    case Type::device: return "Device";
+    case Type::string: return "str";
+    default: return "Tensor";
+  }
+}
+
+}  // namespace jitload_torch

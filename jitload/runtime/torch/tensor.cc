@@ -1,0 +1,445 @@
+/* Tensors: what torch says of them, and the methods and operators of at::Tensor that need not be inline. */
+#include <dlfcn.h>
+#include <string.h>
+
+#include <sstream>
+#include <tuple>
+#include <utility>
+#include <vector>
+
+#include "library.h"
+
+namespace jitload_torch {
+
+namespace {
+
+/* Throws torch's error for a method that failed. A torch that does not tell it raises it in Python. */
+void fail_method(Handle tensor, const char* method) {
+  Gil gil;
+  if (PyErr_Occurred() != nullptr) throw PythonError();
+  if (tensor != nullptr && interface().last_message == nullptr) {
+    call_path((std::string(".") + method).c_str(), "", at::Tensor(copy_handle(tensor)));
+  }
+  fail_torch(method);
+}
+/* What one of torch's functions says of a tensor. */
+template <class T, class Raw>
+T ask(int32_t (*function)(Handle, Raw*), Handle tensor, const char* method) {
+  Raw value{};
+  if (function(tensor != nullptr ? tensor : interface().undefined, &value) != 0) fail_method(tensor, method);
+  return static_cast<T>(value);
+}
+
+}  // namespace
+
+at::Tensor with_options(at::Tensor tensor, const c10::TensorOptions& options) {
+  return options.requires_grad() ? tensor.set_requires_grad(true) : tensor;
+}
+Handle copy_handle(Handle tensor) {
+  Handle copy = nullptr;
+  if (interface().aoti_torch_new_tensor_handle(tensor, &copy) != 0) fail_torch("to share a tensor");
+  return copy;
+}
+void delete_handle(Handle tensor) { interface().aoti_torch_delete_tensor_object(tensor); }
+#define X(T, name, function, method) \
+  T tensor_##name(Handle tensor) { return ask<T>(interface().aoti_torch_##function, tensor, method); }
+X(int64_t, dim, get_dim, "dim") X(int64_t, numel, get_numel, "numel") X(int8_t, dtype, get_dtype, "dtype")
+X(int64_t, storage_offset, get_storage_offset, "storage_offset") X(const int64_t*, sizes, get_sizes, "size")
+X(const int64_t*, strides, get_strides, "stride") X(int8_t, layout, get_layout, "layout")
+X(int8_t, device_type, get_device_type, "device") X(int8_t, device_index, get_device_index, "device")
+X(bool, is_contiguous, is_contiguous, "is_contiguous") X(void*, data, get_data_ptr, "data_ptr")
+#undef X
+const void* tensor_const_data(Handle tensor) {
+  return ask<const void*>(interface().torch_get_const_data_ptr, tensor, "data_ptr");
+}
+void check_allocated(Handle tensor, const void* data, size_t element_size) {
+  const size_t offset = static_cast<size_t>(tensor_storage_offset(tensor)) * element_size;
+  if (C10_LIKELY(reinterpret_cast<size_t>(data) != offset) || tensor_numel(tensor) == 0) return;
+  TORCH_CHECK(false, "The tensor has a non-zero number of elements, but its data is not allocated yet.\n"
+              "It may be a tensor of torch.compile or of a fake mode, or its storage has been resized to 0.");
+}
+static std::vector<int64_t> contiguous_strides(c10::IntArrayRef sizes) {
+  std::vector<int64_t> strides(sizes.size() + 1, 1);
+  for (size_t i = sizes.size(); i-- > 1;) strides[i - 1] = strides[i] * (sizes[i] > 1 ? sizes[i] : 1);
+  return strides;
+}
+Handle empty_tensor(int8_t scalar_type, const int64_t* sizes, size_t dim) {
+  const std::vector<int64_t> strides = contiguous_strides(c10::IntArrayRef(sizes, dim));
+  Handle tensor = nullptr;
+  if (interface().aoti_torch_empty_strided(static_cast<int64_t>(dim), sizes, strides.data(), scalar_type, 0, 0, &tensor) != 0) {
+    fail_torch("memory for a tensor");
+  }
+  return tensor;
+}
+
+c10::ScalarType default_dtype() { return python_value<c10::ScalarType>(call_path("torch.get_default_dtype", "")); }
+
+void append(Message& m, const at::Tensor& value) {
+  std::ostringstream stream;
+  if (void* const function = dlsym(interface().library, kPrintName)) {
+    using Print = std::ostream& (*)(std::ostream&, Handle, int64_t);
+    const Handle tensor = value.defined() ? value.handle() : interface().undefined;
+    call_torch([&] { reinterpret_cast<Print>(function)(stream, tensor, 80); });
+  } else {
+    Gil gil;
+    stream << text_of(checked(PyObject_Str(python(value).get())).get());
+  }
+  m.append(stream.str().c_str());
+}
+
+}  // namespace jitload_torch
+
+namespace at {
+
+using namespace jitload_torch;
+
+// ---- what a tensor is -----------------------------------------------------------------------------------------------
+
+Device Tensor::device() const {
+  TORCH_CHECK(defined(), "tensor does not have a device");
+  return Device(static_cast<DeviceType>(tensor_device_type(handle_)), tensor_device_index(handle_));
+}
+bool Tensor::is_same(const Tensor& other) const {
+  return python(*this).get() == python(other).get();
+}
+bool Tensor::has_storage() const {
+  if (!defined() || is_meta()) return defined();
+  int64_t size = 0;
+  return interface().aoti_torch_get_storage_size(handle_, &size) == 0;
+}
+bool Tensor::is_signed() const {
+  const ScalarType type = scalar_type();
+  return type != kByte && type != kBool && type != kUInt16 && type != kUInt32 && type != kUInt64;
+}
+TensorOptions Tensor::options() const { return TensorOptions(scalar_type()).device(device()).layout(layout()); }
+/* Whether the strides are those of a tensor whose channels are last; false if they fit both orders. */
+static bool has_channels_last(IntArrayRef sizes, IntArrayRef strides) {
+  const size_t dim = sizes.size();
+  if ((dim != 4 && dim != 5) || strides[1] == 0) return false;
+  int64_t least = 0;
+  for (size_t i = dim; i-- > 0;) {
+    const size_t d = i == 0 ? 0 : i == dim - 1 ? 1 : i + 1; /* the dimension with the i-th largest stride */
+    if (sizes[d] == 0 || strides[d] < least || (d == 0 && least == strides[1])) return false;
+    least = strides[d] * (sizes[d] > 1 ? sizes[d] : 1);
+  }
+  return true;
+}
+MemoryFormat Tensor::suggest_memory_format() const {
+  if (layout() != kStrided || !has_channels_last(sizes(), strides())) return MemoryFormat::Contiguous;
+  return dim() == 4 ? MemoryFormat::ChannelsLast : MemoryFormat::ChannelsLast3d;
+}
+bool Tensor::is_contiguous(MemoryFormat format) const {
+  if (format == MemoryFormat::Contiguous) return tensor_is_contiguous(handle_);
+  return python_value<bool>(call_path(".is_contiguous", "memory_format ", *this, format));
+}
+int64_t Tensor::wrap(int64_t index) const {
+  const int64_t count = dim();
+  if (index < -count || index >= count) fail_dimension(index, count);
+  return index < 0 ? index + count : index;
+}
+int64_t Tensor::property(const char* path) const {
+  const Object value = call_path(path, "", *this);
+  return is_none(value.get()) ? 0 : python_value<int64_t>(value);
+}
+bool Tensor::is_alias_of(const Tensor& other) const {
+  return python_value<bool>(call_path("torch._C._is_alias_of", "", *this, other));
+}
+void Tensor::set_data(const Tensor& data) const { call_path("builtins.setattr", "", *this, TextArg("data"), data); }
+const Tensor& Tensor::set_requires_grad(bool value) const {
+  if (!defined() || interface().torch_set_requires_grad(handle_, value) != 0) fail_method(handle_, "requires_grad_");
+  return *this;
+}
+Tensor Tensor::grad() const {
+  Object gradient = call_path(".grad", "", *this);
+  return is_none(gradient.get()) ? Tensor() : Tensor(gradient);
+}
+void Tensor::backward(const Tensor& gradient, OptionalArg<bool> retain_graph, bool create_graph,
+                      OptionalArg<TensorList> inputs) const {
+  call_path(".backward", "", *this, gradient, retain_graph, create_graph, inputs);
+}
+Tensor Tensor::data() const { return Tensor(call_path(".data", "", *this)); }
+
+// ---- indexing -------------------------------------------------------------------------------------------------------
+
+jitload_torch::Object indexing::TensorIndex::to_python() const {
+  switch (make_) {
+    case 0: return none();
+    case 1: return object_at("builtins.Ellipsis");
+    case 2: return python(integer_);
+    case 3: return python(integer_ != 0);
+    case 4: return checked(PySlice_New(python(slice_.start).get(), python(slice_.stop).get(), python(slice_.step).get()));
+    default: return python(tensor_);
+  }
+}
+Tensor Tensor::index(ArrayRef<indexing::TensorIndex> indices) const {
+  TORCH_CHECK_INDEX(!indices.empty(), "Passing an empty index list to Tensor::index() is not valid syntax");
+  return Tensor(call_path(".__getitem__", "", *this, indices));
+}
+Tensor& Tensor::index_put_(ArrayRef<indexing::TensorIndex> indices, const Tensor& value, bool accumulate) {
+  accumulate ? call_path(".index_put_", "", *this, indices, value, true) : call_path(".__setitem__", "", *this, indices, value);
+  return *this;
+}
+Tensor& Tensor::index_put_(ArrayRef<indexing::TensorIndex> indices, const Scalar& value) {
+  return call_path(".__setitem__", "", *this, indices, value), *this;
+}
+Tensor Tensor::index_put(ArrayRef<indexing::TensorIndex> indices, const Tensor& value, bool accumulate) const {
+  return Tensor(call_path(".index_put", "", *this, indices, value, accumulate));
+}
+Tensor Tensor::operator[](int64_t index) const {
+  static Operator op{"aten::select", "int", "dim index ", "t"};
+  return call<Tensor>(op, *this, int64_t(0), index);
+}
+Tensor Tensor::operator[](const Scalar& index) const {
+  TORCH_CHECK_INDEX(index.isIntegral(false), "Can only index tensors with integral scalars");
+  return (*this)[index.toLong()];
+}
+Tensor Tensor::operator[](const Tensor& index) const {
+  TORCH_CHECK_INDEX(index.defined(), "Can only index with tensors that are defined");
+  TORCH_CHECK_INDEX(index.dim() == 0, "Can only index with tensors that are scalars (zero-dim)");
+  return (*this)[index.item()];
+}
+
+// ---- copies ---------------------------------------------------------------------------------------------------------
+
+namespace {
+template <class T>
+bool read_item(const char* name, Handle tensor, Scalar* value) {
+  T item{};
+  const auto function = reinterpret_cast<int32_t (*)(Handle, T*)>(dlsym(interface().library, name));
+  if (function == nullptr || function(tensor, &item) != 0) return false;
+  *value = item;
+  return true;
+}
+bool read_item(ScalarType type, Handle tensor, Scalar* value) {
+  switch (type) {
+#define X(T, name, number, python, cpp) \
+  case k##name: return read_item<T>("aoti_torch_item_" python, tensor, value);
+    JITLOAD_TORCH_SCALAR_TYPES(X)
+#undef X
+    default: return false;
+  }
+}
+}  // namespace
+Scalar Tensor::item() const {
+  Scalar value;
+  if (defined() && read_item(scalar_type(), handle_, &value)) return value;
+  return python_value<Scalar>(call_path(".item", "", *this)); /* or throws torch's error */
+}
+Tensor Tensor::contiguous(MemoryFormat format) const {
+  static Operator op{"aten::contiguous", "", "memory_format ", "t"};
+  return is_contiguous(format) ? *this : call<Tensor>(op, *this, format);
+}
+Tensor& Tensor::assign(const Tensor& other) {
+  static Operator op{"aten::copy_", "", "src non_blocking ", "_"};
+  return call<void>(op, *this, other, false), *this;
+}
+Tensor& Tensor::operator=(const Scalar& value) && {
+  static Operator op{"aten::fill_", "Scalar", "value ", "_"};
+  return call<void>(op, *this, value), *this;
+}
+Tensor Tensor::convert(const TensorOptions& options) const {
+  static Operator op{"aten::to", "dtype_layout", "dtype layout device pin_memory non_blocking copy memory_format ", "t"};
+  return call<Tensor>(op, *this, options.dtype_opt(), options.layout_opt(), options.device_opt(), options.pinned_memory_opt(),
+                      false, false, options.memory_format_opt());
+}
+Tensor Tensor::cpu() const { return convert(options().device(kCPU)); }
+Tensor Tensor::cuda() const { return convert(options().device(kCUDA)); }
+Tensor Tensor::toType(ScalarType type) const { return type == scalar_type() ? *this : convert(options().dtype(type)); }
+
+// ---- operators ------------------------------------------------------------------------------------------------------
+
+#define JITLOAD_TORCH_CHANGE_(Other, symbol, name, has_alpha)                                      \
+  Tensor& Tensor::operator symbol(const Other & other) {                                           \
+    static Operator op{"aten::" name, #Other, "other ", "_", JITLOAD_TORCH_ABI, has_alpha};        \
+    return call<void>(op, *this, other), *this;                                                    \
+  }
+#define JITLOAD_TORCH_BINARY_(Other, symbol, name, has_alpha)                                      \
+  Tensor operator symbol(const Tensor& a, const Other& b) {                                        \
+    static Operator op{"aten::" name, #Other, "other ", "t", JITLOAD_TORCH_ABI, has_alpha}; return call<Tensor>(op, a, b); \
+  }
+#define X(kind, ...) JITLOAD_TORCH_##kind##_(Tensor, __VA_ARGS__) JITLOAD_TORCH_##kind##_(Scalar, __VA_ARGS__)
+/* Sums and differences have a Scalar, alpha, and are called through Python, where it may be left out. */
+X(CHANGE, +=, "add_", true) X(BINARY, +, "add", true) X(CHANGE, -=, "sub_", true) X(BINARY, -, "sub", true)
+X(CHANGE, *=, "mul_", false) X(BINARY, *, "mul", false) X(CHANGE, /=, "div_", false) X(BINARY, /, "div", false)
+X(CHANGE, &=, "bitwise_and_", false) X(CHANGE, |=, "bitwise_or_", false) X(CHANGE, ^=, "bitwise_xor_", false)
+X(BINARY, %, "remainder", false)
+#undef X
+#define X(symbol, name, swapped)                             \
+  JITLOAD_TORCH_BINARY_(Tensor, symbol, name, false)         \
+  JITLOAD_TORCH_BINARY_(Scalar, symbol, name, false)         \
+  Tensor operator symbol(const Scalar& a, const Tensor& b) { \
+    static Operator op{"aten::" swapped, "Scalar", "other ", "t"}; return call<Tensor>(op, b, a); \
+  }
+X(<, "lt", "gt") X(<=, "le", "ge") X(>, "gt", "lt") X(>=, "ge", "le") X(==, "eq", "eq") X(!=, "ne", "ne")
+X(&, "bitwise_and", "bitwise_and") X(|, "bitwise_or", "bitwise_or") X(^, "bitwise_xor", "bitwise_xor")
+#undef X
+#undef JITLOAD_TORCH_BINARY_
+#undef JITLOAD_TORCH_CHANGE_
+Tensor operator+(const Scalar& a, const Tensor& b) { return b + a; }
+Tensor operator*(const Scalar& a, const Tensor& b) { return b * a; }
+/* For operators whose first operand is a number: a new tensor like `other` that is filled with the number. */
+static Tensor filled_like(const Scalar& number, const Tensor& other) {
+  static Operator op{"aten::empty_like", "", "dtype layout device pin_memory memory_format ", "t"};
+  const TensorOptions options;
+  Tensor result = call<Tensor>(op, other, options.dtype_opt(), options.layout_opt(), options.device_opt(),
+                               options.pinned_memory_opt(), options.memory_format_opt());
+  static_cast<Tensor&&>(result) = number;
+  return result;
+}
+Tensor operator-(const Scalar& a, const Tensor& b) { return filled_like(a, b) -= b; }
+Tensor operator/(const Scalar& a, const Tensor& b) { return filled_like(a, b) /= b; }
+Tensor operator%(const Scalar& a, const Tensor& b) {
+  static Operator op{"aten::remainder_", "Tensor", "other ", "_"};
+  Tensor result = filled_like(a, b);
+  return call<void>(op, result, b), result;
+}
+#define X(symbol, name) Tensor Tensor::operator symbol() const { static Operator op{name, "", "", "t"}; return call<Tensor>(op, *this); }
+X(-, "aten::neg") X(~, "aten::bitwise_not")
+#undef X
+
+// ---- tensors from values and memory ---------------------------------------------------------------------------------
+
+detail::TensorDataContainer::TensorDataContainer(ScalarType type, const void* values, int64_t count, size_t dim)
+    : type_(type), dim_(dim), sizes_{count}, values_(new char[static_cast<size_t>(count) * elementSize(type) + 1]) {
+  if (count != 0) memcpy(values_, values, static_cast<size_t>(count) * elementSize(type));
+}
+detail::TensorDataContainer::TensorDataContainer(std::initializer_list<TensorDataContainer> list)
+    : type_(list.begin()->type_), dim_(list.begin()->dim_ + 1), is_checked_(true), sizes_{static_cast<int64_t>(list.size())} {
+  const TensorDataContainer& first = *list.begin();
+  TORCH_CHECK(dim_ <= kMaxDim, "jitload's headers for torch support braced lists of up to ", kMaxDim, " dimensions");
+  size_t bytes = elementSize(type_);
+  for (size_t i = 1; i < dim_; ++i) bytes *= static_cast<size_t>(sizes_[i] = first.sizes_[i - 1]);
+  for (const TensorDataContainer& element : list) {
+    TORCH_CHECK(IntArrayRef(element.sizes_, element.dim_) == IntArrayRef(first.sizes_, first.dim_),
+                "Expected all sub-lists to have sizes: ", IntArrayRef(first.sizes_, first.dim_),
+                " (e.g. ", "...", "), but got sub-list with sizes: ", IntArrayRef(element.sizes_, element.dim_));
+    TORCH_CHECK(element.type_ == type_, "Expected all elements of the tensor to have the same scalar type: ", type_,
+                ", but got element of scalar type: ", element.type_);
+  }
+  values_ = new char[bytes * list.size() + 1];
+  for (const TensorDataContainer& element : list) memcpy(values_ + bytes * static_cast<size_t>(&element - &first), element.values_, bytes);
+}
+Tensor detail::TensorDataContainer::to_tensor(const TensorOptions& options, bool is_plain) const {
+  const IntArrayRef sizes(sizes_, is_plain && dim_ == 0 ? 1 : dim_);
+  Tensor result(empty_tensor(static_cast<int8_t>(type_), sizes.data(), sizes.size()));
+  if (const size_t bytes = result.nbytes()) memcpy(result.data_ptr(), values_, bytes);
+  TensorOptions given = options.memory_format({}); /* which both ignore */
+  const bool is_usual = type_ == kFloat || type_ == kDouble;
+  if (!is_plain && !options.has_dtype() && (is_usual || type_ == kInt)) given = given.dtype(is_usual ? get_default_dtype() : kLong);
+  bool is_checked = options.has_dtype();
+  const auto* number = reinterpret_cast<const double*>(values_);
+  for (int64_t i = 0; type_ == kDouble && i < result.numel(); ++i) is_checked |= __builtin_fabs(number[i]) > __FLT_MAX__;
+  if (!is_plain && is_checked_ && is_checked && given.has_dtype() && given.dtype() != type_) {
+    const Tensor checked(empty_tensor(static_cast<int8_t>(given.dtype().toScalarType()), sizes.data(), sizes.size()));
+    const Tensor from(call_path(".flatten", "", result)), to(call_path(".view", "", checked, -1));
+    for (int64_t i = 0; i < result.numel(); ++i) to[i] = from[i].item();
+    result = checked;
+  }
+  return with_options(result.convert(given), options);
+}
+Tensor detail::tensor_over(void* data, IntArrayRef sizes, const int64_t* strides, const TensorOptions& options,
+                           void (*release)(void*, void*), void* context) {
+  using Owner = std::pair<void (*)(void*, void*), void*>;
+  const auto free = [](void* memory, void* argument) {
+    const GilNote note(false); /* torch may have released the GIL */
+    const Owner owner = *static_cast<Owner*>(argument);
+    delete static_cast<Owner*>(argument);
+    owner.first(memory, owner.second);
+  };
+  const std::vector<int64_t> contiguous = contiguous_strides(sizes);
+  if (strides == nullptr) strides = contiguous.data();
+  const auto dim = static_cast<int64_t>(sizes.size());
+  const auto type = static_cast<int32_t>(options.dtype().toScalarType());
+  const auto device = static_cast<int32_t>(options.device().type()), index = static_cast<int32_t>(options.device_index());
+  Handle tensor = nullptr;
+  int32_t status = 0;
+  if (release == nullptr) {
+    status = interface().aoti_torch_create_tensor_from_blob(data, dim, sizes.data(), strides, 0, type, device, index, &tensor);
+  } else if (interface().from_blob != nullptr) {
+    status = interface().from_blob(data, dim, sizes.data(), strides, 0, type, device, index, &tensor, 0, nullptr, 0, free,
+                                   new Owner{release, context});
+  } else {
+    fail(ErrorKind::NotImplementedError, "from_blob with a deleter needs torch 2.11 or newer");
+  }
+  if (status != 0) fail_torch("from_blob");
+  return with_options(Tensor(tensor), options);
+}
+
+// ---- torch's state --------------------------------------------------------------------------------------------------
+
+int get_num_threads() { return python_value<int>(call_path("torch.get_num_threads", "")); }
+void set_num_threads(int count) { call_path("torch.set_num_threads", "", count); }
+TypeMeta get_default_dtype() { return default_dtype(); }
+void manual_seed(uint64_t seed) { call_path("torch.manual_seed", "", seed); }
+OptionalArg<Device> device_of(const Tensor& tensor) {
+  return tensor.defined() && tensor.is_cuda() ? OptionalArg<Device>(tensor.device()) : OptionalArg<Device>();
+}
+
+}  // namespace at
+
+namespace c10 {
+namespace {
+struct Dtype {
+  const char *name, *cpp;
+  size_t size;
+};
+Dtype dtype_of(ScalarType type) {
+  switch (type) {
+#define X(T, name, number, python, cpp) \
+  case ScalarType::name: return {#name, cpp, sizeof(T)};
+    JITLOAD_TORCH_ALL_SCALAR_TYPES(X)
+#undef X
+    default: return {"UNKNOWN_SCALAR", type == ScalarType::Undefined ? "nullptr (uninitialized)" : "UNKNOWN_SCALAR", 0};
+  }
+}
+}  // namespace
+const char* toString(ScalarType type) { return dtype_of(type).name; }
+size_t elementSize(ScalarType type) { return dtype_of(type).size; }
+const char* TypeMeta::name() const { return dtype_of(type_).cpp; }
+
+namespace impl {
+OptionalArg<MemoryFormat> check_tensor_options_and_extract_memory_format(const TensorOptions& options,
+                                                                         const OptionalArg<MemoryFormat>& argument) {
+  TORCH_CHECK(!options.memory_format_opt().has_value() || !argument.has_value(),
+              "Cannot set memory_format both in TensorOptions and explicit argument; please delete the redundant setter.");
+  return argument.has_value() ? argument : options.memory_format_opt();
+}
+}  // namespace impl
+
+using namespace jitload_torch;
+
+Device::Device(const char* text) {
+  uint32_t type = 0;
+  int32_t index = 0;
+  if (interface().torch_parse_device_string(text, &type, &index) != 0) fail_torch("a device");
+  *this = Device(static_cast<DeviceType>(type), static_cast<DeviceIndex>(index));
+}
+
+// ---- numbers --------------------------------------------------------------------------------------------------------
+
+void Scalar::check_range(const char* type, double low, double high, bool is_float) const {
+  const bool wraps = low == 0 && !has_float(); /* negative integers become unsigned ones */
+  const double value = real();
+  const bool is_in_range = (value >= (wraps ? -high : low) && value <= high) || (is_float && value - value != 0);
+  TORCH_CHECK(is_in_range && !(isComplex() && imaginary() != 0), "value cannot be converted to type ", type, " without overflow");
+}
+Scalar Scalar::operator-() const {
+  TORCH_CHECK(!isBoolean(), "torch boolean negative, the `-` operator, is not supported.");
+  return isComplex() ? complex(-float_, -imaginary()) : isFloatingPoint() ? Scalar(-float_) : Scalar(-integer_);
+}
+
+// ---- guards ---------------------------------------------------------------------------------------------------------
+
+OptionalDeviceGuard::OptionalDeviceGuard(OptionalArg<Device> device) {
+  if (!device.has_value() || !device->is_cuda() || !device->has_index()) return;
+  original = python_value<int>(call_path("torch.cuda.current_device", ""));
+  call_path("torch.cuda.set_device", "", static_cast<int>(device->index()));
+}
+OptionalDeviceGuard::~OptionalDeviceGuard() {
+  if (original >= 0) call_path("torch.cuda.set_device", "", original);
+}
+InferenceMode::InferenceMode(bool enabled)
+    : guard(call_path("torch.autograd.grad_mode._enter_inference_mode", "", enabled)) {}
+InferenceMode::~InferenceMode() { call_path("torch.autograd.grad_mode._exit_inference_mode", "", guard); }
+
+}  // namespace c10

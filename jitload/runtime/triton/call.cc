@@ -1,0 +1,442 @@
+/* A call of a Triton kernel: select a variant whose assumptions hold, and launch it with its scratch memory. */
+#include <stdio.h>
+#include <tvm/ffi/extra/c_env_api.h>
+
+#include "../core/call_steps.h"
+#include "descriptor.h"
+
+/* ---- matching variants ----------------------------------------------------------------------------------------- */
+
+static inline int jitload_is_satisfied(const jitload_assumption* assumption, const TVMFFIAny* value, uint64_t number) {
+  switch (assumption->kind) {
+    case JITLOAD_MULTIPLE_OF: return (number & (uint64_t)(assumption->value - 1)) == 0;
+    case JITLOAD_EQUAL_TO: return (int64_t)number == assumption->value;
+    default: return value->type_index == kTVMFFINone || (value->type_index == kTVMFFIOpaquePtr && number == 0);
+  }
+}
+
+/* Return the first assumption that is violated, or NULL. */
+static inline const jitload_assumption* jitload_find_violation(const jitload_kernel* kernel, const TVMFFIAny* args,
+                                                               const uint64_t* values) {
+  const jitload_triton* triton = kernel->triton;
+  for (int32_t i = 0; i < triton->assumption_count; ++i) {
+    const jitload_assumption* assumption = &triton->assumptions[i];
+    if (!jitload_is_satisfied(assumption, &args[assumption->param], values[assumption->param])) return assumption;
+  }
+  return NULL;
+}
+
+/* Return the first parameter of a 16-bit float whose argument is finite but overflows to infinity, or NULL. */
+static inline const jitload_param* jitload_find_overflow(const jitload_kernel* kernel, const TVMFFIAny* args,
+                                                         const uint64_t* values) {
+  for (int32_t i = 0; i < kernel->param_count; ++i) {
+    const jitload_param* param = &kernel->params[i];
+    if (!(param->flags & JITLOAD_FINITE)) continue;
+    const uint64_t infinity = param->dtype_code == kDLBfloat ? 0x7f80 : 0x7c00;
+    const int was_finite = args[i].type_index != kTVMFFIFloat || __builtin_isfinite(args[i].v_float64);
+    if ((values[i] & 0x7fff) == infinity && was_finite) return param;
+  }
+  return NULL;
+}
+
+static inline int jitload_blocks_match(const jitload_kernel* kernel, const jitload_tensor_descriptor* descriptors) {
+  for (int32_t i = 0; i < kernel->triton->descriptor_count; ++i) {
+    if (!jitload_block_matches(&kernel->triton->descriptors[i], &descriptors[i])) return 0;
+  }
+  return 1;
+}
+
+/* ---- errors ---------------------------------------------------------------------------------------------------- */
+
+/* Score how closely a variant matches: negative if an argument cannot be read, otherwise higher for fewer
+ * violations. */
+static int32_t jitload_match_score(const jitload_kernel* kernel, const TVMFFIAny* args,
+                                   const jitload_tensor_descriptor* descriptors, uint64_t* values) {
+  const jitload_triton* triton = kernel->triton;
+  int32_t device = -1;
+  for (int32_t i = 0; i < kernel->param_count; ++i) {
+    const jitload_param* param = &kernel->params[i];
+    ptrdiff_t size;
+    const int is_read = param->kind == JITLOAD_POINTER  ? jitload_read_pointer(param, &args[i], &values[i], &device)
+                        : param->kind == JITLOAD_STRUCT ? jitload_read_struct(param, &args[i], NULL, &size)
+                                                        : jitload_read_number(param, &args[i], &values[i]);
+    if (!is_read) return i - kernel->param_count;
+  }
+  int32_t satisfied = 0;
+  for (int32_t i = 0; i < triton->assumption_count; ++i) {
+    const int32_t param = triton->assumptions[i].param;
+    satisfied += jitload_is_satisfied(&triton->assumptions[i], &args[param], values[param]);
+  }
+  return 1000000 - 2 * (triton->assumption_count - satisfied) - !jitload_blocks_match(kernel, descriptors);
+}
+
+static int jitload_raise_assumption_error(const jitload_kernel* kernel, const jitload_assumption* assumption,
+                                          uint64_t number, const char* advice) {
+  const jitload_param* param = &kernel->params[assumption->param];
+  const long long expected = (long long)assumption->value;
+  if (assumption->kind == JITLOAD_NULL) {
+    return jitload_fail("ValueError", "%s(): argument '%s' must be None: the kernel was compiled for that; %s",
+                        kernel->name, param->name, advice);
+  }
+  if (param->kind == JITLOAD_POINTER) {
+    return jitload_fail("ValueError",
+                        "%s(): argument '%s' (%s) must be aligned to %lld bytes: the kernel was compiled for that, and "
+                        "its address is 0x%llx; %s",
+                        kernel->name, param->name, param->type, expected, (unsigned long long)number, advice);
+  }
+  return jitload_fail("ValueError",
+                      "%s(): argument '%s' (%s) must be %s%lld: the kernel was compiled for that, got %lld; %s",
+                      kernel->name, param->name, param->type,
+                      assumption->kind == JITLOAD_MULTIPLE_OF ? "a multiple of " : "", expected, (long long)number, advice);
+}
+
+static int jitload_raise_block_error(const jitload_kernel* kernel, const jitload_tensor_descriptor* descriptors,
+                                     const char* advice) {
+  int32_t i = 0;
+  while (jitload_block_matches(&kernel->triton->descriptors[i], &descriptors[i])) ++i;
+  const jitload_param* param = &kernel->params[kernel->triton->descriptors[i].param];
+  return jitload_fail("ValueError",
+                      "%s(): argument '%s' must have the block shape of %s: the kernel was compiled for that; %s",
+                      kernel->name, param->name, param->type, advice);
+}
+
+/* Set the error of the variant that matches most closely, under the name of the function that was called. */
+static __attribute__((cold, noinline)) int jitload_raise_no_variant(const jitload_kernel* called, const TVMFFIAny* args,
+                                                                    const jitload_tensor_descriptor* descriptors) {
+  const jitload_triton* triton = called->triton;
+  uint64_t* values = (uint64_t*)__builtin_alloca(8 * (size_t)called->param_count + 8);
+  const jitload_kernel* closest = triton->variant_count == 0 ? called : triton->variants[0];
+  int32_t best_score = jitload_match_score(closest, args, descriptors, values);
+  for (int32_t i = 1; i < triton->variant_count; ++i) {
+    const int32_t score = jitload_match_score(triton->variants[i], args, descriptors, values);
+    if (score > best_score) best_score = score, closest = triton->variants[i];
+  }
+  jitload_kernel named = *closest;
+  named.name = called->name;
+  if (jitload_match_score(closest, args, descriptors, values) < 0) {
+    return jitload_raise_argument_error(&named, args, named.argument_count);
+  }
+  const char* advice = triton->variant_count == 0 ? "compile it without this assumption, or add a variant without it"
+                                                  : "no variant fits, and this one comes closest";
+  const jitload_assumption* violated = jitload_find_violation(closest, args, values);
+  if (violated != NULL) return jitload_raise_assumption_error(&named, violated, values[violated->param], advice);
+  if (!jitload_blocks_match(closest, descriptors)) return jitload_raise_block_error(&named, descriptors, advice);
+  const jitload_param* overflowed = jitload_find_overflow(closest, args, values);
+  if (overflowed == NULL) {
+    return jitload_fail("ValueError", "%s(): a variant fits the arguments, but has no code for their device",
+                        called->name);
+  }
+  return jitload_fail("ValueError", "%s(): argument '%s' (%s) is too large for its type", called->name,
+                      overflowed->name,
+                      overflowed->type);
+}
+
+/* ---- scratch memory ------------------------------------------------------------------------------------------- */
+
+/* Scratch memory is released as soon as the launch is queued, so the allocator must order its next use after the
+ * launch. A framework's allocator does so on the framework's current stream; on any other stream the driver's pool
+ * does. Both may be used while a graph is captured.
+ */
+
+/* Memory for one launch, owned by a framework (`managed` or `tensor`) or by the driver's pool. */
+typedef struct jitload_scratch {
+  struct DLManagedTensorVersioned* managed;
+  TVMFFIObjectHandle tensor;
+  jitload_cu_address pool;
+  jitload_cu_address address; /* the first aligned address in the memory */
+} jitload_scratch;
+
+/* The message of an allocator's error. */
+typedef struct jitload_reason {
+  char text[512];
+} jitload_reason;
+
+static void jitload_copy_reason(void* context, const char* kind, const char* message) {
+  (void)kind;
+  jitload_reason* reason = (jitload_reason*)context;
+  strncpy(reason->text, message, sizeof reason->text - 1);
+}
+
+static int jitload_raise_scratch_error(const jitload_request* request, jitload_cu_device device, int64_t bytes,
+                                       const char* reason) {
+  return jitload_fail("RuntimeError",
+                      "%s(): cannot allocate the %lld bytes of scratch memory that the kernel needs on cuda:%d: %s",
+                      request->kernel->name, (long long)bytes, (int)device, reason);
+}
+
+/* Use the allocator of the framework whose tensors are among the arguments; tvm-ffi keeps it for the call. */
+static int jitload_allocate_from_caller(const jitload_request* request, jitload_cu_device device, DLTensor* prototype,
+                                        int64_t bytes, jitload_scratch* out) {
+  if (TVMFFIEnvTensorAlloc(prototype, &out->tensor) == 0) {
+    out->address = jitload_tensor_address((const DLTensor*)((const char*)out->tensor + sizeof(TVMFFIObject)));
+    return 0;
+  }
+  TVMFFIObjectHandle error = NULL;
+  jitload_reason reason = {};
+  TVMFFIErrorMoveFromRaised(&error);
+  if (error != NULL) {
+    const TVMFFIByteArray message = ((const TVMFFIErrorCell*)((const char*)error + sizeof(TVMFFIObject)))->message;
+    const size_t size = message.size < sizeof reason.text ? message.size : sizeof reason.text - 1;
+    memcpy(reason.text, message.data, size);
+    TVMFFIObjectDecRef(error);
+  }
+  if (strncmp(reason.text, "TVMFFIEnvTensorAlloc", 20) == 0) { /* tvm-ffi's error: no allocator is set */
+    return jitload_raise_scratch_error(request, device, bytes,
+                                  "no framework offers an allocator in this call; import torch 2.10 or newer before "
+                                       "loading, or pass tensors of a framework with DLPack's exchange API");
+  }
+  return jitload_raise_scratch_error(request, device, bytes, reason.text);
+}
+
+static int jitload_allocate_from_framework(const jitload_request* request, jitload_cu_device device,
+                                           DLTensor* prototype,
+                                           int64_t bytes, jitload_scratch* out) {
+  jitload_reason reason = {};
+  if (jitload_allocator(prototype, &out->managed, &reason, jitload_copy_reason) != 0) {
+    return jitload_raise_scratch_error(request, device, bytes, reason.text);
+  }
+  out->address = jitload_tensor_address(&out->managed->dl_tensor);
+  return 0;
+}
+
+static int jitload_allocate_from_driver(const jitload_driver* driver, const jitload_request* request,
+                                        jitload_cu_device device, jitload_cu_stream stream, int64_t bytes,
+                                        jitload_scratch* out) {
+  const jitload_cu_result code = driver->allocate_async(&out->pool, (size_t)bytes, stream);
+  out->address = out->pool;
+  if (code == JITLOAD_CUDA_SUCCESS) return 0;
+  char action[96];
+  snprintf(action, sizeof action, "cannot allocate %lld bytes of scratch memory on cuda:%d", (long long)bytes,
+           (int)device);
+  return jitload_raise_driver_error(driver, request->kernel->name, action, code);
+}
+
+/* Whether this is the framework's current stream, on which the framework would next use memory that is freed now. */
+static int jitload_is_current(jitload_cu_device device, jitload_cu_stream stream) {
+  void* current = NULL;
+  return jitload_stream_source != NULL && jitload_stream_source(kDLCUDA, device, &current) == 0 && current == stream;
+}
+
+static int jitload_allocate_scratch(const jitload_driver* driver, const jitload_request* request,
+                                    jitload_cu_device device, jitload_cu_stream stream, int64_t bytes,
+                                    jitload_scratch* out) {
+  const int64_t alignment = request->kernel->triton->scratch_alignment;
+  int64_t size = 0; /* with room to align: allocators align to 256 bytes or more, but do not promise it */
+  if (__builtin_add_overflow(bytes, alignment - 1, &size) || size == INT64_MAX) {
+    return jitload_raise_scratch_error(request, device, bytes, "the number does not fit into 64 bits");
+  }
+  DLTensor prototype = {};
+  prototype.device = DLDevice{kDLCUDA, device};
+  prototype.ndim = 1;
+  prototype.dtype = DLDataType{kDLUInt, 8, 1};
+  prototype.shape = &size;
+  const int has_explicit_stream = request->config != NULL && request->config->has_stream;
+  int failed;
+  if (jitload_allocator != NULL) {
+    failed = jitload_is_current(device, stream)
+                 ? jitload_allocate_from_framework(request, device, &prototype, bytes, out)
+                 : jitload_allocate_from_driver(driver, request, device, stream, size, out);
+  } else if (has_explicit_stream && stream != TVMFFIEnvGetStream(kDLCUDA, device)) {
+    failed = jitload_allocate_from_driver(driver, request, device, stream, size, out);
+  } else {
+    failed = jitload_allocate_from_caller(request, device, &prototype, bytes, out);
+  }
+  out->address = (out->address + (uint64_t)alignment - 1) & ~((uint64_t)alignment - 1);
+  return failed;
+}
+
+static void jitload_free_scratch(const jitload_driver* driver, jitload_cu_stream stream,
+                                 const jitload_scratch* scratch) {
+  if (scratch->managed != NULL) {
+    if (scratch->managed->deleter != NULL) scratch->managed->deleter(scratch->managed);
+  } else if (scratch->tensor != NULL) {
+    TVMFFIObjectDecRef(scratch->tensor);
+  } else {
+    driver->free_async(scratch->pool, stream);
+  }
+}
+
+/* ---- the launch ------------------------------------------------------------------------------------------------ */
+
+typedef struct jitload_triton_request {
+  jitload_request base; /* first, so that a pointer to it converts to this record */
+  int64_t programs;
+  uint64_t hidden[2];
+  int32_t may_ask_framework; /* whether to ask torch for its current stream if tvm-ffi has none */
+} jitload_triton_request;
+
+static int jitload_launch_triton_on_current_device(const jitload_driver* driver, const jitload_request* base,
+                                                   jitload_cu_device device) {
+  jitload_triton_request* request = (jitload_triton_request*)base;
+  const jitload_triton* triton = base->kernel->triton;
+  jitload_slot* slot = NULL;
+  if (jitload_prepare_kernel(driver, base, device, &slot) != 0) return -1;
+  const jitload_cu_stream stream = jitload_select_stream(base, device, request->may_ask_framework);
+  jitload_scratch scratch = {};
+  int64_t bytes = 0;
+  if (triton->scratch_bytes != 0) {
+    if (__builtin_mul_overflow(request->programs, triton->scratch_bytes, &bytes)) bytes = INT64_MAX;
+    if (jitload_allocate_scratch(driver, base, device, stream, bytes, &scratch) != 0) return -1;
+    request->hidden[0] = scratch.address;
+  }
+  const jitload_cu_result code = jitload_submit(driver, base, slot->kernel, stream);
+  if (bytes != 0) jitload_free_scratch(driver, stream, &scratch);
+  if (JITLOAD_LIKELY(code == JITLOAD_CUDA_SUCCESS)) return 0;
+  return jitload_raise_launch_error(base, slot, device, code);
+}
+
+/* Convert the grid of programs into a grid of blocks. Return 1 for an empty grid, and -1 with an error. */
+static inline int jitload_programs_to_blocks(jitload_triton_request* request) {
+  const int32_t* grid_multiplier = request->base.kernel->triton->grid_multiplier;
+  int64_t* grid = request->base.plan.grid;
+  const int extents = jitload_check_extents(&request->base);
+  if (extents != 0) return extents;
+  request->programs = grid[0] * grid[1] * grid[2];
+  for (int i = 0; i < 3; ++i) grid[i] *= grid_multiplier[i];
+  return jitload_check_extents(&request->base);
+}
+
+/* Point the cubin's parameters at parts of the arguments and at the hidden pointers. */
+static inline void jitload_bind_parameters(jitload_triton_request* request, jitload_tensor_descriptor* descriptors,
+                                           void** params) {
+  const jitload_triton* triton = request->base.kernel->triton;
+  for (int32_t i = 0; i < triton->binding_count; ++i) {
+    const jitload_binding* binding = &triton->bindings[i];
+    jitload_tensor_descriptor* descriptor = &descriptors[binding->descriptor];
+    switch (binding->part) {
+      case JITLOAD_VALUE: params[i] = request->base.params[binding->param]; break;
+      case JITLOAD_MAP: params[i] = descriptor->map; break;
+      case JITLOAD_SHAPE: params[i] = &descriptor->shape[binding->axis]; break;
+      case JITLOAD_STRIDE: params[i] = &descriptor->strides[binding->axis]; break;
+      case JITLOAD_PADDING: params[i] = &descriptor->pads_nan; break;
+      default: params[i] = &descriptor->rounds; break;
+    }
+  }
+  for (int32_t i = 0; i < triton->hidden_pointers; ++i) params[triton->binding_count + i] = &request->hidden[i];
+  request->base.params = params;
+}
+
+/* Return 1 if the variant does not match. Otherwise launch it and return 0, or set an error and return -1. */
+static int jitload_try_variant(const jitload_kernel* kernel, const jitload_config* config, const TVMFFIAny* args,
+                               jitload_tensor_descriptor* descriptors, jitload_stream_source_fn stream_source) {
+  const jitload_triton* triton = kernel->triton;
+  const size_t count = (size_t)kernel->param_count;
+  uint64_t* values = (uint64_t*)__builtin_alloca(8 * count + 8);
+  jitload_triton_request request;
+  request.base.kernel = kernel;
+  request.base.config = config;
+  request.base.stream_source = stream_source;
+  request.base.params = (void**)__builtin_alloca(sizeof(void*) * count + 8);
+  request.base.device = -1;
+  request.hidden[0] = request.hidden[1] = 0;
+  unsigned char* structs = NULL;
+  if (kernel->struct_bytes != 0) structs = (unsigned char*)__builtin_alloca(kernel->struct_bytes);
+  if (!jitload_read_arguments(&request.base, args, values, &structs)) return 1;
+  if (jitload_find_violation(kernel, args, values) != NULL || !jitload_blocks_match(kernel, descriptors) ||
+      jitload_find_overflow(kernel, args, values) != NULL) {
+    return 1;
+  }
+  if (!(kernel->flags & JITLOAD_HAS_GRID) && (config == NULL || !config->has_grid)) {
+    return jitload_fail("TypeError", "%s() has no grid: call %s[grid](…), or declare it with grid=", kernel->name,
+                        kernel->name);
+  }
+  if (jitload_evaluate_plan(&request.base, args, values) != 0) return -1;
+  const int extents = jitload_programs_to_blocks(&request);
+  if (extents != 0) return extents < 0 ? -1 : 0;
+  request.may_ask_framework = request.base.device < 0;
+  for (int32_t i = 0; i < triton->descriptor_count; ++i) {
+    const jitload_descriptor_spec* spec = &triton->descriptors[i];
+    const jitload_driver* driver = spec->type >= 0 ? jitload_get_driver(kernel->name) : NULL;
+    if (spec->type >= 0 && driver == NULL) return -1;
+    if (jitload_make_descriptor(driver, kernel, spec, &args[spec->param], &descriptors[i]) != 0) return -1;
+    if (descriptors[i].block_rank != 0) request.may_ask_framework = 1;
+  }
+  void** params = (void**)__builtin_alloca(sizeof(void*) * (size_t)(triton->binding_count + triton->hidden_pointers) + 8);
+  jitload_bind_parameters(&request, descriptors, params);
+  return jitload_launch_on_device(&request.base, jitload_launch_triton_on_current_device);
+}
+
+/* ---- the call -------------------------------------------------------------------------------------------------- */
+
+/* Return the device of a call's tensors, by default the current one. */
+static jitload_cu_device jitload_find_device(const jitload_driver* driver, const jitload_kernel* kernel,
+                                             const TVMFFIAny* args) {
+  jitload_cu_device current = 0;
+  for (int32_t i = 0; i < kernel->param_count; ++i) {
+    const DLTensor* tensor = jitload_get_tensor(&args[i]);
+    if (tensor != NULL && jitload_is_cuda(tensor->device)) return tensor->device.device_id;
+  }
+  return driver->context_device(&current) == JITLOAD_CUDA_SUCCESS ? current : 0;
+}
+
+/* Whether a library for several architectures has code of this variant for the device. */
+static int jitload_has_code(const jitload_kernel* kernel, const jitload_driver* driver, jitload_cu_device device) {
+  const jitload_state* state = __atomic_load_n(&kernel->module->state, __ATOMIC_ACQUIRE);
+  if (state != NULL && device < state->device_count &&
+      __atomic_load_n(&state->slots[kernel->index * state->device_count + device].kernel, __ATOMIC_ACQUIRE) != NULL) {
+    return 1;
+  }
+  return jitload_has_image(driver, kernel, device);
+}
+
+static int jitload_dispatch(const jitload_kernel* kernel, const jitload_config* config, const TVMFFIAny* args,
+                            jitload_tensor_descriptor* descriptors, jitload_stream_source_fn stream_source) {
+  const jitload_triton* triton = kernel->triton;
+  const jitload_driver* driver = NULL;
+  jitload_cu_device device = 0;
+  jitload_slot* slot = NULL;
+  if (kernel->module->image_count > 1) {
+    driver = jitload_get_driver(kernel->name);
+    if (driver == NULL) return -1;
+    device = jitload_find_device(driver, kernel, args);
+  }
+  /* The variant that was chosen for the key comes first, and then the others in their order. */
+  const int32_t first = kernel->choice != NULL ? jitload_choose_by_key(kernel, args, NULL) : 0;
+  if (first < 0) return -1;
+  int has_code = driver == NULL;
+  for (int32_t i = 0; i < triton->variant_count; ++i) {
+    const jitload_kernel* variant = triton->variants[(first + i) % triton->variant_count];
+    if (driver != NULL && !jitload_has_code(variant, driver, device)) continue;
+    has_code = 1;
+    const int status = jitload_try_variant(variant, config, args, descriptors, stream_source);
+    if (JITLOAD_LIKELY(status <= 0)) return status;
+  }
+  /* Without an image for the device, resolving fails with an error that lists the images. */
+  if (!has_code) return jitload_resolve(driver, kernel, device, &slot);
+  return jitload_raise_no_variant(kernel, args, descriptors);
+}
+
+extern "C" int jitload_run_triton(const jitload_kernel* kernel, const jitload_config* config, const void* arguments,
+                                  jitload_stream_source_fn stream_source) {
+  const jitload_triton* triton = kernel->triton;
+  const TVMFFIAny* args = (const TVMFFIAny*)arguments;
+  jitload_tensor_descriptor* descriptors = NULL;
+  if (config != NULL && (config->has_block || config->has_shared_bytes)) {
+    return jitload_fail("TypeError",
+                        "%s[…]: the block and the shared memory of a Triton kernel are fixed when it is compiled",
+                        kernel->name);
+  }
+  if (triton->descriptor_count != 0) {
+    const size_t bytes = sizeof(jitload_tensor_descriptor) * (size_t)triton->descriptor_count;
+    TVMFFIAny* copies = (TVMFFIAny*)__builtin_alloca(sizeof(TVMFFIAny) * (size_t)kernel->argument_count);
+    descriptors = (jitload_tensor_descriptor*)(((uintptr_t)__builtin_alloca(bytes + 64) + 63) & ~(uintptr_t)63);
+    memset(descriptors, 0, bytes);
+    memcpy(copies, args, sizeof(TVMFFIAny) * (size_t)kernel->argument_count);
+    for (int32_t i = 0; i < triton->descriptor_count; ++i) {
+      TVMFFIAny* value = &copies[triton->descriptors[i].param];
+      if (value->type_index != kTVMFFIOpaquePyObject || !jitload_read_tensor_descriptor(value,
+                                                                                        &descriptors[i])) continue;
+      if (descriptors[i].pending != NULL) {
+        return jitload_raise_lazy_error(kernel, triton->descriptors[i].param, descriptors[i].pending);
+      }
+      value->type_index = kTVMFFIDLTensorPtr;
+      value->v_ptr = &descriptors[i].tensor;
+      if (stream_source == NULL) stream_source = descriptors[i].stream_source;
+    }
+    args = copies;
+  }
+  if (triton->variant_count != 0) return jitload_dispatch(kernel, config, args, descriptors, stream_source);
+  const int status = jitload_try_variant(kernel, config, args, descriptors, stream_source);
+  if (JITLOAD_LIKELY(status <= 0)) return status;
+  return jitload_raise_no_variant(kernel, args, descriptors);
+}
