@@ -20,6 +20,7 @@ from jitload.request.launch import Launch
 from jitload.request.tune import Tune
 
 if TYPE_CHECKING:
+    from jitload.checking.checker import check as check
     from jitload.judging.judge import Judge as Judge
     from jitload.loader.module import Module, global_tensor
     from jitload.measuring.comparison import compare as compare
@@ -51,6 +52,7 @@ _MODULES = ("dtype", "extension", "nvrtc")  # submodules that are imported when 
 _LATE = {  # names whose modules are slow to import: the loader imports tvm-ffi, for example, which imports torch
     "Judge": "jitload.judging.judge",
     "Module": "jitload.loader.module",
+    "check": "jitload.checking.checker",
     "compare": "jitload.measuring.comparison",
     "global_tensor": "jitload.loader.module",
     "jax_call": "jitload.operators.jax_call",
@@ -73,5 +75,5 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    late = ("Judge", "Tuning", "compare", "errors", "jax_call", "nvrtc", "prebuild", "torch_op", "tune")
+    late = ("Judge", "Tuning", "check", "compare", "errors", "jax_call", "nvrtc", "prebuild", "torch_op", "tune")
     return [*__all__, "__version__", *late]

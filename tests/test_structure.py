@@ -36,6 +36,7 @@ def test_all_is_what_is_visible():
         "Judge",
         "Tuning",
         "__version__",
+        "check",
         "compare",
         "errors",
         "jax_call",

@@ -283,6 +283,17 @@ class TypedFunction(tvm_ffi.Function):  # type: ignore[misc]  # tvm-ffi's own cl
 
         return ends_at_caller(explain_call)(self, args)
 
+    def check(self, *args: Any) -> None:
+        """Run this call on the CPU, on copies of its tensors, with `sanitize=("address", "race")`.
+
+        This is `jitload.check`, which describes what it raises.
+        """
+        import importlib
+
+        # It builds the kernel for the CPU, so it is above the loader.
+        checker = importlib.import_module("jitload.checking.checker")
+        ends_at_caller(checker.check)(self, *args)
+
     def tune(self, *args: Any, **options: Any) -> Tuning:
         """Measure the variants of the function for the key of these arguments, and return a `Tuning`.
 

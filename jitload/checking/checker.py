@@ -1,0 +1,94 @@
+"""The function `jitload.check`: runs a call of a kernel on the CPU, on copies of its tensors, with all checks."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from jitload.checking.copies import copy_arguments
+from jitload.errors import JitLoadError, ends_at_caller
+from jitload.loader.function import TypedFunction
+from jitload.loader.variants import explain_call
+from jitload.pipeline import load_request
+from jitload.request.arguments import Instrumentation
+from jitload.request.launch import Launch
+from jitload.request.options import cpu_options
+from jitload.request.request import Request
+from jitload.request.tune import Tune
+from jitload.request.variants import specialize, with_headers
+from jitload.toolchain.arch import CPU
+
+_CHECKS = Instrumentation(("address", "race"))
+
+
+@ends_at_caller
+def check(function: TypedFunction, *args: Any) -> None:
+    """Run a call on the CPU with `sanitize=("address", "race")`, also if the function was loaded for a GPU.
+
+    The kernel runs on copies of the tensors. The call changes nothing, and returns nothing if it finds nothing.
+
+    Args:
+        function: A typed function, or one with a configuration: `mod.scale[grid, block]`.
+        *args: The arguments of a call.
+
+    Raises:
+        RuntimeError: The kernel accesses memory outside its tensors or has a race, for example. The message names the
+            kernel, the block, the thread and the line.
+        JitLoadError: The kernel cannot run on the CPU, or its CUDA source is not at hand. That is so for Triton
+            kernels, PyTorch extension sources and other hand-written C++, and after `load_module`.
+        ToolchainError: There is no C++ compiler.
+    """
+    request, name = _request_of(function), function.__name__
+    launch = dict(request.functions or ()).get(name)
+    if launch is not None:
+        request = _with_launch(request, name, _chosen(function, args, launch))
+    module = load_request(request, None, keep_module_alive=True, verbose=False)
+    on_cpu: TypedFunction = module[name]
+    _, *config, _ = function._jitload_config
+    index = on_cpu._jitload_facts["index"]
+    on_cpu._jitload_with((index, *config, None))(*copy_arguments(function, args))
+
+
+def _request_of(function: Any) -> Request:
+    """Return the request for a function on the CPU with checks. Raise JitLoadError if there can be none."""
+    if not isinstance(function, TypedFunction):
+        raise JitLoadError(
+            f"cannot check {getattr(function, '__name__', function)!r}: it is not a kernel that jitload has loaded. "
+            "Functions of PyTorch extension sources and of other C++ launch their kernels themselves. Load the "
+            "kernels alone, without the C++, and check them"
+        )
+    facts, request = function._jitload_facts, function._jitload_library.request
+    prefix = f"cannot check {function.__name__}()"
+    if "triton" in facts:
+        raise JitLoadError(f"{prefix}: it is a Triton kernel, and only kernels in CUDA C++ run on the CPU")
+    if "returns" in facts:
+        raise JitLoadError(f"{prefix}: it is a host function, which launches kernels itself. Check these kernels")
+    if not isinstance(request, Request) or not request.pieces:
+        raise JitLoadError(
+            f"{prefix}: its source is not at hand, because it was loaded from a library or a cubin. Load it from its "
+            "source, with load_inline() or load()"
+        )
+    return request._replace(
+        kind="cpu",
+        archs=(CPU,),
+        cpu_flags=request.cpu_flags or cpu_options(request.options),
+        instrumentation=_CHECKS,
+        settings=request.settings._replace(checks_for_gpu=False),  # it was compiled for one
+        tuned=None,
+    )
+
+
+def _chosen(function: TypedFunction, args: tuple[Any, ...], launch: Launch) -> Launch:
+    """Return the launch of the variant that a call chooses."""
+    if not isinstance(launch.tune, Tune):
+        return launch
+    chosen = explain_call(function, args)
+    bare = replace(launch, kernel=launch.kernel or function._jitload_facts["kernel"]["name"])
+    return replace(
+        specialize(bare, function.__name__, tuple(chosen.values.items()), tuple(chosen.dtypes.items())), tune=None
+    )
+
+
+def _with_launch(request: Request, name: str, launch: Launch) -> Request:
+    """Return the request for one function."""
+    return with_headers(request._replace(functions=((name, launch),)))

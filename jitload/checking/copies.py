@@ -1,0 +1,102 @@
+"""Copies the arguments of a call to the memory of the host. Tensors that overlap have copies that overlap."""
+
+from __future__ import annotations
+
+import ctypes
+import re
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from jitload.errors import JitLoadError
+from jitload.loader.function import TypedFunction, kernel_of
+from jitload.measuring.memory import Extent, extent_of, merge_extents
+from jitload.model import Parameter
+from jitload.signature.types import is_pointer_to_pointer
+
+_ADDRESS = re.compile(r"u8(?![0-9])")  # in the layout of a structure: an integer of 8 bytes, or an address
+_ALIGNMENT = 64  # a copy's address has the same remainder as that of the original, so that vector loads stay aligned
+
+
+class _Copy(NamedTuple):
+    """Host memory that stands for an extent. `memory[start]` stands for the extent's first byte."""
+
+    extent: Extent
+    memory: Any
+    start: int
+
+    def offset_of(self, extent: Extent) -> int:
+        return self.start + extent.address - self.extent.address
+
+
+def copy_arguments(function: TypedFunction, args: Sequence[Any]) -> list[Any]:
+    """Return the arguments of a call with copies of the tensors, as CPU tensors of torch or arrays of NumPy.
+
+    Raises:
+        JitLoadError: An argument is an address, so that the memory behind it is not known.
+    """
+    parameters = {parameter.name: parameter for parameter in kernel_of(function._jitload_facts).parameters}
+    for name, arg in zip(function.__signature__.parameters, args, strict=False):
+        _check_has_no_addresses(function.__name__, arg, parameters[name])
+    tensors = {number: _readable(arg) for number, arg in enumerate(args) if _is_tensor(arg)}
+    copies = [_allocate(extent) for extent in merge_extents(map(extent_of, tensors.values()))]
+    result = [*args]
+    for number, tensor in tensors.items():
+        result[number] = _copy(tensor, copies)
+    return result
+
+
+def _is_tensor(arg: Any) -> bool:
+    """Return whether an argument is a tensor that can be copied. The call itself refuses pending operations."""
+    is_record = getattr(getattr(arg, "dtype", None), "names", None)
+    is_pending = hasattr(arg, "is_neg") and (arg.is_neg() or arg.is_conj())
+    return hasattr(arg, "__dlpack__") and not is_record and not is_pending
+
+
+def _check_has_no_addresses(name: str, arg: Any, parameter: Parameter) -> None:
+    """Raise JitLoadError if an argument is, or may contain, an address."""
+    is_address = parameter.kind == "pointer" and isinstance(arg, int | ctypes.c_void_p)
+    is_array = parameter.kind == "pointer" and is_pointer_to_pointer(parameter.type)
+    if is_address or is_array or (parameter.kind == "struct" and _ADDRESS.search(parameter.layout or "u8")):
+        raise JitLoadError(
+            f"cannot check {name}(): argument {parameter.name!r} ({parameter.type}) may have addresses of memory whose "
+            "size is not known. Only tensors are copied"
+        )
+
+
+def _readable(tensor: Any) -> Any:
+    """Return a tensor of torch or NumPy with the memory of a tensor."""
+    if hasattr(tensor, "untyped_storage") or hasattr(tensor, "__array_interface__"):
+        return tensor
+    try:
+        from torch.utils.dlpack import from_dlpack
+    except ImportError:
+        raise JitLoadError(f"cannot copy a {type(tensor).__name__} without torch: install torch") from None
+    return from_dlpack(tensor)
+
+
+def _allocate(extent: Extent) -> _Copy:
+    memory = (ctypes.c_char * (extent.span + _ALIGNMENT))()
+    return _Copy(extent, memory, (extent.address - ctypes.addressof(memory)) % _ALIGNMENT)
+
+
+def _copy(tensor: Any, copies: Sequence[_Copy]) -> Any:
+    """Return a view like `tensor` of the copy of its memory, into which the memory is copied."""
+    extent = extent_of(tensor)
+    copy = next((copy for copy in copies if copy.extent.overlaps(extent)), None)
+    if copy is None:  # an empty tensor
+        return tensor.cpu() if hasattr(tensor, "cpu") else tensor.copy()
+    offset = copy.offset_of(extent)
+    target = ctypes.addressof(copy.memory) + offset
+    if not hasattr(tensor, "untyped_storage"):
+        ctypes.memmove(target, extent.address, extent.span)
+        first = offset + tensor.__array_interface__["data"][0] - extent.address
+        return type(tensor)(tensor.shape, tensor.dtype, copy.memory, first, tensor.strides)
+    import torch
+
+    flat = torch.empty(0, dtype=torch.uint8, device=tensor.device)
+    place = tensor.storage_offset() * tensor.element_size()
+    host = flat.set_(tensor.untyped_storage(), place, (extent.span,), (1,)).cpu()
+    ctypes.memmove(target, host.data_ptr(), extent.span)
+    memory = torch.frombuffer(copy.memory, dtype=torch.uint8)
+    view = torch.empty(0, dtype=tensor.dtype)
+    return view.set_(memory.untyped_storage(), offset // tensor.element_size(), tensor.shape, tensor.stride())

@@ -1,0 +1,127 @@
+"""`f.check(…)` runs a call on the CPU, on copies, with checks of addresses and races."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+import jitload
+
+pytest_plugins = ["support.gpu_fixtures"]
+
+SOURCE = r"""
+extern "C" __global__ void reverse(const float* x, float* y) {
+    __shared__ float tile[64];
+    tile[threadIdx.x] = x[threadIdx.x];
+    y[threadIdx.x] = tile[63 - threadIdx.x];
+}
+extern "C" __global__ void shift(const float* x, float* y, int n) {
+    int i = blockIdx.x * blockDim.x + threadIdx.x;
+    if (i < n) y[i] = x[i] + 1.0f;
+}
+extern "C" __global__ void vectors(const float4* x, float4* y) { y[threadIdx.x] = x[threadIdx.x]; }
+extern "C" __global__ void behind(const float* const* rows, float* y) { y[threadIdx.x] = rows[0][threadIdx.x]; }
+struct Box { const float* data; int n; };
+extern "C" __global__ void boxed(Box box, float* y) { y[threadIdx.x] = box.data[threadIdx.x]; }
+"""
+
+
+@pytest.fixture(scope="module")
+def mod() -> jitload.Module:
+    return jitload.load_inline("checked", cuda_sources=SOURCE, arch="sm_90a")
+
+
+def test_a_race_is_reported_with_kernel_block_thread_and_lines(mod):
+    with pytest.raises(RuntimeError, match=r"^reverse\(\): a race: .* in block \(0, 0, 0\), thread .*checked\.cu:\d"):
+        mod.reverse[1, 64].check(torch.ones(64), torch.zeros(64))
+
+
+@pytest.mark.parametrize("make", [torch.zeros, lambda n: np.zeros(n, "f")])
+def test_an_access_outside_a_tensor_is_reported_and_nothing_is_changed(mod, make):
+    x, y = make(8), make(7)
+    with pytest.raises(RuntimeError, match=r"^shift\(\): a write of 4 bytes at byte 28 of 'y', .* \(7, 0, 0\), at "):
+        jitload.check(mod.shift[1, 64], x, y, 8)
+    mod.shift[1, 64].check(x, y, 7)
+    assert not y.any()
+
+
+def test_the_copies_overlap_as_the_tensors_do(mod):
+    memory = torch.zeros(100)
+    mod.shift[1, 64].check(memory[:50], memory[50:], 50)
+    with pytest.raises(RuntimeError, match="a race"):
+        mod.shift[1, 64].check(memory[:50], memory[1:51], 50)
+    array = np.zeros(100, "f")
+    with pytest.raises(RuntimeError, match="a race"):
+        mod.shift[1, 64].check(torch.from_numpy(array)[:50], array[1:51], 50)
+
+
+def test_the_copies_are_aligned_as_the_tensors_are(mod):
+    memory = torch.zeros(1025)
+    mod.vectors[1, 64].check(memory[1:257] if memory[1:].data_ptr() % 16 == 0 else memory[:256], torch.zeros(256))
+    with pytest.raises(ValueError, match="aligned"):
+        mod.vectors[1, 64].check(memory[1:257], torch.zeros(256))
+
+
+def test_wrong_arguments_are_refused_as_in_a_call(mod):
+    with pytest.raises(TypeError, match="'x' must be a float32"):
+        mod.shift[1, 64].check(torch.ones(8).half(), torch.zeros(8), 8)
+    with pytest.raises(TypeError, match="takes 3 arguments"):
+        mod.shift[1, 64].check(torch.ones(8))
+
+
+def test_memory_behind_addresses_cannot_be_checked(mod):
+    for function, argument in ((mod.behind, torch.zeros(2, dtype=torch.int64)), (mod.boxed, bytes(16))):
+        with pytest.raises(jitload.JitLoadError, match=r"cannot check .* may have addresses"):
+            function[1, 4].check(argument, torch.zeros(4))
+
+
+def test_the_variant_that_the_call_chooses_is_checked():
+    text = r"""template <class T, int N> __global__ void twice(const T* x, T* y, int n) {
+        for (int i = threadIdx.x; i < n; i += N) y[i] = x[i] + x[i];
+        if (N == 32 && threadIdx.x == 5) y[n] = x[0];
+    }"""
+    tune = jitload.Tune(N=(32, 64), key="n")
+    launch = jitload.Launch(
+        kernel="twice<{x.dtype}, {N}>",
+        grid=1,
+        block="N",
+        args={"n": "x.numel()"},
+        tune=tune,
+        dtypes=("float32", "int32"),
+    )
+    mod = jitload.load_inline("twice", cuda_sources=text, functions={"twice": launch}, arch="cpu")
+    x = torch.ones(9, dtype=torch.int32)
+    with pytest.raises(RuntimeError, match=r"at byte 36 of 'y'.*thread \(5, 0, 0\)"):
+        mod.twice.check(x, torch.zeros_like(x))
+
+
+def test_what_is_not_a_kernel_cannot_be_checked():
+    text = "void f(float* x) { *x = 1; }"
+    host = jitload.load_inline("c", cpp_sources=text, functions={"f": jitload.Launch()})
+    with pytest.raises(jitload.JitLoadError, match=r"cannot check f\(\): it is a host function"):
+        host.f.check(torch.ones(1))
+    with pytest.raises(jitload.JitLoadError, match=r"cannot check .relu.: .* Functions of PyTorch extension sources"):
+        jitload.check(torch.relu, torch.ones(1))
+
+
+def test_a_library_without_its_source_cannot_be_checked(tmp_path):
+    path = jitload.build_inline("checked", cuda_sources=SOURCE, arch="sm_90a", output=tmp_path / "checked.so")
+    loaded: Any = jitload.load_module(path)
+    with pytest.raises(jitload.JitLoadError, match="its source is not at hand"):
+        loaded.reverse.check(torch.ones(64), torch.zeros(64))
+
+
+@pytest.mark.gpu
+@pytest.mark.usefixtures("gpu")
+def test_a_call_on_the_gpu_is_checked_on_copies():
+    mod = jitload.load_inline("checked", cuda_sources=SOURCE)
+    memory = torch.zeros(100, device="cuda")
+    mod.shift[1, 64].check(memory[:50], memory[50:], 50)
+    assert not memory.any()
+    with pytest.raises(RuntimeError, match="a write of 4 bytes at byte 28 of 'y'"):
+        mod.shift[1, 64].check(memory[:8], memory[50:57], 8)
+    with pytest.raises(RuntimeError, match="a race"):
+        mod.shift[1, 64].check(memory[:50], memory[1:51], 50)
