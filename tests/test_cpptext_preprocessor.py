@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 import pytest
 
 from jitload.cpptext.lexer import code_tokens, tokenize
@@ -133,3 +135,25 @@ def test_conditionals_outside_of_if_0_are_read():
     assert conditional.line == 1
     assert conditional.conditions == [("if", "A"), ("elif", "B"), ("else", "")]
     assert conditional.sizes == [3, 0, 1]
+
+
+@pytest.mark.parametrize(
+    ("text", "directives"),
+    [
+        ("/* #define A\n*/ #define B /* c\nd */ 1 // e\n", [("define", "B   1")]),
+        ('const char* s = "/*";\n#define A "//" // b\n', [("define", 'A "//"')]),
+        ("// /*\n#define A\n// */\n", [("define", "A")]),
+        ("#include <a//b>\n#include </*>\n#define A\n", [("include", "<a//b>"), ("include", "</*>"), ("define", "A")]),
+        ('auto s = R"(\n/*)";\n#define A\n', [("define", "A")]),
+        ("#define A \\\n /* b \\\n c */ 2\n", [("define", "A    2")]),
+    ],
+)
+def test_directives_are_read_without_comments(text: str, directives: list[tuple[str, str]]):
+    assert [tuple(directive) for directive in read_directives(text)] == directives
+
+
+def test_a_large_header_is_read_quickly():
+    text = '// /* "a"\nasm("wgmma.mma_async" "r"(x)); /* b */\n' * 20000
+    start = time.process_time()
+    assert list(read_directives(text)) == []
+    assert time.process_time() - start < 2

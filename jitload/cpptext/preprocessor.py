@@ -14,7 +14,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from itertools import product
 from typing import Final, NamedTuple
 
-from jitload.cpptext.lexer import Token, join_lines, strip_comments, tokenize
+from jitload.cpptext.lexer import Token, join_lines, strip_block_comments, strip_comments, tokenize
 
 INCLUDES = ("include", "include_next", "import")
 # Macros that are defined either when NVRTC compiles or when nvcc compiles host code, but not in both cases. The values
@@ -48,9 +48,12 @@ def read_directives(text: str) -> Iterator[Directive]:
 
     Lines of raw strings that look like directives are yielded, too.
     """
-    code = strip_comments(join_lines(text.replace("\r\n", "\n")))
+    code = strip_block_comments(join_lines(text.replace("\r\n", "\n")))
     for match in _DIRECTIVE.finditer(f"\n{code}"):
-        yield Directive(match[1], match[2].strip())
+        name, rest = match.groups()
+        if "//" in rest:  # may also be a part of a header's name
+            rest = strip_comments(f"#{name}{rest}\n").removeprefix(f"#{name}")
+        yield Directive(name, rest.strip())
 
 
 Run = tuple[Directive | None, Sequence[Token]]
