@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import os
 import pickle
+import select
 import signal
 import subprocess
 import sys
@@ -121,16 +122,17 @@ def end_with_parent(parent: int) -> None:
     threading.Thread(target=watch, name="jitload-parent", daemon=True).start()
 
 
-def answer_questions(answer: Callable[[Any], object]) -> None:
+def answer_questions(answer: Callable[[Any], object], *, idle_s: float | None = None) -> None:
     """Pass each question on standard input to `answer`, and write the result to standard output.
 
     This is the main loop of a child process. Questions and results are pickled. The loop ends when the parent closes
-    the pipes.
+    the pipes, or after `idle_s` seconds without a question.
     """
     questions, answers = sys.stdin.buffer, os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)  # the output of tools must not mix with the answers
     with suppress(EOFError, BrokenPipeError, KeyboardInterrupt):
-        while True:
+        # The parent sends a question only after the last answer, so that no question is in the buffer.
+        while select.select([questions], [], [], idle_s)[0]:
             question = pickle.load(questions)  # noqa: S301  from the process that started this one
             pickle.dump(answer(question), answers)
             answers.flush()

@@ -29,6 +29,7 @@ from jitload.cuda.nvrtc import (
     missing_function_hint,
     run_nvrtc,
 )
+from jitload.cuda.precompiled import file_states
 from jitload.cuda.predefined import declarations_for, declarations_for_conditions
 from jitload.cuda.source_check import check_is_device_code
 from jitload.elf.cubin import read_image
@@ -90,6 +91,7 @@ class DeviceSource:
         cpu_flags: The options of the host compiler if the code runs on the CPU.
         instrumentation: How the code is instrumented on the CPU.
         is_isolated: Whether NVRTC runs in a child process.
+        precompiles: Whether the headers that the source includes may be precompiled.
         headers: Headers whose texts replace the user's files of these names.
         exports: The names in `functions=` without a `Launch.kernel`.
         part: The number of the source among the compilations that make up one library for the CPU.
@@ -104,6 +106,7 @@ class DeviceSource:
     cpu_flags: tuple[str, ...] = ()
     instrumentation: Instrumentation = NO_INSTRUMENTATION
     is_isolated: bool = False
+    precompiles: bool = False
     headers: tuple[UserHeader, ...] = ()
     exports: tuple[str, ...] = ()
     part: int = 0
@@ -211,6 +214,7 @@ def device_source(request: Request) -> DeviceSource:
         cpu_flags=request.cpu_flags,
         instrumentation=request.instrumentation,
         is_isolated=request.settings.isolates,
+        precompiles=request.settings.precompiles,
         exports=tuple(name for name, launch in functions if not launch.kernel),
     )
 
@@ -319,8 +323,16 @@ def _compilation(
             ),
             headers=(*((header.name, text) for header, text in source.header_texts), *headers),
             is_isolated=source.is_isolated,
+            header_state=_header_state(source, toolchain, scan),
         )
         yield _Compilation(source, toolchain, job)
+
+
+def _header_state(source: DeviceSource, toolchain: CudaToolchain, scan: IncludeScan) -> str:
+    """Return a text that changes with the headers of a source, or "" if they are not to be precompiled."""
+    if not source.precompiles:
+        return ""
+    return f"{toolchain.identity}\n{file_states(scan.headers(nvrtc_include_dirs(toolchain)))}"
 
 
 def _with_standard(error: SignatureError, options: Sequence[str]) -> SignatureError:

@@ -8,6 +8,7 @@ import logging
 import os
 import re
 import threading
+import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -16,6 +17,7 @@ from typing import Any, NamedTuple
 from jitload.building.stages import stage
 from jitload.cuda.bindings import load_bindings
 from jitload.cuda.interruptible import Cancellation, run_interruptible
+from jitload.cuda.precompiled import are_headers_slow, find_precompiled, remember_if_slow, split_job
 from jitload.cuda.predefined import UNDECLARED
 from jitload.errors import Argument, CompileError, Diagnostic, ToolchainError, Words, find_diagnostics, nearest_name
 from jitload.toolchain.arch import capability_of, load_driver
@@ -55,6 +57,9 @@ class NvrtcJob(NamedTuple):
         expressions: The name expressions. NVRTC instantiates them and returns their symbols.
         declared: Lines to put before the source. They declare names that nvcc declares by itself.
         is_isolated: Whether NVRTC runs in a child process, so that a crash ends only the child.
+        header_state: A text that changes with all headers that the source may include. With "", they are never
+            precompiled.
+        precompiles: Whether to use precompiled headers, and to keep them in the process that runs NVRTC.
     """
 
     name: str
@@ -65,6 +70,8 @@ class NvrtcJob(NamedTuple):
     expressions: tuple[str, ...] = ()
     declared: tuple[str, ...] = ()
     is_isolated: bool = False
+    header_state: str = ""
+    precompiles: bool = False
 
     def with_declarations(self) -> NvrtcJob:
         """Return this job with the lines of `declared` moved to a header that NVRTC reads before the source."""
@@ -105,16 +112,15 @@ def run_nvrtc(library_path: Path, job: NvrtcJob) -> NvrtcResult:
         ToolchainError: The library cannot be used, or it does not know the architecture.
     """
     _log.info("the options of NVRTC for %s: %s", job.name, " ".join(job.options))
-    if job.is_isolated:
+    job = job.with_declarations()
+    if job.is_isolated or (not job.precompiles and are_headers_slow(job)):
         from jitload.cuda.isolated import run_isolated
 
         with stage(f"NVRTC compiles {job.name} in a child process"):
-            return run_isolated(library_path, job)
+            return run_isolated(library_path, job._replace(is_isolated=False, precompiles=bool(job.header_state)))
     nvrtc = load_nvrtc(library_path)
     with stage(f"NVRTC compiles {job.name}"), _compiling():
-        return run_interruptible(
-            lambda cancellation: _compile(nvrtc, library_path, job.with_declarations(), cancellation)
-        )
+        return run_interruptible(lambda cancellation: _compile(nvrtc, library_path, job, cancellation))
 
 
 def prepare_nvrtc(library_path: Path, *, is_isolated: bool) -> None:
@@ -148,15 +154,18 @@ def load_nvrtc(path: Path) -> Any:
 
 
 def _compile(nvrtc: Any, library_path: Path, job: NvrtcJob, cancellation: Cancellation) -> NvrtcResult:
-    with _program(nvrtc, job) as program:
-        cancellation.watch(nvrtc, program)
+    split = split_job(job) if job.precompiles else None
+    header = find_precompiled(nvrtc, split, lambda job: _create_header(nvrtc, job, cancellation)) if split else None
+    with _program(nvrtc, header.use(split.job) if header and split else job) as (program, options):
         for expression in job.expressions:
             _call(nvrtc, "nvrtcAddNameExpression", program, expression.encode())
-        options = [os.fsencode(option) for option in (*job.options, _REPORT)]
-        (status,) = nvrtc.nvrtcCompileProgram(program, len(options), options)
-        _restore_locale()
-        report = _read(nvrtc, program, "ProgramLog").rstrip(b"\0").decode(errors="replace")
+        start = time.thread_time()
+        status, report = _run_program(nvrtc, program, options, cancellation)
+        if not job.precompiles:
+            remember_if_slow(job, time.thread_time() - start)
         log = without_report(report, job.options)
+        if header:
+            log = header.merge_messages(log)
         if status != 0:
             raise _compile_error(nvrtc, library_path, job, status, log)
         if SYNTAX_ONLY in job.options:
@@ -168,6 +177,22 @@ def _compile(nvrtc: Any, library_path: Path, job: NvrtcJob, cancellation: Cancel
         ptx = _read(nvrtc, program, "PTX").rstrip(b"\0").decode(errors="replace")
         cubin = _read(nvrtc, program, "CUBIN")
         return NvrtcResult(cubin=cubin, log=log, lowered=lowered, ptx=ptx, spill_bytes=read_spills(report))
+
+
+def _create_header(nvrtc: Any, job: NvrtcJob, cancellation: Cancellation) -> str | None:
+    """Run a job that creates a precompiled header. Return NVRTC's messages, or None if it has created nothing."""
+    with _program(nvrtc, job) as (program, options):
+        status, report = _run_program(nvrtc, program, options, cancellation)
+        is_created = status == 0 and nvrtc.nvrtcGetPCHCreateStatus(program) == (0,)
+        return without_report(report, job.options) if is_created else None
+
+
+def _run_program(nvrtc: Any, program: Any, options: Sequence[bytes], cancellation: Cancellation) -> tuple[Any, str]:
+    """Compile a program. Return the status, and the log with the report of ptxas."""
+    cancellation.watch(nvrtc, program)
+    (status,) = nvrtc.nvrtcCompileProgram(program, len(options), options)
+    _restore_locale()
+    return status, _read(nvrtc, program, "ProgramLog").rstrip(b"\0").decode(errors="replace")
 
 
 def log_warnings(log: str, include_dirs: Sequence[Path]) -> None:
@@ -232,12 +257,13 @@ def _restore_locale() -> None:
 
 
 @contextmanager
-def _program(nvrtc: Any, job: NvrtcJob) -> Iterator[Any]:
+def _program(nvrtc: Any, job: NvrtcJob) -> Iterator[tuple[Any, list[bytes]]]:
+    """Yield a program of NVRTC and the options to compile it with."""
     path = os.path.join(job.directory, job.name.lstrip("/")) if job.directory else job.name
     names, texts = ([header[part].encode() for header in job.headers] for part in (0, 1))
     program = _call(nvrtc, "nvrtcCreateProgram", job.source.encode(), path.encode(), len(names), texts, names)
     try:
-        yield program
+        yield program, [os.fsencode(option) for option in (*job.options, _REPORT)]
     finally:
         nvrtc.nvrtcDestroyProgram(program)
 

@@ -1,0 +1,187 @@
+"""Precompiled headers for NVRTC: the same code and messages as without them, and when they are used."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from builds import ARCH, run_python
+
+import jitload
+from jitload.cuda import isolated, precompiled
+from jitload.cuda.nvrtc import NvrtcJob
+from jitload.cuda.precompiled import leading_directives
+from jitload.errors import CompileError
+
+HEADER = """#pragma once
+#warning first
+namespace { __device__ int hidden = OFFSET; }
+template <class T> __device__ T twice(T x) { __builtin_assume(x > 0); return 2 * x; }
+"""
+SOURCE = """// The header needs this macro.
+#define OFFSET 3
+#include "twice.cuh"
+#define FACTOR %d
+namespace { __device__ int own; }
+static __device__ int counter = 4;
+template <class T> __global__ void generic(T* y) { *y = twice(*y) + own; }
+extern "C" __global__ void k(int* y) {
+    int unused;
+    *y = twice(*y) * FACTOR + hidden + own + counter + __LINE__ + __FILE__[*y];
+}
+"""
+LAUNCH = {"k": jitload.Launch(), "generic": jitload.Launch(kernel="generic<float>")}
+
+
+@pytest.fixture
+def compiles(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, cache: Path) -> Callable[..., jitload.Cubin]:
+    """Compile with precompiled headers in this process, as workers do, from the second compile on."""
+    monkeypatch.setenv("JITLOAD_PRECOMPILE", "1")
+    monkeypatch.setattr(isolated, "is_needed", False)
+    monkeypatch.setattr(precompiled, "_SLOW_S", 0.0)
+    monkeypatch.setattr(precompiled, "_WORTH_S", 0.0)
+    monkeypatch.setattr(precompiled, "_kept", {})
+    monkeypatch.setattr(precompiled, "_slow", set())
+    monkeypatch.setattr(precompiled, "free_memory", lambda: 1 << 40)
+    (tmp_path / "twice.cuh").write_text(HEADER)
+
+    def compile_source(text: str = SOURCE % 1, **options: object) -> jitload.Cubin:
+        return jitload.compile_cubin(text, arch=ARCH, extra_include_paths=[tmp_path], **options)
+
+    return compile_source
+
+
+def kept() -> list[precompiled.PrecompiledHeader]:
+    return [header for header in precompiled._kept.values() if header]
+
+
+@pytest.mark.parametrize(
+    ("text", "directives"),
+    [
+        ("", ""),
+        ("int x;\n#include <a>\n", ""),
+        ("#define A 1\n", ""),
+        ("#include <a>\n#define A 1\nint x;", "#include <a>\n"),
+        ("/////// b\n/* c\n */ #include <a> // d\nint x;\n#include <b>\n", "/////// b\n/* c\n */ #include <a> // d\n"),
+        ("#ifdef A\n#include <a>\n#else\n#include <b>\n#endif\nint x;", None),
+        ("#include <a>\n#ifdef A\n#include <b>\nint x;\n#endif\n", "#include <a>\n"),
+        ('#define A "// \\\n " \\\n 1\n#include <a>\nint x;', '#define A "// \\\n " \\\n 1\n#include <a>\n'),
+        ("#include <a>\n#line 7\n#include <b>\n", "#include <a>\n"),
+        ("#include <a>", ""),
+        ("#include <a> /* b", ""),
+        ("  #  include <a>\r\nint x;", "  #  include <a>\r\n"),
+    ],
+)
+def test_the_directives_end_with_the_last_include(text: str, directives: str | None):
+    assert leading_directives(text) == (text.removesuffix("int x;") if directives is None else directives)
+
+
+def test_long_comments_are_read_in_linear_time():
+    start = time.perf_counter()
+    assert leading_directives("/" * 20000 + "x" + "/*" * 20000) == ""
+    assert time.perf_counter() - start < 1
+
+
+def test_code_and_messages_are_those_without_a_precompiled_header(compiles: Callable[..., jitload.Cubin]):
+    plain = compiles()
+    assert not kept()
+    created, used = compiles(), compiles()
+    assert len(kept()) == 1
+    assert plain.data == created.data == used.data
+    assert plain.log == created.log == used.log
+    assert "twice.cuh(2): warning" in plain.log
+    assert '(9): warning #177-D: variable "unused"' in plain.log
+    assert compiles(SOURCE % 2).data != plain.data  # a macro after the last #include does not matter
+    assert len(kept()) == 1
+
+
+def test_errors_are_those_without_a_precompiled_header(compiles: Callable[..., jitload.Cubin]):
+    wrong = SOURCE.replace("*y = twice(*y)", "*y = thrice(*y)") % 1
+    errors = []
+    for _ in range(3):
+        with pytest.raises(CompileError) as caught:
+            compiles(wrong)
+        errors.append(caught.value)
+    assert len(kept()) == 1
+    assert str(errors[0]) == str(errors[1]) == str(errors[2])
+    assert errors[0].diagnostics == errors[2].diagnostics
+    assert ("kernel.cu", 10) in [(error.file, error.line) for error in errors[0].diagnostics]
+
+
+def test_an_error_in_a_header_is_that_without_a_precompiled_header(
+    compiles: Callable[..., jitload.Cubin], tmp_path: Path
+):
+    (tmp_path / "twice.cuh").write_text("#error stop\n")
+    errors = []
+    for _ in range(2):
+        with pytest.raises(CompileError) as caught:
+            compiles()
+        errors.append(str(caught.value))
+    assert errors[0] == errors[1]
+    assert not kept()
+
+
+def test_a_changed_header_is_read_again(compiles: Callable[..., jitload.Cubin], tmp_path: Path):
+    old = [compiles().data for _ in range(3)]
+    (tmp_path / "twice.cuh").write_text(HEADER.replace("2 * x", "3 * x"))
+    new = [compiles().data for _ in range(3)]
+    assert len({*old}) == len({*new}) == 1
+    assert old[0] != new[0]
+
+
+def test_options_are_part_of_the_key(compiles: Callable[..., jitload.Cubin]):
+    codes = [compiles(extra_cuda_cflags=[option]).data for option in ("-DOTHER", "-G", "-DOTHER", "-G")]
+    assert codes[:2] == codes[2:]
+    assert codes[0] != codes[1]
+    assert len(kept()) == 2
+
+
+def test_a_process_keeps_two_precompiled_headers(compiles: Callable[..., jitload.Cubin]):
+    descriptors = len(os.listdir("/proc/self/fd"))
+    for number in (1, 1, 2, 2, 3, 3):
+        compiles(f"#define NUMBER {number}\n{SOURCE % 1}")
+    assert len(kept()) == 2
+    assert len(os.listdir("/proc/self/fd")) == descriptors + 2
+
+
+@pytest.mark.parametrize("reason", ["memory", "nvrtc", "setting", "light"])
+def test_headers_are_not_precompiled(
+    compiles: Callable[..., jitload.Cubin], monkeypatch: pytest.MonkeyPatch, reason: str
+):
+    if reason == "memory":
+        monkeypatch.setattr(precompiled, "free_memory", lambda: 1 << 30)
+    elif reason == "nvrtc":  # before 12.8
+        monkeypatch.setattr(precompiled, "_HEAP_BYTES", 1 << 62)
+    elif reason == "setting":
+        monkeypatch.setenv("JITLOAD_PRECOMPILE", "0")
+    else:
+        monkeypatch.setattr(precompiled, "_WORTH_S", 100.0)
+    assert compiles().data == compiles().data
+    assert not kept()
+
+
+def test_slow_headers_move_to_a_child_process(compiles: Callable[..., jitload.Cubin], monkeypatch: pytest.MonkeyPatch):
+    jobs: list[NvrtcJob] = []
+    original = isolated.run_isolated
+    monkeypatch.setattr(isolated, "run_isolated", lambda path, job: jobs.append(job) or original(path, job))
+    monkeypatch.setattr(precompiled, "_SLOW_S", 100.0)
+    compiles()
+    compiles()
+    assert not jobs
+    monkeypatch.setattr(precompiled, "_SLOW_S", 0.0)
+    compiles()
+    assert not jobs
+    compiles()
+    assert [(job.precompiles, job.is_isolated) for job in jobs] == [(True, False)]
+    compiles(SOURCE.replace("OFFSET 3", "OFFSET 4") % 1)
+    assert len(jobs) == 1
+
+
+def test_an_idle_child_ends():
+    program = "from jitload.building.child_process import answer_questions; answer_questions(print, idle_s=0.1)"
+    start = time.monotonic()
+    assert run_python(program).returncode == 0
+    assert time.monotonic() - start < 30
