@@ -119,6 +119,8 @@ def test_the_first_of_the_fastest_is_chosen_and_the_last_measurement_counts():
 
 # ---- the choice ------------------------------------------------------------------------------------------------------
 
+VARIANTS = ("variant of the nearest key", "first variant")
+
 
 @pytest.fixture(scope="module")
 def tuned(tmp_path_factory: pytest.TempPathFactory) -> jitload.Module:
@@ -183,6 +185,22 @@ def test_each_model_of_gpu_has_its_table(stub_driver: StubDriver, tmp_path):
     x = CudaArray(np.zeros(8, np.float32), device=1)
     library.scale(x, x)
     assert [launch.block[0] for launch in stub_driver.launches()[-2:]] == [32, 64]
+
+
+def test_a_gpu_without_a_table_takes_the_nearest_key_of_all_gpus(stub_driver: StubDriver, tmp_path, caplog):
+    caplog.set_level(logging.INFO, "jitload.loader.untuned")
+    path = tmp_path / "others.json"
+    write(path, "GPU A", {8: (32, 2, 3), 100: (64, 1, 3)})
+    write(path, "GPU B", {16: (64, 1, 4), 900: (32, 1, 4)})
+    arrays = {n: CudaArray(np.zeros(n, np.float32)) for n in (8, 15, 130, 10**6)}
+    for nearest, blocks in (("log2", [32, 64, 64, 32]), (None, [32] * 4)):
+        mod = load(path, "sm_90a", nearest=nearest)
+        for x in arrays.values():
+            mod.scale(x, x)
+        assert [launch.block[0] for launch in stub_driver.launches()[-4:]] == blocks
+        assert {mod.scale.variant(x, x).how for x in arrays.values()} == {"nearest" if nearest else "first"}
+    lines = [f"scale(): no key was tuned on this GPU, so calls launch the {v}" for v in VARIANTS]
+    assert [*dict.fromkeys(caplog.messages)] == lines
 
 
 def test_hundreds_of_keys_are_found(tmp_path, stub_driver: StubDriver):

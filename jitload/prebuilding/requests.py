@@ -163,7 +163,7 @@ def _triton_request(fields: Mapping[str, Any]) -> tuple[Request, bool]:
     is_verbose = bool(options.pop("verbose", False))
     recorded_archs = options.pop("archs", None) or "native"
     arch, grid = options.pop("arch", None) or "native", options.pop("grid", None)
-    args = options.pop("args", None) or ()
+    args, tuned, nearest = options.pop("args", None) or (), options.pop("tuned", None), options.pop("nearest", None)
     if name is None:
         raise JitLoadError(f"the request with {_show_keys(fields)} has no name: add the key 'name'")
     request = make_triton_request(
@@ -172,6 +172,8 @@ def _triton_request(fields: Mapping[str, Any]) -> tuple[Request, bool]:
         CompileSpec.of(args, **options),
         arch=recorded_archs if arch == "native" else arch,
         grid=grid,
+        tuned=tuned,
+        nearest=nearest,
     )
     cache_dir = find_cache_dir(read_settings())
     if find_cache_dir(request.settings) != cache_dir:

@@ -42,8 +42,8 @@ class Tune:
         when: A condition that the values of a variant fulfil, as an expression.
         key: Launch expressions over the arguments. A call launches the variant that was chosen for its values of them.
         nearest: How a call finds a variant if its key was not tuned: `"log2"` and `"linear"` take the variant of the
-            tuned key with the smallest difference, of logarithms or of numbers. With None, the call launches the first
-            variant.
+            tuned key with the smallest difference, of logarithms or of numbers. On a GPU that was not tuned, the keys
+            of all GPUs count. With None, the call launches the first variant.
         measure: None, or `"first call"`: the first call with a key that was not tuned measures the variants. Then each
             call costs some microseconds more.
         values: The names, each with its values: integers, booleans, texts such as a type's name, and expressions of the

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from jitload.errors import JitLoadError
@@ -22,13 +23,15 @@ class Tuned(NamedTuple):
 
 
 def read_tuned(value: Any) -> Tuned | None:
-    """Return the argument `tuned=`: a path, a resource of a package, or a `Tuning`.
+    """Return the argument `tuned=`: a path, a resource of a package, a `Tuning`, or a `Tuned` as a mapping.
 
     Raises:
         JitLoadError: The file cannot be read.
     """
     if value is None:
         return None
+    if isinstance(value, Mapping):  # from a record
+        return Tuned(**value)
     if hasattr(value, "to_json"):
         return Tuned("a Tuning", value.to_json())
     try:

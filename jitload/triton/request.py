@@ -48,23 +48,32 @@ def make_triton_request(  # noqa: PLR0913  the arguments of `load_triton`
 
     If the settings ask for a record, record the call.
     """
-    request = _make_request(name, kernel, spec, arch=arch, grid=grid)
-    if request.triton is not None and len(request.triton.variants) > 1 and (tuned is not None or nearest):
-        request = request._replace(triton=_with_choice(request.triton, read_tuned(tuned), nearest))
-    elif tuned is not None:
-        problem = f"tuned={str(tuned)!r} chooses among variants, and there is only one: pass variants='all'"
-        raise LaunchSpecError(problem, field="tuned")
+    file = read_tuned(tuned)
+    request = _choose(_make_request(name, kernel, spec, arch=arch, grid=grid), file, nearest)
     if request.settings.record:
         from jitload.request.recording import record_item
 
-        target = {"name": name, "kernel": import_name(kernel), "arch": arch, "archs": request.archs, "grid": grid}
+        target = {
+            "name": name, "kernel": import_name(kernel), "arch": arch, "archs": request.archs, "grid": grid,
+            "tuned": file and file._asdict(), "nearest": nearest,
+        }  # fmt: skip
 
         def is_same(item: dict[str, Any]) -> bool:
             repeated = CompileSpec.of((), **{word: item[word] for word in item if word not in target})
             again = _make_request(name, kernel, repeated, arch=item["archs"], grid=item["grid"])
-            return bool(item["kernel"]) and again == request
+            return bool(item["kernel"]) and _choose(again, read_tuned(item["tuned"]), item["nearest"]) == request
 
         record_item(request.settings.record, {**target, **_portable_arguments(spec, request)}, is_same)
+    return request
+
+
+def _choose(request: Request, file: Tuned | None, nearest: Nearest | None) -> Request:
+    """Return a request whose function chooses among its variants by the measurements in a file."""
+    if request.triton is not None and len(request.triton.variants) > 1 and (file or nearest):
+        return request._replace(triton=_with_choice(request.triton, file, nearest))
+    if file:
+        problem = f"tuned={file.label!r} chooses among variants, and there is only one: pass variants='all'"
+        raise LaunchSpecError(problem, field="tuned")
     return request
 
 

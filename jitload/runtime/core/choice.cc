@@ -67,16 +67,21 @@ static double jitload_key_distance(int32_t nearest, const int64_t* key, const ji
   return nearest == JITLOAD_NEAREST_LOG2 ? product : sum;
 }
 
-static int32_t jitload_nearest_position(const jitload_choice* choice, const jitload_table* table, const int64_t* key) {
+/* Return the position of the variant of the nearest tuned key. If no key was tuned on the GPU, which an empty `own` table
+ * says, the keys of all GPUs count. */
+static int32_t jitload_nearest_position(const jitload_choice* choice, const jitload_table* own, const int64_t* key) {
   int32_t best = 0;
   double shortest = __builtin_huge_val();
-  for (size_t i = 0; i < (size_t)1 << table->slot_bits; ++i) {
-    const jitload_number* slot = &table->slots[i * (size_t)(choice->key_count + 1)];
-    if (slot->value == 0) continue;
-    const double distance = jitload_key_distance(choice->nearest, key, slot + 1, choice->key_count);
-    if (distance < shortest) shortest = distance, best = (int32_t)slot->value - 1;
+  const int is_tuned = *own->gpu != '\0';
+  for (const jitload_table* table = is_tuned ? own : choice->tables;; ++table) {
+    for (size_t i = 0; i < (size_t)1 << table->slot_bits; ++i) {
+      const jitload_number* slot = &table->slots[i * (size_t)(choice->key_count + 1)];
+      if (slot->value == 0) continue;
+      const double distance = jitload_key_distance(choice->nearest, key, slot + 1, choice->key_count);
+      if (distance < shortest) shortest = distance, best = (int32_t)slot->value - 1;
+    }
+    if (is_tuned || table == &choice->tables[choice->table_count - 1]) return best;
   }
-  return best;
 }
 
 int32_t jitload_choose_untuned(const jitload_kernel* kernel, const jitload_table* table, const int64_t* key,
@@ -87,7 +92,7 @@ int32_t jitload_choose_untuned(const jitload_kernel* kernel, const jitload_table
   uint64_t* place = &choice->state->remembered[(hash >> 32) & (JITLOAD_REMEMBERED - 1)];
   const uint64_t remembered = __atomic_load_n(place, __ATOMIC_RELAXED);
   if (remembered != 0 && ((remembered ^ hash) & ~position_mask) == 0) return (int32_t)(remembered & position_mask) - 1;
-  const int is_nearest = choice->nearest != JITLOAD_NEAREST_NONE && *table->gpu != '\0';
+  const int is_nearest = choice->nearest != JITLOAD_NEAREST_NONE;
   const int32_t position = is_nearest ? jitload_nearest_position(choice, table, key) : 0;
   __atomic_store_n(place, (hash & ~position_mask) | (uint64_t)(position + 1), __ATOMIC_RELAXED);
   if (jitload_report != NULL) {

@@ -112,7 +112,7 @@ static inline int32_t jitload_choose_by_key(const jitload_kernel* kernel, const 
   const uint64_t hash = jitload_hash_key(key, choice->key_count);
   const int32_t position = jitload_find_key(table, key, choice->key_count, hash);
   if (chosen != NULL) {
-    const int has_nearest = choice->nearest != JITLOAD_NEAREST_NONE && *table->gpu != '\0';
+    const int has_nearest = choice->nearest != JITLOAD_NEAREST_NONE;
     chosen->how = position != 0 ? JITLOAD_TUNED : has_nearest ? JITLOAD_NEAREST : JITLOAD_FIRST;
   }
   return JITLOAD_LIKELY(position != 0) ? position - 1 : jitload_choose_untuned(kernel, table, key, hash, device);
