@@ -226,94 +226,79 @@ def code(kernel: Any, **constexprs: Any) -> bytes:
     return jitload.extract_triton(kernel, signature={"x_ptr": "*i32"}, constexprs=constexprs, arch=ARCH).data
 
 
-def check(kernel: Any, change: Any, **constexprs: Any) -> None:
-    """Check that a change changes the machine code and the key, and that compiling again does not."""
-    before, key = code(kernel, **constexprs), parts(kernel, signature={"x_ptr": "*i32"}, constexprs=constexprs)
-    assert code(kernel, **constexprs) == before
-    change()
-    assert code(kernel, **constexprs) != before
-    assert parts(kernel, signature={"x_ptr": "*i32"}, constexprs=constexprs) != key
+def outer_parts(kernel: Any, **constexprs: Any) -> Any:
+    return parts(kernel, signature={"x_ptr": "*i32"}, constexprs=constexprs)
 
 
-def test_a_global_of_a_function_that_is_called(monkeypatch: pytest.MonkeyPatch):
-    check(outer.by_a_call, lambda: monkeypatch.setattr(outer, "CALLED", tl.constexpr(9)))
-
-
-def set_default(monkeypatch: pytest.MonkeyPatch, function: triton.JITFunction, value: int) -> None:
+def set_default(patch: pytest.MonkeyPatch) -> None:
     """Make a function what it is in another run, after CALLED was edited. Triton 3.9 reads the signature instead."""
-    monkeypatch.setattr(function.fn, "__defaults__", (tl.constexpr(value),))
-    monkeypatch.setattr(function, "signature", inspect.signature(function.fn))
+    function = outer.with_a_default
+    patch.setattr(function.fn, "__defaults__", (tl.constexpr(9),))
+    patch.setattr(function, "signature", inspect.signature(function.fn))
 
 
-def test_a_default_of_a_function_that_is_called(monkeypatch: pytest.MonkeyPatch):
-    assert outer_values(outer.by_a_default) is not None
-    check(outer.by_a_default, lambda: set_default(monkeypatch, outer.with_a_default, 9))
+def set_called(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(outer, "CALLED", tl.constexpr(9))
 
 
-def test_a_function_with_a_default_that_is_a_constexpr(monkeypatch: pytest.MonkeyPatch):
-    check(outer.by_a_constexpr, lambda: set_default(monkeypatch, outer.with_a_default, 9), made=outer.with_a_default)
+def set_default_of_aggregate(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(outer.Pair.hash_attrs[0].fn, "__defaults__", (tl.constexpr(9),))
 
 
-def test_a_global_of_the_kernel_itself(monkeypatch: pytest.MonkeyPatch):
-    check(outer.by_name, lambda: monkeypatch.setattr(outer, "CALLED", tl.constexpr(9)))
+OUTER = [
+    pytest.param("by_a_call", set_called, {}, id="a global of a function that is called"),
+    pytest.param("by_a_default", set_default, {}, id="a default of a function that is called"),
+    pytest.param("by_name", set_called, {}, id="a global of the kernel itself"),
+    pytest.param("by_a_constexpr", set_called, {"made": outer.helper}, id="a global of a constexpr function"),
+    pytest.param("by_a_constexpr", set_default, {"made": outer.with_a_default}, id="a default of a constexpr function"),
+    *(
+        pytest.param(kernel, change, {}, id=id_, marks=NEEDS_FUNCTIONS)
+        for kernel, change, id_ in (
+            ("by_a_constexpr_function", lambda patch: patch.setattr(outer, "LISTED", [9]), "a list"),
+            ("by_a_mapping", lambda patch: patch.setitem(outer.MAPPED, "three", 9), "a mapping"),
+            ("by_an_object", lambda patch: patch.setattr(outer.OBJECT, "shift", 9), "an object that may hold anything"),
+        )
+    ),
+    pytest.param("by_an_aggregate", set_default_of_aggregate, {}, id="a default of the constructor of an aggregate",
+                 marks=pytest.mark.skipif(not hasattr(getattr(outer, "Pair", None), "hash_attrs"),
+                                          reason="its aggregates have another form")),
+]  # fmt: skip
 
 
-@NEEDS_FUNCTIONS
-def test_a_list_that_a_constexpr_function_reads(monkeypatch: pytest.MonkeyPatch):
-    assert outer_values(outer.by_a_constexpr_function) is not None
-    check(outer.by_a_constexpr_function, lambda: monkeypatch.setattr(outer, "LISTED", [9]))
-
-
-@NEEDS_FUNCTIONS
-def test_a_mapping_that_a_constexpr_function_reads(monkeypatch: pytest.MonkeyPatch):
-    assert outer_values(outer.by_a_mapping) is not None
-    check(outer.by_a_mapping, lambda: monkeypatch.setitem(outer.MAPPED, "three", 9))
-
-
-@NEEDS_FUNCTIONS
-def test_an_object_that_may_hold_anything(monkeypatch: pytest.MonkeyPatch):
-    assert outer_values(outer.by_an_object) is None
-    first, second = (parts(outer.by_an_object, signature="*i32") for _ in range(2))
-    assert first != second  # so the library is never found again
-    check(outer.by_an_object, lambda: monkeypatch.setattr(outer.OBJECT, "shift", 9))
-
-
-@pytest.mark.skipif(not hasattr(getattr(outer, "Pair", None), "hash_attrs"), reason="its aggregates have another form")
-def test_a_default_of_the_constructor_of_an_aggregate(monkeypatch: pytest.MonkeyPatch):
-    constructor = outer.Pair.hash_attrs[0].fn
-    assert outer_values(outer.by_an_aggregate) is not None
-    check(outer.by_an_aggregate, lambda: monkeypatch.setattr(constructor, "__defaults__", (tl.constexpr(9),)))
-
-
-@NEEDS_FUNCTIONS
-def test_a_constexpr_function_that_uses_such_an_object():
-    first, second = (
-        parts(outer.by_a_constexpr, signature={"x_ptr": "*i32"}, constexprs={"made": outer.with_an_object})
-        for _ in range(2)
-    )
-    assert first != second  # so the library is never found again
-
-
-def test_a_str_is_not_the_number_that_it_spells():
-    assert code(outer.compare_constant, value=3) != code(outer.compare_constant, value="3")
-    assert code(outer.compare_constant, value="None") != code(outer.compare_constant, value=None)
-    assert code(outer.compare_constant, value="True") != code(outer.compare_constant, value=True)
-
-
-def test_a_global_of_a_function_that_is_a_constexpr(monkeypatch: pytest.MonkeyPatch):
-    check(
-        outer.by_a_constexpr,
-        lambda: monkeypatch.setattr(outer, "CALLED", tl.constexpr(9)),
-        made=outer.helper,
-    )
+@pytest.mark.parametrize(("kernel", "change", "constexprs"), OUTER)
+def test_a_value_from_outside_changes_the_machine_code_and_the_key(
+    kernel: str, change: Any, constexprs: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+):
+    function = getattr(outer, kernel)
+    before, key = code(function, **constexprs), outer_parts(function, **constexprs)
+    assert code(function, **constexprs) == before
+    # With an object that may hold anything, the key is never the same: the library is not found again.
+    assert (outer_parts(function, **constexprs) == key) is (kernel != "by_an_object")
+    change(monkeypatch)
+    assert code(function, **constexprs) != before
+    assert outer_parts(function, **constexprs) != key
 
 
 @since(3, 4)
-def test_a_constexpr_whose_text_does_not_change(monkeypatch: pytest.MonkeyPatch):
+def test_a_constexpr_whose_text_does_not_change_has_its_members_in_the_key(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(outer.Anything, "__repr__", lambda _: "Anything()")
     made = outer.Anything()
     made.shift = tl.constexpr(3)
-    check(outer.by_a_member, lambda: setattr(made, "shift", tl.constexpr(9)), made=made)
+    before, key = code(outer.by_a_member, made=made), outer_parts(outer.by_a_member, made=made)
+    made.shift = tl.constexpr(9)
+    assert code(outer.by_a_member, made=made) != before
+    assert outer_parts(outer.by_a_member, made=made) != key
+
+
+@NEEDS_FUNCTIONS
+def test_a_constexpr_that_uses_an_object_is_never_found_again():
+    first, second = (outer_parts(outer.by_a_constexpr, made=outer.with_an_object) for _ in range(2))
+    assert first != second
+
+
+def test_a_str_is_not_the_number_that_it_spells():
+    for value in (3, None, True):
+        assert code(outer.compare_constant, value=value) != code(outer.compare_constant, value=str(value))
 
 
 def test_values_that_contain_themselves():

@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import ctypes
+import struct
 from typing import TYPE_CHECKING, Any
 
 import pytest
 import tvm_ffi
 from support.arrays import DLTensor
 from support.calls import array, assert_refused, fresh, run_python
-from support.triton import build_triton, function, parameter, specialize, stand_in
+from support.triton import build_triton, function, multiple, null, parameter, specialize, stand_in
+from test_direct_calls import Array, arrays_as_tensors
 
 import jitload.loader.module
+from jitload.loader.function import TypedFunction
 from jitload.loader.module import loader_function
 from jitload.model import Scratch
+from jitload.triton.wrapper import TritonFunction
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -106,7 +110,18 @@ def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
         function(spec.kernel.name, (spec.kernel.name, stand_in(spec)), grid=("n", 2))
         for spec in (small, pair, old, huge)
     ]
-    return build_triton(tmp_path_factory.mktemp("triton") / "scratch", *functions)
+    return build_triton(tmp_path_factory.mktemp("triton") / "scratch", *functions, *_direct_functions())
+
+
+def _direct_functions() -> list[TritonFunction]:
+    """Return a function with two variants, and its second variant alone, which needs scratch memory."""
+    arguments = [parameter("x", "*fp32"), parameter("bias", "None"), parameter("n", "i32"), parameter("s", "bf16")]
+    facts = {"arguments": arguments, "taken": ["x", "n", "s"]}
+    scale = stand_in(specialize("scale", assumptions=(null("bias"), multiple("n")), **facts))
+    scratch = Scratch(size=32, alignment=16)
+    wanting = stand_in(specialize("wanting", assumptions=(null("bias"),), global_scratch=scratch, **facts))
+    variants = function("scale", ("scale__a", scale), ("scale__b", wanting), grid="n")
+    return [variants, function("wanting", ("wanting", wanting), grid="n")]
 
 
 @pytest.fixture
@@ -294,3 +309,56 @@ except RuntimeError as error:
 """
     printed = run_python(program, str(library), environment=stub_driver.environment())
     assert printed.strip().endswith(NO_FRAMEWORK)
+
+
+# ---- called straight from Python's objects (core/python.cc) ---------------------------------------------------------
+
+
+@pytest.fixture
+def direct(library: Path, stub_driver: StubDriver) -> Iterator[jitload.Module]:
+    """A library that takes the arrays of the test for tensors."""
+    module = fresh(library)
+    assert isinstance(module.scale, TypedFunction)
+    with arrays_as_tensors(module):
+        yield module
+
+
+def test_a_launch_on_the_frameworks_stream(direct: jitload.Module, stub_driver: StubDriver) -> None:
+    x = Array(device=1)
+    assert direct.scale(x, None, 16, 1) is None
+    (launch,) = stub_driver.launches()
+    assert (launch.kernel, launch.grid, launch.device, launch.stream) == ("scale", (16, 1, 1), 1, 0x5001)
+    address = struct.pack("<Q", ctypes.addressof(x.memory))
+    assert launch.arguments == (address, struct.pack("<i", 16), b"\x80\x3f", bytes(8), bytes(8))
+
+
+def test_the_grid_and_the_stream_of_the_call(direct: jitload.Module, stub_driver: StubDriver) -> None:
+    direct.scale[3, 4](Array(), None, 16, 1.0)
+    direct.scale[(5,), None, None, 0x77](Array(), None, 16, 1.0)
+    assert [(one.grid, one.stream) for one in stub_driver.launches()] == [((3, 4, 1), 0x5000), ((5, 1, 1), 0x77)]
+
+
+def test_a_refusal_is_raised_once(direct: jitload.Module, stub_driver: StubDriver) -> None:
+    for _ in range(2):
+        with pytest.raises(
+            ValueError, match=r"^scale__a\(\): argument 'n' \(i32\) must be a multiple of 16: the kernel"
+        ):
+            direct.scale__a(Array(), None, 17, 1.0)
+        with pytest.raises(TypeError, match=r"^scale__a\(\): argument 'n' must be an int, got float$"):
+            direct.scale__a(Array(), None, 16.0, 1.0)
+    assert stub_driver.launches() == []
+
+
+def test_scratch_on_the_frameworks_stream(direct: jitload.Module, stub_driver: StubDriver) -> None:
+    framework = Framework(stub_driver)
+    loader_function(direct, "preload")(*framework.addresses())
+    stub_driver.clear()
+    for held in (False, True):
+        direct.wanting.release_gil = not held
+        direct.scale(Array(), None, 17, 1.0)  # the second variant
+        direct.wanting(Array(), None, 2, 1.0)
+    events = [("allocate", 17 * 32 + 15, UINT8), ("free", 1), ("allocate", 2 * 32 + 15, UINT8), ("free", 2)]
+    assert framework.events[:4] == events
+    assert [event[0] for event in framework.events] == ["allocate", "free"] * 4
+    assert {launch.kernel for launch in stub_driver.launches()} == {"wanting"}
+    assert stub_driver.calls("cuMemAllocAsync") == []
