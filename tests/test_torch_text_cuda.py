@@ -27,19 +27,52 @@ def load(case: CudaCase) -> ModuleType:
     )  # fmt: skip
 
 
+HEADERS = r"""
+#include <c10/cuda/CUDAMathCompat.h>
+#include <ATen/cuda/CUDAApplyUtils.cuh>
+#include <ATen/cuda/CUDAEvent.h>
+#include <ATen/cuda/NumericLimits.cuh>
+float between(torch::Tensor x) {
+  at::cuda::CUDAEvent start(cudaEventDefault), stop(cudaEventDefault);
+  start.record();
+  stop.record(at::cuda::getCurrentCUDAStream());
+  stop.block(at::cuda::getStreamFromPool());
+  at::cuda::CUDAEvent moved(std::move(stop));
+  moved.synchronize();
+  return moved.query() ? start.elapsed_time(moved) : -1;
+}
+template <class T> __global__ void sum(const T* x, T* y, int n) {
+  CUDA_KERNEL_LOOP(i, n) { gpuAtomicAdd(y, x[i]); }
+}
+template <class T> __global__ void bound(T* x) {
+  x[0] = at::numeric_limits<T>::lower_bound();
+  x[1] = c10::cuda::compat::exp(static_cast<float>(x[0])) + c10::cuda::compat::pow(2.0f, 3.0f);
+}
+torch::Tensor bounds(torch::Tensor x) {
+  AT_DISPATCH_FLOATING_TYPES_AND2(torch::kHalf, torch::kBFloat16, x.scalar_type(), "bounds", [&] {
+    bound<scalar_t><<<1, 1, 0, torch::cuda::getCurrentCUDAStream()>>>(x.data_ptr<scalar_t>());
+    sum<scalar_t><<<at::cuda::detail::GET_BLOCKS(2), 32>>>(x.data_ptr<scalar_t>(), x.data_ptr<scalar_t>(), 0);
+  });
+  return x;
+}
+"""
+
+
 @pytest.fixture(scope="module")
 def functions() -> dict[str, Any]:
     """Return the functions of all texts. Those that can share a unit are built together, and each alone for a GPU."""
     shared = [case for case in CASES if case.cpp and "half" not in case.name]
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("JITLOAD_ARCH", "sm_90a")
+        patch.setattr(cpp_extension, "_build_with_torch", lambda *call: pytest.fail(str(call)))
         together = cpp_extension.load_inline(
             name="together",
-            cpp_sources=[case.cpp for case in shared],
-            cuda_sources=[case.cuda for case in shared],
-            functions=[case.name for case in shared],
+            cpp_sources=[*(case.cpp for case in shared), "torch::Tensor bounds(torch::Tensor x);"],
+            cuda_sources=[*(case.cuda for case in shared), HEADERS],
+            functions=[*(case.name for case in shared), "bounds"],
         )
-        return {case.name: getattr(together if case in shared else load(case), case.name) for case in CASES}
+        functions = {case.name: getattr(together if case in shared else load(case), case.name) for case in CASES}
+        return {**functions, "bounds": together.bounds}
 
 
 def on_gpu(value: Any) -> Any:
@@ -54,6 +87,8 @@ def test_texts_with_kernels_are_built(functions: dict[str, Any]):
     for function in functions.values():
         with pytest.raises(TypeError, match="incompatible function arguments"):
             function("not a tensor")
+    with pytest.raises(NotImplementedError, match="not implemented for 'Int'"):
+        functions["bounds"](torch.zeros(2, dtype=torch.int32))
 
 
 @needs_nvcc
@@ -203,42 +238,3 @@ def test_texts_call_the_libraries_that_torch_has_loaded(flags: list[str]):
     assert len(x.unique()) == 32
     loaded = {line.split()[-1] for line in Path("/proc/self/maps").read_text().splitlines() if "/libcublas.so" in line}
     assert len(loaded) == 1  # torch's copy
-
-
-@needs_nvcc
-def test_headers_for_kernels_compile(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setenv("JITLOAD_ARCH", "sm_90a")
-    monkeypatch.setattr(cpp_extension, "_build_with_torch", lambda *call: pytest.fail(str(call)))
-    text = """
-    #include <c10/cuda/CUDAMathCompat.h>
-    #include <ATen/cuda/CUDAApplyUtils.cuh>
-    #include <ATen/cuda/CUDAEvent.h>
-    #include <ATen/cuda/NumericLimits.cuh>
-    float between(torch::Tensor x) {
-      at::cuda::CUDAEvent start(cudaEventDefault), stop(cudaEventDefault);
-      start.record();
-      stop.record(at::cuda::getCurrentCUDAStream());
-      stop.block(at::cuda::getStreamFromPool());
-      at::cuda::CUDAEvent moved(std::move(stop));
-      moved.synchronize();
-      return moved.query() ? start.elapsed_time(moved) : -1;
-    }
-    template <class T> __global__ void sum(const T* x, T* y, int n) {
-      CUDA_KERNEL_LOOP(i, n) { gpuAtomicAdd(y, x[i]); }
-    }
-    template <class T> __global__ void bound(T* x) {
-      x[0] = at::numeric_limits<T>::lower_bound();
-      x[1] = c10::cuda::compat::exp(static_cast<float>(x[0])) + c10::cuda::compat::pow(2.0f, 3.0f);
-    }
-    torch::Tensor bounds(torch::Tensor x) {
-      AT_DISPATCH_FLOATING_TYPES_AND2(torch::kHalf, torch::kBFloat16, x.scalar_type(), "bounds", [&] {
-        bound<scalar_t><<<1, 1, 0, torch::cuda::getCurrentCUDAStream()>>>(x.data_ptr<scalar_t>());
-        sum<scalar_t><<<at::cuda::detail::GET_BLOCKS(2), 32>>>(x.data_ptr<scalar_t>(), x.data_ptr<scalar_t>(), 0);
-      });
-      return x;
-    }
-    """
-    declaration = "torch::Tensor bounds(torch::Tensor x);"
-    module = cpp_extension.load_inline("headers_for_kernels", declaration, text, functions=["bounds"])
-    with pytest.raises(NotImplementedError, match="not implemented for 'Int'"):
-        module.bounds(torch.zeros(2, dtype=torch.int32))
