@@ -4,16 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
+from jitload.element_types import CPP_TYPES
+
 _CPP_TYPES = {
-    **{f"{prefix}int{bits}": f"{prefix}int{bits}_t" for prefix in ("", "u") for bits in (8, 16, 32, 64)},
-    "float32": "float",
-    "float64": "double",
-    "bool": "bool",
-    "float16": "__half",
-    "bfloat16": "__nv_bfloat16",
-    "float8_e4m3fn": "__nv_fp8_e4m3",
-    "float8_e5m2": "__nv_fp8_e5m2",
-    "float8_e8m0fnu": "__nv_fp8_e8m0",
+    **{name: f"{name}_t" if "int" in name else cpp for name, cpp in CPP_TYPES.items()},
     "float4_e2m1": "__nv_fp4_e2m1",
     "float4_e2m1fn_x2": "__nv_fp4x2_e2m1",
 }

@@ -23,7 +23,6 @@ from jitload import Launch
 from jitload.building.ninja import COMPILE_FLAGS, compile_step, link_step, ninja_text
 from jitload.building.runtime import include_flags
 from jitload.codegen import record as records
-from jitload.codegen.kernel import LAUNCH_ATTRIBUTES
 from jitload.codegen.wrapper import (
     RECORD_FILE,
     EmbeddedImage,
@@ -32,8 +31,10 @@ from jitload.codegen.wrapper import (
     describe_wrapper,
     render_wrapper,
 )
+from jitload.element_types import ELEMENT_TYPES
 from jitload.expressions.compiler import OP_NAMES
 from jitload.model import ImageKernel, Kernel, ParameterSlot, Variable
+from jitload.request.launch import LAUNCH_ATTRIBUTES
 from jitload.signature.exports import Export
 from jitload.signature.kernels import make_typed_kernel
 
@@ -170,22 +171,31 @@ def test_the_build_file_is_as_it_was():
     compare("build.ninja", ninja_text(steps))
 
 
+def dlpack_constant(dtype: str) -> str:
+    """Return DLPack's name of a dtype's code: `kDLUInt` for `uint8`, but `kDLFloat8_e5m2` for `float8_e5m2`."""
+    base = dtype if dtype.startswith("float8") else dtype.rstrip("0123456789")
+    return "kDL" + base.capitalize().replace("Uint", "UInt")
+
+
 CONSTANTS = {
     "JITLOAD_ABI": records.ABI,
     **{f"JITLOAD_{name.upper()}": number for name, number in records.KINDS.items()},
     **{f"JITLOAD_{name.upper()}": number for name, number in records.PARAM_FLAGS.items()},
     **{f"JITLOAD_{name.upper()}": number for name, number in records.KERNEL_FLAGS.items()},
-    **{f"JITLOAD_DL_{name.upper()}": number for name, number in records.DTYPE_CODES.items()},
+    **{dlpack_constant(dtype): row.code for dtype, row in ELEMENT_TYPES.items()},
     **{f"JITLOAD_{name.upper()}": number for name, number in records.ASSUMPTIONS.items()},
     **{f"JITLOAD_{name.upper()}": number for name, number in records.PARTS.items()},
     **{f"JITLOAD_OP_{name}": number for number, name in enumerate(OP_NAMES)},
-    "JITLOAD_LAUNCH_COOPERATIVE": LAUNCH_ATTRIBUTES["cooperative"][0],
-    "JITLOAD_LAUNCH_CLUSTER": LAUNCH_ATTRIBUTES["cluster"][0],
+    "JITLOAD_LAUNCH_COOPERATIVE": LAUNCH_ATTRIBUTES["cooperative"].number,
+    "JITLOAD_LAUNCH_CLUSTER": LAUNCH_ATTRIBUTES["cluster"].number,
 }
 
 
 def test_records_have_the_layout_and_the_constants_of_the_headers(tmp_path):
-    lines = ["#include <stddef.h>", *(f"#include <jitload/{name}.h>" for name in ("triton", "expression", "driver"))]
+    lines = [
+        "#include <stddef.h>\n#include <dlpack/dlpack.h>",
+        *(f"#include <jitload/{name}.h>" for name in ("triton", "expression", "driver")),
+    ]
     for name in records.STRUCTURES:
         form = records.layout(name)
         size = form.size if name != "record" else form.size + records.layout("module").size

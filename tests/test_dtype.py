@@ -38,7 +38,7 @@ def test_the_type_compiles_where_it_is_put_into_a_source():
 
 
 def test_a_dtype_without_a_cpp_type():
-    with pytest.raises(ValueError, match=r"^CUDA has no C\+\+ type for dtype 'complex64'; it has types for int8, "):
+    with pytest.raises(ValueError, match=r"^CUDA has no C\+\+ type for dtype 'complex64'; it has types for float32, "):
         jitload.to_cpp_dtype(torch.complex64)
 
 

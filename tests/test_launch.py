@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import copy
 import pickle
-from dataclasses import FrozenInstanceError, replace
+import re
+from dataclasses import FrozenInstanceError, fields, replace
 from enum import IntEnum
 from itertools import pairwise
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -25,6 +27,18 @@ def refusal(**fields: Any) -> str:
 def test_fields_with_their_defaults_are_not_shown_and_do_not_change_keys():
     assert repr(Launch()) == "Launch()"
     assert repr(Launch(grid="n", block=64, args={"n": 1})) == "Launch(grid='n', block=64, args={'n': 1})"
+
+
+def test_documentation_names_every_field() -> None:
+    """The manual's table of fields and the docstring, in which a new row would be missing."""
+    names = [field.name for field in fields(Launch)]
+    manual = (Path(__file__).parent.parent / "docs" / "launching.md").read_text(encoding="utf-8")
+    rows = re.findall(
+        r"^\| (`\w+`(?:, `\w+`)*) \|", manual.partition("## The Launch record")[2].partition("\n## ")[0], re.MULTILINE
+    )
+    assert sorted(name for row in rows for name in re.findall(r"\w+", row)) == sorted(names)
+    assert Launch.__doc__ is not None
+    assert sorted(re.findall(r"^ {8}(\w+): ", Launch.__doc__, re.MULTILINE)) == sorted(names)
 
 
 def test_defaults() -> None:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import re
+from itertools import chain
 
+import numpy as np
 import pytest
 from builds import ADD, ARCH
 from support.nvcc import needs_nvcc
@@ -12,6 +14,7 @@ import jitload
 from jitload.elf.cubin import read_image
 from jitload.errors import ToolchainError
 from jitload.request.arguments import inline_sources, read_flags, read_options
+from jitload.request.options import cpu_options, host_options, nvrtc_options
 from jitload.request.request import Call, make_request
 from jitload.toolchain import arch
 
@@ -20,6 +23,39 @@ from jitload.toolchain import arch
 def test_quotes_that_no_shell_accepts_are_an_error_that_names_the_option(option):
     with pytest.raises(jitload.JitLoadError, match=re.escape(f"extra_cflags has {option!r}, whose quotes are wrong")):
         read_flags([option], "extra_cflags")
+
+
+OPTIONS = (
+    *(("-isystem", "/x"), ("-I/y",), ("-DN=4",), ("--define-macro", "M=1"), ("-UN",), ("-include", "a.h")),
+    *(("-std", "c++17"), ("-O2",), ("-Xptxas", "-v"), ("-maxrregcount", "32"), ("-Xcompiler", "-Wall,-g"), ("-t", "4")),
+)
+FOR_NVRTC = (
+    *("-I/x", "-I/y", "-DN=4", "-DM=1", "-UN", "--pre-include=a.h", "--std=c++17", "--ptxas-options=-v"),
+    "--maxrregcount=32",
+)
+FOR_HOST = ("-isystem/x", "-I/y", "-DN=4", "-DM=1", "-UN", "-includea.h", "-std=c++17", "-O2", "-Wall", "-g")
+FOR_CPU = ("-I/x", "-I/y", "-DN=4", "-DM=1", "-UN", "-include", "a.h", "-std=c++17")
+
+
+@pytest.mark.parametrize("words", [[*chain(*OPTIONS)], ["=".join(option) for option in OPTIONS]])
+def test_options_of_nvcc_reach_each_compiler_in_its_own_spelling(words):
+    assert nvrtc_options(words) == FOR_NVRTC
+    assert host_options(words) == FOR_HOST
+    assert cpu_options(nvrtc_options(words)) == FOR_CPU
+    with pytest.raises(jitload.JitLoadError, match="extra_cuda_cflags ends with '-std', which takes a value"):
+        nvrtc_options(["-std"])
+
+
+def test_options_name_headers_for_kernels_on_the_gpu_and_on_the_cpu(tmp_path):
+    (tmp_path / "one.h").write_text("#define ONE 1\n")
+    (tmp_path / "system").mkdir()
+    (tmp_path / "system" / "two.h").write_text("#define TWO 2\n")
+    source = "#include <two.h>\n__global__ void f(int* x) { *x = ONE + TWO; }"
+    options = ["-include", str(tmp_path / "one.h"), "-isystem", str(tmp_path / "system")]
+    mod = jitload.load_inline("headers", cuda_sources=source, arch=(ARCH, "cpu"), extra_cuda_cflags=options)
+    x = np.zeros(1, np.int32)
+    mod.f[1, 1](x)
+    assert x[0] == 3
 
 
 AGREEING = [

@@ -10,7 +10,6 @@ from itertools import groupby
 from typing import Any, NamedTuple
 
 from jitload.codegen.record import (
-    DTYPE_CODES,
     KERNEL_FLAGS,
     KINDS,
     NEAREST,
@@ -20,30 +19,21 @@ from jitload.codegen.record import (
     flags_of,
     ops_array,
 )
+from jitload.element_types import ELEMENT_TYPES
 from jitload.errors import Argument, LaunchSpecError, Words
 from jitload.expressions.compiler import Op, ScopeEntry, compile_expression
 from jitload.model import Parameter
-from jitload.request.launch import Launch, extent_axes
+from jitload.request.launch import LAUNCH_ATTRIBUTES, Launch, extent_axes
 from jitload.request.tune import Table
 from jitload.signature.exports import Export
 from jitload.signature.types import is_complex, is_pointer_to_pointer
 
-_DTYPE = re.compile(r"(u?int|bfloat|float|complex)(\d+)$")
 # For names with these prefixes, the symbol __tvm_ffi_<name> has a meaning of its own in tvm-ffi or in jitload.
 _RESERVED = ("_jitload_", "_metadata_", "_doc_", "_cubin_", "_library_")
 # Host functions have these flags, so that their calls pass neither grid nor block.
 _HOST_FLAGS = ("has_grid", "has_block")
 # The fields of a Launch that name pointers, with the flag of such a parameter, which is a key of its description, too.
 _POINTER_FIELDS = {"nullable": "nullable", "raw_pointers": "raw", "strided": "strided", "host": "host"}
-# The fields of a Launch that are launch attributes: the driver's number of the attribute, and the values of the field
-# that set it. None stands for any value, which is the attribute's value; for a cluster, the extents of each call are.
-LAUNCH_ATTRIBUTES: dict[str, tuple[int, Mapping[Any, int] | None]] = {
-    "cluster": (4, None),
-    "cooperative": (2, {True: 1}),
-    "pdl": (6, {True: 1}),
-    "priority": (8, None),
-    "cluster_policy": (5, {"spread": 1, "load_balancing": 2}),
-}
 _PLAN_SLOTS = {"grid": 0, "block": 3, "cluster": 6, "shared_bytes": 9}
 _FIRST_VALUE = 10  # the slot of the first parameter
 _SCHEMA_TYPES = {"pointer": "DLTensor*", "int": "int", "uint": "int", "float": "float", "bool": "bool"}
@@ -136,13 +126,8 @@ def pointer_flags(parameter: Parameter, launch: Launch) -> list[str]:
 
 def dtype_code(dtype: str | None) -> tuple[int, int]:
     """Return a dtype's DLPack type code and its number of bits. None means any dtype, which has 0 bits."""
-    if dtype is None:
-        return 0, 0
-    if dtype in DTYPE_CODES:
-        return DTYPE_CODES[dtype], 8
-    match = _DTYPE.fullmatch(dtype)
-    assert match is not None, dtype
-    return DTYPE_CODES[match[1]], int(match[2])
+    row = ELEMENT_TYPES[dtype] if dtype is not None else None
+    return (row.code, 8 * row.size) if row else (0, 0)
 
 
 def _kernel_flags(export: Export) -> list[str]:
@@ -157,10 +142,10 @@ def _kernel_flags(export: Export) -> list[str]:
 
 
 def _attributes(launch: Launch) -> Iterator[Struct]:
-    for field, (number, values) in LAUNCH_ATTRIBUTES.items():
+    for field, (number, settings) in LAUNCH_ATTRIBUTES.items():
         value = getattr(launch, field)
-        if value is not None and (values is None or value in values):
-            setting = values[value] if values else value if isinstance(value, int) else 0
+        if value is not None and (not settings or value in settings):
+            setting = settings[value] if settings else value if isinstance(value, int) else 0
             yield Struct("attribute", {"id": number, "value": setting})
 
 

@@ -43,11 +43,6 @@ PARAM_FLAGS = {
     "host": 256,
 }  # fmt: skip
 KERNEL_FLAGS = {"has_grid": 1, "has_block": 2, "has_cluster": 4, "computes": 8, "dispatches": 16}
-# DLPack's codes of element types.
-DTYPE_CODES = {
-    "int": 0, "uint": 1, "float": 2, "bfloat": 4, "complex": 5, "bool": 6, "float8_e4m3b11fnuz": 9,
-    "float8_e4m3fn": 10, "float8_e4m3fnuz": 11, "float8_e5m2": 12, "float8_e5m2fnuz": 13, "float8_e8m0fnu": 14,
-}  # fmt: skip
 NEAREST = {None: 0, "log2": 1, "linear": 2}
 ASSUMPTIONS = {"multiple_of": 0, "equal_to": 1, "null": 2}
 PARTS = {name: number for number, name in enumerate(("value", "map", "shape", "stride", "padding", "rounding"))}

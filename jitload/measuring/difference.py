@@ -5,18 +5,10 @@ from __future__ import annotations
 import sys
 from typing import Any, NamedTuple
 
+from jitload.element_types import ELEMENT_TYPES
 from jitload.errors import MismatchError
 
-# The relative and absolute tolerances of torch.testing.assert_close, by dtype. Other dtypes are compared exactly.
-_TOLERANCES = {
-    "float16": (1e-3, 1e-5),
-    "bfloat16": (1.6e-2, 1e-5),
-    "float32": (1.3e-6, 1e-5),
-    "complex64": (1.3e-6, 1e-5),
-    "float64": (1e-7, 1e-7),
-    "complex128": (1e-7, 1e-7),
-}
-_TOLERANCES_OF_FP8 = {"e4m3": (0.125, 1e-5), "e5m2": (0.25, 1e-5), "e8m0": (0.5, 1e-5)}
+_REAL_TYPES = {"complex64": "float32", "complex128": "float64"}
 
 
 class Tolerance(NamedTuple):
@@ -34,9 +26,11 @@ class Tolerance(NamedTuple):
 
 
 def _default(dtype: str) -> tuple[float, float]:
-    if dtype.startswith("float8_"):
-        return next((pair for name, pair in _TOLERANCES_OF_FP8.items() if name in dtype), (0.25, 1e-5))
-    return _TOLERANCES.get(dtype, (0.0, 0.0))
+    row = ELEMENT_TYPES.get(_REAL_TYPES.get(dtype, dtype))
+    if row is None and dtype.startswith("float8_"):  # such as NumPy's float8_e4m3, without a suffix
+        row = next((row for name, row in ELEMENT_TYPES.items() if name.startswith(dtype[:11])), None)
+        return row.tolerance if row else ELEMENT_TYPES["float8_e5m2"].tolerance
+    return row.tolerance if row else (0.0, 0.0)
 
 
 def check_agrees(

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from jitload.errors import Argument, CompileError, Diagnostic, JitLoadError, LaunchSpecError, Words
 from jitload.request.arguments import Call, Functions, Pieces, split_includes
-from jitload.request.launch import Launch
+from jitload.request.launch import LAUNCH_ATTRIBUTES, Launch
 from jitload.toolchain.arch import CPU
 
 if TYPE_CHECKING:
@@ -234,9 +234,7 @@ _KEYWORDS = """
  volatile wchar_t while xor xor_eq
 """.replace("\n", " ")
 # Fields of a Launch that only kernels have.
-_KERNEL_FIELDS = (
-    "grid", "block", "shared_bytes", "cluster", "cluster_policy", "cooperative", "pdl", "priority", "signature", "tune",
-)  # fmt: skip
+_KERNEL_FIELDS = ("grid", "block", "shared_bytes", *LAUNCH_ATTRIBUTES, "signature", "tune")
 
 
 def check_host_functions(call: Call, host: HostSource) -> None:

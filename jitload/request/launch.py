@@ -7,8 +7,9 @@ import math
 import operator
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
+from jitload.element_types import CPP_TYPES
 from jitload.errors import LaunchSpecError
 from jitload.expressions.compiler import check_expression
 from jitload.expressions.parse import Expression, python_name
@@ -16,14 +17,23 @@ from jitload.expressions.requirements import split_terms
 from jitload.request.tune import Tune, Variant
 
 Extent = int | str | Sequence[int | str]
-CLUSTER_POLICIES = ("spread", "load_balancing")
-# The types that `{x.dtype}` stands for.
-CPP_TYPES = {
-    "float32": "float", "float64": "double", "float16": "__half", "bfloat16": "__nv_bfloat16",
-    "float8_e4m3fn": "__nv_fp8_e4m3", "float8_e5m2": "__nv_fp8_e5m2", "int8": "signed char", "int16": "short",
-    "int32": "int", "int64": "long long", "uint8": "unsigned char", "uint16": "unsigned short",
-    "uint32": "unsigned int", "uint64": "unsigned long long", "bool": "bool",
-}  # fmt: skip
+
+
+class LaunchAttribute(NamedTuple):
+    """What a field of a `Launch` that is a launch attribute tells the driver.
+
+    Attributes:
+        number: The number of the attribute, `CU_LAUNCH_ATTRIBUTE_…` in cuda.h.
+        settings: The attribute's value for each value of the field that sets it. If it is None, the field is an integer
+            and is the attribute's value itself, or is an extent, which is computed in each call.
+    """
+
+    number: int
+    settings: Mapping[bool | str, int] | None = None
+
+
+def _attribute(number: int, settings: Mapping[bool | str, int] | None = None) -> dict[str, LaunchAttribute]:
+    return {"attribute": LaunchAttribute(number, settings)}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
@@ -73,11 +83,13 @@ class Launch:
     block: Extent | None = None
     params: Sequence[str] | None = None
     shared_bytes: Expression = 0
-    cluster: Extent | None = None
-    cluster_policy: Literal["spread", "load_balancing"] | None = None
-    cooperative: bool = False
-    pdl: bool = False
-    priority: int | None = None
+    cluster: Extent | None = field(default=None, metadata=_attribute(4))
+    cluster_policy: Literal["spread", "load_balancing"] | None = field(
+        default=None, metadata=_attribute(5, {"spread": 1, "load_balancing": 2})
+    )
+    cooperative: bool = field(default=False, metadata=_attribute(2, {True: 1}))
+    pdl: bool = field(default=False, metadata=_attribute(6, {True: 1}))
+    priority: int | None = field(default=None, metadata=_attribute(8))
     kernel: str | None = None
     signature: str | None = None
     args: Mapping[str, Expression] = field(default_factory=dict)
@@ -111,6 +123,9 @@ class Launch:
         return hash((_fields_but_args(self), frozenset(self.args.items())))
 
 
+LAUNCH_ATTRIBUTES: dict[str, LaunchAttribute] = {
+    field.name: field.metadata["attribute"] for field in fields(Launch) if field.metadata
+}
 _FIELDS = tuple(field.name for field in fields(Launch) if field.name != "args")
 _fields_but_args = operator.attrgetter(*_FIELDS)
 
@@ -136,13 +151,11 @@ def _check(values: tuple[Any, ...], args: object) -> dict[str, Any]:
     checked["args"] = _args(args)
     checked["requires"] = _requires(by_field["requires"])
     _expression("shared_bytes", by_field["shared_bytes"], 0, _INT32_MAX)
-    for name in ("cooperative", "pdl"):
-        if not isinstance(by_field[name], bool):
-            raise _wrong_type(name, "True or False", by_field[name])
+    for name, attribute in LAUNCH_ATTRIBUTES.items():
+        if name not in checked:
+            _check_setting(name, by_field[name], [*(attribute.settings or ())])
     for name in ("kernel", "signature", "doc"):
         _check_text(name, by_field[name])
-    _check_priority(by_field["priority"])
-    _check_policy(by_field["cluster_policy"])
     if not isinstance(by_field["tune"], Tune | Variant | None):
         raise _wrong_type("tune", "a Tune", by_field["tune"])
     return {name: value for name, value in checked.items() if name == "args" or value is not by_field[name]}
@@ -284,18 +297,19 @@ def _check_text(field: str, value: object) -> None:
         raise LaunchSpecError("is not valid Unicode", field=field) from error
 
 
-def _check_policy(value: object) -> None:
-    if value is None or (isinstance(value, str) and value in CLUSTER_POLICIES):
+def _check_setting(field: str, value: object, settings: Sequence[bool | str]) -> None:
+    """Check the value of a field that is a launch attribute: True or False, one of several texts, or an integer."""
+    if settings == [True]:
+        if not isinstance(value, bool):
+            raise _wrong_type(field, "True or False", value)
+    elif value is None:
         return
-    if not isinstance(value, str):
-        raise _wrong_type("cluster_policy", "a str", value)
-    raise LaunchSpecError(f"must be {' or '.join(map(repr, CLUSTER_POLICIES))}, got {value!r}", field="cluster_policy")
-
-
-def _check_priority(value: object) -> None:
-    if value is None:
-        return
-    if not isinstance(value, int) or isinstance(value, bool):
-        raise _wrong_type("priority", "an int", value)
-    if not -_INT32_MAX <= value <= _INT32_MAX:
-        raise LaunchSpecError("does not fit 32 bits", field="priority")
+    elif settings:
+        if not isinstance(value, str):
+            raise _wrong_type(field, "a str", value)
+        if value not in settings:
+            raise LaunchSpecError(f"must be {' or '.join(map(repr, settings))}, got {value!r}", field=field)
+    elif not isinstance(value, int) or isinstance(value, bool):
+        raise _wrong_type(field, "an int", value)
+    elif not -_INT32_MAX <= value <= _INT32_MAX:
+        raise LaunchSpecError("does not fit 32 bits", field=field)

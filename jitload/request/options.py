@@ -5,24 +5,44 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 from jitload.errors import Argument, JitLoadError, Words
 from jitload.request.arguments import split_includes
 
-# This and the following regular expressions are texts, which are compiled at their first use, because most calls have
-# no options. This one matches options of nvcc that have no meaning or another meaning to NVRTC, such as options for the
-# host compiler.
-_IGNORED = (
-    r"-O[0-3]|--?expt-relaxed-constexpr|--?(?:expt-)?extended-lambda|-Xcompiler=.*|--compiler-options=.*"
-    r"|--?threads=.*|-t=\d+"
+
+class Option(NamedTuple):
+    """An option of nvcc that has a value, and what the other compilers get, each time followed by the value.
+
+    Attributes:
+        names: The spellings of nvcc and NVRTC.
+        nvrtc: What NVRTC gets. With None, it gets nothing.
+        host: What g++ gets for host code. "" stands for the values alone, which are options of g++.
+        cpu: What g++ gets for kernels on the CPU. A space at the end stands for two words.
+    """
+
+    names: tuple[str, ...]
+    nvrtc: str | None = None
+    host: str | None = None
+    cpu: str | None = None
+
+
+_OPTIONS = (
+    Option(("-D", "--define-macro"), "-D", "-D", "-D"),
+    Option(("-U", "--undefine-macro"), "-U", "-U", "-U"),
+    Option(("-I", "--include-path"), "-I", "-I", "-I"),
+    Option(("-isystem", "--system-include"), "-I", "-isystem", "-isystem"),
+    Option(("-include", "--pre-include"), "--pre-include=", "-include", "-include "),
+    Option(("-std", "--std"), "--std=", "-std=", "-std="),
+    Option(("-maxrregcount", "--maxrregcount"), "--maxrregcount="),
+    Option(("-Xptxas", "--ptxas-options"), "--ptxas-options="),
+    Option(("-Xcompiler", "--compiler-options"), None, ""),
+    Option(("-t", "--threads", "-threads")),
 )
-_TAKES_VALUE = {
-    "-Xptxas": "--ptxas-options=", "--ptxas-options": "--ptxas-options=", "-Xcompiler": None,
-    "--compiler-options": None,
-    "-std": "--std=", "--std": "--std=", "-maxrregcount": "--maxrregcount=", "--maxrregcount": "--maxrregcount=",
-    "-D": "-D", "-U": "-U", "-I": "-I", "--include-path": "-I", "--threads": None, "-t": None,
-    "-include": "--pre-include=",
-}  # fmt: skip
+_BY_NAME = {name: option for option in _OPTIONS for name in option.names}
+# This and the following regular expressions are texts, which are compiled at their first use, because most calls have
+# no options. This one matches options of nvcc without a value that have no meaning to NVRTC.
+_IGNORED = r"-O[0-3]|--?expt-relaxed-constexpr|--?(?:expt-)?extended-lambda"
 _RELOCATABLE = r"--?(?:rdc|relocatable-device-code)=true|-dc|--device-c"
 _LINK_TIME = r"-dlto|--dlink-time-opt|-lto|--lto"
 _OTHER_OUTPUT = (
@@ -34,13 +54,6 @@ _ARCH = r"--?(gpu-architecture|arch|gencode|generate-code|gpu-code|code)(?:=(.*)
 _LIBRARY = r"-l(?!ib$|ink$|ineinfo$|to$|ist-).+|-L.+"  # but not the options -lib, -link, -lineinfo and -lto
 _CODE = r"--?(?:gpu-)?code\b"
 _PSEUDO_ARCHS = ("native", "all", "all-major")  # values of nvcc's -arch that are not an architecture
-_FOR_HOST_COMPILER = ("-Xcompiler", "--compiler-options")
-# Options that nvcc passes on to the host compiler, each with the way in which the host compiler spells it.
-_FOR_BOTH_COMPILERS = {
-    "-D": "-D", "--define-macro": "-D", "-U": "-U", "--undefine-macro": "-U", "-I": "-I", "--include-path": "-I",
-    "-isystem": "-isystem", "--system-include": "-isystem", "-include": "-include", "--pre-include": "-include",
-    "-std": "-std=", "--std": "-std=",
-}  # fmt: skip
 
 
 def translate_cuda_options(kind: str, options: Sequence[str]) -> tuple[tuple[str, ...], tuple[Path, ...]]:
@@ -120,18 +133,29 @@ def nvrtc_options(options: Sequence[str]) -> tuple[str, ...]:
     because there is no other device code to link with. NVRTC itself rejects options that it does not know.
     """
     result: list[str] = []
-    remaining = iter(options)
-    for option in remaining:
-        _check_option(option)
-        if re.fullmatch(_OUTPUT, option):
-            raise _output_error(option)
-        if option in _TAKES_VALUE:
-            value = _next_word(remaining, option)
-            if (prefix := _TAKES_VALUE[option]) is not None:
-                result.append(prefix + value)
-        elif not re.fullmatch(f"{_IGNORED}|{_RELOCATABLE}", option):
-            result.append(re.sub("^--include-path=", "-I", option))
+    for option, text in _read_options(options):
+        if option is not None:
+            result += () if option.nvrtc is None else (option.nvrtc + text,)
+            continue
+        _check_option(text)
+        if re.fullmatch(_OUTPUT, text):
+            raise _output_error(text)
+        if not re.fullmatch(f"{_IGNORED}|{_RELOCATABLE}", text):
+            result.append(text)
     return tuple(result)
+
+
+def _read_options(options: Sequence[str]) -> Iterator[tuple[Option | None, str]]:
+    """Yield each option of the table with its value, and every other option as (None, option)."""
+    remaining = iter(options)
+    for word in remaining:
+        name, equals, value = word.partition("=")
+        if name in _BY_NAME:
+            yield _BY_NAME[name], value if equals else _next_word(remaining, word)
+        elif word[:2] in ("-D", "-U", "-I"):
+            yield _BY_NAME[word[:2]], word[2:]
+        else:
+            yield None, word
 
 
 def _next_word(words: Iterator[str], option: str) -> str:
@@ -172,16 +196,12 @@ def host_options(options: Sequence[str]) -> tuple[str, ...]:
     `-Xcompiler`.
     """
     result: list[str] = []
-    remaining = iter(options)
-    for option in remaining:
-        name, equals, value = option.partition("=")
-        prefix = _FOR_BOTH_COMPILERS.get(name)
-        if prefix is not None or name in _FOR_HOST_COMPILER:
-            value = value if equals else _next_word(remaining, option)
-            result += value.split(",") if prefix is None else (prefix + value,)
-        elif re.match(r"-[DUI]|-O[0-3]$", option):
-            result.append(option)
-    return tuple(option for option in result if option)
+    for option, text in _read_options(options):
+        if option is not None and option.host is not None:
+            result += (option.host + text,) if option.host else text.split(",")
+        elif option is None and re.fullmatch(r"-O[0-3]", text):
+            result.append(text)
+    return tuple(filter(None, result))
 
 
 def _check_option(option: str) -> None:
@@ -196,10 +216,8 @@ def _check_option(option: str) -> None:
 
 # ---- kernels on the CPU ----------------------------------------------------------------------------------------
 
-_PASSED_TO_GCC = r"(?s)-[DU].*|--?std=.*"
-_TRANSLATED_FOR_GCC = {"--fmad=false": "-ffp-contract=off", "-fmad=false": "-ffp-contract=off"}
 _FOR_GPU_ONLY = (
-    r"(?s)--?(?:use_fast_math|fmad|ftz|prec-div|prec-sqrt|maxrregcount|ptxas-options|restrict|extra-device-vectorization"
+    r"(?s)--?(?:use_fast_math|fmad|ftz|prec-div|prec-sqrt|restrict|extra-device-vectorization"
     r"|device-debug|generate-line-info|lineinfo|dopt|split-compile|minimal|default-device|device-int128|time|fast-compile"
     r"|device-as-default-execution-space|no-source-include|no-cache|frandom-seed|optimization-info|version-ident|Ofast"
     r"|display-error-number|no-display-error-number|diag-[a-z-]+|disable-warnings|Werror|brief-diagnostics|modify-stack"
@@ -210,20 +228,20 @@ _FOR_GPU_ONLY = (
 
 def cpu_options(options: Sequence[str]) -> tuple[str, ...]:
     """Translate NVRTC's options for g++. Options that only affect code for a GPU are dropped."""
-    result = []
-    for option in options:
-        if option.startswith("--pre-include="):
-            result += ["-include", option.removeprefix("--pre-include=")]
-        elif option in _TRANSLATED_FOR_GCC:
-            result.append(_TRANSLATED_FOR_GCC[option])
-        elif re.fullmatch(_PASSED_TO_GCC, option):
-            result.append(option.replace("--std", "-std", 1))
-        elif not re.fullmatch(_FOR_GPU_ONLY, option):
+    result: list[str] = []
+    for option, text in _read_options(options):
+        if option is not None:
+            prefix = option.cpu
+            if prefix is not None:
+                result += (prefix[:-1], text) if prefix.endswith(" ") else (prefix + text,)
+        elif re.fullmatch("--?fmad=false", text):
+            result.append("-ffp-contract=off")
+        elif not re.fullmatch(_FOR_GPU_ONLY, text):
             raise JitLoadError(
                 Words(
                     *(
                         Argument("extra_cuda_cflags", is_name=True),
-                        f" has {option!r}, which has no meaning on the CPU; ",
+                        f" has {text!r}, which has no meaning on the CPU; ",
                     ),
                     *("options for g++ go in ", Argument("extra_cflags", is_name=True)),
                 )

@@ -9,8 +9,9 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
+from jitload.element_types import CPP_TYPES, ELEMENT_TYPES
 from jitload.errors import LaunchSpecError, warn_once
-from jitload.request.launch import CPP_TYPES, Extent, Launch
+from jitload.request.launch import Extent, Launch
 from jitload.request.request import Request
 from jitload.request.rows import Row, choose_tables, read_rows
 from jitload.request.tune import (
@@ -29,8 +30,7 @@ from jitload.toolchain.arch import CPU
 
 Dtypes = tuple[tuple[str, str], ...]
 _DTYPE = re.compile(r"\{(\w+)\.dtype\}")
-_HEADERS = {"__half": "cuda_fp16.h", "__nv_bfloat16": "cuda_bf16.h", "__nv_fp8_e4m3": "cuda_fp8.h"}
-_HEADERS["__nv_fp8_e5m2"] = "cuda_fp8.h"
+_HEADERS = {row.cpp: row.header for row in ELEMENT_TYPES.values() if row.header}
 
 
 def expand(request: Request) -> Request:

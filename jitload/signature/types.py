@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from functools import lru_cache
 from typing import NamedTuple
 
+from jitload.element_types import ELEMENT_TYPES
 from jitload.model import ParameterKind
 
 
@@ -83,7 +84,7 @@ def scalars_in(text: str) -> tuple[str, int, int] | None:
     element = _find_element(parts.base)
     if element is None or element.dtype is None:
         return None
-    size = next(scalar.size for scalar in _SCALARS.values() if scalar.dtype == element.dtype)
+    size = ELEMENT_TYPES[element.dtype].size
     kinds = {"float8": "b", "float": "f", "bfloat": "r", "int": "i"}
     return next((kinds[name] for name in kinds if element.dtype.startswith(name)), "u"), size, element.size // size
 
@@ -181,13 +182,7 @@ def _vectors() -> Iterator[tuple[str, _Element]]:
 _SCALARS = {
     "bool": _scalar("bool", "bool", 1),
     **dict(_integers()),
-    "float": _scalar("float", "float32", 4),
-    "double": _scalar("float", "float64", 8),
-    "__half": _scalar("float", "float16", 2),
-    "__nv_bfloat16": _scalar("float", "bfloat16", 2),
-    "__nv_fp8_e4m3": _scalar("float", "float8_e4m3fn", 1),
-    "__nv_fp8_e5m2": _scalar("float", "float8_e5m2", 1),
-    "__nv_fp8_e8m0": _scalar("float", "float8_e8m0fnu", 1),
+    **{t.cpp: _scalar("float", t.dtype, t.size) for t in ELEMENT_TYPES.values() if t.kind == "float" and t.cpp},
 }
 _ELEMENTS = {
     **_SCALARS,
@@ -195,8 +190,9 @@ _ELEMENTS = {
     "__half2": _Element("struct", "float16", 4, 4),
     "__nv_bfloat162": _Element("struct", "bfloat16", 4, 4),
     **{
-        f"__nv_fp8x{count}_{form}": _Element("struct", _SCALARS[f"__nv_fp8_{form}"].dtype, count, count)
-        for form in ("e4m3", "e5m2", "e8m0")
+        name.replace("fp8", f"fp8x{count}"): _Element("struct", scalar.dtype, count, count)
+        for name, scalar in _SCALARS.items()
+        if name.startswith("__nv_fp8")
         for count in (2, 4)
     },
 }
@@ -215,14 +211,9 @@ _ALIASES = {
     "uint": "unsigned int",
     "ushort": "unsigned short",
     "ulong": "unsigned long",
-    "half": "__half",
+    **{name: t.cpp for t in ELEMENT_TYPES.values() for name in t.aliases},
     "half2": "__half2",
-    "nv_bfloat16": "__nv_bfloat16",
     "nv_bfloat162": "__nv_bfloat162",
-    "cutlass::half_t": "__half",
-    "cutlass::bfloat16_t": "__nv_bfloat16",
-    "cutlass::float_e4m3_t": "__nv_fp8_e4m3",
-    "cutlass::float_e5m2_t": "__nv_fp8_e5m2",
     "cuComplex": "float2",
     "cuFloatComplex": "float2",
     "cuDoubleComplex": "double2",

@@ -12,6 +12,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
+from jitload.element_types import ELEMENT_TYPES
 from jitload.errors import SignatureError, nearest_name
 from jitload.triton.kernel import OPTIONS, CompileSpec, TritonKernel, choose_config, config_values, plain_value
 from jitload.triton.versions import Triton, changed_interface, cuda_backend
@@ -203,25 +204,18 @@ def _leaves(tree: Any, path: Path, kind: type[list[Any] | tuple[Any, ...]]) -> I
 # ---- the text of a type ----------------------------------------------------------------------------------------
 
 # From Triton's names of element types to DLPack's names, or None if DLPack has no such type.
-ELEMENTS: dict[str, str | None] = {
-    "i1": "bool", "u1": "bool", "i8": "int8", "i16": "int16", "i32": "int32", "i64": "int64",
-    "u8": "uint8", "u16": "uint16", "u32": "uint32", "u64": "uint64",
-    "fp8e4nv": "float8_e4m3fn", "fp8e5": "float8_e5m2", "fp8e4b8": "float8_e4m3fnuz", "fp8e5b16": "float8_e5m2fnuz",
-    "fp8e4b15": None, "fp16": "float16", "bf16": "bfloat16", "fp32": "float32", "fp64": "float64", "void": None,
-}  # fmt: skip
+_DTYPES = {row.triton: row for row in ELEMENT_TYPES.values() if row.triton}
+_DTYPES["u1"] = ELEMENT_TYPES["bool"]
+ELEMENTS: dict[str, str | None] = {**{name: row.dtype for name, row in _DTYPES.items()}, "fp8e4b15": None, "void": None}
 SCALARS: dict[str, tuple[ParameterKind, int, str | None]] = {
-    "i1": ("bool", 1, None), "u1": ("bool", 1, None), "i8": ("int", 1, None), "i16": ("int", 2, None),
-    "i32": ("int", 4, None), "i64": ("int", 8, None), "u8": ("uint", 1, None), "u16": ("uint", 2, None),
-    "u32": ("uint", 4, None), "u64": ("uint", 8, None), "fp16": ("float", 2, "float16"),
-    "bf16": ("float", 2, "bfloat16"), "fp32": ("float", 4, "float32"), "fp64": ("float", 8, "float64"),
-}  # fmt: skip
+    name: (row.kind, row.size, row.dtype if row.kind == "float" else None)
+    for name, row in _DTYPES.items()
+    if not name.startswith("fp8")
+}
 _ALIASES = {
-    "bool": "i1", "int1": "i1", "int8": "i8", "int16": "i16", "int32": "i32", "int": "i32", "int64": "i64",
-    "uint8": "u8", "uint16": "u16", "uint32": "u32", "uint64": "u64", "half": "fp16", "float16": "fp16",
-    "bfloat16": "bf16", "float": "fp32", "float32": "fp32", "f32": "fp32", "double": "fp64", "float64": "fp64",
-    "float8_e4m3fn": "fp8e4nv", "float8e4nv": "fp8e4nv", "float8_e5m2": "fp8e5", "float8e5": "fp8e5",
-    "float8_e4m3fnuz": "fp8e4b8", "float8e4b8": "fp8e4b8", "float8_e5m2fnuz": "fp8e5b16",
-    "float8e5b16": "fp8e5b16", "float8e4b15": "fp8e4b15",
+    **{row.dtype: row.triton for row in ELEMENT_TYPES.values() if row.triton},
+    **{name.replace("fp8", "float8"): name for name in ELEMENTS if name.startswith("fp8")},
+    "int1": "i1", "int": "i32", "half": "fp16", "float": "fp32", "f32": "fp32", "double": "fp64",
 }  # fmt: skip
 POINTER = r"(?P<const>const\s+)?(?P<stars>\**)(?P<k>k?)(?P<element>\w+)"
 DESCRIPTOR = r"tensordesc<\s*(\w+)\s*\[([\d\s,]+)\]\s*>"

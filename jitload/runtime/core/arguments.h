@@ -14,22 +14,6 @@
 #include <jitload/expression.h>
 #include <jitload/record.h>
 
-/* record.h must not include DLPack's header, so it repeats the codes. */
-#define JITLOAD_SAME_(ours, dlpack) static_assert((int)JITLOAD_DL_##ours == (int)kDL##dlpack, "DLPack's code")
-JITLOAD_SAME_(INT, Int);
-JITLOAD_SAME_(UINT, UInt);
-JITLOAD_SAME_(FLOAT, Float);
-JITLOAD_SAME_(BFLOAT, Bfloat);
-JITLOAD_SAME_(COMPLEX, Complex);
-JITLOAD_SAME_(BOOL, Bool);
-JITLOAD_SAME_(FLOAT8_E4M3B11FNUZ, Float8_e4m3b11fnuz);
-JITLOAD_SAME_(FLOAT8_E4M3FN, Float8_e4m3fn);
-JITLOAD_SAME_(FLOAT8_E4M3FNUZ, Float8_e4m3fnuz);
-JITLOAD_SAME_(FLOAT8_E5M2, Float8_e5m2);
-JITLOAD_SAME_(FLOAT8_E5M2FNUZ, Float8_e5m2fnuz);
-JITLOAD_SAME_(FLOAT8_E8M0FNU, Float8_e8m0fnu);
-#undef JITLOAD_SAME_
-
 #define JITLOAD_LIKELY(condition) __builtin_expect(!!(condition), 1)
 
 /* Set tvm-ffi's error and return -1; so do all functions named jitload_raise_…. */

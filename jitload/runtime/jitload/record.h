@@ -49,22 +49,6 @@ enum {
   JITLOAD_HOST = 256,      /* a host function's parameter: a tensor must be on the CPU */
 };
 
-/* DLPack's codes of element types. */
-enum {
-  JITLOAD_DL_INT = 0,
-  JITLOAD_DL_UINT = 1,
-  JITLOAD_DL_FLOAT = 2,
-  JITLOAD_DL_BFLOAT = 4,
-  JITLOAD_DL_COMPLEX = 5,
-  JITLOAD_DL_BOOL = 6,
-  JITLOAD_DL_FLOAT8_E4M3B11FNUZ = 9,
-  JITLOAD_DL_FLOAT8_E4M3FN = 10,
-  JITLOAD_DL_FLOAT8_E4M3FNUZ = 11,
-  JITLOAD_DL_FLOAT8_E5M2 = 12,
-  JITLOAD_DL_FLOAT8_E5M2FNUZ = 13,
-  JITLOAD_DL_FLOAT8_E8M0FNU = 14,
-};
-
 /* A kernel parameter. `argument` is its position in the call, or -1 if the wrapper computes it. */
 typedef struct jitload_param {
   const char* name;
@@ -74,7 +58,7 @@ typedef struct jitload_param {
   uint16_t alignment;
   uint8_t kind;
   uint16_t flags;
-  uint8_t dtype_code; /* JITLOAD_DL_…; any element type if dtype_bits is 0 */
+  uint8_t dtype_code; /* DLPack's code, kDL…; any element type if dtype_bits is 0 */
   uint8_t dtype_bits;
   const char* layout; /* a structure's layout, as in Parameter.layout of model.py; NULL if it is unknown */
 } jitload_param;

@@ -1,0 +1,71 @@
+"""The types of tensors' elements: their names in DLPack, CUDA C++ and Triton, and what compilers and checks need."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from jitload.model import ParameterKind  # its dataclasses slow `import jitload` down
+
+_INT, _UINT, _FLOAT, _BFLOAT, _BOOL = 0, 1, 2, 4, 6  # DLPack's codes, of which each float8 has its own
+
+
+class ElementType(NamedTuple):
+    """A type of elements, which is also the type of a parameter that is passed by value.
+
+    Attributes:
+        dtype: DLPack's name.
+        code: DLPack's code, `kDL…`.
+        size: The size in bytes.
+        kind: The value of `Parameter.kind`.
+        cpp: The type in CUDA C++, as compilers print it, or "" if CUDA has none.
+        triton: Triton's name, or "" if Triton has none.
+        header: CUDA's header that declares the C++ type.
+        aliases: Other names in C++.
+        tolerance: The relative and absolute tolerance of comparisons, those of torch.testing.assert_close.
+    """
+
+    dtype: str
+    code: int
+    size: int
+    kind: ParameterKind
+    cpp: str
+    triton: str
+    header: str = ""
+    aliases: tuple[str, ...] = ()
+    tolerance: tuple[float, float] = (0.0, 0.0)
+
+
+_E4M3, _E5M2, _E8M0 = (0.125, 1e-5), (0.25, 1e-5), (0.5, 1e-5)
+_ROWS = (
+    ElementType("float32", _FLOAT, 4, "float", "float", "fp32", tolerance=(1.3e-6, 1e-5)),
+    ElementType("float64", _FLOAT, 8, "float", "double", "fp64", tolerance=(1e-7, 1e-7)),
+    ElementType(
+        "float16", _FLOAT, 2, "float", "__half", "fp16", "cuda_fp16.h", ("half", "cutlass::half_t"), (1e-3, 1e-5)
+    ),
+    ElementType(
+        *("bfloat16", _BFLOAT, 2, "float", "__nv_bfloat16", "bf16", "cuda_bf16.h"),
+        *(("nv_bfloat16", "cutlass::bfloat16_t"), (1.6e-2, 1e-5)),
+    ),
+    ElementType(
+        *("float8_e4m3fn", 10, 1, "float", "__nv_fp8_e4m3", "fp8e4nv", "cuda_fp8.h"),
+        *(("cutlass::float_e4m3_t",), _E4M3),
+    ),
+    ElementType(
+        "float8_e5m2", 12, 1, "float", "__nv_fp8_e5m2", "fp8e5", "cuda_fp8.h", ("cutlass::float_e5m2_t",), _E5M2
+    ),
+    ElementType("float8_e8m0fnu", 14, 1, "float", "__nv_fp8_e8m0", "", "cuda_fp8.h", (), _E8M0),
+    ElementType("float8_e4m3fnuz", 11, 1, "float", "", "fp8e4b8", tolerance=_E4M3),
+    ElementType("float8_e5m2fnuz", 13, 1, "float", "", "fp8e5b16", tolerance=_E5M2),
+    ElementType("int8", _INT, 1, "int", "signed char", "i8"),
+    ElementType("int16", _INT, 2, "int", "short", "i16"),
+    ElementType("int32", _INT, 4, "int", "int", "i32"),
+    ElementType("int64", _INT, 8, "int", "long long", "i64"),
+    ElementType("uint8", _UINT, 1, "uint", "unsigned char", "u8"),
+    ElementType("uint16", _UINT, 2, "uint", "unsigned short", "u16"),
+    ElementType("uint32", _UINT, 4, "uint", "unsigned int", "u32"),
+    ElementType("uint64", _UINT, 8, "uint", "unsigned long long", "u64"),
+    ElementType("bool", _BOOL, 1, "bool", "bool", "i1"),
+)
+ELEMENT_TYPES = {row.dtype: row for row in _ROWS}
+CPP_TYPES = {row.dtype: row.cpp for row in _ROWS if row.cpp}
