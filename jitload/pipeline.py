@@ -9,7 +9,7 @@ import logging
 import os
 import threading
 import time
-from contextlib import nullcontext
+from contextlib import ExitStack, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -17,7 +17,7 @@ from jitload.building.resources import pause_garbage_collection
 from jitload.building.stages import shown_log
 from jitload.cache.entry import Entry, open_cache, private_cache_dir
 from jitload.cache.key import CacheKey
-from jitload.cache.tiers import find_in_tiers, upload_entry
+from jitload.cache.tiers import claim_build, find_in_tiers, upload_entry
 from jitload.errors import CacheWriteError, JitLoadError, LoadError, warn_once
 from jitload.request.arguments import absolute_path, output_path
 from jitload.request.request import Request
@@ -187,10 +187,14 @@ def _build_in(cache_dir: Path, job: _Job) -> Entry:
     from jitload.cache.store import claim_entry
 
     settings = job.request.settings
-    with claim_entry(cache_dir, job.key, settings, needs_library=job.needs_library) as work:
-        if work.entry:  # another process has built it meanwhile
-            return work.entry
-        with pause_garbage_collection(at_most_s=_GC_PAUSE_S):
-            entry = build_entry(job.request, job.tools, work, needs_library=job.needs_library, verbose=job.verbose)
-    upload_entry(entry, job.key, settings)
+    with ExitStack() as claim:
+        with claim_entry(cache_dir, job.key, settings, needs_library=job.needs_library) as work:
+            if work.entry:  # another process has built it meanwhile
+                return work.entry
+            remote = claim_build(work.cache_dir, job.key, settings, needs_library=job.needs_library)
+            if entry := claim.enter_context(remote):  # another host has built it meanwhile
+                return entry
+            with pause_garbage_collection(at_most_s=_GC_PAUSE_S):
+                entry = build_entry(job.request, job.tools, work, needs_library=job.needs_library, verbose=job.verbose)
+        upload_entry(entry, job.key, settings)
     return entry

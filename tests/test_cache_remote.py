@@ -8,6 +8,7 @@ import sys
 import tarfile
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -114,7 +115,7 @@ def test_urls_of_fsspec(node, monkeypatch, tmp_path, scheme):
     assert build(TEXT).read_bytes() == path.read_bytes()
     if scheme == "file":
         kept = sorted(path for path in (tmp_path / "far away").rglob("*") if path.is_file())
-        assert [path.suffix for path in kept] == [".gz"]
+        assert [(path.suffix, path.stat().st_size > 0) for path in kept] == [(".claim", False), (".gz", True)]
 
 
 def test_builds_that_read_different_headers_travel_together(node, monkeypatch, tmp_path):
@@ -206,6 +207,67 @@ def test_precompiled_headers_stay_at_home(node):
         (work.dir / "all.h.gch").write_bytes(b"large")
         entry = work.publish("all.h.gch")
     assert pack_key(entry.dir.parent) == b""
+
+
+# ---- one host builds -------------------------------------------------------------------------------------------
+
+
+class Exclusive(Store):
+    def create(self, key: str, data: bytes) -> bool:
+        return self.kept.setdefault(key, data) is data
+
+
+@pytest.fixture
+def exclusive(node, monkeypatch):
+    """Return a store that can be claimed, and what it has after a build: the names of a claim and of an archive."""
+    store = Exclusive()
+    monkeypatch.setattr(f"{__name__}.store", store)
+    node("one")
+    build(TEXT)
+    claim, archive = sorted(store.kept)
+    assert store.kept[claim] == b""  # released
+    node("two")
+    return store, claim, archive
+
+
+def test_a_host_waits_for_the_one_that_builds(exclusive, monkeypatch):
+    store, claim, archive = exclusive
+    data = store.kept.pop(archive)
+    store.kept[claim] = str(time.time() + 50).encode()
+    threading.Timer(0.3, lambda: store.kept.update({archive: data})).start()
+    monkeypatch.setattr("jitload.sources.device.build", None)
+    assert build(TEXT).name == "m.so"
+    assert float(store.kept[claim]) > time.time()  # the other host releases its claim itself
+
+
+@pytest.mark.parametrize("content", ["expired", "of a wrong clock", "damaged", "held"])
+def test_a_claim_of_a_dead_host_expires(exclusive, monkeypatch, content):
+    store, claim, archive = exclusive
+    before = store.kept.pop(archive)
+    times = {"expired": time.time() - 1, "of a wrong clock": time.time() + 9999, "held": time.time() + 1}
+    store.kept[claim] = str(times.get(content, "?")).encode()
+    monkeypatch.setattr(remote, "_LONGEST_PAUSE_S", 0.1)
+    started = time.monotonic()
+    build(TEXT)
+    assert (0.5 if content == "held" else 0) < time.monotonic() - started < 20
+    assert (len(store.kept[archive]) > len(before) / 2, store.kept[claim]) == (True, b"")
+
+
+def test_of_hosts_that_see_an_expired_claim_one_takes_it(exclusive):
+    store, claim, _ = exclusive
+    store.kept[claim] = str(time.time() - 1).encode()
+    with ThreadPoolExecutor(4) as hosts:
+        taken = list(hosts.map(lambda _: remote._take_claim(store, claim), range(4)))
+    assert sorted(taken) == [False, False, False, True]
+    assert remote._take_claim(store, claim) is False
+
+
+def test_a_failed_build_releases_its_claim(exclusive):
+    store, *_ = exclusive
+    store.kept.clear()
+    with pytest.raises(errors.CompileError):
+        build("__global__ void f() { nothing(); }")
+    assert list(store.kept.values()) == [b""]
 
 
 # ---- what is not what it should be -----------------------------------------------------------------------------

@@ -97,12 +97,12 @@ def test_what_one_machine_builds_another_has_without_building(cache, server, mon
 
 
 @pytest.mark.parametrize("server", SERVERS, indirect=True)
-def test_lists(server):
+def test_claims_and_lists(server):
     store = remote._open_store(server)
-    for data in (b"1", b"2"):
-        store.put("v/a", data)
-    assert store.get("v/a") == b"2"
-    assert [name.rpartition("/")[2] for name in store.list("v/")] == ["a"]
+    claims = [store.create("v/a.claim", data) for data in (b"1", b"2")]
+    assert claims == [True, server.startswith("gs")]  # the imitation of Google's store has no exclusive writing
+    assert store.get("v/a.claim") == (b"2" if claims[1] else b"1")
+    assert [name.rpartition("/")[2] for name in store.list("v/")] == ["a.claim"]
     assert store.list("w/") == []
 
 
@@ -115,3 +115,13 @@ def test_a_bucket_that_is_not_there_is_not_made(cache, server, monkeypatch, capl
     import s3fs
 
     assert s3fs.S3FileSystem(skip_instance_cache=True).ls("") == ["kernels"]
+
+
+@pytest.mark.parametrize("scheme", ["file", "memory"])
+def test_urls_are_written_exclusively(tmp_path, scheme):
+    pytest.importorskip("fsspec")
+    store = remote._open_store(f"{scheme}://{tmp_path}/claims")
+    assert [store.create("v/a.claim", data) for data in (b"1", b"2")] == [True, False]
+    assert store.get("v/a.claim") == b"1"
+    store.put("v/a.claim", b"")
+    assert store.get("v/a.claim") == b""

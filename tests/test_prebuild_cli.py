@@ -103,15 +103,10 @@ def test_toml_with_files_beside_it_and_launches(cache, capsys, tmp_path, monkeyp
 
 def test_json_is_a_list_or_has_requests(cache, tmp_path):
     (tmp_path / "k.cubin").write_bytes(b"cubin")
-    (tmp_path / "t.json").touch()
-    tune = {"B": [32, 64], "key": "n"}
-    functions = {"f": "words", "g": _LAUNCH, "h": {**_LAUNCH, "tune": tune}}
-    rows = [{"name": "a", "embed_cubin": {"k": "k.cubin"}, "functions": functions, "tuned": "t.json"}]
+    rows = [{"name": "a", "embed_cubin": {"k": "k.cubin"}, "functions": {"f": "words", "g": _LAUNCH}}]
     (found,) = read_requests(write_json(tmp_path, rows))
-    assert found["tuned"] == str(tmp_path / "t.json")
     assert found["embed_cubin"] == {"k": str(tmp_path / "k.cubin")}
-    tuned = jitload.Launch(**_LAUNCH, tune=jitload.Tune(**tune))
-    assert found["functions"] == {"f": "words", "g": jitload.Launch(**_LAUNCH), "h": tuned}
+    assert found["functions"] == {"f": "words", "g": jitload.Launch(**_LAUNCH)}
     assert read_requests(write_json(tmp_path, {"requests": rows})) == [found]
 
 

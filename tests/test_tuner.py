@@ -1,9 +1,11 @@
-"""Measuring variants: what is built, checked and left out, the table and the file."""
+"""Measuring variants: what is built, checked and left out, the table, the file and the plots."""
 
 from __future__ import annotations
 
 import json
 import sys
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -12,9 +14,12 @@ import torch
 
 import jitload
 from jitload import Launch, Tune
+from jitload.cli import main
 from jitload.errors import JitLoadError, LaunchSpecError
 from jitload.measuring.tuning import Tuning
+from jitload.prebuilding.files import read_requests
 from jitload.request.rows import Row
+from jitload.tuning.jobs import tune_requests
 
 pytest_plugins = ["support.gpu_fixtures"]
 
@@ -178,6 +183,37 @@ def test_the_first_call_measures_if_the_launch_says_so(monkeypatch):
         load(measure="always")
 
 
+REQUESTS = """
+[[requests]]
+name = "twice"
+arch = "cpu"
+cuda_sources = "__global__ void twice(float* x, int n) { for (int i = threadIdx.x; i < n; i += blockDim.x) x[i] *= 2; }"
+functions.twice = { grid = 1, block = "B", args = { n = "x.numel()" }, tune = { B = [32, 64], key = "n" } }
+tune = [{ function = "twice", args = ["float32[100]"] }, { function = "twice", args = ["float32[7, 2]=3"] }]
+"""
+
+
+def test_the_command_runs_the_jobs_of_requests(tmp_path, capsys):
+    file, output = tmp_path / "kernels.toml", tmp_path / "tuned.json"
+    file.write_text(REQUESTS)
+    assert main(["tune", str(file), "--seconds", "0.02", "-o", str(output)]) == 0
+    assert f"{output}: 2 choices" in capsys.readouterr().out
+    assert [row.key for row in Tuning.load(output).choices] == [(("n", 14),), (("n", 100),)]
+    assert main(["tune", "--merge", str(output), str(output), "-o", str(tmp_path / "both.json"), "--json"]) == 0
+    assert json.loads(capsys.readouterr().out) == json.loads(output.read_text())
+    assert main(["prebuild", str(file), "-q"]) == 0
+    with ThreadPoolExecutor(1) as executor:
+        assert len(tune_requests(read_requests(str(file)), executor, seconds=0.02).choices) == 2
+    for args, message in ((["real[3]"], "a tensor is written"), (["x"], "a tensor is written")):
+        request = {**read_requests(str(file))[0], "tune": {"function": "twice", "args": args}}
+        with pytest.raises(JitLoadError, match=message):
+            tune_requests([request])
+    with pytest.raises(JitLoadError, match="no request has jobs"):
+        tune_requests([{}])
+    with pytest.raises(JitLoadError, match="reference='no:such' must be module:name"):
+        tune_requests([{**request, "tune": {"function": "twice", "reference": "no:such"}}])
+
+
 def synthetic(count: int, *names: str) -> Tuning:
     return Tuning(
         Row(function="f", gpu="NVIDIA H200", values=tuple((name, n // 10**k % 10) for k, name in enumerate(names)),
@@ -187,9 +223,18 @@ def synthetic(count: int, *names: str) -> Tuning:
     )  # fmt: skip
 
 
-def test_a_table_of_many_variants_is_not_wide():
-    for tuning in (synthetic(100, "B", "V"), synthetic(200, "B", "V", "W")):
-        assert max(map(len, str(tuning).splitlines())) <= 110
+def test_plots_of_few_and_of_many_variants(tmp_path):
+    pytest.importorskip("matplotlib")
+    for tuning in (synthetic(10, "B"), synthetic(100, "B", "V"), synthetic(200, "B", "V", "W")):
+        figure = tuning.plot()
+        figure.savefig(tmp_path / "plot.png")
+        assert Path(tmp_path / "plot.png").stat().st_size > 5000
+    texts = [text.get_text() for text in figure.axes[0].texts]
+    assert texts == ["B=0 V=0 W=0", *texts[1:]]
+    assert len(texts) == 3
+    with pytest.raises(JitLoadError, match="no variant was measured, so there is nothing to plot"):
+        Tuning([]).plot()
+    assert max(map(len, str(tuning).splitlines())) <= 110
 
 
 def test_a_data_frame_has_a_column_for_each_value(monkeypatch):

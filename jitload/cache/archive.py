@@ -26,6 +26,7 @@ from jitload.cache.entry import (
 )
 from jitload.cache.listing import check_entry, check_leaf, directory_size, list_entries
 from jitload.cache.locks import host_tag, lock_directory, unlock
+from jitload.cache.oci import manifest_digest, read_layout, write_layout
 from jitload.errors import CacheError
 from jitload.toolchain.host import make_private_dir
 
@@ -35,6 +36,7 @@ _MEMBER = re.compile(
 # Precompiled headers are not packed: they are large, fit one compiler only, and are made from other people's headers.
 _NOT_PACKED = (".gch", ".pch")
 _MAX_MEMBERS = 1_000_000
+_LAYOUT_SUFFIX = ".oci"  # of a directory in the form of an OCI image layout
 _CHUNK_BYTES = 1 << 20
 _FILE_OVERHEAD = 4096  # bytes that a file takes on the disk in addition to its content
 _MAX_LEAVES = 8  # how many entries of one key are packed; each entry is a build that read other files
@@ -87,16 +89,29 @@ def _contents(leaf_dirs: Iterable[Path]) -> dict[Path, list[str]]:
 def _write_archive(contents: Mapping[Path, Sequence[str]], target: Path) -> int:
     unfinished = target.with_name(f".jitload-{secrets.token_hex(8)}")
     try:
-        with _open_archive(unfinished, target.name, "wb") as stream:
-            _write_tar(stream, contents)
+        if target.suffix == _LAYOUT_SUFFIX:
+            archives = ((f"{leaf.parent.name}.tar.gz", _pack({leaf: names})) for leaf, names in contents.items())
+            write_layout(archives, unfinished)
+        else:
+            with _open_archive(unfinished, target.name, "wb") as stream:
+                _write_tar(stream, contents)
         unfinished.replace(target)
     except (OSError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) and error.strerror else error
         raise CacheError(f"the archive {target} cannot be written: {reason}") from error
     finally:
+        shutil.rmtree(unfinished, ignore_errors=True)
         with suppress(OSError):
             unfinished.unlink()
     return len(contents)
+
+
+def describe_archive(path: Path) -> dict[str, Any]:
+    """Return the size of an archive and, for an OCI image layout, the digest of its manifest."""
+    if not path.is_dir():
+        return {"size": path.stat().st_size}
+    size = sum(file.stat().st_size for file in path.rglob("*") if file.is_file())
+    return {"size": size, "digest": manifest_digest(path)}
 
 
 def _write_tar(stream: IO[bytes], contents: Mapping[Path, Sequence[str]]) -> None:
@@ -112,27 +127,35 @@ def _write_tar(stream: IO[bytes], contents: Mapping[Path, Sequence[str]]) -> Non
 # ---- unpacking -------------------------------------------------------------------------------------------------
 
 
-def unpack(cache_dir: Path, source: Path, *, max_size: int) -> UnpackResult:
+def unpack(cache_dir: Path, source: Path, *, max_size: int, digest: str = "") -> UnpackResult:
     """Add all entries of an archive to a cache, or none if one of them is invalid.
 
     Loading an unpacked library runs the code of the archive's author, as with a wheel. Unpacking itself is safe: links,
-    file names outside an entry, and more than `max_size` bytes are refused.
+    file names outside an entry, and more than `max_size` bytes are refused. If `digest` is not empty, the archive must
+    be an OCI image layout with a manifest of this digest.
 
     Raises:
         CacheError: The archive is damaged, too large, or not an archive of entries. Nothing was added to the cache.
     """
-    archive = _open_archive(source, source.name, "rb")
-    return _unpack(cache_dir, archive, f"the archive {source}", max_size=max_size)
+    if digest or source.is_dir():
+        archives = map(_open_packed, read_layout(source, digest, max_size=max_size))
+    else:
+        archives = map(_open_archive, [source], [source.name], ["rb"])
+    return _unpack(cache_dir, archives, f"the archive {source}", max_size=max_size)
 
 
 def _unpack(
-    cache_dir: Path, archive: AbstractContextManager[IO[bytes]], description: str, *, max_size: int, only: str = ""
+    cache_dir: Path,
+    archives: Iterable[AbstractContextManager[IO[bytes]]],
+    description: str,
+    *,
+    max_size: int,
+    only: str = "",
 ) -> UnpackResult:
-    """Unpack an archive into a cache. If `only` is not empty, refuse entries outside the directory `only`."""
+    """Unpack archives into a cache. If `only` is not empty, refuse entries outside the directory `only`."""
     with _staging_dir(cache_dir) as stage:
         try:
-            with archive as stream:
-                leaves = _stage_members(stream, stage, max_size)
+            leaves = _stage_members(archives, stage, max_size)
             sizes = [_check_staged(leaf, only) for leaf in leaves]
         except _unpacking_errors() as error:
             raise CacheError(f"{description} cannot be unpacked: {error}. Nothing was added to the cache.") from error
@@ -170,11 +193,11 @@ def _staging_dir(cache_dir: Path) -> Iterator[Path]:
         unlock(lock)
 
 
-def _stage_members(stream: IO[bytes], stage: Path, max_size: int) -> list[Path]:
-    """Write the files of an archive to one directory per entry. Return the directories, sorted by path."""
+def _stage_members(archives: Iterable[AbstractContextManager[IO[bytes]]], stage: Path, max_size: int) -> list[Path]:
+    """Write the files of archives to one directory per entry. Return the directories, sorted by path."""
     left = max_size
     leaves: set[Path] = set()
-    for count, (info, chunks) in enumerate(_members(stream)):
+    for count, (info, chunks) in enumerate(_members(archives)):
         match = _MEMBER.fullmatch(info.name)
         left -= info.size + _FILE_OVERHEAD
         if match is None:
@@ -193,13 +216,17 @@ def _stage_members(stream: IO[bytes], stage: Path, max_size: int) -> list[Path]:
     return sorted(leaves)
 
 
-def _members(stream: IO[bytes]) -> Iterator[tuple[tarfile.TarInfo, Iterator[bytes]]]:
-    """Yield a (header, chunks) pair for each file of an uncompressed tar. Refuse anything but regular files."""
-    while any(block := _read_exactly(stream, tarfile.BLOCKSIZE)):
-        info = tarfile.TarInfo.frombuf(block, "utf-8", "strict")
-        if info.type not in (tarfile.REGTYPE, tarfile.AREGTYPE) or info.size < 0:
-            raise ValueError(f"it contains {info.name[:80]!r}, which is not a regular file")
-        yield info, _read_member(stream, info.size)
+def _members(
+    archives: Iterable[AbstractContextManager[IO[bytes]]],
+) -> Iterator[tuple[tarfile.TarInfo, Iterator[bytes]]]:
+    """Yield a (header, chunks) pair for each file of uncompressed tar archives. Refuse anything but regular files."""
+    for archive in archives:
+        with archive as stream:
+            while any(block := _read_exactly(stream, tarfile.BLOCKSIZE)):
+                info = tarfile.TarInfo.frombuf(block, "utf-8", "strict")
+                if info.type not in (tarfile.REGTYPE, tarfile.AREGTYPE) or info.size < 0:
+                    raise ValueError(f"it contains {info.name[:80]!r}, which is not a regular file")
+                yield info, _read_member(stream, info.size)
 
 
 def _read_member(stream: IO[bytes], size: int) -> Iterator[bytes]:
@@ -260,8 +287,10 @@ def pack_key(key_dir: Path) -> bytes:
     """
     leaf_names = newest_first(os.listdir(key_dir))[:_MAX_LEAVES]
     contents = _contents(key_dir / name for name in reversed(leaf_names))
-    if not contents:
-        return b""
+    return _pack(contents) if contents else b""
+
+
+def _pack(contents: Mapping[Path, Sequence[str]]) -> bytes:
     import gzip
 
     packed = io.BytesIO()
@@ -271,12 +300,16 @@ def pack_key(key_dir: Path) -> bytes:
     return packed.getvalue()
 
 
-def unpack_key(cache_dir: Path, data: bytes, key_dir_name: str, *, max_size: int) -> UnpackResult:
-    """Add the entries of an archive by `pack_key` to a cache. Refuse entries outside the directory `key_dir_name`."""
+def _open_packed(data: bytes) -> AbstractContextManager[IO[bytes]]:
     import gzip
 
     archive: Any = gzip.GzipFile(fileobj=io.BytesIO(data))
-    return _unpack(cache_dir, archive, "its archive", max_size=max_size, only=key_dir_name)
+    return archive  # type: ignore[no-any-return]
+
+
+def unpack_key(cache_dir: Path, data: bytes, key_dir_name: str, *, max_size: int) -> UnpackResult:
+    """Add the entries of an archive by `pack_key` to a cache. Refuse entries outside the directory `key_dir_name`."""
+    return _unpack(cache_dir, [_open_packed(data)], "its archive", max_size=max_size, only=key_dir_name)
 
 
 # ---- a bundle --------------------------------------------------------------------------------------------------
@@ -342,8 +375,8 @@ def _open_archive(path: Path, name: str, mode: str) -> Iterator[IO[bytes]]:
 
 def check_archive_name(name: str) -> None:
     """Raise CacheError if the name of an archive does not end in a known suffix, such as `.tar.gz`."""
-    if not name.endswith((".tar.zst", ".tzst", ".tar.gz", ".tgz", ".tar")):
-        raise CacheError(f"{name!r} must end in .tar.zst, .tar.gz or .tar, which selects the format")
+    if not name.endswith((".tar.zst", ".tzst", ".tar.gz", ".tgz", ".tar", _LAYOUT_SUFFIX)):
+        raise CacheError(f"{name!r} must end in .tar.zst, .tar.gz, .tar or {_LAYOUT_SUFFIX}, which selects the format")
 
 
 def _open_zstd(path: Path, mode: str) -> Any:

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import importlib
 import logging
 import operator
 import os
 import re
+import secrets
 import threading
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, wait
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
@@ -26,6 +28,9 @@ from jitload.toolchain.host import load_json, make_private_dir, save_json
 _MAX_PACKED = 256 << 20
 _MAX_UNPACKED = 1 << 30
 _MAX_FETCHED = 16  # how many archives of other tools are tried for one key
+_CLAIM_S = 60.0  # how long a claim holds; other hosts wait for at most two claims
+_SETTLE_S = 0.3
+_LONGEST_PAUSE_S = 2.0
 _RETRY_S = 60.0  # seconds; how long a store that failed is not asked again
 _OBJECT_NAME = re.compile(r"([0-9a-f]{64})\.tar\.gz")
 _BUCKET_PROTOCOLS = frozenset(("s3", "s3a", "gs", "gcs", "az", "abfs", "abfss", "adl", "oss", "oci", "b2", "r2", "hf"))
@@ -40,7 +45,8 @@ class RemoteStore(Protocol):
     """A store in which users share entries. `JITLOAD_CACHE_REMOTE=module:name` names a store of your own.
 
     A store may also have `list(prefix)`, which returns the keys that begin with a prefix. Without it, machines that
-    lack tools find nothing in the store.
+    lack tools find nothing in the store. With `create(key, data)`, which stores nothing and returns False if the key
+    exists, only one of several hosts builds a library.
     """
 
     def get(self, key: str) -> bytes | None:
@@ -125,6 +131,45 @@ def put_entry(entry: Entry, key: CacheKey, settings: Settings) -> None:
     if data:
         cache_dir = entry.dir.parent.parent
         _ask(cache_dir, settings, operator.methodcaller("put", f"{object_dir(key)}/{key.digest}.tar.gz", data))
+
+
+@contextmanager
+def claim_build(cache_dir: Path, key: CacheKey, settings: Settings, find: FindEntry) -> Iterator[Entry | None]:
+    """Yield None if this host is to build the entry for a key, or the entry that another host has built meanwhile.
+
+    The claim is an object in the store, which is emptied after the block. If its host dies, it expires.
+    """
+    name = f"{object_dir(key)}/{key.digest}.claim"
+    take = functools.partial(_take_claim, name=name)
+    deadline_s, pause_s = time.monotonic() + 2 * _CLAIM_S, 0.05
+    while (is_mine := _ask(cache_dir, settings, take)) is False and time.monotonic() < deadline_s:
+        if pause_s > 1:
+            _log.info("another host builds %s", key.name)
+        time.sleep(pause_s)
+        pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
+        if entry := fetch_entry(cache_dir, key, settings, find):
+            yield entry
+            return
+    try:
+        yield None
+    finally:
+        if is_mine:
+            _ask(cache_dir, settings, lambda store: store.put(name, b""))
+
+
+def _take_claim(store: Any, name: str) -> bool | None:
+    """Claim a build, and return True. Return False if another host has claimed it, and None if there are no claims."""
+    if not hasattr(store, "create"):
+        return None
+    claim = f"{time.time() + _CLAIM_S} {secrets.token_hex(8)}".encode()
+    if store.create(name, claim):
+        return True
+    with suppress(ValueError):
+        if 0 < float((store.get(name) or b"0").partition(b" ")[0]) - time.time() <= _CLAIM_S:
+            return False
+    store.put(name, claim)
+    time.sleep(_SETTLE_S)  # several hosts may replace an expired claim; the last one has it
+    return bool(store.get(name) == claim)
 
 
 def object_dir(key: CacheKey) -> str:
@@ -250,6 +295,22 @@ class _FsspecStore:
         except FileNotFoundError:
             return []
         return sorted(map(str, names))
+
+    def create(self, key: str, data: bytes) -> bool:
+        """Store new data, or return False. Where the back end has no exclusive writing, hosts may overwrite it."""
+        path = f"{self._root}/{key}"
+        try:
+            if "file" in self._files.protocol:
+                os.makedirs(os.path.dirname(path), exist_ok=True)
+                with open(path, "xb") as file:
+                    file.write(data)
+            else:
+                self._files.pipe_file(path, data, mode="create")
+        except FileExistsError:
+            return False
+        except Exception as error:  # noqa: BLE001  the back end or the server does not know this mode
+            _log.info("the remote cache cannot be claimed, so each host builds: %s", error)
+        return True
 
     def put(self, key: str, data: bytes) -> None:
         path = f"{self._root}/{key}"

@@ -19,7 +19,7 @@ import functools
 import os
 import sys
 from collections.abc import Iterator, Sequence
-from contextlib import suppress
+from contextlib import AbstractContextManager, nullcontext, suppress
 from pathlib import Path
 
 from jitload.cache.entry import Entry, check_cache_dir, find_entry, resolve_dir
@@ -85,6 +85,18 @@ def find_in_dir(
         if entry := find(digest=digest):
             return entry
     return None
+
+
+def claim_build(
+    cache_dir: Path, key: CacheKey, settings: Settings, *, needs_library: bool
+) -> AbstractContextManager[Entry | None]:
+    """Return a context that yields the entry of another host, or None if this host is to build and upload it."""
+    if not settings.remote_writes or settings.mode == "rebuild":
+        return nullcontext()
+    from jitload.cache import remote
+
+    find = functools.partial(find_in_dir, key=key, settings=settings, needs_library=needs_library)
+    return remote.claim_build(cache_dir, key, settings, find)
 
 
 def upload_entry(entry: Entry, key: CacheKey, settings: Settings) -> None:

@@ -235,7 +235,9 @@ def record_command(command: Sequence[str], /, output: str) -> None:
 )
 @click.option("-j", "--jobs", type=int, metavar="N", help="Number of processes (default: by cores and memory).")
 @click.option("--bundle", type=click.Path(path_type=Path), help="Copy the libraries to this directory, to ship them.")
-@click.option("--pack", type=click.Path(path_type=Path), help="Write them to an archive: .tar.zst, .tar.gz, .tar.")
+@click.option(
+    "--pack", type=click.Path(path_type=Path), help="Write them to an archive: .tar.zst, .tar.gz, .tar, .oci."
+)
 @click.option("-q", "--quiet", is_flag=True, help="Show failures only.")
 @dir_option
 @json_option

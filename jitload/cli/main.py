@@ -15,6 +15,7 @@ from jitload.cli.cache import cache_group
 from jitload.cli.doctor import doctor_command, explain_command
 from jitload.cli.inspecting import inspect_command
 from jitload.cli.judging import judge_command
+from jitload.cli.tuning import tune_command
 from jitload.errors import JitLoadError, in_options
 
 # What messages contain in place of arguments of Python's functions and of advice for Python (`errors.Argument`).
@@ -47,7 +48,7 @@ def jitload() -> None:
 
 for _command in (
     doctor_command, compile_command, inspect_command, run_command, record_command, prebuild_command, cache_group,
-    explain_command, judge_command,
+    explain_command, tune_command, judge_command,
 ):  # fmt: skip
     jitload.add_command(_command)
 

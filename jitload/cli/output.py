@@ -89,8 +89,12 @@ def format_entries(count: int) -> str:
 
 
 def format_packed(count: int, archive: Path) -> str:
-    """Return a line about a new archive: what it contains, and its size."""
-    return f"packed {format_entries(count)} into {archive}, {format_size(archive.stat().st_size)}"
+    """Return a line about a new archive: what it contains, its size, and the digest of an OCI image layout."""
+    from jitload.cache.archive import describe_archive
+
+    facts = describe_archive(archive)
+    digest = f", {facts['digest']}" if "digest" in facts else ""
+    return f"packed {format_entries(count)} into {archive}, {format_size(facts['size'])}{digest}"
 
 
 def format_size(size: int) -> str:

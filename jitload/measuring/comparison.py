@@ -13,6 +13,7 @@ from jitload.measuring.benchmark import Arguments, Benchmark, Options, Subject, 
 from jitload.measuring.difference import Tolerance, agrees, check_agrees
 from jitload.measuring.loads import only_stores
 from jitload.measuring.memory import copy_tensor, extent_of, same_bits, tensors_in, written_arguments
+from jitload.measuring.plots import PLOTTED_NAME, draw_bars, import_pyplot
 from jitload.measuring.poison import (
     POISONS,
     PoisonedRun,
@@ -25,7 +26,6 @@ from jitload.tables import RATE_COLUMNS, TIME_COLUMNS, four_digits, html_grid, s
 
 _log = logging.getLogger(__name__)
 _MARKERS = "os^Dv"
-_PLOTTED_NAME = 32  # the greatest width of a name in a plot, in characters
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,17 +68,18 @@ class Comparison:
         Raises:
             JitLoadError: matplotlib is not installed.
         """
-        try:
-            import matplotlib.pyplot as plt
-        except ImportError as error:
-            raise JitLoadError("plot() needs matplotlib: pip install 'jitload[plot]'") from error
+        plt = import_pyplot()
         benchmarks = self.benchmarks
         has_roofline = all(b.flop_per_s and b.bytes for b in benchmarks.values())
         height = max(3.5, 1 + 0.25 * len(benchmarks))
         figure, axes = plt.subplots(
             1, 1 + has_roofline, figsize=(6 * (1 + has_roofline), height), squeeze=False, layout="constrained"
         )
-        _draw_bars(axes[0][0], benchmarks)
+        draw_bars(
+            axes[0][0],
+            {n: (b.median_us, b.p10_us, b.p90_us) for n, b in benchmarks.items()},
+            next(iter(benchmarks.values())).device,
+        )
         if has_roofline:
             _draw_roofline(axes[0][1], benchmarks)
         plt.close(figure)  # otherwise, a notebook would show the figure twice
@@ -402,24 +403,13 @@ def _has_tensor(value: Any) -> bool:
 # ---- plots -----------------------------------------------------------------------------------------------------------
 
 
-def _draw_bars(axes: Any, benchmarks: dict[str, Benchmark]) -> None:
-    """Draw a bar for each median, with lines from p10 to p90."""
-    values = benchmarks.values()
-    spread = [[b.median_us - b.p10_us for b in values], [b.p90_us - b.median_us for b in values]]
-    axes.barh(range(len(values)), [b.median_us for b in values], xerr=spread, capsize=3)
-    axes.set_yticks(range(len(values)), [shortened(name, _PLOTTED_NAME) for name in benchmarks])
-    axes.set_ylim(len(values) - 0.5, -0.5)  # the first function is at the top, as in the table
-    axes.set_xlabel("median time in µs, from p10 to p90")
-    axes.set_title(next(iter(values)).device)
-
-
 def _draw_roofline(axes: Any, benchmarks: dict[str, Benchmark]) -> None:
     """Plot operations per second against operations per byte, and the limit of the memory's bandwidth."""
     intensities = {name: (benchmark.flop or 0) / benchmark.bytes for name, benchmark in benchmarks.items()}
     for number, (name, benchmark) in enumerate(benchmarks.items()):
         marker = _MARKERS[number // 10 % len(_MARKERS)]  # matplotlib repeats its colours after ten
         rate = (benchmark.flop_per_s or 0) / 1e9
-        axes.plot(intensities[name], rate, marker, label=shortened(name, _PLOTTED_NAME))
+        axes.plot(intensities[name], rate, marker, label=shortened(name, PLOTTED_NAME))
     if peak := next(iter(benchmarks.values())).peak_gb_per_s:
         ends = [min(intensities.values()) / 10, max(intensities.values()) * 10]
         axes.plot(ends, [peak * end for end in ends], "k-", lw=0.8)

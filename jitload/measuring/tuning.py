@@ -1,4 +1,4 @@
-"""The class `Tuning`: measurements of variants as a table, a file or a data frame."""
+"""The class `Tuning`: measurements of variants as a table, a file, a plot or a data frame."""
 
 from __future__ import annotations
 
@@ -9,12 +9,14 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from jitload.errors import JitLoadError
+from jitload.errors import JitLoadError, ends_at_caller
+from jitload.measuring.plots import draw_bars, import_pyplot
 from jitload.request.rows import Row, choose, merge, read_rows, write_rows
 from jitload.request.tuned import read_tuned
-from jitload.tables import RATE_COLUMNS, TIME_COLUMNS, html_grid, text_grid
+from jitload.tables import RATE_COLUMNS, TIME_COLUMNS, four_digits, html_grid, text_grid
 
 _CHOSEN = "*"
+_BARS = 40  # with more variants, the plot has dots instead of bars
 _COLUMNS: dict[str, Callable[[Row], str]] = {
     **TIME_COLUMNS,
     **RATE_COLUMNS,
@@ -117,6 +119,26 @@ class Tuning:
             records.append({**pairs, **facts, "gb_per_s": row.gb_per_s, "is_chosen": id(row) in chosen})
         return pd.DataFrame(records)
 
+    @ends_at_caller
+    def plot(self) -> Any:
+        """Return a matplotlib figure for each key: a heat map of two values, or else the variants by their times.
+
+        Raises:
+            JitLoadError: matplotlib is not installed, or nothing was measured.
+        """
+        plt = import_pyplot()
+        groups = [rows for rows in self.groups() if choose(rows)]
+        if not groups:
+            raise JitLoadError("no variant was measured, so there is nothing to plot")
+        height = max(3.5, 1 + 0.25 * min(_BARS, max(map(len, groups))))
+        figure, axes = plt.subplots(
+            len(groups), 1, figsize=(7, height * len(groups)), squeeze=False, layout="constrained"
+        )
+        for (place,), rows in zip(axes, groups, strict=True):
+            _draw(place, rows)
+        plt.close(figure)  # otherwise, a notebook would show the figure twice
+        return figure
+
 
 def _title(rows: Sequence[Row]) -> str:
     row = rows[0]
@@ -140,3 +162,44 @@ def _grid(rows: Sequence[Row], *, has_reasons: bool = False) -> list[list[str]]:
     columns["note"] = [_CHOSEN if row is best else row.reason if has_reasons else "" for row in shown]
     columns = {title: cells for title, cells in columns.items() if any(cells)}
     return [["", *columns], *([row.label, *(cells[n] for cells in columns.values())] for n, row in enumerate(shown))]
+
+
+# ---- plots -----------------------------------------------------------------------------------------------------------
+
+
+def _draw(axes: Any, rows: Sequence[Row]) -> None:
+    measured = [row for row in _sorted(rows) if row.median_us is not None and not row.reason]
+    varying = [name for name, _ in rows[0].values if len({dict(row.values)[name] for row in rows}) > 1]
+    if len(varying) == 2:
+        _draw_heat_map(axes, measured, varying, rows)
+        axes.set_title(_title(rows))
+    elif len(measured) <= _BARS:
+        times = {row.label: (row.median_us or 0.0, row.p10_us or 0.0, row.p90_us or 0.0) for row in measured}
+        draw_bars(axes, times, _title(rows))
+    else:
+        axes.plot([row.median_us for row in measured], ".")
+        for rank in (0, len(measured) // 2, len(measured) - 1):
+            row = measured[rank]
+            axes.annotate(row.label, (rank, row.median_us), xytext=(4, 6), textcoords="offset points", fontsize="small")
+        axes.set_xlabel("variants, the fastest first")
+        axes.set_ylabel("median time in µs")
+        axes.set_title(_title(rows))
+
+
+def _draw_heat_map(axes: Any, measured: Sequence[Row], names: Sequence[str], rows: Sequence[Row]) -> None:
+    """Draw the times as colours. A variant without a time stays empty, and the chosen one has a frame."""
+    first, second = ([*dict.fromkeys(dict(row.values)[name] for row in rows)] for name in names)
+    times = [[float("nan")] * len(second) for _ in first]
+    for row in measured:
+        values = dict(row.values)
+        y, x = first.index(values[names[0]]), second.index(values[names[1]])
+        times[y][x] = row.median_us or 0.0
+        if len(measured) <= _BARS:
+            weight = "bold" if row is choose(rows) else "normal"
+            axes.text(x, y, four_digits(row.median_us), ha="center", va="center", fontsize="small", weight=weight)
+    image = axes.imshow(times, aspect="auto", cmap="viridis_r", alpha=0.6)
+    axes.figure.colorbar(image, ax=axes, label="median time in µs")
+    axes.set_xticks(range(len(second)), map(str, second))
+    axes.set_yticks(range(len(first)), map(str, first))
+    axes.set_xlabel(names[1])
+    axes.set_ylabel(names[0])

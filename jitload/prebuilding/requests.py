@@ -92,6 +92,7 @@ def build_request(fields: Any) -> Entry:
 
     if not isinstance(fields, Mapping):
         raise JitLoadError(f"a request must be a mapping of keywords of build_inline, got {type(fields).__name__}")
+    fields = {name: value for name, value in fields.items() if name != "tune"}  # the jobs of `jitload tune`
     if outputs := {"output", "build_directory"} & fields.keys():
         raise JitLoadError(f"prebuild() only fills the cache: leave {min(outputs)}= out, or call build_inline()")
     make = _triton_request if is_triton(fields) else _recorded_request if "call" in fields else _library_request

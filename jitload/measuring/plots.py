@@ -1,0 +1,31 @@
+"""Parts of the plots of measurements."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from jitload.errors import JitLoadError
+from jitload.tables import shortened
+
+PLOTTED_NAME = 32  # the greatest width of a name in a plot, in characters
+
+
+def import_pyplot() -> Any:
+    """Return the module `matplotlib.pyplot`."""
+    try:
+        import matplotlib.pyplot as plt
+    except ImportError as error:
+        raise JitLoadError("plot() needs matplotlib: pip install 'jitload[plot]'") from error
+    return plt
+
+
+def draw_bars(axes: Any, times: Mapping[str, tuple[float, float, float]], title: str) -> None:
+    """Draw a bar for each median, with lines from p10 to p90. `times` maps names to (median, p10, p90)."""
+    medians = [median for median, _, _ in times.values()]
+    spread = [[median - p10 for median, p10, _ in times.values()], [p90 - median for median, _, p90 in times.values()]]
+    axes.barh(range(len(times)), medians, xerr=spread, capsize=3)
+    axes.set_yticks(range(len(times)), [shortened(name, PLOTTED_NAME) for name in times])
+    axes.set_ylim(len(times) - 0.5, -0.5)  # the first function is at the top, as in the table
+    axes.set_xlabel("median time in µs, from p10 to p90")
+    axes.set_title(title)
