@@ -41,6 +41,9 @@ extern "C" __global__ void shared(float* x) {
   __syncthreads();
   x[threadIdx.x] = s[blockDim.x - 1 - threadIdx.x];
 }
+extern "C" __global__ void describe(const float* key, const float* x, int* y, int width, int has_key, int step) {
+  y[0] = width; y[1] = has_key; y[2] = step; y[3] = gridDim.x;
+}
 """
 ADD = Launch(grid="ceil_div(n, 256)", block=256, args={"n": "x.numel()"})
 FUNCTIONS = {
@@ -53,6 +56,16 @@ FUNCTIONS = {
     "hinted": Launch(kernel="bump", grid=1, block=1, pdl=True, priority=1),
     "maybe": Launch(kernel="add_one", grid=1, block=1, nullable=("x", "y")),
     "raw": Launch(kernel="add_one", grid=1, block=4, raw_pointers=("x",)),
+    "describe": Launch(
+        grid="2 - (key is None)",
+        block=1,
+        args={
+            "width": "x.shape[-1] if key is None else key.size(-1)",
+            "has_key": "key is not None",
+            "step": "x.stride(-2)",
+        },
+        nullable="key",
+    ),
 }
 
 
@@ -227,7 +240,7 @@ if __name__ == "__main__":
 
 
 def test_processes_that_fork_and_spawn(mod, tmp_path: Path):
-    path = jitload.build_inline("forks", cuda_sources=SOURCE, functions=FUNCTIONS, arch="cpu")
+    path = jitload.build_inline("calls", cuda_sources=SOURCE, functions=FUNCTIONS, arch="cpu")
     script = tmp_path / "forks.py"
     script.write_text(FORK)
     done = subprocess.run(
@@ -248,18 +261,7 @@ def test_an_object_holds_what_runs_it(tmp_path):
         jitload.build_inline("object", cuda_sources=SOURCE, arch="cpu", debug=True, output=tmp_path / "d.o")
 
 
-def test_launch_expressions_test_optional_pointers_and_count_axes_from_the_end() -> None:
-    source = """
-    extern "C" __global__ void describe(const float* key, const float* x, int* y, int width, int has_key, int step) {
-      y[0] = width; y[1] = has_key; y[2] = step; y[3] = gridDim.x;
-    }"""
-    args = {
-        "width": "x.shape[-1] if key is None else key.size(-1)",
-        "has_key": "key is not None",
-        "step": "x.stride(-2)",
-    }
-    launch = jitload.Launch(grid="2 - (key is None)", block=1, args=args, nullable="key")
-    mod = jitload.load_inline("optional", cuda_sources=source, functions={"describe": launch}, arch="cpu")
+def test_launch_expressions_test_optional_pointers_and_count_axes_from_the_end(mod):
     x, key, y = np.ones((2, 3), np.float32), np.ones((4, 5), np.float32), np.zeros(4, np.int32)
     mod.describe(None, x, y)
     assert y.tolist() == [3, 0, 3, 1]

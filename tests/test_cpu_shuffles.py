@@ -22,7 +22,10 @@ extern "C" __global__ void k{number}(const {type}* x, {type}* y, int width) {{
   }}
 }}
 """
-SOURCE = "".join(KERNEL.format(number=number, type=name, farthest=FARTHEST) for number, name in enumerate(TYPES))
+VOTES = ("__ballot_sync", "__any_sync", "__all_sync", "__uni_sync")
+SOURCE = "".join(f'extern "C" __global__ void lacks{name}(int* x) {{ x[0] = {name}(1u, 1); }}\n' for name in VOTES)
+SOURCE += 'extern "C" __global__ void uni(int* x, int* y) { y[threadIdx.x] = __uni_sync(~0u, x[threadIdx.x]); }\n'
+SOURCE += "".join(KERNEL.format(number=number, type=name, farthest=FARTHEST) for number, name in enumerate(TYPES))
 
 
 @pytest.fixture(scope="module")
@@ -56,19 +59,15 @@ def test_each_way(module: jitload.Module, number: int, width: int, threads: int)
             np.testing.assert_array_equal(y[:, by, way].reshape(warps.shape), warps[:, :, lanes], f"{way}, by {by}")
 
 
-@pytest.mark.parametrize("name", ["__ballot_sync", "__any_sync", "__all_sync", "__uni_sync"])
-def test_a_vote_whose_mask_lacks_the_caller_names_the_function(name: str) -> None:
-    text = f'extern "C" __global__ void k(int* x) {{ x[0] = {name}(1u, 1); }}'
-    module = jitload.load_inline("vote", cuda_sources=text, arch="cpu")
+@pytest.mark.parametrize("name", VOTES)
+def test_a_vote_whose_mask_lacks_the_caller_names_the_function(module: jitload.Module, name: str) -> None:
     with pytest.raises(RuntimeError, match=rf"{name}\(\) with mask 0x00000001, which lacks lane 1"):
-        module.k[1, 4](np.zeros(1, np.int32))
+        module[f"lacks{name}"][1, 4](np.zeros(1, np.int32))
 
 
-def test_uni_tells_whether_lanes_agree() -> None:
-    text = 'extern "C" __global__ void k(int* x, int* y) { y[threadIdx.x] = __uni_sync(~0u, x[threadIdx.x]); }'
-    module = jitload.load_inline("uni", cuda_sources=text, arch="cpu")
+def test_uni_tells_whether_lanes_agree(module: jitload.Module) -> None:
     for first, others in ((0, 0), (1, 1), (2, 1), (0, 1), (1, 0)):
         x, y = np.full(32, others, np.int32), np.full(32, 7, np.int32)
         x[0] = first
-        module.k[1, 32](x, y)
+        module.uni[1, 32](x, y)
         assert y.tolist() == [int(bool(first) == bool(others))] * 32

@@ -15,6 +15,7 @@ from filelock import FileLock
 from jitload.building.ninja import Step
 from jitload.cache.store import claim_entry
 from jitload.cpu import build as cpu_build
+from jitload.cpu.text import compiler_flags
 from jitload.cuda.kernels import DeviceSource
 from jitload.host_cpp import library, precompiled, steps
 from jitload.host_cpp.precompiled import HeaderSpec, PrecompiledHeader
@@ -85,15 +86,15 @@ def _share_cpu_header(directory: Path, patch: pytest.MonkeyPatch) -> None:
     """Precompile the header of kernels for the CPU once in a directory, for the processes of the run.
 
     g++ takes it where the options are the same, in half the time, and otherwise the header itself. Kernels without
-    options are compiled with `-O1`, in two thirds of the time. A test that is about optimised loops passes
+    options but macros are compiled with `-O1`, in two thirds of the time. A test that is about optimised loops passes
     `extra_cflags=OPTIMIZED`.
     """
     cpu_flags = cpu_build.cpu_flags
 
     def flags_in_run(source: DeviceSource, toolchain: CudaToolchain | None) -> tuple[str, ...]:
         flags = cpu_flags(source, toolchain)
-        settings, own_flags = read_settings(), list(source.cpu_flags)
-        if settings.cxx or own_flags not in ([], OPTIMIZED) or source.instrumentation or source.include_dirs:
+        settings, own_flags = read_settings(), list(compiler_flags(source.cpu_flags))
+        if settings.cxx or own_flags not in ([], OPTIMIZED) or source.instrumentation:
             return flags
         level = "-O3" if own_flags else "-O1"
         flags = tuple(level if flag == "-O3" else flag for flag in flags)
