@@ -14,6 +14,8 @@ import torch
 from hostile_candidates import FAMILIES, KERNELS, MARK, hostile_candidates
 
 import jitload
+from jitload.judging import judge as judge_module
+from jitload.judging import processes
 from jitload.judging.judge import Judge
 
 RIGHT = "def f(x, y):\n    y.numpy()[:] = x.numpy() + 1\n"
@@ -23,6 +25,20 @@ def make_judge(**options: object) -> Judge:
     inputs = lambda: (torch.rand(1000), torch.empty(1000))  # noqa: E731
     options = {"timeout": 3, "memory": "600MB", "seconds": 0, "remember": False, **options}
     return jitload.Judge(reference=lambda x, y: x + 1, inputs=inputs, **options)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _one_template() -> Iterator[None]:
+    """Fork the candidates of all judges from one process, because importing torch in each takes seconds."""
+    template = processes._Template()
+    close = template.close
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(template, "close", lambda: None)
+        patch.setattr(processes, "_Template", lambda: template)
+        yield
+        for judge in judge_module._judges.values():  # of the executor
+            judge.close()
+    close()
 
 
 @pytest.fixture(scope="module")
