@@ -93,7 +93,7 @@ EDGES = [
 
 
 @pytest.mark.parametrize("name", SMALL)
-@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+@settings(max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
 @given(data=st.data())
 def test_floats_become_what_torch_makes_of_them(
     mod: jitload.Module, stub_driver: StubDriver, name: str, data: st.DataObject
@@ -157,7 +157,7 @@ def round_exactly(value: float, name: str) -> int:
 
 
 @pytest.mark.parametrize("name", SMALL)
-@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+@settings(max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
 @given(data=st.data())
 def test_doubles_are_rounded_once(mod: jitload.Module, stub_driver: StubDriver, name: str, data: st.DataObject) -> None:
     ties = near_a_tie(name).map(lambda tie: [math.nextafter(tie, -math.inf), tie, math.nextafter(tie, math.inf)])

@@ -192,7 +192,7 @@ def test_a_cut_off_cubin_is_a_load_error(name: str, length: int) -> None:
     st.sampled_from(sorted(CUBINS)),
     st.lists(st.tuples(st.integers(0, 20000), st.binary(min_size=1, max_size=8)), min_size=1, max_size=8),
 )
-@settings(max_examples=400, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 def test_a_damaged_cubin_raises_nothing_else(name: str, patches: list[tuple[int, bytes]]) -> None:
     data = bytearray(CUBINS[name])
     tables = len(data) - 3000  # what matters most is at the two ends

@@ -262,17 +262,26 @@ TVM_FFI_DLL_EXPORT_TYPED_FUNC(empty, Empty);
 """
 
 
-def build_wrapper(directory: Path, flags: list[str]) -> Path:
-    """Compile the wrapper and embed its two cubins, by the function and by the tool."""
+def compile_wrapper(directory: Path, flags: list[str]) -> Path:
     (directory / "w.cc").write_text(WRAPPER)
     run_compiler(["-std=c++17", "-g", "-fPIC", "-c", *flags, "w.cc", "-o", "w.o"], directory)
-    embed_cubin(CUBIN, directory / "w.o", directory / "one.o", "first")
+    return directory / "w.o"
+
+
+@pytest.fixture(scope="module")
+def wrapper(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return the object of the wrapper with our header, without its cubins."""
+    return compile_wrapper(tmp_path_factory.mktemp("wrapper"), include_flags(has_cuda=False))
+
+
+def embed_both(wrapper: Path, directory: Path) -> None:
+    """Embed the two cubins of the wrapper, by the function and by the tool, and write `two.o`."""
+    embed_cubin(CUBIN, wrapper, directory / "one.o", "first")
     assert tool(*options(CUBIN, directory / "one.o", directory / "two.o", "second")).returncode == 0
-    return directory / "two.o"
 
 
-def test_our_header_launches_what_was_embedded(tmp_path: Path, stub_driver: StubDriver) -> None:
-    build_wrapper(tmp_path, include_flags(has_cuda=False))
+def test_our_header_launches_what_was_embedded(wrapper: Path, tmp_path: Path, stub_driver: StubDriver) -> None:
+    embed_both(wrapper, tmp_path)
     run_compiler(["-shared", "two.o", "-o", "w.so"], tmp_path)
     stub_driver.use_device(0)
     module = load(tmp_path / "w.so")
@@ -287,7 +296,7 @@ def test_our_header_launches_what_was_embedded(tmp_path: Path, stub_driver: Stub
 
 @pytest.mark.gpu
 @pytest.mark.usefixtures("gpu")
-def test_a_gpu_runs_what_was_embedded(one_cubin: Path, tmp_path: Path) -> None:
+def test_a_gpu_runs_what_was_embedded(wrapper: Path, tmp_path: Path) -> None:
     import torch
 
     kernels = """
@@ -298,7 +307,8 @@ def test_a_gpu_runs_what_was_embedded(one_cubin: Path, tmp_path: Path) -> None:
     """
     cubin = tmp_path / "kernels.cubin"
     cubin.write_bytes(jitload.compile_cubin(kernels).data)
-    assert main(options(cubin, one_cubin, tmp_path / "w.o", "first")) == 0
+    embed_cubin(cubin, wrapper, tmp_path / "w.o", "second")
+    assert main(options(cubin, tmp_path / "w.o", tmp_path / "w.o", "first")) == 0
     run_compiler(["-shared", "w.o", "-o", "w.so"], tmp_path)
     module = load(tmp_path / "w.so")
     x = torch.arange(300, dtype=torch.float32, device="cuda")
@@ -316,7 +326,7 @@ def test_upstreams_header_links_with_what_was_embedded(tmp_path: Path) -> None:
     if cudart is None:
         pytest.skip("CUDA's headers or its runtime library are not installed: nvidia-cuda-runtime and nvidia-cuda-crt")
     flags = [flag for flag in include_flags(has_cuda=True) if not flag.startswith("-I")]
-    build_wrapper(tmp_path, flags)
+    embed_both(compile_wrapper(tmp_path, flags), tmp_path)
     run_compiler(["-shared", "two.o", str(cudart), "-o", "w.so", f"-Wl,-rpath,{cudart.parent}"], tmp_path)
     data = (tmp_path / "w.so").read_bytes()
     assert data.count(IMAGE) == 2
@@ -328,18 +338,9 @@ def test_upstreams_header_links_with_what_was_embedded(tmp_path: Path) -> None:
 # ---- symbols that a user's own binutils make -------------------------------------------------------------------
 
 
-@pytest.fixture(scope="module")
-def one_cubin(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Return the object of a wrapper with one cubin, which is not embedded yet."""
-    directory = tmp_path_factory.mktemp("wrapper")
-    (directory / "w.cc").write_text(WRAPPER.replace("second", "first").replace("TVM_FFI_EMBED_CUBIN(first);\n", "", 1))
-    run_compiler(["-std=c++17", "-fPIC", "-c", *include_flags(has_cuda=False), "w.cc", "-o", "w.o"], directory)
-    return directory / "w.o"
-
-
 @pytest.mark.parametrize("symbols", [{"start": "", "end": "_end"}, {"start": ""}], ids=["start and end", "start"])
 def test_symbols_of_ld_and_objcopy(
-    symbols: dict[str, str], one_cubin: Path, tmp_path: Path, stub_driver: StubDriver
+    symbols: dict[str, str], wrapper: Path, tmp_path: Path, stub_driver: StubDriver
 ) -> None:
     """The guide's own way: `ld -r -b binary`, then objcopy renames; the symbol of the end may be missing."""
     if not shutil.which("objcopy") or not shutil.which("ld"):
@@ -350,7 +351,9 @@ def test_symbols_of_ld_and_objcopy(
     for there, here in symbols.items():
         rename += ["--redefine-sym", f"_binary_kernel_cubin_{there}=__tvm_ffi__cubin_first{here}"]
     subprocess.run(["objcopy", *rename, "kernel_data.o"], cwd=tmp_path, check=True)
-    run_compiler(["-shared", "-Wl,-z,noexecstack", str(one_cubin), "kernel_data.o", "-o", "w.so"], tmp_path)
+    embed_cubin(CUBIN, wrapper, tmp_path / "w.o", "second")
+    run_compiler(["-shared", "-Wl,-z,noexecstack", "w.o", "kernel_data.o", "-o", "w.so"], tmp_path)
     stub_driver.use_device(0)
-    load(tmp_path / "w.so").empty()
-    assert [launch.grid for launch in stub_driver.launches()] == [(3, 1, 1)]
+    x = tensor_of(CudaArray(np.zeros(5, np.float32)))
+    load(tmp_path / "w.so").add_one(x, x)
+    assert [launch.grid for launch in stub_driver.launches()] == [(5, 1, 1)]

@@ -192,7 +192,7 @@ ARGUMENTS = st.builds(Arguments, x=tensors(), y=tensors(), n=NUMBERS, in_=NUMBER
 PLAIN = Arguments(x=Tensor((4, 0, 3), None), y=Tensor((6, 5), (5, 1)), n=1000, in_=0, k=3)
 
 
-@settings(max_examples=500, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=200, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(text=EXPRESSIONS, arguments=ARGUMENTS)
 def test_an_expression_has_the_value_that_python_computes(evaluate: Any, text: str, arguments: Arguments) -> None:
     python = Python(arguments)

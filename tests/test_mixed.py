@@ -72,8 +72,10 @@ def test_the_names_that_the_host_registers_are_those_of_the_device_code():
     assert [kernel for kernel in kernels if b"\0" + kernel + b"\0" not in host] == []
 
 
-def test_the_headers_of_cuda_and_cccl_are_found():
-    assert list(jitload.load_module(build("grid_sync.cu"))) == ["grid_sync"]
+def test_the_headers_of_cuda_and_cccl_are_found(tmp_path):
+    includes = "".join(f"#include <{name}>\n" for name in ("cub/version.cuh", "thrust/version.h", "cuda/std/cstdint"))
+    (tmp_path / "k.cu").write_text(f"{includes}__global__ void k() {{}}\nvoid run() {{ k<<<1, CUB_VERSION > 0>>>(); }}")
+    assert list(jitload.load("mixed", sources=tmp_path / "k.cu", functions="run", arch=ARCH)) == ["run"]
 
 
 @pytest.mark.gpu

@@ -74,11 +74,6 @@ int main(int argc, char** argv) {
 """
 
 
-@pytest.fixture(autouse=True)
-def own_cache(tmp_path, monkeypatch):
-    monkeypatch.setenv("JITLOAD_CACHE_DIR", str(tmp_path / "cache"))
-
-
 def test_the_kernels_of_a_program_are_loaded(tmp_path):
     (tmp_path / "saxpy.cu").write_text(SAXPY)
     module = jitload.load("saxpy", sources=[tmp_path / "saxpy.cu"], arch=ARCH)
@@ -347,7 +342,7 @@ def run_program(*words: object) -> subprocess.CompletedProcess[str]:
 
 
 @needs_nvcc
-def test_a_program_runs_with_its_own_arguments_output_and_status(tmp_path):
+def test_a_program_runs_with_its_own_arguments_output_and_status(cache, tmp_path):
     (tmp_path / "saxpy.cu").write_text(SAXPY.replace("#include <thrust/sort.h>\n", ""))  # which takes 9 s to compile
     words = (
         "--arch",
@@ -362,7 +357,7 @@ def test_a_program_runs_with_its_own_arguments_output_and_status(tmp_path):
     for _ in range(2):
         result = run_program(*words)
         assert (result.stdout, result.stderr, result.returncode) == ("[a]\n[b c]\n[--x]\n", "", 44)
-    entries = list((tmp_path / "cache").glob("saxpy-*/*"))
+    entries = list(cache.glob("saxpy-*/*"))
     assert len(entries) == 1, "the second run finds the program in the cache"
 
 
