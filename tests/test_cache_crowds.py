@@ -143,6 +143,9 @@ def kill_at_random(cache: Path, kills: int) -> None:
             assert process.stdout is not None
             process.stdout.readline()
             time.sleep(chance.uniform(0, 0.03))
+            deadline = time.monotonic() + 20
+            while round_ == kills - 1 and not list(list_entries(cache)) and time.monotonic() < deadline:
+                time.sleep(0.01)  # on a busy machine, no builder may have finished so far
             process.send_signal(signal.SIGKILL)
     entries = list(list_entries(cache))
     assert entries

@@ -83,7 +83,7 @@ FASTER = """
 import pathlib, pytest
 from jitload.measuring import benchmark
 from support.headers import share_headers
-benchmark._MAX_SAMPLES = 20  # instead of 500
+benchmark._MAX_SAMPLES = 5  # instead of 500
 share_headers(pathlib.Path({run_dir!r}), pytest.MonkeyPatch())
 """
 

@@ -1,18 +1,23 @@
-"""The garbage collector waits while a module is built and loaded, and is as it was behind that."""
+"""What happens during a build: the garbage collector, the log, and the files that a compiler reads."""
 
 from __future__ import annotations
 
 import gc
+import logging
 import os
+import re
 import subprocess
 import threading
 import time
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from builds import kernel, load
 
+from jitload.building.files_read import read_depfile, unversioned_headers
 from jitload.building.resources import pause_garbage_collection
+from jitload.building.stages import shown_log, stage
 from jitload.errors import CompileError
 
 
@@ -112,3 +117,70 @@ def test_what_is_due_behind_it_is_a_look_at_young_objects_alone():
     assert len(made) == 20_000
     assert gc.get_stats()[2]["collections"] == before
     assert gc.get_count()[0] < gc.get_threshold()[0]
+
+
+# ---- stages ------------------------------------------------------------------------------------------------------
+
+
+def unconfigured_logger(monkeypatch, level=logging.NOTSET):
+    """Return the package's logger as in a program without handlers; pytest adds its own when a test begins."""
+    logger = logging.getLogger("jitload")
+    for name, value in {"propagate": False, "handlers": [], "level": level, "_cache": {}}.items():
+        monkeypatch.setattr(logger, name, value)
+    return logger
+
+
+@pytest.mark.parametrize("level", [logging.WARNING, logging.ERROR, logging.INFO])
+def test_the_last_of_several_builds_restores_the_logger(monkeypatch, capsys, level):
+    logger = unconfigured_logger(monkeypatch, level)
+    shown_log.__enter__()
+    shown_log.__enter__()
+    shown_log.__exit__(None, None, None)
+    with stage("the second build"):
+        pass
+    shown_log.__exit__(None, None, None)
+    assert logger.level == level
+    assert not logger.handlers
+    with stage("a build that is not shown"):
+        pass
+    assert re.fullmatch(r"jitload: the second build: \d+ ms\n", capsys.readouterr().err)
+
+
+def test_nothing_is_shown_by_default(monkeypatch, capsys):
+    unconfigured_logger(monkeypatch)
+    with stage("a build"):
+        pass
+    assert not capsys.readouterr().err
+
+
+# ---- the files that a compiler read ------------------------------------------------------------------------------
+
+
+def test_a_depfile_is_read_with_its_escapes(tmp_path):
+    directory = tmp_path / "a $b #c"
+    directory.mkdir()
+    (directory / "x y.h").write_text("")
+    source = directory / "s.cc"
+    source.write_text('#include "x y.h"\n')
+    subprocess.run(["c++", "-MD", "-MF", "d", "-c", str(source), "-o", "s.o"], cwd=tmp_path, check=True)
+    assert read_depfile((tmp_path / "d").read_text())[-1] == directory / "x y.h"
+
+
+HEADERS = [
+    ("/usr/include/stdio.h", False),
+    ("/usr/include/x86_64-linux-gnu/bits/types.h", False),
+    ("/usr/include/c++/12/vector", False),
+    ("/usr/lib/gcc/x86_64-linux-gnu/12/include/stddef.h", False),
+    ("/usr/include/linux/types.h", False),
+    ("/usr/include/zlib.h", True),
+    ("/usr/include/eigen3/Eigen/Core", True),
+    ("/usr/include/x86_64-linux-gnu/openblas.h", True),
+    ("/usr/local/include/own.h", True),
+    ("/versioned/tvm/ffi/c_api.h", False),
+    ("relative.h", False),
+]
+
+
+@pytest.mark.parametrize(("path", "is_recorded"), HEADERS)
+def test_headers_of_other_packages_are_recorded(path, is_recorded):
+    assert list(unversioned_headers([Path(path)], [Path("/versioned")])) == [Path(path)] * is_recorded
