@@ -15,7 +15,7 @@ import jitload
 from jitload import Launch, Tune
 from jitload.cpptext import host_functions
 from jitload.cpptext.host_functions import find_host_functions, has_main, without_host_code
-from jitload.errors import CompileError, JitLoadError, LaunchSpecError
+from jitload.errors import CompileError, JitLoadError, LaunchSpecError, ToolchainError
 
 SAXPY = r"""
 #include <cstdio>
@@ -326,6 +326,23 @@ def test_a_program_whose_only_kernel_is_a_template_is_refused():
     text = "__constant__ int n; template <class T> __global__ void k(T* x) { *x = n; }\nint main() { k<<<1, 1>>>(&n); }"
     with pytest.raises(LaunchSpecError, match=r'the source has no kernel but templates\n.*Launch\(kernel="k<…>"\)'):
         jitload.build_inline("p", cuda_sources=text, arch=ARCH)
+
+
+def test_a_kernel_that_launches_kernels_is_refused_with_the_next_step():
+    text = "__global__ void k(int n) { if (n) k<<<1, 1>>>(n - 1); }\nint main() { k<<<1, 1>>>(2); }"
+    for arch in (ARCH, "cpu"):
+        with pytest.raises(ToolchainError, match=r"a kernel of 'p' launches kernels itself.*'-rdc=true'.*-lcudadevrt"):
+            jitload.build_inline("p", cuda_sources=text, arch=arch)
+
+
+def test_a_library_without_names_asks_for_names():
+    text = "__global__ void k(int* x) { *x = 1; }\nvoid run(int* x) { k<<<1, 1>>>(x); }"
+    with pytest.raises(
+        LaunchSpecError, match=r"either kernels or host functions.*functions are: run\..*are: k\. C\+\+ may"
+    ):
+        jitload.build_inline("p", cuda_sources=text, arch=ARCH)
+    with pytest.raises(LaunchSpecError, match=r"The kernels are: k\. For kernels, leave kind= out\."):
+        jitload.build_inline("p", cuda_sources=text, arch=ARCH, kind="mixed")
 
 
 def test_a_program_asked_for_as_a_library_is_refused_with_the_next_step():

@@ -133,10 +133,12 @@ def check_has_exports(request: Request) -> None:
     headers = user_headers(texts, [Path(path) for path in request.include_dirs])
     if host.objects or any(_MAY_EXPORT.search(text) for text in (*texts, *flags, *headers)):
         return
+    kernels_too = "" if request.is_kind_explicit else ", either kernels or host functions"
+    for_kernels = "For kernels, leave kind= out. " if request.is_kind_explicit else ""
     raise LaunchSpecError(
         f"is missing, and {request.name!r} exports nothing by itself: the library would have no functions",
         field="functions",
-        hint=f"Name what to call. {_listed(host.units, request.include_dirs)} For kernels, leave kind= out. C++ may "
+        hint=f"Name what to call{kernels_too}. {_listed(host.units, request.include_dirs)} {for_kernels}C++ may "
         "also export functions with TVM_FFI_DLL_EXPORT_TYPED_FUNC(name, function).",
     )
 
