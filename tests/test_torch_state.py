@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import time
 from collections.abc import Iterator
 from types import ModuleType
@@ -13,8 +14,12 @@ torch = pytest.importorskip("torch")
 from jitload import cpp_extension
 
 TEXT = """
-#include <thread>
+#include <Python.h>
+#include <ATen/AccumulateType.h>
+#include <ATen/OpMathType.h>
 #include <ATen/Parallel.h>
+#include <iomanip>
+#include <thread>
 static torch::Tensor kept;
 void keep(torch::Tensor x) { kept = x; }
 torch::Tensor kept_tensor() { return kept; }
@@ -73,8 +78,29 @@ std::vector<torch::Tensor> spread(torch::Tensor x) {
 }
 torch::Tensor plus_one(torch::Tensor x) { return x + 1; }
 torch::Tensor rows(torch::Tensor x) { return x.sum(0); }
+std::vector<size_t> accumulators() {
+  return {sizeof(at::acc_type<at::Half, false>), sizeof(at::acc_type<at::BFloat16, true>), sizeof(at::acc_type<float, false>),
+          sizeof(at::acc_type<float, true>), sizeof(at::acc_type<int8_t, true>), sizeof(at::opmath_type<at::Float8_e5m2>)};
+}
+std::string compared(torch::Tensor x) {
+  const at::Half a = x[0].item<at::Half>(), b = x[1].item<at::Half>();
+  at::BFloat16 c = x[0].item<at::BFloat16>(), d = x[1].item<at::BFloat16>();
+  std::ostringstream stream;
+  stream << std::setprecision(2) << a << " " << d << " " << (a < b) << (a > 1) << (1 <= b) << (c < d) << (c > d)
+         << (c == d) << " " << std::max(a, b) << " " << at::MemoryFormat::ChannelsLast;
+  return stream.str();
+}
+torch::Tensor scaled(torch::Tensor x, double factor) { return x.mul_(factor); }
+torch::Tensor scaled_by_symbol(torch::Tensor x, double factor) { return x *= factor; }
+std::tuple<torch::Tensor, torch::Tensor, torch::Tensor> convolution_gradients(torch::Tensor g, torch::Tensor x, torch::Tensor w) {
+  return at::convolution_backward(g, x, w, std::nullopt, {1, 1}, {0, 0}, {1, 1}, false, {0, 0}, 1, {true, true, false});
+}
+bool is_dense(torch::Tensor x) { return x.is_non_overlapping_and_dense(); }
+bool truth(bool x) { return x; }
+char letter(char x) { return x; }
+int64_t python_version() { return PY_MAJOR_VERSION * 100 + PY_MINOR_VERSION; }
 """
-FUNCTIONS = ["keep", "kept_tensor", "kept_facts", "unsqueezed", "in_thread", "in_parallel", "failing_in_parallel", "limits", "row_maximum", "constant", "array", "bytes", "wrapped", "too_large", "index_nothing", "address", "spread", "plus_one", "rows"]  # fmt: skip
+FUNCTIONS = ["keep", "kept_tensor", "kept_facts", "unsqueezed", "in_thread", "in_parallel", "failing_in_parallel", "limits", "row_maximum", "constant", "array", "bytes", "wrapped", "too_large", "index_nothing", "address", "spread", "plus_one", "rows", "accumulators", "compared", "scaled", "scaled_by_symbol", "convolution_gradients", "is_dense", "truth", "letter", "python_version"]  # fmt: skip
 
 
 @pytest.fixture(scope="module")
@@ -171,6 +197,59 @@ def test_an_integer_is_a_dimension_for_var_and_std(module: ModuleType):
     expected = [x.var(1), x.std(1), x.var(1), x.var(1), x.mean(1), x.std(1), x.var(), x.std(correction=0)]
     for actual, value in zip(module.spread(x), expected, strict=True):
         torch.testing.assert_close(actual, value)
+
+
+def test_types_that_accumulate_and_compare_are_torchs(module: ModuleType):
+    assert module.accumulators() == [4, 4, 8, 4, 8, 4]
+    assert module.compared(torch.tensor([1.125, 2.25])) == "1.1 2.2 111100 2.2 ChannelsLast"
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32])
+def test_a_product_in_place_rounds_as_in_cpp(module: ModuleType, dtype: torch.dtype):
+    x = torch.linspace(0, 1, 256).to(dtype)
+    expected = torch.ops.aten.mul_.Scalar(x.clone(), 0.9)  # x.mul_(0.9) is another operator
+    assert torch.equal(module.scaled(x.clone(), 0.9), expected)
+    assert torch.equal(module.scaled_by_symbol(x.clone(), 0.9), expected)
+
+
+def test_an_operator_takes_an_array_of_bools(module: ModuleType):
+    g, x, w = torch.ones(1, 2, 2, 2), torch.arange(9.0).view(1, 1, 3, 3), torch.ones(2, 1, 2, 2)
+    no_bias = (None, [1, 1], [0, 0], [1, 1], False, [0, 0], 1, [True, True, False])
+    results = module.convolution_gradients(g, x, w)
+    for mine, expected in zip(results, torch.ops.aten.convolution_backward(g, x, w, *no_bias), strict=True):
+        assert (mine is expected is None) or torch.equal(mine, expected)
+
+
+def test_a_tensor_is_dense_where_torch_says_so(module: ModuleType):
+    x = torch.ones(2, 3, 4, 5)
+    dense = [
+        x,
+        x.transpose(1, 3),
+        x.to(memory_format=torch.channels_last),
+        x[:1],
+        torch.ones(()),
+        torch.ones(2, 0, 3),
+        x[1],
+    ]
+    assert [*map(module.is_dense, dense)] == [True] * len(dense)
+    sparse = [x[:, :1], x[:, :, ::2], torch.ones(3).expand(2, 3), x[..., 0]]
+    assert [*map(module.is_dense, sparse)] == [False] * len(sparse)
+
+
+def test_a_bool_parameter_takes_what_has_a_truth_value(module: ModuleType):
+    numpy = pytest.importorskip("numpy")
+    assert [*map(module.truth, (True, 0, 2.5, None, numpy.bool_(True), torch.tensor(0)))] == [1, 0, 1, 0, 1, 0]
+    for value in (int, "a", [1], numpy.str_("a")):  # without a slot for the truth value, as pybind11 asks
+        with pytest.raises(TypeError, match="incompatible function arguments"):
+            module.truth(value)
+
+
+def test_a_letter_need_not_be_ascii(module: ModuleType):
+    assert (module.letter("a"), module.letter("é")) == ("a", "é")
+
+
+def test_a_text_may_include_pythons_header(module: ModuleType):
+    assert module.python_version() == sys.version_info[0] * 100 + sys.version_info[1]
 
 
 def test_transforms_and_modes_of_torch_hold_inside_a_text(module: ModuleType):

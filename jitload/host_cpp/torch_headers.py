@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 import re
 import shutil
+import sysconfig
 import tempfile
 from pathlib import Path
 
@@ -18,10 +19,10 @@ from jitload.toolchain.host import make_private_dir
 
 # For each header in include/torch_light/jitload_torch/, the headers of torch that it replaces.
 FORWARDED = {
-    "tensor.h": "ATen/ATen.h ATen/AccumulateType.h ATen/DeviceGuard.h ATen/Functions.h "
-    "ATen/OpMathType.h ATen/Tensor.h ATen/ceil_div.h ATen/core/Tensor.h ATen/core/TensorAccessor.h c10/core/Device.h "
-    "c10/core/DeviceGuard.h c10/core/DeviceType.h c10/core/GradMode.h c10/core/InferenceMode.h c10/core/Layout.h "
-    "c10/core/MemoryFormat.h c10/core/Scalar.h c10/core/ScalarType.h c10/core/TensorOptions.h "
+    "tensor.h": "ATen/ATen.h ATen/AccumulateType.h ATen/DeviceGuard.h ATen/Functions.h ATen/NativeFunctions.h "
+    "ATen/OpMathType.h ATen/Tensor.h ATen/ceil_div.h ATen/core/Tensor.h ATen/core/TensorAccessor.h "
+    "c10/core/Device.h c10/core/DeviceGuard.h c10/core/DeviceType.h c10/core/GradMode.h c10/core/InferenceMode.h "
+    "c10/core/Layout.h c10/core/MemoryFormat.h c10/core/Scalar.h c10/core/ScalarType.h c10/core/TensorOptions.h "
     "c10/macros/Macros.h c10/util/ArrayRef.h c10/util/BFloat16.h c10/util/Exception.h c10/util/Half.h "
     "c10/util/Optional.h c10/util/StringUtil.h c10/util/irange.h torch/all.h torch/types.h ATen/Parallel.h",
     "pybind.h": "pybind11/pybind11.h pybind11/pytypes.h pybind11/stl.h torch/csrc/utils/pybind.h torch/extension.h "
@@ -39,14 +40,16 @@ _INCLUDE = re.compile(r"^#include <(.+)>", re.MULTILINE)
 def find_or_write_torch_headers(cache_dir: Path) -> Path:
     """Return the directory of the files that stand in for torch's headers. Create it atomically if it is missing."""
     tools_dir = cache_dir / ".tools"
-    facts = repr((FORWARDED, COPIED, torch_abi()))
+    # torch's build also finds Python.h, which includes Python's other headers from its own directory.
+    python_header = f'#include "{sysconfig.get_path("include")}/Python.h"\n'
+    facts = repr((FORWARDED, COPIED, torch_abi(), python_header))
     directory = tools_dir / f"torch-headers-{hashlib.sha256(facts.encode()).hexdigest()[:16]}"
     if directory.is_dir():
         return directory
     make_private_dir(tools_dir)
     fresh = Path(tempfile.mkdtemp(dir=tools_dir))
     try:
-        texts = {name: text for name in COPIED.split() if (text := _copy(name))}
+        texts = {name: text for name in COPIED.split() if (text := _copy(name))} | {"Python.h": python_header}
         for header, names in FORWARDED.items():
             texts |= dict.fromkeys(names.split(), f'#include "jitload_torch/{header}"\n')
         for name, text in texts.items():

@@ -18,19 +18,15 @@ from jitload.errors import ToolchainError
 
 # Headers that are copied from the installed torch. Where such a header includes others of torch's, its copy includes
 # the light headers and the other copies.
+FLOAT8 = ("e4m3fn", "e4m3fnuz", "e5m2", "e5m2fnuz", "e8m0fnu")
 COPIED = (
     "ATen/Dispatch.h ATen/Dispatch_v2.h ATen/cuda/Atomic.cuh ATen/cuda/CUDAEvent.h ATen/cuda/DeviceUtils.cuh "
-    "ATen/cuda/NumericLimits.cuh ATen/cuda/detail/KernelUtils.h c10/cuda/CUDAEvent.h "
-    "c10/cuda/CUDAMathCompat.h c10/util/Float8_e4m3fn.h c10/util/Float8_e4m3fnuz.h c10/util/Float8_e5m2.h "
-    "c10/util/Float8_e5m2fnuz.h c10/util/Float8_e8m0fnu.h torch/headeronly/core/Dispatch.h "
-    "torch/headeronly/core/Dispatch_v2.h torch/headeronly/cuda/Atomic.h torch/headeronly/cuda/AtomicAdd.h "
-    "torch/headeronly/cuda/KernelUtils.h torch/headeronly/macros/Export.h torch/headeronly/macros/Macros.h "
-    "torch/headeronly/macros/cmake_macros.h torch/headeronly/util/Float8_e4m3fn.h "
-    "torch/headeronly/util/Float8_e4m3fnuz.h torch/headeronly/util/Float8_e5m2.h "
-    "torch/headeronly/util/Float8_e5m2fnuz.h torch/headeronly/util/Float8_e8m0fnu.h "
-    "torch/headeronly/util/Float8_fnuz_cvt.h torch/headeronly/util/bit_cast.h "
-    "torch/headeronly/util/floating_point_utils.h"
-)
+    "ATen/cuda/NumericLimits.cuh ATen/cuda/detail/KernelUtils.h c10/cuda/CUDAEvent.h c10/cuda/CUDAMathCompat.h "
+    "torch/headeronly/core/Dispatch.h torch/headeronly/core/Dispatch_v2.h torch/headeronly/cuda/Atomic.h "
+    "torch/headeronly/cuda/AtomicAdd.h torch/headeronly/cuda/KernelUtils.h torch/headeronly/macros/Export.h "
+    "torch/headeronly/macros/Macros.h torch/headeronly/macros/cmake_macros.h torch/headeronly/util/Float8_fnuz_cvt.h "
+    "torch/headeronly/util/bit_cast.h torch/headeronly/util/floating_point_utils.h "
+) + " ".join(f"c10/util/Float8_{name}.h torch/headeronly/util/Float8_{name}.h" for name in FLOAT8)
 _CALL = re.compile(r"(?:\.|->|::)\s*(?:template\s+)?([a-z_]\w*)\s*\(")
 _CALL_IN_PART = re.compile(r"\b(linalg|special|fft)\s*::\s*([a-z_]\w*)\s*\(")
 _FUNCTION = re.compile(
@@ -41,13 +37,14 @@ _FUNCTION = re.compile(
 _SCHEMA = re.compile(r"(?P<name>\w+)(?:\.(?P<overload>\w+))?\((?P<parameters>.*)\) -> (?P<results>.*)")
 _VERSION = re.compile(r"#define TORCH_VERSION_(?:MAJOR|MINOR|PATCH) (\d+)")
 _UNSUPPORTED = re.compile(
-    r"Storage|Dimname|Stream|SymInt|SymBool|MTLCommandBuffer|std::array|List<|QScheme|at::Layout \w|const at::Tensor \*"
+    r"Storage|Dimname|Stream|SymInt|SymBool|MTLCommandBuffer|List<|QScheme|at::Layout \w|const at::Tensor \*"
 )
 # The types of torch's headers as the light headers write them.
 _TYPES = (
     (re.compile(r"(\w+)\.has_value\(\) \? ::std::make_optional\([\w:]+\(\*\1\)\) : ::std::nullopt"), r"\1"),
     (re.compile(r"::?std::optional|std::optional"), "OptionalArg"),
     (re.compile(r"::std::(?=tuple|vector)"), "std::"),
+    (re.compile(r"::?std::array<bool,\d>"), "ArrayRef<bool>"),
     (re.compile(r"::std::nullopt"), "{}"),
     (re.compile(r"(?:c10::|::?std::)?\bstring_view\b"), "TextArg"),
     (re.compile(r"\bat::(?!Reduction)"), ""),

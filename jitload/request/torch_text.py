@@ -15,7 +15,7 @@ from typing import NamedTuple
 from jitload.errors import JitLoadError
 from jitload.request.arguments import CUDA_SUFFIXES, HOST_SUFFIXES, Functions, Options, Pieces, Sources
 from jitload.request.kind import names_kernel
-from jitload.request.torch_operators import COPIED, operator_declarations, read_header, torch_abi
+from jitload.request.torch_operators import COPIED, FLOAT8, operator_declarations, read_header, torch_abi
 from jitload.toolchain.host import INCLUDE_DIR
 
 LIGHT_HEADER_DIR = INCLUDE_DIR / "torch_light"
@@ -123,10 +123,7 @@ _COPIES = (
     ("ATen/Dispatch.h", re.compile(r"\bAT_(?:DISPATCH|PRIVATE)_")),
     ("ATen/cuda/detail/KernelUtils.h", re.compile(r"\bCUDA_KERNEL_LOOP|\bGET_BLOCKS\b")),
     ("ATen/cuda/Atomic.cuh", re.compile(r"\bgpuAtomic|/(?:Atomic|CUDAApplyUtils)\.cuh")),
-    *(
-        (f"c10/util/Float8_{name}.h", re.compile(rf"Float8_{name}\b|FLOAT8_TYPES"))
-        for name in ("e4m3fn", "e5m2", "e4m3fnuz", "e5m2fnuz", "e8m0fnu")
-    ),
+    *((f"c10/util/Float8_{name}.h", re.compile(rf"Float8_{name}\b|FLOAT8_TYPES")) for name in FLOAT8),
 )
 # Stands behind the text, so that a missing closing brace gives an error here and not in our headers.
 _END_OF_TEXT = ("the end of the text", "template <class> struct jitload_torch_end_of_text;")
@@ -361,6 +358,7 @@ _LACKING = (
     "jitload.cpp_extension.load_inline, which then builds it with torch's own headers (docs/torch.md)."
 )
 _QUOTED = re.compile(r"[‘\"]([^‘’\"]+)[’\"]")
+_BRACED_VALUE = re.compile(r"‘\{.*\}’")  # may contain other quotation marks
 _HEADER = re.compile(r"[\w/]+\.(?:cu)?h(?:pp)?\b")
 
 
@@ -374,7 +372,8 @@ def missing_names(log: str, texts: Iterable[str] = ()) -> list[str]:
     if "required to use PyTorch" in log:  # an option such as -std=c++14
         return []
     for line in log.splitlines():
-        message = line.partition("error")[2].partition("did you mean")[0]  # a suggestion may be any name of torch's
+        # A suggestion may be any name of torch's.
+        message = _BRACED_VALUE.sub("", line.partition("error")[2].partition("did you mean")[0])
         macro = _MACRO_OF_TORCH.search(message)
         if not _UNKNOWN.search(message) or _OF_AUTHOR.search(message) or not (macro or _OF_TORCH.search(message)):
             continue

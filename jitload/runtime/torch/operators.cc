@@ -200,6 +200,8 @@ Object find_exact(const Operator& op) {
 void* find_quick(const Operator& op) {
   if (strchr(op.results, '_') != nullptr && strlen(op.results) > 1) return nullptr; /* there, they are one tuple */
   const char* const name = op.name + sizeof "aten::" - 1;
+  /* Python's x.mul_(0.9) is mul_.Tensor, which rounds otherwise with short floats. */
+  if (*op.results == '_' && strcmp(op.overload, "Scalar") == 0 && strncmp(name, "mul", 3) == 0) return nullptr;
   void* function = attribute_or_null(torch_module().functions, name);
   return function != nullptr ? function : attribute_or_null(torch_module().base_type, name);
 }

@@ -2,6 +2,8 @@
 #include <dlfcn.h>
 #include <string.h>
 
+#include <algorithm>
+#include <numeric>
 #include <sstream>
 #include <tuple>
 #include <utility>
@@ -131,6 +133,13 @@ MemoryFormat Tensor::suggest_memory_format() const {
 bool Tensor::is_contiguous(MemoryFormat format) const {
   if (format == MemoryFormat::Contiguous) return tensor_is_contiguous(handle_);
   return python_value<bool>(call_path(".is_contiguous", "memory_format ", *this, format));
+}
+bool Tensor::is_non_overlapping_and_dense() const { /* contiguous with its dimensions in the order of their strides */
+  static Operator op{"aten::permute", "", "dims ", "t"};
+  std::vector<int64_t> order(static_cast<size_t>(dim()));
+  std::iota(order.begin(), order.end(), 0);
+  std::sort(order.begin(), order.end(), [&](int64_t a, int64_t b) { return stride(a) > stride(b); });
+  return call<Tensor>(op, *this, IntArrayRef(order)).is_contiguous();
 }
 int64_t Tensor::wrap(int64_t index) const {
   const int64_t count = dim();

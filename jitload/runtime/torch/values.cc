@@ -140,7 +140,7 @@ Object object_of(unsigned code, const void* value) {
     JITLOAD_TORCH_INTEGERS_(X) JITLOAD_TORCH_FLOATS_(X)
 #undef X
     case Type::boolean: return checked(PyBool_FromLong(as<bool>(value)));
-    case Type::character: return text_object(static_cast<const char*>(value), 1);
+    case Type::character: return checked(PyUnicode_DecodeLatin1(static_cast<const char*>(value), 1, nullptr));
     case Type::c_string: return text_object(as<const char*>(value), strlen(as<const char*>(value)));
     case Type::text: return text_object(as<c10::TextArg>(value).data(), as<c10::TextArg>(value).size());
     case Type::string: return text_object(as<std::string>(value).data(), as<std::string>(value).size());
@@ -221,7 +221,8 @@ bool load_float(void* object, bool convert, double* value) {
 }
 bool is_bool(void* object) { return object == &_Py_TrueStruct || object == &_Py_FalseStruct; }
 bool load_bool(void* object, bool convert, bool* value) {
-  if (!is_bool(object) && (!convert || (!is_none(object) && PyObject_HasAttrString(object, "__bool__") == 0))) return false;
+  const bool has_truth = PyType_GetSlot(Object(PyObject_Type(object)).get(), 9) != nullptr; /* Py_nb_bool, as in pybind11 */
+  if (!is_bool(object) && (!convert || (!is_none(object) && !has_truth))) return false;
   const int truth = PyObject_IsTrue(object);
   if (truth < 0) PyErr_Clear();
   *value = truth == 1;

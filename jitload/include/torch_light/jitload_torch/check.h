@@ -33,7 +33,6 @@ inline void append(Message& m, c10::MemoryFormat value) {
   static const char* const names[] = {"Contiguous", "Preserve", "ChannelsLast", "ChannelsLast3d"};
   m.append(names[static_cast<int>(value)]);
 }
-void append(Message& m, const c10::TensorOptions& value);
 template <class T>
 void append_items(Message& m, c10::ArrayRef<T> values, const char* separator) {
   const char* before = "";
@@ -177,7 +176,11 @@ inline std::string Device::str() const { return c10::str(*this); }
   inline std::ostream& operator<<(std::ostream& stream, const T& value) { \
     return stream << jitload_torch::Text(value).text();                   \
   }
-X(ScalarType) X(TypeMeta) X(DeviceType) X(Device) X(Layout) X(Scalar) X(IntArrayRef) X(TensorOptions)
+X(ScalarType) X(TypeMeta) X(DeviceType) X(Device) X(Layout) X(Scalar) X(IntArrayRef) X(MemoryFormat)
+#undef X
+#define X(T) \
+  inline std::ostream& operator<<(std::ostream& stream, T value) { return stream << static_cast<float>(value); }
+X(Half) X(BFloat16)
 #undef X
 #endif
 }  // namespace c10

@@ -173,7 +173,7 @@ struct Caster<std::array<T, N>> {
     return sequence_size(object, &size) && size == N && load_items(object, convert, values->data(), N);
   }
   static void describe(Message& m, bool is_result) {
-    describe_held<T>(m, is_result ? "Annotated[list[" : "Annotated[collections.abc.Sequence[", "], \"FixedSize(", is_result);
+    describe_held<T>(m, is_result ? "typing.Annotated[list[" : "typing.Annotated[collections.abc.Sequence[", "], \"FixedSize(", is_result);
     append_all(m, N, ")\"]");
   }
 };

@@ -258,8 +258,8 @@ X(uint8_t) X(int8_t) X(int16_t) X(int) X(int64_t) X(uint16_t) X(uint32_t) X(uint
     check_range(name, -high, high, true); \
     return T(real());                   \
   }
-X(float, "float", __FLT_MAX__) X(double, "double", __DBL_MAX__) X(Half, "at::Half", 65504)
-X(BFloat16, "at::BFloat16", 3.3895313892515355e38)
+X(float, "float", __FLT_MAX__) X(double, "double", __DBL_MAX__) X(Half, "c10::Half", 65504)
+X(BFloat16, "c10::BFloat16", 3.3895313892515355e38)
 #undef X
 
 // ---- options ------------------------------------------------------------------------------------------------------
@@ -347,21 +347,23 @@ enum Reduction { None, Mean, Sum, END };
 }
 template <class T>
 struct OpMathType : jitload_torch::identity<T> {};
-template <>
-struct OpMathType<Half> : jitload_torch::identity<float> {};
-template <>
-struct OpMathType<BFloat16> : jitload_torch::identity<float> {};
+#define X(T) \
+  template <> \
+  struct OpMathType<T> : jitload_torch::identity<float> {};
+X(Half) X(BFloat16) X(Float8_e4m3fn) X(Float8_e5m2) X(Float8_e4m3fnuz) X(Float8_e5m2fnuz) X(Float8_e8m0fnu)
+#undef X
 template <class T>
 using opmath_type = typename OpMathType<T>::type;
-/* acc_type<float, true> is float on a GPU and double on the CPU, as in torch. */
-template <bool is_cuda, class T>
-auto accumulator(T) {
-  if constexpr (static_cast<T>(1.5) == 1) return int64_t();
+/* acc_type<float, true> is float on a GPU and double on the CPU, as in torch. It is float for shorter types on both. */
+template <class T, bool is_cuda>
+auto accumulator() {
+  if constexpr (!__is_same(T, opmath_type<T>)) return opmath_type<T>();
+  else if constexpr (static_cast<T>(1.5) == 1) return int64_t();
   else if constexpr (is_cuda && sizeof(T) == sizeof(float)) return float();
   else return double();
 }
 template <class T, bool is_cuda>
-struct AccumulateType : jitload_torch::identity<decltype(accumulator<is_cuda>(opmath_type<T>()))> {};
+struct AccumulateType : jitload_torch::identity<decltype(accumulator<T, is_cuda>())> {};
 template <bool is_cuda>
 struct AccumulateType<bool, is_cuda> : jitload_torch::identity<bool> {};
 template <class T, bool is_cuda>

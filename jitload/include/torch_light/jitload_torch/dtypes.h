@@ -121,12 +121,13 @@ struct complex;
   JITLOAD_TORCH_ARITHMETIC_(T, -)                                                                               \
   JITLOAD_TORCH_ARITHMETIC_(T, *)                                                                               \
   JITLOAD_TORCH_ARITHMETIC_(T, /)                                                                               \
-  inline C10_HOST_DEVICE T operator-(const T& a) { return -static_cast<float>(a); }                              \
-  inline C10_HOST_DEVICE bool operator<(const T& a, const T& b) { return static_cast<float>(a) < static_cast<float>(b); } \
-  inline C10_HOST_DEVICE bool operator>(const T& a, const T& b) { return static_cast<float>(a) > static_cast<float>(b); }
+  inline C10_HOST_DEVICE T operator-(const T& a) { return -static_cast<float>(a); }
 JITLOAD_TORCH_NUMBER_(Half)
 JITLOAD_TORCH_NUMBER_(BFloat16)
 #undef JITLOAD_TORCH_NUMBER_
+/* As in torch: other comparisons are those of floats. */
+inline C10_HOST_DEVICE bool operator<(BFloat16& a, BFloat16& b) { return static_cast<float>(a) < static_cast<float>(b); }
+inline C10_HOST_DEVICE bool operator>(BFloat16& a, BFloat16& b) { return static_cast<float>(a) > static_cast<float>(b); }
 #undef JITLOAD_TORCH_ARITHMETIC_
 
 }  // namespace c10

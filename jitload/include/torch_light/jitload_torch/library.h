@@ -188,3 +188,4 @@ class Library {
 #define TORCH_LIBRARY_FRAGMENT(ns, m) JITLOAD_TORCH_LIBRARY_("FRAGMENT", #ns, "", JITLOAD_TORCH_FUNCTION_, m)
 #define TORCH_LIBRARY_IMPL(ns, key, m) JITLOAD_TORCH_LIBRARY_("IMPL", #ns, #key, JITLOAD_TORCH_FUNCTION_, m)
 #define TORCH_FN(function) function
+#define TORCH_SELECTIVE_NAME(name) name

@@ -68,7 +68,7 @@ class Tensor {
   bool has_storage() const;
   Layout layout() const { return static_cast<Layout>(jitload_torch::tensor_layout(handle_)); }
   TensorOptions options() const;
-  bool is_contiguous(MemoryFormat format = MemoryFormat::Contiguous) const;
+  bool is_contiguous(MemoryFormat format = MemoryFormat::Contiguous) const, is_non_overlapping_and_dense() const;
   MemoryFormat suggest_memory_format() const;
   const Tensor& set_requires_grad(bool value) const;
   Tensor& requires_grad_(bool value = true) const { return const_cast<Tensor&>(set_requires_grad(value)); }
@@ -364,7 +364,6 @@ inline int64_t numel(const Tensor& tensor) { return tensor.numel(); }
 
 template <class T>
 C10_HOST_DEVICE constexpr T ceil_div(T a, T b) { return (a + b - 1) / b; }
-inline int64_t divup(int64_t a, int64_t b) { return ceil_div(a, b); }
 template <class T>
 C10_HOST_DEVICE bool _isnan(T value) { /* a name in the copies of torch's headers */
   return value != value;
