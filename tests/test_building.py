@@ -46,13 +46,13 @@ def switched_off() -> Iterator[None]:
     gc.enable()
 
 
-def test_it_waits_during_a_build(found):
+def test_the_collector_is_off_during_a_build(found):
     assert list(load(kernel("held"))) == ["held"]
     assert found[0] is False
     assert gc.isenabled()
 
 
-def test_it_waits_for_a_time_at_most(found, monkeypatch):
+def test_the_collector_is_off_for_a_limited_time(found, monkeypatch):
     monkeypatch.setattr("jitload.pipeline._GC_PAUSE_S", 0.01)
     load(kernel("held_briefly"))
     assert found[-1] is True  # the compile took longer
@@ -61,27 +61,27 @@ def test_it_waits_for_a_time_at_most(found, monkeypatch):
         assert gc.isenabled()
 
 
-def test_it_is_on_again_after_a_failure():
+def test_the_collector_is_on_again_after_a_failed_build():
     with pytest.raises(CompileError):
         load("__global__ void held(")
     assert gc.isenabled()
 
 
-def test_it_is_on_again_after_a_hit():
+def test_the_collector_is_on_again_after_a_hit():
     for _ in range(2):
         load(kernel("again"), keep_module_alive=False)
     assert gc.isenabled()
 
 
 @pytest.mark.usefixtures("switched_off")
-def test_who_switched_it_off_finds_it_off(found):
+def test_a_collector_that_the_program_switched_off_stays_off(found):
     load(kernel("held_by_others"))
     assert found
     assert not any(found)
     assert not gc.isenabled()
 
 
-def test_of_several_holders_the_last_lets_go():
+def test_the_last_of_several_builds_switches_the_collector_on():
     is_in, go_on = threading.Event(), threading.Event()
 
     def hold() -> None:
@@ -99,7 +99,7 @@ def test_of_several_holders_the_last_lets_go():
     assert [*states, gc.isenabled()] == [False, True]
 
 
-def test_a_child_that_is_forked_meanwhile_has_it_on():
+def test_a_child_forked_during_a_build_has_the_collector_on():
     with pause_garbage_collection():
         child = os.fork()
         if child == 0:
@@ -108,7 +108,7 @@ def test_a_child_that_is_forked_meanwhile_has_it_on():
     assert os.waitpid(child, 0)[1] == 0
 
 
-def test_what_is_due_behind_it_is_a_look_at_young_objects_alone():
+def test_after_a_build_only_young_objects_are_collected():
     """Or the first hit behind `import torch` would be the one that pays for a look at all that torch made."""
     gc.collect()
     before = gc.get_stats()[2]["collections"]

@@ -158,7 +158,7 @@ def test_a_damaged_entry_is_set_aside_and_built_again(cache, damage, caplog):
     assert build(ADD) == fresh
 
 
-def test_a_file_among_the_entries_is_passed_over(cache):
+def test_a_file_among_the_entries_is_skipped(cache):
     path = build(ADD)
     (path.parent.parent / "0file").write_text("")
     assert build(ADD) == path
@@ -293,7 +293,7 @@ def test_a_published_entry_is_never_changed(cache, monkeypatch):
     assert state() == before
 
 
-def test_a_wait_has_no_limit(cache, monkeypatch):
+def test_a_build_of_another_process_is_awaited_without_a_limit(cache, monkeypatch):
     """However long the reports have been coming, the lock is waited for."""
     monkeypatch.setattr("jitload.cache.locks._FIRST_REPORT_S", 0.05)
     monkeypatch.setattr("jitload.cache.locks._NEXT_REPORTS_S", 0.05)

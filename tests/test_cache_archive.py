@@ -24,7 +24,7 @@ def outside(root: Path) -> set[str]:
 
 
 @pytest.mark.parametrize("suffix", [".tar", ".tar.gz", ".tgz"])
-def test_what_is_packed_hits_where_it_is_unpacked(cache, tmp_path, monkeypatch, suffix):
+def test_packed_entries_are_found_where_they_are_unpacked(cache, tmp_path, monkeypatch, suffix):
     paths = [build(ADD), build(kernel("k"), "other.v2-x")]
     archive = tmp_path / f"all{suffix}"
     assert pack(cache, archive) == 2
@@ -165,7 +165,7 @@ def test_files_that_are_empty_take_room_as_well(tmp_path):
     assert outside(tmp_path / "cache") <= {".work"}
 
 
-def test_twice_the_same_file_is_refused(tmp_path):
+def test_an_archive_with_the_same_file_twice_is_refused(tmp_path):
     with tarfile.open(tmp_path / "a.tar", "w") as tar:
         for _ in range(2):
             info, data = member(f"{LEAF}/m.so")

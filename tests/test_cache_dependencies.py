@@ -244,7 +244,7 @@ def test_absent_files_are_recorded_by_what_is_missing_first(tmp_path):
     assert [record.is_unchanged() for record in records if "directory" not in record.path] == [False, False]
 
 
-def test_a_pipe_or_device_where_a_header_was_is_not_read(tmp_path):
+def test_a_pipe_or_device_in_place_of_a_header_is_not_read(tmp_path):
     os.mkfifo(tmp_path / "n.h")
     for path in (str(tmp_path / "n.h"), "/dev/zero"):  # each would be read for ever
         assert not Dependency(path=path, size=0, digest=hashlib.sha256(b"").hexdigest()).is_unchanged()

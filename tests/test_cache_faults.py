@@ -42,7 +42,7 @@ def test_a_process_without_file_handles_blames_no_entry(cache):
 
 
 @pytest.mark.parametrize("number", [errno.EACCES, errno.EIO, errno.ESTALE])
-def test_an_entry_that_cannot_be_read_is_passed_over(cache, monkeypatch, number, caplog):
+def test_an_unreadable_entry_is_skipped(cache, monkeypatch, number, caplog):
     key = make_key()
     product = get(cache, key).product
 

@@ -130,7 +130,7 @@ def test_two_users_with_a_source_file_in_another_place_share_an_entry(cache, tmp
 
 
 @pytest.mark.parametrize("way", ["a header", "the source", "line information"])
-def test_code_that_holds_its_place_is_not_shared(cache, tmp_path, way):
+def test_code_that_contains_its_own_path_is_not_shared(cache, tmp_path, way):
     speaks = "#include <assert.h>\n#define CHECK_IT assert(x != nullptr)\n"
     header = speaks if way == "a header" else "#define CHECK_IT\n"
     body = f'#include "value.h"\n{kernel("k", "CHECK_IT;")}'

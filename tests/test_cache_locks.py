@@ -53,7 +53,7 @@ def holder(path: Path) -> subprocess.Popen[str]:
 
 
 @pytest.mark.parametrize("wakes", [True, False], ids=["on a disk", "over a network"])
-def test_who_waits_says_for_whom_and_goes_on_at_once_when_the_builder_dies(tmp_path, monkeypatch, caplog, wakes):
+def test_a_waiting_process_names_the_builder_and_goes_on_when_the_builder_dies(tmp_path, monkeypatch, caplog, wakes):
     monkeypatch.setattr("jitload.cache.locks._FIRST_REPORT_S", 0.2)
     monkeypatch.setattr("jitload.cache.locks.wakes_waiters", lambda _: wakes)
     process = holder(tmp_path / "lock")
@@ -120,7 +120,7 @@ def naps(process: subprocess.Popen[str]) -> str:
 
 
 @pytest.mark.skipif(not Path("/proc/locks").exists(), reason="the kernel does not say who waits for a lock")
-def test_who_waits_sleeps_and_of_many_one_builds_when_the_builder_dies(cache, tmp_path):
+def test_waiting_processes_sleep_and_one_of_them_builds_when_the_builder_dies(cache, tmp_path):
     process, log = holder(cache / ".locks" / make_key().digest), tmp_path / "log"
     command = [*python_command(WAIT), str(cache), str(log)]
     crowd = [subprocess.Popen(command, env=python_env(), text=True) for _ in range(6)]
@@ -192,7 +192,7 @@ def test_ctrl_c_ends_a_build_with_its_children(cache, tmp_path):
     assert build(ADD).is_file()
 
 
-def test_a_file_system_without_locks_is_said_once(cache, monkeypatch, caplog):
+def test_a_file_system_without_locks_is_warned_of_once(cache, monkeypatch, caplog):
     def refuse(*_):
         raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))
 

@@ -203,7 +203,7 @@ def test_damage_is_found(cache, lose, caplog):
     assert "cannot be used (vec.so has" in caplog.text
 
 
-def test_a_manifest_that_is_damaged_is_passed_over(cache, lose, caplog):
+def test_a_damaged_manifest_is_skipped(cache, lose, caplog):
     path = build(ADD, "vec")
     (path.parent / "manifest.json").write_text("{")
     lose("nvrtc")
@@ -270,7 +270,7 @@ def test_machine_code_is_of_a_cuda_that_the_driver_runs(lose, monkeypatch, drive
             build(ADD, "vec")
 
 
-def test_whom_the_cache_trusts_is_asked_here_too(cache, lose, caplog):
+def test_untrusted_entries_and_caches_are_refused_without_tools_too(cache, lose, caplog):
     path = build(ADD, "vec")
     path.parent.chmod(0o777)
     lose("compiler")
@@ -340,7 +340,7 @@ def test_another_release_of_jitload_is_named_where_nothing_can_be_built(bundle, 
 
 
 @pytest.mark.parametrize("part", ["bundle", "leaf", "file"])
-def test_a_bundle_that_others_may_write_is_the_reason(bundle, lose, caplog, part):
+def test_a_miss_names_a_bundle_that_other_users_can_write_to(bundle, lose, caplog, part):
     """The parts of the key are equal, or differ only in the tools, which do not matter."""
     (leaf,) = bundle.iterdir()
     path = {"bundle": bundle.parent, "leaf": leaf, "file": leaf / "manifest.json"}[part]

@@ -84,7 +84,7 @@ def test_load_only_says_that_there_is_nothing_of_that_name(tmp_path, monkeypatch
     assert os.listdir(tmp_path / "none") == [".tools"]  # what the compiler said of itself
 
 
-def test_load_only_passes_damage_over(cache, monkeypatch):
+def test_load_only_skips_a_damaged_entry(cache, monkeypatch):
     path = build(ADD, "vec")
     os.truncate(path, 10)
     monkeypatch.setenv("JITLOAD_MODE", "load-only")
@@ -148,7 +148,7 @@ def test_rebuild_builds_once_in_a_process_and_beside_what_was_there(cache, monke
         ),
     ],
 )
-def test_a_setting_that_is_none_is_refused(monkeypatch, name, value, said):
+def test_invalid_values_of_environment_variables_are_refused(monkeypatch, name, value, said):
     monkeypatch.setenv(name, value)
     with pytest.raises(JitLoadError) as caught:
         build(ADD)

@@ -36,7 +36,7 @@ def manifest_of(layout: Path) -> dict:
     return json.loads(blob(layout, row["digest"]).read_text())
 
 
-def test_what_is_packed_hits_where_it_is_unpacked(layout, cache, tmp_path, monkeypatch, capsys):
+def test_packed_entries_are_found_where_they_are_unpacked(layout, cache, tmp_path, monkeypatch, capsys):
     first = {path.relative_to(cache): path.read_bytes() for path in cache.glob("*-*/*/*")}
     again = tmp_path / "again.oci"
     assert main(["cache", "pack", str(again)]) == 0

@@ -32,7 +32,7 @@ def fill(cache: Path, count: int, size: int = 100_000) -> list[Path]:
     return paths
 
 
-def test_what_is_above_the_limit_goes_least_recently_used_first(empty_cache, monkeypatch):
+def test_a_cache_above_its_limit_loses_the_entries_used_least_recently(empty_cache, monkeypatch):
     monkeypatch.setenv("JITLOAD_CACHE_LIMIT", "500kB")
     paths = fill(empty_cache, 12)
     kept = [path.exists() for path in paths]
@@ -42,7 +42,7 @@ def test_what_is_above_the_limit_goes_least_recently_used_first(empty_cache, mon
     assert all(get(empty_cache, make_key(f"m{number}")).product.is_file() for number in range(12))
 
 
-def test_what_was_used_last_stays(empty_cache, monkeypatch):
+def test_the_entries_used_last_are_not_pruned(empty_cache, monkeypatch):
     paths = fill(empty_cache, 6)
     assert find_entry(empty_cache, make_key("m0"), read_settings())
     write_uses()
@@ -70,7 +70,7 @@ def test_a_hit_prunes_nothing(cache, monkeypatch):
     assert all(path.exists() for path in paths)
 
 
-def test_what_a_process_has_mapped_stays(cache):
+def test_a_library_that_a_process_has_mapped_is_not_pruned(cache):
     code = """
 import sys
 sys.modules["torch"] = None  # slow to import
@@ -101,7 +101,7 @@ def test_one_process_prunes_at_a_time(empty_cache):
     assert len(prune.prune(empty_cache, max_size=0).removed) == 2
 
 
-def test_what_a_killed_pruner_left_is_removed(cache):
+def test_directories_that_a_killed_pruner_left_are_removed(cache):
     fill(cache, 1)
     (cache / ".trash" / "half").mkdir(parents=True)
     (cache / ".trash" / "half" / "file").write_text("")
@@ -109,7 +109,7 @@ def test_what_a_killed_pruner_left_is_removed(cache):
     assert os.listdir(cache / ".trash") == []
 
 
-def test_the_next_build_deletes_what_a_killed_pruner_left(empty_cache, monkeypatch):
+def test_the_next_build_removes_directories_that_a_killed_pruner_left(empty_cache, monkeypatch):
     fill(empty_cache, 1)
     for name in ("a", "b"):
         (empty_cache / ".trash" / name / "deep").mkdir(parents=True)

@@ -80,7 +80,7 @@ def end_minute() -> None:
 # ---- there and back --------------------------------------------------------------------------------------------
 
 
-def test_what_one_node_built_the_next_one_loads(node, monkeypatch):
+def test_a_node_loads_from_the_remote_store_what_another_one_built(node, monkeypatch):
     node("one")
     path = build(TEXT)
     (name,) = store.kept
@@ -96,7 +96,7 @@ def test_what_one_node_built_the_next_one_loads(node, monkeypatch):
     assert len(store.asked) == asked  # a local hit asks nobody
 
 
-def test_nothing_is_put_unless_that_is_asked_for(node, monkeypatch):
+def test_the_remote_store_is_written_only_on_request(node, monkeypatch):
     monkeypatch.delenv("JITLOAD_CACHE_REMOTE_WRITE")
     node("one")
     build(TEXT)

@@ -77,7 +77,7 @@ def test_a_read_only_cache_without_the_entry_builds_in_private_and_says_so(cache
     shutil.rmtree(path.parent.parent.parent)
 
 
-def test_a_damaged_entry_of_a_read_only_cache_is_passed_over(cache, caplog):
+def test_a_damaged_entry_of_a_read_only_cache_is_skipped(cache, caplog):
     path = build(ADD)
     os.truncate(path, 1000)
     with read_only(cache):

@@ -78,7 +78,7 @@ def test_a_shared_directory_is_used_and_never_written(place, monkeypatch):
     assert listing(shared) == before
 
 
-def test_the_first_that_has_it_is_asked_no_further(place, monkeypatch):
+def test_the_first_directory_with_the_library_is_used(place, monkeypatch):
     empty, one, other, local = place("empty"), place("1", is_filled=True), place("2", is_filled=True), place("local")
     use(monkeypatch, local, empty, one, other)
     assert build(TEXT).is_relative_to(one)
@@ -90,7 +90,7 @@ def test_the_first_that_has_it_is_asked_no_further(place, monkeypatch):
     assert build(TEXT).is_relative_to(one)
 
 
-def test_what_none_has_is_built_into_the_local_one(place, monkeypatch):
+def test_a_library_that_no_directory_has_is_built_into_the_local_cache(place, monkeypatch):
     shared, local = place("shared", is_filled=True), place("local")
     before = listing(shared)
     use(monkeypatch, local, shared)
@@ -99,7 +99,7 @@ def test_what_none_has_is_built_into_the_local_one(place, monkeypatch):
     assert list(local.glob("runtime-*")) == []  # the shared one did
 
 
-def test_damage_in_a_shared_directory_is_passed_over(place, monkeypatch, caplog):
+def test_a_damaged_entry_of_a_shared_directory_is_skipped(place, monkeypatch, caplog):
     shared, local = place("shared", is_filled=True), place("local")
     for library in shared.glob("m-*/*/m.so"):
         library.write_bytes(library.read_bytes()[:100])
@@ -110,14 +110,14 @@ def test_damage_in_a_shared_directory_is_passed_over(place, monkeypatch, caplog)
     assert listing(shared) == before
 
 
-def test_a_directory_that_is_not_there_is_said_once(place, monkeypatch, caplog, tmp_path):
+def test_a_missing_shared_directory_is_warned_of_once(place, monkeypatch, caplog, tmp_path):
     use(monkeypatch, place("local", is_filled=True), tmp_path / "nowhere")
     build(TEXT)
     build(TEXT)
     assert caplog.text.count(f"JITLOAD_CACHE_PATH names {tmp_path / 'nowhere'}, which is not a directory") == 1
 
 
-def test_a_directory_that_others_may_write_is_refused(place, monkeypatch):
+def test_a_shared_directory_that_other_users_can_write_to_is_refused(place, monkeypatch):
     shared = place("shared", is_filled=True)
     shared.chmod(0o777)
     use(monkeypatch, place("local"), shared)
@@ -127,7 +127,7 @@ def test_a_directory_that_others_may_write_is_refused(place, monkeypatch):
     assert f"chmod o-w '{shared}'" in str(caught.value)
 
 
-def test_an_entry_that_others_may_write_is_passed_over(place, monkeypatch, caplog):
+def test_an_entry_that_other_users_can_write_to_is_skipped(place, monkeypatch, caplog):
     shared, local = place("shared", is_filled=True), place("local")
     for leaf in shared.glob("m-*/*"):
         leaf.chmod(0o777)
@@ -136,7 +136,7 @@ def test_an_entry_that_others_may_write_is_passed_over(place, monkeypatch, caplo
     assert "is not trusted: everyone can write to" in caplog.text
 
 
-def test_load_only_finds_it_and_names_all_places_where_it_does_not(place, monkeypatch):
+def test_load_only_searches_all_directories_and_names_them_in_its_error(place, monkeypatch):
     shared, local = place("shared", is_filled=True), place("local")
     use(monkeypatch, local, shared)
     monkeypatch.setenv("JITLOAD_MODE", "load-only")
@@ -170,7 +170,7 @@ def test_a_bundle_in_a_package_goes_first(place, monkeypatch, tmp_path):
 
 
 @pytest.mark.parametrize("name", ["kernels", "kernels.more", "kernels:more", "..", "a b", "pack_with_kernels.none"])
-def test_an_entry_point_that_is_no_directory_is_said_and_passed_over(place, monkeypatch, tmp_path, caplog, name):
+def test_an_entry_point_that_is_not_a_directory_is_warned_of_and_skipped(place, monkeypatch, tmp_path, caplog, name):
     monkeypatch.syspath_prepend(package(tmp_path, None, f"pack = {name}"))
     local = place("local", is_filled=True)
     use(monkeypatch, local)
@@ -178,7 +178,7 @@ def test_an_entry_point_that_is_no_directory_is_said_and_passed_over(place, monk
     assert f"the bundle {name!r}, an entry point of jitload.bundles, is not a directory of a package" in caplog.text
 
 
-def test_entry_points_that_cannot_be_read_are_passed_over(place, monkeypatch, tmp_path, caplog):
+def test_unreadable_entry_points_are_skipped(place, monkeypatch, tmp_path, caplog):
     monkeypatch.syspath_prepend(package(tmp_path, None, "no equals sign"))
     local = place("local", is_filled=True)
     use(monkeypatch, local)
@@ -186,7 +186,7 @@ def test_entry_points_that_cannot_be_read_are_passed_over(place, monkeypatch, tm
     assert "has no readable entry points" in caplog.text
 
 
-def test_a_bundle_that_others_may_write_is_passed_over(place, used_cache, monkeypatch, tmp_path, caplog):
+def test_a_bundle_that_other_users_can_write_to_is_skipped(place, used_cache, monkeypatch, tmp_path, caplog):
     site = package(tmp_path, place("bundle", is_filled=True))
     (site / "pack_with_kernels" / "kernels").chmod(0o777)
     monkeypatch.syspath_prepend(site)

@@ -35,7 +35,7 @@ def test_path_and_an_empty_list(empty_cache, capsys):
 
 
 @pytest.mark.parametrize("words", ["list", "show k", "why a b", "verify", "prune --max-age 1d", "clear", "pack x.tar"])
-def test_a_directory_that_is_none_is_refused(tmp_path, capsys, words):
+def test_a_path_that_is_not_a_cache_directory_is_refused(tmp_path, capsys, words):
     code, out, err = run(capsys, *words.split(), "--dir", str(tmp_path / "slip"))
     assert (code, out) == (1, "")
     assert f"--dir={tmp_path / 'slip'} is not a directory" in err
@@ -197,7 +197,7 @@ def test_the_command_is_light_to_import():
     assert done.stdout == "[]\n"
 
 
-def test_a_cache_that_others_may_write_is_not_written(cache, capsys):
+def test_a_cache_that_other_users_can_write_to_is_not_written(cache, capsys):
     build(ADD)
     cache.chmod(0o777)
     code, _, err = run(capsys, "clear")

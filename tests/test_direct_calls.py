@@ -151,7 +151,7 @@ def test_scalars(module: jitload.Module, stub_driver: StubDriver, *, keeps_gil: 
     assert second[16:] == b"\0"
 
 
-def test_what_it_does_not_know_goes_through_tvm_ffi(module: jitload.Module, stub_driver: StubDriver) -> None:
+def test_arguments_of_other_types_go_through_tvm_ffi(module: jitload.Module, stub_driver: StubDriver) -> None:
     with pytest.raises(TypeError, match=r"add\(\): argument 'x' must be a float32 CUDA tensor, got str"):
         module.add("x", Array(), 1)
     with pytest.raises(ValueError, match="beyond 64 bits"):
@@ -220,7 +220,9 @@ def test_lazy_tensors_are_refused_whatever_their_layout(torch_module: jitload.Mo
             call(plain, x, 1)
 
 
-def test_a_tensor_of_an_unknown_layout_is_asked(module: jitload.Module, stub_driver: StubDriver) -> None:
+def test_a_tensor_of_an_unknown_layout_is_asked_for_pending_operations(
+    module: jitload.Module, stub_driver: StubDriver
+) -> None:
     assert find_dispatch_keys(object()) == bytes(24)
     negated = Array()
     module.add(negated, negated, 1)

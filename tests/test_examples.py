@@ -122,7 +122,7 @@ def test_with_a_gpu_it_launches_and_checks(path: Path) -> None:
 
 
 @pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.stem)
-def test_it_fits_on_a_page(path: Path) -> None:
+def test_an_example_fits_on_a_page(path: Path) -> None:
     text = path.read_text(encoding="utf-8")
     assert len(text.splitlines()) < 60
     assert max(map(len, text.splitlines())) <= 120

@@ -18,7 +18,7 @@ pytest_plugins = ["support.gpu_fixtures"]
 
 
 @pytest.mark.parametrize("spelling", SPELLINGS)
-def test_it_launches_what_the_guide_says(spelling: str, stub_driver: StubDriver) -> None:
+def test_the_guides_nvrtc_example_launches_its_kernel(spelling: str, stub_driver: StubDriver) -> None:
     module = load_affine(spelling, arch="sm_90")
     assert list(module) == ["affine"]
     x, y = CudaArray(np.zeros(300, np.float32)), CudaArray(np.zeros(300, np.float32))

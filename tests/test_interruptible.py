@@ -163,7 +163,7 @@ def test_a_handler_that_somebody_sets_meanwhile_stays():
     assert signal.getsignal(signal.SIGINT) is before
 
 
-def test_an_nvrtc_that_cannot_be_cancelled_compiles_all_the_same():
+def test_an_nvrtc_that_cannot_be_cancelled_compiles_to_the_end():
     def missing(*_: object) -> None:
         raise FunctionNotFoundError("nvrtcSetFlowCallback")  # as cuda.bindings does with NVRTC before 12.8
 

@@ -128,7 +128,7 @@ def bare_env(installed: Installed, tmp_path: Path) -> dict[str, str]:
     return {"PATH": "/nowhere", "JITLOAD_NVRTC": "/nowhere", "HOME": str(tmp_path / "home"), "PYTHONPATH": search}
 
 
-def test_it_runs_where_nothing_can_be_built(installed, tmp_path):
+def test_the_installed_wheel_runs_without_compilers(installed, tmp_path):
     assert installed.wheel.name.startswith("fast_ops-1.0-py3-none-linux_")
     env = bare_env(installed, tmp_path)
     command = ("-S", "-c", PROGRAM, "cpu", "sm_80", "sm_86", "sm_90a", "sm_100a")

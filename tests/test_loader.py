@@ -40,7 +40,7 @@ def module():
 # ---- the module ------------------------------------------------------------------------------------------------
 
 
-def test_it_is_a_tvm_ffi_module(module):
+def test_a_module_is_a_tvm_ffi_module(module):
     assert isinstance(module, tvm_ffi.Module)
     assert isinstance(module, jitload.Module)
     for function in (
@@ -59,7 +59,7 @@ def test_it_is_a_tvm_ffi_module(module):
     assert schema.count("DLTensor*") == 2
 
 
-def test_it_knows_what_it_holds(module):
+def test_a_module_lists_its_functions(module):
     assert list(module) == ["much", "add"]
     assert len(module) == 2
     assert "add" in module
@@ -85,7 +85,7 @@ def test_it_knows_what_it_holds(module):
         pickle.dumps(module)
 
 
-def test_it_adds_one_public_name_of_its_own():
+def test_a_module_adds_one_public_name_to_that_of_tvm_ffi():
     public = {name for name in vars(jitload.Module) if not name.startswith("_")}
     assert public - {"write_stub"} <= {name for name in dir(tvm_ffi.Module) if not name.startswith("_")}
 

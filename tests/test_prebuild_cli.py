@@ -153,7 +153,7 @@ def test_json_for_machines(cache, capsys, tmp_path):
     ],
 )
 @pytest.mark.usefixtures("cache", "fresh_modules")
-def test_a_python_file_that_holds_none(capsys, tmp_path, text, words):
+def test_a_python_file_without_requests_is_refused(capsys, tmp_path, text, words):
     code, out, err = run(capsys, write_python(tmp_path, text))
     assert (code, out) == (1, "")
     assert f"\njitload: {tmp_path}/requests_here.py: " in err

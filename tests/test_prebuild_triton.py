@@ -168,7 +168,7 @@ NO_KERNELS = {
 }
 
 
-def test_a_kernel_that_is_none_is_that_requests_failure(cache):
+def test_a_request_with_a_wrong_kernel_fails_alone(cache):
     requests = [*({**ADDED, "kernel": kernel} for kernel in NO_KERNELS), request("good")]
     done = jitload.prebuild(requests, archs=(ARCH,), progress=False)
     assert states(done) == ["failed"] * len(NO_KERNELS) + ["built"]

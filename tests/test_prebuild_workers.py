@@ -89,7 +89,7 @@ def test_a_compile_that_fails_costs_itself_and_its_words_are_kept(cache, tmp_pat
     assert all(name.startswith("victim-") for name in work_dirs(cache))
 
 
-def test_a_compiler_that_makes_nothing_is_told_of(cache, tmp_path, monkeypatch):
+def test_a_compiler_that_makes_no_library_and_reports_no_error_is_named(cache, tmp_path, monkeypatch):
     put_compiler(tmp_path, monkeypatch, 'case "$*" in *victim.so*) exit 0;; esac')
     done = jitload.prebuild([request(name) for name in ("a", "victim", "b")], progress=False, jobs=1)
     assert states(done) == ["built", "failed", "built"]
@@ -151,7 +151,7 @@ def test_a_request_that_kills_its_workers_is_the_only_one_that_fails(cache, kill
     assert log.read_text() == "x\n" * 3
 
 
-def test_a_worker_that_leaves_is_told_by_its_status(monkeypatch):
+def test_a_worker_that_exits_is_reported_with_its_status(monkeypatch):
     monkeypatch.setattr(processes, "_PROGRAM", "import sys; sys.exit(7)")
     with local_workers(1) as workers:
         outcome = workers.submit(build_task, Task(number=0, request=request("m"))).result()
@@ -159,7 +159,7 @@ def test_a_worker_that_leaves_is_told_by_its_status(monkeypatch):
 
 
 @pytest.mark.parametrize("program", ["/nowhere/python", ""])
-def test_a_worker_that_cannot_be_started_is_told(cache, monkeypatch, program):
+def test_a_worker_that_cannot_be_started_is_an_error_of_its_request(cache, monkeypatch, program):
     monkeypatch.setattr(sys, "executable", program)
     done = jitload.prebuild([request("one"), request("two")], progress=False, jobs=2)
     assert states(done) == ["failed"] * 2

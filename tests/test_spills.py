@@ -51,7 +51,7 @@ def test_messages_are_kept_and_the_report_is_not():
     "options",
     [["--ptxas-options=-v"], ["-Xptxas", "-v"], ["-Xptxas=-O1,-v"], ["--ptxas-options", "--verbose"]],
 )
-def test_whoever_asks_for_the_report_gets_it(options):
+def test_the_report_of_ptxas_is_kept_on_request(options):
     assert without_report(LOG, options) == LOG
 
 
@@ -90,7 +90,7 @@ def test_ptx_and_code_that_was_compiled_elsewhere(cubin):
     assert spills == {"local_array": 0, "plain": 0}
 
 
-def test_a_module_and_a_hit_show_them(cache, cubin, monkeypatch):
+def test_a_built_module_and_a_cached_one_show_spills(cache, cubin, monkeypatch):
     for origin in ("built in", "from the cache"):
         monkeypatch.setattr("jitload.pipeline._modules", {})
         module = jitload.load_inline("m", cuda_sources=SPILLS, arch=ARCH)

@@ -29,7 +29,7 @@ LONGEST_FILE, LONGEST_FUNCTION = 500, 60
 LONG_FILES = {ROOT / "tests/test_signature.py"}  # tables of texts
 
 
-def test_all_is_what_is_visible():
+def test_dir_shows_the_public_names():
     assert sorted(jitload.__all__) == jitload.__all__
     assert len(jitload.__all__) <= 13
     others = (

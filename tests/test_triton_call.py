@@ -134,7 +134,9 @@ def test_a_float_beyond_its_type_is_refused(
     assert stub_driver.calls() == []
 
 
-def test_what_the_cubin_does_not_take_is_an_argument_all_the_same(mod: jitload.Module, stub_driver: StubDriver) -> None:
+def test_arguments_that_the_cubin_does_not_take_stay_in_the_signature(
+    mod: jitload.Module, stub_driver: StubDriver
+) -> None:
     x = array()
     launch = launched(stub_driver, mod.left_out[2], x, None, 1, 2**40)
     assert launch.arguments == (pointer(x), struct.pack("<q", 2**40), bytes(8))
@@ -175,7 +177,9 @@ def test_an_integer_must_be_the_multiple_that_was_assumed(
     launched(stub_driver, mod.open[(1,)], aligned_array(), aligned_array(), -16)
 
 
-def test_a_one_and_a_none_that_were_assumed_must_be_so(mod: jitload.Module, stub_driver: StubDriver) -> None:
+def test_an_integer_assumed_to_be_1_and_a_pointer_assumed_to_be_null_are_checked(
+    mod: jitload.Module, stub_driver: StubDriver
+) -> None:
     text = f"left_out(): argument 's' (i32) must be 1: {FOR_THAT}, got 2; {INSTEAD}"
     assert_refused(ValueError, text, mod.left_out, array(), None, 2, 8)
     text = f"left_out(): argument 'bias' must be None: {FOR_THAT}; {INSTEAD}"
@@ -185,7 +189,7 @@ def test_a_one_and_a_none_that_were_assumed_must_be_so(mod: jitload.Module, stub
     assert stub_driver.calls() == []
 
 
-def test_usual_checks_come_first(mod: jitload.Module, stub_driver: StubDriver) -> None:
+def test_types_devices_and_ranges_are_checked_before_assumptions(mod: jitload.Module, stub_driver: StubDriver) -> None:
     x, y = aligned_array(), aligned_array()
     assert_refused(TypeError, "add() takes 3 arguments (x, y, n), got 2", mod.add, x, y)
     text = "add(): argument 'y' must be a float32 CUDA tensor, got float16"
@@ -243,7 +247,7 @@ def test_a_block_from_a_caller_in_c_is_refused_too(mod: jitload.Module, stub_dri
     assert stub_driver.calls() == []
 
 
-def test_a_grid_that_nobody_gives_is_asked_for(mod: jitload.Module) -> None:
+def test_a_call_without_a_grid_is_an_error_that_asks_for_one(mod: jitload.Module) -> None:
     text = "open() has no grid: call open[grid](…), or declare it with grid="
     assert_refused(TypeError, text, mod.open, aligned_array(), aligned_array(), 16)
 

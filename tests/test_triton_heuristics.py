@@ -99,7 +99,7 @@ def test_values_of_arguments_are_not_known(ask: Callable[[Any], Any]):
     assert refusal(SignatureError, decided(HAS_BIAS=ask), Tensor(), Tensor(), 4, BLOCK=32) == expected
 
 
-def test_all_values_that_are_not_known_are_named_at_once():
+def test_all_unknown_values_of_heuristics_are_named_in_one_message():
     unknown = {"EVEN": lambda args: args["n"] % 2 == 0, "TWICE": lambda args: args["EVEN"], "BLOCK": lambda args: 64}
     kernel = triton.heuristics({**unknown, "HAS_BIAS": lambda args: args["bias_ptr"] > 3})(decided(BLOCK=lambda _: 1))
     message = refusal(SignatureError, kernel, signature=SIGNED)

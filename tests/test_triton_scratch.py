@@ -166,7 +166,7 @@ UINT8 = (2, 0, 1, 1, 8, 1)  # device 0, one dimension, uint8
 @pytest.mark.parametrize(
     ("name", "size"), [("small", 3 * 2 * 96 + 127), ("pair", 3 * 2 * 2 * 64), ("old", 3 * 2 * 64 + 63)]
 )
-def test_the_framework_gives_it_on_its_current_stream(
+def test_the_framework_allocates_scratch_memory_on_its_current_stream(
     mod: jitload.Module, framework: Framework, stub_driver: StubDriver, name: str, size: int
 ) -> None:
     with tvm_ffi.use_raw_stream(tvm_ffi.device("cuda", 0), framework.stream):
@@ -179,7 +179,7 @@ def test_the_framework_gives_it_on_its_current_stream(
 
 
 @pytest.mark.parametrize("offset", [0, 8, 120])
-def test_it_is_aligned_as_the_kernel_wants(
+def test_scratch_memory_is_aligned_as_the_kernel_needs_it(
     mod: jitload.Module, framework: Framework, stub_driver: StubDriver, offset: int
 ) -> None:
     framework.offset = offset
@@ -187,14 +187,18 @@ def test_it_is_aligned_as_the_kernel_wants(
     assert hidden(stub_driver) % 4096 == (128 if offset else 0)
 
 
-def test_it_goes_back_when_the_launch_fails(mod: jitload.Module, framework: Framework, stub_driver: StubDriver) -> None:
+def test_scratch_memory_is_freed_if_the_launch_fails(
+    mod: jitload.Module, framework: Framework, stub_driver: StubDriver
+) -> None:
     stub_driver.fail("cuLaunchKernel", 1)
     with pytest.raises(RuntimeError, match=r"small\(\): the launch failed: CUDA_ERROR_INVALID_VALUE"):
         mod.small[1, None, None, framework.stream](array(), 1)
     assert framework.events[1:] == [("free", 0)]
 
 
-def test_an_empty_grid_takes_none(mod: jitload.Module, framework: Framework, stub_driver: StubDriver) -> None:
+def test_an_empty_grid_allocates_no_scratch_memory(
+    mod: jitload.Module, framework: Framework, stub_driver: StubDriver
+) -> None:
     mod.small(array(), 0)
     assert framework.events == []
     assert stub_driver.calls() == []
@@ -224,7 +228,7 @@ def test_more_than_64_bits_count_is_an_error(mod: jitload.Module, framework: Fra
 # ---- on a stream that is not the framework's -----------------------------------------------------------------------
 
 
-def test_another_stream_has_it_from_the_driver(
+def test_a_launch_on_another_stream_has_scratch_memory_of_the_driver(
     mod: jitload.Module, framework: Framework, stub_driver: StubDriver
 ) -> None:
     mod.small[5, None, None, 0x77](array(), 1)
@@ -238,7 +242,7 @@ def test_another_stream_has_it_from_the_driver(
     assert framework.events == []
 
 
-def test_the_stream_that_is_current_for_tvm_ffi_alone_has_it_from_the_driver(
+def test_a_stream_of_tvm_ffi_alone_has_scratch_memory_of_the_driver(
     mod: jitload.Module, framework: Framework, stub_driver: StubDriver
 ) -> None:
     with tvm_ffi.use_raw_stream(tvm_ffi.device("cuda", 0), 0x78):
@@ -267,7 +271,7 @@ NO_FRAMEWORK = (
 )
 
 
-def test_the_framework_of_the_arguments_gives_it(
+def test_the_framework_of_the_arguments_allocates_scratch_memory(
     mod: jitload.Module, caller: Framework, stub_driver: StubDriver
 ) -> None:
     mod.small(array(), 3)
@@ -278,7 +282,7 @@ def test_the_framework_of_the_arguments_gives_it(
     assert_refused(RuntimeError, text, mod.small, array(), 3)
 
 
-def test_a_stream_that_is_given_has_it_from_the_driver(
+def test_a_launch_on_a_given_stream_has_scratch_memory_of_the_driver(
     mod: jitload.Module, caller: Framework, stub_driver: StubDriver
 ) -> None:
     mod.small[1, None, None, 0x77](array(), 1)

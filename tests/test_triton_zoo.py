@@ -100,7 +100,7 @@ def test_the_machine_code_is_that_of_a_launch(name: str, triton_without_gpu: Non
 
 
 @pytest.mark.parametrize("name", ["experts", "defaults", "bits", "an enum", "pointers in memory", "nothing"])
-def test_it_becomes_a_library(name: str):
+def test_kernels_of_many_kinds_become_libraries(name: str):
     kernel, args, options = CASES[name]
     if VERSION.number < SINCE.get(name, (3, 2)):
         pytest.skip("this Triton does not know them")
