@@ -42,7 +42,7 @@ print(json.dumps([hit(first + i) for i in range(count)]))
 """
 CROWD = """
 import os, sys, time
-import jitload, jitload.cuda.kernels
+import jitload, jitload.kernels.compilation
 sys.path.insert(0, {folder!r})
 from sources import kernel_text
 jitload.build_inline("bench", cuda_sources=kernel_text(1), arch=sys.argv[1])  # as a program has others before

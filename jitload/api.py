@@ -6,7 +6,6 @@ import os
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
-from jitload.errors import ends_at_caller
 from jitload.pipeline import build_request, load_request
 from jitload.request.arguments import (
     Call,
@@ -16,8 +15,10 @@ from jitload.request.arguments import (
     Texts,
     absolute_path,
     check_flags,
+    file_sources,
+    inline_sources,
     label_pieces,
-    read_call,
+    read_instrumentation,
     read_kernels,
     read_options,
     read_texts,
@@ -25,6 +26,8 @@ from jitload.request.arguments import (
 from jitload.request.cubins import CubinLike
 from jitload.request.launch import Extent
 from jitload.request.request import make_request
+from jitload.request.tuned import read_tuned
+from jitload.tracebacks import ends_at_caller
 
 if TYPE_CHECKING:
     from jitload.loader.module import Module
@@ -118,8 +121,12 @@ def load_inline(
     Example:
         `mod = load_inline("vec", cuda_sources=text, functions={"add": Launch(grid="ceil_div(n, 256)", block=256)})`
     """
-    request = make_request(read_call(locals(), makes="module"))
-    return load_request(request, build_directory, keep_module_alive=keep_module_alive, verbose=verbose)
+    check_flags(debug=debug, gpu_check=gpu_check, isolate=isolate, keep_module_alive=keep_module_alive, verbose=verbose)
+    texts = inline_sources(name, cuda_sources, cpp_sources, embed_cubin)
+    options = read_options(extra_cflags, extra_cuda_cflags, extra_ldflags, extra_include_paths, backend)
+    checks, rows = read_instrumentation(sanitize, debug=debug), read_tuned(tuned)
+    call = Call(name, texts, "module", functions, options, arch, kind, checks, gpu_check, isolate, rows)
+    return load_request(make_request(call), build_directory, keep_module_alive=keep_module_alive, verbose=verbose)
 
 
 @ends_at_caller
@@ -163,8 +170,12 @@ def build_inline(
     Example:
         `path = build_inline("vec", cuda_sources=text, arch=("sm_80", "sm_90a"), output="vec.so")`
     """
-    request = make_request(read_call(locals(), makes="library"))
-    return build_request(request, build_directory, output, verbose=verbose)
+    check_flags(debug=debug, gpu_check=gpu_check, isolate=isolate, verbose=verbose)
+    texts = inline_sources(name, cuda_sources, cpp_sources, embed_cubin)
+    options = read_options(extra_cflags, extra_cuda_cflags, extra_ldflags, extra_include_paths, backend)
+    checks, rows = read_instrumentation(sanitize, debug=debug), read_tuned(tuned)
+    call = Call(name, texts, "library", functions, options, arch, kind, checks, gpu_check, isolate, rows)
+    return build_request(make_request(call), build_directory, output, verbose=verbose)
 
 
 @ends_at_caller
@@ -208,8 +219,12 @@ def load(
     Example:
         `mod = load("norms", sources=["layer_norm.cu"])`
     """
-    request = make_request(read_call(locals(), makes="module"))
-    return load_request(request, build_directory, keep_module_alive=keep_module_alive, verbose=verbose)
+    check_flags(debug=debug, gpu_check=gpu_check, isolate=isolate, keep_module_alive=keep_module_alive, verbose=verbose)
+    files = file_sources(sources, cuda_files, cpp_files, embed_cubin=embed_cubin)
+    options = read_options(extra_cflags, extra_cuda_cflags, extra_ldflags, extra_include_paths, backend)
+    checks, rows = read_instrumentation(sanitize, debug=debug), read_tuned(tuned)
+    call = Call(name, files, "module", functions, options, arch, kind, checks, gpu_check, isolate, rows)
+    return load_request(make_request(call), build_directory, keep_module_alive=keep_module_alive, verbose=verbose)
 
 
 @ends_at_caller
@@ -244,8 +259,12 @@ def build(
     Example:
         `path = build("norms", sources="layer_norm.cu", arch="sm_90a")`
     """
-    request = make_request(read_call(locals(), makes="library"))
-    return build_request(request, build_directory, output, verbose=verbose)
+    check_flags(debug=debug, gpu_check=gpu_check, isolate=isolate, verbose=verbose)
+    files = file_sources(sources, cuda_files, cpp_files, embed_cubin=embed_cubin)
+    options = read_options(extra_cflags, extra_cuda_cflags, extra_ldflags, extra_include_paths, backend)
+    checks, rows = read_instrumentation(sanitize, debug=debug), read_tuned(tuned)
+    call = Call(name, files, "library", functions, options, arch, kind, checks, gpu_check, isolate, rows)
+    return build_request(make_request(call), build_directory, output, verbose=verbose)
 
 
 @ends_at_caller
@@ -316,29 +335,22 @@ def compile_cubin(
     Example:
         `compile_cubin(text, arch="sm_90a").kernels[0].registers`
     """
-    from jitload.cuda.kernels import compile_cubins
+    from jitload.kernels.compilation import compile_cubins
     from jitload.request.options import take_archs
     from jitload.settings import read_settings
     from jitload.toolchain.arch import resolve_one_gpu_arch
 
-    check_flags({"isolate": isolate})
+    check_flags(isolate=isolate)
     if isinstance(source, bytes | bytearray | memoryview) or (isinstance(source, str) and ".version" in source):
-        from jitload.cuda.ptx import compile_image, format_of
+        from jitload.kernels.ptx import compile_image, format_of
 
         if not isinstance(source, str) or format_of(source):
             return compile_image(source, name=name, arch=arch, flags=extra_cuda_cflags)
     pieces = label_pieces(name, read_texts(source, "source"), "source")
-    options = read_options({"extra_cuda_cflags": extra_cuda_cflags, "extra_include_paths": extra_include_paths})
-    named = take_archs(options.cuda)[1]
-    call = Call(
-        name=name,
-        sources=Sources(cuda=pieces),
-        makes="cubin",
-        options=options,
-        arch=resolve_one_gpu_arch(arch, read_settings(), function="compile_cubin()", option_archs=named),
-        isolate=isolate,
-        exports=read_kernels(kernels),
-    )
+    options = read_options(extra_cuda_cflags=extra_cuda_cflags, extra_include_paths=extra_include_paths)
+    named, exports = take_archs(options.cuda)[1], read_kernels(kernels)
+    arch = resolve_one_gpu_arch(arch, read_settings(), function="compile_cubin()", option_archs=named)
+    call = Call(name, Sources(cuda=pieces), "cubin", options=options, arch=arch, isolate=isolate, exports=exports)
     (compiled,) = compile_cubins(make_request(call))
     return compiled.cubin
 
@@ -420,7 +432,7 @@ def load_triton(
         num_stages=num_stages,
         **more,
     )
-    check_flags({"keep_module_alive": keep_module_alive, "verbose": verbose})
+    check_flags(keep_module_alive=keep_module_alive, verbose=verbose)
     request = make_triton_request(name, kernel, spec, arch=arch, grid=grid, tuned=tuned, nearest=nearest)
     return load_request(request, build_directory, keep_module_alive=keep_module_alive, verbose=verbose)
 

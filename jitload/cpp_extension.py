@@ -26,13 +26,16 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from jitload.errors import CompileError, ToolchainError, Words
+from jitload.errors import CompileError, ToolchainError
+from jitload.host_cpp.torch_errors import missing_names
 from jitload.pipeline import PathLike, load_request
 from jitload.request.arguments import (
+    OPTION_LISTS,
     Call,
     Functions,
     Paths,
     Texts,
+    TorchText,
     file_sources,
     inline_sources,
     read_options,
@@ -40,9 +43,9 @@ from jitload.request.arguments import (
 )
 from jitload.request.request import make_request
 from jitload.request.torch_operators import has_stable_interface
-from jitload.request.torch_text import TorchText, missing_names
 from jitload.settings import read_flag
 from jitload.toolchain.arch import NATIVE_HINT
+from jitload.words import Words
 
 __all__ = ["install", "load", "load_inline"]
 
@@ -98,7 +101,7 @@ def load_inline(
         [text for text in read_texts(arguments[argument], argument) if text.strip()] or None
         for argument in ("cpp_sources", "cuda_sources")
     )
-    sources = inline_sources(name, cuda, cpp_sources=cpp, embed_cubin=None)
+    sources = inline_sources(name, cuda, cpp)
     torch = TorchText(has_implicit_headers=not no_implicit_headers, wraps_errors=with_pytorch_error_handling)
     return _load("load_inline", arguments, Call(name, sources, "module", functions=functions, torch=torch))
 
@@ -138,7 +141,7 @@ def _load(function: str, arguments: Mapping[str, Any], call: Call) -> Any:
     from jitload.loader.module import module_path, torch_module
 
     try:
-        request = make_request(call._replace(options=read_options(arguments)))
+        request = make_request(call._replace(options=read_options(*map(arguments.get, OPTION_LISTS))))
     except ToolchainError as error:
         parts = error.args[0].parts if isinstance(error.args[0], Words) else ()
         if NATIVE_HINT not in parts:

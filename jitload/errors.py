@@ -19,16 +19,12 @@ last line of a traceback is the reason: `__str__` repeats the first line of a lo
 
 from __future__ import annotations
 
-import copy
 import functools
 import logging
-import sys
-from collections.abc import Callable, Iterable, Mapping
+import re
+from collections.abc import Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, ParamSpec, TypeVar
-
-if TYPE_CHECKING:
-    import re
+from typing import Any, NamedTuple
 
 _log = logging.getLogger(__name__)
 
@@ -64,144 +60,6 @@ class JitLoadError(RuntimeError):
         return type(self).__new__, (type(self), *self.args), self.__dict__
 
 
-class Argument:
-    """An argument of one of Python's functions, or advice for Python, that a message of an error contains.
-
-    A front end other than Python, such as the command line, shows its own option or advice instead: see `in_options`.
-
-    Attributes:
-        name: The argument's name, which is also the key of the front ends' tables. Advice has a key of its own.
-        value: The values that the front end's option contains.
-        python: The words for Python.
-    """
-
-    __slots__ = ("name", "python", "value")
-
-    def __init__(
-        self, name: str, value: str | tuple[str, ...] = (), *, python: str = "", is_name: bool = False
-    ) -> None:
-        self.name = name
-        self.value = (value,) if isinstance(value, str) else value
-        is_call = name.endswith("()")
-        self.python = python or (name if is_name or is_call else f"{name}=" + (repr(value) if value != () else ""))
-
-    def __str__(self) -> str:
-        return self.python
-
-    def in_option(self, options: Mapping[str, str]) -> str:
-        """Return the option that `options` has for the argument, with the value. Without an option, return Python's."""
-        option = options.get(self.name)
-        if option is None:
-            return self.python
-        if "{" in option:
-            return option.format(*self.value)
-        return option + self.value[0] if self.value else option.rstrip(" =")
-
-
-class Words(str):
-    """The message of an error, or a part of one, that keeps the arguments in it apart from the words around them."""
-
-    __slots__ = ("parts",)
-
-    parts: tuple[str | Argument, ...]
-
-    def __new__(cls, *parts: str | Argument) -> Words:  # noqa: PYI034  typing.Self needs Python 3.11
-        """Make a message of strings, other messages, and arguments, which it shows as Python does."""
-        words = super().__new__(cls, "".join(map(str, parts)))
-        words.parts = parts
-        return words
-
-    def in_options(self, options: Mapping[str, str]) -> str:
-        """Return the message with options in place of arguments."""
-        return "".join(
-            part.in_option(options) if isinstance(part, Argument)
-            else part.in_options(options) if isinstance(part, Words)
-            else part
-            for part in self.parts
-        )  # fmt: skip
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return Words, self.parts
-
-
-P = ParamSpec("P")
-R = TypeVar("R")
-E = TypeVar("E", bound=BaseException)
-
-
-def outside_graphs(advice: str) -> Callable[[Callable[P, R]], Callable[P, R]]:
-    """Return a decorator that keeps torch.compile from tracing a function.
-
-    torch shows `advice` in its error, or in its message about the graph break. The decorator sets the same attributes
-    as `torch.compiler.disable`, but does not import torch.
-    """
-
-    def mark(function: Callable[P, R]) -> Callable[P, R]:
-        function.__dict__.update(_torchdynamo_disable=True, _torchdynamo_disable_msg=advice)
-        return function
-
-    return mark
-
-
-def at_caller(error: E) -> E:
-    """Return an error without its traceback, to be raised again.
-
-    The new traceback ends at the function that raises the error again. IPython shows the traceback only up to the last
-    frame outside this package.
-    """
-    if "IPython" in sys.modules:
-        error.__dict__["_render_traceback_"] = _render_last_error
-    return error.with_traceback(None)
-
-
-def _render_last_error() -> list[str]:
-    """Return the lines that IPython shows for its last error.
-
-    Frames of this package at the end of the traceback are left out.
-    """
-    from IPython import get_ipython
-
-    # The error has this function as an attribute. If the function referred to the error, the reference cycle would keep
-    # the tensors in the error's frames alive. So the error comes from `sys`.
-    error: Any = sys.last_value
-    last = traceback = error.__traceback__
-    while traceback is not None:
-        if traceback.tb_frame.f_globals.get("__name__", "").partition(".")[0] != "jitload":
-            last = traceback
-        traceback = traceback.tb_next
-    if last is not None:
-        last.tb_next = None
-    lines: list[str] = get_ipython().InteractiveTB.structured_traceback(type(error), error, error.__traceback__)
-    return lines
-
-
-def ends_at_caller(function: Callable[P, R]) -> Callable[P, R]:
-    """Decorate a function so that tracebacks of its errors end at the caller's line.
-
-    Without this decorator, a notebook would show a page of this package's frames above the message. torch.compile does
-    not trace the decorated function.
-    """
-
-    @outside_graphs(
-        "jitload cannot build or load in functions that torch.compile compiles: do it before, at module level"
-    )
-    @functools.wraps(function)
-    def call(*args: P.args, **kwargs: P.kwargs) -> R:
-        __tracebackhide__ = True
-        try:
-            return function(*args, **kwargs)
-        except JitLoadError as error:
-            if _log.isEnabledFor(logging.DEBUG):
-                raise
-            raise at_caller(error) from None
-        except TypeError as error:
-            if error.__traceback__ is None or error.__traceback__.tb_next is not None:
-                raise
-            raise at_caller(error) from None  # the call itself failed: its arguments are wrong
-
-    return call
-
-
 class Diagnostic(NamedTuple):
     """One message of a compiler: its position in the source, severity and text."""
 
@@ -211,9 +69,9 @@ class Diagnostic(NamedTuple):
     message: str
 
 
-def find_diagnostics(pattern: re.Pattern[str], log: str) -> tuple[Diagnostic, ...]:
+def find_diagnostics(pattern: str | re.Pattern[str], log: str) -> tuple[Diagnostic, ...]:
     """Return the messages in a log. The pattern has a named group for each field of `Diagnostic`."""
-    return tuple(Diagnostic(m["file"], int(m["line"]), m["severity"], m["message"]) for m in pattern.finditer(log))
+    return tuple(Diagnostic(m["file"], int(m["line"]), m["severity"], m["message"]) for m in re.finditer(pattern, log))
 
 
 STAGES = {"nvrtc": "NVRTC", "nvcc": "nvcc", "ptx": "the linker", "triton": "Triton", "host": "the C++ compiler"}
@@ -364,24 +222,6 @@ class MismatchError(JitLoadError):
         self.output = output
         self.index = index
         self.difference = difference
-
-
-def in_options(error: JitLoadError, options: Mapping[str, str]) -> str:
-    """Return an error's message for a front end that has options in place of arguments.
-
-    Args:
-        error: The error.
-        options: The option for each `Argument`, with the space or `=` before its value, `{"arch": "--arch "}`, or with
-            the places of its values, `{"launch": "--launch '{0}: kernel={1}'"}`.
-    """
-    shown = copy.copy(error)
-    shown.args = tuple(_in_options(value, options) for value in error.args)
-    shown.__dict__.update({name: _in_options(value, options) for name, value in error.__dict__.items()})
-    return str(shown)
-
-
-def _in_options(value: Any, options: Mapping[str, str]) -> Any:
-    return value.in_options(options) if isinstance(value, Words) else value
 
 
 def nearest_name(name: str, names: Iterable[str]) -> str:

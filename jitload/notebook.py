@@ -31,16 +31,17 @@ from IPython.core.magic_arguments import argument, magic_arguments
 from jitload.api import load_inline
 from jitload.building import stages
 from jitload.cpptext.declarations import find_candidates
-from jitload.errors import JitLoadError, LaunchSpecError, in_options, nearest_name
+from jitload.errors import JitLoadError, LaunchSpecError, nearest_name
 from jitload.inspection.listing import read_source
 from jitload.loader.function import TypedFunction
 from jitload.loader.module import Module
 from jitload.request.launch import Launch
+from jitload.words import in_options
 
 _FIELD = re.compile(r"(?:^|\s)(\w+(?:\.\w+)?)=(?!=)")
 _HIDES_KERNELS = re.compile(r"#\s*include\s*[\"\w]|#\s*define\b(?:\\\r?\n|.)*__global__")
 _FLAG_HIDES_KERNELS = re.compile(r"-I|include|-isystem|__global__")
-# What messages contain in place of arguments of `load_inline` and of advice for Python (`errors.Argument`).
+# What messages contain in place of arguments of `load_inline` and of advice for Python (`words.Argument`).
 _OPTIONS = {
     "arch": "--arch ",
     "debug": "--debug",

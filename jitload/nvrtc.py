@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from jitload.cuda.nvrtc import NvrtcJob, device_options, log_warnings, run_nvrtc
+from jitload.cuda.job import NvrtcJob, device_options
+from jitload.cuda.nvrtc import log_warnings, run_nvrtc
 from jitload.cuda.predefined import declarations_for, declarations_for_conditions
 from jitload.errors import CompileError
 
@@ -47,7 +48,7 @@ def nvrtc_compile(
     from jitload.toolchain.cuda import find_cuda_toolchain, nvrtc_include_dirs
 
     check_text(name, "name")
-    check_flags({"isolate": isolate})
+    check_flags(isolate=isolate)
     settings = read_settings()
     toolchain = find_cuda_toolchain(settings)
     extra, named = take_archs(read_strings(extra_opts, "extra_opts"))
@@ -68,6 +69,6 @@ def nvrtc_compile(
             result = run_nvrtc(toolchain.nvrtc_path, job)
             break
         except CompileError as error:
-            job = job._replace(declared=declarations_for(error, job.declared))
+            job = job._replace(declared=(*job.declared, *declarations_for(error, job.declared)))
     log_warnings(result.log, include_dirs)
     return result.cubin

@@ -22,7 +22,7 @@ from jitload.errors import CacheWriteError, JitLoadError, LoadError, warn_once
 from jitload.request.arguments import absolute_path, output_path
 from jitload.request.request import Request
 from jitload.sources.common import Tools, build_entry, library_key, source_of
-from jitload.toolchain.host import own_identity
+from jitload.toolchain.fingerprints import own_identity
 
 if TYPE_CHECKING:
     from jitload.loader.module import Module

@@ -20,8 +20,8 @@ from support.pages import run_page  # noqa: F401  likewise
 
 from jitload.building import runtime
 from jitload.building.native import NAMES
-from jitload.cuda import kernels
-from jitload.cuda.nvrtc import NvrtcJob, NvrtcResult
+from jitload.cuda.job import NvrtcJob, NvrtcResult
+from jitload.kernels import compilation as kernels
 from jitload.settings import read_settings
 
 

@@ -18,8 +18,8 @@ from pathlib import Path
 
 import pytest
 
-from jitload.toolchain import host
-from jitload.toolchain.host import ABI, own_identity
+from jitload.toolchain import fingerprints
+from jitload.toolchain.fingerprints import ABI, own_identity
 
 ROOT = Path(__file__).parent.parent
 RECORDED = Path(__file__).parent / "data" / "abi.json"
@@ -30,11 +30,17 @@ SUBJECTS = {
     "the headers": ["jitload/include/**/*", "jitload/cuda/headers.py", "jitload/cuda/predefined.py"],
     "the record": ["jitload/codegen/*.py", "jitload/expressions/compiler.py", "jitload/triton/wrapper.py"],
     "the options": [
-        *("jitload/request/options.py", "jitload/cuda/kernels.py", "jitload/cuda/nvrtc.py", "jitload/cpu/build.py"),
+        *(
+            "jitload/request/options.py",
+            "jitload/kernels/compilation.py",
+            "jitload/cuda/nvrtc.py",
+            "jitload/cuda/program.py",
+            "jitload/cpu/build.py",
+        ),
         *("jitload/host_cpp/nvcc.py", "jitload/host_cpp/steps.py", "jitload/host_cpp/link.py"),
     ],
     "the edited sources": [
-        *("jitload/cpptext/host_functions.py", "jitload/cpu/text.py", "jitload/cuda/host_code.py"),
+        *("jitload/cpptext/host_functions.py", "jitload/cpu/text.py", "jitload/kernels/host_code.py"),
         *("jitload/request/torch_text.py", "jitload/request/torch_operators.py", "jitload/host_cpp/functions.py"),
     ],
 }
@@ -79,7 +85,7 @@ def test_the_number_is_raised_or_kept_on_purpose():
     if changed:
         pytest.fail(
             f"{', '.join(changed)} changed. If libraries in caches must not be used any more, because they would be "
-            "wrong or could not be loaded, raise ABI in jitload/toolchain/host.py. Then write the digests again: "
+            "wrong or could not be loaded, raise ABI in toolchain/fingerprints.py. Then write the digests again: "
             "JITLOAD_REGENERATE=1 python -m pytest tests/test_abi.py",
             pytrace=False,
         )
@@ -96,7 +102,7 @@ def test_a_release_is_in_the_key_by_its_number_and_a_checkout_by_its_files(tmp_p
     package = tmp_path / "checkout" / "jitload"
     (package / "runtime").mkdir(parents=True)
     (package / "runtime" / "call.cc").write_text("int first;")
-    monkeypatch.setattr(host, "_PACKAGE", package)
+    monkeypatch.setattr(fingerprints, "_PACKAGE", package)
 
     def identity() -> str:
         own_identity.cache_clear()

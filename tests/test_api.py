@@ -227,8 +227,8 @@ ARCHS = [
 
 @pytest.mark.parametrize(("options", "expected"), ARCHS)
 def test_options_of_nvcc_add_architectures(options, expected):
-    sources = inline_sources("m", ADD, cpp_sources=None, embed_cubin=None)
-    call = Call("m", sources, makes="library", arch=ARCH, options=read_options({"extra_cuda_cflags": options}))
+    sources = inline_sources("m", ADD)
+    call = Call("m", sources, makes="library", arch=ARCH, options=read_options(extra_cuda_cflags=options))
     request = make_request(call)
     assert request.archs == expected
     assert request.options == ()

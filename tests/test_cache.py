@@ -34,8 +34,8 @@ def cache(used_cache, tmp_path, monkeypatch):
 
 
 def request(text=ADD, name="m", *, arch=ARCH, functions=None, **flags):
-    sources = inline_sources(name, text, cpp_sources=None, embed_cubin=None)
-    options = read_options({f"extra_{name}": value for name, value in flags.items()})
+    sources = inline_sources(name, text)
+    options = read_options(**{f"extra_{name}": value for name, value in flags.items()})
     return make_request(Call(name, sources, makes="library", functions=functions, options=options, arch=arch))
 
 
@@ -175,7 +175,7 @@ def test_an_edit_during_the_build_is_not_trusted(cache, tmp_path, monkeypatch):
     header = tmp_path / "h.h"
     header.write_text("#define NAME one\n")
     text = '#include "h.h"\nextern "C" __global__ void NAME() {}'
-    make = jitload.cuda.kernels.compile_for_arch
+    make = jitload.kernels.compilation.compile_for_arch
 
     def edit_meanwhile(*arguments):
         compiled = make(*arguments)
@@ -183,7 +183,7 @@ def test_an_edit_during_the_build_is_not_trusted(cache, tmp_path, monkeypatch):
         return compiled
 
     with monkeypatch.context() as patch:
-        patch.setattr("jitload.cuda.kernels.compile_for_arch", edit_meanwhile)
+        patch.setattr("jitload.kernels.compilation.compile_for_arch", edit_meanwhile)
         assert list(load(text, extra_include_paths=[tmp_path])) == ["one"]
     monkeypatch.setattr("jitload.pipeline._modules", {})
     assert list(load(text, extra_include_paths=[tmp_path])) == ["two"]

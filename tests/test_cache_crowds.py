@@ -43,7 +43,7 @@ def counted(tmp_path, monkeypatch) -> Path:
 # Counts what is run, by the functions that run it, in each process of the crowd.
 COUNTING = """
 import os, sys
-import jitload, jitload.cuda.kernels, jitload.cuda.nvrtc, jitload.building.ninja
+import jitload, jitload.kernels.compilation, jitload.cuda.nvrtc, jitload.building.ninja
 def count(module, name):
     real = getattr(module, name)
     def counting(*given, **options):
@@ -51,7 +51,7 @@ def count(module, name):
             log.write(name + "\\n")
         return real(*given, **options)
     setattr(module, name, counting)
-count(jitload.cuda.kernels, "run_nvrtc")
+count(jitload.kernels.compilation, "run_nvrtc")
 count(jitload.building.ninja, "run_ninja")
 """
 PROCESS = f"""{COUNTING}

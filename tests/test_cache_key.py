@@ -11,7 +11,8 @@ from builds import ADD, ARCH, EXPORT, build, kernel, load
 
 import jitload
 from jitload.settings import read_settings
-from jitload.toolchain.host import compiler_identity, cpu_identity, find_compiler
+from jitload.toolchain.fingerprints import compiler_identity, cpu_identity
+from jitload.toolchain.host import find_compiler
 
 VALUE = 'extern "C" __global__ void NAME(float* x) {}\n'
 
@@ -36,7 +37,7 @@ READ_TOO = ("SOURCE_DATE_EPOCH", "EDG_BASE", "LD_RUN_PATH", "GNUTARGET", "CCC_OV
 @pytest.mark.parametrize("name", [*READ, *READ_TOO])
 def test_what_compilers_read_of_the_environment_is_in_the_key(tmp_path, monkeypatch, name):
     # The compiler is not asked: some of these break it.
-    monkeypatch.setattr("jitload.toolchain.host._ask_compiler", lambda *_: ("words", []))
+    monkeypatch.setattr("jitload.toolchain.fingerprints._ask_compiler", lambda *_: ("words", []))
     found = []
     for value in ("", "/one", "/two"):
         monkeypatch.setenv(name, value)
@@ -68,7 +69,7 @@ def test_a_compiler_behind_a_script_that_changes_is_asked_again(cache, tmp_path,
     assert "1.0" in identity(cache)
     install("22.0")
     assert "22.0" in identity(cache)
-    monkeypatch.setattr("jitload.toolchain.host._answers", {})  # as a new process
+    monkeypatch.setattr("jitload.toolchain.fingerprints._answers", {})  # as a new process
     assert "22.0" in identity(cache)
 
 

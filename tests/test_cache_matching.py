@@ -25,7 +25,7 @@ from jitload.cli import main
 from jitload.errors import CacheError, ToolchainError
 from jitload.settings import read_settings
 from jitload.toolchain import cuda
-from jitload.toolchain.host import ABI
+from jitload.toolchain.fingerprints import ABI
 
 BY_HAND = "int64_t twice(int64_t x) { return 2 * x; }"
 

@@ -103,7 +103,7 @@ import fcntl
 import socket
 import jitload.cache.prune
 import jitload.loader.module
-import jitload.cuda.kernels
+import jitload.kernels.compilation
 import jitload.building.runtime
 import filelock
 os.chdir("/")

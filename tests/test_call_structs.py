@@ -13,9 +13,9 @@ import torch
 from support.wrappers import find_cuda_headers
 
 import jitload
-from jitload.cpptext.declarations import find_candidates
+from jitload.cpptext.reading import SourceReading
 from jitload.cpptext.structures import find_declarations, may_declare, type_name
-from jitload.signature.layouts import layout_expressions
+from jitload.signature.layouts import layout_queries
 
 pytest_plugins = ["support.gpu_fixtures"]
 SOURCE = r"""
@@ -159,8 +159,7 @@ def test_other_members_are_refused(mod: jitload.Module, vector: Any, pair: Any, 
 
 def test_nvrtc_before_13_5_knows_the_offsets() -> None:
     text = "struct Pair { float a; int b; }; __global__ void k(Pair p) {}"
-    candidates = find_candidates([text])
-    (expression,) = layout_expressions([text], tuple, candidates, (), is_nvrtc=True)
+    (expression,) = layout_queries(SourceReading((text,), (), ()), (), (), is_nvrtc=True).expressions
     assert "__INTADDR__(&((Pair*)0)->b)" in expression
     assert "__builtin_offsetof" not in expression
 

@@ -19,7 +19,8 @@ from jitload.cli import main
 from jitload.cli.inspecting import print_kernels
 from jitload.cli.main import _OPTIONS
 from jitload.cli.output import print_table, print_wrapped
-from jitload.errors import Argument, CompileError, Words, in_options
+from jitload.errors import CompileError
+from jitload.words import Argument, Words, in_options
 
 pytest_plugins = ["support.gpu_fixtures"]
 

@@ -70,7 +70,7 @@ template <typename Kernel, typename... Args> void start(Kernel kernel, int grid,
 
 def is_mixed(text, *, dirs=(), flags=(), kind=None, cubins=None):
     """Tell whether a text in `cuda_sources` is taken for kernels and what launches them."""
-    sources = inline_sources("m", [text, EXPORT], cpp_sources=None, embed_cubin=cubins)
+    sources = inline_sources("m", [text, EXPORT], embed_cubin=cubins)
     options = Options(include_dirs=tuple(dirs), cuda=tuple(flags))
     call = Call(name="m", sources=sources, makes="library", options=options, arch="sm_90a", kind=kind)
     request = make_request(call)
@@ -156,7 +156,7 @@ def test_headers_that_include_each_other_end(tmp_path):
     ],
 )
 def test_a_second_call_does_not_read_the_text_again(monkeypatch, text, functions):
-    sources = inline_sources("m", text, cpp_sources=None, embed_cubin=None)
+    sources = inline_sources("m", text)
     call = Call(name="m", sources=sources, makes="library", functions=functions, options=Options(), arch="sm_90a")
     request = make_request(call)
     monkeypatch.setattr("jitload.cpptext.lexer.tokenize", lambda _: pytest.fail("the text is read again"))

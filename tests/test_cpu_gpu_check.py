@@ -15,9 +15,10 @@ from builds import run_python
 import jitload
 from jitload import Launch
 from jitload.cpu import library
-from jitload.cuda.kernels import DeviceSource, check_device_code
-from jitload.cuda.nvrtc import NvrtcJob
+from jitload.cuda.job import NvrtcJob
 from jitload.errors import CompileError
+from jitload.kernels.compilation import check_device_code
+from jitload.kernels.source import DeviceSource
 from jitload.settings import read_settings
 from jitload.toolchain.cuda import find_cuda_toolchain
 
@@ -135,7 +136,7 @@ def test_without_nvrtc_it_says_so_once(
         text = f"#include <cooperative_groups.h>\n{text}"
     else:
         monkeypatch.setitem(sys.modules, "cuda.bindings.nvrtc", None)
-        monkeypatch.setattr("jitload.cuda.nvrtc.load_nvrtc", gpu_check_without_cache)
+        monkeypatch.setattr("jitload.cuda.program.load_nvrtc", gpu_check_without_cache)
     monkeypatch.setattr("jitload.sources.cpu.find_cuda_headers", lambda _: toolchain)
     library.warn_once.cache_clear()
     with caplog.at_level(logging.INFO, "jitload"):

@@ -17,8 +17,8 @@ from test_kernels import MACRO_C, RUNS, ZOO
 import jitload
 from jitload.building.ninja import run_ninja
 from jitload.cpu.build import compile_for_cpu
-from jitload.cuda.kernels import DeviceSource
 from jitload.errors import CompileError, LaunchSpecError
+from jitload.kernels.source import DeviceSource
 from jitload.model import CompiledSource
 from jitload.settings import read_settings
 from jitload.toolchain.cuda import find_cuda_headers

@@ -9,7 +9,7 @@ from builds import ADD, ARCH, build, kernel, message, work_dirs
 
 import jitload
 from jitload import Launch
-from jitload.cuda.nvrtc import _arch_advice
+from jitload.cuda.messages import arch_advice
 from jitload.errors import CacheError, CompileError, LaunchSpecError, ToolchainError
 from jitload.nvrtc import nvrtc_compile
 
@@ -303,7 +303,7 @@ def test_an_architecture_that_this_nvrtc_does_not_know_lists_those_it_does():
     ],
 )
 def test_advice_about_an_unknown_architecture_depends_on_the_release_of_nvrtc(number, oldest, major, expected):
-    assert _arch_advice(number, oldest, major).startswith(expected)
+    assert arch_advice(number, oldest, major).startswith(expected)
 
 
 def test_native_without_a_gpu(monkeypatch):

@@ -135,7 +135,7 @@ def test_errors_are_raised_before_the_compiler_runs(options, error, words, monke
 
 
 def test_cubins_are_checked_before_kernels_are_compiled(monkeypatch):
-    monkeypatch.setattr("jitload.cuda.kernels.run_nvrtc", lambda *_: pytest.fail("NVRTC ran"))
+    monkeypatch.setattr("jitload.kernels.compilation.run_nvrtc", lambda *_: pytest.fail("NVRTC ran"))
     options = {"cuda_sources": ADD, "cpp_sources": EMBED, "kind": "device", "arch": ARCH}
     assert error_message(LoadError, embed_cubin={"first": b"ga"}, **options).startswith(
         "embed_cubin['first']: these bytes"
@@ -345,7 +345,7 @@ def test_the_launcher_is_linked_if_an_object_calls_it(tmp_path):
 
 def key(text=EMBED, *, cubins=None, cpp=(), objects=(), **flags):
     sources = Sources(cuda=(("m.cu", text),), host=cpp, objects=objects, cubins=cubins or {"first": CUBIN})
-    options = read_options({f"extra_{name}": value for name, value in flags.items()})
+    options = read_options(**{f"extra_{name}": value for name, value in flags.items()})
     call = Call("m", sources, makes="library", options=options, arch=ARCH)
     request = make_request(call)
     return library_key(request, Tools(), "").digest

@@ -27,7 +27,7 @@ K10(1) K10(2)
 """
 _PROGRAM = """
 import jitload, test_interruptible
-from jitload.cuda import nvrtc
+from jitload.cuda import program as nvrtc
 
 make_error = nvrtc._compile_error
 def tell(bindings, path, job, status, log):

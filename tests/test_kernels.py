@@ -9,7 +9,8 @@ from builds import ARCH, build, kernel, load, run_python
 
 import jitload
 from jitload import Launch
-from jitload.cuda.kernels import DeviceSource, compile_for_arch
+from jitload.kernels.compilation import compile_for_arch
+from jitload.kernels.source import DeviceSource
 from jitload.model import CompiledSource
 from jitload.settings import read_settings
 from jitload.toolchain.cuda import find_cuda_toolchain

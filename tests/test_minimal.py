@@ -9,8 +9,9 @@ from builds import ARCH, kernel
 from test_kernels import RUNS, compile_text
 
 import jitload
-from jitload.cuda.kernels import DeviceSource, compile_for_arch
 from jitload.errors import LaunchSpecError
+from jitload.kernels.compilation import compile_for_arch
+from jitload.kernels.source import DeviceSource
 from jitload.settings import read_settings
 from jitload.toolchain.cuda import find_cuda_toolchain
 

@@ -68,7 +68,7 @@ LOGS = {
 
 @pytest.mark.parametrize("log", LOGS.values(), ids=LOGS)
 def test_a_type_that_cannot_be_passed_is_named(log: str) -> None:
-    sources = inline_sources("m", MIXED, cpp_sources=None, embed_cubin=None)
+    sources = inline_sources("m", MIXED)
     request = make_request(Call("m", sources, makes="library", arch="sm_90", functions=["run_it"]))
     hint = export_hint(f"{log}\nfunctions['run_it']:1: note", choose_host_exports(request), request)
     assert hint.startswith("'run_it' takes or returns std::map<int, float>, which cannot be passed from Python.")
@@ -80,7 +80,7 @@ def test_the_names_of_parameters_come_from_the_definition(tmp_path: Path) -> Non
     void f(float* data, int count) {{ one<<<1, 1>>>(data); }}
     int g(int* left, int right = 3) {{ return *left + right; }}
     """
-    sources = inline_sources("m", KERNEL + source, cpp_sources=None, embed_cubin=None)
+    sources = inline_sources("m", KERNEL + source)
     request = make_request(Call("m", sources, makes="library", arch="sm_90", functions=["f", "g", "h"]))
     names = {export.name: [c.parameters for c in export.candidates] for export in choose_host_exports(request)}
     assert names == {"f": [("data", "count")], "g": [("left", "right")], "h": [("only",)]}

@@ -224,7 +224,7 @@ def test_the_traceback_has_only_the_cell(notebook: Notebook, code: str, message:
 
 def test_an_error_of_the_package_itself_shows_its_frames(notebook: Notebook) -> None:
     output = notebook.run(
-        "import unittest.mock\nwith unittest.mock.patch('jitload.api.read_call', side_effect=KeyError(1)):\n"
+        "import unittest.mock\nwith unittest.mock.patch('jitload.api.read_options', side_effect=KeyError(1)):\n"
         "    jitload.load_inline('m', cuda_sources='')"
     )
     assert "api.py" in output.text

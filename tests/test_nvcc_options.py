@@ -91,15 +91,15 @@ def test_a_cubin_refuses_options_for_another_architecture():
 )
 def test_options_that_fit_the_gpu_take_the_place_of_native(options, expected, monkeypatch):
     monkeypatch.setattr(arch, "current_capability", lambda: (9, 0))
-    sources = inline_sources("m", ADD, cpp_sources=None, embed_cubin=None)
-    call = Call("m", sources, makes="library", options=read_options({"extra_cuda_cflags": options}))
+    sources = inline_sources("m", ADD)
+    call = Call("m", sources, makes="library", options=read_options(extra_cuda_cflags=options))
     assert make_request(call).archs == expected
 
 
 def test_libraries_in_the_options_of_nvcc_are_linked():
     text = "__global__ void k() {} void run() { k<<<1, 1>>>(); }"
-    sources = inline_sources("m", text, cpp_sources=None, embed_cubin=None)
-    options = read_options({"extra_cuda_cflags": ["-lineinfo", "-lcudadevrt", "-L", "/x"], "extra_ldflags": ["-lm"]})
+    sources = inline_sources("m", text)
+    options = read_options(extra_cuda_cflags=["-lineinfo", "-lcudadevrt", "-L", "/x"], extra_ldflags=["-lm"])
     request = make_request(Call("m", sources, makes="library", arch=ARCH, functions=["run"], options=options))
     assert request.host.link_flags == ("-lm", "-lcudadevrt", "-L/x")
     assert request.host.units[0].flags == ("-lineinfo",)

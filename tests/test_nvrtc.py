@@ -42,7 +42,7 @@ def test_a_silent_compile_logs_nothing(caplog: pytest.LogCaptureFixture) -> None
 
 FORK = """
 import os
-from jitload.cuda import nvrtc
+from jitload.cuda import program as nvrtc
 inside = nvrtc._compiling()
 inside.__enter__()          # as a thread inside NVRTC does
 child = os.fork()

@@ -12,7 +12,7 @@ from builds import ARCH, run_python
 
 import jitload
 from jitload.cuda import isolated, precompiled
-from jitload.cuda.nvrtc import NvrtcJob
+from jitload.cuda.job import NvrtcJob
 from jitload.cuda.precompiled import leading_directives
 from jitload.errors import CompileError
 

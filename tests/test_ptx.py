@@ -13,8 +13,8 @@ from support.fatbins import fatbin_of
 from support.ptx import SOURCE, compile_to
 
 import jitload
-from jitload.cuda.ptx import format_of
 from jitload.errors import CompileError, LoadError, ToolchainError
+from jitload.kernels.ptx import format_of
 from jitload.settings import read_settings
 from jitload.toolchain import cuda
 from jitload.toolchain.cuda import find_nvjitlink

@@ -67,7 +67,7 @@ def test_later_gpus_get_the_ptx(
 
 
 def test_one_run_of_the_compiler_makes_both(monkeypatch: pytest.MonkeyPatch) -> None:
-    from jitload.cuda import kernels
+    from jitload.kernels import compilation as kernels
 
     archs: list[str] = []
     compile_for_arch = kernels.compile_for_arch

@@ -8,7 +8,7 @@ import pytest
 from support.kernels import SPILLS
 
 import jitload
-from jitload.cuda.nvrtc import read_spills, without_report
+from jitload.cuda.messages import read_spills, without_report
 from jitload.elf.cubin import read_image
 
 ARCH = "sm_90a"

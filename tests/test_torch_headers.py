@@ -14,8 +14,10 @@ import jitload
 from jitload.errors import ToolchainError
 from jitload.host_cpp.torch_headers import FORWARDED, find_or_write_torch_headers
 from jitload.request import torch_operators, torch_text
-from jitload.request.arguments import Options, Sources, inline_sources, read_options
-from jitload.request.torch_text import TorchText, is_torch_text, missing_names, torch_sources
+from jitload.request.arguments import Options, Sources, TorchText, inline_sources, read_options
+from jitload.host_cpp.torch_errors import missing_names
+from jitload.request.kind import is_torch_text
+from jitload.request.torch_text import torch_sources
 
 
 @pytest.mark.parametrize(
@@ -234,7 +236,7 @@ def test_small_headers_are_torchs_own():
 
 def test_the_options_of_a_text_do_not_depend_on_its_name():
     def options(name: str) -> Options:
-        sources = inline_sources(name, "__global__ void k() {}", cpp_sources="void f();", embed_cubin=None)
-        return torch_sources(name, sources, ["f"], read_options({"extra_cuda_cflags": ["-O3"]}), TorchText())[1]
+        sources = inline_sources(name, "__global__ void k() {}", "void f();")
+        return torch_sources(name, sources, ["f"], read_options(extra_cuda_cflags=["-O3"]), TorchText())[1]
 
     assert options("first") == options("second")  # nvcc is asked once for the commands that it runs with them

@@ -13,10 +13,11 @@ from jitload.building.native import NativeName
 from jitload.building.ninja import join_step, run_ninja, write_ninja
 from jitload.building.runtime import find_objects
 from jitload.cache.entry import Entry, check_file, read_manifest
-from jitload.errors import Argument, CacheError, JitLoadError, Words
+from jitload.errors import CacheError, JitLoadError
 from jitload.request.request import Request
 from jitload.toolchain.arch import CPU
 from jitload.toolchain.host import find_compiler, find_ninja
+from jitload.words import Argument, Words
 
 
 def install_library(entry: Entry, request: Request, directory: Path) -> tuple[Path, Path]:

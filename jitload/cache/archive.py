@@ -28,7 +28,7 @@ from jitload.cache.listing import check_entry, check_leaf, directory_size, list_
 from jitload.cache.locks import host_tag, lock_directory, unlock
 from jitload.cache.oci import manifest_digest, read_layout, write_layout
 from jitload.errors import CacheError
-from jitload.toolchain.host import make_private_dir
+from jitload.toolchain.private_files import make_private_dir
 
 _MEMBER = re.compile(
     r"([A-Za-z0-9_][A-Za-z0-9_.-]{0,47}-[0-9a-f]{64})/(\d{4,}-[0-9a-f]{16})/([A-Za-z0-9_@+-][A-Za-z0-9_.@+-]{0,99})"

@@ -38,7 +38,7 @@ from jitload.cache.dependencies import Dependency, from_manifest, refresh
 from jitload.cache.key import SCHEMA, CacheKey
 from jitload.errors import CacheError, warn_once
 from jitload.settings import Settings
-from jitload.toolchain.host import make_private_dir
+from jitload.toolchain.private_files import make_private_dir
 
 MANIFEST = "manifest.json"
 WORK_DIR = ".work"  # the directory of a cache that contains builds in progress and failed builds

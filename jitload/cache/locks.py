@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from jitload.errors import warn_once
-from jitload.toolchain.host import load_json, make_private_dir
+from jitload.toolchain.private_files import load_json, make_private_dir
 
 LOCKS_DIR = ".locks"  # the directory of a cache that contains the lock files
 _FIRST_REPORT_S, _NEXT_REPORTS_S = 2.0, 60.0

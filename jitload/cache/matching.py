@@ -23,7 +23,8 @@ from jitload.cache.key import SCHEMA, CacheKey, asked_of, describe_parts
 from jitload.errors import CacheError
 from jitload.settings import Settings
 from jitload.toolchain.arch import CPU, capability_of, driver_version, is_ptx, runs_on
-from jitload.toolchain.host import cpu_identity, split_command
+from jitload.toolchain.fingerprints import cpu_identity
+from jitload.toolchain.host import split_command
 
 _CUDA_MAJOR = re.compile(r"(?:cuda_nvrtc(?:_cu\d+)?-|toolkit |wheel |nvcc )(\d+)")
 _log = logging.getLogger(__name__)

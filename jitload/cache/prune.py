@@ -14,7 +14,7 @@ from jitload.cache.entry import BLOCK_BYTES, FAILED_MARKER, GROWTH_FILE, TRASH_D
 from jitload.cache.listing import StoredEntry, damaged_among, directory_size, entry_reader, key_dirs, names_in
 from jitload.cache.locks import LOCKS_DIR, is_local, lock_directory, unlock
 from jitload.errors import CacheError
-from jitload.toolchain.host import make_private_dir
+from jitload.toolchain.private_files import make_private_dir
 
 ShowProgress = Callable[[str, int, int], None]  # the kind of work, how much of it is done, and how much there is
 _DAMAGED_KEPT_S = 7 * 86400.0

@@ -23,7 +23,7 @@ from jitload.cache.key import SCHEMA, CacheKey
 from jitload.cache.locks import LOCKS_DIR, hold_lock
 from jitload.errors import CacheError
 from jitload.settings import Settings
-from jitload.toolchain.host import load_json, make_private_dir, save_json
+from jitload.toolchain.private_files import load_json, make_private_dir, save_json
 
 _MAX_PACKED = 256 << 20
 _MAX_UNPACKED = 1 << 30

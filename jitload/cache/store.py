@@ -51,7 +51,7 @@ from jitload.cache.locks import LOCKS_DIR, hold_lock, host_tag, lock_directory, 
 from jitload.cache.tiers import remember_bundles
 from jitload.errors import CacheError, CacheWriteError, CompileError, JitLoadError, warn_once
 from jitload.settings import Settings
-from jitload.toolchain.host import make_private_dir
+from jitload.toolchain.private_files import make_private_dir
 
 _FAILED_KEPT_S = 7 * 86400.0
 _LONGEST_BUILD_S = 86400.0

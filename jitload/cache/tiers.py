@@ -26,7 +26,7 @@ from jitload.cache.entry import Entry, check_cache_dir, find_entry, resolve_dir
 from jitload.cache.key import TOOL_PARTS, CacheKey
 from jitload.errors import CacheError, warn_once
 from jitload.settings import Settings
-from jitload.toolchain.host import load_json, save_json
+from jitload.toolchain.private_files import load_json, save_json
 
 _ENTRY_POINT_GROUP = "jitload.bundles"
 _METADATA_SUFFIXES = (".dist-info", ".egg-info")

@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 from jitload.checking.copies import copy_arguments
-from jitload.errors import JitLoadError, ends_at_caller
+from jitload.errors import JitLoadError
 from jitload.loader.function import TypedFunction
 from jitload.loader.variants import explain_call
 from jitload.pipeline import load_request
@@ -17,6 +17,7 @@ from jitload.request.request import Request
 from jitload.request.tune import Tune
 from jitload.request.variants import specialize, with_headers
 from jitload.toolchain.arch import CPU
+from jitload.tracebacks import ends_at_caller
 
 _CHECKS = Instrumentation(("address", "race"))
 

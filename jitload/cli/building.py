@@ -23,8 +23,9 @@ from jitload.cli.output import (
     print_json,
     print_lines,
 )
-from jitload.errors import JitLoadError, Words
+from jitload.errors import JitLoadError
 from jitload.toolchain.arch import CPU, machine_arch
+from jitload.words import Words
 
 if TYPE_CHECKING:
     from jitload.prebuilding.api import Prebuilt

@@ -16,9 +16,10 @@ from jitload.cli.doctor import doctor_command, explain_command
 from jitload.cli.inspecting import inspect_command
 from jitload.cli.judging import judge_command
 from jitload.cli.tuning import tune_command
-from jitload.errors import JitLoadError, in_options
+from jitload.errors import JitLoadError
+from jitload.words import in_options
 
-# What messages contain in place of arguments of Python's functions and of advice for Python (`errors.Argument`).
+# What messages contain in place of arguments of Python's functions and of advice for Python (`words.Argument`).
 _OPTIONS = {
     "arch": "--arch ",
     "functions": "--functions ",

@@ -16,8 +16,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from jitload.cuda.fatbin import make_fatbin
-from jitload.cuda.kernels import compile_cubins
 from jitload.errors import ToolchainError
+from jitload.kernels.compilation import compile_cubins
 from jitload.request.arguments import Call, Sources, read_kernels, read_options, read_source_file
 from jitload.request.request import make_request
 from jitload.settings import read_settings
@@ -61,7 +61,7 @@ def _generate_cubin(args: argparse.Namespace, options: Sequence[str]) -> None:
         sources=Sources(cuda=((str(source), read_source_file(source)),)),
         makes="cubin",
         options=read_options(
-            {"extra_cuda_cflags": options, "extra_include_paths": [*args.include_dir, source.absolute().parent]}
+            extra_cuda_cflags=options, extra_include_paths=[*args.include_dir, source.absolute().parent]
         ),
         arch=tuple(dict.fromkeys(map(machine_arch, archs))),
         exports=read_kernels(args.kernel),

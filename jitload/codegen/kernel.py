@@ -20,13 +20,14 @@ from jitload.codegen.record import (
     ops_array,
 )
 from jitload.element_types import ELEMENT_TYPES
-from jitload.errors import Argument, LaunchSpecError, Words
+from jitload.errors import LaunchSpecError
 from jitload.expressions.compiler import Op, ScopeEntry, compile_expression
 from jitload.model import Parameter
 from jitload.request.launch import LAUNCH_ATTRIBUTES, Launch, extent_axes
 from jitload.request.tune import Table
 from jitload.signature.exports import Export
 from jitload.signature.types import is_complex, is_pointer_to_pointer
+from jitload.words import Argument, Words
 
 # For names with these prefixes, the symbol __tvm_ffi_<name> has a meaning of its own in tvm-ffi or in jitload.
 _RESERVED = ("_jitload_", "_metadata_", "_doc_", "_cubin_", "_library_")

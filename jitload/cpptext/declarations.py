@@ -51,10 +51,10 @@ def _find_candidates(pieces: tuple[str, ...]) -> tuple[Candidate, ...]:
     return tuple(candidate for candidate, _ in candidates.values())
 
 
-def find_unambiguous(candidates: Sequence[Candidate]) -> list[Candidate]:
+def find_unambiguous(candidates: Sequence[Candidate]) -> tuple[Candidate, ...]:
     """Return the functions that a name alone identifies: those that are neither templates nor overloaded."""
     names = [candidate.name for candidate in candidates]
-    return [c for c in candidates if not c.is_template and names.count(c.name) == 1]
+    return tuple(c for c in candidates if not c.is_template and names.count(c.name) == 1)
 
 
 class DeclarationScan:

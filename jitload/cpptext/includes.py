@@ -16,13 +16,13 @@ from jitload.cpptext.lexer import strip_comments
 from jitload.cpptext.preprocessor import HEADER_NAME, INCLUDES, Directive, Macros, read_directives
 
 # Matches header names in a condition. Each may be the argument of `__has_include`, or of a macro that contains it.
-_NAME_IN_CONDITION = re.compile(r'"[^"\s]+"|<[^<>\s&|]+>')
-_HAS_INCLUDE = re.compile(r'__has_include(?:_next)?[ \t]*\([ \t]*("[^"\n]+"|<[^>\n]+>)')
-_HAS_INCLUDE_MACRO = re.compile(r"__has_include(?:_next)?[ \t]*\([ \t]*([A-Za-z_]\w*(?:[ \t]*\([^()]*\))?)[ \t]*\)")
-_SYSTEM_DIR = re.compile(r"/usr/(?:include|lib)\w*/")  # also matches in a compiler's sysroot
-_PREDEFINED = re.compile(r"\b__\w+")  # a macro that the compiler itself may define
-_ANGLED_INCLUDE = re.compile(r"\s*#[ \t]*include[ \t]*<([^>\n]+)>\s*")
-_INCBIN = re.compile(r'\.incbin\b(?:[\s\\]*"([^"\\\n]+)\\?")?')  # in a string literal, a backslash precedes a quote
+_NAME_IN_CONDITION = r'"[^"\s]+"|<[^<>\s&|]+>'
+_HAS_INCLUDE = r'__has_include(?:_next)?[ \t]*\([ \t]*("[^"\n]+"|<[^>\n]+>)'
+_HAS_INCLUDE_MACRO = r"__has_include(?:_next)?[ \t]*\([ \t]*([A-Za-z_]\w*(?:[ \t]*\([^()]*\))?)[ \t]*\)"
+_SYSTEM_DIR = r"/usr/(?:include|lib)\w*/"  # also matches in a compiler's sysroot
+_PREDEFINED = r"\b__\w+"  # a macro that the compiler itself may define
+_ANGLED_INCLUDE = r"\s*#[ \t]*include[ \t]*<([^>\n]+)>\s*"
+_INCBIN = r'\.incbin\b(?:[\s\\]*"([^"\\\n]+)\\?")?'  # in a string literal, a backslash precedes a quote
 
 
 def read_headers(texts: Sequence[str], include_dirs: Sequence[Path], known_dirs: Sequence[Path]) -> tuple[Path, ...]:
@@ -57,7 +57,7 @@ def embedded_files(texts: Iterable[str], include_dirs: Sequence[Path]) -> Iterat
     If a macro makes a file's name, yield a path that cannot exist. A cache entry with this path is never used again.
     """
     for text in texts:
-        for match in _INCBIN.finditer(strip_comments(text) if ".incbin" in text else ""):
+        for match in re.finditer(_INCBIN, strip_comments(text) if ".incbin" in text else ""):
             if match[1] is None:
                 yield Path("#.incbin of a name that no text has")
             else:
@@ -67,7 +67,7 @@ def embedded_files(texts: Iterable[str], include_dirs: Sequence[Path]) -> Iterat
 def opening_includes(text: str) -> Iterator[str]:
     """Yield the names of the headers in `#include <…>` lines before any other code or directive."""
     for line in strip_comments(text).split("\n"):
-        if include := _ANGLED_INCLUDE.fullmatch(line):
+        if include := re.fullmatch(_ANGLED_INCLUDE, line):
             yield include[1]
         elif line.strip():
             return
@@ -116,12 +116,12 @@ class IncludeScan:
         if name == "define":
             self._macros.follow(directive, is_certain=False)
         elif name in INCLUDES and text:
-            (self._names if HEADER_NAME.match(text) else self._macro_includes).append((text, home))
+            (self._names if re.match(HEADER_NAME, text) else self._macro_includes).append((text, home))
         elif name in ("if", "elif"):
-            self._names += [(header, home) for header in _NAME_IN_CONDITION.findall(text)]
-            self._macro_questions += [(macro, home) for macro in _HAS_INCLUDE_MACRO.findall(text)]
+            self._names += [(header, home) for header in re.findall(_NAME_IN_CONDITION, text)]
+            self._macro_questions += [(macro, home) for macro in re.findall(_HAS_INCLUDE_MACRO, text)]
         if "__has_include" in text:
-            self._names += [(header, home) for header in _HAS_INCLUDE.findall(text)]
+            self._names += [(header, home) for header in re.findall(_HAS_INCLUDE, text)]
 
     def _follow(self) -> None:
         """Look up headers until no new ones are found. A header may define macros that stand for other header names."""
@@ -129,7 +129,7 @@ class IncludeScan:
         while True:
             while self._names:
                 text, home = self._names.pop()
-                if name := HEADER_NAME.match(text):
+                if name := re.match(HEADER_NAME, text):
                     if name[1]:
                         self._quoted_names.add((name[1], home))
                     self._find(name[1] or name[2], home if name[1] else "")
@@ -148,12 +148,12 @@ class IncludeScan:
         """
         for text, home in dict.fromkeys((*self._macro_includes, *self._macro_questions)):
             names = self._macros.expansions(text) or ()
-            yield from ((name, home) for name in names if HEADER_NAME.fullmatch(name))
+            yield from ((name, home) for name in names if re.fullmatch(HEADER_NAME, name))
 
     def _is_resolved(self, text: str) -> bool:
         """Return whether each expansion of a text is a header name, without a macro that the compiler may predefine."""
         names = self._macros.expansions(text) or [""]
-        return all(HEADER_NAME.fullmatch(name) and not _PREDEFINED.search(name) for name in names)
+        return all(re.fullmatch(HEADER_NAME, name) and not re.search(_PREDEFINED, name) for name in names)
 
     def _find(self, name: str, home: str) -> None:
         """Record the paths where a header may be, and read the files that exist there."""
@@ -173,4 +173,4 @@ class IncludeScan:
 
 
 def _is_users_file(path: str) -> bool:
-    return os.path.isfile(path) and not _SYSTEM_DIR.search(os.path.normpath(path))
+    return os.path.isfile(path) and not re.search(_SYSTEM_DIR, os.path.normpath(path))

@@ -20,12 +20,12 @@ INCLUDES = ("include", "include_next", "import")
 # Macros that are defined either when NVRTC compiles or when nvcc compiles host code, but not in both cases. The values
 # are those under NVRTC: None means undefined, and "" means that the value is not known.
 NVRTC_MACROS: Final[Mapping[str, str | None]] = {"__CUDACC_RTC__": "1", "__NVCC__": None, "__CUDA_ARCH__": ""}
-HEADER_NAME = re.compile(r'"([^"\n]+)"|<([^>\n]+)>')
+HEADER_NAME = r'"([^"\n]+)"|<([^>\n]+)>'
 
 _DIRECTIVE = re.compile(r"\n[ \t]*#[ \t]*(\w*)([^\n]*)")
-_DEFINITION = re.compile(r"([\w$]+)(?:\(([^)]*)\))?\s*(.*)", re.DOTALL)
-_MACRO_OPTION = re.compile(r"(?:-D|--define-macro=)(\w+)(?:=(.*))?", re.DOTALL)
-_INTEGER = re.compile(r"(0[xX][0-9a-fA-F]{1,16}|[1-9][0-9]{0,18}|0)[uUlL]*")
+_DEFINITION = r"(?s)([\w$]+)(?:\(([^)]*)\))?\s*(.*)"
+_MACRO_OPTION = r"(?s)(?:-D|--define-macro=)(\w+)(?:=(.*))?"
+_INTEGER = r"(0[xX][0-9a-fA-F]{1,16}|[1-9][0-9]{0,18}|0)[uUlL]*"
 _MAX_WORDS = 100  # a longer condition is not read, because the parser is recursive
 _MAX_STEPS = 2000  # limits the expansion of nested macros that have several definitions each
 _COMPARISONS: Final[Mapping[str, Callable[[int, int], bool]]] = {
@@ -143,7 +143,7 @@ def read_conditionals(tokens: Sequence[Token]) -> Iterator[Conditional]:
 def included_headers(text: str) -> Iterator[tuple[str, bool]]:
     """Yield `(name, is_quoted)` for each header that a text includes by its name, not by a macro."""
     for directive in read_directives(text):
-        if directive.name in INCLUDES and (name := HEADER_NAME.match(directive.text)):
+        if directive.name in INCLUDES and (name := re.match(HEADER_NAME, directive.text)):
             yield name[1] or name[2], bool(name[1])
 
 
@@ -173,7 +173,7 @@ class Macros:
             self._definitions[name] = (None if text is None else Macro(None, text),)
         for index, option in enumerate(options):
             whole = f"-D{options[index + 1]}" if option == "-D" and index + 1 < len(options) else option
-            if match := _MACRO_OPTION.fullmatch(whole):
+            if match := re.fullmatch(_MACRO_OPTION, whole):
                 self._definitions[match[1]] = (Macro(None, "1" if match[2] is None else match[2]),)
             elif "-include" in option:
                 self.may_have_others = True
@@ -185,7 +185,7 @@ class Macros:
         """
         if directive.name in INCLUDES and not directive.text.startswith("<"):
             self.may_have_others = True
-        elif directive.name in ("define", "undef") and (match := _DEFINITION.match(directive.text)):
+        elif directive.name in ("define", "undef") and (match := re.match(_DEFINITION, directive.text)):
             name, parameters, body = match.groups()
             macro = None
             if directive.name == "define":
@@ -390,14 +390,14 @@ def _value(directive: Directive, macros: Macros) -> bool | None:
     if directive.name == "if":
         number = _Condition(directive.text, macros).value()
         return None if number is None else bool(number)
-    name = _DEFINITION.match(directive.text)
+    name = re.match(_DEFINITION, directive.text)
     is_defined = macros.is_defined(name[1]) if name else None
     return is_defined if is_defined is None or directive.name == "ifdef" else not is_defined
 
 
 def read_integer(text: str) -> int | None:
     """Return the value of an integer literal; None for any other text."""
-    match = _INTEGER.fullmatch(text)
+    match = re.fullmatch(_INTEGER, text)
     return int(match[1], 0 if match[1][:2] in ("0x", "0X") else 10) if match else None
 
 

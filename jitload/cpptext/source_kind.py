@@ -30,10 +30,11 @@ LAUNCH_FUNCTIONS = frozenset(
     )
 )
 # Matches the headers of algorithms that host code calls. Kernels may use Thrust's other headers, too.
-HOST_ALGORITHMS = re.compile(
-    r"cub/device/|thrust/(?!(?:complex|pair|tuple|functional|swap|optional|limits|random|iterator|type_traits|detail)\b)"
+HOST_ALGORITHMS = (
+    r"cub/device/|thrust/"
+    r"(?!(?:complex|pair|tuple|functional|swap|optional|limits|random|iterator|type_traits|detail)\b)"
 )
-_DEFINES_DEVICE = re.compile(r"^[ \t]*#[ \t]*define[ \t]+__device__", re.MULTILINE)
+_DEFINES_DEVICE = r"(?m)^[ \t]*#[ \t]*define[ \t]+__device__"
 _HOST_COMPILER_MACROS = {"__CUDACC__": None, "__NVCC__": None}
 _MAX_HEADERS = 64  # the most headers that a call of load_inline reads; direct includes come first
 
@@ -74,9 +75,9 @@ def classify(
     has_kernels = any(token.text in kernel_words for token in tokens if not token.in_directive)
     has_cubins = has_embed_cubin or any(word.startswith("TVM_FFI_EMBED_CUBIN") for word in words)
     includes = (directive.text for directive, _ in runs if directive and directive.name == "include")
-    headers = [name[1] or name[2] for name in map(HEADER_NAME.match, includes) if name]
+    headers = [name[1] or name[2] for text in includes if (name := re.match(HEADER_NAME, text))]
     needs_nvcc = has_kernels or any(name.startswith(("thrust/", "cub/")) for name in headers)
-    launches = _has_launch(_without_unused_macros(runs)) or any(map(HOST_ALGORITHMS.match, headers))
+    launches = _has_launch(_without_unused_macros(runs)) or any(re.match(HOST_ALGORITHMS, name) for name in headers)
     if launches or (is_host_like and needs_nvcc and not has_cubins):
         return "mixed"
     if has_cubins or is_host_like:
@@ -119,7 +120,7 @@ def headers_need_nvcc(texts: Sequence[str], include_dirs: Sequence[Path], option
     if any(name.startswith(("cub/", "thrust/")) for name in names):
         return True
     words = ["__global__"]
-    has_device = _DEFINES_DEVICE.search("\n".join(codes)) or any("__device__" in option for option in options)
+    has_device = re.search(_DEFINES_DEVICE, "\n".join(codes)) or any("__device__" in option for option in options)
     if not has_device and not any(name.startswith("cuda") for name in names):
         words.append("__device__")
     return any(any(word in code for word in ("<<<", *words)) and _has_kernels(code, options, words) for code in headers)

@@ -117,9 +117,14 @@ _VARIABLE = r"\b__(?:device|constant|managed)__(?:[^(){};=\[]|\b(?:__align__|ali
 
 
 def may_declare(text: str, structures: frozenset[str]) -> bool:
-    """Return whether a text may declare a device variable or one of these structures."""
+    """Return whether a text may declare one of these structures."""
     names = {name for match in re.findall(_TYPE_NAME, text) for name in match}
-    return not names.isdisjoint(structures) or re.search(_VARIABLE, text) is not None
+    return not names.isdisjoint(structures)
+
+
+def declares_variables(text: str) -> bool:
+    """Return whether a text may declare a device variable."""
+    return re.search(_VARIABLE, text) is not None
 
 
 @functools.lru_cache(maxsize=8)

@@ -19,7 +19,6 @@ from pathlib import Path
 
 from jitload.building.files_read import read_depfile
 from jitload.building.ninja import Step, parse_diagnostics, run_ninja, write_ninja
-from jitload.cpptext.declarations import find_candidates
 from jitload.cpptext.lexer import strip_comments
 from jitload.cpptext.source_kind import UserHeader
 from jitload.cpu.object_file import TABLE, ObjectFile, TableRow, linked_name
@@ -39,15 +38,16 @@ from jitload.cpu.text import (
     taken_names,
     without_table_errors,
 )
-from jitload.cuda.host_code import compile_kernels_alone
-from jitload.cuda.kernels import DeviceSource, first_expressions, layout_expressions, no_such_kernel
 from jitload.errors import CompileError, ToolchainError
+from jitload.kernels.compilation import no_such_kernel
+from jitload.kernels.host_code import compile_kernels_alone
+from jitload.kernels.source import DeviceSource
 from jitload.model import CompiledSource, CpuKernel, CpuProgram, Cubin, Image, ImageKernel
 from jitload.request.arguments import Instrumentation
 from jitload.signature import probe
 from jitload.signature.demangle import demangle, demangle_variables
-from jitload.signature.kernels import read_kernels, with_header_candidates
-from jitload.signature.layouts import read_layouts, typed_variables
+from jitload.signature.kernels import known_candidates, read_kernels
+from jitload.signature.layouts import layout_queries, read_layouts, typed_variables
 from jitload.toolchain.cuda import CudaToolchain
 from jitload.toolchain.host import INCLUDE_DIR, Compiler, tvm_ffi_include_dirs
 
@@ -117,7 +117,6 @@ def compile_for_cpu(
 
 def _compile_for_cpu(source: DeviceSource, compilation: _Compilation) -> CpuProgram:
     object_file = compilation.run()
-    suffix = compilation.suffix
     rows = object_file.rows()
     image = Image(
         arch="cpu",
@@ -125,14 +124,14 @@ def _compile_for_cpu(source: DeviceSource, compilation: _Compilation) -> CpuProg
         variables=demangle_variables(object_file.variables()),
     )
     layouts = read_layouts(object_file.layouts())
-    candidates = with_header_candidates(compilation.candidates, image, source.texts, source.include_dirs)
+    candidates = known_candidates(source.reading, image)
     lowered = {text: (row.symbol, row.probe) for text, row in zip(compilation.expressions, rows, strict=True)}
     compiled = CompiledSource(
         cubin=Cubin(
             data=b"",
             arch="cpu",
             kernels=read_kernels(image, lowered, candidates, source.signatures_by_expression, layouts),
-            variables=typed_variables(image.variables, layouts, source.piece_texts),
+            variables=typed_variables(image.variables, layouts, compilation.layouts.variables),
         ),
         symbols={kernel: lowered[expression][0] for expression, kernel in compilation.launched.items()},
         candidates=candidates,
@@ -145,10 +144,10 @@ def _compile_for_cpu(source: DeviceSource, compilation: _Compilation) -> CpuProg
             row.symbol: CpuKernel(row=number, mode=row.mode, max_threads=row.max_threads, shared_bytes=row.shared_bytes)
             for number, row in enumerate(rows)
         },
-        variables={v.name: linked_name(v.symbol) + suffix for v in image.variables},
+        variables={v.name: linked_name(v.symbol) + compilation.suffix for v in image.variables},
         dynamic_shared=(*object_file.dynamic_shared(), *((_DYNAMIC_SHARED_SYMBOL,) if source.instrumentation else ())),
         files_read=compilation.files_read,
-        table=TABLE + suffix,
+        table=TABLE + compilation.suffix,
     )
 
 
@@ -227,7 +226,7 @@ class _Compilation:
     """The runs of the compiler for one source. After the source's text comes the kernel table, an array of kernels.
 
     Attributes:
-        candidates: The functions in the source that look like kernels.
+        layouts: The template instances for structures and device variables.
         launched: A dict from C++ expressions of kernels to the kernels' names in the user's `Launch` records.
         expressions: The C++ expressions of the kernels in the kernel table, row by row.
         files_read: The files that the compiler read.
@@ -239,7 +238,7 @@ class _Compilation:
     def __init__(
         self, source: DeviceSource, compiler: Compiler, toolchain: CudaToolchain | None, ninja: Path, work_dir: Path
     ) -> None:
-        self.candidates = find_candidates([text for _, text in source.pieces])
+        self.layouts = layout_queries(source.reading, source.kernels, source.exports, is_nvrtc=False)
         self.launched = {probe.kernel_expression(kernel): kernel for kernel in source.kernels}
         self.expressions: tuple[str, ...] = ()
         self.files_read: tuple[Path, ...] = ()
@@ -256,7 +255,6 @@ class _Compilation:
         self._toolkit_dirs = toolchain.include_dirs if toolchain else ()
         self._known_dirs = (INCLUDE_DIR, Path("/usr"), *self._toolkit_dirs)
         self._is_preemptive = may_spin(text for _, text in source.pieces)
-        self._layouts = layout_expressions(source, self.candidates, is_nvrtc=False)
 
     def run(self) -> ObjectFile:
         """Compile the source with a row in the kernel table for each kernel, and return the object file."""
@@ -286,7 +284,7 @@ class _Compilation:
             self._replaced[Path(os.path.normpath(path))] = header
 
     def _compile_all(self) -> ObjectFile:
-        object_file = self._run_with_rows(first_expressions(self._source, self.candidates))
+        object_file = self._run_with_rows(self._source.first_expressions)
         if hidden := self._hidden_names(object_file):
             self._overloads |= hidden
             object_file = self._run_with_rows(self.expressions)
@@ -301,7 +299,7 @@ class _Compilation:
     def _hidden_names(self, object_file: ObjectFile) -> frozenset[str]:
         """Return the names of `extern "C"` kernels that are ambiguous, because CUDA has functions of the same names."""
         in_table = {row.symbol for row in object_file.rows()}
-        names = {candidate.name.rpartition("::")[2] for candidate in self.candidates}
+        names = {candidate.name.rpartition("::")[2] for candidate in self._source.reading.candidates}
         return frozenset(names.intersection(object_file.marked()) - in_table)
 
     def _warn_of_unnamed(self, object_file: ObjectFile) -> None:
@@ -330,14 +328,15 @@ class _Compilation:
                     self._overloads |= new_overloads
                     continue
                 if lines := {d.line for d in error.diagnostics if d.file == LAYOUT_FILE}:
-                    self._layouts = tuple(text for line, text in enumerate(self._layouts, 1) if line not in lines)
+                    kept = (text for line, text in enumerate(self.layouts.expressions, 1) if line not in lines)
+                    self.layouts = self.layouts._replace(expressions=tuple(kept))
                     continue
                 failure = error
                 refused = _refused_rows(error, expressions)
             if refused is None:
                 raise explain(self._error_of_source(failure, expressions))
             if launched := next((text for text in expressions if text in refused and text in self.launched), None):
-                raise no_such_kernel(self.launched[launched], self.candidates, failure) from failure
+                raise no_such_kernel(self.launched[launched], self._source.reading.candidates, failure) from failure
             expressions = tuple(text for text in expressions if text not in refused)
 
     def _run(self, expressions: tuple[str, ...]) -> ObjectFile:
@@ -351,7 +350,7 @@ class _Compilation:
         return ObjectFile((self._work_dir / self.output).read_bytes())
 
     def _compile(self, output: str, *options: str, expressions: tuple[str, ...] = ()) -> None:
-        text = cpu_text(self._source, expressions, self._layouts if expressions else (), self._overloads)
+        text = cpu_text(self._source, expressions, self.layouts.expressions if expressions else (), self._overloads)
         (self._work_dir / "cpu.cc").write_text(text, encoding="utf-8", newline="")
         quoted = self._write_pieces()
         preemptive = _PREEMPTIVE_FLAGS if self._is_preemptive else ()
@@ -409,7 +408,7 @@ class _Compilation:
         message = re.search(r"static assertion failed: (.*)", failure.log)
         row = re.search(rf"^{ROW_FILE}:(\d+):", failure.log, re.MULTILINE)
         name = expressions[int(row[1]) - 1] if message and row else ""
-        for candidate in self.candidates:
+        for candidate in self._source.reading.candidates:
             if message and candidate.name == name:
                 label = self._source.pieces[candidate.piece][0]
                 log = f"{label}:{candidate.line}: error: {message[1]}\n"

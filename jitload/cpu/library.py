@@ -20,22 +20,18 @@ from jitload.building.runtime import find_objects, wrapper_step
 from jitload.cache.store import Work
 from jitload.codegen.wrapper import write_sources, write_wrapper
 from jitload.cpu.build import SHORT_HEADERS, compile_for_cpu
-from jitload.cuda.kernels import (
-    check_device_code,
-    compile_for_arch,
-    compile_for_gpus,
-    device_source,
-    naming_exports,
-)
-from jitload.cuda.nvrtc import missing_header
-from jitload.cuda.source_check import check_is_device_code
+from jitload.cuda.messages import missing_header
 from jitload.errors import CompileError, LaunchSpecError, ToolchainError, warn_once
+from jitload.kernels.compilation import check_device_code, compile_for_arch, compile_for_gpus
+from jitload.kernels.source import device_source, naming_exports
+from jitload.kernels.source_check import check_is_device_code
 from jitload.model import CpuProgram
 from jitload.request.request import Request
 from jitload.request.variants import groups
 from jitload.signature.exports import check_layouts
 from jitload.toolchain.cuda import CudaToolchain, extra_of
-from jitload.toolchain.host import INCLUDE_DIR, Compiler, compiler_identity, find_ninja, tvm_ffi_include_dirs
+from jitload.toolchain.fingerprints import compiler_identity
+from jitload.toolchain.host import INCLUDE_DIR, Compiler, find_ninja, tvm_ffi_include_dirs
 
 # Kernels may need the C++ library, libm and threads, so the compiler's default libraries are linked.
 _LINK_FLAGS = ("-shared", "-Wl,-z,now", "-Wl,-z,nodelete", "-Wl,-z,noexecstack", "-pthread")

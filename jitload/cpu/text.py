@@ -16,9 +16,9 @@ from jitload.cpptext.declarations import find_declarator
 from jitload.cpptext.lexer import Token, code_tokens, strip_comments
 from jitload.cpptext.preprocessor import HEADER_NAME, Conditional, read_conditionals, split_directives
 from jitload.cpu.object_file import TABLE
-from jitload.cuda.kernels import DeviceSource, join_pieces
-from jitload.cuda.nvrtc import missing_header_hint, type_hint
+from jitload.cuda.messages import missing_header_hint, type_hint
 from jitload.errors import CompileError, Diagnostic
+from jitload.kernels.source import DeviceSource, join_pieces
 from jitload.signature import probe
 from jitload.signature.layouts import LAYOUT_DECLARATIONS
 
@@ -216,7 +216,7 @@ _GPU_HEADERS = {
     "thrust/": "thrust",
     "cute/": "cute",
     "cutlass/": "cutlass",
-    "cuda/ptx": "PTX (cuda::ptx)",
+    "kernels/ptx": "PTX (cuda::ptx)",
     "cuda/std/barrier": "cuda::barrier",
     "cuda/latch": "cuda::latch",
     "cuda/std/latch": "cuda::latch",
@@ -259,7 +259,7 @@ def mark_gpu_only(text: str) -> str:
     marks: list[tuple[int, str]] = []
     tokens = code_tokens(text)
     for directive, run in split_directives(tokens):
-        header = HEADER_NAME.match(directive.text) if directive and directive.name == "include" else None
+        header = re.match(HEADER_NAME, directive.text) if directive and directive.name == "include" else None
         name = (header[1] or header[2]) if header else ""
         if feature := _header_feature(name):
             marks.append((run[0].start, f"#error {_MARK}{feature}, which {name} declares //"))

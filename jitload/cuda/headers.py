@@ -52,7 +52,7 @@ _SIGNED = {8: "signed char", 16: "short", 32: "int", 64: "long"}
 _UNSIGNED = {8: "unsigned char", 16: "unsigned short", 32: "unsigned int", 64: "unsigned long"}
 _UNSIGNED_SUFFIX = {8: "", 16: "", 32: "U", 64: "UL"}
 # Matches the lines with which a source declares one of these types as long long.
-_LONG_LONG_TYPE = re.compile(
+_LONG_LONG_TYPE = (
     r"\btypedef\s+(?:(?:signed|unsigned|int)\s+)*long\s+long\s+(?:(?:unsigned|int)\s+)*(u?int(?:64|max|ptr)_t)\s*;"
     r"|\busing\s+(u?int(?:64|max|ptr)_t)\s*=\s*(?:(?:signed|unsigned|int)\s+)*long\s+long\b"
 )
@@ -184,7 +184,8 @@ def headers_in_memory(include_dirs: Sequence[Path], source: str = "") -> tuple[t
             jitload's <stdint.h> then does the same.
     """
     headers = _HEADERS
-    if own := {name for names in _LONG_LONG_TYPE.findall(source) for name in names if name}:
+    matches = re.findall(_LONG_LONG_TYPE, source) if "_t" in source else ()
+    if own := {name for names in matches for name in names if name}:
         text = dict(headers)["stdint.h"]
         for name in own:
             text = re.sub(rf"long (?={name};)", "long long ", text)

@@ -14,10 +14,10 @@ from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
-import jitload.cuda.nvrtc as in_process
 from jitload.building.child_process import ChildProcess, answer_questions, end_with_parent
 from jitload.building.resources import core_count
-from jitload.cuda.nvrtc import NvrtcJob, NvrtcResult
+from jitload.cuda import program
+from jitload.cuda.job import NvrtcJob, NvrtcResult
 from jitload.errors import CompileError, JitLoadError
 
 # Whether NVRTC needs a process of its own. False in a worker process that only builds, because a worker that dies is
@@ -50,7 +50,7 @@ def run_isolated(library_path: Path, job: NvrtcJob) -> NvrtcResult:
         ToolchainError: The library cannot be used or does not know the architecture, or `sys.executable` is empty.
     """
     if not is_needed:
-        return in_process.run_nvrtc(library_path, job)
+        return program.compile_in_process(library_path, job)
     with _children.slots:
         answer = _ask(_Question(library_path, job, dict(os.environ), _working_dir()))
     if isinstance(answer, NvrtcResult):
@@ -175,7 +175,7 @@ def _answer(question: _Question) -> NvrtcResult | Exception:
         os.environ.update(question.environment)
     try:
         os.chdir(question.working_dir)
-        return in_process.run_nvrtc(question.library_path, question.job)
+        return program.compile_in_process(question.library_path, question.job)
     except JitLoadError as error:
         return error
     except Exception as error:  # noqa: BLE001  the parent raises this error

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from jitload.cuda.bindings import import_bindings, load_bindings
-from jitload.cuda.nvrtc import read_spills, without_report
+from jitload.cuda.messages import read_spills, without_report
 from jitload.toolchain.arch import capability_of, driver_version
 
 Format = Literal["ptx", "lto-ir", "fatbin"]

@@ -14,12 +14,10 @@ import threading
 import time
 from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from jitload.building.resources import free_memory
-
-if TYPE_CHECKING:
-    from jitload.cuda.nvrtc import NvrtcJob
+from jitload.cuda.job import NvrtcJob
 
 _SLOW_S = 0.5  # processor time of a compile; the next one with the same headers precompiles them
 _WORTH_S = 0.1  # headers that compile in less time are not kept

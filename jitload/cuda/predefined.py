@@ -11,7 +11,7 @@ from collections.abc import Iterable
 
 from jitload.errors import CompileError
 
-UNDECLARED = re.compile(r'identifier "(\w+)" is undefined')
+UNDECLARED = r'identifier "(\w+)" is undefined'
 _MISSING_IN_STD = 'namespace "std" has no member'
 _CONDITION = re.compile(r"^[ \t]*#[ \t]*(?:el)?if(?:n?def)?\b(?:.*\\\n)*.*", re.MULTILINE)
 # Types that NVRTC does not have. nvcc knows them without an #include, because cuda_runtime.h includes headers of the
@@ -62,17 +62,17 @@ _KNOWN_TO_NVCC = {
 
 
 def declarations_for(error: CompileError, declared: tuple[str, ...]) -> tuple[str, ...]:
-    """Return `declared`, extended by declarations of the unknown names in `error` that nvcc declares by itself.
+    """Return declarations of the unknown names in `error` that nvcc declares by itself, without those in `declared`.
 
     Raises:
         CompileError: There is nothing to add. The exception is `error` itself.
     """
-    lines = _lines_for(UNDECLARED.findall(error.log), _KNOWN_TO_NVCC)
+    lines = _lines_for(re.findall(UNDECLARED, error.log), _KNOWN_TO_NVCC)
     if _MISSING_IN_STD in error.log:
         lines.append(_LIBRARY)
-    if set(lines) <= set(declared):
+    if not (added := tuple(line for line in dict.fromkeys(lines) if line not in declared)):
         raise error
-    return tuple(dict.fromkeys((*declared, *lines)))
+    return added
 
 
 def declarations_for_conditions(texts: Iterable[str]) -> tuple[str, ...]:

@@ -21,7 +21,8 @@ from typing import NamedTuple
 
 from jitload.building.ninja import Step
 from jitload.toolchain.cuda import Nvcc
-from jitload.toolchain.host import Compiler, file_state, remembered
+from jitload.toolchain.fingerprints import file_state, remembered
+from jitload.toolchain.host import Compiler
 from jitload.toolchain.nvcc import run_nvcc
 
 _SOURCE = "jitload_unit.cu"

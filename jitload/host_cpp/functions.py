@@ -19,9 +19,10 @@ from typing import NamedTuple
 from jitload.codegen.wrapper import Wrapper, describe_wrapper, write_record_files, write_wrapper
 from jitload.cpptext.declarations import find_candidates
 from jitload.cpptext.host_functions import HostFunction, find_host_functions, is_string
+from jitload.cpptext.reading import SourceReading
 from jitload.cpptext.source_kind import user_headers
 from jitload.elf.file import ElfFile
-from jitload.errors import Argument, LaunchSpecError, SignatureError, Words, nearest_name
+from jitload.errors import LaunchSpecError, SignatureError, nearest_name
 from jitload.model import Candidate, Image, ImageKernel, Parameter
 from jitload.request.launch import Launch
 from jitload.request.request import Request, Unit
@@ -30,6 +31,7 @@ from jitload.signature.exports import Export, rename_parameters
 from jitload.signature.kernels import parameter_slots, read_kernels
 from jitload.signature.layouts import HOST_LAYOUT_DECLARATIONS, Layout, host_layouts, read_layouts
 from jitload.signature.probe import kernel_expression
+from jitload.words import Argument, Words
 
 CALL_HEADER = "#include <jitload/host_call.h>\n"
 _PROBE = b"__jitload_host_probe"
@@ -294,12 +296,9 @@ def layout_lines(texts: Sequence[str], exports: Iterable[HostExport], include_di
 
     The structures are parameter types of exported functions.
     """
-
-    def read_headers() -> tuple[str, ...]:
-        return tuple(user_headers(texts, [Path(path) for path in include_dirs]))
-
+    reading = SourceReading(tuple(texts), (), [Path(path) for path in include_dirs])
     lines = [
-        host_layouts(export.name, (export.expression, export.candidates[0]), texts, read_headers)
+        host_layouts(export.name, (export.expression, export.candidates[0]), reading)
         for export in exports
         if export.is_typed and len({candidate.types for candidate in export.candidates}) == 1
     ]

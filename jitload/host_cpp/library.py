@@ -22,7 +22,7 @@ from jitload.building.resources import run_in_background
 from jitload.building.runtime import find_objects
 from jitload.cache.store import Work
 from jitload.elf.file import read_dynamic_symbols
-from jitload.errors import Argument, CompileError, Words
+from jitload.errors import CompileError
 from jitload.host_cpp import link, objects, precompiled
 from jitload.host_cpp.embedding import check_cubins, check_embeds
 from jitload.host_cpp.functions import (
@@ -49,11 +49,12 @@ from jitload.host_cpp.steps import (
     with_templates,
     write_host_sources,
 )
+from jitload.host_cpp.torch_errors import torch_hint
 from jitload.request.request import HostSource, Request
-from jitload.request.torch_text import torch_hint
 from jitload.toolchain.cuda import CudaToolchain, Nvcc
 from jitload.toolchain.host import INCLUDE_DIR, Compiler, find_ninja, tvm_ffi_include_dirs
 from jitload.toolchain.libraries import library_hint, library_include_dirs
+from jitload.words import Argument, Words
 
 # Matches tvm-ffi's message about a type that it cannot convert, if this is one of CUDA's vector types.
 _UNPACKED_VECTOR = re.compile(
@@ -121,7 +122,7 @@ def _with_device_code(build: HostBuild) -> tuple[HostBuild, tuple[Path, ...]]:
     if not request.pieces:
         return build, ()
     assert isinstance(build.cuda, CudaToolchain)
-    from jitload.cuda.kernels import compile_device_code
+    from jitload.kernels.compilation import compile_device_code
 
     (compiled,) = compile_device_code(request, build.cuda)
     cubins = (*host.cubins, (request.name, compiled.cubin.data))

@@ -16,11 +16,13 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from pathlib import Path
 
 from jitload.building.files_read import option_values
-from jitload.errors import Argument, ToolchainError, Words
+from jitload.errors import ToolchainError
 from jitload.host_cpp.nvcc import find_nvcc_cudart
 from jitload.toolchain.cuda import CudaToolchain, Nvcc, find_cudart
-from jitload.toolchain.host import Compiler, compiler_identity, file_state, remembered, tool_environment
+from jitload.toolchain.fingerprints import compiler_identity, file_state, remembered
+from jitload.toolchain.host import Compiler, tool_environment
 from jitload.toolchain.libraries import LIBRARIES, find_library, library_of, library_wheel
+from jitload.words import Argument, Words
 
 _GOLD = "-fuse-ld=gold"
 _GOLD_TRIAL = (_GOLD, "-x", "c++", os.devnull)

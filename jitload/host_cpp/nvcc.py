@@ -116,7 +116,7 @@ def nvcc_failure(error: CompileError, nvcc: Nvcc, hint: str = "") -> CompileErro
             f"this nvcc ({release}) does not know {match[1].replace('compute_', 'sm_')}; it knows {supported}, some "
             "of them with a suffix a or f. Set JITLOAD_NVCC to another nvcc, or name another architecture."
         )
-    from jitload.cuda.nvrtc import parse_diagnostics as parse_cuda_diagnostics
+    from jitload.cuda.messages import parse_diagnostics as parse_cuda_diagnostics
 
     if re.search("unsupported (?:GNU|clang) version", error.log):
         match = re.search(r"gcc versions later than (\d+)", error.log)

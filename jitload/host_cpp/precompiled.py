@@ -46,7 +46,9 @@ from jitload.host_cpp.dryrun import Template, host_commands, read_opening, write
 from jitload.request.request import Unit
 from jitload.settings import Settings, read_settings
 from jitload.toolchain.cuda import Nvcc
-from jitload.toolchain.host import Compiler, compiler_identity, make_private_dir, tool_environment
+from jitload.toolchain.fingerprints import compiler_identity
+from jitload.toolchain.host import Compiler, tool_environment
+from jitload.toolchain.private_files import make_private_dir
 
 PRELUDE = (
     "tvm/ffi/container/tensor.h",

@@ -15,7 +15,7 @@ import tempfile
 from pathlib import Path
 
 from jitload.request.torch_operators import COPIED, read_header, torch_abi
-from jitload.toolchain.host import make_private_dir
+from jitload.toolchain.private_files import make_private_dir
 
 # For each header in include/torch_light/jitload_torch/, the headers of torch that it replaces.
 FORWARDED = {

@@ -13,9 +13,10 @@ from typing import Any, NamedTuple
 from jitload.cache.entry import MANIFEST, read_manifest
 from jitload.elf.cubin import read_image
 from jitload.elf.file import HEADER_SIZE, file_size
-from jitload.errors import Argument, JitLoadError, ToolchainError, Words
+from jitload.errors import JitLoadError, ToolchainError
 from jitload.model import Image, ImageKernel
 from jitload.toolchain.arch import CPU, canonical_arch, capability_of, current_capability, is_compatible
+from jitload.words import Argument, Words
 
 _ELF_MAGIC = b"\x7fELF"
 

@@ -15,7 +15,7 @@ from jitload.cpptext.declarations import find_candidates
 from jitload.cpptext.host_functions import find_host_functions
 from jitload.cpptext.lexer import Token, tokenize
 from jitload.elf.file import ElfFile
-from jitload.errors import Argument, JitLoadError, Words
+from jitload.errors import JitLoadError
 from jitload.inspection.code import (
     KernelCode,
     LoadedKernel,
@@ -28,6 +28,7 @@ from jitload.inspection.code import (
 from jitload.settings import read_settings
 from jitload.toolchain.arch import canonical_arch, machine_arch
 from jitload.toolchain.nvcc import find_nvdisasm, run_nvdisasm
+from jitload.words import Argument, Words
 
 _UNFOLDED_LINES = 60  # a notebook folds a longer listing
 

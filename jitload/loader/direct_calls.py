@@ -17,8 +17,8 @@ from typing import Any
 
 import tvm_ffi
 
-from jitload.errors import at_caller
 from jitload.loader.function import TypedFunction, in_graphs
+from jitload.tracebacks import at_caller
 
 _DLPACK_MAJOR = 1  # another major version may lay the exchange table out differently
 _FIELDS_BYTES = 128  # an upper bound of sizeof(jitload_function_fields), checked in runtime/core/python.cc

@@ -5,24 +5,35 @@ from __future__ import annotations
 import html
 import textwrap
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 from jitload.tables import RESOURCE_TITLES, html_table, resource_cells, used_resources
-
-if TYPE_CHECKING:
-    from jitload.loader.module import Module
 
 _COLUMNS = (*RESOURCE_TITLES[:-1], "dynamic shared memory", RESOURCE_TITLES[-1])
 
 
-def html_text(module: Module) -> str:
+class ShownModule(Protocol):
+    """The part of a `Module` that is shown here and in stubs."""
+
+    def _jitload_facts(self) -> dict[str, Any]: ...
+    def __iter__(self) -> Iterator[str]: ...
+    def __getitem__(self, name: str, /) -> Any: ...
+
+    def get_function_doc(self, name: str, /) -> str | None:
+        """Return the docstring of a function."""
+
+    def get_function_metadata(self, name: str, /) -> dict[str, Any] | None:
+        """Return tvm-ffi's description of a function."""
+
+
+def html_text(module: ShownModule) -> str:
     """Return the table of a module's kernels as HTML."""
     table = html_table(("arch", *_COLUMNS), ((signature, (arch, *used)) for signature, arch, used in _rows(module)))
     others = "".join(f"<div><code>{html.escape(line)}</code></div>" for line in _other_lines(module))
     return f"<div>{html.escape(_title(module))}</div>{table}{others}"
 
 
-def text_table(module: Module, width: int) -> str:
+def text_table(module: ShownModule, width: int) -> str:
     """Return the table of a module's kernels as text, without unused resources."""
     lines, last_signature = [_title(module)], ""
     for signature, arch, used in _rows(module):
@@ -36,13 +47,13 @@ def text_table(module: Module, width: int) -> str:
     return "\n".join(lines)
 
 
-def _title(module: Module) -> str:
+def _title(module: ShownModule) -> str:
     facts, built_s = module._jitload_facts(), module.__dict__.get("_jitload_built_s", -1.0)
     origin = "from the cache" if built_s is None else f"built in {built_s:.2f} s" if built_s >= 0 else "loaded"
     return f"{facts['name'] or 'module'}: {origin}"
 
 
-def kernel_builds(module: Module) -> Iterator[tuple[dict[str, Any], str, dict[str, Any]]]:
+def kernel_builds(module: ShownModule) -> Iterator[tuple[dict[str, Any], str, dict[str, Any]]]:
     """Yield (function, architecture, resources) for each kernel on each of its architectures.
 
     The function and the resources are dicts from the library's description.
@@ -53,7 +64,7 @@ def kernel_builds(module: Module) -> Iterator[tuple[dict[str, Any], str, dict[st
                 yield function, arch, used
 
 
-def _rows(module: Module) -> Iterator[tuple[str, str, list[str]]]:
+def _rows(module: ShownModule) -> Iterator[tuple[str, str, list[str]]]:
     """Yield (signature, architecture, other cells of the row) for each kernel on each of its architectures."""
     for function, arch, used in kernel_builds(module):
         dynamic = function.get("triton", {}).get("shared_bytes", function.get("dynamic_shared", "at the call"))
@@ -62,14 +73,14 @@ def _rows(module: Module) -> Iterator[tuple[str, str, list[str]]]:
         yield function["signature"], arch, [*texts, dynamic, max_threads]
 
 
-def _other_lines(module: Module) -> list[str]:
+def _other_lines(module: ShownModule) -> list[str]:
     """Return a line for each function that is no kernel, and for each template that is not instantiated."""
     kernels = {name for name, facts in module._jitload_facts()["functions"].items() if "kernel" in facts}
     functions = [f"{name}(…)" for name in module if name not in kernels]
     return [*functions, *(f"{name}<…> is a template. Instantiate it: {advice}" for name, advice in _templates(module))]
 
 
-def _templates(module: Module) -> Iterator[tuple[str, str]]:
+def _templates(module: ShownModule) -> Iterator[tuple[str, str]]:
     """Yield (name, advice) for each template of a kernel in the sources that the module has no instantiation of."""
     from jitload.cpptext.declarations import find_candidates
     from jitload.inspection.listing import kept_texts

@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import tvm_ffi
 
-from jitload.errors import JitLoadError, at_caller, ends_at_caller, nearest_name, outside_graphs
+from jitload.errors import JitLoadError, nearest_name
+from jitload.tracebacks import at_caller, ends_at_caller, outside_graphs
 
 if TYPE_CHECKING:
     from pathlib import Path

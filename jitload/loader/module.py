@@ -21,22 +21,18 @@ from typing import TYPE_CHECKING, Any, NoReturn, cast
 import tvm_ffi
 
 from jitload.building.native import find_native
-from jitload.errors import Argument, LoadError, Words, at_caller
+from jitload.errors import LoadError
 from jitload.loader.direct_calls import CheckedFunction, direct_arguments, direct_type, torch_exchange
 from jitload.loader.function import Library, TypedFunction, in_graphs
+from jitload.tracebacks import at_caller
+from jitload.words import Argument, Words
 
 if TYPE_CHECKING:
     from jitload.settings import Settings
 
 _COMPLEX_OF = {"float32": "complex64", "float64": "complex128"}  # float2 and complex<float> are pairs of float32
-_SHOWN = (
-    "get_function",
-    "get_function_doc",
-    "get_function_metadata",
-    "imports",
-    "kind",
-    "write_stub",
-)  # the attributes that tab completion shows besides the functions
+# The attributes that tab completion shows besides the functions.
+_SHOWN = ("get_function", "get_function_doc", "get_function_metadata", "imports", "kind", "write_stub")
 _MISSING_CUDART = r"libcudart\.so\.(\d+): cannot open shared object file"
 _NO_FUNCTIONS = (
     "none. Functions of C++ are exported if functions=['name'] names them where the library is built, or by "

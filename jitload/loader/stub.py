@@ -15,8 +15,8 @@ from jitload.cpptext.host_functions import HostFunction, find_host_functions
 from jitload.signature.demangle import split_top_level
 
 if TYPE_CHECKING:
+    from jitload.loader.display import ShownModule
     from jitload.loader.function import TypedFunction
-    from jitload.loader.module import Module
 
 _HEAD = """\
 # Made by write_stub() from the library {name!r}.
@@ -41,7 +41,7 @@ _CONFIGURED = """\
 """
 
 
-def write_stub(module: Module, path: str | os.PathLike[str]) -> Path:
+def write_stub(module: ShownModule, path: str | os.PathLike[str]) -> Path:
     """Write the stub of a module to a path, and return the path."""
     facts = module._jitload_facts()
     names = [name for name in module if name.isidentifier() and not keyword.iskeyword(name)]
@@ -66,7 +66,7 @@ def _typed_function(name: str, function: TypedFunction) -> str:
     )
 
 
-def _functions(module: Module, names: list[str]) -> Iterator[str]:
+def _functions(module: ShownModule, names: list[str]) -> Iterator[str]:
     """Yield the text of the stub for the names that tvm-ffi or pybind11 exports."""
     if not names:
         return
@@ -145,7 +145,7 @@ class Signature(NamedTuple):
 UNKNOWN = Signature("*args: Any, **kwargs: Any", "Any", "")
 
 
-def ffi_signatures(module: Module, names: Sequence[str], texts: Sequence[str]) -> dict[str, Signature]:
+def ffi_signatures(module: ShownModule, names: Sequence[str], texts: Sequence[str]) -> dict[str, Signature]:
     """Return the signature of each function by name, from tvm-ffi's metadata or else from the sources.
 
     If both lack a function, its parameters and its result have the type `Any`.
@@ -162,7 +162,7 @@ def _find(functions: Sequence[HostFunction], target: str) -> HostFunction | None
     return matches[-1] if len(signatures) == 1 and not matches[-1].candidate.is_template else None
 
 
-def _ffi_signature(module: Module, name: str, function: HostFunction | None) -> Signature:
+def _ffi_signature(module: ShownModule, name: str, function: HostFunction | None) -> Signature:
     metadata = module.get_function_metadata(name)
     doc = module.get_function_doc(name) or (function.candidate.doc if function else "")
     if metadata and "type_schema" in metadata:

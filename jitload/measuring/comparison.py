@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from numbers import Number
 from typing import Any, NamedTuple
 
-from jitload.errors import JitLoadError, MismatchError, ends_at_caller
+from jitload.errors import JitLoadError, MismatchError
 from jitload.measuring.benchmark import Arguments, Benchmark, Options, Subject, check_number, open_clock
 from jitload.measuring.difference import Tolerance, agrees, check_agrees
 from jitload.measuring.loads import only_stores
@@ -23,6 +23,7 @@ from jitload.measuring.poison import (
     poison,
 )
 from jitload.tables import RATE_COLUMNS, TIME_COLUMNS, four_digits, html_grid, shortened, text_grid
+from jitload.tracebacks import ends_at_caller
 
 _log = logging.getLogger(__name__)
 _MARKERS = "os^Dv"

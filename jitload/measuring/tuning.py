@@ -9,11 +9,12 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from jitload.errors import JitLoadError, ends_at_caller
+from jitload.errors import JitLoadError
 from jitload.measuring.plots import draw_bars, import_pyplot
 from jitload.request.rows import Row, choose, merge, read_rows, write_rows
 from jitload.request.tuned import read_tuned
 from jitload.tables import RATE_COLUMNS, TIME_COLUMNS, four_digits, html_grid, text_grid
+from jitload.tracebacks import ends_at_caller
 
 _CHOSEN = "*"
 _BARS = 40  # with more variants, the plot has dots instead of bars

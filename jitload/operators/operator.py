@@ -20,7 +20,7 @@ from torch._subclasses.functional_tensor import FunctionalTensorMode
 from torch.autograd import forward_ad
 from torch.fx import operator_schemas
 
-from jitload.errors import LaunchSpecError, outside_graphs
+from jitload.errors import LaunchSpecError
 from jitload.expressions.python import FUNCTIONS
 from jitload.loader.module import Module
 from jitload.operators.autocast import autocast_dtypes, make_caster
@@ -37,6 +37,7 @@ from jitload.operators.outputs import allocation_error, allocation_names
 from jitload.operators.plan import Plan, make_plan
 from jitload.operators.schema import read_schema
 from jitload.operators.signature import check_has_launch, read_function, with_defaults
+from jitload.tracebacks import outside_graphs
 
 _QUALIFIED_NAME = re.compile(r"([A-Za-z_]\w*)::([A-Za-z_]\w*)(\.[A-Za-z]\w*)?")
 _RESERVED = ("aten", "prim", "prims")

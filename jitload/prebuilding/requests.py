@@ -110,12 +110,36 @@ def _library_request(fields: Mapping[str, Any]) -> tuple[Request, bool]:
     If `fields` names files, the request is for `build`.
     """
     from jitload.api import build, build_inline
-    from jitload.request.arguments import read_call
+    from jitload.request.arguments import (
+        OPTION_LISTS,
+        Call,
+        check_flags,
+        file_sources,
+        inline_sources,
+        read_instrumentation,
+        read_options,
+    )
     from jitload.request.request import make_request
+    from jitload.request.tuned import read_tuned
 
     has_files = any(fields.get(name) for name in ("sources", "cuda_files", "cpp_files"))
-    keywords = _with_defaults(build if has_files else build_inline, fields)
-    return make_request(read_call(keywords, makes="library")), keywords["verbose"]
+    given = _with_defaults(build if has_files else build_inline, fields)
+    check_flags(**{name: given[name] for name in ("debug", "gpu_check", "isolate", "verbose")})
+    if has_files:
+        files = (given["sources"], given["cuda_files"], given["cpp_files"])
+        sources = file_sources(*files, embed_cubin=given["embed_cubin"])
+    else:
+        sources = inline_sources(given["name"], given["cuda_sources"], given["cpp_sources"], given["embed_cubin"])
+    call = Call(
+        given["name"],
+        sources,
+        "library",
+        options=read_options(*(given[name] for name in (*OPTION_LISTS, "backend"))),
+        instrumentation=read_instrumentation(given["sanitize"], debug=given["debug"]),
+        tuned=read_tuned(given["tuned"]),
+        **{name: given[name] for name in ("functions", "arch", "kind", "gpu_check", "isolate")},
+    )
+    return make_request(call), given["verbose"]
 
 
 def _recorded_request(fields: Mapping[str, Any]) -> tuple[Request, bool]:

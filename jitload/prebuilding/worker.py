@@ -11,8 +11,9 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from jitload.building.child_process import answer_questions
-from jitload.errors import CompileError, JitLoadError, Words
+from jitload.errors import CompileError, JitLoadError
 from jitload.settings import ARCH_LIST_VARIABLE
+from jitload.words import Words
 
 _PREFIX = "JITLOAD_"
 _LONGEST_NAME = 80  # characters of a name or an architecture in the summary

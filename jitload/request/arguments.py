@@ -12,14 +12,14 @@ from pathlib import Path
 from types import UnionType
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
-from jitload.errors import Argument, JitLoadError, LaunchSpecError, Words
+from jitload.errors import JitLoadError, LaunchSpecError
 from jitload.request.cubins import CubinLike
 from jitload.request.launch import Launch
-from jitload.request.tuned import Tuned, read_tuned
+from jitload.request.tuned import Tuned
+from jitload.words import Argument, Words
 
 if TYPE_CHECKING:
     from jitload.cpptext.source_kind import SourceKind
-    from jitload.request.torch_text import TorchText
 
 Texts = str | Sequence[str]
 Paths = str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
@@ -65,7 +65,10 @@ class Sources(NamedTuple):
 
 
 def inline_sources(
-    name: str, cuda_sources: Texts | None, *, cpp_sources: Texts | None, embed_cubin: Mapping[str, CubinLike] | None
+    name: str,
+    cuda_sources: Texts | None,
+    cpp_sources: Texts | None = None,
+    embed_cubin: Mapping[str, CubinLike] | None = None,
 ) -> Sources:
     """Return the sources of `load_inline`, with a label for each text."""
     return Sources(
@@ -148,7 +151,7 @@ def _printable(label: str) -> str:
 # ---- compiler options ------------------------------------------------------------------------------------------
 
 
-_OPTION_LISTS = ("extra_cflags", "extra_cuda_cflags", "extra_ldflags")
+OPTION_LISTS = ("extra_cflags", "extra_cuda_cflags", "extra_ldflags", "extra_include_paths")
 
 
 class Options(NamedTuple):
@@ -169,12 +172,20 @@ class Options(NamedTuple):
     include_dirs: tuple[Path, ...] = ()
 
 
-def read_options(keywords: Mapping[str, Any]) -> Options:
-    """Check the compiler options among the keyword arguments of a call, and return them as `Options`."""
-    host, cuda, link = (read_flags(keywords.get(name), name) for name in _OPTION_LISTS)
-    host, host_dirs = split_includes(host)
-    include_dirs = read_paths(keywords.get("extra_include_paths"), "extra_include_paths")
-    return Options(host, host_dirs, cuda, link, include_dirs)
+def read_options(
+    extra_cflags: Sequence[str] | None = None,
+    extra_cuda_cflags: Sequence[str] | None = None,
+    extra_ldflags: Sequence[str] | None = None,
+    extra_include_paths: Paths | None = None,
+    backend: str | None = None,
+) -> Options:
+    """Check the compiler options of a call, and return them as `Options`."""
+    if backend not in (None, "cuda"):
+        raise JitLoadError(f"backend={backend!r}: jitload builds for CUDA only; leave it out, or pass 'cuda'")
+    host, host_dirs = split_includes(read_flags(extra_cflags, "extra_cflags"))
+    cuda = read_flags(extra_cuda_cflags, "extra_cuda_cflags")
+    link = read_flags(extra_ldflags, "extra_ldflags")
+    return Options(host, host_dirs, cuda, link, read_paths(extra_include_paths, "extra_include_paths"))
 
 
 def split_includes(options: tuple[str, ...]) -> tuple[tuple[str, ...], tuple[Path, ...]]:
@@ -410,14 +421,12 @@ class Instrumentation(NamedTuple):
 
 
 NO_INSTRUMENTATION = Instrumentation()
-_FLAGS = ("debug", "gpu_check", "isolate", "keep_module_alive", "verbose")
 _OPTIONAL_FLAGS = ("gpu_check", "isolate")
 
 
-def check_flags(keywords: Mapping[str, Any]) -> None:
+def check_flags(**flags: object) -> None:
     """Raise JitLoadError unless each boolean argument is a bool, 0 or 1. `gpu_check` and `isolate` may also be None."""
-    for name in _FLAGS:
-        value = keywords[name] if name in keywords else False  # noqa: SIM401  faster than get() in a cache hit
+    for name, value in flags.items():
         if value is False or value is True or (value is None and name in _OPTIONAL_FLAGS):
             continue
         if not isinstance(value, int) or value not in (0, 1):
@@ -437,6 +446,19 @@ def read_instrumentation(sanitize: str | Iterable[str] | None, *, debug: bool) -
 
 
 # ---- all arguments ---------------------------------------------------------------------------------------------
+
+
+class TorchText(NamedTuple):
+    """How a PyTorch extension source is treated.
+
+    Attributes:
+        has_implicit_headers: Whether torch's headers are put in front of inline text.
+        wraps_errors: Whether exported functions report errors as torch's own functions do. Otherwise, errors are
+            reported as in plain pybind11.
+    """
+
+    has_implicit_headers: bool = True
+    wraps_errors: bool = True
 
 
 class Call(NamedTuple):
@@ -469,32 +491,6 @@ class Call(NamedTuple):
     instrumentation: Instrumentation = NO_INSTRUMENTATION
     gpu_check: bool | None = None
     isolate: bool | None = None
+    tuned: Tuned | None = None
     torch: TorchText | None = None
     exports: tuple[tuple[str, Launch], ...] | None = None
-    tuned: Tuned | None = None
-
-
-def read_call(keywords: Mapping[str, Any], *, makes: Literal["module", "library"]) -> Call:
-    """Check the arguments of `load_inline`, `load`, `build_inline` or `build`, and return them as a `Call`."""
-    check_flags(keywords)
-    if (backend := keywords["backend"]) not in (None, "cuda"):
-        raise JitLoadError(f"backend={backend!r}: jitload builds for CUDA only; leave it out, or pass 'cuda'")
-    name, cubins = keywords["name"], keywords["embed_cubin"]
-    if "sources" in keywords:
-        sources = file_sources(keywords["sources"], keywords["cuda_files"], keywords["cpp_files"], embed_cubin=cubins)
-    else:
-        cuda, cpp = keywords["cuda_sources"], keywords["cpp_sources"]
-        sources = inline_sources(name, cuda, cpp_sources=cpp, embed_cubin=cubins)
-    return Call(
-        name=name,
-        sources=sources,
-        makes=makes,
-        functions=keywords["functions"],
-        options=read_options(keywords),
-        arch=keywords["arch"],
-        kind=keywords["kind"],
-        instrumentation=read_instrumentation(keywords["sanitize"], debug=keywords["debug"]),
-        gpu_check=keywords["gpu_check"],
-        isolate=keywords["isolate"],
-        tuned=read_tuned(keywords["tuned"]),
-    )

@@ -13,10 +13,11 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from jitload.errors import Argument, CompileError, Diagnostic, JitLoadError, LaunchSpecError, Words
-from jitload.request.arguments import Call, Functions, Pieces, split_includes
+from jitload.errors import CompileError, Diagnostic, JitLoadError, LaunchSpecError
+from jitload.request.arguments import Call, Functions, Pieces, Sources, TorchText, split_includes
 from jitload.request.launch import LAUNCH_ATTRIBUTES, Launch
 from jitload.toolchain.arch import CPU
+from jitload.words import Argument, Words
 
 if TYPE_CHECKING:
     from jitload.cpptext.source_kind import SourceKind
@@ -24,6 +25,9 @@ if TYPE_CHECKING:
 
 _TORCH_MARKS = ("torch", "at::", "PYBIND11_MODULE")  # a text without any of them is not for torch
 _HOST_MARKERS = ("TVM_FFI_", "tvm::", "tvm/ffi/")
+# Patterns are compiled at their first use, because a cache hit imports this module.
+_TORCH_INCLUDE = r'(?m)^[ \t]*#[ \t]*include[ \t]*[<"](?:torch|ATen|c10|pybind11)/'
+_TORCH_NAME = r"\b(?:torch|at)\s*::\s*\w|\bPYBIND11_MODULE\b"
 
 
 def with_light_torch(call: Call) -> Call:
@@ -33,18 +37,35 @@ def with_light_torch(call: Call) -> Call:
     """
     sources = call.sources
     is_open = call.kind is None and call.makes in ("module", "library") and not _has_launches(call.functions)
-    texts = (text for _, text in (*sources.cuda, *sources.host))
-    if call.torch is None and not (is_open and any(mark in text for text in texts for mark in _TORCH_MARKS)):
+    marks = (mark in text for _, text in (*sources.cuda, *sources.host) for mark in _TORCH_MARKS)
+    if call.torch is None and not (is_open and any(marks) and is_torch_text(sources, call.functions)):
         return call
 
-    from jitload.request.torch_text import TorchText, is_torch_text, torch_sources
+    from jitload.request.torch_text import torch_sources
 
-    if call.torch is None and not is_torch_text(sources, call.functions):
-        return call
     torch = call.torch or TorchText()
     sources, options = torch_sources(call.name, sources, call.functions, call.options, torch)
     kind: SourceKind = "mixed" if sources.cuda else "host"
     return call._replace(sources=sources, options=options, functions=None, kind=kind, torch=torch)
+
+
+def is_torch_text(sources: Sources, functions: Functions | None = None) -> bool:
+    """Return whether texts use torch's C++ interface. Return False if `functions=` names only kernels.
+
+    In C++ sources, an `#include` of torch's headers is enough. CUDA sources have to use torch's names.
+    """
+    names = [functions] if isinstance(functions, str) else list(functions or ())
+    cuda_texts = tuple(text for _, text in sources.cuda)
+    if names and all(names_kernel(str(name), cuda_texts) for name in names):
+        return False
+    if any(re.search(_TORCH_INCLUDE, text) for _, text in sources.host):
+        return True
+    texts = [text for _, text in (*sources.cuda, *sources.host) if re.search(_TORCH_NAME, text)]
+    if not texts:
+        return False
+    from jitload.cpptext.lexer import strip_comments
+
+    return any(re.search(_TORCH_NAME, strip_comments(text)) for text in texts)
 
 
 def find_kind(call: Call) -> SourceKind:

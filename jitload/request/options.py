@@ -7,8 +7,9 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from jitload.errors import Argument, JitLoadError, Words
+from jitload.errors import JitLoadError
 from jitload.request.arguments import split_includes
+from jitload.words import Argument, Words
 
 
 class Option(NamedTuple):

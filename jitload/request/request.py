@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
-from jitload.errors import Argument, JitLoadError, LaunchSpecError, Words
+from jitload.errors import JitLoadError, LaunchSpecError
 from jitload.request.arguments import (
     HOST_SUFFIXES,
     NO_INSTRUMENTATION,
@@ -37,6 +37,7 @@ from jitload.request.tune import Choice, Values
 from jitload.request.tuned import Tuned
 from jitload.settings import Settings, read_settings
 from jitload.toolchain.arch import CPU, add_archs, check_options_agree, resolve_arch, resolve_gpu_arch
+from jitload.words import Argument, Words
 
 if TYPE_CHECKING:
     from jitload.cpptext.source_kind import SourceKind
@@ -280,7 +281,7 @@ def make_program_request(
         name=Path(paths[0]).stem,
         sources=sources,
         makes="program",
-        options=read_options({"extra_cuda_cflags": cuda_flags, "extra_ldflags": link_flags}),
+        options=read_options(extra_cuda_cflags=cuda_flags, extra_ldflags=link_flags),
         arch=arch,
         kind="mixed" if sources.cuda else None,
     )

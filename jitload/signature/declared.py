@@ -23,7 +23,7 @@ from jitload.signature.types import (
 # Matches what precedes the parameters in a declaration, `void scale(`, but not the beginning of a parameter that is a
 # pointer to a function, `void (*`.
 _SPECIFIERS = r'(?:(?:extern\s*"C"|__global__|static|inline|__launch_bounds__\s*\([^()]*\))\s*)*'
-_HEAD = re.compile(rf"^{_SPECIFIERS}void\s+{_SPECIFIERS}(?:([\w:]+)(?:<[^()]*>)?\s*)?\((?!\s*\*)")
+_HEAD = rf"^{_SPECIFIERS}void\s+{_SPECIFIERS}(?:([\w:]+)(?:<[^()]*>)?\s*)?\((?!\s*\*)"
 
 
 def parse_signature(text: str, kernel: str, other_names: Sequence[str] = ()) -> tuple[tuple[str, str], ...]:
@@ -42,12 +42,12 @@ def parse_signature(text: str, kernel: str, other_names: Sequence[str] = ()) -> 
         (('const float*', 'x'), ('int', 'n'))
     """
     declaration = text.strip().removesuffix(";").rstrip()
-    head = _HEAD.match(declaration)
+    head = re.match(_HEAD, declaration)
     own_names = {re.split(r"[<(]", name)[0].strip().rpartition("::")[2] for name in (kernel, *other_names)}
     if head and head[1] and head[1].rpartition("::")[2] not in own_names:
         problem = f"it declares {head[1]!r}"
         raise _signature_error(text, kernel, problem, "Write this kernel's name, or only the parameters.")
-    inner = _HEAD.sub("(", declaration)
+    inner = re.sub(_HEAD, "(", declaration)
     if inner.startswith("(") and inner.endswith(")"):
         inner = inner[1:-1]
     tokens = code_tokens(inner)
@@ -91,8 +91,8 @@ def check_agrees(declared: Sequence[str], compiled: Sequence[TypeFacts], kernel:
 
 _LEAVE_OUT = "    Leave the signature out: it is only for kernels whose types the compiler does not report."
 _NAME = r"[A-Za-z_]\w*(?:<.*>)?"
-_TYPE_NAME = re.compile(rf"(?:::)?{_NAME}(?:::{_NAME})*")
-_DECLARATOR = re.compile(r"(?:\s*(?:[*&]|\b(?:const|volatile)\b))*\s*(?:\(.*\)|\[[^\]]*\])*", re.DOTALL)
+_TYPE_NAME = rf"(?:::)?{_NAME}(?:::{_NAME})*"
+_DECLARATOR = r"(?s)(?:\s*(?:[*&]|\b(?:const|volatile)\b))*\s*(?:\(.*\)|\[[^\]]*\])*"
 _NOT_TYPES = frozenset(("void", "auto", "static", "inline", "extern", "template", "typename", "const", "volatile"))
 
 
@@ -106,8 +106,8 @@ def _check_written_type(type_: str, name: str, index: int, signature: tuple[str,
         raise _signature_error(text, kernel, f"parameter {index + 1} has no type")
     base, declarator = split_base(type_)
     is_void = base == "void" and re.search(r"[*&]", declarator) is not None
-    is_type = is_builtin_integer(base) or is_void or (_TYPE_NAME.fullmatch(base) and base not in _NOT_TYPES)
-    if not is_type or not _DECLARATOR.fullmatch(declarator):
+    is_type = is_builtin_integer(base) or is_void or (re.fullmatch(_TYPE_NAME, base) and base not in _NOT_TYPES)
+    if not is_type or not re.fullmatch(_DECLARATOR, declarator):
         problem = f"parameter {index + 1}: {f'{type_} {name}'.strip()!r} is not a type and a name"
         raise _signature_error(text, kernel, problem)
     if "&" in declarator:

@@ -19,7 +19,7 @@ from jitload.model import Variable
 _CXX_LIBRARIES = ("libstdc++.so.6", "libc++abi.so.1", None)
 # NVRTC puts what is internal to a file in a namespace whose name contains the process id.
 _INTERNAL_NAMESPACE = re.compile(r"\(anonymous namespace\)::|\b_(?:INTERNAL|GLOBAL_)_\w+::")
-_NAME_LENGTH = re.compile(r"\d{1,5}(?!\d)")
+_NAME_LENGTH = r"\d{1,5}(?!\d)"
 
 
 @lru_cache(maxsize=4096)
@@ -63,7 +63,7 @@ def name_in(symbol: str) -> str:
         'ns::scale<…>'
     """
     names, position = [], 3 if symbol.startswith("_ZN") else 2
-    while length := _NAME_LENGTH.match(symbol, position):
+    while length := re.match(_NAME_LENGTH, symbol, position):
         position = length.end() + int(length[0])
         names.append(symbol[length.end() : position])
     arguments = "<…>" if symbol[position : position + 1] == "I" else ""

@@ -10,12 +10,13 @@ from dataclasses import replace
 from itertools import groupby
 from typing import NamedTuple
 
-from jitload.errors import Argument, LaunchSpecError, SignatureError, Words, nearest_name
+from jitload.errors import LaunchSpecError, SignatureError, nearest_name
 from jitload.model import CompiledSource, Cubin, Kernel, Parameter, ParameterSlot
 from jitload.request.launch import Launch
 from jitload.request.tune import Choice, Variant
 from jitload.signature.declared import shorten
 from jitload.signature.demangle import is_refused, name_in
+from jitload.words import Argument, Words
 
 _MAX_LENGTH = 120
 

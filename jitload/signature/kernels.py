@@ -9,11 +9,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from itertools import starmap
-from pathlib import Path
 from typing import NamedTuple
 
-from jitload.cpptext.declarations import find_candidates
-from jitload.cpptext.source_kind import read_user_headers
+from jitload.cpptext.reading import SourceReading
 from jitload.errors import SignatureError
 from jitload.model import Candidate, Image, ImageKernel, Kernel, Parameter, ParameterSlot
 from jitload.request.kind import unqualified
@@ -31,16 +29,12 @@ from jitload.signature.types import (
 )
 
 
-def with_header_candidates(
-    candidates: Sequence[Candidate], image: Image, texts: Sequence[str], include_dirs: Sequence[Path]
-) -> tuple[Candidate, ...]:
-    """Return the candidates. If an image has no kernel, or one of another name, add those in the user's headers."""
-    names = {unqualified(candidate.name) for candidate in candidates}
+def known_candidates(reading: SourceReading, image: Image) -> tuple[Candidate, ...]:
+    """Return the candidates of a source. If its image has no kernel, or one of another name, add those in headers."""
+    names = {unqualified(candidate.name) for candidate in reading.candidates}
     if image.kernels and all(unqualified(read_symbol(kernel.symbol, "")[0]) in names for kernel in image.kernels):
-        return tuple(candidates)
-    headers = [header.text for header in read_user_headers(texts, include_dirs)]
-    added = (candidate._replace(piece=candidate.piece + len(texts)) for candidate in find_candidates(headers))
-    return (*candidates, *added)
+        return reading.candidates
+    return (*reading.candidates, *reading.header_candidates)
 
 
 def read_kernels(

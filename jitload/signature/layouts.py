@@ -14,8 +14,10 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from jitload.cpptext.declarations import find_unambiguous
-from jitload.cpptext.structures import Declarations, Structure, find_declarations, may_declare, type_name
+from jitload.cpptext.reading import SourceReading
+from jitload.cpptext.structures import Declarations, Structure, type_name
 from jitload.model import Candidate, Variable
+from jitload.request.kind import unqualified
 from jitload.signature.demangle import demangle, name_number, split_top_level
 from jitload.signature.probe import kernel_expression
 from jitload.signature.types import describe_type, find_undeclared_name, resolve_aliases, scalars_in
@@ -70,30 +72,33 @@ class _Root(NamedTuple):
     names: tuple[str, ...]
 
 
-def layout_expressions(
-    pieces: Sequence[str],
-    read_others: Callable[[], Sequence[str]],
-    candidates: Sequence[Candidate],
-    kernels: Sequence[str],
-    *,
-    is_nvrtc: bool,
-) -> tuple[str, ...]:
+class LayoutQueries(NamedTuple):
+    """Name expressions whose symbols contain the members of structures and the types of device variables.
+
+    `variables` are the names of the device variables, in the order in which the symbols number them.
+    """
+
+    expressions: tuple[str, ...] = ()
+    variables: tuple[str, ...] = ()
+
+
+def layout_queries(
+    reading: SourceReading, kernels: Sequence[str], exports: Iterable[str], *, is_nvrtc: bool
+) -> LayoutQueries:
     """Return the name expressions for structures that kernels may take by value, and for device variables.
 
-    The mangled names of these expressions contain the members of the structures and the types of the variables.
-
     Args:
-        pieces: The texts of the source.
-        read_others: Returns other texts, such as headers, that may declare structures or macros.
-        candidates: The functions in the source that look like kernels.
+        reading: What the source says.
         kernels: The values of `Launch(kernel=…)`.
+        exports: The other names in `functions=`.
         is_nvrtc: True if the expressions are for NVRTC, False if they are for g++.
     """
     offset = _nvrtc_offset if is_nvrtc else _host_offset
-    roots = tuple(_roots(_typed_kernels(candidates, kernels)))
-    declarations = _declarations(pieces, read_others, roots)
+    roots = tuple(_roots(_typed_kernels(reading, kernels, exports)))
+    names = frozenset(name for root in roots for name in root.names)
+    declarations = reading.declarations(names) if names or reading.has_variables else None
     if declarations is None:
-        return ()
+        return LayoutQueries()
     layouts = [
         expression
         for type_, structure in _structures(declarations, roots)
@@ -104,12 +109,10 @@ def layout_expressions(
         "::__jitload_type>>"
         for number, name in enumerate(declarations.variables)
     ]
-    return (*layouts, *variables)
+    return LayoutQueries((*layouts, *variables), declarations.variables)
 
 
-def host_layouts(
-    name: str, function: tuple[str, Candidate], texts: Sequence[str], read_others: Callable[[], Sequence[str]]
-) -> str:
+def host_layouts(name: str, function: tuple[str, Candidate], reading: SourceReading) -> str:
     """Return lines of C++ that put the layouts of a host function's parameters into the names of symbols.
 
     A wrong guess about a structure does not break the build. The lines name members only where C++ ignores errors
@@ -118,11 +121,11 @@ def host_layouts(
     Args:
         name: The function's exported name.
         function: A C++ expression for the function, and the function's declaration.
-        texts: The texts of the source.
-        read_others: Returns other texts, such as headers, that may declare structures or macros.
+        reading: What the source says.
     """
     roots = tuple(_roots([function]))
-    declarations = _declarations(texts, read_others, roots) if roots else None
+    names = frozenset(name for root in roots for name in root.names)
+    declarations = reading.declarations(names) if names else None
     lines = []
     for number, (root, steps, structure) in enumerate(_chains(declarations, roots) if declarations else ()):
         parameters = ["class __jitload_t0"]
@@ -143,9 +146,15 @@ def host_layouts(
     return "".join(lines)
 
 
-def _typed_kernels(candidates: Sequence[Candidate], kernels: Sequence[str]) -> Iterator[tuple[str, Candidate]]:
+def _typed_kernels(
+    reading: SourceReading, kernels: Sequence[str], exports: Iterable[str]
+) -> Iterator[tuple[str, Candidate]]:
     """Yield (expression, candidate) pairs: a C++ expression for a kernel, and a function that may be this kernel."""
-    yield from ((candidate.name, candidate) for candidate in find_unambiguous(candidates))
+    candidates, unambiguous = reading.candidates, reading.unambiguous
+    if not {unqualified(name) for name in (*kernels, *exports)} <= {unqualified(c.name) for c in candidates}:
+        candidates = (*candidates, *reading.header_candidates)
+        unambiguous = find_unambiguous(candidates)
+    yield from ((candidate.name, candidate) for candidate in unambiguous)
     for kernel in kernels:
         target = re.split(r"[<(]", kernel)[0].strip().removeprefix("::")
         yield from ((kernel_expression(kernel), c) for c in candidates if c.name == target)
@@ -156,20 +165,9 @@ def _roots(functions: Iterable[tuple[str, Candidate]]) -> Iterator[_Root]:
     for expression, candidate in functions:
         arguments = re.findall(r"[A-Za-z_]\w*", expression.partition("<")[2]) if candidate.is_template else []
         for index, text in enumerate(candidate.types):
-            name = type_name(text)
-            if name and find_undeclared_name(resolve_aliases(text.partition("&")[0])) is not None:
+            is_declared = find_undeclared_name(resolve_aliases(text.partition("&")[0])) is None
+            if not is_declared and (name := type_name(text)):
                 yield _Root(expression, index, (name, *arguments))
-
-
-def _declarations(
-    pieces: Sequence[str], read_others: Callable[[], Sequence[str]], roots: Sequence[_Root]
-) -> Declarations | None:
-    """Return the declarations in the texts, or None if no text has a device variable or a structure from `roots`."""
-    names = frozenset(name for root in roots for name in root.names)
-    others = tuple(read_others()) if names else ()
-    if not any(may_declare(text, names) for text in (*pieces, *others)):
-        return None
-    return find_declarations(tuple(pieces), others)
 
 
 def _structures(declarations: Declarations, roots: Sequence[_Root]) -> Iterator[tuple[str, Structure]]:
@@ -345,13 +343,15 @@ def _unknown_bytes(layout: Layout) -> Iterator[Member]:
 
 
 def typed_variables(
-    variables: tuple[Variable, ...], layouts: Sequence[Layout], pieces: tuple[str, ...]
+    variables: tuple[Variable, ...], layouts: Sequence[Layout], names: Sequence[str]
 ) -> tuple[Variable, ...]:
-    """Return the variables with the dtypes of their elements, according to the types in `layouts`."""
+    """Return the variables with the dtypes of their elements, according to the types in `layouts`.
+
+    `names` are the variables in the source, as in `LayoutQueries`.
+    """
     declared = [layout.members[0] for layout in layouts if layout.structure == "void"]
     if not declared:
         return variables
-    names = find_declarations(pieces).variables
     types = {names[member.offset]: member.type for member in declared}
     return tuple(replace(variable, dtype=_element_dtype(types.get(variable.name, ""))) for variable in variables)
 

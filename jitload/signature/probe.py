@@ -51,12 +51,10 @@ template<class __jitload_f, class __jitload_g> __global__ void __jitload_probe()
 
 _INSTANTIATIONS = "__jitload_instantiations"  # the file name in messages about the lines of `instantiations`
 _MAX_LENGTH = 32_768
-_ALLOWED_TEXT = re.compile(r"[\w:<>,*&()\[\]. +!|~^-]*", re.ASCII)
-_CHARACTER_LITERAL = re.compile(
-    r"(?<!\w)(?:u8|[uUL])?'(?:[ -&(-\[\]-~]|\\(?:[abfnrtv'\"?\\]|[0-7]{1,3}|x[0-9a-fA-F]{1,2}))'", re.ASCII
-)
-_QUALIFIED_NAME = re.compile(r"(?:::)?[A-Za-z_]\w*(?:::[A-Za-z_]\w*)*", re.ASCII)
-_IS_NAME_EXPRESSION = re.compile(rf"(?:__nv_name_map|{_INSTANTIATIONS})\(\d+\)")
+_ALLOWED_TEXT = r"(?a)[\w:<>,*&()\[\]. +!|~^-]*"
+_CHARACTER_LITERAL = r"(?a)(?<!\w)(?:u8|[uUL])?'(?:[ -&(-\[\]-~]|\\(?:[abfnrtv'\"?\\]|[0-7]{1,3}|x[0-9a-fA-F]{1,2}))'"
+_QUALIFIED_NAME = r"(?a)(?:::)?[A-Za-z_]\w*(?:::[A-Za-z_]\w*)*"
+_IS_NAME_EXPRESSION = rf"(?:__nv_name_map|{_INSTANTIATIONS})\(\d+\)"
 _OPENING_BRACKETS = {")": "(", "]": "[", ">": "<"}
 
 
@@ -103,7 +101,7 @@ def kernel_expression(kernel: str) -> str:
     text = kernel.strip(" ")
     _check_characters(text)
     closing = _match_brackets(text)
-    name = _QUALIFIED_NAME.match(text)
+    name = re.match(_QUALIFIED_NAME, text)
     if name is None:
         raise _syntax_error(text, 0, "it must begin with the kernel's name")
     end = name.end()
@@ -133,7 +131,7 @@ def rejected_expressions(log: str) -> frozenset[str]:
 def is_only_name_errors(log: str) -> bool:
     """Return whether the log has errors, and every error is about a name expression rather than the source."""
     locations = re.findall(r"^(.*): (?:catastrophic |internal )?error\b", log, re.MULTILINE)
-    return bool(locations) and all(map(_IS_NAME_EXPRESSION.fullmatch, locations))
+    return bool(locations) and all(re.fullmatch(_IS_NAME_EXPRESSION, location) for location in locations)
 
 
 def _expressions_with_errors(log: str) -> Iterator[str]:
@@ -154,7 +152,7 @@ def _probed_kernel(expression: str) -> str:
 
 def _blank_character_literals(text: str) -> str:
     """Replace each character in character literals by `0`. Brackets in these literals do not open or close anything."""
-    return _CHARACTER_LITERAL.sub(lambda literal: "0" * len(literal[0]), text)
+    return re.sub(_CHARACTER_LITERAL, lambda literal: "0" * len(literal[0]), text)
 
 
 def _check_characters(text: str) -> None:
@@ -163,7 +161,7 @@ def _check_characters(text: str) -> None:
         raise _syntax_error(text, 0, "it is empty")
     if len(text) > _MAX_LENGTH:
         raise _syntax_error(text[:60] + "…", 0, f"it is longer than {_MAX_LENGTH} characters")
-    allowed = _ALLOWED_TEXT.match(_blank_character_literals(text))
+    allowed = re.match(_ALLOWED_TEXT, _blank_character_literals(text))
     end = allowed.end() if allowed else 0
     if end < len(text):
         raise _syntax_error(text, end, f"{text[end]!r} is not allowed in a kernel's name")

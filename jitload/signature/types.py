@@ -120,7 +120,7 @@ def split_base(text: str) -> tuple[str, str]:
 
     For `const float* const*`, return `("float", "* const*")`.
     """
-    plain = _RESTRICT.sub("", text.strip())
+    plain = _without_restrict(text)
     end = _base_end(plain)
     words = [word for word in _split_words(plain[:end]) if word not in (*_QUALIFIERS, *_TAGS)]
     return " ".join(words), plain[end:]
@@ -226,18 +226,18 @@ _ALIASES = {
 # The types that C++ or CUDA declares.
 TYPE_NAMES = (*_ELEMENTS, *(name for name in _ALIASES if "::" not in name), *_OPAQUE_SIZES, "void")
 
-_COMPLEX = re.compile(r"(?:(?:cuda::)?std|thrust)::(?:\w+::)*complex<(\w+)>")
+_COMPLEX = r"(?:(?:cuda::)?std|thrust)::(?:\w+::)*complex<(\w+)>"
 
 
 def is_complex(text: str) -> bool:
     """Return whether a type is a pointer that accepts a complex tensor, such as `float2*`."""
     parts = _split_declarator(text)
-    is_pair = parts.base in ("float2", "double2", "__half2") or _COMPLEX.fullmatch(parts.base) is not None
+    is_pair = parts.base in ("float2", "double2", "__half2") or re.fullmatch(_COMPLEX, parts.base) is not None
     return is_pair and parts.is_plain_pointer
 
 
 def _find_element(base: str) -> _Element | None:
-    match = _COMPLEX.fullmatch(base)
+    match = re.fullmatch(_COMPLEX, base) if "complex" in base else None
     scalar = _SCALARS.get(match[1]) if match else None
     if scalar is None:
         return _ELEMENTS.get(base)
@@ -288,13 +288,13 @@ class _Declarator(NamedTuple):
 
 _POINTER = re.compile(r"[*&](?: const| volatile)*| ?\[[^\]]*\]| ?\([*&](?: ?const| ?volatile)*\)(?: ?\[[^\]]*\])+")
 _QUALIFIERS = ("const", "volatile")
-_RESTRICT = re.compile(r"\s*\b(?:__restrict__|__restrict|restrict)\b")
+_RESTRICT = r"\s*\b(?:__restrict__|__restrict|restrict)\b"
 _TAGS = ("struct", "class", "union", "enum", "typename")
 _INTEGER_WORDS = ("unsigned", "signed", "long", "short", "int", "char", "__int128")
 
 
 def _split_declarator(text: str) -> _Declarator:
-    plain = _RESTRICT.sub("", text.strip())
+    plain = _without_restrict(text)
     end = _base_end(plain)
     words = _split_words(plain[:end])
     names = [word for word in words if word not in (*_QUALIFIERS, *_TAGS)]
@@ -304,6 +304,10 @@ def _split_declarator(text: str) -> _Declarator:
         rest=_normalize_rest(plain[end:]),
         is_tagged=any(tag in words for tag in _TAGS),
     )
+
+
+def _without_restrict(text: str) -> str:
+    return re.sub(_RESTRICT, "", text.strip()) if "restrict" in text else text.strip()
 
 
 def _base_end(text: str) -> int:

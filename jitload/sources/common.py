@@ -15,7 +15,8 @@ from jitload.errors import ToolchainError
 from jitload.request.request import RECORD_FILE, Request
 from jitload.toolchain.arch import CPU
 from jitload.toolchain.cuda import CudaToolchain, Nvcc
-from jitload.toolchain.host import Compiler, compiler_identity, cpu_identity, find_compiler, recall_compiler_identity
+from jitload.toolchain.fingerprints import compiler_identity, cpu_identity, recall_compiler_identity
+from jitload.toolchain.host import Compiler, find_compiler
 
 if TYPE_CHECKING:
     from jitload.cache.entry import Entry

@@ -33,7 +33,7 @@ def build(request: Request, tools: Tools, work: Work, *, needs_library: bool, ve
         assert not isinstance(tools.cuda, Nvcc)
         run_in_background(_prepare_build, request, tools.cuda, needs_library)
 
-        from jitload.cuda.kernels import compile_device_code
+        from jitload.kernels.compilation import compile_device_code
         from jitload.request.variants import groups
 
         # machine code, and the signatures of its kernels
@@ -57,7 +57,7 @@ def _prepare_build(request: Request, cuda: CudaToolchain | None, needs_library: 
         from jitload.cuda.nvrtc import prepare_nvrtc
 
         prepare_nvrtc(cuda.nvrtc_path, is_isolated=request.settings.isolates)
-    importlib.import_module("jitload.cuda.kernels")
+    importlib.import_module("jitload.kernels.compilation")
     from jitload.codegen.wrapper import load_template
 
     if needs_library:

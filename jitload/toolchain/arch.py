@@ -11,8 +11,9 @@ import functools
 import re
 from collections.abc import Iterable, Sequence
 
-from jitload.errors import Argument, ToolchainError, Words, warn_once
+from jitload.errors import ToolchainError, warn_once
 from jitload.settings import Settings
+from jitload.words import Argument, Words
 
 _ARCH = re.compile(r"(?:sm_|compute_)?(\d{2,3})([af]?)|(\d{1,2})\.(\d)([af]?)")
 _PTX_PREFIX = "compute_"  # as in nvcc's option code=compute_90

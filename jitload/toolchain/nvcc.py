@@ -12,7 +12,8 @@ from pathlib import Path
 from jitload.errors import ToolchainError
 from jitload.settings import Settings
 from jitload.toolchain.cuda import DEFAULT_HOME, Nvcc, toolkit_include_dirs
-from jitload.toolchain.host import file_state, package_dirs, remembered, run_tool
+from jitload.toolchain.fingerprints import file_state, remembered
+from jitload.toolchain.host import package_dirs, run_tool
 
 _WITHOUT_NVCC = (
     "There are two ways without nvcc: pass only the kernels in cuda_sources and declare the launch, "

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from jitload.errors import JitLoadError, LaunchSpecError, MismatchError, ends_at_caller
+from jitload.errors import JitLoadError, LaunchSpecError, MismatchError
 from jitload.loader.function import TypedFunction
 from jitload.loader.variants import Chosen
 from jitload.measuring.benchmark import Arguments, Options, Subject, check_number, open_clock
@@ -24,6 +24,7 @@ from jitload.request.request import Request
 from jitload.request.rows import Row, choose, read_rows
 from jitload.request.tune import Tune
 from jitload.request.variants import device_of, source_digest
+from jitload.tracebacks import ends_at_caller
 from jitload.tuning.builds import Candidate, build_candidates, make_candidates, shown_progress
 
 _SAMPLES = 500  # the most samples of a variant

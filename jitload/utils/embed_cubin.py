@@ -20,8 +20,9 @@ from pathlib import Path
 from jitload.cuda.fatbin import is_fatbin, read_fatbin
 from jitload.elf.cubin import is_unknown_format, read_image
 from jitload.elf.object import ObjectFile
-from jitload.errors import JitLoadError, LoadError, in_options
+from jitload.errors import JitLoadError, LoadError
 from jitload.request.cubins import check_cubin_name
+from jitload.words import in_options
 
 PathLike = str | os.PathLike[str]
 _log = logging.getLogger(__name__)

@@ -16,10 +16,10 @@ from jitload.building.ninja import Step
 from jitload.cache.store import claim_entry
 from jitload.cpu import build as cpu_build
 from jitload.cpu.text import compiler_flags
-from jitload.cuda.kernels import DeviceSource
 from jitload.host_cpp import library, precompiled, steps
 from jitload.host_cpp.precompiled import HeaderSpec, PrecompiledHeader
 from jitload.host_cpp.steps import HostBuild
+from jitload.kernels.source import DeviceSource
 from jitload.settings import read_settings
 from jitload.toolchain.cuda import CudaToolchain
 from jitload.toolchain.host import INCLUDE_DIR, find_compiler

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from jitload.cuda import nvrtc
+from jitload.cuda import program as nvrtc
+from jitload.cuda.job import NvrtcJob
 from jitload.settings import read_settings
 from jitload.toolchain.cuda import find_cuda_toolchain
 
@@ -21,7 +22,7 @@ __device__ float table[4];
 def compile_to(what: str, *options: str, source: str = SOURCE) -> bytes:
     """Return the PTX or the LTO-IR that NVRTC makes."""
     bindings = nvrtc.load_nvrtc(find_cuda_toolchain(read_settings()).nvrtc_path)
-    job = nvrtc.NvrtcJob(name="k.cu", source=source, options=())
-    with nvrtc._program(bindings, job) as program:
+    job = NvrtcJob(name="k.cu", source=source, options=())
+    with nvrtc._program(bindings, job) as (program, _):
         assert bindings.nvrtcCompileProgram(program, len(options), [option.encode() for option in options]) == (0,)
         return nvrtc._read(bindings, program, what)

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from jitload.elf.cubin import read_image
-from jitload.errors import Argument, JitLoadError, LaunchSpecError, Words
+from jitload.errors import JitLoadError, LaunchSpecError
 from jitload.model import CompiledSource, Cubin, Image, Kernel
 from jitload.request.cubins import LabelledCubin
 from jitload.request.launch import Launch
@@ -20,6 +20,7 @@ from jitload.signature.demangle import demangle_variables
 from jitload.signature.exports import check_is_typed, choose_export_names, layout_difference
 from jitload.signature.kernels import make_typed_kernel, read_kernels_without_source
 from jitload.signature.types import describe_type
+from jitload.words import Argument, Words
 
 
 def read_external_cubins(request: Request) -> tuple[CompiledSource, ...]:

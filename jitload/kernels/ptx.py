@@ -9,7 +9,7 @@ from pathlib import Path
 from jitload.cuda.fatbin import is_fatbin, read_fatbin, select_cubin, select_ptx
 from jitload.cuda.linkers import Format, LinkJob, link_with_driver, link_with_nvjitlink
 from jitload.elf.cubin import read_image
-from jitload.errors import Argument, CompileError, Diagnostic, JitLoadError, ToolchainError, Words
+from jitload.errors import CompileError, Diagnostic, JitLoadError, ToolchainError
 from jitload.model import Cubin, Image
 from jitload.request.arguments import check_name, read_flags
 from jitload.request.options import nvrtc_options, take_archs
@@ -18,6 +18,7 @@ from jitload.signature.demangle import demangle_variables
 from jitload.signature.kernels import read_kernels_without_source
 from jitload.toolchain.arch import driver_version, resolve_one_gpu_arch
 from jitload.toolchain.cuda import find_nvjitlink
+from jitload.words import Argument, Words
 
 _LTO_IR = b"\xed\x43\x4e\x7f"
 _VERSION = re.compile(rb"\A(?:\xef\xbb\xbf)?(?:\s|//[^\n]*\n|/\*(?:[^*]|\*(?!/))*\*/)*\.version\s+\d+\.\d+")

@@ -7,17 +7,14 @@ import re
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import replace
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
 
-from jitload.cpptext.source_kind import read_user_headers, user_headers
-from jitload.cuda.nvrtc import has_host_function, missing_function_hint
+from jitload.cuda.messages import has_host_function, missing_function_hint
 from jitload.errors import CompileError, LaunchSpecError, ToolchainError
+from jitload.kernels.source import DeviceSource
 from jitload.request.kind import DEFAULT_DEVICE
 
-if TYPE_CHECKING:
-    from jitload.cuda.kernels import DeviceSource
-
-_CONDITION = re.compile(r"\s*#\s*(?:el)?if")
+_CONDITION = r"\s*#\s*(?:el)?if"
 
 _Result = TypeVar("_Result")
 
@@ -66,7 +63,7 @@ def _with_default_device(options: tuple[str, ...]) -> tuple[str, ...]:
 
 def _misspells(source: DeviceSource, log: str) -> bool:
     """Return whether an exported name is in no text, because it may misspell the name of a host function."""
-    texts = (*source.piece_texts, *user_headers(source.texts, source.include_dirs))
+    texts = (*source.piece_texts, *source.reading.header_texts)
     return missing_function_hint(log, source.exports, texts) != ""
 
 
@@ -77,13 +74,14 @@ def _without_host_code(source: DeviceSource) -> DeviceSource | None:
     """
     from jitload.cpptext.host_functions import without_host_code
 
-    headers = tuple(read_user_headers(source.texts, source.include_dirs))
+    headers = source.reading.headers
     if len({os.path.normpath(header.name) for header in headers}) < len(headers):
         return None
     mentioned = " ".join((*source.kernels, *(signature for _, signature in source.signatures)))
-    texts = without_host_code((*source.texts, *(header.text for header in headers)), mentioned)
+    own_texts = (*source.piece_texts, *source.option_lines)
+    texts = without_host_code((*own_texts, *(header.text for header in headers)), mentioned)
     labels = (label for label, _ in source.pieces)
-    cut_headers = zip(headers, texts[len(source.texts) :], strict=True)
+    cut_headers = zip(headers, texts[len(own_texts) :], strict=True)
     return replace(
         source,
         pieces=tuple(zip(labels, texts[: len(source.pieces)], strict=True)),
@@ -101,7 +99,7 @@ def _rejects_host_code(error: CompileError, source: DeviceSource, kernels_alone:
     cut_texts = [*kernels_alone.piece_texts, *(header.text for header in kernels_alone.headers)]
     for (file, text), cut_text in zip(texts, cut_texts, strict=True):
         lines = enumerate(zip(text.split("\n"), cut_text.split("\n"), strict=True), 1)
-        changed = (number for number, (line, cut) in lines if line.rstrip() != cut.rstrip() or _CONDITION.match(cut))
+        changed = (n for n, (line, cut) in lines if line.rstrip() != cut.rstrip() or re.match(_CONDITION, cut))
         if not errors.isdisjoint((os.path.realpath(file), number) for number in changed):
             return True
     return False

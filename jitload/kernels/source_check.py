@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from jitload.cpptext.declarations import find_candidates
-from jitload.errors import Argument, JitLoadError, ToolchainError, Words
+from jitload.errors import JitLoadError, ToolchainError
 from jitload.request.kind import looks_like_kernels
 from jitload.request.request import Request
+from jitload.words import Argument, Words
 
 
 def check_is_device_code(request: Request) -> None:
@@ -63,7 +64,7 @@ def _check_kernels_launch_none(request: Request) -> None:
 
 
 def _check_is_not_ptx(request: Request) -> None:
-    from jitload.cuda.ptx import format_of
+    from jitload.kernels.ptx import format_of
 
     if label := next((label for label, text in request.pieces if format_of(text)), None):
         raise JitLoadError(

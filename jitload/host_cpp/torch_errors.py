@@ -1,0 +1,103 @@
+"""Explains compilers' errors about PyTorch extension sources, such as names of torch's that the light headers lack."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+
+from jitload.cpptext.lexer import strip_comments
+from jitload.request.torch_operators import COPIED, read_header
+from jitload.request.torch_text import LIGHT_HEADER_DIR
+
+_UNKNOWN = re.compile(
+    r"is not a member of|has no (?:actual )?member|has not been declared|No such file|cannot open source file"
+    r"|no matching function|no instance of|does not name a|was not declared|is undefined|no operator|no match for"
+    r"|could not convert|cannot convert|no suitable|not a class or|incomplete type|no match found|ambiguous"
+    r"|more than one|headers for torch lack|range-based"
+)
+# Errors of the text itself, which torch would report, too.
+_OF_AUTHOR = re.compile(
+    r"__int128|annot convert [‘\"](?:torch|at)::Tensor|could not convert .* from [‘\"](?:torch|at)::Tensor"
+    r"|no suitable .* from [‘\"](?:torch|at)::Tensor[’\"] to [‘\"](?:float|double|bool|u?int\w*|(?:unsigned )?long)\b"
+    r"|operator(?:!|&&|\|\||\+\+|--)[’\"]"  # torch's tensors do not have these either
+)
+_OF_TORCH = re.compile(
+    r"\b(?:torch|at|c10|ATen|pybind11|py|caffe2|jitload_torch)(?:::|/)"
+    r"|[\"‘](?:torch|at|c10|pybind11|py|std|caffe2|begin|end)[\"’]"
+)
+_MACRO_OF_TORCH = re.compile(r"\b(?:AT|TORCH|C10|PYBIND11|CUDA)_[A-Z]\w*|\bgpuAtomic\w+|\bWARP_[A-Z]\w*")
+_NESTED_NAME = re.compile(r"\b(?:torch|at|c10)(?:::\w+){2,}")
+_MACRO_CALL = re.compile(r"\b(?:AT|TORCH|C10|PYBIND11)_[A-Z]\w*(?=\s*\()")
+_MACRO_DEFINITION = re.compile(r"^[ \t]*#[ \t]*define[ \t]+(\w+)", re.MULTILINE)
+_NO_MEMBER = re.compile(
+    r"[‘\"](?:class |struct )?([^‘’\"]+)[’\"]\}? has no (?:actual )?member (?:named )?[‘\"]([^’\"]+)"
+)
+_SECOND_MODULE = re.compile(
+    r"(?:redefinition|multiple definition) of .*_jitload_torch_module|_jitload_torch_module.* has already been defined"
+)
+_UNDECLARED_FUNCTION = re.compile(
+    r"^functions\['([\w:]+)'\]:1:.*error: .*(?:not declared|not been declared|is not a member of|undeclared|no member)",
+    re.MULTILINE,
+)
+_LACKING = (
+    "These are names of torch's that jitload's headers do not have: load the source with "
+    "jitload.cpp_extension.load_inline, which then builds it with torch's own headers (docs/torch.md)."
+)
+_QUOTED = re.compile(r"[‘\"]([^‘’\"]+)[’\"]")
+_BRACED_VALUE = re.compile(r"‘\{.*\}’")  # may contain other quotation marks
+_HEADER = re.compile(r"[\w/]+\.(?:cu)?h(?:pp)?\b")
+
+
+def missing_names(log: str, texts: Iterable[str] = ()) -> list[str]:
+    """Return the names of torch, pybind11 or the C++ library in a compiler's errors.
+
+    Errors about unknown macros and namespaces may not contain a name. If no error contains a name, return candidates
+    from the texts: names in nested namespaces, or undefined macros.
+    """
+    names: dict[str, None] = {}
+    if "required to use PyTorch" in log:  # an option such as -std=c++14
+        return []
+    for line in log.splitlines():
+        # A suggestion may be any name of torch's.
+        message = _BRACED_VALUE.sub("", line.partition("error")[2].partition("did you mean")[0])
+        macro = _MACRO_OF_TORCH.search(message)
+        if not _UNKNOWN.search(message) or _OF_AUTHOR.search(message) or not (macro or _OF_TORCH.search(message)):
+            continue
+        header = _HEADER.search(message) if "No such file" in message or "cannot open" in message else None
+        quoted = [name for name in _QUOTED.findall(message) if name[0] not in "<{" and name != "for"]
+        name, *owners = [found[0]] if (found := macro or header) else [*quoted, "?"]
+        if owners and "is not a member of" in message:
+            name = f"{owners[0]}::{name}"
+        elif owners and name.startswith("operator"):
+            name = f"{name} of {owners[0]}"
+        elif member := _NO_MEMBER.search(message):
+            name = f"{member[1]}::{member[2]}"
+        names[name] = None
+    if names:
+        return list(names)
+    if "must be a class or namespace name" in log:
+        return sorted({name for text in texts for name in _NESTED_NAME.findall(text)})
+    return _undefined_macros(texts)
+
+
+def _undefined_macros(texts: Iterable[str]) -> list[str]:
+    """Return macros such as `TORCH_…` that the texts use. Omit macros that the texts or the light headers define."""
+    text = "\n".join(map(strip_comments, texts))
+    macros = {*_MACRO_CALL.findall(text)} - {*_MACRO_DEFINITION.findall(text)}
+    if macros:
+        headers = [path.read_text(encoding="utf-8") for path in (LIGHT_HEADER_DIR / "jitload_torch").glob("*.h")]
+        headers += map(read_header, COPIED.split())
+        macros -= {name for header in headers for name in _MACRO_DEFINITION.findall(header)}
+    return sorted(macros)
+
+
+def torch_hint(log: str, texts: Iterable[str]) -> str:
+    """Return advice on a compiler's messages about a PyTorch extension source, or "" if there is none."""
+    if _SECOND_MODULE.search(log):
+        return "The source has a PYBIND11_MODULE of its own: leave functions= out, and add the functions there."
+    if match := _UNDECLARED_FUNCTION.search(log):
+        return (
+            f"functions= names {match[1]!r}, which the C++ does not declare. Correct the name, or declare the function "
+            "in cpp_sources if cuda_sources defines it."
+        )
+    return _LACKING if missing_names(log, texts) else ""

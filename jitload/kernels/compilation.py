@@ -1,0 +1,317 @@
+"""Compiles the device code of a request with NVRTC, and reads the names and types of its kernels.
+
+NVRTC usually runs once for each architecture: it compiles the source, instantiates the templates that `Launch` records
+name, and mangles the type of each kernel that the text shows. NVRTC runs again, for example, if a function in the text
+turns out not to be a kernel, if a macro declares an `extern "C"` kernel that the text does not show, or if the text
+uses names that nvcc declares by itself.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import replace
+from functools import cached_property
+from pathlib import Path
+
+from jitload.cuda.headers import STAND_INS, provide_headers
+from jitload.cuda.job import SYNTAX_ONLY, NvrtcJob, NvrtcResult, device_options
+from jitload.cuda.nvrtc import log_warnings, run_nvrtc
+from jitload.cuda.precompiled import file_states
+from jitload.cuda.predefined import declarations_for, declarations_for_conditions
+from jitload.elf.cubin import read_image
+from jitload.errors import CompileError, LaunchSpecError, SignatureError, nearest_name
+from jitload.kernels.host_code import compile_kernels_alone
+from jitload.kernels.source import DeviceSource, device_source, naming_exports
+from jitload.kernels.source_check import check_is_device_code
+from jitload.model import Candidate, CompiledSource, Cubin, Image
+from jitload.request.kind import kernels_alone
+from jitload.request.request import Request
+from jitload.signature import probe
+from jitload.signature.demangle import demangle_variables
+from jitload.signature.exports import check_layouts
+from jitload.signature.kernels import find_expressions_to_probe, known_candidates, read_kernels
+from jitload.signature.layouts import LAYOUT_DECLARATIONS, layout_queries, read_layouts, typed_variables
+from jitload.toolchain.arch import CPU, machine_arch
+from jitload.toolchain.cuda import CudaToolchain, find_cuda_toolchain, nvrtc_include_dirs
+
+# With this macro, cooperative_groups.h does not include the C++ library, which NVRTC takes a second to read.
+_LIGHT_COOPERATIVE_GROUPS = "-D_CG_LIMIT_INCLUDED_DEPENDENCIES"
+_OLD_STANDARD = r"--?std=(?:c|gnu)\+\+(?:98|03)"
+
+
+def compile_device_code(request: Request, toolchain: CudaToolchain | None) -> tuple[CompiledSource, ...]:
+    """Return a request's machine code for each architecture. Sources are compiled, and cubins are read."""
+    if request.cubins:
+        from jitload.kernels.external_cubins import read_external_cubins
+
+        return read_external_cubins(request)
+    assert toolchain is not None
+    check_is_device_code(request)
+    return compile_for_gpus(request, toolchain)
+
+
+def compile_cubins(request: Request) -> tuple[CompiledSource, ...]:
+    """Compile a request's device code for each architecture."""
+    request = kernels_alone(request)
+    check_is_device_code(request)
+    return _compile_for_archs(device_source(request), request.archs, find_cuda_toolchain(request.settings))
+
+
+def compile_for_gpus(request: Request, toolchain: CudaToolchain) -> tuple[CompiledSource, ...]:
+    """Compile the device code of a request for each of its GPU architectures."""
+    with naming_exports(request):
+        archs = [arch for arch in request.archs if arch != CPU]
+        compiled = _compile_for_archs(device_source(request), archs, toolchain)
+    check_layouts(compiled)
+    return compiled
+
+
+def _compile_for_archs(
+    source: DeviceSource, archs: Sequence[str], toolchain: CudaToolchain
+) -> tuple[CompiledSource, ...]:
+    """Compile device code for each architecture. One run of NVRTC makes the machine code and the PTX of `sm_90`."""
+    compiled = {arch: compile_for_arch(source, arch, toolchain) for arch in dict.fromkeys(map(machine_arch, archs))}
+    return tuple(compiled[arch] if arch in compiled else compiled[machine_arch(arch)].as_ptx(arch) for arch in archs)
+
+
+# ---- one architecture ---------------------------------------------------------------------------------------------
+
+
+def compile_for_arch(source: DeviceSource, arch: str, toolchain: CudaToolchain) -> CompiledSource:
+    """Compile device code for one architecture and read its kernels' types.
+
+    Raises:
+        CompileError: NVRTC rejected the source.
+        LaunchSpecError: NVRTC rejected a kernel that a `Launch` names.
+        SignatureError: The types of a kernel's parameters are unknown, or do not fit the sizes in the cubin.
+        ToolchainError: NVRTC cannot be used, or does not know the architecture.
+    """
+    return compile_kernels_alone(source, lambda source: _compile_for_arch(source, arch, toolchain))
+
+
+def _compile_for_arch(source: DeviceSource, arch: str, toolchain: CudaToolchain) -> CompiledSource:
+    reading, own_dirs = source.reading, nvrtc_include_dirs(toolchain)
+    headers = reading.files(own_dirs)
+    compilation = _Compilation(source, arch, toolchain)
+    result, image = compilation.compile(source.first_expressions)
+    symbols = compilation.symbols(result)
+    if missing := find_expressions_to_probe(image, symbols):
+        result, image = compilation.compile((*compilation.expressions, *missing))
+        symbols = compilation.symbols(result)
+    layouts = read_layouts(result.lowered.values())
+    candidates = known_candidates(reading, image)
+    try:
+        kernels = read_kernels(image, symbols, candidates, source.signatures_by_expression, layouts)
+    except SignatureError as error:
+        raise _with_standard(error, source.options) from error
+    if result.log:
+        log_warnings(result.log, own_dirs)
+    variables = typed_variables(demangle_variables(image.variables), layouts, compilation.layouts.variables)
+    if compilation.declarations:  # some declarations are #include lines
+        headers = reading.files(own_dirs, compilation.declarations)
+    return CompiledSource(
+        cubin=Cubin(data=result.cubin, arch=arch, log=result.log, kernels=kernels, variables=variables, ptx=result.ptx),
+        symbols={kernel: symbols[probe.kernel_expression(kernel)][0] for kernel in source.kernels},
+        candidates=candidates,
+        headers=headers,
+    )
+
+
+def check_device_code(source: DeviceSource, arch: str, toolchain: CudaToolchain) -> tuple[Path, ...]:
+    """Check device code with NVRTC's front end, which makes no machine code.
+
+    Return the user's headers that NVRTC may have read.
+
+    Raises:
+        CompileError: NVRTC rejected the source.
+        LaunchSpecError: NVRTC rejected a kernel that a `Launch` names.
+    """
+    options = (*source.options, SYNTAX_ONLY)
+    if "cooperative_groups" in source.text:
+        with suppress(CompileError, LaunchSpecError):  # raised if the source needs what the macro below leaves out
+            return _check(replace(source, options=(*options, _LIGHT_COOPERATIVE_GROUPS)), arch, toolchain)
+    checked = replace(source, options=options)
+    return compile_kernels_alone(checked, lambda source: _check(source, arch, toolchain))
+
+
+def _check(source: DeviceSource, arch: str, toolchain: CudaToolchain) -> tuple[Path, ...]:
+    headers = source.reading.files(nvrtc_include_dirs(toolchain))
+    _Compilation(source, arch, toolchain).run(tuple(map(probe.kernel_expression, source.kernels)))
+    return headers
+
+
+def _with_standard(error: SignatureError, options: Sequence[str]) -> SignatureError:
+    """Return the error. If an option selects a standard before C++11, add that NVRTC reports no types with it."""
+    old = next((option for option in options if re.fullmatch(_OLD_STANDARD, option)), None)
+    if old is None:
+        return error
+    return SignatureError(
+        f"{error}\n    The compiler reports the types only from C++11 on: leave the option {old} out, or name a newer "
+        "standard."
+    )
+
+
+class _Compilation:
+    """The runs of NVRTC that compile one source for one architecture.
+
+    Attributes:
+        expressions: The C++ expressions for the kernels of the last run, such as `ns::scale<float>`.
+        layouts: The name expressions for structures and device variables.
+    """
+
+    def __init__(self, source: DeviceSource, arch: str, toolchain: CudaToolchain) -> None:
+        reading = source.reading
+        self.expressions: tuple[str, ...] = ()
+        self._shadowed = reading.quoted_files(STAND_INS)
+        # A header that asks whether NVRTC compiles it needs no macros of nvcc.
+        self._headers = [text for text in reading.header_texts if "__CUDACC_RTC__" not in text]
+        self._files = reading.files(nvrtc_include_dirs(toolchain)) if source.precompiles else None
+        self.layouts = layout_queries(reading, source.kernels, source.exports, is_nvrtc=True)
+        self._source = source
+        self._arch = arch
+        self._toolchain = toolchain
+        self._is_minimal = source.is_minimal and toolchain.version >= (12, 4)
+        self._rejected: frozenset[str] = frozenset()
+        self._added: tuple[str, ...] = ()  # declarations that a failed run showed to be missing
+        self._is_checked = False
+
+    @property
+    def declarations(self) -> tuple[str, ...]:
+        """Lines to put before the source. They declare names that nvcc declares by itself."""
+        return (*self._job.declared, *self._added)
+
+    @cached_property
+    def _job(self) -> NvrtcJob:
+        """The run of NVRTC, without what differs from run to run."""
+        source, files = self._source, self._files
+        return NvrtcJob(
+            name=source.pieces[0][0] if len(source.pieces) == 1 else f"{source.name}.cu",
+            directory="/jitload",
+            source=source.text,
+            options=(*device_options(self._toolchain.version, self._arch), *source.options),
+            headers=tuple((header.name, text) for header, text in source.header_texts),
+            declared=declarations_for_conditions((*source.piece_texts, *source.option_lines, *self._headers)),
+            is_isolated=source.is_isolated,
+            header_state="" if files is None else f"{self._toolchain.identity}\n{file_states(files)}",
+        )
+
+    def compile(self, expressions: tuple[str, ...]) -> tuple[NvrtcResult, Image]:
+        """Compile, and return NVRTC's result and the description of its cubin."""
+        result = self.run(expressions)
+        return result, read_image(result.cubin, name=self._source.name, spill_bytes=result.spill_bytes)
+
+    def run(self, expressions: tuple[str, ...]) -> NvrtcResult:
+        """Run NVRTC. Repeat the run without the name expressions that NVRTC rejects.
+
+        One repeat is enough, unless NVRTC reaches its limit of a hundred messages.
+        """
+        while True:
+            try:
+                return self._run(expressions)
+            except CompileError as error:
+                failure = error
+            rejected = probe.rejected_expressions(failure.log) - self._rejected
+            if rejected and not probe.is_only_name_errors(failure.log):
+                self._run(())  # raises an error with only the messages about the source
+            if not rejected or not probe.is_only_name_errors(failure.log):
+                raise failure
+            requested = {probe.kernel_expression(kernel): kernel for kernel in self._source.kernels}
+            if self._is_minimal and not rejected.isdisjoint(requested):
+                self._is_minimal = False  # a `Launch` may use a removed type, as in `k<cudaExtent>`
+                continue
+            if kernel := next((requested[expression] for expression in requested if expression in rejected), None):
+                raise no_such_kernel(kernel, self._source.reading.candidates, failure) from failure
+            self._rejected |= rejected
+            expressions = tuple(expression for expression in expressions if expression not in self._rejected)
+
+    def _run(self, expressions: tuple[str, ...]) -> NvrtcResult:
+        """Compile with two name expressions per kernel: the kernel, and a probe whose symbol has the kernel's type."""
+        if self._may_crash(expressions):
+            self._run(())
+        self.expressions = expressions
+        while True:
+            try:
+                return self._run_nvrtc()
+            except CompileError as error:
+                self._prepare_retry(error)
+
+    def _may_crash(self, expressions: tuple[str, ...]) -> bool:
+        """Return whether NVRTC may crash on name expressions. Return True at most once.
+
+        The lines of `probe.instantiations` prevent the crash, but not in C++ before C++11 or after an unmatched
+        bracket. If True, the caller compiles without name expressions first. That compile reports the errors in the
+        source.
+        """
+        if self._is_checked or not probe.instantiations(expressions):
+            return False
+        self._is_checked = True
+        is_old = any(re.fullmatch(_OLD_STANDARD, option) for option in self._source.options)
+        return is_old or not self._source.reading.has_matching_brackets
+
+    def _run_nvrtc(self) -> NvrtcResult:
+        names = [name for kernel in self.expressions for name in (kernel, probe.probe_expression(kernel))]
+        source = self._source.text + probe.instantiations(self.expressions)
+        headers: list[tuple[str, str]] = []
+        options = ["--minimal"] if self._is_minimal else []
+        if self.expressions:
+            name, text = probe.PROBE_HEADER
+            options.append(f"--pre-include={name}")
+            headers.append((name, text + (LAYOUT_DECLARATIONS if self.layouts.expressions else "")))
+            names += self.layouts.expressions
+        include_dirs = nvrtc_include_dirs(self._toolchain, self._source.include_dirs)
+        with provide_headers(include_dirs, self._shadowed, self._source.text) as (own_headers, stand_in_dirs):
+            job = self._job._replace(
+                source=source,
+                options=(*self._job.options, *(f"-I{path}" for path in (*include_dirs, *stand_in_dirs)), *options),
+                headers=(*headers, *self._job.headers, *own_headers),
+                expressions=tuple(name for name in names if name not in self._rejected),
+                declared=self.declarations,
+            )
+            return run_nvrtc(self._toolchain.nvrtc_path, job)
+
+    def _prepare_retry(self, error: CompileError) -> None:
+        """Add declarations for the next run, or drop `--minimal`. Raise `error` again if neither can help."""
+        try:
+            self._added += declarations_for(error, self.declarations)
+        except CompileError:
+            if not self._is_minimal or probe.is_only_name_errors(error.log):
+                raise
+            self._is_minimal = False
+
+    def symbols(self, result: NvrtcResult) -> dict[str, tuple[str, str]]:
+        """Return a dictionary from the kernels' C++ expressions to (kernel's symbol, probe's symbol) pairs.
+
+        The probe's symbol contains the kernel's type, or is "" if NVRTC rejected the probe.
+        """
+        if builtin := next((kernel for kernel in self.expressions if kernel not in result.lowered), None):
+            raise SignatureError(
+                f"kernel {builtin!r} cannot be compiled, because NVRTC has a built-in function of this name. "
+                "Give the kernel another name."
+            )
+        return {
+            kernel: (result.lowered[kernel], result.lowered.get(probe.probe_expression(kernel), ""))
+            for kernel in self.expressions
+        }
+
+
+def no_such_kernel(kernel: str, candidates: Sequence[Candidate], error: CompileError) -> LaunchSpecError:
+    """Return the error for a `Launch.kernel` that the compiler rejected. The hint lists kernels in the source."""
+    name = re.split("[<(]", kernel)[0].strip()
+    namesakes = [candidate for candidate in candidates if candidate.name == name]
+    declarations = ", ".join(map(_declaration, namesakes or candidates)) or "none"
+    names = [candidate.name for candidate in candidates]
+    nearest = nearest_name(name, names) or next((n for n in names if n.rpartition("::")[2] == name), "")
+    suggestion = f"Did you mean {nearest!r}? " if nearest and not namesakes else ""
+    message = next((d.message for d in error.diagnostics if "__jitload_" not in d.message), "")
+    problem = f"{kernel!r} does not match any kernel of that name" if namesakes else f"there is no kernel {kernel!r}"
+    hint = f"{suggestion}The source declares: {declarations}"
+    if message:
+        hint += f"\n    The compiler says: {message}"
+    return LaunchSpecError(problem, field="Launch.kernel", expression=kernel, hint=hint)
+
+
+def _declaration(candidate: Candidate) -> str:
+    template = "template " if candidate.is_template else ""
+    return f"{template}{candidate.name}({', '.join(candidate.types)})"

@@ -1,0 +1,46 @@
+"""Files that only this user can read: directories of the cache, and small files of JSON in it."""
+
+from __future__ import annotations
+
+import json
+import os
+import stat
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+
+def make_private_dir(directory: Path) -> None:
+    """Create a directory and its missing parents. Only this user can access them, whatever the umask."""
+    if directory.is_dir():
+        return
+    if not directory.parent.is_dir():
+        make_private_dir(directory.parent)
+    with suppress(FileExistsError):
+        directory.mkdir(mode=0o700)
+        directory.chmod(0o700)
+
+
+def save_json(path: Path, value: object) -> None:
+    """Write a value to a small file, atomically. Errors are ignored: later processes can work without the file."""
+    temporary = path.with_name(f"{path.name}.{os.urandom(8).hex()}")  # a process id is not unique on a shared disk
+    with suppress(OSError):
+        make_private_dir(path.parent)
+        try:
+            temporary.write_text(json.dumps(value), encoding="utf-8")
+            temporary.replace(path)
+        finally:
+            temporary.unlink(missing_ok=True)
+
+
+def load_json(path: Path) -> Any:
+    """Return the value in a file that `save_json` wrote.
+
+    Raises:
+        OSError, ValueError, RecursionError: The file does not exist, is not a regular file, or does not contain JSON. A
+            pipe, for example, is not read, because reading it might never end.
+    """
+    with open(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), encoding="utf-8") as file:
+        if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+            raise ValueError(f"{path} is not a regular file")
+        return json.load(file)
