@@ -22,7 +22,7 @@ from jitload.judging.child import Call, Load, Setup
 from jitload.judging.connection import ProtocolError, number_in, text_in
 from jitload.judging.problem import Case, Problem, read_source
 from jitload.judging.processes import CandidateProcess, Failure, Processes
-from jitload.judging.verdict import Candidate, Stage, Verdict, make_candidate
+from jitload.judging.verdict import Candidate, Verdict, make_candidate
 from jitload.measuring.difference import Tolerance
 from jitload.settings import parse_size, read_settings
 
@@ -39,7 +39,7 @@ _OUT_OF_MEMORY = re.compile(
 
 
 class _Rejected(Exception):  # noqa: N818  a verdict, not an error
-    def __init__(self, stage: Stage, reason: str, diagnostics: tuple[str, ...] = ()) -> None:
+    def __init__(self, stage: str, reason: str, diagnostics: tuple[str, ...] = ()) -> None:
         super().__init__(reason)
         self.stage, self.reason, self.diagnostics = stage, reason, diagnostics
 
@@ -286,7 +286,7 @@ class _Trial:
             first = next((text for text in texts[:-1]), message.partition("\n")[0])
             is_memory = _OUT_OF_MEMORY.search(f"{kind}: {message}")
             stage = "compile" if answer.get("is_compile") is True else "memory" if is_memory else self._process.stage
-            raise _Rejected(_stage(stage), f"{kind}: {first}" if first else kind, texts)
+            raise _Rejected(stage, f"{kind}: {first}" if first else kind, texts)
         if replaced := answer.get("replaced"):
             names = ", ".join(map(str, replaced)) if isinstance(replaced, list) else "functions"
             raise _Rejected("cheat", f"it replaces {names}")
@@ -301,7 +301,7 @@ class _Trial:
         received = shared.clone()  # which no process can change while it is compared
         stage, reason = self._problem.damage(case, received)
         if stage:
-            raise _Rejected(_stage(stage), reason)
+            raise _Rejected(stage, reason)
         if problem := text_in(answer, "problem"):
             raise _Rejected("wrong", problem)
         returned = int(number_in(answer, "returned"))
@@ -354,14 +354,9 @@ class _Trial:
             tail = self._process.tail()
             is_memory = failure.reason.endswith("SIGKILL") or _OUT_OF_MEMORY.search(tail)
             is_access = stage == "launch" and failure.reason.endswith(("SIGSEGV", "SIGBUS"))
-            return _Rejected("memory" if is_memory or is_access else _stage(stage), reason)
+            return _Rejected("memory" if is_memory or is_access else stage, reason)
         stages = {"hang": "hang", "memory": "memory", "protocol": "cheat"}
-        return _Rejected(_stage(stages.get(failure.cause, stage)), reason)
-
-
-def _stage(name: str) -> Any:
-    """Return a name as a `Stage`."""
-    return name
+        return _Rejected(stages.get(failure.cause, stage), reason)
 
 
 # ---- what hung -------------------------------------------------------------------------------------------------------
