@@ -6,6 +6,7 @@ import re
 
 import pytest
 import torch
+from torch._subclasses import FakeTensorMode
 from torch.fx.experimental.proxy_tensor import make_fx
 
 import jitload
@@ -78,6 +79,16 @@ def test_help_and_stub_name_the_terms_over_what_the_caller_passes(mod, tmp_path)
     expected = "Requires y.numel() >= x.numel(), x.shape == y.shape, 0 < k, k <= 64, k % 16 == 0"
     assert expected in mod.copy.__doc__
     assert expected in mod.write_stub(tmp_path / "requires.pyi").read_text()
+
+
+@pytest.mark.parametrize("name", ["copy", "several"])
+def test_the_fake_of_a_torch_operator_refuses_what_a_call_refuses(mod, name):
+    operator = jitload.torch_op(f"requires::{name}", mod[name])
+    with FakeTensorMode():
+        for x, y, k, message in REFUSED:
+            with pytest.raises(ValueError, match=re.escape(f"{name}(): requires {message}") + "$"):
+                operator(torch.empty(x), torch.empty(y), k)
+        operator(torch.empty(3, 4), torch.empty(3, 4), 16)
 
 
 def test_an_operator_is_traced_with_sizes_that_are_not_known(mod):

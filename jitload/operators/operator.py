@@ -26,8 +26,10 @@ from jitload.loader.module import Module
 from jitload.operators.autocast import autocast_dtypes, make_caster
 from jitload.operators.checks import (
     check_fake_results,
+    check_requirement,
     check_results,
     check_tangents,
+    check_tensors,
     copy_if_overlapping,
     is_alias_of,
     is_recorded,
@@ -350,18 +352,6 @@ def _compile(state: _State, function: Any) -> None:
     plan = state.plan
     names = state.names
     has_keywords = any(argument.keyword for argument in plan.inputs)
-
-    def check_gradient(values: tuple[Any, ...]) -> None:
-        if is_recorded(values):
-            _prepare_gradient(plan)
-
-    def without_gradient(*args: Any, **kwargs: Any) -> Any:
-        if forward_ad._current_level >= 0:
-            check_tangents(plan.name, args)
-        if not is_recorded(args) or torch._C._get_autograd_fallback_mode() == "nothing":
-            return names["launch"](*args, **kwargs)
-        return _prepare_gradient(plan)(*args, **kwargs)
-
     names |= {
         **FUNCTIONS,
         **allocation_names(),
@@ -373,16 +363,28 @@ def _compile(state: _State, function: Any) -> None:
         "_increment_version": torch._C._increment_version,
         "_increment_versions": increment_versions,
         "_allocation_error": allocation_error,
+        "_require": check_requirement,
         "_results": check_results,
         "_fake_results": check_fake_results,
         "_fake": state.fake,
-        "_check_gradient": check_gradient,
-        "_without_gradient": without_gradient,
-        "_device": _default_device(plan),
         "_to_device": _device_converter(function),
         "_function": _without_keywords(function) if has_keywords and _is_ffi_function(function) else function,
     }
     names |= {f"_default_{argument.name}": argument.default[0] for argument in plan.inputs if argument.default}
+
+    def check(values: tuple[Any, ...]) -> None:
+        check_tensors(plan.signature, values)
+        if is_recorded(values):
+            _prepare_gradient(plan)
+
+    def without_gradient(*args: Any, **kwargs: Any) -> Any:
+        if forward_ad._current_level >= 0:
+            check_tangents(plan.name, args)
+        if not is_recorded(args) or torch._C._get_autograd_fallback_mode() == "nothing":
+            return names["launch"](*args, **kwargs)
+        return _prepare_gradient(plan)(*args, **kwargs)
+
+    names |= {"_check": check, "_without_gradient": without_gradient, "_device": _default_device(plan)}
     exec(compile(plan.source, f"<operator {plan.name}>", "exec"), names)  # noqa: S102  our own text
     for name in ("launch", "impl"):
         _keep_out_dynamo(names[name].__code__)

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import ast
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import product
 from typing import NamedTuple
 
 from jitload.errors import LaunchSpecError
-from jitload.operators.outputs import Allocator, Rule, field_of, parse_rule
+from jitload.expressions.python import to_python
+from jitload.operators.outputs import Allocator, Rule, field_of, parse_rule, scope_of
 from jitload.operators.signature import Argument, Signature, check_names
 
 
@@ -151,6 +153,7 @@ def _write_source(
     extra = ["**keywords"] if needs_device or len(names) < len(inputs) else []
     keywords = [_read_keyword(argument) for argument in inputs if argument.keyword]
     keywords += ["    device = keywords.get('device')\n"] if needs_device else []
+    checked = [f"a_{argument.name}" for argument in signature.arguments if argument.has_tensors]
     results = f"    return {', '.join(f'a_{name}' for name in allocations)}" if allocations else "    return None"
     arguments = ", ".join(
         f"{a.name}=" * bool(a.keyword) + (f"_to_device(a_{a.name})" if a.kind == "device" else f"a_{a.name}")
@@ -172,8 +175,22 @@ def _write_source(
         tensors=", ".join(tensors),
         keywords="".join(keywords),
         launch="\n".join(launch),
-        fake="\n".join([*allocations.values(), f"    _check_gradient({_tuple(tensors)})", results]),
+        fake="\n".join([*allocations.values(), f"    _check({_tuple(checked)})", *_requirements(signature), results]),
     )
+
+
+def _requirements(signature: Signature) -> Iterator[str]:
+    """Yield Python lines that check what the function requires."""
+    scope = scope_of(signature.arguments)
+    for text, own in signature.requires:
+        code = to_python(own, scope, kernel=signature.name, field="requires")
+        values: list[str] = []
+        match ast.parse(code, mode="eval").body:
+            case ast.Call(ast.Name("_int"), [ast.Compare(left, [op], [right])]) if not isinstance(
+                op, ast.Is | ast.IsNot
+            ):
+                values = [ast.unparse(left), ast.unparse(right)]
+        yield f"    _require({signature.name!r}, {text!r}, lambda: {code}, lambda: {_tuple(values)})"
 
 
 def _read_keyword(argument: Argument) -> str:

@@ -26,6 +26,7 @@ class Argument(NamedTuple):
         is_nullable: Whether the argument may be None.
         is_written: Whether the function writes to the tensor.
         is_strided: Whether the tensor need not be contiguous.
+        is_raw: Whether the function also takes an integer address. Error messages mention this possibility.
         is_host: Whether the tensor must be on the CPU, because a host function takes a pointer to host memory.
         dtypes: The dtype that each kernel of the function requires, or None for any dtype.
         default: A tuple that contains the default value, or () if there is none.
@@ -39,6 +40,7 @@ class Argument(NamedTuple):
     is_nullable: bool = False
     is_written: bool = False
     is_strided: bool = False
+    is_raw: bool = False
     is_host: bool = False
     dtypes: tuple[str | None, ...] = (None,)
     default: tuple[Any, ...] = ()
@@ -68,12 +70,14 @@ class Signature(NamedTuple):
         arguments: The function's arguments in order.
         returns: The tensors that the function returns. Those that may be None are nullable.
         devices: The devices that the function runs on: `CUDA`, `CPU` or `CUDA or CPU`; "" if unknown.
+        requires: What a call requires: terms as the user wrote them, and terms over the arguments alone.
     """
 
     name: str
     arguments: tuple[Argument, ...]
     returns: tuple[Argument, ...] = ()
     devices: str = ""
+    requires: tuple[tuple[str, str], ...] = ()
 
 
 def check_names(names: Iterable[str], arguments: Sequence[Argument], *, function: str, field: str) -> None:
@@ -105,7 +109,8 @@ def read_function(function: Any) -> Signature:
             f"it returns a number ({facts['returns']}), which torch could not know while it compiles",
             kernel=name, hint=f"Let it return void, or {_PYTHON_FUNCTION}",
         )  # fmt: skip
-    return Signature(name, tuple(_read_arguments(name, facts)), devices=_devices(facts["archs"]))
+    requires = tuple((text, own) for text, own in facts.get("requires", ()))
+    return Signature(name, tuple(_read_arguments(name, facts)), devices=_devices(facts["archs"]), requires=requires)
 
 
 def with_defaults(signature: Signature, defaults: Mapping[str, Any]) -> Signature:
@@ -166,7 +171,7 @@ def _read_arguments(function: str, facts: Mapping[str, Any]) -> Iterator[Argumen
             raise _no_type(function, record, "points to addresses, and torch does not see the tensors behind them")
         dtype = parameters[name]["dtype"] if name in parameters else describe_type(cpp_type).dtype
         types = [variant[index] for variant in facts.get("variant_types", [])] or [(cpp_type, dtype)]
-        flags = {f"is_{flag}": record.get(flag, False) for flag in ("nullable", "strided", "host")}
+        flags = {f"is_{flag}": record.get(flag, False) for flag in ("nullable", "raw", "strided", "host")}
         flags["is_written"] = not all(is_read_only(text) for text, _ in types)
         schema_type = f"Tensor{f'(a{index}!)' * flags['is_written']}{'?' * flags['is_nullable']}"
         declaration = f"{schema_type} {_schema_name(name, index)}"
