@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from builds import build, kernel
 from filelock import FileLock
-from support.fixtures import loaded_stub, stub_driver, stub_library  # noqa: F401  pytest finds fixtures by name here
+from support.fixtures import loaded_stub, stub_driver, stub_library, unused  # noqa: F401  pytest finds fixtures here
 from support.headers import share_headers
 from support.pages import run_page  # noqa: F401  likewise
 

@@ -18,6 +18,8 @@ from jitload.cpptext.source_kind import classify
 from jitload.errors import JitLoadError, LaunchSpecError, ToolchainError
 from jitload.settings import read_settings
 
+LAUNCH = "void start() { add<<<1, 1>>>(0, 0, 0); }"
+
 # ---- paths -----------------------------------------------------------------------------------------------------
 
 
@@ -31,12 +33,12 @@ from jitload.settings import read_settings
         ("", " is an empty path"),
     ],
 )
-def test_what_is_no_path(argument, value, problem):
+def test_a_value_that_is_not_a_path_is_refused(argument, value, problem):
     with pytest.raises(JitLoadError, match=f"^{argument}{problem}"):
         build(ADD, **{argument: value})
 
 
-def test_what_is_no_path_elsewhere():
+def test_other_arguments_refuse_values_that_are_not_paths():
     for value in (b"/tmp/x.so", None, "a\0b"):
         with pytest.raises(JitLoadError, match=r"^path(='a\\x00b')? (must be|contains a NUL)"):
             jitload.load_module(value)
@@ -150,7 +152,7 @@ COMPILERS = {
 
 @pytest.mark.parametrize("variable", ["CXX", "JITLOAD_CXX"])
 @pytest.mark.parametrize("command", COMPILERS)
-def test_what_is_no_compiler(variable, command, monkeypatch):
+def test_a_command_that_is_not_a_compiler_is_refused(variable, command, monkeypatch):
     monkeypatch.delenv("JITLOAD_CXX", raising=False)
     monkeypatch.setenv(variable, command)
     with pytest.raises(ToolchainError, match=COMPILERS[command]):
@@ -172,13 +174,15 @@ def test_options_for_a_later_link(flag):
         build(ADD, extra_cuda_cflags=[flag])
 
 
-@pytest.mark.parametrize("flag", ["-ptx", "--ptx", "-cubin", "--fatbin", "-c", "-o"])
-def test_options_for_another_output(flag):
-    with pytest.raises(JitLoadError, match=f"extra_cuda_cflags has '{flag}': jitload chooses the type and the path"):
-        build(ADD, extra_cuda_cflags=[flag, "x"])
+@pytest.mark.parametrize("flag", ["-ptx", "--ptx", "-cubin", "--cubin", "--fatbin", "-c", "-E", "-M", "--dryrun", "-o"])
+def test_options_for_another_output_are_refused(flag):
+    message = f"extra_cuda_cflags has '{flag}': jitload chooses the type and the path"
+    for text in (ADD,) if flag == "-c" else (ADD, f"{ADD}{LAUNCH}"):
+        with pytest.raises(JitLoadError, match=message):
+            build(text, extra_cuda_cflags=[flag, "x"])
 
 
-def test_names_that_are_none():
+def test_nvrtc_compile_refuses_a_name_that_is_not_text():
     with pytest.raises(JitLoadError, match=r"(?m)^name must be a str, got int$"):
         nvrtc.nvrtc_compile(ADD, name=1, arch=ARCH)
     with pytest.raises(JitLoadError, match=r"^name contains a NUL character"):
@@ -188,7 +192,7 @@ def test_names_that_are_none():
 # ---- modules ---------------------------------------------------------------------------------------------------
 
 
-def test_global_tensor_of_what_is_no_module():
+def test_global_tensor_refuses_other_objects_and_shapes():
     for other in (None, "m", object()):
         with pytest.raises(TypeError, match=r"takes a module that jitload built, got"):
             jitload.global_tensor(other, "v", "float32", (4,))
@@ -227,8 +231,6 @@ def test_nobody_can_change_a_module_that_others_hold():
 
 # ---- sources that look wrong and are not -----------------------------------------------------------------------
 
-LAUNCH = "void start() { add<<<1, 1>>>(0, 0, 0); }"
-
 
 @pytest.mark.parametrize(
     "dead",
@@ -244,7 +246,7 @@ LAUNCH = "void start() { add<<<1, 1>>>(0, 0, 0); }"
         f"#if _A\n#elif true\n#elif B\n{LAUNCH}\n#endif\n",
     ],
 )
-def test_launches_that_are_not_compiled(dead, monkeypatch):
+def test_launches_in_branches_that_are_not_compiled_do_not_count(dead, monkeypatch):
     for variable in ("CUDA_HOME", "CUDA_PATH", "JITLOAD_NVCC"):
         monkeypatch.delenv(variable, raising=False)
     assert classify([dead + ADD], has_embed_cubin=False) == "device"
@@ -269,18 +271,18 @@ def test_launches_that_are_not_compiled(dead, monkeypatch):
         f"#ifndef __CUDACC_RTC__\n{LAUNCH}\n#endif\n",
     ],
 )
-def test_launches_that_are(alive):
+def test_launches_in_branches_that_may_be_compiled_count(alive):
     assert classify([alive + ADD], has_embed_cubin=False) == "mixed"
 
 
 @pytest.mark.parametrize("flags", [["-DN"], ["-D", "N=1"], ["--pre-include=any.h"]])
-def test_launches_that_an_option_brings(flags):
+def test_launches_in_a_branch_that_an_option_enables_count(flags):
     assert classify([f"#ifdef N\n{LAUNCH}\n#endif\n{ADD}"], has_embed_cubin=False, options=flags) == "mixed"
     assert classify([f"#ifndef N\n{LAUNCH}\n#endif\n{ADD}"], has_embed_cubin=False, options=["-DN"]) == "device"
 
 
 @pytest.mark.parametrize("guard", ["#ifndef __CUDACC_RTC__", "#ifdef __NVCC__", "#if !defined(__CUDA_ARCH__)"])
-def test_launches_that_nvrtc_does_not_see(guard):
+def test_launches_hidden_from_nvrtc_leave_the_kernels_loadable(guard):
     text = f"{guard}\n{LAUNCH}\n#endif\n{ADD}"
     assert list(load(text)) == ["add"]
     assert jitload.compile_cubin(text, arch=ARCH).kernels[0].name == "add"

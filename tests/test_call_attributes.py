@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import pytest
-from support.calls import assert_refused, fresh
+from support.calls import assert_refused
 from support.records import LAUNCH_CLUSTER, LAUNCH_COOPERATIVE, LAUNCH_PDL, LAUNCH_PRIORITY
 
 import jitload
@@ -58,14 +58,6 @@ def path() -> str:
 @pytest.fixture(scope="module")
 def mod(path: str) -> jitload.Module:
     return jitload.load_module(path)
-
-
-@pytest.fixture
-def unused(path: str, stub_driver: StubDriver) -> jitload.Module:
-    """The same library with no history."""
-    found = fresh(path)
-    stub_driver.clear()
-    return found
 
 
 # ---- dynamic shared memory -----------------------------------------------------------------------------------------

@@ -42,14 +42,6 @@ def mod(path: str) -> jitload.Module:
     return jitload.load_module(path)
 
 
-@pytest.fixture
-def unused(path: str, stub_driver: StubDriver) -> jitload.Module:
-    """The same library with no history."""
-    found = fresh(path)
-    stub_driver.clear()
-    return found
-
-
 def names(driver: StubDriver) -> list[str]:
     return [call.name for call in driver.calls()]
 

@@ -33,15 +33,6 @@ def two_archs() -> str:
     return jitload.build_inline("archs", cuda_sources=SOURCE, functions=EACH, arch=("sm_80", "sm_89", "sm_90a"))
 
 
-@pytest.fixture
-def unused(path: str, stub_driver: StubDriver) -> jitload.Module:
-    """A library with no history, loaded before device 0 came into use."""
-    found = fresh(path)
-    stub_driver.use_device(0)
-    stub_driver.clear()
-    return found
-
-
 # ---- errors of a launch --------------------------------------------------------------------------------------------
 
 NEWER = "; the code may be newer than the driver: update the driver, or build with an older NVRTC (JITLOAD_NVRTC)"

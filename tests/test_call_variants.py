@@ -76,7 +76,7 @@ def test_the_dtypes_choose_the_kernel_on_a_gpu() -> None:
     check(jitload.load_inline("variants", cuda_sources=SOURCE, functions=FUNCTIONS), "cuda")
 
 
-def test_what_is_launched(mod: jitload.Module, stub_driver: StubDriver) -> None:
+def test_the_dtypes_choose_the_symbol_that_is_launched(mod: jitload.Module, stub_driver: StubDriver) -> None:
     for dtype, symbol in (("float16", "_Z5scaleI6__half"), ("float32", "_Z5scaleIf"), ("int32", "_Z5scaleIi")):
         x = CudaArray(np.zeros(8, np.uint32), dtype=dtype)
         mod.scale(x, x, 1.0)

@@ -109,7 +109,7 @@ NAMES = {
 
 
 @pytest.mark.parametrize("text", NAMES)
-def test_names(text: str) -> None:
+def test_kernels_are_found_with_their_scopes(text: str) -> None:
     assert [candidate.name for candidate in find_candidates([text])] == NAMES[text]
     assert [candidate.name for candidate in find_candidates([text.replace("\n", "\r\n")])] == NAMES[text]
 
@@ -165,7 +165,7 @@ PARAMETERS = {
 
 
 @pytest.mark.parametrize("text", PARAMETERS)
-def test_parameters(text: str) -> None:
+def test_parameters_have_types_and_names(text: str) -> None:
     candidate = only(f"__global__ void k({text}) {{}}")
     assert list(zip(candidate.types, candidate.parameters, strict=True)) == PARAMETERS[text]
 
@@ -190,17 +190,24 @@ DOCS = {
 
 
 @pytest.mark.parametrize("text", DOCS)
-def test_docs(text: str) -> None:
+def test_the_comment_before_a_kernel_is_its_doc(text: str) -> None:
     assert only(text).doc == DOCS[text]
 
 
 def test_forward_declarations_are_merged() -> None:
     first = "// Declared.\n__global__ void k(float* x, int count);\n"
     assert only(first + "__global__ void k(float*, const int n) {}").parameters == ("x", "n")
+    assert only(first + "__global__ void k(float* r, int) {}").parameters == ("r", "count")
     assert only(first + "__global__ void k(float*, const int n) {}").doc == "Declared."
     assert only(first + "// Defined.\n__global__ void k(float* y, int n) {}").doc == "Defined."
     assert only("__global__ void k(int in) {}\n__global__ void k(int other);").parameters == ("in_",)
     assert only("__global__ void k(float x[4]);\n__global__ void k(float* x) {}").line == 2
+
+
+def test_names_of_a_branch_that_may_not_be_compiled_are_not_taken() -> None:
+    branches = ("int rows, int n, int cols", "int cols, int n, int rows")
+    one, other = (f"__global__ void k({names}) {{}}" for names in branches)
+    assert only(f"#if A\n{one}\n#else\n{other}\n#endif").parameters == ("", "n", "")
 
 
 def test_overloads_are_apart() -> None:

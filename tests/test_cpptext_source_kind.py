@@ -37,7 +37,7 @@ KINDS: dict[str, tuple[bool, SourceKind]] = {
 
 
 @pytest.mark.parametrize("text", KINDS)
-def test_classify(text: str) -> None:
+def test_a_text_shows_its_kind(text: str) -> None:
     has_embed_cubin, kind = KINDS[text]
     assert classify(["", text], has_embed_cubin=has_embed_cubin) == kind
 

@@ -96,13 +96,13 @@ GPU_ONLY = [
 
 
 @pytest.mark.parametrize(("build", "said"), GPU_ONLY)
-def test_what_is_for_a_gpu_alone(build, said):
+def test_functions_for_gpus_refuse_the_cpu(build, said):
     with pytest.raises(ToolchainError) as caught:
         build()
     assert said in str(caught.value)
 
 
-def test_options():
+def test_options_of_nvcc_and_gcc_reach_the_compiler():
     flags = {"extra_cuda_cflags": ["-DN=3", "--use_fast_math", "-std=c++20", "-lineinfo", "-O3"]}
     source = SOURCE.replace("*= 2", "*= N") + "static_assert(__cplusplus == 202002L);"
     mod = jitload.load_inline("options", cuda_sources=source, functions=FUNCTIONS, arch="cpu", **flags)

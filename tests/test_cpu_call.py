@@ -107,12 +107,12 @@ REFUSED = [
 
 
 @pytest.mark.parametrize(("name", "arguments", "said"), REFUSED)
-def test_what_is_refused(mod, name, arguments, said):
+def test_wrong_arguments_are_refused(mod, name, arguments, said):
     with pytest.raises((TypeError, ValueError, RuntimeError), match=said):
         mod[name](*arguments)
 
 
-def test_limits_are_the_gpus(mod):
+def test_blocks_have_the_limits_of_a_gpu(mod):
     with pytest.raises(ValueError, match=r"block \(2000, 1, 1\) is over CUDA's limit"):
         mod.bump[1, 2000](1)
     with pytest.raises(ValueError, match="shared_bytes is 232449, and no GPU gives a block more than 232448"):
@@ -132,7 +132,7 @@ def test_a_library_for_both(mod):
     assert torch.equal(y, x + 1)
 
 
-def test_variables(mod):
+def test_variables_are_read_and_written(mod):
     counter = torch.from_dlpack(jitload.global_tensor(mod, "counter", "int32", 1))
     before = int(counter)
     torch.from_dlpack(jitload.global_tensor(mod, "ns::coeffs", torch.float32, 4))[1] = 10.0

@@ -83,7 +83,7 @@ def runs(monkeypatch: pytest.MonkeyPatch) -> list[Path]:
 
 
 @pytest.mark.parametrize("case", RUNS)
-def test_one_run_is_the_rule(case: str, tmp_path: Path, runs: list[Path]) -> None:
+def test_the_number_of_runs_of_the_compiler(case: str, tmp_path: Path, runs: list[Path]) -> None:
     expected, text = RUNS[case]
     compile_text(tmp_path, text)
     assert len(runs) == ON_THE_CPU.get(case, expected)
@@ -395,7 +395,7 @@ PORTABLE = {
 }
 
 
-def test_what_runs_on_both() -> None:
+def test_portable_code_runs_on_the_cpu() -> None:
     module = load(kernels_of(PORTABLE.values()))
     for number, case in enumerate(PORTABLE):
         x = torch.zeros(1)
@@ -448,7 +448,7 @@ ENDS = {
 
 
 @pytest.mark.parametrize("case", ENDS)
-def test_what_ends_a_launch(case: str) -> None:
+def test_an_error_of_a_thread_ends_the_launch(case: str) -> None:
     module = load(GROUPS + kernels_of(body for body, _ in ENDS.values()))
     function = module[f"k{list(ENDS).index(case)}"]
     with pytest.raises(RuntimeError, match=ENDS[case][1]):

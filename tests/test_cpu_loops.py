@@ -118,7 +118,7 @@ def mod() -> jitload.Module:
 
 @pytest.mark.parametrize("n", [1, 255, 256, 8191, 70_001])
 @pytest.mark.parametrize("name", LINEAR)
-def test_elementwise(mod: jitload.Module, name: str, n: int) -> None:
+def test_elementwise_kernels_of_any_form_and_size(mod: jitload.Module, name: str, n: int) -> None:
     x, y = torch.rand(n), torch.rand(n)  # each begins where float4 may
     z = torch.full((n + 64,), -1.0)
     getattr(mod, name)(x, y, z)
@@ -146,7 +146,7 @@ def test_two_dimensions(mod: jitload.Module, shape: tuple[int, int]) -> None:
     ("name", "dtype"),
     [("float", "float32"), ("double", "float64"), ("int", "int32"), ("bytes", "uint8"), ("longs", "int64")],
 )
-def test_types(mod: jitload.Module, name: str, dtype: str) -> None:
+def test_loops_over_elements_of_any_type(mod: jitload.Module, name: str, dtype: str) -> None:
     x, y = (np.random.default_rng(seed).integers(0, 100, 10_007).astype(dtype) for seed in (1, 2))
     z = np.zeros_like(x)
     getattr(mod, f"any_{name}")(x, y, z)

@@ -101,7 +101,7 @@ def test_errors_over_all_floats(mod: jitload.Module, name: str) -> None:
 
 
 @pytest.mark.parametrize("name", FUNCTIONS)
-def test_special_values(mod: jitload.Module, name: str) -> None:
+def test_special_values_have_the_results_of_c(mod: jitload.Module, name: str) -> None:
     x = np.array([*SPECIAL[name][0], NONE] * 5, np.float32)  # in vectors, and in what is left of them
     expected = np.array([*SPECIAL[name][1], NONE] * 5, np.float32)
     found = call(mod, name, x)
@@ -128,7 +128,9 @@ def test_exact_where_the_compiler_contracts(native: jitload.Module) -> None:
         assert worst(native, name, np.arange(0, 1 << 32, 20_011, dtype=np.uint64).astype(np.uint32)) <= most
 
 
-def test_what_is_one_rounding(mod: jitload.Module, native: jitload.Module) -> None:
+def test_a_product_and_a_sum_are_rounded_once_where_the_options_allow(
+    mod: jitload.Module, native: jitload.Module
+) -> None:
     words = Path("/proc/cpuinfo").read_text().split() if Path("/proc/cpuinfo").exists() else []
     off = load((), flags=["-march=native", "-ffp-contract=off"])
     for module, contracts in ((mod, False), (native, "fma" in words), (off, False)):

@@ -61,6 +61,7 @@ extern "C" __global__ void returning(float* y, int n) { /* as is usual */
   if (threadIdx.x >= n) return;
   for (int i = 0; i < 3; ++i) { __syncthreads(); y[0] = i; __syncthreads(); }
 }
+extern "C" __global__ void __launch_bounds__(64) bounded(float* y) { y[threadIdx.x] = 1; }
 extern "C" __global__ void sum(const float* x, float* out, Pair pair) {
   __shared__ float part[32];
   float value = x[threadIdx.x] * pair.second;
@@ -118,7 +119,7 @@ FOUND = [
 
 
 @pytest.mark.parametrize("found", FOUND, ids=lambda found: f"{found[0]}-{found[3]}")
-def test_a_finding(mod, found):
+def test_an_invalid_access_is_found_with_its_line_and_thread(mod, found):
     name, config, arguments, text, said = found
     with pytest.raises(RuntimeError) as caught:
         mod[name][config](*arguments)
@@ -160,6 +161,9 @@ def test_what_is_right_is_not_found(mod):
     big = torch.zeros(100_000)
     mod.store[400, 256](big, 99_999)
     assert (big == 1).all()
+    mod.bounded[1, 64](y)
+    with pytest.raises(RuntimeError, match=r"^bounded\(\): a block of this kernel can have at most 64 threads"):
+        mod.bounded[1, 65](y)
 
 
 def test_debug_and_what_is_refused():

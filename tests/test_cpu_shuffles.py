@@ -49,7 +49,9 @@ def source_lanes(by: int, width: int) -> list[list[int]]:
 @pytest.mark.parametrize("threads", [32, 96])
 @pytest.mark.parametrize("width", [32, 8])
 @pytest.mark.parametrize("number", range(len(TYPES)))
-def test_each_way(module: jitload.Module, number: int, width: int, threads: int) -> None:
+def test_every_shuffle_reads_from_the_lane_that_a_gpu_reads_from(
+    module: jitload.Module, number: int, width: int, threads: int
+) -> None:
     x = np.random.default_rng(0).integers(1, 1 << 30, 2 * threads).astype(list(TYPES.values())[number])
     y = np.zeros((2, FARTHEST, 4, threads), x.dtype)
     module[f"k{number}"][2, threads](x, y, width)

@@ -144,7 +144,7 @@ except RuntimeError as error:
     assert run_python(program, path) == "True\n"
 
 
-def test_a_limit_of_time(path: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_any_kernel_ends_at_the_limit_of_time(path: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("JITLOAD_CPU_TIMEOUT", "0.1")
     monkeypatch.setenv("JITLOAD_CPU_THREADS", "2")
     program = f"""{PRELUDE}
@@ -168,7 +168,7 @@ print(x[3])
     assert run_python(program, path) == "10000\n"
 
 
-def test_a_limit_that_is_no_time(path: str) -> None:
+def test_a_limit_that_is_not_a_number_of_seconds_is_refused(path: str) -> None:
     program = f"""{PRELUDE}
 os.environ["JITLOAD_CPU_TIMEOUT"] = "soon"
 try:

@@ -58,12 +58,12 @@ def test_kernels_and_parameters(name: str) -> None:
         ("image-13.0-sm_100f", [18, 8, 8, 4]),
     ],
 )
-def test_registers(name: str, registers: list[int]) -> None:
+def test_registers_are_those_of_cuobjdump(name: str, registers: list[int]) -> None:
     assert [kernel.registers for kernel in read_image(CUBINS[name]).kernels] == registers
 
 
 @pytest.mark.parametrize("name", CUBINS)
-def test_variables(name: str) -> None:
+def test_variables_have_names_and_sizes(name: str) -> None:
     assert sorted(demangle_variables(read_image(CUBINS[name]).variables), key=lambda variable: variable.name) == [
         Variable(name="factors", symbol="factors", size=24),
         Variable(name="ns::flag", symbol="_ZN2ns4flagE", size=1),
@@ -171,12 +171,12 @@ def test_other_bytes_are_named(what: str) -> None:
     assert str(caught.value).startswith(f"'mine': {message}")
 
 
-def test_text_instead_of_bytes() -> None:
+def test_text_is_refused() -> None:
     with pytest.raises(LoadError, match="a cubin must be bytes, got str"):
         read_image("cubin")  # type: ignore[arg-type]
 
 
-def test_a_bytearray_will_do() -> None:
+def test_a_bytearray_is_read() -> None:
     assert read_image(bytearray(NEWEST)) == read_image(NEWEST)
 
 

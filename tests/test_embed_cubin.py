@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import os
 import shutil
+import struct
 import subprocess
 import sys
 from pathlib import Path
@@ -192,7 +193,9 @@ REFUSED = [
 
 
 @pytest.mark.parametrize(("what", "data", "code", "words"), REFUSED, ids=[row[3][:50] for row in REFUSED])
-def test_refusals(what: str, data: bytes | None, code: int, words: str, tmp_path: Path, capsys: Any) -> None:  # noqa: PLR0913, PLR0917
+def test_other_files_are_refused(  # noqa: PLR0913, PLR0917  a row of the table
+    what: str, data: bytes | None, code: int, words: str, tmp_path: Path, capsys: Any
+) -> None:
     bad = tmp_path / "bad file"
     if data is not None:
         bad.write_bytes(data)
@@ -211,7 +214,7 @@ def test_objects_of_link_time_optimisation(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["", "a-b", "3d", "a b", "ä", "a.b", "k\n", "../k"])
-def test_names(name: str, tmp_path: Path) -> None:
+def test_a_name_that_is_not_a_cpp_name_is_refused(name: str, tmp_path: Path) -> None:
     source = compile_c(tmp_path, "k")
     before = source.read_bytes()
     with pytest.raises(
@@ -221,7 +224,7 @@ def test_names(name: str, tmp_path: Path) -> None:
     assert source.read_bytes() == before
 
 
-def test_paths(tmp_path: Path, capsys: Any) -> None:
+def test_paths_that_cannot_be_read_or_written_are_named(tmp_path: Path, capsys: Any) -> None:
     source = compile_c(tmp_path, "k")
     cubin = tmp_path / "k.cubin"
     cubin.write_bytes(IMAGE)
@@ -235,6 +238,36 @@ def test_paths(tmp_path: Path, capsys: Any) -> None:
     assert "Not a directory" in words or "File exists" in words
     assert tool("--cubin", cubin).returncode == 2  # argparse
     assert sorted(os.listdir(tmp_path)) == ["file", "k.cubin", "reader.c", "reader.o"]
+
+
+def test_damaged_objects_raise_nothing_else(tmp_path: Path) -> None:
+    """Bytes of the header and of the tables, one after the other."""
+    source = compile_c(tmp_path, "k")
+    data = source.read_bytes()
+    (table,) = struct.unpack_from("<Q", data, 40)
+    for at in (*range(64), *range(table, len(data), 3)):
+        source.write_bytes(data[:at] + bytes([data[at] ^ 0xFF]) + data[at + 1 :])
+        try:
+            embed_cubin(CUBIN, source, tmp_path / "out.o", "k")
+        except JitLoadError as error:
+            assert str(source) in str(error)
+
+
+def test_relocations_of_symbols_that_are_not_there_are_damage(tmp_path: Path) -> None:
+    """A section whose kind is changed into one that lists symbols: its bytes are no symbols' numbers."""
+    source = compile_c(tmp_path, "k")
+    data = bytearray(source.read_bytes())
+    (table,) = struct.unpack_from("<Q", data, 40)
+    count = struct.unpack_from("<H", data, 60)[0]
+    kinds = [struct.unpack_from("<I", data, table + 64 * at + 4)[0] for at in range(count)]
+    at = next(
+        at for at in range(count) if kinds[at] == 1 and struct.unpack_from("<Q", data, table + 64 * at + 32)[0] >= 16
+    )
+    struct.pack_into("<I", data, table + 64 * at + 4, 9)  # SHT_REL
+    struct.pack_into("<I", data, table + 64 * at + 40, kinds.index(2))
+    source.write_bytes(bytes(data))
+    with pytest.raises(JitLoadError, match="damaged"):
+        embed_cubin(CUBIN, source, tmp_path / "out.o", "k")
 
 
 # ---- with the launcher's headers -------------------------------------------------------------------------------

@@ -58,7 +58,7 @@ def test_each_section_is_about_a_code():
     assert read_sections().keys() == {error.code for error in ERRORS}
 
 
-def test_explain(capsys):
+def test_explain_prints_the_section_of_a_code(capsys):
     assert main(["explain", "jl-tools"]) == 0
     text = capsys.readouterr().out
     assert text.startswith("JL-TOOLS\n\nCause. ")

@@ -42,7 +42,7 @@ def test_the_callers_variables_do_not_change_what_compilers_print(variable, tmp_
 
 
 @pytest.mark.usefixtures("cache")  # an entry that is there needs no tool
-def test_no_compiler(monkeypatch, tmp_path):
+def test_without_a_compiler_the_error_says_how_to_install_one(monkeypatch, tmp_path):
     monkeypatch.delenv("CXX", raising=False)
     monkeypatch.setenv("PATH", str(tmp_path))
     assert message(ToolchainError, ADD) == (
@@ -106,7 +106,7 @@ def test_a_failed_host_compile_keeps_its_directory_and_says_where(compiler):
 
 
 @pytest.mark.usefixtures("cache")  # an entry that is there needs no tool
-def test_no_nvrtc(tmp_path, monkeypatch):
+def test_without_nvrtc_the_error_says_how_to_install_it(tmp_path, monkeypatch):
     how = "pip install 'jitload[cu13]'"
     monkeypatch.setenv("JITLOAD_NVRTC", "99")
     raised = message(ToolchainError, ADD)
@@ -199,7 +199,7 @@ def test_what_a_toolkit_is_follows_its_file(tmp_path):
     assert cuda._requested_toolchain(plain).major == 0
 
 
-def test_no_ninja(tmp_path):
+def test_without_ninja_the_error_says_how_to_install_it(tmp_path):
     code = """
 import shutil, builds, jitload
 which = shutil.which

@@ -70,12 +70,12 @@ BAD_SOURCES = [
 
 
 @pytest.mark.parametrize(("text", "expected"), BAD_SOURCES)
-def test_a_source_that_is_none(text, expected):
+def test_an_empty_or_unreadable_source_is_refused(text, expected):
     assert message(jitload.JitLoadError, text) == expected
 
 
 @pytest.mark.parametrize("text", [None, "", [" ", "\n"]])
-def test_a_source_for_machine_code_that_is_none(text):
+def test_compile_cubin_refuses_an_empty_source(text):
     with pytest.raises(jitload.JitLoadError, match=r"(?m)^the source of 'k' is empty$"):
         jitload.compile_cubin(text, name="k", arch=ARCH)
 
@@ -187,7 +187,7 @@ def test_a_kernel_that_nvrtc_refuses_comes_with_its_words():
     assert "__jitload" not in raised
 
 
-def test_a_kernel_that_is_no_name_is_refused_before_nvrtc():
+def test_a_kernel_expression_with_other_code_is_refused_before_nvrtc():
     raised = message(LaunchSpecError, TEMPLATE, functions={"f": Launch(kernel='scale); system("x"')})
     assert raised.startswith("kernel 'f', kernel: this is not a kernel: ")
 
@@ -222,7 +222,7 @@ BAD_OPTIONS = [
 
 
 @pytest.mark.parametrize(("options", "expected"), BAD_OPTIONS)
-def test_an_option_that_is_none(options, expected):
+def test_options_paths_and_names_of_another_type_are_refused(options, expected):
     assert message(jitload.JitLoadError, ADD, **options) == expected
 
 
@@ -280,7 +280,7 @@ BAD_ARCHS = [
 
 
 @pytest.mark.parametrize(("arch", "expected"), BAD_ARCHS)
-def test_an_architecture_that_is_none(arch, expected):
+def test_an_unknown_architecture_is_refused(arch, expected):
     assert message(ToolchainError, ADD, arch=arch) == expected
 
 
@@ -306,7 +306,7 @@ def test_advice_about_an_unknown_architecture_depends_on_the_release_of_nvrtc(nu
     assert arch_advice(number, oldest, major).startswith(expected)
 
 
-def test_native_without_a_gpu(monkeypatch):
+def test_native_without_a_gpu_says_to_name_an_architecture(monkeypatch):
     monkeypatch.setattr("jitload.toolchain.arch.current_capability", lambda: None)
     assert message(ToolchainError, ADD, arch="native") == NO_GPU
     monkeypatch.setenv("JITLOAD_ARCH", "native")

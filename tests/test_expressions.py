@@ -75,7 +75,7 @@ def refusal(text: int | str) -> LaunchSpecError:
         ("ceil_div(7, -2) * 100 + -7 // 2 * 10 + -7 % 2", "CONSTANT -339"),
     ],
 )
-def test_code(text: int | str, code: str) -> None:
+def test_expressions_become_steps_of_the_evaluator(text: int | str, code: str) -> None:
     assert compiled(text) == code
 
 
@@ -174,7 +174,7 @@ def test_code(text: int | str, code: str) -> None:
         ("x" + ".a" * 499, "only a tensor has .a", 0),
     ],
 )
-def test_refusal(text: int | str, problem: str, column: int | None) -> None:
+def test_other_code_is_refused_at_its_column(text: int | str, problem: str, column: int | None) -> None:
     error = refusal(text)
     assert (error.problem, error.column) == (problem, column)
 
@@ -194,11 +194,11 @@ def test_refusal(text: int | str, problem: str, column: int | None) -> None:
         ("n ** 2", LANGUAGE),
     ],
 )
-def test_hint(text: str, hint: str) -> None:
+def test_a_refusal_says_what_to_write_instead(text: str, hint: str) -> None:
     assert refusal(text).hint == hint
 
 
-def test_whole_message() -> None:
+def test_a_message_has_the_expression_and_a_caret() -> None:
     assert refusal("n + m").message() == (
         "kernel 'add', grid[0]: there is no parameter 'm'\n"
         "    n + m\n"
@@ -217,11 +217,11 @@ def test_kernel_without_parameters() -> None:
     assert caught.value.hint == "The kernel has no parameters."
 
 
-def test_deepest() -> None:
+def test_fifty_operators_are_allowed() -> None:
     assert compiled("+".join(["n"] * 50)).count("ADD") == 49
 
 
-def test_names() -> None:
+def test_the_names_in_an_expression_are_known() -> None:
     assert check_expression("min(n, x.shape[k]) + (1 if m else max) or a < b", "grid")[1] == {
         "n",
         "x",
@@ -234,7 +234,7 @@ def test_names() -> None:
     assert check_expression("0 and n", "grid")[1] == {"n"}
 
 
-def test_constant_value() -> None:
+def test_a_constant_expression_has_a_value() -> None:
     assert check_expression("4 * 64", "block")[0] == 256
     assert check_expression("4 * n", "block")[0] is None
     with pytest.raises(LaunchSpecError, match="block: / is not part"):

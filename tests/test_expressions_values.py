@@ -261,14 +261,16 @@ VALUES: list[tuple[int | str, int]] = [
 
 
 @pytest.mark.parametrize(("text", "failure"), FAILING)
-def test_failure(evaluate: Any, text: str, failure: tuple[int, int, int]) -> None:
+def test_a_failed_operation_is_reported_with_its_operands(
+    evaluate: Any, text: str, failure: tuple[int, int, int]
+) -> None:
     _, state = run(evaluate, compiled(text), PLAIN)
     assert (state.error, state.left, state.right) == failure
     assert state.error_expression == WHERE
 
 
 @pytest.mark.parametrize(("text", "value"), LAZY + VALUES)
-def test_value(evaluate: Any, text: str, value: int) -> None:
+def test_an_expression_evaluates_only_what_it_needs(evaluate: Any, text: str, value: int) -> None:
     result, state = run(evaluate, compiled(text), PLAIN)
     assert (result, state.error) == (value, OK)
 

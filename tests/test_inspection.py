@@ -258,7 +258,7 @@ def test_the_gpu_decides_between_architectures(mod, monkeypatch):
         assert f".target {arch}\n" in mod.first.ptx()
 
 
-def test_image_rank():
+def test_the_newest_code_that_a_gpu_runs_is_shown():
     archs = ("sm_80", "sm_86", "sm_90a", "sm_100f", "sm_100a", "sm_120")
     runs = {number: [arch for arch in archs if image_rank(arch, number)] for number in (80, 89, 90, 100, 103, 121)}
     assert runs == {80: ["sm_80"], 89: ["sm_80", "sm_86"], 90: ["sm_90a"], 100: ["sm_100f", "sm_100a"],

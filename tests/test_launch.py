@@ -41,7 +41,7 @@ def test_documentation_names_every_field() -> None:
     assert sorted(re.findall(r"^ {8}(\w+): ", Launch.__doc__, re.MULTILINE)) == sorted(names)
 
 
-def test_defaults() -> None:
+def test_all_fields_have_defaults() -> None:
     launch = Launch()
     assert (launch.grid, launch.block, launch.cluster, launch.params, launch.priority) == (None,) * 5
     assert (launch.kernel, launch.signature, launch.doc) == (None,) * 3
@@ -96,7 +96,7 @@ def test_equal_launches_hash_alike() -> None:
         assert hash(changed) != hash(one)
 
 
-def test_frozen_and_copied() -> None:
+def test_a_launch_cannot_be_changed_and_can_be_copied() -> None:
     launch = Launch(grid="n", args={"n": "x.numel()"})
     with pytest.raises(FrozenInstanceError):
         launch.grid = 1  # type: ignore[misc]
@@ -170,11 +170,11 @@ EXPRESSION = "an int or an expression (str)"
         ({"args": {"in": 1, "in_": 2}}, "args: has 'in_' twice"),
     ],
 )
-def test_refusal(fields: dict[str, Any], message: str) -> None:
+def test_a_field_of_another_form_is_refused(fields: dict[str, Any], message: str) -> None:
     assert refusal(**fields) == message
 
 
-def test_circle_of_args() -> None:
+def test_args_that_need_each_other_are_refused() -> None:
     message = refusal(args={"a": "b + n", "b": "c", "c": "a"})
     prefix = "args: parameters are computed from each other: "
     assert message.startswith(prefix)

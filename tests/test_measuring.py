@@ -375,7 +375,7 @@ def test_nan_agrees_with_nan_and_infinity_with_infinity_alone(mod):
         jitload.compare({"mine": mod.add}, x, y, reference=lambda x, y: torch.where(x == torch.inf, -x, x + 1), **FAST)
 
 
-def test_tolerances(mod):
+def test_tolerances_decide_what_agrees(mod):
     x = torch.arange(float(N))
     near = lambda x, y: (x + 1) * (1 + 1e-4)  # noqa: E731
     with pytest.raises(MismatchError):
@@ -451,7 +451,7 @@ def test_compare_takes_the_launch_for_all(mod):
     assert len(table) == 2
 
 
-def test_numpy_alone(mod):
+def test_numpy_arrays_are_compared(mod):
     x = np.arange(N, dtype=np.float32)
     assert (
         len(jitload.compare({"mine": mod.add}, x, np.zeros(N, np.float32), reference=lambda x, y: x + 1, **FAST)) == 1
@@ -460,7 +460,7 @@ def test_numpy_alone(mod):
         jitload.compare({"w": mod.wrong}, x, np.zeros(N, np.float32), reference=lambda x, y: x + 1, **FAST)
 
 
-def test_plot(mod):
+def test_a_comparison_is_plotted_as_bars_and_a_roofline(mod):
     pytest.importorskip("matplotlib").use("Agg")
     x = torch.arange(float(N))
     functions = {"mine": mod.add, "torch": lambda x, y: x + 1}

@@ -1,4 +1,4 @@
-"""Tests of how `compare` overwrites outputs, to find elements that a function does not write."""
+"""How `compare` overwrites outputs to find elements that nobody writes, and keeps integers that a function reads."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import torch
 
 import jitload
 from jitload.errors import MismatchError
+from jitload.measuring.loads import has_only_stores, only_stores
 
 pytest_plugins = ["support.gpu_fixtures"]
 
@@ -20,25 +21,41 @@ extern "C" __global__ void histogram(const float* x, int* y, int n) {
 extern "C" __global__ void accumulate(const float* x, float* y, int n) {
     for (int i = 0; i < n; i += 2) y[i] += x[i];
 }
+// The outputs of the following kernels are integers. The first two only store; the others also read.
+__global__ void mask(const int* x, int* y, int n) { for (int i = 0; i < n; ++i) y[i] = x[i] > 3; }
+__global__ void ones(const int* x, int* y, int n) { for (int i = 0; i < n; ++i) if (x[i] > 3) y[i] = 1; }
+__global__ void gather(int* x, int* y, int n) { for (int i = 0; i < n; ++i) y[i] = x[x[i]]; }
+__global__ void lock(const int* x, int* y, int n) {
+    while (atomicCAS(&y[0], 0, 1) != 0) {}
+    y[0] = 0;
+}
 """
+LAUNCH = jitload.Launch(grid=1, block=1, args={"n": "x.numel()"})
+NAMES = ("positive", "histogram", "accumulate", "mask", "ones", "gather", "lock")
 FAST = {"seconds": 0.01}
 N = 1000
 
 
+def load(arch):
+    return jitload.load_inline("poisoned", cuda_sources=SOURCE, functions=dict.fromkeys(NAMES, LAUNCH), arch=arch)
+
+
 @pytest.fixture(params=["cpu", pytest.param("cuda", marks=pytest.mark.gpu)])
-def x(request):
-    """Return numbers on the CPU and, where there is one, on the GPU."""
+def device(request):
+    """Run a test on the CPU and, where there is one, on the GPU."""
     if request.param == "cuda":
         request.getfixturevalue("gpu")
-    return torch.arange(float(N), device=request.param)
+    return request.param
 
 
 @pytest.fixture
-def measured(x):
-    launch = jitload.Launch(grid=1, block=1, args={"n": "x.numel()"})
-    functions = dict.fromkeys(("positive", "histogram", "accumulate"), launch)
-    arch = "native" if x.is_cuda else "cpu"
-    return jitload.load_inline("poisoned", cuda_sources=SOURCE, functions=functions, arch=arch)
+def x(device):
+    return torch.arange(float(N), device=device)
+
+
+@pytest.fixture
+def measured(device):
+    return load("cpu" if device == "cpu" else "native")
 
 
 def test_compare_finds_elements_that_had_the_right_values(measured, x):
@@ -80,3 +97,60 @@ def test_compare_finds_functions_of_python_that_stop_writing():
         with pytest.raises(MismatchError, match="'f' does not write 4 of 4 elements of its 'argument 1'"):
             jitload.compare({"f": function}, x, x + 1, reference=lambda x, y: x + 1, outputs=1, **FAST)
     assert len(calls) > 20  # it was found after the measurement
+
+
+# ---- integers ------------------------------------------------------------------------------------------------------
+
+
+def test_compare_finds_integers_that_a_kernel_does_not_write(measured, device):
+    x, zeros = torch.arange(8, dtype=torch.int32, device=device), torch.zeros(8, dtype=torch.int32, device=device)
+    mask = (x > 3).int()
+    lazy = "'ones' does not write 4 of 8 elements of its 'y', but {} does"
+    for y in (zeros, mask):
+        with pytest.raises(MismatchError, match=lazy.format("the reference")):
+            jitload.compare({"ones": measured.ones}, x, y.clone(), reference=lambda x, y: (x > 3).int(), **FAST)
+        with pytest.raises(MismatchError, match=lazy.format("mask")):
+            jitload.compare({"mask": measured.mask, "ones": measured.ones}, x, y.clone(), **FAST)
+        right = {"mask": measured.mask, "python": lambda x, y: y.copy_(x > 3)}
+        assert len(jitload.compare(right, x, y.clone(), reference=lambda x, y: mask, **FAST)) == 2
+
+
+def test_compare_overwrites_no_integers_that_a_kernel_reads(measured, device):
+    """With wrong indices, a kernel would read anywhere, and with a taken lock, it would wait for ever."""
+    x, y = torch.arange(8, dtype=torch.int32, device=device), torch.zeros(8, dtype=torch.int32, device=device)
+    assert len(jitload.compare({"a": measured.gather}, x, y, outputs=["x", "y"], reference=lambda x, y: (x, x), **FAST))
+    assert len(jitload.compare({"a": measured.lock}, x, y, reference=lambda x, y: y * 0, **FAST)) == 1
+    assert len(jitload.compare({"a": measured.mask}, x, x, reference=lambda x, y: (x > 3).int(), restore=True, **FAST))
+
+
+STORES = {
+    "y[i] = x[i]; y[i + 1] = y2[0];": True,
+    "if (i) *y = 1; else y[0][i] = 2;": True,
+    "y[i] += 1;": False,
+    "y[i] = y[i + 1];": False,
+    "x[y[i]] = 1;": False,
+    "if (y[i] == 3) y[i] = 3;": False,
+    "int* z = y;": False,
+    "atomicAdd(&y[i], 1);": False,
+    "*y++ = 1;": False,
+    "// y is read\n y[i] = 1;": True,
+}
+
+
+@pytest.mark.parametrize("body", STORES)
+def test_what_a_kernel_only_stores_to(body):
+    assert has_only_stores(f"__global__ void k(const int* x, int* y, int i) {{ {body} }}", "y") is STORES[body]
+    assert not has_only_stores("__global__ void k(int* in) { in[0] = 1; }", "in_")
+
+
+def test_a_macro_or_an_overload_may_hide_a_read():
+    mod = load("cpu")
+    assert only_stores(mod.mask, 1)
+    assert not only_stores(mod.gather, 0)
+    assert not only_stores(print, 0)
+    store = "__global__ void k(int* y) { y[0] = A; }"
+    for text in ("#define A y[1]\n" + store, "#define A 1\n__global__ void k(float* y) { y[0] = y[1]; }\n" + store):
+        module = jitload.load_inline(
+            "hidden", cuda_sources=text, functions={"k": jitload.Launch(kernel="k(int*)")}, arch="cpu"
+        )
+        assert not only_stores(module.k, 0)

@@ -75,7 +75,7 @@ def test_the_plot_of_many_functions_has_room_for_each_name():
     assert roofline.get_legend().get_window_extent().x0 >= roofline.get_window_extent().x1
 
 
-def test_extents():
+def test_extents_of_tensors_and_arrays():
     x = torch.zeros(6, 4)
     address = x.data_ptr()
     assert extent_of(x) == Extent(address, 96, 96, None)

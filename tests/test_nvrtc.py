@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import logging
 import subprocess
-from collections.abc import Callable
 from pathlib import Path
 
 import builds
 import pytest
 from support.calls import run_python
 
-from jitload import compile_cubin
-from jitload.cpptext.declarations import find_candidates
 from jitload.cuda.nvrtc import log_warnings
 from jitload.errors import CompileError, ToolchainError
 from jitload.nvrtc import nvrtc_compile
@@ -70,18 +67,6 @@ def test_a_child_forked_inside_nvrtc_is_told() -> None:
     assert compiled == "compiled"
 
 
-def test_names_of_a_branch_that_may_not_be_compiled_are_not_taken() -> None:
-    branches = ("int rows, int n, int cols", "int cols, int n, int rows")
-    one, other = (f"__global__ void k({names}) {{}}" for names in branches)
-    (candidate,) = find_candidates([f"#if A\n{one}\n#else\n{other}\n#endif"])
-    assert candidate.parameters == ("", "n", "")
-
-
-def test_a_declaration_lends_its_names() -> None:
-    (candidate,) = find_candidates(["__global__ void k(int rows, int cols);\n__global__ void k(int r, int) {}"])
-    assert candidate.parameters == ("r", "cols")
-
-
 def test_an_unknown_suffix_lists_the_architectures() -> None:
     with pytest.raises(ToolchainError, match=r"does not know sm_90f; it knows .*sm_90"):
         nvrtc_compile("__global__ void k() {}", arch="sm_90f")
@@ -94,12 +79,6 @@ def test_nvrtc_compile_knows_the_names_that_nvcc_brings():
         nvrtc_compile(text.replace("INFINITY", "RAND_MAX"), arch="sm_80")
 
 
-@pytest.mark.parametrize("compile_it", [nvrtc_compile, compile_cubin])
-def test_machine_code_for_the_cpu_is_refused(compile_it: Callable[..., object]):
-    with pytest.raises(ToolchainError, match="compiles only for GPUs, not for 'cpu'"):
-        compile_it("__global__ void k() {}", arch="cpu")
-
-
 @pytest.mark.parametrize(
     ("text", "options", "words"),
     [
@@ -107,7 +86,7 @@ def test_machine_code_for_the_cpu_is_refused(compile_it: Callable[..., object]):
         ("__global__ void k() {} void run() {}", [], "Put host functions such as main() between"),
     ],
 )
-def test_what_to_do_next(text: str, options: list[str], words: str):
+def test_an_error_says_what_to_do_next(text: str, options: list[str], words: str):
     with pytest.raises(CompileError) as caught:
         nvrtc_compile(text, arch="sm_80", extra_opts=options)
     assert words in caught.value.hint

@@ -144,7 +144,7 @@ def test_options_that_only_source_takes(ptx):
     assert said.endswith("takes only the linker's options, such as '-maxrregcount=32', '-Xptxas=-v' and '-lineinfo'.")
 
 
-def test_what_is_neither(ptx, cubin):
+def test_other_sources_and_several_architectures_are_refused(ptx, cubin):
     words = "'k.ptx' is not PTX, LTO-IR or a fatbin: its bytes begin with b'\\x7fELF\\x02\\x01\\x01"
     assert refused(jitload.JitLoadError, cubin.data).startswith(words)
     assert (

@@ -404,7 +404,7 @@ TYPES = {
 
 
 @pytest.mark.parametrize("text", TYPES)
-def test_types(text: str) -> None:
+def test_a_type_has_a_kind_a_dtype_and_an_alignment(text: str) -> None:
     facts = describe_type(text)
     assert (facts.text, facts.kind, facts.dtype, facts.alignment) == TYPES[text]
     assert readable_type(facts.text) == facts.text
@@ -506,7 +506,7 @@ def test_a_size_that_disagrees_is_underlined() -> None:
     )
 
 
-def test_a_count_that_disagrees() -> None:
+def test_a_signature_with_another_number_of_parameters_is_refused() -> None:
     with pytest.raises(SignatureError) as caught:
         make_typed_kernel(image_kernel(8, 8, 4, symbol="_Z5scalePfS_i"), ["float*"], ["x"])
     assert caught.value.message() == (

@@ -7,11 +7,14 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from .calls import fresh
 from .driver import StubDriver, build_stub, has_real_driver
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
+
+    import jitload
 
 
 @pytest.fixture(scope="session")
@@ -42,3 +45,12 @@ def stub_driver(loaded_stub: StubDriver) -> Iterator[StubDriver]:
         loaded_stub.check_executor()
     finally:
         loaded_stub.reset()
+
+
+@pytest.fixture
+def unused(path: str, stub_driver: StubDriver) -> jitload.Module:
+    """The library of a test file's own fixture `path`, which was not called yet, with device 0 in use."""
+    module = fresh(path)
+    stub_driver.use_device(0)
+    stub_driver.clear()
+    return module
