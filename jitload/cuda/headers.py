@@ -51,6 +51,35 @@ _INTEGERS = {
 _SIGNED = {8: "signed char", 16: "short", 32: "int", 64: "long"}
 _UNSIGNED = {8: "unsigned char", 16: "unsigned short", 32: "unsigned int", 64: "unsigned long"}
 _UNSIGNED_SUFFIX = {8: "", 16: "", 32: "U", 64: "UL"}
+# The names of integer types in macros, INT32_MAX and __INT32_MAX__, and their bits.
+_SIGNED_BITS = {f"INT{name.upper()}": bits for name, bits in _INTEGERS.items()}
+_SIGNED_BITS |= {"PTRDIFF": 64, "SIG_ATOMIC": 32, "WCHAR": 32}
+_UNSIGNED_BITS = {f"U{name}": bits for name, bits in _SIGNED_BITS.items() if name.startswith("INT")}
+_UNSIGNED_BITS |= {"SIZE": 64, "WINT": 32}
+# The macros of a compiler that describe float and double, `__FLT_DIG__` and `__DBL_DIG__`.
+_FLOAT_LIMITS = {
+    "DECIMAL_DIG": ("9", "17"), "DIG": ("6", "15"), "MANT_DIG": ("24", "53"), "MAX_10_EXP": ("38", "308"),
+    "MAX_EXP": ("128", "1024"), "MIN_10_EXP": ("-37", "-307"), "MIN_EXP": ("-125", "-1021"), "HAS_DENORM": ("1", "1"),
+    "HAS_INFINITY": ("1", "1"), "HAS_QUIET_NAN": ("1", "1"),
+    "DENORM_MIN": ("1.40129846432481707092372958328991613e-45F", "4.94065645841246544176568792868221372e-324"),
+    "EPSILON": ("1.19209289550781250000000000000000000e-7F", "2.22044604925031308084726333618164062e-16"),
+    "MAX": ("3.40282346638528859811704183484516925e+38F", "1.79769313486231570814527423731704357e+308"),
+    "MIN": ("1.17549435082228750796873653722224568e-38F", "2.22507385850720138309023271733240406e-308"),
+}  # fmt: skip
+_SIZES = {
+    "DOUBLE": 8, "FLOAT": 4, "INT128": 16, "INT": 4, "LONG_LONG": 8, "LONG": 8, "POINTER": 8, "PTRDIFF_T": 8,
+    "SHORT": 2, "SIZE_T": 8, "WCHAR_T": 4, "WINT_T": 4,
+}  # fmt: skip
+_COMPILER_CONSTANTS = {
+    "__ATOMIC_RELAXED": "0", "__ATOMIC_CONSUME": "1", "__ATOMIC_ACQUIRE": "2", "__ATOMIC_RELEASE": "3",
+    "__ATOMIC_ACQ_REL": "4", "__ATOMIC_SEQ_CST": "5", "__ORDER_LITTLE_ENDIAN__": "1234", "__ORDER_BIG_ENDIAN__": "4321",
+    "__ORDER_PDP_ENDIAN__": "3412", "__BYTE_ORDER__": "__ORDER_LITTLE_ENDIAN__",
+    "__FLOAT_WORD_ORDER__": "__ORDER_LITTLE_ENDIAN__", "__CHAR_BIT__": "8", "__CHAR16_TYPE__": "unsigned short",
+    "__CHAR32_TYPE__": "unsigned int", "__FLT_EVAL_METHOD__": "0", "__FLT_RADIX__": "2", "__WINT_MIN__": "0U",
+    "__WINT_WIDTH__": "32", "__SIZE_WIDTH__": "64", "__WCHAR_MIN__": "(-__WCHAR_MAX__ - 1)",
+    "__SIG_ATOMIC_MIN__": "(-__SIG_ATOMIC_MAX__ - 1)",
+    **{f"__SIZEOF_{name}__": str(size) for name, size in _SIZES.items()},
+}  # fmt: skip
 # Matches the lines with which a source declares one of these types as long long.
 _LONG_LONG_TYPE = (
     r"\btypedef\s+(?:(?:signed|unsigned|int)\s+)*long\s+long\s+(?:(?:unsigned|int)\s+)*(u?int(?:64|max|ptr)_t)\s*;"
@@ -227,14 +256,11 @@ def _stdint() -> str:
         f"typedef {_SIGNED[bits]} int{name}_t;\ntypedef {_UNSIGNED[bits]} uint{name}_t;\n"
         for name, bits in _INTEGERS.items()
     )
-    signed = {f"INT{name.upper()}": bits for name, bits in _INTEGERS.items()}
-    signed |= {"PTRDIFF": 64, "SIG_ATOMIC": 32, "WCHAR": 32}
-    unsigned = {f"UINT{name.upper()}": bits for name, bits in _INTEGERS.items()} | {"SIZE": 64, "WINT": 32}
     macros = {"WINT_MIN": "0U"}
-    for name, bits in signed.items():
+    for name, bits in _SIGNED_BITS.items():
         greatest = f"{2 ** (bits - 1) - 1}{'L' if bits == 64 else ''}"
         macros |= {f"{name}_MAX": greatest, f"{name}_MIN": f"(-{greatest} - 1)"}
-    for name, bits in unsigned.items():
+    for name, bits in _UNSIGNED_BITS.items():
         macros[f"{name}_MAX"] = f"{2**bits - 1}{_UNSIGNED_SUFFIX[bits]}"
     for name in ("8", "16", "32", "64", "max"):
         suffix = _UNSIGNED_SUFFIX[_INTEGERS[name]]
@@ -242,6 +268,24 @@ def _stdint() -> str:
         macros[f"UINT{name.upper()}_C(x)"] = f"x##{suffix}" if suffix else "x"
     lines = "".join(f"#define {name} {value}\n" for name, value in macros.items())
     return _CONFIG + _once("stdint.h types", types) + _redefining(lines)
+
+
+def _compiler_macros() -> str:
+    """Return the macros of the host compiler that describe types, with the values that g++ has on 64-bit Linux.
+
+    The macros that name the compiler, the system and the processor stay undefined, because they select host code.
+    """
+    macros = dict(_COMPILER_CONSTANTS)
+    for name, pair in _FLOAT_LIMITS.items():
+        macros |= {f"__FLT_{name}__": f"({pair[0]})", f"__DBL_{name}__": f"({pair[1]})"}
+    for name, bits in {**_SIGNED_BITS, "SCHAR": 8, "SHRT": 16, "INT": 32, "LONG": 64, "LONG_LONG": 64}.items():
+        suffix = "LL" if name == "LONG_LONG" else "L" if bits == 64 else ""
+        macros[f"__{name}_MAX__"] = f"{2 ** (bits - 1) - 1}{suffix}"
+        macros |= {} if name[3:].isdigit() else {f"__{name}_WIDTH__": str(bits)}
+    macros |= {f"__{name}_MAX__": f"{2**bits - 1}{_UNSIGNED_SUFFIX[bits]}" for name, bits in _UNSIGNED_BITS.items()}
+    macros |= {f"__{name}_TYPE__": _SIGNED[bits] for name, bits in _SIGNED_BITS.items()}
+    macros |= {f"__{name}_TYPE__": _UNSIGNED[bits] for name, bits in _UNSIGNED_BITS.items()}
+    return "".join(f"#define {name} {value}\n" for name, value in macros.items())
 
 
 def _inttypes() -> str:
@@ -290,6 +334,7 @@ _HEADERS = tuple(
         **{name: _c_header(*row) for name, row in _C_HEADERS.items()},
         **{name: _once(name, text) for name, text in _POSIX_HEADERS.items()},
         "bits/stdc++.h": _c_header(_ALL_OF_THE_LIBRARY, ""),
+        "_jitload/compiler_macros.h": _once("compiler macros", _compiler_macros()),
         "inttypes.h": _inttypes(),
         "stdarg.h": "// va_list and its macros are built into NVRTC.\n" + _CONFIG,
         "stdbool.h": "#define __bool_true_false_are_defined 1\n",

@@ -41,114 +41,72 @@ __JITLOAD_INLINE __jitload_t __jitload_update(__jitload_t* address, __jitload_f 
   }
 }
 
-#define __JITLOAD_SCOPES(result, name, parameters, arguments)                \
-  __JITLOAD_INLINE result name##_block parameters { return name arguments; } \
-  __JITLOAD_INLINE result name##_system parameters { return name arguments; }
+/* Define an atomic function of a pointer and a value, and its versions for the scopes of a block and of the system. */
+#define __JITLOAD_ATOMIC(type, name, ...)                                              \
+  __JITLOAD_INLINE type name(type* p, type v) { __VA_ARGS__ }                          \
+  __JITLOAD_INLINE type name##_block(type* p, type v) { return name(p, v); }           \
+  __JITLOAD_INLINE type name##_system(type* p, type v) { return name(p, v); }
 
-#define __JITLOAD_ATOMIC_INT(type)                                                                            \
-  __JITLOAD_INLINE type atomicAdd(type* p, type v) {                                                          \
-    __JITLOAD_YIELD_IF(v == 0)                                                                                \
-    __JITLOAD_IF_SHARED(type, p, old + v)                                                                     \
-    return __atomic_fetch_add(p, v, __ATOMIC_SEQ_CST);                                                        \
-  }                                                                                                           \
-  __JITLOAD_INLINE type atomicExch(type* p, type v) {                                                         \
-    type old;                                                                                                 \
-    if (__jitload_is_shared(p)) old = *p, *p = v;                                                             \
-    else old = __atomic_exchange_n(p, v, __ATOMIC_SEQ_CST);                                                   \
-    if (old == v) __jitload_yield(); /* *p may be a lock that another thread holds */                         \
-    return old;                                                                                               \
-  }                                                                                                           \
-  __JITLOAD_INLINE type atomicAnd(type* p, type v) {                                                          \
-    __JITLOAD_YIELD_IF(v == (type)-1)                                                                         \
-    __JITLOAD_IF_SHARED(type, p, old & v)                                                                     \
-    return __atomic_fetch_and(p, v, __ATOMIC_RELAXED);                                                        \
-  }                                                                                                           \
-  __JITLOAD_INLINE type atomicOr(type* p, type v) {                                                           \
-    __JITLOAD_YIELD_IF(v == 0)                                                                                \
-    __JITLOAD_IF_SHARED(type, p, old | v)                                                                     \
-    return __atomic_fetch_or(p, v, __ATOMIC_SEQ_CST);                                                         \
-  }                                                                                                           \
-  __JITLOAD_INLINE type atomicXor(type* p, type v) {                                                          \
-    __JITLOAD_YIELD_IF(v == 0)                                                                                \
-    __JITLOAD_IF_SHARED(type, p, old ^ v)                                                                     \
-    return __atomic_fetch_xor(p, v, __ATOMIC_RELAXED);                                                        \
-  }                                                                                                           \
-  __JITLOAD_INLINE type atomicMin(type* p, type v) {                                                          \
-    return __jitload_update<type, type>(p, [=](type a) { return a < v ? a : v; });                            \
-  }                                                                                                           \
-  __JITLOAD_INLINE type atomicMax(type* p, type v) {                                                          \
-    return __jitload_update<type, type>(p, [=](type a) { return a > v ? a : v; });                            \
-  }                                                                                                           \
-  __JITLOAD_SCOPES(type, atomicAdd, (type* p, type v), (p, v))                                                \
-  __JITLOAD_SCOPES(type, atomicExch, (type* p, type v), (p, v))                                               \
-  __JITLOAD_SCOPES(type, atomicAnd, (type* p, type v), (p, v))                                                \
-  __JITLOAD_SCOPES(type, atomicOr, (type* p, type v), (p, v))                                                 \
-  __JITLOAD_SCOPES(type, atomicXor, (type* p, type v), (p, v))                                                \
-  __JITLOAD_SCOPES(type, atomicMin, (type* p, type v), (p, v))                                                \
-  __JITLOAD_SCOPES(type, atomicMax, (type* p, type v), (p, v))
+/* The functions that are built into the compiler. With `neutral`, they change nothing. */
+#define __JITLOAD_ATOMIC_FETCH(type, name, fetch, op, neutral, order)                  \
+  __JITLOAD_ATOMIC(type, name, __JITLOAD_YIELD_IF(v == (type)(neutral))                \
+                   __JITLOAD_IF_SHARED(type, p, old op v)                              \
+                   return __atomic_fetch_##fetch(p, v, order);)
+/* A thread whose exchange fails or changes nothing waits for another thread, and will try again. */
+#define __JITLOAD_ATOMIC_CAS(type)                                                                                     \
+  __JITLOAD_INLINE type atomicCAS(type* p, type compare, type v) {                                                     \
+    type old = compare;                                                                                                \
+    if (__jitload_is_shared(p)) {                                                                                      \
+      old = *p;                                                                                                        \
+      if (old == compare) *p = v;                                                                                      \
+    } else {                                                                                                           \
+      __atomic_compare_exchange_n(p, &old, v, false, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST);                              \
+    }                                                                                                                  \
+    if (old != compare || old == v) __jitload_yield();                                                                 \
+    return old;                                                                                                        \
+  }                                                                                                                    \
+  __JITLOAD_INLINE type atomicCAS_block(type* p, type compare, type v) { return atomicCAS(p, compare, v); }            \
+  __JITLOAD_INLINE type atomicCAS_system(type* p, type compare, type v) { return atomicCAS(p, compare, v); }
+#define __JITLOAD_ATOMIC_INT(type)                                                                                     \
+  __JITLOAD_ATOMIC_FETCH(type, atomicAdd, add, +, 0, __ATOMIC_SEQ_CST)                                                 \
+  __JITLOAD_ATOMIC_FETCH(type, atomicAnd, and, &, -1, __ATOMIC_RELAXED)                                                \
+  __JITLOAD_ATOMIC_FETCH(type, atomicOr, or, |, 0, __ATOMIC_SEQ_CST)                                                   \
+  __JITLOAD_ATOMIC_FETCH(type, atomicXor, xor, ^, 0, __ATOMIC_RELAXED)                                                 \
+  __JITLOAD_ATOMIC(type, atomicMin, return __jitload_update<type, type>(p, [=](type a) { return a < v ? a : v; });)    \
+  __JITLOAD_ATOMIC(type, atomicMax, return __jitload_update<type, type>(p, [=](type a) { return a > v ? a : v; });)    \
+  __JITLOAD_ATOMIC(type, atomicExch, type old;                                                                         \
+                   if (__jitload_is_shared(p)) old = *p, *p = v;                                                       \
+                   else old = __atomic_exchange_n(p, v, __ATOMIC_SEQ_CST);                                             \
+                   if (old == v) __jitload_yield(); /* *p may be a lock that another thread holds */                   \
+                   return old;)                                                                                        \
+  __JITLOAD_ATOMIC_CAS(type)
 __JITLOAD_ATOMIC_INT(int)
 __JITLOAD_ATOMIC_INT(unsigned)
 __JITLOAD_ATOMIC_INT(long long)
 __JITLOAD_ATOMIC_INT(unsigned long long)
-#undef __JITLOAD_ATOMIC_INT
-
-/* A thread whose exchange fails or changes nothing waits for another thread, and will try again. */
-#define __JITLOAD_ATOMIC_CAS(type)                                                                              \
-  __JITLOAD_INLINE type atomicCAS(type* p, type compare, type v) {                                              \
-    type old = compare;                                                                                         \
-    if (__jitload_is_shared(p)) {                                                                               \
-      old = *p;                                                                                                 \
-      if (old == compare) *p = v;                                                                               \
-    } else {                                                                                                    \
-      __atomic_compare_exchange_n(p, &old, v, false, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST);                       \
-    }                                                                                                           \
-    if (old != compare || old == v) __jitload_yield();                                                          \
-    return old;                                                                                                 \
-  }                                                                                                             \
-  __JITLOAD_SCOPES(type, atomicCAS, (type* p, type compare, type v), (p, compare, v))
-__JITLOAD_ATOMIC_CAS(int)
-__JITLOAD_ATOMIC_CAS(unsigned)
-__JITLOAD_ATOMIC_CAS(long long)
-__JITLOAD_ATOMIC_CAS(unsigned long long)
 __JITLOAD_ATOMIC_CAS(unsigned short)
+#undef __JITLOAD_ATOMIC_INT
 #undef __JITLOAD_ATOMIC_CAS
+#undef __JITLOAD_ATOMIC_FETCH
 
-#define __JITLOAD_ATOMIC_FLOAT(type, bits)                                 \
-  __JITLOAD_INLINE type atomicAdd(type* p, type v) {                       \
-    __JITLOAD_YIELD_IF(v == 0)                                             \
-    return __jitload_update<type, bits>(p, [=](type a) { return a + v; }); \
-  }                                                                        \
-  __JITLOAD_INLINE type atomicExch(type* p, type v) {                      \
-    const type old = __jitload_update<type, bits>(p, [=](type) { return v; }); \
-    if (old == v) __jitload_yield();                                       \
-    return old;                                                            \
-  }                                                                        \
-  __JITLOAD_SCOPES(type, atomicAdd, (type* p, type v), (p, v))             \
-  __JITLOAD_SCOPES(type, atomicExch, (type* p, type v), (p, v))
+#define __JITLOAD_ATOMIC_FLOAT(type, bits)                                                                             \
+  __JITLOAD_ATOMIC(type, atomicAdd, __JITLOAD_YIELD_IF(v == 0)                                                         \
+                   return __jitload_update<type, bits>(p, [=](type a) { return a + v; });)                             \
+  __JITLOAD_ATOMIC(type, atomicExch, const type old = __jitload_update<type, bits>(p, [=](type) { return v; });        \
+                   if (old == v) __jitload_yield();                                                                    \
+                   return old;)
 __JITLOAD_ATOMIC_FLOAT(float, unsigned)
 __JITLOAD_ATOMIC_FLOAT(double, unsigned long long)
 #undef __JITLOAD_ATOMIC_FLOAT
-
-#define __JITLOAD_ATOMIC_VECTOR(type, ...)                                       \
-  __JITLOAD_INLINE type atomicAdd(type* p, type v) { return type{__VA_ARGS__}; } \
-  __JITLOAD_SCOPES(type, atomicAdd, (type* p, type v), (p, v))
-__JITLOAD_ATOMIC_VECTOR(float2, atomicAdd(&p->x, v.x), atomicAdd(&p->y, v.y))
-__JITLOAD_ATOMIC_VECTOR(float4, atomicAdd(&p->x, v.x), atomicAdd(&p->y, v.y), atomicAdd(&p->z, v.z),
-                        atomicAdd(&p->w, v.w))
-#undef __JITLOAD_ATOMIC_VECTOR
-
-__JITLOAD_INLINE int atomicSub(int* p, int v) { return atomicAdd(p, (int)-(unsigned)v); }
-__JITLOAD_INLINE unsigned atomicSub(unsigned* p, unsigned v) { return atomicAdd(p, -v); }
-__JITLOAD_INLINE unsigned atomicInc(unsigned* p, unsigned v) {
-  return __jitload_update<unsigned, unsigned>(p, [=](unsigned a) { return a >= v ? 0u : a + 1; });
-}
-__JITLOAD_INLINE unsigned atomicDec(unsigned* p, unsigned v) {
-  return __jitload_update<unsigned, unsigned>(p, [=](unsigned a) { return a == 0 || a > v ? v : a - 1; });
-}
-__JITLOAD_SCOPES(int, atomicSub, (int* p, int v), (p, v))
-__JITLOAD_SCOPES(unsigned, atomicSub, (unsigned* p, unsigned v), (p, v))
-__JITLOAD_SCOPES(unsigned, atomicInc, (unsigned* p, unsigned v), (p, v))
-__JITLOAD_SCOPES(unsigned, atomicDec, (unsigned* p, unsigned v), (p, v))
+__JITLOAD_ATOMIC(float2, atomicAdd, return float2{atomicAdd(&p->x, v.x), atomicAdd(&p->y, v.y)};)
+__JITLOAD_ATOMIC(float4, atomicAdd, return float4{atomicAdd(&p->x, v.x), atomicAdd(&p->y, v.y), atomicAdd(&p->z, v.z),
+                                                  atomicAdd(&p->w, v.w)};)
+__JITLOAD_ATOMIC(int, atomicSub, return atomicAdd(p, (int)-(unsigned)v);)
+__JITLOAD_ATOMIC(unsigned, atomicSub, return atomicAdd(p, -v);)
+__JITLOAD_ATOMIC(unsigned, atomicInc,
+                 return __jitload_update<unsigned, unsigned>(p, [=](unsigned a) { return a >= v ? 0u : a + 1; });)
+__JITLOAD_ATOMIC(unsigned, atomicDec,
+                 return __jitload_update<unsigned, unsigned>(p, [=](unsigned a) { return a == 0 || a > v ? v : a - 1; });)
 
 __JITLOAD_INLINE void __threadfence() { __atomic_thread_fence(__ATOMIC_SEQ_CST); }
 __JITLOAD_INLINE void __threadfence_block() { __atomic_thread_fence(__ATOMIC_ACQ_REL); }
