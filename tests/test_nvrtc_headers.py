@@ -67,7 +67,7 @@ CUDA_HEADERS = {
     "cccl_headers": "cuda/std/cstdint cuda/std/cstddef cuda/std/climits cuda/std/cfloat cuda/std/type_traits"
     " cuda/std/limits cuda/std/cmath cuda/std/array cuda/std/tuple cuda/std/utility cuda/std/complex cuda/std/chrono"
     " cuda/std/functional cuda/std/bit cuda/std/span cuda/std/ctime cuda/std/cstdlib cuda/std/cassert"
-    " cuda/atomic cuda/barrier kernels/ptx cuda/pipeline cuda/semaphore cuda/functional"
+    " cuda/atomic cuda/barrier cuda/ptx cuda/pipeline cuda/semaphore cuda/functional"
     " cub/block/block_reduce.cuh cub/block/block_scan.cuh cub/block/block_radix_sort.cuh cub/warp/warp_reduce.cuh"
     " cooperative_groups.h cooperative_groups/reduce.h cooperative_groups/scan.h cooperative_groups/memcpy_async.h",
 }
@@ -304,7 +304,7 @@ def test_c_headers_may_be_included_within_extern_c(compile_source: Callable[...,
 
 
 @pytest.mark.parametrize(
-    ("compile_source", "header"), [(jitload.compile_cubin, "cooperative_groups.h"), (nvrtc_compile, "kernels/ptx")]
+    ("compile_source", "header"), [(jitload.compile_cubin, "cooperative_groups.h"), (nvrtc_compile, "cuda/ptx")]
 )
 def test_a_texts_own_integers_of_64_bits_are_those_of_all_headers(
     kit_dirs: tuple[Path, ...], compile_source: Callable[..., object], header: str

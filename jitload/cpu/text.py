@@ -216,7 +216,7 @@ _GPU_HEADERS = {
     "thrust/": "thrust",
     "cute/": "cute",
     "cutlass/": "cutlass",
-    "kernels/ptx": "PTX (cuda::ptx)",
+    "cuda/ptx": "PTX (cuda::ptx)",
     "cuda/std/barrier": "cuda::barrier",
     "cuda/latch": "cuda::latch",
     "cuda/std/latch": "cuda::latch",
