@@ -143,6 +143,7 @@ std::string number(torch::Tensor x, std::string type) {
 }
 torch::Tensor fail_undefined(torch::Tensor x) { return torch::relu(torch::Tensor()) + x; }
 """
+RELEASE = tuple(map(int, torch.__version__.split(".")[:2]))
 FUNCTIONS = re.findall(r"^(?:[\w:<>, ]+>|\w[\w:]*) (\w+)\(", TEXT, re.MULTILINE)
 
 
@@ -152,6 +153,8 @@ def module(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
 
     A library finds out in its first call which torch it has, so the second module is a copy of the first one's library.
     """
+    if request.param == "conversions" and RELEASE >= (2, 14):
+        pytest.skip("this torch has C functions for both, which need no check")
     load = functools.partial(cpp_extension.load_inline, "calls_of_torch", TEXT, functions=FUNCTIONS)
     module = load()
     convert = torch._C._aoti.unsafe_alloc_void_ptr_from_tensor
@@ -188,7 +191,7 @@ CALLS: dict[str, Callable[[ModuleType, Any], Any]] = {
     "errors of operators": lambda m, x: ignore_errors(m.fail_in_operator, x),
     "caught errors": lambda m, x: m.catch_operator(x),
     "arguments that do not fit": lambda m, x: ignore_errors(m.many, [x, None], x),
-    "memory of the text": lambda m, _: m.blob(1 << 16),
+    "memory of the text": lambda m, _: m.blob(1 << 16) if RELEASE >= (2, 11) else ignore_errors(m.blob, 1 << 16),
     "guards": lambda m, x: m.inferred(x),
 }
 SLOW = {
@@ -342,6 +345,7 @@ def test_each_symbol(module: ModuleType):
         assert torch.equal(result, value), index
 
 
+@pytest.mark.skipif(RELEASE < (2, 11), reason="suggest_memory_format of torch 2.10's Python differs from its C++")
 def test_memory_formats_are_those_of_torch(module: ModuleType):
     from torch._prims_common import suggest_memory_format
 

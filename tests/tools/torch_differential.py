@@ -194,6 +194,7 @@ KNOWN = {
         for body in ("x.index_put_({0}, 5); x", "x.index_put_({x > 0}, -1); x", "torch::tensor({1, 2, 3})")
     ),
     *((body, "fake") for body in ("torch::tensor(std::vector<double>{1, 2})", "torch::tensor({1, 2}, torch::kHalf)")),
+    ("torch::tensor({1.5}, x.options())", "fake"),
     ("torch::from_blob(new float[2]{1, 2}, {2})", "fake"),
 }
 
