@@ -228,14 +228,14 @@ def test_hundreds_of_keys_are_found(tmp_path, stub_driver: StubDriver):
     assert hash_key((1, 2)) != hash_key((2, 1))
 
 
-def test_two_processes_with_one_file_choose_alike(tmp_path):
+def test_two_processes_with_one_file_choose_alike(tmp_path, stub_library):
     path = tmp_path / "shapes.json"
     write(path, "Stub GPU 0", {n: (32, 1 + n % 2, 3) for n in (7, 50, 333, 4096, 70_001)})
     code = f"""
 import hashlib, random, numpy
 from pathlib import Path
-from support.driver import StubDriver, build_stub
-driver = StubDriver(build_stub(Path({str(tmp_path / "driver")!r})))
+from support.driver import StubDriver
+driver = StubDriver(Path({str(stub_library)!r}))
 from support.arrays import CudaArray
 from jitload import Launch, Tune, load_inline
 functions = {{"scale": Launch(**{LAUNCH}, tune=Tune(**{TUNE}, nearest="log2"))}}
