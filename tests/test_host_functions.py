@@ -139,11 +139,6 @@ def test_a_function_describes_itself(plain):
         plain.total[1, 1]
 
 
-def test_a_file_with_a_capital_c_is_cpp(tmp_path):
-    (tmp_path / "one.C").write_text("namespace n { int one() { return 1; } }\n")
-    assert jitload.load("capital", sources=tmp_path / "one.C", functions={"one": Launch(kernel="n::one")}).one() == 1
-
-
 def test_a_module_that_exports_nothing_says_what_to_do():
     module = jitload.load_inline("silent", cpp_sources="int add(int a, int b) { return a + b; }")
     assert repr(module) == "<jitload.Module 'silent': no functions>"
@@ -295,8 +290,8 @@ def test_a_text_of_plain_functions_is_compiled_without_the_headers_of_tvm_ffi(mi
 @needs_nvcc
 def test_functions_are_looked_for_in_all_files(tmp_path):
     (tmp_path / "scale.cu").write_text(MIXED)
-    (tmp_path / "sum.cpp").write_text(PLAIN)
-    files = [tmp_path / "scale.cu", tmp_path / "sum.cpp"]
+    (tmp_path / "sum.C").write_text(PLAIN)  # a capital C stands for C++
+    files = [tmp_path / "scale.cu", tmp_path / "sum.C"]
     functions = {"run": None, "total": FUNCTIONS["total"]}
     module = jitload.load("files", sources=files, functions=functions, arch=ARCH)
     assert module.total(X) == 15.0
