@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from jitload.cache.entry import MANIFEST
-from jitload.cpptext.declarations import find_candidates
+from jitload.cpptext.declarations import find_candidates, find_closing
 from jitload.cpptext.host_functions import find_host_functions
 from jitload.cpptext.lexer import Token, tokenize
 from jitload.elf.file import ElfFile
@@ -160,13 +160,8 @@ def _first_line(tokens: list[Token], index: int) -> int:
 
 def _last_line(tokens: list[Token], index: int) -> int:
     """Return the line of the brace that ends the function's body."""
-    depth = 0
-    for token in tokens[index:]:
-        if token.kind == "punctuator" and token.text in "{}":
-            depth += 1 if token.text == "{" else -1
-            if depth == 0 and token.text == "}":
-                return token.line
-    return tokens[-1].end_line
+    opening = next((number for number, token in enumerate(tokens) if number >= index and token.text == "{"), None)
+    return tokens[-1 if opening is None else find_closing(tokens, opening)].end_line
 
 
 # ---- PTX -------------------------------------------------------------------------------------------------------------
