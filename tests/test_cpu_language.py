@@ -325,6 +325,7 @@ GPU_ONLY = {
         "#include <cuda/pipeline>\n" + K + " auto pipe = cuda::make_pipeline();\n}",
         "m.cu:3: GPU only: asynchronous copies",
     ),
+    "PTX of libcu++": ("#include <cuda/ptx>\n" + K + "}", r"m.cu:1: GPU only: PTX \(cuda::ptx\), which cuda/ptx"),
     "shuffles of libcu++": ("#include <cuda/warp>\n" + K + "}", "m.cu:1: GPU only: shuffles of cuda::device"),
     "barriers of a pipeline": (
         "#include <cuda_awbarrier.h>\n" + K + "}",

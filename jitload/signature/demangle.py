@@ -19,7 +19,7 @@ from jitload.model import Variable
 _CXX_LIBRARIES = ("libstdc++.so.6", "libc++abi.so.1", None)
 # NVRTC puts what is internal to a file in a namespace whose name contains the process id.
 _INTERNAL_NAMESPACE = re.compile(r"\(anonymous namespace\)::|\b_(?:INTERNAL|GLOBAL_)_\w+::")
-_NAME_LENGTH = r"\d{1,5}(?!\d)"
+_NAME_LENGTH = re.compile(r"\d{1,5}(?!\d)")
 
 
 @lru_cache(maxsize=4096)
@@ -63,7 +63,7 @@ def name_in(symbol: str) -> str:
         'ns::scale<…>'
     """
     names, position = [], 3 if symbol.startswith("_ZN") else 2
-    while length := re.match(_NAME_LENGTH, symbol, position):
+    while length := _NAME_LENGTH.match(symbol, position):
         position = length.end() + int(length[0])
         names.append(symbol[length.end() : position])
     arguments = "<…>" if symbol[position : position + 1] == "I" else ""
@@ -153,7 +153,7 @@ def _split_function(text: str) -> tuple[str, tuple[str, ...] | None]:
 
     A text that does not end with parentheses gives `("", None)`.
     """
-    start = max((i for i, depth in enumerate(_depths(text)) if depth == 0 and text[i] == "("), default=-1)
+    start = max((i for i, depth in enumerate(bracket_depths(text)) if depth == 0 and text[i] == "("), default=-1)
     if start < 0 or not text.endswith(")"):
         return "", None
     parameters = text[start + 1 : -1].strip()
@@ -165,14 +165,14 @@ def _split_function(text: str) -> tuple[str, tuple[str, ...] | None]:
 def split_top_level(text: str, separator: str) -> list[str]:
     """Split a text at each separator that is outside all brackets."""
     parts, start = [], 0
-    for position, depth in enumerate(_depths(text)):
+    for position, depth in enumerate(bracket_depths(text)):
         if depth == 0 and text[position] == separator:
             parts.append(text[start:position])
             start = position + 1
     return [*parts, text[start:]]
 
 
-def _depths(text: str) -> Iterator[int]:
+def bracket_depths(text: str) -> Iterator[int]:
     """Yield the number of open brackets before each character."""
     depth = 0
     for character in text:

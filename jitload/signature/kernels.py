@@ -220,7 +220,7 @@ def find_candidate(name: str, types: Sequence[str], candidates: Sequence[Candida
 
     Return None if no function fits, or if two fit equally well.
     """
-    named = [c for c in candidates if _unqualified(c.name) == _unqualified(name) and _accepts(c, len(types))]
+    named = [c for c in candidates if unqualified(c.name) == unqualified(name) and _accepts(c, len(types))]
     if len(named) < 2:
         return named[0] if named else None
     ranked = sorted(named, key=lambda candidate: _similarity(candidate, name, types), reverse=True)
@@ -359,10 +359,6 @@ def _without_const(type_: str) -> str:
 
 def _without_arguments(name: str) -> str:
     return name.partition("<")[0]
-
-
-def _unqualified(name: str) -> str:
-    return _without_arguments(name).rpartition("::")[2]
 
 
 def parameter_slots(sizes: Sequence[int], alignments: Sequence[int]) -> tuple[ParameterSlot, ...]:

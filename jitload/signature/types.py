@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 from jitload.element_types import ELEMENT_TYPES
 from jitload.model import ParameterKind
+from jitload.signature.demangle import bracket_depths, split_top_level
 
 
 class TypeFacts(NamedTuple):
@@ -312,13 +313,8 @@ def _without_restrict(text: str) -> str:
 
 def _base_end(text: str) -> int:
     """Return the index where the declarator (`*`, `&`, `[`, `(*` and the like) begins, or else the text's length."""
-    depth = 0
-    for index, character in enumerate(text):
-        if character == "<":
-            depth += 1
-        elif character == ">":
-            depth -= 1
-        elif depth == 0 and (character in "*&[" or (character == "(" and _is_declarator(text, index))):
+    for index, (character, depth) in enumerate(zip(text, bracket_depths(text), strict=True)):
+        if depth == 0 and (character in "*&[" or (character == "(" and _is_declarator(text, index))):
             return index
     return len(text)
 
@@ -329,14 +325,7 @@ def _is_declarator(text: str, index: int) -> bool:
 
 def _split_words(text: str) -> list[str]:
     """Split at white space, except within template arguments."""
-    words, depth = [""], 0
-    for character in text:
-        depth += {"<": 1, ">": -1}.get(character, 0)
-        if character.isspace() and depth == 0:
-            words.append("")
-        else:
-            words[-1] += character
-    return [word for word in words if word]
+    return [word for word in split_top_level(re.sub(r"\s", " ", text), " ") if word]
 
 
 def _canonical_integer(words: list[str]) -> str:
