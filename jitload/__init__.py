@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from jitload.operators.jax_call import jax_call as jax_call
     from jitload.operators.operator import torch_op as torch_op
     from jitload.prebuilding.api import prebuild as prebuild
+    from jitload.request.tma import Tma as Tma
     from jitload.tuning.tuner import tune as tune
 
 __version__ = "0.1.0"
@@ -52,6 +53,7 @@ _MODULES = ("dtype", "extension", "nvrtc")  # submodules that are imported when 
 _LATE = {  # names whose modules are slow to import: the loader imports tvm-ffi, for example, which imports torch
     "Judge": "jitload.judging.judge",
     "Module": "jitload.loader.module",
+    "Tma": "jitload.request.tma",
     "check": "jitload.checking.checker",
     "compare": "jitload.measuring.comparison",
     "global_tensor": "jitload.loader.module",
@@ -75,5 +77,5 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    late = ("Judge", "Tuning", "check", "compare", "errors", "jax_call", "nvrtc", "prebuild", "torch_op", "tune")
+    late = ("Judge", "Tma", "Tuning", "check", "compare", "errors", "jax_call", "nvrtc", "prebuild", "torch_op", "tune")
     return [*__all__, "__version__", *late]

@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
+TENSOR_MAP_BYTES = 128  # of a CUtensorMap
 _KERNELS_SHOWN = 4  # in the repr of a cubin
 ParameterKind = Literal["pointer", "int", "uint", "float", "bool", "struct", "bits", "stream"]
 
@@ -43,6 +44,11 @@ class Parameter:
     dtype: str | None = None
     alignment: int = 1
     layout: str = ""
+
+    @property
+    def is_tensor_map(self) -> bool:
+        """Whether this stands for a tensor of which the kernel gets only a tensor map, so that its strides may vary."""
+        return self.kind == "pointer" and self.size == TENSOR_MAP_BYTES
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -254,3 +254,21 @@ def test_a_tensor_map_by_value(hopper: None) -> None:
     function(encode_tensor_map(matrix, (32, 8)), out, 0, 96)
     assert torch.equal(out[:4], matrix[96:, :32])
     assert not out[4:].any()
+
+
+def test_a_tensor_map_that_the_call_encodes(hopper: None) -> None:
+    fetch, out = load("tensor_map").fetch, torch.zeros(8, 32, device="cuda")
+    matrix = torch.randn(100, 64, device="cuda")
+    for row, column in ((17, 32), (0, 0), (17, 32)):
+        fetch(matrix, out, column, row)
+        assert torch.equal(out, matrix[row : row + 8, column : column + 32])
+    fetch(matrix, out, 0, 96)
+    assert torch.equal(out[:4], matrix[96:, :32])
+    assert out[4:].isnan().all()
+    fetch(matrix[::2, 16:48], out, 0, 3)  # another shape and stride at another address
+    assert torch.equal(out, matrix[6:22:2, 16:48])
+    other = matrix.view(64, 100)  # another shape at the same address
+    fetch(other, out, 64, 8)
+    assert torch.equal(out, other[8:16, 64:96])
+    with pytest.raises(ValueError, match="must have strides of a multiple of 16 bytes for its tensor map"):
+        fetch(matrix.view(-1)[:126].view(2, 63), out, 0, 0)

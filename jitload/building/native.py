@@ -25,7 +25,7 @@ _CXX17 = ("-std=c++17", *_PLAIN)
 _FOR_TORCH = ("-std=c++17", *_FLAGS)
 _CORE = (
     *("arguments", "argument_errors", "call", "choice", "driver", "expression", "host_call", "launch_errors", "loader"),
-    *("python", "structures"),
+    *("python", "structures", "tensor_map"),
 )
 _TORCH = ("errors", "functions", "library", "operators", "tensor", "values")
 # For each name, the sources in `runtime/` and their options.

@@ -19,6 +19,7 @@ from jitload.codegen.record import (
     flags_of,
     ops_array,
 )
+from jitload.codegen.tensor_maps import map_structures
 from jitload.element_types import ELEMENT_TYPES
 from jitload.errors import LaunchSpecError
 from jitload.expressions.compiler import Op, ScopeEntry, compile_expression
@@ -47,7 +48,7 @@ def kernel_members(export: Export, constants: Mapping[str, ScopeEntry] | None = 
     positions = {p.name: number for number, p in enumerate(arguments)}
     expressions, plan = compile_plan(export, {**(constants or {}), **make_scope(export, positions)})
     structs = sum((p.size + 63) // 64 * 64 for p in arguments if p.kind == "struct")
-    attributes = [*_attributes(export.launch)]
+    attributes, maps = [*_attributes(export.launch)], [*map_structures(export)]
     flags = [
         *_kernel_flags(export),
         *(["dispatches"] if export.variants else []),
@@ -67,6 +68,8 @@ def kernel_members(export: Export, constants: Mapping[str, ScopeEntry] | None = 
         "flags": flags_of(KERNEL_FLAGS, flags),
         "struct_bytes": structs + 64 if structs else 0,
         "choice": choice_structure(export) if export.choice else None,
+        "maps": maps or None,
+        "map_count": len(maps),
         "group": export.group,
         "metadata": _metadata(arguments),
         "doc": export.doc,
@@ -122,7 +125,8 @@ def _param_structure(parameter: Parameter, launch: Launch, argument: int, more: 
 
 def pointer_flags(parameter: Parameter, launch: Launch) -> list[str]:
     """Return the flags of a pointer that a `Launch` sets."""
-    return [flag for field, flag in _POINTER_FIELDS.items() if parameter.name in getattr(launch, field)]
+    flags = [flag for field, flag in _POINTER_FIELDS.items() if parameter.name in getattr(launch, field)]
+    return [*flags, "strided"] if parameter.is_tensor_map and "strided" not in flags else flags
 
 
 def dtype_code(dtype: str | None) -> tuple[int, int]:

@@ -23,7 +23,7 @@ STRUCTURES = {
     "variable": "name:p symbol:p on_cpu:p",
     "kernel": "name:p symbol:p module:p params:p plan:p expressions:p attributes:p index:i param_count:i "
     "argument_count:i flags:i attribute_count:i struct_bytes:i triton:p cpu:p cpu_mode:i max_threads:i metadata:p "
-    "doc:p first_variant:i variant_count:i choice:p group:i host:p",
+    "doc:p first_variant:i variant_count:i choice:p group:i host:p maps:p map_count:i",
     "param": "name:p type:p argument:i size:I alignment:H kind:B flags:H dtype_code:B dtype_bits:B layout:p",
     "op": "code:i operand:i value:q",
     "attribute": "id:i value:i",
@@ -34,7 +34,9 @@ STRUCTURES = {
     "variant_count:i grid_multiplier:3i hidden_pointers:i scratch_bytes:q scratch_alignment:q",
     "assumption": "param:i kind:i value:q",
     "binding": "param:H part:B axis:B descriptor:H",
-    "descriptor_spec": "param:i rank:i type:i swizzle:i element_bytes:i is_fp4:i block:5I box:5I",
+    "descriptor_spec": "param:i block:5I map:p",
+    "tensor_map": "param:i tensor:i rank:i type:i interleave:i swizzle:i promotion:i fill:i element_bytes:i is_fp4:i "
+    "box:5I steps:5I lower:5i upper:5i channels:I pixels:I cache:p",
 }
 
 KINDS = {name: number for number, name in enumerate(("pointer", "int", "uint", "float", "bool", "struct", "stream"))}

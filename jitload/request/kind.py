@@ -255,7 +255,7 @@ _KEYWORDS = """
  volatile wchar_t while xor xor_eq
 """.replace("\n", " ")
 # Fields of a Launch that only kernels have.
-_KERNEL_FIELDS = ("grid", "block", "shared_bytes", *LAUNCH_ATTRIBUTES, "signature", "tune")
+_KERNEL_FIELDS = ("grid", "block", "shared_bytes", *LAUNCH_ATTRIBUTES, "signature", "tma", "tune")
 
 
 def check_host_functions(call: Call, host: HostSource) -> None:
@@ -271,7 +271,7 @@ def check_host_functions(call: Call, host: HostSource) -> None:
             hint=f"Export it by hand: TVM_FFI_DLL_EXPORT_TYPED_FUNC({keyword}, function).",
         )
     for name, value in call.functions.items() if isinstance(call.functions, Mapping) else ():
-        fields = [field for field in _KERNEL_FIELDS if getattr(value, field, None) not in (None, 0, False)]
+        fields = [field for field in _KERNEL_FIELDS if getattr(value, field, None) not in (None, 0, False, ())]
         if isinstance(value, list | tuple) or fields:
             problem = f"is for kernels, but {name!r} is a host function, which chooses its launches itself"
             field = f"functions[{name!r}]" if not fields else f"Launch.{fields[0]}"

@@ -7,7 +7,7 @@ import math
 import operator
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
-from typing import Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from jitload.element_types import CPP_TYPES
 from jitload.errors import LaunchSpecError
@@ -15,6 +15,9 @@ from jitload.expressions.compiler import check_expression
 from jitload.expressions.parse import Expression, python_name
 from jitload.expressions.requirements import split_terms
 from jitload.request.tune import Tune, Variant
+
+if TYPE_CHECKING:
+    from jitload.request.tma import Tma
 
 Extent = int | str | Sequence[int | str]
 
@@ -76,6 +79,7 @@ class Launch:
         host: Names of a host function's pointers to host memory. Tensors for these pointers must be on the CPU.
         doc: The function's docstring.
         dtypes: The dtypes among which `{x.dtype}` chooses.
+        tma: For each `CUtensorMap` parameter that the call encodes, a `Tma` record with its tensor.
         tune: The variants among which the function chooses, a `Tune`.
     """
 
@@ -101,6 +105,12 @@ class Launch:
     dtypes: Sequence[str] = ("float32", "float16", "bfloat16")
     tune: Tune | Variant | None = None
     requires: Sequence[str] = ()
+    tma: Mapping[str, Tma] | Sequence[tuple[str, Tma]] = ()
+
+    @property
+    def tensor_maps(self) -> tuple[tuple[str, Tma], ...]:
+        """The tensor maps as (parameter, Tma) pairs."""
+        return self.tma  # type: ignore[return-value]  # `__post_init__` has converted it
 
     def __repr__(self) -> str:
         """Return the fields that differ from their defaults, so that a new field changes no key."""
@@ -149,6 +159,10 @@ def _check(values: tuple[Any, ...], args: object) -> dict[str, Any]:
         checked[name] = _names(name, by_field[name])
     checked["dtypes"] = _dtypes(by_field["dtypes"])
     checked["args"] = _args(args)
+    if by_field["tma"] != ():
+        from jitload.request.tma import read_tma
+
+        checked["tma"] = read_tma(by_field["tma"])
     checked["requires"] = _requires(by_field["requires"])
     _expression("shared_bytes", by_field["shared_bytes"], 0, _INT32_MAX)
     for name, attribute in LAUNCH_ATTRIBUTES.items():

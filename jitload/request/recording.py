@@ -18,6 +18,7 @@ from jitload.errors import JitLoadError, warn_once
 from jitload.request.arguments import Call, Instrumentation, Options, Sources, TorchText
 from jitload.request.cubins import read_labelled_cubins
 from jitload.request.launch import Launch
+from jitload.request.tma import Tma
 from jitload.request.tune import Tune
 from jitload.request.tuned import Tuned
 
@@ -26,7 +27,7 @@ _TYPES: dict[str, Callable[..., Any]] = {
     "@Path": Path,
     "@Tune": lambda values, **words: Tune(**words, **dict(values)),
     "@bytes": base64.b64decode,
-    **{f"@{kind.__name__}": kind for kind in (Call, Instrumentation, Launch, Options, Sources, TorchText, Tuned)},
+    **{f"@{kind.__name__}": kind for kind in (Call, Instrumentation, Launch, Options, Sources, Tma, TorchText, Tuned)},
 }
 _files: dict[str, tuple[int, set[bytes]]] = {}  # path -> how much of the file this process knows, and its lines
 _files_lock = threading.Lock()

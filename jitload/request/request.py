@@ -265,6 +265,9 @@ def _make_request(call: Call, settings: Settings) -> Request:
         raise LaunchSpecError(problem, field="tuned")
     if host is not None and request.pieces:
         _check_embeddable(request)
+    if CPU in archs and (name := next((name for name, launch in request.functions or () if launch.tensor_maps), None)):
+        problem = "tensor maps exist only on GPUs: build the kernel without the architecture 'cpu'"
+        raise LaunchSpecError(problem, kernel=name, field="tma")
     _check_instrumentation(request.instrumentation, request.archs, has_host_code=host is not None)
     return _with_cpu_flags(request, call.options.host)
 

@@ -11,6 +11,7 @@ from dataclasses import replace
 
 from jitload.element_types import CPP_TYPES, ELEMENT_TYPES
 from jitload.errors import LaunchSpecError, warn_once
+from jitload.expressions.parse import Expression
 from jitload.request.launch import Extent, Launch
 from jitload.request.request import Request
 from jitload.request.rows import Row, choose_tables, read_rows
@@ -123,6 +124,9 @@ def specialize(launch: Launch, name: str, values: Values, dtypes: Dtypes, choice
             return None if value is None else replace_names(value, numbers)
         return tuple(replace_names(axis, numbers) for axis in value)
 
+    def number(value: Expression) -> Expression:
+        return replace_names(value, numbers)
+
     try:
         return replace(
             launch,
@@ -133,6 +137,7 @@ def specialize(launch: Launch, name: str, values: Values, dtypes: Dtypes, choice
             shared_bytes=replace_names(launch.shared_bytes, numbers),
             args={parameter: replace_names(text, numbers) for parameter, text in launch.args.items()},
             requires=tuple(str(replace_names(text, numbers)) for text in launch.requires),
+            tma=tuple((field, tma.substitute(number, dict(dtypes))) for field, tma in launch.tensor_maps),
             tune=Variant(values, dtypes, choice),
         )
     except LaunchSpecError as error:

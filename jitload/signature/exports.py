@@ -10,9 +10,11 @@ from dataclasses import replace
 from itertools import groupby
 from typing import NamedTuple
 
+from jitload.element_types import CPP_TYPES
 from jitload.errors import LaunchSpecError, SignatureError, nearest_name
-from jitload.model import CompiledSource, Cubin, Kernel, Parameter, ParameterSlot
+from jitload.model import TENSOR_MAP_BYTES, CompiledSource, Cubin, Kernel, Parameter, ParameterSlot
 from jitload.request.launch import Launch
+from jitload.request.tma import DTYPES
 from jitload.request.tune import Choice, Variant
 from jitload.signature.declared import shorten
 from jitload.signature.demangle import is_refused, name_in
@@ -56,7 +58,8 @@ class Export(NamedTuple):
     @property
     def arguments(self) -> tuple[Parameter, ...]:
         """The parameters that a caller passes, in order."""
-        return tuple(p for p in self.kernel.parameters if p.name not in self.launch.args and p.kind != "stream")
+        computed = {*self.launch.args, *(name for name, _ in self.launch.tensor_maps)}
+        return tuple(p for p in self.kernel.parameters if p.name not in computed and p.kind != "stream")
 
     @property
     def signature(self) -> str:
@@ -96,7 +99,7 @@ def choose_exports(
         doc = launch.doc if launch.doc is not None else docs.get(re.split("[<(]", kernel.name)[0], "")
         cubins = [source.cubin for source in (compiled, *other_archs)] if other_archs else []
         builds = tuple((cubin.arch, _find_build(kernel, cubin)) for cubin in cubins)
-        named_kernel = rename_parameters(name, kernel, launch)
+        named_kernel = with_tensors(name, rename_parameters(name, kernel, launch), launch)
         exports.append(Export(name=name, kernel=named_kernel, launch=launch, doc=doc, builds=builds, group=group))
     return tuple(exports)
 
@@ -221,6 +224,28 @@ def rename_parameters(name: str, kernel: Kernel, launch: Launch) -> Kernel:
         raise LaunchSpecError(problem, kernel=name, field="params")
     pairs = zip(kernel.parameters, launch.params, strict=True)
     return replace(kernel, parameters=tuple(replace(parameter, name=new_name) for parameter, new_name in pairs))
+
+
+def with_tensors(name: str, kernel: Kernel, launch: Launch) -> Kernel:
+    """Return the kernel with a tensor in the place of each tensor map whose tensor is no other parameter."""
+    for field, tma in launch.tensor_maps:
+        by_name = {parameter.name: parameter for parameter in kernel.parameters}
+        parameter, tensor = by_name.get(field), by_name.get(tma.tensor)
+        if parameter is None or "CUtensorMap" not in parameter.type or parameter.size != TENSOR_MAP_BYTES:
+            names = ", ".join(p.name for p in kernel.parameters if "CUtensorMap" in p.type) or "none"
+            problem = f"{field!r} is no CUtensorMap parameter of {kernel}"
+            hint = f"Its parameters of this type: {names}. Declare it as const __grid_constant__ CUtensorMap."
+            raise LaunchSpecError(problem, kernel=name, field="tma", hint=hint)
+        dtype = tensor.dtype if tensor and tensor.kind == "pointer" else tma.dtype
+        if dtype is None or (tma.dtype or dtype) != dtype or dtype not in DTYPES:
+            expected = f"is needed: {', '.join(DTYPES)}" if dtype is None else f"must be {dtype}, as {tma.tensor!r} is"
+            raise LaunchSpecError(expected, kernel=name, field=f"tma[{field!r}].dtype")
+        if tensor is None:
+            pointer = f"{'' if tma.writes else 'const '}{CPP_TYPES[dtype]}*"
+            passed = replace(parameter, name=tma.tensor, type=pointer, kind="pointer", dtype=dtype, layout="")
+            parameters = (passed if p is parameter else p for p in kernel.parameters)
+            kernel = replace(kernel, parameters=tuple(parameters))
+    return kernel
 
 
 # ---- names --------------------------------------------------------------------------------------------------------

@@ -12,6 +12,7 @@ from typing import Any
 
 from jitload.codegen.kernel import choice_structure, dtype_code, kernel_members, param_structures
 from jitload.codegen.record import ASSUMPTIONS, PARTS, Array, Place, Record, Struct, write_record
+from jitload.codegen.tensor_maps import padded
 from jitload.codegen.wrapper import (
     EmbeddedImage,
     describe_function,
@@ -23,6 +24,7 @@ from jitload.errors import LaunchSpecError
 from jitload.expressions.compiler import INT64, ScopeEntry
 from jitload.model import Cubin, Descriptor, Kernel, Specialization
 from jitload.request.launch import Extent, Launch
+from jitload.request.tma import MAX_RANK, MODES
 from jitload.request.tune import Choice, Values
 from jitload.signature.exports import Export
 from jitload.toolchain.arch import capability_of
@@ -216,8 +218,6 @@ def _launch(specialization: Specialization, grid: Extent | None) -> Launch:
 
 # ---- checks of a specialization --------------------------------------------------------------------------------
 
-_MAX_RANK = 5
-
 
 def _check_specialization(name: str, spec: Specialization) -> None:
     """Raise LaunchSpecError if Triton's metadata describes a kernel that cannot be launched."""
@@ -234,8 +234,8 @@ def _problems(spec: Specialization) -> Iterator[str]:
         if assumption.kind == "multiple_of" and not _is_power_of_two(assumption.value):
             yield f"{assumption.parameter!r} is assumed to be a multiple of {assumption.value}, not a power of 2"
     for descriptor in spec.descriptors:
-        if not 1 <= (rank := len(descriptor.block_shape)) <= _MAX_RANK:
-            yield f"descriptor {descriptor.parameter!r} has {rank} dimensions; there are 1 to {_MAX_RANK}"
+        if not 1 <= (rank := len(descriptor.block_shape)) <= MAX_RANK:
+            yield f"descriptor {descriptor.parameter!r} has {rank} dimensions; there are 1 to {MAX_RANK}"
 
 
 def _is_power_of_two(value: int) -> bool:
@@ -371,19 +371,17 @@ def _descriptor_structure(descriptor: Descriptor, spec: Specialization) -> Struc
     block = tuple(map(int, shape[1].split(","))) if shape else tuple(descriptor.block_shape)
     members = {
         "param": index,
+        "tensor": index,
         "rank": len(descriptor.block_shape),
         "type": -1 if descriptor.is_expanded else _DRIVER_TYPES.get(descriptor.elem_type, descriptor.elem_type),
         "swizzle": descriptor.swizzle,
+        "promotion": MODES["l2_promotion"]["128B"],
         "element_bytes": descriptor.elem_size or bits // 8,
         "is_fp4": int(descriptor.fp4_padded),
-        "block": _of_rank(block),
-        "box": _of_rank(tuple(descriptor.block_shape)),
+        "box": padded(tuple(descriptor.block_shape)),
+        "steps": (1,) * MAX_RANK,
     }
-    return Struct("descriptor_spec", members)
-
-
-def _of_rank(extents: tuple[int, ...]) -> tuple[int, ...]:
-    return (*extents, *(0,) * (_MAX_RANK - len(extents)))
+    return Struct("descriptor_spec", {"param": index, "block": padded(block), "map": Struct("tensor_map", members)})
 
 
 def _bindings(spec: Specialization) -> Iterator[Struct]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from string import Template
 
-from jitload import Launch
+from jitload import Launch, Tma
 
 SHARED = r"""
 extern "C" __global__ void reverse(const float* x, float* y, int n) {
@@ -138,4 +138,9 @@ extern "C" __global__ void fetch_tile(const __grid_constant__ CUtensorMap map, f
 {fetch_tile(map="map", column="column", row="row", out="out")}
 }}
 """
-TENSOR_MAP_FUNCTIONS = {"fetch_tile": Launch(grid=1, block=64)}
+TENSOR_MAP_FUNCTIONS = {
+    "fetch_tile": Launch(grid=1, block=64),
+    "fetch": Launch(
+        grid=1, block=64, kernel="fetch_tile", tma={"map": Tma("matrix", box=(8, 32), dtype="float32", fill="nan")}
+    ),
+}

@@ -15,10 +15,12 @@ _ARRAYS = {
     ("module", "kernels"): ("kernel", "kernel_count"),
     ("kernel", "params"): ("param", "param_count"),
     ("kernel", "attributes"): ("attribute", "attribute_count"),
+    ("kernel", "maps"): ("tensor_map", "map_count"),
     ("kernel", "triton"): ("triton", None),
     ("triton", "assumptions"): ("assumption", "assumption_count"),
     ("triton", "bindings"): ("binding", "binding_count"),
     ("triton", "descriptors"): ("descriptor_spec", "descriptor_count"),
+    ("descriptor_spec", "map"): ("tensor_map", None),
 }
 _TEXTS = ("name", "symbol", "description", "type", "layout", "metadata", "doc")
 

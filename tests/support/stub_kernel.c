@@ -222,6 +222,33 @@ static void append(char text[128], uint64_t number) {
   snprintf(text + used, 128 - used, "%s%llu", used != 0 ? "," : "", (unsigned long long)number);
 }
 
+/* As below, for im2col: the corners are of the axes between the first and the last one. */
+STUB_API CUresult cuTensorMapEncodeIm2col(void* map, int type, uint32_t rank, void* address, const uint64_t* extents,
+                                          const uint64_t* strides, const int* lower, const int* upper,
+                                          uint32_t channels, uint32_t pixels, const uint32_t* steps, int interleave,
+                                          int swizzle, int promotion, int fill) {
+  CUresult result = stub_begin("cuTensorMapEncodeIm2col", NEEDS_INIT);
+  if (result == CUDA_SUCCESS && ((uintptr_t)map % 64 != 0 || rank < 3 || rank > 5)) result = CUDA_ERROR_INVALID_VALUE;
+  if (result == CUDA_SUCCESS) {
+    const uint64_t words[16] = {(uint64_t)(uintptr_t)address, rank};
+    memcpy(map, words, sizeof words);
+  }
+  char texts[3][128] = {"", "", ""}, corners[2][64] = {"", ""};
+  for (uint32_t i = 0; i < rank && i < 5; ++i) {
+    append(texts[0], extents[i]);
+    append(texts[1], steps[i]);
+    if (i + 1 < rank) append(texts[2], strides[i]);
+    if (i + 2 >= rank) continue;
+    snprintf(corners[0] + strlen(corners[0]), 16, "%s%d", i ? "," : "", lower[i]);
+    snprintf(corners[1] + strlen(corners[1]), 16, "%s%d", i ? "," : "", upper[i]);
+  }
+  return stub_end(result,
+                  "type=%d rank=%u address=%p interleave=%d swizzle=%d promotion=%d fill=%d extents=%s steps=%s strides=%s "
+                  "lower=%s upper=%s channels=%u pixels=%u",
+                  type, rank, address, interleave, swizzle, promotion, fill, texts[0], texts[1], texts[2], corners[0],
+                  corners[1], channels, pixels);
+}
+
 /* The driver's 128 bytes are secret; these hold the address and the rank, so that a test knows the map again. */
 STUB_API CUresult cuTensorMapEncodeTiled(void* map, int type, uint32_t rank, void* address, const uint64_t* extents,
                                          const uint64_t* strides, const uint32_t* box, const uint32_t* steps,

@@ -44,6 +44,7 @@
   X(cuStreamIsCapturing, cuStreamIsCapturing, 10000)                                                  \
   X(cuStreamSynchronize, cuStreamSynchronize, 2000)                                                   \
   X(cuTensorMapEncodeTiled, cuTensorMapEncodeTiled, 12000)                                            \
+  X(cuTensorMapEncodeIm2col, cuTensorMapEncodeIm2col, 12000)                                          \
   X(cuThreadExchangeStreamCaptureMode, cuThreadExchangeStreamCaptureMode, 10010)
 
 /* Their addresses are all that is used here, so their types need not be told again. */

@@ -110,7 +110,10 @@ typedef struct jitload_cu_config {
   X(free_async, "cuMemFreeAsync", (jitload_cu_address, jitload_cu_stream))                                \
   X(encode_tiled, "cuTensorMapEncodeTiled",                                                               \
     (void*, int, uint32_t, void*, const uint64_t*, const uint64_t*, const uint32_t*, const uint32_t*,     \
-     int, int, int, int))
+     int, int, int, int))                                                                                 \
+  X(encode_im2col, "cuTensorMapEncodeIm2col",                                                             \
+    (void*, int, uint32_t, void*, const uint64_t*, const uint64_t*, const int*, const int*, uint32_t,     \
+     uint32_t, const uint32_t*, int, int, int, int))
 
 #define JITLOAD_DECLARE_(field, symbol, parameters) jitload_cu_result(*field) parameters;
 typedef struct jitload_driver {

@@ -6,6 +6,7 @@
 #include <jitload/triton.h>
 
 #include "call_steps.h"
+#include "tensor_map.h"
 
 jitload_cu_result jitload_launch_with_attributes(const jitload_driver* driver, const jitload_request* request,
                                                  jitload_cu_kernel function, jitload_cu_stream stream) {
@@ -74,6 +75,13 @@ int jitload_run(const jitload_kernel* kernel, const jitload_config* config, cons
   if (extents != 0) return extents < 0 ? -1 : 0;
   if (__builtin_expect(request.device == JITLOAD_CPU_DEVICE, 0)) return jitload_launch_on_cpu(&request);
   if ((kernel->flags & JITLOAD_HAS_CLUSTER) && jitload_check_cluster(&request) != 0) return -1;
+  if (__builtin_expect(kernel->map_count != 0, 0)) {
+    const size_t bytes = JITLOAD_MAP_BYTES * (size_t)kernel->map_count + JITLOAD_MAP_ALIGNMENT;
+    const uintptr_t maps = (uintptr_t)__builtin_alloca(bytes) + JITLOAD_MAP_ALIGNMENT - 1;
+    if (jitload_pass_tensor_maps(&request, (unsigned char*)(maps & ~(uintptr_t)(JITLOAD_MAP_ALIGNMENT - 1))) != 0) {
+      return -1;
+    }
+  }
   return jitload_launch_on_device(&request, jitload_launch_on_current_device);
 }
 

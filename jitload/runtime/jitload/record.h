@@ -125,6 +125,30 @@ typedef struct jitload_attribute {
   int32_t value;
 } jitload_attribute;
 
+enum { JITLOAD_MAX_RANK = 5 };
+
+/* How a tensor map is encoded from a tensor. Types and modes are the driver's constants, and the axes are in the order of
+ * the tensor's. */
+typedef struct jitload_tensor_map {
+  int32_t param;  /* what the map is passed to */
+  int32_t tensor; /* the parameter whose argument is the tensor */
+  int32_t rank;
+  int32_t type; /* -1: only the layout is needed, because Triton passes it as plain parameters */
+  int32_t interleave;
+  int32_t swizzle;
+  int32_t promotion;
+  int32_t fill;
+  int32_t element_bytes;
+  int32_t is_fp4;
+  uint32_t box[JITLOAD_MAX_RANK];
+  uint32_t steps[JITLOAD_MAX_RANK];
+  int32_t lower[JITLOAD_MAX_RANK]; /* the corners of im2col; the first and the last axis have none */
+  int32_t upper[JITLOAD_MAX_RANK];
+  uint32_t channels; /* 0 for a tiled map */
+  uint32_t pixels;
+  struct jitload_map_cache* cache; /* tensor_map.cc */
+} jitload_tensor_map;
+
 struct jitload_module;
 struct jitload_triton;
 struct jitload_cpu_kernel;
@@ -157,6 +181,8 @@ typedef struct jitload_kernel {
   int32_t group; /* of images */
   /* Calls a host function with the addresses of its arguments; NULL for a kernel. */
   int (*host)(void**, struct __jitload_result*);
+  jitload_tensor_map* maps;
+  int32_t map_count;
 } jitload_kernel;
 
 /* A cubin, or PTX that ends with a NUL: compute capability 9.0 is 90; the suffix is 'a', 'f' or 0. */

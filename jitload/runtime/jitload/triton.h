@@ -29,19 +29,11 @@ typedef struct jitload_binding {
   uint16_t descriptor;
 } jitload_binding;
 
-enum { JITLOAD_MAX_RANK = 5 };
-
-/* A tensor descriptor that the host creates. `type` and `swizzle` are the driver's constants; a `type` of -1 means that
- * the descriptor is passed as plain parameters. */
+/* A tensor descriptor that the host creates. */
 typedef struct jitload_descriptor_spec {
   int32_t param;
-  int32_t rank;
-  int32_t type;
-  int32_t swizzle;
-  int32_t element_bytes;
-  int32_t is_fp4;
   uint32_t block[JITLOAD_MAX_RANK]; /* the block of one access */
-  uint32_t box[JITLOAD_MAX_RANK];   /* the box of one TMA transfer */
+  const jitload_tensor_map* map;
 } jitload_descriptor_spec;
 
 struct jitload_config;

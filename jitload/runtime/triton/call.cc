@@ -306,8 +306,8 @@ static inline void jitload_bind_parameters(jitload_triton_request* request, jitl
     switch (binding->part) {
       case JITLOAD_VALUE: params[i] = request->base.params[binding->param]; break;
       case JITLOAD_MAP: params[i] = descriptor->map; break;
-      case JITLOAD_SHAPE: params[i] = &descriptor->shape[binding->axis]; break;
-      case JITLOAD_STRIDE: params[i] = &descriptor->strides[binding->axis]; break;
+      case JITLOAD_SHAPE: params[i] = &descriptor->layout.shape[binding->axis]; break;
+      case JITLOAD_STRIDE: params[i] = &descriptor->layout.strides[binding->axis]; break;
       case JITLOAD_PADDING: params[i] = &descriptor->pads_nan; break;
       default: params[i] = &descriptor->rounds; break;
     }
@@ -346,8 +346,8 @@ static int jitload_try_variant(const jitload_kernel* kernel, const jitload_confi
   request.may_ask_framework = request.base.device < 0;
   for (int32_t i = 0; i < triton->descriptor_count; ++i) {
     const jitload_descriptor_spec* spec = &triton->descriptors[i];
-    const jitload_driver* driver = spec->type >= 0 ? jitload_get_driver(kernel->name) : NULL;
-    if (spec->type >= 0 && driver == NULL) return -1;
+    const jitload_driver* driver = spec->map->type >= 0 ? jitload_get_driver(kernel->name) : NULL;
+    if (spec->map->type >= 0 && driver == NULL) return -1;
     if (jitload_make_descriptor(driver, kernel, spec, &args[spec->param], &descriptors[i]) != 0) return -1;
     if (descriptors[i].block_rank != 0) request.may_ask_framework = 1;
   }

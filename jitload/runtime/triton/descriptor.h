@@ -4,14 +4,13 @@
 
 #include <jitload/triton.h>
 
-#include "../core/runtime.h"
+#include "../core/tensor_map.h"
 
 /* A tensor descriptor of a call. The kernel's parameters point into it. */
 typedef struct jitload_tensor_descriptor {
   unsigned char map[128]; /* CUtensorMap, first because it must be aligned to 64 bytes */
   DLTensor tensor; /* the base tensor of Triton's object */
-  int64_t shape[JITLOAD_MAX_RANK];
-  int64_t strides[JITLOAD_MAX_RANK];
+  jitload_layout layout;
   int64_t block[JITLOAD_MAX_RANK];
   int32_t block_rank; /* 0 if the argument is a plain tensor */
   uint64_t pads_nan;

@@ -1,0 +1,185 @@
+/* Encoding tensor maps, and keeping those of recent calls. */
+#include "tensor_map.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+enum {
+  JITLOAD_TMA_INTERLEAVE_32 = 2,
+  JITLOAD_TMA_ALIGNMENT = 16,
+  JITLOAD_MAP_SLOT_BITS = 4,
+};
+
+/* What an error calls the map: the type of Triton's descriptor, or "its tensor map". */
+static const char* jitload_map_name(const jitload_kernel* kernel, const jitload_tensor_map* map) {
+  return kernel->triton != NULL ? kernel->params[map->tensor].type : "its tensor map";
+}
+
+static uint64_t jitload_step_alignment(const jitload_tensor_map* map) {
+  return map->interleave == JITLOAD_TMA_INTERLEAVE_32 ? 2 * JITLOAD_TMA_ALIGNMENT : JITLOAD_TMA_ALIGNMENT;
+}
+
+int jitload_read_layout(const jitload_kernel* kernel, const jitload_tensor_map* map, const TVMFFIAny* value,
+                        jitload_layout* layout) {
+  const char* argument = kernel->params[map->tensor].name;
+  const char* name = jitload_map_name(kernel, map);
+  const DLTensor* tensor = jitload_get_tensor(value);
+  if (tensor == NULL) {
+    return jitload_fail("TypeError",
+                        "%s(): argument '%s' must be a tensor, because %s is made from its shape and strides",
+                        kernel->name, argument, name);
+  }
+  const int32_t rank = map->rank;
+  if (tensor->ndim != rank) {
+    return jitload_fail("ValueError", "%s(): argument '%s' must have %d dimension%s for %s, got %d", kernel->name,
+                        argument, (int)rank, rank == 1 ? "" : "s", name, (int)tensor->ndim);
+  }
+  uint64_t step = 1; /* may overflow for a tensor without elements, which the driver does not accept */
+  for (int32_t i = JITLOAD_MAX_RANK - 1; i >= 0; --i) {
+    layout->shape[i] = i < rank ? tensor->shape[i] : 0;
+    layout->strides[i] = i >= rank ? 0 : tensor->strides != NULL ? tensor->strides[i] : (int64_t)step;
+    if (i < rank) step *= (uint64_t)tensor->shape[i];
+  }
+  if (layout->shape[rank - 1] == 1) layout->strides[rank - 1] = 1; /* arbitrary until now */
+  layout->address = jitload_tensor_address(tensor);
+  return 0;
+}
+
+int jitload_check_map_layout(const jitload_kernel* kernel, const jitload_tensor_map* map, const jitload_layout* layout) {
+  const char* argument = kernel->params[map->tensor].name;
+  const char* name = jitload_map_name(kernel, map);
+  const int32_t last = map->rank - 1;
+  const uint64_t step_alignment = jitload_step_alignment(map);
+  const uint64_t alignment = map->is_fp4 ? 2 * JITLOAD_TMA_ALIGNMENT : step_alignment;
+  const long long limit = kernel->triton != NULL ? INT32_MAX : INT64_C(1) << 32; /* Triton's kernels take 32 bits */
+  if (layout->strides[last] != 1) {
+    return jitload_fail("ValueError",
+                        "%s(): argument '%s' must be contiguous in its last axis for %s, but the stride is %lld",
+                        kernel->name, argument, name, (long long)layout->strides[last]);
+  }
+  for (int32_t i = 0; i < map->rank; ++i) {
+    const long long extent = (long long)layout->shape[i], stride = (long long)layout->strides[i];
+    if (extent < 1 || extent > limit) {
+      return jitload_fail("ValueError",
+                          "%s(): argument '%s' must have 1 to %lld elements in axis %d for %s, got %lld", kernel->name,
+                          argument, limit, (int)i, name, extent);
+    }
+    if (i == last || extent == 1) continue;
+    const uint64_t step = (uint64_t)stride * (uint64_t)map->element_bytes;
+    if (stride < 0 || step % step_alignment != 0) {
+      return jitload_fail("ValueError",
+                          "%s(): argument '%s' must have strides of a multiple of %d bytes for %s, but axis %d has %lld "
+                          "elements of %d bytes",
+                          kernel->name, argument, (int)step_alignment, name, (int)i, stride, (int)map->element_bytes);
+    }
+    if (step >= UINT64_C(1) << 40) {
+      return jitload_fail("ValueError",
+                          "%s(): argument '%s' must have strides of less than 2**40 bytes for %s, but axis %d has %lld "
+                          "elements of %d bytes",
+                          kernel->name, argument, name, (int)i, stride, (int)map->element_bytes);
+    }
+  }
+  if (layout->address % alignment == 0) return 0;
+  return jitload_fail("ValueError", "%s(): argument '%s' must be aligned to %d bytes for %s, but its address is 0x%llx",
+                      kernel->name, argument, (int)alignment, name, (unsigned long long)layout->address);
+}
+
+/* The driver takes the axes in reverse order, and strides in bytes except the last axis's. */
+int jitload_encode_tensor_map(const jitload_driver* driver, const jitload_kernel* kernel, const jitload_tensor_map* map,
+                              const jitload_layout* layout, void* out) {
+  const int32_t rank = map->rank;
+  const uint64_t alignment = jitload_step_alignment(map);
+  uint64_t extents[JITLOAD_MAX_RANK], strides[JITLOAD_MAX_RANK];
+  uint32_t box[JITLOAD_MAX_RANK], steps[JITLOAD_MAX_RANK];
+  int32_t lower[JITLOAD_MAX_RANK], upper[JITLOAD_MAX_RANK];
+  for (int32_t i = 0; i < rank; ++i) {
+    const int32_t axis = rank - 1 - i;
+    box[i] = map->box[axis];
+    steps[i] = map->steps[axis];
+    lower[i] = map->lower[axis];
+    upper[i] = map->upper[axis];
+    extents[i] = (uint64_t)layout->shape[axis] << (i == 0 && map->is_fp4);
+    if (i == 0) continue;
+    const uint64_t bytes = (uint64_t)layout->strides[axis] * (uint64_t)map->element_bytes;
+    /* The stride of an axis with one element is arbitrary, but the driver checks it. */
+    strides[i - 1] = (bytes + alignment - 1) & ~(alignment - 1);
+  }
+  void* address = (void*)(uintptr_t)layout->address;
+  const jitload_cu_result code =
+      map->channels == 0
+          ? driver->encode_tiled(out, map->type, (uint32_t)rank, address, extents, strides, box, steps, map->interleave,
+                                 map->swizzle, map->promotion, map->fill)
+          : driver->encode_im2col(out, map->type, (uint32_t)rank, address, extents, strides, lower + 1, upper + 1,
+                                  map->channels, map->pixels, steps, map->interleave, map->swizzle, map->promotion,
+                                  map->fill);
+  if (code == JITLOAD_CUDA_SUCCESS) return 0;
+  const jitload_param* param = &kernel->params[map->tensor];
+  char action[256];
+  snprintf(action, sizeof action, "the driver cannot make the %s of argument '%s' (%s)",
+           kernel->triton != NULL ? "descriptor" : "tensor map", param->name, param->type);
+  return jitload_raise_driver_error(driver, kernel->name, action, code);
+}
+
+/* ---- recent maps ----------------------------------------------------------------------------------------------- */
+
+typedef struct jitload_kept_map {
+  jitload_layout layout; /* an address of 0 means that there is no map */
+  unsigned char map[JITLOAD_MAP_BYTES];
+} jitload_kept_map;
+
+/* A call that finds the lock taken encodes its map itself. */
+struct jitload_map_cache {
+  char is_locked;
+  jitload_kept_map slots[1 << JITLOAD_MAP_SLOT_BITS];
+};
+
+static struct jitload_map_cache* jitload_find_map_cache(jitload_tensor_map* map) {
+  struct jitload_map_cache* cache = __atomic_load_n(&map->cache, __ATOMIC_ACQUIRE);
+  if (JITLOAD_LIKELY(cache != NULL)) return cache;
+  struct jitload_map_cache* fresh = (struct jitload_map_cache*)calloc(1, sizeof *fresh);
+  if (fresh == NULL || __atomic_compare_exchange_n(&map->cache, &cache, fresh, 0, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE)) {
+    return fresh;
+  }
+  free(fresh);
+  return cache;
+}
+
+static jitload_kept_map* jitload_find_map_slot(struct jitload_map_cache* cache, const jitload_layout* layout) {
+  const uint64_t hash = ((layout->address >> 4) ^ ((uint64_t)layout->shape[0] << 40)) * UINT64_C(0x9E3779B97F4A7C15);
+  return &cache->slots[hash >> (64 - JITLOAD_MAP_SLOT_BITS)];
+}
+
+/* Copy the map of an equal layout from the cache (`is_store` is 0), or a map to the cache. Return whether it was copied. */
+static int jitload_exchange_map(struct jitload_map_cache* cache, const jitload_layout* layout, unsigned char* map,
+                                int is_store) {
+  if (cache == NULL || layout->address == 0 || __atomic_test_and_set(&cache->is_locked, __ATOMIC_ACQUIRE)) return 0;
+  jitload_kept_map* slot = jitload_find_map_slot(cache, layout);
+  const int is_copied = is_store || memcmp(&slot->layout, layout, sizeof *layout) == 0;
+  if (is_store) {
+    slot->layout = *layout;
+    memcpy(slot->map, map, sizeof slot->map);
+  } else if (is_copied) {
+    memcpy(map, slot->map, sizeof slot->map);
+  }
+  __atomic_clear(&cache->is_locked, __ATOMIC_RELEASE);
+  return is_copied;
+}
+
+int jitload_pass_tensor_maps(jitload_request* request, unsigned char* out) {
+  const jitload_kernel* kernel = request->kernel;
+  for (int32_t i = 0; i < kernel->map_count; ++i, out += JITLOAD_MAP_BYTES) {
+    jitload_tensor_map* map = &kernel->maps[i];
+    jitload_layout layout;
+    if (jitload_read_layout(kernel, map, &request->args[kernel->params[map->tensor].argument], &layout) != 0) return -1;
+    request->params[map->param] = out;
+    struct jitload_map_cache* cache = jitload_find_map_cache(map);
+    if (JITLOAD_LIKELY(jitload_exchange_map(cache, &layout, out, 0))) continue;
+    const jitload_driver* driver = jitload_get_driver(kernel->name);
+    if (driver == NULL || jitload_check_map_layout(kernel, map, &layout) != 0 ||
+        jitload_encode_tensor_map(driver, kernel, map, &layout, out) != 0) {
+      return -1;
+    }
+    jitload_exchange_map(cache, &layout, out, 1);
+  }
+  return 0;
+}

@@ -1,0 +1,242 @@
+"""Tensor maps that a call encodes from its tensors: what the driver is asked to encode, and what is refused."""
+
+from __future__ import annotations
+
+import struct
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from builds import ARCH
+from support.arrays import CudaArray
+from support.triton import aligned_array
+
+import jitload
+from jitload import Launch, Tma, Tune
+from jitload.errors import LaunchSpecError
+from jitload.request.recording import _decode, _encode
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from support.driver import StubDriver
+
+SOURCE = """
+#include <cuda.h>
+#include <cuda_bf16.h>
+#define MAP const __grid_constant__ CUtensorMap
+extern "C" __global__ void gemm(MAP a_map, MAP b_map, __nv_bfloat16* c, int m, int k) {}
+extern "C" __global__ void both(const float* a, MAP load, MAP store, int n) {}
+extern "C" __global__ void image(MAP x_map, int n) {}
+template <class T, int B> __global__ void tiled(const T* a, MAP a_map) {}
+"""
+A = Tma("a", box=(128, 64), dtype="bfloat16", swizzle="128B")
+B = Tma("b", box=(64, 32), dtype="float8_e4m3fn", swizzle="32B", l2_promotion="256B", steps=(2, 1), writes=True)
+IM2COL = Tma("x", lower=(-1, -2), upper=(1, 2), channels=64, pixels=96, dtype="float16", fill="nan", swizzle="128B")
+LARGE = Tma("x", box=(1, 8, 4), dtype="float64", interleave="32B", swizzle="32B", l2_promotion=None)
+FUNCTIONS = {
+    "gemm": Launch(grid="m", block=32, args={"m": "a.shape[0]", "k": "a.shape[1]"}, tma={"a_map": A, "b_map": B}),
+    "both": Launch(grid=1, block=32, tma={"load": Tma("a", box=(8, 16)), "store": Tma("a", box=("4 * 2", 4))}),
+    "image": Launch(grid=1, block=32, tma={"x_map": IM2COL}),
+    "interleaved": Launch(grid=1, block=32, kernel="image", tma={"x_map": LARGE}),
+    "tiled": Launch(
+        grid=1,
+        block=32,
+        kernel="tiled<{a.dtype}, {B}>",
+        dtypes=("float32", "float16"),
+        tma={"a_map": Tma("a", box=(1, "2 * B"))},
+        tune=Tune(B=(8, 16), key="a.shape[0]"),
+    ),
+}
+
+
+@pytest.fixture(scope="module")
+def mod() -> jitload.Module:
+    return jitload.load_inline("maps", cuda_sources=SOURCE, functions=FUNCTIONS, arch=ARCH)
+
+
+def tensor(
+    shape: Sequence[int], dtype: str = "float32", strides: Sequence[int] | None = None, offset: int = 0
+) -> CudaArray:
+    return CudaArray(aligned_array(offset).array, dtype=dtype, shape=shape, strides=strides)
+
+
+def assert_refused(kind: type[Exception], message: str, function: Any, *arguments: Any) -> None:
+    with pytest.raises(kind, match=message):
+        function(*arguments)
+
+
+def encoded(driver: StubDriver, kind: str = "Tiled") -> list[dict[str, str]]:
+    return [dict(call.fields) for call in driver.calls(f"cuTensorMapEncode{kind}")]
+
+
+def test_the_tensors_take_the_places_of_the_maps(mod: jitload.Module, stub_driver: StubDriver) -> None:
+    a, b = tensor((300, 200), "bfloat16", (208, 1)), tensor((96, 48), "float8_e4m3fn")
+    c = tensor((8,), "bfloat16")
+    mod.gemm(
+        a,
+        b,
+        c,
+    )
+    first, second = encoded(stub_driver)
+    assert first.items() >= {"type": "9", "rank": "2", "swizzle": "3", "promotion": "2", "fill": "0"}.items()
+    assert (first["extents"], first["strides"], first["box"]) == ("200,300", "416", "64,128")
+    assert second.items() >= {"type": "0", "swizzle": "1", "promotion": "3", "interleave": "0"}.items()
+    assert (second["extents"], second["box"], second["steps"]) == ("48,96", "32,64", "1,2")
+    (launch,) = stub_driver.launches()
+    assert launch.grid == (300, 1, 1)
+    assert [len(argument) for argument in launch.arguments] == [128, 128, 8, 4, 4]
+    assert [struct.unpack_from("<2Q", argument) for argument in launch.arguments[:2]] == [
+        (a.address, 2),
+        (b.address, 2),
+    ]
+    assert [int.from_bytes(argument, "little") for argument in launch.arguments[2:]] == [c.address, 300, 200]
+    assert mod.gemm.__doc__ is not None
+    assert "gemm(const __nv_bfloat16* a, __nv_fp8_e4m3* b, __nv_bfloat16* c)" in mod.gemm.__doc__
+
+
+def test_a_pointer_of_the_kernel_may_have_several_maps(mod: jitload.Module, stub_driver: StubDriver) -> None:
+    a = tensor((64, 32))
+    mod.both(a, 7)
+    assert [call["box"] for call in encoded(stub_driver)] == ["16,8", "4,8"]
+    (launch,) = stub_driver.launches()
+    assert [len(argument) for argument in launch.arguments] == [8, 128, 128, 4]
+    assert int.from_bytes(launch.arguments[0], "little") == a.address
+    assert_refused(ValueError, "must be contiguous, got shape", mod.both, tensor((64, 32), strides=(36, 1)), 7)
+
+
+def test_im2col_and_interleave(mod: jitload.Module, stub_driver: StubDriver) -> None:
+    mod.image(tensor((2, 10, 12, 64), "float16"), 1)
+    (call,) = encoded(stub_driver, "Im2col")
+    assert call.items() >= {"type": "6", "rank": "4", "fill": "1", "channels": "64", "pixels": "96"}.items()
+    assert (call["extents"], call["strides"]) == ("64,12,10,2", "128,1536,15360")
+    assert (call["lower"], call["upper"], call["steps"]) == ("-2,-1", "2,1", "1,1,1,1")
+    mod.interleaved(tensor((2, 8, 4), "float64"), 1)
+    assert encoded(stub_driver)[0].items() >= {"interleave": "2", "swizzle": "1", "promotion": "0"}.items()
+    message = r"strides of a multiple of 32 bytes for its tensor map, but axis 1 has 6 elements of 8 bytes"
+    assert_refused(ValueError, message, mod.interleaved, tensor((2, 8, 4), "float64", (48, 6, 1)), 1)
+    assert_refused(ValueError, "aligned to 32 bytes", mod.interleaved, tensor((2, 8, 4), "float64", offset=16), 1)
+
+
+def test_a_map_is_encoded_again_only_if_the_layout_changes(mod: jitload.Module, stub_driver: StubDriver) -> None:
+    base = aligned_array()
+
+    def call(shape: tuple[int, int], strides: tuple[int, int] | None = None) -> list[bytes]:
+        stub_driver.clear()
+        mod.gemm(CudaArray(base.array, dtype="bfloat16", shape=shape, strides=strides), b, c)
+        return stub_driver.launches()[0].arguments
+
+    b, c = tensor((96, 48), "float8_e4m3fn"), tensor((8,), "bfloat16")
+    first = call((100, 64))
+    assert len(encoded(stub_driver)) >= 1
+    assert call((100, 64)) == first
+    assert not encoded(stub_driver)
+    for shape, strides in (((64, 100), (104, 1)), ((100, 64), (72, 1)), ((100, 64), None), ((101, 64), None)):
+        call(shape, strides)
+        (changed,) = encoded(stub_driver)
+        assert changed["extents"] == f"{shape[1]},{shape[0]}"
+        assert changed["strides"] == str(2 * (strides or (shape[1], 1))[0])
+
+
+def test_dtypes_and_values_of_a_variant(mod: jitload.Module, stub_driver: StubDriver) -> None:
+    mod.tiled(tensor((4, 64)))
+    mod.tiled(tensor((4, 64), "float16"))
+    assert [(call["type"], call["box"]) for call in encoded(stub_driver)] == [("7", "16,1"), ("6", "16,1")]
+
+
+BAD_CALLS = {
+    "dimensions": (tensor((4, 64, 8), "bfloat16"), "'a' must have 2 dimensions for its tensor map, got 3"),
+    "dtype": (tensor((4, 64)), "'a' must be a bfloat16 CUDA tensor, got float32"),
+    "stride": (tensor((4, 64), "bfloat16", (68, 1)), "of 16 bytes for its tensor map, but axis 0 has 68 elements of 2"),
+    "column": (tensor((4, 64), "bfloat16", (1, 8)), "must be contiguous in its last axis for its tensor map"),
+    "empty": (tensor((4, 0), "bfloat16"), "must have 1 to 4294967296 elements in axis 1 for its tensor map, got 0"),
+    "far": (tensor((2, 64), "bfloat16", (2**40, 1)), r"of less than 2\*\*40 bytes for its tensor map"),
+    "address": (tensor((4, 64), "bfloat16", offset=8), "'a' must be aligned to 16 bytes for its tensor map"),
+    "number": (7, "'a' must be a bfloat16 CUDA tensor"),
+    "None": (None, "'a' must be a bfloat16 CUDA tensor"),
+}
+
+
+@pytest.mark.parametrize("name", BAD_CALLS)
+def test_calls_that_are_refused(mod: jitload.Module, stub_driver: StubDriver, name: str) -> None:
+    argument, message = BAD_CALLS[name]
+    error = TypeError if name in ("dtype", "number", "None") else ValueError
+    arguments = (argument, tensor((96, 48), "float8_e4m3fn"), tensor((8,), "bfloat16"))
+    assert_refused(error, message, mod.gemm, *arguments)
+    assert not encoded(stub_driver)
+
+
+def test_another_refusal_of_the_driver_names_the_argument(mod: jitload.Module, stub_driver: StubDriver) -> None:
+    stub_driver.fail("cuTensorMapEncodeTiled", 801)
+    with pytest.raises(RuntimeError, match=r"gemm\(\): the driver cannot make the tensor map of argument 'a'"):
+        mod.gemm(tensor((7, 64), "bfloat16"), tensor((96, 48), "float8_e4m3fn"), tensor((8,), "bfloat16"))
+
+
+BAD_RECORDS: dict[str, tuple[dict[str, Any], str]] = {
+    "name": ({"tensor": "a b"}, "Tma.tensor: must be the name of a tensor, got 'a b'"),
+    "swizzle": ({"swizzle": "16B"}, "Tma.swizzle: must be one of None, '32B', '64B', '128B', got '16B'"),
+    "dtype": ({"dtype": "complex64"}, "Tma.dtype: must be one of None, 'uint8'"),
+    "box": ({"box": 5}, "Tma.box: must be a tuple of integers, got int"),
+    "float": ({"box": (1.5,)}, r"Tma.box: must be int or an expression \(str\), got float"),
+    "neither": ({"box": ()}, "Tma.box: is needed, or else lower, upper, channels and pixels"),
+    "two kinds": ({"channels": 8}, "Tma.box: is needed, or else"),
+    "corners": ({"box": (), "lower": (1,), "channels": 8, "pixels": 8}, "Tma.lower: and upper must have equal lengths"),
+    "rank": ({"box": (1,) * 6}, "Tma.box: must be for a tensor of 1 to 5 axes, not 6"),
+    "interleave": ({"interleave": "16B"}, "must be for a tensor of 3 to 5 axes for im2col and interleave, not 2"),
+    "steps": ({"steps": (1,)}, "Tma.steps: must have 2 numbers, got 1"),
+    "writes": ({"writes": 1}, "Tma.writes: must be True or False, got int"),
+}
+
+
+@pytest.mark.parametrize("name", BAD_RECORDS)
+def test_records_that_are_refused(name: str) -> None:
+    fields, message = BAD_RECORDS[name]
+    with pytest.raises(LaunchSpecError, match=message):
+        Tma(**{"tensor": "a", "box": (8, 8), **fields})
+
+
+BAD_LAUNCHES = {
+    "256": (Tma("a", box=(257, 64), dtype="float16"), r"tma\['a_map'\].box\[0\]: must be from 1 to 256, got 257"),
+    "bytes": (
+        Tma("a", box=(8, 12), dtype="float16"),
+        r"box\[1\]: must be a multiple of 16 bytes, but 12 elements of 2",
+    ),
+    "swizzle": (
+        Tma("a", box=(8, 64), dtype="float16", swizzle="64B"),
+        r"box\[1\]: must be at most the 64 bytes of swizzle='64B', but 64 elements of 2 bytes are 128",
+    ),
+    "expression": (Tma("a", box=("m", 64), dtype="float16"), r"box\[0\]: must be constant when the kernel is compiled"),
+    "steps": (Tma("a", box=(8, 8), steps=(9, 1), dtype="float16"), r"steps\[0\]: must be from 1 to 8, got 9"),
+    "nan": (Tma("a", box=(8, 8), fill="nan", dtype="int32"), "fill: must be 'zero' for int32, which has no NaN"),
+    "no dtype": (Tma("a", box=(8, 8)), r"tma\['a_map'\].dtype: is needed: uint8, int8"),
+    "other dtype": (Tma("c", box=(8, 8), dtype="float16"), "dtype: must be bfloat16, as 'c' is"),
+}
+
+
+@pytest.mark.parametrize("name", BAD_LAUNCHES)
+def test_launches_that_are_refused(name: str) -> None:
+    tma, message = BAD_LAUNCHES[name]
+    with pytest.raises(LaunchSpecError, match=message):
+        build({"a_map": tma, "b_map": B})
+
+
+def build(tma: Any, **options: Any) -> None:
+    functions = {"gemm": Launch(grid=1, block=1, tma=tma)}
+    jitload.load_inline("maps", cuda_sources=SOURCE, functions=functions, **{"arch": ARCH, **options})
+
+
+def test_a_map_of_no_parameter_and_the_cpu_are_refused() -> None:
+    with pytest.raises(LaunchSpecError, match="'c' is no CUtensorMap parameter of gemm") as caught:
+        build({"c": A})
+    assert "a_map, b_map" in str(caught.value)
+    with pytest.raises(LaunchSpecError, match="tensor maps exist only on GPUs: build the kernel without"):
+        build({"a_map": A}, arch=(ARCH, "cpu"))
+    with pytest.raises(LaunchSpecError, match="must be a mapping from names of parameters to Tma records"):
+        build({"a_map": (8, 8)})
+
+
+def test_a_launch_with_maps_is_a_key_and_can_be_recorded() -> None:
+    launch = FUNCTIONS["gemm"]
+    assert hash(launch) == hash(Launch(grid="m", block=32, args=launch.args, tma={"a_map": A, "b_map": B}))
+    assert "tma=(('a_map', Tma(tensor='a'" in repr(launch)
+    assert "tma" not in repr(Launch(grid=1))
+    assert _decode(_encode(launch)) == launch
