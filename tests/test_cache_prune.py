@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import os
 import re
-import subprocess
 import time
 from pathlib import Path
 
 import pytest
-from builds import python_command, python_env
 from cheap import get, make_key
 
 from jitload.cache import listing, prune
@@ -68,30 +66,6 @@ def test_a_hit_prunes_nothing(cache, monkeypatch):
     monkeypatch.setenv("JITLOAD_CACHE_LIMIT", "1kB")
     get(cache, make_key("m0"))
     assert all(path.exists() for path in paths)
-
-
-def test_a_library_that_a_process_has_mapped_is_not_pruned(cache):
-    code = """
-import sys
-sys.modules["torch"] = None  # slow to import
-import builds
-builds.load(builds.ADD)
-print("loaded", flush=True)
-sys.stdin.readline()
-"""
-    command = python_command(code)
-    with subprocess.Popen(
-        command, env=python_env({"JITLOAD_LIBRARY": "now"}), stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-    ) as process:
-        assert process.stdout is not None
-        assert process.stdin is not None
-        process.stdout.readline()
-        (path,) = cache.glob("m-*/*/m.so")
-        done = prune.prune(cache, max_size=0)
-        assert (done.in_use, path.exists()) == (1, True)
-        process.stdin.write("\n")
-    assert prune.prune(cache, max_size=0).in_use == 0
-    assert not path.exists()
 
 
 def test_one_process_prunes_at_a_time(empty_cache):

@@ -11,7 +11,7 @@ import time
 from pathlib import Path
 
 import pytest
-from builds import ADD, ARCH, build, kernel, load, python_env
+from builds import ADD, ARCH, build, kernel, python_command, python_env
 
 from jitload.cli import main
 from jitload.errors import CompileError
@@ -149,14 +149,18 @@ def test_prune_and_clear_show_a_bar_on_a_terminal(cache, capsys, monkeypatch):
         assert "deleting entries" in shown.err
 
 
-def test_prune_leaves_what_a_process_has_mapped(cache, capsys, monkeypatch):
-    monkeypatch.setenv("JITLOAD_LIBRARY", "now")
-    module = load(ADD)
-    code, out, _ = run(capsys, "clear")
-    assert code == 0
-    assert "1 entry in use" in out
-    assert [path.name for path in cache.glob("*-*/*/*.so")] == ["m.so"]
-    assert list(module) == ["add"]
+def test_a_library_that_a_process_has_mapped_is_not_removed(cache, capsys):
+    code = "import sys, builds; builds.load(builds.ADD); print('loaded', flush=True); sys.stdin.readline()"
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
+    with subprocess.Popen(python_command(code), env=python_env({"JITLOAD_LIBRARY": "now"}), **pipes) as process:
+        assert process.stdout.readline() == "loaded\n"
+        for command in (["clear"], ["prune", "--max-size", "0"]):
+            returned, out, _ = run(capsys, *command)
+            assert (returned, "1 entry in use" in out) == (0, True)
+        assert [path.name for path in cache.glob("*-*/*/*.so")] == ["m.so"]
+        process.stdin.write("\n")
+    assert run(capsys, "prune", "--max-size", "0")[1].startswith("removed 1 entry")
+    assert not list(cache.glob("*-*/*/*.so"))
 
 
 def test_clear_removes_everything(cache, capsys, tmp_path, monkeypatch):
