@@ -5,9 +5,14 @@ Most of those that only jitload uses are named tuples, because creating a datacl
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+
+if TYPE_CHECKING:
+    from jitload.expressions.compiler import Op
 
 TENSOR_MAP_BYTES = 128  # of a CUtensorMap
 _KERNELS_SHOWN = 4  # in the repr of a cubin
@@ -294,6 +299,18 @@ class Image(NamedTuple):
     variables: tuple[Variable, ...]
 
 
+class BoundCheck(NamedTuple):
+    """The steps that compare an access with the size of a tensor. They do not depend on those of other checks.
+
+    Attributes:
+        parameter: The number of the pointer's parameter.
+        steps: The steps. The operand of `OUTSIDE` and of `SKIP_IF_INSIDE` is the number of the parameter.
+    """
+
+    parameter: int
+    steps: tuple[Op, ...]
+
+
 class Candidate(NamedTuple):
     """A function in the source that looks like a kernel; only the compiler can tell whether it is one.
 
@@ -324,12 +341,14 @@ class CompiledSource(NamedTuple):
         symbols: A mapping from the name of a kernel in a `Launch`, such as `scale<float>`, to the kernel's symbol.
         candidates: The functions in the source that look like kernels.
         headers: The user's headers that the compiler may have read.
+        bounds: The checks of accesses by the kernels' symbols; empty if calls do not check them.
     """
 
     cubin: Cubin
     symbols: dict[str, str]
     candidates: tuple[Candidate, ...]
     headers: tuple[Path, ...]
+    bounds: Mapping[str, tuple[BoundCheck, ...]] = MappingProxyType({})
 
     def as_ptx(self, arch: str) -> CompiledSource:
         """Return this code with its PTX in place of its cubin. The driver compiles the PTX for each GPU.

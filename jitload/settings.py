@@ -38,6 +38,7 @@ class Settings(NamedTuple):
         record: `JITLOAD_RECORD`: the file in which to record what this process loads, or "".
         checks_for_gpu: `JITLOAD_CPU_GPU_CHECK`, by default True: whether NVRTC also checks kernels built for the CPU.
         isolates: `JITLOAD_ISOLATE=1`: whether to run NVRTC in a child process.
+        checks_bounds: `JITLOAD_BOUNDS=1`: whether all kernels have the checks of `Launch(bounds="check")`.
         library: `JITLOAD_LIBRARY`: `later` builds the library of kernels in the background, `now` waits for it, and
             `never` does without one.
         precompiles: `JITLOAD_PRECOMPILE`, by default True: whether to keep precompiled headers for hand-written C++ in
@@ -60,6 +61,7 @@ class Settings(NamedTuple):
     environment: tuple[str, ...]
     checks_for_gpu: bool
     isolates: bool
+    checks_bounds: bool
     library: str
     precompiles: bool
     cache_path: tuple[str, ...]
@@ -74,7 +76,7 @@ _OWN_VARIABLES = (
     *("JITLOAD_MODE", "JITLOAD_CACHE_LIMIT", "JITLOAD_PRECOMPILE", "JITLOAD_CACHE_PATH", "JITLOAD_CACHE_REMOTE"),
     *("JITLOAD_CACHE_REMOTE_WRITE", "JITLOAD_CACHE_REMOTE_TIMEOUT", "JITLOAD_CPU_THREADS"),
     *("JITLOAD_CPU_TIMEOUT", "JITLOAD_ISOLATE", "JITLOAD_CPU_GPU_CHECK", "JITLOAD_LIBRARY", "JITLOAD_CUTLASS"),
-    "JITLOAD_RECORD",
+    *("JITLOAD_RECORD", "JITLOAD_BOUNDS"),
 )
 _TOOLKIT_VARIABLES = ("CUDA_HOME", "CUDA_PATH")
 # The variables that gcc, clang, the assembler, the linker and NVRTC read and that can change their output.
@@ -166,6 +168,7 @@ def _parse(*raw: bytes) -> Settings:
         remote_writes=flag("JITLOAD_CACHE_REMOTE_WRITE") and bool(values["JITLOAD_CACHE_REMOTE"]),
         remote_timeout_s=_read_seconds(values, "JITLOAD_CACHE_REMOTE_TIMEOUT") or _DEFAULT_TIMEOUT_S,
         record=values["JITLOAD_RECORD"],
+        checks_bounds=flag("JITLOAD_BOUNDS"),
     )
 
 

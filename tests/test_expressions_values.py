@@ -89,6 +89,7 @@ class Eval(ctypes.Structure):  # jitload_eval
         ("error_expression", ctypes.c_int32),
         ("left", ctypes.c_int64),
         ("right", ctypes.c_int64),
+        ("step", ctypes.c_void_p),
     )
 
 

@@ -23,7 +23,7 @@ from jitload.codegen.tensor_maps import map_structures
 from jitload.element_types import ELEMENT_TYPES
 from jitload.errors import LaunchSpecError
 from jitload.expressions.compiler import Op, ScopeEntry, compile_expression
-from jitload.model import Parameter
+from jitload.model import BoundCheck, Parameter
 from jitload.request.launch import LAUNCH_ATTRIBUTES, Launch, extent_axes
 from jitload.request.tune import Table
 from jitload.signature.exports import Export
@@ -219,6 +219,18 @@ def hash_key(key: Sequence[int]) -> int:
     for number in key:
         value = (value ^ (number & _MASK)) * _MULTIPLIER & _MASK
     return value
+
+
+def bounds_array(checks: Sequence[BoundCheck], export: Export) -> list[Struct]:
+    """Return the structures of the checks of accesses, each of which ends with `OUTSIDE`."""
+    positions = {p.name: number for number, p in enumerate(export.arguments)}
+    arguments = [positions.get(p.name, -1) for p in export.kernel.parameters]
+    program = [
+        op._replace(operand=arguments[op.operand]) if op.name in ("OUTSIDE", "SKIP_IF_INSIDE") else op
+        for check in checks
+        for op in check.steps
+    ]
+    return ops_array(program)
 
 
 # ---- launch expressions ------------------------------------------------------------------------------------------

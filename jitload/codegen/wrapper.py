@@ -8,11 +8,19 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
 from functools import lru_cache
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from jitload.codegen.kernel import assignments, kernel_members, param_structures, pointer_flags, requirements_of
+from jitload.codegen.kernel import (
+    assignments,
+    bounds_array,
+    kernel_members,
+    param_structures,
+    pointer_flags,
+    requirements_of,
+)
 from jitload.codegen.record import Address, Array, Place, Record, Struct, write_record
-from jitload.model import CpuProgram, Kernel, Parameter, Variable
+from jitload.model import BoundCheck, CpuProgram, Kernel, Parameter, Variable
 from jitload.request.launch import Launch
 from jitload.request.request import RECORD_FILE
 from jitload.request.tune import Variant
@@ -52,7 +60,8 @@ class Wrapper(NamedTuple):
     """The data for a library's C++ wrapper: generated code that exports the library's functions.
 
     If `has_cpp` is true, the library also contains the user's own C++ code with further exports. `cpus` has the CPU's
-    code of each group of exports, or nothing.
+    code of each group of exports, or nothing. `bounds` has the checks of accesses by the group, the symbol and the
+    launch of a kernel.
     """
 
     name: str
@@ -62,6 +71,7 @@ class Wrapper(NamedTuple):
     variables: tuple[Variable, ...]
     cpus: tuple[CpuProgram, ...] = ()
     has_cpp: bool = False
+    bounds: Mapping[tuple[int, str, Launch], Sequence[BoundCheck]] = MappingProxyType({})
 
 
 def write_sources(
@@ -97,10 +107,25 @@ def write_sources(
         exports=join_exports(_in_order(exports, request)),
         variables=sources[0][0].cubin.variables,
         cpus=tuple(cpus),
+        bounds=_common_bounds(exports, compiled, checks_all=request.settings.checks_bounds),
     )
     for number, (_, text) in enumerate(request.pieces):
         (work_dir / f"source{number}.cu").write_text(text, encoding="utf-8", newline="")
     return write_record_files(*describe_wrapper(wrapper), work_dir)
+
+
+def _common_bounds(
+    exports: Sequence[Export], compiled: Sequence[Sequence[CompiledSource]], *, checks_all: bool
+) -> dict[tuple[int, str, Launch], list[BoundCheck]]:
+    """Return the checks of accesses that the code for all architectures makes."""
+    result = {}
+    for export in exports:
+        if checks_all or export.launch.bounds:
+            key = export.group, export.kernel.symbol, export.launch
+            group, symbol, _ = key
+            first, *others = [code.bounds.get(symbol, ()) for code in compiled[group]] or [()]
+            result[key] = [check for check in first if all(check in other for other in others)]
+    return result
 
 
 def _write_image(request: Request, code: CompiledSource, group: int, work_dir: Path) -> EmbeddedImage:
@@ -346,6 +371,8 @@ def _kernel_structures(wrapper: Wrapper) -> list[Struct]:
         if export.variants:
             dispatcher |= {"first_variant": first, "variant_count": len(export.variants)}
         cpu = wrapper.cpus[export.group] if wrapper.cpus else None
+        if checks := wrapper.bounds.get((export.group, export.kernel.symbol, export.launch)):
+            dispatcher["bounds"] = bounds_array(checks, export)
         kernels.append(_kernel_structure(export, cpu, dispatcher))
     return kernels
 

@@ -22,10 +22,11 @@ from jitload.codegen.wrapper import write_sources, write_wrapper
 from jitload.cpu.build import SHORT_HEADERS, compile_for_cpu
 from jitload.cuda.messages import missing_header
 from jitload.errors import CompileError, LaunchSpecError, ToolchainError, warn_once
+from jitload.kernels.bounds import add_bound_checks
 from jitload.kernels.compilation import check_device_code, compile_for_arch, compile_for_gpus
 from jitload.kernels.source import device_source, naming_exports
 from jitload.kernels.source_check import check_is_device_code
-from jitload.model import CpuProgram
+from jitload.model import CompiledSource, CpuProgram
 from jitload.request.request import Request
 from jitload.request.variants import groups
 from jitload.signature.exports import check_layouts
@@ -61,7 +62,9 @@ def build_cpu_library(
                 source = replace(device_source(part), part=number)
                 program = compile_for_cpu(source, compiler, toolchain, ninja, work.dir)
             check_shared_memory(part, toolchain, program)
-            gpus = () if toolchain is None or len(request.archs) == 1 else compile_for_gpus(part, toolchain)
+            gpus: tuple[CompiledSource, ...] = ()
+            if toolchain is not None and len(request.archs) > 1:
+                gpus = add_bound_checks(part, compile_for_gpus(part, toolchain), toolchain)
             check_layouts((*gpus, program.compiled))
             programs.append(program)
             compiled.append(gpus)

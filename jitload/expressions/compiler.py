@@ -88,7 +88,7 @@ OP_NAMES = (
     "END", "STORE", "SET", "SKIP_GRID", "SKIP_BLOCK", "SKIP_SHARED", "CONSTANT", "COMPUTED", "INT", "NDIM", "NUMEL",
     "SIZE", "STRIDE", "ADD", "SUB", "MUL", "FLOORDIV", "MOD", "CEIL_DIV", "MIN", "MAX", "NEG", "NEXT_POWER_OF_2",
     "NOT", "LT", "LE", "GT", "GE", "EQ", "NE", "CHAIN", "AND", "OR", "SKIP_IF_NOT", "SKIP", "IS_NONE", "SAME_SHAPE",
-    "REQUIRE",
+    "REQUIRE", "PLANNED", "SKIP_IF_INSIDE", "OUTSIDE",
 )  # fmt: skip
 
 

@@ -20,6 +20,7 @@ from jitload.tracebacks import at_caller, ends_at_caller, outside_graphs
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from jitload.bounds.extents import Extents
     from jitload.inspection.code import LoadedKernel
     from jitload.inspection.listing import Listing
     from jitload.inspection.occupancy import Occupancy
@@ -96,6 +97,21 @@ class TypedFunction(tvm_ffi.Function):  # type: ignore[misc]  # tvm-ffi's own cl
         kernel = self.kernel
         builds: dict[str, dict[str, Any]] = self._jitload_facts.get("builds", {self._jitload_facts["arch"]: {}})
         return _Kernels({arch: replace(kernel, **numbers) for arch, numbers in builds.items()})
+
+    @property
+    def extents(self) -> Extents:
+        """What a launch touches of each tensor: `print(f.extents)`, `f.extents["y"].elements`.
+
+        The kernel is compiled again, to PTX that shows its loops and the lines of its source.
+        """
+        if "extents" not in self._jitload_facts:
+            import importlib
+
+            # It compiles the kernel, so it is above the loader.
+            extents = importlib.import_module("jitload.checking.extents")
+            self._jitload_facts["extents"] = ends_at_caller(extents.extents_of)(self)
+        result: Extents = self._jitload_facts["extents"]
+        return result
 
     @property
     def __signature__(self) -> inspect.Signature:

@@ -255,7 +255,7 @@ _KEYWORDS = """
  volatile wchar_t while xor xor_eq
 """.replace("\n", " ")
 # Fields of a Launch that only kernels have.
-_KERNEL_FIELDS = ("grid", "block", "shared_bytes", *LAUNCH_ATTRIBUTES, "signature", "tma", "tune")
+_KERNEL_FIELDS = ("grid", "block", "shared_bytes", *LAUNCH_ATTRIBUTES, "signature", "tma", "tune", "bounds")
 
 
 def check_host_functions(call: Call, host: HostSource) -> None:

@@ -73,6 +73,8 @@ class Launch:
             that a parameter comes after the parameters in its expression.
         requires: What the arguments of each call have to fulfil, as launch expressions: `"y.numel() >= n"`,
             `"x.shape == y.shape"`, `"k % 16 == 0"`. A call that does not raises ValueError.
+        bounds: With `"check"`, a call on a GPU that is certain to access memory outside of a tensor raises ValueError.
+            `f.extents` shows which tensors are checked.
         nullable: Names of pointers that may be None.
         raw_pointers: Names of pointers that may be passed as integer addresses.
         strided: Names of tensors that need not be contiguous.
@@ -106,6 +108,7 @@ class Launch:
     tune: Tune | Variant | None = None
     requires: Sequence[str] = ()
     tma: Mapping[str, Tma] | Sequence[tuple[str, Tma]] = ()
+    bounds: Literal["check"] | None = None
 
     @property
     def tensor_maps(self) -> tuple[tuple[str, Tma], ...]:
@@ -170,6 +173,7 @@ def _check(values: tuple[Any, ...], args: object) -> dict[str, Any]:
             _check_setting(name, by_field[name], [*(attribute.settings or ())])
     for name in ("kernel", "signature", "doc"):
         _check_text(name, by_field[name])
+    _check_setting("bounds", by_field["bounds"], ["check"])
     if not isinstance(by_field["tune"], Tune | Variant | None):
         raise _wrong_type("tune", "a Tune", by_field["tune"])
     return {name: value for name, value in checked.items() if name == "args" or value is not by_field[name]}

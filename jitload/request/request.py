@@ -312,11 +312,15 @@ def _request_for_cubins(call: Call, settings: Settings) -> Request:
                 Argument("no source", python="pass cuda_sources= or cpp_sources=, or files as sources="),
             )
         )
+    functions = _kernels(call._replace(exports=read_functions(call.functions)))
+    if name := next((name for name, launch in functions or () if launch.bounds), None):
+        hint = "The bounds are worked out from the source of the kernel: pass the source, or leave bounds= out."
+        raise LaunchSpecError("needs CUDA source, not a cubin", kernel=name, field="bounds", hint=hint)
     return Request(
         name=call.name,
         kind="cubin",
         pieces=(),
-        functions=_kernels(call._replace(exports=read_functions(call.functions))),
+        functions=functions,
         archs=() if call.arch == "native" else resolve_gpu_arch(call.arch, settings, subject="cubins are compiled"),
         options=(),
         include_dirs=(),

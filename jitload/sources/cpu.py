@@ -30,6 +30,7 @@ def key_parts(request: Request, _tools: Tools) -> Parts:
     is_checked = request.settings.checks_for_gpu or len(request.archs) > 1
     return (
         *(() if is_checked else (("gpu_check", "off"),)),
+        *((("bounds", "check"),) if request.settings.checks_bounds else ()),
         ("cpu_flags", request.cpu_flags),
         ("sanitize", request.instrumentation.sanitizers),
         ("debug", str(request.instrumentation.is_debug)),

@@ -21,9 +21,9 @@ def tools(request: Request, cache_dir: Path) -> Tools:
     return find_tools(request, cache_dir, lambda: find_cuda_toolchain(request.settings))
 
 
-def key_parts(_request: Request, _tools: Tools) -> Parts:
-    """Return nothing: all parts are common."""
-    return ()
+def key_parts(request: Request, _tools: Tools) -> Parts:
+    """Return whether all kernels check their accesses. All other parts are common."""
+    return (("bounds", "check"),) if request.settings.checks_bounds else ()
 
 
 def build(request: Request, tools: Tools, work: Work, *, needs_library: bool, verbose: bool) -> Entry:
@@ -33,11 +33,15 @@ def build(request: Request, tools: Tools, work: Work, *, needs_library: bool, ve
         assert not isinstance(tools.cuda, Nvcc)
         run_in_background(_prepare_build, request, tools.cuda, needs_library)
 
+        from jitload.kernels.bounds import add_bound_checks
         from jitload.kernels.compilation import compile_device_code
         from jitload.request.variants import groups
 
         # machine code, and the signatures of its kernels
         compiled = [compile_device_code(part, tools.cuda) for part in groups(request)]
+        if tools.cuda is not None:
+            pairs = zip(groups(request), compiled, strict=True)
+            compiled = [add_bound_checks(part, codes, tools.cuda) for part, codes in pairs]
 
         from jitload.codegen.wrapper import write_sources
 

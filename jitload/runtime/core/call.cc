@@ -74,6 +74,7 @@ int jitload_run(const jitload_kernel* kernel, const jitload_config* config, cons
   const int extents = jitload_check_extents(&request);
   if (extents != 0) return extents < 0 ? -1 : 0;
   if (__builtin_expect(request.device == JITLOAD_CPU_DEVICE, 0)) return jitload_launch_on_cpu(&request);
+  if (__builtin_expect(kernel->bounds != NULL, 0) && jitload_check_bounds(&request) != 0) return -1;
   if ((kernel->flags & JITLOAD_HAS_CLUSTER) && jitload_check_cluster(&request) != 0) return -1;
   if (__builtin_expect(kernel->map_count != 0, 0)) {
     const size_t bytes = JITLOAD_MAP_BYTES * (size_t)kernel->map_count + JITLOAD_MAP_ALIGNMENT;

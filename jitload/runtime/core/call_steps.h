@@ -57,6 +57,20 @@ static inline int jitload_check_extents(const jitload_request* request) {
   return grid[0] == 0 || grid[1] == 0 || grid[2] == 0;
 }
 
+/* Check the accesses that a launch is certain to make. A check whose numbers do not fit 64 bits is left out. */
+static inline int jitload_check_bounds(const jitload_request* request) {
+  jitload_eval eval;
+  eval.args = request->args;
+  jitload_plan* plan = const_cast<jitload_plan*>(&request->plan); /* which checks only read */
+  const jitload_op* check = request->kernel->bounds;
+  while (__builtin_expect(jitload_evaluate(check, &eval, plan) != JITLOAD_EVAL_OK, 0)) {
+    if (eval.error == JITLOAD_EVAL_OUTSIDE) return jitload_raise_outside_error(request->kernel, &eval);
+    for (check = eval.step; check->code != JITLOAD_OP_OUTSIDE; ++check) continue;
+    ++check;
+  }
+  return 0;
+}
+
 static inline int jitload_check_cluster(const jitload_request* request) {
   const int64_t* grid = request->plan.grid;
   const int64_t* cluster = request->plan.cluster;

@@ -6,6 +6,7 @@
 static __attribute__((cold, noinline)) int jitload_eval_fail(const jitload_op* program, const jitload_op* op,
                                                              jitload_eval* e, int error, int64_t left, int64_t right) {
   e->error = error;
+  e->step = op;
   e->error_expression = 0;
   for (; program < op; ++program) {
     const int code = program->code;
@@ -26,6 +27,23 @@ static inline int jitload_have_same_shape(const DLTensor* a, const DLTensor* b) 
   int32_t axis = 0;
   while (axis < a->ndim && axis < b->ndim && a->shape[axis] == b->shape[axis]) ++axis;
   return axis == a->ndim && axis == b->ndim;
+}
+
+/* Return the number of bytes from a tensor's address on to the end of its last element. None has 0 bytes. The memory
+ * behind an address, or around a tensor with a negative stride, is not limited. */
+static inline int64_t jitload_count_bytes(const TVMFFIAny* value) {
+  if (value->type_index == kTVMFFINone) return 0;
+  const DLTensor* tensor = jitload_get_tensor(value);
+  if (tensor == NULL) return INT64_MAX;
+  int64_t last = 0, step = 1;
+  for (int32_t axis = tensor->ndim - 1; axis >= 0; --axis) {
+    const int64_t extent = tensor->shape[axis], stride = tensor->strides != NULL ? tensor->strides[axis] : step;
+    if (extent == 0) return 0;
+    if (stride < 0) return INT64_MAX;
+    last += (extent - 1) * stride;
+    step *= extent;
+  }
+  return (last + 1) * (((int64_t)tensor->dtype.bits * tensor->dtype.lanes + 7) / 8);
 }
 
 static inline int jitload_compares(int64_t comparison, int64_t a, int64_t b) {
@@ -193,6 +211,18 @@ extern "C" int jitload_evaluate(const jitload_op* program, jitload_eval* e, jitl
         }
         compared = JITLOAD_EVAL_REQUIREMENT;
         break;
+      case JITLOAD_OP_PLANNED: *top++ = plan->grid[op->operand]; break;
+      case JITLOAD_OP_SKIP_IF_INSIDE: {
+        const int64_t end = *--top;
+        op += end <= jitload_count_bytes((const TVMFFIAny*)e->args + op->operand) ? op->value : 0;
+        break;
+      }
+      case JITLOAD_OP_OUTSIDE: {
+        const int64_t end = *--top, first = *--top;
+        const int64_t size = jitload_count_bytes((const TVMFFIAny*)e->args + op->operand);
+        if (first < 0 ? size != INT64_MAX : end > size) FAIL(OUTSIDE, first, end);
+        break;
+      }
       default: { /* a comparison */
         OPERANDS(a, b);
         compared = JITLOAD_EVAL_COMPARED, compared_left = a, compared_right = b;

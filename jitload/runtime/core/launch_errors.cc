@@ -52,6 +52,22 @@ int jitload_raise_expression_error(const jitload_kernel* kernel, const jitload_e
   }
 }
 
+int jitload_raise_outside_error(const jitload_kernel* kernel, const jitload_eval* eval) {
+  const TVMFFIAny* argument = (const TVMFFIAny*)eval->args + eval->step->operand;
+  const char* name = jitload_param_of(kernel, eval->step->operand)->name;
+  const DLTensor* tensor = jitload_get_tensor(argument);
+  if (tensor == NULL) {
+    return jitload_fail("ValueError", "%s(): the kernel would access argument '%s', which is None", kernel->name, name);
+  }
+  const int64_t size = ((int64_t)tensor->dtype.bits * tensor->dtype.lanes + 7) / 8;
+  const int64_t first = eval->left < 0 ? -((size - 1 - eval->left) / size) : eval->left / size;
+  int64_t count = 1;
+  for (int32_t i = 0; i < tensor->ndim; ++i) count *= tensor->shape[i];
+  return jitload_fail("ValueError", "%s(): the kernel would access elements %lld to %lld of argument '%s', which has "
+                      "%lld: pass a larger tensor, or check the sizes and the grid", kernel->name, (long long)first,
+                      (long long)((eval->right - 1) / size), name, (long long)count);
+}
+
 int jitload_raise_missing_grid(const jitload_kernel* kernel, int has_grid, int has_block) {
   const char* missing = has_grid ? "block" : has_block ? "grid" : "grid and block";
   return jitload_fail("TypeError", "%s() has no %s: call %s[grid, block](…), or declare %s in its Launch", kernel->name,

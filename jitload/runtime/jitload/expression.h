@@ -54,6 +54,10 @@ enum {
   JITLOAD_OP_IS_NONE, /* push whether an argument is None */
   JITLOAD_OP_SAME_SHAPE, /* push whether an argument and the argument `value` have the same shape */
   JITLOAD_OP_REQUIRE,    /* pop, and fail if it is 0 */
+  /* Only in checks of bounds: */
+  JITLOAD_OP_PLANNED,        /* push an extent of the grid or the block */
+  JITLOAD_OP_SKIP_IF_INSIDE, /* pop, and skip `value` steps if a tensor argument has at least that many bytes */
+  JITLOAD_OP_OUTSIDE,        /* pop the first byte and the end of an access, and fail if they are outside a tensor */
 };
 
 enum {
@@ -66,6 +70,7 @@ enum {
   JITLOAD_EVAL_REQUIREMENT,      /* a term of `requires` is false */
   JITLOAD_EVAL_COMPARED,         /* likewise; left, right: the operands of its last comparison */
   JITLOAD_EVAL_COMPARED_SHAPES,  /* likewise; left, right: the arguments */
+  JITLOAD_EVAL_OUTSIDE,          /* left, right: the first byte of an access, and the end of the last one */
 };
 
 enum { JITLOAD_EVAL_STACK = 512 }; /* more than an expression of 1,000 characters needs */
@@ -77,6 +82,7 @@ typedef struct jitload_eval {
   int32_t error;
   int32_t error_expression;
   int64_t left, right;
+  const jitload_op* step; /* that failed */
 } jitload_eval;
 
 /* Run a program; return 0, or JITLOAD_EVAL_… with the eval's other members set. */

@@ -31,7 +31,7 @@ typedef __UINT32_TYPE__ uint32_t;
 extern "C" {
 #endif
 
-enum { JITLOAD_ABI = 2 };
+enum { JITLOAD_ABI = 3 };
 
 /* Kinds of parameters. */
 enum { JITLOAD_POINTER, JITLOAD_INT, JITLOAD_UINT, JITLOAD_FLOAT, JITLOAD_BOOL, JITLOAD_STRUCT, JITLOAD_STREAM };
@@ -183,6 +183,7 @@ typedef struct jitload_kernel {
   int (*host)(void**, struct __jitload_result*);
   jitload_tensor_map* maps;
   int32_t map_count;
+  const jitload_op* bounds; /* checks of accesses, each of which ends with JITLOAD_OP_OUTSIDE; NULL without checks */
 } jitload_kernel;
 
 /* A cubin, or PTX that ends with a NUL: compute capability 9.0 is 90; the suffix is 'a', 'f' or 0. */

@@ -1,0 +1,136 @@
+"""What do the checks of what a launch touches cost: in runs on the CPU, in calls on a GPU, and in builds?"""
+
+from __future__ import annotations
+
+import time
+import uuid
+from collections.abc import Callable
+from statistics import median
+from typing import Any
+
+import torch
+from common import machine_line
+
+import jitload
+from jitload import Launch
+
+SOURCE = r"""
+extern "C" __global__ void add_one(const float* x, float* y, int n) {
+  int i = blockIdx.x * blockDim.x + threadIdx.x;
+  if (i < n) y[i] = x[i] + 1;
+}
+extern "C" __global__ void row_sum(const float* x, float* y, int n) {
+  __shared__ float part[256];
+  float sum = 0;
+  for (int k = threadIdx.x; k < n; k += blockDim.x) sum += x[blockIdx.x * n + k];
+  part[threadIdx.x] = sum;
+  __syncthreads();
+  for (int k = blockDim.x / 2; k > 0; k /= 2) {
+    if (threadIdx.x < k) part[threadIdx.x] += part[threadIdx.x + k];
+    __syncthreads();
+  }
+  if (threadIdx.x == 0) y[blockIdx.x] = part[0];
+}
+extern "C" __global__ void matmul(const float* a, const float* b, float* c, int n) {
+  __shared__ float a_tile[16][16], b_tile[16][16];
+  int row = blockIdx.y * 16 + threadIdx.y, column = blockIdx.x * 16 + threadIdx.x;
+  float sum = 0;
+  for (int k = 0; k < n; k += 16) {
+    a_tile[threadIdx.y][threadIdx.x] = a[row * n + k + threadIdx.x];
+    b_tile[threadIdx.y][threadIdx.x] = b[(k + threadIdx.y) * n + column];
+    __syncthreads();
+    for (int i = 0; i < 16; ++i) sum += a_tile[threadIdx.y][i] * b_tile[i][threadIdx.x];
+    __syncthreads();
+  }
+  c[row * n + column] = sum;
+}
+"""
+FUNCTIONS = {
+    "add_one": {"grid": "ceil_div(n, 256)", "block": 256},
+    "row_sum": {"grid": "y.numel()", "block": 256},
+    "matmul": {"grid": ("n // 16", "n // 16"), "block": (16, 16)},
+}
+CHECKS: dict[str, dict[str, Any]] = {
+    "no check": {},
+    "requires= with 2 terms": {"requires": ("x.numel() >= n", "y.numel() >= n")},
+    'bounds="check"': {"bounds": "check"},
+}
+
+
+def arguments(device: str) -> dict[str, tuple[Any, ...]]:
+    x, square = torch.rand(1 << 18, device=device), torch.rand(128, 128, device=device)
+    return {
+        "add_one": (x, torch.empty_like(x), x.numel()),
+        "row_sum": (x, torch.empty(256, device=device), 1 << 10),
+        "matmul": (square, square, torch.empty_like(square), 128),
+    }
+
+
+def seconds(call: Callable[[], Any], repeats: int = 5) -> float:
+    call()
+    times = []
+    for _ in range(repeats):
+        start = time.perf_counter()
+        call()
+        times.append(time.perf_counter() - start)
+    return median(times)
+
+
+def measure_runs() -> None:
+    launches = {name: Launch(**fields) for name, fields in FUNCTIONS.items()}
+    builds = {
+        label: jitload.load_inline("touches", cuda_sources=SOURCE, functions=launches, arch="cpu", sanitize=sanitize)
+        for label, sanitize in (("no check", None), ("address", "address"), ("race", "race"))
+    }
+    print("run on the CPU, ms:", ", ".join(builds))
+    for name, args in arguments("cpu").items():
+        times = [seconds(lambda mod=mod: mod[name](*args)) for mod in builds.values()]  # noqa: B023  called at once
+        print(f"  {name:8}", *(f"{1e3 * t:9.2f}" for t in times), *(f"{t / times[0]:7.1f} x" for t in times[1:]))
+
+
+def measure_builds() -> None:
+    print("build for a GPU, ms:", ", ".join(CHECKS))
+    times = []
+    for checks in CHECKS.values():
+        start = time.perf_counter()
+        functions = {"add_one": Launch(**FUNCTIONS["add_one"], **checks)}
+        text = SOURCE.partition('extern "C" __global__ void row_sum')[0] + f"// {uuid.uuid4()}"
+        jitload.load_inline("touches", cuda_sources=text, functions=functions, arch="sm_90a")
+        times.append(time.perf_counter() - start)
+    print("  add_one ", *(f"{1e3 * t:9.1f}" for t in times))
+
+
+def measure_calls() -> None:
+    """Measure calls in turns, so that a change of the machine's speed affects all."""
+    functions = {}
+    for label, checks in CHECKS.items():
+        launch = Launch(**FUNCTIONS["add_one"], **checks)
+        mod = jitload.load_inline("touches", cuda_sources=SOURCE, functions={"add_one": launch})
+        functions[label] = mod.add_one
+    x, y, _ = arguments("cuda")["add_one"]
+    times: dict[str, list[float]] = {label: [] for label in functions}
+    for _ in range(200):
+        for label, function in functions.items():
+            torch.cuda.synchronize()
+            start = time.perf_counter_ns()
+            for _ in range(100):
+                function(x, y, 256)
+            times[label].append((time.perf_counter_ns() - start) / 100)
+    base = median(times["no check"])
+    print("a call on the GPU, ns:")
+    for label, samples in times.items():
+        print(f"  {label:24} {median(samples):7.0f} {median(samples) - base:+7.0f}")
+
+
+def main() -> None:
+    print(machine_line())
+    measure_runs()
+    measure_builds()
+    if torch.cuda.is_available():
+        measure_calls()
+    else:
+        print("calls on a GPU are not measured: there is no GPU")
+
+
+if __name__ == "__main__":
+    main()

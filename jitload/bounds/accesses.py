@@ -1,0 +1,308 @@
+"""Finds the accesses of a kernel to the memory of its pointers, and the range of addresses of each."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import NamedTuple
+
+from jitload.bounds.domain import Domain, Range
+from jitload.bounds.graph import Edge, Graph, Loop
+from jitload.bounds.polynomial import Polynomial
+from jitload.bounds.ptx import Instruction, PtxError, read_entry
+from jitload.bounds.terms import Term, add, negate
+from jitload.bounds.values import Assumption, Comparison, Condition, Value, Values, destinations
+from jitload.model import Parameter
+
+_SIZE = re.compile(r"[a-z]+(\d+)(?:x(\d))?")
+_ACCESSES = ("ld", "st", "atom", "red", "ldu")
+_OTHER_SPACES = {"shared", "local", "const", "param"}
+_HARMLESS = ("prefetch", "prefetchu", "bar", "setp", "isspacep", "cvta")
+_ONE = Polynomial.of(1)
+_BITS = 64
+_MOST = 1 << 62  # larger numbers are not trusted, because terms are computed with 64 bits
+
+
+class Access(NamedTuple):
+    """An instruction that accesses memory behind a pointer, in bytes from the pointer on.
+
+    Attributes:
+        pointer: The parameter's name.
+        instruction: The instruction.
+        size: The number of bytes of one access.
+        range: The addresses of the first bytes. None if they are not known.
+        reason: Why the range is not known.
+        certain: What must not be negative for `range` to hold.
+        active: What must not be negative for any thread to make the access.
+        exact: What must not be negative for a thread to access both ends of the range. None if this is not known.
+    """
+
+    pointer: str
+    instruction: Instruction
+    size: int = 0
+    range: Range | None = None
+    reason: str = ""
+    certain: tuple[Term, ...] = ()
+    active: tuple[Term, ...] = ()
+    exact: tuple[Term, ...] | None = None
+
+
+class _Batch(NamedTuple):
+    """Comparisons that hold from some place on. Those of a loop hold already where they are evaluated."""
+
+    constraints: tuple[Polynomial, ...]
+    assumptions: frozenset[Assumption]
+    is_of_loop: bool = False
+
+
+def find_accesses(ptx: str, symbol: str, parameters: Sequence[Parameter]) -> tuple[list[Access], dict[int, str]]:
+    """Return the accesses of a kernel to the memory of its pointers, and the names of the source files by number."""
+    entry = read_entry(ptx, symbol)
+    if len(entry.parameters) != len(parameters):
+        raise PtxError(f"{symbol}: the PTX has {len(entry.parameters)} parameters, not {len(parameters)}")
+    graph = Graph(entry)
+    values = Values(entry, graph, parameters)
+    accesses = [access for number in range(len(entry.instructions)) for access in _accesses_of(number, values)]
+    return [*accesses, *_escapes(values)], entry.files
+
+
+def _escapes(values: Values) -> Iterator[Access]:
+    """Yield an access that is not known for each pointer that was used in another way than for addresses."""
+    for pointer, number in values.escaped.items():
+        reason = "the pointer is stored, chosen or passed on"
+        yield Access(pointer, values.entry.instructions[number], reason=reason)
+
+
+def _accesses_of(number: int, values: Values) -> Iterator[Access]:
+    instruction = values.entry.instructions[number]
+    if instruction.root not in _HARMLESS and not destinations(instruction):
+        values.use(number)
+    elif instruction.root not in _HARMLESS:
+        values.evaluate(number)
+    for place, operand in enumerate(instruction.operands):
+        address = values.address(number, operand)
+        if operand.startswith("[") and address is None:
+            values.use(number, [operand])
+        if address is None or instruction.root.startswith("prefetch"):
+            continue
+        pointers = sorted(name[1:] for name in address.polynomial.symbols if name.startswith("@"))
+        size = _size_of(instruction, place)
+        if size == 0 or len(pointers) > 1:
+            reason = "its address is not that of one pointer" if size else "jitload does not know the instruction"
+            yield from (Access(pointer, instruction, reason=reason) for pointer in pointers)
+        elif pointers:
+            yield _Site(values, number, pointers[0], size).access(address)
+
+
+def _size_of(instruction: Instruction, place: int) -> int:
+    """Return the number of bytes that an instruction accesses at an operand, or 0 if it is not known."""
+    modifiers = instruction.modifiers
+    if instruction.root == "cp" and modifiers[:1] == ["async"] and "bulk" not in modifiers and place == 1:
+        sizes = instruction.operands[2:]
+        return int(sizes[0]) if len(sizes) == 1 and sizes[0].isdigit() else 0
+    match = _SIZE.fullmatch(modifiers[-1]) if modifiers else None
+    if instruction.root not in _ACCESSES or match is None or _OTHER_SPACES & {m.partition("::")[0] for m in modifiers}:
+        return 0
+    count = next((int(m[1:]) for m in modifiers if re.fullmatch(r"v\d", m)), 1)
+    return count * int(match[1]) * int(match[2] or 1) // 8
+
+
+class _Site:
+    """A place in a kernel where memory is accessed, and the comparisons under which it is reached."""
+
+    def __init__(self, values: Values, number: int, pointer: str, size: int) -> None:
+        self.values, self.graph = values, values.graph
+        self.number, self.pointer, self.size = number, pointer, size
+        self.instruction = values.entry.instructions[number]
+        self.types = {parameter.name: parameter for parameter in values.parameters.values()}
+        self.block = self.graph.block_of[number]
+        self.loops = self.graph.loops_around(self.block)
+        self.is_exact = not any(i.root == "call" and "vprintf" not in str(i) for i in values.entry.instructions)
+        self.whole: set[Edge] = set()  # the branches whose conditions are known completely
+
+    def access(self, address: Value) -> Access:
+        unknown = Access(self.pointer, self.instruction, self.size)
+        offset = address.polynomial - Polynomial.of(f"@{self.pointer}")
+        if any(name.startswith("@") for name in offset.symbols):
+            return unknown._replace(reason="its address is not a sum of the pointer and an offset")
+        if not self.graph.is_reducible:
+            return unknown._replace(reason="the kernel has a loop with several entries")
+        if not self._is_in_scope(offset):
+            return unknown._replace(reason="its index does not follow from threads, blocks, loops and parameters")
+        batches = [*self._batches(), _Batch((), address.assumptions)]
+        kept, certain = self._certain(batches)
+        domain = Domain(kept)
+        range_ = domain.range_of(offset)
+        if certain is None or range_ is None:
+            reason = "its index may be too large for its type" if range_ else "no comparison limits its index"
+            return unknown._replace(reason=reason)
+        exact = tuple(_not_certain(domain.exact)) if self._is_reached() and range_.is_exact else None
+        certain = tuple(_not_certain((*certain, *range_.signs)))
+        return unknown._replace(range=range_, certain=certain, active=tuple(_not_certain(domain.active)), exact=exact)
+
+    def _is_in_scope(self, polynomial: Polynomial) -> bool:
+        """Return whether a polynomial is linear, and has only iterations of loops around the access."""
+        headers = {f"#{loop.header}" for loop in self.loops}
+        loops = {name for name in polynomial.coordinates if name.startswith("#")}
+        return polynomial.split() is not None and loops <= headers
+
+    def _is_reached(self) -> bool:
+        """Return whether all that decides whether the access is made is known."""
+        deciding = self.graph.deciding(self.block)
+        return self.is_exact and deciding is not None and all(edge in self.whole for edge in deciding)
+
+    def _certain(self, batches: Sequence[_Batch]) -> tuple[list[Polynomial], tuple[Term, ...] | None]:
+        """Return the comparisons that can be used, and what must not be negative for registers to hold the numbers.
+
+        The latter is None if this cannot be said for the address.
+        """
+        kept: list[Polynomial] = []
+        certain: list[Term] = []
+        are_all_kept = True
+        for number, batch in enumerate(batches):
+            domain = Domain([*kept, *batch.constraints] if batch.is_of_loop else kept)
+            terms = [_fitting(domain, assumption, self.types) for assumption in batch.assumptions]
+            # Whether a loop's comparisons hold in its first iteration follows from earlier ones.
+            if all(term is not None for term in terms) and (are_all_kept or not batch.is_of_loop):
+                kept += batch.constraints
+                certain += [t for term in terms for t in term or ()]
+            elif number == len(batches) - 1:
+                return kept, None
+            else:
+                self.is_exact = are_all_kept = False
+        return kept, tuple(dict.fromkeys(certain))
+
+    def _batches(self) -> Iterator[_Batch]:
+        """Yield the comparisons that hold at the access, the outermost first."""
+        places: list[Edge | Loop] = [*self.graph.certain_edges(self.block), *self.loops]
+        known: list[Polynomial] = []
+        for place in sorted(places, key=self._depth):  # the edge that enters a loop comes before it
+            batch = self._edge_batch(place) if isinstance(place, Edge) else self._loop_batch(place, known)
+            known += batch.constraints
+            yield batch
+        if self.instruction.guard:
+            is_true = not self.instruction.is_negated
+            condition = self.values.condition(self.number, self.instruction.guard, is_true=is_true)
+            batch, is_whole = self._batch(condition)
+            self.is_exact &= is_whole
+            yield batch
+
+    def _depth(self, place: Edge | Loop) -> int:
+        block = place.target if isinstance(place, Edge) else place.header
+        return self.graph.dominators[block].bit_count()
+
+    def _edge_batch(self, edge: Edge) -> _Batch:
+        batch, is_whole = self._batch(self._condition(edge))
+        if is_whole:
+            self.whole.add(edge)
+        return batch
+
+    def _condition(self, edge: Edge) -> Condition:
+        last = self.graph.blocks[edge.source].stop - 1
+        assert edge.taken is not None
+        guard = self.values.entry.instructions[last].guard
+        is_true = edge.taken
+        return self.values.condition(last, guard, is_true=is_true)
+
+    def _batch(self, condition: Condition) -> tuple[_Batch, bool]:
+        """Return the comparisons of a condition that can be used, and whether these are all."""
+        constraints: list[Polynomial] = []
+        assumptions: frozenset[Assumption] = frozenset()
+        is_whole = condition.is_whole
+        for comparison in map(_without_zero, condition.comparisons):
+            if comparison.kind == "ne" or not self._is_in_scope(comparison.polynomial):
+                is_whole = False
+                continue
+            constraints.append(comparison.polynomial)
+            constraints += [-comparison.polynomial] if comparison.kind == "eq" else []
+            assumptions |= comparison.assumptions
+        return _Batch(tuple(constraints), assumptions), is_whole
+
+    def _loop_batch(self, loop: Loop, known: Sequence[Polynomial]) -> _Batch:
+        """Return the comparisons that hold in each iteration: in the first one, and before each other one."""
+        exits = self.graph.exits(loop)
+        condition = self._condition(loop.back[0]) if len(loop.back) == 1 and loop.back[0].taken is not None else None
+        batch, is_whole = self._batch(_counted(condition, loop)) if condition else (_Batch((), frozenset()), True)
+        iteration = f"#{loop.header}"
+        minus = Polynomial.of(-1)
+        first = [constraint.substitute(iteration, minus) for constraint in batch.constraints]
+        if not all(_follows(constraint, known) for constraint in first):
+            batch, is_whole = _Batch((), frozenset()), False
+        if condition is not None:  # the loop ends only where it could also go on
+            ends_as_known = all(edge.source == loop.back[0].source for edge in exits)
+        else:
+            ends_as_known = all(self.graph.dominates(edge.source, self.block) for edge in exits)
+        self.is_exact &= is_whole and len(exits) == 1 and ends_as_known
+        earlier = Polynomial.of(iteration) - _ONE
+        constraints = tuple(constraint.substitute(iteration, earlier) for constraint in batch.constraints)
+        return batch._replace(constraints=constraints, is_of_loop=True)
+
+
+def _follows(constraint: Polynomial, known: Sequence[Polynomial]) -> bool:
+    """Return whether `constraint >= 0` follows from others."""
+    differences = (constraint - other for other in (Polynomial(), *known))
+    return any(difference.constant is not None and difference.constant >= 0 for difference in differences)
+
+
+def _without_zero(comparison: Comparison) -> Comparison:
+    """Return a comparison `!= 0` of a number that is never negative as `> 0`."""
+    terms = comparison.polynomial.terms
+    is_natural = all(factor > 0 and not any("$" in name for name in m) for m, factor in terms.items())
+    if comparison.kind != "ne" or not is_natural:
+        return comparison
+    return comparison._replace(kind="ge", polynomial=comparison.polynomial - _ONE)
+
+
+def _counted(condition: Condition, loop: Loop) -> Condition:
+    """Return a condition with `<` or `>` in place of `!=`, where a number is counted up or down by 1."""
+    return condition._replace(comparisons=tuple(_counted_comparison(c, loop) for c in condition.comparisons))
+
+
+def _counted_comparison(comparison: Comparison, loop: Loop) -> Comparison:
+    step = comparison.polynomial.coefficient(f"#{loop.header}").constant
+    if comparison.kind != "ne" or step not in (1, -1):
+        return comparison
+    return comparison._replace(kind="ge", polynomial=comparison.polynomial * Polynomial.of(-step) - _ONE)
+
+
+def _fitting(domain: Domain, assumption: Assumption, types: Mapping[str, Parameter]) -> list[Term] | None:
+    """Return what must not be negative for an assumption to hold in a domain, or None if it holds for no launch."""
+    range_ = domain.range_of(assumption.value)
+    if range_ is None:
+        return None
+    terms = [*range_.signs]
+    if not _always_fits(assumption, types):
+        low, high = max(assumption.low, -_MOST), min(assumption.high, _MOST)
+        terms += [add(range_.low, Polynomial.of(-low)), add(negate(range_.high), Polynomial.of(high))]
+    constants = [term.constant for term in terms if isinstance(term, Polynomial)]
+    return None if any(constant is not None and constant < 0 for constant in constants) else _not_certain(terms)
+
+
+def _not_certain(terms: Iterable[Term]) -> list[Term]:
+    """Return terms without repetitions, and without those that are never negative."""
+    distinct = dict.fromkeys(terms)
+    return [term for term in distinct if not (isinstance(term, Polynomial) and _is_never_negative(term))]
+
+
+def _is_never_negative(polynomial: Polynomial) -> bool:
+    """Return whether a polynomial in extents of the grid and the block, which are positive, cannot be negative."""
+    has_parameters = any(name.startswith("$") for name in polynomial.symbols)
+    negative = sum(factor for factor in polynomial.terms.values() if factor < 0)
+    positive = sum(factor for factor in polynomial.terms.values() if factor > 0)
+    only_constant = negative == min(polynomial.terms.get((), 0), 0)
+    is_quotient = any("//" in name for name in polynomial.symbols)
+    return not has_parameters and not is_quotient and only_constant and positive + negative >= 0
+
+
+def _always_fits(assumption: Assumption, types: Mapping[str, Parameter]) -> bool:
+    """Return whether a number is a special register, or a parameter of a type that fits."""
+    name = next(iter(assumption.value.symbols), "")
+    if assumption.value != Polynomial.of(name):
+        return False
+    parameter = types.get(name.lstrip("$"))
+    if parameter is None:
+        return bool(re.fullmatch(r"n?(?:cta|t)id\.[xyz]", name))
+    bits = 8 * parameter.size
+    low, high = (-(1 << bits - 1), (1 << bits - 1) - 1) if parameter.kind == "int" else (0, (1 << bits) - 1)
+    is_whole = parameter.kind != "uint" or bits < _BITS  # the runtime has integers of 64 bits with a sign
+    return is_whole and assumption.low <= low and high <= assumption.high

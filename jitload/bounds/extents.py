@@ -1,0 +1,174 @@
+"""What a launch of a kernel touches: the elements of each tensor, for people and for checks of calls."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from jitload.bounds.accesses import Access, find_accesses
+from jitload.bounds.polynomial import Polynomial
+from jitload.bounds.ptx import PtxError
+from jitload.bounds.terms import Term, add, extreme, over, reading_steps, simplified, steps, text_of
+from jitload.expressions.compiler import INT64, Op
+from jitload.model import BoundCheck, Parameter
+
+_BITS = re.compile(r"\D*(\d+)")
+_ZERO = Op("GE", 1, 0)
+
+
+class Extent(NamedTuple):
+    """What a launch touches of a tensor.
+
+    Attributes:
+        elements: How many elements the launch needs, as an expression of the parameters, `grid.x`, `block.x` and so on.
+            None if this is not known.
+        first: The first element that the launch touches, as such an expression.
+        is_exact: Whether the launch touches the last of these elements, and the first one. Otherwise, it may touch
+            fewer, for example if a value in memory decides.
+        reason: Why `elements` is None.
+        instruction: The PTX instruction whose address is not known.
+        line: The file and the line of the instruction, `vec.cu:4`.
+        unit: What is counted: `elements`, or `bytes` if the type of the elements is not known.
+    """
+
+    elements: str | None = None
+    first: str | None = None
+    is_exact: bool = False
+    reason: str = ""
+    instruction: str = ""
+    line: str = ""
+    unit: str = "elements"
+
+    def __str__(self) -> str:
+        if self.elements is None:
+            place = f", at {self.line}" if self.line else ""
+            return f"unknown, because {self.reason}{place}: {self.instruction}"
+        start = "" if self.first == "0" else f", from number {self.first} on"
+        return f"{'' if self.is_exact else 'at most '}{self.elements} {self.unit}{start}"
+
+
+class Extents(dict[str, Extent]):
+    """What a launch touches of each tensor, by the names of the parameters."""
+
+    def __str__(self) -> str:
+        return "\n".join(f"{name}: {extent}" for name, extent in self.items())
+
+
+# ---- for people ---------------------------------------------------------------------------------------------------
+
+
+def read_extents(ptx: str, symbol: str, parameters: Sequence[Parameter]) -> Extents:
+    """Return what a launch touches of the tensor behind each pointer of a kernel."""
+    pointers = [parameter for parameter in parameters if parameter.kind == "pointer"]
+    try:
+        accesses, files = find_accesses(ptx, symbol, parameters)
+    except (PtxError, RecursionError) as error:
+        reason = f"the PTX cannot be read ({error})"
+        return Extents({p.name: Extent(reason=reason, instruction="no instruction") for p in pointers})
+    by_pointer = {p.name: [access for access in accesses if access.pointer == p.name] for p in pointers}
+    return Extents({p.name: _extent(p, by_pointer[p.name], files) for p in pointers})
+
+
+def _extent(parameter: Parameter, accesses: Sequence[Access], files: Mapping[int, str]) -> Extent:
+    if parameter.is_tensor_map:
+        return Extent(reason="it is a tensor map", instruction="the copies of the TMA are not followed")
+    if not accesses:
+        return Extent("0", "0", is_exact=True)
+    for access in accesses:
+        if access.range is None:
+            return Extent(
+                reason=access.reason,
+                instruction=str(access.instruction),
+                line=_line(access.instruction.location, files),
+            )
+    ranges = [(access.range, access.size) for access in accesses if access.range is not None]
+    ends = [add(range_.high, Polynomial.of(size)) for range_, size in ranges]
+    unit = _element_bytes(parameter)
+    counts, firsts = _in_units(ends, unit), _in_units([range_.low for range_, _ in ranges], unit)
+    is_in_bytes = unit == 1 or counts is None or firsts is None
+    if counts is None or firsts is None:
+        counts, firsts = ends, [range_.low for range_, _ in ranges]
+    return Extent(
+        text_of(simplified(_largest(counts))),
+        text_of(simplified(extreme("MIN", [simplified(first) for first in firsts]))),
+        is_exact=all(access.exact is not None for access in accesses),
+        unit="bytes" if is_in_bytes and parameter.dtype not in ("int8", "uint8", "bool") else "elements",
+    )
+
+
+def _line(location: tuple[int, int] | None, files: Mapping[int, str]) -> str:
+    return f"{Path(files.get(location[0], '')).name}:{location[1]}" if location else ""
+
+
+def _element_bytes(parameter: Parameter) -> int:
+    """Return the size of an element, or 1 if it is not known."""
+    bits = _BITS.match(parameter.dtype or "")
+    return max(int(bits[1]) // 8, 1) if bits else 1
+
+
+def _in_units(terms: Sequence[Term], unit: int) -> list[Term] | None:
+    results = [over(term, unit) for term in terms]
+    return None if None in results else [simplified(term) for term in results if term is not None]
+
+
+def _largest(terms: Sequence[Term]) -> Term:
+    """Return the largest of terms. Of those that differ by a constant, only the largest is kept."""
+    best: dict[Term, tuple[int, Term]] = {}
+    for term in terms:
+        core, constant = _without_constant(term)
+        if core not in best or constant > best[core][0]:
+            best[core] = constant, term
+    return extreme("MAX", [term for _, term in best.values()])
+
+
+def _without_constant(term: Term) -> tuple[Term, int]:
+    if isinstance(term, Polynomial):
+        constant = term.terms.get((), 0)
+        return term - Polynomial.of(constant), constant
+    if term.name not in ("MIN", "MAX"):
+        return term, 0
+    _, constant = _without_constant(term.terms[0])
+    return term._replace(terms=tuple(add(part, Polynomial.of(-constant)) for part in term.terms)), constant
+
+
+# ---- for calls ----------------------------------------------------------------------------------------------------
+
+
+def bound_checks(ptx: str, symbol: str, parameters: Sequence[Parameter]) -> tuple[BoundCheck, ...]:
+    """Return the checks of the accesses of a kernel that are certain to be made. Other accesses are not checked."""
+    try:
+        accesses, _ = find_accesses(ptx, symbol, parameters)
+    except (PtxError, RecursionError):
+        return ()
+    names = [parameter.name for parameter in parameters]
+    checks = [_check(access, names) for access in accesses if access.range is not None and access.exact is not None]
+    return tuple(check for check in dict.fromkeys(checks) if all(op.value in INT64 for op in check.steps))
+
+
+def _check(access: Access, names: Sequence[str]) -> BoundCheck:
+    """Return the check of an access.
+
+    In most calls, a simple bound shows that the access is valid. Only if it does not, the check finds out whether the
+    numbers fit their registers, whether a thread makes the access, and where exactly it is.
+    """
+    assert access.range is not None
+    assert access.exact is not None
+    parameter = names.index(access.pointer)
+    size = Polynomial.of(access.size)
+
+    def compiled(term: Term) -> tuple[Op, ...]:
+        return tuple(steps(term, lambda symbol: reading_steps(symbol, names)))
+
+    final = (
+        *compiled(access.range.low),
+        *compiled(add(access.range.high, size)),
+        Op("OUTSIDE", parameter),
+    )
+    for condition in reversed(dict.fromkeys((*access.certain, *access.active, *access.exact))):
+        final = (*compiled(condition), _ZERO, Op("SKIP_IF_NOT", len(final)), *final)
+    low = access.range.low
+    if isinstance(low, Polynomial) and (low.constant or 0) >= 0 and low.constant is not None:
+        final = (*compiled(add(access.range.bound, size)), Op("SKIP_IF_INSIDE", parameter, len(final)), *final)
+    return BoundCheck(parameter, final)

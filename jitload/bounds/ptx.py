@@ -1,0 +1,138 @@
+"""Reads the instructions of a kernel from PTX."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import NamedTuple
+
+_LOCATION = re.compile(r"\s*\.loc\s+(\d+)\s+(\d+)")
+_FILE = re.compile(r'^\s*\.file\s+(\d+)\s+"([^"]*)"', re.MULTILINE)
+_COMMENT = re.compile(r"//[^\n]*|/\*.*?\*/", re.DOTALL)
+_LABEL = re.compile(r"\s*([\w$]+)\s*:(?!:)")
+_LABELS = re.compile(rf"(?:{_LABEL.pattern})*")
+_DIRECTIVES = (
+    ".reg",
+    ".shared",
+    ".local",
+    ".pragma",
+    ".param",
+    ".branchtargets",
+    ".calltargets",
+    ".callprototype",
+    ".loc",
+)
+_GUARD = re.compile(r"@(!?)([\w$%]+)\s+")
+_PIECE = re.compile(r"\n|[;{}]|[^\n;{}]+")
+_OPERAND = re.compile(r"(?:\{[^}]*\}|\[[^\]]*\]|\([^)]*\)|[^,{\[(]+)+")
+
+
+class PtxError(ValueError):
+    """PTX that this package does not understand."""
+
+
+class Instruction(NamedTuple):
+    """An instruction.
+
+    Attributes:
+        opcode: Its name with all modifiers, such as `ld.global.f32`.
+        operands: Its operands as text; a vector and an address are one operand each.
+        guard: The predicate register under which it is executed, or "".
+        is_negated: Whether it is executed if the guard is false.
+        location: The number of its file and its line in the source, or None if the PTX has no line information.
+    """
+
+    opcode: str
+    operands: tuple[str, ...]
+    guard: str = ""
+    is_negated: bool = False
+    location: tuple[int, int] | None = None
+
+    @property
+    def root(self) -> str:
+        """The name without modifiers."""
+        return self.opcode.partition(".")[0]
+
+    @property
+    def modifiers(self) -> list[str]:
+        """The modifiers, such as `global` and `f32`."""
+        return self.opcode.split(".")[1:]
+
+    def __str__(self) -> str:
+        guard = f"@{'!' * self.is_negated}{self.guard} " if self.guard else ""
+        return f"{guard}{self.opcode} {', '.join(self.operands)}".strip()
+
+
+class Entry(NamedTuple):
+    """A kernel in PTX: the names of its parameters, its instructions, labels as positions, and the source files."""
+
+    parameters: tuple[str, ...]
+    instructions: tuple[Instruction, ...]
+    labels: dict[str, int]
+    files: dict[int, str]
+
+
+def read_entry(ptx: str, symbol: str) -> Entry:
+    """Return a kernel of a PTX module. Raise PtxError if it is not understood."""
+    head = re.search(rf"\.entry\s+{re.escape(symbol)}\s*(?:\(([^)]*)\))?", ptx)
+    if head is None:
+        raise PtxError(f"there is no kernel {symbol}")
+    parameters = tuple(re.findall(r"([\w$]+)\s*(?:\[\d*\])?\s*(?:,|$)", _COMMENT.sub("", head[1] or "").strip()))
+    start = ptx.index("{", head.end())
+    instructions: list[Instruction] = []
+    labels: dict[str, int] = {}
+    location = None
+    for statement, line in _statements(_COMMENT.sub("", ptx[start + 1 : _end_of_body(ptx, start)])):
+        location, text = line or location, statement
+        while label := _LABEL.match(text):
+            labels[label[1]] = len(instructions)
+            text = text[label.end() :]
+        text = text.strip()
+        if text.startswith(".") and not text.startswith(_DIRECTIVES):
+            raise PtxError(f"unknown directive: {text}")
+        if text and not text.startswith("."):
+            instructions.append(_instruction(text, location))
+    return Entry(parameters, tuple(instructions), labels, {int(n): name for n, name in _FILE.findall(ptx)})
+
+
+def _end_of_body(ptx: str, start: int) -> int:
+    depth = 0
+    for match in re.finditer(r"[{}]", ptx[start:]):
+        depth += 1 if match[0] == "{" else -1
+        if depth == 0:
+            return start + match.start()
+    return len(ptx)
+
+
+def _statements(body: str) -> Iterator[tuple[str, tuple[int, int] | None]]:
+    """Yield the statements, each with the location that a directive before it gives. Braces of scopes are skipped."""
+    text = ""
+    location: tuple[int, int] | None = None
+    in_vector = False
+    for piece in _PIECE.findall(body):
+        if not _LABELS.sub("", text).strip() and (found := _LOCATION.match(piece)):
+            location = int(found[1]), int(found[2])
+        elif piece == ";" and not in_vector:
+            yield text, location
+            text, location = "", None
+        elif piece in "{}" and (in_vector or (piece == "{" and _LABELS.sub("", text).strip())):
+            in_vector = piece == "{"
+            text += piece
+        elif piece not in "{}":
+            text += " " if piece == "\n" else piece
+    if text.strip():
+        yield text, location
+
+
+def _instruction(text: str, location: tuple[int, int] | None) -> Instruction:
+    guard = _GUARD.match(text)
+    text = text[guard.end() :] if guard else text
+    opcode, _, operands = text.partition(" ") if " " in text else text.partition("\t")
+    opcode, tab, more = opcode.partition("\t")
+    return Instruction(
+        opcode, _operands(f"{more}{tab}{operands}"), guard[2] if guard else "", bool(guard and guard[1]), location
+    )
+
+
+def _operands(text: str) -> tuple[str, ...]:
+    return tuple(operand.strip() for operand in _OPERAND.findall(text) if operand.strip())

@@ -1,0 +1,81 @@
+"""Evaluates what `jitload.bounds` found out about a kernel, for given arguments of a launch."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+
+from jitload.bounds.accesses import Access, find_accesses
+from jitload.bounds.polynomial import Polynomial
+from jitload.bounds.terms import Term
+from jitload.model import Parameter
+
+_FOLDS: Mapping[str, Callable[[int, int], int]] = {
+    "ADD": lambda a, b: a + b,
+    "MUL": lambda a, b: a * b,
+    "MIN": min,
+    "MAX": max,
+    "FLOORDIV": lambda a, b: a // b,
+}
+Extents = tuple[int, int, int]
+
+
+class Touched:
+    """What a launch touches of the tensor behind a pointer, in bytes.
+
+    Attributes:
+        first: The first byte.
+        end: The end of the last byte.
+        is_exact: Whether the launch touches both. Otherwise, it touches nothing outside of them.
+    """
+
+    def __init__(self) -> None:
+        self.first, self.end, self.is_exact = 0, 0, True
+
+
+def evaluate(term: Term, values: Mapping[str, int]) -> int:
+    """Return the value of a term."""
+    if isinstance(term, Polynomial):
+        return sum(_product(factor, symbols, values) for symbols, factor in term.terms.items())
+    first, *others = (evaluate(part, values) for part in term.terms)
+    for other in others:
+        first = _FOLDS[term.name](first, other)
+    return first
+
+
+def _product(factor: int, symbols: Sequence[str], values: Mapping[str, int]) -> int:
+    for symbol in symbols:
+        base, slashes, divisor = symbol.partition("//")
+        factor *= values[base] // int(divisor) if slashes else values[base]
+    return factor
+
+
+def touched_by(
+    kernel: tuple[str, str, Sequence[Parameter]], numbers: Mapping[str, int], grid: Extents, block: Extents
+) -> dict[str, Touched | None]:
+    """Return what a launch touches behind each pointer, or None for a pointer of which this is not known.
+
+    `kernel` is the PTX, the symbol and the parameters.
+    """
+    ptx, symbol, parameters = kernel
+    values = {f"${name}": number for name, number in numbers.items()}
+    values |= {f"nctaid.{axis}": extent for axis, extent in zip("xyz", grid, strict=True)}
+    values |= {f"ntid.{axis}": extent for axis, extent in zip("xyz", block, strict=True)}
+    result: dict[str, Touched | None] = {p.name: Touched() for p in parameters if p.kind == "pointer"}
+    for access in find_accesses(ptx, symbol, parameters)[0]:
+        result[access.pointer] = _with_access(result[access.pointer], access, values)
+    return result
+
+
+def _with_access(touched: Touched | None, access: Access, values: Mapping[str, int]) -> Touched | None:
+    if touched is None or access.range is None or any(evaluate(term, values) < 0 for term in access.certain):
+        return None
+    if any(evaluate(term, values) < 0 for term in access.active):
+        return touched
+    assert evaluate(access.range.bound, values) >= evaluate(access.range.high, values)
+    first, end = evaluate(access.range.low, values), evaluate(access.range.high, values) + access.size
+    is_exact = access.exact is not None and all(evaluate(term, values) >= 0 for term in access.exact)
+    is_new = touched.end == 0
+    touched.first = first if is_new else min(first, touched.first)
+    touched.is_exact = touched.is_exact and is_exact
+    touched.end = max(end, touched.end)
+    return touched

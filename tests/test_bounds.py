@@ -1,0 +1,274 @@
+"""What a launch touches: each bound is compared with what the kernel touches on the CPU, and checked in calls."""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+import pytest
+import torch
+from bounds_kernels import KERNELS, SOURCE
+from support.arrays import CudaArray
+from support.bounds import Extents, Touched, touched_by
+
+import jitload
+from jitload import Launch
+from jitload.bounds.extents import bound_checks, read_extents
+from jitload.errors import LaunchSpecError
+from jitload.kernels.bounds import compile_plainly
+from jitload.model import CompiledSource, Cubin
+from jitload.request.kind import kernels_alone
+from jitload.toolchain.cuda import find_cuda_toolchain
+
+pytest_plugins = ["support.gpu_fixtures"]
+
+_LARGE = 1 << 14
+_TORCH = {"float32": torch.float32, "int32": torch.int32, "uint8": torch.uint8, "int16": torch.int16}
+
+
+class Case:
+    """A random launch of a kernel."""
+
+    def __init__(self, name: str, kernel: tuple[str, str, Any], chance: random.Random) -> None:
+        self.parameters = kernel[2]
+        is_flat = "Idx.y" not in KERNELS[name][4]
+        side = chance.randint(1, 8)
+        self.block: Extents = (chance.choice((1, 5, 8, 32, 64)), 1, 1) if is_flat else (side, chance.randint(1, 8), 1)
+        if name in ("tiles", "shared_sum"):
+            self.block = (8, 8, 1) if name == "tiles" else (chance.choice((1, 2, 16, 64)), 1, 1)
+        self.grid: Extents = (chance.randint(1, 5), 1 if is_flat else chance.randint(1, 5), 1)
+        highest = chance.choice((3, 20, 150) if is_flat else (3, 30))
+        low = 1 if name == "modulo" else 0
+        self.numbers = {p.name: chance.randint(low, highest) for p in self.parameters if p.kind in ("int", "uint")}
+        self.touched = touched_by(kernel, self.numbers, self.grid, self.block)
+
+    def sizes(self) -> dict[str, int]:
+        """Return the bytes that each pointer needs."""
+        return {name: touched.end if touched else _LARGE for name, touched in self.touched.items()}
+
+    def exact(self) -> dict[str, Touched]:
+        """Return what is known exactly."""
+        return {name: t for name, t in self.touched.items() if t and t.is_exact and t.end}
+
+    def arguments(self, sizes: dict[str, int], make: Any) -> list[Any]:
+        """Return the arguments of a call with tensors of the given sizes in bytes."""
+        pointers = {p.name for p in self.parameters if p.kind == "pointer"}
+        return [make(p, sizes[p.name]) if p.name in pointers else self.numbers[p.name] for p in self.parameters]
+
+
+def cpu_tensor(parameter: Any, size: int) -> torch.Tensor:
+    dtype = _TORCH.get(parameter.dtype, torch.int64)
+    memory = torch.zeros(max(size, 1) + 256, dtype=torch.uint8)
+    start = -memory.data_ptr() % 64
+    return memory[start : start + size // dtype.itemsize * dtype.itemsize].view(dtype)
+
+
+def cuda_array(parameter: Any, size: int) -> CudaArray:
+    tensor = cpu_tensor(parameter, size)
+    return CudaArray(tensor.numpy(), dtype=parameter.dtype, address=1 << 20, strides="null")
+
+
+@pytest.fixture(scope="module")
+def gpu_mod() -> jitload.Module:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("JITLOAD_BOUNDS", "1")
+        return jitload.load_inline("bounds", cuda_sources=SOURCE, arch="sm_90a")
+
+
+@pytest.fixture(scope="module")
+def cpu_mod() -> jitload.Module:
+    return jitload.load_inline("bounds", cuda_sources=SOURCE, arch="cpu", sanitize="address", gpu_check=False)
+
+
+@pytest.fixture(scope="module")
+def kernels(gpu_mod: jitload.Module) -> dict[str, tuple[str, str, Any]]:
+    """The PTX, the symbol and the parameters of each kernel."""
+    request = kernels_alone(gpu_mod.__dict__["_jitload_request"])
+    code = CompiledSource(cubin=Cubin(data=b"", arch="sm_90a"), symbols={}, candidates=(), headers=())
+    ptx = compile_plainly(request, code, find_cuda_toolchain(request.settings))
+    return {name: (ptx, gpu_mod[name].kernel.symbol, gpu_mod[name].kernel.parameters) for name in gpu_mod}
+
+
+def test_what_is_known_of_each_pointer(kernels):
+    for name, (exact, limited, unknown, _, _) in KERNELS.items():
+        extents = read_extents(*kernels[name])
+        found = {
+            p: "unknown" if e.elements is None else "exact" if e.is_exact else "at most" for p, e in extents.items()
+        }
+        expected = {"exact": exact, "at most": limited, "unknown": unknown}
+        assert found == {p: kind for kind, names in expected.items() for p in names.split()}, name
+
+
+UNKNOWN = "its index does not follow from threads, blocks, loops and parameters"
+TEXTS = {
+    "guarded.y": "min(n, grid.x * block.x) elements",
+    "strided_loop.x": "n elements",
+    "row_sum.x": "n * grid.x elements",
+    "stencil.x": "min(n, grid.x * block.x + 1) elements",
+    "stencil.y": "min(n - 1, grid.x * block.x) elements, from number 1 on",
+    "masked.y": "at most min(n, grid.x * block.x) elements",
+    "vectors.y": "min((n // 4) - 1, grid.x * block.x - 1) * 4 + 4 elements",
+    "gathered.x": f"unknown, because {UNKNOWN}, at bounds.cu:{{}}: ld.global.f32 ",
+    "selected.y": "unknown, because the pointer is stored, chosen or passed on, at bounds.cu:{}: ",
+    "logarithmic.x": f"unknown, because {UNKNOWN}, at bounds.cu:{{}}: ld.global.f32 ",
+}
+
+
+@pytest.mark.parametrize("name", TEXTS)
+def test_an_extent_says_what_is_needed_or_which_line_prevents_this(kernels, name):
+    kernel, pointer = name.split(".")
+    line = SOURCE[: SOURCE.index(f" void {kernel}(")].count("\n") + 3
+    assert str(read_extents(*kernels[kernel])[pointer]).startswith(TEXTS[name].format(line))
+
+
+def check_on_the_cpu(function: Any, case: Case) -> None:
+    """Compare what is known with what the kernel touches."""
+    sizes = case.sizes()
+    function[case.grid, case.block](*case.arguments(sizes, cpu_tensor))
+    for name, touched in case.exact().items():
+        element = cpu_tensor(next(p for p in case.parameters if p.name == name), 0).element_size()
+        arguments = case.arguments({**sizes, name: touched.end - element}, cpu_tensor)
+        where = (
+            rf"at byte \d+ of '{name}', which has {touched.end - element} bytes|at address 0x0, which is in no tensor"
+        )
+        with pytest.raises(RuntimeError, match=where):
+            function[case.grid, case.block](*arguments)
+
+
+@pytest.mark.parametrize("name", KERNELS)
+def test_each_bound_is_what_the_kernel_touches(cpu_mod, kernels, name):
+    chance = random.Random(name)
+    for _ in range(6):
+        check_on_the_cpu(cpu_mod[name], Case(name, kernels[name], chance))
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("name", KERNELS)
+def test_each_bound_is_what_the_kernel_touches_for_two_hundred_shapes(cpu_mod, kernels, name):
+    chance = random.Random(f"{name} 200")
+    for _ in range(200):
+        check_on_the_cpu(cpu_mod[name], Case(name, kernels[name], chance))
+
+
+# ---- calls ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", KERNELS)
+def test_a_call_is_refused_if_it_would_access_memory_outside_of_a_tensor(gpu_mod, kernels, stub_driver, name):
+    chance = random.Random(name)
+    for _ in range(6):
+        case = Case(name, kernels[name], chance)
+        function, sizes = gpu_mod[name][case.grid, case.block], case.sizes()
+        stub_driver.clear()
+        function(*case.arguments(sizes, cuda_array))
+        assert len(stub_driver.launches()) == 1
+        for pointer, touched in case.exact().items():
+            parameter = next(p for p in case.parameters if p.name == pointer)
+            size = cpu_tensor(parameter, 0).element_size()
+            arguments = case.arguments({**sizes, pointer: touched.end - size}, cuda_array)
+            count = touched.end // size - 1
+            message = rf"elements \d+ to {count} of argument '{pointer}', which has {count}:"
+            with pytest.raises(ValueError, match=rf"^{name}\(\): the kernel would access {message}"):
+                function(*arguments)
+        assert len(stub_driver.launches()) == 1
+
+
+def float_array(size: int, **claims: Any) -> CudaArray:
+    return CudaArray(torch.zeros(size).numpy(), **claims)
+
+
+def test_a_call_whose_numbers_do_not_fit_their_registers_is_not_refused(gpu_mod, stub_driver):
+    x, y = float_array(8), float_array(8)
+    with pytest.raises(ValueError, match="elements 0 to 99 of argument 'x', which has 8"):
+        gpu_mod.guarded[1, 256](x, y, 100)
+    gpu_mod.guarded[2**31 - 1, 256](x, y, 100)  # the index of a thread is negative in some blocks
+    gpu_mod.rows[(1, 2), 8](x, float_array(16), 2, 8, 2**62)  # the last element of x has a number of more than 64 bits
+    gpu_mod.backwards[1, 8](x, y, 0)
+    with pytest.raises(ValueError, match="elements 0 to 15 of argument 'y', which has 8"):
+        gpu_mod.rows[(1, 2), 8](float_array(16), y, 2, 8, 8)
+    assert len(stub_driver.launches()) == 3
+
+
+def test_the_memory_of_a_tensor_ends_with_its_last_element(stub_driver):
+    functions = {
+        "f": Launch(kernel="guarded", grid=1, block=64, strided="x", nullable="y", raw_pointers="y", bounds="check"),
+        "unchecked": Launch(kernel="guarded", grid=1, block=64),
+        "before": Launch(grid=1, block=64, bounds="check"),
+    }
+    text = SOURCE[: SOURCE.index('extern "C" __global__ void unguarded')]
+    text += 'extern "C" __global__ void before(float* x) { if (threadIdx.x > 2) x[(int)threadIdx.x - 5] = 1; }'
+    mod = jitload.load_inline("bounds", cuda_sources=text, functions=functions, arch=("sm_90a", "sm_80"))
+    x, short = float_array(9), float_array(7)
+    mod.f(CudaArray(x.array, shape=(2, 4), strides=(5, 1)), x, 9)
+    mod.f(CudaArray(x.array, shape=(2, 4), strides=(-5, 1)), x, 9)  # the kernel may get a pointer into the memory
+    mod.f(x, x.address, 9)
+    mod.f(x, short, 0)
+    mod.unchecked(x, short, 9)
+    launches = len(stub_driver.launches())
+    for arguments, message in (
+        ((CudaArray(x.array, shape=(2, 4), strides=(5, 1)), x, 10), "elements 0 to 9 of argument 'x', which has 8"),
+        ((CudaArray(x.array, shape=(0, 4)), x, 1), "elements 0 to 0 of argument 'x', which has 0"),
+        ((x, None, 9), "argument 'y', which is None"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            mod.f(*arguments)
+    with pytest.raises(ValueError, match="elements -2 to 58 of argument 'x', which has 100"):
+        mod.before(float_array(100))
+    assert len(stub_driver.launches()) == launches
+
+
+def test_only_what_holds_for_all_architectures_is_checked(stub_driver):
+    text = """extern "C" __global__ void f(float* x) {
+        #if __CUDA_ARCH__ >= 900
+          x[threadIdx.x] = 1;
+        #else
+          x[threadIdx.x + 1] = 1;
+        #endif
+    }"""
+    launch = Launch(grid=1, block=8, bounds="check")
+    for arch in ("sm_90a", ("sm_90a", "sm_80")):
+        mod = jitload.load_inline("arch", cuda_sources=text, functions={"f": launch}, arch=arch)
+        if arch == "sm_90a":
+            with pytest.raises(ValueError, match="elements 0 to 7"):
+                mod.f(float_array(7))
+        else:
+            mod.f(float_array(7))
+
+
+def test_extents_need_the_source_of_one_kernel(gpu_mod):
+    extents = gpu_mod.guarded.extents
+    assert str(extents) == "x: min(n, grid.x * block.x) elements\ny: min(n, grid.x * block.x) elements"
+    assert gpu_mod.guarded.extents is extents
+    cubin = jitload.compile_cubin(SOURCE, arch="sm_90a")
+    mod = jitload.load_inline("cubin", embed_cubin={"k": cubin}, functions={"guarded": Launch()})
+    with pytest.raises(jitload.JitLoadError, match=r"guarded\(\) has no CUDA source at hand"):
+        _ = mod.guarded.extents
+    with pytest.raises(LaunchSpecError, match="needs CUDA source, not a cubin"):
+        jitload.load_inline("cubin", embed_cubin={"k": cubin}, functions={"guarded": Launch(bounds="check")})
+    with pytest.raises(LaunchSpecError, match="must be 'check', got 'all'"):
+        Launch(bounds="all")  # type: ignore[arg-type]
+
+
+def test_what_ptx_cannot_be_read_is_unknown(kernels):
+    ptx, symbol, parameters = kernels["guarded"]
+    for old, new in (("mul.lo.s32", "mul.hi.s32"), ("mul.lo.s32", "mul24.lo.s32"), (f".entry {symbol}", ".entry f")):
+        assert old in ptx
+        extents = read_extents(ptx.replace(old, new), symbol, parameters)
+        assert all(extent.elements is None and extent.reason for extent in extents.values())
+        assert not bound_checks(ptx.replace(old, new), symbol, parameters)
+
+
+@pytest.mark.gpu
+@pytest.mark.usefixtures("gpu")
+def test_a_call_on_the_gpu_is_refused_before_the_launch():
+    launch = Launch(grid="ceil_div(n, 256)", block=256, bounds="check")
+    mod = jitload.load_inline("bounds_gpu", cuda_sources=SOURCE, functions={"guarded": launch, "vectors": launch})
+    x, y = torch.ones(1000, device="cuda"), torch.zeros(1001, device="cuda")
+    mod.guarded(x, y, 1000)
+    assert y.sum() == 1000
+    with pytest.raises(ValueError, match="elements 0 to 1000 of argument 'x', which has 1000"):
+        mod.guarded(x, y, 1001)
+    mod.vectors(x, y[:1000], 1003)
+    with pytest.raises(ValueError, match="elements 0 to 1003 of argument 'x', which has 1000"):
+        mod.vectors(x, y[:1000], 1004)
+    torch.cuda.synchronize()
