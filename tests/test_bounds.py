@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -16,7 +17,7 @@ from jitload import Launch
 from jitload.bounds.extents import bound_checks, read_extents
 from jitload.errors import LaunchSpecError
 from jitload.kernels.bounds import compile_plainly
-from jitload.model import CompiledSource, Cubin
+from jitload.model import TENSOR_MAP_BYTES, CompiledSource, Cubin
 from jitload.request.kind import kernels_alone
 from jitload.toolchain.cuda import find_cuda_toolchain
 
@@ -247,6 +248,12 @@ def test_extents_need_the_source_of_one_kernel(gpu_mod):
         jitload.load_inline("cubin", embed_cubin={"k": cubin}, functions={"guarded": Launch(bounds="check")})
     with pytest.raises(LaunchSpecError, match="must be 'check', got 'all'"):
         Launch(bounds="all")  # type: ignore[arg-type]
+
+
+def test_a_tensor_map_is_unknown(kernels):
+    ptx, symbol, (x, *others) = kernels["guarded"]
+    extents = read_extents(ptx, symbol, (replace(x, size=TENSOR_MAP_BYTES), *others))
+    assert str(extents["x"]).startswith("unknown, because it is a tensor map")
 
 
 def test_what_ptx_cannot_be_read_is_unknown(kernels):

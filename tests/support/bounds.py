@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Mapping, Sequence
 
 from jitload.bounds.accesses import Access, find_accesses
@@ -61,9 +62,14 @@ def touched_by(
     values |= {f"nctaid.{axis}": extent for axis, extent in zip("xyz", grid, strict=True)}
     values |= {f"ntid.{axis}": extent for axis, extent in zip("xyz", block, strict=True)}
     result: dict[str, Touched | None] = {p.name: Touched() for p in parameters if p.kind == "pointer"}
-    for access in find_accesses(ptx, symbol, parameters)[0]:
+    for access in _accesses(ptx, symbol, tuple(parameters)):
         result[access.pointer] = _with_access(result[access.pointer], access, values)
     return result
+
+
+@functools.lru_cache(maxsize=64)
+def _accesses(ptx: str, symbol: str, parameters: tuple[Parameter, ...]) -> list[Access]:
+    return find_accesses(ptx, symbol, parameters)[0]
 
 
 def _with_access(touched: Touched | None, access: Access, values: Mapping[str, int]) -> Touched | None:
