@@ -148,8 +148,8 @@ def _with_standard(error: SignatureError, options: Sequence[str]) -> SignatureEr
     if old is None:
         return error
     return SignatureError(
-        f"{error}\n    The compiler reports the types only from C++11 on: leave the option {old} out, or name a newer "
-        "standard."
+        f"{error}\n    The compiler reports the types only from C++11 on: leave the option -std={old.partition('=')[2]} out, or "
+        "name a newer standard."
     )
 
 
