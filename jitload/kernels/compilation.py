@@ -147,9 +147,10 @@ def _with_standard(error: SignatureError, options: Sequence[str]) -> SignatureEr
     old = next((option for option in options if re.fullmatch(_OLD_STANDARD, option)), None)
     if old is None:
         return error
+    standard = old.partition("=")[2]
     return SignatureError(
-        f"{error}\n    The compiler reports the types only from C++11 on: leave the option -std={old.partition('=')[2]} out, or "
-        "name a newer standard."
+        f"{error}\n    The compiler reports the types only from C++11 on: leave the option -std={standard} out, or name a "
+        "newer standard."
     )
 
 
