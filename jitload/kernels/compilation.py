@@ -149,8 +149,8 @@ def _with_standard(error: SignatureError, options: Sequence[str]) -> SignatureEr
         return error
     standard = old.partition("=")[2]
     return SignatureError(
-        f"{error}\n    The compiler reports the types only from C++11 on: leave the option -std={standard} out, or name "
-        "a newer standard."
+        f"{error}\n    The compiler reports the types only from C++11 on: leave the option -std={standard} out, or "
+        "name a newer standard."
     )
 
 
