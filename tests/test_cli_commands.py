@@ -18,6 +18,7 @@ import jitload
 from jitload.cli import main
 from jitload.cli.inspecting import print_kernels
 from jitload.cli.main import _OPTIONS
+from jitload.cli.main import jitload as commands
 from jitload.cli.output import print_table, print_wrapped
 from jitload.errors import CompileError
 from jitload.words import Argument, Words, in_options
@@ -300,6 +301,11 @@ def test_doctor_runs_a_kernel_on_the_gpu(empty_cache, capsys, monkeypatch):
 
 
 # ---- all commands ------------------------------------------------------------------------------------------------
+
+
+def test_the_manual_has_a_row_for_each_command():
+    page = (Path(__file__).parents[1] / "docs" / "command_line.md").read_text()
+    assert {name for name in commands.commands if f"`jitload {name}" not in page} == set()
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])

@@ -18,6 +18,7 @@ from pathlib import Path
 import pytest
 from builds import build, kernel, load
 from support.record import Reader, show_record
+from support.wrappers import INCLUDE
 
 from jitload import Launch
 from jitload.building.ninja import COMPILE_FLAGS, compile_step, link_step, ninja_text
@@ -207,6 +208,12 @@ def test_records_have_the_layout_and_the_constants_of_the_headers(tmp_path):
     command = ["c++", "-fsyntax-only", *include_flags(), "layout.cc"]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
     assert done.stderr == ""
+
+
+def test_a_launch_in_hand_written_cpp_has_room_for_all_attributes():
+    header = (INCLUDE / "jitload" / "launch_config.h").read_text()
+    added = set(re.findall(r"\bAttribute\((CU_\w+)\)", header))
+    assert len(added) == int(re.search(r"kMaxAttributes = (\d+)", header)[1]) == len(LAUNCH_ATTRIBUTES)
 
 
 # ---- hostile texts ---------------------------------------------------------------------------------------------

@@ -43,7 +43,8 @@ def jitload() -> None:
     """Compile and inspect CUDA kernels, and manage the cache of built kernels.
 
     Exit codes: 0 on success; 1 if something failed or is damaged; 2 for wrong arguments; 130 after Ctrl-C.
-    `jitload run` and `jitload record` end with the exit code of the program that they run.
+    `jitload run` and `jitload record` end with the exit code of the program that they run, `jitload judge` with that of
+    the first candidate that is not ok.
     """
 
 

@@ -33,6 +33,7 @@ inline void append(Message& m, c10::MemoryFormat value) {
   static const char* const names[] = {"Contiguous", "Preserve", "ChannelsLast", "ChannelsLast3d"};
   m.append(names[static_cast<int>(value)]);
 }
+void append(Message& m, const c10::TensorOptions& value);
 template <class T>
 void append_items(Message& m, c10::ArrayRef<T> values, const char* separator) {
   const char* before = "";
@@ -176,7 +177,7 @@ inline std::string Device::str() const { return c10::str(*this); }
   inline std::ostream& operator<<(std::ostream& stream, const T& value) { \
     return stream << jitload_torch::Text(value).text();                   \
   }
-X(ScalarType) X(TypeMeta) X(DeviceType) X(Device) X(Layout) X(Scalar) X(IntArrayRef) X(MemoryFormat)
+X(ScalarType) X(TypeMeta) X(DeviceType) X(Device) X(Layout) X(Scalar) X(IntArrayRef) X(MemoryFormat) X(TensorOptions)
 #undef X
 #define X(T) \
   inline std::ostream& operator<<(std::ostream& stream, T value) { return stream << static_cast<float>(value); }

@@ -279,6 +279,10 @@ jitload_torch::Record wrap_pybind_function(const F& function, jitload_torch::Gil
   record.gil = gil;
   return record;
 }
+template <class F>
+jitload_torch::Record wrap_pybind_function_no_gil(const F& function) {
+  return wrap_pybind_function(function, jitload_torch::GilPolicy::released);
+}
 }  // namespace torch
 
 namespace jitload_torch {

@@ -364,6 +364,7 @@ inline int64_t numel(const Tensor& tensor) { return tensor.numel(); }
 
 template <class T>
 C10_HOST_DEVICE constexpr T ceil_div(T a, T b) { return (a + b - 1) / b; }
+inline int64_t divup(int64_t a, int64_t b) { return ceil_div(a, b); }
 template <class T>
 C10_HOST_DEVICE bool _isnan(T value) { /* a name in the copies of torch's headers */
   return value != value;
