@@ -149,7 +149,13 @@ def compile_case(case: Case, *directories: Path) -> Answer:
     cannot work under NVRTC: they define `__attribute__` away, and `__device__` with it.
     """
     folders = (SHIM_DIR, *directories)
-    options = ["-arch=sm_90", f"-std={case.dialect}", *case.options, *(f"-I{folder}" for folder in folders)]
+    options = [
+        "-arch=sm_90",
+        "--device-int128",
+        f"-std={case.dialect}",
+        *case.options,
+        *(f"-I{folder}" for folder in folders),
+    ]
     return ask_nvrtc(case.source, options, headers=dict(headers_in_memory(folders)))
 
 
