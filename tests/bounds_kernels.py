@@ -52,7 +52,7 @@ KERNELS = {
         "for (int k = blockDim.x / 2; k > 0; k >>= 1) {\n"
         "  if (threadIdx.x < k) s[threadIdx.x] += s[threadIdx.x + k]; __syncthreads(); }\n"
         "if (threadIdx.x == 0) y[blockIdx.x] = s[0];"),
-    "tiles": ("x y", "", "", "const float* x, float* y, int n",
+    "tiles": ("", "x y", "", "const float* x, float* y, int n",
         "__shared__ float s[8][9]; int c = blockIdx.x * 8 + threadIdx.x, r = blockIdx.y * 8 + threadIdx.y;\n"
         "if (c < n && r < n) s[threadIdx.y][threadIdx.x] = x[r * n + c]; __syncthreads();\n"
         "c = blockIdx.y * 8 + threadIdx.x; r = blockIdx.x * 8 + threadIdx.y;\n"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import re
 from dataclasses import replace
 from typing import Any
 
@@ -263,6 +264,33 @@ def test_what_ptx_cannot_be_read_is_unknown(kernels):
         extents = read_extents(ptx.replace(old, new), symbol, parameters)
         assert all(extent.elements is None and extent.reason for extent in extents.values())
         assert not bound_checks(ptx.replace(old, new), symbol, parameters)
+
+
+@pytest.mark.parametrize(
+    ("before", "is_known"),
+    [
+        pytest.param("// }\n", True, id="a brace in a comment"),
+        pytest.param("{ .reg .b32 %r1; mov.u32 %r1, 0; }", False, id="a register of an inner scope"),
+        pytest.param("{ WAIT: bar.sync 0; } { WAIT: bar.sync 0; }", False, id="a label of two scopes"),
+    ],
+)
+def test_inline_ptx_with_scopes_of_its_own_is_unknown(kernels, before, is_known):
+    ptx, symbol, parameters = kernels["guarded"]
+    expected = read_extents(ptx, symbol, parameters)
+    changed = ptx.replace("ld.param", f"{before} ld.param")
+    assert (read_extents(changed, symbol, parameters) == expected) is is_known
+    assert bool(bound_checks(changed, symbol, parameters)) is is_known
+
+
+def test_a_narrow_number_of_a_thread_is_not_taken_for_all_of_it(kernels):
+    ptx, symbol, parameters = kernels["guarded"]
+    changed = re.sub(r"mov\.u32(\s+%r\d+), %tid\.x", r"cvt.s32.s8\1, %tid.x", ptx)
+
+    def conditions(text):
+        return [sum(op.name == "SKIP_IF_NOT" for op in check.steps) for check in bound_checks(text, symbol, parameters)]
+
+    assert changed != ptx
+    assert all(more > fewer for more, fewer in zip(conditions(changed), conditions(ptx), strict=True))
 
 
 @pytest.mark.gpu

@@ -117,7 +117,7 @@ class _Site:
         self.types = {parameter.name: parameter for parameter in values.parameters.values()}
         self.block = self.graph.block_of[number]
         self.loops = self.graph.loops_around(self.block)
-        self.is_exact = not any(i.root == "call" and "vprintf" not in str(i) for i in values.entry.instructions)
+        self.is_exact = not any(i.root == "call" and "vprintf" not in i.operands for i in values.entry.instructions)
         self.whole: set[Edge] = set()  # the branches whose conditions are known completely
 
     def access(self, address: Value) -> Access:
@@ -301,7 +301,9 @@ def _always_fits(assumption: Assumption, types: Mapping[str, Parameter]) -> bool
         return False
     parameter = types.get(name.lstrip("$"))
     if parameter is None:
-        return bool(re.fullmatch(r"n?(?:cta|t)id\.[xyz]", name))
+        most = 1024 if name.lstrip("n").startswith("tid") else (1 << 31) - 1
+        is_special = bool(re.fullmatch(r"n?(?:cta|t)id\.[xyz]", name))
+        return is_special and assumption.low <= 0 and most <= assumption.high
     bits = 8 * parameter.size
     low, high = (-(1 << bits - 1), (1 << bits - 1) - 1) if parameter.kind == "int" else (0, (1 << bits) - 1)
     is_whole = parameter.kind != "uint" or bits < _BITS  # the runtime has integers of 64 bits with a sign

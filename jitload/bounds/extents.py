@@ -93,7 +93,7 @@ def _extent(parameter: Parameter, accesses: Sequence[Access], files: Mapping[int
     return Extent(
         text_of(simplified(_largest(counts))),
         text_of(simplified(extreme("MIN", [simplified(first) for first in firsts]))),
-        is_exact=all(access.exact is not None for access in accesses),
+        is_exact=all(access.exact == () for access in accesses),
         unit="bytes" if is_in_bytes and parameter.dtype not in ("int8", "uint8", "bool") else "elements",
     )
 

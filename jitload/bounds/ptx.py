@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from typing import NamedTuple
 
 _LOCATION = re.compile(r"\s*\.loc\s+(\d+)\s+(\d+)")
@@ -24,6 +24,7 @@ _DIRECTIVES = (
 )
 _GUARD = re.compile(r"@(!?)([\w$%]+)\s+")
 _PIECE = re.compile(r"\n|[;{}]|[^\n;{}]+")
+_REGISTER = re.compile(r"(%[A-Za-z_$]+)\d*")
 _OPERAND = re.compile(r"(?:\{[^}]*\}|\[[^\]]*\]|\([^)]*\)|[^,{\[(]+)+")
 
 
@@ -74,34 +75,46 @@ class Entry(NamedTuple):
 
 def read_entry(ptx: str, symbol: str) -> Entry:
     """Return a kernel of a PTX module. Raise PtxError if it is not understood."""
-    head = re.search(rf"\.entry\s+{re.escape(symbol)}\s*(?:\(([^)]*)\))?", ptx)
+    head = re.search(rf"\.entry\s+{re.escape(symbol)}(?![\w$])\s*(?:\(([^)]*)\))?", ptx)
     if head is None:
         raise PtxError(f"there is no kernel {symbol}")
     parameters = tuple(re.findall(r"([\w$]+)\s*(?:\[\d*\])?\s*(?:,|$)", _COMMENT.sub("", head[1] or "").strip()))
-    start = ptx.index("{", head.end())
+    code = _COMMENT.sub("", ptx[ptx.index("{", head.end()) :])
     instructions: list[Instruction] = []
     labels: dict[str, int] = {}
+    registers: set[str] = set()
     location = None
-    for statement, line in _statements(_COMMENT.sub("", ptx[start + 1 : _end_of_body(ptx, start)])):
+    for statement, line in _statements(code[1 : _end_of_body(code)]):
         location, text = line or location, statement
         while label := _LABEL.match(text):
+            _declare({label[1]}, labels)
             labels[label[1]] = len(instructions)
             text = text[label.end() :]
         text = text.strip()
         if text.startswith(".") and not text.startswith(_DIRECTIVES):
             raise PtxError(f"unknown directive: {text}")
+        if text.startswith(".reg"):
+            declared = set(_REGISTER.findall(text))
+            _declare(declared, registers)
+            registers |= declared
         if text and not text.startswith("."):
             instructions.append(_instruction(text, location))
     return Entry(parameters, tuple(instructions), labels, {int(n): name for n, name in _FILE.findall(ptx)})
 
 
-def _end_of_body(ptx: str, start: int) -> int:
+def _declare(names: set[str], declared: Collection[str]) -> None:
+    """Raise PtxError if a name is declared again in a scope of inline PTX: scopes are not told apart."""
+    if again := sorted(names.intersection(declared)):
+        raise PtxError(f"{again[0]} is declared in more than one scope")
+
+
+def _end_of_body(code: str) -> int:
     depth = 0
-    for match in re.finditer(r"[{}]", ptx[start:]):
+    for match in re.finditer(r"[{}]", code):
         depth += 1 if match[0] == "{" else -1
         if depth == 0:
-            return start + match.start()
-    return len(ptx)
+            return match.start()
+    return len(code)
 
 
 def _statements(body: str) -> Iterator[tuple[str, tuple[int, int] | None]]:

@@ -12,7 +12,9 @@ from jitload.bounds.ptx import Entry, Instruction, PtxError
 from jitload.model import Parameter
 
 _SPECIAL = re.compile(r"%(n?(?:cta|t)id\.[xyz])")
-_OTHER_SPECIAL = re.compile(r"%(?:[a-z]+\d*_\w+|[a-z]*(?:id|size)(?:\.\w)?|(?:clock|envreg|pm|globaltimer)\w*|is_\w+)")
+_OTHER_SPECIAL = re.compile(
+    r"%(?:[a-z]+\d*_\w+(?:\.\w)?|[a-z]*(?:id|size)(?:\.\w)?|(?:clock|envreg|pm|globaltimer)\w*|is_\w+)"
+)
 _TYPE = re.compile(r"([sub])(8|16|32|64)")
 _PARAMETER = re.compile(r"\[([\w$]+)(?:\+(\d+))?\]")
 _ADDRESS = re.compile(r"\[\s*([%\w$]+)\s*(?:\+\s*(-?\d+))?\s*\]")
