@@ -21,6 +21,23 @@ _PACKAGES = (
     *("nvidia-cuda-nvrtc", "nvidia-cuda-nvrtc-cu12", "numpy", "ninja"),
 )
 
+# A product of matrices with tiles in shared memory; n is a multiple of 16.
+MATMUL = r"""
+extern "C" __global__ void matmul(const float* a, const float* b, float* c, int n) {
+  __shared__ float a_tile[16][16], b_tile[16][16];
+  int row = blockIdx.y * 16 + threadIdx.y, column = blockIdx.x * 16 + threadIdx.x;
+  float sum = 0;
+  for (int k = 0; k < n; k += 16) {
+    a_tile[threadIdx.y][threadIdx.x] = a[row * n + k + threadIdx.x];
+    b_tile[threadIdx.y][threadIdx.x] = b[(k + threadIdx.y) * n + column];
+    __syncthreads();
+    for (int i = 0; i < 16; ++i) sum += a_tile[threadIdx.y][i] * b_tile[i][threadIdx.x];
+    __syncthreads();
+  }
+  c[row * n + column] = sum;
+}
+"""
+
 
 # ---- the machine ---------------------------------------------------------------------------------------------------
 

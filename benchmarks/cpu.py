@@ -12,7 +12,7 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from common import machine_line
+from common import MATMUL, machine_line
 
 import jitload
 from jitload import Launch
@@ -27,7 +27,8 @@ extern "C" __global__ void add_long_long(const float* x, const float* y, float* 
   if (i < n) z[i] = x[i] + y[i];
 }
 """
-WAITING = r"""
+WAITING = (
+    r"""
 __device__ float block_reduce(float value, bool is_max) {
   __shared__ float part[32];
   for (int lanes = 16; lanes > 0; lanes /= 2) {
@@ -50,19 +51,6 @@ extern "C" __global__ void softmax(const float* x, float* y, int columns) {
   sum = block_reduce(sum, false);
   for (int i = threadIdx.x; i < columns; i += blockDim.x) y[i] /= sum;
 }
-extern "C" __global__ void matmul(const float* a, const float* b, float* c, int n) {
-  __shared__ float a_tile[16][16], b_tile[16][16];
-  int row = blockIdx.y * 16 + threadIdx.y, column = blockIdx.x * 16 + threadIdx.x;
-  float sum = 0;
-  for (int k = 0; k < n; k += 16) {
-    a_tile[threadIdx.y][threadIdx.x] = a[row * n + k + threadIdx.x];
-    b_tile[threadIdx.y][threadIdx.x] = b[(k + threadIdx.y) * n + column];
-    __syncthreads();
-    for (int i = 0; i < 16; ++i) sum += a_tile[threadIdx.y][i] * b_tile[i][threadIdx.x];
-    __syncthreads();
-  }
-  c[row * n + column] = sum;
-}
 extern "C" __global__ void barriers(int n) { for (int i = 0; i < n; ++i) __syncthreads(); }
 extern "C" __global__ void shuffles(int n, int* out) {
   int value = threadIdx.x;
@@ -76,6 +64,8 @@ extern "C" __global__ void votes(int n, int* out) {
 }
 extern "C" __global__ void tiny(float* x) { x[threadIdx.x] += 1; }
 """
+    + MATMUL
+)
 LOOPS = r"""
 extern "C" void add(const float* x, const float* y, float* z, int n) {
 #pragma omp parallel for

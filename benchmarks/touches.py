@@ -9,12 +9,13 @@ from statistics import median
 from typing import Any
 
 import torch
-from common import machine_line
+from common import MATMUL, machine_line
 
 import jitload
 from jitload import Launch
 
-SOURCE = r"""
+SOURCE = (
+    r"""
 extern "C" __global__ void add_one(const float* x, float* y, int n) {
   int i = blockIdx.x * blockDim.x + threadIdx.x;
   if (i < n) y[i] = x[i] + 1;
@@ -31,20 +32,9 @@ extern "C" __global__ void row_sum(const float* x, float* y, int n) {
   }
   if (threadIdx.x == 0) y[blockIdx.x] = part[0];
 }
-extern "C" __global__ void matmul(const float* a, const float* b, float* c, int n) {
-  __shared__ float a_tile[16][16], b_tile[16][16];
-  int row = blockIdx.y * 16 + threadIdx.y, column = blockIdx.x * 16 + threadIdx.x;
-  float sum = 0;
-  for (int k = 0; k < n; k += 16) {
-    a_tile[threadIdx.y][threadIdx.x] = a[row * n + k + threadIdx.x];
-    b_tile[threadIdx.y][threadIdx.x] = b[(k + threadIdx.y) * n + column];
-    __syncthreads();
-    for (int i = 0; i < 16; ++i) sum += a_tile[threadIdx.y][i] * b_tile[i][threadIdx.x];
-    __syncthreads();
-  }
-  c[row * n + column] = sum;
-}
 """
+    + MATMUL
+)
 FUNCTIONS = {
     "add_one": {"grid": "ceil_div(n, 256)", "block": 256},
     "row_sum": {"grid": "y.numel()", "block": 256},

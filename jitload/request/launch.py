@@ -9,7 +9,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
-from jitload.element_types import CPP_TYPES
 from jitload.errors import LaunchSpecError
 from jitload.expressions.compiler import check_expression
 from jitload.expressions.parse import Expression, python_name
@@ -252,7 +251,10 @@ def _names(field: str, value: object) -> tuple[str, ...] | None:
 
 
 def _dtypes(value: object) -> tuple[str, ...]:
-    names = _names("dtypes", value) or ()
+    if not (names := _names("dtypes", value)):
+        return ()
+    from jitload.element_types import CPP_TYPES
+
     if unknown := next((name for name in names if name not in CPP_TYPES), None):
         problem = f"{unknown!r} is none of the dtypes {', '.join(CPP_TYPES)}"
         raise LaunchSpecError(problem, field="dtypes")
