@@ -70,9 +70,9 @@ def test_a_waiting_process_names_the_builder_and_goes_on_when_the_builder_dies(t
         assert not waited
         killed = time.monotonic()
         process.kill()
-        thread.join(5)
+        thread.join(60)
     process.communicate()
-    assert waited[0] - killed < 0.5
+    assert waited[0] - killed < 10  # the holder would have slept for a minute
     assert f"waiting for 'vec', which process {process.pid} on {os.uname().nodename} fetches: " in caplog.text
     assert "s for 'vec'" in caplog.records[-1].message
     assert len(caplog.records) == 2
@@ -152,7 +152,7 @@ cheap.get(pathlib.Path({str(cache)!r}), cheap.make_key())
     waiter.send_signal(signal.SIGINT)
     started = time.monotonic()
     waiter.communicate()
-    assert time.monotonic() - started < 5
+    assert time.monotonic() - started < 30
     assert waiter.returncode != 0
     process.kill()
     process.communicate()

@@ -183,7 +183,7 @@ def test_more_blocks_than_the_loops_take(mod: jitload.Module) -> None:
 
 @pytest.mark.skipif(platform.machine() != "x86_64", reason="the names of instructions are those of x86-64")
 def test_indices_stay_in_registers(mod: jitload.Module) -> None:
-    """A kernel that waits, in the same source, must not make each thread store its index: no loop is in vectors then."""
+    """A kernel that waits must not make the others of its source store their indices, in loops without vectors."""
     options = {"arch": "cpu", "extra_cflags": OPTIMIZED}
     library = jitload.build_inline("loops", cuda_sources=SOURCE, functions=FUNCTIONS, **options)  # that of `mod`
     disassembly = subprocess.run(["objdump", "-d", library], check=True, capture_output=True, text=True).stdout

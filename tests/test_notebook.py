@@ -305,7 +305,7 @@ def test_a_slow_build_shows_its_stage(shell, capsys, monkeypatch):
             time.sleep(0.02)  # a write during the call below would be lost
             shown += capsys.readouterr().out
     assert "NVRTC compiles vec, " in shown
-    assert "jitload took 0." in capsys.readouterr().out
+    assert "jitload took " in capsys.readouterr().out
     assert not stages.listeners
 
 
