@@ -172,13 +172,13 @@ def test_sass_with_source_of_files_and_of_several_texts(tmp_path, monkeypatch):
 
 
 def test_nvdisasm_missing_and_too_old(mod, tmp_path, monkeypatch):
-    monkeypatch.setattr("jitload.toolchain.nvcc._nvdisasm_candidates", lambda _: iter(()))
+    monkeypatch.setattr("jitload.toolchain.nvcc._candidates", lambda *_: iter(()))
     with pytest.raises(jitload.errors.ToolchainError, match=r"pip install 'jitload\[inspect\]'"):
         mod.first.sass(arch="sm_80")
     program = tmp_path / "nvdisasm"
     program.write_text("#!/bin/sh\necho nvdisasm fatal: unknown SM80 >&2\nexit 1\n")
     program.chmod(0o755)
-    monkeypatch.setattr("jitload.toolchain.nvcc._nvdisasm_candidates", lambda _: iter([program]))
+    monkeypatch.setattr("jitload.toolchain.nvcc._candidates", lambda *_: iter([program]))
     with pytest.raises(jitload.errors.ToolchainError, match="unknown SM80\nIf it does not know the architecture"):
         mod.first.sass(arch="sm_80")
 

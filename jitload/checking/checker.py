@@ -1,11 +1,12 @@
-"""The function `jitload.check`: runs a call of a kernel on the CPU, on copies of its tensors, with all checks."""
+"""The function `jitload.check`: runs a call of a kernel with all checks, on copies of its tensors."""
 
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
+from typing import Any, Literal
 
 from jitload.checking.copies import copy_arguments
+from jitload.checking.sanitizer import check_on_gpu
 from jitload.errors import JitLoadError
 from jitload.loader.function import TypedFunction
 from jitload.loader.variants import explain_call
@@ -23,7 +24,7 @@ _CHECKS = Instrumentation(("address", "race"))
 
 
 @ends_at_caller
-def check(function: TypedFunction, *args: Any) -> None:
+def check(function: TypedFunction, *args: Any, on: Literal["cpu", "gpu"] = "cpu") -> None:
     """Run a call on the CPU with `sanitize=("address", "race")`, also if the function was loaded for a GPU.
 
     The kernel runs on copies of the tensors. The call changes nothing, and returns nothing if it finds nothing.
@@ -31,27 +32,33 @@ def check(function: TypedFunction, *args: Any) -> None:
     Args:
         function: A typed function, or one with a configuration: `mod.scale[grid, block]`.
         *args: The arguments of a call.
+        on: `"gpu"` runs the call on the GPU instead, in other processes, under NVIDIA's compute-sanitizer.
 
     Raises:
         RuntimeError: The kernel accesses memory outside its tensors or has a race, for example. The message names the
             kernel, the block, the thread and the line.
         JitLoadError: The kernel cannot run on the CPU, or its CUDA source is not at hand. That is so for Triton
             kernels, PyTorch extension sources and other hand-written C++, and after `load_module`.
-        ToolchainError: There is no C++ compiler.
+        ToolchainError: There is no C++ compiler, or with `on="gpu"` no compute-sanitizer or no GPU.
     """
+    if on not in ("cpu", "gpu"):
+        raise ValueError(f"on= must be 'cpu' or 'gpu', got {on!r}")
     request, name = _request_of(function), function.__name__
     launch = dict(request.functions or ()).get(name)
     if launch is not None:
         request = _with_launch(request, name, _chosen(function, args, launch))
-    module = load_request(request, None, keep_module_alive=True, verbose=False)
+    if on == "gpu":
+        return check_on_gpu(function, request, args)
+    module = load_request(_for_cpu(request), None, keep_module_alive=True, verbose=False)
     on_cpu: TypedFunction = module[name]
     _, *config, _ = function._jitload_config
     index = on_cpu._jitload_facts["index"]
     on_cpu._jitload_with((index, *config, None))(*copy_arguments(function, args))
+    return None
 
 
 def _request_of(function: Any) -> Request:
-    """Return the request for a function on the CPU with checks. Raise JitLoadError if there can be none."""
+    """Return the request for a function. Raise JitLoadError if its calls cannot be checked."""
     if not isinstance(function, TypedFunction):
         raise JitLoadError(
             f"cannot check {getattr(function, '__name__', function)!r}: it is not a kernel that jitload has loaded. "
@@ -69,13 +76,17 @@ def _request_of(function: Any) -> Request:
             f"{prefix}: its source is not at hand, because it was loaded from a library or a cubin. Load it from its "
             "source, with load_inline() or load()"
         )
+    return request._replace(tuned=None)
+
+
+def _for_cpu(request: Request) -> Request:
+    """Return a request for the CPU with checks."""
     return request._replace(
         kind="cpu",
         archs=(CPU,),
         cpu_flags=request.cpu_flags or cpu_options(request.options),
         instrumentation=_CHECKS,
         settings=request.settings._replace(checks_for_gpu=False),  # it was compiled for one
-        tuned=None,
     )
 
 

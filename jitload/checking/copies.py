@@ -14,7 +14,7 @@ from jitload.model import Parameter
 from jitload.signature.types import is_pointer_to_pointer
 
 _ADDRESS = re.compile(r"u8(?![0-9])")  # in the layout of a structure: an integer of 8 bytes, or an address
-_ALIGNMENT = 64  # a copy's address has the same remainder as that of the original, so that vector loads stay aligned
+ALIGNMENT = 64  # a copy's address has the same remainder as that of the original, so that vector loads stay aligned
 
 
 class _Copy(NamedTuple):
@@ -37,7 +37,7 @@ def copy_arguments(function: TypedFunction, args: Sequence[Any]) -> list[Any]:
     parameters = {parameter.name: parameter for parameter in kernel_of(function._jitload_facts).parameters}
     for name, arg in zip(function.__signature__.parameters, args, strict=False):
         _check_has_no_addresses(function.__name__, arg, parameters[name])
-    tensors = {number: _readable(arg) for number, arg in enumerate(args) if _is_tensor(arg)}
+    tensors = {number: _readable(arg) for number, arg in enumerate(args) if is_tensor(arg)}
     copies = [_allocate(extent) for extent in merge_extents(map(extent_of, tensors.values()))]
     result = [*args]
     for number, tensor in tensors.items():
@@ -45,11 +45,12 @@ def copy_arguments(function: TypedFunction, args: Sequence[Any]) -> list[Any]:
     return result
 
 
-def _is_tensor(arg: Any) -> bool:
-    """Return whether an argument is a tensor that can be copied. The call itself refuses pending operations."""
+def is_tensor(arg: Any) -> bool:
+    """Return whether an argument is a tensor that can be copied. The call itself refuses meta tensors, for example."""
     is_record = getattr(getattr(arg, "dtype", None), "names", None)
     is_pending = hasattr(arg, "is_neg") and (arg.is_neg() or arg.is_conj())
-    return hasattr(arg, "__dlpack__") and not is_record and not is_pending
+    has_memory = hasattr(arg, "__dlpack__") and not getattr(arg, "is_meta", False)
+    return has_memory and not is_record and not is_pending
 
 
 def _check_has_no_addresses(name: str, arg: Any, parameter: Parameter) -> None:
@@ -75,8 +76,8 @@ def _readable(tensor: Any) -> Any:
 
 
 def _allocate(extent: Extent) -> _Copy:
-    memory = (ctypes.c_char * (extent.span + _ALIGNMENT))()
-    return _Copy(extent, memory, (extent.address - ctypes.addressof(memory)) % _ALIGNMENT)
+    memory = (ctypes.c_char * (extent.span + ALIGNMENT))()
+    return _Copy(extent, memory, (extent.address - ctypes.addressof(memory)) % ALIGNMENT)
 
 
 def _copy(tensor: Any, copies: Sequence[_Copy]) -> Any:

@@ -10,7 +10,7 @@ import sys
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any, Literal, NoReturn
 
 import tvm_ffi
 
@@ -300,16 +300,16 @@ class TypedFunction(tvm_ffi.Function):  # type: ignore[misc]  # tvm-ffi's own cl
 
         return ends_at_caller(explain_call)(self, args)
 
-    def check(self, *args: Any) -> None:
+    def check(self, *args: Any, on: Literal["cpu", "gpu"] = "cpu") -> None:
         """Run this call on the CPU, on copies of its tensors, with `sanitize=("address", "race")`.
 
-        This is `jitload.check`, which describes what it raises.
+        With `on="gpu"`, run it under compute-sanitizer. This is `jitload.check`, which describes what it raises.
         """
         import importlib
 
         # It builds the kernel for the CPU, so it is above the loader.
         checker = importlib.import_module("jitload.checking.checker")
-        ends_at_caller(checker.check)(self, *args)
+        ends_at_caller(checker.check)(self, *args, on=on)
 
     def tune(self, *args: Any, **options: Any) -> Tuning:
         """Measure the variants of the function for the key of these arguments, and return a `Tuning`.

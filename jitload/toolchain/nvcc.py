@@ -1,4 +1,4 @@
-"""Finds nvcc, which compiles sources that launch kernels with `<<<…>>>`, and the disassembler nvdisasm."""
+"""Finds nvcc, which compiles sources that launch kernels with `<<<…>>>`, nvdisasm and compute-sanitizer."""
 
 from __future__ import annotations
 
@@ -174,28 +174,40 @@ def run_nvcc(
     return result.stdout + result.stderr
 
 
-# ---- nvdisasm --------------------------------------------------------------------------------------------------------
+# ---- nvdisasm and compute-sanitizer ---------------------------------------------------------------------------------
 
 _INSTALL_NVDISASM = "pip install 'jitload[inspect]'"
 
 
 def find_nvdisasm(settings: Settings) -> Path:
     """Return the first nvdisasm found in `CUDA_HOME`, `CUDA_PATH`, wheels, the PATH, /usr/local/cuda and Triton."""
-    for path in _nvdisasm_candidates(settings):
-        if path.is_file() and os.access(path, os.X_OK):
+    for path in _candidates(settings, "nvdisasm"):
+        if _is_program(path):
             return path
     raise ToolchainError(
         f"showing machine code needs nvdisasm, which was not found. Install it with: {_INSTALL_NVDISASM}"
     )
 
 
-def _nvdisasm_candidates(settings: Settings) -> Iterator[Path]:
-    yield from (Path(home) / "bin" / "nvdisasm" for home in settings.toolkits)
+def find_compute_sanitizer(settings: Settings) -> Path:
+    """Return the first compute-sanitizer found in `CUDA_HOME`, `CUDA_PATH`, wheels, the PATH and /usr/local/cuda."""
+    for path in _candidates(settings, "compute-sanitizer"):
+        if _is_program(path):
+            return path
+    raise ToolchainError(
+        "checking a call on a GPU needs compute-sanitizer, which was not found. Install it with: "
+        "pip install nvidia-cuda-sanitizer-api  (for drivers of CUDA 12: apt-get install cuda-sanitizer-12-9, from "
+        "NVIDIA's repository)"
+    )
+
+
+def _candidates(settings: Settings, name: str) -> Iterator[Path]:
+    yield from (Path(home) / "bin" / name for home in settings.toolkits)
     for root in package_dirs("nvidia"):
-        yield from (root / directory / "bin" / "nvdisasm" for directory in ("cu13", "cuda_nvdisasm"))
-    if program := shutil.which("nvdisasm", path=f"{settings.path}{os.pathsep}{DEFAULT_HOME}/bin"):
+        yield from (root / directory / "bin" / name for directory in ("cu13", "cuda_nvdisasm"))
+    if program := shutil.which(name, path=f"{settings.path}{os.pathsep}{DEFAULT_HOME}/bin"):
         yield Path(program)
-    yield from (root / "backends" / "nvidia" / "bin" / "nvdisasm" for root in package_dirs("triton"))
+    yield from (root / "backends" / "nvidia" / "bin" / name for root in package_dirs("triton"))
 
 
 def run_nvdisasm(program: Path, options: Sequence[str], cubin_path: Path) -> str:

@@ -1,0 +1,200 @@
+"""`f.check(…, on="gpu")` runs a call under compute-sanitizer and words its findings as the checks on the CPU do.
+
+compute-sanitizer is replaced by a program that prints what it printed on a GPU, except for tests with the mark `gpu`.
+"""
+
+from __future__ import annotations
+
+import pickle
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+import jitload
+from jitload.checking import checker
+from jitload.checking.child import run_call
+from jitload.checking.sanitizer import Region, describe, save_call
+from jitload.errors import ToolchainError
+from jitload.settings import read_settings
+from jitload.toolchain import nvcc
+
+pytest_plugins = ["support.gpu_fixtures"]
+
+SOURCE = r"""
+extern "C" __global__ void reverse(const float* x, float* y) {
+    __shared__ float tile[64];
+    tile[threadIdx.x] = x[threadIdx.x];
+    y[threadIdx.x] = tile[63 - threadIdx.x];
+}
+extern "C" __global__ void shift(const float* x, float* y, int n) {
+    int i = blockIdx.x * blockDim.x + threadIdx.x;
+    if (i < n) y[i] = x[i] + 1.0f;
+}
+"""
+ACCESS = """========= COMPUTE-SANITIZER
+========= Invalid __{space}__ {kind} of size 4 bytes
+=========     at shift(const float *, float *, int)+0x90 in checked.cu:9
+=========     by thread (7,0,0) in block (1,2,0)
+=========     Address {address} is {problem}
+=========     and is 1 bytes after the nearest allocation at 0x7f0000200000 of size 28 bytes
+=========
+========= Program hit CUDA_ERROR_LAUNCH_FAILED (error 719) due to "unspecified launch failure" on CUDA API call.
+=========
+========= ERROR SUMMARY: 2 errors
+"""
+OLDER_ACCESS = """========= Invalid __global__ read of size 16 bytes
+=========     at 0xda0 in /src/checked.cu:175:shift(const float *, float *, int)
+=========     by thread (96,0,0) in block (44,0,0)
+=========     Access to 0x7f0000200000 is out of bounds
+"""
+RACE = """========= COMPUTE-SANITIZER
+========= Error: Potential RAW hazard detected at __shared__ 0x3c in block (0,0,0) :
+=========     Write Thread (15,0,0) at reverse(const float *, float *)+0x80 in checked.cu:4
+=========     Read Thread (48,0,0) at reverse(const float *, float *)+0xb0 in checked.cu:5
+=========     Current Value : 0
+=========
+========= RACECHECK SUMMARY: 4 hazards displayed (4 errors, 0 warnings)
+"""
+NOTHING = {"memcheck": "========= ERROR SUMMARY: 0 errors\n", "racecheck": "========= RACECHECK SUMMARY: 0 hazards\n"}
+REGIONS = (Region("x", 0x7F0000100000, 32), Region("y", 0x7F0000200000, 28))
+# A program that writes the log for the tool, and what the process of the call would have written.
+STUB = """#!{python}
+import os, pickle, sys
+log, directory = sys.argv[sys.argv.index("--log-file") + 1], sys.argv[sys.argv.index("-c") + 2]
+logs, addresses, outcome = pickle.load(open({answers!r}, "rb"))
+open(log, "w").write(logs[sys.argv[sys.argv.index("--tool") + 1]])
+for name, value in (("addresses", addresses), ("outcome", outcome)):
+    open(os.path.join(directory, name), "wb").write(pickle.dumps(value))
+"""
+
+
+def access(address: int, space: str = "global", kind: str = "write", problem: str = "out of bounds") -> str:
+    return ACCESS.format(address=hex(address), space=space, kind=kind, problem=problem)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        (access(REGIONS[1].begin + 28), "a write of 4 bytes at byte 28 of 'y', which has 28 bytes, in block (1, 2, 0)"),
+        (access(REGIONS[1].begin - 4, kind="read"), "a read of 4 bytes 4 before the first byte of 'y', in block"),
+        (access(REGIONS[0].begin + 1, problem="misaligned"), "a misaligned write of 4 bytes at byte 1 of 'x', which"),
+        (access(16, kind="atomic"), "an atomic operation of 4 bytes at address 0x10, which is in no tensor, in block"),
+        (access(0x1BC20, "shared"), "a write of 4 bytes at address 0x1bc20 of shared memory, in block (1, 2, 0)"),
+        (OLDER_ACCESS, "a read of 16 bytes at byte 0 of 'y', which has 28 bytes, in block (44, 0, 0)"),
+        (
+            RACE,
+            "a race: a read at address 0x3c of shared memory and another access are not ordered, in block (0, 0, 0)",
+        ),
+        (NOTHING["memcheck"], ""),
+    ],
+)
+def test_findings_are_worded_as_on_the_cpu(text, expected):
+    found = describe(text.replace("========= ", ""), REGIONS)
+    assert found.startswith(expected)
+    if "shift" in text:
+        assert found.endswith(("thread (7, 0, 0), at checked.cu:9", "thread (96, 0, 0), at /src/checked.cu:175"))
+    if "hazard detected" in text:
+        place = "thread (48, 0, 0), at checked.cu:5; the other is a write by thread (15, 0, 0), at checked.cu:4"
+        assert found.endswith(place)
+
+
+@pytest.fixture(scope="module")
+def mod() -> jitload.Module:
+    return jitload.load_inline("checked", cuda_sources=SOURCE, arch="sm_90a")
+
+
+@pytest.fixture
+def sanitizer(tmp_path, monkeypatch):
+    """Return a function that says what compute-sanitizer finds, and how the process of the call ends."""
+    import sys
+
+    program, answers = tmp_path / "bin" / "compute-sanitizer", tmp_path / "answers"
+    program.parent.mkdir()
+    program.write_text(STUB.format(python=sys.executable, answers=str(answers)))
+    program.chmod(0o755)
+    monkeypatch.setenv("CUDA_HOME", str(tmp_path))
+
+    def answer(outcome: Exception | None = None, **logs: str) -> None:
+        answers.write_bytes(pickle.dumps(({**NOTHING, **logs}, [region.begin for region in REGIONS], outcome)))
+
+    return answer
+
+
+def test_the_first_finding_of_a_call_is_raised(mod, sanitizer):
+    x, y = torch.ones(8), torch.zeros(7)
+    sanitizer()
+    mod.shift[1, 64].check(x, y, 8, on="gpu")
+    for logs, message in (
+        (
+            {"memcheck": access(REGIONS[1].begin + 32)},
+            r"^shift\(\): a write .* at byte 32 of ('x', .* 32|'y', .* 28) bytes",
+        ),
+        ({"racecheck": RACE}, r"^shift\(\): a race: .*; the other is a write by thread \(15, 0, 0\), at checked.cu:4$"),
+        ({"memcheck": "========= Barrier error\n========= ERROR SUMMARY: 1 error"}, r"reports:\nBarrier error\nERROR"),
+    ):
+        sanitizer(RuntimeError("unspecified launch failure") if "memcheck" in logs else None, **logs)
+        with pytest.raises(RuntimeError, match=message):
+            jitload.check(mod.shift[1, 64], x, y, 8, on="gpu")
+    sanitizer(outcome=TypeError("shift() takes 3 arguments"))
+    with pytest.raises(TypeError, match="takes 3 arguments"):
+        mod.shift[1, 64].check(x, y, 8, on="gpu")
+
+
+def test_what_prevents_a_check_is_an_error(mod, sanitizer, monkeypatch):
+    x = torch.ones(8)
+    sanitizer(memcheck="========= Error: Target application terminated\n")
+    with pytest.raises(ToolchainError, match=r"could not check shift\(\):\nError: Target application terminated"):
+        mod.shift[1, 64].check(x, x, 8, on="gpu")
+    with pytest.raises(ValueError, match="on= must be 'cpu' or 'gpu', got 'cuda'"):
+        mod.shift[1, 64].check(x, x, 8, on="cuda")
+    monkeypatch.setattr(nvcc, "_candidates", lambda *_: iter(()))
+    with pytest.raises(ToolchainError, match=r"was not found\. Install it with: pip install nvidia-cuda-sanitizer-api"):
+        mod.shift[1, 64].check(x, x, 8, on="gpu")
+
+
+def outcome_of(function: Any, directory: Path, *args: Any) -> tuple[list[int], Exception | None]:
+    """Run a call as the process under compute-sanitizer does, but on the CPU."""
+    request = checker._request_of(function)
+    call = save_call(function, request, args)
+    cpu = checker._for_cpu(request)._replace(settings=request.settings._replace(library="later"))
+    (directory / "call").write_bytes(pickle.dumps(call._replace(request=cpu, device="cpu")))
+    run_call(str(directory))
+    addresses, outcome = ((directory / name).read_bytes() for name in ("addresses", "outcome"))
+    return pickle.loads(addresses), pickle.loads(outcome)
+
+
+def test_the_process_of_the_call_gets_its_arguments_and_returns_its_error(mod, tmp_path):
+    memory = torch.zeros(100)
+    addresses, error = outcome_of(mod.shift[1, 64], tmp_path, memory[1:51], memory[51:], 49)
+    assert (len(addresses), error) == (2, None)
+    assert {address % 64 for address in addresses} == {memory[n:].data_ptr() % 64 for n in (1, 51)}
+    addresses, error = outcome_of(mod.shift[1, 64], tmp_path, memory[:50], memory[1:51], 50)
+    assert len(addresses) == 1
+    assert "a race" in str(error)
+    _, error = outcome_of(mod.shift[1, 64], tmp_path, torch.ones(8), torch.zeros(0), 8)
+    assert "a write of 4 bytes" in str(error)
+    _, error = outcome_of(mod.shift[1, 64], tmp_path, torch.ones(8))
+    assert isinstance(error, TypeError)
+
+
+@pytest.mark.gpu
+@pytest.mark.usefixtures("gpu")
+def test_compute_sanitizer_finds_what_a_call_on_the_gpu_does():
+    try:
+        nvcc.find_compute_sanitizer(read_settings())
+    except ToolchainError as error:
+        pytest.skip(str(error))
+    mod = jitload.load_inline("checked", cuda_sources=SOURCE)
+    x, y = torch.ones(64, device="cuda"), torch.zeros(64, device="cuda")
+    mod.shift[1, 64].check(x, y, 64, on="gpu")
+    assert not y.any()
+    with pytest.raises(
+        RuntimeError, match=r"^shift\(\): a write of 4 bytes at byte 28 of 'y', which has 28 bytes, in "
+    ):
+        mod.shift[1, 64].check(x, y[:7], 8, on="gpu")
+    with pytest.raises(
+        RuntimeError, match=r"^reverse\(\): a race: .*, at checked\.cu:\d; the other is .*checked\.cu:\d$"
+    ):
+        mod.reverse[1, 64].check(x, y, on="gpu")
