@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import runpy
 import subprocess
 import sys
@@ -18,16 +19,25 @@ pytest_plugins = ["support.gpu_fixtures"]
 EXAMPLES = sorted((ROOT / "examples" / "hopper").glob("*.py"))
 
 
+def instances(launch: jitload.Launch) -> list[str]:
+    """Return the template instances of all variants."""
+    assert launch.kernel is not None
+    assert launch.tune is not None
+    names, columns = zip(*launch.tune.values, strict=True)
+    rows = (dict(zip(names, row, strict=True)) for row in itertools.product(*columns))
+    return sorted({launch.kernel.format(**row) for row in rows})
+
+
 @pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.stem)
-def test_it_compiles_and_its_maps_fit(path: Path, tmp_path: Path) -> None:
+def test_it_compiles_and_its_maps_fit(path: Path) -> None:
     names = runpy.run_path(str(path))
-    cubin = jitload.compile_cubin(names["SOURCE"], name=path.stem, arch="sm_90a")
-    assert cubin.log == ""  # ptxas would say that it serialises wgmma
-    assert cubin.kernels[0].local_bytes == 0
-    library = tmp_path / f"{path.stem}.so"
-    functions = {path.stem: names["LAUNCH"]}
-    jitload.build_inline(path.stem, cuda_sources=names["SOURCE"], functions=functions, arch="sm_90a", output=library)
-    assert library.is_file()
+    source, launch = names["SOURCE"], names["LAUNCH"]
+    mod = jitload.load_inline(path.stem, cuda_sources=source, functions={path.stem: launch}, arch="sm_90a")
+    assert callable(mod[path.stem])
+    cubin = jitload.compile_cubin(source, name=path.stem, arch="sm_90a", kernels=instances(launch))
+    assert cubin.log == ""  # ptxas would say that it serializes wgmma, or that it ignores setmaxnreg
+    assert len(cubin.kernels) == len(instances(launch))
+    assert not any(kernel.local_bytes for kernel in cubin.kernels)
     assert len(path.read_text().splitlines()) < 200
 
 
