@@ -26,10 +26,9 @@ __device__ void init(const unsigned long long* barrier, unsigned arrivals) {
 }
 
 __device__ void wait(const unsigned long long* barrier, unsigned parity) {
-    for (int done = 0; !done;) {
+    for (int done = 0; !done;)
         asm volatile("{.reg .pred p;\nmbarrier.try_wait.parity.shared::cta.b64 p, [%1], %2;\nselp.s32 %0, 1, 0, p;}"
                      : "=r"(done) : "r"(shared(barrier)), "r"(parity) : "memory");
-    }
 }
 
 // Arrive at the barrier of a block of the cluster.
@@ -174,10 +173,11 @@ LAUNCH = jitload.Launch(
     tma={"a_map": jitload.Tma("a", **BOX), "b_map": jitload.Tma("b", **BOX)},
     tune=jitload.Tune(STAGES=(4, 3), CLUSTER=(1, 2), BAND=(8, 4, 16), key=("m", "n", "k"), nearest="log2"),
 )
+FUNCTIONS = {"gemm": LAUNCH}
 
 
 def main() -> None:
-    mod = jitload.load_inline("gemm", cuda_sources=SOURCE, functions={"gemm": LAUNCH}, arch="sm_90a")
+    mod = jitload.load_inline("gemm", cuda_sources=SOURCE, functions=FUNCTIONS, arch="sm_90a")
     if not torch.cuda.is_available() or torch.cuda.get_device_capability() != (9, 0):
         print(f"{mod.gemm}\nno Hopper GPU here: launching needs one")
         return
@@ -191,7 +191,7 @@ def main() -> None:
     functions = {"torch": lambda a, b, c: torch.matmul(a, b.T, out=c), "gemm": mod.gemm}
     options = {"outputs": 2, "rtol": 2e-2, "atol": 2e-2, "flop": 2 * m * n * k}
     found = mod.gemm.tune(a, b, c, reference=functions["torch"], **options)
-    mod = jitload.load_inline("gemm", cuda_sources=SOURCE, functions={"gemm": LAUNCH}, arch="sm_90a", tuned=found)
+    mod = jitload.load_inline("gemm", cuda_sources=SOURCE, functions=FUNCTIONS, arch="sm_90a", tuned=found)
     print(found, jitload.compare(functions | {"gemm": mod.gemm}, a, b, c, **options), sep="\n\n")
 
 
