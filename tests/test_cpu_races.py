@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import subprocess
 
 import pytest
 import torch
@@ -131,3 +132,14 @@ def test_a_tensor_that_is_passed_twice_is_one_memory(mod):
 def test_an_access_outside_a_tensor_is_found_too(mod):
     with pytest.raises(RuntimeError, match="a write of 4 bytes at byte 256 of 'y', which has 256 bytes"):
         mod.reads[2, 64](torch.zeros(128, dtype=torch.int32), torch.zeros(64, dtype=torch.int32))
+
+
+@pytest.mark.parametrize("sanitize", ["race", "address"])
+def test_only_the_code_of_a_kernel_is_watched(sanitize):
+    text = 'extern "C" __global__ void add(const int* x, int* y, int n) { if (threadIdx.x < n) y[0] = x[0]; }'
+    library = jitload.build_inline("add", cuda_sources=text, arch="cpu", sanitize=sanitize)
+    code = subprocess.run(["objdump", "-d", library], check=True, capture_output=True, text=True).stdout
+    bodies = re.findall(r"<(\S*(?:user_add|run_thread\S*))>:\n(.*?)\n\n", code, re.DOTALL)
+    watched = {name for name, body in bodies if re.search("__[at]san_", body)}
+    assert len(bodies) == 2
+    assert watched == {"__jitload_user_add"}

@@ -86,6 +86,9 @@ __JITLOAD_INLINE unsigned __jitload_lane() { return __jitload_rank() & 31u; }
 #define __JITLOAD_SET(variable, value) ((variable) = (value))
 #endif
 
+/* For functions that run before the kernel's code, whose accesses need no checks with sanitize=. */
+#define __JITLOAD_UNCHECKED __attribute__((no_sanitize("thread"), no_sanitize("kernel-address")))
+
 __JITLOAD_INLINE void __jitload_set(__jitload_index& index, unsigned x, unsigned y, unsigned z) {
   __JITLOAD_SET(index.x, x);
   __JITLOAD_SET(index.y, y);
@@ -93,10 +96,10 @@ __JITLOAD_INLINE void __jitload_set(__jitload_index& index, unsigned x, unsigned
 }
 
 __JITLOAD_INLINE void __jitload_set_block(const jitload_cpu_block* block) {
-  __jitload_set(blockIdx, block->block_index[0], block->block_index[1], block->block_index[2]);
-  __jitload_set(blockDim, block->block_dim[0], block->block_dim[1], block->block_dim[2]);
-  __jitload_set(gridDim, block->grid_dim[0], block->grid_dim[1], block->grid_dim[2]);
-  __JITLOAD_SET(__jitload_shared_bytes, block->shared_bytes);
+  blockIdx = {block->block_index[0], block->block_index[1], block->block_index[2]};
+  blockDim = {block->block_dim[0], block->block_dim[1], block->block_dim[2]};
+  gridDim = {block->grid_dim[0], block->grid_dim[1], block->grid_dim[2]};
+  __jitload_shared_bytes = block->shared_bytes;
 }
 
 /* Run a statement that may switch to other threads of the block, which set threadIdx to theirs. */
@@ -336,13 +339,19 @@ struct __jitload_entry<void(__jitload_a...), __jitload_k> {
       }
     }
   }
-  static void run_thread(void* const* params, const jitload_cpu_block* block, const uint32_t* thread) {
+  __JITLOAD_UNCHECKED static void run_thread(void* const* params, const jitload_cpu_block* block,
+                                             const uint32_t* thread) {
     __jitload_set_block(block);
-    __jitload_set(threadIdx, thread[0], thread[1], thread[2]);
+    threadIdx = {thread[0], thread[1], thread[2]};
+#ifdef __SANITIZE_THREAD__
+    static_assert(sizeof(threadIdx) == 14, "the number in races.h must be the same");
+    const void* const addresses[] = {&threadIdx, &blockIdx, &blockDim, &gridDim};
+    jitload_cpu_find_indices(addresses);
+#endif
     call(params, indices());
   }
   template <unsigned... __jitload_n>
-  static void call(void* const* params, __jitload_indices<__jitload_n...>) {
+  __JITLOAD_UNCHECKED static void call(void* const* params, __jitload_indices<__jitload_n...>) {
     __jitload_k(__jitload_passed<__jitload_a>::unpack(__jitload_parameter<__jitload_a>(params, __jitload_n))...);
   }
 };

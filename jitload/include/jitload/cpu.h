@@ -67,6 +67,7 @@ uint32_t jitload_cpu_active(uint64_t site);
 
 /* Store a number where sanitize="race" does not see it. */
 void jitload_cpu_store(void* variable, uint32_t value);
+void jitload_cpu_find_indices(const void* const* addresses); /* of threadIdx, blockIdx, blockDim and gridDim */
 
 /* Let the other threads of the block run for a while. */
 void jitload_cpu_yield(void);

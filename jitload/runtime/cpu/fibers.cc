@@ -228,7 +228,9 @@ void run_fibers(Worker* worker) {
   if (kWatches) memset(worker->barrier_counts, 0, sizeof worker->barrier_counts), begin_block(worker);
   worker->current = worker->fibers;
   worker->is_in_fibers = 1;
+  worker->races = worker->launch->races;
   run_kernel(worker, &worker->fibers[0].context);
+  worker->races = NULL;
   worker->is_in_fibers = 0;
 }
 
@@ -328,6 +330,10 @@ extern "C" uint32_t jitload_cpu_active(uint64_t site) {
 }
 
 extern "C" void jitload_cpu_store(void* variable, uint32_t value) { memcpy(variable, &value, sizeof value); }
+
+extern "C" void jitload_cpu_find_indices(const void* const* addresses) {
+  if (Races* races = jitload_cpu_current_worker->races) find_indices(races, addresses);
+}
 
 extern "C" int64_t jitload_cpu_clock(void) { return now_ns(); }
 

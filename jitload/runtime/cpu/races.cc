@@ -16,15 +16,19 @@ void* reserve_cells(size_t count) {
   return cells;
 }
 
-/* Return the range that contains an access, or NULL. */
-inline const Watched* find_watched(Races* races, uintptr_t begin, size_t size) {
-  if (__builtin_expect(contains(races->watched[races->last].memory, begin, size), 1)) {
-    return &races->watched[races->last];
-  }
+__attribute__((noinline)) const Watched* search_watched(Races* races, uintptr_t begin, size_t size) {
   for (int i = 0; i < races->count; ++i) {
-    if (contains(races->watched[i].memory, begin, size)) return &races->watched[races->last = i];
+    if (!contains(races->watched[i].memory, begin, size)) continue;
+    races->recent[(begin >> 12) % kRecent] = (uint8_t)i;
+    return &races->watched[i];
   }
   return NULL;
+}
+
+/* Return the range that contains an access, or NULL. */
+inline const Watched* find_watched(Races* races, uintptr_t begin, size_t size) {
+  const Watched* recent = &races->watched[races->recent[(begin >> 12) % kRecent]];
+  return __builtin_expect(contains(recent->memory, begin, size), 1) ? recent : search_watched(races, begin, size);
 }
 
 /* Watch a range. Ranges that overlap, such as those of two tensors of one memory, become one. */
@@ -57,9 +61,12 @@ void forget_races(Races* races) {
 }
 
 /* Return the state for a launch on this thread, or NULL if there is not enough memory. */
-Races* watch_races(const jitload_cpu_launch* call, uint64_t blocks) {
+Races* watch_races(const Worker* worker, uint64_t blocks) {
+  const jitload_cpu_launch* call = worker->launch->call;
   Races* races = (Races*)calloc(1, sizeof(Races));
   if (races == NULL) return NULL;
+  races->stacks = memory_at(worker->stacks, worker->capacity * kStack);
+  races->dynamic_shared = memory_at(__jitload_dynamic_shared, JITLOAD_MOST_SHARED);
   for (int i = 0; i < call->tensor_count; ++i) {
     watch_memory(races, {call->tensors[i].begin, call->tensors[i].end}, false);
   }
@@ -84,21 +91,28 @@ Races* watch_races(const jitload_cpu_launch* call, uint64_t blocks) {
 
 /* ---- the order of accesses ---------------------------------------------------------------------------------------- */
 
-/* Return whether something after an access may order it before what a thread of the current block does now. */
-inline bool is_ordered(const Races* races, const Access* access, uint32_t thread, bool is_shared) {
-  const uint64_t time = access->time;
-  const uint32_t other = (uint32_t)access->thread;
-  if (time == 0) return true;
+/* Return whether atomics or operations of warps after an access may order it, as described for `is_ordered`. */
+__attribute__((noinline)) bool is_ordered_in_part(const Races* races, const Access* access, uint32_t thread) {
+  const uint64_t time = access->time();
+  const uint32_t other = access->thread();
   if (access->block != races->block) {
-    return is_shared || (races->block_times[access->block] > time && races->block_times[races->block] > time);
+    return races->block_times[access->block] > time && races->block_times[races->block] > time;
   }
-  if (other == thread || races->block_time > time) return true;
   if (races->warp_times[other / kWarp] <= time && races->lane_times[other] <= time) return false;
   if (other / kWarp != thread / kWarp) {
     return races->warp_times[other / kWarp] > time && races->warp_times[thread / kWarp] > time;
   }
   return (races->lane_times[other] > time && races->lane_times[thread] > time) ||
          (races->atomic_times[other] > time && races->atomic_times[thread] > time);
+}
+
+/* Return whether something after an access may order it before what a thread of the current block does now. */
+inline __attribute__((always_inline)) bool is_ordered(const Races* races, const Access* access, uint32_t thread, bool is_shared) {
+  const uint64_t time = access->time();
+  if (time == 0) return true;
+  const bool is_own = access->block == races->block;
+  if (is_own ? races->block_time > time || access->thread() == thread : is_shared) return true;
+  return races->part_time > time && is_ordered_in_part(races, access, thread);
 }
 
 const char* kind_of(bool is_write, bool is_atomic) {
@@ -114,7 +128,7 @@ __attribute__((noinline)) void report_race(Worker* worker, const Access* other, 
   jitload_cpu_block block = worker->block;
   go_to_block(&block, other->block);
   char place[96];
-  const uint32_t number = (uint32_t)other->thread;
+  const uint32_t number = other->thread();
   if (watched->is_shared && address >= shared && address < shared + JITLOAD_MOST_SHARED) {
     snprintf(place, sizeof place, "byte %zu of dynamic shared memory", (size_t)(address - shared));
   } else if (watched->is_shared) {
@@ -132,100 +146,113 @@ __attribute__((noinline)) void report_race(Worker* worker, const Access* other, 
              block.block_index[2]);
   }
   snprintf(launch->other, sizeof launch->other, "; the other is %s by thread (%u, %u, %u)%s",
-           kind_of(was_write, other->is_atomic), number % block_dim[0], number / block_dim[0] % block_dim[1],
+           kind_of(was_write, other->is_atomic()), number % block_dim[0], number / block_dim[0] % block_dim[1],
            number / block_dim[0] / block_dim[1], whose);
   char text[320];
   snprintf(text, sizeof text, "a race: %s of %u bytes at %s and another access are not ordered,",
-           kind_of(is_write, access->is_atomic), (unsigned)access->size, place);
+           kind_of(is_write, access->is_atomic()), access->size(), place);
   report(worker, code_base + access->code - 1, text);
 }
 
+/* An access that is made now. */
 struct Now {
   Worker* worker;
+  const Races* races;
   const Watched* watched;
+  uint32_t thread;
+  bool is_write;
   Access access;
 };
 
-inline void compare(const Now* now, const Cell* cell, bool is_write, uintptr_t address) {
-  const Races* races = now->worker->launch->races;
-  const uint32_t thread = (uint32_t)now->access.thread;
-  const bool is_shared = now->watched->is_shared;
+inline __attribute__((always_inline)) bool conflicts(const Now* now, const Access* other, bool has_read) {
   /* A loop around atomicCAS() begins with an ordinary read. In global memory, this is not reported. */
-  const auto conflicts = [=](const Access* other, bool has_read) {
-    if (other->is_atomic ? now->access.is_atomic || (has_read && !is_shared) : has_read && !is_shared && now->access.is_atomic) {
-      return false;
-    }
-    return !is_ordered(races, other, thread, is_shared);
-  };
-  if (__builtin_expect(conflicts(&cell->write, !is_write), 0)) {
-    report_race(now->worker, &cell->write, true, &now->access, is_write, address, now->watched);
+  const bool is_harmless_read = has_read && !now->watched->is_shared;
+  const bool is_atomic = now->access.is_atomic();
+  if (other->is_atomic() ? is_atomic || is_harmless_read : is_harmless_read && is_atomic) return false;
+  return !is_ordered(now->races, other, now->thread, now->watched->is_shared);
+}
+
+inline __attribute__((always_inline)) void compare(const Now* now, const Cell* cell, uintptr_t address) {
+  if (__builtin_expect(conflicts(now, &cell->write, !now->is_write), 0)) {
+    report_race(now->worker, &cell->write, true, &now->access, now->is_write, address, now->watched);
   }
-  for (int i = 0; is_write && i < 2; ++i) {
-    if (__builtin_expect(conflicts(&cell->reads[i], true), 0)) {
-      report_race(now->worker, &cell->reads[i], false, &now->access, is_write, address, now->watched);
+  for (int i = 0; now->is_write && i < 2; ++i) {
+    if (__builtin_expect(conflicts(now, &cell->reads[i], true), 0)) {
+      report_race(now->worker, &cell->reads[i], false, &now->access, now->is_write, address, now->watched);
     }
   }
 }
 
-inline void record(const Now* now, Cell* cell, bool is_write) {
-  const Races* races = now->worker->launch->races;
-  if (is_write) {
-    const bool is_split = cell->write.is_split;
+inline __attribute__((always_inline)) void record(const Now* now, Cell* cell) {
+  if (now->is_write) {
+    const uint64_t split = cell->write.bits & kSplit;
     *cell = {now->access, {}};
-    cell->write.is_split = is_split;
+    cell->write.bits |= split;
     return;
   }
   /* A read that is ordered before this one is ordered before what this one is. Of three others, the first is kept. */
-  const bool is_first = is_ordered(races, &cell->reads[0], (uint32_t)now->access.thread, now->watched->is_shared);
-  cell->reads[!is_first] = now->access;
+  cell->reads[!is_ordered(now->races, &cell->reads[0], now->thread, now->watched->is_shared)] = now->access;
 }
 
-void watch_words(const Now* now, uintptr_t begin, uintptr_t end, bool is_write) {
-  const uintptr_t base = now->watched->memory.begin;
+/* Watch an access of some of the bytes of a word, or of a word whose bytes have cells of their own. */
+__attribute__((noinline)) void watch_bytes(const Now* now, uintptr_t word, uintptr_t begin, uintptr_t end) {
+  const uintptr_t offset = word - now->watched->memory.begin;
+  Cell* cell = &now->watched->words[offset / 4];
+  Cell* bytes = &now->watched->bytes[offset];
+  const bool is_whole = word >= begin && word + 4 <= end;
+  compare(now, cell, word < begin ? begin : word);
+  cell->write.bits |= kSplit;
+  for (uintptr_t byte = word < begin ? begin : word; byte < word + 4 && byte < end; ++byte) {
+    compare(now, &bytes[byte - word], byte);
+    if (!is_whole) record(now, &bytes[byte - word]);
+  }
+  if (is_whole) record(now, cell);
+}
+
+inline __attribute__((always_inline)) void watch_words(const Now* now, uintptr_t begin, uintptr_t end) {
   for (uintptr_t word = begin & ~(uintptr_t)3; word < end; word += 4) {
-    Cell* cell = &now->watched->words[(word - base) / 4];
-    Cell* bytes = &now->watched->bytes[word - base];
-    compare(now, cell, is_write, word < begin ? begin : word);
-    const bool is_whole = word >= begin && word + 4 <= end;
-    if (is_whole) {
-      for (int i = 0; cell->write.is_split && i < 4; ++i) compare(now, &bytes[i], is_write, word + (uintptr_t)i);
-      record(now, cell, is_write);
+    Cell* cell = &now->watched->words[(word - now->watched->memory.begin) / 4];
+    if (word < begin || word + 4 > end || (cell->write.bits & kSplit)) {
+      watch_bytes(now, word, begin, end);
       continue;
     }
-    cell->write.is_split = 1;
-    for (uintptr_t byte = word < begin ? begin : word; byte < word + 4 && byte < end; ++byte) {
-      compare(now, &bytes[byte - word], is_write, byte);
-      record(now, &bytes[byte - word], is_write);
-    }
+    compare(now, cell, word);
+    record(now, cell);
   }
 }
 
 enum Kind { kRead, kWrite, kAtomic, kAtomicRead };
 
-inline void watch_access(const void* memory, size_t size, Kind kind, const void* code) {
+inline __attribute__((always_inline)) void watch_access(const void* memory, size_t size, Kind kind, const void* code) {
   Worker* worker = jitload_cpu_current_worker;
-  if (worker == NULL || !worker->is_in_fibers || worker->launch->races == NULL || size == 0) return;
+  Races* races = worker == NULL ? NULL : worker->races;
+  if (races == NULL || size == 0) return;
   const uintptr_t begin = (uintptr_t)memory, end = begin + size;
-  if (contains(memory_at(worker->stacks, worker->capacity * kStack), begin, size)) return;
-  Races* races = worker->launch->races;
+  if (contains(races->stacks, begin, size)) return;
   const uint32_t thread = worker->current->number;
   const Watched* watched = find_watched(races, begin, size);
-  const bool is_dynamic = begin + size > (uintptr_t)__jitload_dynamic_shared &&
-                          begin < (uintptr_t)__jitload_dynamic_shared + JITLOAD_MOST_SHARED;
-  if (watched == NULL || (watched->is_shared ? is_dynamic : !contains(watched->valid, begin, size))) {
+  bool is_valid = watched != NULL && contains(watched->valid, begin, size);
+  if (watched != NULL && watched->is_shared) {
+    for (uintptr_t index : races->indices) {
+      if (begin - index < kIndexSize) return;
+    }
+    is_valid = end <= races->dynamic_shared.begin || begin >= races->dynamic_shared.end;
+  }
+  if (__builtin_expect(!is_valid, 0)) {
     check(memory, size, kind == kWrite || kind == kAtomic, code);
   }
   if (watched != NULL) {
-    Now now = {worker, watched, {}};
-    now.access.time = races->time;
-    now.access.thread = thread;
-    now.access.is_atomic = kind == kAtomic || kind == kAtomicRead;
-    now.access.size = size < 63 ? size : 63;
-    now.access.block = races->block;
-    now.access.code = (int32_t)((const char*)code - code_base);
-    watch_words(&now, begin, end, kind == kWrite || kind == kAtomic);
+    const bool is_atomic = kind == kAtomic || kind == kAtomicRead;
+    const int32_t place = (int32_t)((const char*)code - code_base);
+    const Access access = make_access(races->time, thread, races->block, size, is_atomic, place);
+    const Now now = {worker, races, watched, thread, kind == kWrite || kind == kAtomic, access};
+    watch_words(&now, begin, end);
   }
   if (kind == kAtomic || kind == kAtomicRead) order_atomic(races, thread);
+}
+
+__attribute__((noinline)) void watch_rare_access(const void* memory, size_t size, Kind kind, const void* code) {
+  watch_access(memory, size, kind, code);
 }
 
 }  // namespace
@@ -237,21 +264,21 @@ inline void watch_access(const void* memory, size_t size, Kind kind, const void*
 #define JITLOAD_ACCESSES_(size)                                                                                    \
   JITLOAD_HOOK_ void __tsan_read##size(void* p) { watch_access(p, size, kRead, JITLOAD_HERE_); }                   \
   JITLOAD_HOOK_ void __tsan_write##size(void* p) { watch_access(p, size, kWrite, JITLOAD_HERE_); }                 \
-  JITLOAD_HOOK_ void __tsan_unaligned_read##size(void* p) { watch_access(p, size, kRead, JITLOAD_HERE_); }         \
-  JITLOAD_HOOK_ void __tsan_unaligned_write##size(void* p) { watch_access(p, size, kWrite, JITLOAD_HERE_); }       \
-  JITLOAD_HOOK_ void __tsan_volatile_read##size(void* p) { watch_access(p, size, kAtomicRead, JITLOAD_HERE_); }    \
-  JITLOAD_HOOK_ void __tsan_volatile_write##size(void* p) { watch_access(p, size, kAtomic, JITLOAD_HERE_); }       \
-  JITLOAD_HOOK_ void __tsan_unaligned_volatile_read##size(void* p) { watch_access(p, size, kAtomicRead, JITLOAD_HERE_); } \
-  JITLOAD_HOOK_ void __tsan_unaligned_volatile_write##size(void* p) { watch_access(p, size, kAtomic, JITLOAD_HERE_); }
+  JITLOAD_HOOK_ void __tsan_unaligned_read##size(void* p) { watch_rare_access(p, size, kRead, JITLOAD_HERE_); }         \
+  JITLOAD_HOOK_ void __tsan_unaligned_write##size(void* p) { watch_rare_access(p, size, kWrite, JITLOAD_HERE_); }       \
+  JITLOAD_HOOK_ void __tsan_volatile_read##size(void* p) { watch_rare_access(p, size, kAtomicRead, JITLOAD_HERE_); }    \
+  JITLOAD_HOOK_ void __tsan_volatile_write##size(void* p) { watch_rare_access(p, size, kAtomic, JITLOAD_HERE_); }       \
+  JITLOAD_HOOK_ void __tsan_unaligned_volatile_read##size(void* p) { watch_rare_access(p, size, kAtomicRead, JITLOAD_HERE_); } \
+  JITLOAD_HOOK_ void __tsan_unaligned_volatile_write##size(void* p) { watch_rare_access(p, size, kAtomic, JITLOAD_HERE_); }
 JITLOAD_ACCESSES_(1)
 JITLOAD_ACCESSES_(2)
 JITLOAD_ACCESSES_(4)
 JITLOAD_ACCESSES_(8)
 JITLOAD_ACCESSES_(16)
-JITLOAD_HOOK_ void __tsan_read_range(void* p, size_t size) { watch_access(p, size, kRead, JITLOAD_HERE_); }
-JITLOAD_HOOK_ void __tsan_write_range(void* p, size_t size) { watch_access(p, size, kWrite, JITLOAD_HERE_); }
-JITLOAD_HOOK_ void __tsan_vptr_update(void** p, void*) { watch_access(p, 8, kWrite, JITLOAD_HERE_); }
-JITLOAD_HOOK_ void __tsan_vptr_read(void** p) { watch_access(p, 8, kRead, JITLOAD_HERE_); }
+JITLOAD_HOOK_ void __tsan_read_range(void* p, size_t size) { watch_rare_access(p, size, kRead, JITLOAD_HERE_); }
+JITLOAD_HOOK_ void __tsan_write_range(void* p, size_t size) { watch_rare_access(p, size, kWrite, JITLOAD_HERE_); }
+JITLOAD_HOOK_ void __tsan_vptr_update(void** p, void*) { watch_rare_access(p, 8, kWrite, JITLOAD_HERE_); }
+JITLOAD_HOOK_ void __tsan_vptr_read(void** p) { watch_rare_access(p, 8, kRead, JITLOAD_HERE_); }
 JITLOAD_HOOK_ void __tsan_func_entry(void*) {}
 JITLOAD_HOOK_ void __tsan_func_exit() {}
 JITLOAD_HOOK_ void __tsan_atomic_thread_fence(int) { __atomic_thread_fence(__ATOMIC_SEQ_CST); }
@@ -259,25 +286,25 @@ JITLOAD_HOOK_ void __tsan_atomic_signal_fence(int) {}
 
 #define JITLOAD_FETCH_(bits, type, name)                                                       \
   JITLOAD_HOOK_ type __tsan_atomic##bits##_fetch_##name(type* p, type v, int) {                \
-    watch_access(p, sizeof(type), kAtomic, JITLOAD_HERE_);                                     \
+    watch_rare_access(p, sizeof(type), kAtomic, JITLOAD_HERE_);                                     \
     return __atomic_fetch_##name(p, v, __ATOMIC_SEQ_CST);                                      \
   }
 #define JITLOAD_EXCHANGE_(bits, type, strength)                                                                      \
   JITLOAD_HOOK_ int __tsan_atomic##bits##_compare_exchange_##strength(type* p, type* expected, type v, int, int) {   \
-    watch_access(p, sizeof(type), kAtomic, JITLOAD_HERE_);                                                           \
+    watch_rare_access(p, sizeof(type), kAtomic, JITLOAD_HERE_);                                                           \
     return __atomic_compare_exchange_n(p, expected, v, false, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST);                   \
   }
 #define JITLOAD_ATOMICS_(bits, type)                                                                  \
   JITLOAD_HOOK_ type __tsan_atomic##bits##_load(const type* p, int) {                                 \
-    watch_access(p, sizeof(type), kAtomicRead, JITLOAD_HERE_);                                        \
+    watch_rare_access(p, sizeof(type), kAtomicRead, JITLOAD_HERE_);                                        \
     return __atomic_load_n(p, __ATOMIC_SEQ_CST);                                                      \
   }                                                                                                   \
   JITLOAD_HOOK_ void __tsan_atomic##bits##_store(type* p, type v, int) {                              \
-    watch_access(p, sizeof(type), kAtomic, JITLOAD_HERE_);                                            \
+    watch_rare_access(p, sizeof(type), kAtomic, JITLOAD_HERE_);                                            \
     __atomic_store_n(p, v, __ATOMIC_SEQ_CST);                                                         \
   }                                                                                                   \
   JITLOAD_HOOK_ type __tsan_atomic##bits##_exchange(type* p, type v, int) {                           \
-    watch_access(p, sizeof(type), kAtomic, JITLOAD_HERE_);                                            \
+    watch_rare_access(p, sizeof(type), kAtomic, JITLOAD_HERE_);                                            \
     return __atomic_exchange_n(p, v, __ATOMIC_SEQ_CST);                                               \
   }                                                                                                   \
   JITLOAD_FETCH_(bits, type, add)                                                                     \

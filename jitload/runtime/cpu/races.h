@@ -15,15 +15,23 @@
 
 namespace {
 
+/* An access. Its fields are shifted by hand, because bit-fields are stored one by one, which makes copies wait. */
 struct Access {
-  uint64_t time : 44; /* 0 if there was no access */
-  uint64_t thread : 10;
-  uint64_t is_atomic : 1;
-  uint64_t is_split : 1; /* of a write: the bytes of this word have cells of their own */
-  uint64_t size : 6;
+  uint64_t bits;
   uint32_t block;
   int32_t code; /* the return address, from `code_base` on */
+
+  uint64_t time() const { return bits >> 20; } /* 0 if there was no access */
+  uint32_t thread() const { return (uint32_t)(bits >> 8) & 1023; }
+  uint32_t size() const { return (uint32_t)(bits >> 2) & 63; }
+  bool is_atomic() const { return bits & 1; }
 };
+
+constexpr uint64_t kSplit = 2; /* in the bits of a write: the bytes of this word have cells of their own */
+
+inline Access make_access(uint64_t time, uint32_t thread, uint32_t block, size_t size, bool is_atomic, int32_t code) {
+  return {time << 20 | (uint64_t)thread << 8 | (size < 63 ? size : 63) << 2 | is_atomic, block, code};
+}
 
 /* The last accesses to a word or to a byte. */
 struct Cell {
@@ -42,9 +50,13 @@ struct Watched {
 
 constexpr int kMostWatched = 96;
 constexpr uint32_t kMostThreads = 1024;
+constexpr int kIndices = 4;
+constexpr size_t kIndexSize = 14; /* the size of a __jitload_index */
+constexpr size_t kRecent = 64;
 
 struct Races {
   uint64_t time;
+  uint64_t part_time;  /* when anything but the block's barrier has ordered accesses last */
   uint64_t block_time; /* when the block began, or its barrier opened last */
   uint64_t lane_times[kMostThreads];  /* when each thread took part in an operation of its warp */
   uint64_t atomic_times[kMostThreads];
@@ -52,13 +64,20 @@ struct Races {
   uint64_t* block_times;                     /* likewise of each block */
   uint64_t blocks;
   uint32_t block;
+  Memory stacks;
+  Memory dynamic_shared;
+  uintptr_t indices[kIndices]; /* where threadIdx, blockIdx, blockDim and gridDim are */
   int count;
-  int last; /* the range of the last access */
+  uint8_t recent[kRecent]; /* the range of the last access to a page with such a number */
   Watched watched[kMostWatched];
-  Access other; /* the earlier access of a race that was found */
 };
 
 bool has_race_checks; /* whether this library was built with sanitize="race" */
+
+/* Take notice of where the kernel's threadIdx, blockIdx, blockDim and gridDim are. They are not shared memory. */
+void find_indices(Races* races, const void* const* addresses) {
+  for (int i = 0; i < kIndices; ++i) races->indices[i] = (uintptr_t)addresses[i];
+}
 
 void begin_block(Worker* worker) {
   Races* races = worker->launch->races;
@@ -78,7 +97,7 @@ void order_block(Worker* worker) {
 void order_lanes(Worker* worker, uint32_t first, uint32_t lanes) {
   Races* races = worker->launch->races;
   if (races == NULL) return;
-  ++races->time;
+  races->part_time = ++races->time;
   for (; lanes != 0; lanes &= lanes - 1) races->lane_times[first + (uint32_t)__builtin_ctz(lanes)] = races->time;
 }
 
@@ -86,7 +105,7 @@ void order_lanes(Worker* worker, uint32_t first, uint32_t lanes) {
 void order_tile(Worker* worker, uint32_t first, uint32_t size) {
   Races* races = worker->launch->races;
   if (races == NULL) return;
-  ++races->time;
+  races->part_time = ++races->time;
   for (uint32_t i = first; i < first + size && i < kMostThreads; ++i) {
     races->lane_times[i] = races->time;
     races->warp_times[i / kWarp] = races->time;
@@ -94,7 +113,7 @@ void order_tile(Worker* worker, uint32_t first, uint32_t size) {
 }
 
 void order_atomic(Races* races, uint32_t thread) {
-  ++races->time;
+  races->part_time = ++races->time;
   races->atomic_times[thread] = races->warp_times[thread / kWarp] = races->block_times[races->block] = races->time;
 }
 

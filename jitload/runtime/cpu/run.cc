@@ -14,7 +14,7 @@ namespace {
 /* Add the source line of an address to the message. */
 void append_line(Launch* launch, const void* address);
 #ifdef JITLOAD_CPU_WATCHES
-Races* watch_races(const jitload_cpu_launch* call, uint64_t blocks);
+Races* watch_races(const Worker* worker, uint64_t blocks);
 void forget_races(Races* races);
 #endif
 
@@ -262,7 +262,7 @@ void run_ranges(Worker* worker, Launch* launch) {
 /* Run the first blocks alone, twice as many each time, until their times show that helpers pay for the rest. */
 void run_first_blocks(Worker* worker, Launch* launch) {
 #ifdef JITLOAD_CPU_WATCHES
-  if (has_race_checks && (launch->races = watch_races(launch->call, launch->blocks)) == NULL) {
+  if (has_race_checks && (launch->races = watch_races(worker, launch->blocks)) == NULL) {
     return fail(worker, NULL, "no memory for the checks of sanitize=\"race\"");
   }
 #endif

@@ -199,7 +199,7 @@ extern "C" void __asan_handle_no_return() {}
 #include "races.cc" /* as in run.cc */
 
 static void check_range(const void* memory, size_t size, bool is_write, const void* code) {
-  if (has_race_checks) return watch_access(memory, size, is_write ? kWrite : kRead, code);
+  if (has_race_checks) return watch_rare_access(memory, size, is_write ? kWrite : kRead, code);
   check(memory, size, is_write, code);
 }
 

@@ -167,6 +167,7 @@ struct jitload_cpu_worker {
   Context scheduler;    /* the code that runs kernels, on the thread's own stack */
   Context interrupted;  /* the kernel, if the watcher interrupted it */
   Launch* launch;
+  struct Races* races; /* with sanitize="race", while threads of a block run */
   jitload_cpu_block block;
   BarrierCount barrier_counts[kBarrierCounts]; /* a hash table by site, used with sanitize= and debug= */
   int is_in_fibers;
