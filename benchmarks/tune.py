@@ -1,10 +1,14 @@
 """Tuning: the builds of 24 variants beside one build, the time to choose in a call, and the best that is found.
 
     python benchmarks/tune.py [--exhaustive SECONDS]
+    python benchmarks/tune.py --save-library after.so
+    python benchmarks/tune.py --library before.so --library after.so
 
-The builds are for sm_90a, and need no GPU. `choose` is the difference between calls of two functions that launch
-nothing: one with a table of 300 keys, and one without. With --exhaustive on a GPU, the five kernels of examples/tuning
-are tuned, and then each variant is measured for as long as --exhaustive says.
+The builds are for sm_90a, and need no GPU. `choose` is what a choice adds to a call of a function that launches
+nothing: functions with a table of 300 keys are compared with one without, in turns, and each number is a minimum.
+`--library` only measures this, in libraries that `--save-library` has written, such as those of two checkouts. With
+--exhaustive on a GPU, the five kernels of examples/tuning are tuned, and then each variant is measured for as long as
+--exhaustive says.
 """
 
 from __future__ import annotations
@@ -14,7 +18,9 @@ import dataclasses
 import importlib
 import statistics
 import sys
+import tempfile
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from types import ModuleType
 
@@ -60,32 +66,55 @@ def build_ms(header: str, count: int) -> float:
     return (time.perf_counter() - started) * 1000
 
 
-def choose_ns() -> tuple[float, float]:
-    """Return the times of a call without a choice and with one, in nanoseconds."""
-    device = "cuda" if torch.cuda.is_available() else "cpu"
-    source = "__global__ void plain(const float* x, int n) {} __global__ void tuned(const float* x, int n) {}"
+KEYS = {"one_key": "n", "two_keys": ("next_power_of_2(n)", "x.shape[0]")}
+
+
+def build_choices(output: Path) -> Path:
+    """Build a library of a function without a choice, and of functions that choose by keys."""
+    kernel = "__global__ void {}(const float* x, int n) {{}}\n"
     launch = {"grid": "n * 0", "args": {"n": "x.numel()"}}
-    tune = Tune(B=(64, 32), key="n")
-    functions = {"plain": Launch(block=64, **launch), "tuned": Launch(block="B", tune=tune, **launch)}
-    gpu = torch.cuda.get_device_name() if device == "cuda" else "cpu"
+    functions = {name: Launch(block="B", tune=Tune(B=(64, 32), key=key), **launch) for name, key in KEYS.items()}
+    has_gpu = torch.cuda.is_available()
+    gpu = torch.cuda.get_device_name() if has_gpu else "cpu"
     rows = [
-        Row(function="tuned", gpu=gpu, key=(("n", n),), values=(("B", 32),), number=1, median_us=1.0)
+        Row(function=name, gpu=gpu, key=key, values=(("B", 32),), number=1, median_us=1.0)
         for n in range(1000, 1300)
+        for name, key in (
+            ("one_key", (("n", n),)),
+            ("two_keys", (("next_power_of_2(n)", 1 << (n - 1).bit_length()), ("x.shape[0]", n))),
+        )
     ]
-    arch = "native" if device == "cuda" else "cpu"
-    tuned = jitload.Tuning(rows)
-    mod = jitload.load_inline("choose", cuda_sources=source, functions=functions, arch=arch, tuned=tuned)
-    x = torch.zeros(1234, device=device)
-    assert mod.tuned.variant(x).how == "tuned"
-    samples: dict[str, list[float]] = {"plain": [], "tuned": []}
-    for _ in range(50):
-        for name, times in samples.items():
-            function = mod[name]
+    return jitload.build_inline(
+        "choose",
+        cuda_sources="".join(map(kernel.format, ("plain", *KEYS))),
+        functions={"plain": Launch(block=64, **launch), **functions},
+        arch="native" if has_gpu else "cpu",
+        tuned=jitload.Tuning(rows),
+        output=output,
+    )
+
+
+def choose_ns(libraries: Sequence[Path], rounds: int = 500) -> dict[tuple[str, str], float]:
+    """Return what choices add to a call, in nanoseconds, for each library and each kind of call."""
+    device = "cuda" if torch.cuda.is_available() else "cpu"
+    same, turns = [torch.zeros(1234, device=device)], [torch.zeros(n, device=device) for n in (1234, 1100)]
+    calls = {"plain": ("plain", same), "plain, in turns": ("plain", turns), "one key": ("one_key", same),
+             "two keys": ("two_keys", same), "calls with two sizes in turns": ("one_key", turns)}  # fmt: skip
+    timed = {(str(path), label): (jitload.load_module(path)[name], tensors)
+             for path in libraries for label, (name, tensors) in calls.items()}  # fmt: skip
+    best = dict.fromkeys(timed, float("inf"))
+    for _ in range(rounds):
+        for case, (function, tensors) in timed.items():
+            repeated = tensors * (2000 // len(tensors))
             started = time.perf_counter_ns()
-            for _ in range(20_000):
+            for x in repeated:
                 function(x)
-            times.append((time.perf_counter_ns() - started) / 20_000)
-    return min(samples["plain"]), min(samples["tuned"])
+            best[case] = min(best[case], (time.perf_counter_ns() - started) / len(repeated))
+    added = {}
+    for (path, label), ns in best.items():
+        if not label.startswith("plain"):
+            added[path, label] = ns - best[path, "plain, in turns" if "turns" in label else "plain"]
+    return added
 
 
 def exhaustive(name: str, seconds: float) -> None:
@@ -118,13 +147,20 @@ def variant_us(example: ModuleType, function: str, row: Row, args: tuple[torch.T
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--exhaustive", type=float, metavar="SECONDS")
+    parser.add_argument("--save-library", type=Path, metavar="PATH")
+    parser.add_argument("--library", type=Path, action="append", default=[], metavar="PATH")
     options = parser.parse_args()
-    for label, header in HEADERS.items():
+    if options.save_library:
+        print(build_choices(options.save_library))
+        return
+    for label, header in HEADERS.items() if not options.library else ():
         one = statistics.median(build_ms(header, 1) for _ in range(3))
         all_ms = build_ms(header, 24)
         print(f"build, {label}: one {one:.0f} ms, 24 variants {all_ms:.0f} ms ({all_ms / one:.1f} times)")
-    plain, tuned = choose_ns()
-    print(f"choose: {tuned - plain:.1f} ns ({plain:.1f} ns without, {tuned:.1f} ns with)")
+    with tempfile.TemporaryDirectory() as directory:
+        libraries = options.library or [build_choices(Path(directory, "choose.so"))]
+        for (path, label), ns in choose_ns(libraries).items():
+            print(f"choose, {label}: {ns:.1f} ns ({Path(path).name})")
     if options.exhaustive and torch.cuda.is_available():
         for name in ("elementwise", "reduction", "transpose", "stencil", "gemm"):
             exhaustive(name, options.exhaustive)

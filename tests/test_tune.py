@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import random
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -226,6 +227,73 @@ def test_hundreds_of_keys_are_found(tmp_path, stub_driver: StubDriver):
     mod.f(numbers[3], numbers[3] // 7)
     assert stub_driver.launches()[-1].block == (35, 1, 1)
     assert hash_key((1, 2)) != hash_key((2, 1))
+
+
+RECENT = r"""
+__global__ void numbers(long long a, long long b, int* out) { out[0] = blockDim.x; }
+__global__ void tensors(const float* x, const float* y, int* out) { out[0] = blockDim.x; }
+__global__ void wide(const float* x, const float* y, int* out) { out[0] = blockDim.x; }"""
+RECENT_KEYS = {
+    "numbers": ("a", "b - a"),
+    "tensors": ("x.stride(0)", "y is None or x.shape == y.shape"),
+    "wide": ("x.stride(0)", "y.shape[-1]"),  # has more inputs than a call remembers
+}
+
+
+def make_calls() -> list[tuple[str, tuple[Any, ...], tuple[int, int]]]:
+    """Return calls of functions, with their keys. Some inputs differ only in a type, a stride or a dimension."""
+    x = torch.zeros(8, 8)
+    numbers = [(a, b) for a in (0, 1, True, -(2**40)) for b in (0, 1, 5)]
+    pairs = [
+        (x, x),
+        (x, None),
+        (x[:4], x[:4]),
+        (x[:4], x),
+        (x.T[:4], x[:4]),
+        (x[:, :1], x[:, :1]),
+        (x[0], x[0]),
+        (x[0], x),
+    ]
+    cubes = [torch.zeros(shape) for shape in ((2,) * 6, (2, 2, 2, 2, 2, 3), (2, 3, 2, 2, 2, 2))]
+    calls = [("numbers", (a, b), (int(a), b - a)) for a, b in numbers]
+    calls += [("tensors", (a, b), (a.stride(0), int(b is None or a.shape == b.shape))) for a, b in pairs]
+    return calls + [("wide", (a, b), (a.stride(0), b.shape[-1])) for a in cubes for b in cubes]
+
+
+def test_calls_with_many_keys_in_turns_launch_the_variant_of_their_key():
+    """A call with the inputs of a recent call looks nothing up."""
+    calls = make_calls()
+    keys = list(dict.fromkeys((name, key) for name, _, key in calls))
+    blocks = {case: 1 + number % 8 for number, case in enumerate(keys) if number % 5 != 4}  # others are not tuned
+    rows = [
+        Row(function=name, gpu="cpu", key=tuple(zip(RECENT_KEYS[name], key, strict=True)), values=(("B", block),),
+            number=block - 1, median_us=1.0)
+        for (name, key), block in blocks.items()
+    ]  # fmt: skip
+    options = {"strided": ("x", "y"), "nullable": "y"}
+    functions = {
+        name: Launch(grid=1, block="B", tune=Tune(B=range(1, 9), key=key), **({} if name == "numbers" else options))
+        for name, key in RECENT_KEYS.items()
+    }
+    mod = jitload.load_inline(
+        "recent", cuda_sources=RECENT, functions=functions, arch="cpu", tuned=jitload.Tuning(rows)
+    )
+    wrong = []
+
+    def call(seed: int) -> None:
+        out = torch.zeros(1, dtype=torch.int32)
+        chosen = random.Random(seed).choices(calls, k=400)
+        for name, args, key in [each for each in chosen for _ in range(1 + seed)]:
+            mod[name](*args, out)
+            if out.item() != blocks.get((name, key), 1):
+                wrong.append((name, args, out.item()))
+
+    threads = [threading.Thread(target=call, args=(seed,)) for seed in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not wrong
 
 
 def test_two_processes_with_one_file_choose_alike(tmp_path, stub_library):

@@ -22,20 +22,40 @@ int32_t jitload_find_default_device(const jitload_kernel* kernel) {
   return current & (JITLOAD_DEVICES - 1);
 }
 
-const jitload_table* jitload_find_table(const jitload_kernel* kernel, int32_t device) {
-  static const jitload_number no_keys[2 * (JITLOAD_MAX_KEYS + 1)] = {};
-  static const jitload_table empty = {"", no_keys, 1};
+/* Note which arguments the expressions of a key read. */
+static void jitload_note_inputs(const jitload_op* program, jitload_choice_state* state) {
+  for (const jitload_op* op = program; op->code != JITLOAD_OP_END; ++op) {
+    const int is_pair = op->code == JITLOAD_OP_SAME_SHAPE;
+    const int is_extent = op->code >= JITLOAD_OP_NDIM && op->code <= JITLOAD_OP_STRIDE;
+    if (!is_pair && !is_extent && op->code != JITLOAD_OP_INT && op->code != JITLOAD_OP_IS_NONE) continue;
+    const int64_t other = is_pair ? op->value : op->operand;
+    state->reads_many |= op->operand >= 64 || other >= 64;
+    state->arguments |= UINT64_C(1) << (op->operand & 63) | UINT64_C(1) << (other & 63);
+    state->reads_strides |= op->code == JITLOAD_OP_STRIDE;
+  }
+}
+
+/* Return the state of a choice, or NULL with an error. */
+static jitload_choice_state* jitload_get_choice_state(const jitload_kernel* kernel) {
   jitload_choice* choice = (jitload_choice*)kernel->choice;
   jitload_choice_state* state = __atomic_load_n(&choice->state, __ATOMIC_ACQUIRE);
-  if (state == NULL) {
-    state = (jitload_choice_state*)calloc(1, sizeof *state);
-    jitload_choice_state* other = NULL;
-    if (state == NULL) return jitload_fail("MemoryError", "%s(): out of memory", kernel->name), (jitload_table*)NULL;
-    if (!__atomic_compare_exchange_n(&choice->state, &other, state, 0, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE)) {
-      free(state);
-      state = other;
-    }
-  }
+  if (state != NULL) return state;
+  state = (jitload_choice_state*)calloc(1, sizeof *state);
+  if (state == NULL) return jitload_fail("MemoryError", "%s(): out of memory", kernel->name), state;
+  jitload_note_inputs(choice->program, state);
+  jitload_choice_state* other = NULL;
+  if (__atomic_compare_exchange_n(&choice->state, &other, state, 0, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE)) return state;
+  free(state);
+  return other;
+}
+
+/* Return the table for a device, which is empty if there is none, or NULL with an error. */
+static const jitload_table* jitload_find_table(const jitload_kernel* kernel, jitload_choice_state* state, int32_t device) {
+  static const jitload_number no_keys[2 * (JITLOAD_MAX_KEYS + 1)] = {};
+  static const jitload_table empty = {"", no_keys, 1};
+  const jitload_choice* choice = kernel->choice;
+  const jitload_table* table = __atomic_load_n(&state->tables[device], __ATOMIC_ACQUIRE);
+  if (table != NULL) return table;
   char gpu[256] = "cpu";
   if (device != JITLOAD_DEVICES) {
     const jitload_driver* driver = jitload_get_driver(kernel->name);
@@ -46,12 +66,30 @@ const jitload_table* jitload_find_table(const jitload_kernel* kernel, int32_t de
       return NULL;
     }
   }
-  const jitload_table* table = &empty;
+  table = &empty;
   for (int32_t i = 0; i < choice->table_count; ++i) {
     if (strcmp(choice->tables[i].gpu, gpu) == 0) table = &choice->tables[i];
   }
   __atomic_store_n(&state->tables[device], table, __ATOMIC_RELEASE);
   return table;
+}
+
+static uint64_t jitload_hash_key(const int64_t* key, int32_t count) {
+  uint64_t hash = 0;
+  for (int32_t i = 0; i < count; ++i) hash = (hash ^ (uint64_t)key[i]) * UINT64_C(0x9E3779B97F4A7C15);
+  return hash;
+}
+
+/* Return the position of the variant for a key plus 1, or 0. */
+static int32_t jitload_find_key(const jitload_table* table, const int64_t* key, int32_t count, uint64_t hash) {
+  const uint32_t mask = (1u << table->slot_bits) - 1;
+  for (uint32_t slot = (uint32_t)(hash >> (64 - table->slot_bits));; slot = (slot + 1) & mask) {
+    const jitload_number* found = &table->slots[(size_t)slot * (size_t)(count + 1)];
+    if (found->value == 0) return 0;
+    int32_t i = 0;
+    while (i < count && found[i + 1].value == key[i]) ++i;
+    if (i == count) return (int32_t)found->value;
+  }
 }
 
 /* Return how far a key is from a tuned one. The distance of logarithms is compared as the product of ratios, which is
@@ -84,8 +122,9 @@ static int32_t jitload_nearest_position(const jitload_choice* choice, const jitl
   }
 }
 
-int32_t jitload_choose_untuned(const jitload_kernel* kernel, const jitload_table* table, const int64_t* key,
-                               uint64_t hash, int32_t device) {
+/* Return the position of the variant for a key that is in no table. */
+static int32_t jitload_choose_untuned(const jitload_kernel* kernel, const jitload_table* table, const int64_t* key,
+                                      uint64_t hash, int32_t device) {
   const jitload_choice* choice = kernel->choice;
   const uint64_t position_mask = 0xfff;
   hash ^= (uint64_t)(device + 1) << 12;
@@ -106,8 +145,59 @@ int32_t jitload_choose_untuned(const jitload_kernel* kernel, const jitload_table
   return position;
 }
 
-int jitload_raise_key_error(const jitload_kernel* kernel, const jitload_eval* eval) {
+static int jitload_raise_key_error(const jitload_kernel* kernel, const jitload_eval* eval) {
   jitload_kernel named = *kernel;
   named.expressions = kernel->choice->expressions;
   return jitload_raise_expression_error(&named, eval);
+}
+
+/* Keep the position for a call's inputs, unless there are too many or another thread keeps a position. */
+static __attribute__((noinline)) void jitload_keep_position(const jitload_choice_state* state, jitload_recent_key* recent,
+                                                            const TVMFFIAny* args, int32_t position) {
+  int64_t inputs[JITLOAD_MAX_INPUTS] = {};
+  int64_t* end = inputs;
+  const auto is_kept = [&](int64_t input) { return end != inputs + JITLOAD_MAX_INPUTS && (*end++ = input, true); };
+  uint32_t version = __atomic_load_n(&recent->version, __ATOMIC_RELAXED);
+  if (version % 2 != 0 || !jitload_visit_inputs(state, args, is_kept)) return;
+  if (!__atomic_compare_exchange_n(&recent->version, &version, version + 1, 0, __ATOMIC_ACQUIRE, __ATOMIC_RELAXED)) return;
+  __atomic_thread_fence(__ATOMIC_RELEASE);
+  for (int32_t i = 0; i < JITLOAD_MAX_INPUTS; ++i) __atomic_store_n(&recent->inputs[i], inputs[i], __ATOMIC_RELAXED);
+  __atomic_store_n(&recent->position, position, __ATOMIC_RELAXED);
+  __atomic_store_n(&recent->version, version + 2, __ATOMIC_RELEASE);
+}
+
+int32_t jitload_find_position(const jitload_kernel* kernel, const TVMFFIAny* args, int32_t device,
+                              jitload_chosen* chosen) {
+  const jitload_choice* choice = kernel->choice;
+  int64_t key[JITLOAD_MAX_KEYS];
+  jitload_plan plan;
+  jitload_eval eval;
+  plan.values = key;
+  eval.args = args;
+  if (jitload_evaluate(choice->program, &eval, &plan) != JITLOAD_EVAL_OK) {
+    /* An argument of another type is left to the variant, which rejects it. */
+    if (eval.error == JITLOAD_EVAL_NOT_A_TENSOR || eval.error == JITLOAD_EVAL_INTEGER) return 0;
+    return jitload_raise_key_error(kernel, &eval);
+  }
+  if (chosen != NULL) {
+    chosen->key_count = choice->key_count;
+    memcpy(chosen->key, key, sizeof key);
+  }
+  if (choice->table_count == 0) return 0;
+  jitload_choice_state* state = jitload_get_choice_state(kernel);
+  if (state == NULL) return -1;
+  const jitload_table* table = jitload_find_table(kernel, state, device);
+  if (table == NULL) return -1;
+  const uint64_t hash = jitload_hash_key(key, choice->key_count);
+  int32_t position = jitload_find_key(table, key, choice->key_count, hash) - 1;
+  if (chosen != NULL) {
+    const int has_nearest = choice->nearest != JITLOAD_NEAREST_NONE;
+    chosen->how = position >= 0 ? JITLOAD_TUNED : has_nearest ? JITLOAD_NEAREST : JITLOAD_FIRST;
+  }
+  if (position < 0) position = jitload_choose_untuned(kernel, table, key, hash, device);
+  jitload_recent_key* recent = &state->recent[device];
+  const uint32_t misses = __atomic_load_n(&recent->misses, __ATOMIC_RELAXED);
+  __atomic_store_n(&recent->misses, misses + 1, __ATOMIC_RELAXED); /* threads may lose a count */
+  if (misses % JITLOAD_KEEP_EVERY == 0 && !state->reads_many) jitload_keep_position(state, recent, args, position);
+  return position;
 }

@@ -9,22 +9,39 @@
 /* How a variant was chosen: it is the first, because the key was not tuned; for the key; for the nearest key. */
 enum { JITLOAD_FIRST, JITLOAD_TUNED, JITLOAD_NEAREST };
 
-enum { JITLOAD_DEVICES = 64, JITLOAD_REMEMBERED = 256 };
+enum { JITLOAD_DEVICES = 64, JITLOAD_REMEMBERED = 256, JITLOAD_MAX_INPUTS = 22, JITLOAD_KEEP_EVERY = 16 };
 
-/* A choice's tables by device, with that of the CPU at the end, and the variants of keys that are in no table. */
+/* The position of the variant for a recent key, and the arguments from which the key was computed, or the shapes and
+ * strides of tensors. The version is 0 at first, and odd while a thread writes the inputs and the position. */
+typedef struct jitload_recent_key {
+  uint32_t version;
+  uint32_t misses; /* calls with other inputs. Few of them are kept, so that calls with several keys in turn are fast. */
+  int64_t position;
+  int64_t inputs[JITLOAD_MAX_INPUTS];
+} jitload_recent_key;
+
+/* The state of a choice, with a place for each device, that of the CPU at the end. */
 typedef struct jitload_choice_state {
   const jitload_table* tables[JITLOAD_DEVICES + 1];
-  uint64_t remembered[JITLOAD_REMEMBERED]; /* the high bits of a hash, and the position of a variant plus 1 */
+  jitload_recent_key recent[JITLOAD_DEVICES + 1];
+  uint64_t remembered[JITLOAD_REMEMBERED]; /* of keys in no table: the high bits of a hash, and a position plus 1 */
+  uint64_t arguments;                      /* those that the key's expressions read, as bits */
+  int32_t reads_strides;
+  int32_t reads_many; /* more arguments than there are bits, so that no key is kept */
 } jitload_choice_state;
 
-/* Find the table for a device, which is empty if there is none. Return NULL with an error. */
-const jitload_table* jitload_find_table(const jitload_kernel* kernel, int32_t device);
-/* Return the position of the variant for a key that is in no table. */
-int32_t jitload_choose_untuned(const jitload_kernel* kernel, const jitload_table* table, const int64_t* key,
-                               uint64_t hash, int32_t device);
+/* What a call has chosen by its key: how, and the key. */
+typedef struct jitload_chosen {
+  int32_t how;
+  int32_t key_count;
+  int64_t key[JITLOAD_MAX_KEYS];
+} jitload_chosen;
+
+/* Find the position of the variant for a call's key, or return -1 with an error. `chosen` may be NULL. */
+int32_t jitload_find_position(const jitload_kernel* kernel, const TVMFFIAny* args, int32_t device,
+                              jitload_chosen* chosen);
 /* Return the index of the table of the device that a call without tensors runs on. */
 int32_t jitload_find_default_device(const jitload_kernel* kernel);
-int jitload_raise_key_error(const jitload_kernel* kernel, const jitload_eval* eval);
 
 /* Return the index of the table of a call's device. */
 static inline int32_t jitload_find_call_device(const jitload_kernel* kernel, const TVMFFIAny* args) {
@@ -34,12 +51,6 @@ static inline int32_t jitload_find_call_device(const jitload_kernel* kernel, con
     return jitload_is_cuda(tensor->device) ? tensor->device.device_id & (JITLOAD_DEVICES - 1) : JITLOAD_DEVICES;
   }
   return jitload_find_default_device(kernel);
-}
-
-static inline const jitload_table* jitload_table_of(const jitload_kernel* kernel, int32_t device) {
-  const jitload_choice_state* state = __atomic_load_n(&kernel->choice->state, __ATOMIC_ACQUIRE);
-  const jitload_table* table = state != NULL ? __atomic_load_n(&state->tables[device], __ATOMIC_ACQUIRE) : NULL;
-  return JITLOAD_LIKELY(table != NULL) ? table : jitload_find_table(kernel, device);
 }
 
 static inline int jitload_fits_dtypes(const jitload_kernel* kernel, const TVMFFIAny* args) {
@@ -61,68 +72,60 @@ static inline const jitload_kernel* jitload_choose_variant(const jitload_kernel*
   return NULL;
 }
 
-/* What a call has chosen by its key: how, and the key. */
-typedef struct jitload_chosen {
-  int32_t how;
-  int32_t key_count;
-  int64_t key[JITLOAD_MAX_KEYS];
-} jitload_chosen;
-
-static inline uint64_t jitload_hash_key(const int64_t* key, int32_t count) {
-  uint64_t hash = 0;
-  for (int32_t i = 0; i < count; ++i) hash = (hash ^ (uint64_t)key[i]) * UINT64_C(0x9E3779B97F4A7C15);
-  return hash;
-}
-
-/* Return the position of the variant for a key plus 1, or 0. */
-static inline int32_t jitload_find_key(const jitload_table* table, const int64_t* key, int32_t count, uint64_t hash) {
-  const uint32_t mask = (1u << table->slot_bits) - 1;
-  for (uint32_t slot = (uint32_t)(hash >> (64 - table->slot_bits));; slot = (slot + 1) & mask) {
-    const jitload_number* found = &table->slots[(size_t)slot * (size_t)(count + 1)];
-    if (found->value == 0) return 0;
-    int32_t i = 0;
-    while (i < count && found[i + 1].value == key[i]) ++i;
-    if (i == count) return (int32_t)found->value;
+/* Visit the inputs of a call's key: of each argument that the key reads, the type and the value, or the shape of a tensor,
+ * and its strides if the key reads any. Stop if `visit` returns false. Return whether all were visited. */
+template <class Visit>
+static inline bool jitload_visit_inputs(const jitload_choice_state* state, const TVMFFIAny* args, Visit visit) {
+  for (uint64_t rest = state->arguments; rest != 0; rest &= rest - 1) {
+    const TVMFFIAny* value = &args[__builtin_ctzll(rest)];
+    const DLTensor* tensor = jitload_get_tensor(value);
+    if (tensor == NULL) {
+      if (!visit(value->type_index) || !visit(value->v_int64)) return false;
+      continue;
+    }
+    const int has_strides = state->reads_strides && tensor->strides != NULL;
+    if (!visit(~(int64_t)(2 * tensor->ndim + has_strides))) return false; /* negative, unlike the index of a type */
+    for (int32_t i = 0; i < tensor->ndim; ++i) {
+      if (!visit(tensor->shape[i]) || (has_strides && !visit(tensor->strides[i]))) return false;
+    }
   }
+  return true;
 }
 
-/* Return the position of the variant for a call's key, or -1 with an error. `chosen` may be NULL. */
-static inline int32_t jitload_choose_by_key(const jitload_kernel* kernel, const TVMFFIAny* args,
-                                            jitload_chosen* chosen) {
+/* Return the position for the recent key if the call has the same inputs, otherwise -1. */
+static inline int32_t jitload_recall_position(const jitload_choice_state* state, int32_t device, const TVMFFIAny* args) {
+  const jitload_recent_key* recent = &state->recent[device];
+  const uint32_t version = __atomic_load_n(&recent->version, __ATOMIC_ACQUIRE);
+  if (version == 0 || version % 2 != 0) return -1;
+  const int64_t* input = recent->inputs;
+  const auto is_same = [&input](int64_t value) { return __atomic_load_n(input++, __ATOMIC_RELAXED) == value; };
+  if (!jitload_visit_inputs(state, args, is_same)) return -1;
+  const int64_t position = __atomic_load_n(&recent->position, __ATOMIC_RELAXED);
+  __atomic_thread_fence(__ATOMIC_ACQUIRE);
+  return __atomic_load_n(&recent->version, __ATOMIC_RELAXED) == version ? (int32_t)position : -1;
+}
+
+/* Return the position of the variant for a call's key, or -1 with an error. */
+static inline int32_t jitload_choose_by_key(const jitload_kernel* kernel, const TVMFFIAny* args) {
   const jitload_choice* choice = kernel->choice;
-  if (choice->table_count == 0 && chosen == NULL) return 0;
-  int64_t key[JITLOAD_MAX_KEYS];
-  jitload_plan plan;
-  jitload_eval eval;
-  plan.values = key;
-  eval.args = args;
-  if (__builtin_expect(jitload_evaluate(choice->program, &eval, &plan) != JITLOAD_EVAL_OK, 0)) {
-    /* An argument of another type is left to the variant, which rejects it. */
-    if (eval.error == JITLOAD_EVAL_NOT_A_TENSOR || eval.error == JITLOAD_EVAL_INTEGER) return 0;
-    return jitload_raise_key_error(kernel, &eval);
-  }
-  if (chosen != NULL) {
-    chosen->key_count = choice->key_count;
-    memcpy(chosen->key, key, sizeof key);
-    if (choice->table_count == 0) return 0;
-  }
+  if (choice->table_count == 0) return 0;
   const int32_t device = jitload_find_call_device(kernel, args);
-  const jitload_table* table = jitload_table_of(kernel, device);
-  if (__builtin_expect(table == NULL, 0)) return -1;
-  const uint64_t hash = jitload_hash_key(key, choice->key_count);
-  const int32_t position = jitload_find_key(table, key, choice->key_count, hash);
-  if (chosen != NULL) {
-    const int has_nearest = choice->nearest != JITLOAD_NEAREST_NONE;
-    chosen->how = position != 0 ? JITLOAD_TUNED : has_nearest ? JITLOAD_NEAREST : JITLOAD_FIRST;
-  }
-  return JITLOAD_LIKELY(position != 0) ? position - 1 : jitload_choose_untuned(kernel, table, key, hash, device);
+  const jitload_choice_state* state = __atomic_load_n(&choice->state, __ATOMIC_ACQUIRE);
+  const int32_t position = JITLOAD_LIKELY(state != NULL) ? jitload_recall_position(state, device, args) : -1;
+  return JITLOAD_LIKELY(position >= 0) ? position : jitload_find_position(kernel, args, device, NULL);
+}
+
+/* Likewise, and say how it was chosen. */
+static inline int32_t jitload_explain_choice(const jitload_kernel* kernel, const TVMFFIAny* args, jitload_chosen* chosen) {
+  return jitload_find_position(kernel, args, jitload_find_call_device(kernel, args), chosen);
 }
 
 /* Choose a kernel of a function with several. Return NULL with an error. */
 static inline const jitload_kernel* jitload_choose(const jitload_kernel* kernel, const TVMFFIAny* args,
                                                    jitload_chosen* chosen) {
   if (kernel->choice != NULL) {
-    const int32_t position = jitload_choose_by_key(kernel, args, chosen);
+    const int32_t position =
+        chosen == NULL ? jitload_choose_by_key(kernel, args) : jitload_explain_choice(kernel, args, chosen);
     return position < 0 ? NULL : &kernel->module->kernels[kernel->first_variant + position];
   }
   const jitload_kernel* variant = jitload_choose_variant(kernel, args);

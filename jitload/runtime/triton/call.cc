@@ -391,7 +391,7 @@ static int jitload_dispatch(const jitload_kernel* kernel, const jitload_config* 
     device = jitload_find_device(driver, kernel, args);
   }
   /* The variant that was chosen for the key comes first, and then the others in their order. */
-  const int32_t first = kernel->choice != NULL ? jitload_choose_by_key(kernel, args, NULL) : 0;
+  const int32_t first = kernel->choice != NULL ? jitload_choose_by_key(kernel, args) : 0;
   if (first < 0) return -1;
   int has_code = driver == NULL;
   for (int32_t i = 0; i < triton->variant_count; ++i) {
