@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import cProfile
+import pstats
 import random
 import re
 from dataclasses import replace
@@ -15,6 +17,7 @@ from support.bounds import Extents, Touched, touched_by
 
 import jitload
 from jitload import Launch
+from jitload.bounds import accesses
 from jitload.bounds.extents import bound_checks, read_extents
 from jitload.errors import LaunchSpecError
 from jitload.kernels.bounds import compile_plainly
@@ -249,6 +252,36 @@ def test_extents_need_the_source_of_one_kernel(gpu_mod):
         jitload.load_inline("cubin", embed_cubin={"k": cubin}, functions={"guarded": Launch(bounds="check")})
     with pytest.raises(LaunchSpecError, match="must be 'check', got 'all'"):
         Launch(bounds="all")  # type: ignore[arg-type]
+
+
+def conditional_stores(count: int) -> str:
+    """Return PTX with so many stores, each under a condition of its own."""
+    stores = "".join(
+        f"setp.ge.s32 %p{n}, %r1, {n}; @%p{n} bra $L{n}; st.global.u32 [%rd3], %r1; $L{n}:\n" for n in range(count)
+    )
+    return f""".entry stores(.param .u64 p_0) {{
+        ld.param.u64 %rd1, [p_0]; mov.u32 %r1, %tid.x; mul.wide.u32 %rd2, %r1, 4; add.s64 %rd3, %rd1, %rd2;
+        {stores} ret; }}"""
+
+
+def test_the_work_grows_with_the_number_of_accesses_up_to_a_limit(kernels, monkeypatch):
+    _, _, (x, *_) = kernels["guarded"]
+
+    def calls(count: int) -> int:
+        profile = cProfile.Profile()
+        assert len(profile.runcall(bound_checks, conditional_stores(count), "stores", [x])) == count
+        return pstats.Stats(profile).total_calls
+
+    assert calls(80) < 2.2 * calls(40)
+    for name, limit, reason in (
+        ("_MOST_PLACES", 4, "it accesses tensors in more than 4 places"),
+        ("_MOST_INSTRUCTIONS", 9, "it has more than 9 instructions"),
+    ):
+        with monkeypatch.context() as patch:
+            patch.setattr(accesses, name, limit)
+            assert not bound_checks(conditional_stores(5), "stores", [x])
+            extents = read_extents(conditional_stores(5), "stores", [x])
+            assert extents["x"].reason == f"the PTX cannot be read ({reason})"
 
 
 def test_a_tensor_map_is_unknown(kernels):

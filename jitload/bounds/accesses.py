@@ -18,6 +18,8 @@ _SIZE = re.compile(r"[a-z]+(\d+)(?:x(\d))?")
 _ACCESSES = ("ld", "st", "atom", "red", "ldu")
 _OTHER_SPACES = {"shared", "local", "const", "param"}
 _HARMLESS = ("prefetch", "prefetchu", "bar", "setp", "isspacep", "cvta")
+# More would take seconds. A kernel has as many places with accesses as it has blocks of instructions with them.
+_MOST_INSTRUCTIONS, _MOST_PLACES = 20_000, 300
 _ONE = Polynomial.of(1)
 _BITS = 64
 _MOST = 1 << 62  # larger numbers are not trusted, because terms are computed with 64 bits
@@ -60,9 +62,12 @@ def find_accesses(ptx: str, symbol: str, parameters: Sequence[Parameter]) -> tup
     entry = read_entry(ptx, symbol)
     if len(entry.parameters) != len(parameters):
         raise PtxError(f"{symbol}: the PTX has {len(entry.parameters)} parameters, not {len(parameters)}")
-    graph = Graph(entry)
-    values = Values(entry, graph, parameters)
-    accesses = [access for number in range(len(entry.instructions)) for access in _accesses_of(number, values)]
+    if len(entry.instructions) > _MOST_INSTRUCTIONS:
+        raise PtxError(f"it has more than {_MOST_INSTRUCTIONS} instructions")
+    values = Values(entry, Graph(entry), parameters)
+    sites: dict[int, _Site] = {}
+    numbers = range(len(entry.instructions))
+    accesses = [access for number in numbers for access in _accesses_of(number, values, sites)]
     return [*accesses, *_escapes(values)], entry.files
 
 
@@ -73,7 +78,7 @@ def _escapes(values: Values) -> Iterator[Access]:
         yield Access(pointer, values.entry.instructions[number], reason=reason)
 
 
-def _accesses_of(number: int, values: Values) -> Iterator[Access]:
+def _accesses_of(number: int, values: Values, sites: dict[int, _Site]) -> Iterator[Access]:
     instruction = values.entry.instructions[number]
     if instruction.root not in _HARMLESS and not destinations(instruction):
         values.use(number)
@@ -91,7 +96,13 @@ def _accesses_of(number: int, values: Values) -> Iterator[Access]:
             reason = "its address is not that of one pointer" if size else "jitload does not know the instruction"
             yield from (Access(pointer, instruction, reason=reason) for pointer in pointers)
         elif pointers:
-            yield _Site(values, number, pointers[0], size).access(address)
+            block = values.graph.block_of[number]
+            site = _Site(values, number) if instruction.guard else sites.get(block) or _Site(values, number)
+            if not instruction.guard:
+                sites[block] = site
+            if len(sites) > _MOST_PLACES:
+                raise PtxError(f"it accesses tensors in more than {_MOST_PLACES} places")
+            yield site.access(Access(pointers[0], instruction, size), address)
 
 
 def _size_of(instruction: Instruction, place: int) -> int:
@@ -108,37 +119,42 @@ def _size_of(instruction: Instruction, place: int) -> int:
 
 
 class _Site:
-    """A place in a kernel where memory is accessed, and the comparisons under which it is reached."""
+    """A place in a kernel, and the comparisons under which it is reached.
 
-    def __init__(self, values: Values, number: int, pointer: str, size: int) -> None:
+    All instructions of a block are at one place, except for those that are executed under a predicate.
+    """
+
+    def __init__(self, values: Values, number: int) -> None:
         self.values, self.graph = values, values.graph
-        self.number, self.pointer, self.size = number, pointer, size
-        self.instruction = values.entry.instructions[number]
+        self.number, self.instruction = number, values.entry.instructions[number]
         self.types = {parameter.name: parameter for parameter in values.parameters.values()}
         self.block = self.graph.block_of[number]
         self.loops = self.graph.loops_around(self.block)
-        self.is_exact = not any(i.root == "call" and "vprintf" not in i.operands for i in values.entry.instructions)
+        self.is_exact, self.are_all_kept = not values.has_calls, True
         self.whole: set[Edge] = set()  # the branches whose conditions are known completely
+        kept, self.certain = self._usable([*self._batches()]) if self.graph.is_reducible else ([], ())
+        self.domain = Domain(kept)
+        self.active = tuple(_not_certain(self.domain.active))
+        self.exact = tuple(_not_certain(self.domain.exact)) if self._is_reached() else None
 
-    def access(self, address: Value) -> Access:
-        unknown = Access(self.pointer, self.instruction, self.size)
-        offset = address.polynomial - Polynomial.of(f"@{self.pointer}")
+    def access(self, unknown: Access, address: Value) -> Access:
+        """Return an access at this place with its range."""
+        offset = address.polynomial - Polynomial.of(f"@{unknown.pointer}")
         if any(name.startswith("@") for name in offset.symbols):
             return unknown._replace(reason="its address is not a sum of the pointer and an offset")
         if not self.graph.is_reducible:
             return unknown._replace(reason="the kernel has a loop with several entries")
         if not self._is_in_scope(offset):
             return unknown._replace(reason="its index does not follow from threads, blocks, loops and parameters")
-        batches = [*self._batches(), _Batch((), address.assumptions)]
-        kept, certain = self._certain(batches)
-        domain = Domain(kept)
-        range_ = domain.range_of(offset)
-        if certain is None or range_ is None:
+        range_ = self.domain.range_of(offset)
+        fitting = [_fitting(self.domain, assumption, self.types) for assumption in address.assumptions]
+        if range_ is None or None in fitting:
             reason = "its index may be too large for its type" if range_ else "no comparison limits its index"
             return unknown._replace(reason=reason)
-        exact = tuple(_not_certain(domain.exact)) if self._is_reached() and range_.is_exact else None
-        certain = tuple(_not_certain((*certain, *range_.signs)))
-        return unknown._replace(range=range_, certain=certain, active=tuple(_not_certain(domain.active)), exact=exact)
+        terms = [term for terms in fitting for term in terms or ()]
+        certain = tuple(_not_certain((*self.certain, *terms, *range_.signs)))
+        exact = self.exact if range_.is_exact else None
+        return unknown._replace(range=range_, certain=certain, active=self.active, exact=exact)
 
     def _is_in_scope(self, polynomial: Polynomial) -> bool:
         """Return whether a polynomial is linear, and has only iterations of loops around the access."""
@@ -151,25 +167,20 @@ class _Site:
         deciding = self.graph.deciding(self.block)
         return self.is_exact and deciding is not None and all(edge in self.whole for edge in deciding)
 
-    def _certain(self, batches: Sequence[_Batch]) -> tuple[list[Polynomial], tuple[Term, ...] | None]:
-        """Return the comparisons that can be used, and what must not be negative for registers to hold the numbers.
-
-        The latter is None if this cannot be said for the address.
-        """
+    def _usable(self, batches: Sequence[_Batch]) -> tuple[list[Polynomial], tuple[Term, ...]]:
+        """Return the comparisons that can be used, and what must not be negative for registers to hold the numbers."""
         kept: list[Polynomial] = []
         certain: list[Term] = []
-        are_all_kept = True
-        for number, batch in enumerate(batches):
-            domain = Domain([*kept, *batch.constraints] if batch.is_of_loop else kept)
-            terms = [_fitting(domain, assumption, self.types) for assumption in batch.assumptions]
+        for batch in batches:
+            assumptions = [a for a in batch.assumptions if not _always_fits(a, self.types)]
+            domain = Domain([*kept, *batch.constraints] if batch.is_of_loop else kept) if assumptions else None
+            terms = [_fitting(domain, assumption, self.types) for assumption in assumptions if domain]
             # Whether a loop's comparisons hold in its first iteration follows from earlier ones.
-            if all(term is not None for term in terms) and (are_all_kept or not batch.is_of_loop):
+            if None not in terms and (self.are_all_kept or not batch.is_of_loop):
                 kept += batch.constraints
                 certain += [t for term in terms for t in term or ()]
-            elif number == len(batches) - 1:
-                return kept, None
             else:
-                self.is_exact = are_all_kept = False
+                self.is_exact = self.are_all_kept = False
         return kept, tuple(dict.fromkeys(certain))
 
     def _batches(self) -> Iterator[_Batch]:
@@ -267,13 +278,13 @@ def _counted_comparison(comparison: Comparison, loop: Loop) -> Comparison:
 
 def _fitting(domain: Domain, assumption: Assumption, types: Mapping[str, Parameter]) -> list[Term] | None:
     """Return what must not be negative for an assumption to hold in a domain, or None if it holds for no launch."""
+    if _always_fits(assumption, types):
+        return []
     range_ = domain.range_of(assumption.value)
     if range_ is None:
         return None
-    terms = [*range_.signs]
-    if not _always_fits(assumption, types):
-        low, high = max(assumption.low, -_MOST), min(assumption.high, _MOST)
-        terms += [add(range_.low, Polynomial.of(-low)), add(negate(range_.high), Polynomial.of(high))]
+    low, high = max(assumption.low, -_MOST), min(assumption.high, _MOST)
+    terms = [*range_.signs, add(range_.low, Polynomial.of(-low)), add(negate(range_.high), Polynomial.of(high))]
     constants = [term.constant for term in terms if isinstance(term, Polynomial)]
     return None if any(constant is not None and constant < 0 for constant in constants) else _not_certain(terms)
 

@@ -55,6 +55,7 @@ class Domain:
         self.exact: list[Term] = []
         self.is_exact = True
         self._fixed: list[tuple[str, Polynomial]] = []
+        self._ranges: dict[Polynomial, Range | None] = {}
         remaining = self._without_implied(self._fix([*dict.fromkeys(constraints)]))
         forms: dict[Polynomial, _Form] = {}
         for constraint in remaining:
@@ -175,6 +176,11 @@ class Domain:
 
     def range_of(self, polynomial: Polynomial) -> Range | None:
         """Return the range of a polynomial, or None if it is not known."""
+        if polynomial not in self._ranges:
+            self._ranges[polynomial] = self._range_of(polynomial)
+        return self._ranges[polynomial]
+
+    def _range_of(self, polynomial: Polynomial) -> Range | None:
         for symbol, value in self._fixed:
             polynomial = polynomial.substitute(symbol, value)
         split = polynomial.split()

@@ -53,7 +53,10 @@ class Graph:
         for edge in self.edges:
             self.incoming[edge.target].append(edge)
             self.outgoing[edge.source].append(edge)
-        self.dominators = _dominators(len(self.blocks), self.edges, 0)
+        everything = range(len(self.blocks))
+        self.dominators = _dominators(everything, self.edges, 0)
+        self._by_dominators = {blocks: block for block, blocks in enumerate(self.dominators)}
+        self._guards: dict[int, tuple[Edge, ...]] = {}
         back = [edge for edge in self.edges if self.dominates(edge.target, edge.source)]
         self.loops = {header: self._loop(header, back) for header in dict.fromkeys(edge.target for edge in back)}
         self._find_deciding(back)
@@ -94,14 +97,17 @@ class Graph:
         The end of an iteration is taken to leave the loop, since each loop ends at some time.
         """
         removed = {*back}
-        self._forward = [edge for edge in self.edges if edge not in removed]
+        forward = [edge for edge in self.edges if edge not in removed]
         for edge in back:
             targets = self._targets_after(self.loops[edge.target], removed) or {self.exit}
-            self._forward += [Edge(edge.source, target, None) for target in targets]
-        order = _order(len(self.blocks), self._forward)
-        self.is_reducible = order is not None
-        reverse = [Edge(edge.target, edge.source, None) for edge in self._forward]
-        self._after = _dominators(len(self.blocks), reverse, self.exit)
+            forward += [Edge(edge.source, target, None) for target in targets]
+        self.is_reducible = not _has_cycle(len(self.blocks), forward)
+        reverse = [Edge(edge.target, edge.source, None) for edge in forward]
+        after = _dominators(range(len(self.blocks))[::-1], reverse, self.exit)
+        self._deciding: dict[int, set[Edge]] = {}
+        for edge in forward:  # a block that runs after the edge's target, but not always after its source
+            for block in _members(after[edge.target] & (~after[edge.source] | 1 << edge.source)):
+                self._deciding.setdefault(block, set()).add(edge)
 
     def _targets_after(self, loop: Loop, back: set[Edge]) -> set[int]:
         """Return the blocks that follow a loop. If the end of an outer loop does, return those that follow that one."""
@@ -122,36 +128,31 @@ class Graph:
     def deciding(self, block: int) -> list[Edge] | None:
         """Return the edges which together decide whether a block runs in an iteration, or None if this is not so."""
         chain: list[Edge] = []
-        while len(chain) <= len(self.blocks):
-            edges = {
-                e for e in self._forward if self._runs_after(block, e.target) and not self._decided(block, e.source)
-            }
-            if not edges:
-                return chain[::-1]
-            if len(edges) > 1:
+        while edges := self._deciding.get(block):
+            if len(edges) > 1 or len(chain) > len(self.blocks):
                 return None
             chain += edges
             block = chain[-1].source
-        return None
-
-    def _runs_after(self, block: int, other: int) -> bool:
-        return bool(self._after[other] >> block & 1)
-
-    def _decided(self, block: int, source: int) -> bool:
-        return source != block and self._runs_after(block, source)
+        return chain[::-1]
 
     def certain_edges(self, block: int) -> list[Edge]:
         """Return conditional edges that were taken last before a block runs, the first one first."""
-        dominating = [b for b in range(len(self.blocks)) if self.dominates(b, block)]
-        dominating.sort(key=lambda b: self.dominators[b].bit_count())
-        around = [loop.header for loop in self.loops_around(block)]
-        result = []
-        for target in dominating:
+        around = {loop.header for loop in self.loops_around(block)}
+        return [e for e in self._guards_of(block) if all(loop.header in around for loop in self.loops_around(e.source))]
+
+    def _guards_of(self, block: int) -> tuple[Edge, ...]:
+        """Return the conditional edges that lead to the blocks that dominate a block, the first one first."""
+        pending = []
+        while block not in self._guards and block != 0:
+            pending.append(block)
+            block = self._by_dominators.get(self.dominators[block] ^ 1 << block, 0)
+        guards = self._guards.get(block, ())
+        for target in reversed(pending):
             entering = [edge for edge in self.incoming[target] if not self.dominates(target, edge.source)]
-            if len(entering) == 1 and (edge := entering[0]).taken is not None:
-                is_current = all(loop.header in around for loop in self.loops_around(edge.source))
-                result += [edge] if is_current else []
-        return result
+            if len(entering) == 1 and entering[0].taken is not None:
+                guards += (entering[0],)
+            self._guards[target] = guards
+        return guards
 
 
 def _starts(entry: Entry) -> list[int]:
@@ -159,18 +160,21 @@ def _starts(entry: Entry) -> list[int]:
     return sorted({0, *entry.labels.values(), *after} - {len(entry.instructions)})
 
 
-def _dominators(count: int, edges: Iterable[Edge], root: int) -> list[int]:
-    """Return the blocks that are on all paths from the root to each block, itself included."""
-    sources: list[list[int]] = [[] for _ in range(count)]
+def _dominators(order: range, edges: Iterable[Edge], root: int) -> list[int]:
+    """Return the blocks that are on all paths from the root to each block, itself included.
+
+    In the order of `order`, most blocks come after those from which edges lead to them.
+    """
+    sources: list[list[int]] = [[] for _ in order]
     for edge in edges:
         sources[edge.target].append(edge.source)
-    everything = (1 << count) - 1
-    result = [everything] * count
+    everything = (1 << len(order)) - 1
+    result = [everything] * len(order)
     result[root] = 1 << root
     is_changed = True
     while is_changed:
         is_changed = False
-        for block in range(count):
+        for block in order:
             if block != root:
                 common = everything
                 for source in sources[block]:
@@ -181,14 +185,21 @@ def _dominators(count: int, edges: Iterable[Edge], root: int) -> list[int]:
     return result
 
 
-def _order(count: int, edges: Sequence[Edge]) -> list[int] | None:
-    """Return the blocks in a topological order, or None if there is a cycle."""
+def _members(blocks: int) -> Iterator[int]:
+    """Yield the blocks of a set of bits."""
+    while blocks:
+        yield (blocks & -blocks).bit_length() - 1
+        blocks &= blocks - 1
+
+
+def _has_cycle(count: int, edges: Sequence[Edge]) -> bool:
     from graphlib import CycleError, TopologicalSorter
 
     sorter: TopologicalSorter[int] = TopologicalSorter(dict.fromkeys(range(count), ()))
     for edge in edges:
         sorter.add(edge.target, edge.source)
     try:
-        return [*sorter.static_order()]
+        sorter.prepare()
     except CycleError:
-        return None
+        return True
+    return False

@@ -65,6 +65,7 @@ class Values:
     """The values of the registers of a kernel.
 
     Attributes:
+        has_calls: Whether the kernel calls functions that may end it.
         escaped: The pointers that were used in another way than for addresses, with the first instruction that did so.
     """
 
@@ -72,11 +73,13 @@ class Values:
         self.entry, self.graph = entry, graph
         self.parameters = dict(zip(entry.parameters, parameters, strict=True))
         self.escaped: dict[str, int] = {}
+        self.has_calls = any(i.root == "call" and "vprintf" not in i.operands for i in entry.instructions)
         self._defined: dict[tuple[int, str], list[int]] = {}
+        self._definitions: dict[str, list[int]] = {}
         for number, instruction in enumerate(entry.instructions):
             for register in destinations(instruction):
                 self._defined.setdefault((graph.block_of[number], register), []).append(number)
-        self._registers = {register for _, register in self._defined}
+                self._definitions.setdefault(register, []).append(number)
         self._results: dict[int, Value] = {}
         self._at_entry: dict[tuple[int, str], Value] = {}
         self._inductions: dict[str, Polynomial] = {}
@@ -110,7 +113,7 @@ class Values:
             return Value(Polynomial.of(int(operand.rstrip("U"), 0)))
         if not operand.startswith("%") or _OTHER_SPECIAL.fullmatch(operand):
             return self._unknown(f"{number}_{operand}")
-        if operand not in self._registers:
+        if operand not in self._definitions:
             raise PtxError(f"no instruction sets {operand}")
         block = self.graph.block_of[number]
         earlier = [n for n in self._defined.get((block, operand), ()) if n < number]
@@ -148,7 +151,7 @@ class Values:
         """Return the value of a register at the start of an iteration: its first value plus a step for each one."""
         sources = {edge.source for edge in loop.back}
         others = [edge for edge in self.graph.incoming[loop.header] if edge.source not in sources]
-        if not any(loop.blocks >> block & 1 for block, name in self._defined if name == register):
+        if not any(loop.blocks >> self.graph.block_of[number] & 1 for number in self._definitions[register]):
             return self._join(loop.header, register, others)
         name = f"?{loop.header}.{register}"
         self._loop_of[name] = loop
@@ -272,7 +275,7 @@ class Values:
         block = self.graph.block_of[number]
         if earlier := [n for n in self._defined.get((block, register), ()) if n < number]:
             return earlier[-1]
-        places = [n for (_, name), numbers in self._defined.items() if name == register for n in numbers]
+        places = self._definitions.get(register, [])
         is_single = len(places) == 1 and self.graph.block_of[places[0]] != block
         return places[0] if is_single and self.graph.dominates(self.graph.block_of[places[0]], block) else None
 
