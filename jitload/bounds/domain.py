@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
-from jitload.bounds.polynomial import Polynomial
+from jitload.bounds.polynomial import Polynomial, Quotient
 from jitload.bounds.terms import Term, add, divide, extreme, multiply, negate
 
 _ONE = Polynomial.of(1)
@@ -56,7 +56,9 @@ class Domain:
         self.is_exact = True
         self._fixed: list[tuple[str, Polynomial]] = []
         self._ranges: dict[Polynomial, Range | None] = {}
-        remaining = self._without_implied(self._fix([*dict.fromkeys(constraints)]))
+        self._whole: list[Quotient] = []  # those without a remainder
+        usable = self._without_quotients([*dict.fromkeys(constraints)])
+        remaining = self._without_implied(self._fix(usable))
         forms: dict[Polynomial, _Form] = {}
         for constraint in remaining:
             split = constraint.split()
@@ -69,6 +71,39 @@ class Domain:
         self._forms = [form for form in forms.values() if self._is_separate(form, forms.values())]
         for form in self._forms:
             self._check_is_reached(form)
+        self.is_exact &= all(map(self._has_whole, self._whole))
+
+    def _without_quotients(self, constraints: list[Polynomial]) -> list[Polynomial]:
+        """Return constraints without those of quotients. Of these, only that a remainder is 0 is used."""
+        usable = []
+        for constraint in constraints:
+            quotient = next(iter(constraint.quotients), None)
+            if quotient is None:
+                usable.append(constraint)
+                continue
+            remainder = quotient.dividend - Polynomial.of(quotient) * Polynomial.of(quotient.divisor)
+            if -constraint not in constraints or constraint not in (remainder, -remainder):
+                self.is_exact = False
+            elif constraint == remainder:
+                self._whole.append(quotient)
+        return usable
+
+    def _has_whole(self, quotient: Quotient) -> bool:
+        """Return whether the other comparisons are known to leave each quotient up to the highest one."""
+        sharing = [form for form in self._forms if {*form.coordinates} & quotient.coordinates]
+        has_own_form = all(form.form == quotient.dividend and not form.lows for form in sharing)
+        is_alone = not any(symbol in quotient.coordinates for symbol, _ in self._fixed)
+        return has_own_form and is_alone and len(self._whole) == 1 and self._reaches_all(quotient.dividend)
+
+    def _reaches_all(self, polynomial: Polynomial) -> bool:
+        """Return whether a number is known to have each value from 0 to its highest one."""
+        coordinates = polynomial.coordinates
+        if polynomial.quotients and polynomial == Polynomial.of(*coordinates):
+            return self._reaches_all(polynomial.quotients[0].dividend)
+        is_form = any(form.form == polynomial and not form.lows for form in self._forms)
+        is_free = not any(coordinates & {*form.coordinates} for form in self._forms)
+        is_free &= not any(symbol in coordinates for symbol, _ in self._fixed)
+        return is_form or (is_free and len(coordinates) == 1 and polynomial == Polynomial.of(*coordinates))
 
     def _fix(self, constraints: list[Polynomial]) -> list[Polynomial]:
         """Return constraints with the values of coordinates that they set to one value."""
@@ -181,6 +216,47 @@ class Domain:
         return self._ranges[polynomial]
 
     def _range_of(self, polynomial: Polynomial) -> Range | None:
+        parts: list[Range] = []
+        used: set[str] = set()
+        is_exact = True
+        while quotients := polynomial.quotients:
+            quotient = quotients[0]
+            factor = _factor(polynomial, quotient)
+            part = factor * quotient.dividend
+            count = (polynomial - part).coefficient(quotient)
+            polynomial -= part + count * Polynomial.of(quotient)
+            is_mixed = bool(quotient.coordinates & polynomial.coordinates) and not factor.terms and _is_negative(count)
+            found = None if count.coordinates or is_mixed else self._range_of_quotient(quotient, factor, count)
+            if found is None:
+                return None
+            parts.append(found)
+            is_exact &= not used & quotient.coordinates
+            used |= quotient.coordinates
+        rest = self._range_of_sum(polynomial)
+        return rest and _sum([*parts, rest], is_exact=is_exact and not polynomial.coordinates & used)
+
+    def _range_of_quotient(self, quotient: Quotient, factor: Polynomial, count: Polynomial) -> Range | None:
+        """Return the range of `factor * dividend + count * quotient`."""
+        number, divisor = self.range_of(quotient.dividend), Polynomial.of(quotient.divisor)
+        if number is None:
+            return None
+        low, high = divide(number.low, divisor), divide(number.high, divisor)
+        if (factor.constant or 0) > 0 and (count.constant or -1) > 0:  # it grows with the dividend
+            low = add(multiply(factor, number.low), multiply(count, low))
+            high = add(multiply(factor, number.high), multiply(count, high))
+            return number._replace(low=low, high=high, bound=high)
+        count += factor * divisor  # from here on, the remainder takes the place of the dividend
+        highest = extreme("MIN", [divisor - _ONE, number.high])
+        remainder = _scaled(factor, _ZERO, highest, divisor - _ONE, ())
+        whole = _scaled(count, low, high, high, number.signs)
+        assert remainder is not None
+        assert whole is not None
+        if not factor.terms:
+            return whole._replace(is_exact=self.is_exact if quotient in self._whole else number.is_exact)
+        is_reached = not count.terms and self._reaches_all(quotient.dividend)
+        return _sum([remainder, whole], is_exact=is_reached and number.is_exact)
+
+    def _range_of_sum(self, polynomial: Polynomial) -> Range | None:
         for symbol, value in self._fixed:
             polynomial = polynomial.substitute(symbol, value)
         split = polynomial.split()
@@ -188,7 +264,7 @@ class Domain:
             return None
         linear, rest = split
         parts: list[Range] = []
-        is_exact = self.is_exact
+        is_exact = self.is_exact and not any(split[0].coordinates & quotient.coordinates for quotient in self._whole)
         for form in self._forms:
             part = _part(linear, form.coordinates)
             if part.terms and (quotient := _quotient(part, form)) is not None:
@@ -205,18 +281,32 @@ class Domain:
             if range_ is None:
                 return None
             parts.append(range_)
-        return Range(
-            add(rest, *(part.low for part in parts)),
-            add(rest, *(part.high for part in parts)),
-            add(rest, *(part.bound for part in parts)),
-            is_exact,
-            tuple(sign for part in parts for sign in part.signs),
-        )
+        return _sum([Range(rest, rest, rest, True, ()), *parts], is_exact=is_exact)
 
 
 def extent_of(coordinate: str) -> Polynomial | None:
     """Return the number of values of a coordinate, or None for the iterations of a loop."""
     return None if coordinate.startswith("#") else Polynomial.of(f"n{coordinate}")
+
+
+def _sum(parts: Sequence[Range], *, is_exact: bool) -> Range:
+    """Return the range of a sum of numbers that are independent of each other if `is_exact` is true."""
+    return Range(
+        add(*(part.low for part in parts)),
+        add(*(part.high for part in parts)),
+        add(*(part.bound for part in parts)),
+        is_exact and all(part.is_exact for part in parts),
+        tuple(sign for part in parts for sign in part.signs),
+    )
+
+
+def _factor(polynomial: Polynomial, quotient: Quotient) -> Polynomial:
+    """Return the factor with which a polynomial has the dividend of a quotient, or 0."""
+    for symbol in sorted(quotient.dividend.coordinates):
+        own, factor = quotient.dividend.coefficient(symbol).constant, polynomial.coefficient(symbol).constant
+        if own and factor and factor % own == 0:
+            return Polynomial.of(factor // own)
+    return _ZERO
 
 
 def _part(linear: Polynomial, coordinates: Sequence[str]) -> Polynomial:

@@ -2,7 +2,7 @@
 
 Symbols are the special registers of PTX (`tid.x`, `ntid.x`, …), parameters (`$n`), the addresses in pointer parameters
 (`@x`), the iterations of loops (`#3`, counted from 0) and values that are not known (`?7`). A quotient of what is known
-at the launch is a symbol, too: `$n//4`.
+at the launch is a symbol, too: `$n//4`. So is a quotient of a number that differs between threads, a `Quotient`.
 """
 
 from __future__ import annotations
@@ -17,9 +17,35 @@ _COORDINATE = re.compile(r"(?:cta|t)id\.[xyz]|#\d+")
 _LAUNCH = re.compile(r"(?:n(?:cta|t)id\.[xyz]|\$\w+)(?://\d+)?")
 
 
+class Quotient(str):  # noqa: SLOT000  a string has no room for slots
+    """The symbol of a quotient, rounded down, of a number that is not negative by a positive constant.
+
+    Attributes:
+        dividend: The number. Its symbols are the same in all iterations of loops.
+        divisor: The constant.
+    """
+
+    dividend: Polynomial
+    divisor: int
+
+    @classmethod
+    def of(cls, dividend: Polynomial, divisor: int) -> Quotient:
+        """Return the symbol, which is the same for equal numbers."""
+        terms = sorted((*monomial, str(factor)) for monomial, factor in dividend.terms.items())
+        quotient = cls(f"%{terms}//{divisor}")
+        quotient.dividend, quotient.divisor = dividend, divisor
+        return quotient
+
+    @property
+    def coordinates(self) -> set[str]:
+        """The symbols that differ between threads, among which are other quotients and those of their dividends."""
+        own = self.dividend.coordinates
+        return own.union(*(symbol.coordinates for symbol in own if isinstance(symbol, Quotient)))
+
+
 def is_coordinate(symbol: str) -> bool:
     """Return whether a symbol differs between the threads of a launch, or between the iterations of a loop."""
-    return _COORDINATE.fullmatch(symbol) is not None
+    return isinstance(symbol, Quotient) or _COORDINATE.fullmatch(symbol) is not None
 
 
 def is_known_at_launch(symbol: str) -> bool:
@@ -83,6 +109,12 @@ class Polynomial:
     def coordinates(self) -> set[str]:
         """The symbols that differ between threads or iterations."""
         return {*filter(is_coordinate, self.symbols)}
+
+    @property
+    def quotients(self) -> list[Quotient]:
+        """The quotients among the symbols. Those whose dividends have others come before these."""
+        found = (symbol for symbol in self.symbols if isinstance(symbol, Quotient))
+        return sorted(found, key=lambda quotient: (len(quotient), quotient), reverse=True)
 
     def coefficient(self, symbol: str) -> Polynomial:
         """Return the factor of a symbol in which the polynomial is linear."""

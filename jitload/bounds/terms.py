@@ -41,8 +41,8 @@ def add(*terms: Term) -> Term:
 
 def multiply(factor: Polynomial, term: Term) -> Term:
     """Return a product."""
-    if isinstance(term, Polynomial):
-        return factor * term
+    if isinstance(term, Polynomial) or not factor.terms:
+        return factor * term if isinstance(term, Polynomial) else factor
     return term if factor.constant == 1 else Operation("MUL", (term, factor))
 
 
@@ -59,6 +59,8 @@ def extreme(name: Literal["MIN", "MAX"], terms: Sequence[Term]) -> Term:
 
 def divide(term: Term, divisor: Polynomial) -> Term:
     """Return a quotient, rounded down."""
+    if isinstance(term, Polynomial) and term.constant is not None and divisor.constant:
+        return Polynomial.of(term.constant // divisor.constant)
     return term if divisor.constant == 1 else Operation("FLOORDIV", (term, divisor))
 
 

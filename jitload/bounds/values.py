@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from typing import Literal, NamedTuple
 
 from jitload.bounds.graph import Edge, Graph, Loop
-from jitload.bounds.polynomial import MOST_TERMS, Polynomial, is_known_at_launch
+from jitload.bounds.polynomial import MOST_TERMS, Polynomial, Quotient, is_known_at_launch
 from jitload.bounds.ptx import Entry, Instruction, PtxError
 from jitload.model import Parameter
 
@@ -16,6 +16,7 @@ _OTHER_SPECIAL = re.compile(
     r"%(?:[a-z]+\d*_\w+(?:\.\w)?|[a-z]*(?:id|size)(?:\.\w)?|(?:clock|envreg|pm|globaltimer)\w*|is_\w+)"
 )
 _TYPE = re.compile(r"([sub])(8|16|32|64)")
+_COUNTED = re.compile(r"n?(?:cta|t)id\.[xyz]|\$\w+(?://\d+)?")  # symbols that are the same in all iterations of loops
 _PARAMETER = re.compile(r"\[([\w$]+)(?:\+(\d+))?\]")
 _ADDRESS = re.compile(r"\[\s*([%\w$]+)\s*(?:\+\s*(-?\d+))?\s*\]")
 _NEGATED = {"lt": "ge", "ge": "lt", "gt": "le", "le": "gt", "eq": "ne", "ne": "eq"}
@@ -384,22 +385,28 @@ def _disjoint_or(instruction: Instruction, type_: re.Match[str], values: list[Va
 
 
 def _quotient(instruction: Instruction, type_: re.Match[str], values: list[Value]) -> Value | None:
-    """Evaluate `div` and `shr` of a number that is known at the launch and not negative by a constant."""
-    divisor = values[1].polynomial.constant
-    if divisor is None or (instruction.root == "shr" and not 0 <= divisor < int(type_[2])):
+    """Evaluate `div`, `shr`, `rem` and `and`, which is `rem` of a power of two, of a positive number by a constant."""
+    root, bits, constant = instruction.root, int(type_[2]), values[1].polynomial.constant
+    if constant is None or (root == "shr" and not 0 <= constant < bits):
         return None
-    divisor = divisor if instruction.root == "div" else 1 << divisor
-    dividend = _interpreted(values[0], int(type_[2]), is_signed=type_[1] != "u")
-    (symbol,) = dividend.polynomial.symbols if len(dividend.polynomial.symbols) == 1 else ("",)
-    if divisor <= 0 or dividend.polynomial != Polynomial.of(symbol) or not is_known_at_launch(symbol) or "//" in symbol:
+    divisor = {"shr": 1 << constant, "and": constant + 1}.get(root, constant) if constant < 1 << bits else 0
+    if divisor <= 0 or (root == "and" and divisor & constant):
         return None
-    is_positive = Assumption(dividend.polynomial, 0, (1 << int(type_[2])) - 1)
-    return _combined(
-        Polynomial.of(f"{symbol}//{divisor}"), dividend._replace(assumptions=dividend.assumptions | {is_positive})
-    )
+    dividend = _interpreted(values[0], bits, is_signed=type_[1] == "s")
+    number = dividend.polynomial
+    if not all(_COUNTED.fullmatch(symbol) or isinstance(symbol, Quotient) for symbol in number.symbols):
+        return None
+    is_positive = Assumption(number, 0, (1 << bits) - 1)
+    dividend = dividend._replace(assumptions=dividend.assumptions | {is_positive})
+    symbol = next(iter(number.symbols), "")
+    is_launch_value = number == Polynomial.of(symbol) and is_known_at_launch(symbol) and "//" not in symbol
+    quotient = Polynomial.of(f"{symbol}//{divisor}" if is_launch_value else Quotient.of(number, divisor))
+    is_remainder = root in ("rem", "and")
+    return _combined(number - quotient * Polynomial.of(divisor) if is_remainder else quotient, dividend)
 
 
 _OPERATIONS = {
     "add": _add, "sub": _subtract, "neg": _negate, "not": _complement, "mul": _multiply, "mad": _multiply,
-    "shl": _shift, "cvt": _convert, "or": _disjoint_or, "div": _quotient, "shr": _quotient,
+    "shl": _shift, "cvt": _convert, "or": _disjoint_or, "div": _quotient, "shr": _quotient, "rem": _quotient,
+    "and": _quotient,
 }  # fmt: skip
