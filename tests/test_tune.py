@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import logging
 import random
+import stat
 import threading
 from pathlib import Path
 from typing import Any
@@ -18,6 +20,7 @@ from support.driver import StubDriver
 
 import jitload
 from jitload import Launch, Tune
+from jitload.cli import main
 from jitload.codegen.kernel import hash_key
 from jitload.errors import JitLoadError, LaunchSpecError
 from jitload.request.rows import Row, choose, merge
@@ -365,10 +368,45 @@ def test_a_resource_of_a_package_can_choose(tmp_path, monkeypatch):
     (package / "__init__.py").touch()
     write(package / "scale.json", "Stub GPU 0", {8: (64, 1, 3)})
     monkeypatch.syspath_prepend(tmp_path)
-    functions = {"scale": Launch(**LAUNCH, tune=Tune(**TUNE))}
-    arguments = {"cuda_sources": SOURCE, "functions": functions, "arch": "sm_90a", "extra_cuda_cflags": OPTIONS}
     paths = {
-        jitload.build_inline("resource", **arguments, tuned=tuned)
+        jitload.build_inline(**resource_request(tuned))
         for tuned in ("my_kernels:scale.json", package / "scale.json", str(package / "scale.json"), None)
     }
     assert len(paths) == 2
+    for tuned in ("my_kernels:none.json", "no_kernels:scale.json", "json.decoder:scale.json"):
+        with pytest.raises(JitLoadError, match=f"tuned='{tuned}' cannot be read: "):
+            jitload.build_inline(**resource_request(tuned))
+
+
+def resource_request(tuned: Any) -> dict[str, Any]:
+    functions = {"scale": Launch(**LAUNCH, tune=Tune(**TUNE))}
+    return {
+        "name": "resource", "cuda_sources": SOURCE, "functions": functions, "arch": "sm_90a",
+        "extra_cuda_cflags": OPTIONS, "tuned": tuned,
+    }  # fmt: skip
+
+
+def test_a_bundle_has_the_file_beside_the_libraries(cache, tmp_path, monkeypatch, capsys):
+    source, bundle = tmp_path / "scale.json", tmp_path / "bundled" / "kernels"
+    write(source, "Stub GPU 0", {8: (64, 1, 3)})
+    done = jitload.prebuild([resource_request(str(source))], progress=False)
+    done.check()
+    done.fill_bundle(bundle)
+    assert (bundle / "scale.json").read_bytes() == source.read_bytes()
+    assert stat.S_IMODE((bundle / "scale.json").stat().st_mode) == 0o644
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setenv("JITLOAD_CACHE_DIR", str(tmp_path / "cache"))
+    monkeypatch.setenv("JITLOAD_CACHE_PATH", str(bundle))
+    monkeypatch.setenv("JITLOAD_MODE", "load-only")
+    path = Path(jitload.build_inline(**resource_request("bundled.kernels:scale.json")))
+    assert path.is_relative_to(bundle)
+    digest = hashlib.sha256(source.read_bytes()).hexdigest()
+    assert main(["inspect", str(path)]) == 0
+    assert f"scale is tuned, SHA-256 of the measurements: {digest}" in capsys.readouterr().out
+    with pytest.raises(JitLoadError, match=r"tuned"):  # with other choices, it is another library
+        jitload.build_inline(**resource_request(None))
+    other = tmp_path / "other" / "scale.json"
+    other.parent.mkdir()
+    write(other, "Stub GPU 0", {9: (64, 1, 3)})
+    with pytest.raises(JitLoadError, match=r"scale.json and .*/other/scale.json differ, and have the same name"):
+        jitload.prebuild([resource_request(source), resource_request(other)], progress=False)

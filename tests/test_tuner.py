@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -11,6 +12,7 @@ from typing import Any
 
 import pytest
 import torch
+from builds import python_env
 
 import jitload
 from jitload import Launch, Tune
@@ -19,7 +21,7 @@ from jitload.errors import JitLoadError, LaunchSpecError
 from jitload.measuring.tuning import Tuning
 from jitload.prebuilding.files import read_requests
 from jitload.request.rows import Row
-from jitload.tuning.jobs import tune_requests
+from jitload.tuning.jobs import gpu_executor, tune_requests
 
 pytest_plugins = ["support.gpu_fixtures"]
 
@@ -195,6 +197,7 @@ name = "twice"
 arch = "cpu"
 cuda_sources = "__global__ void twice(float* x, int n) { for (int i = threadIdx.x; i < n; i += blockDim.x) x[i] *= 2; }"
 functions.twice = { grid = 1, block = "B", args = { n = "x.numel()" }, tune = { B = [32, 64], key = "n" } }
+tuned = "tuned.json"
 tune = [{ function = "twice", args = ["float32[100]"] }, { function = "twice", args = ["float32[7, 2]=3"] }]
 """
 
@@ -202,22 +205,74 @@ tune = [{ function = "twice", args = ["float32[100]"] }, { function = "twice", a
 def test_the_command_runs_the_jobs_of_requests(tmp_path, capsys):
     file, output = tmp_path / "kernels.toml", tmp_path / "tuned.json"
     file.write_text(REQUESTS)
+    with pytest.raises(JitLoadError, match=r"tuned.json' cannot be read: No such file"):
+        tune_requests(read_requests(str(file)))
     assert main(["tune", str(file), "--seconds", "0.02", "-o", str(output)]) == 0
     assert f"{output}: 2 choices" in capsys.readouterr().out
     assert [row.key for row in Tuning.load(output).choices] == [(("n", 14),), (("n", 100),)]
     assert main(["tune", "--merge", str(output), str(output), "-o", str(tmp_path / "both.json"), "--json"]) == 0
     assert json.loads(capsys.readouterr().out) == json.loads(output.read_text())
     assert main(["prebuild", str(file), "-q"]) == 0
+    request = read_requests(str(file))[0]
+    both = tmp_path / "others.json"
     with ThreadPoolExecutor(1) as executor:
-        assert len(tune_requests(read_requests(str(file)), executor, seconds=0.02).choices) == 2
+        jobs = [
+            *request["tune"],
+            {"function": "none"},
+            {"function": "twice", "args": ["float32[5]"], "reference": "no"},
+        ]
+        with pytest.raises(
+            JitLoadError, match=r"^2 of 4 jobs failed; what the others measured is in .*others.json"
+        ) as caught:
+            tune_requests([{**request, "tuned": None, "tune": jobs}], executor, output=both, seconds=0.02)
+    failed = {line.partition("(")[0] for line in str(caught.value).splitlines()[1:3]}
+    assert failed == {"twice, none", "twice, twice"}
+    assert len(Tuning.load(both).choices) == 2
     for args, message in ((["real[3]"], "a tensor is written"), (["x"], "a tensor is written")):
-        request = {**read_requests(str(file))[0], "tune": {"function": "twice", "args": args}}
+        request = {**request, "tune": {"function": "twice", "args": args}}
         with pytest.raises(JitLoadError, match=message):
             tune_requests([request])
     with pytest.raises(JitLoadError, match="no request has jobs"):
         tune_requests([{}])
-    with pytest.raises(JitLoadError, match="reference='no:such' must be module:name"):
+    with pytest.raises(JitLoadError, match="'no:such' must be module:name"):
         tune_requests([{**request, "tune": {"function": "twice", "reference": "no:such"}}])
+
+
+def test_each_process_of_the_executor_has_a_gpu_of_its_own(monkeypatch):
+    monkeypatch.setattr("torch.cuda.device_count", lambda: 2)
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "GPU-a,GPU-b,GPU-c")  # the third is not there
+    with gpu_executor() as executor:
+        facts = "(os := __import__('os')).getpid(), os.environ['CUDA_VISIBLE_DEVICES']"
+        seen = set(executor.map(eval, [facts] * 20))
+    assert len(seen) == len(dict(seen)) == len({gpu for _, gpu in seen})
+    assert {gpu for _, gpu in seen} <= {"GPU-a", "GPU-b"}
+    with pytest.raises(JitLoadError, match="3 processes need a GPU each, and this one sees 2"):
+        gpu_executor(3)
+
+
+_DASK = """
+import sys
+from distributed import Client, LocalCluster
+from jitload.prebuilding.files import read_requests
+from jitload.tuning.jobs import tune_requests
+
+if __name__ == "__main__":
+    options = dict(n_workers=1, threads_per_worker=1, dashboard_address=None, local_directory=sys.argv[1])
+    with LocalCluster(**options) as cluster, Client(cluster) as client:
+        requests = read_requests(sys.argv[2])
+        print(len(tune_requests(requests, client.get_executor(), output=sys.argv[3], seconds=0.02).choices))
+"""
+
+
+def test_the_workers_of_a_cluster_of_dask_run_the_jobs(tmp_path):
+    pytest.importorskip("distributed", reason="no distributed: the cluster of Dask's is not tested")
+    file, program, output = tmp_path / "kernels.toml", tmp_path / "program.py", tmp_path / "tuned.json"
+    file.write_text(REQUESTS)
+    program.write_text(_DASK)
+    command = [sys.executable, str(program), str(tmp_path / "dask"), str(file), str(output)]
+    run = subprocess.run(command, env=python_env(), capture_output=True, text=True, check=False, timeout=300)
+    assert (run.returncode, run.stdout.strip()) == (0, "2"), run.stderr
+    assert len(Tuning.load(output).choices) == 2
 
 
 def synthetic(count: int, *names: str) -> Tuning:
@@ -275,6 +330,15 @@ def test_tuning_on_a_gpu(tmp_path):
     y.zero_()
     graph.replay()
     assert torch.equal(y, 2 * x)
+
+
+@pytest.mark.gpu
+@pytest.mark.usefixtures("gpu")
+def test_a_process_with_a_gpu_runs_the_jobs(tmp_path):
+    file, output = tmp_path / "kernels.toml", tmp_path / "tuned.json"
+    file.write_text(REQUESTS.replace('arch = "cpu"', 'arch = "native"'))
+    assert main(["tune", str(file), "--seconds", "0.1", "-j", "1", "-o", str(output)]) == 0
+    assert {row.gpu for row in Tuning.load(output).choices} == {torch.cuda.get_device_name()}
 
 
 @pytest.mark.gpu

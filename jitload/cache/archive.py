@@ -315,8 +315,8 @@ def unpack_key(cache_dir: Path, data: bytes, key_dir_name: str, *, max_size: int
 # ---- a bundle --------------------------------------------------------------------------------------------------
 
 
-def fill_bundle(entry_dirs: Sequence[Path], bundle: Path) -> UnpackResult:
-    """Copy entries to a bundle, and let every user read the bundle.
+def fill_bundle(entry_dirs: Sequence[Path], bundle: Path, files: Iterable[tuple[str, str]] = ()) -> UnpackResult:
+    """Copy entries to a bundle, write files beside them, and let every user read the bundle.
 
     A bundle is a cache that is shipped in a package or an image.
     """
@@ -326,6 +326,9 @@ def fill_bundle(entry_dirs: Sequence[Path], bundle: Path) -> UnpackResult:
         with _staging_dir(bundle) as stage:
             staged = [_copy_entry(leaf, names, stage) for leaf, names in contents.items()]
             added = sum(_publish(leaf, bundle) for leaf in staged)
+        for name, text in files:
+            (bundle / name).write_text(text, encoding="utf-8")
+            (bundle / name).chmod(0o644)
         _make_readable(bundle)
     except OSError as error:
         raise CacheError(f"entries cannot be copied to {bundle}: {error}") from error

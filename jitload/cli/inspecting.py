@@ -31,9 +31,10 @@ def inspect_command(library: Path, *, as_json: bool) -> None:
 
     module = load_module(library)
     facts, rows, parts = module._jitload_facts(), kernel_rows(module), _read_parts(library)
+    tuned = {name: function["tune"]["digest"] for name, function in facts["functions"].items() if "tune" in function}
     if as_json:
         described = {"name": facts["name"], "archs": facts["archs"], "variables": facts["variables"]}
-        print_json(described | {"functions": list(module), "kernels": rows, "made_of": parts})
+        print_json(described | {"functions": list(module), "kernels": rows, "tuned": tuned, "made_of": parts})
         return
     print_lines([f"{facts['name'] or library.stem} ({', '.join(facts['archs']) or 'C++ alone'})"])
     print_wrapped(f"  {facts['functions'].get(name, {}).get('signature', name + '(...)')}" for name in module)
@@ -41,6 +42,7 @@ def inspect_command(library: Path, *, as_json: bool) -> None:
         print_lines(["  no functions that Python can call"])
     print_lines(f"  variable {row['name']}, {row['size']} bytes" for row in facts["variables"])
     print_kernels(rows)
+    print_lines(f"  {name} is tuned, SHA-256 of the measurements: {digest}" for name, digest in tuned.items() if digest)
     if parts:
         print_wrapped(["Made of:", *(f"  {label}: {format_part(value)}" for label, value in parts.items())])
 

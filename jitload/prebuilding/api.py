@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import BrokenExecutor, CancelledError, Executor, Future, as_completed
 from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,6 +19,7 @@ from jitload.errors import JitLoadError
 from jitload.prebuilding.processes import LocalWorkers, local_workers, worker_count
 from jitload.prebuilding.requests import is_triton, needs_this_process, portable_request
 from jitload.prebuilding.worker import Outcome, Task, build_task, failure, worker_environment
+from jitload.request.tuned import Tuned
 
 if TYPE_CHECKING:
     from jitload.cache.archive import UnpackResult
@@ -35,10 +36,12 @@ class Prebuilt:
     Attributes:
         outcomes: One outcome for each request. With `archs`, a request without an `arch` has one for each architecture.
         seconds: How long the whole call took.
+        tuned: The measurements that chose among variants, by the names of their files.
     """
 
     outcomes: tuple[Outcome, ...]
     seconds: float
+    tuned: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def built(self) -> tuple[Outcome, ...]:
@@ -64,7 +67,7 @@ class Prebuilt:
         """Copy the libraries to a directory that every user may read, to ship them in a package or an image.
 
         Libraries that are already in the directory are kept. A package declares the directory as an entry point in the
-        group `jitload.bundles`.
+        group `jitload.bundles`. The files that `tuned=` named are copied, too.
 
         Returns:
             An `UnpackResult` with the number of new libraries, `added`, and of earlier libraries, `present`.
@@ -74,7 +77,7 @@ class Prebuilt:
         """
         from jitload.cache.archive import fill_bundle
 
-        return fill_bundle(self.entry_dirs(), Path(directory).absolute())
+        return fill_bundle(self.entry_dirs(), Path(directory).absolute(), self.tuned.items())
 
     def entry_dirs(self) -> tuple[Path, ...]:
         """Return the directories in the cache that hold the libraries."""
@@ -128,6 +131,7 @@ def prebuild(
         raise JitLoadError(f"executor must have submit(), as concurrent.futures.Executor does, got {executor!r}")
     if jobs is not None and (not isinstance(jobs, int) or jobs < 1):
         raise JitLoadError(f"jobs must be a positive number of processes, got {jobs!r}")
+    tuned = _measurements(tasks)
     started = time.monotonic()
     outcomes: dict[int, Outcome] = {}
     try:
@@ -138,7 +142,7 @@ def prebuild(
         _log.warning("prebuild() was interrupted with %d requests left: %s", len(tasks) - len(outcomes), summary)
         raise
     ordered = tuple(outcomes[task.number] for task in tasks)
-    return Prebuilt(outcomes=ordered, seconds=time.monotonic() - started)
+    return Prebuilt(outcomes=ordered, seconds=time.monotonic() - started, tuned=tuned)
 
 
 def _tasks(requests: Iterable[Mapping[str, Any]], archs: Sequence[str] | None) -> tuple[Task, ...]:
@@ -165,6 +169,19 @@ def _tasks(requests: Iterable[Mapping[str, Any]], archs: Sequence[str] | None) -
         Task(number=number, request=request, environment=environment, needs_caller=needs_this_process(request), run=run)
         for number, request in enumerate(expanded)
     )
+
+
+def _measurements(tasks: Sequence[Task]) -> dict[str, str]:
+    """Return the files by which the libraries choose among variants, by their names."""
+    files: dict[str, Tuned] = {}
+    for task in tasks:
+        value = task.request.get("tuned") if isinstance(task.request, Mapping) else None
+        if not isinstance(value, Mapping) or not (name := Tuned(**value).file_name):
+            continue
+        file = files.setdefault(name, Tuned(**value))
+        if file.text != value["text"]:
+            raise JitLoadError(f"{file.label} and {value['label']} differ, and have the same name: rename one of them")
+    return {name: file.text for name, file in files.items()}
 
 
 # ---- where it runs ---------------------------------------------------------------------------------------------

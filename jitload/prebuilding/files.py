@@ -14,6 +14,7 @@ from jitload.errors import JitLoadError, LaunchSpecError
 from jitload.prebuilding.requests import import_object, import_user_module
 from jitload.request.launch import Launch
 from jitload.request.tune import Tune
+from jitload.request.tuned import is_resource
 
 _DEFAULT_NAME = "REQUESTS"
 _DATA_SUFFIXES = (".toml", ".json")
@@ -116,7 +117,7 @@ def _request(row: Mapping[str, Any], home: Path, where: str) -> dict[str, Any]:
         if word in request:
             paths = [request[word]] if isinstance(request[word], str) else request[word]
             request[word] = _below(home, paths, f"{where}, {word}")
-    if isinstance(tuned := request.get("tuned"), str) and (home / tuned).is_file():
+    if isinstance(tuned := request.get("tuned"), str) and not is_resource(tuned):
         request["tuned"] = str(home / tuned)
     if isinstance(cubins := request.get("embed_cubin"), dict):
         files = _below(home, list(cubins.values()), f"{where}, embed_cubin")

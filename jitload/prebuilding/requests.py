@@ -11,10 +11,12 @@ import pickle
 import pickletools
 import re
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from jitload.errors import CacheError, JitLoadError
+from jitload.request.tuned import read_tuned
 from jitload.triton.kernel import import_name
 
 if TYPE_CHECKING:
@@ -31,9 +33,15 @@ def is_triton(request: object) -> bool:
 
 
 def portable_request(request: Any) -> Any:
-    """Return a request for other processes. A Triton kernel that can be imported is replaced by its `module:name`."""
+    """Return a request for other processes.
+
+    A Triton kernel that can be imported is replaced by its `module:name`, and a file of measurements by its contents.
+    """
     if is_triton(request) and (name := import_name(request["kernel"])):
-        return {**request, "kernel": name}
+        request = {**request, "kernel": name}
+    with suppress(JitLoadError):  # the build of the request fails with this error
+        if isinstance(request, Mapping) and (file := read_tuned(request.get("tuned"))):
+            request = {**request, "tuned": file._asdict()}
     return request
 
 
@@ -120,7 +128,6 @@ def _library_request(fields: Mapping[str, Any]) -> tuple[Request, bool]:
         read_options,
     )
     from jitload.request.request import make_request
-    from jitload.request.tuned import read_tuned
 
     has_files = any(fields.get(name) for name in ("sources", "cuda_files", "cpp_files"))
     given = _with_defaults(build if has_files else build_inline, fields)

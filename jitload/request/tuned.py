@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import re
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
@@ -21,6 +22,20 @@ class Tuned(NamedTuple):
         """The SHA-256 of the text."""
         return hashlib.sha256(self.text.encode()).hexdigest()
 
+    @property
+    def file_name(self) -> str:
+        """The last part of the path or resource, or "" for a `Tuning`."""
+        return re.split(r"[/:]", self.label)[-1] if self.label != _FROM_TUNING else ""
+
+
+_FROM_TUNING = "a Tuning"
+
+
+def is_resource(value: str) -> bool:
+    """Return whether a text names a resource of a package, `my_package:scale.json`, and not a file."""
+    package, _, name = value.partition(":")
+    return bool(name) and package.replace(".", "").isidentifier() and not os.path.exists(value)
+
 
 def read_tuned(value: Any) -> Tuned | None:
     """Return the argument `tuned=`: a path, a resource of a package, a `Tuning`, or a `Tuned` as a mapping.
@@ -33,19 +48,19 @@ def read_tuned(value: Any) -> Tuned | None:
     if isinstance(value, Mapping):  # from a record
         return Tuned(**value)
     if hasattr(value, "to_json"):
-        return Tuned("a Tuning", value.to_json())
+        return Tuned(_FROM_TUNING, value.to_json())
     try:
         if hasattr(value, "read_text") and not isinstance(value, os.PathLike):
             return Tuned(str(value), value.read_text(encoding="utf-8"))  # a resource in a zip file
         if not isinstance(value, str | os.PathLike):
             raise JitLoadError(f"tuned must be a path, a resource or a Tuning, got {type(value).__name__}")
-        package, _, name = os.fspath(value).partition(":")
-        if name and package.replace(".", "").isidentifier() and not os.path.exists(value):
+        if is_resource(os.fspath(value)):
             from importlib.resources import files
 
+            package, _, name = os.fspath(value).partition(":")
             return Tuned(str(value), (files(package) / name).read_text(encoding="utf-8"))
         with open(value, encoding="utf-8") as file:
             return Tuned(os.fspath(value), file.read())
-    except (OSError, ImportError, UnicodeDecodeError) as error:
+    except (OSError, ImportError, TypeError, UnicodeDecodeError) as error:  # TypeError: a module, not a package
         reason = getattr(error, "strerror", None) or error
         raise JitLoadError(f"tuned={str(value)!r} cannot be read: {reason}") from error

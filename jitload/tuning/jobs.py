@@ -2,42 +2,93 @@
 
 from __future__ import annotations
 
+import functools
+import multiprocessing
+import os
 import re
-from collections.abc import Iterator, Mapping, Sequence
-from concurrent.futures import Executor
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Executor, ProcessPoolExecutor, as_completed
 from importlib import import_module
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from jitload.errors import JitLoadError
 from jitload.measuring.tuning import Tuning
 from jitload.request.rows import read_rows
-from jitload.request.tuned import Tuned
+from jitload.request.tuned import Tuned, read_tuned
 from jitload.toolchain.arch import CPU
+
+if TYPE_CHECKING:
+    from jitload.loader.module import Module
 
 JOBS = "tune"  # the key of a request that has its jobs
 _TENSOR = re.compile(r"(\w+)\[([\d, ]*)\](?:=(.+))?")
+_VISIBLE = "CUDA_VISIBLE_DEVICES"
 
 
-def tune_requests(requests: Sequence[Any], executor: Executor | None = None, **options: Any) -> Tuning:
+def tune_requests(
+    requests: Sequence[Any],
+    executor: Executor | None = None,
+    *,
+    output: str | os.PathLike[str] | None = None,
+    **options: Any,
+) -> Tuning:
     """Run the jobs in requests, `request["tune"]`, and return all measurements.
 
     A job is a mapping with the name of a `function`, its `args`, and options of `jitload.tune`. In place of a tensor,
     `args` may have a text such as `"float16[4096, 1024]"` or `"int32[16]=3"`, and `reference` may be `"module:name"`.
 
     Args:
-        requests: Mappings with the keywords of `load_inline` or `load`, and with the key `tune`.
-        executor: An executor of `concurrent.futures`, such as Dask's `client.get_executor()`. Each of its workers needs
-            a GPU of its own. By default, the jobs run one after another in this process.
+        requests: Mappings with the keywords of `load_inline`, `load` or `load_triton`, and with the key `tune`.
+        executor: An executor of `concurrent.futures`, such as `gpu_executor()` or Dask's `client.get_executor()`. Each
+            of its workers needs a GPU of its own. By default, the jobs run one after another in this process.
+        output: A file to which the measurements are added after each job. A request's `tuned=` may name this file
+            before it exists.
         **options: Options of `jitload.tune` for all jobs.
 
     Raises:
-        JitLoadError: A job is malformed, or no request has a job.
+        JitLoadError: A job is malformed or has failed, or no request has a job. The other jobs are run.
     """
-    jobs = [(request, {**options, **job}) for request in requests for job in _jobs(request)]
+    jobs = [(_portable(request, output), {**options, **job}) for request in requests for job in _jobs(request)]
     if not jobs:
         raise JitLoadError('no request has jobs: "tune": [{"function": "f", "args": ["float32[4096]"]}]')
-    texts = executor.map(run_job, *zip(*jobs, strict=True)) if executor else (run_job(*job) for job in jobs)
-    return Tuning(row for text in texts for row in read_rows(Tuned("a job", text)))
+    found, failures = Tuning([]), []
+    for (request, job), result in _results(jobs, executor):
+        try:
+            found |= (measured := Tuning(read_rows(Tuned("a job", result()))))
+        except Exception as error:  # noqa: BLE001  what a kernel, a reference or an executor raises
+            failures.append(f"{request.get('name')}, {job['function']}(): {error}")
+        else:
+            if output is not None:
+                measured.save(output)
+    if failures:
+        kept = f"; what the others measured is in {output}" if output and found.rows else ""
+        raise JitLoadError("\n".join((f"{len(failures)} of {len(jobs)} jobs failed{kept}", *failures)))
+    return found
+
+
+def _portable(request: Mapping[str, Any], output: str | os.PathLike[str] | None) -> dict[str, Any]:
+    """Return a request for other processes, with the contents of a file of measurements in place of its path."""
+    try:
+        file = read_tuned(request.get("tuned"))
+    except JitLoadError:
+        names = [re.split("[/:]", str(path))[-1] for path in (request["tuned"], output)]
+        if names[0] != names[1] or os.path.exists(str(output)):
+            raise
+        file = None  # this run writes the file
+    return {**request, "tuned": file and file._asdict()}
+
+
+def _results(jobs: Sequence[Any], executor: Executor | None) -> Iterator[tuple[Any, Callable[[], str]]]:
+    """Yield jobs, each with a function that returns its result or raises its error."""
+    if executor is None:
+        yield from ((job, functools.partial(run_job, *job)) for job in jobs)
+        return
+    futures = {executor.submit(run_job, *job): job for job in jobs}
+    try:
+        yield from ((futures[future], future.result) for future in as_completed(futures))
+    finally:
+        for future in futures:
+            future.cancel()
 
 
 def _jobs(request: Any) -> Iterator[dict[str, Any]]:
@@ -48,13 +99,38 @@ def _jobs(request: Any) -> Iterator[dict[str, Any]]:
         yield dict(job)
 
 
+def gpu_executor(count: int | None = None) -> ProcessPoolExecutor:
+    """Return an executor whose processes have a GPU each, the only one that they see.
+
+    The processes import the main script, so a script needs `if __name__ == "__main__":`.
+
+    Args:
+        count: The number of processes. By default, it is the number of GPUs, or 1 without a GPU.
+
+    Raises:
+        JitLoadError: There are fewer GPUs.
+    """
+    import torch
+
+    names = os.environ.get(_VISIBLE, "").split(",") if _VISIBLE in os.environ else map(str, range(1 << 16))
+    gpus = [name for name, _ in zip(names, range(torch.cuda.device_count()), strict=False)]
+    count = count or max(1, len(gpus))
+    if gpus and count > len(gpus):
+        raise JitLoadError(f"{count} processes need a GPU each, and this one sees {len(gpus)}")
+    context = multiprocessing.get_context("spawn")
+    queue = context.SimpleQueue()
+    for gpu in gpus[:count] or [""] * count:
+        queue.put(gpu)
+    return ProcessPoolExecutor(count, mp_context=context, initializer=_use_gpu, initargs=(queue,))
+
+
+def _use_gpu(queue: Any) -> None:
+    os.environ[_VISIBLE] = queue.get()
+
+
 def run_job(request: Mapping[str, Any], job: Mapping[str, Any]) -> str:
     """Run a job in this process. Return the measurements as the text of a file."""
-    from jitload.api import load, load_inline
-
-    fields = {name: value for name, value in request.items() if name != JOBS}
-    has_files = any(fields.get(name) for name in ("sources", "cuda_files", "cpp_files"))
-    function = (load if has_files else load_inline)(**fields)[job["function"]]
+    function = _load(request)[job["function"]]
     options = {name: value for name, value in job.items() if name not in ("function", "args")}
     if isinstance(options.get("reference"), str):
         options["reference"] = _import(options["reference"])
@@ -63,12 +139,23 @@ def run_job(request: Mapping[str, Any], job: Mapping[str, Any]) -> str:
     return function.tune(*args, **options).to_json()
 
 
+def _load(request: Mapping[str, Any]) -> Module:
+    from jitload.api import load, load_inline, load_triton
+
+    fields = {name: value for name, value in request.items() if name != JOBS}
+    if (kernel := fields.pop("kernel", None)) is not None:
+        kernel = _import(kernel) if isinstance(kernel, str) else kernel
+        return load_triton(fields.pop("name"), kernel, *fields.pop("args", ()), **fields)
+    has_files = any(fields.get(name) for name in ("sources", "cuda_files", "cpp_files"))
+    return (load if has_files else load_inline)(**fields)
+
+
 def _import(path: str) -> Any:
     module, _, name = path.partition(":")
     try:
         return getattr(import_module(module), name)
     except (ImportError, AttributeError, ValueError) as error:
-        raise JitLoadError(f"reference={path!r} must be module:name, such as 'torch:relu': {error}") from error
+        raise JitLoadError(f"{path!r} must be module:name, such as 'torch:relu': {error}") from error
 
 
 def _argument(value: Any, device: str) -> Any:
