@@ -367,3 +367,8 @@ def test_everything_is_in_the_key(monkeypatch):
     before = key()
     monkeypatch.setattr("jitload.sources.host.tvm_ffi_version", lambda: "0")
     assert key() != before
+
+
+def test_the_header_of_a_type_of_cudas_is_named():
+    with pytest.raises(CompileError, match=r"__half and __half2, which #include <cuda_fp16\.h> declares"):
+        jitload.build_inline("m", cpp_sources="int f() { return sizeof(half); }", functions="f")

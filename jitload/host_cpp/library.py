@@ -21,6 +21,7 @@ from jitload.building.ninja import Step, run_ninja, write_ninja
 from jitload.building.resources import run_in_background
 from jitload.building.runtime import find_objects
 from jitload.cache.store import Work
+from jitload.cuda.messages import type_hint
 from jitload.elf.file import read_dynamic_symbols
 from jitload.errors import CompileError
 from jitload.host_cpp import link, objects, precompiled
@@ -150,7 +151,8 @@ def _hint(log: str, build: HostBuild) -> str:
     includes_vectors = any("jitload/vectors.h" in text for text in texts)
     if _UNPACKED_VECTOR.search(log) and not includes_vectors:
         return "Include <jitload/vectors.h>, with which functions take CUDA's vectors as tuples of numbers."
-    return library_hint(log, build.cuda.major if build.cuda else 13) or export_hint(log, build.exports, build.request)
+    library = library_hint(log, build.cuda.major if build.cuda else 13)
+    return library or type_hint(log) or export_hint(log, build.exports, build.request)
 
 
 # ---- a library ---------------------------------------------------------------------------------------------------
