@@ -1,8 +1,8 @@
 """What do heavy headers cost NVRTC, what does a precompiled header save, and which options make compiles faster?
 
 Five sources: block algorithms of CUB, `cuda::std`, CuTe, `thrust::complex`, and a large generated source. The times are
-those of the processor, and all compiles run in this process. "Precompiles" is the compile that creates the precompiled
-header, and "precompiled" are the later ones.
+milliseconds of the processor. All compiles run in this process, and the columns take turns. "Precompiles" is the
+compile that creates the precompiled header, and "precompiled" are the later ones.
 """
 
 from __future__ import annotations
@@ -91,40 +91,45 @@ def main() -> None:
     options = parser.parse_args()
     machine = machine_line()
     print(machine, flush=True)
-    times: dict[str, dict[str, list[float]]] = {}
-    rows = []
+    times, rows = {}, []
     for name in options.sources.split(","):
-        times[name], note = {}, ""
-        for column in COLUMNS[1:-1]:
-            times[name][column], problem = attempt(lambda: _measure(name, column, options))  # noqa: B023  called here
-            note = note or problem
+        times[name], note = _measure(name, options)
         rows.append([name, *(f"{median(row):.0f}" if row else "-" for row in times[name].values()), note])
     print_table(COLUMNS, rows)
     write_json(options.json, {"machine": machine, "milliseconds": times})
 
 
-def _measure(name: str, column: str, options: argparse.Namespace) -> list[float]:
-    """Return the milliseconds of the compiles in a column."""
+def _measure(name: str, options: argparse.Namespace) -> tuple[dict[str, list[float]], str]:
+    """Return the milliseconds of the compiles in each column, which take turns, and why a column is empty."""
     import jitload
     from jitload.cuda import isolated
 
     isolated.is_needed = False  # NVRTC runs here, so that the processor's time can be read
-    keywords = {"arch": options.arch, "extra_include_paths": options.include}
+    ways: dict[str, dict[str, object]] = {way: {"isolate": False, "extra_cuda_cflags": WAYS[way]} for way in WAYS}
+    ways["precompiled"] = {"isolate": True}
+    times: dict[str, list[float]] = {column: [] for column in COLUMNS[1:-1]}
+    note, number = "", 0
 
-    def compile_once(number: int, **more: object) -> float:
+    def compile_once(**keywords: object) -> float:
         text = SOURCES[name].replace("NUMBER", str(number))
         start = time.process_time()
-        jitload.compile_cubin(text, name=name.replace("::", "_"), **keywords, **more)
+        jitload.compile_cubin(
+            text, name=name.replace("::", "_"), arch=options.arch, extra_include_paths=options.include, **keywords
+        )
         return (time.process_time() - start) * 1e3
 
-    if column.startswith("precompile"):
-        more = {"isolate": True}
-    else:
-        more = {"isolate": False, "extra_cuda_cflags": WAYS[column]}
-    if column == "precompiles":
-        return [compile_once(0, **more)]
-    compile_once(100, **more)
-    return [compile_once(number, **more) for number in range(1, options.rounds + 1)]
+    for is_first in (True, *(False,) * options.rounds):
+        for way, keywords in list(ways.items()):
+            number += 1
+            took, problem = attempt(lambda: compile_once(**keywords))  # noqa: B023  called here
+            if problem:
+                del ways[way]
+                note = note or f"{way}: {problem}"
+            elif not is_first:
+                times[way].append(took)
+            elif way == "precompiled":
+                times["precompiles"].append(took)
+    return times, note
 
 
 if __name__ == "__main__":

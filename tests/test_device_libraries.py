@@ -60,6 +60,21 @@ def test_the_user_chooses_another_cutlass(wheels: Path, monkeypatch: pytest.Monk
         constant(KERNEL)
 
 
+@pytest.mark.parametrize("quotes", ["<>", '""'])
+@pytest.mark.parametrize("order", [(0, 1), (1, 0), (0, 1, 0)])
+def test_cutlass_and_the_math_header_declare_the_same_names(tmp_path: Path, order: tuple[int, ...], quotes: str):
+    names = [f"FP_{name}" for name in ("NAN", "INFINITE", "ZERO", "SUBNORMAL", "NORMAL")]
+    rows = ",\n".join(f"{name} =\n#define {name} {number}\n{name}" for number, name in enumerate(names))
+    (tmp_path / "cutlass/platform").mkdir(parents=True)
+    (tmp_path / "cutlass/platform/platform.h").write_text("#pragma once\n#include <cmath>\n")
+    text = f'#pragma once\n#include "cutlass/platform/platform.h"\nnamespace cutlass {{ enum {{ {rows} }}; }}\n'
+    (tmp_path / "cutlass/floating_point_nvrtc.h").write_text(text)
+    includes = ("#include <math.h>\n", f"#include {quotes[0]}cutlass/floating_point_nvrtc.h{quotes[1]}\n")
+    values = "".join(f"{name} * {10**number} + " for number, name in enumerate(names))
+    source = "".join(includes[number] for number in order) + f"__global__ void k(int* x) {{ *x = {values} 0; }}"
+    assert constant(source, extra_include_paths=[tmp_path]) == 43210
+
+
 def test_kernels_call_functions_of_headers_that_lack_device(tmp_path: Path):
     (tmp_path / "sizes.h").write_text("constexpr int width() { return 33; }\n")
     source = '#include "sizes.h"\n__global__ void k(int* x) { *x = width(); }'

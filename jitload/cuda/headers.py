@@ -172,6 +172,11 @@ _REDEFINED_MACROS = {
 # If __CUDACC_RTC__ is defined, these headers declare ::uint64_t as unsigned long long, which conflicts with <stdint.h>.
 # So __CUDACC_RTC__ is undefined while NVRTC reads these headers.
 _CONFLICTING = ("cuda_awbarrier_helpers.h", "cuda_pipeline_helpers.h")
+# This header of CUTLASS declares enumerators with the names of macros of <math.h>, and then defines these macros.
+_FLOAT_CLASSES = "cutlass/floating_point_nvrtc.h"
+_WITHOUT_FLOAT_CLASSES = "#include <cutlass/platform/platform.h>\n" + "".join(
+    f"#undef FP_{name}\n" for name in ("NAN", "INFINITE", "ZERO", "SUBNORMAL", "NORMAL")
+)
 
 
 @contextmanager
@@ -349,6 +354,7 @@ _HEADERS = tuple(
             )
             for name in _CONFLICTING
         },
+        _FLOAT_CLASSES: _once(_FLOAT_CLASSES, _WITHOUT_FLOAT_CLASSES + _included_file(_FLOAT_CLASSES)),
     }.items()
 )
 
