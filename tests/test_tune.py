@@ -340,12 +340,29 @@ def test_a_file_that_does_not_fit_is_refused(tmp_path):
     refused(tmp_path, r"refused.json is not a file that Tuning.save\(\) wrote", "{}")
     refused(tmp_path, r"has the format 2; this release reads 1", {"format": 2, "rows": []})
     rows = [{**good, "key": {"n": 4}, "values": {**values, "B": 99}}]
-    refused(tmp_path, r"chose B=99 V=1 F=3, which is not a variant any more", {"format": 1, "rows": rows})
+    refused(tmp_path, r"has B=99 V=1 F=3 and others, none of which is a variant any more", {"format": 1, "rows": rows})
     rows = [{**good, "key": {"m": 4}, "values": values}]
     refused(tmp_path, r"has choices by m, but the key is n: tune again", {"format": 1, "rows": rows})
     refused(tmp_path, r"no function has a Launch\(tune=…\)", {}, functions={"scale": Launch(kernel="scale<float, 1>")})
     refused(tmp_path, "cannot be read: No such file", {}, tuned=tmp_path / "none.json")
     refused(tmp_path, "tuned must be a path, a resource or a Tuning, got int", {}, tuned=5)
+
+
+def test_a_value_that_was_removed_is_not_chosen(stub_driver: StubDriver, tmp_path):
+    """The fastest of the variants that are left is chosen, by the same rule as if no other had been measured."""
+    path = tmp_path / "removed.json"
+    rows = [
+        {"function": "scale", "gpu": "Stub GPU 0", "dtypes": {"x": "float32"}, "key": {"n": 8}, "number": number,
+         "median_us": us, "values": {"B": block, "V": 1, "F": 3}}
+        for number, (block, us) in enumerate([(16, 10.0), (32, 20.2), (64, 20.1), (96, 30.0)])
+    ]  # fmt: skip
+    path.write_text(json.dumps({"format": 1, "rows": rows}))
+    x = CudaArray(np.zeros(8, np.float32))
+    blocks = [
+        load(path, "sm_90a", B=blocks, when=None).scale.variant(x, x).values["B"]
+        for blocks in ((96, 32, 64), (96, 64), 96)
+    ]
+    assert blocks == [32, 64, 96]
 
 
 def test_names_and_limits_are_checked(tmp_path):

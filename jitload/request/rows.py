@@ -16,6 +16,7 @@ from jitload.tables import Rates
 
 FORMAT = 1
 _TIE = 1.01  # times that differ by this factor or less count as equal
+_ADVICE = "tune again, and save to a new file"  # which does not keep the old rows
 _PAIRS = ("dtypes", "key", "values")  # fields that a file has as mappings
 
 
@@ -91,31 +92,37 @@ def choose(rows: Iterable[Row]) -> Row | None:
 
 
 def choose_tables(
-    rows: Iterable[Row], key: tuple[str, ...], position: Callable[[Row], int | None], label: str
+    rows: Iterable[Row],
+    key: tuple[str, ...],
+    is_variant: Callable[[Values], bool],
+    position: Callable[[Values], int],
+    label: str,
 ) -> tuple[Table, ...]:
     """Return the tables of the variants that are chosen from sorted rows.
 
     Args:
         rows: The rows.
         key: The expressions of the key.
-        position: A function that returns the position of a variant, or None if there is no such variant any more.
+        is_variant: A function that says whether a variant still exists. The others are not chosen.
+        position: A function that returns the position of a chosen variant.
         label: The name of the file, for messages.
 
     Raises:
-        LaunchSpecError: A chosen variant or its key does not exist any more.
+        LaunchSpecError: The key has changed, or none of its variants exists any more.
     """
     tables: dict[str, dict[tuple[int, ...], int]] = {}
     for _, group in itertools.groupby(rows, key=lambda row: row.group):
-        if (row := choose(group)) is None:
+        measured = [*group]
+        if (row := choose(measured)) is None:
             continue
         if tuple(text for text, _ in row.key) != key:
             was = ", ".join(text for text, _ in row.key) or "no key"
-            problem = f"{label} has choices by {was}, but the key is {', '.join(key) or 'empty'}: tune again"
+            problem = f"{label} has choices by {was}, but the key is {', '.join(key) or 'empty'}: {_ADVICE}"
             raise LaunchSpecError(problem, kernel=row.function, field="tuned")
-        if (number := position(row)) is None:
-            problem = f"{label} chose {row.label}, which is not a variant any more: tune again"
+        if (chosen := choose(row for row in measured if is_variant(row.values))) is None:
+            problem = f"{label} has {row.label} and others, none of which is a variant any more: {_ADVICE}"
             raise LaunchSpecError(problem, kernel=row.function, field="tuned")
-        tables.setdefault(row.gpu, {})[tuple(value for _, value in row.key)] = number
+        tables.setdefault(row.gpu, {})[tuple(value for _, value in row.key)] = position(chosen.values)
     return tuple(Table(gpu, tuple(sorted(table.items()))) for gpu, table in sorted(tables.items()))
 
 

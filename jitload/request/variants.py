@@ -14,7 +14,7 @@ from jitload.errors import LaunchSpecError, warn_once
 from jitload.expressions.parse import Expression
 from jitload.request.launch import Extent, Launch
 from jitload.request.request import Request
-from jitload.request.rows import Row, choose_tables, read_rows
+from jitload.request.rows import choose_tables, read_rows
 from jitload.request.tune import (
     Choice,
     Device,
@@ -100,15 +100,17 @@ def _tables(
         message = f"{file.label} was measured with another source or other options than {name!r} has now: tune again."
         warn_once(message, level=logging.WARNING)
 
-    def position(row: Row) -> int | None:
-        names = [name for name, _ in row.values]
-        if row.values not in space and not (tune.is_for_device and names == [name for name, _ in tune.values]):
-            return None
-        if row.values not in used:
-            used.append(row.values)
-        return used.index(row.values)
+    names, known = [name for name, _ in tune.values], set(space)
 
-    return choose_tables(rows, tune.key, position, file.label), used
+    def is_variant(values: Values) -> bool:
+        return values in known or (tune.is_for_device and [name for name, _ in values] == names)
+
+    def position(values: Values) -> int:
+        if values not in used:
+            used.append(values)
+        return used.index(values)
+
+    return choose_tables(rows, tune.key, is_variant, position, file.label), used
 
 
 def specialize(launch: Launch, name: str, values: Values, dtypes: Dtypes, choice: Choice | None = None) -> Launch:

@@ -253,16 +253,12 @@ def _untuned_choice(kernel: TritonKernel, plan: Plan) -> Choice | None:
 
 def _with_choice(source: TritonSource, file: Tuned | None, nearest: Nearest | None) -> TritonSource:
     """Return a source whose function chooses among its variants by the measurements in a file."""
-    from jitload.request.rows import Row, choose_tables, read_rows
+    from jitload.request.rows import choose_tables, read_rows
 
     choice = source.choice or Choice((), None, (), "")
     values = [variant.values for variant in source.variants]
     rows = [row for row in read_rows(file) if row.function == source.name] if file else []
-
-    def position(row: Row) -> int | None:
-        return values.index(row.values) if row.values in values else None
-
-    found = choose_tables(rows, choice.key, position, file.label if file else "")
+    found = choose_tables(rows, choice.key, values.__contains__, values.index, file.label if file else "")
     choice = Choice(choice.key, nearest, found, file.digest if file else "")
     return source._replace(choice=choice, parts=(*source.parts, ("choice", repr(choice))))
 
