@@ -348,6 +348,21 @@ def test_a_file_that_does_not_fit_is_refused(tmp_path):
     refused(tmp_path, "tuned must be a path, a resource or a Tuning, got int", {}, tuned=5)
 
 
+def test_what_the_file_does_not_have_is_logged(tmp_path, caplog):
+    caplog.set_level(logging.INFO, "jitload.errors")
+    path = tmp_path / "some.json"
+    write(path, "cpu", CHOICES)
+    jitload.build_inline(**resource_request(path))
+    path.write_text(path.read_text().replace('"scale"', '"other"'))
+    jitload.build_inline(**resource_request(path))
+    lines = [(record.levelname, record.getMessage()) for record in caplog.records if "some.json" in record.getMessage()]
+    rest = "so calls launch the first variant"
+    assert lines == [
+        ("INFO", f"{path} has no measurements of scale() for x=float16, {rest}"),
+        ("WARNING", f"{path} has no measurements of scale(), {rest}"),
+    ]
+
+
 def test_a_value_that_was_removed_is_not_chosen(stub_driver: StubDriver, tmp_path):
     """The fastest of the variants that are left is chosen, by the same rule as if no other had been measured."""
     path = tmp_path / "removed.json"

@@ -5,11 +5,12 @@ from __future__ import annotations
 import functools
 import itertools
 import json
+import logging
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass, fields
 from typing import Any
 
-from jitload.errors import JitLoadError, LaunchSpecError
+from jitload.errors import JitLoadError, LaunchSpecError, warn_once
 from jitload.request.tune import Table, Values, label_of
 from jitload.request.tuned import Tuned
 from jitload.tables import Rates
@@ -173,6 +174,17 @@ def read_rows(file: Tuned) -> tuple[Row, ...]:
         return tuple(_row_of(facts) for facts in content["rows"])
     except (ValueError, TypeError, KeyError, AttributeError) as error:
         raise JitLoadError(f"{file.label} is not a file that Tuning.save() wrote: {error!r}") from error
+
+
+def rows_of(file: Tuned, function: str, dtypes: tuple[tuple[str, str], ...] = ()) -> list[Row]:
+    """Return the measurements of a function for dtypes. If there are none, log that calls launch the first variant."""
+    rows = [row for row in read_rows(file) if row.function == function]
+    found = [row for row in rows if row.dtypes == dtypes]
+    if not found:
+        types = f" for {', '.join(f'{name}={dtype}' for name, dtype in dtypes)}" if rows and dtypes else ""
+        message = f"{file.label} has no measurements of {function}(){types}, so calls launch the first variant"
+        warn_once(message, level=logging.INFO if rows else logging.WARNING)
+    return found
 
 
 def _row_of(facts: Mapping[str, Any]) -> Row:

@@ -14,7 +14,7 @@ from jitload.errors import LaunchSpecError, warn_once
 from jitload.expressions.parse import Expression
 from jitload.request.launch import Extent, Launch
 from jitload.request.request import Request
-from jitload.request.rows import choose_tables, read_rows
+from jitload.request.rows import choose_tables, rows_of
 from jitload.request.tune import (
     Choice,
     Device,
@@ -93,9 +93,9 @@ def _tables(
 ) -> tuple[tuple[Table, ...], list[Values]]:
     """Return the tables of a function's choices, and the variants that they need, beginning with the first of all."""
     used, tune, file = [space[0]], launch.tune, request.tuned
-    rows = [row for row in read_rows(file) if row.function == name and row.dtypes == dtypes] if file else []
     if file is None or not isinstance(tune, Tune):
         return (), used
+    rows = rows_of(file, name, dtypes)
     if any(row.source not in ("", source_digest(request, name, launch)) for row in rows):
         message = f"{file.label} was measured with another source or other options than {name!r} has now: tune again."
         warn_once(message, level=logging.WARNING)

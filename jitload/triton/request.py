@@ -253,11 +253,11 @@ def _untuned_choice(kernel: TritonKernel, plan: Plan) -> Choice | None:
 
 def _with_choice(source: TritonSource, file: Tuned | None, nearest: Nearest | None) -> TritonSource:
     """Return a source whose function chooses among its variants by the measurements in a file."""
-    from jitload.request.rows import choose_tables, read_rows
+    from jitload.request.rows import choose_tables, rows_of
 
     choice = source.choice or Choice((), None, (), "")
     values = [variant.values for variant in source.variants]
-    rows = [row for row in read_rows(file) if row.function == source.name] if file else []
+    rows = rows_of(file, source.name) if file else []
     found = choose_tables(rows, choice.key, values.__contains__, values.index, file.label if file else "")
     choice = Choice(choice.key, nearest, found, file.digest if file else "")
     return source._replace(choice=choice, parts=(*source.parts, ("choice", repr(choice))))
