@@ -100,6 +100,31 @@ def test_the_variant_that_the_call_chooses_is_checked():
         mod.twice.check(x, torch.zeros_like(x))
 
 
+def test_kernels_that_only_a_gpu_runs_do_not_keep_others_from_being_checked():
+    text = r"""
+    #include <mma.h>
+    __device__ int lane() { int r; asm("mov.u32 %0, %laneid;" : "=r"(r)); return r; }
+    __device__ int twice(int x) { return 2 * x; }
+    template <class T> __device__ T twice(T x) { return x + x; }
+    namespace n {
+    __global__ void __launch_bounds__(32) in_ptx(float* y) { y[lane()] = 1; }
+    template <class T> __global__ void plain(const T* x, T* y) { y[threadIdx.x] = twice(x[threadIdx.x]); }
+    extern "C" __global__ void tensor_cores(float* y) {
+        nvcuda::wmma::fragment<nvcuda::wmma::accumulator, 16, 16, 16, float> f;
+        nvcuda::wmma::fill_fragment(f, 0.0f);
+        nvcuda::wmma::store_matrix_sync(y, f, 16, nvcuda::wmma::mem_row_major);
+    }
+    }"""
+    functions = {"plain": jitload.Launch(kernel="n::plain<float>"), "in_ptx": jitload.Launch(kernel="n::in_ptx")}
+    mod = jitload.load_inline("several", cuda_sources=text, functions=functions, arch="sm_90a")
+    x = torch.ones(8)
+    mod.plain[1, 8].check(x, torch.zeros(8))
+    with pytest.raises(RuntimeError, match=r"^plain\(\): a write .* thread \(7, 0, 0\), at several\.cu:8"):
+        mod.plain[1, 8].check(x, torch.zeros(7))
+    with pytest.raises(jitload.errors.CompileError, match="GPU only"):
+        mod.in_ptx[1, 8].check(x)
+
+
 def test_what_is_not_a_kernel_cannot_be_checked():
     text = "void f(float* x) { *x = 1; }"
     host = jitload.load_inline("c", cpp_sources=text, functions={"f": jitload.Launch()})

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any, Literal
 
 from jitload.checking.copies import copy_arguments
 from jitload.checking.sanitizer import check_on_gpu
-from jitload.errors import JitLoadError
-from jitload.loader.function import TypedFunction
+from jitload.cpu.text import is_gpu_only, without_gpu_headers
+from jitload.errors import CompileError, JitLoadError
+from jitload.loader.function import TypedFunction, kernel_of
+from jitload.loader.module import Module
 from jitload.loader.variants import explain_call
 from jitload.pipeline import load_request
 from jitload.request.arguments import Instrumentation
+from jitload.request.kind import kernels_alone
 from jitload.request.launch import Launch
 from jitload.request.options import cpu_options
 from jitload.request.request import Request
@@ -49,8 +53,7 @@ def check(function: TypedFunction, *args: Any, on: Literal["cpu", "gpu"] = "cpu"
         request = _with_launch(request, name, _chosen(function, args, launch))
     if on == "gpu":
         return check_on_gpu(function, request, args)
-    module = load_request(_for_cpu(request), None, keep_module_alive=True, verbose=False)
-    on_cpu: TypedFunction = module[name]
+    on_cpu: TypedFunction = _load_on_cpu(_for_cpu(request), kernel_of(function._jitload_facts).name)[name]
     _, *config, _ = function._jitload_config
     index = on_cpu._jitload_facts["index"]
     on_cpu._jitload_with((index, *config, None))(*copy_arguments(function, args))
@@ -88,6 +91,20 @@ def _for_cpu(request: Request) -> Request:
         instrumentation=_CHECKS,
         settings=request.settings._replace(checks_for_gpu=False),  # it was compiled for one
     )
+
+
+def _load_on_cpu(request: Request, kernel: str) -> Module:
+    """Load a request, if need be without the kernels beside `kernel` that only a GPU can run."""
+    try:
+        return load_request(request, None, keep_module_alive=True, verbose=False)
+    except CompileError as error:
+        if not is_gpu_only(error):
+            raise
+        alone = kernels_alone(request, only=kernel)
+        pieces = tuple((label, without_gpu_headers(text)) for label, text in alone.pieces)
+        with suppress(CompileError):
+            return load_request(alone._replace(pieces=pieces), None, keep_module_alive=True, verbose=False)
+        raise
 
 
 def _chosen(function: TypedFunction, args: tuple[Any, ...], launch: Launch) -> Launch:

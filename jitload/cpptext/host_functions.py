@@ -210,14 +210,15 @@ def _opening(declaration: Sequence[Token]) -> int | None:
 
 
 @functools.lru_cache(maxsize=16)
-def without_host_code(texts: tuple[str, ...], mentioned: str = "") -> tuple[str, ...]:
+def without_host_code(texts: tuple[str, ...], mentioned: str = "", *, only_mentioned: bool = False) -> tuple[str, ...]:
     r"""Return texts for NVRTC, with spaces in place of code that the kernels do not need.
 
     Kernels, device functions and device variables are kept. Directives are kept, except `#include` lines for host code.
     Types, class templates, constants and `constexpr` functions are kept if their names appear in kept code. Other host
     functions are always left out. Line numbers stay the same.
 
-    `mentioned` is C++ outside the texts that counts as kept code, such as `scale<Pair>`.
+    `mentioned` is C++ outside the texts that counts as kept code, such as `scale<Pair>`. If `only_mentioned` is true,
+    kernels and device functions are kept only if their names appear in kept code, too.
 
     Example:
         >>> without_host_code(("__global__ void k() {}\nint main() { k<<<1, 1>>>(); }",))
@@ -226,7 +227,8 @@ def without_host_code(texts: tuple[str, ...], mentioned: str = "") -> tuple[str,
     texts = tuple(text.replace("\r\n", "\n") for text in texts)
     runs = [list(split_directives(code_tokens(text))) for text in texts]
     device_words = frozenset().union(*map(_device_words, runs))
-    parts = [_Parts(text, text_runs, device_words) for text, text_runs in zip(texts, runs, strict=True)]
+    always_kept = frozenset() if only_mentioned else device_words
+    parts = [_Parts(text, text_runs, device_words, always_kept) for text, text_runs in zip(texts, runs, strict=True)]
     reached = {token.text for token in code_tokens(mentioned)}.union(*(part.seeds for part in parts))
     pending = True
     while pending:
@@ -266,11 +268,16 @@ class _Declaration:
 
 
 class _Parts:
-    """The declarations that may be left out of a text. `seeds` are the words in all other declarations."""
+    """The declarations that may be left out of a text. `seeds` are the words in all other declarations.
 
-    def __init__(self, text: str, runs: Sequence[Run], device_words: frozenset[str]) -> None:
+    Functions with one of the words `always_kept` are among the latter.
+    """
+
+    def __init__(
+        self, text: str, runs: Sequence[Run], device_words: frozenset[str], always_kept: frozenset[str]
+    ) -> None:
         self._text = text
-        self._device_words = device_words
+        self._device_words, self._always_kept = device_words, always_kept
         self._directives = [run for directive, run in runs if directive]
         self.seeds: set[str] = set()
         self.declarations: list[_Declaration] = []
@@ -311,7 +318,10 @@ class _Parts:
         head, declaration = head[end_of_template:], declaration[end_of_template:]
         words = [token.text for token in head]
         if not self._device_words.isdisjoint(words):
-            return None
+            is_kept = "operator" in words or not self._always_kept.isdisjoint(words)
+            start = words.index("__global__") + 1 if "__global__" in words else 0
+            function = None if is_kept else find_declarator(declaration, start)
+            return frozenset((function.name,)) if function and function.name_index > 0 else None
         if _is_of_host(words):
             return frozenset()
         if words[:2] == ["using", "namespace"]:

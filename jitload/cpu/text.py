@@ -256,13 +256,8 @@ def mark_gpu_only(text: str) -> str:
     """
     if not re.search(r"asm|include", text):
         return text
-    marks: list[tuple[int, str]] = []
     tokens = code_tokens(text)
-    for directive, run in split_directives(tokens):
-        header = re.match(HEADER_NAME, directive.text) if directive and directive.name == "include" else None
-        name = (header[1] or header[2]) if header else ""
-        if feature := _header_feature(name):
-            marks.append((run[0].start, f"#error {_MARK}{feature}, which {name} declares //"))
+    marks = [(start, f"#error {_MARK}{what} //") for start, what in _gpu_includes(tokens)]
     marks += [(token.start, f'_Pragma("GCC error \\"{_MARK}inline PTX\\"") ') for token in _inline_ptx(tokens)]
     pieces, end = [], 0
     text = text.replace("\r\n", "\n")  # the positions of tokens count any line break as one character
@@ -270,6 +265,27 @@ def mark_gpu_only(text: str) -> str:
         pieces += [text[end:start], mark]
         end = start
     return "".join([*pieces, text[end:]])
+
+
+def without_gpu_headers(text: str) -> str:
+    """Return the text without each `#include` of a GPU-only header. Line numbers do not change."""
+    for start, _ in _gpu_includes(code_tokens(text)):
+        text = f"{text[:start]}//{text[start + 2 :]}"  # `#i` becomes the start of a comment
+    return text
+
+
+def _gpu_includes(tokens: Sequence[Token]) -> Iterator[tuple[int, str]]:
+    """Yield the start of each `#include` of a GPU-only header, and what the header declares."""
+    for directive, run in split_directives(tokens):
+        header = re.match(HEADER_NAME, directive.text) if directive and directive.name == "include" else None
+        name = (header[1] or header[2]) if header else ""
+        if feature := _header_feature(name):
+            yield run[0].start, f"{feature}, which {name} declares"
+
+
+def is_gpu_only(error: CompileError) -> bool:
+    """Return whether a feature that only a GPU has caused an error."""
+    return any(_MARK in diagnostic.message for diagnostic in error.diagnostics)
 
 
 def _inline_ptx(tokens: Sequence[Token]) -> Iterator[Token]:

@@ -295,9 +295,12 @@ def choose_kernels(call: Call, kind: SourceKind) -> tuple[SourceKind, bool]:
     return ("device", True) if leaves_out else (kind, False)
 
 
-def kernels_alone(request: Request) -> Request:
-    """Return a request for kernels alone without its host code. A build calls this, because it reads the headers."""
-    if not request.leaves_host_code_out:
+def kernels_alone(request: Request, *, only: str = "") -> Request:
+    """Return a request for kernels alone without its host code. A build calls this, because it reads the headers.
+
+    If `only` names a kernel, the request is without the device code that this kernel does not need, too.
+    """
+    if not request.leaves_host_code_out and not only:
         return request
 
     from jitload.cpptext.host_functions import without_host_code
@@ -307,9 +310,11 @@ def kernels_alone(request: Request) -> Request:
     # Kernels in headers, names of kernels and macros in options may mention types of the texts.
     headers = user_headers(texts, [Path(path) for path in request.include_dirs])
     launches = [launch for _, launch in request.functions or ()]
-    mentioned = " ".join((*(f"{one.kernel} {one.signature} {one.tune!r}" for one in launches), *request.options))
+    mentioned = " ".join((only, *(f"{one.kernel} {one.signature} {one.tune!r}" for one in launches), *request.options))
     labels = [label for label, _ in request.pieces]
-    pieces = tuple(zip(labels, without_host_code((*texts, *headers), mentioned), strict=False))
+    pieces = tuple(
+        zip(labels, without_host_code((*texts, *headers), mentioned, only_mentioned=bool(only)), strict=False)
+    )
     return request._replace(pieces=pieces, leaves_host_code_out=False)
 
 
