@@ -106,7 +106,7 @@ def test_without_a_reference_the_first_variant_is_right():
 
 
 def test_the_file_freezes_the_choice_and_new_values_alone_are_measured(found, tmp_path, monkeypatch):
-    path = found.save(tmp_path / "scale.json")
+    path = found.save(tmp_path / "new" / "scale.json")
     assert Tuning.load(path).rows == found.rows
     mod = load(tuned=path)
     assert mod.scale.variant(*arguments()).values == dict(found.best.values)

@@ -2,24 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from contextlib import nullcontext
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
 from jitload.cli.output import dir_option, json_option, print_lines
 from jitload.errors import JitLoadError
 
-if TYPE_CHECKING:
-    from jitload.measuring.tuning import Tuning
-
 
 @click.command("tune")
 @click.argument("targets", nargs=-1, required=True, metavar="TARGET...")
 @click.option("-o", "--output", default="tuned.json", show_default=True, help="The file; measurements are added to it.")
 @click.option("--merge", is_flag=True, help="TARGETs are files of measurements, such as those of several GPUs.")
-@click.option("--seconds", type=float, help="Roughly how long to measure for each key (default: 5).")
+@click.option("--seconds", default=5.0, show_default=True, help="Roughly how long to measure for each key.")
 @click.option("-j", "--jobs", type=click.IntRange(1), help="Processes, each with a GPU of its own (default: this one).")
 @dir_option
 @json_option
@@ -31,13 +27,17 @@ def tune_command(targets: tuple[str, ...], output: str, **options: Any) -> int:
     """
     from jitload.cli.building import prepare
     from jitload.measuring.tuning import Tuning
+    from jitload.prebuilding.files import read_requests
+    from jitload.tuning.jobs import gpu_executor, tune_requests
 
     prepare(options["directory"], is_verbose=False)
     if options["merge"]:
         found = Tuning([row for target in targets for row in Tuning.load(target).rows])
         found.save(output)
     else:
-        found = _run_jobs(targets, output, options["jobs"], options["seconds"])
+        requests = [request for target in targets for request in read_requests(target)]
+        with gpu_executor(options["jobs"]) if options["jobs"] else nullcontext() as executor:
+            found = tune_requests(requests, executor, output=output, seconds=options["seconds"])
     if not found.choices:
         raise JitLoadError(f"no variant could be measured\n{found}")
     if options["as_json"]:
@@ -45,13 +45,3 @@ def tune_command(targets: tuple[str, ...], output: str, **options: Any) -> int:
     else:
         print_lines([*str(found).splitlines(), f"{output}: {len(Tuning.load(output).choices)} choices"])
     return 0
-
-
-def _run_jobs(targets: Sequence[str], output: str, count: int | None, seconds: float | None) -> Tuning:
-    from jitload.prebuilding.files import read_requests
-    from jitload.tuning.jobs import gpu_executor, tune_requests
-
-    requests = [request for target in targets for request in read_requests(target)]
-    options = {} if seconds is None else {"seconds": seconds}
-    with gpu_executor(count) if count else nullcontext() as executor:
-        return tune_requests(requests, executor, output=output, **options)

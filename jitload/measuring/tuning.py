@@ -52,9 +52,10 @@ class Tuning:
     def save(self, path: str | os.PathLike[str]) -> Path:
         """Write the measurements to a file, and add those that are already there. Return the path.
 
-        Of two measurements of one variant and key, the new one is kept.
+        Of two measurements of one variant and key, the new one is kept. Missing directories are created.
         """
         target = Path(path)
+        target.parent.mkdir(parents=True, exist_ok=True)
         rows = (Tuning.load(target) | self if target.exists() else self).rows
         partial = target.with_name(f".{target.name}.{os.getpid()}")
         partial.write_text(write_rows(rows), encoding="utf-8")

@@ -106,7 +106,7 @@ JITLOAD_LOADER_FUNCTION(explain)(void*, const TVMFFIAny* args, int32_t num_args,
   jitload_chosen chosen = {};
   int64_t triton_position = 0;
   if (kernel->triton != NULL && kernel->choice != NULL) {
-    triton_position = jitload_explain_choice(kernel, args, &chosen);
+    triton_position = jitload_find_position(kernel, args, &chosen);
     if (triton_position < 0) return -1;
   }
   while (kernel->flags & JITLOAD_DISPATCHES) {

@@ -166,8 +166,7 @@ static __attribute__((noinline)) void jitload_keep_position(const jitload_choice
   __atomic_store_n(&recent->version, version + 2, __ATOMIC_RELEASE);
 }
 
-int32_t jitload_find_position(const jitload_kernel* kernel, const TVMFFIAny* args, int32_t device,
-                              jitload_chosen* chosen) {
+int32_t jitload_find_position(const jitload_kernel* kernel, const TVMFFIAny* args, jitload_chosen* chosen) {
   const jitload_choice* choice = kernel->choice;
   int64_t key[JITLOAD_MAX_KEYS];
   jitload_plan plan;
@@ -186,14 +185,13 @@ int32_t jitload_find_position(const jitload_kernel* kernel, const TVMFFIAny* arg
   if (choice->table_count == 0) return 0;
   jitload_choice_state* state = jitload_get_choice_state(kernel);
   if (state == NULL) return -1;
+  const int32_t device = jitload_find_call_device(kernel, args);
   const jitload_table* table = jitload_find_table(kernel, state, device);
   if (table == NULL) return -1;
   const uint64_t hash = jitload_hash_key(key, choice->key_count);
   int32_t position = jitload_find_key(table, key, choice->key_count, hash) - 1;
-  if (chosen != NULL) {
-    const int has_nearest = choice->nearest != JITLOAD_NEAREST_NONE;
-    chosen->how = position >= 0 ? JITLOAD_TUNED : has_nearest ? JITLOAD_NEAREST : JITLOAD_FIRST;
-  }
+  const int32_t if_untuned = choice->nearest != JITLOAD_NEAREST_NONE ? JITLOAD_NEAREST : JITLOAD_FIRST;
+  if (chosen != NULL) chosen->how = position >= 0 ? JITLOAD_TUNED : if_untuned;
   if (position < 0) position = jitload_choose_untuned(kernel, table, key, hash, device);
   jitload_recent_key* recent = &state->recent[device];
   const uint32_t misses = __atomic_load_n(&recent->misses, __ATOMIC_RELAXED);

@@ -38,8 +38,7 @@ typedef struct jitload_chosen {
 } jitload_chosen;
 
 /* Find the position of the variant for a call's key, or return -1 with an error. `chosen` may be NULL. */
-int32_t jitload_find_position(const jitload_kernel* kernel, const TVMFFIAny* args, int32_t device,
-                              jitload_chosen* chosen);
+int32_t jitload_find_position(const jitload_kernel* kernel, const TVMFFIAny* args, jitload_chosen* chosen);
 /* Return the index of the table of the device that a call without tensors runs on. */
 int32_t jitload_find_default_device(const jitload_kernel* kernel);
 
@@ -109,15 +108,10 @@ static inline int32_t jitload_recall_position(const jitload_choice_state* state,
 static inline int32_t jitload_choose_by_key(const jitload_kernel* kernel, const TVMFFIAny* args) {
   const jitload_choice* choice = kernel->choice;
   if (choice->table_count == 0) return 0;
-  const int32_t device = jitload_find_call_device(kernel, args);
   const jitload_choice_state* state = __atomic_load_n(&choice->state, __ATOMIC_ACQUIRE);
-  const int32_t position = JITLOAD_LIKELY(state != NULL) ? jitload_recall_position(state, device, args) : -1;
-  return JITLOAD_LIKELY(position >= 0) ? position : jitload_find_position(kernel, args, device, NULL);
-}
-
-/* Likewise, and say how it was chosen. */
-static inline int32_t jitload_explain_choice(const jitload_kernel* kernel, const TVMFFIAny* args, jitload_chosen* chosen) {
-  return jitload_find_position(kernel, args, jitload_find_call_device(kernel, args), chosen);
+  int32_t position = -1;
+  if (JITLOAD_LIKELY(state != NULL)) position = jitload_recall_position(state, jitload_find_call_device(kernel, args), args);
+  return JITLOAD_LIKELY(position >= 0) ? position : jitload_find_position(kernel, args, NULL);
 }
 
 /* Choose a kernel of a function with several. Return NULL with an error. */
@@ -125,7 +119,7 @@ static inline const jitload_kernel* jitload_choose(const jitload_kernel* kernel,
                                                    jitload_chosen* chosen) {
   if (kernel->choice != NULL) {
     const int32_t position =
-        chosen == NULL ? jitload_choose_by_key(kernel, args) : jitload_explain_choice(kernel, args, chosen);
+        chosen == NULL ? jitload_choose_by_key(kernel, args) : jitload_find_position(kernel, args, chosen);
     return position < 0 ? NULL : &kernel->module->kernels[kernel->first_variant + position];
   }
   const jitload_kernel* variant = jitload_choose_variant(kernel, args);
