@@ -3,15 +3,15 @@
 #
 #     benchmarks/gpu_check.sh [DIRECTORY [PART...]]
 #
-# DIRECTORY takes the logs and the raw numbers (default: a temporary one). PART is any of: tests launch cold warm wrapper mixed
-# import_time triton_launch torch_op tune (default: all, in that order). PYTHON names the interpreter; QUICK=1 measures fewer
-# peers.
+# DIRECTORY takes the logs and the raw numbers (default: a temporary one). PART is any of: tests launch cold warm wrapper
+# mixed import_time triton_launch torch_op tune hopper_gemm (default: all, in that order). PYTHON names the interpreter;
+# QUICK=1 measures fewer peers.
 set -uo pipefail
 
 logs=${1:-$(mktemp -d -t jitload-gpu-check-XXXXXX)}
 mkdir -p "$logs" && logs=$(cd "$logs" && pwd) || exit 1
 parts=("${@:2}")
-[ ${#parts[@]} -gt 0 ] || parts=(tests launch cold warm wrapper mixed import_time triton_launch torch_op tune)
+[ ${#parts[@]} -gt 0 ] || parts=(tests launch cold warm wrapper mixed import_time triton_launch torch_op tune hopper_gemm)
 python=${PYTHON:-python}
 
 cd "$(dirname "${BASH_SOURCE[0]}")/.." || exit 1
@@ -22,14 +22,14 @@ command_of() {
     case $1 in
         tests) printf '%s\n' -m pytest -m gpu -q ;;
         launch | cold | warm | wrapper | mixed) printf '%s\n' "benchmarks/$1.py" --json "$logs/$1.json" ${QUICK:+--quick} ;;
-        import_time | triton_launch | torch_op) printf '%s\n' "benchmarks/$1.py" --json "$logs/$1.json" ;;
+        import_time | triton_launch | torch_op | hopper_gemm) printf '%s\n' "benchmarks/$1.py" --json "$logs/$1.json" ;;
         tune) printf '%s\n' benchmarks/tune.py --exhaustive 0.5 ;;
         *) return 1 ;;
     esac
 }
 
 for part in "${parts[@]}"; do
-    command_of "$part" >/dev/null || { echo "gpu_check.sh: no part '$part': tests launch cold warm wrapper mixed import_time triton_launch torch_op tune" >&2; exit 2; }
+    command_of "$part" >/dev/null || { echo "gpu_check.sh: no part '$part': tests launch cold warm wrapper mixed import_time triton_launch torch_op tune hopper_gemm" >&2; exit 2; }
 done
 
 table=()
