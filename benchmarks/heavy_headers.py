@@ -86,6 +86,7 @@ def main() -> None:
     parser = make_parser(__doc__, peers=False)
     parser.add_argument("--rounds", type=int, default=5, help="compiles in each column")
     parser.add_argument("--sources", default=",".join(SOURCES), help="which sources")
+    parser.add_argument("--columns", default=",".join((*WAYS, "precompiled")), help="which columns")
     parser.add_argument("--include", action="append", default=[], help="a directory of headers, such as another CCCL")
     parser.add_argument("--arch", default="sm_90a", help="architecture to compile for")
     options = parser.parse_args()
@@ -95,6 +96,7 @@ def main() -> None:
     for name in options.sources.split(","):
         times[name], note = _measure(name, options)
         rows.append([name, *(f"{median(row):.0f}" if row else "-" for row in times[name].values()), note])
+        print(f"…{rows[-1]}", flush=True)
     print_table(COLUMNS, rows)
     write_json(options.json, {"machine": machine, "milliseconds": times})
 
@@ -107,6 +109,7 @@ def _measure(name: str, options: argparse.Namespace) -> tuple[dict[str, list[flo
     isolated.is_needed = False  # NVRTC runs here, so that the processor's time can be read
     ways: dict[str, dict[str, object]] = {way: {"isolate": False, "extra_cuda_cflags": WAYS[way]} for way in WAYS}
     ways["precompiled"] = {"isolate": True}
+    ways = {way: ways[way] for way in options.columns.split(",")}
     times: dict[str, list[float]] = {column: [] for column in COLUMNS[1:-1]}
     note, number = "", 0
 
