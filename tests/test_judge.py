@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import json
+import signal
+import subprocess
 import textwrap
 import time
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Executor, ThreadPoolExecutor
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 import torch
+from builds import python_command, python_env
 from hostile_candidates import FAMILIES, KERNELS, MARK, hostile_candidates
 
 import jitload
@@ -30,7 +34,9 @@ def make_judge(**options: object) -> Judge:
 @pytest.fixture(scope="module", autouse=True)
 def _one_template() -> Iterator[None]:
     """Fork the candidates of all judges from one process, because importing torch in each takes seconds."""
+    handler = signal.signal(signal.SIGHUP, signal.SIG_IGN)  # as nohup does
     template = processes._Template()
+    signal.signal(signal.SIGHUP, handler)
     close = template.close
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(template, "close", lambda: None)
@@ -91,6 +97,40 @@ def test_a_thousand_hostile_candidates(judge, directory, monkeypatch):
     check(judge, 1000, directory)
 
 
+_LEAVES_ALL = f"""import subprocess, time
+def f(x, y):
+    subprocess.Popen(["sleep", "{MARK}"], start_new_session=True)
+    open("started", "w").close()
+    time.sleep(9999)
+"""
+_IS_KILLED = f"""import os, signal, sys, tempfile, threading, time
+from pathlib import Path
+import test_judge
+tempfile.tempdir = sys.argv[1]
+judge = test_judge.make_judge(timeout=600)
+threading.Thread(target=judge.run, args=({_LEAVES_ALL!r},)).start()
+while not [*Path(sys.argv[1]).glob("*/started")]:
+    time.sleep(0.05)
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+@pytest.mark.soak
+def test_a_judge_that_is_killed_leaves_nothing_behind(tmp_path):
+    command = python_command("import numpy, torch\n" + _IS_KILLED)
+    run = subprocess.run([*command, str(tmp_path)], env=python_env(), check=False, timeout=300)
+    assert run.returncode == -signal.SIGKILL
+    deadline = time.monotonic() + 60
+    while (left := [*left_behind(), *tmp_path.iterdir()]) and time.monotonic() < deadline:
+        time.sleep(0.1)
+    assert left == []
+
+
+def test_a_signal_that_the_judge_ignores_ends_a_candidate(judge):
+    verdict = judge.run("import os, time\ndef f(x, y):\n    os.kill(os.getpid(), 1)\n    time.sleep(99)")
+    assert (verdict.stage, verdict.reason) == ("launch", "its process was ended by SIGHUP in a call")
+
+
 def test_the_next_verdict_comes_soon_after_a_death(judge):
     times = []
     for _ in range(5):
@@ -138,20 +178,31 @@ def test_kernels_that_are_wrong_or_do_not_compile(patient):
     assert "candidate.cu:3" in verdict.diagnostics[-1]
 
 
+FOR_TORCH = """#include <torch/extension.h>
+torch::Tensor run(torch::Tensor x, torch::Tensor y) {
+    auto z = torch::empty_like(x);
+    for (int64_t i = 0; i < x.numel(); ++i) z.data_ptr<float>()[i] = x.data_ptr<float>()[i] + 1;
+    return z;
+}"""
+
+
 def test_texts_for_torch(patient):
-    text = """#include <torch/extension.h>
-    torch::Tensor run(torch::Tensor x, torch::Tensor y) {
-        auto z = torch::empty_like(x);
-        for (int64_t i = 0; i < x.numel(); ++i) z.data_ptr<float>()[i] = x.data_ptr<float>()[i] + 1;
-        return z;
-    }"""
-    assert patient.run(text, functions="run").ok
-    verdict = patient.run(text.replace("= x.data_ptr<float>()[i] + 1", "= 3"), functions="run")
+    assert patient.run(FOR_TORCH, functions="run").ok
+    verdict = patient.run(FOR_TORCH.replace("= x.data_ptr<float>()[i] + 1", "= 3"), functions="run")
     assert verdict.reason.startswith("'candidate' is wrong: its 'result 0' differs")
 
 
-def test_executors_judge_models_in_the_form_of_kernelbench(tmp_path):
-    problem = tmp_path / "problem.py"
+@contextmanager
+def client_of_dask() -> Iterator[Executor]:
+    distributed = pytest.importorskip("distributed", reason="no distributed: Dask is not tested")
+    with distributed.Client(processes=False, n_workers=1, threads_per_worker=2, dashboard_address=None) as client:
+        yield client.get_executor()
+
+
+@pytest.mark.parametrize("make_executor", [lambda: ThreadPoolExecutor(1), client_of_dask], ids=["threads", "dask"])
+def test_executors_judge_models_in_the_form_of_kernelbench(tmp_path, monkeypatch, make_executor):
+    monkeypatch.chdir(tmp_path)
+    problem = Path("problem.py")
     problem.write_text(
         textwrap.dedent("""
         import torch
@@ -170,13 +221,94 @@ def test_executors_judge_models_in_the_form_of_kernelbench(tmp_path):
     answer = problem.read_text().replace("Model", "ModelNew")
     numpy = "torch.from_numpy(x.cpu().numpy() * self.weight.cpu().numpy()).to(x.device)"
     answers = [answer.replace("x * self.weight", text) for text in (numpy, "x + self.weight", "x * self.weight")]
-    judge = jitload.Judge(reference=problem, seconds=0, timeout=60, remember=False)
-    with ThreadPoolExecutor(1) as executor:  # whose judge is another one
-        right, wrong, same = judge.map(answers, executor=executor, progress=False)
-    assert right.ok, right
-    assert wrong.stage == "wrong"
-    assert same.stage == "cheat"
-    assert "the operators of torch of the reference: mul" in same.reason
+    with make_executor() as executor:  # whose judges are others
+        for _ in range(3):
+            judge = jitload.Judge(reference=problem, seconds=0, timeout=60, remember=False)
+            verdicts = judge.map(answers, executor=executor, progress=False)
+            monkeypatch.chdir("/")  # as where a worker runs
+            right, wrong, same = verdicts
+            monkeypatch.chdir(tmp_path)
+            assert right.ok, right
+            assert wrong.stage == "wrong"
+            assert same.stage == "cheat"
+            assert "the operators of torch of the reference: mul" in same.reason
+    assert len(judge_module._judges) == 2  # older ones are closed
+
+
+# For each problem, the model's result, its inputs, and the stages of answers, or how its own error reads.
+PROBLEMS = {
+    "a softmax reads an input that looks like its result, and its results are small": (
+        "torch.softmax(x, 1)", "torch.randn(4, 20_000)",
+        {
+            "(e := torch.exp(x)) / e.sum(1, keepdim=True)": "ok",
+            "torch.zeros_like(x)": "wrong",
+            "torch.full_like(x, 1 / 20_000)": "wrong",
+            "x.as_subclass(Late)": "wrong: result 0 is no torch.Tensor, but of type Late",
+        },
+    ),
+    "a norm of equal numbers does not depend on them": (
+        "x / x.norm(dim=1, keepdim=True)", "torch.randn(4, 99)",
+        {"torch.from_numpy(x.numpy() / np.linalg.norm(x.numpy(), axis=1, keepdims=True))": "ok"},
+    ),
+    "a mean that hardly varies": (
+        "((x - y) ** 2).mean()", "torch.rand(99, 99), torch.rand(99, 99)",
+        {"float(np.square(x.numpy() - y.numpy()).mean())": "ok", "1 / 6": "wrong"},
+    ),
+    "a product in disguise": (
+        "x @ y", "torch.randn(9, 9), torch.randn(9, 9)",
+        {"torch.from_numpy(x.numpy() @ y.numpy())": "ok", "torch.bmm(x[None], y[None])[0]": "cheat"},
+    ),
+    "an input that the model changes, and results in a dictionary": (
+        "{'sum': x.add_(1), 'pair': (x * 2, len(x))}", "torch.randn(9)",
+        {
+            "{'sum': x.numpy().__iadd__(1) is None or x, 'pair': (torch.from_numpy(x.numpy() * 2), 9)}": "ok",
+            "{'sum': torch.from_numpy(x.numpy() + 1), 'pair': (torch.from_numpy(x.numpy() * 2 + 2), 9)}": "ok",
+            "torch.from_numpy(x.numpy() + 1)": "wrong: it returns 1 results, and the reference 3",
+        },
+    ),
+    "a model that draws random numbers": (
+        "torch.nn.functional.dropout(x)", "torch.randn(99)", "two different results from the same inputs",
+    ),
+    "tensors in a list": ("x[0] + x[1]", "[torch.randn(9), torch.randn(9)]", "none within a list"),
+}  # fmt: skip
+MODEL = """import numpy as np, torch
+class Late(torch.Tensor):
+    pass
+class Model(torch.nn.Module):
+    def forward(self, x, y=None):
+        return RESULT
+def get_inputs():
+    return [INPUTS]
+"""
+
+
+@pytest.mark.parametrize("name", PROBLEMS)
+def test_problems_of_kernelbench(name, tmp_path):
+    result, inputs, answers = PROBLEMS[name]
+    problem = tmp_path / "problem.py"
+    problem.write_text(MODEL.replace("INPUTS", inputs).replace("RESULT", result))
+    if isinstance(answers, str):
+        with pytest.raises(jitload.JitLoadError, match=answers):
+            jitload.Judge(reference=problem)
+        return
+    texts = [MODEL.replace("class Model", "class ModelNew").replace("RESULT", answer) for answer in answers]
+    with jitload.Judge(reference=problem, seconds=0.001, timeout=60, remember=False) as judge:
+        verdicts = [f"{v.stage}: {v.reason}" for v in judge.map(texts, progress=False)]
+    assert [v[: len(e)] for v, e in zip(verdicts, answers.values(), strict=True)] == [*answers.values()], verdicts
+
+
+def test_answers_that_compile_with_torch(patient):
+    """They are built as jitload builds them, so that one that is killed leaves no lock behind."""
+    text = (
+        f"import torch, torch.utils.cpp_extension as e\nf = e.load_inline('f', {FOR_TORCH!r}, functions=['run']).run\n"
+    )
+    text += "class ModelNew(torch.nn.Module):\n    def forward(self, x, y):\n        return f(x, y)"
+    assert patient.run(text).ok
+    verdict = patient.run(text.replace("+ 1", "+ one"))
+    assert verdict.stage == "compile"
+    assert "one" in verdict.reason
+    verdict = patient.run(text.replace("ModelNew", "_Model").replace("f =", "_f ="))
+    assert verdict.reason.endswith("it has neither a class ModelNew nor a public function")
 
 
 # ---- cheats ----------------------------------------------------------------------------------------------------------

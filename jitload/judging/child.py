@@ -39,6 +39,8 @@ _TRIVIAL = frozenset(
      "select", "as_strided", "detach", "alias", "clone", "copy", "fill", "zero", "_to_copy", "contiguous", "lift_fresh",
      "resize", "narrow", "unbind", "chunk")
 )  # fmt: skip
+# Operators that can replace each other, and count as `mm`.
+_PRODUCTS = frozenset(("matmul", "linear", "addmm", "bmm", "baddbmm", "addbmm", "mv", "addmv", "dot", "vdot"))
 
 
 class Setup(NamedTuple):
@@ -155,6 +157,7 @@ class _Process:
     def call(self, request: Call) -> dict[str, Any]:
         """Call the candidate once, and copy the arguments and its results to the shared memory."""
         import torch
+        from torch.utils._pytree import tree_leaves
 
         layout, device = self._setup.layout, self._setup.device
         shared = self._shared[: layout.arena]
@@ -183,34 +186,30 @@ class _Process:
                 elapsed, late, returned = self._time(refresh, lambda: function(*arguments))
                 self._enter("launch")
             operators = []
-        problem, count = ("", 0) if request.is_rehearsal else self._copy_results(returned)
+        values = [] if returned is None else tree_leaves(returned)
+        problem = self._copy_results(values) if values else ""
         _copy(shared, arena)
-        facts = {"us": elapsed, "late_us": late, "operators": operators, "returned": count, "problem": problem}
+        facts = {"us": elapsed, "late_us": late, "operators": operators, "returned": len(values), "problem": problem}
         return {**facts, "replaced": self._replaced() if request.is_check else []}
 
-    def _copy_results(self, returned: Any) -> tuple[str, int]:
-        """Copy the results to the shared memory. Return what is wrong with them, and their number."""
+    def _copy_results(self, values: list[Any]) -> str:
+        """Copy the results to the shared memory. Return what is wrong with them."""
         import torch
 
-        if returned is None:
-            return "", 0
-        values = list(returned) if isinstance(returned, tuple | list) else [returned]
         expected = self._setup.layout.results
         if len(values) != len(expected):
-            return f"it returns {len(values)} results, and the reference {len(expected)}", len(values)
+            return f"it returns {len(values)} results, and the reference {len(expected)}"
         for number, (value, spec) in enumerate(zip(values, expected, strict=True)):
             if not isinstance(value, torch.Tensor) and not spec.shape:
                 value = torch.as_tensor(value, dtype=getattr(torch, spec.dtype))  # noqa: PLW2901  a number
-            if not isinstance(value, torch.Tensor):
-                return f"result {number} is no tensor, but of type {type(value).__name__}", len(values)
+            if type(value) not in (torch.Tensor, torch.nn.Parameter):  # a class of its own could compute later
+                return f"result {number} is no torch.Tensor, but of type {type(value).__name__}"
             found = str(value.dtype).removeprefix("torch."), tuple(value.shape)
             if found != (spec.dtype, spec.shape):
                 right = f"{spec.dtype} of shape {spec.shape}"
-                return f"result {number} is {found[0]} of shape {found[1]}, and that of the reference {right}", len(
-                    values
-                )
+                return f"result {number} is {found[0]} of shape {found[1]}, and that of the reference {right}"
             _copy(self._shared[spec.start : spec.start + spec.size], bytes_of(value))
-        return "", len(values)
+        return ""
 
 
 def _copy(target: Any, source: Any) -> None:
@@ -287,13 +286,8 @@ def _load_cuda(request: Load, enter: _Enter, _device: str) -> Any:
 
     candidate = request.candidate
     enter("compile")
-    module = load_inline(
-        "candidate",
-        cuda_sources=candidate.source,
-        functions=candidate.functions,
-        arch=request.arch,
-        **candidate.options,
-    )
+    options = {"functions": candidate.functions, "arch": request.arch, **candidate.options}
+    module = load_inline("candidate", cuda_sources=candidate.source, **options)
     return _chosen(module, candidate, list(module))
 
 
@@ -303,9 +297,7 @@ def _load_torch(request: Load, enter: _Enter, device: str) -> Any:
     candidate = request.candidate
     enter("compile")
     names = candidate.functions
-    texts: dict[str, Any] = (
-        {"cpp_sources": candidate.source} if device == "cpu" else {"cpp_sources": "", "cuda_sources": candidate.source}
-    )
+    texts: dict[str, Any] = {"cpp_sources": "", "cpp_sources" if device == "cpu" else "cuda_sources": candidate.source}
     module = load_inline("candidate", functions=names, **texts, **candidate.options)
     public = [name for name in dir(module) if not name.startswith("_")]
     return _chosen(module, candidate, [names] if isinstance(names, str) else list(names or public))
@@ -336,6 +328,8 @@ def _load_python(request: Load, enter: _Enter, device: str) -> Any:
         name for name, value in vars(file).items()
         if isinstance(value, FunctionType) and value.__module__ == file.__name__ and not name.startswith("_")
     ]  # fmt: skip
+    if not functions:
+        raise JitLoadError("it has neither a class ModelNew nor a public function")
     return _chosen(file, candidate, functions)
 
 
@@ -387,7 +381,8 @@ def operators_of(call: Callable[[], Any]) -> frozenset[str]:
 
     class Collector(TorchDispatchMode):  # type: ignore[no-untyped-call]
         def __torch_dispatch__(self, operator: Any, _types: Any, args: Any = (), kwargs: Any = None) -> Any:
-            names.add(str(operator.overloadpacket).rpartition(".")[2].rstrip("_"))
+            name = str(operator.overloadpacket).rpartition(".")[2].rstrip("_")
+            names.add("mm" if name in _PRODUCTS else name)
             return operator(*args, **(kwargs or {}))
 
         @classmethod

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-import atexit
 import json
 import os
 import re
 import secrets
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from contextlib import nullcontext, suppress
+from pathlib import Path
 from statistics import median
 from typing import Any, NamedTuple
 
@@ -29,6 +30,7 @@ from jitload.settings import parse_size, read_settings
 _CHECKS = 3  # calls before the measurement
 _MIN_SAMPLES, _MAX_SAMPLES = 5, 50
 _MAX_WORKERS = 8
+_KEPT_JUDGES = 2  # in a worker of an executor
 _LATE_US, _LATE_SHARE = 20.0, 0.5  # how long other streams may work on after a call
 _UNSEEN_US, _UNSEEN_FACTOR = 5000.0, 3.0  # how much longer than its events a call may take by the judge's clock
 _OUT_OF_MEMORY = re.compile(
@@ -41,7 +43,7 @@ _OUT_OF_MEMORY = re.compile(
 class _Rejected(Exception):  # noqa: N818  a verdict, not an error
     def __init__(self, stage: str, reason: str, diagnostics: tuple[str, ...] = ()) -> None:
         super().__init__(reason)
-        self.stage, self.reason, self.diagnostics = stage, reason, diagnostics
+        self.facts: dict[str, Any] = {"stage": stage, "reason": reason, "diagnostics": diagnostics}
 
 
 class _Limits(NamedTuple):
@@ -70,7 +72,8 @@ class Judge:
             changes. If it returns its results, the last arguments, provided that they fit and it does not read them.
         timeout: How long a candidate may take in all, in seconds.
         memory: How much memory its processes may use, such as "4GB".
-        rtol: The allowed relative difference, as for `jitload.compare`. For KernelBench's problems, 0.01 by default.
+        rtol: The allowed relative difference, as for `jitload.compare`. For KernelBench's problems, it is by default
+            0.01, or less if results for different inputs would then seem to be equal.
         atol: The allowed absolute difference, likewise.
         seconds: Roughly how long to measure a candidate. With 0, nothing is measured.
         flush_l2: Whether the L2 cache of a GPU is emptied before each call that is measured.
@@ -101,6 +104,8 @@ class Judge:
         remember: bool = True,
     ) -> None:
         arguments = dict(locals())
+        if isinstance(reference, str | Path):
+            arguments["reference"] = Path(reference).absolute()  # a worker may have another working directory
         self._arguments = {name: value for name, value in arguments.items() if name != "self"}
         self._token = secrets.token_hex(8)
         try:
@@ -111,8 +116,6 @@ class Judge:
             raise JitLoadError(f"timeout={timeout!r}, memory={memory!r} and seconds={seconds!r} must be positive")
         self._limits = _Limits(timeout, size, seconds, flush_l2, allow_torch, remember)
         self._source = read_source(reference, inputs)
-        if self._source.model_args or hasattr(self._source.reference, "forward"):
-            rtol, atol = (0.01 if value is None else value for value in (rtol, atol))
         self._problem = Problem(self._source, outputs, Tolerance(rtol, atol))
         self._hangs = _Hangs()
         self._processes: Processes | None = None
@@ -165,8 +168,6 @@ class Judge:
         process = self._start().take()
         try:
             facts = _Trial(self, chosen, process).facts()
-        except _Rejected as rejection:
-            facts = {"stage": rejection.stage, "reason": rejection.reason, "diagnostics": rejection.diagnostics}
         finally:
             process.end()
             output = process.output()
@@ -223,16 +224,22 @@ def _in_order(
             threads.shutdown()
 
 
-_judges: dict[str, Judge] = {}  # of a worker of an executor
+_judges: dict[str, Judge] = {}  # of a worker of an executor, the last used one last
+_users: Counter[str] = Counter()
 _judges_lock = threading.Lock()
 
 
 def _judge_elsewhere(token: str, arguments: Mapping[str, Any], candidate: Candidate) -> Verdict:
     with _judges_lock:
-        if token not in _judges:
-            _judges[token] = Judge(**arguments)
-            atexit.register(_judges[token].close)
-    return _judges[token].run(candidate)
+        judge = _judges[token] = _judges.pop(token) if token in _judges else Judge(**arguments)
+        for old in [old for old in _judges if not _users[old]][:-_KEPT_JUDGES]:
+            _judges.pop(old).close()
+        _users[token] += 1
+    try:
+        return judge.run(candidate)
+    finally:
+        with _judges_lock:
+            _users[token] -= 1
 
 
 # ---- one candidate ---------------------------------------------------------------------------------------------------
@@ -247,19 +254,17 @@ class _Trial:
         self._starts, self._calls = self._problem.starts(), 0
 
     def facts(self) -> dict[str, Any]:
-        """Return the attributes of the verdict.
-
-        Raises:
-            _Rejected: The candidate is not ok.
-        """
+        """Return the attributes of the verdict."""
         try:
             return self._facts()
+        except _Rejected as rejection:
+            return rejection.facts
         except Failure as failure:
-            raise self._rejection(failure) from None
+            return self._rejection(failure).facts
         except ProtocolError:
-            raise self._rejection(Failure("protocol", "wrote to the judge's connection")) from None
+            return self._rejection(Failure("protocol", "wrote to the judge's connection")).facts
         except MismatchError as error:
-            raise _Rejected("wrong", error.message()) from None
+            return _Rejected("wrong", error.message()).facts
 
     def _facts(self) -> dict[str, Any]:
         process, source = self._process, self._judge._source  # noqa: SLF001

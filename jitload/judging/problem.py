@@ -14,10 +14,10 @@ from jitload.errors import JitLoadError
 from jitload.judging.child import operators_of
 from jitload.judging.connection import ALIGNMENT, GUARD, Layout, TensorSpec, bytes_of, view_of
 from jitload.measuring.clocks import CpuClock, cuda_clock
-from jitload.measuring.difference import Tolerance, agrees, check_agrees
-from jitload.measuring.poison import poison
+from jitload.measuring.difference import Tolerance, agrees, check_agrees, find_differences
 
 _NOISE = 1 << 16  # bytes of random data, which are repeated
+_LOOSE = 0.01  # the relative and the absolute difference that KernelBench allows
 
 
 class Case(NamedTuple):
@@ -47,6 +47,7 @@ class Source(NamedTuple):
         seed: The seed of the model's weights.
         device: Where the arguments have to be, or "" for where they are.
         names: The names of the reference's parameters.
+        is_model: Whether it is a problem in the form of KernelBench.
     """
 
     reference: Callable[..., Any]
@@ -56,6 +57,7 @@ class Source(NamedTuple):
     seed: int = 0
     device: str = ""
     names: tuple[str, ...] = ()
+    is_model: bool = False
 
 
 class Problem:
@@ -71,24 +73,31 @@ class Problem:
     def __init__(self, source: Source, outputs: Sequence[str | int] | None, tolerance: Tolerance) -> None:
         import torch
 
-        self._source, self._tolerance = source, tolerance
+        self._source, is_chosen = source, tolerance != (None, None)
+        self._tolerance = Tolerance(*(_LOOSE if v is None else v for v in tolerance)) if source.is_model else tolerance
         args = self._new_args()
-        tensors = [arg for arg in args if isinstance(arg, torch.Tensor)]
-        if not tensors:
-            raise JitLoadError("inputs= must return at least one tensor, but it returned none")
-        self.device = str(tensors[0].device)
-        self._check_new(args)
+        self._check_inputs(args)
+        self.device = next(str(arg.device) for arg in args if isinstance(arg, torch.Tensor))
         has_names = len(source.names) == len(args)
         self._names = source.names if has_names else tuple(f"argument {number}" for number in range(len(args)))
-        before = [arg.clone() if isinstance(arg, torch.Tensor) else arg for arg in args]
+        before = _clone(args)
         results: list[Any] = []
         self.operators = operators_of(lambda: results.extend(self._run(args)[0]))
-        self._returns = bool(results)
-        self.outputs = self._find_outputs(args, before, results, outputs)
+        self._changed = tuple(
+            n for n, arg in enumerate(args)
+            if isinstance(arg, torch.Tensor) and not torch.equal(bytes_of(arg), bytes_of(before[n]))
+        )  # fmt: skip
+        self.outputs = self._find_outputs(args, results, outputs)
+        if not self._agree(self._results_of(_clone(before)), results or [args[number] for number in self.outputs]):
+            raise JitLoadError(
+                "the reference computed two different results from the same inputs, so that no candidate can be right: "
+                "let it use no random numbers, and no state that a call changes"
+            )
         self._poisoned = [n for n in self.outputs if not self._reads(before, n)]
-        if self._returns and outputs is None and len(self._poisoned) < len(self.outputs):
+        if results and outputs is None and len(self._poisoned) < len(self.outputs):
             self.outputs, self._poisoned = (), []  # they are inputs that only look like the results
-        self._noise = torch.empty(0, dtype=torch.uint8)
+        if source.is_model and not is_chosen:
+            self._tolerance = self._find_tolerance(results)
         self.layout = self._make_layout(args, results or [args[number] for number in self.outputs])
 
     # ---- what the reference does -----------------------------------------------------------------------------------
@@ -108,9 +117,13 @@ class Problem:
             for arg in args
         ]
 
-    def _check_new(self, args: Sequence[Any]) -> None:
+    def _check_inputs(self, args: Sequence[Any]) -> None:
         import torch
+        from torch.utils._pytree import tree_leaves
 
+        count = sum(isinstance(arg, torch.Tensor) for arg in args)
+        if not count or count < sum(isinstance(leaf, torch.Tensor) for leaf in tree_leaves(args)):
+            raise JitLoadError("inputs= must return at least one tensor, and none within a list or another object")
         pairs = zip(args, self._new_args(), strict=True)
         if all(torch.equal(a, b) for a, b in pairs if isinstance(a, torch.Tensor)):
             raise JitLoadError(
@@ -121,12 +134,13 @@ class Problem:
     def _run(self, args: Sequence[Any]) -> tuple[list[Any], float]:
         """Call the reference. Return its results, and how long it took."""
         import torch
+        from torch.utils._pytree import tree_leaves
 
         results: list[Any] = []
 
         def call() -> None:
             value = self._source.reference(*args)
-            results.extend([] if value is None else value if isinstance(value, tuple | list) else [value])
+            results.extend([] if value is None else tree_leaves(value))
 
         with torch.no_grad():
             if self.device == "cpu":
@@ -137,7 +151,7 @@ class Problem:
         return [value if isinstance(value, torch.Tensor) else torch.as_tensor(value) for value in results], elapsed
 
     def _find_outputs(
-        self, args: Sequence[Any], before: Sequence[Any], results: Sequence[Any], outputs: Sequence[str | int] | None
+        self, args: Sequence[Any], results: Sequence[Any], outputs: Sequence[str | int] | None
     ) -> tuple[int, ...]:
         """Return the positions of outputs: the named ones, those that the reference changes, or the last tensors."""
         import torch
@@ -149,10 +163,11 @@ class Problem:
                 raise JitLoadError(f"outputs={unknown[0]!r}: the reference has the arguments {', '.join(self._names)}")
             return tuple(name if isinstance(name, int) else self._names.index(name) for name in names)
         if not results:
-            changed = tuple(n for n in tensors if not torch.equal(bytes_of(args[n]), bytes_of(before[n])))
-            if not changed:
+            if not self._changed:
                 raise JitLoadError("the reference returns None and changes no argument: let it return the right result")
-            return changed
+            return self._changed
+        if self._source.is_model:
+            return ()
         last = tuple(tensors[-len(results) :])
         fits = [(args[n].dtype, args[n].shape) for n in last] == [(r.dtype, r.shape) for r in results]
         return last if fits else ()
@@ -160,12 +175,32 @@ class Problem:
     def _reads(self, args: Sequence[Any], output: int) -> bool:
         """Return whether the results of the reference depend on the values in one of its outputs."""
         found = []
-        for byte in (0x3F, 0x40):
-            values = [arg.clone() if hasattr(arg, "clone") else arg for arg in args]
-            poison(values[output], byte)
-            results, _ = self._run(values)
-            found.append(results or [values[number] for number in self.outputs])
-        return not all(agrees(a, b, self._tolerance) for a, b in zip(*found, strict=True))
+        for _ in range(2):
+            values = _clone(args)
+            _fill_at_random(values[output])
+            try:
+                found.append(self._results_of(values))
+            except (RuntimeError, IndexError):  # such as for a wrong index
+                return True
+        return not self._agree(*found)
+
+    def _results_of(self, args: Sequence[Any]) -> list[Any]:
+        results, _ = self._run(args)
+        return results or [args[number] for number in self.outputs]
+
+    def _agree(self, first: Sequence[Any], second: Sequence[Any]) -> bool:
+        pairs = zip(map(_sample, first), map(_sample, second), strict=True)
+        return all(agrees(a, b, self._tolerance) for a, b in pairs)
+
+    def _find_tolerance(self, results: Sequence[Any]) -> Tolerance:
+        """Return the tolerance for a model: `_LOOSE`, or less if results for other inputs then seem to be equal."""
+        least = max([1e-4, *(Tolerance(None, None).of(result.dtype)[0] for result in results)])
+        others = self._results_of(self._new_args())
+        for exponent in range(2, 9):
+            tolerance = Tolerance(max(10.0**-exponent, least), 10.0**-exponent)
+            if all(map(_are_told_apart, results, others, [tolerance] * len(results))):
+                return tolerance
+        return self._tolerance  # the results hardly depend on the inputs
 
     # ---- cases -----------------------------------------------------------------------------------------------------
 
@@ -243,9 +278,35 @@ class Problem:
                 return "memory", f"it writes to memory next to {name!r}"
             end = spec.end
             inside = slice(start, start + spec.size)
-            if number not in self.outputs and not torch.equal(shared[inside], case.sent[inside]):
+            if number not in (*self.outputs, *self._changed) and not torch.equal(shared[inside], case.sent[inside]):
                 return "cheat", f"it changes its input {name!r}"
         return "", ""
+
+
+def _clone(args: Sequence[Any]) -> list[Any]:
+    return [arg.clone() if hasattr(arg, "clone") else arg for arg in args]
+
+
+def _fill_at_random(tensor: Any) -> None:
+    """Fill a tensor with random numbers. Equal ones would not change the result of a softmax, which reads them."""
+    import torch
+
+    has_fractions = tensor.is_floating_point() or tensor.is_complex()
+    end = 2 if tensor.dtype == torch.bool else 128
+    tensor.copy_(torch.randn(tensor.shape) if has_fractions else torch.randint(0, end, tensor.shape))
+
+
+def _are_told_apart(first: Any, second: Any, tolerance: Tolerance) -> bool:
+    """Return whether half of the elements that differ at all differ by more than four times the tolerance."""
+    pair = _sample(first), _sample(second)
+    relative, absolute = tolerance.of(first.dtype)
+    clearly, _ = find_differences(*pair, 4 * relative, 4 * absolute)
+    return bool(clearly.sum() * 2 >= find_differences(*pair, 0, 0)[0].sum())
+
+
+def _sample(tensor: Any) -> Any:
+    """Return a million elements, because a comparison needs many times the memory of what it compares."""
+    return tensor.reshape(-1)[:: 1 + (tensor.numel() >> 20)]
 
 
 def _fill_with_noise(memory: Any) -> None:
@@ -310,9 +371,8 @@ def _kernelbench_source(module: ModuleType) -> Source:
     with torch.random.fork_rng():
         torch.manual_seed(seed)
         model = module.Model(*args).to(device)
-    return Source(
-        model, module.get_inputs, model_args=args, seed=seed, device=device, names=_parameter_names(model.forward)
-    )
+    names = _parameter_names(model.forward)
+    return Source(model, module.get_inputs, model_args=args, seed=seed, device=device, names=names, is_model=True)
 
 
 def _parameter_names(function: Any) -> tuple[str, ...]:

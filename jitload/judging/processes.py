@@ -6,7 +6,6 @@ import fcntl
 import mmap
 import os
 import selectors
-import shutil
 import socket
 import sys
 import tempfile
@@ -22,7 +21,7 @@ from jitload.building.child_process import ChildProcess, describe_end
 from jitload.errors import JitLoadError
 from jitload.judging.child import Call, Setup
 from jitload.judging.connection import Connection, ProtocolError
-from jitload.judging.template import End, Fork
+from jitload.judging.template import End, Fork, children_of
 
 _PROGRAM = (
     "import sys; parent, control, *sys.path[:] = sys.argv[1:]; from jitload.judging.template import serve; "
@@ -64,7 +63,7 @@ class CandidateProcess:
         self.stage, self.left_s, self.null_s = "load", _START_S, 0.0
         self._marks: list[float] = []  # when it was about to call the candidate, and when it had done so
         self._memory, self._first_memory, self._template = setup.memory, 0, template
-        self._directory = tempfile.mkdtemp(prefix="jitload-judge-")
+        self._directory = tempfile.mkdtemp(prefix="jitload-judge-")  # which the template removes
         self._output = tempfile.TemporaryFile()  # noqa: SIM115  closed by end()
         ours, theirs = socket.socketpair()
         memory = os.memfd_create("jitload-judge", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
@@ -98,7 +97,7 @@ class CandidateProcess:
     def last_call_s(self) -> float:
         """Return how long the last call took, by the clock of this process."""
         if len(self._marks) != 2:
-            raise Failure("protocol", "wrote to the judge's connection")
+            raise ProtocolError
         return self._marks[1] - self._marks[0]
 
     def ask(self, request: object) -> dict[str, Any]:
@@ -123,8 +122,6 @@ class CandidateProcess:
                 raise self._lost_connection() from None
             except TimeoutError:
                 raise Failure("protocol", "stopped in the middle of an answer") from None
-            except ProtocolError:
-                raise Failure("protocol", "wrote to the judge's connection") from None
             if (stage := answer.get("stage")) not in ("load", "compile", "launch"):
                 return answer
             self.stage = stage
@@ -168,7 +165,6 @@ class CandidateProcess:
             return self._template.end(pid)
         finally:
             self._connection.socket.close()
-            shutil.rmtree(self._directory, ignore_errors=True)
 
     def tail(self) -> str:
         """Return the end of what it has printed."""
@@ -190,11 +186,9 @@ def _is_alive(pid: int) -> bool:
 
 
 def _descendants(pid: int) -> Iterator[int]:
-    with suppress(OSError):
-        for task in Path(f"/proc/{pid}/task").iterdir():
-            for child in map(int, (task / "children").read_text().split()):
-                yield child
-                yield from _descendants(child)
+    for child in children_of(pid):
+        yield child
+        yield from _descendants(child)
 
 
 def _memory_of(pid: int) -> int:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ctypes
 import os
+import shutil
 import signal
 import socket
 import sys
@@ -46,7 +47,9 @@ def serve(parent: int, control: int) -> None:
     os.environ[_ASKS_NVML] = "1"  # or torch could start CUDA here, to find out whether there is a GPU
     end_with_parent(parent)
     _import_modules()
-    answer_questions(_Template(socket.socket(fileno=control)).answer)
+    template = _Template(socket.socket(fileno=control))
+    answer_questions(template.answer)
+    template.close()
     os._exit(0)  # without what modules print at exit
 
 
@@ -56,8 +59,11 @@ def _import_modules() -> None:
     import tvm_ffi
 
     import jitload.api
+    import jitload.cpp_extension
     import jitload.judging.child
-    import jitload.loader.module  # noqa: F401
+    import jitload.loader.module
+
+    jitload.cpp_extension.install()  # torch's own leaves locks behind where it is killed, for which others then wait
 
     torch.testing.assert_close(torch.ones(1), torch.ones(1))  # this imports more
     with suppress(RuntimeError):  # tvm-ffi's first error reads the symbols of all libraries, which takes a second
@@ -67,7 +73,7 @@ def _import_modules() -> None:
 class _Template:
     def __init__(self, control: socket.socket) -> None:
         self._control = control
-        self._pids: set[int] = set()
+        self._directories: dict[int, str] = {}  # of the processes that run
 
     def answer(self, request: Fork | End) -> int:
         """Return the id of a new process, or the status of an ended one."""
@@ -82,21 +88,27 @@ class _Template:
             _run(request.directory, *descriptors)
         for descriptor in descriptors:
             os.close(descriptor)
-        self._pids.add(pid)
+        self._directories[pid] = request.directory
         return pid
 
     def _end(self, pid: int) -> int:
         _kill_group(pid)
         status = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
         _kill_group(pid)  # a process may have been forked meanwhile
-        self._pids.discard(pid)
+        directory = self._directories.pop(pid)
         deadline = time.monotonic() + _CLEAN_UP_S
-        while (orphans := _children() - self._pids) and time.monotonic() < deadline:
+        while (orphans := children_of("self") - {*self._directories}) and time.monotonic() < deadline:
             for orphan in orphans:
                 os.kill(orphan, signal.SIGKILL)  # not waited for, so the id is still its own
             for orphan in orphans:
                 os.waitpid(orphan, 0)
+        shutil.rmtree(directory, ignore_errors=True)
         return status
+
+    def close(self) -> None:
+        """End the processes that a judge has left, which was killed itself."""
+        for pid in [*self._directories]:
+            self._end(pid)
 
 
 def _kill_group(pid: int) -> None:
@@ -106,10 +118,12 @@ def _kill_group(pid: int) -> None:
         os.kill(pid, signal.SIGKILL)  # before it has a group of its own
 
 
-def _children() -> set[int]:
-    """Return the ids of this process's children."""
-    tasks = Path("/proc/self/task")
-    return {int(pid) for task in tasks.iterdir() for pid in (task / "children").read_text().split()}
+def children_of(pid: int | str) -> set[int]:
+    """Return the ids of a process's children."""
+    with suppress(OSError):
+        tasks = Path(f"/proc/{pid}/task")
+        return {int(child) for task in tasks.iterdir() for child in (task / "children").read_text().split()}
+    return set()  # it has ended
 
 
 def _run(directory: str, connection: int, memory: int, output: int) -> None:
@@ -135,7 +149,7 @@ def _prepare(directory: str, connection: int, memory: int, output: int) -> Any:
 
     os.setsid()
     _libc.prctl(_SET_PARENT_DEATH_SIGNAL, signal.SIGKILL, 0, 0, 0)
-    for name in (signal.SIGTERM, signal.SIGINT):
+    for name in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT):  # nohup and a shell's & ignore some
         signal.signal(name, signal.SIG_DFL)
     os.dup2(connection, _CONNECTION, inheritable=False)
     os.dup2(memory, _MEMORY, inheritable=False)
@@ -148,5 +162,5 @@ def _prepare(directory: str, connection: int, memory: int, output: int) -> Any:
     resource.setrlimit(resource.RLIMIT_FSIZE, (_MAX_FILE, _MAX_FILE))
     signal.signal(signal.SIGXFSZ, signal.SIG_IGN)  # writing then fails, which ends no program that only prints
     os.chdir(directory)
-    os.environ["TMPDIR"] = tempfile.tempdir = directory
+    os.environ["TMPDIR"] = os.environ["TORCH_EXTENSIONS_DIR"] = tempfile.tempdir = directory
     return socket.socket(fileno=_CONNECTION)
