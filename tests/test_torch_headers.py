@@ -105,6 +105,11 @@ def test_declarations_need_torchs_headers(tmp_path: Path, monkeypatch: pytest.Mo
             "x.cpp:2: error: ‘using Tensor = class at::Tensor’ {aka ‘class at::Tensor’} has no member named ‘bar’; did you",
             ["at::Tensor::bar"],
         ),
+        (
+            "c.h:9: error: incomplete type ‘jitload_torch::Code<std::complex<double> >’ used in nested name specifier",
+            ["std::complex<double>"],
+        ),
+        ('x.cu(9): error: incomplete type "jitload_torch::Caster<c10::Generator>" is not allowed', ["c10::Generator"]),
         ('x.cu(3): error: expected a ";"', []),
         ("x.cpp:3: error: ‘begin’ was not declared in this scope", ["begin"]),
         (

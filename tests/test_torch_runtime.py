@@ -116,6 +116,8 @@ std::vector<torch::Tensor> symbols(torch::Tensor x, torch::Tensor n) {
           n % n, n % 2, 2 % n, x < x, x < 1, 1 < x, x <= 1, x > 1, x >= x, x == 1, 1 != x, n & n, n & 1, 1 | n, n ^ 3, -x, ~n};
 }
 std::vector<bool> gradients(torch::Tensor x) {
+  const auto integers = torch::randint_like(x, 10), zeros = torch::zeros_like(x), random = torch::rand_like(x);
+  TORCH_CHECK(!integers.requires_grad() && !zeros.requires_grad() && !random.requires_grad());
   torch::NoGradGuard guard;
   return {x.requires_grad(), (x * 2).requires_grad(), torch::zeros({2}, x.options().requires_grad(true)).requires_grad()};
 }

@@ -25,6 +25,7 @@ _OF_TORCH = re.compile(
     r"\b(?:torch|at|c10|ATen|pybind11|py|caffe2|jitload_torch)(?:::|/)"
     r"|[\"‘](?:torch|at|c10|pybind11|py|std|caffe2|begin|end)[\"’]"
 )
+_CONVERTED_TYPE = re.compile(r"jitload_torch::(?:Caster|Code)<(.+?) ?>$")
 _MACRO_OF_TORCH = re.compile(r"\b(?:AT|TORCH|C10|PYBIND11|CUDA)_[A-Z]\w*|\bgpuAtomic\w+|\bWARP_[A-Z]\w*")
 _NESTED_NAME = re.compile(r"\b(?:torch|at|c10)(?:::\w+){2,}")
 _MACRO_CALL = re.compile(r"\b(?:AT|TORCH|C10|PYBIND11)_[A-Z]\w*(?=\s*\()")
@@ -72,7 +73,7 @@ def missing_names(log: str, texts: Iterable[str] = ()) -> list[str]:
             name = f"{name} of {owners[0]}"
         elif member := _NO_MEMBER.search(message):
             name = f"{member[1]}::{member[2]}"
-        names[name] = None
+        names[_CONVERTED_TYPE.sub(r"\1", name)] = None
     if names:
         return list(names)
     if "must be a class or namespace name" in log:

@@ -221,6 +221,8 @@ def _definition(function: _Function) -> str:
     if "TensorOptions options" in function.parameters:
         call = f"jitload_torch::with_options({call}, options)"
     call = f"{call}; return {_changed(result, function, names)}" if changed else f"return {call}"
+    # As in torch, the integers do not depend on the tensor: without this, autograd would look for a derivative.
+    call = f"NoGradGuard guard; {call}" if function.name == "randint_like" else call
     const = " const" if function.owner else ""
     return (
         f"inline {function.result} {function.owner}{function.name}({function.parameters}){const} "

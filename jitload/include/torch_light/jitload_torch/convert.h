@@ -93,6 +93,11 @@ struct Caster<c10::ArrayRef<T>> {
   static Object to_python(const c10::ArrayRef<T>& values) { return object_of(Code<c10::ArrayRef<T>>::value, &values); }
   static void describe(Message& m, bool) { m.append("Tuple[int, ...]"); }
 };
+/* Not defined: Python cannot pass these to the light headers, and torch builds functions with such parameters. */
+template <>
+struct Caster<c10::OptionalIntArrayRef>;
+template <>
+struct Caster<c10::Generator>;
 template <size_t N>
 struct Caster<char[N]> {
   static Object to_python(const char* value) { return Caster<const char*>::to_python(value); }

@@ -260,6 +260,21 @@ class TensorIndex {
 X(+) X(-) X(*) X(/) X(%) X(<) X(<=) X(>) X(>=) X(==) X(!=) X(&) X(|) X(^)
 #undef X
 
+struct GradMode {
+  static bool is_enabled() { return jitload_torch::is_grad_enabled(); }
+  static void set_enabled(bool enabled) { jitload_torch::set_grad_enabled(enabled); }
+};
+/* Turns the recording of gradients on or off while an object of this class lives. */
+struct AutoGradMode {
+  explicit AutoGradMode(bool enabled) : was_enabled(GradMode::is_enabled()) { GradMode::set_enabled(enabled); }
+  AutoGradMode(const AutoGradMode&) = delete;
+  ~AutoGradMode() { GradMode::set_enabled(was_enabled); }
+  const bool was_enabled;
+};
+struct NoGradGuard : AutoGradMode {
+  NoGradGuard() : AutoGradMode(false) {}
+};
+
 #if defined(JITLOAD_TORCH_FUNCTIONS)
 JITLOAD_TORCH_FUNCTIONS
 #endif
@@ -346,20 +361,6 @@ inline void append(Message& m, const at::Tensor::Type& type) {
 }  // namespace jitload_torch
 
 namespace at {
-struct GradMode {
-  static bool is_enabled() { return jitload_torch::is_grad_enabled(); }
-  static void set_enabled(bool enabled) { jitload_torch::set_grad_enabled(enabled); }
-};
-/* Turns the recording of gradients on or off while an object of this class lives. */
-struct AutoGradMode {
-  explicit AutoGradMode(bool enabled) : was_enabled(GradMode::is_enabled()) { GradMode::set_enabled(enabled); }
-  AutoGradMode(const AutoGradMode&) = delete;
-  ~AutoGradMode() { GradMode::set_enabled(was_enabled); }
-  const bool was_enabled;
-};
-struct NoGradGuard : AutoGradMode {
-  NoGradGuard() : AutoGradMode(false) {}
-};
 inline int64_t numel(const Tensor& tensor) { return tensor.numel(); }
 
 template <class T>
