@@ -15,7 +15,7 @@ from jitload import cpp_extension
 from jitload.errors import CompileError
 
 LIBRARY = """
-#include <torch/library.h>
+#include <torch/extension.h>
 at::Tensor scaled_sum(const at::Tensor& a, const at::Tensor& b, double alpha) { return a + b * alpha; }
 at::Tensor sum_over(at::Tensor a, c10::ArrayRef<int64_t> dims, bool keep) { return a.sum(dims, keep); }
 std::tuple<at::Tensor, at::Tensor> pair(std::vector<at::Tensor> list, std::optional<at::Tensor> other, std::string mode) {

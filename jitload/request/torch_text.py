@@ -114,8 +114,9 @@ _LIBRARY_HEADERS = {
     "cusparse": "cusparse.h",
     "cusolver": "cusolverDn.h",
 }
-# Headers that are copies of torch's own, each with a pattern for the texts that need it.
-_COPIES = (
+# Headers that torch's common headers include and the light ones do not, each with a pattern for the texts that need it.
+_COMMON_HEADERS = (
+    ("torch/library.h", re.compile(r"\bTORCH_LIBRARY")),
     ("ATen/Dispatch.h", re.compile(r"\bAT_(?:DISPATCH|PRIVATE)_")),
     ("ATen/cuda/detail/KernelUtils.h", re.compile(r"\bCUDA_KERNEL_LOOP|\bGET_BLOCKS\b")),
     ("ATen/cuda/Atomic.cuh", re.compile(r"\bgpuAtomic|/(?:Atomic|CUDAApplyUtils)\.cuh")),
@@ -194,8 +195,8 @@ def _prelude(text: str, *, is_cuda: bool, implicit: bool) -> str:
     lines += _macro("JITLOAD_TORCH_FUNCTIONS", operators.functions)
     if _THREADS.search(text) and not _PYTHON_API.search(text):
         lines.append("#define JITLOAD_TORCH_THREADS 1")
-    copies = [header for header, names in _COPIES if names.search(text)]
-    lines += [f"#include <{header}>" for header in copies if is_cuda or not header.endswith(".cuh")]
+    common = [header for header, names in _COMMON_HEADERS if names.search(text)]
+    lines += [f"#include <{header}>" for header in common if is_cuda or not header.endswith(".cuh")]
     if implicit:
         lines.append(f"#include <torch/{'types' if is_cuda else 'extension'}.h>")
         lines += ["#include <cuda_runtime.h>"] if is_cuda else []
