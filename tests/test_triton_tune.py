@@ -16,6 +16,7 @@ from support.triton import aligned_array
 
 import jitload
 from jitload.errors import LaunchSpecError
+from jitload.tuning.jobs import tune_requests
 
 pytest.importorskip("triton")
 from triton_tuned import tuned_add
@@ -85,6 +86,26 @@ def test_the_decorator_leaves_configurations_out(monkeypatch):
     example = torch.empty(64, device="meta")
     mod = jitload.load_triton("p", tuned_add, example, example, example, 1000, variants="all", grid=GRID, arch=ARCH)
     assert mod.tuned_add._jitload_facts["triton"]["constexprs"]["BLOCK"] == 1024
+
+
+REQUEST = {"name": "t", "kernel": "triton_tuned:tuned_add", "signature": SIGNATURE, "variants": "all", "grid": GRID}
+
+
+def test_a_job_names_a_triton_kernel(monkeypatch):
+    calls = []
+    monkeypatch.setattr("jitload.tuning.tuner.tune", lambda *args, **_: calls.append(args) or jitload.Tuning([]))
+    tune_requests([{**REQUEST, "arch": ARCH, "tune": {"function": "tuned_add", "args": [4]}}])
+    ((function, argument),) = calls
+    assert (function.__name__, argument) == ("tuned_add", 4)
+
+
+@pytest.mark.gpu
+@pytest.mark.usefixtures("gpu")
+def test_a_job_tunes_a_triton_kernel(tmp_path):
+    job = {"function": "tuned_add", "args": [*["float32[4096]"] * 3, 4096], "outputs": ["out_ptr"], "progress": False}
+    found = tune_requests([{**REQUEST, "tune": job}], output=tmp_path / "add.json", seconds=0.1)
+    assert [row.reason for row in found.rows] == ["", ""]
+    assert len(jitload.Tuning.load(tmp_path / "add.json").choices) == 1
 
 
 @pytest.mark.gpu
