@@ -19,8 +19,7 @@ _KERNELS_SHOWN = 4  # in the repr of a cubin
 ParameterKind = Literal["pointer", "int", "uint", "float", "bool", "struct", "bits", "stream"]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Parameter:
+class Parameter(NamedTuple):
     """One parameter of a kernel.
 
     Attributes:
@@ -56,8 +55,7 @@ class Parameter:
         return self.kind == "pointer" and self.size == TENSOR_MAP_BYTES
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Kernel:
+class Kernel(NamedTuple):
     """One `__global__` function of a cubin.
 
     Attributes:
@@ -82,6 +80,10 @@ class Kernel:
     max_threads: int
     spill_bytes: int | None = None
 
+    def as_dict(self) -> dict[str, Any]:
+        """Return the kernel as a dictionary, in which each parameter is a dictionary, too."""
+        return {**self._asdict(), "parameters": [parameter._asdict() for parameter in self.parameters]}
+
     def __str__(self) -> str:
         return f"{self.name}({', '.join(f'{p.type} {p.name}' for p in self.parameters)})"
 
@@ -96,8 +98,7 @@ class Kernel:
         return html_table(RESOURCE_TITLES, [(str(self), resource_cells(self))])
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Variable:
+class Variable(NamedTuple):
     """A `__device__` or `__constant__` variable of a cubin.
 
     Attributes:
@@ -178,8 +179,7 @@ class Descriptor(NamedTuple):
     flags: int = 0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Specialization:
+class Specialization(NamedTuple):
     """A compiled Triton kernel: how its cubin is launched, and for which arguments.
 
     Attributes:
@@ -187,12 +187,13 @@ class Specialization:
         arguments: The arguments that a caller passes, in the order of the source: all parameters except constexprs.
             Parameters that are assumed to be 1 or None are included, although the machine code does not take them.
             A descriptor has the kind `pointer` and the dtype of its elements; its `type` is Triton's name of the type.
+        num_warps: Warps per block, as the compiler decided.
+        triton_version: The version of Triton that compiled the kernel.
         assumptions: The properties of arguments that the code relies on.
         descriptors: The host-side descriptors among the arguments.
         constexprs: The values that were compiled in, by name; launch expressions may use the integers.
         tuples: For each parameter that is a tuple, its name and the names of its items. Items that were compiled in
             are also in `constexprs`.
-        num_warps: Warps per block, as the compiler decided.
         warp_size: Threads per warp.
         num_ctas: Blocks per program.
         cluster: Blocks per cluster in x, y and z.
@@ -203,16 +204,16 @@ class Specialization:
         is_cooperative: Whether all blocks start at the same time.
         grid_multiplies: How the grid of blocks follows from the grid of programs. With `x`, the grid's x is multiplied
             by `num_ctas`; with `per_dim`, each dimension is multiplied by the same dimension of `cluster`.
-        triton_version: The version of Triton that compiled the kernel.
     """
 
     kernel: Kernel
     arguments: tuple[Parameter, ...]
+    num_warps: int
+    triton_version: str
     assumptions: tuple[Assumption, ...] = ()
     descriptors: tuple[Descriptor, ...] = ()
     constexprs: tuple[tuple[str, int | float | bool | str | None], ...] = ()
     tuples: tuple[tuple[str, tuple[str, ...]], ...] = ()
-    num_warps: int
     warp_size: int = 32
     num_ctas: int = 1
     cluster: tuple[int, int, int] = (1, 1, 1)
@@ -222,7 +223,6 @@ class Specialization:
     is_pdl: bool = False
     is_cooperative: bool = False
     grid_multiplies: Literal["x", "per_dim"] = "x"
-    triton_version: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -356,7 +356,7 @@ class CompiledSource(NamedTuple):
         Registers, for example, are unknown until then.
         """
         unknown: dict[str, Any] = {"registers": None, "local_bytes": None, "spill_bytes": None}
-        kernels = tuple(replace(kernel, **unknown) for kernel in self.cubin.kernels)
+        kernels = tuple(kernel._replace(**unknown) for kernel in self.cubin.kernels)
         data = f"{self.cubin.ptx}\0".encode()  # the driver reads up to the NUL
         return self._replace(cubin=replace(self.cubin, data=data, arch=arch, kernels=kernels, ptx=""))
 

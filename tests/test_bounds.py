@@ -6,7 +6,6 @@ import cProfile
 import pstats
 import random
 import re
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -286,7 +285,7 @@ def test_the_work_grows_with_the_number_of_accesses_up_to_a_limit(kernels, monke
 
 def test_a_tensor_map_is_unknown(kernels):
     ptx, symbol, (x, *others) = kernels["guarded"]
-    extents = read_extents(ptx, symbol, (replace(x, size=TENSOR_MAP_BYTES), *others))
+    extents = read_extents(ptx, symbol, (x._replace(size=TENSOR_MAP_BYTES), *others))
     assert str(extents["x"]).startswith("unknown, because it is a tensor map")
 
 

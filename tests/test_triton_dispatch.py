@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import struct
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -143,8 +142,8 @@ def multi(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A variant for two architectures that are launched alike, and one for two that are not."""
     spec = specialize("same", N_PARAMETERS)
     wide = specialize("wide", N_PARAMETERS, num_warps=8)
-    alike = (stand_in(spec, "sm_80"), stand_in(replace(spec), "sm_90"))
-    unlike = (stand_in(replace(wide, num_warps=4), "sm_80"), stand_in(wide, "sm_90"))
+    alike = (stand_in(spec, "sm_80"), stand_in(spec._replace(), "sm_90"))
+    unlike = (stand_in(wide._replace(num_warps=4), "sm_80"), stand_in(wide, "sm_90"))
     return build_triton(
         tmp_path_factory.mktemp("triton") / "multi",
         function("alike", ("alike", alike)),
@@ -167,7 +166,7 @@ def test_the_code_for_the_device_is_launched(multi: Path, stub_driver: StubDrive
 def test_code_for_the_device_itself_goes_before_an_older_one(tmp_path: Path, stub_driver: StubDriver) -> None:
     stub_driver.set_capability(0, 8, 6)
     spec = specialize("near", N_PARAMETERS)
-    cubins = (stand_in(spec, "sm_80"), stand_in(replace(spec, num_warps=2), "sm_86"))
+    cubins = (stand_in(spec, "sm_80"), stand_in(spec._replace(num_warps=2), "sm_86"))
     module = load_triton(tmp_path / "near", function("near", ("near", cubins)))
     module.near(array(), 1)
     assert [launch.block[0] for launch in stub_driver.launches()] == [64]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import os
 import sys
 import threading
@@ -160,8 +159,8 @@ def test_the_record_of_a_kernel():
     assert facts.triton_version == triton.__version__
     assert cubin.kernels == (facts.kernel,)
     assert facts.kernel.max_threads == 128
-    with pytest.raises(dataclasses.FrozenInstanceError):
-        facts.num_warps = 1
+    with pytest.raises(AttributeError):
+        facts.num_warps = 1  # type: ignore[misc]
 
 
 def test_the_record_agrees_with_the_cubin():

@@ -77,7 +77,7 @@ def _matmul() -> TritonFunction:
         descriptors=(expanded,),
         assumptions=(multiple("c"), multiple("k")),
     )
-    single = replace(hopper, assumptions=(one("k"),), kernel=replace(hopper.kernel, parameters=tuple(
+    single = hopper._replace(assumptions=(one("k"),), kernel=hopper.kernel._replace(parameters=tuple(
         p for p in hopper.kernel.parameters if p.name != "k"
     )))  # fmt: skip
     return function(
@@ -113,7 +113,7 @@ def test_golden_wrappers_compile_without_a_warning(name: str, tmp_path: Path) ->
 
 def test_cubins_launched_alike_share_a_kernel() -> None:
     spec = specialize("k", [parameter("x", "*fp32")])
-    other = replace(spec, kernel=replace(spec.kernel, registers=99))
+    other = spec._replace(kernel=spec.kernel._replace(registers=99))
     record, _ = describe_triton_wrapper("m", [function("k", ("k", (cubin(spec, "sm_80"), cubin(other))))])
     reader = Reader(record)
     assert '"sm_90a":{"registers":99' in reader.text(reader.module["description"])  # `f.kernels`
@@ -125,7 +125,7 @@ def test_cubins_launched_alike_share_a_kernel() -> None:
 @pytest.mark.parametrize("hostile", HOSTILE)
 def test_hostile_texts_stay_in_their_literals(hostile: str) -> None:
     spec = specialize("k", [parameter("x", "*fp32")], constexprs=(("MODE", hostile),), triton_version=hostile)
-    spec = replace(spec, kernel=replace(spec.kernel, name=hostile, symbol=hostile))
+    spec = spec._replace(kernel=spec.kernel._replace(name=hostile, symbol=hostile))
     exported = replace(function("k", ("k", cubin(spec))), doc=hostile)
     record, facts = describe_triton_wrapper(hostile, [exported])
     text = render_wrapper(facts)

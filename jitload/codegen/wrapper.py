@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict
 from functools import lru_cache
 from pathlib import Path
 from types import MappingProxyType
@@ -251,7 +250,7 @@ def describe(wrapper: Wrapper) -> str:
     for function, export in zip(functions, wrapper.exports, strict=True):
         if any(leaf.launch.tune is not None for leaf in export.leaves):
             function["tune"] = _describe_choices(export, [*map(id, _all_kernels(wrapper.exports)[0])])
-    variables = [asdict(variable) for variable in wrapper.variables]
+    variables = [variable._asdict() for variable in wrapper.variables]
     facts = {"name": wrapper.name, "archs": wrapper.archs, "functions": functions, "variables": variables}
     copies = max((image.group + 1 for image in wrapper.images), default=max(1, len(wrapper.cpus)))
     more = {"has_cpp": wrapper.has_cpp, "copies": copies if copies > 1 else 0}
@@ -291,7 +290,7 @@ def describe_function(export: Export) -> dict[str, Any]:
         "signature": export.signature,
         "arguments": [_argument_record(p, export.launch) for p in export.arguments],
         **(variants if by_dtypes else {}),
-        **({"returns": export.returns} if export.returns else {"kernel": asdict(export.kernel)}),
+        **({"returns": export.returns} if export.returns else {"kernel": export.kernel.as_dict()}),
         **({"requires": [*requires.pop()]} if len(requires) == 1 and launches[0].requires else {}),
         **({"needs": needs} if needs and not export.returns else {}),
         **({"dynamic_shared": str(export.launch.shared_bytes)} if export.launch.shared_bytes else {}),

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
@@ -345,9 +344,8 @@ def _read_function(export: HostExport, symbol: str, layouts: Sequence[Layout]) -
     )
     image = Image(arch="host", kernels=(image_kernel,), variables=())
     (kernel,) = read_kernels(image, {target: (image_kernel.symbol, symbol)}, export.candidates, layouts=layouts)
-    kernel = replace(
-        kernel, symbol=f"__jitload_call_{export.name}", parameters=tuple(map(_with_stream, kernel.parameters))
-    )
+    parameters = tuple(map(_with_stream, kernel.parameters))
+    kernel = kernel._replace(symbol=f"__jitload_call_{export.name}", parameters=parameters)
     documents = [candidate.doc for candidate in export.candidates if candidate.doc]
     doc = export.launch.doc if export.launch.doc is not None else next(iter(documents), "")
     kernel = rename_parameters(export.name, kernel, export.launch)
@@ -357,7 +355,7 @@ def _read_function(export: HostExport, symbol: str, layouts: Sequence[Layout]) -
 def _with_stream(parameter: Parameter) -> Parameter:
     if parameter.type != _STREAM:
         return parameter
-    return replace(parameter, kind="stream", type="cudaStream_t", dtype=None)
+    return parameter._replace(kind="stream", type="cudaStream_t", dtype=None)
 
 
 def _check_is_supported(name: str, result: str, types: Sequence[str], sizes: Sequence[int], kind: int) -> None:

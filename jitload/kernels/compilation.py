@@ -4,6 +4,8 @@ NVRTC usually runs once for each architecture: it compiles the source, instantia
 name, and mangles the type of each kernel that the text shows. NVRTC runs again, for example, if a function in the text
 turns out not to be a kernel, if a macro declares an `extern "C"` kernel that the text does not show, or if the text
 uses names that nvcc declares by itself.
+
+What reads NVRTC's result is imported after it has run: a background thread of the build imports it meanwhile.
 """
 
 from __future__ import annotations
@@ -20,7 +22,6 @@ from jitload.cuda.job import SYNTAX_ONLY, NvrtcJob, NvrtcResult, device_options
 from jitload.cuda.nvrtc import log_warnings, run_nvrtc
 from jitload.cuda.precompiled import file_states
 from jitload.cuda.predefined import declarations_for, declarations_for_conditions
-from jitload.elf.cubin import read_image
 from jitload.errors import CompileError, LaunchSpecError, SignatureError, nearest_name
 from jitload.kernels.host_code import compile_kernels_alone
 from jitload.kernels.source import DeviceSource, device_source, naming_exports
@@ -30,8 +31,6 @@ from jitload.request.kind import kernels_alone
 from jitload.request.request import Request
 from jitload.signature import probe
 from jitload.signature.demangle import demangle_variables
-from jitload.signature.exports import check_layouts
-from jitload.signature.kernels import find_expressions_to_probe, known_candidates, read_kernels
 from jitload.signature.layouts import LAYOUT_DECLARATIONS, layout_queries, read_layouts, typed_variables
 from jitload.toolchain.arch import CPU, machine_arch
 from jitload.toolchain.cuda import CudaToolchain, find_cuda_toolchain, nvrtc_include_dirs
@@ -64,6 +63,8 @@ def compile_for_gpus(request: Request, toolchain: CudaToolchain) -> tuple[Compil
     with naming_exports(request):
         archs = [arch for arch in request.archs if arch != CPU]
         compiled = _compile_for_archs(device_source(request), archs, toolchain)
+    from jitload.signature.exports import check_layouts
+
     check_layouts(compiled)
     return compiled
 
@@ -96,6 +97,8 @@ def _compile_for_arch(source: DeviceSource, arch: str, toolchain: CudaToolchain)
     headers = reading.files(own_dirs)
     compilation = _Compilation(source, arch, toolchain)
     result, image = compilation.compile(source.first_expressions)
+    from jitload.signature.kernels import find_expressions_to_probe, known_candidates, read_kernels
+
     symbols = compilation.symbols(result)
     if missing := find_expressions_to_probe(image, symbols):
         result, image = compilation.compile((*compilation.expressions, *missing))
@@ -201,6 +204,8 @@ class _Compilation:
     def compile(self, expressions: tuple[str, ...]) -> tuple[NvrtcResult, Image]:
         """Compile, and return NVRTC's result and the description of its cubin."""
         result = self.run(expressions)
+        from jitload.elf.cubin import read_image
+
         return result, read_image(result.cubin, name=self._source.name, spill_bytes=result.spill_bytes)
 
     def run(self, expressions: tuple[str, ...]) -> NvrtcResult:

@@ -9,7 +9,6 @@ import re
 import sys
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Literal, NoReturn
 
 import tvm_ffi
@@ -96,7 +95,7 @@ class TypedFunction(tvm_ffi.Function):  # type: ignore[misc]  # tvm-ffi's own cl
         """The kernel on each architecture of the library: `f.kernels["sm_90a"].registers`."""
         kernel = self.kernel
         builds: dict[str, dict[str, Any]] = self._jitload_facts.get("builds", {self._jitload_facts["arch"]: {}})
-        return _Kernels({arch: replace(kernel, **numbers) for arch, numbers in builds.items()})
+        return _Kernels({arch: kernel._replace(**numbers) for arch, numbers in builds.items()})
 
     @property
     def extents(self) -> Extents:

@@ -14,7 +14,6 @@ from jitload.errors import LaunchSpecError, warn_once
 from jitload.expressions.parse import Expression
 from jitload.request.launch import Extent, Launch
 from jitload.request.request import Request
-from jitload.request.rows import choose_tables, rows_of
 from jitload.request.tune import (
     Choice,
     Device,
@@ -95,6 +94,8 @@ def _tables(
     used, tune, file = [space[0]], launch.tune, request.tuned
     if file is None or not isinstance(tune, Tune):
         return (), used
+    from jitload.request.rows import choose_tables, rows_of
+
     rows = rows_of(file, name, dtypes)
     if any(row.source not in ("", source_digest(request, name, launch)) for row in rows):
         message = f"{file.label} was measured with another source or other options than {name!r} has now: tune again."

@@ -7,7 +7,6 @@ import re
 import zlib
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
-from dataclasses import replace
 from functools import cache, lru_cache
 from typing import NamedTuple
 
@@ -72,7 +71,7 @@ def name_in(symbol: str) -> str:
 
 def demangle_variables(variables: Iterable[Variable]) -> tuple[Variable, ...]:
     """Return the variables with their C++ names filled in."""
-    return tuple(replace(variable, name=demangle(variable.symbol) or variable.symbol) for variable in variables)
+    return tuple(variable._replace(name=demangle(variable.symbol) or variable.symbol) for variable in variables)
 
 
 def read_symbol(symbol: str, expression: str) -> tuple[str, tuple[str, ...] | None]:

@@ -6,7 +6,6 @@ import hashlib
 import re
 from collections import Counter
 from collections.abc import Container, Mapping, Sequence
-from dataclasses import replace
 from itertools import groupby
 from typing import NamedTuple
 
@@ -223,7 +222,7 @@ def rename_parameters(name: str, kernel: Kernel, launch: Launch) -> Kernel:
         problem = f"has {count} name{'' if count == 1 else 's'}, but {kernel} has {len(kernel.parameters)} parameters"
         raise LaunchSpecError(problem, kernel=name, field="params")
     pairs = zip(kernel.parameters, launch.params, strict=True)
-    return replace(kernel, parameters=tuple(replace(parameter, name=new_name) for parameter, new_name in pairs))
+    return kernel._replace(parameters=tuple(parameter._replace(name=new_name) for parameter, new_name in pairs))
 
 
 def with_tensors(name: str, kernel: Kernel, launch: Launch) -> Kernel:
@@ -242,9 +241,9 @@ def with_tensors(name: str, kernel: Kernel, launch: Launch) -> Kernel:
             raise LaunchSpecError(expected, kernel=name, field=f"tma[{field!r}].dtype")
         if tensor is None:
             pointer = f"{'' if tma.writes else 'const '}{CPP_TYPES[dtype]}*"
-            passed = replace(parameter, name=tma.tensor, type=pointer, kind="pointer", dtype=dtype, layout="")
+            passed = parameter._replace(name=tma.tensor, type=pointer, kind="pointer", dtype=dtype, layout="")
             parameters = (passed if p is parameter else p for p in kernel.parameters)
-            kernel = replace(kernel, parameters=tuple(parameters))
+            kernel = kernel._replace(parameters=tuple(parameters))
     return kernel
 
 

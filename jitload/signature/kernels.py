@@ -7,7 +7,6 @@ and against hand-written signatures.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from itertools import starmap
 from typing import NamedTuple
 
@@ -80,10 +79,10 @@ def read_kernels(
 def _with_layouts(kernel: Kernel, layouts: Mapping[str, str]) -> Kernel:
     """Return the kernel with the layouts of its structure parameters."""
     parameters = (
-        replace(p, layout=layouts.get(p.type.removeprefix("const ").rstrip("&"), p.layout)) if p.kind == "struct" else p
+        p._replace(layout=layouts.get(p.type.removeprefix("const ").rstrip("&"), p.layout)) if p.kind == "struct" else p
         for p in kernel.parameters
     )
-    return replace(kernel, parameters=tuple(parameters))
+    return kernel._replace(parameters=tuple(parameters))
 
 
 class _Match(NamedTuple):

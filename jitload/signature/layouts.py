@@ -10,7 +10,6 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
 from typing import NamedTuple
 
 from jitload.cpptext.declarations import find_unambiguous
@@ -353,7 +352,7 @@ def typed_variables(
     if not declared:
         return variables
     types = {names[member.offset]: member.type for member in declared}
-    return tuple(replace(variable, dtype=_element_dtype(types.get(variable.name, ""))) for variable in variables)
+    return tuple(variable._replace(dtype=_element_dtype(types.get(variable.name, ""))) for variable in variables)
 
 
 def _element_dtype(type_: str) -> str | None:

@@ -52,17 +52,18 @@ def build(request: Request, tools: Tools, work: Work, *, needs_library: bool, ve
 
 
 def _prepare_build(request: Request, cuda: CudaToolchain | None, needs_library: object) -> None:
-    """Load NVRTC, and then the generator of the wrapper. A background thread calls this function.
+    """Load NVRTC, and then the modules that the build needs next. A background thread calls this function.
 
-    NVRTC comes first because the compile waits for it. NVRTC compiles without the GIL, so the generator is loaded
+    NVRTC comes first because the compile waits for it. NVRTC compiles without the GIL, so the modules are loaded
     meanwhile. The import of `kernels` waits until the main thread, which compiles, has imported this module.
     """
     if cuda is not None:
         from jitload.cuda.nvrtc import prepare_nvrtc
 
         prepare_nvrtc(cuda.nvrtc_path, is_isolated=request.settings.isolates)
-    importlib.import_module("jitload.kernels.compilation")
-    from jitload.codegen.wrapper import load_template
-
+    for name in ("kernels.compilation", "elf.cubin", "signature.kernels", "codegen.wrapper", "loader.module"):
+        importlib.import_module(f"jitload.{name}")
     if needs_library:
+        from jitload.codegen.wrapper import load_template
+
         load_template("wrapper.cc.jinja")

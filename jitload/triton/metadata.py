@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
 from typing import Any, NamedTuple
 
 from jitload.elf.cubin import read_image
@@ -57,7 +56,7 @@ def read_compiled_kernel(compiled: Any, triton: Triton, constexprs: frozenset[st
         name=name,
         symbol=entry.symbol,
         parameters=tuple(
-            replace(parameter, offset=slot.offset)
+            parameter._replace(offset=slot.offset)
             for parameter, slot in zip(interface.parameters, entry.slots, strict=False)
         ),
         registers=entry.registers,
@@ -230,7 +229,7 @@ class _Interface:
             self.arguments.append(argument)
             self.parameters.append(argument)
         else:
-            self.arguments.append(replace(argument, size=8))
+            self.arguments.append(argument._replace(size=8))
             self._add_descriptor(argument, type_.block_shape)
         for attribute, value in attributes:
             if attribute != "tt.divisibility":
@@ -252,11 +251,11 @@ class _Interface:
                 elem_type=int(metadata["elem_type"]),
                 fp4_padded=bool(metadata["fp4_padded"]),
             )
-            self.parameters.append(replace(argument, kind="struct", size=128, dtype=None))
+            self.parameters.append(argument._replace(kind="struct", size=128, dtype=None))
         else:  # before sm_90, a descriptor is passed as plain parameters
             flags = self.triton.descriptor_flags
             descriptor = descriptor._replace(is_expanded=True, flags=flags)
-            self.parameters.append(replace(argument, size=8, dtype=None))
+            self.parameters.append(argument._replace(size=8, dtype=None))
             self._add_numbers(f"{name}.long", 2 * rank, "i64")
             self._add_numbers(f"{name}.flag", flags, "i1")
         self.descriptors.append(descriptor)

@@ -6,7 +6,7 @@ import itertools
 import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -72,7 +72,7 @@ class _KernelCode:
     builds: tuple[tuple[str, Kernel], ...]
 
     def export(self, name: str, doc: str) -> Export:
-        kernel = replace(self.specialization.kernel, parameters=self.specialization.arguments)
+        kernel = self.specialization.kernel._replace(parameters=self.specialization.arguments)
         return Export(name=name, kernel=kernel, launch=self.launch, doc=doc)
 
 
@@ -184,11 +184,11 @@ def _codes(name: str, variant: TritonVariant, number: int) -> tuple[_KernelCode,
 
 def _without_compiler_counts(specialization: Specialization) -> Specialization:
     """Return a copy with 0 for values that do not affect a launch, such as the number of registers."""
-    parameters = tuple(replace(parameter, offset=0) for parameter in specialization.kernel.parameters)
-    kernel = replace(
-        specialization.kernel, parameters=parameters, registers=0, shared_bytes=0, local_bytes=0, max_threads=0
+    parameters = tuple(parameter._replace(offset=0) for parameter in specialization.kernel.parameters)
+    kernel = specialization.kernel._replace(
+        parameters=parameters, registers=0, shared_bytes=0, local_bytes=0, max_threads=0
     )
-    return replace(specialization, kernel=kernel)
+    return specialization._replace(kernel=kernel)
 
 
 def _check_same_arguments(name: str, codes: Sequence[_KernelCode]) -> None:
@@ -438,7 +438,7 @@ def _describe(entry: _Entry) -> dict[str, Any]:
             {**argument, **({"nullable": True} if argument["name"] in nullable else {})}
             for argument in record["arguments"]
         ],
-        "kernel": asdict(specialization.kernel),
+        "kernel": specialization.kernel.as_dict(),
         "triton": triton,
         **({"tune": _describe_choice(entry.choice, entry.values)} if entry.choice else {}),
     }
