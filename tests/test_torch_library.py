@@ -88,6 +88,8 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
   m.def("facts", &facts);
   m.def("with_value", &with_value);
   m.def("checked", &checked, py::arg("x").none(false));
+  m.def("kind", [](int64_t) { return "int"; });
+  m.def("kind", [](bool) { return "bool"; });
   m.def("is_given", [](std::optional<torch::Tensor> x) { return x.has_value(); }, py::arg("x") = py::none());
 }
 """
@@ -150,6 +152,7 @@ def test_objects_of_python_come_and_go(objects: ModuleType):
     assert objects.address(x) == x.data_ptr()
     assert objects.text(x) == "n=6 CPUFloatType"
     assert [objects.checked(x), objects.is_given(), objects.is_given(x)] == [1, False, True]
+    assert [*map(objects.kind, (1, True, np.int64(1), np.True_, np.bool_(0)))] == ["int"] * 3 + ["bool"] * 2
     for refused in (lambda: objects.checked(None), lambda: objects.sizes([1], [1])):
         with pytest.raises(TypeError, match="incompatible function arguments"):
             refused()

@@ -342,16 +342,16 @@ def torchs_own(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
 
 
 LACKING = "torch::Tensor g(torch::Tensor x) { return torch::nn::functional::relu(x); }"
-LACKING_PARAMETERS = "void h(std::optional<at::Generator> generator, at::OptionalIntArrayRef dim) {}"
+LACKING_TYPES = "void h(std::optional<at::Generator> g, at::OptionalIntArrayRef dim) { py::dict()[0] = py::cast(3); }"
 
 
 def test_what_the_headers_lack_is_built_by_torch(torchs_own: list[dict[str, Any]], caplog: pytest.LogCaptureFixture):
-    texts = [LACKING, LACKING_PARAMETERS]
+    texts = [LACKING, LACKING_TYPES]
     with caplog.at_level(logging.INFO, logger="jitload.cpp_extension"):
         assert cpp_extension.load_inline("lacking", texts, functions=["g", "h"]) == "built by torch"
     torchs_own[0]["cpp_sources"].append("torch extends the list")
-    assert (texts, torchs_own[0]["functions"]) == ([LACKING, LACKING_PARAMETERS], ["g", "h"])
-    assert all(name in caplog.text for name in ("c10::Generator", "c10::OptionalIntArrayRef"))
+    assert (texts, torchs_own[0]["functions"]) == ([LACKING, LACKING_TYPES], ["g", "h"])
+    assert all(name in caplog.text for name in ("c10::Generator", "OptionalIntArrayRef", "object::operator="))
     assert "torch builds 'lacking' with its own headers, which takes about a minute (missing: torch::nn" in caplog.text
     with pytest.raises(CompileError, match="These are names of torch's that jitload's headers do not have") as caught:
         jitload.load_inline("lacking", cpp_sources=LACKING, functions=["g"])

@@ -221,8 +221,11 @@ bool load_float(void* object, bool convert, double* value) {
 }
 bool is_bool(void* object) { return object == &_Py_TrueStruct || object == &_Py_FalseStruct; }
 bool load_bool(void* object, bool convert, bool* value) {
-  const bool has_truth = PyType_GetSlot(Object(PyObject_Type(object)).get(), 9) != nullptr; /* Py_nb_bool, as in pybind11 */
-  if (!is_bool(object) && (!convert || (!is_none(object) && !has_truth))) return false;
+  const Object type(PyObject_Type(object));
+  const bool may_convert = convert && (is_none(object) || PyType_GetSlot(type.get(), 9) != nullptr); /* Py_nb_bool */
+  if (!is_bool(object) && !may_convert &&
+      text_of(checked(PyObject_Str(type.get())).get()).rfind("<class 'numpy.bool", 0) != 0) /* as in pybind11 */
+    return false;
   const int truth = PyObject_IsTrue(object);
   if (truth < 0) PyErr_Clear();
   *value = truth == 1;

@@ -94,10 +94,8 @@ struct Caster<c10::ArrayRef<T>> {
   static void describe(Message& m, bool) { m.append("Tuple[int, ...]"); }
 };
 /* Not defined: Python cannot pass these to the light headers, and torch builds functions with such parameters. */
-template <>
-struct Caster<c10::OptionalIntArrayRef>;
-template <>
-struct Caster<c10::Generator>;
+template <> struct Caster<c10::OptionalIntArrayRef>;
+template <> struct Caster<c10::Generator>;
 template <size_t N>
 struct Caster<char[N]> {
   static Object to_python(const char* value) { return Caster<const char*>::to_python(value); }

@@ -153,7 +153,8 @@ class object {
  public:
   object() : object_(jitload_torch::none()) {}
   object(const object& other) : object_(jitload_torch::borrow(other.ptr())) {}
-  object& operator=(const object& other) { return object_ = jitload_torch::borrow(other.ptr()), *this; }
+  void operator=(const object& other) && = delete; /* an item or an attribute, which would stay as it is */
+  object& operator=(const object& other) & { return object_ = jitload_torch::borrow(other.ptr()), *this; }
   explicit object(jitload_torch::Object owned) : object_(static_cast<jitload_torch::Object&&>(owned)) {}
   void* ptr() const { return object_.get(); }
   const jitload_torch::Object& get() const { return object_; }
@@ -170,9 +171,7 @@ class object {
     return object(jitload_torch::call_path("operator.getitem", "", object_, key));
   }
   template <class T>
-  void append(const T& value) { /* of a list */
-    attr("append")(value);
-  }
+  void append(const T& value) { attr("append")(value); } /* of a list */
   size_t size() const { return jitload_torch::python_value<size_t>(jitload_torch::call_path("builtins.len", "", object_)); }
 
  protected:
