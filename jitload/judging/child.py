@@ -297,8 +297,8 @@ def _load_torch(request: Load, enter: _Enter, device: str) -> Any:
     candidate = request.candidate
     enter("compile")
     names = candidate.functions
-    texts: dict[str, Any] = {"cpp_sources": "", "cpp_sources" if device == "cpu" else "cuda_sources": candidate.source}
-    module = load_inline("candidate", functions=names, **texts, **candidate.options)
+    cpp, cuda = (candidate.source, None) if device == "cpu" else ("", candidate.source)
+    module = load_inline("candidate", cpp, cuda, functions=names, **candidate.options)
     public = [name for name in dir(module) if not name.startswith("_")]
     return _chosen(module, candidate, [names] if isinstance(names, str) else list(names or public))
 

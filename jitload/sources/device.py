@@ -61,9 +61,11 @@ def _prepare_build(request: Request, cuda: CudaToolchain | None, needs_library: 
         from jitload.cuda.nvrtc import prepare_nvrtc
 
         prepare_nvrtc(cuda.nvrtc_path, is_isolated=request.settings.isolates)
-    for name in ("kernels.compilation", "elf.cubin", "signature.kernels", "codegen.wrapper", "loader.module"):
+    for name in ("kernels.compilation", "elf.cubin", "signature.kernels", "codegen.wrapper"):
         importlib.import_module(f"jitload.{name}")
     if needs_library:
         from jitload.codegen.wrapper import load_template
 
         load_template("wrapper.cc.jinja")
+    else:  # a record is made to be loaded at once
+        importlib.import_module("jitload.loader.module")
