@@ -7,26 +7,21 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from support.kernels import CHECKED
 
 import jitload
 
 pytest_plugins = ["support.gpu_fixtures"]
 
-SOURCE = r"""
-extern "C" __global__ void reverse(const float* x, float* y) {
-    __shared__ float tile[64];
-    tile[threadIdx.x] = x[threadIdx.x];
-    y[threadIdx.x] = tile[63 - threadIdx.x];
-}
-extern "C" __global__ void shift(const float* x, float* y, int n) {
-    int i = blockIdx.x * blockDim.x + threadIdx.x;
-    if (i < n) y[i] = x[i] + 1.0f;
-}
+SOURCE = (
+    CHECKED
+    + r"""
 extern "C" __global__ void vectors(const float4* x, float4* y) { y[threadIdx.x] = x[threadIdx.x]; }
 extern "C" __global__ void behind(const float* const* rows, float* y) { y[threadIdx.x] = rows[0][threadIdx.x]; }
 struct Box { const float* data; int n; };
 extern "C" __global__ void boxed(Box box, float* y) { y[threadIdx.x] = box.data[threadIdx.x]; }
 """
+)
 
 
 @pytest.fixture(scope="module")

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 import torch
+from support.kernels import CHECKED
 
 import jitload
 from jitload.checking import checker
@@ -22,17 +23,6 @@ from jitload.toolchain import nvcc
 
 pytest_plugins = ["support.gpu_fixtures"]
 
-SOURCE = r"""
-extern "C" __global__ void reverse(const float* x, float* y) {
-    __shared__ float tile[64];
-    tile[threadIdx.x] = x[threadIdx.x];
-    y[threadIdx.x] = tile[63 - threadIdx.x];
-}
-extern "C" __global__ void shift(const float* x, float* y, int n) {
-    int i = blockIdx.x * blockDim.x + threadIdx.x;
-    if (i < n) y[i] = x[i] + 1.0f;
-}
-"""
 ACCESS = """========= COMPUTE-SANITIZER
 ========= Invalid __{space}__ {kind} of size 4 bytes
 =========     at shift(const float *, float *, int)+0x90 in checked.cu:9
@@ -102,7 +92,7 @@ def test_findings_are_worded_as_on_the_cpu(text, expected):
 
 @pytest.fixture(scope="module")
 def mod() -> jitload.Module:
-    return jitload.load_inline("checked", cuda_sources=SOURCE, arch="sm_90a")
+    return jitload.load_inline("checked", cuda_sources=CHECKED, arch="sm_90a")
 
 
 @pytest.fixture
@@ -186,7 +176,7 @@ def test_compute_sanitizer_finds_what_a_call_on_the_gpu_does():
         nvcc.find_compute_sanitizer(read_settings())
     except ToolchainError as error:
         pytest.skip(str(error))
-    mod = jitload.load_inline("checked", cuda_sources=SOURCE)
+    mod = jitload.load_inline("checked", cuda_sources=CHECKED)
     x, y = torch.ones(64, device="cuda"), torch.zeros(64, device="cuda")
     mod.shift[1, 64].check(x, y, 64, on="gpu")
     assert not y.any()

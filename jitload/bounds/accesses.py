@@ -18,7 +18,7 @@ _SIZE = re.compile(r"[a-z]+(\d+)(?:x(\d))?")
 _ACCESSES = ("ld", "st", "atom", "red", "ldu")
 _OTHER_SPACES = {"shared", "local", "const", "param"}
 _HARMLESS = ("prefetch", "prefetchu", "bar", "setp", "isspacep", "cvta")
-# More would take seconds. A kernel has as many places with accesses as it has blocks of instructions with them.
+# More would take seconds. A place is a block of instructions, or an instruction that is executed under a predicate.
 _MOST_INSTRUCTIONS, _MOST_PLACES = 20_000, 300
 _ONE = Polynomial.of(1)
 _BITS = 64
@@ -96,10 +96,8 @@ def _accesses_of(number: int, values: Values, sites: dict[int, _Site]) -> Iterat
             reason = "its address is not that of one pointer" if size else "jitload does not know the instruction"
             yield from (Access(pointer, instruction, reason=reason) for pointer in pointers)
         elif pointers:
-            block = values.graph.block_of[number]
-            site = _Site(values, number) if instruction.guard else sites.get(block) or _Site(values, number)
-            if not instruction.guard:
-                sites[block] = site
+            key = ~number if instruction.guard else values.graph.block_of[number]
+            site = sites.get(key) or sites.setdefault(key, _Site(values, number))
             if len(sites) > _MOST_PLACES:
                 raise PtxError(f"it accesses tensors in more than {_MOST_PLACES} places")
             yield site.access(Access(pointers[0], instruction, size), address)

@@ -71,8 +71,8 @@ def _portable(request: Mapping[str, Any], output: str | os.PathLike[str] | None)
     try:
         file = read_tuned(request.get("tuned"))
     except JitLoadError:
-        names = [re.split("[/:]", str(path))[-1] for path in (request["tuned"], output)]
-        if names[0] != names[1] or os.path.exists(str(output)):
+        names = {Tuned(str(path), "").file_name for path in (request["tuned"], output)}
+        if len(names) > 1 or os.path.exists(str(output)):
             raise
         file = None  # this run writes the file
     return {**request, "tuned": file and file._asdict()}

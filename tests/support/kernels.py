@@ -318,3 +318,15 @@ PROGRAMS = {
     "wgmma": Program(source=hopper.WGMMA, functions=hopper.WGMMA_FUNCTIONS),
     "tensor_map": Program(source=hopper.TENSOR_MAP, functions=hopper.TENSOR_MAP_FUNCTIONS),
 }
+
+# For the checks of calls: one kernel with a race, and one that writes outside a tensor if `n` is too large.
+CHECKED = r"""
+extern "C" __global__ void reverse(const float* x, float* y) {
+    __shared__ float tile[64];
+    tile[threadIdx.x] = x[threadIdx.x];
+    y[threadIdx.x] = tile[63 - threadIdx.x];
+}
+extern "C" __global__ void shift(const float* x, float* y, int n) {
+    int i = blockIdx.x * blockDim.x + threadIdx.x;
+    if (i < n) y[i] = x[i] + 1.0f;
+}"""
