@@ -347,6 +347,12 @@ def test_compare_runs_each_on_the_first_values(measured, x):
     assert torch.equal(x, before)
 
 
+def test_the_arguments_of_all_are_restored_or_of_none():
+    x = torch.full((N,), 2.0)
+    table = jitload.compare({"a": lambda x: x.fill_(1), "b": lambda x: x.sub_(1)}, x, **FAST)
+    assert (table["a"].restored, table["b"].restored) == (True, True)
+
+
 @pytest.mark.parametrize(("reference", "message"), [
     (lambda x, y: (x + 1).reshape(10, 100), r"has shape \(1000,\), but that of the reference has shape \(10, 100\)"),
     (lambda x, y: (x + 1)[:1], r"but that of the reference has shape \(1,\)"),

@@ -12,7 +12,8 @@ from builds import run_python
 
 import jitload
 from jitload.errors import JitLoadError
-from jitload.measuring.clocks import CudaClock, Sample
+from jitload.measuring.benchmark import Arguments, Options, Subject
+from jitload.measuring.clocks import CpuClock, CudaClock, Sample
 from jitload.measuring.memory import Backup, Extent, merge_extents
 
 pytest_plugins = ["support.gpu_fixtures"]
@@ -124,6 +125,40 @@ def spinning(gpu, tmp_path_factory):
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("JITLOAD_CACHE_DIR", str(tmp_path_factory.mktemp("cache")))
         yield jitload.load_inline("spinning", cuda_sources=SPIN)
+
+
+def test_what_restoring_leaves_in_the_cache_is_no_reason_to_restore():
+    class CachedClock(CpuClock):
+        """A clock of a device that is slower if its cache is empty, or has the lines of copies."""
+
+        last = "call"
+
+        def copier(self, extent):
+            copier = super().copier(extent)
+
+            def restore(extent, copy):
+                copier.restore(extent, copy)
+                self.last = "copies"
+
+            return SimpleNamespace(save=copier.save, restore=restore)
+
+        def empty_cache(self):
+            self.last = "nothing"
+
+        def time(self, sample):
+            if sample.restore:
+                sample.restore()
+            us = {"call": 9.0, "copies": 13.0, "nothing": 20.0}[self.last]
+            sample.call()
+            self.last = "call"
+            return us
+
+    x = torch.zeros(4)
+    subject = Subject(lambda x: x.fill_(1), Arguments((x,), [True], CachedClock()))
+    subject.prepare(Options(seconds=0.01))
+    subject.take_sample()
+    record = subject.result(Options())
+    assert (record.restored, record.median_us) == (False, 9.0)
 
 
 def test_adjacent_allocations_are_copied_separately():

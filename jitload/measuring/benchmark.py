@@ -7,7 +7,7 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from numbers import Real
 from typing import Any
 
@@ -211,6 +211,7 @@ class Subject:
         self.sample_count = _MIN_SAMPLES
         self.function, self._arguments, self._clock = function, arguments, arguments.clock
         self._sample = Sample(self.call)
+        self.needs_restore = False
         self._changes_in_place = False
         self._times: list[float] = []
         self._host_times: list[float] = []
@@ -235,7 +236,8 @@ class Subject:
         if not self._clock.is_host:
             self._clock.time_host(self._sample)
         is_short = self._clock.time(self._sample) < _SHORT_US
-        if is_short and not self._changes_in_place and self._is_as_fast_when_repeated():
+        self.needs_restore = self._changes_in_place or (is_short and not self._is_as_fast_when_repeated())
+        if is_short and not self.needs_restore:
             once = min(self._clock.time(Sample(self.call, 3)) for _ in range(3))
             self._sample = Sample(self.call, self._clock.batch(once))
         start = time.perf_counter()
@@ -255,11 +257,18 @@ class Subject:
     def _is_as_fast_when_repeated(self) -> bool:
         """Return whether a call takes the same time if the arguments are not restored before it.
 
-        For example, sorting in place may be faster when the values are sorted already.
+        For example, sorting in place may be faster when the values are sorted already. The cache is emptied before both
+        calls, because the copies that restore the arguments leave other lines in it than a call does.
         """
         if not self._arguments.written_extents:
             return True
-        first, again = (min(self._clock.time(s) for _ in range(5)) for s in (self._sample, Sample(self.call)))
+
+        def restore() -> None:
+            self._arguments.restore()
+            self._clock.empty_cache()
+
+        samples = (Sample(self.call, restore=before) for before in (restore, self._clock.empty_cache))
+        first, again = (min(self._clock.time(sample) for _ in range(5)) for sample in samples)
         return abs(first - again) <= _SAME_SHARE * first + _SAME_US
 
     def take_sample(self) -> None:
@@ -291,6 +300,13 @@ class Subject:
             flop=options.flop,
             peak_gb_per_s=peak / 1e9 if peak else None,
         )
+
+
+def restore_alike(subjects: Sequence[Subject], options: Options) -> None:
+    """If the arguments of one of the prepared functions must be restored before each call, restore them for all."""
+    if any(subject.needs_restore for subject in subjects):
+        for subject in subjects:
+            subject.prepare(replace(options, restore=True))
 
 
 def _quantile(times: Sequence[float], share: float) -> float:

@@ -71,6 +71,9 @@ class CpuClock:
         """Return the number of calls for one sample, given the time of one call."""
         return min(_MAX_CALLS, math.ceil(_BATCH_US / max(once_us, 0.01)))
 
+    def empty_cache(self) -> None:
+        """Do nothing: the caches of a CPU are not emptied."""
+
     def wait(self) -> None:
         """Return at once: on the CPU, the work is done when a call returns."""
 
@@ -106,7 +109,7 @@ class CudaClock:
             self._events.append(_checked(driver.cuEventCreate(0)))
             resources.callback(driver.cuEventDestroy, self._events[-1])
         self._host_us = 0.0
-        self._flush_us = max(1.0, self._time(self._flush, self._flush, 1))
+        self._flush_us = max(1.0, self._time(self.empty_cache, self.empty_cache, 1))
 
     def time(self, sample: Sample) -> float:
         """Return the time of one call on the device, averaged over the launches of a sample."""
@@ -115,13 +118,13 @@ class CudaClock:
         def prepare() -> None:
             if not self._flushes_l2:
                 for _ in range(min(50, math.ceil((sample.launches + _WARM_UP) * self._host_us / self._flush_us) + 1)):
-                    self._flush()
+                    self.empty_cache()
                 for _ in range(_WARM_UP):
                     restore()
                     sample.call()
             restore()
             if self._flushes_l2:
-                self._flush()
+                self.empty_cache()
 
         return self._time(prepare, sample.call, sample.launches)
 
@@ -132,10 +135,10 @@ class CudaClock:
         """
 
         def prepare() -> None:
-            self._flush()
+            self.empty_cache()
             refresh()
             if self._flushes_l2:
-                self._flush()
+                self.empty_cache()
 
         return self._time(prepare, call, 1)
 
@@ -181,7 +184,8 @@ class CudaClock:
         _checked(self._driver.cuEventSynchronize(stop))
         return float(_checked(self._driver.cuEventElapsedTime(start, stop))) * 1000 / launches
 
-    def _flush(self) -> None:
+    def empty_cache(self) -> None:
+        """Enqueue the clearing of a buffer that is larger than the L2 cache."""
         _checked(self._driver.cuMemsetD8Async(self._buffer, 0, self._flush_bytes, self._stream))
 
     def _allocate(self, size: int) -> Any:

@@ -9,7 +9,15 @@ from numbers import Number
 from typing import Any, NamedTuple
 
 from jitload.errors import JitLoadError, MismatchError
-from jitload.measuring.benchmark import Arguments, Benchmark, Options, Subject, check_number, open_clock
+from jitload.measuring.benchmark import (
+    Arguments,
+    Benchmark,
+    Options,
+    Subject,
+    check_number,
+    open_clock,
+    restore_alike,
+)
 from jitload.measuring.difference import Tolerance, agrees, check_agrees
 from jitload.measuring.loads import only_stores
 from jitload.measuring.memory import copy_tensor, extent_of, same_bits, tensors_in, written_arguments
@@ -163,6 +171,7 @@ def compare(  # noqa: PLR0913  the parts of a launch, and how to measure
             check.run(subjects, right, keeps_outputs=restore)
             for subject in subjects:
                 subject.prepare(options)
+            restore_alike(subjects, options)
             for _ in range(min(subject.sample_count for subject in subjects)):
                 for subject in subjects:
                     arguments.restore()  # the previous function may have changed what this function reads

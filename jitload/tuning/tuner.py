@@ -13,7 +13,7 @@ from typing import Any
 from jitload.errors import JitLoadError, LaunchSpecError, MismatchError
 from jitload.loader.function import TypedFunction
 from jitload.loader.variants import Chosen
-from jitload.measuring.benchmark import Arguments, Options, Subject, check_number, open_clock
+from jitload.measuring.benchmark import Arguments, Options, Subject, check_number, open_clock, restore_alike
 from jitload.measuring.clocks import Clock
 from jitload.measuring.comparison import Check, output_positions, written_by_any
 from jitload.measuring.difference import Tolerance
@@ -250,6 +250,7 @@ class _Run:
 
     def _measure(self, alive: Sequence[Candidate], arguments: Arguments, show: Callable[[str, int, int], None]) -> None:
         """Measure variants in turns. Halve their number until few are left, or the time is used up."""
+        restore_alike([self.subjects[candidate.number] for candidate in alive], self.method.options)
         rounds = max(1, math.ceil(math.log2(max(1, len(alive)))))
         end = time.perf_counter() + self.method.options.seconds
         for number in range(rounds):
