@@ -55,3 +55,22 @@ def product(a, b, c, m, n, k, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constex
         b_tile += BK
     inside = (rows[:, None] < m) & (columns[None, :] < n)
     tl.store(c + rows[:, None] * n + columns[None, :], sums.to(tl.bfloat16), mask=inside)
+
+
+@triton.autotune(  # type: ignore[untyped-decorator, unused-ignore]
+    [
+        triton.Config({"B": block}, num_warps=warps, num_stages=stages)
+        for block in (512, 1024, 2048, 4096)
+        for warps in (2, 4, 8)
+        for stages in (1, 3)
+    ],
+    key=["columns"],
+)
+@triton.jit  # type: ignore[untyped-decorator, unused-ignore]
+def row_sum(x, sums, columns, B: tl.constexpr):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201  Triton's form
+    row = tl.program_id(0)
+    total = tl.zeros((B,), tl.float32)
+    for first in range(0, columns, B):
+        at = first + tl.arange(0, B)
+        total += tl.load(x + row * columns + at, mask=at < columns, other=0.0)
+    tl.store(sums + row, tl.sum(total, 0))

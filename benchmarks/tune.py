@@ -1,6 +1,6 @@
 """Tuning: the builds of 24 variants beside one build, the time to choose in a call, and the best that is found.
 
-    python benchmarks/tune.py [--exhaustive SECONDS]
+    python benchmarks/tune.py [--exhaustive SECONDS] [--search]
     python benchmarks/tune.py --save-library after.so
     python benchmarks/tune.py --library before.so --library after.so
 
@@ -8,7 +8,8 @@ The builds are for sm_90a, and need no GPU. `choose` is what a choice adds to a 
 nothing: functions with a table of 300 keys are compared with one without, in turns, and each number is a minimum.
 `--library` only measures this, in libraries that `--save-library` has written, such as those of two checkouts. With
 --exhaustive on a GPU, the five kernels of examples/tuning are tuned, and then each variant is measured for as long as
---exhaustive says.
+--exhaustive says. With --search on a GPU, f.tune and Triton's autotuner search 24 variants of a sum of rows, builds
+included.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import importlib
+import os
 import statistics
 import sys
 import tempfile
@@ -144,15 +146,42 @@ def variant_us(example: ModuleType, function: str, row: Row, args: tuple[torch.T
     return mod[function].benchmark(*args, seconds=seconds).median_us
 
 
+def search(columns: int = 8192) -> None:
+    """Print how long f.tune and Triton's autotuner search 24 variants, builds included."""
+    from triton_kernel import row_sum
+
+    x, y = torch.rand(8192, columns, device="cuda"), torch.empty(8192, device="cuda")
+    for label in ("builds included", "built before"):
+        row_sum.cache.clear()
+        torch.cuda.synchronize()
+        started = time.perf_counter()
+        row_sum[(x.shape[0],)](x, y, columns)
+        torch.cuda.synchronize()
+        print(f"search, Triton's autotuner, {label}: {time.perf_counter() - started:.2f} s, {row_sum.best_config}")
+    tune = Tune(B=(32, 64, 128, 256, 512, 1024), V=(1, 2, 4, 8), key="columns")
+    launch = Launch("row_sum<{B}, {V}>", grid="sums.numel()", block="B", args={"columns": "x.shape[1]"}, tune=tune)
+    for seconds in (5.0, 1.0, 0.3):
+        text = f"// {time.time_ns()}\n{SOURCE}"
+        mod = jitload.load_inline("search", cuda_sources=text, functions={"row_sum": launch})
+        started = time.perf_counter()
+        found = mod.row_sum.tune(
+            x, y, seconds=seconds, reference=lambda x, _: x.sum(1), rtol=1e-3, outputs="sums", progress=False
+        )
+        took = time.perf_counter() - started
+        print(f"search, f.tune(seconds={seconds}), builds included: {took:.2f} s, {found.best.label}")
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--exhaustive", type=float, metavar="SECONDS")
+    parser.add_argument("--search", action="store_true")
     parser.add_argument("--save-library", type=Path, metavar="PATH")
     parser.add_argument("--library", type=Path, action="append", default=[], metavar="PATH")
     options = parser.parse_args()
     if options.save_library:
         print(build_choices(options.save_library))
         return
+    os.environ["JITLOAD_PRECOMPILE"] = "0"  # each build reads the headers, as the first one does
     for label, header in HEADERS.items() if not options.library else ():
         one = statistics.median(build_ms(header, 1) for _ in range(3))
         all_ms = build_ms(header, 24)
@@ -161,6 +190,8 @@ def main() -> None:
         libraries = options.library or [build_choices(Path(directory, "choose.so"))]
         for (path, label), ns in choose_ns(libraries).items():
             print(f"choose, {label}: {ns:.1f} ns ({Path(path).name})")
+    if options.search and torch.cuda.is_available():
+        search()
     if options.exhaustive and torch.cuda.is_available():
         for name in ("elementwise", "reduction", "transpose", "stencil", "gemm"):
             exhaustive(name, options.exhaustive)
