@@ -7,7 +7,7 @@ import signal
 import subprocess
 import textwrap
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import Executor, ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
@@ -20,6 +20,7 @@ from hostile_candidates import FAMILIES, KERNELS, MARK, hostile_candidates
 import jitload
 from jitload.judging import judge as judge_module
 from jitload.judging import processes
+from jitload.judging.devices import call_behind
 from jitload.judging.judge import Judge
 
 RIGHT = "def f(x, y):\n    y.numpy()[:] = x.numpy() + 1\n"
@@ -31,20 +32,31 @@ def make_judge(**options: object) -> Judge:
     return jitload.Judge(reference=lambda x, y: x + 1, inputs=inputs, **options)
 
 
+class SharedTemplate(processes.Template):
+    """A process from which the candidates of all judges are forked, because importing torch in each takes seconds."""
+
+    def close(self) -> None:
+        if not self.is_alive():
+            super().close()
+
+
 @pytest.fixture(scope="module", autouse=True)
-def _one_template() -> Iterator[None]:
-    """Fork the candidates of all judges from one process, because importing torch in each takes seconds."""
+def _shared_template() -> Iterator[None]:
     handler = signal.signal(signal.SIGHUP, signal.SIG_IGN)  # as nohup does
-    template = processes._Template()
+    templates = [SharedTemplate()]
     signal.signal(signal.SIGHUP, handler)
-    close = template.close
+
+    def make_template(_: object) -> SharedTemplate:
+        if not templates[-1].is_alive():
+            templates.append(SharedTemplate())
+        return templates[-1]
+
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(template, "close", lambda: None)
-        patch.setattr(processes, "_Template", lambda: template)
+        patch.setattr(processes.Processes, "make_template", make_template)
         yield
         for judge in judge_module._judges.values():  # of the executor
             judge.close()
-    close()
+    processes.Template.close(templates[-1])
 
 
 @pytest.fixture(scope="module")
@@ -129,6 +141,43 @@ def test_a_judge_that_is_killed_leaves_nothing_behind(tmp_path):
 def test_a_signal_that_the_judge_ignores_ends_a_candidate(judge):
     verdict = judge.run("import os, time\ndef f(x, y):\n    os.kill(os.getpid(), 1)\n    time.sleep(99)")
     assert (verdict.stage, verdict.reason) == ("launch", "its process was ended by SIGHUP in a call")
+
+
+_ENDS_PARENT = """import os, signal, subprocess, time
+def f(x, y):
+    subprocess.Popen(["sleep", "%s"], start_new_session=True)
+    while not os.path.exists("%s/waits"):
+        time.sleep(0.01)
+    os.killpg(os.getppid(), signal.SIGKILL)
+    time.sleep(99)
+"""
+_WAITS = """import os, time
+def f(x, y):
+    if not os.path.exists("%s/waits"):
+        open("%s/waits", "w").close()
+        time.sleep(99)
+    y.numpy()[:] = x.numpy() + 1
+"""
+
+
+def test_a_candidate_that_ends_its_parent_costs_only_itself(directory, monkeypatch):
+    fast = "import torch; from jitload.judging import template; template._import_modules = int; template."
+    before, _, after = processes._PROGRAM.partition("from jitload.judging.template import serve; ")
+    monkeypatch.setattr(processes, "_PROGRAM", before + fast + after)
+    monkeypatch.setattr(processes.Processes, "make_template", staticmethod(processes.Template))
+    texts = [_ENDS_PARENT % (MARK, directory), _WAITS % (directory, directory)]
+    with make_judge(timeout=60) as judge:
+        verdicts = [*judge.map(texts, workers=2, progress=False), judge.run(RIGHT)]
+    assert [verdict.stage for verdict in verdicts] == ["launch", "ok", "ok"]
+    assert verdicts[0].reason == "its process ends its parent: the judge's process was ended by SIGKILL in a call"
+    assert left_behind() == []
+    assert [path.name for path in directory.glob("jitload-judge-*")] == []
+
+
+def test_a_candidate_that_stops_its_parent_does_not_stop_the_judge(judge):
+    stops = RIGHT.replace("    y", "    import os\n    os.kill(os.getppid(), 19)\n    y")
+    assert judge.run(stops).ok
+    assert judge.run(RIGHT).ok
 
 
 def test_the_next_verdict_comes_soon_after_a_death(judge):
@@ -258,6 +307,21 @@ PROBLEMS = {
         "x @ y", "torch.randn(9, 9), torch.randn(9, 9)",
         {"torch.from_numpy(x.numpy() @ y.numpy())": "ok", "torch.bmm(x[None], y[None])[0]": "cheat"},
     ),
+    "a norm that counts its calls": (
+        "norm(x)", "torch.randn(64, 9)",
+        {
+            "torch.nn.functional.batch_norm(x, None, None, training=True)": "cheat: it computes the result with",
+            "torch.nn.functional.group_norm(x.T[None], 9)[0].T": "cheat",
+            "torch.from_numpy((x.numpy() - (m := x.numpy().mean(0))) / np.sqrt(((x.numpy() - m) ** 2).mean(0)))": "ok",
+        },
+    ),
+    "a part of the reference": (
+        "torch.relu(x) * 2", "torch.randn(99)",
+        {
+            "x.clamp(min=0) * 2": "cheat: it computes nothing but with operators of torch, as the reference does: mul",
+            "torch.from_numpy(np.maximum(x.numpy(), 0)) * 2": "ok",
+        },
+    ),
     "an input that the model changes, and results in a dictionary": (
         "{'sum': x.add_(1), 'pair': (x * 2, len(x))}", "torch.randn(9)",
         {
@@ -272,6 +336,7 @@ PROBLEMS = {
     "tensors in a list": ("x[0] + x[1]", "[torch.randn(9), torch.randn(9)]", "none within a list"),
 }  # fmt: skip
 MODEL = """import numpy as np, torch
+norm = torch.nn.BatchNorm1d(9, affine=False)
 class Late(torch.Tensor):
     pass
 class Model(torch.nn.Module):
@@ -358,6 +423,63 @@ def test_cheats_are_found(patient, name):
     body, top = textwrap.indent(textwrap.dedent(body), "    "), textwrap.dedent(top)
     verdict = patient.run(f"import threading, time, torch, numpy\n{top}\ndef f(x, y):\n{body}\n")
     assert (verdict.stage, reason in verdict.reason) == (stage, True), verdict
+
+
+class SimulatedGpu:
+    """A GPU whose current stream waits for the end of a delay. Its other streams work at once."""
+
+    def __init__(self) -> None:
+        self.queue: list[Callable[[], object]] = []
+        self.is_delayed = False
+
+    def use_stream(self) -> None:
+        pass
+
+    def delay(self, _: int) -> None:
+        self.is_delayed = True
+
+    def launch(self, work: Callable[[], object]) -> None:
+        self.queue.append(work)
+        if not self.is_delayed:
+            self.wait()
+
+    def copies(self, memory: dict[str, int]) -> dict[str, int]:
+        copy: dict[str, int] = {}
+        self.launch(lambda: copy.update(memory))
+        return copy
+
+    def is_busy(self) -> bool:
+        return self.is_delayed
+
+    def wait(self) -> None:
+        self.is_delayed = False
+        while self.queue:
+            self.queue.pop(0)()
+
+
+@pytest.mark.parametrize(
+    ("stream", "result", "is_ordered"),
+    [("current", 4, True), ("other", 0, True), ("host", 4, False), ("late", 0, True)],
+)
+def test_only_work_in_the_current_stream_sees_inputs_and_is_seen(stream, result, is_ordered):
+    gpu, memory = SimulatedGpu(), {"x": 0, "y": 0}
+
+    def compute() -> None:
+        memory["y"] = memory["x"] + 1
+
+    def call() -> dict[str, int]:
+        if stream == "host":
+            gpu.wait()
+        if stream in ("host", "other"):
+            compute()
+        elif stream == "current":
+            gpu.launch(compute)
+        return memory
+
+    results, facts = call_behind(gpu, 5, lambda: gpu.launch(lambda: memory.update(x=3, y=0)), call)
+    if stream == "late":  # another stream that has waited for the inputs, and for which nothing waits
+        compute()
+    assert (results["y"], facts["is_ordered"]) == (result, is_ordered)
 
 
 def test_a_clock_that_is_patched_only_in_a_call_is_not_the_one_that_measures(patient):

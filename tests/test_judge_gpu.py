@@ -121,6 +121,21 @@ CHEATS = {
     "another stream": (
         ("wrong", "cheat"), "with torch.cuda.stream(side):\n    kernel(x, y)", "side = torch.cuda.Stream()",
     ),
+    "another stream after a pause": (
+        ("wrong",), "time.sleep(0.02)\nwith torch.cuda.stream(side):\n    kernel(x, y)", "side = torch.cuda.Stream()",
+    ),
+    "another stream that becomes the current one": (
+        ("wrong", "cheat"), "torch.cuda.set_stream(side)\nkernel(x, y)", "side = torch.cuda.Stream()",
+    ),
+    "another stream that only waits": (
+        ("wrong", "cheat"),
+        """
+        side.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(side):
+            kernel(x, y)
+        """,
+        "side = torch.cuda.Stream()",
+    ),
     "another stream that waits": (
         ("cheat",),
         """
@@ -169,6 +184,36 @@ def test_cheats_are_found(judge, name):
     body, top = textwrap.indent(textwrap.dedent(body), "    "), textwrap.dedent(top)
     verdict = judge.run(f"{TOP}\n{top}\ndef f(x, y):\n{body}\n")
     assert verdict.stage in stages, verdict
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        "torch.cuda.synchronize()\nkernel(x, y)\ntorch.cuda.synchronize()",
+        "if float(x[0]) >= 0:\n    kernel(x, y)",
+        """
+        side.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(side):
+            kernel(x, y)
+        torch.cuda.current_stream().wait_stream(side)
+        """,
+    ],
+    ids=["waits for the device", "reads an input", "another stream that is waited for"],
+)
+def test_candidates_that_synchronize_are_right(judge, body):
+    text = textwrap.indent(textwrap.dedent(body), "    ")
+    verdict = judge.run(f"{TOP}\nside = torch.cuda.Stream()\ndef f(x, y):\n{text}\n")
+    assert verdict.ok, verdict
+
+
+def test_a_kernel_beside_operators_of_torch_is_work_of_its_own():
+    """A call without data shows that one candidate needs nothing but torch. That of the other fails."""
+    inputs = lambda: (torch.randn(SIZE, device="cuda"),)  # noqa: E731
+    kernel = f"{TOP}\ndef f(x):\n    y = torch.empty_like(x)\n    kernel(x * 2, y)\n    return y"
+    with jitload.Judge(reference=lambda x: x * 2 + 1, inputs=inputs, timeout=60, seconds=0, remember=False) as judge:
+        own, same = judge.run(kernel), judge.run("import torch\ndef f(x):\n    return (x * 2).sub(-1)")
+    assert own.ok, own
+    assert same.stage == "cheat", same
 
 
 def test_lines_that_persist_in_the_l2_cache_do_not_help(judge):

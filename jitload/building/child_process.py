@@ -45,13 +45,16 @@ class ChildProcess:
             pass_fds=descriptors,
         )
 
-    def ask(self, question: object) -> Any:
-        """Send a question and return the answer, or None if the child has ended."""
+    def ask(self, question: object, *, timeout_s: float | None = None) -> Any:
+        """Send a question and return the answer, or None if the child has ended. After `timeout_s`, kill it."""
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         try:
             pickle.dump(question, self._process.stdin)
             self._process.stdin.flush()
+            if not select.select([self._process.stdout], [], [], timeout_s)[0]:
+                self.kill()
+                return None
             return pickle.load(self._process.stdout)  # noqa: S301  from our own child
         except (OSError, EOFError, ValueError, pickle.UnpicklingError) as error:
             # An error of a pipe usually means that the child has ended. A signal handler may also raise an OSError,
@@ -60,10 +63,18 @@ class ChildProcess:
                 raise
         return None
 
+    def is_alive(self) -> bool:
+        """Return whether the child runs."""
+        return self._process.poll() is None
+
+    def wake(self) -> None:
+        """Let the child go on if a signal has stopped it."""
+        self._process.send_signal(signal.SIGCONT)
+
     def _has_ended(self) -> bool:
         with suppress(subprocess.TimeoutExpired):
             self._process.wait(_SHUTDOWN_S)
-        return self._process.poll() is not None
+        return not self.is_alive()
 
     def cause_of_death(self) -> str:
         """Return how the process ended."""

@@ -8,12 +8,11 @@ from __future__ import annotations
 
 import json
 import math
-import pickle
-import socket
-import struct
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-_LENGTH = struct.Struct("<I")
+if TYPE_CHECKING:
+    from multiprocessing.connection import Connection
+
 _LONGEST = 1 << 20  # bytes of an answer
 GUARD = 4096  # bytes before and behind each tensor, which no candidate may change
 ALIGNMENT = 256
@@ -60,53 +59,22 @@ class ProtocolError(Exception):
     """A process has sent something that is not an answer."""
 
 
-class Connection:
-    """One end of a socket pair, for messages of known length."""
+def answer_from(connection: Connection) -> dict[str, Any]:
+    """Receive an answer from a process.
 
-    def __init__(self, end: socket.socket) -> None:
-        self.socket = end
-
-    def send_object(self, message: object) -> None:
-        """Send a message to the process."""
-        data = pickle.dumps(message)
-        self.socket.sendall(_LENGTH.pack(len(data)) + data)
-
-    def receive_object(self) -> Any:
-        """Receive a message from the judge."""
-        return pickle.loads(self._receive(_LENGTH.unpack(self._receive(_LENGTH.size))[0]))  # noqa: S301  the judge
-
-    def send_answer(self, answer: dict[str, Any]) -> None:
-        """Send an answer to the judge."""
-        data = json.dumps(answer).encode()
-        self.socket.sendall(_LENGTH.pack(len(data)) + data)
-
-    def receive_answer(self) -> dict[str, Any]:
-        """Receive an answer from the process.
-
-        Raises:
-            EOFError: The process has closed the connection.
-            ProtocolError: It is no answer.
-        """
-        (length,) = _LENGTH.unpack(self._receive(_LENGTH.size))
-        if length > _LONGEST:
-            raise ProtocolError
-        try:
-            answer = json.loads(self._receive(length))
-        except (ValueError, RecursionError) as error:
-            raise ProtocolError from error
-        if not isinstance(answer, dict):
-            raise ProtocolError
-        return answer
-
-    def _receive(self, count: int) -> bytes:
-        parts = []
-        while count:
-            part = self.socket.recv(min(count, 1 << 16))
-            if not part:
-                raise EOFError
-            parts.append(part)
-            count -= len(part)
-        return b"".join(parts)
+    Raises:
+        EOFError, ConnectionError: The process has closed the connection.
+        ProtocolError: It is no answer, or the process stopped in the middle of it.
+    """
+    try:
+        answer = json.loads(connection.recv_bytes(_LONGEST))
+    except ConnectionError:
+        raise
+    except (OSError, ValueError, RecursionError) as error:
+        raise ProtocolError from error
+    if not isinstance(answer, dict):
+        raise ProtocolError
+    return answer
 
 
 def number_in(answer: dict[str, Any], key: str) -> float:

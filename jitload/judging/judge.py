@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import os
 import re
 import secrets
 import threading
@@ -22,12 +20,14 @@ from jitload.errors import JitLoadError, MismatchError
 from jitload.judging.child import Call, Load, Setup
 from jitload.judging.connection import ProtocolError, number_in, text_in
 from jitload.judging.problem import Case, Problem, read_source
-from jitload.judging.processes import CandidateProcess, Failure, Processes
+from jitload.judging.processes import CandidateProcess, Failure, Processes, TemplateDiedError
 from jitload.judging.verdict import Candidate, Verdict, make_candidate
 from jitload.measuring.difference import Tolerance
 from jitload.settings import parse_size, read_settings
+from jitload.toolchain.private_files import load_json, save_json
 
-_CHECKS = 3  # calls before the measurement
+_DELAYS_MS = (5, 50, 200)
+_FAKE_S = 10.0
 _MIN_SAMPLES, _MAX_SAMPLES = 5, 50
 _MAX_WORKERS = 8
 _KEPT_JUDGES = 2  # in a worker of an executor
@@ -43,7 +43,7 @@ _OUT_OF_MEMORY = re.compile(
 class _Rejected(Exception):  # noqa: N818  a verdict, not an error
     def __init__(self, stage: str, reason: str, diagnostics: tuple[str, ...] = ()) -> None:
         super().__init__(reason)
-        self.facts: dict[str, Any] = {"stage": stage, "reason": reason, "diagnostics": diagnostics}
+        self.facts = {"stage": stage, "reason": reason, "diagnostics": diagnostics}
 
 
 class _Limits(NamedTuple):
@@ -164,16 +164,35 @@ class Judge:
         if self._limits.remember and (known := self._hangs.find(digest)) >= self._limits.timeout:
             reason = f"it was not done after {known:g} s in an earlier run, so it was not run again"
             return Verdict(name=chosen.name, stage="hang", reason=reason)
-        started = time.monotonic()
-        process = self._start().take()
+        started, processes = time.monotonic(), self._start()
         try:
-            facts = _Trial(self, chosen, process).facts()
-        finally:
-            process.end()
-            output = process.output()
+            facts = self._try(chosen, processes.take())
+        except TemplateDiedError:  # perhaps because of another candidate
+            with processes.alone() as process:
+                facts = self._try_alone(chosen, process)
         if facts["stage"] == "hang" and self._limits.remember:
             self._hangs.add(digest, self._limits.timeout)
-        return Verdict(name=chosen.name, output=output, seconds=time.monotonic() - started, **facts)
+        return Verdict(name=chosen.name, seconds=time.monotonic() - started, **facts)
+
+    def _try(self, candidate: Candidate, process: CandidateProcess) -> dict[str, Any]:
+        """Return the attributes of the verdict."""
+        try:
+            facts = _Trial(self, candidate, process).facts()
+        finally:
+            process.end()
+        return {**facts, "output": process.output()}
+
+    def _try_alone(self, candidate: Candidate, process: CandidateProcess) -> dict[str, Any]:
+        """Judge a candidate whose process is the only one that can end its template."""
+        try:
+            return self._try(candidate, process)
+        except TemplateDiedError as error:
+            if process.stage == "start":
+                raise
+            facts = _Trial(self, candidate, process).rejection(
+                Failure("template", f"ends its parent: {error.message()}")
+            )
+            return {**facts, "output": process.output()}
 
     def map(
         self,
@@ -252,6 +271,7 @@ class _Trial:
         self._judge, self._candidate, self._process = judge, candidate, process
         self._problem, self._limits = judge._problem, judge._limits  # noqa: SLF001  a part of the judge
         self._starts, self._calls = self._problem.starts(), 0
+        self._is_checked = candidate.kind in ("python", "torch") and not self._limits.allow_torch
 
     def facts(self) -> dict[str, Any]:
         """Return the attributes of the verdict."""
@@ -260,9 +280,9 @@ class _Trial:
         except _Rejected as rejection:
             return rejection.facts
         except Failure as failure:
-            return self._rejection(failure).facts
+            return self.rejection(failure)
         except ProtocolError:
-            return self._rejection(Failure("protocol", "wrote to the judge's connection")).facts
+            return self.rejection(Failure("protocol", "wrote to the judge's connection"))
         except MismatchError as error:
             return _Rejected("wrong", error.message()).facts
 
@@ -271,38 +291,38 @@ class _Trial:
         try:
             process.prepare(self._starts)
         except Failure as failure:
-            raise JitLoadError(f"a process for candidates {failure.reason} at its start:\n{process.tail()}") from None
+            raise JitLoadError(f"a process for candidates {failure.reason} at its start:\n{process.output()}") from None
         arch = "cpu" if self._problem.device == "cpu" else "native"
         loaded = self._ask(Load(self._candidate, arch, source.model_args, source.seed))
         process.stage = "launch"
-        for number in range(_CHECKS):
-            self._call(
-                is_check=number == 1, counts_operators=number == 0 and self._candidate.kind in ("python", "torch")
-            )
+        answer, _ = self._call("trace")
+        self._check_operators(found := _texts_in(answer, "operators"))
+        self._check_order()
+        self._call()
         facts = {"stage": "ok", "registers": loaded["registers"] if isinstance(loaded.get("registers"), int) else None}
-        return {**facts, **(self._measure() if self._limits.seconds else {})}
+        facts |= self._measure() if self._limits.seconds else {}
+        self._check_own_work(found)
+        return facts
 
     def _ask(self, request: Load | Call) -> dict[str, Any]:
         answer = self._process.ask(request)
         if kind := text_in(answer, "failed"):
             message = text_in(answer, "message").strip()
-            diagnostics = answer.get("diagnostics")
-            texts = tuple(map(str, diagnostics)) if isinstance(diagnostics, list) else ()
+            texts = _texts_in(answer, "diagnostics")
             first = next((text for text in texts[:-1]), message.partition("\n")[0])
             is_memory = _OUT_OF_MEMORY.search(f"{kind}: {message}")
             stage = "compile" if answer.get("is_compile") is True else "memory" if is_memory else self._process.stage
             raise _Rejected(stage, f"{kind}: {first}" if first else kind, texts)
-        if replaced := answer.get("replaced"):
-            names = ", ".join(map(str, replaced)) if isinstance(replaced, list) else "functions"
-            raise _Rejected("cheat", f"it replaces {names}")
+        if answer.get("replaced"):
+            raise _Rejected("cheat", f"it replaces {', '.join(_texts_in(answer, 'replaced')) or 'functions'}")
         return answer
 
-    def _call(self, *, is_check: bool = False, counts_operators: bool = False) -> tuple[dict[str, Any], Case]:
+    def _call(self, kind: Any = "measure", delay_ms: int = 0) -> tuple[dict[str, Any], Case]:
         """Call the candidate with new inputs, and check all that it did."""
         shared = self._process.shared
         self._calls += 1  # addresses come again at each second call, for candidates that remember what was there
         case = self._problem.new_case(shared, self._problem.starts() if self._calls % 2 else self._starts)
-        answer = self._ask(Call(case.starts, self._calls % 2, is_check, counts_operators))
+        answer = self._ask(Call(case.starts, self._calls % 2, kind, delay_ms))
         received = shared.clone()  # which no process can change while it is compared
         stage, reason = self._problem.damage(case, received)
         if stage:
@@ -315,15 +335,42 @@ class _Trial:
         if not returned and not self._problem.outputs:
             raise _Rejected("wrong", "it returns None, and the reference returns its results")
         self._problem.check(case, received, self._candidate.name, returned=returned)
-        if counts_operators and not self._limits.allow_torch:
-            self._check_operators(answer.get("operators"))
         return answer, case
 
-    def _check_operators(self, names: Any) -> None:
+    def _check_order(self) -> None:
+        """Call the candidate so that work that does not wait for the current stream comes before the inputs.
+
+        If the delay was too short, or the candidate has waited for its end, try a longer one.
+        """
+        for delay_ms in _DELAYS_MS:
+            answer, _ = self._call("delay", delay_ms)
+            if answer.get("is_ordered") is True:
+                return
+
+    def _check_operators(self, names: tuple[str, ...]) -> None:
+        """Reject a candidate that calls all operators of torch that the reference calls."""
         right = self._problem.operators
-        if right and isinstance(names, list) and right <= {str(name) for name in names}:
+        if self._is_checked and right and right <= {*names}:
             listed = ", ".join(sorted(right))
             raise _Rejected("cheat", f"it computes the result with the operators of torch of the reference: {listed}")
+
+    def _check_own_work(self, names: tuple[str, ...]) -> None:
+        """Reject a candidate that computes nothing itself, and that calls an operator that the reference calls.
+
+        Such a candidate can also be called with tensors that have no data. It is the last call, which may fail.
+        """
+        common = self._problem.operators & {*names}
+        if not self._is_checked or not common or any("." in name for name in names):
+            return
+        self._process.left_s = min(self._process.left_s, _FAKE_S)
+        called: tuple[str, ...] = ()
+        with suppress(_Rejected, Failure, ProtocolError):
+            called = _texts_in(self._ask(Call(self._starts, kind="fake")), "operators")
+        if called == names:
+            listed = ", ".join(sorted(common))
+            raise _Rejected(
+                "cheat", f"it computes nothing but with operators of torch, as the reference does: {listed}"
+            )
 
     def _measure(self) -> dict[str, Any]:
         """Measure the candidate and the reference. Each sample has new inputs, and its results are checked."""
@@ -340,7 +387,7 @@ class _Trial:
                 seen.append(self._process.last_call_s())
                 reference.append(case.reference_us)
         self._process.rehearse(self._starts)  # the machine may be busier than before
-        self._call(is_check=True)
+        self._check_order()
         typical, shortest = median(times), (min(seen) - self._process.null_s) * 1e6
         if (rest := median(late)) > _LATE_US + _LATE_SHARE * typical:
             raise _Rejected(
@@ -351,17 +398,22 @@ class _Trial:
             raise _Rejected("cheat", reason)
         return {"median_us": typical, "reference_us": median(reference)}
 
-    def _rejection(self, failure: Failure) -> _Rejected:
+    def rejection(self, failure: Failure) -> dict[str, Any]:
+        """Return the attributes of the verdict on a process that has died, or that was ended."""
         stage = self._process.stage
         doing = {"compile": "while it compiled", "load": "while it was loaded"}.get(stage, "in a call")
-        reason = f"its process {failure.reason} {doing}"
         if failure.cause == "died":
-            tail = self._process.tail()
-            is_memory = failure.reason.endswith("SIGKILL") or _OUT_OF_MEMORY.search(tail)
+            is_memory = failure.reason.endswith("SIGKILL") or _OUT_OF_MEMORY.search(self._process.output())
             is_access = stage == "launch" and failure.reason.endswith(("SIGSEGV", "SIGBUS"))
-            return _Rejected("memory" if is_memory or is_access else stage, reason)
-        stages = {"hang": "hang", "memory": "memory", "protocol": "cheat"}
-        return _Rejected(stages.get(failure.cause, stage), reason)
+            stage = "memory" if is_memory or is_access else stage
+        stage = {"hang": "hang", "memory": "memory", "protocol": "cheat"}.get(failure.cause, stage)
+        return _Rejected(stage, f"its process {failure.reason} {doing}").facts
+
+
+def _texts_in(answer: dict[str, Any], key: str) -> tuple[str, ...]:
+    """Return a list of texts in an answer, or nothing if there is none."""
+    values = answer.get(key)
+    return tuple(map(str, values)) if isinstance(values, list) else ()
 
 
 # ---- what hung -------------------------------------------------------------------------------------------------------
@@ -383,15 +435,11 @@ class _Hangs:
 
     def add(self, digest: str, seconds: float) -> None:
         """Remember a candidate. If the cache cannot be written, forget it."""
-        with self._lock, suppress(OSError):
-            self._path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-            partial = self._path.with_name(f".hangs.{os.getpid()}")
-            partial.write_text(json.dumps({**self._read(), digest: seconds}), encoding="utf-8")
-            partial.replace(self._path)
+        with self._lock:
+            save_json(self._path, {**self._read(), digest: seconds})
 
     def _read(self) -> dict[str, Any]:
-        try:
-            known = json.loads(self._path.read_text(encoding="utf-8"))
-        except (OSError, ValueError):
-            return {}
-        return known if isinstance(known, dict) else {}
+        with suppress(OSError, ValueError, RecursionError):
+            known = load_json(self._path)
+            return known if isinstance(known, dict) else {}
+        return {}

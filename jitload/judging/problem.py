@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import inspect
 import secrets
-import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import ModuleType
 from typing import Any, NamedTuple
 
 from jitload.errors import JitLoadError
-from jitload.judging.child import operators_of
+from jitload.judging.child import import_file, operators_of
 from jitload.judging.connection import ALIGNMENT, GUARD, Layout, TensorSpec, bytes_of, view_of
 from jitload.measuring.clocks import CpuClock, cuda_clock
 from jitload.measuring.difference import Tolerance, agrees, check_agrees, find_differences
@@ -328,7 +327,7 @@ def read_source(reference: Any, inputs: Any) -> Source:
         JitLoadError: They are no reference, or the file cannot be read.
     """
     if isinstance(reference, str | Path):
-        return _source_of(_import_file(Path(reference)), str(reference))
+        return _source_of(_import_reference(Path(reference)), str(reference))
     if not callable(reference) or not callable(inputs):
         raise JitLoadError(
             "a Judge needs reference=, a function of the same arguments as the candidates, and inputs=, a function "
@@ -337,19 +336,13 @@ def read_source(reference: Any, inputs: Any) -> Source:
     return Source(reference, inputs, names=_parameter_names(reference))
 
 
-def _import_file(path: Path) -> ModuleType:
-    import importlib.util
-
-    spec = importlib.util.spec_from_file_location(path.stem, path)
-    if spec is None or spec.loader is None or not path.is_file():
+def _import_reference(path: Path) -> ModuleType:
+    if path.suffix != ".py" or not path.is_file():
         raise JitLoadError(f"there is no Python file {path} with a reference")
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[f"jitload_reference_{path.stem}"] = module
     try:
-        spec.loader.exec_module(module)
+        return import_file(path, f"jitload_reference_{path.stem}")
     except Exception as error:
         raise JitLoadError(f"the reference {path} cannot be imported: {type(error).__name__}: {error}") from error
-    return module
 
 
 def _source_of(module: ModuleType, label: str) -> Source:

@@ -5,22 +5,25 @@ from __future__ import annotations
 import fcntl
 import mmap
 import os
-import selectors
+import shutil
+import signal
 import socket
+import struct
 import sys
 import tempfile
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
+from contextlib import contextmanager, suppress
+from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
 from jitload.building.child_process import ChildProcess, describe_end
 from jitload.errors import JitLoadError
 from jitload.judging.child import Call, Setup
-from jitload.judging.connection import Connection, ProtocolError
+from jitload.judging.connection import ProtocolError, answer_from
 from jitload.judging.template import End, Fork, children_of
 
 _PROGRAM = (
@@ -46,51 +49,58 @@ class Failure(Exception):  # noqa: N818  not an error of the judge's
         self.cause, self.reason = cause, reason
 
 
+class TemplateDiedError(JitLoadError):
+    """The process has died from which those of candidates are forked, and these with it."""
+
+
 class CandidateProcess:
     """A process for one candidate.
 
     Attributes:
-        pid: Its id.
-        stage: What it does, as far as it says: `load`, `compile` or `launch`.
+        stage: What it does, as far as it says: `start`, `load`, `compile` or `launch`.
         left_s: How long it may still work.
         shared: The memory that is shared with it, as a tensor of bytes.
         null_s: How long a call takes that does nothing.
     """
 
-    def __init__(self, template: _Template, setup: Setup, timeout: float) -> None:
+    def __init__(self, template: Template, setup: Setup, timeout: float) -> None:
         import torch
 
-        self.stage, self.left_s, self.null_s = "load", _START_S, 0.0
+        self.stage, self.left_s, self.null_s = "start", _START_S, 0.0
         self._marks: list[float] = []  # when it was about to call the candidate, and when it had done so
-        self._memory, self._first_memory, self._template = setup.memory, 0, template
+        self._memory, self._first_memory, self._template, self._timeout = setup.memory, 0, template, timeout
         self._directory = tempfile.mkdtemp(prefix="jitload-judge-")  # which the template removes
         self._output = tempfile.TemporaryFile()  # noqa: SIM115  closed by end()
         ours, theirs = socket.socketpair()
+        ours.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, struct.pack("ll", int(timeout) + 1, 0))
+        self._connection = Connection(ours.detach())
         memory = os.memfd_create("jitload-judge", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
         os.ftruncate(memory, setup.layout.size)
         seals = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL  # shrinking it would crash the judge
         fcntl.fcntl(memory, fcntl.F_ADD_SEALS, seals)
         try:
             self.shared = torch.frombuffer(mmap.mmap(memory, setup.layout.size), dtype=torch.uint8)
-            self.pid = template.fork(self._directory, (theirs.fileno(), memory, self._output.fileno()))
+            self._pid = template.fork(self._directory, (theirs.fileno(), memory, self._output.fileno()))
+        except TemplateDiedError:
+            shutil.rmtree(self._directory)
+            raise
         finally:
             os.close(memory)
             theirs.close()
-        self._connection, self._timeout = Connection(ours), timeout
-        self._connection.send_object(setup)
+        self._connection.send(setup)
 
     def prepare(self, starts: tuple[int, ...]) -> None:
         """Wait until it is ready, and measure how long a call takes that does nothing."""
         self._answer()
         self.rehearse(starts)
-        self.left_s = self._timeout
-        self._first_memory = _memory_of(self.pid)  # a fork seems to have all memory of the template, too
+        self.stage, self.left_s = "load", self._timeout
+        self._first_memory = _memory_of(self._pid)  # a fork seems to have all memory of the template, too
 
     def rehearse(self, starts: tuple[int, ...]) -> None:
         """Measure how long a call takes that does nothing. Keep the longest of such times."""
         times = []
         for _ in range(3):
-            self.ask(Call(starts, is_rehearsal=True))
+            self.ask(Call(starts, kind="rehearse"))
             times.append(self.last_call_s())
         self.null_s = max(self.null_s, min(times))
 
@@ -105,10 +115,11 @@ class CandidateProcess:
 
         Raises:
             Failure: The process has died, or breaks a limit.
+            ProtocolError: It has sent something that is not an answer.
         """
         self._marks.clear()
         try:
-            self._connection.send_object(request)
+            self._connection.send(request)
         except OSError:
             raise self._lost_connection() from None
         return self._answer()
@@ -117,11 +128,9 @@ class CandidateProcess:
         while True:
             self._await_data()
             try:
-                answer = self._connection.receive_answer()
+                answer = answer_from(self._connection)
             except (EOFError, ConnectionError):
                 raise self._lost_connection() from None
-            except TimeoutError:
-                raise Failure("protocol", "stopped in the middle of an answer") from None
             if (stage := answer.get("stage")) not in ("load", "compile", "launch"):
                 return answer
             self.stage = stage
@@ -130,17 +139,14 @@ class CandidateProcess:
     def _await_data(self) -> None:
         """Wait for data, and check the limits meanwhile."""
         start = time.monotonic()
-        self._connection.socket.settimeout(max(self.left_s, 0.1))
-        with selectors.DefaultSelector() as selector:
-            selector.register(self._connection.socket, selectors.EVENT_READ)
-            while not selector.select(_TICK_S):
-                if time.monotonic() - start > self.left_s:
-                    raise Failure("hang", f"is not done after {self._timeout:g} s")
-                self._check_limits()
+        while not self._connection.poll(_TICK_S):
+            if time.monotonic() - start > self.left_s:
+                raise Failure("hang", f"is not done after {self._timeout:g} s")
+            self._check_limits()
         self.left_s -= time.monotonic() - start
 
     def _check_limits(self) -> None:
-        pids = [self.pid, *_descendants(self.pid)]
+        pids = [self._pid, *_descendants(self._pid)]
         if len(pids) > _MAX_PROCESSES:
             raise Failure("memory", f"has started more than {_MAX_PROCESSES} processes")
         sizes = [max(0, _memory_of(pid) - self._first_memory) for pid in pids]
@@ -150,32 +156,41 @@ class CandidateProcess:
     def _lost_connection(self) -> Failure:
         """Return how the process has died, or that it closed its connection."""
         deadline = time.monotonic() + 0.5
-        while _is_alive(self.pid) and time.monotonic() < deadline:
+        while _is_alive(self._pid) and time.monotonic() < deadline:
             time.sleep(0.001)
-        if _is_alive(self.pid):
+        if _is_alive(self._pid):
             return Failure("closed", "closed its connection to the judge")
         return Failure("died", describe_end(self.end()))
 
     def end(self) -> int:
-        """Kill the process and all that it has started, and remove its files. Return its status, at the first call."""
-        pid, self.pid = self.pid, 0
+        """Kill the process and all that it has started, and remove its files. Return its status, at the first call.
+
+        Raises:
+            TemplateDiedError: The template has died, so the status is not known.
+        """
+        pid, self._pid = self._pid, 0
         if not pid:
             return 0
+        self._connection.close()
         try:
             return self._template.end(pid)
+        except TemplateDiedError:
+            for link in Path("/proc").glob("[0-9]*/cwd"):
+                with suppress(OSError):
+                    if os.readlink(link).startswith(self._directory):
+                        os.kill(int(link.parent.name), signal.SIGKILL)
+            shutil.rmtree(self._directory, ignore_errors=True)
+            raise
         finally:
-            self._connection.socket.close()
-
-    def tail(self) -> str:
-        """Return the end of what it has printed."""
-        size = os.fstat(self._output.fileno()).st_size
-        start = max(0, size - _SHOWN_OUTPUT)
-        return os.pread(self._output.fileno(), _SHOWN_OUTPUT, start).decode("utf-8", "replace")
+            self.output()
+            self._output.close()
 
     def output(self) -> str:
-        """Return the end of what it has printed, and close the file."""
-        with self._output:
-            return self.tail()
+        """Return the end of what it has printed."""
+        if not self._output.closed:
+            start = max(0, os.fstat(self._output.fileno()).st_size - _SHOWN_OUTPUT)
+            self._shown = os.pread(self._output.fileno(), _SHOWN_OUTPUT, start).decode("utf-8", "replace")
+        return self._shown
 
 
 def _is_alive(pid: int) -> bool:
@@ -199,20 +214,22 @@ def _memory_of(pid: int) -> int:
     return 0
 
 
-class _Template:
+class Template:
     """The template, and the socket over which it gets descriptors."""
 
     def __init__(self) -> None:
         self._control, theirs = socket.socketpair()
         arguments = (str(os.getpid()), str(theirs.fileno()), *sys.path)
         self._child = ChildProcess(_PROGRAM, *arguments, descriptors=(theirs.fileno(),))
+        self.is_alive = self._child.is_alive
         theirs.close()
         self._lock = threading.Lock()
 
     def fork(self, directory: str, descriptors: tuple[int, ...]) -> int:
         """Start a process with copies of the descriptors, and return its id."""
         with self._lock:
-            socket.send_fds(self._control, [b"\0"], list(descriptors))
+            with suppress(OSError):  # it has died
+                socket.send_fds(self._control, [b"\0"], list(descriptors))
             return self._ask(Fork(directory))
 
     def end(self, pid: int) -> int:
@@ -221,9 +238,10 @@ class _Template:
             return self._ask(End(pid))
 
     def _ask(self, request: Fork | End) -> int:
-        answer = self._child.ask(request)
+        self._child.wake()  # a candidate may have stopped it
+        answer = self._child.ask(request, timeout_s=_START_S)
         if answer is None:
-            raise JitLoadError(f"the judge's process {self._child.cause_of_death()}: start a new Judge")
+            raise TemplateDiedError(f"the judge's process {self._child.cause_of_death()}")
         return int(answer)
 
     def close(self) -> None:
@@ -234,10 +252,12 @@ class _Template:
 
 
 class Processes:
-    """Processes for candidates. One is always started in advance."""
+    """Processes for candidates. One is always started in advance, and if the template dies, there is a new one."""
+
+    make_template: Callable[[], Template] = Template
 
     def __init__(self, setup: Setup, timeout: float) -> None:
-        self._template, self._setup, self._timeout = _Template(), setup, timeout
+        self._template, self._setup, self._timeout = self.make_template(), setup, timeout
         self._spares: list[CandidateProcess] = []
         self._starter = ThreadPoolExecutor(1, thread_name_prefix="jitload-judge-spare")
         self._lock = threading.Lock()
@@ -245,24 +265,39 @@ class Processes:
     def take(self) -> CandidateProcess:
         """Return a process for a candidate, and start another one."""
         with self._lock:
-            process = self._spares.pop() if self._spares else self._start()
+            if not self._template.is_alive():
+                self._drop_spares()
+                self._template.close()
+                self._template = self.make_template()
+            process = self._spares.pop() if self._spares else self._start(self._template)
         self._starter.submit(self._add_spare)
         return process
+
+    @contextmanager
+    def alone(self) -> Iterator[CandidateProcess]:
+        """Yield a process with a template of its own."""
+        template = Template()
+        try:
+            yield self._start(template)
+        finally:
+            template.close()
 
     def _add_spare(self) -> None:
         with self._lock:
             if not self._spares:
-                self._spares.append(self._start())
+                self._spares.append(self._start(self._template))
 
-    def _start(self) -> CandidateProcess:
-        return CandidateProcess(self._template, self._setup, self._timeout)
+    def _start(self, template: Template) -> CandidateProcess:
+        return CandidateProcess(template, self._setup, self._timeout)
+
+    def _drop_spares(self) -> None:
+        while self._spares:
+            with suppress(TemplateDiedError):
+                self._spares.pop().end()
 
     def close(self) -> None:
         """End all processes."""
         self._starter.shutdown()
         with self._lock:
-            while self._spares:
-                process = self._spares.pop()
-                process.end()
-                process.output()
+            self._drop_spares()
             self._template.close()

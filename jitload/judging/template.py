@@ -17,7 +17,7 @@ import traceback
 import warnings
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from jitload.building.child_process import answer_questions, end_with_parent
 
@@ -129,10 +129,12 @@ def children_of(pid: int | str) -> set[int]:
 def _run(directory: str, connection: int, memory: int, output: int) -> None:
     """Run the new process, and never return."""
     try:
-        end = _prepare(directory, connection, memory, output)
+        _prepare(directory, connection, memory, output)
+        from multiprocessing.connection import Connection
+
         from jitload.judging.child import serve_candidate
 
-        serve_candidate(end, memory=_MEMORY)
+        serve_candidate(Connection(_CONNECTION), memory=_MEMORY)
     except BaseException:  # noqa: BLE001  the judge shows the output
         traceback.print_exc()
         sys.stderr.flush()
@@ -143,7 +145,7 @@ def _run(directory: str, connection: int, memory: int, output: int) -> None:
 _CONNECTION, _MEMORY = 800, 801  # numbers of descriptors that nobody closes or writes to by mistake
 
 
-def _prepare(directory: str, connection: int, memory: int, output: int) -> Any:
+def _prepare(directory: str, connection: int, memory: int, output: int) -> None:
     import resource
     import tempfile
 
@@ -163,4 +165,3 @@ def _prepare(directory: str, connection: int, memory: int, output: int) -> Any:
     signal.signal(signal.SIGXFSZ, signal.SIG_IGN)  # writing then fails, which ends no program that only prints
     os.chdir(directory)
     os.environ["TMPDIR"] = os.environ["TORCH_EXTENSIONS_DIR"] = tempfile.tempdir = directory
-    return socket.socket(fileno=_CONNECTION)
