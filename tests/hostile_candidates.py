@@ -1,4 +1,4 @@
-"""Candidates that break things, by families: each is a Python file that has to write x + 1 to y, or a part of one."""
+"""Candidates that break things, by families: each is a Python file that has to write x + 1 to y. And their judge."""
 
 from __future__ import annotations
 
@@ -6,6 +6,11 @@ import random
 import textwrap
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
+
+import torch
+
+import jitload
+from jitload.judging.judge import Judge
 
 MARK = "86399"  # of the processes that candidates leave behind: they sleep for so many seconds
 
@@ -18,6 +23,12 @@ __device__ __noinline__ float deeper(volatile float* y, int n) {
 extern "C" __global__ void recurse(float* y, int n) { y[0] = deeper(y, n); }
 extern "C" __global__ void chatter(float* y, int n) { for (int i = 0; i < n; ++i) printf("%0512d\n", i); }
 """
+
+
+def make_judge(**options: object) -> Judge:
+    inputs = lambda: (torch.rand(1000), torch.empty(1000))  # noqa: E731
+    options = {"timeout": 3, "memory": "600MB", "seconds": 0, "remember": False, **options}
+    return jitload.Judge(reference=lambda x, y: x + 1, inputs=inputs, **options)
 
 
 class Hostile(NamedTuple):

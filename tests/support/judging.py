@@ -1,0 +1,47 @@
+"""Judges whose candidates are forked from one process, because importing torch in each takes seconds."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Iterator
+
+import pytest
+from hostile_candidates import make_judge
+
+from jitload.judging import judge as judge_module
+from jitload.judging import processes
+from jitload.judging.judge import Judge
+
+
+class SharedTemplate(processes.Template):
+    """A process that stays for the next judge."""
+
+    def close(self) -> None:
+        if not self.is_alive():
+            super().close()
+
+
+@pytest.fixture(scope="session")
+def shared_template() -> Iterator[None]:
+    handler = signal.signal(signal.SIGHUP, signal.SIG_IGN)  # as nohup does
+    templates = [SharedTemplate()]
+    signal.signal(signal.SIGHUP, handler)
+
+    def make_template(_: object) -> SharedTemplate:
+        if not templates[-1].is_alive():
+            templates.append(SharedTemplate())
+        return templates[-1]
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(processes.Processes, "make_template", make_template)
+        yield
+        for judge in judge_module._judges.values():  # of the executor
+            judge.close()
+    processes.Template.close(templates[-1])
+
+
+@pytest.fixture(scope="module")
+def patient(shared_template: None) -> Iterator[Judge]:
+    """Give a judge that waits for builds, and measures."""
+    with make_judge(timeout=120, seconds=0.05, memory="2GB") as judge:
+        yield judge
