@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from jitload.cuda.job import NvrtcJob, device_options
 from jitload.cuda.nvrtc import log_warnings, run_nvrtc
-from jitload.cuda.predefined import declarations_for, declarations_for_conditions
+from jitload.cuda.predefined import declarations_for, declarations_for_texts
 from jitload.errors import CompileError
 
 __all__ = ["nvrtc_compile"]
@@ -61,7 +61,7 @@ def nvrtc_compile(
         source=text,
         options=options,
         headers=headers_in_memory(include_dirs, text),
-        declared=declarations_for_conditions((text,)),
+        declared=declarations_for_texts((text,)),
         is_isolated=settings.isolates if isolate is None else isolate,
     )
     while True:

@@ -10,6 +10,7 @@ import pytest
 import torch
 
 import jitload
+from jitload.cuda.job import NvrtcJob
 from jitload.errors import CompileError, ToolchainError
 from jitload.settings import read_settings
 from jitload.toolchain import cutlass
@@ -81,7 +82,7 @@ def test_kernels_call_functions_of_headers_that_lack_device(tmp_path: Path):
     assert constant(source, extra_include_paths=[tmp_path]) == 33
 
 
-def test_complex_numbers_of_thrust():
+def test_complex_numbers_of_thrust(nvrtc_runs: list[NvrtcJob]):
     version = re.compile(r"#define CCCL_VERSION (\d+)")
     texts = (path / "cuda/std/__cccl/version.h" for path in find_cuda_toolchain(read_settings()).include_dirs)
     if not any(int(version.search(path.read_text())[1]) >= 3002000 for path in texts if path.is_file()):
@@ -89,6 +90,7 @@ def test_complex_numbers_of_thrust():
     source = "#include <thrust/complex.h>\n__global__ void k(thrust::complex<float>* x) { *x = *x * *x; }"
     (kernel,) = jitload.compile_cubin(source, arch="sm_90a").kernels
     assert kernel.name == "k"
+    assert len(nvrtc_runs) == 1
 
 
 def test_a_missing_header_names_the_wheel():

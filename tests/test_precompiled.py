@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import os
+import sys
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 from builds import ARCH, run_python
 
 import jitload
+from jitload.building.child_process import ChildProcess
 from jitload.cuda import isolated, precompiled
-from jitload.cuda.job import NvrtcJob
+from jitload.cuda.job import NvrtcJob, NvrtcResult
 from jitload.cuda.precompiled import leading_directives
 from jitload.errors import CompileError
 
@@ -44,6 +47,7 @@ def compiles(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, cache: Path) -> Ca
     monkeypatch.setattr(precompiled, "_SLOW_S", 0.0)
     monkeypatch.setattr(precompiled, "_WORTH_S", 0.0)
     monkeypatch.setattr(precompiled, "_kept", {})
+    monkeypatch.setattr(precompiled, "_useless", set())
     monkeypatch.setattr(precompiled, "_slow", set())
     monkeypatch.setattr(precompiled, "free_memory", lambda: 1 << 40)
     (tmp_path / "twice.cuh").write_text(HEADER)
@@ -55,7 +59,7 @@ def compiles(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, cache: Path) -> Ca
 
 
 def kept() -> list[precompiled.PrecompiledHeader]:
-    return [header for header in precompiled._kept.values() if header]
+    return list(precompiled._kept.values())
 
 
 @pytest.mark.parametrize(
@@ -143,8 +147,20 @@ def test_a_process_keeps_two_precompiled_headers(compiles: Callable[..., jitload
     descriptors = len(os.listdir("/proc/self/fd"))
     for number in (1, 1, 2, 2, 3, 3):
         compiles(f"#define NUMBER {number}\n{SOURCE % 1}")
-    assert len(kept()) == 2
+    headers = kept()
+    assert len(headers) == 2
     assert len(os.listdir("/proc/self/fd")) == descriptors + 2
+    for _ in range(2):  # what cannot be precompiled takes the place of nothing
+        with pytest.raises(CompileError):
+            compiles("#define OFFSET 1\n#include <twice.cuh>\n#include <none.cuh>\n")
+    assert kept() == headers
+
+
+class OldNvrtc:
+    """What cuda.bindings makes of NVRTC before 12.8."""
+
+    def nvrtcGetPCHHeapSize(self) -> tuple[int, int]:  # noqa: N802
+        raise RuntimeError("Function nvrtcGetPCHHeapSize not found")
 
 
 @pytest.mark.parametrize("reason", ["memory", "nvrtc", "setting", "light"])
@@ -153,8 +169,9 @@ def test_headers_are_not_precompiled(
 ):
     if reason == "memory":
         monkeypatch.setattr(precompiled, "free_memory", lambda: 1 << 30)
-    elif reason == "nvrtc":  # before 12.8
-        monkeypatch.setattr(precompiled, "_HEAP_BYTES", 1 << 62)
+    elif reason == "nvrtc":
+        reserve_heap = precompiled._reserve_heap
+        monkeypatch.setattr(precompiled, "_reserve_heap", lambda _: reserve_heap(OldNvrtc()))
     elif reason == "setting":
         monkeypatch.setenv("JITLOAD_PRECOMPILE", "0")
     else:
@@ -178,6 +195,62 @@ def test_slow_headers_move_to_a_child_process(compiles: Callable[..., jitload.Cu
     assert [(job.precompiles, job.is_isolated) for job in jobs] == [(True, False)]
     compiles(SOURCE.replace("OFFSET 3", "OFFSET 4") % 1)
     assert len(jobs) == 1
+
+
+@pytest.mark.parametrize(
+    "text", [SOURCE % 1, SOURCE.replace("twice(*y) *", "thrice(*y) *") % 1], ids=["right", "wrong"]
+)
+def test_headers_are_precompiled_in_a_child_after_a_slow_compile(
+    compiles: Callable[..., jitload.Cubin], monkeypatch: pytest.MonkeyPatch, text: str
+):
+    questions: list[isolated._Question] = []
+    monkeypatch.setattr(isolated, "is_needed", True)
+    monkeypatch.setattr(isolated._children, "begin", questions.append)
+    with suppress(CompileError):
+        compiles(text)
+    monkeypatch.setattr(isolated, "is_needed", False)  # from now on, this process is the child
+    (question,) = questions
+    assert isinstance(isolated._answer(question), NvrtcResult)
+    (header,) = kept()
+    monkeypatch.setattr(precompiled, "_precompile", None)  # no other header is created
+    assert compiles(SOURCE % 2).data
+    assert kept() == [header]
+
+
+def test_a_child_finishes_what_nobody_waits_for_before_the_next_question():
+    program = "from jitload.building.child_process import answer_questions; answer_questions(str)"
+    child = ChildProcess(f"import sys; sys.path[:] = {sys.path!r}; {program}")
+    child.post(1)
+    assert child.is_at_work
+    assert [child.ask(2), child.ask(3)] == ["2", "3"]
+    assert not child.is_at_work
+    child.kill()
+    assert not child.is_alive()
+
+
+def test_a_child_whose_parent_ends_leaves_no_unfinished_header(tmp_path: Path):
+    program = f"""
+import os, sys, time
+sys.path[:] = {sys.path!r}
+from jitload.building import child_process
+from jitload.cuda import precompiled
+child_process._POLL_S = 0.01
+child_process.end_with_parent(os.getppid(), precompiled.remove_unfinished)
+with precompiled._temporary_directory():
+    open({str(tmp_path / "begun")!r}, "w")
+    time.sleep(60)
+"""
+    parent = f"""
+import os, subprocess, sys, time
+subprocess.Popen([sys.executable, "-c", {program!r}])
+while not os.path.exists({str(tmp_path / "begun")!r}): time.sleep(0.01)
+assert any(name.startswith("jitload-") for name in os.listdir({str(tmp_path)!r}))
+"""
+    assert run_python(parent, {"TMPDIR": str(tmp_path)}).returncode == 0
+    deadline = time.monotonic() + 60
+    while os.listdir(tmp_path) != ["begun"]:
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
 
 
 def test_an_idle_child_ends():

@@ -18,6 +18,7 @@ from jitload.building.child_process import ChildProcess, answer_questions, end_w
 from jitload.building.resources import core_count
 from jitload.cuda import program
 from jitload.cuda.job import NvrtcJob, NvrtcResult
+from jitload.cuda.precompiled import headers_alone, remove_unfinished
 from jitload.errors import CompileError, JitLoadError
 
 # Whether NVRTC needs a process of its own. False in a worker process that only builds, because a worker that dies is
@@ -56,6 +57,14 @@ def run_isolated(library_path: Path, job: NvrtcJob) -> NvrtcResult:
     if isinstance(answer, NvrtcResult):
         return answer
     raise answer
+
+
+def precompile_later(library_path: Path, job: NvrtcJob) -> None:
+    """Make a child process precompile the headers of a job in the background, if NVRTC needs a process of its own."""
+    if is_needed:
+        with suppress(OSError, JitLoadError):  # the next compile will report the error
+            job = headers_alone(job)._replace(precompiles=True)
+            _children.begin(_Question(library_path, job, dict(os.environ), _working_dir()))
 
 
 def _ask(question: _Question) -> NvrtcResult | Exception:
@@ -127,10 +136,22 @@ class _Children:
             if not self._idle:
                 self._idle.append(_start())
 
+    def begin(self, question: _Question) -> None:
+        """Give a job to a child, unless it is at work, without waiting for the answer. Its next job waits."""
+        child = self.take()
+        if child is None or not child.is_alive():
+            child = _start()
+        if not child.is_at_work:
+            child.post(question)
+        self.give_back(child)
+
     def kill(self) -> None:
         """End the idle children. Children at work end with this process."""
         while child := self.take():
-            child.kill()
+            if child.is_at_work:
+                child.forget()  # the child removes its files when it notices that this process has ended
+            else:
+                child.kill()
 
     def forget(self) -> None:
         """Drop the children in a forked process. They belong to the parent process."""
@@ -165,7 +186,7 @@ def serve(parent: int) -> None:
     import resource
 
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    end_with_parent(parent)
+    end_with_parent(parent, remove_unfinished)
     answer_questions(_answer, idle_s=_IDLE_S)
 
 

@@ -29,7 +29,13 @@ def run_nvrtc(library_path: Path, job: NvrtcJob) -> NvrtcResult:
 
         with stage(f"NVRTC compiles {job.name} in a child process"):
             return run_isolated(library_path, job._replace(is_isolated=False, precompiles=bool(job.header_state)))
-    return compile_in_process(library_path, job)
+    try:
+        return compile_in_process(library_path, job)
+    finally:
+        if are_headers_slow(job):  # also those of a source with an error, which will be compiled again
+            from jitload.cuda.isolated import precompile_later
+
+            precompile_later(library_path, job)
 
 
 def prepare_nvrtc(library_path: Path, *, is_isolated: bool) -> None:

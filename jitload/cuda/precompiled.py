@@ -1,8 +1,8 @@
 """Precompiled headers for NVRTC, with which further sources that include the same headers compile in less time.
 
 NVRTC can use a precompiled header only in the process that has created it. Therefore, a child process (`isolated`) or a
-worker of `prebuild` compiles these sources. What is precompiled is the beginning of a source: the preprocessor
-directives before any other code.
+worker of `prebuild` compiles these sources. After a slow compile, the child precompiles the headers in the background.
+What is precompiled is the beginning of a source: the preprocessor directives before any other code.
 """
 
 from __future__ import annotations
@@ -12,7 +12,8 @@ import re
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -64,6 +65,14 @@ def split_job(job: NvrtcJob) -> SplitJob | None:
     number = directives.count("\n") + 1
     source = f'{directives}#pragma nv_hdrstop\n#line {number} "{line[1]}"\n{rest}'
     return SplitJob(job._replace(source=source), directives, line[1])
+
+
+def headers_alone(job: NvrtcJob) -> NvrtcJob:
+    """Return a job that has the directives of `job`, which `split_job` can split, and no code of its own."""
+    line = _LINE.match(job.source)
+    assert line
+    directives = leading_directives(job.source[line.end() :])
+    return job._replace(source=line[0] + directives, expressions=())
 
 
 def leading_directives(text: str) -> str:
@@ -130,9 +139,8 @@ class PrecompiledHeader(NamedTuple):
         return self.messages + (log.replace(_REMARK, "", 1) if _REMARK in self.messages else log)
 
 
-_kept: dict[
-    tuple[object, ...], PrecompiledHeader | None
-] = {}  # None: the headers cannot be precompiled, or need not be
+_kept: dict[tuple[object, ...], PrecompiledHeader] = {}
+_useless: set[int] = set()  # the hashes of the keys of headers that cannot be precompiled, or need not be
 _lock = threading.Lock()
 
 
@@ -143,19 +151,21 @@ def find_precompiled(nvrtc: Any, split: SplitJob, create: Callable[[NvrtcJob], s
     """
     key = (nvrtc.nvrtcVersion(), *split.key)
     with _lock:
-        if key not in _kept:
-            while len(_kept) >= _MAX_KEPT:
-                oldest = _kept.pop(next(iter(_kept)))
-                if oldest is not None:
-                    os.close(oldest.descriptor)
-            _kept[key] = _precompile(nvrtc, split, create)
-        return _kept[key]
+        if key in _kept or hash(key) in _useless:
+            return _kept.get(key)
+        if created := _precompile(nvrtc, split, create):
+            _kept[key] = created
+        else:
+            _useless.add(hash(key))
+        if len(_kept) > _MAX_KEPT:
+            os.close(_kept.pop(next(iter(_kept))).descriptor)
+        return created
 
 
 def _precompile(nvrtc: Any, split: SplitJob, create: Callable[[NvrtcJob], str | None]) -> PrecompiledHeader | None:
     if free_memory() < _FREE_BYTES or not _reserve_heap(nvrtc):
         return None
-    with tempfile.TemporaryDirectory(prefix="jitload-") as directory:
+    with _temporary_directory() as directory:
         path = os.path.join(directory, "headers.pch")
         options = (*split.job.options, f"--create-pch={path}", "--pch-messages=false")
         source = f"{split.directives}#pragma nv_hdrstop\n"
@@ -165,6 +175,27 @@ def _precompile(nvrtc: Any, split: SplitJob, create: Callable[[NvrtcJob], str | 
             return None
         name = os.path.join(split.job.directory, split.job.name.lstrip("/"))
         return PrecompiledHeader(os.open(path, os.O_RDONLY), messages.replace(f"{name}(", f"{split.label}("))
+
+
+_unfinished: set[tempfile.TemporaryDirectory[str]] = set()
+
+
+@contextmanager
+def _temporary_directory() -> Iterator[str]:
+    directory = tempfile.TemporaryDirectory(prefix="jitload-")
+    _unfinished.add(directory)
+    try:
+        with directory:
+            yield directory.name
+    finally:
+        _unfinished.discard(directory)
+
+
+def remove_unfinished() -> None:
+    """Remove the files of precompiled headers that are being created, before this process ends itself."""
+    for directory in tuple(_unfinished):
+        with suppress(OSError):
+            directory.cleanup()
 
 
 def _reserve_heap(nvrtc: Any) -> bool:

@@ -75,13 +75,16 @@ def declarations_for(error: CompileError, declared: tuple[str, ...]) -> tuple[st
     return added
 
 
-def declarations_for_conditions(texts: Iterable[str]) -> tuple[str, ...]:
+def declarations_for_texts(texts: Iterable[str]) -> tuple[str, ...]:
     """Return the lines that define the macros in the conditions of texts, such as `#ifdef INT_MAX`, as nvcc does.
 
-    Without these lines, NVRTC would silently compile another branch than nvcc.
+    Without these lines, NVRTC would silently compile another branch than nvcc. <thrust/complex.h> needs the C++
+    library, and NVRTC would take seconds to find this out.
     """
+    texts = tuple(texts)
     names = {name for text in texts for line in _CONDITION.findall(text) for name in re.findall(r"\w+", line)}
-    return tuple(_lines_for(names, _MACROS))
+    needs_library = any("thrust/complex.h" in text for text in texts)
+    return (*_lines_for(names, _MACROS), *([_LIBRARY] if needs_library else []))
 
 
 def _lines_for(names: Iterable[str], known: dict[str, str]) -> list[str]:

@@ -21,7 +21,7 @@ from jitload.cuda.headers import STAND_INS, provide_headers
 from jitload.cuda.job import SYNTAX_ONLY, NvrtcJob, NvrtcResult, device_options
 from jitload.cuda.nvrtc import log_warnings, run_nvrtc
 from jitload.cuda.precompiled import file_states
-from jitload.cuda.predefined import declarations_for, declarations_for_conditions
+from jitload.cuda.predefined import declarations_for, declarations_for_texts
 from jitload.errors import CompileError, LaunchSpecError, SignatureError, nearest_name
 from jitload.kernels.host_code import compile_kernels_alone
 from jitload.kernels.source import DeviceSource, device_source, naming_exports
@@ -196,7 +196,7 @@ class _Compilation:
             source=source.text,
             options=(*device_options(self._toolchain.version, self._arch), *source.options),
             headers=tuple((header.name, text) for header, text in source.header_texts),
-            declared=declarations_for_conditions((*source.piece_texts, *source.option_lines, *self._headers)),
+            declared=declarations_for_texts((*source.piece_texts, *source.option_lines, *self._headers)),
             is_isolated=source.is_isolated,
             header_state="" if files is None else f"{self._toolchain.identity}\n{file_states(files)}",
         )

@@ -19,7 +19,7 @@ from jitload.request.request import Request
 from jitload.signature import probe
 from jitload.toolchain.cutlass import wheel_cutlass_dirs
 
-_INCLUDES_CUTLASS = r"#\s*include\s*[<\"]cut(?:e|lass)/"
+_LACKS_DEVICE = re.compile(r"#\s*include\s*[<\"](?:cute/|cutlass/|thrust/complex\.h)")
 _INCLUDE_OR_MACRO_OPTION = r"(?s)(?:--pre-include=|-include=)(.*)|(?:-D|--define-macro=)(\w+)=(.*)"
 # Matches what NVRTC's option --minimal removes: textures and surfaces, types and macros of the runtime and the driver,
 # and `<<<…>>>`. Also matches #include, because headers such as CUB's may use what --minimal removes. A source without a
@@ -120,13 +120,13 @@ def device_source(request: Request) -> DeviceSource:
     """Return the parts of a request that the compilers of device code need."""
     functions = request.functions or ()
     kernels = [launch.kernel for _, launch in functions if launch.kernel]
-    includes_cutlass = any("cut" in text and re.search(_INCLUDES_CUTLASS, text) for _, text in request.pieces)
+    lacks_device = any(_LACKS_DEVICE.search(text) for _, text in request.pieces)
     return DeviceSource(
         name=request.name,
         pieces=request.pieces,
-        # CUTLASS has functions without `__device__` that kernels call. Without these options, the first compile would
-        # take seconds to fail, and `compile_kernels_alone` would add them.
-        options=(*request.options, *(DEFAULT_DEVICE if includes_cutlass else ())),
+        # These headers have functions without `__device__`. Without these options, the first compile would take seconds
+        # to fail, and `compile_kernels_alone` would add them.
+        options=(*request.options, *(DEFAULT_DEVICE if lacks_device else ())),
         include_dirs=(*map(Path, request.include_dirs), *wheel_cutlass_dirs()),
         kernels=tuple(dict.fromkeys(kernels)),
         signatures=tuple((launch.kernel or name, launch.signature) for name, launch in functions if launch.signature),
