@@ -1,14 +1,20 @@
 """What do heavy headers cost NVRTC, what does a precompiled header save, and which options make compiles faster?
 
 Five sources: block algorithms of CUB, `cuda::std`, CuTe, `thrust::complex`, and a large generated source. The times are
-milliseconds of the processor. All compiles run in this process, and the columns take turns. "Precompiles" is the
-compile that creates the precompiled header, and "precompiled" are the later ones.
+milliseconds of the processor. All compiles run in this process. The columns with options use no precompiled header, and
+take turns. "Precompiles" is the compile that creates the precompiled header, and "precompiled" are the later ones. The
+second table has NVRTC's own report of its phases, in milliseconds of wall time. With `--rounds 1`, all of it takes two
+minutes on an idle machine.
 """
 
 from __future__ import annotations
 
 import argparse
+import logging
+import os
+import re
 import time
+from collections.abc import Callable
 
 from common import attempt, machine_line, make_parser, median, print_table, write_json
 
@@ -79,7 +85,9 @@ SOURCES = {
 }
 
 
+Compile = Callable[..., str]
 COLUMNS = ["source", *WAYS, "precompiles", "precompiled", "note"]
+PHASES = {"CUDA C++ Frontend": "front end", "NVVM Optimizer": "optimizer", "PTX Translation": "ptxas"}
 
 
 def main() -> None:
@@ -92,47 +100,81 @@ def main() -> None:
     options = parser.parse_args()
     machine = machine_line()
     print(machine, flush=True)
-    times, rows = {}, []
-    for name in options.sources.split(","):
-        times[name], note = _measure(name, options)
-        rows.append([name, *(f"{median(row):.0f}" if row else "-" for row in times[name].values()), note])
-        print(f"…{rows[-1]}", flush=True)
-    print_table(COLUMNS, rows)
-    write_json(options.json, {"machine": machine, "milliseconds": times})
-
-
-def _measure(name: str, options: argparse.Namespace) -> tuple[dict[str, list[float]], str]:
-    """Return the milliseconds of the compiles in each column, which take turns, and why a column is empty."""
-    import jitload
+    logging.disable()  # NVRTC reports its phases as messages
     from jitload.cuda import isolated
 
     isolated.is_needed = False  # NVRTC runs here, so that the processor's time can be read
-    ways: dict[str, dict[str, object]] = {way: {"isolate": False, "extra_cuda_cflags": WAYS[way]} for way in WAYS}
-    ways["precompiled"] = {"isolate": True}
-    ways = {way: ways[way] for way in options.columns.split(",")}
+    make_compile("__global__ void k() {}", "warm_up", options)((), precompiles=False)
+    times, rows, phases = {}, [], []
+    for name in options.sources.split(","):
+        compile_once = make_compile(SOURCES[name], name.replace("::", "_"), options)
+        times[name], note = measure(compile_once, options.columns.split(","), options.rounds)
+        rows.append([name, *(f"{median(row):.0f}" if row else "-" for row in times[name].values()), note])
+        print(f"…{rows[-1]}", flush=True)
+        phases += [[name, *row] for row in measure_phases(compile_once)]
+    print_table(COLUMNS, rows)
+    print_table(["source", "way", *PHASES.values(), "note"], phases)
+    write_json(options.json, {"machine": machine, "milliseconds": times, "phases": phases})
+
+
+def make_compile(source: str, name: str, options: argparse.Namespace) -> Compile:
+    """Return a function that compiles the source, each time with another number, and returns NVRTC's messages."""
+    import jitload
+
+    number = 0
+
+    def compile_once(flags: tuple[str, ...], *, precompiles: bool) -> str:
+        nonlocal number
+        number += 1
+        os.environ["JITLOAD_PRECOMPILE"] = str(int(precompiles))
+        return jitload.compile_cubin(
+            source.replace("NUMBER", str(number)),
+            name=name,
+            arch=options.arch,
+            extra_include_paths=options.include,
+            extra_cuda_cflags=flags,
+            isolate=precompiles,  # so that the first compile already precompiles
+        ).log
+
+    return compile_once
+
+
+def measure(compile_once: Compile, columns: list[str], rounds: int) -> tuple[dict[str, list[float]], str]:
+    """Return the milliseconds of the compiles in each column, and why a column is empty."""
     times: dict[str, list[float]] = {column: [] for column in COLUMNS[1:-1]}
-    note, number = "", 0
+    notes: dict[str, str] = {}
 
-    def compile_once(**keywords: object) -> float:
-        text = SOURCES[name].replace("NUMBER", str(number))
+    def take(column: str, flags: tuple[str, ...], *, precompiles: bool) -> None:
         start = time.process_time()
-        jitload.compile_cubin(
-            text, name=name.replace("::", "_"), arch=options.arch, extra_include_paths=options.include, **keywords
-        )
-        return (time.process_time() - start) * 1e3
+        _, problem = attempt(lambda: compile_once(flags, precompiles=precompiles))
+        if problem:
+            notes[column] = problem
+        else:
+            times[column].append((time.process_time() - start) * 1e3)
 
-    for is_first in (True, *(False,) * options.rounds):
-        for way, keywords in list(ways.items()):
-            number += 1
-            took, problem = attempt(lambda: compile_once(**keywords))  # noqa: B023  called here
-            if problem:
-                del ways[way]
-                note = note or f"{way}: {problem}"
-            elif not is_first:
-                times[way].append(took)
-            elif way == "precompiled":
-                times["precompiles"].append(took)
-    return times, note
+    for _ in range(rounds):
+        for way in [way for way in WAYS if way in columns and way not in notes]:
+            take(way, WAYS[way], precompiles=False)
+    if "precompiled" in columns:
+        for column in ("precompiles", *["precompiled"] * rounds):
+            take(column, (), precompiles=True)
+    return times, "; ".join(f"{column}: {problem}" for column, problem in notes.items())
+
+
+def measure_phases(compile_once: Compile) -> list[list[str]]:
+    """Return a row of NVRTC's phases as usual, and one with a precompiled header."""
+    rows = []
+    for name, precompiles, count in (("as usual", False, 1), ("precompiled", True, 2)):
+        for _ in range(count):  # the first compile creates the precompiled header
+            log, problem = attempt(lambda: compile_once(("-time=-",), precompiles=precompiles))  # noqa: B023
+        rows.append([name, *read_phases(log or ""), problem])
+    return rows
+
+
+def read_phases(log: str) -> list[str]:
+    """Return the milliseconds of each phase of the last compile that NVRTC reports with `-time=-`."""
+    found = dict(re.findall(r", ([^,\n]+), (\d+), ms", log))
+    return [found.get(phase, "-") for phase in PHASES]
 
 
 if __name__ == "__main__":
