@@ -12,14 +12,17 @@ import platform
 import re
 import statistics
 import sys
-from collections.abc import Callable, Sequence
+import time
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 _PACKAGES = (
     *("torch", "apache-tvm-ffi", "triton", "cuda-core", "cuda-bindings", "cupy-cuda13x", "cupy-cuda12x", "cupy"),
     *("nvidia-cuda-nvrtc", "nvidia-cuda-nvrtc-cu12", "numpy", "ninja"),
 )
+
+Key = TypeVar("Key", bound=Hashable)
 
 # A product of matrices with tiles in shared memory; n is a multiple of 16.
 MATMUL = r"""
@@ -139,6 +142,24 @@ def p95(samples: Sequence[float]) -> float:
     """Return the 95th percentile by nearest rank: the largest of fewer than 20 samples."""
     ordered = sorted(samples)
     return ordered[max(0, math.ceil(0.95 * len(ordered)) - 1)]
+
+
+def least_ns(
+    cases: Mapping[Key, tuple[Callable[..., Any], Sequence[tuple[Any, ...]]]], rounds: int
+) -> dict[Key, float]:
+    """Return the least time of a call in each case: of a function, with each of several arguments in turn.
+
+    The cases take turns, so that a change of the machine's speed affects all.
+    """
+    best = dict.fromkeys(cases, float("inf"))
+    for _ in range(rounds):
+        for case, (function, arguments) in cases.items():
+            repeated = [*arguments] * (2000 // len(arguments))
+            started = time.perf_counter_ns()
+            for args in repeated:
+                function(*args)
+            best[case] = min(best[case], (time.perf_counter_ns() - started) / len(repeated))
+    return best
 
 
 def attempt(make: Callable[[], Any]) -> tuple[Any, str]:

@@ -1,15 +1,27 @@
-"""What do the checks of what a launch touches cost: in runs on the CPU, in calls on a GPU, and in builds?"""
+"""What do the checks of what a launch touches cost: in runs on the CPU, in calls on a GPU, and in builds?
+
+    python benchmarks/touches.py
+    python benchmarks/touches.py --save-library after.so
+    python benchmarks/touches.py --library before.so --library after.so
+
+The terms of `requires=` are also measured in calls of functions for the CPU that launch nothing. Each number is the
+least time, compared with that of a function without terms. `--library` only measures this, in libraries that
+`--save-library` has written, such as those of two checkouts.
+"""
 
 from __future__ import annotations
 
+import argparse
+import tempfile
 import time
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from pathlib import Path
 from statistics import median
 from typing import Any
 
 import torch
-from common import MATMUL, machine_line
+from common import MATMUL, least_ns, machine_line
 
 import jitload
 from jitload import Launch
@@ -45,6 +57,9 @@ CHECKS: dict[str, dict[str, Any]] = {
     "requires= with 2 terms": {"requires": ("x.numel() >= n", "y.numel() >= n")},
     'bounds="check"': {"bounds": "check"},
 }
+
+
+TERMS = ("y.numel() >= n", "x.shape == y.shape", "n % 4 == 0", "n > 0")
 
 
 def arguments(device: str) -> dict[str, tuple[Any, ...]]:
@@ -112,8 +127,42 @@ def measure_calls() -> None:
         print(f"  {label:24} {median(samples):7.0f} {median(samples) - base:+7.0f}")
 
 
+def build_terms(output: Path) -> str:
+    """Build a library of functions that launch nothing, and require no, one and more terms."""
+    functions = {
+        f"terms_{count}": Launch(
+            kernel="add_one", grid="n * 0", block=64, args={"n": "x.numel()"}, requires=TERMS[:count]
+        )
+        for count in (0, 1, 2, 4)
+    }
+    return jitload.build_inline("terms", cuda_sources=SOURCE, functions=functions, arch="cpu", output=output)
+
+
+def measure_terms(libraries: Sequence[Path], rounds: int = 300) -> None:
+    sizes = {"the same size": [256], "64 sizes in turns": range(256, 512, 4)}
+    calls = {label: [(torch.zeros(size), torch.zeros(size)) for size in each] for label, each in sizes.items()}
+    best = least_ns({(str(path), name, label): (mod[name], args) for path in libraries
+                     for mod in [jitload.load_module(path)] for name in mod for label, args in calls.items()},
+                    rounds)  # fmt: skip
+    for (path, name, label), ns in best.items():
+        added = ns - best[path, "terms_0", label]
+        print(f"requires, {name}, {label}: {ns:.1f} ns, {added:+.1f} ({Path(path).name})")
+
+
 def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--save-library", type=Path, metavar="PATH")
+    parser.add_argument("--library", type=Path, action="append", default=[], metavar="PATH")
+    options = parser.parse_args()
+    if options.save_library:
+        print(build_terms(options.save_library))
+        return
+    if options.library:
+        measure_terms(options.library)
+        return
     print(machine_line())
+    with tempfile.TemporaryDirectory() as directory:
+        measure_terms([Path(build_terms(Path(directory, "terms.so")))])
     measure_runs()
     measure_builds()
     if torch.cuda.is_available():

@@ -27,6 +27,7 @@ from pathlib import Path
 from types import ModuleType
 
 import torch
+from common import least_ns
 
 import jitload
 from jitload import Launch, Tune
@@ -99,19 +100,11 @@ def build_choices(output: Path) -> Path:
 def choose_ns(libraries: Sequence[Path], rounds: int = 500) -> dict[tuple[str, str], float]:
     """Return what choices add to a call, in nanoseconds, for each library and each kind of call."""
     device = "cuda" if torch.cuda.is_available() else "cpu"
-    same, turns = [torch.zeros(1234, device=device)], [torch.zeros(n, device=device) for n in (1234, 1100)]
+    same, turns = [(torch.zeros(1234, device=device),)], [(torch.zeros(n, device=device),) for n in (1234, 1100)]
     calls = {"plain": ("plain", same), "plain, in turns": ("plain", turns), "one key": ("one_key", same),
              "two keys": ("two_keys", same), "calls with two sizes in turns": ("one_key", turns)}  # fmt: skip
-    timed = {(str(path), label): (jitload.load_module(path)[name], tensors)
-             for path in libraries for label, (name, tensors) in calls.items()}  # fmt: skip
-    best = dict.fromkeys(timed, float("inf"))
-    for _ in range(rounds):
-        for case, (function, tensors) in timed.items():
-            repeated = tensors * (2000 // len(tensors))
-            started = time.perf_counter_ns()
-            for x in repeated:
-                function(x)
-            best[case] = min(best[case], (time.perf_counter_ns() - started) / len(repeated))
+    best = least_ns({(str(path), label): (jitload.load_module(path)[name], tensors)
+                     for path in libraries for label, (name, tensors) in calls.items()}, rounds)  # fmt: skip
     added = {}
     for (path, label), ns in best.items():
         if not label.startswith("plain"):

@@ -4,6 +4,7 @@
  * wrapper is only a page of tables.
  */
 #include <jitload/triton.h>
+#include <stdlib.h>
 
 #include "call_steps.h"
 #include "tensor_map.h"
@@ -31,6 +32,86 @@ jitload_cu_result jitload_launch_with_attributes(const jitload_driver* driver, c
     for (int axis = 0; axis < 3; ++axis) attributes[i].value.extent[axis] = (uint32_t)plan->cluster[axis];
   }
   return driver->launch_ex(&config, function, request->params, NULL);
+}
+
+/* The plan of a recent launch that has passed all checks. */
+typedef struct jitload_recent_plan {
+  jitload_inputs inputs; /* of the launch expressions and of the checks of accesses */
+  jitload_recent<40> recent;
+} jitload_recent_plan;
+
+/* Visit what a plan and its checks are computed from: what the call sets itself, where it runs, and its arguments. */
+template <class Visit>
+static JITLOAD_ALWAYS_INLINE bool jitload_visit_plan_inputs(const jitload_request* request,
+                                                            const jitload_recent_plan* recent, Visit visit) {
+  const jitload_config* config = request->config;
+  const int is_on_cpu = request->device == JITLOAD_CPU_DEVICE; /* where accesses are not checked */
+  if (config == NULL) return visit(is_on_cpu) && jitload_visit_inputs(&recent->inputs, request->args, visit);
+  if (!visit(is_on_cpu | 2 * !!config->has_grid | 4 * !!config->has_block | 8 * !!config->has_shared_bytes)) return false;
+  for (int i = 0; i < 3; ++i) {
+    if (config->has_grid && !visit(config->grid[i])) return false;
+    if (config->has_block && !visit(config->block[i])) return false;
+  }
+  if (config->has_shared_bytes && !visit(config->shared_bytes)) return false;
+  return jitload_visit_inputs(&recent->inputs, request->args, visit);
+}
+
+/* Visit what a plan consists of, with the computed parameters as they are passed to the kernel. */
+template <class Visit>
+static inline void jitload_visit_plan(jitload_request* request, uint64_t* values, Visit visit) {
+  const jitload_kernel* kernel = request->kernel;
+  jitload_plan* plan = &request->plan;
+  for (int i = 0; i < 3; ++i) {
+    visit(&plan->grid[i]);
+    visit(&plan->block[i]);
+    if (kernel->flags & JITLOAD_HAS_CLUSTER) visit(&plan->cluster[i]);
+  }
+  visit(&plan->shared_bytes);
+  if (!(kernel->flags & JITLOAD_COMPUTES)) return;
+  for (int32_t i = 0; i < kernel->param_count; ++i) {
+    if (kernel->params[i].argument < 0 && kernel->params[i].kind != JITLOAD_STREAM) visit((int64_t*)&values[i]);
+  }
+}
+
+/* Return where a kernel's recent plan is kept, or NULL if there is no memory for it. */
+static __attribute__((noinline)) jitload_recent_plan* jitload_create_recent_plan(const jitload_kernel* kernel) {
+  jitload_recent_plan* created = (jitload_recent_plan*)calloc(1, sizeof *created);
+  if (created == NULL) return NULL;
+  if (kernel->plan != NULL) jitload_note_inputs(kernel, kernel->plan, &created->inputs);
+  if (kernel->bounds != NULL) jitload_note_inputs(kernel, kernel->bounds, &created->inputs);
+  jitload_recent_plan** place = &((jitload_kernel*)kernel)->recent;
+  jitload_recent_plan* other = NULL;
+  if (__atomic_compare_exchange_n(place, &other, created, 0, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE)) return created;
+  free(created);
+  return other;
+}
+
+static __attribute__((noinline)) void jitload_keep_plan(jitload_request* request, uint64_t* values,
+                                                        jitload_recent_plan* recent) {
+  const auto visit_inputs = [&](auto visit) { return jitload_visit_plan_inputs(request, recent, visit); };
+  jitload_keep(&recent->recent, visit_inputs, [&](auto visit) { jitload_visit_plan(request, values, visit); });
+}
+
+/* Make the plan of a launch, and check it. Return 1 for an empty grid, and -1 with an error. */
+static inline int jitload_make_plan(jitload_request* request, const TVMFFIAny* args, uint64_t* values) {
+  const jitload_kernel* kernel = request->kernel;
+  jitload_recent_plan* recent = __atomic_load_n(&kernel->recent, __ATOMIC_ACQUIRE);
+  if (JITLOAD_LIKELY(recent != NULL)) {
+    const auto visit_inputs = [&](auto visit) { return jitload_visit_plan_inputs(request, recent, visit); };
+    const auto visit_results = [&](auto visit) { jitload_visit_plan(request, values, visit); };
+    if (jitload_recall(&recent->recent, visit_inputs, visit_results)) return jitload_has_empty_grid(&request->plan);
+  }
+  if (jitload_evaluate_plan(request, args, values) != 0) return -1;
+  const int is_empty = jitload_check_extents(request);
+  if (is_empty < 0) return -1;
+  if (!is_empty && request->device != JITLOAD_CPU_DEVICE) {
+    if (kernel->bounds != NULL && jitload_check_bounds(request) != 0) return -1;
+    if ((kernel->flags & JITLOAD_HAS_CLUSTER) && jitload_check_cluster(request) != 0) return -1;
+  }
+  if (kernel->plan == NULL && kernel->bounds == NULL) return is_empty; /* there was nothing to compute */
+  if (recent == NULL) recent = jitload_create_recent_plan(kernel);
+  if (recent != NULL && jitload_counts_as_recent(&recent->recent)) jitload_keep_plan(request, values, recent);
+  return is_empty;
 }
 
 static inline int jitload_launch_on_current_device(const jitload_driver* driver, const jitload_request* request,
@@ -70,12 +151,9 @@ int jitload_run(const jitload_kernel* kernel, const jitload_config* config, cons
   if (__builtin_expect(kernel->cpu != NULL, 0) && !jitload_choose_device(&request)) {
     return jitload_raise_argument_error(kernel, args, num_args);
   }
-  if (jitload_evaluate_plan(&request, args, values) != 0) return -1;
-  const int extents = jitload_check_extents(&request);
-  if (extents != 0) return extents < 0 ? -1 : 0;
+  const int is_empty = jitload_make_plan(&request, args, values);
+  if (is_empty != 0) return is_empty < 0 ? -1 : 0;
   if (__builtin_expect(request.device == JITLOAD_CPU_DEVICE, 0)) return jitload_launch_on_cpu(&request);
-  if (__builtin_expect(kernel->bounds != NULL, 0) && jitload_check_bounds(&request) != 0) return -1;
-  if ((kernel->flags & JITLOAD_HAS_CLUSTER) && jitload_check_cluster(&request) != 0) return -1;
   if (__builtin_expect(kernel->map_count != 0, 0)) {
     const size_t bytes = JITLOAD_MAP_BYTES * (size_t)kernel->map_count + JITLOAD_MAP_ALIGNMENT;
     const uintptr_t maps = (uintptr_t)__builtin_alloca(bytes) + JITLOAD_MAP_ALIGNMENT - 1;

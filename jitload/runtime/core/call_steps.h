@@ -31,6 +31,10 @@ static inline int jitload_read_arguments(jitload_request* request, const TVMFFIA
 
 /* ---- launch expressions and limits ----------------------------------------------------------------------------- */
 
+static inline int jitload_has_empty_grid(const jitload_plan* plan) {
+  return plan->grid[0] == 0 || plan->grid[1] == 0 || plan->grid[2] == 0;
+}
+
 /* Check the limits that all CUDA devices share. Return 1 for an empty grid, and -1 with an error. */
 static inline int jitload_check_extents(const jitload_request* request) {
   const int64_t* grid = request->plan.grid;
@@ -54,7 +58,7 @@ static inline int jitload_check_extents(const jitload_request* request) {
     return jitload_fail("ValueError", "%s(): shared_bytes must be from 0 to 2147483647, got %lld", kernel->name,
                         (long long)request->plan.shared_bytes);
   }
-  return grid[0] == 0 || grid[1] == 0 || grid[2] == 0;
+  return jitload_has_empty_grid(&request->plan);
 }
 
 /* Check the accesses that a launch is certain to make. A check whose numbers do not fit 64 bits is left out. */

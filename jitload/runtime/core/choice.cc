@@ -22,16 +22,28 @@ int32_t jitload_find_default_device(const jitload_kernel* kernel) {
   return current & (JITLOAD_DEVICES - 1);
 }
 
-/* Note which arguments the expressions of a key read. */
-static void jitload_note_inputs(const jitload_op* program, jitload_choice_state* state) {
+void jitload_note_inputs(const jitload_kernel* kernel, const jitload_op* program, jitload_inputs* inputs) {
   for (const jitload_op* op = program; op->code != JITLOAD_OP_END; ++op) {
-    const int is_pair = op->code == JITLOAD_OP_SAME_SHAPE;
-    const int is_extent = op->code >= JITLOAD_OP_NDIM && op->code <= JITLOAD_OP_STRIDE;
-    if (!is_pair && !is_extent && op->code != JITLOAD_OP_INT && op->code != JITLOAD_OP_IS_NONE) continue;
-    const int64_t other = is_pair ? op->value : op->operand;
-    state->reads_many |= op->operand >= 64 || other >= 64;
-    state->arguments |= UINT64_C(1) << (op->operand & 63) | UINT64_C(1) << (other & 63);
-    state->reads_strides |= op->code == JITLOAD_OP_STRIDE;
+    int64_t argument = op->operand, other = op->operand;
+    switch (op->code) {
+      case JITLOAD_OP_SAME_SHAPE: other = op->value; break;
+      case JITLOAD_OP_STRIDE: inputs->reads_strides = 1; break;
+      case JITLOAD_OP_COMPUTED: /* in checks of accesses, also a parameter that the call passes */
+        if ((argument = other = kernel->params[op->operand].argument) < 0) continue;
+        break;
+      case JITLOAD_OP_SKIP_IF_INSIDE:
+      case JITLOAD_OP_OUTSIDE: /* the strides of contiguous tensors follow from their shapes */
+        inputs->reads_strides |= jitload_param_of(kernel, argument)->flags & JITLOAD_STRIDED;
+        break;
+      case JITLOAD_OP_NDIM:
+      case JITLOAD_OP_NUMEL:
+      case JITLOAD_OP_SIZE:
+      case JITLOAD_OP_INT:
+      case JITLOAD_OP_IS_NONE: break;
+      default: continue;
+    }
+    inputs->reads_many |= argument >= 64 || other >= 64;
+    inputs->arguments |= UINT64_C(1) << (argument & 63) | UINT64_C(1) << (other & 63);
   }
 }
 
@@ -42,7 +54,7 @@ static jitload_choice_state* jitload_get_choice_state(const jitload_kernel* kern
   if (state != NULL) return state;
   state = (jitload_choice_state*)calloc(1, sizeof *state);
   if (state == NULL) return jitload_fail("MemoryError", "%s(): out of memory", kernel->name), state;
-  jitload_note_inputs(choice->program, state);
+  jitload_note_inputs(kernel, choice->program, &state->inputs);
   jitload_choice_state* other = NULL;
   if (__atomic_compare_exchange_n(&choice->state, &other, state, 0, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE)) return state;
   free(state);
@@ -151,21 +163,6 @@ static int jitload_raise_key_error(const jitload_kernel* kernel, const jitload_e
   return jitload_raise_expression_error(&named, eval);
 }
 
-/* Keep the position for a call's inputs, unless there are too many or another thread keeps a position. */
-static __attribute__((noinline)) void jitload_keep_position(const jitload_choice_state* state, jitload_recent_key* recent,
-                                                            const TVMFFIAny* args, int32_t position) {
-  int64_t inputs[JITLOAD_MAX_INPUTS] = {};
-  int64_t* end = inputs;
-  const auto is_kept = [&](int64_t input) { return end != inputs + JITLOAD_MAX_INPUTS && (*end++ = input, true); };
-  uint32_t version = __atomic_load_n(&recent->version, __ATOMIC_RELAXED);
-  if (version % 2 != 0 || !jitload_visit_inputs(state, args, is_kept)) return;
-  if (!__atomic_compare_exchange_n(&recent->version, &version, version + 1, 0, __ATOMIC_ACQUIRE, __ATOMIC_RELAXED)) return;
-  __atomic_thread_fence(__ATOMIC_RELEASE);
-  for (int32_t i = 0; i < JITLOAD_MAX_INPUTS; ++i) __atomic_store_n(&recent->inputs[i], inputs[i], __ATOMIC_RELAXED);
-  __atomic_store_n(&recent->position, position, __ATOMIC_RELAXED);
-  __atomic_store_n(&recent->version, version + 2, __ATOMIC_RELEASE);
-}
-
 int32_t jitload_find_position(const jitload_kernel* kernel, const TVMFFIAny* args, jitload_chosen* chosen) {
   const jitload_choice* choice = kernel->choice;
   int64_t key[JITLOAD_MAX_KEYS];
@@ -193,9 +190,9 @@ int32_t jitload_find_position(const jitload_kernel* kernel, const TVMFFIAny* arg
   const int32_t if_untuned = choice->nearest != JITLOAD_NEAREST_NONE ? JITLOAD_NEAREST : JITLOAD_FIRST;
   if (chosen != NULL) chosen->how = position >= 0 ? JITLOAD_TUNED : if_untuned;
   if (position < 0) position = jitload_choose_untuned(kernel, table, key, hash, device);
-  jitload_recent_key* recent = &state->recent[device];
-  const uint32_t misses = __atomic_load_n(&recent->misses, __ATOMIC_RELAXED);
-  __atomic_store_n(&recent->misses, misses + 1, __ATOMIC_RELAXED); /* threads may lose a count */
-  if (misses % JITLOAD_KEEP_EVERY == 0 && !state->reads_many) jitload_keep_position(state, recent, args, position);
+  const auto visit_inputs = [&](auto visit) { return jitload_visit_inputs(&state->inputs, args, visit); };
+  const int64_t result = position;
+  jitload_recent<23>* recent = &state->recent[device];
+  if (jitload_counts_as_recent(recent)) jitload_keep(recent, visit_inputs, [&](auto visit) { visit(&result); });
   return position;
 }

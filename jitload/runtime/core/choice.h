@@ -4,30 +4,19 @@
 #ifndef JITLOAD_CHOICE_H_
 #define JITLOAD_CHOICE_H_
 
-#include "runtime.h"
+#include "recent.h"
 
 /* How a variant was chosen: it is the first, because the key was not tuned; for the key; for the nearest key. */
 enum { JITLOAD_FIRST, JITLOAD_TUNED, JITLOAD_NEAREST };
 
-enum { JITLOAD_DEVICES = 64, JITLOAD_REMEMBERED = 256, JITLOAD_MAX_INPUTS = 22, JITLOAD_KEEP_EVERY = 16 };
-
-/* The position of the variant for a recent key, and the arguments from which the key was computed, or the shapes and
- * strides of tensors. The version is 0 at first, and odd while a thread writes the inputs and the position. */
-typedef struct jitload_recent_key {
-  uint32_t version;
-  uint32_t misses; /* calls with other inputs. Few of them are kept, so that calls with several keys in turn are fast. */
-  int64_t position;
-  int64_t inputs[JITLOAD_MAX_INPUTS];
-} jitload_recent_key;
+enum { JITLOAD_DEVICES = 64, JITLOAD_REMEMBERED = 256 };
 
 /* The state of a choice, with a place for each device, that of the CPU at the end. */
 typedef struct jitload_choice_state {
   const jitload_table* tables[JITLOAD_DEVICES + 1];
-  jitload_recent_key recent[JITLOAD_DEVICES + 1];
+  jitload_recent<23> recent[JITLOAD_DEVICES + 1]; /* positions of variants */
   uint64_t remembered[JITLOAD_REMEMBERED]; /* of keys in no table: the high bits of a hash, and a position plus 1 */
-  uint64_t arguments;                      /* those that the key's expressions read, as bits */
-  int32_t reads_strides;
-  int32_t reads_many; /* more arguments than there are bits, so that no key is kept */
+  jitload_inputs inputs;                   /* of the key's expressions */
 } jitload_choice_state;
 
 /* What a call has chosen by its key: how, and the key. */
@@ -71,47 +60,18 @@ static inline const jitload_kernel* jitload_choose_variant(const jitload_kernel*
   return NULL;
 }
 
-/* Visit the inputs of a call's key: of each argument that the key reads, the type and the value, or the shape of a tensor,
- * and its strides if the key reads any. Stop if `visit` returns false. Return whether all were visited. */
-template <class Visit>
-static inline bool jitload_visit_inputs(const jitload_choice_state* state, const TVMFFIAny* args, Visit visit) {
-  for (uint64_t rest = state->arguments; rest != 0; rest &= rest - 1) {
-    const TVMFFIAny* value = &args[__builtin_ctzll(rest)];
-    const DLTensor* tensor = jitload_get_tensor(value);
-    if (tensor == NULL) {
-      if (!visit(value->type_index) || !visit(value->v_int64)) return false;
-      continue;
-    }
-    const int has_strides = state->reads_strides && tensor->strides != NULL;
-    if (!visit(~(int64_t)(2 * tensor->ndim + has_strides))) return false; /* negative, unlike the index of a type */
-    for (int32_t i = 0; i < tensor->ndim; ++i) {
-      if (!visit(tensor->shape[i]) || (has_strides && !visit(tensor->strides[i]))) return false;
-    }
-  }
-  return true;
-}
-
-/* Return the position for the recent key if the call has the same inputs, otherwise -1. */
-static inline int32_t jitload_recall_position(const jitload_choice_state* state, int32_t device, const TVMFFIAny* args) {
-  const jitload_recent_key* recent = &state->recent[device];
-  const uint32_t version = __atomic_load_n(&recent->version, __ATOMIC_ACQUIRE);
-  if (version == 0 || version % 2 != 0) return -1;
-  const int64_t* input = recent->inputs;
-  const auto is_same = [&input](int64_t value) { return __atomic_load_n(input++, __ATOMIC_RELAXED) == value; };
-  if (!jitload_visit_inputs(state, args, is_same)) return -1;
-  const int64_t position = __atomic_load_n(&recent->position, __ATOMIC_RELAXED);
-  __atomic_thread_fence(__ATOMIC_ACQUIRE);
-  return __atomic_load_n(&recent->version, __ATOMIC_RELAXED) == version ? (int32_t)position : -1;
-}
-
 /* Return the position of the variant for a call's key, or -1 with an error. */
 static inline int32_t jitload_choose_by_key(const jitload_kernel* kernel, const TVMFFIAny* args) {
   const jitload_choice* choice = kernel->choice;
   if (choice->table_count == 0) return 0;
   const jitload_choice_state* state = __atomic_load_n(&choice->state, __ATOMIC_ACQUIRE);
-  int32_t position = -1;
-  if (JITLOAD_LIKELY(state != NULL)) position = jitload_recall_position(state, jitload_find_call_device(kernel, args), args);
-  return JITLOAD_LIKELY(position >= 0) ? position : jitload_find_position(kernel, args, NULL);
+  if (JITLOAD_LIKELY(state != NULL)) {
+    int64_t position;
+    const auto visit_inputs = [&](auto visit) { return jitload_visit_inputs(&state->inputs, args, visit); };
+    const auto* recent = &state->recent[jitload_find_call_device(kernel, args)];
+    if (JITLOAD_LIKELY(jitload_recall(recent, visit_inputs, [&](auto visit) { visit(&position); }))) return (int32_t)position;
+  }
+  return jitload_find_position(kernel, args, NULL);
 }
 
 /* Choose a kernel of a function with several. Return NULL with an error. */

@@ -39,7 +39,7 @@ static inline int64_t jitload_count_bytes(const TVMFFIAny* value) {
   for (int32_t axis = tensor->ndim - 1; axis >= 0; --axis) {
     const int64_t extent = tensor->shape[axis], stride = tensor->strides != NULL ? tensor->strides[axis] : step;
     if (extent == 0) return 0;
-    if (stride < 0) return INT64_MAX;
+    if (stride < 0 && extent > 1) return INT64_MAX;
     last += (extent - 1) * stride;
     step *= extent;
   }

@@ -31,7 +31,7 @@ typedef __UINT32_TYPE__ uint32_t;
 extern "C" {
 #endif
 
-enum { JITLOAD_ABI = 3 };
+enum { JITLOAD_ABI = 4 };
 
 /* Kinds of parameters. */
 enum { JITLOAD_POINTER, JITLOAD_INT, JITLOAD_UINT, JITLOAD_FLOAT, JITLOAD_BOOL, JITLOAD_STRUCT, JITLOAD_STREAM };
@@ -184,6 +184,7 @@ typedef struct jitload_kernel {
   jitload_tensor_map* maps;
   int32_t map_count;
   const jitload_op* bounds; /* checks of accesses, each of which ends with JITLOAD_OP_OUTSIDE; NULL without checks */
+  struct jitload_recent_plan* recent; /* core/call.cc */
 } jitload_kernel;
 
 /* A cubin, or PTX that ends with a NUL: compute capability 9.0 is 90; the suffix is 'a', 'f' or 0. */
