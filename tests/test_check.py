@@ -10,6 +10,9 @@ import torch
 from support.kernels import CHECKED
 
 import jitload
+from jitload.checking import checker
+from jitload.errors import CompileError
+from jitload.pipeline import load_request
 
 pytest_plugins = ["support.gpu_fixtures"]
 
@@ -95,7 +98,22 @@ def test_the_variant_that_the_call_chooses_is_checked():
         mod.twice.check(x, torch.zeros_like(x))
 
 
-def test_kernels_that_only_a_gpu_runs_do_not_keep_others_from_being_checked():
+def count_failures(monkeypatch: pytest.MonkeyPatch) -> list[CompileError]:
+    """Return a list to which each compile that fails is added."""
+    failures: list[CompileError] = []
+
+    def load(*args: Any, **options: Any) -> Any:
+        try:
+            return load_request(*args, **options)
+        except CompileError as error:
+            failures.append(error)
+            raise
+
+    monkeypatch.setattr(checker, "load_request", load)
+    return failures
+
+
+def test_kernels_that_only_a_gpu_runs_do_not_keep_others_from_being_checked(monkeypatch):
     text = r"""
     #include <mma.h>
     __device__ int lane() { int r; asm("mov.u32 %0, %laneid;" : "=r"(r)); return r; }
@@ -113,11 +131,33 @@ def test_kernels_that_only_a_gpu_runs_do_not_keep_others_from_being_checked():
     functions = {"plain": jitload.Launch(kernel="n::plain<float>"), "in_ptx": jitload.Launch(kernel="n::in_ptx")}
     mod = jitload.load_inline("several", cuda_sources=text, functions=functions, arch="sm_90a")
     x = torch.ones(8)
+    failures = count_failures(monkeypatch)
     mod.plain[1, 8].check(x, torch.zeros(8))
+    assert len(failures) == 1
     with pytest.raises(RuntimeError, match=r"^plain\(\): a write .* thread \(7, 0, 0\), at several\.cu:8"):
         mod.plain[1, 8].check(x, torch.zeros(7))
-    with pytest.raises(jitload.errors.CompileError, match="GPU only"):
+    assert len(failures) == 1
+    with pytest.raises(CompileError, match="GPU only"):
         mod.in_ptx[1, 8].check(x)
+
+
+def test_a_header_may_be_edited_between_checks_of_a_kernel_beside_one_for_a_gpu(monkeypatch, tmp_path):
+    header = tmp_path / "edited.cuh"
+    header.write_text("#define ONE 1\n")
+    text = """#include "edited.cuh"
+    __global__ void in_ptx(int* y) { asm("mov.u32 %0, %laneid;" : "=r"(*y)); }
+    __global__ void plain(float* y) { y[threadIdx.x] = ONE; }"""
+    mod = jitload.load_inline("edited", cuda_sources=text, extra_include_paths=[tmp_path], arch="sm_90a")
+    mod.plain[1, 8].check(torch.zeros(8))
+    failures = count_failures(monkeypatch)
+    header.write_text("#define ONE 1 + y[8]\n")
+    with pytest.raises(RuntimeError, match="a read of 4 bytes at byte 32 of 'y'"):
+        mod.plain[1, 8].check(torch.zeros(8))
+    assert not failures
+    header.write_text("#define ONE missing\n")
+    with pytest.raises(CompileError):
+        mod.plain[1, 8].check(torch.zeros(8))
+    assert len(failures) == 3
 
 
 def test_what_is_not_a_kernel_cannot_be_checked():

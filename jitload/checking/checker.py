@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from contextlib import suppress
 from dataclasses import replace
 from typing import Any, Literal
 
@@ -25,6 +24,7 @@ from jitload.toolchain.arch import CPU
 from jitload.tracebacks import ends_at_caller
 
 _CHECKS = Instrumentation(("address", "race"))
+_only_alone: set[tuple[Request, str]] = set()  # kernels whose sources have others that only a GPU can run
 
 
 @ends_at_caller
@@ -95,16 +95,29 @@ def _for_cpu(request: Request) -> Request:
 
 def _load_on_cpu(request: Request, kernel: str) -> Module:
     """Load a request, if need be without the kernels beside `kernel` that only a GPU can run."""
+    failure: CompileError | None = None
+    if (request, kernel) not in _only_alone:
+        try:
+            return _load(request)
+        except CompileError as error:
+            if not is_gpu_only(error):
+                raise
+            failure = error
+    alone = kernels_alone(request, only=kernel)
+    pieces = tuple((label, without_gpu_headers(text)) for label, text in alone.pieces)
     try:
-        return load_request(request, None, keep_module_alive=True, verbose=False)
-    except CompileError as error:
-        if not is_gpu_only(error):
-            raise
-        alone = kernels_alone(request, only=kernel)
-        pieces = tuple((label, without_gpu_headers(text)) for label, text in alone.pieces)
-        with suppress(CompileError):
-            return load_request(alone._replace(pieces=pieces), None, keep_module_alive=True, verbose=False)
-        raise
+        module = _load(alone._replace(pieces=pieces))
+    except CompileError:
+        if failure is not None:
+            raise failure from None
+        _only_alone.discard((request, kernel))  # a header was edited
+        return _load_on_cpu(request, kernel)
+    _only_alone.add((request, kernel))
+    return module
+
+
+def _load(request: Request) -> Module:
+    return load_request(request, None, keep_module_alive=True, verbose=False)
 
 
 def _chosen(function: TypedFunction, args: tuple[Any, ...], launch: Launch) -> Launch:
