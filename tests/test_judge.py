@@ -323,3 +323,37 @@ def test_the_command_judges_a_directory_and_ends_with_the_code_of_the_first_fail
         ("c_exits", "launch"),
     ]
     assert output.err.splitlines()[-1] == f"b_wrong: wrong: {verdicts[1]['reason']}"
+
+
+NVML = """
+#include <cstdio>
+static int starts = 0;
+extern "C" int nvmlInit() { return ++starts, 0; }
+extern "C" int nvmlShutdown() {
+  if (starts == 0) return 1;
+  if (--starts == 0) puts("the descriptors are closed");
+  return 0;
+}
+"""
+
+
+def test_the_template_ends_nvml_so_that_candidates_start_it_again(tmp_path):
+    """A candidate's process closes the template's descriptors. With the template's NVML, torch would find no GPU."""
+    library = tmp_path / "libnvidia-ml.so.1"
+    command = ["g++", "-shared", "-fPIC", "-x", "c++", "-", f"-Wl,-soname,{library.name}", "-o", str(library)]
+    subprocess.run(command, check=True, input=NVML, text=True)
+    program = f"""
+    import ctypes
+    from jitload.judging.template import _end_nvml
+
+    _end_nvml()
+    nvml = ctypes.CDLL({str(library)!r})
+    nvml.nvmlInit(), nvml.nvmlInit()
+    _end_nvml()
+    print("started again:", nvml.nvmlInit() == 0 and nvml.nvmlShutdown() == 0)
+    """
+    done = subprocess.run(
+        python_command(textwrap.dedent(program)), env=python_env(), capture_output=True, text=True, check=True
+    )
+    assert done.stdout.count("the descriptors are closed") == 2, done
+    assert "started again: True" in done.stdout

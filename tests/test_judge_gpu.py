@@ -256,6 +256,43 @@ def test_a_triton_kernel():
     assert verdict.ok, verdict
 
 
+def test_an_answer_that_launches_a_triton_kernel(tmp_path):
+    pytest.importorskip("triton")
+    problem = """
+    import torch
+
+    class Model(torch.nn.Module):
+        def forward(self, x):
+            return torch.relu(x) * 2
+
+    def get_inputs():
+        return [torch.rand(1000) - 0.5]
+
+    def get_init_inputs():
+        return []
+    """
+    answer = """
+    import torch
+    import triton
+    import triton.language as tl
+
+    @triton.jit
+    def relu(x, y, n, B: tl.constexpr):
+        at = tl.program_id(0) * B + tl.arange(0, B)
+        tl.store(y + at, tl.maximum(tl.load(x + at, mask=at < n), 0.0) * 2, mask=at < n)
+
+    class ModelNew(torch.nn.Module):
+        def forward(self, x):
+            y = torch.empty_like(x)
+            relu[(triton.cdiv(x.numel(), 256),)](x, y, x.numel(), B=256)
+            return y
+    """
+    (tmp_path / "problem.py").write_text(textwrap.dedent(problem))
+    with jitload.Judge(reference=tmp_path / "problem.py", timeout=60, seconds=0.1, remember=False) as judge:
+        verdict = judge.run(textwrap.dedent(answer))
+    assert verdict.ok, verdict
+
+
 def test_the_next_verdict_comes_soon_after_a_failure(judge):
     import time
 

@@ -47,6 +47,7 @@ def serve(parent: int, control: int) -> None:
     os.environ[_ASKS_NVML] = "1"  # or torch could start CUDA here, to find out whether there is a GPU
     end_with_parent(parent)
     _import_modules()
+    _end_nvml()
     template = _Template(socket.socket(fileno=control))
     answer_questions(template.answer)
     template.close()
@@ -68,6 +69,17 @@ def _import_modules() -> None:
     torch.testing.assert_close(torch.ones(1), torch.ones(1))  # this imports more
     with suppress(RuntimeError):  # tvm-ffi's first error reads the symbols of all libraries, which takes a second
         tvm_ffi.get_global_func("ffi.GetGlobalFuncMetadata")("none")
+
+
+def _end_nvml() -> None:
+    """End NVML, which modules have started. A candidate's process starts it again.
+
+    That process closes all descriptors, and would otherwise find no GPU through those of this NVML.
+    """
+    with suppress(OSError):  # it is not loaded
+        nvml = ctypes.CDLL("libnvidia-ml.so.1", mode=os.RTLD_NOLOAD | os.RTLD_NOW)
+        while nvml.nvmlShutdown() == 0:  # once for each start
+            pass
 
 
 class _Template:
@@ -159,7 +171,7 @@ def _prepare(directory: str, connection: int, memory: int, output: int) -> None:
     for number, source in enumerate((null, output, output)):
         os.dup2(source, number)
     os.closerange(3, _CONNECTION)
-    del os.environ[_ASKS_NVML]  # its descriptors are closed now, so that it would find no GPU
+    del os.environ[_ASKS_NVML]
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     resource.setrlimit(resource.RLIMIT_FSIZE, (_MAX_FILE, _MAX_FILE))
     signal.signal(signal.SIGXFSZ, signal.SIG_IGN)  # writing then fails, which ends no program that only prints
