@@ -12,6 +12,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 if TYPE_CHECKING:
+    from jitload.candidate import Candidate
     from jitload.expressions.compiler import Op
 
 TENSOR_MAP_BYTES = 128  # of a CUtensorMap
@@ -309,28 +310,6 @@ class BoundCheck(NamedTuple):
 
     parameter: int
     steps: tuple[Op, ...]
-
-
-class Candidate(NamedTuple):
-    """A function in the source that looks like a kernel; only the compiler can tell whether it is one.
-
-    Attributes:
-        name: The name with its namespaces, `ns::scale`.
-        is_template: Whether the function is a template, which has to be instantiated.
-        parameters: The names of its parameters; "" for an unnamed parameter.
-        types: The text of each parameter's type, with single spaces.
-        doc: The comment right above the function, without comment marks.
-        piece: The index of the text in `cuda_sources` that contains the function.
-        line: The function's line in that text, counted from 1.
-    """
-
-    name: str
-    is_template: bool
-    parameters: tuple[str, ...]
-    types: tuple[str, ...]
-    doc: str
-    piece: int
-    line: int
 
 
 class CompiledSource(NamedTuple):

@@ -13,10 +13,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from builds import kernel, load
+from builds import kernel, load, run_python
 
 from jitload.building.files_read import read_depfile, unversioned_headers
-from jitload.building.resources import pause_garbage_collection
+from jitload.building.resources import collect_young_objects, pause_garbage_collection
 from jitload.building.stages import shown_log, stage
 from jitload.errors import CompileError
 
@@ -117,6 +117,45 @@ def test_after_a_build_only_young_objects_are_collected():
     assert len(made) == 20_000
     assert gc.get_stats()[2]["collections"] == before
     assert gc.get_count()[0] < gc.get_threshold()[0]
+
+
+def test_a_thread_of_a_build_collects_what_is_due_only_in_a_pause():
+    gc.collect()
+    with pause_garbage_collection():
+        made = [[] for _ in range(20_000)]
+        collect_young_objects()
+        assert gc.get_count()[0] < gc.get_threshold()[0]
+    gc.disable()  # as a program may do
+    try:
+        made += [[] for _ in range(20_000)]
+        collect_young_objects()
+        assert gc.get_count()[0] > gc.get_threshold()[0]
+    finally:
+        gc.enable()
+
+
+# ---- imports -----------------------------------------------------------------------------------------------------
+
+FIRST_BUILD = """
+import sys, threading
+import builds, jitload
+late = {"jitload.codegen.wrapper", "jitload.elf.cubin", "jitload.loader.module", "jitload.model",
+        "jitload.signature.kernels", "jitload.toolchain.cutlass"}
+start, found = threading.Thread.start, []
+def watch(thread):
+    if thread.name == "jitload-nvrtc":
+        found.append(late & {*sys.modules})
+    start(thread)
+threading.Thread.start = watch
+builds.load(builds.ADD)
+assert found == [set()], found
+"""
+
+
+def test_what_reads_the_result_of_nvrtc_is_imported_while_it_runs(cache):
+    done = run_python(FIRST_BUILD)
+    assert done.returncode == 0, done.stderr
+    assert os.listdir(cache)
 
 
 # ---- stages ------------------------------------------------------------------------------------------------------

@@ -8,6 +8,7 @@ import logging
 import os
 import shutil
 import subprocess
+import threading
 from pathlib import Path
 
 import pytest
@@ -218,6 +219,30 @@ def test_a_disk_that_refuses_to_sync_is_no_failure(cache, monkeypatch):
     monkeypatch.setattr("os.rename", lambda *_: refuse(0))
     with pytest.raises(jitload.errors.CacheError, match=r"cannot store an entry: .* Set JITLOAD_CACHE_DIR"):
         build(kernel("k"))
+
+
+@pytest.mark.parametrize("has_threads", [True, False])
+def test_an_entry_is_on_the_disk_before_it_is_found(tmp_path, monkeypatch, has_threads):
+    cache = tmp_path / "empty"
+    synced: list[tuple[str, bool]] = []
+    fsync, start = os.fsync, threading.Thread.start
+
+    def watch(descriptor: int) -> None:
+        synced.append((os.readlink(f"/proc/self/fd/{descriptor}"), any(cache.glob("[!.]*/*/manifest.json"))))
+        fsync(descriptor)
+
+    def refuse(thread: threading.Thread) -> None:
+        if thread.name == "jitload-sync":
+            raise RuntimeError("can't start new thread")
+        start(thread)
+
+    monkeypatch.setattr("os.fsync", watch)
+    if not has_threads:
+        monkeypatch.setattr("threading.Thread.start", refuse)
+    entry = get(cache, make_key())
+    work_dir, *names = sorted(path for path, is_found in synced if not is_found)
+    assert names == [f"{work_dir}/manifest.json", f"{work_dir}/product"]
+    assert [path for path, is_found in synced if is_found] == [str(entry.dir.parent)]
 
 
 def test_a_name_is_never_used_again(cache):

@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from jitload.candidate import Candidate
 from jitload.cpptext.declarations import find_candidates
 from jitload.cpptext.host_functions import defines_host_functions
-from jitload.model import Candidate
 
 
 def only(text: str) -> Candidate:

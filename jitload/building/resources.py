@@ -61,11 +61,17 @@ def _end_pause() -> None:
         _pauses.count = max(_pauses.count - 1, 0)  # the count is already 0 in a child that was forked during the pause
         is_last = _pauses.count == 0
     if is_last:
-        if _pauses.is_disabled and 0 < gc.get_threshold()[0] < gc.get_count()[0]:
-            # A collection is due. Collect only the youngest generation, because an automatic collection might include
-            # all generations, and with them all of torch's objects.
-            gc.collect(0)
+        collect_young_objects()
         _resume()
+
+
+def collect_young_objects() -> None:
+    """Make the collection that is due after a pause, but only of the youngest generation.
+
+    An automatic collection might include all generations, and with them all of torch's objects.
+    """
+    if _pauses.is_disabled and 0 < gc.get_threshold()[0] < gc.get_count()[0]:
+        gc.collect(0)
 
 
 def _resume() -> None:

@@ -15,10 +15,10 @@ import os
 import re
 import secrets
 import shutil
+import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -62,20 +62,18 @@ _log = logging.getLogger(__name__)
 _unfinished: set[Path] = set()
 
 
-@dataclass(slots=True, kw_only=True)
 class Work:
-    """A build in progress, in a private directory on the cache's file system.
+    """A build in progress, in the private directory `dir` on the cache's file system.
 
     `entry` is None until this build is published. If another process has already published the entry, `entry` is set
     from the start.
     """
 
-    dir: Path
-    key: CacheKey
-    cache_dir: Path
-    settings: Settings
-    entry: Entry | None = None
-    start: StartTime = field(default_factory=StartTime.now)
+    def __init__(
+        self, directory: Path, key: CacheKey, cache_dir: Path, settings: Settings, entry: Entry | None = None
+    ) -> None:
+        self.dir, self.key, self.cache_dir, self.settings, self.entry = directory, key, cache_dir, settings, entry
+        self._start = StartTime.now()
 
     def publish(
         self, product: str, dependencies: tuple[Path, ...] | tuple[Dependency, ...] = (), images: tuple[str, ...] = ()
@@ -91,7 +89,7 @@ class Work:
         """
         paths = (path for path in dependencies if isinstance(path, Path))
         recorded = tuple(row for row in dependencies if isinstance(row, Dependency))
-        recorded += record_dependencies(paths, self.start)
+        recorded += record_dependencies(paths, self._start)
         size = _write_manifest(self, product, recorded, images)
         target = self._unused_leaf_dir(recorded)
         try:
@@ -157,7 +155,7 @@ def claim_entry(cache_dir: Path, key: CacheKey, settings: Settings, *, needs_lib
     with hold_lock(cache_dir / LOCKS_DIR / key.digest, f"{key.name!r}", poll) as built_by_another:
         if entry := built_by_another or find_entry(cache_dir, key, settings, needs_library=needs_library):
             no_dir = cache_dir / WORK_DIR / "none"
-            yield Work(dir=no_dir, key=key, cache_dir=cache_dir, settings=settings, entry=entry)
+            yield Work(no_dir, key, cache_dir, settings, entry)
             return
         with _work_dir(cache_dir, key, settings) as work:
             yield work
@@ -218,7 +216,7 @@ def _work_dir(cache_dir: Path, key: CacheKey, settings: Settings) -> Iterator[Wo
         work_dir, lock = _make_work_dir(cache_dir, key)
     except OSError as error:
         raise _cannot_take_entry(cache_dir, error) from error
-    work = Work(dir=work_dir, key=key, cache_dir=cache_dir, settings=settings)
+    work = Work(work_dir, key, cache_dir, settings)
     _unfinished.add(work_dir)
     lost_race = False
     _log.info("building %s in %s", key.name, work_dir)
@@ -343,9 +341,23 @@ def _write_manifest(work: Work, product: str, dependencies: tuple[Dependency, ..
         "parts": describe_parts(key),
     }
     (work.dir / MANIFEST).write_text(json.dumps(manifest, indent=1))
-    for path in (work.dir / product, *(work.dir / image for image in images), work.dir / MANIFEST, work.dir):
-        _sync(path)
+    _sync_all([work.dir / product, *(work.dir / image for image in images), work.dir / MANIFEST, work.dir])
     return total
+
+
+def _sync_all(paths: list[Path]) -> None:
+    """Sync files and directories at the same time, because a file system writes them to the disk together."""
+    threads = []
+    for path in paths:
+        thread = threading.Thread(target=_sync, args=(path,), name="jitload-sync", daemon=True)
+        try:
+            thread.start()
+        except RuntimeError:  # raised at a limit of the system, or when the process is ending
+            _sync(path)
+        else:
+            threads.append(thread)
+    for thread in threads:
+        thread.join()
 
 
 def _sync(path: Path) -> None:

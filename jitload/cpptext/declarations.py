@@ -12,10 +12,10 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import pairwise
 from typing import NamedTuple
 
+from jitload.candidate import Candidate
 from jitload.cpptext.lexer import CLOSING, Token, tokenize
 from jitload.cpptext.preprocessor import split_directives
 from jitload.expressions.parse import python_name
-from jitload.model import Candidate
 
 # ---- kernels -------------------------------------------------------------------------------------------------------
 

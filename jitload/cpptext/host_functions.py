@@ -11,6 +11,7 @@ from bisect import bisect_left
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import NamedTuple
 
+from jitload.candidate import Candidate
 from jitload.cpptext.declarations import (
     DeclarationScan,
     Declarator,
@@ -21,7 +22,6 @@ from jitload.cpptext.declarations import (
 from jitload.cpptext.lexer import Token, code_tokens, tokenize
 from jitload.cpptext.preprocessor import Run, macros_with, split_directives
 from jitload.cpptext.structures import is_namespace, split_declarations, template_end
-from jitload.model import Candidate
 
 _DEVICE_WORDS = frozenset(("__global__", "__device__", "__constant__", "__shared__", "__managed__"))
 _OTHER_TYPES = frozenset(("using", "typedef", "concept"))

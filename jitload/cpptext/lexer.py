@@ -29,16 +29,13 @@ _TOKEN = re.compile(
 # Matches comments. Also matches literals and header names, because they may contain the characters that begin a
 # comment. Every alternative begins with a fixed character, so that the search is quick: it runs on whole trees of
 # headers.
-_COMMENT = re.compile(
-    r"""
+_COMMENT = r"""(?xs)
       /(?: /(?:[^\n\\]|\\\r?\n|\\.)* | \*.*?(?:\*/|\Z) )
     | "(?: (?:(?<=\bR")|(?<=\b[uUL]R")|(?<=\bu8R")) (?P<fence>[^\s()\\]{0,16})\(.*?(?:\)(?P=fence)"|\Z)
          | (?:\\.|[^"\\\n])*"? )
     | '(?: (?<!\w')|(?<=\b[uUL]')|(?<=\bu8') ) (?:\\.|[^'\\\n])*'?
     | \#[ \t]*(?:include_next|include|import)[ \t]*<[^>\n]*
-    """,
-    re.VERBOSE | re.DOTALL,
-)
+    """
 _BRACKET = re.compile(r"[][(){}]")
 CLOSING = {"(": ")", "[": "]", "{": "}"}
 _CONTINUATION = re.compile(r"\\\r?\n")
@@ -102,7 +99,7 @@ def code_tokens(source: str) -> list[Token]:
 
 def strip_comments(text: str) -> str:
     """Replace each comment of a C++ text by a space; this is some thirty times as fast as `tokenize`."""
-    return _COMMENT.sub(lambda match: " " if match[0][0] == "/" else match[0], text)
+    return re.sub(_COMMENT, lambda match: " " if match[0][0] == "/" else match[0], text)
 
 
 def strip_block_comments(text: str) -> str:
@@ -115,7 +112,7 @@ def strip_block_comments(text: str) -> str:
     pieces, end, start = [], 0, text.find("/*")
     while start >= 0:
         line = max(text.rfind("\n", 0, start) + 1, end)
-        match = next(match for match in _COMMENT.finditer(text, line) if match.end() > start)
+        match = next(match for match in re.compile(_COMMENT).finditer(text, line) if match.end() > start)
         if match[0].startswith("/*"):
             pieces += [text[end : match.start()], " "]
             end = match.end()
@@ -126,7 +123,7 @@ def strip_block_comments(text: str) -> str:
 def has_matching_brackets(text: str) -> bool:
     """Return whether the brackets outside comments and literals match."""
     unclosed: list[str] = []
-    for bracket in _BRACKET.findall(_COMMENT.sub(" ", text)):
+    for bracket in _BRACKET.findall(re.sub(_COMMENT, " ", text)):
         if bracket in CLOSING:
             unclosed.append(CLOSING[bracket])
         elif not unclosed or unclosed.pop() != bracket:

@@ -6,12 +6,12 @@ from collections.abc import Container, Sequence
 from functools import cached_property
 from pathlib import Path
 
+from jitload.candidate import Candidate
 from jitload.cpptext.declarations import find_candidates, find_unambiguous
 from jitload.cpptext.includes import IncludeScan
 from jitload.cpptext.lexer import has_matching_brackets, strip_comments
 from jitload.cpptext.source_kind import UserHeader, read_user_headers
 from jitload.cpptext.structures import Declarations, declares_variables, find_declarations, may_declare
-from jitload.model import Candidate
 
 
 class SourceReading:

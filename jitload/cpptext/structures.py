@@ -124,7 +124,7 @@ def may_declare(text: str, structures: frozenset[str]) -> bool:
 
 def declares_variables(text: str) -> bool:
     """Return whether a text may declare a device variable."""
-    return re.search(_VARIABLE, text) is not None
+    return any(space in text for space in _SPACES) and re.search(_VARIABLE, text) is not None
 
 
 @functools.lru_cache(maxsize=8)

@@ -9,7 +9,6 @@ import logging
 from collections.abc import Iterator
 from concurrent.futures import Future
 from contextlib import contextmanager
-from dataclasses import replace
 from pathlib import Path
 
 from jitload.building.files_read import files_in_options, headers_to_record, search_dirs
@@ -59,7 +58,7 @@ def build_cpu_library(
         programs, compiled = [], []
         for number, part in enumerate(groups(request)):
             with naming_exports(part):
-                source = replace(device_source(part), part=number)
+                source = device_source(part)._replace(part=number)
                 program = compile_for_cpu(source, compiler, toolchain, ninja, work.dir)
             check_shared_memory(part, toolchain, program)
             gpus: tuple[CompiledSource, ...] = ()

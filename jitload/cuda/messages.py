@@ -8,7 +8,6 @@ from collections.abc import Iterable, Sequence
 from jitload.cuda.predefined import UNDECLARED
 from jitload.errors import Diagnostic, find_diagnostics, nearest_name
 from jitload.toolchain.cuda import extra_of
-from jitload.toolchain.cutlass import cutlass_conflict_hint, cutlass_hint
 from jitload.words import Argument, Words
 
 _DIAGNOSTIC = (
@@ -86,6 +85,8 @@ def _hint(log: str, options: Sequence[str]) -> str:
             *("name them, ", Argument("functions", "run", python="functions=['run']")),
             ", in cuda_sources= or in cpp_sources=.",
         )
+    from jitload.toolchain.cutlass import cutlass_conflict_hint
+
     return cutlass_conflict_hint(log)
 
 
@@ -118,6 +119,8 @@ def missing_header(log: str) -> str:
 
 def missing_header_hint(header: str, compiler: str) -> str:
     """Return advice about a header that a compiler of device code did not find."""
+    from jitload.toolchain.cutlass import cutlass_hint
+
     if hint := cutlass_hint(header):
         return hint
     if header.startswith("curand"):

@@ -10,8 +10,9 @@ from jitload.building.stages import stage
 from jitload.cuda.job import NvrtcJob, NvrtcResult
 from jitload.cuda.messages import parse_diagnostics
 from jitload.cuda.precompiled import are_headers_slow
-from jitload.cuda.program import compile_in_process, load_nvrtc
+from jitload.cuda.program import compile_in_process, load_nvrtc, wait_for_compile
 
+_LONGEST_WAIT_S = 60.0  # for the first job; there may be none, because of an error
 _log = logging.getLogger(__name__)
 
 
@@ -39,7 +40,9 @@ def run_nvrtc(library_path: Path, job: NvrtcJob) -> NvrtcResult:
 
 
 def prepare_nvrtc(library_path: Path, *, is_isolated: bool) -> None:
-    """Load NVRTC before the first job is ready. Only background threads call this function.
+    """Load NVRTC before the first job is ready, and wait for this job. Only background threads call this function.
+
+    What the caller imports next would otherwise take the interpreter from the thread that prepares the job.
 
     If `is_isolated` is true, start a child process for the job, and do not load NVRTC here.
     """
@@ -49,6 +52,7 @@ def prepare_nvrtc(library_path: Path, *, is_isolated: bool) -> None:
         prepare_child()
     else:
         load_nvrtc(library_path)
+        wait_for_compile(_LONGEST_WAIT_S)
 
 
 def log_warnings(log: str, include_dirs: Sequence[Path]) -> None:

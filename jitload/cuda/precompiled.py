@@ -25,12 +25,9 @@ _WORTH_S = 0.1  # headers that compile in less time are not kept
 _HEAP_BYTES = 1 << 30  # NVRTC reserves as many addresses, but uses only the memory that it needs
 _FREE_BYTES = 3 << 30  # with less free memory, nothing is precompiled
 _MAX_KEPT = 2
-_LINE = re.compile(r'#line 1 "((?:[^"\\]|\\.)*)"\n')
+_LINE = r'#line 1 "((?:[^"\\]|\\.)*)"\n'
 _COMMENT = r"//(?:[^\n\\]|\\.)*|/\*.*?(?:\*/|\Z)"
-_PART = re.compile(
-    rf"\s+|{_COMMENT}|\#[^\S\n]*(\w*)(?:{_COMMENT}|\"(?:\\.|[^\"\\\n])*\"?|\\.|/(?![/*])|[^\n/\\\"])*(?:\n|\Z)",
-    re.DOTALL,
-)
+_PART = rf"(?s)\s+|{_COMMENT}|\#[^\S\n]*(\w*)(?:{_COMMENT}|\"(?:\\.|[^\"\\\n])*\"?|\\.|/(?![/*])|[^\n/\\\"])*(?:\n|\Z)"
 _REMARK = 'Remark: The warnings can be suppressed with "-diag-suppress <warning-number>"\n\n'
 
 
@@ -57,7 +54,7 @@ class SplitJob(NamedTuple):
 
 def split_job(job: NvrtcJob) -> SplitJob | None:
     """Split the directives off the source of a job. Return None if they include nothing."""
-    line = _LINE.match(job.source)
+    line = re.match(_LINE, job.source)
     directives = leading_directives(job.source[line.end() :]) if line and job.header_state else ""
     if not line or not directives:
         return None
@@ -69,7 +66,7 @@ def split_job(job: NvrtcJob) -> SplitJob | None:
 
 def headers_alone(job: NvrtcJob) -> NvrtcJob:
     """Return a job that has the directives of `job`, which `split_job` can split, and no code of its own."""
-    line = _LINE.match(job.source)
+    line = re.match(_LINE, job.source)
     assert line
     directives = leading_directives(job.source[line.end() :])
     return job._replace(source=line[0] + directives, expressions=())
@@ -81,7 +78,8 @@ def leading_directives(text: str) -> str:
     The result has whole conditionals and no `#line`.
     """
     position, end, depth, has_include = 0, 0, 0, False
-    while (part := _PART.match(text, position)) and part[1] != "line":
+    pattern = re.compile(_PART)
+    while (part := pattern.match(text, position)) and part[1] != "line":
         position, name = part.end(), part[1] or ""
         depth += name.startswith("if") - (name == "endif")
         has_include = has_include or name == "include"

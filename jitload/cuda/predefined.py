@@ -13,7 +13,7 @@ from jitload.errors import CompileError
 
 UNDECLARED = r'identifier "(\w+)" is undefined'
 _MISSING_IN_STD = 'namespace "std" has no member'
-_CONDITION = re.compile(r"^[ \t]*#[ \t]*(?:el)?if(?:n?def)?\b(?:.*\\\n)*.*", re.MULTILINE)
+_CONDITION = r"(?m)^[ \t]*#[ \t]*(?:el)?if(?:n?def)?\b(?:.*\\\n)*.*"
 # Types that NVRTC does not have. nvcc knows them without an #include, because cuda_runtime.h includes headers of the
 # host.
 _INTEGERS = {
@@ -82,7 +82,8 @@ def declarations_for_texts(texts: Iterable[str]) -> tuple[str, ...]:
     library, and NVRTC would take seconds to find this out.
     """
     texts = tuple(texts)
-    names = {name for text in texts for line in _CONDITION.findall(text) for name in re.findall(r"\w+", line)}
+    lines = (line for text in texts if "#" in text for line in re.findall(_CONDITION, text))
+    names = {name for line in lines for name in re.findall(r"\w+", line)}
     needs_library = any("thrust/complex.h" in text for text in texts)
     return (*_lines_for(names, _MACROS), *([_LIBRARY] if needs_library else []))
 

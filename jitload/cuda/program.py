@@ -83,17 +83,25 @@ def _create_header(nvrtc: Any, job: NvrtcJob, cancellation: Cancellation) -> str
 def _run_program(nvrtc: Any, program: Any, options: Sequence[bytes], cancellation: Cancellation) -> tuple[Any, str]:
     """Compile a program. Return the status, and the log with the report of ptxas."""
     cancellation.watch(nvrtc, program)
+    _has_compiled.set()
     (status,) = nvrtc.nvrtcCompileProgram(program, len(options), options)
     _restore_locale()
     return status, _read(nvrtc, program, "ProgramLog").rstrip(b"\0").decode(errors="replace")
 
 
 _threads_in_nvrtc: set[int] = set()
+_has_compiled = threading.Event()  # set when NVRTC begins the first compile of the process
 _was_forked_during_compile = False
 
 
+def wait_for_compile(at_most_s: float) -> None:
+    """Wait until NVRTC has begun the first compile of the process."""
+    _has_compiled.wait(at_most_s)
+
+
 def _after_fork() -> None:
-    global _was_forked_during_compile  # noqa: PLW0603  a fact about the process
+    global _has_compiled, _was_forked_during_compile  # noqa: PLW0603  facts about the process
+    _has_compiled = threading.Event()  # another thread may have held the lock of the old one
     _was_forked_during_compile = bool(_threads_in_nvrtc)
 
 

@@ -15,6 +15,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+from jitload.candidate import Candidate
 from jitload.codegen.wrapper import Wrapper, describe_wrapper, write_record_files, write_wrapper
 from jitload.cpptext.declarations import find_candidates
 from jitload.cpptext.host_functions import HostFunction, find_host_functions, is_string
@@ -22,7 +23,7 @@ from jitload.cpptext.reading import SourceReading
 from jitload.cpptext.source_kind import user_headers
 from jitload.elf.file import ElfFile
 from jitload.errors import LaunchSpecError, SignatureError, nearest_name
-from jitload.model import Candidate, Image, ImageKernel, Parameter
+from jitload.model import Image, ImageKernel, Parameter
 from jitload.request.launch import Launch
 from jitload.request.request import Request, Unit
 from jitload.signature.demangle import read_host_probe

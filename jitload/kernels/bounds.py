@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from jitload.errors import CompileError
 from jitload.kernels.compilation import compile_for_arch
 from jitload.kernels.source import device_source
-from jitload.model import CompiledSource
 from jitload.request.request import Request
 from jitload.toolchain.arch import machine_arch
 from jitload.toolchain.cuda import CudaToolchain
+
+if TYPE_CHECKING:
+    from jitload.model import CompiledSource
 
 _PLAIN = ("--generate-line-info", "--Ofast-compile=min")  # with the latter, NVRTC does not unroll loops
 
@@ -39,7 +41,7 @@ def compile_plainly(request: Request, code: CompiledSource, toolchain: CudaToolc
     If NVRTC does not have the options for this, or cannot compile the source with them, return the PTX of `code`.
     """
     source = device_source(request)
-    plain = replace(source, options=(*source.options, *_PLAIN))
+    plain = source._replace(options=(*source.options, *_PLAIN))
     try:
         return compile_for_arch(plain, machine_arch(code.cubin.arch), toolchain).cubin.ptx
     except CompileError:

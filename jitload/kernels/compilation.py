@@ -13,10 +13,11 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
+from typing import TYPE_CHECKING
 
+from jitload.candidate import Candidate
 from jitload.cuda.headers import STAND_INS, provide_headers
 from jitload.cuda.job import SYNTAX_ONLY, NvrtcJob, NvrtcResult, device_options
 from jitload.cuda.nvrtc import log_warnings, run_nvrtc
@@ -26,7 +27,6 @@ from jitload.errors import CompileError, LaunchSpecError, SignatureError, neares
 from jitload.kernels.host_code import compile_kernels_alone
 from jitload.kernels.source import DeviceSource, device_source, naming_exports
 from jitload.kernels.source_check import check_is_device_code
-from jitload.model import Candidate, CompiledSource, Cubin, Image
 from jitload.request.kind import kernels_alone
 from jitload.request.request import Request
 from jitload.signature import probe
@@ -34,6 +34,9 @@ from jitload.signature.demangle import demangle_variables
 from jitload.signature.layouts import LAYOUT_DECLARATIONS, layout_queries, read_layouts, typed_variables
 from jitload.toolchain.arch import CPU, machine_arch
 from jitload.toolchain.cuda import CudaToolchain, find_cuda_toolchain, nvrtc_include_dirs
+
+if TYPE_CHECKING:
+    from jitload.model import CompiledSource, Image
 
 # With this macro, cooperative_groups.h does not include the C++ library, which NVRTC takes a second to read.
 _LIGHT_COOPERATIVE_GROUPS = "-D_CG_LIMIT_INCLUDED_DEPENDENCIES"
@@ -97,6 +100,7 @@ def _compile_for_arch(source: DeviceSource, arch: str, toolchain: CudaToolchain)
     headers = reading.files(own_dirs)
     compilation = _Compilation(source, arch, toolchain)
     result, image = compilation.compile(source.first_expressions)
+    from jitload.model import CompiledSource, Cubin
     from jitload.signature.kernels import find_expressions_to_probe, known_candidates, read_kernels
 
     symbols = compilation.symbols(result)
@@ -134,8 +138,8 @@ def check_device_code(source: DeviceSource, arch: str, toolchain: CudaToolchain)
     options = (*source.options, SYNTAX_ONLY)
     if "cooperative_groups" in source.text:
         with suppress(CompileError, LaunchSpecError):  # raised if the source needs what the macro below leaves out
-            return _check(replace(source, options=(*options, _LIGHT_COOPERATIVE_GROUPS)), arch, toolchain)
-    checked = replace(source, options=options)
+            return _check(source._replace(options=(*options, _LIGHT_COOPERATIVE_GROUPS)), arch, toolchain)
+    checked = source._replace(options=options)
     return compile_kernels_alone(checked, lambda source: _check(source, arch, toolchain))
 
 

@@ -6,7 +6,6 @@ import os
 import re
 from collections.abc import Callable, Iterator
 from contextlib import suppress
-from dataclasses import replace
 from typing import TypeVar
 
 from jitload.cuda.messages import has_host_function, missing_function_hint
@@ -35,7 +34,7 @@ def compile_kernels_alone(source: DeviceSource, run: Callable[[DeviceSource], _R
         failure = error
     if _is_in_headers(failure, source) and (for_device := _with_default_device(source.options)) != source.options:
         with suppress(CompileError, LaunchSpecError):
-            return run(replace(source, options=for_device))
+            return run(source._replace(options=for_device))
     kernels_alone = _without_host_code(source)
     if kernels_alone is None or not _rejects_host_code(failure, source, kernels_alone):
         raise failure
@@ -82,8 +81,7 @@ def _without_host_code(source: DeviceSource) -> DeviceSource | None:
     texts = without_host_code((*own_texts, *(header.text for header in headers)), mentioned)
     labels = (label for label, _ in source.pieces)
     cut_headers = zip(headers, texts[len(own_texts) :], strict=True)
-    return replace(
-        source,
+    return source._replace(
         pieces=tuple(zip(labels, texts[: len(source.pieces)], strict=True)),
         headers=tuple(header._replace(text=text) for header, text in cut_headers),
         options=_with_default_device(source.options),

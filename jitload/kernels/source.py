@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
+from typing import NamedTuple
 
 from jitload.cpptext.reading import SourceReading
 from jitload.cpptext.source_kind import UserHeader
@@ -17,9 +17,8 @@ from jitload.request.arguments import NO_INSTRUMENTATION, Instrumentation
 from jitload.request.kind import DEFAULT_DEVICE
 from jitload.request.request import Request
 from jitload.signature import probe
-from jitload.toolchain.cutlass import wheel_cutlass_dirs
 
-_LACKS_DEVICE = re.compile(r"#\s*include\s*[<\"](?:cute/|cutlass/|thrust/complex\.h)")
+_LACKS_DEVICE = r"#\s*include\s*[<\"](?:cute/|cutlass/|thrust/complex\.h)"
 _INCLUDE_OR_MACRO_OPTION = r"(?s)(?:--pre-include=|-include=)(.*)|(?:-D|--define-macro=)(\w+)=(.*)"
 # Matches what NVRTC's option --minimal removes: textures and surfaces, types and macros of the runtime and the driver,
 # and `<<<…>>>`. Also matches #include, because headers such as CUB's may use what --minimal removes. A source without a
@@ -31,9 +30,8 @@ _NEEDS_MORE_THAN_MINIMAL = re.compile(
 )
 
 
-@dataclass(frozen=True, kw_only=True)
-class DeviceSource:
-    """Device code to compile.
+class _Parts(NamedTuple):
+    """The parts of a `DeviceSource`.
 
     Attributes:
         name: The module's name.
@@ -65,6 +63,10 @@ class DeviceSource:
     headers: tuple[UserHeader, ...] = ()
     exports: tuple[str, ...] = ()
     part: int = 0
+
+
+class DeviceSource(_Parts):
+    """Device code to compile, with what its texts say."""
 
     @property
     def piece_texts(self) -> tuple[str, ...]:
@@ -120,14 +122,15 @@ def device_source(request: Request) -> DeviceSource:
     """Return the parts of a request that the compilers of device code need."""
     functions = request.functions or ()
     kernels = [launch.kernel for _, launch in functions if launch.kernel]
-    lacks_device = any(_LACKS_DEVICE.search(text) for _, text in request.pieces)
+    includes = any("include" in text for text in (*(text for _, text in request.pieces), *request.options))
+    lacks_device = includes and any(re.search(_LACKS_DEVICE, text) for _, text in request.pieces)
     return DeviceSource(
         name=request.name,
         pieces=request.pieces,
         # These headers have functions without `__device__`. Without these options, the first compile would take seconds
         # to fail, and `compile_kernels_alone` would add them.
         options=(*request.options, *(DEFAULT_DEVICE if lacks_device else ())),
-        include_dirs=(*map(Path, request.include_dirs), *wheel_cutlass_dirs()),
+        include_dirs=(*map(Path, request.include_dirs), *(_wheel_cutlass_dirs() if includes else ())),
         kernels=tuple(dict.fromkeys(kernels)),
         signatures=tuple((launch.kernel or name, launch.signature) for name, launch in functions if launch.signature),
         cpu_flags=request.cpu_flags,
@@ -136,6 +139,12 @@ def device_source(request: Request) -> DeviceSource:
         precompiles=request.settings.precompiles,
         exports=tuple(name for name, launch in functions if not launch.kernel),
     )
+
+
+def _wheel_cutlass_dirs() -> tuple[Path, ...]:
+    from jitload.toolchain.cutlass import wheel_cutlass_dirs  # looks for packages, which few sources include
+
+    return wheel_cutlass_dirs()
 
 
 def join_pieces(pieces: Iterable[tuple[str, str]]) -> str:

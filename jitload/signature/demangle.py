@@ -8,10 +8,12 @@ import zlib
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from functools import cache, lru_cache
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from jitload.errors import SignatureError, ToolchainError
-from jitload.model import Variable
+
+if TYPE_CHECKING:
+    from jitload.model import Variable
 
 # The libraries that may have the demangler; Linux has libstdc++. None stands for the process itself, into which torch
 # or Python may have loaded a C++ library.

@@ -10,9 +10,10 @@ from collections.abc import Mapping, Sequence
 from itertools import starmap
 from typing import NamedTuple
 
+from jitload.candidate import Candidate
 from jitload.cpptext.reading import SourceReading
 from jitload.errors import SignatureError
-from jitload.model import Candidate, Image, ImageKernel, Kernel, Parameter, ParameterSlot
+from jitload.model import Image, ImageKernel, Kernel, Parameter, ParameterSlot
 from jitload.request.kind import unqualified
 from jitload.signature.declared import check_agrees, parse_signature, shorten
 from jitload.signature.demangle import is_refused, read_probe, read_symbol

@@ -10,16 +10,19 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
+from jitload.candidate import Candidate
 from jitload.cpptext.declarations import find_unambiguous
 from jitload.cpptext.reading import SourceReading
 from jitload.cpptext.structures import Declarations, Structure, type_name
-from jitload.model import Candidate, Variable
 from jitload.request.kind import unqualified
 from jitload.signature.demangle import demangle, name_number, split_top_level
 from jitload.signature.probe import kernel_expression
 from jitload.signature.types import describe_type, find_undeclared_name, resolve_aliases, scalars_in
+
+if TYPE_CHECKING:
+    from jitload.model import Variable
 
 # `__jitload_promote`, which replaces an enum by its integer, is defined in the header of probes and in host_call.h.
 LAYOUT_DECLARATIONS = """\

@@ -5,11 +5,13 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from functools import lru_cache
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from jitload.element_types import ELEMENT_TYPES
-from jitload.model import ParameterKind
 from jitload.signature.demangle import bracket_depths, split_top_level
+
+if TYPE_CHECKING:
+    from jitload.model import ParameterKind
 
 
 class TypeFacts(NamedTuple):

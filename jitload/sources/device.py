@@ -6,7 +6,7 @@ import importlib
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from jitload.building.resources import run_in_background
+from jitload.building.resources import collect_young_objects, run_in_background
 from jitload.request.request import Request
 from jitload.sources.common import Parts, Tools, build_kernels, find_tools
 from jitload.toolchain.cuda import CudaToolchain, Nvcc, find_cuda_toolchain
@@ -55,13 +55,13 @@ def _prepare_build(request: Request, cuda: CudaToolchain | None, needs_library: 
     """Load NVRTC, and then the modules that the build needs next. A background thread calls this function.
 
     NVRTC comes first because the compile waits for it. NVRTC compiles without the GIL, so the modules are loaded
-    meanwhile. The import of `kernels` waits until the main thread, which compiles, has imported this module.
+    meanwhile.
     """
     if cuda is not None:
         from jitload.cuda.nvrtc import prepare_nvrtc
 
         prepare_nvrtc(cuda.nvrtc_path, is_isolated=request.settings.isolates)
-    for name in ("kernels.compilation", "elf.cubin", "signature.kernels", "codegen.wrapper"):
+    for name in ("model", "elf.cubin", "signature.kernels", "codegen.wrapper"):
         importlib.import_module(f"jitload.{name}")
     if needs_library:
         from jitload.codegen.wrapper import load_template
@@ -69,3 +69,4 @@ def _prepare_build(request: Request, cuda: CudaToolchain | None, needs_library: 
         load_template("wrapper.cc.jinja")
     else:  # a record is made to be loaded at once
         importlib.import_module("jitload.loader.module")
+    collect_young_objects()  # otherwise, the end of the pause would do this, while the caller waits
