@@ -133,6 +133,20 @@ def jitload_requires(case: Case) -> Sample:
     return _three(mod.add_one, case)
 
 
+def jitload_maps(case: Case) -> Sample:
+    """Call `f(x, y, n)` of the same kernel with a tensor map of x and one of y, which stay the same."""
+    import jitload
+
+    parameters = "const __grid_constant__ CUtensorMap x_map, const __grid_constant__ CUtensorMap y_map, "
+    text = SOURCE.replace("add_one(", f"add_one({parameters}")
+    maps = {f"{name}_map": jitload.Tma(name, box=(BLOCK,)) for name in "xy"}
+    launch = jitload.Launch(grid=f"ceil_div(n, {BLOCK})", block=BLOCK, tma=maps)
+    mod = jitload.load_inline(
+        "maps", cuda_sources=f"#include <cuda.h>\n{text}", functions={"add_one": launch}, arch=case.arch
+    )
+    return _three(mod.add_one, case)
+
+
 def jitload_held(case: Case) -> Sample:
     """Call `g(x, y, n)` of `g = mod.f[grid, block]`."""
     return _three(_jitload(case, "open").add_one[GRID, BLOCK], case)
@@ -299,6 +313,7 @@ PEERS: dict[str, Callable[[Case], Sample]] = {
     "jitload declared": jitload_declared,
     "jitload computed n": jitload_computed,
     "jitload 4 requirements": jitload_requires,
+    "jitload 2 tensor maps": jitload_maps,
     "jitload held g=f[..]": jitload_held,
     "jitload inline f[..]()": jitload_inline,
     "jitload mod.f()": jitload_attribute,
