@@ -272,3 +272,14 @@ def test_a_tensor_map_that_the_call_encodes(hopper: None) -> None:
     assert torch.equal(out, other[8:16, 64:96])
     with pytest.raises(ValueError, match="must have strides of a multiple of 16 bytes for its tensor map"):
         fetch(matrix.view(-1)[:126].view(2, 63), out, 0, 0)
+
+
+def test_an_im2col_map_that_the_call_encodes(hopper: None) -> None:
+    fetch, out = load("tensor_map").fetch_pixels, torch.zeros(16, 16, device="cuda")
+    images = torch.randn(2, 6, 5, 16, device="cuda")
+    padded = torch.nn.functional.pad(images, (0, 0, 0, 0, 1, 1))
+    for below, right in ((0, 0), (1, 1), (2, 0)):  # which element of the filter
+        windows = padded[:, below : below + 6, right : right + 4].reshape(48, 16)
+        for first in (0, 19):  # the second sixteen pixels go on in the next image
+            fetch(images, out, 0, first // 4 - 1, first % 4, below, right)
+            assert torch.equal(out, windows[first : first + 16])

@@ -103,7 +103,19 @@ extern "C" __global__ void __launch_bounds__(128) product(float a, float b, floa
 """
 WGMMA_FUNCTIONS = {"product": Launch(grid=1, block=128)}
 
-# One 32 by 8 tile of a matrix, fetched by the tensor memory accelerator.
+_TILED = """
+        asm volatile("cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes "
+                     "[%0], [%1, {%2, %3}], [%4];"
+                     ::"r"(tile_at), "l"(&$map), "r"($column), "r"($row), "r"(barrier_at) : "memory");
+"""
+# The pixels are filters' corners, and the offsets say which element of the filters is fetched for each of them.
+_IM2COL = """
+        asm volatile("cp.async.bulk.tensor.4d.shared::cluster.global.im2col.mbarrier::complete_tx::bytes "
+                     "[%0], [%1, {%2, %3, %4, %5}], [%6], {%7, %8};"
+                     ::"r"(tile_at), "l"(&map), "r"(0), "r"(column), "r"(row), "r"(image), "r"(barrier_at),
+                     "h"((unsigned short)right), "h"((unsigned short)below) : "memory");
+"""
+# 256 elements, such as a 32 by 8 tile of a matrix, fetched by the tensor memory accelerator.
 _FETCH_TILE = Template(r"""
     __shared__ alignas(128) float tile[8 * 32];
     __shared__ alignas(8) unsigned long long barrier;
@@ -113,9 +125,7 @@ _FETCH_TILE = Template(r"""
         asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
         asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;"
                      ::"r"(barrier_at), "r"((unsigned)sizeof tile) : "memory");
-        asm volatile("cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes "
-                     "[%0], [%1, {%2, %3}], [%4];"
-                     ::"r"(tile_at), "l"(&$map), "r"($column), "r"($row), "r"(barrier_at) : "memory");
+        $fetch
     }
     __syncthreads();
     unsigned is_done = 0;
@@ -129,7 +139,7 @@ _FETCH_TILE = Template(r"""
 
 def fetch_tile(**names: str) -> str:
     """Return the body of a kernel that fetches the tile at `row` and `column` of what `map` describes, to `out`."""
-    return _FETCH_TILE.substitute(names)
+    return _FETCH_TILE.substitute(names, fetch=Template(_TILED).substitute(names))
 
 
 TENSOR_MAP = f"""
@@ -137,10 +147,21 @@ TENSOR_MAP = f"""
 extern "C" __global__ void fetch_tile(const __grid_constant__ CUtensorMap map, float* out, int column, int row) {{
 {fetch_tile(map="map", column="column", row="row", out="out")}
 }}
+extern "C" __global__ void fetch_pixels(const __grid_constant__ CUtensorMap map, float* out, int image, int row,
+                                        int column, int below, int right) {{
+{_FETCH_TILE.substitute(out="out", fetch=_IM2COL)}
+}}
 """
+_PIXELS = {
+    "lower": (-1, 0),
+    "upper": (-1, -1),
+    "channels": 16,
+    "pixels": 16,
+}  # for filters of 3 by 2, padded by 1 and 0
 TENSOR_MAP_FUNCTIONS = {
     "fetch_tile": Launch(grid=1, block=64),
     "fetch": Launch(
         grid=1, block=64, kernel="fetch_tile", tma={"map": Tma("matrix", box=(8, 32), dtype="float32", fill="nan")}
     ),
+    "fetch_pixels": Launch(grid=1, block=64, tma={"map": Tma("images", dtype="float32", **_PIXELS)}),
 }
