@@ -301,10 +301,12 @@ class Image(NamedTuple):
 
 
 class BoundCheck(NamedTuple):
-    """The steps that compare an access with the size of a tensor. They do not depend on those of other checks.
+    """The steps that compare an access with the size of a tensor, or of shared memory.
+
+    They do not depend on those of other checks.
 
     Attributes:
-        parameter: The number of the pointer's parameter.
+        parameter: The number of the pointer's parameter, or -1 for shared memory.
         steps: The steps. The operand of `OUTSIDE` and of `SKIP_IF_INSIDE` is the number of the parameter.
     """
 

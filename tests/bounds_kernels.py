@@ -47,12 +47,12 @@ KERNELS = {
     "last": ("y", "", "", "float* y, int n", "if (i == n - 1) y[i] = 1;"),
     "parameter_guard": ("", "x y", "", "const float* x, float* y, int n, int m",
         "if (m > 3 && i < n) y[i] = x[i]; else if (m < 2 && i < n) y[i + 1] = x[i + 2];"),
-    "shared_sum": ("x y", "", "", "const float* x, float* y, int n",
+    "shared_sum": ("x y", "", "s", "const float* x, float* y, int n",
         "__shared__ float s[256]; s[threadIdx.x] = i < n ? x[i] : 0; __syncthreads();\n"
         "for (int k = blockDim.x / 2; k > 0; k >>= 1) {\n"
         "  if (threadIdx.x < k) s[threadIdx.x] += s[threadIdx.x + k]; __syncthreads(); }\n"
         "if (threadIdx.x == 0) y[blockIdx.x] = s[0];"),
-    "tiles": ("", "x y", "", "const float* x, float* y, int n",
+    "tiles": ("", "x y s", "", "const float* x, float* y, int n",
         "__shared__ float s[8][9]; int c = blockIdx.x * 8 + threadIdx.x, r = blockIdx.y * 8 + threadIdx.y;\n"
         "if (c < n && r < n) s[threadIdx.y][threadIdx.x] = x[r * n + c]; __syncthreads();\n"
         "c = blockIdx.y * 8 + threadIdx.x; r = blockIdx.x * 8 + threadIdx.y;\n"
@@ -91,6 +91,28 @@ KERNELS = {
         "int r = threadIdx.x / 8, c = threadIdx.x % 8; y[r * n + c] = x[r * 3 + c];"),
     "negative_dividend": ("", "", "x y", "const float* x, float* y, int n",
         "int k = i - 3; y[k / 4 + 1] = x[(k % 4) + 4];"),
+    # Arrays in shared memory, some of which are too small for some blocks.
+    "mirrored": ("x y s", "", "", "const float* x, float* y",
+        "__shared__ float s[40]; s[threadIdx.x] = x[i]; __syncthreads(); y[i] = s[blockDim.x - 1 - threadIdx.x];"),
+    "dynamic": ("x y d", "", "", "const float* x, float* y, int n",
+        "extern __shared__ float d[]; d[threadIdx.x + n] = x[i]; __syncthreads(); y[i] = d[n];"),
+    "two_parts": ("x y parts", "", "", "const float4* x, float* y, int n",
+        "extern __shared__ float4 parts[]; float* u = (float*)(parts + n);\n"
+        "if (threadIdx.x < n) parts[threadIdx.x] = x[threadIdx.x];\n"
+        "u[threadIdx.x] = i; __syncthreads(); y[i] = u[threadIdx.x];"),
+    "padded_rows": ("x y s", "", "", "const float* x, float* y",
+        "__shared__ float s[30]; s[threadIdx.y * 7 + threadIdx.x] = x[threadIdx.x]; __syncthreads();\n"
+        "y[threadIdx.x] = s[threadIdx.y * 7 + threadIdx.x];"),
+    "of_warps": ("x y leaders", "", "", "const int* x, int* y",
+        "if (threadIdx.x % 8 == 0) leaders[threadIdx.x / 8] = x[0]; __syncthreads();\n"
+        "atomicAdd(&leaders[0], 1); y[threadIdx.x] = leaders[2];"),
+    "through_pointer": ("", "x y", "s", "const float* x, float* y",
+        "__shared__ float s[64]; s[threadIdx.x] = x[i]; __syncthreads(); y[i] = load(s, threadIdx.x);"),
+    "chosen_array": ("x y", "", "s t", "const float* x, float* y, int n",
+        "__shared__ float s[64], t[64]; (n > 3 ? s : t)[threadIdx.x] = i; __syncthreads();\n"
+        "y[i] = (n > 3 ? s : t)[threadIdx.x] + x[n % 3];"),
+    "by_memory": ("j y", "", "s", "const int* j, int* y",
+        "__shared__ int s[64]; s[threadIdx.x] = i; __syncthreads(); y[i] = s[j[i] & 63];"),
     # Values in memory decide: the extents are an upper limit.
     "masked": ("m", "y", "", "const int* m, float* y, int n", "if (i < n && m[i]) y[i] = 1;"),
     "either": ("", "x y", "", "const int* x, int* y, int n", "if (i < n) if (x[i] || x[0]) y[i] = 1;"),
@@ -115,6 +137,7 @@ KERNELS = {
 _HEAD = """
 __device__ int index_of(int i, int n) { return 2 * i + n; }
 __device__ float twice(float x) { return x + x; }
+__shared__ int leaders[6];
 __device__ __noinline__ float load(const float* x, int i) { return x[i]; }
 """
 SOURCE = _HEAD + "".join(

@@ -18,6 +18,8 @@ import jitload
 from jitload import Launch
 from jitload.bounds import accesses
 from jitload.bounds.extents import bound_checks, read_extents
+from jitload.bounds.ptx import read_entry
+from jitload.bounds.values import SHARED
 from jitload.errors import LaunchSpecError
 from jitload.kernels.bounds import compile_plainly
 from jitload.model import TENSOR_MAP_BYTES, CompiledSource, Cubin
@@ -44,7 +46,13 @@ class Case:
         highest = chance.choice((3, 20, 150) if is_flat else (3, 30))
         low = 1 if name == "modulo" else 0
         self.numbers = {p.name: chance.randint(low, highest) for p in self.parameters if p.kind in ("int", "uint")}
-        self.touched = touched_by(kernel, self.numbers, self.grid, self.block)
+        touched = touched_by(kernel, self.numbers, self.grid, self.block)
+        self.touched = {name: of_name for name, of_name in touched.items() if not name.startswith(SHARED)}
+        sizes = read_entry(*kernel[:2]).shared
+        arrays = {sizes[name.removeprefix(SHARED)]: t for name, t in touched.items() if name.startswith(SHARED) and t}
+        self.dynamic = arrays.pop(0, Touched())
+        self.is_outside = any(t.is_exact and t.end > size for size, t in arrays.items())
+        self.shared_bytes = self.dynamic.end
 
     def sizes(self) -> dict[str, int]:
         """Return the bytes that each pointer needs."""
@@ -112,6 +120,8 @@ TEXTS = {
     "stencil.y": "min(n - 1, grid.x * block.x) elements, from number 1 on",
     "masked.y": "at most min(n, grid.x * block.x) elements",
     "vectors.y": "min((n // 4) - 1, grid.x * block.x - 1) * 4 + 4 elements",
+    "mirrored.s": "4 * block.x of 160 bytes of shared memory",
+    "dynamic.d": "max(4 * n + 4 * block.x, 4 * n + 4) bytes of dynamic shared memory, from number 4 * n on",
     "gathered.x": f"unknown, because {UNKNOWN}, at bounds.cu:{{}}: ld.global.f32 ",
     "selected.y": "unknown, because the pointer is stored, chosen or passed on, at bounds.cu:{}: ",
     "logarithmic.x": f"unknown, because {UNKNOWN}, at bounds.cu:{{}}: ld.global.f32 ",
@@ -128,7 +138,15 @@ def test_an_extent_says_what_is_needed_or_which_line_prevents_this(kernels, name
 def check_on_the_cpu(function: Any, case: Case) -> None:
     """Compare what is known with what the kernel touches."""
     sizes = case.sizes()
-    function[case.grid, case.block](*case.arguments(sizes, cpu_tensor))
+    configured = function[case.grid, case.block, case.shared_bytes]
+    if case.is_outside:
+        with pytest.raises(RuntimeError, match=r"index \d+ of an array"):
+            configured(*case.arguments(sizes, cpu_tensor))
+        return
+    configured(*case.arguments(sizes, cpu_tensor))
+    if case.dynamic.is_exact and case.dynamic.end:
+        with pytest.raises(RuntimeError, match="shared memory"):
+            function[case.grid, case.block, case.shared_bytes - 4](*case.arguments(sizes, cpu_tensor))
     for name, touched in case.exact().items():
         element = cpu_tensor(next(p for p in case.parameters if p.name == name), 0).element_size()
         arguments = case.arguments({**sizes, name: touched.end - element}, cpu_tensor)
@@ -136,7 +154,7 @@ def check_on_the_cpu(function: Any, case: Case) -> None:
             rf"at byte \d+ of '{name}', which has {touched.end - element} bytes|at address 0x0, which is in no tensor"
         )
         with pytest.raises(RuntimeError, match=where):
-            function[case.grid, case.block](*arguments)
+            configured(*arguments)
 
 
 @pytest.mark.parametrize("name", KERNELS)
@@ -162,9 +180,18 @@ def test_a_call_is_refused_if_it_would_access_memory_outside_of_a_tensor(gpu_mod
     chance = random.Random(name)
     for _ in range(6):
         case = Case(name, kernels[name], chance)
-        function, sizes = gpu_mod[name][case.grid, case.block], case.sizes()
+        function, sizes = gpu_mod[name][case.grid, case.block, case.shared_bytes], case.sizes()
         stub_driver.clear()
+        if case.is_outside:
+            with pytest.raises(ValueError, match="of a __shared__ array, which has"):
+                function(*case.arguments(sizes, cuda_array))
+            continue
         function(*case.arguments(sizes, cuda_array))
+        if case.dynamic.is_exact and case.dynamic.end:
+            short = case.shared_bytes - 1
+            message = rf"bytes \d+ to {short} of its dynamic shared memory, which has {short} bytes: pass more"
+            with pytest.raises(ValueError, match=message):
+                gpu_mod[name][case.grid, case.block, short](*case.arguments(sizes, cuda_array))
         assert len(stub_driver.launches()) == 1
         for pointer, touched in case.exact().items():
             parameter = next(p for p in case.parameters if p.name == pointer)
@@ -325,11 +352,39 @@ def test_a_narrow_number_of_a_thread_is_not_taken_for_all_of_it(kernels):
     assert all(more > fewer for more, fewer in zip(conditions(changed), conditions(ptx), strict=True))
 
 
+SHARED_STORE = """.shared .align 4 .b8 s[64];
+.entry f() {{ mov.u32 %r1, %tid.x; setp.eq.s32 %p1, %r1, 0; mov.u32 %r2, 0; {} st.shared.u32 [%r2], %r1; ret; }}"""
+
+
+@pytest.mark.parametrize(
+    ("code", "expected"),
+    [
+        ("mov.u32 %r2, s;", "4 of 64 bytes of shared memory"),
+        ("cvta.shared.u64 %rd1, s; st.u32 [%rd1+4], %r1; mov.u32 %r2, s;", "8 of 64 bytes of shared memory"),
+        ("mov.u32 %r2, s; st.shared.v4.u32 [s+60], {%r1, %r1, %r1, %r1};", "76 of 64 bytes of shared memory"),
+        ("@%p1 mov.u32 %r2, s;", "unknown"),
+        ("selp.b32 %r2, s, 0, %p1;", "unknown"),
+        ("mov.b64 %rd1, {s, %r1}; mov.u32 %r2, s;", "unknown"),
+        ("mov.u32 %r2, s; mbarrier.init.shared.b64 [s+8], 1;", "unknown"),
+        ("mov.u32 %r2, s; st.global.u32 [%r2], %r1;", "unknown"),
+        ("{ .shared .b32 s[4]; mov.u32 %r2, s; }", None),
+    ],
+)
+def test_what_ptx_does_with_shared_memory_is_followed_or_unknown(code, expected):
+    ptx = SHARED_STORE.format(code)
+    found = read_extents(ptx, "f", []).get("s")
+    assert str(found).startswith(str(expected))
+    assert len(bound_checks(ptx, "f", [])) == (expected is not None and expected.startswith("76"))
+    dynamic = read_extents(f".extern {ptx}", "f", []).get("s")
+    assert dynamic is None or dynamic.elements is None or "dynamic" in str(dynamic)
+
+
 @pytest.mark.gpu
 @pytest.mark.usefixtures("gpu")
 def test_a_call_on_the_gpu_is_refused_before_the_launch():
     launch = Launch(grid="ceil_div(n, 256)", block=256, bounds="check")
-    mod = jitload.load_inline("bounds_gpu", cuda_sources=SOURCE, functions={"guarded": launch, "vectors": launch})
+    functions = {"guarded": launch, "vectors": launch, "dynamic": Launch(bounds="check")}
+    mod = jitload.load_inline("bounds_gpu", cuda_sources=SOURCE, functions=functions)
     x, y = torch.ones(1000, device="cuda"), torch.zeros(1001, device="cuda")
     mod.guarded(x, y, 1000)
     assert y.sum() == 1000
@@ -338,4 +393,7 @@ def test_a_call_on_the_gpu_is_refused_before_the_launch():
     mod.vectors(x, y[:1000], 1003)
     with pytest.raises(ValueError, match="elements 0 to 1003 of argument 'x', which has 1000"):
         mod.vectors(x, y[:1000], 1004)
+    mod.dynamic[1, 64, 300](x, y, 11)
+    with pytest.raises(ValueError, match="bytes 44 to 299 of its dynamic shared memory, which has 296"):
+        mod.dynamic[1, 64, 296](x, y, 11)
     torch.cuda.synchronize()

@@ -9,14 +9,14 @@ from typing import NamedTuple
 from jitload.bounds.domain import Domain, Range
 from jitload.bounds.graph import Edge, Graph, Loop
 from jitload.bounds.polynomial import Polynomial
-from jitload.bounds.ptx import Instruction, PtxError, read_entry
+from jitload.bounds.ptx import Entry, Instruction, PtxError, read_entry
 from jitload.bounds.terms import Term, add, negate
-from jitload.bounds.values import Assumption, Comparison, Condition, Value, Values, destinations
+from jitload.bounds.values import SHARED, Assumption, Comparison, Condition, Value, Values, destinations
 from jitload.model import Parameter
 
 _SIZE = re.compile(r"[a-z]+(\d+)(?:x(\d))?")
 _ACCESSES = ("ld", "st", "atom", "red", "ldu")
-_OTHER_SPACES = {"shared", "local", "const", "param"}
+_SPACES = {"global", "shared", "local", "const", "param"}
 _HARMLESS = ("prefetch", "prefetchu", "bar", "setp", "isspacep", "cvta")
 # More would take seconds. A place is a block of instructions, or an instruction that is executed under a predicate.
 _MOST_INSTRUCTIONS, _MOST_PLACES = 20_000, 300
@@ -29,7 +29,7 @@ class Access(NamedTuple):
     """An instruction that accesses memory behind a pointer, in bytes from the pointer on.
 
     Attributes:
-        pointer: The parameter's name.
+        pointer: The parameter's name, or `shared:` and the name of an array in shared memory.
         instruction: The instruction.
         size: The number of bytes of one access.
         range: The addresses of the first bytes. None if they are not known.
@@ -57,8 +57,8 @@ class _Batch(NamedTuple):
     is_of_loop: bool = False
 
 
-def find_accesses(ptx: str, symbol: str, parameters: Sequence[Parameter]) -> tuple[list[Access], dict[int, str]]:
-    """Return the accesses of a kernel to the memory of its pointers, and the names of the source files by number."""
+def find_accesses(ptx: str, symbol: str, parameters: Sequence[Parameter]) -> tuple[list[Access], Entry]:
+    """Return the accesses of a kernel to shared memory and to the memory of its pointers, and the kernel."""
     entry = read_entry(ptx, symbol)
     if len(entry.parameters) != len(parameters):
         raise PtxError(f"{symbol}: the PTX has {len(entry.parameters)} parameters, not {len(parameters)}")
@@ -68,7 +68,7 @@ def find_accesses(ptx: str, symbol: str, parameters: Sequence[Parameter]) -> tup
     sites: dict[int, _Site] = {}
     numbers = range(len(entry.instructions))
     accesses = [access for number in numbers for access in _accesses_of(number, values, sites)]
-    return [*accesses, *_escapes(values)], entry.files
+    return [*accesses, *_escapes(values)], entry
 
 
 def _escapes(values: Values) -> Iterator[Access]:
@@ -91,7 +91,8 @@ def _accesses_of(number: int, values: Values, sites: dict[int, _Site]) -> Iterat
         if address is None or instruction.root.startswith("prefetch"):
             continue
         pointers = sorted(name[1:] for name in address.polynomial.symbols if name.startswith("@"))
-        size = _size_of(instruction, place)
+        space = "shared" if pointers and pointers[0].startswith(SHARED) else "global"
+        size = _size_of(instruction, place, space)
         if size == 0 or len(pointers) > 1:
             reason = "its address is not that of one pointer" if size else "jitload does not know the instruction"
             yield from (Access(pointer, instruction, reason=reason) for pointer in pointers)
@@ -103,14 +104,15 @@ def _accesses_of(number: int, values: Values, sites: dict[int, _Site]) -> Iterat
             yield site.access(Access(pointers[0], instruction, size), address)
 
 
-def _size_of(instruction: Instruction, place: int) -> int:
-    """Return the number of bytes that an instruction accesses at an operand, or 0 if it is not known."""
+def _size_of(instruction: Instruction, place: int, space: str) -> int:
+    """Return the number of bytes in a space of memory that an instruction accesses at an operand, or 0 if not known."""
     modifiers = instruction.modifiers
-    if instruction.root == "cp" and modifiers[:1] == ["async"] and "bulk" not in modifiers and place == 1:
+    if instruction.root == "cp" and modifiers[:1] == ["async"] and "bulk" not in modifiers and place < 2:
         sizes = instruction.operands[2:]
         return int(sizes[0]) if len(sizes) == 1 and sizes[0].isdigit() else 0
     match = _SIZE.fullmatch(modifiers[-1]) if modifiers else None
-    if instruction.root not in _ACCESSES or match is None or _OTHER_SPACES & {m.partition("::")[0] for m in modifiers}:
+    spaces = _SPACES & {modifier.partition("::")[0] for modifier in modifiers}
+    if instruction.root not in _ACCESSES or match is None or spaces - {space}:
         return 0
     count = next((int(m[1:]) for m in modifiers if re.fullmatch(r"v\d", m)), 1)
     return count * int(match[1]) * int(match[2] or 1) // 8
@@ -145,7 +147,10 @@ class _Site:
         if not self._is_in_scope(offset):
             return unknown._replace(reason="its index does not follow from threads, blocks, loops and parameters")
         range_ = self.domain.range_of(offset)
-        fitting = [_fitting(self.domain, assumption, self.types) for assumption in address.assumptions]
+        assumptions = address.assumptions
+        if unknown.pointer.startswith(SHARED):
+            assumptions |= {Assumption(offset, -(1 << 31), (1 << 31) - 1)}
+        fitting = [_fitting(self.domain, assumption, self.types) for assumption in assumptions]
         if range_ is None or None in fitting:
             reason = "its index may be too large for its type" if range_ else "no comparison limits its index"
             return unknown._replace(reason=reason)

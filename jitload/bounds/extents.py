@@ -11,11 +11,13 @@ from jitload.bounds.accesses import Access, find_accesses
 from jitload.bounds.polynomial import Polynomial
 from jitload.bounds.ptx import PtxError
 from jitload.bounds.terms import Term, add, extreme, over, reading_steps, simplified, steps, text_of
+from jitload.bounds.values import SHARED
 from jitload.expressions.compiler import INT64, Op
 from jitload.model import BoundCheck, Parameter
 
 _BITS = re.compile(r"\D*(\d+)")
 _ZERO = Op("GE", 1, 0)
+_SHARED_BYTES = 9  # where the plan of a launch has its dynamic shared memory
 
 
 class Extent(NamedTuple):
@@ -30,7 +32,8 @@ class Extent(NamedTuple):
         reason: Why `elements` is None.
         instruction: The PTX instruction whose address is not known.
         line: The file and the line of the instruction, `vec.cu:4`.
-        unit: What is counted: `elements`, or `bytes` if the type of the elements is not known.
+        unit: What is counted: `elements`, or `bytes` if the type of the elements is not known. For shared memory, also
+            the size of an array: `of 1024 bytes of shared memory`.
     """
 
     elements: str | None = None
@@ -50,7 +53,7 @@ class Extent(NamedTuple):
 
 
 class Extents(dict[str, Extent]):
-    """What a launch touches of each tensor, by the names of the parameters."""
+    """What a launch touches of each tensor and array in shared memory, by the names of parameters and variables."""
 
     def __str__(self) -> str:
         return "\n".join(f"{name}: {extent}" for name, extent in self.items())
@@ -60,15 +63,33 @@ class Extents(dict[str, Extent]):
 
 
 def read_extents(ptx: str, symbol: str, parameters: Sequence[Parameter]) -> Extents:
-    """Return what a launch touches of the tensor behind each pointer of a kernel."""
+    """Return what a launch touches of the tensor behind each pointer of a kernel, and of its shared memory."""
     pointers = [parameter for parameter in parameters if parameter.kind == "pointer"]
     try:
-        accesses, files = find_accesses(ptx, symbol, parameters)
+        accesses, entry = find_accesses(ptx, symbol, parameters)
     except (PtxError, RecursionError) as error:
         reason = f"the PTX cannot be read ({error})"
         return Extents({p.name: Extent(reason=reason, instruction="no instruction") for p in pointers})
-    by_pointer = {p.name: [access for access in accesses if access.pointer == p.name] for p in pointers}
-    return Extents({p.name: _extent(p, by_pointer[p.name], files) for p in pointers})
+    by_pointer: dict[str, list[Access]] = {}
+    for access in accesses:
+        by_pointer.setdefault(access.pointer, []).append(access)
+    extents = Extents({p.name: _extent(p, by_pointer.get(p.name, []), entry.files) for p in pointers})
+    for array, size in entry.shared.items():
+        if found := by_pointer.get(SHARED + array):
+            name = _variable_name(array)
+            unit = f"of {size} bytes of shared memory" if size else "bytes of dynamic shared memory"
+            key = name if name not in extents else f"{SHARED}{array}"
+            extents[key] = _touched(found, entry.files, 1)._replace(unit=unit)
+    return extents
+
+
+def _variable_name(symbol: str) -> str:
+    """Return the name of a `__shared__` variable, which is at the end of the mangled symbol of a local one."""
+    for match in re.finditer(r"E(\d+)(?=([a-zA-Z_]\w*)$)", symbol if symbol.startswith("_ZZ") else ""):
+        name, rest = match[2][: int(match[1])], match[2][int(match[1]) :]
+        if len(name) == int(match[1]) and re.fullmatch(r"(_\d+)*", rest):
+            return name
+    return symbol
 
 
 def _extent(parameter: Parameter, accesses: Sequence[Access], files: Mapping[int, str]) -> Extent:
@@ -76,6 +97,12 @@ def _extent(parameter: Parameter, accesses: Sequence[Access], files: Mapping[int
         return Extent(reason="it is a tensor map", instruction="the copies of the TMA are not followed")
     if not accesses:
         return Extent("0", "0", is_exact=True)
+    touched = _touched(accesses, files, _element_bytes(parameter))
+    return touched._replace(unit="elements") if parameter.dtype in ("int8", "uint8", "bool") else touched
+
+
+def _touched(accesses: Sequence[Access], files: Mapping[int, str], unit: int) -> Extent:
+    """Return what accesses touch, in elements of `unit` bytes, or in bytes if it is 1 or does not fit."""
     for access in accesses:
         if access.range is None:
             return Extent(
@@ -85,7 +112,6 @@ def _extent(parameter: Parameter, accesses: Sequence[Access], files: Mapping[int
             )
     ranges = [(access.range, access.size) for access in accesses if access.range is not None]
     ends = [add(range_.high, Polynomial.of(size)) for range_, size in ranges]
-    unit = _element_bytes(parameter)
     counts, firsts = _in_units(ends, unit), _in_units([range_.low for range_, _ in ranges], unit)
     is_in_bytes = unit == 1 or counts is None or firsts is None
     if counts is None or firsts is None:
@@ -94,7 +120,7 @@ def _extent(parameter: Parameter, accesses: Sequence[Access], files: Mapping[int
         text_of(simplified(_largest(counts))),
         text_of(simplified(extreme("MIN", [simplified(first) for first in firsts]))),
         is_exact=all(access.exact == () for access in accesses),
-        unit="bytes" if is_in_bytes and parameter.dtype not in ("int8", "uint8", "bool") else "elements",
+        unit="bytes" if is_in_bytes else "elements",
     )
 
 
@@ -139,23 +165,28 @@ def _without_constant(term: Term) -> tuple[Term, int]:
 def bound_checks(ptx: str, symbol: str, parameters: Sequence[Parameter]) -> tuple[BoundCheck, ...]:
     """Return the checks of the accesses of a kernel that are certain to be made. Other accesses are not checked."""
     try:
-        accesses, _ = find_accesses(ptx, symbol, parameters)
+        accesses, entry = find_accesses(ptx, symbol, parameters)
     except (PtxError, RecursionError):
         return ()
     names = [parameter.name for parameter in parameters]
-    checks = [_check(access, names) for access in accesses if access.range is not None and access.exact is not None]
-    return tuple(check for check in dict.fromkeys(checks) if all(op.value in INT64 for op in check.steps))
+    certain = [access for access in accesses if access.range is not None and access.exact is not None]
+    checks = [_check(access, names, entry.shared) for access in certain]
+    return tuple(
+        check for check in dict.fromkeys(checks) if check.steps and all(op.value in INT64 for op in check.steps)
+    )
 
 
-def _check(access: Access, names: Sequence[str]) -> BoundCheck:
-    """Return the check of an access.
+def _check(access: Access, names: Sequence[str], shared: Mapping[str, int]) -> BoundCheck:
+    """Return the check of an access, which has no steps if it is never outside.
 
     In most calls, a simple bound shows that the access is valid. Only if it does not, the check finds out whether the
     numbers fit their registers, whether a thread makes the access, and where exactly it is.
     """
     assert access.range is not None
     assert access.exact is not None
-    parameter = names.index(access.pointer)
+    array = access.pointer.removeprefix(SHARED) if access.pointer.startswith(SHARED) else None
+    parameter = -1 if array is not None else names.index(access.pointer)
+    limit = shared[array] if array is not None else 0
     size = Polynomial.of(access.size)
 
     def compiled(term: Term) -> tuple[Op, ...]:
@@ -164,11 +195,16 @@ def _check(access: Access, names: Sequence[str]) -> BoundCheck:
     final = (
         *compiled(access.range.low),
         *compiled(add(access.range.high, size)),
-        Op("OUTSIDE", parameter),
+        Op("OUTSIDE", parameter, limit),
     )
     for condition in reversed(dict.fromkeys((*access.certain, *access.active, *access.exact))):
         final = (*compiled(condition), _ZERO, Op("SKIP_IF_NOT", len(final)), *final)
-    low = access.range.low
-    if isinstance(low, Polynomial) and (low.constant or 0) >= 0 and low.constant is not None:
-        final = (*compiled(add(access.range.bound, size)), Op("SKIP_IF_INSIDE", parameter, len(final)), *final)
-    return BoundCheck(parameter, final)
+    low, bound = access.range.low, add(access.range.bound, size)
+    if not isinstance(low, Polynomial) or low.constant is None or low.constant < 0:
+        return BoundCheck(parameter, final)
+    if array is None:
+        return BoundCheck(parameter, (*compiled(bound), Op("SKIP_IF_INSIDE", parameter, len(final)), *final))
+    if limit and isinstance(bound, Polynomial) and bound.constant is not None and bound.constant <= limit:
+        return BoundCheck(parameter, ())
+    exceeds = [Op("GT", 1, limit)] if limit else [Op("PLANNED", _SHARED_BYTES), Op("GT")]
+    return BoundCheck(parameter, (*compiled(bound), *exceeds, Op("SKIP_IF_NOT", len(final)), *final))

@@ -1,8 +1,9 @@
 """Polynomials with integer coefficients in named symbols: the exact values of a kernel's integers.
 
 Symbols are the special registers of PTX (`tid.x`, `ntid.x`, …), parameters (`$n`), the addresses in pointer parameters
-(`@x`), the iterations of loops (`#3`, counted from 0) and values that are not known (`?7`). A quotient of what is known
-at the launch is a symbol, too: `$n//4`. So is a quotient of a number that differs between threads, a `Quotient`.
+(`@x`) and of arrays in shared memory (`@shared:s`), the iterations of loops (`#3`, counted from 0) and values that are
+not known (`?7`). A quotient of what is known at the launch is a symbol, too: `$n//4`. So is a quotient of a number that
+differs between threads, a `Quotient`.
 """
 
 from __future__ import annotations

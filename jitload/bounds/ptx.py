@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Collection, Iterator
 from typing import NamedTuple
@@ -25,6 +26,7 @@ _DIRECTIVES = (
 _GUARD = re.compile(r"@(!?)([\w$%]+)\s+")
 _PIECE = re.compile(r"\n|[;{}]|[^\n;{}]+")
 _REGISTER = re.compile(r"(%[A-Za-z_$]+)\d*")
+_SHARED = re.compile(r"(\.extern\s+)?\.shared\s+(?:\.align\s+\d+\s+)?\.[bsuf](\d+)\s+([\w$]+)\s*((?:\[\d*\])*)\s*;")
 _OPERAND = re.compile(r"(?:\{[^}]*\}|\[[^\]]*\]|\([^)]*\)|[^,{\[(]+)+")
 
 
@@ -65,12 +67,16 @@ class Instruction(NamedTuple):
 
 
 class Entry(NamedTuple):
-    """A kernel in PTX: the names of its parameters, its instructions, labels as positions, and the source files."""
+    """A kernel in PTX: the names of its parameters, its instructions, labels as positions, and the source files.
+
+    `shared` has the sizes in bytes of the arrays in shared memory, also of other kernels. That of the dynamic one is 0.
+    """
 
     parameters: tuple[str, ...]
     instructions: tuple[Instruction, ...]
     labels: dict[str, int]
     files: dict[int, str]
+    shared: dict[str, int]
 
 
 def read_entry(ptx: str, symbol: str) -> Entry:
@@ -99,7 +105,17 @@ def read_entry(ptx: str, symbol: str) -> Entry:
             registers |= declared
         if text and not text.startswith("."):
             instructions.append(_instruction(text, location))
-    return Entry(parameters, tuple(instructions), labels, {int(n): name for n, name in _FILE.findall(ptx)})
+    files = {int(number): name for number, name in _FILE.findall(ptx)}
+    return Entry(parameters, tuple(instructions), labels, files, _read_shared(ptx))
+
+
+def _read_shared(ptx: str) -> dict[str, int]:
+    """Return the sizes of arrays in shared memory, without names that stand for arrays of several sizes."""
+    sizes: dict[str, set[int]] = {}
+    for is_extern, bits, name, extents in _SHARED.findall(_COMMENT.sub("", ptx)):
+        count = math.prod(int(extent or 0) for extent in re.findall(r"\[(\d*)\]", extents))
+        sizes.setdefault(name, set()).add(0 if is_extern else int(bits) // 8 * count)
+    return {name: size for name, (size, *others) in sizes.items() if not others}
 
 
 def _declare(names: set[str], declared: Collection[str]) -> None:

@@ -22,6 +22,7 @@ _ADDRESS = re.compile(r"\[\s*([%\w$]+)\s*(?:\+\s*(-?\d+))?\s*\]")
 _NEGATED = {"lt": "ge", "ge": "lt", "gt": "le", "le": "gt", "eq": "ne", "ne": "eq"}
 _UNSIGNED = {"lo": "lt", "ls": "le", "hi": "gt", "hs": "ge"}
 _INTEGERS = ("int", "uint", "bool")
+SHARED = "shared:"  # begins the names of pointers to shared memory
 _WORD = 4  # registers have at least this many bytes; smaller results are extended in a way that depends on the type
 Kind = Literal["ge", "eq", "ne"]
 
@@ -89,9 +90,9 @@ class Values:
     # ---- registers ----
 
     def address(self, number: int, operand: str) -> Value | None:
-        """Return the value of an address operand, `[%rd1+4]`, or None if it is not a register with an offset."""
+        """Return the value of an address operand, `[%rd1+4]`, or None if it is not known what is added to an offset."""
         match = _ADDRESS.fullmatch(operand)
-        if match is None or not match[1].startswith("%"):
+        if match is None or not self._names(match[1]):
             return None
         value = self.read(number, match[1])
         offset = Polynomial.of(int(match[2] or 0))
@@ -107,7 +108,14 @@ class Values:
             polynomials = [value.polynomial, *(assumption.value for assumption in value.assumptions)]
         return value
 
+    def _names(self, operand: str) -> list[str]:
+        """Return the registers and the arrays in shared memory that an operand names."""
+        names = re.findall(r"[%\w$]+", operand)
+        return [name for name in names if name.startswith("%") or name in self.entry.shared]
+
     def _operand(self, number: int, operand: str) -> Value:
+        if operand in self.entry.shared:
+            return Value(Polynomial.of(f"@{SHARED}{operand}"))
         if special := _SPECIAL.fullmatch(operand):
             return Value(Polynomial.of(special[1]))
         if re.fullmatch(r"-?(?:0[xX][0-9a-fA-F]+|\d+)U?", operand):
@@ -191,7 +199,7 @@ class Values:
 
     def use(self, number: int, operands: Sequence[str] | None = None) -> None:
         """Take notice that an instruction stores or passes on its operands, by default all but addresses of memory."""
-        names = [name for operand in operands or () for name in re.findall(r"%[\w$]+", operand)]
+        names = [name for operand in operands or () for name in self._names(operand)]
         values = self._operands_of(number) if operands is None else [self._operand(number, name) for name in names]
         self._escape(values, number, number)
 
@@ -215,7 +223,7 @@ class Values:
         """Return the values of all registers that an instruction reads, except for addresses of memory."""
         instruction = self.entry.instructions[number]
         operands = [operand for operand in instruction.operands if not operand.startswith("[")]
-        names = [name for operand in operands for name in re.findall(r"%[\w$]+", operand)]
+        names = [name for operand in operands for name in self._names(operand)]
         if instruction.guard:  # the register may also keep its value
             names += destinations(instruction)
         return [

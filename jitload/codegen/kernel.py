@@ -37,6 +37,7 @@ _HOST_FLAGS = ("has_grid", "has_block")
 # The fields of a Launch that name pointers, with the flag of such a parameter, which is a key of its description, too.
 _POINTER_FIELDS = {"nullable": "nullable", "raw_pointers": "raw", "strided": "strided", "host": "host"}
 _PLAN_SLOTS = {"grid": 0, "block": 3, "cluster": 6, "shared_bytes": 9}
+_TENSOR_STEPS = ("OUTSIDE", "SKIP_IF_INSIDE")  # their operand is a parameter, or -1 for shared memory
 _FIRST_VALUE = 10  # the slot of the first parameter
 _SCHEMA_TYPES = {"pointer": "DLTensor*", "int": "int", "uint": "int", "float": "float", "bool": "bool"}
 
@@ -226,7 +227,7 @@ def bounds_array(checks: Sequence[BoundCheck], export: Export) -> list[Struct]:
     positions = {p.name: number for number, p in enumerate(export.arguments)}
     arguments = [positions.get(p.name, -1) for p in export.kernel.parameters]
     program = [
-        op._replace(operand=arguments[op.operand]) if op.name in ("OUTSIDE", "SKIP_IF_INSIDE") else op
+        op._replace(operand=arguments[op.operand]) if op.name in _TENSOR_STEPS and op.operand >= 0 else op
         for check in checks
         for op in check.steps
     ]

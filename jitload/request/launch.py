@@ -72,8 +72,8 @@ class Launch:
             that a parameter comes after the parameters in its expression.
         requires: What the arguments of each call have to fulfil, as launch expressions: `"y.numel() >= n"`,
             `"x.shape == y.shape"`, `"k % 16 == 0"`. A call that does not raises ValueError.
-        bounds: With `"check"`, a call on a GPU that is certain to access memory outside of a tensor raises ValueError.
-            `f.extents` shows which tensors are checked.
+        bounds: With `"check"`, a call on a GPU that is certain to access memory outside of a tensor, or of its shared
+            memory, raises ValueError. `f.extents` shows what is checked.
         nullable: Names of pointers that may be None.
         raw_pointers: Names of pointers that may be passed as integer addresses.
         strided: Names of tensors that need not be contiguous.

@@ -53,7 +53,7 @@ def _product(factor: int, symbols: Sequence[str], values: Mapping[str, int]) -> 
 def touched_by(
     kernel: tuple[str, str, Sequence[Parameter]], numbers: Mapping[str, int], grid: Extents, block: Extents
 ) -> dict[str, Touched | None]:
-    """Return what a launch touches behind each pointer, or None for a pointer of which this is not known.
+    """Return what a launch touches behind each pointer and of shared memory, or None where this is not known.
 
     `kernel` is the PTX, the symbol and the parameters.
     """
@@ -63,7 +63,7 @@ def touched_by(
     values |= {f"ntid.{axis}": extent for axis, extent in zip("xyz", block, strict=True)}
     result: dict[str, Touched | None] = {p.name: Touched() for p in parameters if p.kind == "pointer"}
     for access in _accesses(ptx, symbol, tuple(parameters)):
-        result[access.pointer] = _with_access(result[access.pointer], access, values)
+        result[access.pointer] = _with_access(result.get(access.pointer, Touched()), access, values)
     return result
 
 

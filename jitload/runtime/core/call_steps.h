@@ -68,7 +68,7 @@ static inline int jitload_check_bounds(const jitload_request* request) {
   jitload_plan* plan = const_cast<jitload_plan*>(&request->plan); /* which checks only read */
   const jitload_op* check = request->kernel->bounds;
   while (__builtin_expect(jitload_evaluate(check, &eval, plan) != JITLOAD_EVAL_OK, 0)) {
-    if (eval.error == JITLOAD_EVAL_OUTSIDE) return jitload_raise_outside_error(request->kernel, &eval);
+    if (eval.error == JITLOAD_EVAL_OUTSIDE) return jitload_raise_outside_error(request, &eval);
     for (check = eval.step; check->code != JITLOAD_OP_OUTSIDE; ++check) continue;
     ++check;
   }

@@ -33,6 +33,7 @@ void jitload_note_inputs(const jitload_kernel* kernel, const jitload_op* program
         break;
       case JITLOAD_OP_SKIP_IF_INSIDE:
       case JITLOAD_OP_OUTSIDE: /* the strides of contiguous tensors follow from their shapes */
+        if (argument < 0) continue;
         inputs->reads_strides |= jitload_param_of(kernel, argument)->flags & JITLOAD_STRIDED;
         break;
       case JITLOAD_OP_NDIM:

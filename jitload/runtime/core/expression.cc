@@ -219,7 +219,8 @@ extern "C" int jitload_evaluate(const jitload_op* program, jitload_eval* e, jitl
       }
       case JITLOAD_OP_OUTSIDE: {
         const int64_t end = *--top, first = *--top;
-        const int64_t size = jitload_count_bytes((const TVMFFIAny*)e->args + op->operand);
+        const int64_t size = op->operand >= 0 ? jitload_count_bytes((const TVMFFIAny*)e->args + op->operand)
+                                              : op->value != 0 ? op->value : plan->shared_bytes;
         if (first < 0 ? size != INT64_MAX : end > size) FAIL(OUTSIDE, first, end);
         break;
       }

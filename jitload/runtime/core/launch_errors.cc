@@ -52,7 +52,16 @@ int jitload_raise_expression_error(const jitload_kernel* kernel, const jitload_e
   }
 }
 
-int jitload_raise_outside_error(const jitload_kernel* kernel, const jitload_eval* eval) {
+int jitload_raise_outside_error(const jitload_request* request, const jitload_eval* eval) {
+  const jitload_kernel* kernel = request->kernel;
+  if (eval->step->operand < 0) {
+    const int is_dynamic = eval->step->value == 0;
+    return jitload_fail("ValueError", "%s(): the kernel would access bytes %lld to %lld of %s, which has %lld bytes: %s",
+                        kernel->name, (long long)eval->left, (long long)(eval->right - 1),
+                        is_dynamic ? "its dynamic shared memory" : "a __shared__ array",
+                        (long long)(is_dynamic ? request->plan.shared_bytes : eval->step->value),
+                        is_dynamic ? "pass more shared_bytes, or check the block" : "check the block and the sizes");
+  }
   const TVMFFIAny* argument = (const TVMFFIAny*)eval->args + eval->step->operand;
   const char* name = jitload_param_of(kernel, eval->step->operand)->name;
   const DLTensor* tensor = jitload_get_tensor(argument);

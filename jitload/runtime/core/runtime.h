@@ -75,7 +75,7 @@ jitload_cu_result jitload_launch_with_attributes(const jitload_driver* driver, c
                                                  jitload_cu_kernel function, jitload_cu_stream stream);
 
 int jitload_raise_expression_error(const jitload_kernel* kernel, const jitload_eval* eval);
-int jitload_raise_outside_error(const jitload_kernel* kernel, const jitload_eval* eval);
+int jitload_raise_outside_error(const jitload_request* request, const jitload_eval* eval);
 int jitload_raise_missing_grid(const jitload_kernel* kernel, int has_grid, int has_block);
 int jitload_raise_extent_error(const jitload_kernel* kernel, const char* field, const int64_t* extent,
                                const char* rule);

@@ -55,9 +55,10 @@ enum {
   JITLOAD_OP_SAME_SHAPE, /* push whether an argument and the argument `value` have the same shape */
   JITLOAD_OP_REQUIRE,    /* pop, and fail if it is 0 */
   /* Only in checks of bounds: */
-  JITLOAD_OP_PLANNED,        /* push an extent of the grid or the block */
+  JITLOAD_OP_PLANNED,        /* push an extent of the grid or the block, or the dynamic shared memory */
   JITLOAD_OP_SKIP_IF_INSIDE, /* pop, and skip `value` steps if a tensor argument has at least that many bytes */
-  JITLOAD_OP_OUTSIDE,        /* pop the first byte and the end of an access, and fail if they are outside a tensor */
+  JITLOAD_OP_OUTSIDE,        /* pop the first byte and the end of an access, and fail if they are outside a tensor; if
+                                `operand` is -1, outside `value` bytes of shared memory, or the dynamic one if it is 0 */
 };
 
 enum {
