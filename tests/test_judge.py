@@ -196,6 +196,11 @@ torch::Tensor run(torch::Tensor x, torch::Tensor y) {
 }"""
 
 
+def test_a_candidate_precompiles_no_headers_in_the_background(judge):
+    text = f"from jitload.cuda import isolated\nassert not isolated.is_needed\n{RIGHT}"
+    assert judge.run(text).ok
+
+
 def test_texts_for_torch(patient):
     assert patient.run(FOR_TORCH, functions="run").ok
     verdict = patient.run(FOR_TORCH.replace("= x.data_ptr<float>()[i] + 1", "= 3"), functions="run")
