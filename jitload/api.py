@@ -6,6 +6,7 @@ import os
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
+from jitload.building.resources import pause_garbage_collection
 from jitload.pipeline import build_request, load_request
 from jitload.request.arguments import (
     Call,
@@ -419,22 +420,23 @@ def load_triton(
         `load_triton("ops", add, signature={"x": "*fp32:16", "n": "i32"}, constexprs={"BLOCK": 1024},
         grid="ceil_div(n, BLOCK)").add(x, n)`
     """
-    from jitload.triton.kernel import CompileSpec
-    from jitload.triton.request import make_triton_request
+    with pause_garbage_collection():  # the imports create enough objects for a collection
+        from jitload.triton.kernel import CompileSpec
+        from jitload.triton.request import make_triton_request
 
-    spec = CompileSpec.of(
-        args,
-        signature=signature,
-        constexprs=constexprs,
-        config=config,
-        variants=variants,
-        num_warps=num_warps,
-        num_stages=num_stages,
-        **more,
-    )
-    check_flags(keep_module_alive=keep_module_alive, verbose=verbose)
-    request = make_triton_request(name, kernel, spec, arch=arch, grid=grid, tuned=tuned, nearest=nearest)
-    return load_request(request, build_directory, keep_module_alive=keep_module_alive, verbose=verbose)
+        spec = CompileSpec.of(
+            args,
+            signature=signature,
+            constexprs=constexprs,
+            config=config,
+            variants=variants,
+            num_warps=num_warps,
+            num_stages=num_stages,
+            **more,
+        )
+        check_flags(keep_module_alive=keep_module_alive, verbose=verbose)
+        request = make_triton_request(name, kernel, spec, arch=arch, grid=grid, tuned=tuned, nearest=nearest)
+        return load_request(request, build_directory, keep_module_alive=keep_module_alive, verbose=verbose)
 
 
 @ends_at_caller

@@ -88,12 +88,15 @@ def kernel(x_ptr, n, BLOCK: tl.constexpr):
 """
 # Each of the modules is loaded in a process of its own, in which the slow imports are past.
 PROGRAM = """
-import json, os, sys
+import gc, json, os, sys
 sys.modules["torch"] = None  # it takes seconds to import
 from support.imports import import_slow_modules
 
 def answer():
     import user, jitload
+    gc.collect()
+    automatic = []
+    gc.callbacks.append(lambda *_: automatic.append(1) if gc.isenabled() else None)
     jitload.load_triton("m", user.kernel, signature={"x_ptr": "*fp32", "n": "i32"}, constexprs={"BLOCK": 64}, grid=1,
                         arch="sm_90")
     print("built" if "jitload.triton.library" in sys.modules else "found", flush=True)
@@ -101,6 +104,7 @@ def answer():
         slow = {"jitload.model", "jitload.triton.compile", "jitload.triton.metadata", "jitload.triton.wrapper",
                 "jitload.cache.store", "filelock", "secrets"} & set(sys.modules)
         assert not slow, f"a hit imports {slow}"
+        assert not automatic, "a hit starts an automatic collection"
 
 import_slow_modules()
 for user, settings in json.loads(sys.argv[1]):

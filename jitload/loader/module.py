@@ -20,7 +20,6 @@ from typing import TYPE_CHECKING, Any, NoReturn, cast
 
 import tvm_ffi
 
-from jitload.building.native import find_native
 from jitload.errors import LoadError
 from jitload.loader.direct_calls import CheckedFunction, direct_arguments, direct_type, torch_exchange
 from jitload.loader.function import Library, TypedFunction, in_graphs
@@ -228,6 +227,8 @@ def load_library(path: str | os.PathLike[str], *, keep_module_alive: bool = True
 
 def load_record(path: Path, images: Sequence[Path], settings: Settings) -> Module:
     """Load kernels from their record and their cubins, without a library, and return them as a module."""
+    from jitload.building.native import find_native  # the hit of a library does not need it
+
     runtime = find_native("shared")
     if runtime is None:
         from jitload.building.runtime import find_objects
