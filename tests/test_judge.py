@@ -7,7 +7,7 @@ import signal
 import subprocess
 import textwrap
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 import torch
 from builds import python_command, python_env
-from hostile_candidates import FAMILIES, KERNELS, MARK, hostile_candidates, make_judge
+from hostile_candidates import FAMILIES, KERNELS, MARK, Hostile, hostile_candidates, make_judge
 
 import jitload
 from jitload.judging import judge as judge_module
@@ -30,9 +30,16 @@ RIGHT = "def f(x, y):\n    y.numpy()[:] = x.numpy() + 1\n"
 @pytest.fixture(scope="module")
 def judge(shared_template: None) -> Iterator[Judge]:
     jitload.build_inline("hostile", cuda_sources=KERNELS, arch="cpu")
-    with make_judge() as judge:
+    with make_judge(timeout=120) as judge:
         assert judge.run(RIGHT).ok
         yield judge
+
+
+@pytest.fixture(scope="module")
+def hasty(judge: Judge) -> Iterator[Judge]:
+    """Give a judge for candidates that may hang. On a busy machine, others may take longer than it waits."""
+    with make_judge(timeout=3) as hasty:
+        yield hasty
 
 
 def left_behind() -> list[str]:
@@ -46,8 +53,7 @@ def left_behind() -> list[str]:
     return [line for line in lines if MARK in line and "sleep" in line]
 
 
-def check(judge: Judge, count: int, directory: Path) -> None:
-    candidates = [*hostile_candidates(count)]
+def check(judge: Judge, candidates: Sequence[Hostile], directory: Path) -> None:
     items = [{"candidate": c.source, "name": c.name} for c in candidates]
     verdicts = [*judge.map(items, workers=2, progress=False)]
     assert [v.name for v in verdicts] == [c.name for c in candidates]
@@ -58,23 +64,23 @@ def check(judge: Judge, count: int, directory: Path) -> None:
     assert left_behind() == []
     judge._processes._starter.submit(int).result()  # the spare process is there
     spares = [process._directory for process in judge._processes._spares]
-    assert [str(path) for path in directory.glob("jitload-judge-*")] == spares
+    assert [str(path) for path in directory.iterdir()] == spares
+
+
+@pytest.mark.parametrize("count", [2 * len(FAMILIES), pytest.param(1000, marks=pytest.mark.soak)])
+def test_hostile_candidates_have_verdicts_and_leave_nothing_behind(judge, hasty, tmp_path, monkeypatch, count):
+    candidates = [*hostile_candidates(count)]
+    for chosen, may_hang in ((judge, False), (hasty, True)):
+        directory = tmp_path / str(may_hang)
+        directory.mkdir()
+        monkeypatch.setattr("tempfile.tempdir", str(directory))
+        check(chosen, [c for c in candidates if ("hang" in c.stages) is may_hang], directory)
 
 
 @pytest.fixture
 def directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     return tmp_path
-
-
-def test_each_hostile_candidate_has_a_verdict_and_leaves_nothing_behind(judge, directory):
-    check(judge, 2 * len(FAMILIES), directory)
-
-
-@pytest.mark.soak
-def test_a_thousand_hostile_candidates(judge, directory, monkeypatch):
-    monkeypatch.setattr(judge._processes, "_timeout", 8)  # on a busy machine, those that end may take a few seconds
-    check(judge, 1000, directory)
 
 
 _LEAVES_ALL = f"""import subprocess, time
@@ -149,14 +155,15 @@ def test_a_candidate_that_stops_its_parent_does_not_stop_the_judge(judge):
 
 
 def test_the_next_verdict_comes_soon_after_a_death(judge):
-    times = []
+    template, times = judge._processes._template, []
     for _ in range(5):
         assert judge.run("import os\ndef f(x, y):\n    os._exit(1)").stage == "launch"
         start = time.monotonic()
         assert judge.run(RIGHT).ok
         times.append(time.monotonic() - start)
     print(f"from a death to the next verdict: {min(times):.2f} to {max(times):.2f} s")  # noqa: T201
-    assert min(times) < 1  # 0.14 to 0.24 s on two busy cores
+    assert judge._processes._template is template  # nothing was imported again: 0.14 to 0.24 s on two busy cores
+    assert min(times) < 30
 
 
 # ---- candidates that work, and how others fail -----------------------------------------------------------------------
@@ -267,12 +274,12 @@ def test_answers_that_compile_with_torch(patient):
 # ---- many candidates, and what is remembered -------------------------------------------------------------------------
 
 
-def test_a_candidate_that_hung_is_not_run_again(judge, tmp_path, monkeypatch):
-    monkeypatch.setattr(judge, "_limits", judge._limits._replace(remember=True))
-    monkeypatch.setattr(judge._hangs, "_path", tmp_path / "cache" / "hangs.json")
+def test_a_candidate_that_hung_is_not_run_again(hasty, tmp_path, monkeypatch):
+    monkeypatch.setattr(hasty, "_limits", hasty._limits._replace(remember=True))
+    monkeypatch.setattr(hasty._hangs, "_path", tmp_path / "cache" / "hangs.json")
     endless = "def f(x, y):\n    while True: pass"
-    assert judge.run(endless).stage == "hang"
-    again = judge.run(endless)
+    assert hasty.run(endless).stage == "hang"
+    again = hasty.run(endless)
     assert (again.stage, again.seconds) == ("hang", 0)
     assert again.reason == "it was not done after 3 s in an earlier run, so it was not run again"
     assert [path.name for path in (tmp_path / "cache").iterdir()] == ["hangs.json"]

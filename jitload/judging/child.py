@@ -19,9 +19,11 @@ from pathlib import Path
 from types import FunctionType, ModuleType
 from typing import Any, Literal, NamedTuple
 
+from jitload import cpp_extension
+from jitload.api import load_inline, load_triton
 from jitload.errors import CompileError, JitLoadError
-from jitload.judging.connection import Layout, TensorSpec, bytes_of, view_of
-from jitload.judging.devices import Gpu, Host, call_behind
+from jitload.judging.connection import Layout, TensorSpec, bytes_of, kind_of, view_of
+from jitload.judging.devices import call_behind, gpu, host
 from jitload.judging.verdict import Candidate
 
 _LONGEST_MESSAGE = 20_000  # characters
@@ -65,17 +67,13 @@ class Load(NamedTuple):
 class Call(NamedTuple):
     """A request to call the candidate.
 
-    Attributes:
-        starts: Where the tensors among the arguments begin.
-        arena: The number of the memory in which they lie.
-        kind: `measure` measures the call, and `rehearse` that of a function that does nothing. `trace` finds out which
-            operators of torch are called, and `fake` which of them are called without any data. `delay` writes the
-            inputs only after the candidate has launched its work.
-        delay_ms: How long to keep the device busy before the inputs are written.
+    `measure` measures the call, and `rehearse` that of a function that does nothing. `trace` finds out which operators
+    of torch are called, and `fake` which of them are called without any data. `delay` writes the inputs only after the
+    candidate has launched its work, or after `delay_ms` milliseconds.
     """
 
-    starts: tuple[int, ...]
-    arena: int = 0
+    starts: tuple[int, ...]  # where the tensors among the arguments begin
+    arena: int = 0  # the number of the memory in which they lie
     kind: Literal["measure", "rehearse", "trace", "delay", "fake"] = "measure"
     delay_ms: int = 0
 
@@ -87,15 +85,11 @@ def serve_candidate(connection: Connection, *, memory: int) -> None:
         process.answer({"ready": os.getpid()})
         while True:
             request = connection.recv()
-            process.answer(_guarded(process.load if isinstance(request, Load) else process.call, request))
-
-
-def _guarded(work: Callable[[Any], dict[str, Any]], request: Any) -> dict[str, Any]:
-    """Do the work. If it raises an error, describe it."""
-    try:
-        return work(request)
-    except BaseException as error:  # noqa: BLE001  also SystemExit, and whatever a candidate raises
-        return _describe(error)
+            try:
+                answer = process.load(request) if isinstance(request, Load) else process.call(request)
+            except BaseException as error:  # noqa: BLE001  also SystemExit, and whatever a candidate raises
+                answer = _describe(error)
+            process.answer(answer)
 
 
 def _describe(error: BaseException) -> dict[str, Any]:
@@ -123,17 +117,17 @@ class _Process:
         self._arenas: dict[int, Any] = {}
         self._function: Callable[..., Any] = _do_nothing
         self._originals: dict[tuple[str, str], Any] = {}
-        self._device = Host() if setup.device == "cpu" else Gpu(setup.device, flushes_l2=setup.flushes_l2)
+        self._device = host() if setup.device == "cpu" else gpu(setup.device, flushes_l2=setup.flushes_l2)
 
     def answer(self, answer: dict[str, Any], dumps: Callable[..., str] = json.dumps) -> None:
         """Send an answer to the judge."""
         self._connection.send_bytes(dumps(answer).encode())
 
-    # ---- loading ---------------------------------------------------------------------------------------------------
-
     def load(self, request: Load) -> dict[str, Any]:
         """Compile and load the candidate."""
-        _limit_memory(self._setup.memory)
+        data = int(Path("/proc/self/statm").read_text().split()[5]) * resource.getpagesize()
+        data += self._setup.memory  # which it may still allocate; what CUDA only reserves does not count
+        resource.setrlimit(resource.RLIMIT_DATA, (data, data))
         self._originals = _snapshot()
         load = {"cuda": _load_cuda, "torch": _load_torch, "triton": _load_triton, "python": _load_python}
         self._function = load[request.candidate.kind](request, self._enter, self._setup.device)
@@ -148,8 +142,6 @@ class _Process:
     def _replaced(self) -> list[str]:
         now = _snapshot()
         return [f"{o}.{n}" for (o, n), value in self._originals.items() if now.get((o, n)) is not value][:5]
-
-    # ---- calling ---------------------------------------------------------------------------------------------------
 
     def call(self, request: Call) -> dict[str, Any]:
         """Call the candidate once, and copy the arguments and its results to the shared memory."""
@@ -217,12 +209,9 @@ class _Process:
                 value = torch.as_tensor(value, dtype=getattr(torch, spec.dtype))  # noqa: PLW2901  a number
             if type(value) not in (torch.Tensor, torch.nn.Parameter):  # a class of its own could compute later
                 return {"problem": f"result {number} is no torch.Tensor, but of type {type(value).__name__}"}
-            found = str(value.dtype).removeprefix("torch."), tuple(value.shape)
-            if found != (spec.dtype, spec.shape):
-                right = f"{spec.dtype} of shape {spec.shape}"
-                return {
-                    "problem": f"result {number} is {found[0]} of shape {found[1]}, and that of the reference {right}"
-                }
+            if (kind := kind_of(value)) != (spec.dtype, spec.shape):
+                right = f"that of the reference {spec.dtype} of shape {spec.shape}"
+                return {"problem": f"result {number} is {kind[0]} of shape {kind[1]}, and {right}"}
             self._device.copy(self._shared[spec.start : spec.start + spec.size], bytes_of(value))
         return {"returned": len(values)}
 
@@ -231,20 +220,12 @@ def _do_nothing(*_: Any) -> None:
     """Do nothing, in place of a candidate."""
 
 
-def _limit_memory(size: int) -> None:
-    """Limit the memory that this process may still allocate. What CUDA only reserves does not count."""
-    data = int(Path("/proc/self/statm").read_text().split()[5]) * resource.getpagesize()
-    resource.setrlimit(resource.RLIMIT_DATA, (data + size, data + size))
-
-
 # ---- kinds of candidates ---------------------------------------------------------------------------------------------
 
 _Enter = Callable[[str], None]
 
 
 def _load_cuda(request: Load, enter: _Enter, _device: str) -> Any:
-    from jitload.api import load_inline
-
     candidate = request.candidate
     enter("compile")
     options = {"functions": candidate.functions, "arch": request.arch, **candidate.options}
@@ -253,20 +234,15 @@ def _load_cuda(request: Load, enter: _Enter, _device: str) -> Any:
 
 
 def _load_torch(request: Load, enter: _Enter, device: str) -> Any:
-    from jitload.cpp_extension import load_inline
-
-    candidate = request.candidate
+    candidate, names = request.candidate, request.candidate.functions
     enter("compile")
-    names = candidate.functions
     cpp, cuda = (candidate.source, None) if device == "cpu" else ("", candidate.source)
-    module = load_inline("candidate", cpp, cuda, functions=names, **candidate.options)
+    module = cpp_extension.load_inline("candidate", cpp, cuda, functions=names, **candidate.options)
     public = [name for name in dir(module) if not name.startswith("_")]
     return _chosen(module, candidate, [names] if isinstance(names, str) else list(names or public))
 
 
 def _load_triton(request: Load, enter: _Enter, _device: str) -> Any:
-    from jitload.api import load_triton
-
     candidate = request.candidate
     file = _import(candidate.source, enter)
     enter("compile")
@@ -373,18 +349,13 @@ def _family(name: str) -> str:
     return next((family for family in _FAMILIES if family in name and "." not in name), name)
 
 
-def _operators_without_data(
-    function: Callable[..., Any], arguments: Sequence[Any], wait: Callable[[], None]
-) -> list[str]:
+def _operators_without_data(function: Any, arguments: Sequence[Any], wait: Callable[[], object]) -> list[str]:
     """Call a function with tensors that have no memory, which only operators of torch accept. Return their names."""
     import torch
     from torch._subclasses.fake_tensor import FakeTensorMode
 
     with FakeTensorMode(allow_non_fake_inputs=True):
-        fakes = [
-            torch.empty(v.shape, dtype=v.dtype, device=v.device) if isinstance(v, torch.Tensor) else v
-            for v in arguments
-        ]
+        fakes = [torch.empty_like(v) if isinstance(v, torch.Tensor) else v for v in arguments]
         names = sorted(operators_of(lambda: function(*fakes)))
     wait()
     return names

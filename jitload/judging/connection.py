@@ -19,19 +19,12 @@ ALIGNMENT = 256
 
 
 class TensorSpec(NamedTuple):
-    """A tensor in the memory that the judge shares with a process.
-
-    Attributes:
-        dtype: The name of the dtype in torch, such as `float32`.
-        shape: The shape.
-        size: The number of bytes.
-        start: Where its slot begins. The tensor begins at least `GUARD` bytes later.
-    """
+    """A tensor in the memory that the judge shares with a process. It begins at least `GUARD` bytes after its slot."""
 
     dtype: str
     shape: tuple[int, ...]
-    size: int
-    start: int
+    size: int  # in bytes
+    start: int  # of its slot
 
     @property
     def end(self) -> int:
@@ -40,18 +33,11 @@ class TensorSpec(NamedTuple):
 
 
 class Layout(NamedTuple):
-    """The shared memory: first the arguments, then the results that a candidate returns.
+    """The shared memory: first the arguments, then the results that a candidate returns."""
 
-    Attributes:
-        arguments: A `TensorSpec` for each tensor, or another value.
-        results: The results of the reference.
-        arena: The number of bytes of all arguments.
-        size: The number of bytes in all.
-    """
-
-    arguments: tuple[Any, ...]
+    arguments: tuple[Any, ...]  # a `TensorSpec` for each tensor, or another value
     results: tuple[TensorSpec, ...]
-    arena: int
+    arena: int  # bytes of all arguments
     size: int
 
 
@@ -95,11 +81,22 @@ def text_in(answer: dict[str, Any], key: str) -> str:
     return value if isinstance(value, str) else ""
 
 
+def texts_in(answer: dict[str, Any], key: str) -> tuple[str, ...]:
+    """Return the texts in a list in an answer, or nothing if there is none."""
+    values = answer.get(key)
+    return tuple(map(str, values)) if isinstance(values, list) else ()
+
+
 def view_of(arena: Any, start: int, spec: TensorSpec) -> Any:
     """Return the tensor that lies in `arena`, a tensor of bytes, at `start`."""
     import torch
 
     return arena[start : start + spec.size].view(getattr(torch, spec.dtype)).view(spec.shape)
+
+
+def kind_of(tensor: Any) -> tuple[str, tuple[int, ...]]:
+    """Return the name of a tensor's dtype, and its shape."""
+    return str(tensor.dtype).removeprefix("torch."), tuple(tensor.shape)
 
 
 def bytes_of(tensor: Any) -> Any:

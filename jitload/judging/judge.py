@@ -9,7 +9,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
-from contextlib import nullcontext, suppress
+from contextlib import closing, nullcontext, suppress
 from pathlib import Path
 from statistics import median
 from typing import Any, NamedTuple
@@ -18,7 +18,7 @@ from jitload.building.progress import progress_bar
 from jitload.building.resources import core_count
 from jitload.errors import JitLoadError, MismatchError
 from jitload.judging.child import Call, Load, Setup
-from jitload.judging.connection import ProtocolError, number_in, text_in
+from jitload.judging.connection import ProtocolError, number_in, text_in, texts_in
 from jitload.judging.problem import Case, Problem, read_source
 from jitload.judging.processes import CandidateProcess, Failure, Processes, TemplateDiedError
 from jitload.judging.verdict import Candidate, Verdict, make_candidate
@@ -47,12 +47,10 @@ class _Rejected(Exception):  # noqa: N818  a verdict, not an error
 
 
 class _Limits(NamedTuple):
-    """How a judge judges. The fields are the arguments of `Judge`."""
+    """How a judge judges. The fields are arguments of `Judge`."""
 
     timeout: float
-    memory: int
     seconds: float
-    flush_l2: bool
     allow_torch: bool
     remember: bool
 
@@ -114,9 +112,10 @@ class Judge:
             raise JitLoadError(f"memory={memory!r}: {error}") from None
         if not timeout > 0 or not seconds >= 0 or not size > 0:
             raise JitLoadError(f"timeout={timeout!r}, memory={memory!r} and seconds={seconds!r} must be positive")
-        self._limits = _Limits(timeout, size, seconds, flush_l2, allow_torch, remember)
+        self._limits = _Limits(timeout, seconds, allow_torch, remember)
         self._source = read_source(reference, inputs)
         self._problem = Problem(self._source, outputs, Tolerance(rtol, atol))
+        self._setup = Setup(self._problem.layout, self._problem.device, size, flush_l2)
         self._hangs = _Hangs()
         self._processes: Processes | None = None
         self._starting, self._measuring = threading.Lock(), threading.Lock()
@@ -125,21 +124,19 @@ class Judge:
         self._start()
         return self
 
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
-    def close(self) -> None:
+    def close(self, *_: object) -> None:
         """End all processes of the judge."""
         with self._starting:
             if self._processes:
                 self._processes.close()
             self._processes = None
 
+    __exit__ = close
+
     def _start(self) -> Processes:
         with self._starting:
             if self._processes is None:
-                setup = Setup(self._problem.layout, self._problem.device, self._limits.memory, self._limits.flush_l2)
-                self._processes = Processes(setup, self._limits.timeout)
+                self._processes = Processes(self._setup, self._limits.timeout)
             return self._processes
 
     def run(self, candidate: Any, functions: Any = None, **options: Any) -> Verdict:
@@ -161,38 +158,36 @@ class Judge:
         """
         chosen = make_candidate(candidate, self._source.functions if functions is None else functions, **options)
         digest = chosen.digest(self._problem.device, self._problem.layout)
-        if self._limits.remember and (known := self._hangs.find(digest)) >= self._limits.timeout:
+        known = self._hangs.read().get(digest, 0) if self._limits.remember else 0
+        if isinstance(known, int | float) and known >= self._limits.timeout:
             reason = f"it was not done after {known:g} s in an earlier run, so it was not run again"
             return Verdict(name=chosen.name, stage="hang", reason=reason)
-        started, processes = time.monotonic(), self._start()
+        started = time.monotonic()
         try:
-            facts = self._try(chosen, processes.take())
-        except TemplateDiedError:  # perhaps because of another candidate
-            with processes.alone() as process:
-                facts = self._try_alone(chosen, process)
+            facts = self._try(chosen, self._start())
+        except TemplateDiedError:  # perhaps because of another candidate, so it is judged with a template of its own
+            with closing(Processes(self._setup, self._limits.timeout)) as alone:
+                facts = self._try(chosen, alone, is_alone=True)
         if facts["stage"] == "hang" and self._limits.remember:
-            self._hangs.add(digest, self._limits.timeout)
+            with self._starting:
+                self._hangs.add(digest, self._limits.timeout)
         return Verdict(name=chosen.name, seconds=time.monotonic() - started, **facts)
 
-    def _try(self, candidate: Candidate, process: CandidateProcess) -> dict[str, Any]:
+    def _try(self, candidate: Candidate, processes: Processes, *, is_alone: bool = False) -> dict[str, Any]:
         """Return the attributes of the verdict."""
+        process = processes.take()
+        trial = _Trial(self, candidate, process)
         try:
-            facts = _Trial(self, candidate, process).facts()
-        finally:
+            facts = trial.facts()
             process.end()
-        return {**facts, "output": process.output()}
-
-    def _try_alone(self, candidate: Candidate, process: CandidateProcess) -> dict[str, Any]:
-        """Judge a candidate whose process is the only one that can end its template."""
-        try:
-            return self._try(candidate, process)
         except TemplateDiedError as error:
-            if process.stage == "start":
+            if not is_alone or process.stage == "start":
                 raise
-            facts = _Trial(self, candidate, process).rejection(
-                Failure("template", f"ends its parent: {error.message()}")
-            )
-            return {**facts, "output": process.output()}
+            facts = trial.rejection(Failure("template", f"ends its parent: {error.message()}"))
+        finally:
+            with suppress(TemplateDiedError):
+                process.end()
+        return {**facts, "output": process.output()}
 
     def map(
         self,
@@ -226,9 +221,7 @@ class Judge:
         return _in_order([threads.submit(self.run, one) for one in made], threads, is_shown=progress)
 
 
-def _in_order(
-    futures: list[Future[Verdict]], threads: ThreadPoolExecutor | None, *, is_shown: bool
-) -> Iterator[Verdict]:
+def _in_order(futures: list[Future[Verdict]], threads: Executor | None, *, is_shown: bool) -> Iterator[Verdict]:
     try:
         with progress_bar() if is_shown and futures else nullcontext(None) as show:
             for number, future in enumerate(futures):
@@ -271,7 +264,6 @@ class _Trial:
         self._judge, self._candidate, self._process = judge, candidate, process
         self._problem, self._limits = judge._problem, judge._limits  # noqa: SLF001  a part of the judge
         self._starts, self._calls = self._problem.starts(), 0
-        self._is_checked = candidate.kind in ("python", "torch") and not self._limits.allow_torch
 
     def facts(self) -> dict[str, Any]:
         """Return the attributes of the verdict."""
@@ -296,25 +288,26 @@ class _Trial:
         loaded = self._ask(Load(self._candidate, arch, source.model_args, source.seed))
         process.stage = "launch"
         answer, _ = self._call("trace")
-        self._check_operators(found := _texts_in(answer, "operators"))
+        operators = texts_in(answer, "operators")
+        self._check_operators(operators)
         self._check_order()
         self._call()
         facts = {"stage": "ok", "registers": loaded["registers"] if isinstance(loaded.get("registers"), int) else None}
         facts |= self._measure() if self._limits.seconds else {}
-        self._check_own_work(found)
+        self._check_operators(operators, is_last=True)
         return facts
 
     def _ask(self, request: Load | Call) -> dict[str, Any]:
         answer = self._process.ask(request)
         if kind := text_in(answer, "failed"):
             message = text_in(answer, "message").strip()
-            texts = _texts_in(answer, "diagnostics")
+            texts = texts_in(answer, "diagnostics")
             first = next((text for text in texts[:-1]), message.partition("\n")[0])
             is_memory = _OUT_OF_MEMORY.search(f"{kind}: {message}")
             stage = "compile" if answer.get("is_compile") is True else "memory" if is_memory else self._process.stage
             raise _Rejected(stage, f"{kind}: {first}" if first else kind, texts)
         if answer.get("replaced"):
-            raise _Rejected("cheat", f"it replaces {', '.join(_texts_in(answer, 'replaced')) or 'functions'}")
+            raise _Rejected("cheat", f"it replaces {', '.join(texts_in(answer, 'replaced')) or 'functions'}")
         return answer
 
     def _call(self, kind: Any = "measure", delay_ms: int = 0) -> tuple[dict[str, Any], Case]:
@@ -347,52 +340,44 @@ class _Trial:
             if answer.get("is_ordered") is True:
                 return
 
-    def _check_operators(self, names: tuple[str, ...]) -> None:
-        """Reject a candidate that calls all operators of torch that the reference calls."""
-        right = self._problem.operators
-        if self._is_checked and right and right <= {*names}:
-            listed = ", ".join(sorted(right))
-            raise _Rejected("cheat", f"it computes the result with the operators of torch of the reference: {listed}")
+    def _check_operators(self, names: tuple[str, ...], *, is_last: bool = False) -> None:
+        """Reject a candidate that calls all operators of torch that the reference calls.
 
-    def _check_own_work(self, names: tuple[str, ...]) -> None:
-        """Reject a candidate that computes nothing itself, and that calls an operator that the reference calls.
-
-        Such a candidate can also be called with tensors that have no data. It is the last call, which may fail.
+        If `is_last` is true, reject one that calls some of them and computes nothing itself. It can also be called with
+        tensors that have no data. This must be the last call, because it may end the process.
         """
-        common = self._problem.operators & {*names}
-        if not self._is_checked or not common or any("." in name for name in names):
+        right = self._problem.operators
+        common = right & {*names}
+        if self._candidate.kind not in ("python", "torch") or self._limits.allow_torch or not common:
             return
-        self._process.left_s = min(self._process.left_s, _FAKE_S)
-        called: tuple[str, ...] = ()
-        with suppress(_Rejected, Failure, ProtocolError):
-            called = _texts_in(self._ask(Call(self._starts, kind="fake")), "operators")
-        if called == names:
-            listed = ", ".join(sorted(common))
-            raise _Rejected(
-                "cheat", f"it computes nothing but with operators of torch, as the reference does: {listed}"
-            )
+        listed = ", ".join(sorted(common))
+        if common == right:
+            raise _Rejected("cheat", f"it computes the result with the operators of torch of the reference: {listed}")
+        if is_last and not any("." in name for name in names):
+            called: tuple[str, ...] = ()
+            self._process.left_s = min(self._process.left_s, _FAKE_S)
+            with suppress(_Rejected, Failure, ProtocolError):
+                called = texts_in(self._ask(Call(self._starts, kind="fake")), "operators")
+            if called == names:
+                reason = "it computes nothing but with operators of torch, as the reference does"
+                raise _Rejected("cheat", f"{reason}: {listed}")
 
     def _measure(self) -> dict[str, Any]:
         """Measure the candidate and the reference. Each sample has new inputs, and its results are checked."""
-        times: list[float] = []
-        late, seen, reference = list(times), list(times), list(times)
+        samples: list[tuple[float, ...]] = []
         with self._judge._measuring:  # noqa: SLF001
-            start = time.monotonic()
-            while len(times) < _MIN_SAMPLES or (
-                len(times) < _MAX_SAMPLES and time.monotonic() - start < self._limits.seconds
-            ):
+            end = time.monotonic() + self._limits.seconds
+            while len(samples) < _MIN_SAMPLES or (len(samples) < _MAX_SAMPLES and time.monotonic() < end):
                 answer, case = self._call()
-                times.append(number_in(answer, "us"))
-                late.append(number_in(answer, "late_us"))
-                seen.append(self._process.last_call_s())
-                reference.append(case.reference_us)
+                us, late_us = number_in(answer, "us"), number_in(answer, "late_us")
+                samples.append((us, late_us, number_in(answer, "seen_us"), case.reference_us))
+        times, late, seen, reference = zip(*samples, strict=True)
         self._process.rehearse(self._starts)  # the machine may be busier than before
         self._check_order()
-        typical, shortest = median(times), (min(seen) - self._process.null_s) * 1e6
-        if (rest := median(late)) > _LATE_US + _LATE_SHARE * typical:
-            raise _Rejected(
-                "cheat", f"its work goes on in other streams, for {rest:.0f} µs after the call of {typical:.0f} µs"
-            )
+        typical, rest, shortest = median(times), median(late), min(seen) - self._process.null_us
+        if rest > _LATE_US + _LATE_SHARE * typical:
+            reason = f"its work goes on in other streams, for {rest:.0f} µs after the call of {typical:.0f} µs"
+            raise _Rejected("cheat", reason)
         if shortest > _UNSEEN_FACTOR * typical + _UNSEEN_US:
             reason = f"a call takes {typical:.0f} µs by its process's clock, but {shortest:.0f} µs by that of the judge"
             raise _Rejected("cheat", reason)
@@ -410,15 +395,6 @@ class _Trial:
         return _Rejected(stage, f"its process {failure.reason} {doing}").facts
 
 
-def _texts_in(answer: dict[str, Any], key: str) -> tuple[str, ...]:
-    """Return a list of texts in an answer, or nothing if there is none."""
-    values = answer.get(key)
-    return tuple(map(str, values)) if isinstance(values, list) else ()
-
-
-# ---- what hung -------------------------------------------------------------------------------------------------------
-
-
 class _Hangs:
     """The candidates that hung, in a file in the cache: their digests, and how long they were waited for."""
 
@@ -426,20 +402,14 @@ class _Hangs:
         from jitload.cache.entry import find_cache_dir
 
         self._path = find_cache_dir(read_settings()) / ".hangs.json"
-        self._lock = threading.Lock()
 
-    def find(self, digest: str) -> float:
-        """Return how long a candidate was waited for, or 0 if it is not known to hang."""
-        value = self._read().get(digest, 0)
-        return float(value) if isinstance(value, int | float) else 0.0
-
-    def add(self, digest: str, seconds: float) -> None:
-        """Remember a candidate. If the cache cannot be written, forget it."""
-        with self._lock:
-            save_json(self._path, {**self._read(), digest: seconds})
-
-    def _read(self) -> dict[str, Any]:
+    def read(self) -> dict[str, Any]:
+        """Return how long candidates were waited for, by their digests."""
         with suppress(OSError, ValueError, RecursionError):
             known = load_json(self._path)
             return known if isinstance(known, dict) else {}
         return {}
+
+    def add(self, digest: str, seconds: float) -> None:
+        """Remember a candidate. If the cache cannot be written, forget it."""
+        save_json(self._path, {**self.read(), digest: seconds})

@@ -4,69 +4,49 @@ from __future__ import annotations
 
 import inspect
 import secrets
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import nullcontext
 from pathlib import Path
 from types import ModuleType
 from typing import Any, NamedTuple
 
 from jitload.errors import JitLoadError
 from jitload.judging.child import import_file, operators_of
-from jitload.judging.connection import ALIGNMENT, GUARD, Layout, TensorSpec, bytes_of, view_of
+from jitload.judging.connection import ALIGNMENT, GUARD, Layout, TensorSpec, bytes_of, kind_of, view_of
 from jitload.measuring.clocks import CpuClock, cuda_clock
 from jitload.measuring.difference import Tolerance, agrees, check_agrees, find_differences
+from jitload.measuring.memory import same_bits
 
 _NOISE = 1 << 16  # bytes of random data, which are repeated
 _LOOSE = 0.01  # the relative and the absolute difference that KernelBench allows
 
 
 class Case(NamedTuple):
-    """Inputs and the right results.
+    """Inputs and the right results."""
 
-    Attributes:
-        starts: Where the tensors begin in the shared memory.
-        sent: A copy of what was written there.
-        expected: The results of the reference.
-        reference_us: How long the reference took.
-    """
-
-    starts: tuple[int, ...]
-    sent: Any
+    starts: tuple[int, ...]  # where the tensors begin in the shared memory
+    sent: Any  # a copy of what was written there
     expected: list[Any]
     reference_us: float
 
 
 class Source(NamedTuple):
-    """A reference as the caller passes it.
-
-    Attributes:
-        reference: The function that is right.
-        inputs: A function that returns new arguments.
-        functions: The launches of candidates that are kernels.
-        model_args: The arguments of `Model`, if the reference is one.
-        seed: The seed of the model's weights.
-        device: Where the arguments have to be, or "" for where they are.
-        names: The names of the reference's parameters.
-        is_model: Whether it is a problem in the form of KernelBench.
-    """
+    """A reference as the caller passes it. `is_model` says whether it is a problem in the form of KernelBench."""
 
     reference: Callable[..., Any]
     inputs: Callable[[], Sequence[Any]]
-    functions: Any = None
+    functions: Any = None  # the launches of candidates that are kernels
     model_args: tuple[Any, ...] = ()
-    seed: int = 0
-    device: str = ""
-    names: tuple[str, ...] = ()
+    seed: int = 0  # of the model's weights
+    device: str = ""  # where the arguments have to be, or "" for where they are
+    names: tuple[str, ...] = ()  # of the parameters
     is_model: bool = False
 
 
 class Problem:
-    """A reference with its inputs.
+    """A reference with its inputs, and `operators`, those of torch that it calls.
 
-    Attributes:
-        layout: The shared memory.
-        device: Where the tensors are, `cpu` or `cuda:0`.
-        outputs: The positions of the arguments that a candidate writes its results to.
-        operators: The operators of torch that the reference calls.
+    `outputs` are the positions of the arguments that a candidate writes its results to.
     """
 
     def __init__(self, source: Source, outputs: Sequence[str | int] | None, tolerance: Tolerance) -> None:
@@ -83,9 +63,8 @@ class Problem:
         results: list[Any] = []
         self.operators = operators_of(lambda: results.extend(self._run(args)[0]))
         self._changed = tuple(
-            n for n, arg in enumerate(args)
-            if isinstance(arg, torch.Tensor) and not torch.equal(bytes_of(arg), bytes_of(before[n]))
-        )  # fmt: skip
+            n for n, arg in enumerate(args) if isinstance(arg, torch.Tensor) and not same_bits(arg, before[n])
+        )
         self.outputs = self._find_outputs(args, results, outputs)
         if not self._agree(self._results_of(_clone(before)), results or [args[number] for number in self.outputs]):
             raise JitLoadError(
@@ -98,8 +77,6 @@ class Problem:
         if source.is_model and not is_chosen:
             self._tolerance = self._find_tolerance(results)
         self.layout = self._make_layout(args, results or [args[number] for number in self.outputs])
-
-    # ---- what the reference does -----------------------------------------------------------------------------------
 
     def _new_args(self) -> list[Any]:
         """Return arguments as `inputs` makes them, with random numbers that a candidate cannot know."""
@@ -141,12 +118,10 @@ class Problem:
             value = self._source.reference(*args)
             results.extend([] if value is None else tree_leaves(value))
 
-        with torch.no_grad():
-            if self.device == "cpu":
-                elapsed = CpuClock().time_once(lambda: None, call)
-            else:
-                with cuda_clock(torch.device(self.device).index or 0, None, flushes_l2=True) as clock:
-                    elapsed = clock.time_once(lambda: None, call)
+        gpu = torch.device(self.device).index or 0
+        clocks = nullcontext(CpuClock()) if self.device == "cpu" else cuda_clock(gpu, None, flushes_l2=True)
+        with torch.no_grad(), clocks as clock:
+            elapsed = clock.time_once(lambda: None, call)
         return [value if isinstance(value, torch.Tensor) else torch.as_tensor(value) for value in results], elapsed
 
     def _find_outputs(
@@ -168,8 +143,7 @@ class Problem:
         if self._source.is_model:
             return ()
         last = tuple(tensors[-len(results) :])
-        fits = [(args[n].dtype, args[n].shape) for n in last] == [(r.dtype, r.shape) for r in results]
-        return last if fits else ()
+        return last if [kind_of(args[n]) for n in last] == [*map(kind_of, results)] else ()
 
     def _reads(self, args: Sequence[Any], output: int) -> bool:
         """Return whether the results of the reference depend on the values in one of its outputs."""
@@ -201,8 +175,6 @@ class Problem:
                 return tolerance
         return self._tolerance  # the results hardly depend on the inputs
 
-    # ---- cases -----------------------------------------------------------------------------------------------------
-
     def _make_layout(self, args: Sequence[Any], results: Sequence[Any]) -> Layout:
         import torch
 
@@ -210,8 +182,7 @@ class Problem:
 
         def spec(tensor: Any) -> TensorSpec:
             nonlocal position
-            dtype, size = str(tensor.dtype).removeprefix("torch."), tensor.numel() * tensor.element_size()
-            made = TensorSpec(dtype, tuple(tensor.shape), size, position)
+            made = TensorSpec(*kind_of(tensor), tensor.numel() * tensor.element_size(), position)
             position = made.end
             return made
 
@@ -224,23 +195,27 @@ class Problem:
         places = range(GUARD, 2 * GUARD, ALIGNMENT)
         return tuple(s.start + secrets.choice(places) for s in self.layout.arguments if isinstance(s, TensorSpec))
 
+    def _places(self, starts: tuple[int, ...]) -> Iterator[tuple[int, TensorSpec, slice]]:
+        """Yield the positions of the tensors among the arguments, and where they lie in the shared memory."""
+        tensors = ((number, s) for number, s in enumerate(self.layout.arguments) if isinstance(s, TensorSpec))
+        for (number, spec), start in zip(tensors, starts, strict=True):
+            yield number, spec, slice(start, start + spec.size)
+
     def new_case(self, shared: Any, starts: tuple[int, ...]) -> Case:
         """Write new inputs and random bytes to the shared memory, and compute the right results."""
         args = self._new_args()
-        places = iter(starts)
-        _fill_with_noise(shared)
-        for number, (spec, arg) in enumerate(zip(self.layout.arguments, args, strict=True)):
+        for spec, arg, name in zip(self.layout.arguments, args, self._names, strict=True):
             if not isinstance(spec, TensorSpec):
                 if hasattr(arg, "shape") or arg != spec:
-                    raise JitLoadError(f"inputs= returned {arg!r} for {self._names[number]!r}, and {spec!r} before")
-                continue
-            if (spec.dtype, spec.shape) != (str(arg.dtype).removeprefix("torch."), tuple(arg.shape)):
-                raise JitLoadError(f"inputs= must return tensors of the same shapes; {self._names[number]!r} differs")
-            start = next(places)
+                    raise JitLoadError(f"inputs= returned {arg!r} for {name!r}, and {spec!r} before")
+            elif (spec.dtype, spec.shape) != kind_of(arg):
+                raise JitLoadError(f"inputs= must return tensors of the same shapes; {name!r} differs")
+        _fill_with_noise(shared)
+        for number, spec, place in self._places(starts):
             if number not in self._poisoned:
-                shared[start : start + spec.size].copy_(bytes_of(arg))
+                shared[place].copy_(bytes_of(args[number]))
             elif spec.dtype == "bool":
-                shared[start : start + spec.size].bitwise_and_(1)
+                shared[place].bitwise_and_(1)
         results, elapsed = self._run(args)
         return Case(starts, shared[: self.layout.arena].clone(), results or [args[n] for n in self.outputs], elapsed)
 
@@ -250,35 +225,27 @@ class Problem:
         Raises:
             MismatchError: They differ.
         """
-        layout = self.layout
-        specs = [spec for spec in layout.arguments if isinstance(spec, TensorSpec)]
-        starts = {spec.start: start for spec, start in zip(specs, case.starts, strict=True)}
+        outputs = {number: view_of(shared, place.start, spec) for number, spec, place in self._places(case.starts)}
         for number, expected in enumerate(case.expected):
             if returned:
-                spec, result = layout.results[number], f"result {number}"
+                spec, result = self.layout.results[number], f"result {number}"
                 actual = view_of(shared, spec.start, spec)
             else:
-                spec, result = layout.arguments[self.outputs[number]], self._names[self.outputs[number]]
-                actual = view_of(shared, starts[spec.start], spec)
+                result, actual = self._names[self.outputs[number]], outputs[self.outputs[number]]
             check_agrees((name, result, actual), ("the reference", expected.cpu()), self._tolerance, is_sure=True)
 
     def damage(self, case: Case, shared: Any) -> tuple[str, str]:
         """Return the stage and the reason if a candidate changed what it must not change, or two empty texts."""
         import torch
 
-        end = 0
-        places = iter(case.starts)
-        for number, spec in enumerate(self.layout.arguments):
-            if not isinstance(spec, TensorSpec):
-                continue
-            start, name = next(places), self._names[number]
-            gaps = ((end, start), (start + spec.size, spec.end))
-            if not all(torch.equal(shared[a:b], case.sent[a:b]) for a, b in gaps):
-                return "memory", f"it writes to memory next to {name!r}"
+        end, written = 0, (*self.outputs, *self._changed)
+        for number, spec, place in self._places(case.starts):
+            gaps = slice(end, place.start), slice(place.stop, spec.end)
+            if not all(torch.equal(shared[gap], case.sent[gap]) for gap in gaps):
+                return "memory", f"it writes to memory next to {self._names[number]!r}"
+            if number not in written and not torch.equal(shared[place], case.sent[place]):
+                return "cheat", f"it changes its input {self._names[number]!r}"
             end = spec.end
-            inside = slice(start, start + spec.size)
-            if number not in (*self.outputs, *self._changed) and not torch.equal(shared[inside], case.sent[inside]):
-                return "cheat", f"it changes its input {name!r}"
         return "", ""
 
 

@@ -15,16 +15,16 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from multiprocessing.connection import Connection
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from jitload.building.child_process import ChildProcess, describe_end
 from jitload.errors import JitLoadError
 from jitload.judging.child import Call, Setup
-from jitload.judging.connection import ProtocolError, answer_from
-from jitload.judging.template import End, Fork, children_of
+from jitload.judging.connection import answer_from, number_in
+from jitload.judging.template import children_of
 
 _PROGRAM = (
     "import sys; parent, control, *sys.path[:] = sys.argv[1:]; from jitload.judging.template import serve; "
@@ -37,14 +37,9 @@ _SHOWN_OUTPUT = 4000  # bytes
 
 
 class Failure(Exception):  # noqa: N818  not an error of the judge's
-    """A candidate's process has died, or must.
+    """A candidate's process has died, or must. The reason is a text such as "was ended by SIGSEGV"."""
 
-    Attributes:
-        cause: `died`, `hang`, `memory`, `closed` or `protocol`.
-        reason: What happened, such as "was ended by SIGSEGV".
-    """
-
-    def __init__(self, cause: str, reason: str) -> None:
+    def __init__(self, cause: Literal["died", "hang", "memory", "closed", "protocol", "template"], reason: str) -> None:
         super().__init__(reason)
         self.cause, self.reason = cause, reason
 
@@ -53,20 +48,52 @@ class TemplateDiedError(JitLoadError):
     """The process has died from which those of candidates are forked, and these with it."""
 
 
-class CandidateProcess:
-    """A process for one candidate.
+class Template:
+    """The process from which those of candidates are forked, and the socket over which it gets descriptors."""
 
-    Attributes:
-        stage: What it does, as far as it says: `start`, `load`, `compile` or `launch`.
-        left_s: How long it may still work.
-        shared: The memory that is shared with it, as a tensor of bytes.
-        null_s: How long a call takes that does nothing.
-    """
+    def __init__(self) -> None:
+        self._control, theirs = socket.socketpair()
+        arguments = (str(os.getpid()), str(theirs.fileno()), *sys.path)
+        self._child = ChildProcess(_PROGRAM, *arguments, descriptors=(theirs.fileno(),))
+        self.is_alive = self._child.is_alive
+        theirs.close()
+        self._lock = threading.Lock()
+
+    def fork(self, directory: str, descriptors: tuple[int, ...]) -> int:
+        """Start a process with copies of the descriptors, and return its id."""
+        with self._lock:
+            with suppress(OSError):  # it has died
+                socket.send_fds(self._control, [b"\0"], list(descriptors))
+            return self._ask(directory)
+
+    def end(self, pid: int) -> int:
+        """Kill a process and all that it has started, and return its status."""
+        with self._lock:
+            return self._ask(pid)
+
+    def _ask(self, request: str | int) -> int:
+        self._child.wake()  # a candidate may have stopped it
+        answer = self._child.ask(request, timeout_s=_START_S)
+        if answer is None:
+            raise TemplateDiedError(f"the judge's process {self._child.cause_of_death()}")
+        return int(answer)
+
+    def close(self) -> None:
+        """End the template."""
+        self._child.close()
+        self._child.await_end()
+        self._control.close()
+
+
+class CandidateProcess:
+    """A process for one candidate, and `shared`, the memory that is shared with it, as a tensor of bytes."""
 
     def __init__(self, template: Template, setup: Setup, timeout: float) -> None:
         import torch
 
-        self.stage, self.left_s, self.null_s = "start", _START_S, 0.0
+        self.stage = "start"  # or `load`, `compile` or `launch`, as far as it says
+        self.left_s = _START_S  # how long it may still work
+        self.null_us = 0.0  # how long a call takes that does nothing
         self._marks: list[float] = []  # when it was about to call the candidate, and when it had done so
         self._memory, self._first_memory, self._template, self._timeout = setup.memory, 0, template, timeout
         self._directory = tempfile.mkdtemp(prefix="jitload-judge-")  # which the template removes
@@ -82,6 +109,8 @@ class CandidateProcess:
             self.shared = torch.frombuffer(mmap.mmap(memory, setup.layout.size), dtype=torch.uint8)
             self._pid = template.fork(self._directory, (theirs.fileno(), memory, self._output.fileno()))
         except TemplateDiedError:
+            self._output.close()
+            self._connection.close()
             shutil.rmtree(self._directory)
             raise
         finally:
@@ -98,30 +127,19 @@ class CandidateProcess:
 
     def rehearse(self, starts: tuple[int, ...]) -> None:
         """Measure how long a call takes that does nothing. Keep the longest of such times."""
-        times = []
-        for _ in range(3):
-            self.ask(Call(starts, kind="rehearse"))
-            times.append(self.last_call_s())
-        self.null_s = max(self.null_s, min(times))
-
-    def last_call_s(self) -> float:
-        """Return how long the last call took, by the clock of this process."""
-        if len(self._marks) != 2:
-            raise ProtocolError
-        return self._marks[1] - self._marks[0]
+        times = [number_in(self.ask(Call(starts, kind="rehearse")), "seen_us") for _ in range(3)]
+        self.null_us = max(self.null_us, min(times))
 
     def ask(self, request: object) -> dict[str, Any]:
-        """Send a request, and return the answer.
+        """Send a request, and return the answer. `seen_us` in it is how long a call took by the clock of this process.
 
         Raises:
             Failure: The process has died, or breaks a limit.
             ProtocolError: It has sent something that is not an answer.
         """
         self._marks.clear()
-        try:
+        with suppress(OSError):  # it has died, as the missing answer will show
             self._connection.send(request)
-        except OSError:
-            raise self._lost_connection() from None
         return self._answer()
 
     def _answer(self) -> dict[str, Any]:
@@ -132,6 +150,7 @@ class CandidateProcess:
             except (EOFError, ConnectionError):
                 raise self._lost_connection() from None
             if (stage := answer.get("stage")) not in ("load", "compile", "launch"):
+                answer["seen_us"] = (self._marks[1] - self._marks[0]) * 1e6 if len(self._marks) == 2 else None
                 return answer
             self.stage = stage
             self._marks.append(time.perf_counter())
@@ -142,24 +161,21 @@ class CandidateProcess:
         while not self._connection.poll(_TICK_S):
             if time.monotonic() - start > self.left_s:
                 raise Failure("hang", f"is not done after {self._timeout:g} s")
-            self._check_limits()
+            pids = [self._pid, *_descendants(self._pid)]
+            if len(pids) > _MAX_PROCESSES:
+                raise Failure("memory", f"has started more than {_MAX_PROCESSES} processes")
+            sizes = [max(0, _memory_of(pid) - self._first_memory) for pid in pids]
+            if sum(sizes) > self._memory + self.shared.numel():
+                raise Failure("memory", f"uses more than {self._memory / 1e9:g} GB of memory")
         self.left_s -= time.monotonic() - start
-
-    def _check_limits(self) -> None:
-        pids = [self._pid, *_descendants(self._pid)]
-        if len(pids) > _MAX_PROCESSES:
-            raise Failure("memory", f"has started more than {_MAX_PROCESSES} processes")
-        sizes = [max(0, _memory_of(pid) - self._first_memory) for pid in pids]
-        if sum(sizes) > self._memory + self.shared.numel():
-            raise Failure("memory", f"uses more than {self._memory / 1e9:g} GB of memory")
 
     def _lost_connection(self) -> Failure:
         """Return how the process has died, or that it closed its connection."""
         deadline = time.monotonic() + 0.5
-        while _is_alive(self._pid) and time.monotonic() < deadline:
+        while _is_alive(self._pid):
+            if time.monotonic() > deadline:
+                return Failure("closed", "closed its connection to the judge")
             time.sleep(0.001)
-        if _is_alive(self._pid):
-            return Failure("closed", "closed its connection to the judge")
         return Failure("died", describe_end(self.end()))
 
     def end(self) -> int:
@@ -194,10 +210,9 @@ class CandidateProcess:
 
 
 def _is_alive(pid: int) -> bool:
-    try:
+    with suppress(OSError):
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    except OSError:
-        return False
+    return False
 
 
 def _descendants(pid: int) -> Iterator[int]:
@@ -214,43 +229,6 @@ def _memory_of(pid: int) -> int:
     return 0
 
 
-class Template:
-    """The template, and the socket over which it gets descriptors."""
-
-    def __init__(self) -> None:
-        self._control, theirs = socket.socketpair()
-        arguments = (str(os.getpid()), str(theirs.fileno()), *sys.path)
-        self._child = ChildProcess(_PROGRAM, *arguments, descriptors=(theirs.fileno(),))
-        self.is_alive = self._child.is_alive
-        theirs.close()
-        self._lock = threading.Lock()
-
-    def fork(self, directory: str, descriptors: tuple[int, ...]) -> int:
-        """Start a process with copies of the descriptors, and return its id."""
-        with self._lock:
-            with suppress(OSError):  # it has died
-                socket.send_fds(self._control, [b"\0"], list(descriptors))
-            return self._ask(Fork(directory))
-
-    def end(self, pid: int) -> int:
-        """Kill a process and all that it has started, and return its status."""
-        with self._lock:
-            return self._ask(End(pid))
-
-    def _ask(self, request: Fork | End) -> int:
-        self._child.wake()  # a candidate may have stopped it
-        answer = self._child.ask(request, timeout_s=_START_S)
-        if answer is None:
-            raise TemplateDiedError(f"the judge's process {self._child.cause_of_death()}")
-        return int(answer)
-
-    def close(self) -> None:
-        """End the template."""
-        self._child.close()
-        self._child.await_end()
-        self._control.close()
-
-
 class Processes:
     """Processes for candidates. One is always started in advance, and if the template dies, there is a new one."""
 
@@ -260,44 +238,32 @@ class Processes:
         self._template, self._setup, self._timeout = self.make_template(), setup, timeout
         self._spares: list[CandidateProcess] = []
         self._starter = ThreadPoolExecutor(1, thread_name_prefix="jitload-judge-spare")
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
 
     def take(self) -> CandidateProcess:
         """Return a process for a candidate, and start another one."""
         with self._lock:
             if not self._template.is_alive():
-                self._drop_spares()
-                self._template.close()
+                self._end_all()
                 self._template = self.make_template()
-            process = self._spares.pop() if self._spares else self._start(self._template)
+            self._add_spare()
+            process = self._spares.pop()
         self._starter.submit(self._add_spare)
         return process
-
-    @contextmanager
-    def alone(self) -> Iterator[CandidateProcess]:
-        """Yield a process with a template of its own."""
-        template = Template()
-        try:
-            yield self._start(template)
-        finally:
-            template.close()
 
     def _add_spare(self) -> None:
         with self._lock:
             if not self._spares:
-                self._spares.append(self._start(self._template))
+                self._spares.append(CandidateProcess(self._template, self._setup, self._timeout))
 
-    def _start(self, template: Template) -> CandidateProcess:
-        return CandidateProcess(template, self._setup, self._timeout)
-
-    def _drop_spares(self) -> None:
+    def _end_all(self) -> None:
         while self._spares:
             with suppress(TemplateDiedError):
                 self._spares.pop().end()
+        self._template.close()
 
     def close(self) -> None:
         """End all processes."""
         self._starter.shutdown()
         with self._lock:
-            self._drop_spares()
-            self._template.close()
+            self._end_all()

@@ -17,7 +17,6 @@ import traceback
 import warnings
 from contextlib import suppress
 from pathlib import Path
-from typing import NamedTuple
 
 from jitload.building.child_process import answer_questions, end_with_parent
 
@@ -25,23 +24,12 @@ _SET_PARENT_DEATH_SIGNAL, _SET_CHILD_SUBREAPER = 1, 36  # of prctl
 _MAX_FILE = 256 << 20  # bytes of a file that a candidate writes
 _CLEAN_UP_S = 5.0
 _ASKS_NVML = "PYTORCH_NVML_BASED_CUDA_CHECK"  # a variable of torch
+_CONNECTION, _MEMORY = 800, 801  # numbers of descriptors that nobody closes or writes to by mistake
 _libc = ctypes.CDLL(None)
 
 
-class Fork(NamedTuple):
-    """A request for a new process. Its descriptors follow on the control socket."""
-
-    directory: str
-
-
-class End(NamedTuple):
-    """A request to kill a process and all that it has started. The answer is its status."""
-
-    pid: int
-
-
 def serve(parent: int, control: int) -> None:
-    """Answer the requests of the process `parent`."""
+    """Answer the requests of the process `parent`: a directory for a new process, or the id of one to end."""
     from jitload.cuda import isolated
 
     _libc.prctl(_SET_CHILD_SUBREAPER, 1, 0, 0, 0)  # what a candidate leaves behind becomes a child of this process
@@ -51,9 +39,19 @@ def serve(parent: int, control: int) -> None:
     end_with_parent(parent)
     _import_modules()
     _end_nvml()
-    template = _Template(socket.socket(fileno=control))
-    answer_questions(template.answer)
-    template.close()
+    descriptors = socket.socket(fileno=control)
+    directories: dict[int, str] = {}  # of the processes that run
+
+    def answer(request: str | int) -> int:
+        if isinstance(request, int):
+            return _end(request, directories)
+        pid = _fork(request, descriptors)
+        directories[pid] = request
+        return pid
+
+    answer_questions(answer)
+    for pid in [*directories]:  # which a judge has left that was killed itself
+        _end(pid, directories)
     os._exit(0)  # without what modules print at exit
 
 
@@ -62,7 +60,6 @@ def _import_modules() -> None:
     import torch._dynamo  # which replaces functions of torch
     import tvm_ffi
 
-    import jitload.api
     import jitload.cpp_extension
     import jitload.judging.child
     import jitload.loader.module
@@ -85,52 +82,39 @@ def _end_nvml() -> None:
             pass
 
 
-class _Template:
-    def __init__(self, control: socket.socket) -> None:
-        self._control = control
-        self._directories: dict[int, str] = {}  # of the processes that run
+def _fork(directory: str, control: socket.socket) -> int:
+    """Start a process with the descriptors that the judge has sent, and return its id."""
+    _, descriptors, _, _ = socket.recv_fds(control, 1, 3)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)  # this process has a second thread, which only sleeps
+        pid = os.fork()
+    if pid == 0:
+        _run(directory, *descriptors)
+    for descriptor in descriptors:
+        os.close(descriptor)
+    return pid
 
-    def answer(self, request: Fork | End) -> int:
-        """Return the id of a new process, or the status of an ended one."""
-        return self._fork(request) if isinstance(request, Fork) else self._end(request.pid)
 
-    def _fork(self, request: Fork) -> int:
-        _, descriptors, _, _ = socket.recv_fds(self._control, 1, 3)
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", DeprecationWarning)  # this process has a second thread, which only sleeps
-            pid = os.fork()
-        if pid == 0:
-            _run(request.directory, *descriptors)
-        for descriptor in descriptors:
-            os.close(descriptor)
-        self._directories[pid] = request.directory
-        return pid
-
-    def _end(self, pid: int) -> int:
-        _kill_group(pid)
-        status = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
-        _kill_group(pid)  # a process may have been forked meanwhile
-        directory = self._directories.pop(pid)
-        deadline = time.monotonic() + _CLEAN_UP_S
-        while (orphans := children_of("self") - {*self._directories}) and time.monotonic() < deadline:
-            for orphan in orphans:
-                os.kill(orphan, signal.SIGKILL)  # not waited for, so the id is still its own
-            for orphan in orphans:
-                os.waitpid(orphan, 0)
-        shutil.rmtree(directory, ignore_errors=True)
-        return status
-
-    def close(self) -> None:
-        """End the processes that a judge has left, which was killed itself."""
-        for pid in [*self._directories]:
-            self._end(pid)
+def _end(pid: int, directories: dict[int, str]) -> int:
+    """Kill a process and all that it has started, and return its status."""
+    _kill_group(pid)
+    status = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+    _kill_group(pid)  # a process may have been forked meanwhile
+    directory = directories.pop(pid)
+    deadline = time.monotonic() + _CLEAN_UP_S
+    while (orphans := children_of("self") - {*directories}) and time.monotonic() < deadline:
+        for orphan in orphans:
+            os.kill(orphan, signal.SIGKILL)  # not waited for, so the id is still its own
+        for orphan in orphans:
+            os.waitpid(orphan, 0)
+    shutil.rmtree(directory, ignore_errors=True)
+    return status
 
 
 def _kill_group(pid: int) -> None:
-    with suppress(ProcessLookupError, PermissionError):
-        os.killpg(pid, signal.SIGKILL)
-    with suppress(ProcessLookupError):
-        os.kill(pid, signal.SIGKILL)  # before it has a group of its own
+    for kill in (os.killpg, os.kill):  # before it has a group of its own, there is only the process
+        with suppress(ProcessLookupError, PermissionError):
+            kill(pid, signal.SIGKILL)
 
 
 def children_of(pid: int | str) -> set[int]:
@@ -157,9 +141,6 @@ def _run(directory: str, connection: int, memory: int, output: int) -> None:
     os._exit(0)
 
 
-_CONNECTION, _MEMORY = 800, 801  # numbers of descriptors that nobody closes or writes to by mistake
-
-
 def _prepare(directory: str, connection: int, memory: int, output: int) -> None:
     import resource
     import tempfile
@@ -168,11 +149,11 @@ def _prepare(directory: str, connection: int, memory: int, output: int) -> None:
     _libc.prctl(_SET_PARENT_DEATH_SIGNAL, signal.SIGKILL, 0, 0, 0)
     for name in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT):  # nohup and a shell's & ignore some
         signal.signal(name, signal.SIG_DFL)
-    os.dup2(connection, _CONNECTION, inheritable=False)
-    os.dup2(memory, _MEMORY, inheritable=False)
     null = os.open(os.devnull, os.O_RDONLY)
     for number, source in enumerate((null, output, output)):
         os.dup2(source, number)
+    os.dup2(connection, _CONNECTION, inheritable=False)
+    os.dup2(memory, _MEMORY, inheritable=False)
     os.closerange(3, _CONNECTION)
     del os.environ[_ASKS_NVML]
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))

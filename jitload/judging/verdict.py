@@ -69,23 +69,14 @@ class Verdict:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Candidate:
-    """A text to judge.
-
-    Attributes:
-        name: The candidate's name in the verdict.
-        source: The text.
-        kind: What kind of text it is.
-        functions: The argument `functions` of `load_inline`, or the keywords of `load_triton` by names.
-        function: The function to call, or "" for the only one.
-        options: Other arguments of `load_inline`.
-    """
+    """A text to judge."""
 
     name: str
     source: str
     kind: Kind
-    functions: Any = None
-    function: str = ""
-    options: Mapping[str, Any] = field(default_factory=dict)
+    functions: Any = None  # of `load_inline`, or the keywords of `load_triton` by names
+    function: str = ""  # the one to call, or "" for the only one
+    options: Mapping[str, Any] = field(default_factory=dict)  # other arguments of `load_inline`
 
     def digest(self, *context: object) -> str:
         """Return a digest of the text, of how it is called, and of the context."""
