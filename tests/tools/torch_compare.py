@@ -29,6 +29,7 @@ from torch_programs import PROGRAMS, Program, difference, functions_of, names
 PEERS = ("jitload", "torch")
 _FILE = re.compile(r"[^\s\"'(\[]*\.(?:cpp|cu|h|cuh)\"?:\d+")
 _LOG_TIME = re.compile(r"(?<=\[)F\d{4} [\d:.]+ ")  # CHECK of torch's logging
+_TYPE = re.compile(r"\btorch\.(cuda\.)?(sparse\.)?(Byte|Char|Double|Float|Int|Long|Short|Half)Tensor\b")
 _BACKTRACE = re.compile(r"\n?Exception raised from .*", re.DOTALL)
 
 
@@ -107,7 +108,12 @@ def run_call(expression: str, expected: str, functions: dict[str, Any], device: 
 
 def _without_files(text: str) -> str:
     text = text.replace(" | typing.SupportsIndex", "")  # pybind11 3.0.2 writes it, older ones do not
-    return _FILE.sub("FILE:LINE", _LOG_TIME.sub("", _BACKTRACE.sub("", text))).rstrip("\n")
+    return _FILE.sub("FILE:LINE", _LOG_TIME.sub("", _BACKTRACE.sub("", _with_cpp_names(text)))).rstrip("\n")
+
+
+def _with_cpp_names(text: str) -> str:
+    """Undo what torch does to messages before Python sees them: it writes `torch.cuda.FloatTensor` for `CUDAFloatType`."""
+    return _TYPE.sub(lambda m: f"{'Sparse' if m[2] else ''}{'CUDA' if m[1] else 'CPU'}{m[3]}Type", text)
 
 
 def _describe(value: Any) -> Any:
