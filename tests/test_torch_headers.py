@@ -136,6 +136,18 @@ def test_declarations_need_torchs_headers(tmp_path: Path, monkeypatch: pytest.Mo
             'x.cu(3): error: no suitable conversion function from "<expression error>" to "at::Generator" exists',
             ["at::Generator"],
         ),
+        ("x.cpp:3: error: ‘PyErr_Clear’ was not declared in this scope", ["PyErr_Clear"]),
+        ('x.cu(3): error: identifier "PyExc_ValueError" is undefined', ["PyExc_ValueError"]),
+        ("x.cpp:3: error: ‘PyObject’ does not name a type", ["PyObject"]),
+        ("x.cpp:3: error: ‘CHECK_EQ’ was not declared in this scope", ["CHECK_EQ"]),
+        ("x.cpp:3: error: ‘CHECK_INPUT’ was not declared in this scope", []),
+        ("x.cpp:3: error: ‘INFO’ was not declared in this scope", ["INFO"]),
+        (
+            "x.cpp:3: error: no match for ‘operator<<’ (operand types are ‘std::ostream’ {aka ‘std::basic_ostream<char>’} "
+            "and ‘std::vector<int>’)",
+            ["operator<< of std::ostream"],
+        ),
+        ("x.cpp:3: error: no match for ‘operator<<’ (operand types are ‘std::ostream’ and ‘Mine’)", []),
         (
             'x.cu(9): error: no instance of overloaded function "gpuAtomicMax" matches the argument list',
             ["gpuAtomicMax"],
@@ -162,6 +174,11 @@ def test_unknown_macros_are_missing_where_the_log_names_nothing():
         "at::cuda::philox::unpack"
     ]
     assert missing_names(log, ["int n = mine::f(at::ceil_div(1, 2));"]) == []
+    log = "x.cpp:1:14: error: expected unqualified-id before ‘&’ token"
+    text = "try { f(); } catch (const c10::IndexError& e) { g(); } catch (const c10::Error& e) { h(); }"
+    assert missing_names(log, [text]) == ["c10::IndexError"]
+    assert missing_names(log, ["const & y = at::cuda::f(); TORCH_FOO(y);"]) == ["TORCH_FOO"]
+    assert missing_names(log, ["const & y = at::cuda::f();"]) == []
 
 
 # ---- the C++ library ---------------------------------------------------------------------------------------------

@@ -95,12 +95,23 @@ torch::Tensor scaled_by_symbol(torch::Tensor x, double factor) { return x *= fac
 std::tuple<torch::Tensor, torch::Tensor, torch::Tensor> convolution_gradients(torch::Tensor g, torch::Tensor x, torch::Tensor w) {
   return at::convolution_backward(g, x, w, std::nullopt, {1, 1}, {0, 0}, {1, 1}, false, {0, 0}, 1, {true, true, false});
 }
-bool is_dense(torch::Tensor x) { return x.is_non_overlapping_and_dense(); }
+torch::Tensor column(torch::Tensor x, torch::Tensor index) { return x.index({torch::Tensor(), index}); }
+torch::Tensor set_column(torch::Tensor x, torch::Tensor index, torch::Tensor value) {
+  return x.index_put_({torch::Tensor(), index}, value);
+}
+torch::Tensor last(torch::Tensor x, std::string text) { return x.index({text.c_str(), -1}); }
+std::vector<torch::Tensor> sums(torch::Tensor x) { return at::_foreach_add({x, x}, 2); }
+torch::Tensor without_gradient(torch::Tensor x) { return x.requires_grad_(false); }
+bool nothing_requires_gradient() { return torch::Tensor().requires_grad(); }
+const char* same_text(const char* text) { return text; }
+int64_t total(at::IntArrayRef numbers) { return std::accumulate(numbers.begin(), numbers.end(), int64_t(0)); }
+int64_t rest(torch::Tensor x, int64_t start) { return x.sizes().slice(start).size(); }
+int64_t part(torch::Tensor x, int64_t start) { return x.sizes().slice(start, 1)[0]; }
 bool truth(bool x) { return x; }
 char letter(char x) { return x; }
 int64_t python_version() { return PY_MAJOR_VERSION * 100 + PY_MINOR_VERSION; }
 """
-FUNCTIONS = ["keep", "kept_tensor", "kept_facts", "unsqueezed", "in_thread", "in_parallel", "failing_in_parallel", "limits", "row_maximum", "constant", "array", "bytes", "wrapped", "too_large", "index_nothing", "address", "spread", "plus_one", "rows", "accumulators", "compared", "scaled", "scaled_by_symbol", "convolution_gradients", "is_dense", "truth", "letter", "python_version"]  # fmt: skip
+FUNCTIONS = ["keep", "kept_tensor", "kept_facts", "unsqueezed", "in_thread", "in_parallel", "failing_in_parallel", "limits", "row_maximum", "constant", "array", "bytes", "wrapped", "too_large", "index_nothing", "address", "spread", "plus_one", "rows", "accumulators", "compared", "scaled", "scaled_by_symbol", "convolution_gradients", "column", "set_column", "last", "sums", "without_gradient", "nothing_requires_gradient", "same_text", "total", "rest", "part", "truth", "letter", "python_version"]  # fmt: skip
 
 
 @pytest.fixture(scope="module")
@@ -220,20 +231,38 @@ def test_an_operator_takes_an_array_of_bools(module: ModuleType):
         assert (mine is expected is None) or torch.equal(mine, expected)
 
 
-def test_a_tensor_is_dense_where_torch_says_so(module: ModuleType):
-    x = torch.ones(2, 3, 4, 5)
-    dense = [
-        x,
-        x.transpose(1, 3),
-        x.to(memory_format=torch.channels_last),
-        x[:1],
-        torch.ones(()),
-        torch.ones(2, 0, 3),
-        x[1],
-    ]
-    assert [*map(module.is_dense, dense)] == [True] * len(dense)
-    sparse = [x[:, :1], x[:, :, ::2], torch.ones(3).expand(2, 3), x[..., 0]]
-    assert [*map(module.is_dense, sparse)] == [False] * len(sparse)
+def test_an_index_means_what_it_means_in_cpp(module: ModuleType):
+    x, index = torch.rand(2, 3), torch.tensor([1])
+    assert torch.equal(module.column(x, index), x[:, index])
+    assert torch.equal(module.set_column(x.clone(), index, torch.tensor(5.0)), x.index_fill(1, index, 5))
+    assert torch.equal(module.last(x, "..."), x[:, 2])
+    with pytest.raises(ValueError, match=r'Expected "\.\.\." to represent an ellipsis index, but got "\.\."'):
+        module.last(x, "..")
+    assert (module.rest(x, 1), module.rest(x, 2), module.part(x, 1)) == (1, 0, 3)
+    for function, start in ((module.rest, 3), (module.part, 2)):
+        with pytest.raises(RuntimeError, match="ArrayRef: invalid slice"):
+            function(x, start)
+
+
+def test_only_a_leaf_can_be_made_to_require_no_gradient(module: ModuleType):
+    x = torch.rand(3, requires_grad=True)
+    with pytest.raises(RuntimeError, match="you can only change requires_grad flags of leaf variables"):
+        module.without_gradient(x * 2)
+    assert not module.without_gradient(x).requires_grad
+    assert not module.nothing_requires_gradient()
+
+
+def test_null_is_none(module: ModuleType):
+    assert (module.same_text(None), module.same_text("a")) == (None, "a")
+
+
+def test_an_array_of_integers_is_a_list_or_tuple_of_integers_or_tensors(module: ModuleType):
+    numpy = pytest.importorskip("numpy")
+    for numbers in ([1, 2], (1, True, 1), torch.Size([3]), [torch.tensor(2), 1]):
+        assert module.total(numbers) == 3
+    for numbers in ([numpy.float32(1.5)], [1.5], [numpy.int64(3)], numpy.array([3]), range(3), None, 3):
+        with pytest.raises(TypeError, match="incompatible function arguments"):
+            module.total(numbers)
 
 
 def test_a_bool_parameter_takes_what_has_a_truth_value(module: ModuleType):
@@ -263,6 +292,9 @@ def test_transforms_and_modes_of_torch_hold_inside_a_text(module: ModuleType):
     assert fake.shape == x.shape
     assert module.plus_one(x.to("meta")).device.type == "meta"
     assert type(module.plus_one(x.as_subclass(Loud))) is torch.Tensor
+    columns = torch.tensor([1])  # in an array of arguments, too
+    assert torch.equal(module.column(x, columns.as_subclass(Loud)), x[:, columns])
+    assert {*map(type, module.sums(x.as_subclass(Loud)))} == {torch.Tensor}
 
 
 class Loud(torch.Tensor):

@@ -23,11 +23,14 @@ _OF_AUTHOR = re.compile(
 )
 _OF_TORCH = re.compile(
     r"\b(?:torch|at|c10|ATen|pybind11|py|caffe2|jitload_torch)(?:::|/)"
-    r"|[\"‘](?:torch|at|c10|pybind11|py|std|caffe2|begin|end)[\"’]"
+    r"|[\"‘](?:torch|at|c10|pybind11|py|std|caffe2|begin|end|Py(?:[A-Z][A-Za-z]*)?_\w+|PyObject)[\"’]"
+    r"|[\"‘](?:D?CHECK(?:_(?:[NEGL][EQT]|NOTNULL))?|[VD]?LOG(?:_IF)?|INFO|WARNING|ERROR|FATAL)[\"’]"  # Logging.h
+    r"|operator<<[’\"].* ‘(?:const )?std::(?:vector|map|set|pair)<"  # declared there, too
 )
 _CONVERTED_TYPE = re.compile(r"jitload_torch::(?:Caster|Code)<(.+?) ?>$")
 _MACRO_OF_TORCH = re.compile(r"\b(?:AT|TORCH|C10|PYBIND11|CUDA)_[A-Z]\w*|\bgpuAtomic\w+|\bWARP_[A-Z]\w*")
 _NESTED_NAME = re.compile(r"\b(?:torch|at|c10)(?:::\w+){2,}")
+_CAUGHT_NAME = re.compile(r"\bcatch\s*\(\s*(?:const\s+)?((?:torch|at|c10|py|pybind11)::(?!Error\b)\w+)")
 _MACRO_CALL = re.compile(r"\b(?:AT|TORCH|C10|PYBIND11)_[A-Z]\w*(?=\s*\()")
 _MACRO_DEFINITION = re.compile(r"^[ \t]*#[ \t]*define[ \t]+(\w+)", re.MULTILINE)
 _NO_MEMBER = re.compile(
@@ -76,9 +79,10 @@ def missing_names(log: str, texts: Iterable[str] = ()) -> list[str]:
         names[_CONVERTED_TYPE.sub(r"\1", name)] = None
     if names:
         return list(names)
-    if "must be a class or namespace name" in log:
-        return sorted({name for text in texts for name in _NESTED_NAME.findall(text)})
-    return _undefined_macros(texts)
+    if match := re.search("(must be a class or namespace name)|expected unqualified-id before ‘[&)]’", log):
+        pattern = _NESTED_NAME if match[1] else _CAUGHT_NAME
+        names = dict.fromkeys(name for text in texts for name in pattern.findall(text))
+    return sorted(names) or _undefined_macros(texts)
 
 
 def _undefined_macros(texts: Iterable[str]) -> list[str]:

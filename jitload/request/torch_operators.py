@@ -65,7 +65,7 @@ _OWN_METHODS = frozenset(
     (  # noqa: SIM905  a list of words
         "contiguous cpu cuda data dim element_size get_device index index_put_ is_complex is_contiguous is_cpu is_cuda "
         "is_floating_point is_meta is_quantized is_signed is_sparse item itemsize nbytes ndimension numel options "
-        "requires_grad size sizes stride strides storage_offset type backward has_storage is_same requires_grad_ "
+        "requires_grad size sizes stride strides storage_offset type backward is_same requires_grad_ "
         "is_leaf retains_grad retain_grad output_nr _version set_data"
     ).split()
 )

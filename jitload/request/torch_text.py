@@ -35,28 +35,22 @@ _LIBRARY_OF_TORCH = re.compile(
 
 # The options that torch 2.13 passes to the compilers.
 CPP_FLAGS = ("-std=c++20", "-Wno-deprecated-declarations")
-NVCC_FLAGS = (
-    "-std=c++20",
-    "--expt-relaxed-constexpr",
-    "-D__CUDA_NO_HALF_OPERATORS__",
-    "-D__CUDA_NO_HALF_CONVERSIONS__",
-    "-D__CUDA_NO_BFLOAT16_CONVERSIONS__",
-    "-D__CUDA_NO_HALF2_OPERATORS__",
-)
+NVCC_FLAGS = (  # noqa: SIM905  a list of words
+    "-std=c++20 --expt-relaxed-constexpr -D__CUDA_NO_HALF_OPERATORS__ -D__CUDA_NO_HALF_CONVERSIONS__ "
+    "-D__CUDA_NO_BFLOAT16_CONVERSIONS__ -D__CUDA_NO_HALF2_OPERATORS__"
+).split()
 
 # Headers, each with the names that need it. The names in the first table are in std. The names in the second table are
 # other words that torch's headers make known.
 _SAME_NAMES = (
-    "atomic complex deque exception filesystem initializer_list list map ostream set string_view thread unordered_map "
-    "unordered_set variant"
+    "array atomic chrono complex deque exception filesystem initializer_list list map ostream set string_view thread "
+    "unordered_map unordered_set variant vector"
 )
 _STD_HEADERS = {name: name for name in _SAME_NAMES.split()} | {
-    "vector": "vector",
     "string": "string to_string stoi stof getline",
     "optional": "optional nullopt make_optional",
     "tuple": "tuple make_tuple tie get apply tuple_size tuple_element",
     "utility": "pair make_pair move forward swap exchange index_sequence make_index_sequence declval",
-    "array": "array",
     "algorithm": "min max sort clamp fill copy swap find transform any_of all_of for_each fill_n reverse min_element "
     "max_element count_if stable_sort nth_element lower_bound upper_bound partial_sort",
     "numeric": "accumulate iota inner_product partial_sum reduce gcd",
@@ -72,7 +66,6 @@ _STD_HEADERS = {name: name for name in _SAME_NAMES.split()} | {
     "type_traits": "is_same is_same_v enable_if_t enable_if conditional_t decay_t is_floating_point is_integral "
     "is_floating_point_v remove_reference_t true_type false_type remove_const_t",
     "mutex": "mutex lock_guard unique_lock once_flag call_once",
-    "chrono": "chrono",
     "random": "mt19937 normal_distribution uniform_real_distribution random_device",
     "cstring": "memcpy memset strcmp",
     "cstdlib": "getenv malloc free abort",

@@ -50,14 +50,19 @@ class PythonArguments {
   static constexpr size_t kMost = 64;
   /* Whether a mode such as torch.device("meta") is active, or an argument is of a subclass of torch.Tensor. */
   bool needs_guard() const {
-    const Torch& torch = torch_module();
-    const Object modes(PyObject_Vectorcall(torch.mode_count, nullptr, 0, nullptr));
+    const Object modes(PyObject_Vectorcall(torch_module().mode_count, nullptr, 0, nullptr));
     if (modes.get() == nullptr || PyLong_AsLongLong(modes.get()) != 0) return true;
-    return std::any_of(objects_, objects_ + count_, [&](void* object) {
-      void* const type = PyObject_Type(object);
-      Py_DecRef(type); /* the object keeps it */
-      return type != torch.tensor_type && type != torch.parameter_type && PyType_IsSubtype(type, torch.base_type) != 0;
-    });
+    return std::any_of(objects_, objects_ + count_, is_of_subclass);
+  }
+  static bool is_of_subclass(void* object) { /* or an array with such an item */
+    const Torch& torch = torch_module();
+    void* const type = PyObject_Type(object);
+    Py_DecRef(type); /* the object keeps it */
+    size_t size = 0;
+    if (type == &PyTuple_Type) sequence_size(object, &size);
+    while (size-- > 0)
+      if (is_of_subclass(sequence_item(object, size).get())) return true;
+    return type != torch.tensor_type && type != torch.parameter_type && PyType_IsSubtype(type, torch.base_type) != 0;
   }
   void leave() {
     void *type, *value, *trace;

@@ -13,7 +13,7 @@
 extern "C" {
 struct PyMethodDef { const char* name; void* function; int flags; const char* doc; };
 extern char _Py_NoneStruct, _Py_TrueStruct, _Py_FalseStruct;
-extern char PyDict_Type, PyFloat_Type, PyComplex_Type, PyTuple_Type, PySet_Type, PyFrozenSet_Type, PyLong_Type, PyUnicode_Type, PyBytes_Type;
+extern char PyDict_Type, PyFloat_Type, PyComplex_Type, PyTuple_Type, PyList_Type, PySet_Type, PyFrozenSet_Type, PyLong_Type, PyUnicode_Type, PyBytes_Type;
 extern void *PyExc_RuntimeError, *PyExc_TypeError, *PyExc_UserWarning;
 int Py_IsInitialized(void), PyGILState_Ensure(void), PyGILState_Check(void), PyType_IsSubtype(void*, void*),
     PyObject_SetAttrString(void*, const char*, void*), PyObject_HasAttrString(void*, const char*),

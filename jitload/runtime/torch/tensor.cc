@@ -2,8 +2,6 @@
 #include <dlfcn.h>
 #include <string.h>
 
-#include <algorithm>
-#include <numeric>
 #include <sstream>
 #include <tuple>
 #include <utility>
@@ -104,11 +102,6 @@ Device Tensor::device() const {
 bool Tensor::is_same(const Tensor& other) const {
   return python(*this).get() == python(other).get();
 }
-bool Tensor::has_storage() const {
-  if (!defined() || is_meta()) return defined();
-  int64_t size = 0;
-  return interface().aoti_torch_get_storage_size(handle_, &size) == 0;
-}
 bool Tensor::is_signed() const {
   const ScalarType type = scalar_type();
   return type != kByte && type != kBool && type != kUInt16 && type != kUInt32 && type != kUInt64;
@@ -134,13 +127,6 @@ bool Tensor::is_contiguous(MemoryFormat format) const {
   if (format == MemoryFormat::Contiguous) return tensor_is_contiguous(handle_);
   return python_value<bool>(call_path(".is_contiguous", "memory_format ", *this, format));
 }
-bool Tensor::is_non_overlapping_and_dense() const { /* contiguous with its dimensions in the order of their strides */
-  static Operator op{"aten::permute", "", "dims ", "t"};
-  std::vector<int64_t> order(static_cast<size_t>(dim()));
-  std::iota(order.begin(), order.end(), 0);
-  std::sort(order.begin(), order.end(), [&](int64_t a, int64_t b) { return stride(a) > stride(b); });
-  return call<Tensor>(op, *this, IntArrayRef(order)).is_contiguous();
-}
 int64_t Tensor::wrap(int64_t index) const {
   const int64_t count = dim();
   if (index < -count || index >= count) fail_dimension(index, count);
@@ -158,7 +144,11 @@ const Tensor& Tensor::set_requires_grad(bool value) const {
   if (!defined() || interface().torch_set_requires_grad(handle_, value) != 0) fail_method(handle_, "requires_grad_");
   return *this;
 }
-Tensor Tensor::grad() const {
+Tensor& Tensor::requires_grad_(bool value) const {
+  if (!value && !is_leaf()) call_path(".requires_grad_", "requires_grad ", *this, value); /* throws torch's error */
+  return const_cast<Tensor&>(set_requires_grad(value));
+}
+const Tensor Tensor::grad() const {
   Object gradient = call_path(".grad", "", *this);
   return is_none(gradient.get()) ? Tensor() : Tensor(gradient);
 }
@@ -170,14 +160,18 @@ Tensor Tensor::data() const { return Tensor(call_path(".data", "", *this)); }
 
 // ---- indexing -------------------------------------------------------------------------------------------------------
 
+indexing::TensorIndex::TensorIndex(const char* text) : make_(1) {
+  TORCH_CHECK_VALUE(strcmp(text, "...") == 0, "Expected \"...\" to represent an ellipsis index, but got \"", text, "\"");
+}
 jitload_torch::Object indexing::TensorIndex::to_python() const {
   switch (make_) {
     case 0: return none();
     case 1: return object_at("builtins.Ellipsis");
     case 2: return python(integer_);
     case 3: return python(integer_ != 0);
-    case 4: return checked(PySlice_New(python(slice_.start).get(), python(slice_.stop).get(), python(slice_.step).get()));
-    default: return python(tensor_);
+    case 5: if (tensor_.defined()) return python(tensor_); /* in torch, an undefined tensor is a full slice */
+      [[fallthrough]];
+    default: return checked(PySlice_New(python(slice_.start).get(), python(slice_.stop).get(), python(slice_.step).get()));
   }
 }
 Tensor Tensor::index(ArrayRef<indexing::TensorIndex> indices) const {

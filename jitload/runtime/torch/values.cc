@@ -141,7 +141,7 @@ Object object_of(unsigned code, const void* value) {
 #undef X
     case Type::boolean: return checked(PyBool_FromLong(as<bool>(value)));
     case Type::character: return checked(PyUnicode_DecodeLatin1(static_cast<const char*>(value), 1, nullptr));
-    case Type::c_string: return text_object(as<const char*>(value), strlen(as<const char*>(value)));
+    case Type::c_string: return as<char*>(value) ? text_object(as<char*>(value), strlen(as<char*>(value))) : none();
     case Type::text: return text_object(as<c10::TextArg>(value).data(), as<c10::TextArg>(value).size());
     case Type::string: return text_object(as<std::string>(value).data(), as<std::string>(value).size());
     case Type::dtype: {
@@ -162,12 +162,9 @@ Object object_of(unsigned code, const void* value) {
 
 const char* type_name(unsigned code, bool is_result) {
   switch (static_cast<Type>(code)) {
-    case Type::float32:
-    case Type::float64: return is_result ? "float" : "typing.SupportsFloat | typing.SupportsIndex";
+    case Type::float32: case Type::float64: return is_result ? "float" : "typing.SupportsFloat | typing.SupportsIndex";
     case Type::boolean: return "bool";
-    case Type::character:
-    case Type::c_string:
-    case Type::string: return "str";
+    case Type::character: case Type::c_string: case Type::string: return "str";
     case Type::dtype: return "torch.dtype";
     case Type::layout: return "torch.layout";
     case Type::memory_format: return "torch.memory_format";
@@ -305,17 +302,13 @@ bool load_object(unsigned code, void* object, bool convert, void* value) {
     JITLOAD_TORCH_INTEGERS_(X)
 #undef X
     case Type::float32:
-      if (!load_float(object, convert, &number)) return false;
-      *static_cast<float*>(value) = static_cast<float>(number);
-      return true;
+      return load_float(object, convert, &number) && (*static_cast<float*>(value) = static_cast<float>(number), true);
     case Type::float64: return load_float(object, convert, static_cast<double*>(value));
     case Type::boolean: return load_bool(object, convert, static_cast<bool*>(value));
     case Type::character: return load_character(object, static_cast<char*>(value));
-    case Type::c_string: return load_text(object, static_cast<const char**>(value), &size);
+    case Type::c_string: return (convert && is_none(object)) || load_text(object, static_cast<const char**>(value), &size);
     case Type::string:
-      if (!load_text(object, &text, &size)) return false;
-      static_cast<std::string*>(value)->assign(text, size);
-      return true;
+      return load_text(object, &text, &size) && (static_cast<std::string*>(value)->assign(text, size), true);
     case Type::dtype: return load_position(torch_module().dtypes, object, value);
     case Type::layout: return load_position(torch_module().layouts, object, value);
     case Type::memory_format: return load_position(torch_module().memory_formats, object, value);
@@ -360,6 +353,14 @@ bool sequence_size(void* object, size_t* size) {
   if (count < 0) PyErr_Clear();
   *size = static_cast<size_t>(count);
   return count >= 0;
+}
+bool is_int_list(void* object, size_t size) {
+  if (!is_instance(object, &PyTuple_Type) && !is_instance(object, &PyList_Type)) return false;
+  while (size-- > 0) {
+    const Object item = sequence_item(object, size);
+    if (!is_instance(item.get(), &PyLong_Type) && !is_instance(item.get(), torch_module().base_type)) return false;
+  }
+  return true;
 }
 Object items_of(void* object) {
   Gil gil;

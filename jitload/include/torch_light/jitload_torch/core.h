@@ -105,8 +105,11 @@ class ArrayRef {
   }
   const T& front() const { return at(0); }
   const T& back() const { return at(size_ - 1); }
-  constexpr ArrayRef slice(size_t start, size_t count) const { return ArrayRef(data_ + start, count); }
-  constexpr ArrayRef slice(size_t start) const { return ArrayRef(data_ + start, size_ - start); }
+  constexpr ArrayRef slice(size_t start, size_t count) const {
+    if (start + count > size_) jitload_torch::fail(jitload_torch::ErrorKind::Error, "ArrayRef: invalid slice");
+    return ArrayRef(data_ + start, count);
+  }
+  constexpr ArrayRef slice(size_t start) const { return slice(start, start < size_ ? size_ - start : 0); }
   bool equals(ArrayRef other) const {
     if (size_ != other.size_) return false;
     for (size_t i = 0; i < size_; ++i)

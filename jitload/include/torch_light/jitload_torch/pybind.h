@@ -21,7 +21,7 @@ struct Slot<c10::ArrayRef<T>> {
   ~Slot() { delete[] items; }
   bool load(void* object, bool convert) {
     size_t size = 0;
-    if (!sequence_size(object, &size)) return false;
+    if (!sequence_size(object, &size) || (__is_same(T, int64_t) && !is_int_list(object, size))) return false;
     delete[] items;
     items = new T[size + 1]{};
     value = c10::ArrayRef<T>(items, size);

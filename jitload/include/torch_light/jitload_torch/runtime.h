@@ -136,6 +136,7 @@ bool is_builtin(void* object, const char* type); /* such as "tuple" */
 bool sequence_size(void* object, size_t* size);   /* false for an object of another type */
 Object sequence_item(void* object, size_t index);
 Object items_of(void* object); /* a list of a set's items, or the object itself */
+bool is_int_list(void* object, size_t size); /* what torch takes for an IntArrayRef: a list or tuple of ints and tensors */
 Object mapping_items(void* object, bool convert); /* a list of pairs, or nothing for another object */
 
 /* Calls a function by its path, "torch.tensor" or ".__getitem__" for a method of the first argument. */

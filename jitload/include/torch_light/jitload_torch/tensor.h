@@ -65,25 +65,24 @@ class Tensor {
   bool is_floating_point() const { return isFloatingType(scalar_type()); }
   bool is_complex() const { return isComplexType(scalar_type()); }
   bool is_signed() const;
-  bool has_storage() const;
   Layout layout() const { return static_cast<Layout>(jitload_torch::tensor_layout(handle_)); }
   TensorOptions options() const;
-  bool is_contiguous(MemoryFormat format = MemoryFormat::Contiguous) const, is_non_overlapping_and_dense() const;
+  bool is_contiguous(MemoryFormat format = MemoryFormat::Contiguous) const;
   MemoryFormat suggest_memory_format() const;
   const Tensor& set_requires_grad(bool value) const;
-  Tensor& requires_grad_(bool value = true) const { return const_cast<Tensor&>(set_requires_grad(value)); }
+  Tensor& requires_grad_(bool value = true) const;
+  bool requires_grad() const { return defined() && property(".requires_grad") != 0; }
   /* Properties and methods of Python's. */
 #define X(T, name, path) \
   T name() const { return static_cast<T>(property(path)); }
-  X(bool, requires_grad, ".requires_grad") X(bool, is_leaf, ".is_leaf") X(bool, retains_grad, ".retains_grad")
-  X(int64_t, output_nr, ".output_nr") X(uint32_t, _version, "._version") X(size_t, use_count, "._use_count")
-  X(bool, is_conj, ".is_conj") X(bool, is_neg, ".is_neg") X(bool, is_nested, ".is_nested")
-  X(bool, is_inference, ".is_inference") X(void, retain_grad, ".retain_grad")
+  X(bool, is_leaf, ".is_leaf") X(bool, retains_grad, ".retains_grad") X(int64_t, output_nr, ".output_nr")
+  X(uint32_t, _version, "._version") X(bool, is_conj, ".is_conj") X(bool, is_neg, ".is_neg")
+  X(bool, is_nested, ".is_nested") X(bool, is_inference, ".is_inference") X(void, retain_grad, ".retain_grad")
 #undef X
   bool is_alias_of(const Tensor& other) const;
   void set_data(const Tensor& data) const;
   int64_t storage_offset() const { return jitload_torch::tensor_storage_offset(handle_); }
-  Tensor grad() const;
+  const Tensor grad() const; /* as in torch, nothing can be assigned to it */
   void backward(const Tensor& gradient = {}, OptionalArg<bool> retain_graph = {}, bool create_graph = false,
                 OptionalArg<TensorList> inputs = {}) const;
 #if defined(_GLIBCXX_STRING)
@@ -235,7 +234,7 @@ class TensorIndex {
   TensorIndex(NoneType) : make_(0) {}
   TensorIndex(const std::nullopt_t&) : make_(0) {}
   TensorIndex(EllipsisIndexType) : make_(1) {}
-  TensorIndex(const char*) : make_(1) {} /* "..." */
+  TensorIndex(const char* text);
   TensorIndex(long value) : make_(2), integer_(value) {}
   TensorIndex(long long value) : make_(2), integer_(static_cast<long>(value)) {}
   TensorIndex(int value) : make_(2), integer_(value) {}
