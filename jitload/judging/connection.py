@@ -42,16 +42,11 @@ class Layout(NamedTuple):
 
 
 class ProtocolError(Exception):
-    """A process has sent something that is not an answer."""
+    """A process has sent something that is not an answer, or stopped in the middle of an answer."""
 
 
 def answer_from(connection: Connection) -> dict[str, Any]:
-    """Receive an answer from a process.
-
-    Raises:
-        EOFError, ConnectionError: The process has closed the connection.
-        ProtocolError: It is no answer, or the process stopped in the middle of it.
-    """
+    """Receive an answer from a process, or raise an EOFError or a ConnectionError if it has closed the connection."""
     try:
         answer = json.loads(connection.recv_bytes(_LONGEST))
     except ConnectionError:
@@ -64,11 +59,7 @@ def answer_from(connection: Connection) -> dict[str, Any]:
 
 
 def number_in(answer: dict[str, Any], key: str) -> float:
-    """Return a number in an answer that is finite and not negative.
-
-    Raises:
-        ProtocolError: There is none.
-    """
+    """Return a number in an answer, or raise a ProtocolError if there is none that is finite and not negative."""
     value = answer.get(key)
     if isinstance(value, bool) or not isinstance(value, int | float) or not (0 <= value < math.inf):
         raise ProtocolError

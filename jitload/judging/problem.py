@@ -220,11 +220,7 @@ class Problem:
         return Case(starts, shared[: self.layout.arena].clone(), results or [args[n] for n in self.outputs], elapsed)
 
     def check(self, case: Case, shared: Any, name: str, *, returned: int) -> None:
-        """Compare what the candidate `name` returned, or the outputs that it wrote, with the right results.
-
-        Raises:
-            MismatchError: They differ.
-        """
+        """Compare what the candidate `name` returned, or the outputs that it wrote, with the right results."""
         outputs = {number: view_of(shared, place.start, spec) for number, spec, place in self._places(case.starts)}
         for number, expected in enumerate(case.expected):
             if returned:
@@ -288,11 +284,7 @@ def _fill_with_noise(memory: Any) -> None:
 
 
 def read_source(reference: Any, inputs: Any) -> Source:
-    """Return the reference for the arguments of `Judge`.
-
-    Raises:
-        JitLoadError: They are no reference, or the file cannot be read.
-    """
+    """Return the reference for the arguments of `Judge`."""
     if isinstance(reference, str | Path):
         return _source_of(_import_reference(Path(reference)), str(reference))
     if not callable(reference) or not callable(inputs):

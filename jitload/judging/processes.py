@@ -131,12 +131,7 @@ class CandidateProcess:
         self.null_us = max(self.null_us, min(times))
 
     def ask(self, request: object) -> dict[str, Any]:
-        """Send a request, and return the answer. `seen_us` in it is how long a call took by the clock of this process.
-
-        Raises:
-            Failure: The process has died, or breaks a limit.
-            ProtocolError: It has sent something that is not an answer.
-        """
+        """Send a request, and return the answer, with `seen_us`: how long a call took by the clock of this process."""
         self._marks.clear()
         with suppress(OSError):  # it has died, as the missing answer will show
             self._connection.send(request)
@@ -179,11 +174,7 @@ class CandidateProcess:
         return Failure("died", describe_end(self.end()))
 
     def end(self) -> int:
-        """Kill the process and all that it has started, and remove its files. Return its status, at the first call.
-
-        Raises:
-            TemplateDiedError: The template has died, so the status is not known.
-        """
+        """Kill the process and all that it has started, and remove its files. Return its status, at the first call."""
         pid, self._pid = self._pid, 0
         if not pid:
             return 0

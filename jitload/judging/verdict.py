@@ -85,11 +85,7 @@ class Candidate:
 
 
 def make_candidate(item: Any, functions: Any = None, **options: Any) -> Candidate:
-    """Return the candidate for a text, a path, or a mapping with the keywords of `Judge.run`.
-
-    Raises:
-        JitLoadError: The item is nothing of this kind, or the file cannot be read.
-    """
+    """Return the candidate for a text, a path, or a mapping with the keywords of `Judge.run`."""
     if isinstance(item, Candidate):
         return item
     if isinstance(item, Mapping):
