@@ -310,6 +310,12 @@ def test_the_work_grows_with_the_number_of_accesses_up_to_a_limit(kernels, monke
             assert extents["x"].reason == f"the PTX cannot be read ({reason})"
 
 
+def test_of_the_accesses_under_one_condition_the_furthest_is_checked(kernels):
+    assert [check.parameter for check in bound_checks(*kernels["stencil"])] == [0, 1]
+    assert [check.parameter for check in bound_checks(*kernels["pairs"])] == [0, 1]
+    assert [check.parameter for check in bound_checks(*kernels["row_sum"])] == [0, 1]
+
+
 def test_a_tensor_map_is_unknown(kernels):
     ptx, symbol, (x, *others) = kernels["guarded"]
     extents = read_extents(ptx, symbol, (x._replace(size=TENSOR_MAP_BYTES), *others))

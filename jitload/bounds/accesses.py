@@ -214,16 +214,15 @@ class _Site:
     def _condition(self, edge: Edge) -> Condition:
         last = self.graph.blocks[edge.source].stop - 1
         assert edge.taken is not None
-        guard = self.values.entry.instructions[last].guard
-        is_true = edge.taken
-        return self.values.condition(last, guard, is_true=is_true)
+        return self.values.condition(last, self.values.entry.instructions[last].guard, is_true=edge.taken)
 
-    def _batch(self, condition: Condition) -> tuple[_Batch, bool]:
+    def _batch(self, condition: Condition, loop: Loop | None = None) -> tuple[_Batch, bool]:
         """Return the comparisons of a condition that can be used, and whether these are all."""
         constraints: list[Polynomial] = []
         assumptions: frozenset[Assumption] = frozenset()
         is_whole = condition.is_whole
-        for comparison in map(_without_zero, condition.comparisons):
+        for given in condition.comparisons:
+            comparison = _without_zero(_counted(given, loop) if loop else given)
             if comparison.kind == "ne" or not self._is_in_scope(comparison.polynomial):
                 is_whole = False
                 continue
@@ -236,7 +235,7 @@ class _Site:
         """Return the comparisons that hold in each iteration: in the first one, and before each other one."""
         exits = self.graph.exits(loop)
         condition = self._condition(loop.back[0]) if len(loop.back) == 1 and loop.back[0].taken is not None else None
-        batch, is_whole = self._batch(_counted(condition, loop)) if condition else (_Batch((), frozenset()), True)
+        batch, is_whole = self._batch(condition or Condition((), is_whole=True), loop)
         iteration = f"#{loop.header}"
         minus = Polynomial.of(-1)
         first = [constraint.substitute(iteration, minus) for constraint in batch.constraints]
@@ -267,12 +266,8 @@ def _without_zero(comparison: Comparison) -> Comparison:
     return comparison._replace(kind="ge", polynomial=comparison.polynomial - _ONE)
 
 
-def _counted(condition: Condition, loop: Loop) -> Condition:
-    """Return a condition with `<` or `>` in place of `!=`, where a number is counted up or down by 1."""
-    return condition._replace(comparisons=tuple(_counted_comparison(c, loop) for c in condition.comparisons))
-
-
-def _counted_comparison(comparison: Comparison, loop: Loop) -> Comparison:
+def _counted(comparison: Comparison, loop: Loop) -> Comparison:
+    """Return a comparison `!=` of a number that is counted up or down by 1 as `<` or `>`."""
     step = comparison.polynomial.coefficient(f"#{loop.header}").constant
     if comparison.kind != "ne" or step not in (1, -1):
         return comparison

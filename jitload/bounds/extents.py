@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from jitload.bounds.accesses import Access, find_accesses
+from jitload.bounds.domain import Range
 from jitload.bounds.polynomial import Polynomial
 from jitload.bounds.ptx import PtxError
 from jitload.bounds.terms import Term, add, extreme, over, reading_steps, simplified, steps, text_of
@@ -153,6 +154,9 @@ def _without_constant(term: Term) -> tuple[Term, int]:
     if isinstance(term, Polynomial):
         constant = term.terms.get((), 0)
         return term - Polynomial.of(constant), constant
+    if term.name == "ADD":
+        _, constant = _without_constant(term.terms[-1])
+        return add(term, Polynomial.of(-constant)), constant
     if term.name not in ("MIN", "MAX"):
         return term, 0
     _, constant = _without_constant(term.terms[0])
@@ -170,10 +174,27 @@ def bound_checks(ptx: str, symbol: str, parameters: Sequence[Parameter]) -> tupl
         return ()
     names = [parameter.name for parameter in parameters]
     certain = [access for access in accesses if access.range is not None and access.exact is not None]
-    checks = [_check(access, names, entry.shared) for access in certain]
+    checks = [_check(access, names, entry.shared) for access in _furthest(certain)]
     return tuple(
         check for check in dict.fromkeys(checks) if check.steps and all(op.value in INT64 for op in check.steps)
     )
+
+
+def _furthest(accesses: Sequence[Access]) -> list[Access]:
+    """Return accesses without those that are inside whenever another one that is made with them is."""
+    furthest: dict[object, tuple[int, Access]] = {}
+    for access in accesses:
+        assert access.range is not None
+        core, constant = _without_constant(add(access.range.high, Polynomial.of(access.size)))
+        key = (access.pointer, core, access.active, access.exact) if _is_never_before(access.range) else access
+        if key not in furthest or constant > furthest[key][0]:
+            furthest[key] = constant, access
+    return [access for _, access in furthest.values()]
+
+
+def _is_never_before(range_: Range) -> bool:
+    """Return whether accesses are known not to be before the first byte."""
+    return isinstance(range_.low, Polynomial) and range_.low.constant is not None and range_.low.constant >= 0
 
 
 def _check(access: Access, names: Sequence[str], shared: Mapping[str, int]) -> BoundCheck:
@@ -199,8 +220,8 @@ def _check(access: Access, names: Sequence[str], shared: Mapping[str, int]) -> B
     )
     for condition in reversed(dict.fromkeys((*access.certain, *access.active, *access.exact))):
         final = (*compiled(condition), _ZERO, Op("SKIP_IF_NOT", len(final)), *final)
-    low, bound = access.range.low, add(access.range.bound, size)
-    if not isinstance(low, Polynomial) or low.constant is None or low.constant < 0:
+    bound = add(access.range.bound, size)
+    if not _is_never_before(access.range):
         return BoundCheck(parameter, final)
     if array is None:
         return BoundCheck(parameter, (*compiled(bound), Op("SKIP_IF_INSIDE", parameter, len(final)), *final))

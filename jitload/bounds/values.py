@@ -336,24 +336,13 @@ def _combined(polynomial: Polynomial, *values: Value) -> Value:
     return Value(polynomial, frozenset().union(*(value.assumptions for value in values)))
 
 
-def _add(instruction: Instruction, _: re.Match[str], values: list[Value]) -> Value | None:
+def _sum(instruction: Instruction, _: re.Match[str], values: list[Value]) -> Value | None:
+    """Evaluate `add`, `sub`, `neg` and `not`."""
     if "sat" in instruction.modifiers:
         return None
-    return _combined(values[0].polynomial + values[1].polynomial, *values)
-
-
-def _subtract(instruction: Instruction, _: re.Match[str], values: list[Value]) -> Value | None:
-    if "sat" in instruction.modifiers:
-        return None
-    return _combined(values[0].polynomial - values[1].polynomial, *values)
-
-
-def _negate(_: Instruction, __: re.Match[str], values: list[Value]) -> Value:
-    return _combined(-values[0].polynomial, *values)
-
-
-def _complement(_: Instruction, __: re.Match[str], values: list[Value]) -> Value:
-    return _combined(Polynomial.of(-1) - values[0].polynomial, *values)
+    first, last = values[0].polynomial, values[-1].polynomial
+    results = {"sub": first - last, "neg": -last, "not": Polynomial.of(-1) - last}
+    return _combined(results.get(instruction.root, first + last), *values)
 
 
 def _multiply(instruction: Instruction, type_: re.Match[str], values: list[Value]) -> Value | None:
@@ -389,7 +378,7 @@ def _disjoint_or(instruction: Instruction, type_: re.Match[str], values: list[Va
         return None
     unit = 1 << constant.bit_length()
     is_multiple = all(factor % unit == 0 for factor in values[0].polynomial.terms.values())
-    return _add(instruction, type_, values) if is_multiple else None
+    return _sum(instruction, type_, values) if is_multiple else None
 
 
 def _quotient(instruction: Instruction, type_: re.Match[str], values: list[Value]) -> Value | None:
@@ -414,7 +403,10 @@ def _quotient(instruction: Instruction, type_: re.Match[str], values: list[Value
 
 
 _OPERATIONS = {
-    "add": _add, "sub": _subtract, "neg": _negate, "not": _complement, "mul": _multiply, "mad": _multiply,
-    "shl": _shift, "cvt": _convert, "or": _disjoint_or, "div": _quotient, "shr": _quotient, "rem": _quotient,
-    "and": _quotient,
-}  # fmt: skip
+    **dict.fromkeys(("add", "sub", "neg", "not"), _sum),
+    **dict.fromkeys(("mul", "mad"), _multiply),
+    **dict.fromkeys(("div", "shr", "rem", "and"), _quotient),
+    "shl": _shift,
+    "cvt": _convert,
+    "or": _disjoint_or,
+}

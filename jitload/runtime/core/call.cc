@@ -4,7 +4,6 @@
  * wrapper is only a page of tables.
  */
 #include <jitload/triton.h>
-#include <stdlib.h>
 
 #include "call_steps.h"
 #include "tensor_map.h"
@@ -73,21 +72,14 @@ static inline void jitload_visit_plan(jitload_request* request, uint64_t* values
   }
 }
 
-/* Return where a kernel's recent plan is kept, or NULL if there is no memory for it. */
-static __attribute__((noinline)) jitload_recent_plan* jitload_create_recent_plan(const jitload_kernel* kernel) {
-  jitload_recent_plan* created = (jitload_recent_plan*)calloc(1, sizeof *created);
-  if (created == NULL) return NULL;
-  if (kernel->plan != NULL) jitload_note_inputs(kernel, kernel->plan, &created->inputs);
-  if (kernel->bounds != NULL) jitload_note_inputs(kernel, kernel->bounds, &created->inputs);
-  jitload_recent_plan** place = &((jitload_kernel*)kernel)->recent;
-  jitload_recent_plan* other = NULL;
-  if (__atomic_compare_exchange_n(place, &other, created, 0, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE)) return created;
-  free(created);
-  return other;
-}
-
-static __attribute__((noinline)) void jitload_keep_plan(jitload_request* request, uint64_t* values,
-                                                        jitload_recent_plan* recent) {
+static __attribute__((noinline)) void jitload_keep_plan(jitload_request* request, uint64_t* values) {
+  jitload_kernel* kernel = (jitload_kernel*)request->kernel;
+  jitload_recent_plan* recent = jitload_create_once(&kernel->recent, [kernel](jitload_recent_plan* created) {
+    created->recent.misses = 1; /* this one */
+    if (kernel->plan != NULL) jitload_note_inputs(kernel, kernel->plan, &created->inputs);
+    if (kernel->bounds != NULL) jitload_note_inputs(kernel, kernel->bounds, &created->inputs);
+  });
+  if (recent == NULL) return;
   const auto visit_inputs = [&](auto visit) { return jitload_visit_plan_inputs(request, recent, visit); };
   jitload_keep(&recent->recent, visit_inputs, [&](auto visit) { jitload_visit_plan(request, values, visit); });
 }
@@ -109,8 +101,7 @@ static inline int jitload_make_plan(jitload_request* request, const TVMFFIAny* a
     if ((kernel->flags & JITLOAD_HAS_CLUSTER) && jitload_check_cluster(request) != 0) return -1;
   }
   if (kernel->plan == NULL && kernel->bounds == NULL) return is_empty; /* there was nothing to compute */
-  if (recent == NULL) recent = jitload_create_recent_plan(kernel);
-  if (recent != NULL && jitload_counts_as_recent(&recent->recent)) jitload_keep_plan(request, values, recent);
+  if (recent == NULL || jitload_counts_as_recent(&recent->recent)) jitload_keep_plan(request, values);
   return is_empty;
 }
 

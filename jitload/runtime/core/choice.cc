@@ -1,6 +1,5 @@
 /* Choosing a variant by key, off the fast path: the tables of devices, and keys that were not tuned. */
 #include <stdio.h>
-#include <stdlib.h>
 
 #include "choice.h"
 
@@ -46,20 +45,6 @@ void jitload_note_inputs(const jitload_kernel* kernel, const jitload_op* program
     inputs->reads_many |= argument >= 64 || other >= 64;
     inputs->arguments |= UINT64_C(1) << (argument & 63) | UINT64_C(1) << (other & 63);
   }
-}
-
-/* Return the state of a choice, or NULL with an error. */
-static jitload_choice_state* jitload_get_choice_state(const jitload_kernel* kernel) {
-  jitload_choice* choice = (jitload_choice*)kernel->choice;
-  jitload_choice_state* state = __atomic_load_n(&choice->state, __ATOMIC_ACQUIRE);
-  if (state != NULL) return state;
-  state = (jitload_choice_state*)calloc(1, sizeof *state);
-  if (state == NULL) return jitload_fail("MemoryError", "%s(): out of memory", kernel->name), state;
-  jitload_note_inputs(kernel, choice->program, &state->inputs);
-  jitload_choice_state* other = NULL;
-  if (__atomic_compare_exchange_n(&choice->state, &other, state, 0, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE)) return state;
-  free(state);
-  return other;
 }
 
 /* Return the table for a device, which is empty if there is none, or NULL with an error. */
@@ -181,8 +166,10 @@ int32_t jitload_find_position(const jitload_kernel* kernel, const TVMFFIAny* arg
     memcpy(chosen->key, key, sizeof key);
   }
   if (choice->table_count == 0) return 0;
-  jitload_choice_state* state = jitload_get_choice_state(kernel);
-  if (state == NULL) return -1;
+  jitload_choice_state* state = jitload_create_once((jitload_choice_state**)&choice->state, [&](jitload_choice_state* made) {
+    jitload_note_inputs(kernel, choice->program, &made->inputs);
+  });
+  if (state == NULL) return jitload_fail("MemoryError", "%s(): out of memory", kernel->name);
   const int32_t device = jitload_find_call_device(kernel, args);
   const jitload_table* table = jitload_find_table(kernel, state, device);
   if (table == NULL) return -1;

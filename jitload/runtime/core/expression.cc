@@ -100,8 +100,7 @@ extern "C" int jitload_evaluate(const jitload_op* program, jitload_eval* e, jitl
       }
       case JITLOAD_OP_NUMEL: {
         TENSOR(tensor);
-        int64_t count = 1;
-        for (int32_t i = 0; i < tensor->ndim; ++i) count = tensor->shape[i] == 0 ? 0 : count;
+        int64_t count = !jitload_is_empty(tensor);
         /* With an extent of 0, the product of the others may overflow. */
         for (int32_t i = 0; count != 0 && i < tensor->ndim; ++i) {
           const int64_t before = count;

@@ -6,6 +6,7 @@
 #define JITLOAD_RUNTIME_H_
 
 #include <jitload/driver.h>
+#include <stdlib.h>
 
 #include "arguments.h"
 
@@ -109,6 +110,20 @@ int jitload_read_config(const jitload_module* module, const TVMFFIAny* args, jit
 static inline const jitload_driver* jitload_get_driver(const char* function) {
   const jitload_driver* driver = __atomic_load_n(&jitload_loaded_driver, __ATOMIC_ACQUIRE);
   return JITLOAD_LIKELY(driver != NULL && !jitload_is_forked) ? driver : jitload_load_driver(function);
+}
+
+/* Return what a place points to. The first thread makes it: zeros, to which `initialize` is applied. NULL means that there
+ * is no memory. */
+template <class T, class Initialize>
+static inline T* jitload_create_once(T** place, Initialize initialize) {
+  T* existing = __atomic_load_n(place, __ATOMIC_ACQUIRE);
+  if (JITLOAD_LIKELY(existing != NULL)) return existing;
+  T* created = (T*)calloc(1, sizeof *created);
+  if (created == NULL) return NULL;
+  initialize(created);
+  if (__atomic_compare_exchange_n(place, &existing, created, 0, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE)) return created;
+  free(created);
+  return existing;
 }
 
 static inline int jitload_get_slot(const jitload_driver* driver, const jitload_kernel* kernel, jitload_cu_device device,

@@ -2,7 +2,6 @@
 #include "tensor_map.h"
 
 #include <stdio.h>
-#include <stdlib.h>
 
 enum {
   JITLOAD_TMA_INTERLEAVE_32 = 2,
@@ -133,17 +132,6 @@ struct jitload_map_cache {
   jitload_kept_map slots[1 << JITLOAD_MAP_SLOT_BITS];
 };
 
-static struct jitload_map_cache* jitload_find_map_cache(jitload_tensor_map* map) {
-  struct jitload_map_cache* cache = __atomic_load_n(&map->cache, __ATOMIC_ACQUIRE);
-  if (JITLOAD_LIKELY(cache != NULL)) return cache;
-  struct jitload_map_cache* fresh = (struct jitload_map_cache*)calloc(1, sizeof *fresh);
-  if (fresh == NULL || __atomic_compare_exchange_n(&map->cache, &cache, fresh, 0, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE)) {
-    return fresh;
-  }
-  free(fresh);
-  return cache;
-}
-
 static jitload_kept_map* jitload_find_map_slot(struct jitload_map_cache* cache, const jitload_layout* layout) {
   const uint64_t hash = ((layout->address >> 4) ^ ((uint64_t)layout->shape[0] << 40)) * UINT64_C(0x9E3779B97F4A7C15);
   return &cache->slots[hash >> (64 - JITLOAD_MAP_SLOT_BITS)];
@@ -172,7 +160,7 @@ int jitload_pass_tensor_maps(jitload_request* request, unsigned char* out) {
     jitload_layout layout;
     if (jitload_read_layout(kernel, map, &request->args[kernel->params[map->tensor].argument], &layout) != 0) return -1;
     request->params[map->param] = out;
-    struct jitload_map_cache* cache = jitload_find_map_cache(map);
+    struct jitload_map_cache* cache = jitload_create_once(&map->cache, [](struct jitload_map_cache*) {});
     if (JITLOAD_LIKELY(jitload_exchange_map(cache, &layout, out, 0))) continue;
     const jitload_driver* driver = jitload_get_driver(kernel->name);
     if (driver == NULL || jitload_check_map_layout(kernel, map, &layout) != 0 ||
