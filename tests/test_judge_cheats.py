@@ -51,6 +51,13 @@ PROBLEMS = {
             "torch.from_numpy(np.maximum(x.numpy(), 0)) * 2": "ok",
         },
     ),
+    "a product as a part of the reference": (
+        "torch.relu(x @ x.T)", "torch.randn(9, 9)",
+        {
+            "torch.einsum('ij,kj->ik', x, x).clamp(min=0)": "cheat: it computes nothing but with operators of torch",
+            "torch.relu(torch.from_numpy(x.numpy() @ x.numpy().T))": "ok",
+        },
+    ),
     "an input that the model changes, and results in a dictionary": (
         "{'sum': x.add_(1), 'pair': (x * 2, len(x))}", "torch.randn(9)",
         {

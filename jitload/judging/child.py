@@ -330,7 +330,8 @@ def operators_of(call: Callable[[], Any]) -> frozenset[str]:
         def __torch_dispatch__(self, operator: Any, _types: Any, args: Any = (), kwargs: Any = None) -> Any:
             result = operator(*args, **(kwargs or {}))
             leaves = tree_leaves((args, kwargs, result))
-            if any(isinstance(leaf, torch.Tensor) and leaf.numel() > 1 for leaf in leaves):
+            is_large = any(isinstance(leaf, torch.Tensor) and leaf.numel() > 1 for leaf in leaves)
+            if is_large and operator.namespace != "prim":  # such as `prim.device`, which fake tensors call
                 names.add(_family(str(operator.overloadpacket).removeprefix("aten.").rstrip("_")))
             return result
 
