@@ -164,9 +164,9 @@ void release(Worker* worker) {
 /* Protect the page between two stacks. Before Linux 6.13, each protected page splits a mapping, and a process may have
  * 65,530 mappings. Helper threads give up when the pages take half of these. Return whether the page is protected. */
 bool guard(Worker* worker, char* page, bool is_helper) {
-  if (madvise(page, 4096, kGuardInstall) == 0) return true;
+  if (madvise(page, page_bytes, kGuardInstall) == 0) return true;
   if (is_helper && __atomic_load_n(&split_guards, __ATOMIC_RELAXED) >= kMostSplitGuards) return false;
-  if (mprotect(page, 4096, PROT_NONE) != 0) return false;
+  if (mprotect(page, page_bytes, PROT_NONE) != 0) return false;
   __atomic_add_fetch(&split_guards, 1, __ATOMIC_RELAXED);
   ++worker->guards;
   return true;

@@ -126,8 +126,8 @@ constexpr size_t kSignalStack = 64 << 10;
 /* Return whether an address is in the page below a stack of this worker. */
 bool is_guard(const Worker* worker, const void* address) {
   if (!is_on_own_stack(worker, address)) return false;
-  if (!worker->is_in_fibers) return (size_t)((const char*)address - worker->plain_stack) < 4096;
-  return (size_t)((const char*)address - worker->stacks) % kStack < 4096;
+  if (!worker->is_in_fibers) return (size_t)((const char*)address - worker->plain_stack) < page_bytes;
+  return (size_t)((const char*)address - worker->stacks) % kStack < page_bytes;
 }
 
 /* Say which thread accessed an invalid address. The process ends, because the kernel may have overwritten any memory. */
@@ -324,7 +324,7 @@ bool has_plain_stack(Worker* worker) {
   void* stack = mmap(NULL, kPlainStack, PROT_READ | PROT_WRITE, flags, -1, 0);
   if (stack == MAP_FAILED) return false;
   madvise(stack, kPlainStack, MADV_NOHUGEPAGE);
-  mprotect(stack, 4096, PROT_NONE);
+  mprotect(stack, page_bytes, PROT_NONE);
   worker->plain_stack = (char*)stack;
   return true;
 }

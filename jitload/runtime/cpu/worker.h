@@ -12,6 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
+#include <unistd.h>
 
 #include <jitload/cpu.h>
 
@@ -91,6 +92,9 @@ __asm__(".pushsection .text\n"
 constexpr size_t kStack = 128 * 1024; /* bytes of a fiber's stack; only pages that are touched take memory */
 constexpr size_t kPlainStack = 8 << 20; /* likewise, of the one stack for all threads of a kernel that cannot wait */
 constexpr uint32_t kWarp = 32;
+
+/* The bytes of a page, of which the lowest below a stack is protected: on AArch64, up to 64 KiB. */
+const size_t page_bytes = (size_t)getpagesize();
 
 struct alignas(64) Fiber { /* a switch reads one cache line */
   Context context;
