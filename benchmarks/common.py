@@ -144,6 +144,14 @@ def p95(samples: Sequence[float]) -> float:
     return ordered[max(0, math.ceil(0.95 * len(ordered)) - 1)]
 
 
+def make_library_parser(description: str | None) -> argparse.ArgumentParser:
+    """Return a parser with the options of a benchmark that compares libraries, such as those of two checkouts."""
+    parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--save-library", type=Path, metavar="PATH")
+    parser.add_argument("--library", type=Path, action="append", default=[], metavar="PATH")
+    return parser
+
+
 def least_ns(
     cases: Mapping[Key, tuple[Callable[..., Any], Sequence[tuple[Any, ...]]]], rounds: int
 ) -> dict[Key, float]:

@@ -11,7 +11,6 @@ least time, compared with that of a function without terms. `--library` only mea
 
 from __future__ import annotations
 
-import argparse
 import tempfile
 import time
 import uuid
@@ -21,7 +20,7 @@ from statistics import median
 from typing import Any
 
 import torch
-from common import MATMUL, least_ns, machine_line
+from common import MATMUL, least_ns, machine_line, make_library_parser
 
 import jitload
 from jitload import Launch
@@ -150,9 +149,7 @@ def measure_terms(libraries: Sequence[Path], rounds: int = 300) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--save-library", type=Path, metavar="PATH")
-    parser.add_argument("--library", type=Path, action="append", default=[], metavar="PATH")
+    parser = make_library_parser(__doc__)
     options = parser.parse_args()
     if options.save_library:
         print(build_terms(options.save_library))

@@ -14,7 +14,6 @@ included.
 
 from __future__ import annotations
 
-import argparse
 import dataclasses
 import importlib
 import os
@@ -27,7 +26,7 @@ from pathlib import Path
 from types import ModuleType
 
 import torch
-from common import least_ns
+from common import least_ns, make_library_parser
 
 import jitload
 from jitload import Launch, Tune
@@ -165,11 +164,9 @@ def search(columns: int = 8192) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = make_library_parser(__doc__)
     parser.add_argument("--exhaustive", type=float, metavar="SECONDS")
     parser.add_argument("--search", action="store_true")
-    parser.add_argument("--save-library", type=Path, metavar="PATH")
-    parser.add_argument("--library", type=Path, action="append", default=[], metavar="PATH")
     options = parser.parse_args()
     if options.save_library:
         print(build_choices(options.save_library))

@@ -7,7 +7,7 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext, suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from numbers import Real
 from typing import Any
 
@@ -228,8 +228,11 @@ class Subject:
         self._clock.wait()
         return result
 
-    def prepare(self, options: Options) -> None:
-        """Warm up. Choose the number of samples, the launches in each sample, and whether to restore the arguments."""
+    def prepare(self, options: Options, *, restores: bool = False) -> None:
+        """Warm up. Choose the number of samples, the launches in each sample, and whether to restore the arguments.
+
+        With `restores`, they are restored also if the function does not need it.
+        """
         self.run()
         self._changes_in_place = options.restore or self._differs_when_repeated()
         self._sample = Sample(self.call, restore=self._arguments.restore)
@@ -237,7 +240,7 @@ class Subject:
             self._clock.time_host(self._sample)
         is_short = self._clock.time(self._sample) < _SHORT_US
         self.needs_restore = self._changes_in_place or (is_short and not self._is_as_fast_when_repeated())
-        if is_short and not self.needs_restore:
+        if is_short and not (restores or self.needs_restore):
             once = min(self._clock.time(Sample(self.call, 3)) for _ in range(3))
             self._sample = Sample(self.call, self._clock.batch(once))
         start = time.perf_counter()
@@ -306,7 +309,8 @@ def restore_alike(subjects: Sequence[Subject], options: Options) -> None:
     """If the arguments of one of the prepared functions must be restored before each call, restore them for all."""
     if any(subject.needs_restore for subject in subjects):
         for subject in subjects:
-            subject.prepare(replace(options, restore=True))
+            if not subject.needs_restore:
+                subject.prepare(options, restores=True)
 
 
 def _quantile(times: Sequence[float], share: float) -> float:
