@@ -137,7 +137,7 @@ CHEATS = {
         "side = torch.cuda.Stream()",
     ),
     "another stream that waits": (
-        ("cheat",),
+        ("wrong", "cheat"),
         """
         side.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(side):
