@@ -104,7 +104,7 @@ def test_the_key_does_not_depend_on_the_working_directory_or_the_cache(tmp_path,
 LEFT_ALONE = ("subprocess.Popen", "os.posix_spawn", "os.fork", "os.mkdir", "os.rename", "os.remove", "fcntl.flock")
 HEAVY = (
     *("jinja2", "filelock", "ninja", "torch", "tvm_ffi", "numpy", "cuda", "jitload.cuda.nvrtc"),
-    "jitload.codegen.wrapper",
+    *("jitload.codegen.wrapper", "jitload.element_types"),
 )
 STRICT_HIT = f"""
 import sys
@@ -115,7 +115,7 @@ def watch(event, args):
 import jitload, builds
 loaded = set(sys.modules)
 sys.addaudithook(watch)
-print(builds.build(builds.ADD, arch=ARCH))
+print(builds.build(builds.ADD, arch=ARCH, functions={{"add": jitload.Launch(grid=1, block=64)}}))
 heavy = set({HEAVY!r}) & (set(sys.modules) - loaded)
 assert not heavy, heavy
 """
@@ -123,7 +123,7 @@ assert not heavy, heavy
 
 @pytest.mark.parametrize("arch", [ARCH, "native"])
 def test_a_hit_starts_nothing_writes_nothing_and_imports_little(cache, stub_library, arch):
-    path = build(ADD)
+    path = build(ADD, functions={"add": jitload.Launch(grid=1, block=64)})
     gpu = {"LD_LIBRARY_PATH": str(stub_library.parent)}  # the stub's devices are of this architecture
     done = run_python(STRICT_HIT.replace("ARCH", repr(arch)), {"PYTHONDONTWRITEBYTECODE": "1", **gpu})
     assert (done.stdout, done.stderr) == (f"{path}\n", "")

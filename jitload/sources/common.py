@@ -56,6 +56,11 @@ class Source(Protocol):
         """Build in `work.dir`, and publish the result: a library, or a record of kernels."""
 
 
+def no_tools(_request: Request, _cache_dir: Path) -> Tools:
+    """Return no tools, for kinds of source that need none."""
+    return Tools()
+
+
 def source_of(request: Request) -> Source:
     """Return the module for the kind of source of a request."""
     module: Any = importlib.import_module(f"jitload.sources.{request.kind}")

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from jitload.request.request import Request
 from jitload.sources.common import Parts, Tools, build_kernels
-from jitload.sources.cubin import tools  # what Triton needs was found when the request was made
+from jitload.sources.common import no_tools as tools  # Triton was found when the request was made
 
 if TYPE_CHECKING:
     from jitload.cache.entry import Entry

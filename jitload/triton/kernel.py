@@ -6,7 +6,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from importlib.machinery import PathFinder
 from types import FunctionType
-from typing import Any, NamedTuple
+from typing import Any
 
 from jitload.errors import SignatureError
 
@@ -61,7 +61,7 @@ class TritonKernel:  # not a named tuple: creating one takes a thirtieth of a fi
         return params
 
 
-class CompileSpec(NamedTuple):
+class CompileSpec:  # not a named tuple, as `TritonKernel`
     """How a kernel is to be compiled.
 
     Attributes:
@@ -75,13 +75,25 @@ class CompileSpec(NamedTuple):
             `@triton.autotune`. None builds a single variant.
     """
 
-    args: tuple[Any, ...]
-    named_args: Mapping[str, Any]
-    signature: Mapping[str, Any] | str | None
-    constexprs: Mapping[str, Any]
-    options: Mapping[str, Any]
-    config: Any
-    variants: Sequence[Any] | str | None
+    __slots__ = ("args", "config", "constexprs", "named_args", "options", "signature", "variants")
+
+    def __init__(  # noqa: PLR0913  one for each attribute
+        self,
+        *,
+        args: tuple[Any, ...],
+        signature: Mapping[str, Any] | str | None,
+        constexprs: Mapping[str, Any],
+        options: Mapping[str, Any],
+        config: Any,
+        variants: Sequence[Any] | str | None,
+        named_args: Mapping[str, Any] | None = None,
+    ) -> None:
+        self.args, self.named_args, self.signature = args, named_args or {}, signature
+        self.constexprs, self.options, self.config, self.variants = constexprs, options, config, variants
+
+    def replaced(self, **changes: Any) -> CompileSpec:
+        """Return the spec with other values of some attributes."""
+        return CompileSpec(**{**{name: getattr(self, name) for name in self.__slots__}, **changes})
 
     @classmethod
     def of(
@@ -101,7 +113,10 @@ class CompileSpec(NamedTuple):
                 f"constexprs= must be a mapping, such as {{'BLOCK': 1024}}, got {type(constexprs).__name__}"
             )
         options = {name: value for name, value in keywords.items() if value is not None or name not in OPTIONS}
-        return cls(tuple(args), {}, signature, constexprs or {}, options, config, variants)
+        return cls(
+            args=tuple(args), signature=signature, constexprs=constexprs or {}, options=options, config=config,
+            variants=variants,
+        )  # fmt: skip
 
 
 def read_kernel(kernel: Any) -> TritonKernel:
@@ -216,7 +231,7 @@ def assign_keywords(kernel: TritonKernel, spec: CompileSpec) -> CompileSpec:
             )
     if spec.signature is not None and (spec.args or named_args):
         raise SignatureError(f"kernel {kernel.name!r}: pass either signature= or example arguments, not both")
-    return spec._replace(named_args=named_args, constexprs={**spec.constexprs, **constexprs}, options=options)
+    return spec.replaced(named_args=named_args, constexprs={**spec.constexprs, **constexprs}, options=options)
 
 
 def choose_config(kernel: TritonKernel, spec: CompileSpec) -> Any:

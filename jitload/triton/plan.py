@@ -10,7 +10,7 @@ import functools
 import operator
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal
 
 from jitload.element_types import ELEMENT_TYPES
 from jitload.errors import SignatureError, nearest_name
@@ -26,7 +26,7 @@ Hint = Literal["16", "1", "null", ""]  # a multiple of 16; always 1; always None
 HintedType = tuple[str, Hint]
 
 
-class Plan(NamedTuple):
+class Plan:  # not a named tuple, as `TritonKernel`
     """One specialization of a kernel.
 
     Attributes:
@@ -38,11 +38,22 @@ class Plan(NamedTuple):
         options: Options of the compiler.
     """
 
-    types: tuple[tuple[str, Types], ...]
-    constants: Mapping[Path, Any]
-    multiples: tuple[Path, ...]
-    constexprs: frozenset[str]
-    options: Mapping[str, Any]
+    __slots__ = ("constants", "constexprs", "multiples", "options", "types")
+
+    def __init__(
+        self,
+        types: tuple[tuple[str, Types], ...],
+        constants: Mapping[Path, Any],
+        multiples: tuple[Path, ...],
+        constexprs: frozenset[str],
+        options: Mapping[str, Any],
+    ) -> None:
+        self.types, self.constants, self.multiples = types, constants, multiples
+        self.constexprs, self.options = constexprs, options
+
+    def is_same(self, other: Plan) -> bool:
+        """Return whether two plans give the same machine code."""
+        return all(getattr(self, name) == getattr(other, name) for name in self.__slots__)
 
 
 def make_plan(kernel: TritonKernel, spec: CompileSpec, triton: Triton, capability: int) -> Plan:
@@ -67,7 +78,7 @@ def make_plan(kernel: TritonKernel, spec: CompileSpec, triton: Triton, capabilit
     options = {name: value for name, value in values.items() if name not in constexprs}
     # A constexpr may have the name of an option. Triton then takes one keyword as both.
     options |= {name: constexprs[name] for name in OPTIONS if name in constexprs and name not in options}
-    spec = spec._replace(constexprs=constexprs, options=options)
+    spec = spec.replaced(constexprs=constexprs, options=options)
     return _plan_arguments(kernel, spec, triton, capability) if spec.signature is None else _plan_types(kernel, spec)
 
 

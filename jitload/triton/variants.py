@@ -1,0 +1,118 @@
+"""Reads `variants=`: the specializations of a Triton kernel among which a function chooses."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from jitload.errors import SignatureError
+from jitload.request.tune import Values
+from jitload.signature.exports import make_unique_name
+from jitload.triton.kernel import CompileSpec, TritonKernel, config_values, show_values
+from jitload.triton.plan import Plan
+
+
+def specs_of_variants(kernel: TritonKernel, spec: CompileSpec) -> list[tuple[str, CompileSpec, Values]]:
+    """Return the name, the spec and the values of each variant in `spec.variants`."""
+    rows = _variant_rows(kernel, spec)
+    row_values = [_flat_values(config_values(row)) for row in rows]
+    _check_used(kernel, spec, row_values)
+    differing = {key for values in row_values for key in values if len({repr(v.get(key)) for v in row_values}) > 1}
+    names = {param.name for param in kernel.params}
+    variants: dict[str, tuple[CompileSpec, Values]] = {}
+    for number, (row, values) in enumerate(zip(rows, row_values, strict=True)):
+        words = [f"{key}_{_word(value)}" for key, value in values.items() if key in names or key in differing]
+        words = words or [f"variant_{number}"]  # not the kernel's own name, which the dispatcher has
+        own = tuple((key, v if isinstance(v, int | str) else repr(v)) for key, v in values.items())
+        name = make_unique_name("__".join((kernel.name, *words)), variants)
+        variants[name] = _variant_spec(kernel, spec, row), own
+    return [(name, *pair) for name, pair in variants.items()]
+
+
+def check_distinct(kernel: TritonKernel, plans: Sequence[tuple[str, Plan]]) -> None:
+    """Raise SignatureError if two variants would have the same machine code."""
+    for number, (name, plan) in enumerate(plans):
+        for earlier, (_, earlier_plan) in enumerate(plans[:number]):
+            if plan.is_same(earlier_plan):
+                constants = {kernel.params[path[0]].name: value for path, value in plan.constants.items()}
+                raise SignatureError(
+                    f"kernel {kernel.name!r}: variants[{earlier}] and variants[{number}] are the same "
+                    f"({show_values({**constants, **plan.options})}), so {name!r} would never run: leave one out"
+                )
+
+
+def _variant_rows(kernel: TritonKernel, spec: CompileSpec) -> list[Any]:
+    """Return `variants=` as a list of mappings or configurations."""
+    variants: Any = spec.variants
+    if isinstance(variants, str):
+        if variants != "all":
+            raise SignatureError(f"variants= must be a list of mappings, or 'all', got {variants!r}")
+        if not kernel.configs:
+            raise SignatureError(
+                f"kernel {kernel.name!r}: variants='all' is for autotuned kernels, and this one has no configurations: "
+                "list them, variants=[{'BLOCK': 512}, …]"
+            )
+        arguments = {**dict(zip([p.name for p in kernel.params], spec.args, strict=False)), **spec.named_args}
+        if kernel.prune is None or not arguments:
+            return list(kernel.configs)
+        pruned = list(kernel.prune(list(kernel.configs), arguments, **spec.constexprs))
+        return pruned or list(kernel.configs)[:1]
+    if isinstance(variants, Mapping) or not isinstance(variants, Sequence):
+        raise SignatureError(f"variants= must be a list of mappings, or 'all', got {type(variants).__name__}")
+    if not variants:
+        raise SignatureError("variants= is empty; leave it out to build a single variant")
+    for number, row in enumerate(variants):
+        if not isinstance(row, Mapping) and not hasattr(row, "kwargs"):
+            raise SignatureError(
+                f"kernel {kernel.name!r}: variants[{number}] must be a mapping, {{'BLOCK': 512}}, or a triton.Config, "
+                f"got {type(row).__name__}"
+            )
+    return list(variants)
+
+
+def _check_used(kernel: TritonKernel, spec: CompileSpec, row_values: Sequence[Mapping[str, Any]]) -> None:
+    """Raise SignatureError if `config=` is passed, or if every variant overrides a value that is passed for all."""
+    if spec.config is not None:
+        raise SignatureError(
+            f"kernel {kernel.name!r}: config= chooses one configuration, and variants= builds several: pass one of "
+            "the two, and values for all variants as constexprs="
+        )
+    for name, value in {**spec.constexprs, **spec.options}.items():
+        if all(values.get(name) is not None for values in row_values):
+            raise SignatureError(
+                f"kernel {kernel.name!r}: each of the variants has a {name!r} of its own, so {name}={value!r} beside "
+                "variants= would not be used: leave it out"
+            )
+
+
+def _flat_values(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a variant's values and the types in its `signature` as one mapping."""
+    signature = values.get("signature", {})
+    types = signature if isinstance(signature, Mapping) else {"signature": signature}
+    return {**{key: value for key, value in values.items() if key != "signature"}, **types}
+
+
+def _word(value: Any) -> str:
+    """Return a value as part of a name: `512`, `0_5`, `m1`, `fp32_16`."""
+    text = re.sub(r"^-", "m", str(value))
+    return re.sub(r"[^A-Za-z0-9]+", "_", text).strip("_")
+
+
+def _variant_spec(kernel: TritonKernel, spec: CompileSpec, row: Any) -> CompileSpec:
+    """Return the spec with a variant's values, which override the values for all variants."""
+    signature, values = spec.signature, config_values(row)
+    if "signature" in values:
+        types = values.pop("signature")
+        if not isinstance(signature, Mapping) or not isinstance(types, Mapping):
+            raise SignatureError(
+                f"kernel {kernel.name!r}: a variant's 'signature' maps some parameters to other types than "
+                "signature= does, so signature= must be a mapping, too"
+            )
+        signature = {**signature, **types}
+    return spec.replaced(
+        signature=signature,
+        constexprs={key: value for key, value in spec.constexprs.items() if key not in values},
+        options={key: value for key, value in spec.options.items() if key not in values or values[key] is None},
+        config=values if isinstance(row, Mapping) else row,  # a triton.Config may have a hook
+    )
