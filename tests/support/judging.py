@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import signal
 from collections.abc import Iterator
+from contextlib import contextmanager
 
 import pytest
 from hostile_candidates import make_judge
@@ -21,23 +22,32 @@ class SharedTemplate(processes.Template):
             super().close()
 
 
-@pytest.fixture(scope="session")
-def shared_template() -> Iterator[None]:
-    handler = signal.signal(signal.SIGHUP, signal.SIG_IGN)  # as nohup does
-    templates = [SharedTemplate()]
-    signal.signal(signal.SIGHUP, handler)
+@contextmanager
+def one_template(*templates: SharedTemplate) -> Iterator[None]:
+    """Let all judges of this process fork their candidates from one process."""
+    started = [*templates]
 
     def make_template(_: object) -> SharedTemplate:
-        if not templates[-1].is_alive():
-            templates.append(SharedTemplate())
-        return templates[-1]
+        if not started or not started[-1].is_alive():
+            started.append(SharedTemplate())
+        return started[-1]
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(processes.Processes, "make_template", make_template)
         yield
         for judge in judge_module._judges.values():  # of the executor
             judge.close()
-    processes.Template.close(templates[-1])
+    for template in started[-1:]:
+        processes.Template.close(template)
+
+
+@pytest.fixture(scope="session")
+def shared_template() -> Iterator[None]:
+    handler = signal.signal(signal.SIGHUP, signal.SIG_IGN)  # as nohup does
+    template = SharedTemplate()
+    signal.signal(signal.SIGHUP, handler)
+    with one_template(template):
+        yield
 
 
 @pytest.fixture(scope="module")

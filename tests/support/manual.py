@@ -35,6 +35,7 @@ from jitload.measuring import benchmark
 
 from .headers import share_headers
 from .imports import import_slow_modules, raise_first_error
+from .judging import one_template
 
 _PART = re.compile(
     r"^<!-- setup\n(?P<setup>.*?)^-->\n"
@@ -141,7 +142,8 @@ def _run_child(page: Path, directory: Path) -> None:
             sys.path[0] = str(page.parent)
             runpy.run_path(str(page), run_name="__main__")
             return
-        run_page(page)
+        with one_template():
+            run_page(page)
     except SystemExit as error:
         sys.exit(f"the page calls sys.exit({error.code!r})")
 
