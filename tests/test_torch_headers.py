@@ -40,18 +40,30 @@ def test_functions_may_ask_for_the_kernels_of_a_text_for_torch():
     assert is_torch_text(sources, ["run"])
 
 
-def test_every_operator_of_the_installed_torch_compiles():
-    """Build a text that names every operator, so that the compiler sees each signature in torch's headers."""
+# Together, they have all types of arguments and results that operators of torch 2.13 have.
+OPERATORS = """
+    _adaptive_avg_pool2d _add_batch_dim _add_relu _addmm_activation _aminmax _amp_foreach_non_finite_check_and_unscale
+    _amp_update_scale _assert_async _assert_tensor_metadata _autocast_to_reduced_precision _backward
+    _batch_norm_impl_index_backward _batch_norm_no_update _cdist_forward _cslt_sparse_mm_search
+    _cudnn_attention_backward _cudnn_init_dropout_state _cudnn_rnn _cufft_clear_plan_cache _empty_affine_quantized
+    _foreach_abs _foreach_add _fused_dropout _has_compatible_shallow_copy_type _histogramdd_bin_edges _linalg_det
+    _linalg_svd _local_scalar_dense _lstm_mps _resize_output aminmax cat chunk clamp mkldnn_rnn_layer_backward
+    promote_types q_scale std std_mean svd
+"""
+
+
+@pytest.mark.parametrize("which", ["some", pytest.param("all", marks=pytest.mark.soak)])
+def test_operators_of_the_installed_torch_compile(which: str):
+    """Build a text that names operators, so that the compiler sees each signature in torch's headers."""
     headers = Path(torch.__file__).parent / "include/ATen/ops"
-    names = sorted(
-        {path.stem for path in headers.glob("*.h") if not path.stem.endswith(("_native", "_ops", "_dispatch"))}
-    )
+    every = {path.stem for path in headers.glob("*.h") if not path.stem.endswith(("_native", "_ops", "_dispatch"))}
+    names = OPERATORS.split() if which == "some" else sorted(every)
     uses = "\n".join(f"// at::{name}( x.{name}( x.{name}_( at::{name}_out(" for name in names)
     text = f"{uses}\ntorch::Tensor same(torch::Tensor x) {{ return x; }}\n"
     x = torch.ones(1)
     # Unlike that of `cpp_extension`, this function raises an error if the light headers do not compile.
     assert jitload.load_inline("operators", cpp_sources=text, functions=["same"]).same(x) is x
-    assert len(torch_operators.operator_declarations(uses).functions) > 3000
+    assert len(torch_operators.operator_declarations(uses).functions) > 2 * len(names) - 30
 
 
 def test_declarations_are_those_of_torchs_headers():
