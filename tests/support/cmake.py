@@ -21,7 +21,6 @@ _IN_WHEEL = str(Path(sysconfig.get_path("platlib"), "cmake", "data", "bin"))
 CMAKE = shutil.which("cmake", path=os.pathsep.join((_IN_WHEEL, os.environ.get("PATH", ""))))
 ENVIRONMENT = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, (str(ROOT), os.environ.get("PYTHONPATH"))))}
 NINJA = ("-GNinja", f"-DCMAKE_MAKE_PROGRAM={find_ninja(read_settings())}")
-GENERATORS = [NINJA, ("-GUnix Makefiles",)]
 
 MACRO = '#include "n.h"\n__device__ int x;\nextern "C" __global__ void k() { x = N + M; }\n'
 USER = """\
