@@ -415,3 +415,20 @@ float elapsed(torch::Tensor x, bool timed) {
   stop.synchronize();
   return start.elapsed_time(stop);
 }
+//// math_headers
+/// functions: limits_of
+/// cpp: torch::Tensor limits_of(torch::Tensor x);
+/// call: limits_of(rand(2).int()) !! NotImplementedError: "limits_of" not implemented for 'Int'
+#include <c10/cuda/CUDAMathCompat.h>
+#include <ATen/cuda/CUDAApplyUtils.cuh>
+#include <ATen/cuda/NumericLimits.cuh>
+template <class T> __global__ void limits_kernel(T* x) {
+  x[0] = at::numeric_limits<T>::lower_bound();
+  x[1] = c10::cuda::compat::exp(static_cast<float>(x[0])) + c10::cuda::compat::pow(2.0f, 3.0f);
+}
+torch::Tensor limits_of(torch::Tensor x) {
+  AT_DISPATCH_FLOATING_TYPES_AND2(torch::kHalf, torch::kBFloat16, x.scalar_type(), "limits_of", [&] {
+    limits_kernel<scalar_t><<<1, 1, 0, torch::cuda::getCurrentCUDAStream()>>>(x.data_ptr<scalar_t>());
+  });
+  return x;
+}
