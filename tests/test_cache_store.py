@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
-import signal
 import subprocess
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -150,32 +148,6 @@ def test_without_locks_each_builds_and_all_work(cache, counting_compiler):
     assert [process.returncode for process in processes] == [0, 0]
     assert all(list(jitload.load_module(path)) == ["add"] for path in paths)
     assert counting_compiler() in (2, 3)
-
-
-@pytest.mark.parametrize("moment", ["while compiling", "before publishing"])
-def test_a_builder_killed_half_way_leaves_the_cache_usable(cache, moment, tmp_path, monkeypatch):
-    code = BUILD
-    if moment == "while compiling":
-        script = tmp_path / "slow-c++"
-        script.write_text(f'#!/bin/sh\ncase "$*" in *wrapper.cc*) sleep 1;; esac\nexec {shutil.which("c++")} "$@"\n')
-        script.chmod(0o755)
-        monkeypatch.setenv("JITLOAD_CXX", str(script))
-    else:
-        code = f"""
-import time, jitload.cache.store
-write = jitload.cache.store._write_manifest
-jitload.cache.store._write_manifest = lambda *given: time.sleep(60) if given[0].key.name == "m" else write(*given)
-{BUILD}"""
-    process = start_python(code)
-    deadline = time.monotonic() + 20
-    wanted = "wrapper.cc" if moment == "while compiling" else "m.so"
-    while not list(cache.glob(f".work/m-*/{wanted}")) and time.monotonic() < deadline:
-        time.sleep(0.01)
-    process.send_signal(signal.SIGKILL)
-    process.communicate()
-    assert list(cache.glob(f".work/m-*/{wanted}"))
-    assert not list(cache.glob("m-*/*"))
-    assert list(load(ADD)) == ["add"]
 
 
 def test_an_interrupt_leaves_nothing_behind(cache, monkeypatch):

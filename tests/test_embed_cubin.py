@@ -297,7 +297,7 @@ TVM_FFI_DLL_EXPORT_TYPED_FUNC(empty, Empty);
 
 def compile_wrapper(directory: Path, flags: list[str]) -> Path:
     (directory / "w.cc").write_text(WRAPPER)
-    run_compiler(["-std=c++17", "-g", "-fPIC", "-c", *flags, "w.cc", "-o", "w.o"], directory)
+    run_compiler(["-std=c++17", "-fPIC", "-c", *flags, "w.cc", "-o", "w.o"], directory)
     return directory / "w.o"
 
 

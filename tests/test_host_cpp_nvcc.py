@@ -80,21 +80,6 @@ def test_the_names_in_functions_decide_as_well(text, header, functions, is_mixed
     assert (make_request(call).host is not None) == is_mixed
 
 
-RELOCATABLE = """
-__global__ void child(float* x) { x[threadIdx.x] += 1; }
-__global__ void parent(float* x) { child<<<1, 32>>>(x); }
-void run(float* x) { parent<<<1, 1>>>(x); }
-"""
-
-
-@needs_nvcc
-def test_relocatable_device_code_is_linked():
-    module = jitload.load_inline(
-        "m", cuda_sources=RELOCATABLE, functions="run", extra_cuda_cflags=["-rdc true -O3"], arch=ARCH
-    )
-    assert "run" in module
-
-
 PROGRAM = "#include <cstdio>" + BOTH + 'int main(int count, char** arguments) { f(); puts("done"); }'
 
 

@@ -289,7 +289,7 @@ def nvcc_build(directory, *macros, is_file):
 @needs_nvcc
 @pytest.mark.parametrize("is_file", [True, False])
 def test_sources_for_nvcc_share_a_header(is_file, settings, tmp_path, monkeypatch):
-    """The object file is the same with the header, without it, and if the text begins otherwise than the header."""
+    """The object file is the same with the header and without it."""
     specs = []
     monkeypatch.setattr(precompiled, "start_precompiling", lambda spec, *_: specs.append(spec))
     light = ("tvm/ffi/c_api.h",)  # instead of headers that nvcc reads for seconds
@@ -298,17 +298,16 @@ def test_sources_for_nvcc_share_a_header(is_file, settings, tmp_path, monkeypatc
     without, object_without = nvcc_build(tmp_path, is_file=is_file)
     assert specs[0].includes == (() if is_file else light)
     make(specs[0], tmp_path / "cache")
+    (path,) = (tmp_path / "cache").glob("precompiled-*/*/prelude.h")
+    assert ("TVMFFIAny" in path.read_text()) != is_file
+    path.write_text("#error g++ reads the text and not what was precompiled\n")
     with_header, object_with_header = nvcc_build(tmp_path, "-DMINE=1", is_file=is_file)
     assert {spec.key for spec in specs} == {specs[0].key}
     (tmp_path / "mine" / "crt").mkdir(parents=True)  # CUDA has headers in such a directory
     macros = (["-DMINE=3"], ["-isystem", str(tmp_path / "mine")])
     assert [would_use_header(lambda m=m: nvcc_build(tmp_path, *m, is_file=is_file)) for m in macros] == [True, False]
-    (path,) = (tmp_path / "cache").glob("precompiled-*/*/prelude.h")
-    assert ("TVMFFIAny" in path.read_text()) != is_file
-    path.write_text("#error\n")
-    with_other_header, object_with_other_header = nvcc_build(tmp_path, "-DMINE=2", is_file=is_file)
-    assert ["prelude.h" in text for text in (without, with_header, with_other_header)] == [False, True, True]
-    assert object_without == object_with_header == object_with_other_header
+    assert ["prelude.h" in text for text in (without, with_header)] == [False, True]
+    assert object_without == object_with_header
     assert not list((tmp_path / "cache" / ".tools").glob("*.refused"))
 
 

@@ -111,6 +111,6 @@ def test_relocatable_code_is_linked_with_the_device_runtime():
     __global__ void child(float* x) { *x = 2; }
     __global__ void parent(float* x) { child<<<1, 1>>>(x); }
     void run(float* x) { parent<<<1, 1>>>(x); }"""
-    options = ["-rdc=true", "-lcudadevrt", "-gencode=arch=compute_90,code=sm_90"]
+    options = ["-rdc true -O3", "-lcudadevrt", "-gencode=arch=compute_90,code=sm_90"]
     path = jitload.build_inline("rdc", cuda_sources=source, functions=["run"], arch="sm_90", extra_cuda_cflags=options)
     assert "run(float* x)" in repr(jitload.load_module(path))

@@ -115,10 +115,10 @@ def alone_cases() -> Iterator[Case]:
 
 def meaning_cases() -> Iterator[Case]:
     """The sources beside this file, which check what the headers mean."""
-    dialects = {"limits": 0, "device": 0, "type_traits": 2, "library": 2}
-    for name, oldest in dialects.items():
+    oldest = {"limits": "c++11", "device": "c++11", "type_traits": "c++17", "library": "c++17"}
+    for name, first in oldest.items():
         source = (TESTS_DIR / "nvrtc_sources" / f"{name}.cu").read_text()
-        for dialect in ("c++11", "c++14", "c++17", "c++20", "c++23")[oldest:]:
+        for dialect in (first, "c++23"):
             yield Case(f"meaning/{name}/{dialect}", source, dialect)
         yield Case(f"meaning/{name}/options", source, options=("--use_fast_math", "-default-device", "--fmad=false"))
 

@@ -13,6 +13,7 @@ from support.nvcc import needs_nvcc
 
 import jitload
 from jitload import Launch, Tune
+from jitload.cli import main
 from jitload.cpptext import host_functions
 from jitload.cpptext.host_functions import find_host_functions, has_main, without_host_code
 from jitload.errors import CompileError, JitLoadError, LaunchSpecError, ToolchainError
@@ -353,44 +354,33 @@ def test_a_program_asked_for_as_a_library_is_refused_with_the_next_step():
 # ---- the command run -----------------------------------------------------------------------------------------------
 
 
-def run_program(*words: object) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "jitload", "run", *map(str, words)]
-    return subprocess.run(command, env=python_env(None), capture_output=True, text=True, check=False)
-
-
 @needs_nvcc
 def test_a_program_runs_with_its_own_arguments_output_and_status(cache, tmp_path):
     (tmp_path / "saxpy.cu").write_text(SAXPY.replace("#include <thrust/sort.h>\n", ""))  # which takes 9 s to compile
-    words = (
-        "--arch",
-        ARCH,
-        "--cuda-flags=--expt-relaxed-constexpr -DN=3",
-        tmp_path / "saxpy.cu",
-        "--",
-        "a",
-        "b c",
-        "--x",
-    )
+    options = ["--arch", ARCH, "--cuda-flags=--expt-relaxed-constexpr -DN=3", str(tmp_path / "saxpy.cu")]
+    command = [sys.executable, "-m", "jitload", "run", *options, "--", "a", "b c", "--x"]
     for _ in range(2):
-        result = run_program(*words)
+        result = subprocess.run(command, env=python_env(), capture_output=True, text=True, check=False)
         assert (result.stdout, result.stderr, result.returncode) == ("[a]\n[b c]\n[--x]\n", "", 44)
     entries = list(cache.glob("saxpy-*/*"))
     assert len(entries) == 1, "the second run finds the program in the cache"
 
 
 @needs_nvcc
-def test_what_cannot_be_run_is_refused(tmp_path):
+def test_what_cannot_be_run_is_refused(tmp_path, capsys):
+    def refusal(*words: object) -> str:
+        assert main(["run", *map(str, words)]) != 0
+        return capsys.readouterr().err
+
     (tmp_path / "none.cu").write_text("__global__ void k() {}\n")
-    result = run_program("--arch", ARCH, tmp_path / "none.cu")
-    assert result.returncode == 1
-    assert "A program needs main()" in result.stderr
-    result = run_program("--arch", ARCH, tmp_path / "none.cu", "100")
     (tmp_path / "none.txt").write_text("int main() {}\n")
-    assert "none.txt' is not a source file" in run_program(tmp_path / "none.txt").stderr
-    assert "'--cuda-flags': \"-D'a\": No closing quotation" in run_program("--cuda-flags=-D'a", "a.cu").stderr
-    first, *rest = result.stderr.splitlines()
-    assert first == "JL-REQUEST: `jitload explain JL-REQUEST` says what to do"
-    assert rest == ["jitload: '100' is not a source file (.cu, .cpp); arguments of the program come after --"]
+    assert "A program needs main()" in refusal("--arch", ARCH, tmp_path / "none.cu")
+    assert "none.txt' is not a source file" in refusal(tmp_path / "none.txt")
+    assert "'--cuda-flags': \"-D'a\": No closing quotation" in refusal("--cuda-flags=-D'a", "a.cu")
+    assert refusal("--arch", ARCH, tmp_path / "none.cu", "100").splitlines() == [
+        "JL-REQUEST: `jitload explain JL-REQUEST` says what to do",
+        "jitload: '100' is not a source file (.cu, .cpp); arguments of the program come after --",
+    ]
 
 
 def test_a_hit_does_not_read_the_source_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
