@@ -7,7 +7,8 @@ repeat `runtime/jitload/record.h`, `triton.h` and `expression.h`; a test compare
 from __future__ import annotations
 
 import struct
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import chain
 from typing import NamedTuple
 
 from jitload.expressions.compiler import OP_NAMES, Op
@@ -45,11 +46,10 @@ PARAM_FLAGS = {
     "host": 256,
 }  # fmt: skip
 KERNEL_FLAGS = {"has_grid": 1, "has_block": 2, "has_cluster": 4, "computes": 8, "dispatches": 16}
+_OP_CODES = {name: number for number, name in enumerate(OP_NAMES)}
 NEAREST = {None: 0, "log2": 1, "linear": 2}
 ASSUMPTIONS = {"multiple_of": 0, "equal_to": 1, "null": 2}
 PARTS = {name: number for number, name in enumerate(("value", "map", "shape", "stride", "padding", "rounding"))}
-
-Number = int | bytes | tuple[int, ...]
 
 
 class Address(NamedTuple):
@@ -98,7 +98,7 @@ def write_record(module: Struct, *others: Array) -> Record:
 def ops_array(program: Sequence[Op]) -> list[Struct]:
     """Return the structures of a program for the evaluator, with its end."""
     return [
-        Struct("op", {"code": OP_NAMES.index(op.name), "operand": op.operand, "value": op.value})
+        Struct("op", {"code": _OP_CODES[op.name], "operand": op.operand, "value": op.value})
         for op in (*program, Op("END"))
     ]
 
@@ -131,7 +131,7 @@ class _Writer:
             self._put_pointer(offset, start + place.number * size)
         rows = (*self.pointers, *self.externals)
         tables = self._append(struct.pack(f"<{len(rows)}I", *rows))
-        facts: dict[str, Number] = {
+        facts = {
             "magic": MAGIC,
             "abi": ABI,
             "pointer_count": len(self.pointers),
@@ -152,21 +152,23 @@ class _Writer:
     def _array(self, items: Sequence[Struct], label: str = "") -> int:
         """Append an array of structures, and then all that they point to. Return the offset of the array."""
         form = layout(items[0].name)
-        offset = self._append(bytes(form.size * len(items)))
+        has_pointers = "p" in form.formats.values()
+        data = bytes(form.size * len(items)) if has_pointers else b"".join(form.pack(item.members) for item in items)
+        offset = self._append(data)
         if label:
             self.labels[label] = (offset, form.size)
-        for number, item in enumerate(items):
+        for number, item in enumerate(items if has_pointers else ()):
             self._fill(offset + number * form.size, form, item.members)
         return offset
 
     def _fill(self, offset: int, form: Layout, members: Mapping[str, object]) -> None:
-        numbers: dict[str, Number] = {}
+        numbers: dict[str, object] = {}
         pointers: list[tuple[int, object]] = []
         for name, value in members.items():
             if form.formats[name] == "p":
                 pointers.append((offset + form.offsets[name], value))
             else:
-                numbers[name] = value  # type: ignore[assignment]  # `pack` checks it
+                numbers[name] = value
         self.data[offset : offset + form.size] = form.pack(numbers)
         for place, value in pointers:
             self._point(place, value)
@@ -216,15 +218,21 @@ class Layout(NamedTuple):
 
     formats: dict[str, str]
     offsets: dict[str, int]
-    size: int
+    zeros: Mapping[str, object]
+    has_arrays: bool
+    whole: struct.Struct
 
-    def pack(self, members: Mapping[str, Number]) -> bytes:
+    @property
+    def size(self) -> int:
+        """The size of the structure in bytes."""
+        return self.whole.size
+
+    def pack(self, members: Mapping[str, object]) -> bytes:
         """Return the bytes of the structure. Members that are left out are 0."""
-        data = bytearray(self.size)
-        for name, value in members.items():
-            form = "<" + self.formats[name].replace("p", "Q")
-            struct.pack_into(form, data, self.offsets[name], *(value if isinstance(value, tuple) else (value,)))
-        return bytes(data)
+        values: Iterable[object] = {**self.zeros, **members}.values()
+        if self.has_arrays:
+            values = chain.from_iterable(value if isinstance(value, tuple) else (value,) for value in values)
+        return self.whole.pack(*values)
 
 
 _layouts: dict[str, Layout] = {}
@@ -234,13 +242,17 @@ def layout(name: str) -> Layout:
     """Return the layout of a structure, as C's compilers lay it out on 64-bit machines."""
     if name not in _layouts:
         formats = dict(member.split(":") for member in STRUCTURES[name].split())
-        offsets, offset, alignment = {}, 0, 1
+        offsets, zeros, whole, alignment = {}, {}, "<", 1
         for member, code in formats.items():
             form = code.replace("p", "Q")
             step = 1 if form.endswith("s") else struct.calcsize("<" + form[-1])
-            offset += -offset % step
-            offsets[member] = offset
-            offset += struct.calcsize("<" + form)
+            whole += f"{-struct.calcsize(whole) % step}x"
+            offsets[member] = struct.calcsize(whole)
+            zero = struct.unpack("<" + form, bytes(struct.calcsize("<" + form)))
+            zeros[member] = zero if len(zero) > 1 else zero[0]
+            whole += form
             alignment = max(alignment, step)
-        _layouts[name] = Layout(formats, offsets, offset + -offset % alignment)
+        whole += f"{-struct.calcsize(whole) % alignment}x"
+        has_arrays = any(isinstance(zero, tuple) for zero in zeros.values())
+        _layouts[name] = Layout(formats, offsets, zeros, has_arrays, struct.Struct(whole))
     return _layouts[name]

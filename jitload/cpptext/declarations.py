@@ -86,22 +86,28 @@ class DeclarationScan:
         """Yield `(candidate, is_definition)` for each function that looks like a kernel."""
         index = 0
         while index < len(self.code):
-            self._follow_directives(index)
+            if index in self._directives:
+                self._follow_directives(index)
             text = self.code[index].text
-            if text == "{":
-                self._scopes.append(opened_namespaces(self.code[self._start : index]))
-            elif text == "}" and self._scopes:
-                self._scopes.pop()
-            elif text == "__global__":
+            if text == "__global__":
                 declarator = find_declarator(self.code, index + 1)
                 if declarator and self._is_kernel(index):
                     namespaces = (name for scope in self._scopes for name in scope)
                     yield self.candidate(self._start, index, declarator, namespaces), declarator.is_definition
                     index = declarator.close
-            is_access = text == ":" and index > 0 and self.code[index - 1].text in ("public", "private", "protected")
-            if text in ("{", "}", ";") or is_access:
-                self._start = index + 1
+            elif text in ("{", "}", ";", ":"):
+                self._follow_punctuator(index, text)
             index += 1
+
+    def _follow_punctuator(self, index: int, text: str) -> None:
+        """Update the open scopes and the start of the current declaration."""
+        if text == "{":
+            self._scopes.append(opened_namespaces(self.code[self._start : index]))
+        elif text == "}" and self._scopes:
+            self._scopes.pop()
+        elif text == ":" and (index == 0 or self.code[index - 1].text not in ("public", "private", "protected")):
+            return
+        self._start = index + 1
 
     def _follow_directives(self, index: int) -> None:
         """Update the open scopes for the directives directly before the token at `index`.

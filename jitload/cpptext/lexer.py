@@ -74,15 +74,17 @@ def tokenize(source: str) -> list[Token]:
     line, is_line_start, in_directive = 1, True, False
     for match in _TOKEN.finditer(text):
         kind: Any = match.lastgroup
-        characters = match.group()
+        characters = match[0]
         if kind == "newline":
             line, is_line_start, in_directive = line + 1, True, False
             continue
         kind = "literal" if kind == "raw" else kind
         in_directive = in_directive or (is_line_start and characters == "#")
         is_line_start = is_line_start and kind == "comment"
-        end_line = line + characters.count("\n")
-        start, first, last = match.start(), line, end_line
+        start, end_line = match.start(), line
+        if "\n" in characters:
+            end_line += characters.count("\n")
+        first, last = line, end_line
         if continuations:
             joined = bisect_right(continuations, start)
             first, last = line + joined, end_line + bisect_right(continuations, match.end() - 1)

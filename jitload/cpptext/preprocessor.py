@@ -65,7 +65,9 @@ def split_directives(tokens: Sequence[Token]) -> Iterator[Run]:
     while start < len(tokens):
         is_directive = tokens[start].in_directive
         end = start + 1
-        while end < len(tokens) and tokens[end].in_directive is is_directive and not _begins_directive(tokens, end):
+        while end < len(tokens) and tokens[end].in_directive is is_directive:
+            if is_directive and _begins_directive(tokens, end):
+                break
             end += 1
         run = tokens[start:end]
         yield (_directive_of(run) if is_directive else None), run
@@ -80,8 +82,7 @@ def macros_with(words: Collection[str], runs: Iterable[Run]) -> set[str]:
 
 
 def _begins_directive(tokens: Sequence[Token], index: int) -> bool:
-    token = tokens[index]
-    return token.in_directive and token.text == "#" and token.line > tokens[index - 1].end_line
+    return tokens[index].text == "#" and tokens[index].line > tokens[index - 1].end_line
 
 
 def _directive_of(tokens: Sequence[Token]) -> Directive:

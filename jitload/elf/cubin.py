@@ -173,10 +173,9 @@ class _CubinReader:
         info = self.sections.get(f".nv.info.{symbol.name}")
         if info is None:
             raise ElfError(f"kernel {symbol.name!r} has no section '.nv.info'")
-        slots, max_threads = _read_launch_attributes(symbol.name, info)
+        slots, max_threads, barriers = _read_launch_attributes(symbol.name, info)
         text = self.file.sections[symbol.section]
         local_bytes = self.read_local_bytes(index)
-        barriers = next((value[0] for attribute, value in _read_attributes(info) if attribute == _NUM_BARRIERS), None)
         return ImageKernel(
             symbol=symbol.name,
             slots=slots,
@@ -223,10 +222,10 @@ def _read_attributes(info: Section | None) -> Iterator[tuple[int, memoryview]]:
         position += value
 
 
-def _read_launch_attributes(kernel: str, info: Section) -> tuple[tuple[ParameterSlot, ...], int]:
-    """Return the parameters of a kernel, and its maximum number of threads per block."""
+def _read_launch_attributes(kernel: str, info: Section) -> tuple[tuple[ParameterSlot, ...], int, int | None]:
+    """Return the parameters of a kernel, its maximum number of threads per block, and its number of barriers."""
     slots: dict[int, ParameterSlot] = {}
-    max_threads = _DEFAULT_MAX_THREADS
+    max_threads, barriers = _DEFAULT_MAX_THREADS, None
     for attribute, value in _read_attributes(info):
         if attribute == _KPARAM_INFO:
             _, ordinal, offset, packed = struct.unpack_from("<IHHI", value)
@@ -236,9 +235,11 @@ def _read_launch_attributes(kernel: str, info: Section) -> tuple[tuple[Parameter
             slots[ordinal] = ParameterSlot(offset=offset, size=size)
         elif attribute in (_MAX_THREADS, _REQNTID):
             max_threads = prod(struct.unpack_from("<III", value))
+        elif attribute == _NUM_BARRIERS:
+            barriers = value[0]
     if sorted(slots) != list(range(len(slots))):
         raise ElfError(f"the parameters of kernel {kernel!r} have gaps in their numbers: {sorted(slots)}")
-    return tuple(slots[ordinal] for ordinal in range(len(slots))), max_threads
+    return tuple(slots[ordinal] for ordinal in range(len(slots))), max_threads, barriers
 
 
 def _read_compat(section: Section | None) -> Iterator[tuple[int, int]]:

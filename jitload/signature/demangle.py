@@ -154,7 +154,7 @@ def _split_function(text: str) -> tuple[str, tuple[str, ...] | None]:
 
     A text that does not end with parentheses gives `("", None)`.
     """
-    start = max((i for i, depth in enumerate(bracket_depths(text)) if depth == 0 and text[i] == "("), default=-1)
+    start = max(find_outside_brackets(text, "("), default=-1)
     if start < 0 or not text.endswith(")"):
         return "", None
     parameters = text[start + 1 : -1].strip()
@@ -166,19 +166,19 @@ def _split_function(text: str) -> tuple[str, tuple[str, ...] | None]:
 def split_top_level(text: str, separator: str) -> list[str]:
     """Split a text at each separator that is outside all brackets."""
     parts, start = [], 0
-    for position, depth in enumerate(bracket_depths(text)):
-        if depth == 0 and text[position] == separator:
-            parts.append(text[start:position])
-            start = position + 1
+    for position in find_outside_brackets(text, separator):
+        parts.append(text[start:position])
+        start = position + 1
     return [*parts, text[start:]]
 
 
-def bracket_depths(text: str) -> Iterator[int]:
-    """Yield the number of open brackets before each character."""
+def find_outside_brackets(text: str, characters: str) -> Iterator[int]:
+    """Yield the positions of these characters outside all brackets. They may be opening brackets themselves."""
     depth = 0
-    for character in text:
-        yield depth
-        depth += (character in "<([{") - (character in ">)]}")
+    for match in re.finditer(f"[][<>(){{}}{re.escape(characters)}]", text):
+        if depth == 0 and match[0] in characters:
+            yield match.start()
+        depth += (match[0] in "<([{") - (match[0] in ">)]}")
 
 
 @cache

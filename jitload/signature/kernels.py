@@ -6,7 +6,7 @@ and against hand-written signatures.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import starmap
 from typing import NamedTuple
 
@@ -66,8 +66,9 @@ def read_kernels(
             signature is wrong.
     """
     expressions = {symbol: (expression, probe) for expression, (symbol, probe) in lowered.items()}
+    index = _CandidateIndex(candidates)
     matches = [
-        _match_kernel(image_kernel, *expressions.get(image_kernel.symbol, ("", "")), candidates)
+        _match_kernel(image_kernel, *expressions.get(image_kernel.symbol, ("", "")), index)
         for image_kernel in image.kernels
     ]
     matches.sort(key=lambda match: match.source_order)
@@ -102,15 +103,32 @@ class _Match(NamedTuple):
     is_refused: bool = False
 
 
-def _match_kernel(image_kernel: ImageKernel, expression: str, probe: str, candidates: Sequence[Candidate]) -> _Match:
+class _CandidateIndex:
+    """The functions in a source that look like kernels, by their unqualified names."""
+
+    def __init__(self, candidates: Sequence[Candidate]) -> None:
+        self.count = len(candidates)
+        self._by_name: dict[str, list[tuple[int, Candidate]]] = {}
+        for pair in enumerate(candidates):
+            self._by_name.setdefault(unqualified(pair[1].name), []).append(pair)
+
+    def find(self, names: Iterable[str], types: Sequence[str]) -> tuple[int, Candidate | None]:
+        """Return the function that fits one of the names and the types best, with its position in the source."""
+        for name in names:
+            pairs = self._by_name.get(unqualified(name), [])
+            if candidate := find_candidate(name, types, [candidate for _, candidate in pairs]):
+                return next(pair for pair in pairs if pair[1] is candidate)
+        return self.count, None
+
+
+def _match_kernel(image_kernel: ImageKernel, expression: str, probe: str, candidates: _CandidateIndex) -> _Match:
     name, symbol_types = read_symbol(image_kernel.symbol, expression)
     types, promoted = read_probe(probe) if probe else (symbol_types, symbol_types)
     if types is None or promoted is None:
-        return _Match(image_kernel, name, len(candidates), is_refused=is_refused(probe or image_kernel.symbol))
-    candidate = find_candidate(name, types, candidates) or find_candidate(expression, types, candidates)
+        return _Match(image_kernel, name, candidates.count, is_refused=is_refused(probe or image_kernel.symbol))
+    source_order, candidate = candidates.find((name, expression), types)
     parameter_names = _expand_pack(candidate, len(types)) if candidate else ()
     facts = tuple(starmap(describe_type, zip(types, promoted, strict=True)))
-    source_order = candidates.index(candidate) if candidate else len(candidates)
     return _Match(image_kernel, name, source_order, _Prototype(name, facts, parameter_names))
 
 
@@ -172,7 +190,7 @@ def read_kernels_without_source(image: Image) -> tuple[Kernel, ...]:
 
     The types of a C++ kernel's parameters come from its symbol. For an `extern "C"` kernel, only the sizes are known.
     """
-    matches = (_match_kernel(image_kernel, "", "", ()) for image_kernel in image.kernels)
+    matches = (_match_kernel(image_kernel, "", "", _CandidateIndex(())) for image_kernel in image.kernels)
     return tuple(
         _apply_prototype(match.image_kernel, match.prototype or _untyped_prototype(match)) for match in matches
     )

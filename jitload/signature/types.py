@@ -8,7 +8,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, NamedTuple
 
 from jitload.element_types import ELEMENT_TYPES
-from jitload.signature.demangle import bracket_depths, split_top_level
+from jitload.signature.demangle import find_outside_brackets, split_top_level
 
 if TYPE_CHECKING:
     from jitload.model import ParameterKind
@@ -296,6 +296,7 @@ _TAGS = ("struct", "class", "union", "enum", "typename")
 _INTEGER_WORDS = ("unsigned", "signed", "long", "short", "int", "char", "__int128")
 
 
+@lru_cache(maxsize=4096)  # kernels of one source share most of their types
 def _split_declarator(text: str) -> _Declarator:
     plain = _without_restrict(text)
     end = _base_end(plain)
@@ -315,10 +316,8 @@ def _without_restrict(text: str) -> str:
 
 def _base_end(text: str) -> int:
     """Return the index where the declarator (`*`, `&`, `[`, `(*` and the like) begins, or else the text's length."""
-    for index, (character, depth) in enumerate(zip(text, bracket_depths(text), strict=True)):
-        if depth == 0 and (character in "*&[" or (character == "(" and _is_declarator(text, index))):
-            return index
-    return len(text)
+    starts = (i for i in find_outside_brackets(text, "*&[(") if text[i] != "(" or _is_declarator(text, i))
+    return next(starts, len(text))
 
 
 def _is_declarator(text: str, index: int) -> bool:
