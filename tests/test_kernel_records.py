@@ -15,7 +15,7 @@ from builds import kernel, python_command, python_env
 
 import jitload
 from jitload import Launch
-from jitload.building import library
+from jitload.building import background, library
 from jitload.building.native import NAMES, find_native
 from jitload.errors import JitLoadError, ToolchainError
 
@@ -116,6 +116,24 @@ def test_an_unexpected_error_does_not_end_the_background(
     load()
     wait_for_library(cache)
     assert "the library of 'first' is not built" in caplog.text
+
+
+@pytest.mark.parametrize(("last_added", "begins"), [(0.0, 0.5), (0.4, 0.9), (3.0, 3.5), (100.0, 10.0)])
+def test_libraries_wait_while_the_process_loads_kernels(
+    monkeypatch: pytest.MonkeyPatch, last_added: float, begins: float
+) -> None:
+    now = 0.0
+
+    def wait(seconds: float) -> None:
+        nonlocal now
+        now += min(seconds, 0.1)
+        queue.last_added = min(now, last_added)
+
+    queue = background._Queue()
+    monkeypatch.setattr(background, "monotonic", lambda: now)
+    monkeypatch.setattr(queue.changed, "wait", wait)
+    queue.wait_for_lull()
+    assert now == pytest.approx(begins)
 
 
 def test_a_process_that_ends_first_leaves_no_half(cache: Path, tmp_path: Path) -> None:

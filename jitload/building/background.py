@@ -7,6 +7,7 @@ import logging
 import os
 import threading
 from collections import deque
+from time import monotonic
 from typing import TYPE_CHECKING
 
 from jitload.errors import JitLoadError, ToolchainError
@@ -16,7 +17,8 @@ if TYPE_CHECKING:
     from jitload.cache.key import CacheKey
     from jitload.request.request import Request
 
-_DELAY_S = 0.5  # what the process does after it has loaded its kernels comes first
+# A process usually loads several kernels one after another, and then works with them. Libraries come last.
+_DELAY_S, _LONGEST_DELAY_S = 0.5, 10.0
 _log = logging.getLogger(__name__)
 
 
@@ -26,6 +28,7 @@ class _Queue:
     def __init__(self) -> None:
         self.changed = threading.Condition()
         self.jobs: deque[tuple[Entry, Request, CacheKey]] = deque()
+        self.last_added = 0.0
         self.thread: threading.Thread | None = None
         self.is_stopping = False
 
@@ -34,13 +37,14 @@ class _Queue:
             if self.is_stopping:
                 return
             self.jobs.append(job)
+            self.last_added = monotonic()
             if self.thread is None:
                 self.thread = threading.Thread(target=self.run, name="jitload-library", daemon=True)
                 self.thread.start()
 
     def run(self) -> None:
         with self.changed:
-            self.changed.wait_for(lambda: self.is_stopping, _DELAY_S)
+            self.wait_for_lull()
         from jitload.building.library import build_library  # imports what a cache hit does not need
 
         # Registered behind what removes unfinished builds, so that it is called first.
@@ -57,8 +61,15 @@ class _Queue:
                 _log.warning("the library of %r is not built", job[1].name, exc_info=True)
         atexit.unregister(self.stop)
 
+    def wait_for_lull(self) -> None:
+        """Wait until no job has been added for a while, but not for long."""
+        end = monotonic() + _LONGEST_DELAY_S
+        while not self.is_stopping and (left_s := min(self.last_added + _DELAY_S, end) - monotonic()) > 0:
+            self.changed.wait(left_s)
+
     def next_job(self) -> tuple[Entry, Request, CacheKey] | None:
         with self.changed:
+            self.wait_for_lull()
             if self.jobs and not self.is_stopping:
                 return self.jobs.popleft()
             self.thread = None

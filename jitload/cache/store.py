@@ -98,7 +98,8 @@ class Work:
         except OSError as error:
             if error.errno not in (errno.EEXIST, errno.ENOTEMPTY):
                 raise _cannot_take_entry(self.cache_dir, error) from error
-        _sync(self.dir.parent)
+        files = (self.dir / name for name in (product, *images, MANIFEST))
+        _sync_later([*files, self.dir, self.dir.parent])
         self.entry = Entry(
             dir=self.dir,
             product=self.dir / product,
@@ -312,11 +313,7 @@ def _keep_failure(work_dir: Path) -> None:
 
 
 def _write_manifest(work: Work, product: str, dependencies: tuple[Dependency, ...], images: tuple[str, ...]) -> int:
-    """Write the manifest, and sync it, the product and the directory to the disk.
-
-    Returns:
-        The size in bytes of all files except the manifest.
-    """
+    """Write the manifest. Return the size in bytes of all other files."""
     key = work.key
     for path in work.dir.glob(".ninja_*"):  # ninja's own records, which are not needed in the cache
         path.unlink()
@@ -341,36 +338,31 @@ def _write_manifest(work: Work, product: str, dependencies: tuple[Dependency, ..
         "parts": describe_parts(key),
     }
     (work.dir / MANIFEST).write_text(json.dumps(manifest, indent=1))
-    _sync_all([work.dir / product, *(work.dir / image for image in images), work.dir / MANIFEST, work.dir])
     return total
 
 
-def _sync_all(paths: list[Path]) -> None:
-    """Sync files and directories at the same time, because a file system writes them to the disk together."""
-    threads = []
-    for path in paths:
-        thread = threading.Thread(target=_sync, args=(path,), name="jitload-sync", daemon=True)
-        try:
-            thread.start()
-        except RuntimeError:  # raised at a limit of the system, or when the process is ending
-            _sync(path)
-        else:
-            threads.append(thread)
-    for thread in threads:
-        thread.join()
+def _sync_later(paths: list[Path]) -> None:
+    """Sync the files and directories of an entry to the disk, on a thread, because a disk takes milliseconds.
+
+    If the machine crashes before that, a file may be truncated. Its size or digest is then wrong, and the entry is
+    built again.
+    """
+
+    def sync_all() -> None:
+        for path in paths:
+            with suppress(OSError):  # FUSE may refuse to sync directories, and the entry may have been removed
+                _sync(path)
+
+    with suppress(RuntimeError):  # raised at a limit of the system, or when the process is ending
+        threading.Thread(target=sync_all, name="jitload-sync", daemon=True).start()
 
 
 def _sync(path: Path) -> None:
-    """Sync a file or directory to the disk. Ignore errors, because FUSE may refuse to sync directories.
-
-    Without a sync, a crash may truncate a file. Then the size or digest is wrong, and the entry is built again.
-    """
-    with suppress(OSError):
-        descriptor = os.open(path, os.O_RDONLY)
-        try:
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
 
 
 # ---- after a build ---------------------------------------------------------------------------------------------
