@@ -63,15 +63,6 @@ def put_compiler(tmp_path: Path, monkeypatch, script: str) -> None:
     monkeypatch.setenv("JITLOAD_CXX", str(compiler))
 
 
-def test_every_request_is_built_once_and_only_once(cache):
-    requests = [request(f"k{number}") for number in range(8)]
-    done = jitload.prebuild(requests, progress=False, jobs=2)
-    assert states(done) == ["built"] * 8
-    assert all(outcome.seconds > 0 for outcome in done.outcomes)
-    assert len(list(cache.glob("k*-*/*/manifest.json"))) == 8
-    assert states(jitload.prebuild(requests, progress=False, jobs=2)) == ["reused"] * 8
-
-
 # ---- compilers and requests that fail --------------------------------------------------------------------------
 
 
