@@ -43,10 +43,7 @@ template <class T> T* first(T* x) { return x; }
 template <class T> void fill(T* x, int n, T value) { for (int i = 0; i < n; ++i) x[i] = value; }
 void over(float* x, int n) { fill(x, n, 1.0f); }
 void over(double* x, int n) { fill(x, n, 2.0); }
-float* pointer(float* x) { return x; }
-void writes(float* x, int& n) { n = 1; }
 auto doubled(const std::complex<float>* x) -> float { return 2 * x->real(); }
-void shows(const char* text, float*) {}
 int chosen(const float* x) { return 4; }
 int chosen(const float* x, int n = 2) { return n; }
 template <class T = float, int N = 3>
@@ -182,8 +179,14 @@ def test_calls_are_checked_like_those_of_kernels(plain, call, error, message):
     ],
 )
 def test_what_cannot_be_exported_is_refused(functions, error, message):
+    text = """
+    float* pointer(float* x) { return x; }
+    void writes(float* x, int& n) { n = 1; }
+    void shows(const char* text, float*) {}
+    double total(const float* x, unsigned long n) { return x[n]; }
+    int main() { return 0; }"""
     with pytest.raises(error, match=message):
-        jitload.build_inline("refused", cpp_sources=PLAIN, functions=functions)
+        jitload.build_inline("refused", cpp_sources=text, functions=functions)
 
 
 @pytest.mark.parametrize(

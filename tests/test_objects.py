@@ -61,7 +61,8 @@ def test_an_object_of_cpp_by_hand_becomes_a_library(tmp_path):
     subprocess.run(["c++", "-fPIC", "-c", "extra.cc"], cwd=tmp_path, check=True)
     built = jitload.build_inline(
         "m",
-        cuda_sources='extern "C" int extra();\nint sum(int n) { return n + extra(); }\n' + WRAPPER,
+        cuda_sources='extern "C" __attribute__((visibility("hidden"))) int extra();\nint sum(int n) { return n + extra(); }\n'
+        + WRAPPER,
         functions=["twice", "sum"],
         embed_cubin={"first": CUBIN},
         output=tmp_path / "deep" / "m.o",
@@ -113,14 +114,6 @@ def test_a_library_of_kernels_and_cpp_names_the_functions_of_both(tmp_path):
     assert repr(module).endswith("twice(…)>")
     with pytest.raises(AttributeError, match="has no function 'thrice'; it has: add, twice"):
         module.thrice  # noqa: B018
-
-
-def test_an_object_is_not_linked(tmp_path):
-    missing = 'extern "C" __attribute__((visibility("hidden"))) int other();\nint f() { return other(); }\n'
-    built = cpp_object("m", missing, tmp_path, functions="f")
-    other = cpp_object("other", 'extern "C" int other() { return 7; }\n', tmp_path)
-    assert jitload.load_module(link(built, tmp_path, other)).f() == 7
-    assert jitload.load("both", sources=[built, other]).f() == 7
 
 
 def test_an_object_has_the_launcher_where_it_is_called_alone(tmp_path):

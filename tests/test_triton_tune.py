@@ -24,7 +24,6 @@ from triton_tuned import tuned_add
 pytest_plugins = ["support.gpu_fixtures"]
 
 SIGNATURE = {"x_ptr": "*fp32", "y_ptr": "*fp32", "out_ptr": "*fp32", "n": "i32"}
-CONFIGS = ({"BLOCK": 512, "num_warps": 4}, {"BLOCK": 1024, "num_warps": 8})
 
 
 def write(path: Path, choices: dict[int, int], *, key: str = "n") -> Path:

@@ -67,7 +67,7 @@ def find_compiler() -> list[str]:
 
 def _compiler_arguments(exports: Path, built: Path) -> list[str]:
     sources = sorted(str(path) for path in Path(__file__).parent.glob("stub_*.c"))
-    flags = ["-std=c11", "-O0", "-g", "-Wall", "-Wextra", "-Werror", "-fPIC", "-fvisibility=hidden", "-pthread"]
+    flags = ["-std=c11", "-O0", "-Wall", "-Wextra", "-Werror", "-fPIC", "-fvisibility=hidden", "-pthread"]
     links = ["-shared", f"-Wl,-soname,{SONAME}", f"-Wl,--version-script={exports}", "-Wl,-z,defs"]
     return [*flags, *links, *sources, "-o", str(built)]
 
@@ -156,10 +156,6 @@ class StubDriver:
     def set_device_count(self, count: int) -> None:
         """Set how many devices there are, up to 16."""
         self._check(self.library.stub_set_device_count(count), f"{count} devices")
-
-    def set_driver_version(self, version: int) -> None:
-        """Set what cuDriverGetVersion says, 12040 for CUDA 12.4."""
-        self.library.stub_set_driver_version(version)
 
     def set_attribute(self, device: int, attribute: int, value: int) -> None:
         """Set a device attribute by its number in cuda.h."""

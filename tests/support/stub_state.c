@@ -261,9 +261,6 @@ STUB_API int stub_set_initialized(int is_initialized)
 STUB_API int stub_set_device_count(int count)
     STUB_SET(count >= 0 && count <= STUB_MAX_DEVICES, stub_config.device_count = count)
 
-STUB_API int stub_set_driver_version(int version)
-    STUB_SET(1, stub_config.driver_version = version)
-
 STUB_API int stub_set_attribute(int device, int attribute, int value)
     STUB_SET(is_device(device) && attribute > 0 && attribute < DEVICE_ATTRIBUTE_COUNT,
                 stub_config.attributes[device][attribute] = value)
