@@ -41,22 +41,6 @@ def test_result_is_torchs(mod: jitload.Module, size: int) -> None:
     torch.testing.assert_close(y, x + 1)
 
 
-def test_a_view_begins_where_its_offset_says(mod: jitload.Module) -> None:
-    base = torch.arange(100.0, device="cuda")
-    out = torch.zeros(100, device="cuda")
-    mod.add_one(base[37:51], out[3:17])
-    expected = torch.zeros(100, device="cuda")
-    expected[3:17] = base[37:51] + 1
-    torch.testing.assert_close(out, expected)
-
-
-def test_empty_tensors_launch_nothing(mod: jitload.Module) -> None:
-    empty = torch.empty(0, device="cuda")
-    mod.add_one(empty, empty)
-    mod.add_one(torch.empty(3, 0, 2, device="cuda"), empty)
-    torch.cuda.synchronize()
-
-
 def test_a_tensor_without_dimensions_is_one_element(mod: jitload.Module) -> None:
     x, y = torch.tensor(41.0, device="cuda"), torch.tensor(0.0, device="cuda")
     mod.add_one(x, y)
@@ -103,22 +87,6 @@ def test_grid_and_block_at_the_call(mod: jitload.Module, grid: Any, block: Any) 
     mod.shape[grid, block](out)
     expected = 1000 * torch.arange(blocks)[:, None] + torch.arange(threads)
     assert torch.equal(out.cpu(), expected.int())
-
-
-def test_a_held_configuration_and_keywords(mod: jitload.Module) -> None:
-    x = torch.ones(500, device="cuda")
-    held = mod.scale[2, 256]
-    for _ in range(10):
-        held(x, 2.0, x.numel())
-    mod.scale[2, 256].call(n=500, x=x, factor=0.5)
-    assert held is mod.scale[2, 256]
-    assert values(x) == [512]
-
-
-def test_the_call_overrides_what_the_launch_declares(mod: jitload.Module) -> None:
-    x, y = torch.zeros(1000, device="cuda"), torch.zeros(1000, device="cuda")
-    mod.add_one[1, 100](x, y)
-    assert y.sum().item() == 100
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
@@ -174,16 +142,6 @@ assert "jitload" not in sys.modules
 print(y.unique().tolist())
 """
     assert run_program(program + CHECK + tail, library) == "right\n[8.0]\n"
-
-
-def test_a_function_outlives_its_module(library: str) -> None:
-    program = """
-import gc, sys, jitload, torch
-add_one = jitload.load_module(sys.argv[1]).add_one
-gc.collect()
-class mod: add_one = add_one
-"""
-    assert run_program(program + CHECK, library) == "right\n"
 
 
 # ---- architectures and the compiler --------------------------------------------------------------------------------

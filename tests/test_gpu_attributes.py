@@ -50,11 +50,6 @@ def test_an_impossible_cluster_names_the_limit() -> None:
     assert all_is_well()
 
 
-def test_a_grid_that_is_no_multiple_of_the_cluster() -> None:
-    with pytest.raises(ValueError, match=r"^ask_xy\(\): grid\.y \(2\) is not a multiple of cluster\.y \(4\)$"):
-        load_functions().ask_xy[(8, 2), 32](ints(16), 0)
-
-
 FIRST_NS = 20_000_000  # how long the first kernel takes: much longer than two launches from a busy processor
 
 

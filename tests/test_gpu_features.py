@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 import torch
-from support.gpu import run_program, values, variable
-from support.kernels import build, load
+from support.gpu import run_program, variable
+from support.kernels import load
 
 import jitload
 
@@ -13,24 +13,6 @@ pytest_plugins = ["support.gpu_fixtures"]
 pytestmark = [pytest.mark.gpu, pytest.mark.usefixtures("gpu")]
 
 # ---- shared memory -------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("size", [12 * 1024 + 1, 50 * 1024, 1000, 56 * 1024])
-def test_dynamic_shared_memory_beyond_48_kilobytes(hopper: None, size: int) -> None:
-    x = torch.arange(float(size), device="cuda")
-    y = torch.zeros_like(x)
-    load("shared").reverse(x, y)
-    assert torch.equal(y, x.flip(0))
-
-
-def test_more_shared_memory_than_a_block_can_have(hopper: None) -> None:
-    x = torch.zeros(80_000, device="cuda")
-    message = (
-        r"reverse\(\): 320000 bytes of dynamic shared memory requested, but cuda:0 gives a block at most 232448 bytes"
-    )
-    with pytest.raises(ValueError, match=message):
-        load("shared").reverse(x, x)
-    assert torch.ones(3, device="cuda").sum().item() == 3
 
 
 def test_shared_memory_of_the_call(hopper: None) -> None:
@@ -43,48 +25,11 @@ def test_shared_memory_of_the_call(hopper: None) -> None:
 # ---- launch attributes ---------------------------------------------------------------------------------------------
 
 
-def test_a_cluster_reads_its_neighbours_shared_memory(hopper: None) -> None:
-    x = torch.arange(8 * 64, dtype=torch.int32, device="cuda")
-    y = torch.zeros_like(x)
-    load("groups").swap_neighbours(x, y)
-    assert torch.equal(y, x.view(4, 2, 64).flip(1).reshape(-1))
-
-
-def test_a_grid_that_is_no_multiple_of_the_cluster(hopper: None) -> None:
-    x = torch.zeros(3 * 64, dtype=torch.int32, device="cuda")
-    with pytest.raises(ValueError, match=r"swap_neighbours\(\): grid.x \(3\) is not a multiple of cluster.x \(2\)"):
-        load("groups").swap_neighbours(x, x)
-
-
-def test_a_cluster_that_the_kernel_declares(hopper: None) -> None:
-    out = torch.zeros((), dtype=torch.int32, device="cuda")
-    load("groups").cluster_size(out)
-    assert out.item() == 2
-
-
-def test_a_cooperative_grid_meets_at_its_barrier() -> None:
-    x = torch.arange(64, dtype=torch.int32, device="cuda")
-    total, y = torch.zeros((), dtype=torch.int32, device="cuda"), torch.zeros_like(x)
-    load("groups").sum_everywhere(x, total, y)
-    assert values(y) == [64 * 63 // 2]
-
-
 def test_a_cooperative_grid_that_does_not_fit_is_refused() -> None:
     x = torch.zeros(1_000_000, dtype=torch.int32, device="cuda")
     with pytest.raises(RuntimeError, match=r"sum_everywhere\(\): the launch failed: CUDA_ERROR_COOPERATIVE_LAUNCH_TOO"):
         load("groups").sum_everywhere(x, x, x)
     assert torch.ones(3, device="cuda").sum().item() == 3
-
-
-def test_a_dependent_launch_and_a_priority(hopper: None) -> None:
-    mod = load("dependent")
-    x = torch.arange(100_000.0, device="cuda")
-    for _ in range(20):
-        y, z = torch.zeros_like(x), torch.zeros_like(x)
-        mod.produce(x, y)
-        mod.consume(y, z)
-        mod.urgent(z)
-        torch.testing.assert_close(z, 3 * (2 * x + 1))
 
 
 # ---- variables -----------------------------------------------------------------------------------------------------
@@ -183,9 +128,3 @@ os._exit(0)
     assert first == "5"
     assert any("talk.cu:8" in line and "*x >= least" in line for line in rest)
     assert rest[-1] == "caught"
-
-
-def test_a_library_says_what_it_holds(tmp_path: object) -> None:
-    mod = jitload.load_module(build("talk", f"{tmp_path}/talk.so"))
-    assert list(mod) == ["talk", "demand"]
-    assert repr(mod.demand) == "<jitload function demand(const int* x, int* out, int least)>"

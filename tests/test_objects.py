@@ -21,6 +21,7 @@ void Run() { static auto kernel = TVM_FFI_EMBED_CUBIN_GET_KERNEL(first, "empty")
 int twice(int n) { return 2 * n; }
 TVM_FFI_DLL_EXPORT_TYPED_FUNC(run, Run);
 """
+HIDDEN = 'extern "C" __attribute__((visibility("hidden"))) int extra();\n'
 
 
 def link(built: str, tmp_path: Path, *others: str) -> Path:
@@ -61,8 +62,7 @@ def test_an_object_of_cpp_by_hand_becomes_a_library(tmp_path):
     subprocess.run(["c++", "-fPIC", "-c", "extra.cc"], cwd=tmp_path, check=True)
     built = jitload.build_inline(
         "m",
-        cuda_sources='extern "C" __attribute__((visibility("hidden"))) int extra();\nint sum(int n) { return n + extra(); }\n'
-        + WRAPPER,
+        cuda_sources=HIDDEN + "int sum(int n) { return n + extra(); }\n" + WRAPPER,
         functions=["twice", "sum"],
         embed_cubin={"first": CUBIN},
         output=tmp_path / "deep" / "m.o",

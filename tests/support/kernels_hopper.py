@@ -27,20 +27,6 @@ SHARED_FUNCTIONS = {
 GROUPS = r"""
 #include <cooperative_groups.h>
 namespace cg = cooperative_groups;
-// Each block takes what its neighbour in the cluster has in shared memory.
-extern "C" __global__ void swap_neighbours(const int* x, int* y) {
-    __shared__ int mine[64];
-    cg::cluster_group cluster = cg::this_cluster();
-    const int i = blockIdx.x * 64 + threadIdx.x;
-    mine[threadIdx.x] = x[i];
-    cluster.sync();
-    const int* other = cluster.map_shared_rank(mine, cluster.block_rank() ^ 1);
-    y[i] = other[threadIdx.x];
-    cluster.sync();
-}
-extern "C" __global__ void __cluster_dims__(2, 1, 1) cluster_size(int* out) {
-    if (blockIdx.x == 0 && threadIdx.x == 0) *out = cg::this_cluster().num_blocks();
-}
 // Each block adds its share; after the grid's barrier every block sees the whole sum.
 extern "C" __global__ void sum_everywhere(const int* x, int* total, int* y) {
     if (threadIdx.x == 0) atomicAdd(total, x[blockIdx.x]);
@@ -49,8 +35,6 @@ extern "C" __global__ void sum_everywhere(const int* x, int* total, int* y) {
 }
 """
 GROUPS_FUNCTIONS = {
-    "swap_neighbours": Launch(grid="x.numel() // 64", block=64, cluster=2),
-    "cluster_size": Launch(grid=4, block=32),
     "sum_everywhere": Launch(grid="x.numel()", block=64, cooperative=True),
 }
 
