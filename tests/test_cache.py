@@ -141,24 +141,6 @@ def test_a_moved_cache_still_hits(cache, monkeypatch):
 # ---- damage ----------------------------------------------------------------------------------------------------
 
 
-def flip(path: Path) -> None:
-    data = bytearray(path.read_bytes())
-    data[len(data) // 2] ^= 1
-    path.write_bytes(data)
-
-
-@pytest.mark.parametrize("damage", [flip, lambda path: path.write_bytes(Path("/bin/sh").read_bytes())])
-def test_a_damaged_entry_is_set_aside_and_built_again(cache, damage, caplog):
-    path = build(ADD)
-    damage(path)
-    fresh = build(ADD)
-    assert fresh != path
-    assert "cannot be used (" in caplog.text
-    assert [leaf.name.endswith(".bad") for leaf in sorted(path.parent.parent.iterdir())].count(True) == 1
-    assert list(jitload.load_module(fresh)) == ["add"]
-    assert build(ADD) == fresh
-
-
 def test_a_file_among_the_entries_is_skipped(cache):
     path = build(ADD)
     (path.parent.parent / "0file").write_text("")

@@ -41,6 +41,8 @@ def manifest(path: Path) -> Path:
 DAMAGE = {
     "a product that is cut short": lambda p: os.truncate(p, 10),
     "a product that is empty": lambda p: os.truncate(p, 0),
+    "a product with another byte": lambda p: p.write_bytes(bytes([p.read_bytes()[0] ^ 1]) + p.read_bytes()[1:]),
+    "a product that is another file": lambda p: p.write_bytes(Path("/bin/sh").read_bytes()),
     "a product that is gone": Path.unlink,
     "a manifest that is no JSON": lambda p: manifest(p).write_text("{"),
     "an empty manifest": lambda p: manifest(p).write_text(""),

@@ -103,7 +103,6 @@ def alone_cases() -> Iterator[Case]:
     yield from (Case(f"alone/{header}", includes(header, header) + EMPTY_KERNEL) for header in distinct)
     for header in cheap:
         if "namespace" in headers[header]:
-            yield Case(f"alone-c++11/{header}", includes(header) + EMPTY_KERNEL, "c++11")
             yield Case(f"alone-c++20/{header}", includes(header) + EMPTY_KERNEL, "c++20")
     yield Case(
         "alone/optional", includes("optional") + "__device__ std::optional<int> x;", needs=("cuda/std/optional",)
