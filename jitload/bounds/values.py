@@ -382,12 +382,19 @@ def _disjoint_or(instruction: Instruction, type_: re.Match[str], values: list[Va
 
 
 def _quotient(instruction: Instruction, type_: re.Match[str], values: list[Value]) -> Value | None:
-    """Evaluate `div`, `shr`, `rem` and `and`, which is `rem` of a power of two, of a positive number by a constant."""
+    """Evaluate `div`, `shr`, `rem` and `and` of a positive number and a constant.
+
+    `and` is `rem` of a power of two if the lowest bits of its constant are set, and rounds down if all others are.
+    """
     root, bits, constant = instruction.root, int(type_[2]), values[1].polynomial.constant
-    if constant is None or (root == "shr" and not 0 <= constant < bits):
+    if constant is None or not -(1 << bits - 1) <= constant < 1 << bits:
         return None
-    divisor = {"shr": 1 << constant, "and": constant + 1}.get(root, constant) if constant < 1 << bits else 0
-    if divisor <= 0 or (root == "and" and divisor & constant):
+    if root == "and":
+        constant -= (constant >> bits - 1 & 1) << bits if constant > 0 else 0  # as a number with a sign
+        divisor = abs(constant + (constant >= 0))
+    else:
+        divisor = 1 << constant if root == "shr" and 0 <= constant < bits else constant * (root != "shr")
+    if divisor <= 0 or (root == "and" and divisor & divisor - 1):
         return None
     dividend = _interpreted(values[0], bits, is_signed=type_[1] == "s")
     number = dividend.polynomial
@@ -398,8 +405,9 @@ def _quotient(instruction: Instruction, type_: re.Match[str], values: list[Value
     symbol = next(iter(number.symbols), "")
     is_launch_value = number == Polynomial.of(symbol) and is_known_at_launch(symbol) and "//" not in symbol
     quotient = Polynomial.of(f"{symbol}//{divisor}" if is_launch_value else Quotient.of(number, divisor))
-    is_remainder = root in ("rem", "and")
-    return _combined(number - quotient * Polynomial.of(divisor) if is_remainder else quotient, dividend)
+    rounded = quotient * Polynomial.of(divisor)
+    results = {"rem": number - rounded, "and": rounded if constant < 0 else number - rounded}
+    return _combined(results.get(root, quotient), dividend)
 
 
 _OPERATIONS = {
