@@ -77,6 +77,7 @@ def text_of(name: str, body: str) -> str:
 
 
 SOURCE = "__device__ int total;\n" + "".join(text_of(name, body) for name, body in {**PLANTED, **QUIET}.items())
+SOURCE += 'extern "C" __global__ void before(const int* x, int* y) { y[0] = x[-1]; }'
 
 
 @pytest.fixture(scope="module")
@@ -132,6 +133,8 @@ def test_a_tensor_that_is_passed_twice_is_one_memory(mod):
 def test_an_access_outside_a_tensor_is_found_too(mod):
     with pytest.raises(RuntimeError, match="a write of 4 bytes at byte 256 of 'y', which has 256 bytes"):
         mod.reads[2, 64](torch.zeros(128, dtype=torch.int32), torch.zeros(64, dtype=torch.int32))
+    with pytest.raises(RuntimeError, match=r"4 bytes at address 0xf+c, which is in no tensor, .* at races\.cu:\d+$"):
+        mod.before[1, 1](torch.zeros(0, dtype=torch.int32), torch.zeros(1, dtype=torch.int32))
 
 
 @pytest.mark.parametrize("sanitize", ["race", "address"])

@@ -25,7 +25,7 @@ struct Memory {
 };
 
 inline bool contains(Memory memory, uintptr_t begin, size_t size = 1) {
-  return begin >= memory.begin && begin + size <= memory.end;
+  return begin >= memory.begin && begin < memory.end && size <= memory.end - begin; /* a sum could wrap around */
 }
 
 struct Context {
