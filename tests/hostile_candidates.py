@@ -104,6 +104,20 @@ FAMILIES: dict[str, tuple[tuple[str, ...], Make]] = {
             right=True,
         ),
     ),
+    "orphans": (
+        ("memory", "launch", "hang"),
+        lambda n, r: _body(
+            f"""
+            for _ in range(99):
+                if os.fork() == 0:
+                    os.setsid()
+                    if os.fork():
+                        os._exit(0)
+                    os.execvp("sleep", ["sleep", "{MARK}"])
+            time.sleep(99)
+            """
+        ),
+    ),
     "bomb": (("memory", "launch", "hang"), lambda n, r: _body(f"while True: subprocess.Popen(['sleep', '{MARK}'])")),
     "exit": (
         ("launch", "load"),

@@ -154,6 +154,29 @@ def test_a_candidate_that_stops_its_parent_does_not_stop_the_judge(judge):
     assert judge.run(RIGHT).ok
 
 
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSTOP])
+def test_a_candidate_that_ends_or_stops_its_siblings_does_not_stop_the_judge(judge, number):
+    judge._processes._starter.submit(int).result()  # the next process is there
+    text = f"""import os
+def f(x, y):
+    for task in os.listdir(f"/proc/{{os.getppid()}}/task"):
+        for pid in open(f"/proc/{{os.getppid()}}/task/{{task}}/children").read().split():
+            if int(pid) != os.getpid():
+                os.kill(int(pid), {number})
+    y.numpy()[:] = x.numpy() + 1
+"""
+    assert judge.run(text).ok
+    assert judge.run(RIGHT).ok
+
+
+def test_the_time_of_a_process_that_only_sends_is_limited(shared_template):
+    too_many = "while True: os.write(800, b'\\0\\0\\0\\x13' + b'{\"stage\": \"launch\"}')"
+    in_parts = "os.write(800, b'\\0\\1\\0\\0')\n    while True: os.write(800, b' '), time.sleep(0.01)"
+    texts = [f"import os, time\ndef f(x, y):\n    {body}" for body in (too_many, in_parts)]
+    with make_judge(timeout=1) as judge:
+        assert [verdict.stage for verdict in judge.map(texts, workers=2, progress=False)] == ["hang", "hang"]
+
+
 def test_the_next_verdict_comes_soon_after_a_death(judge):
     template, times = judge._processes._template, []
     for _ in range(5):
@@ -277,8 +300,12 @@ def test_answers_that_compile_with_torch(patient):
 def test_a_candidate_that_hung_is_not_run_again(hasty, tmp_path, monkeypatch):
     monkeypatch.setattr(hasty, "_limits", hasty._limits._replace(remember=True))
     monkeypatch.setattr(hasty._hangs, "_path", tmp_path / "cache" / "hangs.json")
+    compiles = "import os, time\nos.write(800, b'\\0\\0\\0\\x14' + b'{\"stage\": \"compile\"}')\ntime.sleep(99)"
+    assert hasty.run(compiles).reason == "its process is not done after 3 s while it compiled"
+    assert hasty._hangs.read() == {}  # another time, it may take less
     endless = "def f(x, y):\n    while True: pass"
-    assert hasty.run(endless).stage == "hang"
+    while not hasty._hangs.read():  # on a busy machine, it may be ended before the call
+        assert hasty.run(endless).stage == "hang"
     again = hasty.run(endless)
     assert (again.stage, again.seconds) == ("hang", 0)
     assert again.reason == "it was not done after 3 s in an earlier run, so it was not run again"

@@ -24,6 +24,10 @@ PROBLEMS = {
             "x.as_subclass(Late)": "wrong: result 0 is no torch.Tensor, but of type Late",
         },
     ),
+    "a conjugate": (
+        "x * 1j", "torch.randn(9, dtype=torch.complex64)",
+        {"torch.from_numpy(np.conj(x.numpy() * 1j)).conj()": "ok"},
+    ),
     "a norm of equal numbers does not depend on them": (
         "x / x.norm(dim=1, keepdim=True)", "torch.randn(4, 99)",
         {"torch.from_numpy(x.numpy() / np.linalg.norm(x.numpy(), axis=1, keepdims=True))": "ok"},
@@ -133,6 +137,30 @@ CHEATS = {  # the stage, the reason, what the function does, and what comes befo
     "changed inputs": ("cheat", "it changes its input 'x'", "x.zero_()\ny.numpy()[:] = 1", ""),
     "the reference in disguise": (
         "cheat", "operators of torch of the reference: add", "y[:] = getattr(torch, 'ad' + 'd')(x, 1)", "",
+    ),
+    "the reference in a thread": (
+        "cheat", "operators of torch of the reference: add",
+        "thread = threading.Thread(target=lambda: torch.add(x, 1, out=y)); thread.start(); thread.join()", "",
+    ),
+    "the reference unseen": (
+        "cheat", "operators of torch of the reference: add",
+        "with _disable_current_modes(): torch.add(x, 1, out=y)",
+        "from torch.utils._python_dispatch import _disable_current_modes",
+    ),
+    "a forged answer": (
+        "cheat", "by its process's clock",
+        f"""
+        frame = sys._getframe(2)
+        while "request" not in frame.f_locals:
+            frame = frame.f_back
+        process = frame.f_locals["self"]
+        real = type(process).answer
+        real(process, {{"stage": "launch"}})
+        process.answer = lambda answer: real(process, {{**answer, "us": 1.0}}) if "stage" not in answer else None
+        time.sleep(0.02)
+        {RIGHT_BODY}
+        """,
+        "import sys",
     ),
     "nothing": ("wrong", "differs", "pass", ""),
     "memory that may be right": ("wrong", "differs", "return torch.empty_like(x)", ""),

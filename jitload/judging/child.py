@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import math
 import mmap
 import os
 import resource
 import sys
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -25,12 +26,14 @@ from jitload.errors import CompileError, JitLoadError
 from jitload.judging.connection import Layout, TensorSpec, bytes_of, kind_of, view_of
 from jitload.judging.devices import call_behind, gpu, host
 from jitload.judging.verdict import Candidate
+from jitload.request.launch import Launch
 
 _LONGEST_MESSAGE = 20_000  # characters
 # What a candidate might replace, so that it seems to be right or fast.
 _WATCHED = (
     "builtins", "time", "gc", "json", "torch", "torch.cuda", "torch.Tensor", "torch.nn.functional", "torch.nn.Module",
-    "torch.cuda.Event", "torch.testing", "numpy", "cuda.bindings.driver", "jitload.measuring.clocks",
+    "torch.cuda.Event", "torch.testing", "torch.autograd.profiler", "numpy", "cuda.bindings.driver",
+    "jitload.measuring.clocks",
     "jitload.judging.child", "jitload.judging.devices", "jitload.judging.connection", "multiprocessing.connection",
 )  # fmt: skip
 # Operators that compute nothing, or that a kernel needs beside it.
@@ -67,9 +70,9 @@ class Load(NamedTuple):
 class Call(NamedTuple):
     """A request to call the candidate.
 
-    `measure` measures the call, and `rehearse` that of a function that does nothing. `trace` finds out which operators
-    of torch are called, and `fake` which of them are called without any data. `delay` writes the inputs only after the
-    candidate has launched its work, or after `delay_ms` milliseconds.
+    `measure` measures the call, and `rehearse` that of a function that computes nothing. `trace` finds out which
+    operators of torch are called, and `fake` which of them are called without any data. `delay` writes the inputs only
+    after the candidate has launched its work, or after `delay_ms` milliseconds.
     """
 
     starts: tuple[int, ...]  # where the tensors among the arguments begin
@@ -115,7 +118,7 @@ class _Process:
         self._layout, self._setup, self._connection = setup.layout, setup, connection
         self._shared = torch.frombuffer(mmap.mmap(memory, setup.layout.size), dtype=torch.uint8)
         self._arenas: dict[int, Any] = {}
-        self._function: Callable[..., Any] = _do_nothing
+        self._function: Callable[..., Any] = self._rehearse
         self._originals: dict[tuple[str, str], Any] = {}
         self._device = host() if setup.device == "cpu" else gpu(setup.device, flushes_l2=setup.flushes_l2)
 
@@ -157,7 +160,7 @@ class _Process:
             return {"operators": _operators_without_data(self._function, arguments, device.wait)}
         device.clear(arena)  # a call that does not wait for its inputs sees nothing else
         inputs = device.upload(self._shared[: self._layout.arena])
-        function = self._function if kind != "rehearse" else _do_nothing
+        function = self._function if kind != "rehearse" else self._rehearse
 
         def write() -> None:
             device.copy(arena, inputs)
@@ -179,18 +182,25 @@ class _Process:
         results: list[Any] = []
         write()
         self._device.wait()
-        operators = operators_of(lambda: results.append(call()))
+        operators: list[str] = []
+
+        def run() -> None:
+            operators.extend(sorted(operators_of(lambda: results.append(call()))))
+
+        everywhere = _operators_everywhere(run)
         self._device.wait()
-        return results[0], {"operators": sorted(operators)}
+        return results[0], {"operators": operators, "everywhere": sorted(everywhere)}
 
     def _measure(self, write: Callable[[], None], call: Callable[[], Any]) -> tuple[Any, dict[str, Any]]:
-        def prepare() -> None:
-            write()
-            self._enter("launch")  # the judge reads its own clock now, and after the call
-
-        elapsed, late, returned = self._device.measure(prepare, call)
-        self._enter("launch")
+        elapsed, late, returned = self._device.measure(write, call)
         return returned, {"us": elapsed, "late_us": late}
+
+    def _rehearse(self, *_: Any) -> list[Any]:
+        """Return memory for results, in place of a candidate."""
+        import torch
+
+        types = ((spec.shape, getattr(torch, spec.dtype)) for spec in self._layout.results)
+        return [torch.empty(shape, dtype=dtype, device=self._setup.device) for shape, dtype in types]
 
     def _arguments(self, arena: Any, starts: tuple[int, ...]) -> list[Any]:
         places = iter(starts)
@@ -216,10 +226,6 @@ class _Process:
         return {"returned": len(values)}
 
 
-def _do_nothing(*_: Any) -> None:
-    """Do nothing, in place of a candidate."""
-
-
 # ---- kinds of candidates ---------------------------------------------------------------------------------------------
 
 _Enter = Callable[[str], None]
@@ -235,6 +241,8 @@ def _load_cuda(request: Load, enter: _Enter, _device: str) -> Any:
 
 def _load_torch(request: Load, enter: _Enter, device: str) -> Any:
     candidate, names = request.candidate, request.candidate.functions
+    if isinstance(names, Mapping) and any(isinstance(value, Launch) for value in names.values()):
+        names = None  # of other candidates, which are kernels
     enter("compile")
     cpp, cuda = (candidate.source, None) if device == "cpu" else ("", candidate.source)
     module = cpp_extension.load_inline("candidate", cpp, cuda, functions=names, **candidate.options)
@@ -348,6 +356,25 @@ def _family(name: str) -> str:
     if name in _PRODUCTS:
         return "mm"
     return next((family for family in _FAMILIES if family in name and "." not in name), name)
+
+
+def _operators_everywhere(call: Callable[[], Any]) -> frozenset[str]:
+    """Return the names of torch's operators that compute something during a call, in all threads.
+
+    Among them are those that other operators call, and those that `operators_of` is prevented from seeing.
+    """
+    from torch._C._profiler import _ExperimentalConfig
+    from torch.autograd.profiler import profile
+
+    try:
+        options = _ExperimentalConfig(profile_all_threads=True)
+    except TypeError:  # with an early release of torch, only the thread that makes the call is seen
+        options = _ExperimentalConfig()
+    with profile(record_shapes=True, experimental_config=options) as record:
+        call()
+    large = (e for e in record.function_events if any(math.prod(shape) > 1 for shape in e.input_shapes if shape))
+    names = {_family(event.name.removeprefix("aten::").rstrip("_")) for event in large}
+    return frozenset(names - _TRIVIAL)
 
 
 def _operators_without_data(function: Any, arguments: Sequence[Any], wait: Callable[[], object]) -> list[str]:

@@ -8,12 +8,9 @@ from __future__ import annotations
 
 import json
 import math
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
-if TYPE_CHECKING:
-    from multiprocessing.connection import Connection
-
-_LONGEST = 1 << 20  # bytes of an answer
+_HEADER, _LONGEST = 4, 1 << 20  # bytes of the size before an answer, as `Connection.send_bytes` writes it; of an answer
 GUARD = 4096  # bytes before and behind each tensor, which no candidate may change
 ALIGNMENT = 256
 
@@ -42,19 +39,23 @@ class Layout(NamedTuple):
 
 
 class ProtocolError(Exception):
-    """A process has sent something that is not an answer, or stopped in the middle of an answer."""
+    """A process has sent something that is not an answer."""
 
 
-def answer_from(connection: Connection) -> dict[str, Any]:
-    """Receive an answer from a process, or raise an EOFError or a ConnectionError if it has closed the connection."""
+def take_answer(received: bytearray) -> dict[str, Any] | None:
+    """Remove the first answer from what a process has sent, and return it, or None if it is not complete."""
+    size = int.from_bytes(received[:_HEADER], "big")
+    if len(received) >= _HEADER and size > _LONGEST:
+        raise ProtocolError
+    if len(received) < _HEADER + size:
+        return None
     try:
-        answer = json.loads(connection.recv_bytes(_LONGEST))
-    except ConnectionError:
-        raise
-    except (OSError, ValueError, RecursionError) as error:
+        answer = json.loads(received[_HEADER : _HEADER + size])
+    except (ValueError, RecursionError) as error:
         raise ProtocolError from error
     if not isinstance(answer, dict):
         raise ProtocolError
+    del received[: _HEADER + size]
     return answer
 
 
@@ -94,4 +95,4 @@ def bytes_of(tensor: Any) -> Any:
     """Return the bytes of a tensor as a tensor of bytes on the host."""
     import torch
 
-    return tensor.detach().contiguous().reshape(-1).view(torch.uint8).cpu()
+    return tensor.detach().resolve_conj().resolve_neg().contiguous().reshape(-1).view(torch.uint8).cpu()

@@ -33,6 +33,7 @@ _MAX_WORKERS = 8
 _KEPT_JUDGES = 2  # in a worker of an executor
 _LATE_US, _LATE_SHARE = 20.0, 0.5  # how long other streams may work on after a call
 _UNSEEN_US, _UNSEEN_FACTOR = 5000.0, 3.0  # how much longer than its events a call may take by the judge's clock
+_NULL_FACTOR = 1.5  # how much longer its inputs and results may be on their way than those of a rehearsal
 _OUT_OF_MEMORY = re.compile(
     r"out of memory|not enough memory|can't allocate memory|unable to allocate|bad_alloc|MemoryError"
     r"|illegal[ _](?:memory|address)|misaligned[ _]address|\ba (?:read|write) of \d+ bytes?\b",
@@ -157,8 +158,7 @@ class Judge:
             JitLoadError: An argument is invalid, or the judge's own processes have died.
         """
         chosen = make_candidate(candidate, self._source.functions if functions is None else functions, **options)
-        digest = chosen.digest(self._problem.device, self._problem.layout)
-        known = self._hangs.read().get(digest, 0) if self._limits.remember else 0
+        known = self._hangs.read().get(self._digest(chosen), 0) if self._limits.remember else 0
         if isinstance(known, int | float) and known >= self._limits.timeout:
             reason = f"it was not done after {known:g} s in an earlier run, so it was not run again"
             return Verdict(name=chosen.name, stage="hang", reason=reason)
@@ -168,9 +168,6 @@ class Judge:
         except TemplateDiedError:  # perhaps because of another candidate, so it is judged with a template of its own
             with closing(Processes(self._setup, self._limits.timeout)) as alone:
                 facts = self._try(chosen, alone, is_alone=True)
-        if facts["stage"] == "hang" and self._limits.remember:
-            with self._starting:
-                self._hangs.add(digest, self._limits.timeout)
         return Verdict(name=chosen.name, seconds=time.monotonic() - started, **facts)
 
     def _try(self, candidate: Candidate, processes: Processes, *, is_alone: bool = False) -> dict[str, Any]:
@@ -187,7 +184,14 @@ class Judge:
         finally:
             with suppress(TemplateDiedError):
                 process.end()
+        is_endless = facts["stage"] == "hang" and process.stage == "launch"  # a compiler may be faster the next time
+        if is_endless and self._limits.remember:
+            with self._starting:
+                self._hangs.add(self._digest(candidate), self._limits.timeout)
         return {**facts, "output": process.output()}
+
+    def _digest(self, candidate: Candidate) -> str:
+        return candidate.digest(self._problem.device, self._problem.layout)
 
     def map(
         self,
@@ -289,7 +293,7 @@ class _Trial:
         process.stage = "launch"
         answer, _ = self._call("trace")
         operators = texts_in(answer, "operators")
-        self._check_operators(operators)
+        self._check_operators((*operators, *texts_in(answer, "everywhere")))
         self._check_order()
         self._call()
         facts = {"stage": "ok", "registers": loaded["registers"] if isinstance(loaded.get("registers"), int) else None}
@@ -374,7 +378,7 @@ class _Trial:
         times, late, seen, reference = zip(*samples, strict=True)
         self._process.rehearse(self._starts)  # the machine may be busier than before
         self._check_order()
-        typical, rest, shortest = median(times), median(late), min(seen) - self._process.null_us
+        typical, rest, shortest = median(times), median(late), min(seen) - _NULL_FACTOR * self._process.null_us
         if rest > _LATE_US + _LATE_SHARE * typical:
             reason = f"its work goes on in other streams, for {rest:.0f} µs after the call of {typical:.0f} µs"
             raise _Rejected("cheat", reason)

@@ -202,7 +202,7 @@ class Problem:
             yield number, spec, slice(start, start + spec.size)
 
     def new_case(self, shared: Any, starts: tuple[int, ...]) -> Case:
-        """Write new inputs and random bytes to the shared memory, and compute the right results."""
+        """Compute the right results for new inputs, and only then write these and random bytes to the shared memory."""
         args = self._new_args()
         for spec, arg, name in zip(self.layout.arguments, args, self._names, strict=True):
             if not isinstance(spec, TensorSpec):
@@ -211,13 +211,15 @@ class Problem:
             elif (spec.dtype, spec.shape) != kind_of(arg):
                 raise JitLoadError(f"inputs= must return tensors of the same shapes; {name!r} differs")
         _fill_with_noise(shared)
+        sent = shared[: self.layout.arena].clone()
         for number, spec, place in self._places(starts):
             if number not in self._poisoned:
-                shared[place].copy_(bytes_of(args[number]))
+                sent[place].copy_(bytes_of(args[number]))
             elif spec.dtype == "bool":
-                shared[place].bitwise_and_(1)
+                sent[place].bitwise_and_(1)
         results, elapsed = self._run(args)
-        return Case(starts, shared[: self.layout.arena].clone(), results or [args[n] for n in self.outputs], elapsed)
+        shared[: self.layout.arena].copy_(sent)  # a process that knew them earlier could be done when its time begins
+        return Case(starts, sent, results or [args[n] for n in self.outputs], elapsed)
 
     def check(self, case: Case, shared: Any, name: str, *, returned: int) -> None:
         """Compare what the candidate `name` returned, or the outputs that it wrote, with the right results."""

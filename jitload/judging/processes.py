@@ -23,7 +23,7 @@ from typing import Any, Literal
 from jitload.building.child_process import ChildProcess, describe_end
 from jitload.errors import JitLoadError
 from jitload.judging.child import Call, Setup
-from jitload.judging.connection import answer_from, number_in
+from jitload.judging.connection import take_answer
 from jitload.judging.template import children_of
 
 _PROGRAM = (
@@ -93,13 +93,13 @@ class CandidateProcess:
 
         self.stage = "start"  # or `load`, `compile` or `launch`, as far as it says
         self.left_s = _START_S  # how long it may still work
-        self.null_us = 0.0  # how long a call takes that does nothing
-        self._marks: list[float] = []  # when it was about to call the candidate, and when it had done so
+        self.null_us = 0.0  # how long a call takes that computes nothing
+        self._received = bytearray()
         self._memory, self._first_memory, self._template, self._timeout = setup.memory, 0, template, timeout
         self._directory = tempfile.mkdtemp(prefix="jitload-judge-")  # which the template removes
         self._output = tempfile.TemporaryFile()  # noqa: SIM115  closed by end()
         ours, theirs = socket.socketpair()
-        ours.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, struct.pack("ll", int(timeout) + 1, 0))
+        ours.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, struct.pack("ll", 0, int(_TICK_S * 1e6)))
         self._connection = Connection(ours.detach())
         memory = os.memfd_create("jitload-judge", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
         os.ftruncate(memory, setup.layout.size)
@@ -118,51 +118,67 @@ class CandidateProcess:
             theirs.close()
         self._connection.send(setup)
 
+    def wake(self) -> bool:
+        """Let it go on, and return whether it is alive. A candidate may have stopped or ended it."""
+        with suppress(OSError):
+            os.kill(self._pid, signal.SIGCONT)
+        return _is_alive(self._pid)
+
     def prepare(self, starts: tuple[int, ...]) -> None:
-        """Wait until it is ready, and measure how long a call takes that does nothing."""
+        """Wait until it is ready, and measure how long a call takes that computes nothing."""
         self._answer()
         self.rehearse(starts)
         self.stage, self.left_s = "load", self._timeout
         self._first_memory = _memory_of(self._pid)  # a fork seems to have all memory of the template, too
 
     def rehearse(self, starts: tuple[int, ...]) -> None:
-        """Measure how long a call takes that does nothing. Keep the longest of such times."""
-        times = [number_in(self.ask(Call(starts, kind="rehearse")), "seen_us") for _ in range(3)]
+        """Measure how long a call takes that computes nothing. Keep the longest of such times."""
+        times = [self.ask(Call(starts, kind="rehearse"))["seen_us"] for _ in range(3)]
         self.null_us = max(self.null_us, min(times))
 
     def ask(self, request: object) -> dict[str, Any]:
-        """Send a request, and return the answer, with `seen_us`: how long a call took by the clock of this process."""
-        self._marks.clear()
+        """Send a request, and return the answer, with `seen_us`: how long it took by the clock of this process."""
+        start = time.perf_counter()
         with suppress(OSError):  # it has died, as the missing answer will show
             self._connection.send(request)
-        return self._answer()
+        return {**self._answer(), "seen_us": (time.perf_counter() - start) * 1e6}
 
     def _answer(self) -> dict[str, Any]:
-        while True:
-            self._await_data()
-            try:
-                answer = answer_from(self._connection)
-            except (EOFError, ConnectionError):
-                raise self._lost_connection() from None
-            if (stage := answer.get("stage")) not in ("load", "compile", "launch"):
-                answer["seen_us"] = (self._marks[1] - self._marks[0]) * 1e6 if len(self._marks) == 2 else None
-                return answer
-            self.stage = stage
-            self._marks.append(time.perf_counter())
-
-    def _await_data(self) -> None:
-        """Wait for data, and check the limits meanwhile."""
+        """Return the next answer. Check the limits meanwhile, also of a process that sends and sends."""
         start = time.monotonic()
-        while not self._connection.poll(_TICK_S):
-            if time.monotonic() - start > self.left_s:
+        end, next_check = start + self.left_s, start + _TICK_S
+        while True:
+            if (answer := take_answer(self._received)) is None:
+                self._receive()
+            elif (stage := answer.get("stage")) in ("load", "compile", "launch"):
+                self.stage = stage
+            else:
+                self.left_s = end - time.monotonic()
+                return answer
+            if (now := time.monotonic()) > end:
                 raise Failure("hang", f"is not done after {self._timeout:g} s")
-            pids = [self._pid, *_descendants(self._pid)]
-            if len(pids) > _MAX_PROCESSES:
-                raise Failure("memory", f"has started more than {_MAX_PROCESSES} processes")
-            sizes = [max(0, _memory_of(pid) - self._first_memory) for pid in pids]
-            if sum(sizes) > self._memory + self.shared.numel():
-                raise Failure("memory", f"uses more than {self._memory / 1e9:g} GB of memory")
-        self.left_s -= time.monotonic() - start
+            if now > next_check:
+                self._check_limits()
+                next_check = time.monotonic() + _TICK_S
+
+    def _receive(self) -> None:
+        try:
+            data = os.read(self._connection.fileno(), 1 << 16)
+        except BlockingIOError:  # nothing came for `_TICK_S`
+            return
+        except ConnectionError:
+            data = b""
+        if not data:
+            raise self._lost_connection()
+        self._received += data
+
+    def _check_limits(self) -> None:
+        pids = [self._pid, *_descendants(self._pid)]
+        if len(pids) > _MAX_PROCESSES:
+            raise Failure("memory", f"has started more than {_MAX_PROCESSES} processes")
+        sizes = [max(0, _memory_of(pid) - self._first_memory) for pid in pids]
+        if sum(sizes) > self._memory + self.shared.numel():
+            raise Failure("memory", f"uses more than {self._memory / 1e9:g} GB of memory")
 
     def _lost_connection(self) -> Failure:
         """Return how the process has died, or that it closed its connection."""
@@ -239,6 +255,10 @@ class Processes:
                 self._template = self.make_template()
             self._add_spare()
             process = self._spares.pop()
+            if not process.wake():
+                process.end()
+                self._add_spare()
+                process = self._spares.pop()
         self._starter.submit(self._add_spare)
         return process
 

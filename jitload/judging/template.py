@@ -147,6 +147,7 @@ def _prepare(directory: str, connection: int, memory: int, output: int) -> None:
 
     os.setsid()
     _libc.prctl(_SET_PARENT_DEATH_SIGNAL, signal.SIGKILL, 0, 0, 0)
+    _libc.prctl(_SET_CHILD_SUBREAPER, 1, 0, 0, 0)  # so that its limits also apply to orphans
     for name in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT):  # nohup and a shell's & ignore some
         signal.signal(name, signal.SIG_DFL)
     null = os.open(os.devnull, os.O_RDONLY)
