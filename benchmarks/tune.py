@@ -151,7 +151,9 @@ def search(columns: int = 8192) -> None:
         torch.cuda.synchronize()
         print(f"search, Triton's autotuner, {label}: {time.perf_counter() - started:.2f} s, {row_sum.best_config}")
     tune = Tune(B=(32, 64, 128, 256, 512, 1024), V=(1, 2, 4, 8), key="columns")
-    launch = Launch(kernel="row_sum<{B}, {V}>", grid="sums.numel()", block="B", args={"columns": "x.shape[1]"}, tune=tune)
+    launch = Launch(
+        kernel="row_sum<{B}, {V}>", grid="sums.numel()", block="B", args={"columns": "x.shape[1]"}, tune=tune
+    )
     for seconds in (5.0, 1.0, 0.3):
         text = f"// {time.time_ns()}\n{SOURCE}"
         mod = jitload.load_inline("search", cuda_sources=text, functions={"row_sum": launch})

@@ -68,5 +68,6 @@ def _prepare_build(request: Request, cuda: CudaToolchain | None, needs_library: 
 
         load_template("wrapper.cc.jinja")
     else:  # a record is made to be loaded at once
-        importlib.import_module("jitload.loader.module")
+        for name in ("loader.module", "building.native", "building.background"):
+            importlib.import_module(f"jitload.{name}")
     collect_young_objects()  # otherwise, the end of the pause would do this, while the caller waits
