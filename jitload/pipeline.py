@@ -153,7 +153,7 @@ def find_or_build(request: Request, *, needs_library: bool = True, verbose: bool
     if entry.is_record and wants_library and not tools.problem:
         from jitload.building.background import build_library_later
 
-        build_library_later(entry, request, key)
+        build_library_later(entry, request, key, cache_dir)
     return entry
 
 

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import logging
+import os
 import random
+import shutil
 import subprocess
 import sys
 import time
@@ -17,6 +21,7 @@ import jitload
 from jitload import Launch
 from jitload.building import background, library
 from jitload.building.native import NAMES, find_native
+from jitload.cache import store
 from jitload.errors import JitLoadError, ToolchainError
 
 pytest_plugins = ["support.gpu_fixtures"]
@@ -99,6 +104,43 @@ def test_a_library_is_built_in_the_background(cache: Path, monkeypatch: pytest.M
     assert load_in_child() == ".so ['k']"
 
 
+def test_the_library_of_a_record_in_a_shared_directory_is_built_in_the_cache(
+    cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    load()
+    shared = Path(shutil.move(cache, tmp_path / "shared"))
+    before = sorted(shared.rglob("*"))
+    monkeypatch.setenv("JITLOAD_CACHE_PATH", str(shared))
+    monkeypatch.setenv("JITLOAD_LIBRARY", "later")
+    monkeypatch.setattr("jitload.building.background._DELAY_S", 0.0)
+    monkeypatch.setattr("jitload.pipeline._modules", {})
+    assert load().__dict__["_jitload_origin"].is_relative_to(shared)
+    wait_for_library(cache)
+    monkeypatch.setattr("jitload.pipeline._modules", {})
+    assert load().__dict__["_jitload_origin"].is_relative_to(cache)
+    assert sorted(shared.rglob("*")) == before
+
+
+def test_no_library_is_built_for_a_cache_that_cannot_be_written(
+    cache: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    load()
+
+    def refuse(*_: Any) -> None:
+        raise OSError(errno.EROFS, os.strerror(errno.EROFS), str(cache))
+
+    monkeypatch.setenv("JITLOAD_LIBRARY", "later")
+    monkeypatch.setattr("jitload.building.background._DELAY_S", 0.0)
+    monkeypatch.setattr("jitload.pipeline._modules", {})
+    monkeypatch.setattr(store, "make_private_dir", refuse)
+    with caplog.at_level(logging.INFO):
+        load()
+        if thread := background._queue.thread:
+            thread.join(60)
+    assert "the library of 'm' is not built: [Errno 30]" in caplog.text
+    assert not [record for record in caplog.records if record.levelno >= logging.WARNING]
+
+
 def test_an_unexpected_error_does_not_end_the_background(
     cache: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -106,10 +148,10 @@ def test_an_unexpected_error_does_not_end_the_background(
     monkeypatch.setattr("jitload.building.background._DELAY_S", 0.0)
     build_library = library.build_library
 
-    def fail(recorded: Any, request: Any, key: Any) -> None:
+    def fail(recorded: Any, request: Any, *others: Any) -> None:
         if request.name == "first":
             raise ZeroDivisionError
-        build_library(recorded, request, key)
+        build_library(recorded, request, *others)
 
     monkeypatch.setattr(library, "build_library", fail)
     load("first")

@@ -13,10 +13,13 @@ from typing import TYPE_CHECKING
 from jitload.errors import JitLoadError, ToolchainError
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from jitload.cache.entry import Entry
     from jitload.cache.key import CacheKey
     from jitload.request.request import Request
 
+    _Job = tuple[Entry, Request, CacheKey, Path]
 # A process usually loads several kernels one after another, and then works with them. Libraries come last.
 _DELAY_S, _LONGEST_DELAY_S = 0.5, 10.0
 _log = logging.getLogger(__name__)
@@ -27,12 +30,12 @@ class _Queue:
 
     def __init__(self) -> None:
         self.changed = threading.Condition()
-        self.jobs: deque[tuple[Entry, Request, CacheKey]] = deque()
+        self.jobs: deque[_Job] = deque()
         self.last_added = 0.0
         self.thread: threading.Thread | None = None
         self.is_stopping = False
 
-    def add(self, job: tuple[Entry, Request, CacheKey]) -> None:
+    def add(self, job: _Job) -> None:
         with self.changed:
             if self.is_stopping:
                 return
@@ -67,7 +70,7 @@ class _Queue:
         while not self.is_stopping and (left_s := min(self.last_added + _DELAY_S, end) - monotonic()) > 0:
             self.changed.wait(left_s)
 
-    def next_job(self) -> tuple[Entry, Request, CacheKey] | None:
+    def next_job(self) -> _Job | None:
         with self.changed:
             self.wait_for_lull()
             if self.jobs and not self.is_stopping:
@@ -99,10 +102,10 @@ def _renew_after_fork() -> None:
 os.register_at_fork(after_in_child=_renew_after_fork)
 
 
-def build_library_later(recorded: Entry, request: Request, key: CacheKey) -> None:
-    """Build the library of kernels that have an entry, on a thread, with the lowest priority.
+def build_library_later(recorded: Entry, request: Request, key: CacheKey, cache_dir: Path) -> None:
+    """Build the library of kernels that have an entry into a cache, on a thread, with the lowest priority.
 
     A build that the process does not live to see leaves nothing. Errors are logged at level INFO: the kernels work
     without a library.
     """
-    _queue.add((recorded, request, key))
+    _queue.add((recorded, request, key, cache_dir))

@@ -7,9 +7,9 @@ from pathlib import Path
 
 from jitload.building.ninja import check_is_made, run_ninja, write_ninja
 from jitload.building.runtime import find_objects, library_steps
-from jitload.cache.entry import MANIFEST, Entry
+from jitload.cache.entry import MANIFEST, Entry, key_dir_of
 from jitload.cache.key import CacheKey
-from jitload.cache.store import Work, claim_entry
+from jitload.cache.store import Work, claim_entry, prepare_cache
 from jitload.cache.tiers import upload_entry
 from jitload.codegen.wrapper import write_wrapper
 from jitload.request.request import Request
@@ -42,15 +42,21 @@ def publish_library(
     return work.publish(request.product, recorded.dependencies)
 
 
-def build_library(recorded: Entry, request: Request, key: CacheKey) -> None:
+def build_library(recorded: Entry, request: Request, key: CacheKey, cache_dir: Path) -> None:
     """Build the library of kernels that have an entry, unless there is one. Other programs come first.
+
+    The entry may be in another cache, which is only read.
 
     Raises:
         ToolchainError: The C++ compiler or ninja is missing.
+        OSError: The cache cannot be written. A library elsewhere would be of no use to the next process.
     """
+    if recorded.dir.parent.name != key_dir_of(cache_dir, key).name:
+        return  # the entry is of a bundle, and another NVRTC may have made it
     find_compiler(request.settings)
     find_ninja(request.settings)
-    with claim_entry(recorded.dir.parent.parent, key, request.settings, needs_library=True) as work:
+    prepare_cache(cache_dir)
+    with claim_entry(cache_dir, key, request.settings, needs_library=True) as work:
         if work.entry:
             return
         entry = publish_library(recorded, request, work, is_urgent=False)

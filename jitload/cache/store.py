@@ -185,17 +185,18 @@ def _entry_poll(
 def _writable(cache_dir: Path) -> Path:
     """Return `cache_dir` if it can be written. Otherwise, warn and return a directory for this process alone."""
     try:
-        _prepare(cache_dir)
+        prepare_cache(cache_dir)
     except OSError as error:
         private_dir = private_cache_dir()
         warn_once(f"the cache cannot be written ({error}); building in {private_dir}, for this process only")
         with suppress(OSError):  # the build will raise a clearer error
-            _prepare(private_dir)
+            prepare_cache(private_dir)
         return private_dir
     return cache_dir
 
 
-def _prepare(cache_dir: Path) -> None:
+def prepare_cache(cache_dir: Path) -> None:
+    """Make the directories in which builds begin. Raise OSError if the cache cannot be written."""
     for directory in (cache_dir, cache_dir / WORK_DIR):
         make_private_dir(directory)
     if not os.access(cache_dir / WORK_DIR, os.W_OK):

@@ -51,12 +51,17 @@ def find_in_tiers(cache_dir: Path, key: CacheKey, settings: Settings, *, needs_l
     """
     is_rebuild = settings.mode == "rebuild"
     bundles = find_bundles(cache_dir)
+    record = None  # the library for a record in a read-only directory is in the local cache
     if not is_rebuild and (bundles or settings.cache_path):
         for directory, tier_key in _read_only_dirs(bundles, key, settings):
             if entry := find_in_dir(directory, tier_key, settings, is_read_only=True, needs_library=needs_library):
-                return entry
-    if entry := find_in_dir(cache_dir, key, settings, needs_library=needs_library):
+                if not entry.is_record:
+                    return entry
+                record = record or entry
+    if entry := find_in_dir(cache_dir, key, settings, needs_library=needs_library or record is not None):
         return entry
+    if record:
+        return record
     if not is_rebuild and settings.remote:
         from jitload.cache.remote import fetch_entry
 
