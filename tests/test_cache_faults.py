@@ -41,6 +41,18 @@ def test_a_process_without_file_handles_blames_no_entry(cache):
     assert get(cache, key).product == product
 
 
+@pytest.mark.parametrize("number", [errno.EMFILE, errno.ENOMEM, errno.EFBIG])
+def test_a_build_at_a_limit_of_the_process_says_so(cache, number):
+    def fail(_):
+        raise OSError(number, os.strerror(number))
+
+    with pytest.raises(
+        CacheError, match=rf"the build of 'cheap' failed: \[Errno {number}\].* raise this process's limit"
+    ):
+        get(cache, make_key(), fail)
+    assert work_dirs(cache) == []
+
+
 @pytest.mark.parametrize("number", [errno.EACCES, errno.EIO, errno.ESTALE])
 def test_an_unreadable_entry_is_skipped(cache, monkeypatch, number, caplog):
     key = make_key()

@@ -98,7 +98,7 @@ def _forge(layout: Path) -> None:
 
 HARM = {
     "a layer": (lambda layout: _flip(_last_layer(layout)), "does not have the size"),
-    "a missing layer": (lambda layout: _last_layer(layout).unlink(), "No such file"),
+    "a missing layer": (lambda layout: _last_layer(layout).unlink(), "contains nothing with the digest sha256:"),
     "the manifest": (lambda layout: _flip(blob(layout, f"sha256:{_manifest(layout)}")), "does not have the size"),
     "a path": (_point_outside, "is not a SHA-256 digest"),
     "the index": (lambda layout: (layout / "index.json").write_text('{"manifests": [{}, {}]}'), "2 manifests"),
@@ -130,8 +130,14 @@ def test_every_digest_is_verified(layout, tmp_path):
 def test_a_digest_names_the_manifest_that_was_signed(layout, tmp_path):
     signed = f"sha256:{_manifest(layout)}"
     _flip(blob(layout, manifest_of(layout)["layers"][0]["digest"]))
-    for digest in (signed, f"sha256:{'0' * 64}", "latest"):
-        with pytest.raises(CacheError, match="Nothing was added"):
+    other = f"sha256:{'0' * 64}"
+    reasons = {
+        signed: "does not have",
+        other: f"contains nothing with the digest {other}",
+        "latest": "is not a SHA-256",
+    }
+    for digest, reason in reasons.items():
+        with pytest.raises(CacheError, match=f"{reason}.*Nothing was added"):
             unpack(tmp_path / "another", layout, max_size=LIMIT, digest=digest)
     _forge(layout)
     with pytest.raises(CacheError, match="Nothing was added"):

@@ -73,8 +73,11 @@ def _read_blob(directory: Path, digest: str, max_size: int) -> bytes:
     algorithm, _, value = digest.partition(":")
     if algorithm != "sha256" or len(value) != 64 or not value.isalnum():
         raise ValueError(f"{digest[:80]!r} is not a SHA-256 digest, sha256:…")
-    with (directory / "blobs" / algorithm / value).open("rb") as file:
-        data = file.read(max_size + 1)
+    try:
+        with (directory / "blobs" / algorithm / value).open("rb") as file:
+            data = file.read(max_size + 1)
+    except FileNotFoundError as error:
+        raise ValueError(f"it contains nothing with the digest {digest}") from error
     if len(data) > max_size or hashlib.sha256(data).hexdigest() != value:
         raise ValueError(f"the file {algorithm}/{value} does not have the size and digest of its name")
     return data

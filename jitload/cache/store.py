@@ -286,7 +286,8 @@ def _cache_error(error: BaseException, work: Work) -> CacheError | None:
         is_in_cache = error.errno in _FULL or Path(str(error.filename or "")).is_relative_to(work.cache_dir)
         if is_in_cache and error.errno not in EXHAUSTED:
             return _cannot_take_entry(work.cache_dir, error)
-        return CacheError(f"the build of {work.key.name!r} failed: {error}")
+        advice = "; raise this process's limit (ulimit)" if error.errno in (*EXHAUSTED, errno.EFBIG) else ""
+        return CacheError(f"the build of {work.key.name!r} failed: {error}{advice}")
     if not isinstance(error, JitLoadError):
         return None
     if not work.dir.is_dir():
