@@ -7,6 +7,7 @@ import gc
 import os
 import shutil
 import signal
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -26,12 +27,14 @@ from jitload.settings import read_settings
 
 
 def pytest_configure() -> None:
-    """Let Ctrl-C arrive in tests that send it, and let processes that tests start keep the modules they compile.
+    """Let Ctrl-C arrive in tests that send it, and let all processes keep the modules they compile.
 
     What a shell starts in the background ignores Ctrl-C, children too. Hundreds of processes import jitload, torch or
-    Triton: compiling torch's modules takes as long again as importing them.
+    Triton: compiling torch's modules takes as long again as importing them. Rewriting the assertions of the tests takes
+    longer than the rest of the collection.
     """
     os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+    sys.dont_write_bytecode = False
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
 
