@@ -67,7 +67,7 @@ def touched_by(
     return result
 
 
-@functools.lru_cache(maxsize=64)
+@functools.cache
 def _accesses(ptx: str, symbol: str, parameters: tuple[Parameter, ...]) -> list[Access]:
     return find_accesses(ptx, symbol, parameters)[0]
 
