@@ -35,7 +35,6 @@ from jitload.measuring import benchmark
 
 from .headers import share_headers
 from .imports import import_slow_modules, raise_first_error
-from .judging import one_template
 
 _PART = re.compile(
     r"^<!-- setup\n(?P<setup>.*?)^-->\n"
@@ -142,6 +141,8 @@ def _run_child(page: Path, directory: Path) -> None:
             sys.path[0] = str(page.parent)
             runpy.run_path(str(page), run_name="__main__")
             return
+        from .judging import one_template  # no module of the tests may import a plugin before pytest does
+
         with one_template():
             run_page(page)
     except SystemExit as error:
