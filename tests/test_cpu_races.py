@@ -37,6 +37,7 @@ PLANTED = {
     "atomic_and_write": "atomicAdd(&s[0], 1); //A\n if (t == 9) s[0] = 0; //B",
     "atomic_and_read": "atomicAdd(&s[0], 1); //A\n y[t] = s[0]; //B",
     "zeroed": "if (t == 40) s[0] = 0; //A\n atomicAdd(&s[0], 1); //B",
+    "zeroed_first": "if (t == 0) s[0] = 0; //A\n atomicAdd(&s[0], 1); //B",
     "global_zeroed": "if (t == 0) x[0] = b; //A\n atomicAdd(&x[0], 1); //B",
     "bytes": "char* c = (char*)s; c[t] = t; //A\n y[t] = c[(t + 1) % 64]; //B",
     "byte_of_word": "((char*)s)[t] = 1; //A\n if (t < 16) y[t] = s[t]; //B",
@@ -59,6 +60,11 @@ QUIET = {
         "volatile int* flag = x + 100; if (t == 40) { x[0] = 5; __threadfence(); *flag = 1; }\n"
         " if (t == 0) { while (*flag == 0); y[0] = x[0]; }"
     ),
+    "published_to_atomics": (
+        "if (t == 0) { x[0] = 5; __threadfence(); atomicExch(&x[1], 1); atomicAdd(&x[0], 1); }\n"
+        " if (t == 40) { while (atomicAdd(&x[1], 0) == 0); atomicAdd(&x[0], 1); }"
+    ),
+    "zeroed_before_a_barrier": "if (t == 0) { s[0] = 0; atomicAdd(&s[0], 1); } __syncthreads(); atomicAdd(&s[0], 1);",
     "last_block": (
         "y[b] = b; __threadfence(); __syncthreads(); if (t == 0) s[0] = atomicAdd(&x[0], 1); __syncthreads();\n"
         " if (s[0] == 1 && t == 0) x[1] = y[0] + y[1];"

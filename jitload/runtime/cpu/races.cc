@@ -185,6 +185,10 @@ inline __attribute__((always_inline)) void compare(const Now* now, const Cell* c
 
 inline __attribute__((always_inline)) void record(const Now* now, Cell* cell) {
   if (now->is_write) {
+    /* An atomic of the thread that has just written orders no other atomics after its write. */
+    const Access* last = &cell->write;
+    const bool is_last = last->time() >= now->races->block_time && last->thread() == now->thread;
+    if (now->access.is_atomic() && is_last && !last->is_atomic() && last->block == now->races->block) return;
     const uint64_t split = cell->write.bits & kSplit;
     *cell = {now->access, {}};
     cell->write.bits |= split;
