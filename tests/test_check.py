@@ -133,10 +133,9 @@ def test_kernels_that_only_a_gpu_runs_do_not_keep_others_from_being_checked(monk
     x = torch.ones(8)
     failures = count_failures(monkeypatch)
     mod.plain[1, 8].check(x, torch.zeros(8))
-    assert len(failures) == 1
     with pytest.raises(RuntimeError, match=r"^plain\(\): a write .* thread \(7, 0, 0\), at several\.cu:8"):
         mod.plain[1, 8].check(x, torch.zeros(7))
-    assert len(failures) == 1
+    assert not failures
     with pytest.raises(CompileError, match="GPU only"):
         mod.in_ptx[1, 8].check(x)
 
@@ -157,7 +156,7 @@ def test_a_header_may_be_edited_between_checks_of_a_kernel_beside_one_for_a_gpu(
     header.write_text("#define ONE missing\n")
     with pytest.raises(CompileError):
         mod.plain[1, 8].check(torch.zeros(8))
-    assert len(failures) == 3
+    assert len(failures) == 2
 
 
 def test_what_is_not_a_kernel_cannot_be_checked():

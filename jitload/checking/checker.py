@@ -7,7 +7,7 @@ from typing import Any, Literal
 
 from jitload.checking.copies import copy_arguments
 from jitload.checking.sanitizer import check_on_gpu
-from jitload.cpu.text import is_gpu_only, without_gpu_headers
+from jitload.cpu.text import without_gpu_headers
 from jitload.errors import CompileError, JitLoadError
 from jitload.loader.function import TypedFunction, kernel_of
 from jitload.loader.module import Module
@@ -24,7 +24,6 @@ from jitload.toolchain.arch import CPU
 from jitload.tracebacks import ends_at_caller
 
 _CHECKS = Instrumentation(("address", "race"))
-_only_alone: set[tuple[Request, str]] = set()  # kernels whose sources have others that only a GPU can run
 
 
 @ends_at_caller
@@ -94,26 +93,13 @@ def _for_cpu(request: Request) -> Request:
 
 
 def _load_on_cpu(request: Request, kernel: str) -> Module:
-    """Load a request, if need be without the kernels beside `kernel` that only a GPU can run."""
-    failure: CompileError | None = None
-    if (request, kernel) not in _only_alone:
-        try:
-            return _load(request)
-        except CompileError as error:
-            if not is_gpu_only(error):
-                raise
-            failure = error
+    """Load a request without the device code that `kernel` does not need, which only a GPU may be able to run."""
     alone = kernels_alone(request, only=kernel)
     pieces = tuple((label, without_gpu_headers(text)) for label, text in alone.pieces)
     try:
-        module = _load(alone._replace(pieces=pieces))
-    except CompileError:
-        if failure is not None:
-            raise failure from None
-        _only_alone.discard((request, kernel))  # a header was edited
-        return _load_on_cpu(request, kernel)
-    _only_alone.add((request, kernel))
-    return module
+        return _load(alone._replace(pieces=pieces))
+    except CompileError:  # the kernel needs more, or has an error, which the message about the whole source names
+        return _load(request)
 
 
 def _load(request: Request) -> Module:

@@ -283,11 +283,6 @@ def _gpu_includes(tokens: Sequence[Token]) -> Iterator[tuple[int, str]]:
             yield run[0].start, f"{feature}, which {name} declares"
 
 
-def is_gpu_only(error: CompileError) -> bool:
-    """Return whether a feature that only a GPU has caused an error."""
-    return any(_MARK in diagnostic.message for diagnostic in error.diagnostics)
-
-
 def _inline_ptx(tokens: Sequence[Token]) -> Iterator[Token]:
     """Yield the first token of each `asm` statement that is not empty."""
     for index, token in enumerate(tokens):
