@@ -1,4 +1,4 @@
-"""Streams, graphs, devices, threads and processes: where a launch goes, shown by results that are wrong elsewhere."""
+"""Streams, graphs, devices and threads: where a launch goes, shown by results that are wrong elsewhere."""
 
 from __future__ import annotations
 
@@ -263,46 +263,3 @@ def test_other_threads_run_while_a_launch_waits(mod: jitload.Module) -> None:
     if waited < 0.5:
         pytest.skip(f"no launch waited: the queue took all in {time.perf_counter() - begin:.2f} s")
     assert pauses[0] < waited / 2
-
-
-def test_keeping_the_gil_is_a_choice(mod: jitload.Module) -> None:
-    function = load("vector").scale
-    was = function.release_gil
-    x = torch.ones(10, device="cuda")
-    try:
-        for choice in (False, True):
-            function.release_gil = choice
-            assert function.release_gil is choice
-            function[1, 32, 0](x, 2.0, 10)
-    finally:
-        function.release_gil = was
-    assert values(x) == [4]
-
-
-# ---- processes -----------------------------------------------------------------------------------------------------
-
-
-def test_a_child_forked_after_cuda_started_is_told_so(tmp_path: Any) -> None:
-    program = """
-import os, sys, jitload, torch
-mod = jitload.load_module(sys.argv[1])
-mod.look()
-torch.cuda.synchronize()
-sys.stdout.flush()
-if os.fork() == 0:
-    try:
-        mod.look()
-    except RuntimeError as error:
-        print(error, flush=True)
-    os._exit(0)
-os.wait()
-mod.look()
-torch.cuda.synchronize()
-print("the parent goes on")
-"""
-    told, parent = run_program(program, build("streams", str(tmp_path / "streams.so"))).splitlines()
-    assert told == (
-        "look(): CUDA was used in this process before it forked, and cannot be used in the child; start workers with "
-        "the 'spawn' or 'forkserver' method"
-    )
-    assert parent == "the parent goes on"

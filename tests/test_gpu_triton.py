@@ -12,7 +12,7 @@ pytest.importorskip("triton")
 import torch
 import triton
 import triton_kernels as kernels
-from support.gpu import keep_busy, new_stream, run_program
+from support.gpu import run_program
 from triton_libraries import LIBRARIES
 from triton_support import ADD
 from triton_tuned import tuned, tuned_add
@@ -164,40 +164,6 @@ def test_tuples_and_none():
     assert torch.equal(out, 2.5 * x)
 
 
-def test_the_grid_of_the_call_and_none_at_all():
-    mod = jitload.load_triton("bare", kernels.vector_add, signature=ADD, BLOCK=128)
-    x, out = torch.ones(300, device="cuda"), torch.zeros(300, device="cuda")
-    mod.vector_add[3](x, x, out, 300)
-    assert torch.equal(out, x + x)
-    empty = load("vector_add")
-    empty.vector_add(x, x, out, 0)  # no programs: nothing is launched
-    assert torch.equal(out, x + x)
-
-
-@NEEDS_3_4
-def test_scratch_follows_the_stream_and_a_graph():
-    mod = load("device_descriptor_copy").device_descriptor_copy
-    x = torch.randn(128, 256, device="cuda")
-    outs = [torch.zeros_like(x) for _ in range(4)]
-    streams = [new_stream() for _ in outs]
-    torch.cuda.synchronize()
-    for stream, out in zip(streams, outs, strict=True):
-        with torch.cuda.stream(stream):
-            keep_busy(10_000_000)
-            mod(x, out, 128, 256)
-    torch.cuda.synchronize()
-    assert all(torch.equal(x, out) for out in outs)
-    graph = torch.cuda.CUDAGraph()
-    y = torch.zeros_like(x)
-    with torch.cuda.graph(graph):
-        mod(x, y, 128, 256)
-    for _ in range(2):
-        x.normal_()
-        graph.replay()
-        torch.cuda.synchronize()
-        assert torch.equal(x, y)
-
-
 def test_clusters_pdl_and_cooperative_launches(hopper: None):
     x, out = torch.ones(4096, device="cuda"), torch.zeros(4096, device="cuda")
     for options in ({"num_ctas": 2}, {"launch_pdl": True}, {"launch_cooperative_grid": True}):
@@ -209,10 +175,3 @@ def test_clusters_pdl_and_cooperative_launches(hopper: None):
         out.zero_()
         mod.vector_add(x, x, out, 4096)
         assert torch.equal(out, x + x)
-
-
-def test_a_symbol_of_its_own():
-    mod = jitload.load_triton("named", kernels.with_repr, signature={"x_ptr": "*fp32", "n": "i32"}, BLOCK=64, grid=2)
-    x = torch.zeros(100, device="cuda")
-    mod.with_repr(x, 100)
-    assert x.sum().item() == 100

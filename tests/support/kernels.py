@@ -311,7 +311,6 @@ PROGRAMS = {
     "facts": Program(source=FACTS),
     "archs": Program(source=ARCHS, functions={"which": Launch(**ONE)}, archs=("sm_80", "sm_90", "sm_90a")),
     "plain_archs": Program(source=ARCHS, functions={"which": Launch(**ONE)}, archs=("sm_80", "sm_90")),
-    "other_arch": Program(source=ARCHS, functions={"which": Launch(**ONE)}, archs=("sm_80",)),
     "shared": Program(source=hopper.SHARED, functions=hopper.SHARED_FUNCTIONS),
     "groups": Program(source=hopper.GROUPS, functions=hopper.GROUPS_FUNCTIONS),
     "dependent": Program(source=hopper.DEPENDENT, functions=hopper.DEPENDENT_FUNCTIONS),
