@@ -186,9 +186,7 @@ def test_flushing_the_cache_shows_the_bandwidth_of_the_memory(spinning):
     x, y = torch.zeros(4 << 20, device="cuda"), torch.zeros(4, device="cuda")  # 16 MiB fit into the L2 cache
     warm = spinning.read.benchmark(x, y, x.numel() // 4, grid=1024, block=256)
     cold = spinning.read.benchmark(x, y, x.numel() // 4, grid=1024, block=256, flush_l2=True)
-    assert cold.flushed_l2
-    assert (warm.flushed_l2, warm.restored) == (False, False)
-    assert warm.launches > 1
+    assert (cold.flushed_l2, warm.flushed_l2) == (True, False)
     assert cold.median_us > warm.median_us
     restored = spinning.read.benchmark(x, y, x.numel() // 4, grid=1024, block=256, restore=True)
     assert (restored.launches, restored.restored) == (1, True)
