@@ -6,6 +6,7 @@ import hashlib
 import json
 import logging
 import random
+import re
 import stat
 import threading
 from pathlib import Path
@@ -23,8 +24,9 @@ from jitload import Launch, Tune
 from jitload.cli import main
 from jitload.codegen.kernel import hash_key
 from jitload.errors import JitLoadError, LaunchSpecError
-from jitload.request.rows import Row, choose, merge
+from jitload.request.rows import Row, choose, merge, read_rows
 from jitload.request.tune import Device, label_of
+from jitload.request.tuned import Tuned
 
 pytest_plugins = ["support.gpu_fixtures"]
 
@@ -76,6 +78,7 @@ def test_the_space_is_the_product_in_order_without_what_the_condition_excludes()
     assert label_of(tune.space(CPU)[0])[:22] == "T=float W=true N=1 M=7"
     assert values["D"] % 2 == 0
     assert len(tune.space(CPU)) == 8
+    assert Tune(B=("device.l2_bytes", 0)).space(CPU) == [(("B", 0),)]
     same = Tune(T=["float", "double"], W=(True, False), N=[1, 2], M=7, D=("2 * device.multiprocessors",))
     assert (tune, hash(tune)) == (same, hash(same))
 
@@ -85,20 +88,23 @@ def test_the_space_is_the_product_in_order_without_what_the_condition_excludes()
     [
         ({}, "has no values"),
         ({"B": ()}, "B: has no values"),
-        ({"B": (1, 1)}, "B: has a value twice"),
+        *(({"B": same}, "B: has a value twice") for same in ((1, 1), (1, True), (1, "1"), ("true", True))),
         ({"B": 1.5}, "B: values must be int, bool or str, got float"),
         ({"B": 1, "nearest": "log"}, "nearest: must be 'log2' or 'linear', got 'log'"),
         ({"B": 1, "key": "x.shape["}, r"key\[0\]: this is not an expression"),
-        ({"B": 1, "key": 5}, "object is not iterable|must be an expression"),
+        ({"B": 1, "key": 5}, r"key: must be an expression \(str\), got int"),
+        ({"B": 1, "when": 5}, r"when: must be an expression \(str\), got int"),
         ({"B": 1, "when": "B > 1"}, "when: holds for no combination"),
-        ({"B": 1, "when": "C > 1"}, "when: there is no parameter 'C'"),
+        ({"B": 1, "when": "C > 1"}, "when: there is no value 'C', only B"),
+        ({"B": "x", "when": "B > 1"}, "'B' has the text 'x'; in expressions, a value of a Tune must be an integer"),
+        ({"class": 1}, "tune: 'class' is not a name that expressions can have"),
         ({"min": 1}, "'min' has a meaning of its own in expressions"),
         ({"B": "device.cores"}, "B: there is no 'device.cores', only device.multiprocessors"),
         ({name: range(100) for name in "ABC"}, "has more than 10,000 combinations"),
     ],
 )
 def test_a_malformed_space_is_refused(arguments, message):
-    with pytest.raises((LaunchSpecError, TypeError), match=message):
+    with pytest.raises(LaunchSpecError, match=message):
         Tune(**arguments).space(CPU)
 
 
@@ -345,7 +351,28 @@ def test_a_file_that_does_not_fit_is_refused(tmp_path):
     refused(tmp_path, r"has choices by m, but the key is n: tune again", {"format": 1, "rows": rows})
     refused(tmp_path, r"no function has a Launch\(tune=…\)", {}, functions={"scale": Launch(kernel="scale<float, 1>")})
     refused(tmp_path, "cannot be read: No such file", {}, tuned=tmp_path / "none.json")
-    refused(tmp_path, "tuned must be a path, a resource or a Tuning, got int", {}, tuned=5)
+    refused(tmp_path, "a file of measurements must be a path, a resource or a Tuning, got int", {}, tuned=5)
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "message"),
+    [
+        *(("key", {"n": n}, "a row has key = ") for n in ("4", 4.0, 4.5, None, True, 2**63)),
+        *(("median_us", us, "a row has median_us = ") for us in ("1", -1, True, float("nan"), float("inf"))),
+        ("values", {"B": [32]}, "a row has values = "),
+        ("dtypes", {"x": 1}, "a row has dtypes = "),
+        ("gpu", 5, "a row has gpu = 5"),
+        ("number", None, "a row has number = None"),
+        ("speed", 1, "a row has speed = 1"),
+        ("key", ["n", 4], "'list' object has no attribute 'items'"),
+    ],
+)
+def test_a_row_that_no_measurement_has_is_refused(name, value, message):
+    row = {"function": "scale", "gpu": "cpu", "key": {"n": 4}, "values": {"B": 32}, "number": 0, "median_us": 1.0}
+    assert len(read_rows(Tuned("a.json", json.dumps({"format": 1, "rows": [row]})))) == 1
+    text = json.dumps({"format": 1, "rows": [{**row, name: value}]})
+    with pytest.raises(JitLoadError, match=re.escape(f"a.json is not a file that Tuning.save() wrote: {message}")):
+        read_rows(Tuned("a.json", text))
 
 
 def test_what_the_file_does_not_have_is_logged(tmp_path, caplog):
@@ -384,6 +411,12 @@ def test_names_and_limits_are_checked(tmp_path):
     launch = Launch(kernel="scale<float, 1>", block="n", tune=Tune(n=(1, 2)))
     options = {"tuned": None, "extra_cuda_cflags": ["-DFACTOR=1"]}
     refused(tmp_path, "'n' is a value of Tune and also a parameter", functions={"scale": launch}, **options)
+    launch = Launch(**{**LAUNCH, "kernel": "scale<float, 1>"}, tune=Tune(B=32, x=(1, 2)))
+    refused(tmp_path, "'x' is a value of Tune and also a parameter", functions={"scale": launch}, **options)
+    launch = Launch(kernel="scale<float, 1>", block="B", tune=Tune(B=("32", "64")))
+    refused(tmp_path, "'B' has the text '32'; in expressions, a value", functions={"scale": launch}, **options)
+    launch = Launch(kernel="scale<float, {V}>", tune=Tune(V=(1, 2), W=(1, 2)))
+    refused(tmp_path, "tune: 'W' stands in no expression of the Launch", functions={"scale": launch}, **options)
     launch = Launch(kernel="scale<float, {W}>", tune=Tune(V=(1, 2)))
     refused(tmp_path, "kernel: there is no value 'W', only V", functions={"scale": launch}, **options)
     launch = Launch(**LAUNCH, tune=Tune(B=2048, V=1, F=1))
@@ -406,7 +439,7 @@ def test_a_resource_of_a_package_can_choose(tmp_path, monkeypatch):
     }
     assert len(paths) == 2
     for tuned in ("my_kernels:none.json", "no_kernels:scale.json", "json.decoder:scale.json"):
-        with pytest.raises(JitLoadError, match=f"tuned='{tuned}' cannot be read: "):
+        with pytest.raises(JitLoadError, match=f"the measurements in '{tuned}' cannot be read: "):
             jitload.build_inline(**resource_request(tuned))
 
 

@@ -159,6 +159,27 @@ def test_what_cannot_be_tuned_says_why(tmp_path):
         jitload.tune(double)
 
 
+def test_what_a_call_of_the_tuner_cannot_mean_is_refused(caplog):
+    tune, (x, y) = load(B=32, V=(1, 2)).scale.tune, arguments(10)
+    for option, error, message in (
+        ({"exact": "no"}, JitLoadError, "exact='no' must be True or False"),
+        ({"graph": 2}, JitLoadError, "graph=2 must be True or False"),
+        ({"cold": None}, JitLoadError, "cold=None must be True or False"),
+        ({"reference": "torch:relu"}, TypeError, "reference= must be a function of the same arguments, got str"),
+        ({"outputs": []}, ValueError, r"outputs=\[\]: name an argument, or leave outputs= out"),
+    ):
+        with pytest.raises(error, match=message):
+            tune(x, y, **FAST, **option)
+    source = "__device__ int count; __global__ void quiet(int n) { if (blockDim.x == n) __trap(); count = n; }"
+    launch = Launch(grid=1, block="B", tune=Tune(B=(16, 32)))
+    quiet = jitload.load_inline("quiet", cuda_sources=source, functions={"quiet": launch}, arch="cpu").quiet
+    with pytest.raises(ValueError, match="outputs='n': 'n' is not a tensor"):
+        quiet.tune(32, outputs="n", **FAST)
+    found = quiet.tune(32, **FAST)
+    assert caplog.messages == ["tune() compared nothing: quiet() writes to no tensor of the call"]
+    assert [row.reason for row in found.rows] == ["", "__trap() in block (0, 0, 0), thread (0, 0, 0)"]
+
+
 def test_values_can_be_macros_without_a_template():
     source = "__global__ void add(float* x, int n) { for (int i = threadIdx.x; i < n; i += B) x[i] += 1; }"
     launch = Launch(grid=1, block="B", args={"n": "x.numel()"}, tune=Tune(B=(32, 96)))
@@ -185,6 +206,7 @@ def test_the_first_call_measures_if_the_launch_says_so(monkeypatch):
         mod.scale(x, y)
         assert torch.equal(y, 2 * x)
     assert tuned == [100, 200]
+    assert mod.scale.variant(x, y).how == "tuned"
     with pytest.raises(TypeError, match=r"argument 'y' must be a float32 CPU tensor, got int"):
         mod.scale(x, 3)
     with pytest.raises(LaunchSpecError, match="measure: must be 'first call' or None, got 'always'"):

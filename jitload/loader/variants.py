@@ -41,6 +41,7 @@ class Chosen(NamedTuple):
 
 def explain_call(function: TypedFunction, args: Sequence[Any]) -> Chosen:
     """Return what a call with these arguments would launch."""
+    function = getattr(function, "_jitload_frozen", None) or function
     facts = function._jitload_facts
     numbers = (ctypes.c_int64 * 21)()
     function._jitload_library.explain(facts["index"], ctypes.addressof(numbers), *args)
@@ -68,7 +69,7 @@ class MeasuringFunction(CheckedFunction):
         frozen = self._jitload_frozen or self
         torch = sys.modules.get("torch")
         is_captured = torch is not None and torch.cuda.is_available() and torch.cuda.is_current_stream_capturing()
-        if not is_captured and explain_call(frozen, args).how != "tuned":
+        if not (is_captured or kwargs) and explain_call(frozen, args).how != "tuned":
             frozen = self._jitload_frozen = self._jitload_measure(frozen, args)
         return CheckedFunction.__call__(frozen, *args, **kwargs)
 

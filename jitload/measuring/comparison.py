@@ -186,6 +186,11 @@ def _check_callables(functions: object, reference: object) -> None:
         raise TypeError(
             "the first argument of compare() must be a dict of functions by name, {'v1': mod1.f, 'v2': mod2.f}"
         )
+    check_reference(reference)
+
+
+def check_reference(reference: object) -> None:
+    """Raise TypeError unless `reference=` is a function or None."""
     if reference is not None and not callable(reference):
         raise TypeError(f"reference= must be a function of the same arguments, got {type(reference).__name__}")
 
@@ -230,6 +235,10 @@ def output_positions(
         positions = [number for number, is_written in enumerate(written) if is_written]
     else:
         positions = [_position(output, names) for output in ([outputs] if isinstance(outputs, str | int) else outputs)]
+        if without := next((names[number] for number in positions if not _has_tensor(args[number])), None):
+            raise ValueError(f"outputs={outputs!r}: {without!r} is not a tensor")
+        if not positions:
+            raise ValueError(f"outputs={outputs!r}: name an argument, or leave outputs= out")
     return [
         _Output(number, names[number], are_parameters, is_sure) for number in positions if _has_tensor(args[number])
     ]

@@ -45,8 +45,8 @@ class Tuning:
         Raises:
             JitLoadError: The file cannot be read.
         """
-        file = read_tuned(path)
-        assert file is not None
+        if (file := read_tuned(path)) is None:
+            raise JitLoadError("a file of measurements must be a path or a resource, got None")
         return cls(read_rows(file))
 
     def save(self, path: str | os.PathLike[str]) -> Path:
@@ -67,6 +67,8 @@ class Tuning:
         return write_rows(self.rows)
 
     def __or__(self, other: Tuning) -> Tuning:
+        if not isinstance(other, Tuning):
+            return NotImplemented
         return Tuning((*self.rows, *other.rows))
 
     @property

@@ -6,6 +6,7 @@ import functools
 import itertools
 import json
 import logging
+import math
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass, fields
 from typing import Any
@@ -173,7 +174,8 @@ def read_rows(file: Tuned) -> tuple[Row, ...]:
             raise JitLoadError(f"{file.label} has the format {content['format']!r}; this release reads {FORMAT}")
         return tuple(_row_of(facts) for facts in content["rows"])
     except (ValueError, TypeError, KeyError, AttributeError) as error:
-        raise JitLoadError(f"{file.label} is not a file that Tuning.save() wrote: {error!r}") from error
+        reason = f"{error} is missing" if isinstance(error, KeyError) else error
+        raise JitLoadError(f"{file.label} is not a file that Tuning.save() wrote: {reason}") from error
 
 
 def rows_of(file: Tuned, function: str, dtypes: tuple[tuple[str, str], ...] = ()) -> list[Row]:
@@ -188,5 +190,38 @@ def rows_of(file: Tuned, function: str, dtypes: tuple[tuple[str, str], ...] = ()
 
 
 def _row_of(facts: Mapping[str, Any]) -> Row:
+    """Return a row of a file.
+
+    Raises:
+        ValueError: A field is missing or unknown, or has a value that no measurement has.
+    """
     pairs = {name: tuple(facts[name].items()) for name in _PAIRS if name in facts}
-    return Row(**{**facts, **pairs})
+    row = {**{field.name: field.default for field in fields(Row)}, **facts, **pairs}
+    for name, value in row.items():
+        if name not in _IS_VALID or not _IS_VALID[name](value):
+            raise ValueError(f"a row has {name} = {facts.get(name)!r}")
+    return Row(**row)
+
+
+def _is_count(value: object) -> bool:
+    return type(value) is int and value >= 0
+
+
+def _is_number(value: object) -> bool:
+    return value is None or (type(value) in (int, float) and 0 <= float(value) < math.inf)  # type: ignore[arg-type]
+
+
+def _is_text(value: object) -> bool:
+    return isinstance(value, str)
+
+
+# Whether a field of a row may have a value.
+_IS_VALID: dict[str, Callable[[Any], bool]] = {
+    **dict.fromkeys(("function", "gpu", "reason", "mode", "source"), _is_text),
+    **dict.fromkeys(("number", "samples", "driver"), _is_count),
+    **dict.fromkeys(("median_us", "p10_us", "p90_us", "occupancy", "flop", "peak_gb_per_s"), _is_number),
+    **dict.fromkeys(("registers", "spill_bytes", "shared_bytes", "bytes"), lambda v: v is None or _is_count(v)),
+    "dtypes": lambda pairs: all(map(_is_text, dict(pairs).values())),
+    "key": lambda pairs: all(type(v) is int and -(2**63) <= v < 2**63 for _, v in pairs),
+    "values": lambda pairs: all(isinstance(v, int | str) for _, v in pairs),
+}

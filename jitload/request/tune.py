@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import keyword
 import os
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -61,9 +62,13 @@ class Tune:
         measure: Literal["first call"] | None = None,
         **values: Any,
     ) -> None:
-        self.key = (key,) if isinstance(key, str) else tuple(key)
+        self.key = tuple(key) if isinstance(key, tuple | list) else (key,)
         self.when, self.nearest, self.measure = when, nearest, measure
         self.values = tuple((name, _check_values(name, each)) for name, each in values.items())
+        if malformed := next((name for name in values if not name.isidentifier() or keyword.iskeyword(name)), None):
+            raise LaunchSpecError(f"{malformed!r} is not a name that expressions can have", field="tune")
+        if when is not None and not isinstance(when, str):
+            raise LaunchSpecError(f"must be an expression (str), got {type(when).__name__}", field="when")
         if reserved := next((name for name in values if name in _RESERVED), None):
             problem = f"{reserved!r} has a meaning of its own in expressions: rename the value"
             raise LaunchSpecError(problem, field="tune")
@@ -104,14 +109,17 @@ class Tune:
             LaunchSpecError: No combination of the values fulfils `when`, or there are too many.
         """
         names = [name for name, _ in self.values]
-        columns = [[device.resolve(value, name) for value in each] for name, each in self.values]
+        columns = [[*dict.fromkeys(device.resolve(value, name) for value in each)] for name, each in self.values]
         variants = [
             tuple(zip(names, row, strict=True))
             for row in itertools.islice(itertools.product(*columns), _MAX_VARIANTS + 1)
         ]
         if len(variants) > _MAX_VARIANTS:
             raise LaunchSpecError(f"has more than {_MAX_VARIANTS:,} combinations of values", field="tune")
-        when = device.substitute(self.when, "when") if self.when else None
+        when = None if self.when is None else device.substitute(self.when, "when")
+        if when is not None and (unknown := check_expression(when, "when")[1] - {*names}):
+            problem = f"there is no value {min(unknown)!r}, only {', '.join(names)}"
+            raise LaunchSpecError(problem, field="when", expression=self.when or "")
         variants = [values for values in variants if when is None or evaluate(when, dict(values), "when")]
         if not variants:
             raise LaunchSpecError("holds for no combination of the values", field="when", expression=self.when or "")
@@ -185,8 +193,7 @@ class Variant(NamedTuple):
 
 def evaluate(text: str, values: Mapping[str, Value], field: str) -> int:
     """Return the value of an expression over values of a `Tune`."""
-    numbers = {name: value for name, value in values.items() if isinstance(value, int)}
-    replaced = replace_names(text, numbers)
+    replaced = replace_names(text, values)
     steps = compile_expression(replaced, {}, kernel="", field=field) if isinstance(replaced, str) else ()
     return int(replaced) if isinstance(replaced, int) else steps[0].value
 
@@ -195,11 +202,15 @@ def replace_names(expression: Expression, values: Mapping[str, Value]) -> Expres
     """Return a launch expression with the values of a variant in place of their names."""
     if not isinstance(expression, str):
         return expression
-    numbers = {name: int(value) for name, value in values.items() if isinstance(value, int)}
     text = expression
-    for name, value in numbers.items():
-        number = f"({value})" if value < 0 else str(value)
-        text = re.sub(rf"(?<![\w.]){name}(?!\w)", number, text)
+    for name, value in values.items():
+        whole_name = rf"(?<![\w.]){name}(?![\w.])"  # and not `x.shape[0]` for a value that is named like a parameter
+        if isinstance(value, int):
+            number = f"({int(value)})" if value < 0 else str(int(value))
+            text = re.sub(whole_name, number, text)
+        elif re.search(whole_name, text):
+            problem = f"{name!r} has the text {value!r}; in expressions, a value of a Tune must be an integer"
+            raise LaunchSpecError(problem, expression=expression)
     constant = re.fullmatch(r"\(?(-?\d+)\)?", text.strip())
     return int(constant[1]) if constant else text
 
@@ -212,7 +223,7 @@ def _check_values(name: str, values: object) -> tuple[Value, ...]:
             raise LaunchSpecError(f"values must be int, bool or str, got {type(item).__name__}", field=name)
     if not items:
         raise LaunchSpecError("has no values", field=name)
-    if len(set(map(repr, items))) < len(items):
+    if min(len(set(items)), len(set(map(spelled, items)))) < len(items):
         raise LaunchSpecError("has a value twice", field=name)
     return items
 

@@ -53,7 +53,9 @@ def read_tuned(value: Any) -> Tuned | None:
         if hasattr(value, "read_text") and not isinstance(value, os.PathLike):
             return Tuned(str(value), value.read_text(encoding="utf-8"))  # a resource in a zip file
         if not isinstance(value, str | os.PathLike):
-            raise JitLoadError(f"tuned must be a path, a resource or a Tuning, got {type(value).__name__}")
+            raise JitLoadError(
+                f"a file of measurements must be a path, a resource or a Tuning, got {type(value).__name__}"
+            )
         if is_resource(os.fspath(value)):
             from importlib.resources import files
 
@@ -63,4 +65,4 @@ def read_tuned(value: Any) -> Tuned | None:
             return Tuned(os.fspath(value), file.read())
     except (OSError, ImportError, TypeError, UnicodeDecodeError) as error:  # TypeError: a module, not a package
         reason = getattr(error, "strerror", None) or error
-        raise JitLoadError(f"tuned={str(value)!r} cannot be read: {reason}") from error
+        raise JitLoadError(f"the measurements in {str(value)!r} cannot be read: {reason}") from error

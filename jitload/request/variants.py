@@ -85,6 +85,16 @@ def _launches(name: str, launch: Launch, request: Request) -> Iterator[tuple[str
         choice = Choice(tune.key, tune.nearest, tables, digest, tune.measure is not None)
         for values in used:
             yield name, specialize(launch, name, values, dtypes, choice)
+        _check_used(name, launch, tune, request)
+
+
+def _check_used(name: str, launch: Launch, tune: Tune, request: Request) -> None:
+    """Raise LaunchSpecError if variants would be alike, because a name is used nowhere."""
+    text = repr((replace(launch, tune=None, doc=None), request.options, request.cpu_flags))
+    for value, items in tune.values:
+        if len(items) > 1 and not re.search(rf"\b{value}\b", text):
+            problem = f"{value!r} stands in no expression of the Launch, in its kernel= or in an option"
+            raise LaunchSpecError(problem, kernel=name, field="tune")
 
 
 def _tables(

@@ -46,6 +46,11 @@ class Candidate:
     reason: str = ""
 
     @property
+    def name(self) -> str:
+        """The name of the function that launches it alone."""
+        return f"v{self.number}"
+
+    @property
     def label(self) -> str:
         """The values as text."""
         return label_of(self.values)
@@ -94,7 +99,7 @@ def build_candidates(candidates: Sequence[Candidate], request: Request, *, is_sh
 
 def _parts(pending: Sequence[Candidate], request: Request) -> Iterator[tuple[Request, list[Candidate]]]:
     """Yield the requests of programs, each with its variants."""
-    names = {f"v{candidate.number}": candidate for candidate in pending}
+    names = {candidate.name: candidate for candidate in pending}
     functions = tuple((name, candidate.launch) for name, candidate in names.items() if candidate.launch)
     settings = request.settings._replace(library="never")
     whole = request._replace(functions=functions, tuned=None, settings=settings)
@@ -105,7 +110,7 @@ def _parts(pending: Sequence[Candidate], request: Request) -> Iterator[tuple[Req
 
 def _alone(part: Request, members: Sequence[Candidate]) -> Request:
     """Return the request for some of a program's variants. Their launches are final."""
-    functions = tuple((f"v{c.number}", replace(c.launch, tune=None)) for c in members if c.launch)
+    functions = tuple((c.name, replace(c.launch, tune=None)) for c in members if c.launch)
     options = (*(option for option in part.options if option != _SPLIT), *((_SPLIT,) if len(members) > 1 else ()))
     pieces = part.pieces if any(label == "dtypes" for label, _ in part.pieces) else with_headers(part).pieces
     return part._replace(functions=functions, options=options, pieces=pieces)
@@ -134,7 +139,7 @@ def _build(part: Request, members: list[Candidate]) -> bool:
         members[0].reason = f"does not compile: {_reason(error)}"
         return True
     for candidate in members:
-        candidate.function = module[f"v{candidate.number}"]
+        candidate.function = module[candidate.name]
     return True
 
 

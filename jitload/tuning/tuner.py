@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import logging
 import math
 import sys
 import time
@@ -15,10 +16,11 @@ from jitload.loader.function import TypedFunction
 from jitload.loader.variants import Chosen
 from jitload.measuring.benchmark import Arguments, Options, Subject, check_number, open_clock, restore_alike
 from jitload.measuring.clocks import Clock
-from jitload.measuring.comparison import Check, output_positions, written_by_any
+from jitload.measuring.comparison import Check, check_reference, output_positions, written_by_any
 from jitload.measuring.difference import Tolerance
 from jitload.measuring.tuning import Tuning
 from jitload.pipeline import load_request
+from jitload.request.arguments import check_flags
 from jitload.request.launch import Launch
 from jitload.request.request import Request
 from jitload.request.rows import Row, choose, read_rows
@@ -27,6 +29,7 @@ from jitload.request.variants import device_of, source_digest
 from jitload.tracebacks import ends_at_caller
 from jitload.tuning.builds import Candidate, build_candidates, make_candidates, shown_progress
 
+_log = logging.getLogger(__name__)
 _SAMPLES = 500  # the most samples of a variant
 _LAST = 2  # variants that are measured to the end
 
@@ -97,6 +100,8 @@ def tune(  # noqa: PLR0913  how to check and how to measure
         JitLoadError: The function has no `Tune`, or its source is not at hand: it was loaded with `load_module`.
     """
     request, name, launch = _origin(function)
+    check_flags(exact=exact, graph=graph, cold=cold, progress=progress)
+    check_reference(reference)
     for label, number in (("rtol", rtol), ("atol", atol)):
         check_number(label, number, may_be_infinite=True)
     options = Options(flush_l2=cold, bytes=bytes, flop=flop, restore=restore, seconds=seconds)
@@ -221,6 +226,8 @@ class _Run:
         """Give variants with wrong results, and those that cannot be launched, a reason."""
         method, functions = self.method, [candidate.function for candidate in built]
         check = Check(arguments, output_positions(functions, self.args, method.outputs), method.tolerance)
+        if not check.outputs and method.reference is None:
+            _log.warning("tune() compared nothing: %s() writes to no tensor of the call", self.like.function)
         keeps = method.options.restore
         right, first = None, None
         if method.reference is not None:
@@ -242,7 +249,9 @@ class _Run:
                 candidate.reason = _without_name(str(error), candidate.label)
             except (RuntimeError, ValueError) as error:
                 clock.wait()  # raises an error if the kernel has made the GPU's context unusable
-                candidate.reason = str(error).removeprefix(f"{candidate.label!r}: ")
+                candidate.reason = (
+                    str(error).removeprefix(f"{candidate.label!r}: ").removeprefix(f"{candidate.name}(): ")
+                )
 
     def _subject(self, candidate: Candidate, arguments: Arguments) -> Subject:
         is_captured = self.method.in_graph and not arguments.clock.is_host
