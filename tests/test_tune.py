@@ -416,7 +416,11 @@ def test_names_and_limits_are_checked(tmp_path):
     launch = Launch(kernel="scale<float, 1>", block="B", tune=Tune(B=("32", "64")))
     refused(tmp_path, "'B' has the text '32'; in expressions, a value", functions={"scale": launch}, **options)
     launch = Launch(kernel="scale<float, {V}>", tune=Tune(V=(1, 2), W=(1, 2)))
-    refused(tmp_path, "tune: 'W' stands in no expression of the Launch", functions={"scale": launch}, **options)
+    refused(
+        tmp_path, "tune: the value 'W' stands in no expression of the Launch", functions={"scale": launch}, **options
+    )
+    launch = Launch(kernel="scale<float, {V}>", tune=Tune(V=(1, 2), kee="n"))
+    refused(tmp_path, r"the value 'kee' stands in no .*\n.*Did you mean key=\?", functions={"scale": launch}, **options)
     launch = Launch(kernel="scale<float, {W}>", tune=Tune(V=(1, 2)))
     refused(tmp_path, "kernel: there is no value 'W', only V", functions={"scale": launch}, **options)
     launch = Launch(**LAUNCH, tune=Tune(B=2048, V=1, F=1))

@@ -101,8 +101,13 @@ def test_without_a_reference_the_first_variant_is_right():
     assert found.rows[1].reason.startswith("'B=32 V=4' and 'B=32 V=1' disagree: 'y' differs from that of")
     exact = mod.scale.tune(*arguments(), rtol=1, exact=True, **FAST)
     assert exact.rows[1].reason == "is not exact: bits of its 'y' differ from those of B=32 V=1"
+    assert exact.best.mode == "eager, exact"
     loose = mod.scale.tune(*arguments(), rtol=1, **FAST)
     assert [row.reason for row in loose.rows] == ["", ""]
+    wrong = mod.scale.tune(*arguments(), reference=lambda x, _: -x, **FAST)
+    assert wrong.choices == ()
+    right = load(B=32, V=(1, 4), tuned=wrong).scale.tune(*arguments(), reference=double, **FAST)
+    assert right.best.label == "B=32 V=1"
 
 
 def test_the_file_freezes_the_choice_and_new_values_alone_are_measured(found, tmp_path, monkeypatch):
@@ -114,6 +119,8 @@ def test_the_file_freezes_the_choice_and_new_values_alone_are_measured(found, tm
     monkeypatch.setattr("jitload.tuning.tuner._Run", None)  # measures
     again = mod.scale.tune(*arguments(), reference=double, **FAST)
     assert again.rows == found.rows
+    with pytest.raises(TypeError, match="'NoneType' object is not callable"):  # other variants would be admitted
+        mod.scale.tune(*arguments(), exact=True, **FAST)
     monkeypatch.undo()
     measured = []
     real = jitload.tuning.builds._build
@@ -250,7 +257,12 @@ def test_the_command_runs_the_jobs_of_requests(tmp_path, capsys):
     failed = {line.partition("(")[0] for line in str(caught.value).splitlines()[1:3]}
     assert failed == {"twice, none", "twice, twice"}
     assert len(Tuning.load(both).choices) == 2
-    for args, message in ((["real[3]"], "a tensor is written"), (["x"], "a tensor is written")):
+    for args, message in (
+        (["real[3]"], "a tensor is written"),
+        (["x"], "a tensor is written"),
+        (["int8[2]=300"], "int8.*overflow"),
+        (["float32[2]=a"], "could not convert"),
+    ):
         request = {**request, "tune": {"function": "twice", "args": args}}
         with pytest.raises(JitLoadError, match=message):
             tune_requests([request])

@@ -45,7 +45,8 @@ class Row(Rates):
         bytes: The bytes that a call moves.
         flop: The number of floating-point operations of a call.
         peak_gb_per_s: The peak bandwidth of the memory in 10⁹ bytes per second.
-        mode: How it was measured: `eager` or `graph`, with `cold` if the L2 cache was emptied.
+        mode: How it was measured: `eager` or `graph`, with `cold` if the L2 cache was emptied, and with
+            `exact` if only variants with equal results were admitted.
         driver: The version of the driver, as the driver reports it.
         source: The digest of the source, the options and the launch.
     """

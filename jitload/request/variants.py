@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from jitload.element_types import CPP_TYPES, ELEMENT_TYPES
-from jitload.errors import LaunchSpecError, warn_once
+from jitload.errors import LaunchSpecError, nearest_name, warn_once
 from jitload.expressions.parse import Expression
 from jitload.request.launch import Extent, Launch
 from jitload.request.request import Request
@@ -89,12 +89,14 @@ def _launches(name: str, launch: Launch, request: Request) -> Iterator[tuple[str
 
 
 def _check_used(name: str, launch: Launch, tune: Tune, request: Request) -> None:
-    """Raise LaunchSpecError if variants would be alike, because a name is used nowhere."""
+    """Raise LaunchSpecError if a value is used nowhere, such as one that is meant to be an argument of `Tune`."""
     text = repr((replace(launch, tune=None, doc=None), request.options, request.cpu_flags))
-    for value, items in tune.values:
-        if len(items) > 1 and not re.search(rf"\b{value}\b", text):
-            problem = f"{value!r} stands in no expression of the Launch, in its kernel= or in an option"
-            raise LaunchSpecError(problem, kernel=name, field="tune")
+    for value, _ in tune.values:
+        if not re.search(rf"\b{value}\b", text):
+            problem = f"the value {value!r} stands in no expression of the Launch, in its kernel= or in an option"
+            near = nearest_name(value, ("key", "when", "nearest", "measure"))
+            hint = f"Did you mean {near}=?" if near else ""
+            raise LaunchSpecError(problem, kernel=name, field="tune", hint=hint)
 
 
 def _tables(

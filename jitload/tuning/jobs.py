@@ -93,7 +93,7 @@ def _results(jobs: Sequence[Any], executor: Executor | None) -> Iterator[tuple[A
 
 def _jobs(request: Any) -> Iterator[dict[str, Any]]:
     jobs = request.get(JOBS, ()) if isinstance(request, Mapping) else ()
-    for job in [jobs] if isinstance(jobs, Mapping) else jobs:
+    for job in [jobs] if isinstance(jobs, Mapping | str) else jobs:
         if not isinstance(job, Mapping) or "function" not in job:
             raise JitLoadError(f"a job must be a mapping with the name of a function, got {job!r}")
         yield dict(job)
@@ -171,4 +171,9 @@ def _argument(value: Any, device: str) -> Any:
     shape = [int(extent) for extent in match[2].split(",") if extent.strip()]
     if match[3] is None and dtype.is_floating_point:
         return torch.rand(shape, device=device).to(dtype)
-    return torch.full(shape, float(match[3] or 0), device=device).to(dtype)
+    try:
+        if dtype.is_floating_point:
+            return torch.full(shape, float(match[3]), device=device).to(dtype)
+        return torch.full(shape, int(match[3] or 0), dtype=dtype, device=device)
+    except (ValueError, RuntimeError) as error:
+        raise JitLoadError(f"args has {value!r}: {error}") from error

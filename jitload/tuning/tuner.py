@@ -47,8 +47,9 @@ class _Method:
 
     @property
     def mode(self) -> str:
-        """The mode of the rows."""
-        return ("graph" if self.in_graph else "eager") + (", cold" if self.options.flush_l2 else "")
+        """The mode of the rows: those of different modes are not compared."""
+        mode = "graph" if self.in_graph else "eager"
+        return mode + (", cold" if self.options.flush_l2 else "") + (", exact" if self.is_exact else "")
 
 
 @ends_at_caller
@@ -118,7 +119,8 @@ def tune(  # noqa: PLR0913  how to check and how to measure
             values=(), number=0, mode=method.mode, driver=clock.driver, source=_source_digest(request, name, launch),
         )  # fmt: skip
     known = _known_rows(request, row)
-    best = choose(known.values())
+    if (best := choose(known.values())) is None:
+        known = {}  # that none was right may be the fault of the reference
     wanted = [number for number, values in enumerate(space) if values not in known]
     if wanted and best is not None and best.values in space:
         wanted.append(space.index(best.values))
