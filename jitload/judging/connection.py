@@ -10,6 +10,8 @@ import json
 import math
 from typing import Any, NamedTuple
 
+from jitload.judging.verdict import Rejected
+
 _HEADER, _LONGEST = 4, 1 << 20  # bytes of the size before an answer, as `Connection.send_bytes` writes it; of an answer
 GUARD = 4096  # bytes before and behind each tensor, which no candidate may change
 ALIGNMENT = 256
@@ -38,32 +40,33 @@ class Layout(NamedTuple):
     size: int
 
 
-class ProtocolError(Exception):
-    """A process has sent something that is not an answer."""
-
-
 def take_answer(received: bytearray) -> dict[str, Any] | None:
     """Remove the first answer from what a process has sent, and return it, or None if it is not complete."""
     size = int.from_bytes(received[:_HEADER], "big")
     if len(received) >= _HEADER and size > _LONGEST:
-        raise ProtocolError
+        raise not_an_answer()
     if len(received) < _HEADER + size:
         return None
     try:
         answer = json.loads(received[_HEADER : _HEADER + size])
     except (ValueError, RecursionError) as error:
-        raise ProtocolError from error
+        raise not_an_answer() from error
     if not isinstance(answer, dict):
-        raise ProtocolError
+        raise not_an_answer()
     del received[: _HEADER + size]
     return answer
 
 
+def not_an_answer() -> Rejected:
+    """Return the verdict on a process that has sent something that is not an answer."""
+    return Rejected("cheat", "its process wrote to the judge's connection")
+
+
 def number_in(answer: dict[str, Any], key: str) -> float:
-    """Return a number in an answer, or raise a ProtocolError if there is none that is finite and not negative."""
+    """Return a number in an answer, which must be finite and not negative."""
     value = answer.get(key)
     if isinstance(value, bool) or not isinstance(value, int | float) or not (0 <= value < math.inf):
-        raise ProtocolError
+        raise not_an_answer()
     return float(value)
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import secrets
 import threading
 import time
@@ -18,10 +17,10 @@ from jitload.building.progress import progress_bar
 from jitload.building.resources import core_count
 from jitload.errors import JitLoadError, MismatchError
 from jitload.judging.child import Call, Load, Setup
-from jitload.judging.connection import ProtocolError, number_in, text_in, texts_in
+from jitload.judging.connection import not_an_answer, number_in, text_in, texts_in
 from jitload.judging.problem import Case, Problem, read_source
-from jitload.judging.processes import CandidateProcess, Failure, Processes, TemplateDiedError
-from jitload.judging.verdict import Candidate, Verdict, make_candidate
+from jitload.judging.processes import OUT_OF_MEMORY, CandidateProcess, Processes, TemplateDiedError
+from jitload.judging.verdict import Candidate, Rejected, Verdict, make_candidate
 from jitload.measuring.difference import Tolerance
 from jitload.settings import parse_size, read_settings
 from jitload.toolchain.private_files import load_json, save_json
@@ -33,18 +32,8 @@ _MAX_WORKERS = 8
 _KEPT_JUDGES = 2  # in a worker of an executor
 _LATE_US, _LATE_SHARE = 20.0, 0.5  # how long other streams may work on after a call
 _UNSEEN_US, _UNSEEN_FACTOR = 5000.0, 3.0  # how much longer than its events a call may take by the judge's clock
+_CLOCK_TRIES = 10
 _NULL_FACTOR = 1.5  # how much longer its inputs and results may be on their way than those of a rehearsal
-_OUT_OF_MEMORY = re.compile(
-    r"out of memory|not enough memory|can't allocate memory|unable to allocate|bad_alloc|MemoryError"
-    r"|illegal[ _](?:memory|address)|misaligned[ _]address|\ba (?:read|write) of \d+ bytes?\b",
-    re.IGNORECASE,
-)
-
-
-class _Rejected(Exception):  # noqa: N818  a verdict, not an error
-    def __init__(self, stage: str, reason: str, diagnostics: tuple[str, ...] = ()) -> None:
-        super().__init__(reason)
-        self.facts = {"stage": stage, "reason": reason, "diagnostics": diagnostics}
 
 
 class _Limits(NamedTuple):
@@ -180,7 +169,7 @@ class Judge:
         except TemplateDiedError as error:
             if not is_alone or process.stage == "start":
                 raise
-            facts = trial.rejection(Failure("template", f"ends its parent: {error.message()}"))
+            facts = process.rejection(f"ends its parent: {error.message()}").facts
         finally:
             with suppress(TemplateDiedError):
                 process.end()
@@ -273,21 +262,17 @@ class _Trial:
         """Return the attributes of the verdict."""
         try:
             return self._facts()
-        except _Rejected as rejection:
+        except Rejected as rejection:
             return rejection.facts
-        except Failure as failure:
-            return self.rejection(failure)
-        except ProtocolError:
-            return self.rejection(Failure("protocol", "wrote to the judge's connection"))
         except MismatchError as error:
-            return _Rejected("wrong", error.message()).facts
+            return Rejected("wrong", error.message()).facts
 
     def _facts(self) -> dict[str, Any]:
         process, source = self._process, self._judge._source  # noqa: SLF001
         try:
             process.prepare(self._starts)
-        except Failure as failure:
-            raise JitLoadError(f"a process for candidates {failure.reason} at its start:\n{process.output()}") from None
+        except Rejected as rejection:
+            raise JitLoadError(f"a candidate cannot be judged: {rejection}:\n{process.output()}") from None
         arch = "cpu" if self._problem.device == "cpu" else "native"
         loaded = self._ask(Load(self._candidate, arch, source.model_args, source.seed))
         process.stage = "launch"
@@ -307,11 +292,11 @@ class _Trial:
             message = text_in(answer, "message").strip()
             texts = texts_in(answer, "diagnostics")
             first = next((text for text in texts[:-1]), message.partition("\n")[0])
-            is_memory = _OUT_OF_MEMORY.search(f"{kind}: {message}")
+            is_memory = OUT_OF_MEMORY.search(f"{kind}: {message}")
             stage = "compile" if answer.get("is_compile") is True else "memory" if is_memory else self._process.stage
-            raise _Rejected(stage, f"{kind}: {first}" if first else kind, texts)
+            raise Rejected(stage, f"{kind}: {first}" if first else kind, texts)
         if answer.get("replaced"):
-            raise _Rejected("cheat", f"it replaces {', '.join(texts_in(answer, 'replaced')) or 'functions'}")
+            raise Rejected("cheat", f"it replaces {', '.join(texts_in(answer, 'replaced')) or 'functions'}")
         return answer
 
     def _call(self, kind: Any = "measure", delay_ms: int = 0) -> tuple[dict[str, Any], Case]:
@@ -323,14 +308,14 @@ class _Trial:
         received = shared.clone()  # which no process can change while it is compared
         stage, reason = self._problem.damage(case, received)
         if stage:
-            raise _Rejected(stage, reason)
+            raise Rejected(stage, reason)
         if problem := text_in(answer, "problem"):
-            raise _Rejected("wrong", problem)
+            raise Rejected("wrong", problem)
         returned = int(number_in(answer, "returned"))
         if returned not in (0, len(case.expected)):
-            raise ProtocolError
+            raise not_an_answer()
         if not returned and not self._problem.outputs:
-            raise _Rejected("wrong", "it returns None, and the reference returns its results")
+            raise Rejected("wrong", "it returns None, and the reference returns its results")
         self._problem.check(case, received, self._candidate.name, returned=returned)
         return answer, case
 
@@ -356,15 +341,15 @@ class _Trial:
             return
         listed = ", ".join(sorted(common))
         if common == right:
-            raise _Rejected("cheat", f"it computes the result with the operators of torch of the reference: {listed}")
+            raise Rejected("cheat", f"it computes the result with the operators of torch of the reference: {listed}")
         if is_last and not any("." in name for name in names):
             called: tuple[str, ...] = ()
             self._process.left_s = min(self._process.left_s, _FAKE_S)
-            with suppress(_Rejected, Failure, ProtocolError):
+            with suppress(Rejected):
                 called = texts_in(self._ask(Call(self._starts, kind="fake")), "operators")
             if called == names:
                 reason = "it computes nothing but with operators of torch, as the reference does"
-                raise _Rejected("cheat", f"{reason}: {listed}")
+                raise Rejected("cheat", f"{reason}: {listed}")
 
     def _measure(self) -> dict[str, Any]:
         """Measure the candidate and the reference. Each sample has new inputs, and its results are checked."""
@@ -378,25 +363,23 @@ class _Trial:
         times, late, seen, reference = zip(*samples, strict=True)
         self._process.rehearse(self._starts)  # the machine may be busier than before
         self._check_order()
-        typical, rest, shortest = median(times), median(late), min(seen) - _NULL_FACTOR * self._process.null_us
+        typical, rest = median(times), median(late)
         if rest > _LATE_US + _LATE_SHARE * typical:
             reason = f"its work goes on in other streams, for {rest:.0f} µs after the call of {typical:.0f} µs"
-            raise _Rejected("cheat", reason)
-        if shortest > _UNSEEN_FACTOR * typical + _UNSEEN_US:
-            reason = f"a call takes {typical:.0f} µs by its process's clock, but {shortest:.0f} µs by that of the judge"
-            raise _Rejected("cheat", reason)
+            raise Rejected("cheat", reason)
+        self._check_clock(typical, min(seen))
         return {"median_us": typical, "reference_us": median(reference)}
 
-    def rejection(self, failure: Failure) -> dict[str, Any]:
-        """Return the attributes of the verdict on a process that has died, or that was ended."""
-        stage = self._process.stage
-        doing = {"compile": "while it compiled", "load": "while it was loaded"}.get(stage, "in a call")
-        if failure.cause == "died":
-            is_memory = failure.reason.endswith("SIGKILL") or _OUT_OF_MEMORY.search(self._process.output())
-            is_access = stage == "launch" and failure.reason.endswith(("SIGSEGV", "SIGBUS"))
-            stage = "memory" if is_memory or is_access else stage
-        stage = {"hang": "hang", "memory": "memory", "protocol": "cheat"}.get(failure.cause, stage)
-        return _Rejected(stage, f"its process {failure.reason} {doing}").facts
+    def _check_clock(self, typical_us: float, seen_us: float) -> None:
+        """Reject a candidate whose calls all take much longer by the clock of this process, also if it is busy."""
+        for _ in range(_CLOCK_TRIES):
+            shortest = seen_us - _NULL_FACTOR * self._process.null_us
+            if shortest <= _UNSEEN_FACTOR * typical_us + _UNSEEN_US:
+                return
+            self._process.rehearse(self._starts)
+            seen_us = min(seen_us, self._call()[0]["seen_us"])
+        reason = f"a call takes {typical_us:.0f} µs by its process's clock, but {shortest:.0f} µs by that of the judge"
+        raise Rejected("cheat", reason)
 
 
 class _Hangs:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import fcntl
 import mmap
 import os
+import re
 import shutil
 import signal
 import socket
@@ -18,13 +19,14 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from multiprocessing.connection import Connection
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from jitload.building.child_process import ChildProcess, describe_end
 from jitload.errors import JitLoadError
 from jitload.judging.child import Call, Setup
 from jitload.judging.connection import take_answer
 from jitload.judging.template import children_of
+from jitload.judging.verdict import Rejected
 
 _PROGRAM = (
     "import sys; parent, control, *sys.path[:] = sys.argv[1:]; from jitload.judging.template import serve; "
@@ -34,14 +36,11 @@ _TICK_S = 0.05  # between checks of the memory and the number of a candidate's p
 _MAX_PROCESSES = 32
 _START_S = 120.0
 _SHOWN_OUTPUT = 4000  # bytes
-
-
-class Failure(Exception):  # noqa: N818  not an error of the judge's
-    """A candidate's process has died, or must. The reason is a text such as "was ended by SIGSEGV"."""
-
-    def __init__(self, cause: Literal["died", "hang", "memory", "closed", "protocol", "template"], reason: str) -> None:
-        super().__init__(reason)
-        self.cause, self.reason = cause, reason
+OUT_OF_MEMORY = re.compile(
+    r"out of memory|not enough memory|can't allocate memory|unable to allocate|bad_alloc|MemoryError"
+    r"|illegal[ _](?:memory|address)|misaligned[ _]address|\ba (?:read|write) of \d+ bytes?\b",
+    re.IGNORECASE,
+)
 
 
 class TemplateDiedError(JitLoadError):
@@ -156,7 +155,7 @@ class CandidateProcess:
                 self.left_s = end - time.monotonic()
                 return answer
             if (now := time.monotonic()) > end:
-                raise Failure("hang", f"is not done after {self._timeout:g} s")
+                raise self.rejection(f"is not done after {self._timeout:g} s", "hang")
             if now > next_check:
                 self._check_limits()
                 next_check = time.monotonic() + _TICK_S
@@ -175,19 +174,27 @@ class CandidateProcess:
     def _check_limits(self) -> None:
         pids = [self._pid, *_descendants(self._pid)]
         if len(pids) > _MAX_PROCESSES:
-            raise Failure("memory", f"has started more than {_MAX_PROCESSES} processes")
+            raise self.rejection(f"has started more than {_MAX_PROCESSES} processes", "memory")
         sizes = [max(0, _memory_of(pid) - self._first_memory) for pid in pids]
         if sum(sizes) > self._memory + self.shared.numel():
-            raise Failure("memory", f"uses more than {self._memory / 1e9:g} GB of memory")
+            raise self.rejection(f"uses more than {self._memory / 1e9:g} GB of memory", "memory")
 
-    def _lost_connection(self) -> Failure:
+    def _lost_connection(self) -> Rejected:
         """Return how the process has died, or that it closed its connection."""
         deadline = time.monotonic() + 0.5
         while _is_alive(self._pid):
             if time.monotonic() > deadline:
-                return Failure("closed", "closed its connection to the judge")
+                return self.rejection("closed its connection to the judge")
             time.sleep(0.001)
-        return Failure("died", describe_end(self.end()))
+        cause = describe_end(self.end())
+        is_access = self.stage == "launch" and cause.endswith(("SIGSEGV", "SIGBUS"))
+        is_memory = is_access or cause.endswith("SIGKILL") or OUT_OF_MEMORY.search(self.output())
+        return self.rejection(cause, "memory" if is_memory else "")
+
+    def rejection(self, reason: str, stage: str = "") -> Rejected:
+        """Return the verdict on a process that has died, or must. The stage is by default its own."""
+        doing = {"start": "at its start", "compile": "while it compiled", "load": "while it was loaded"}
+        return Rejected(stage or self.stage, f"its process {reason} {doing.get(self.stage, 'in a call')}")
 
     def end(self) -> int:
         """Kill the process and all that it has started, and remove its files. Return its status, at the first call."""

@@ -67,6 +67,14 @@ class Verdict:
         return f"{self.name}: ok{times}" + (f", {self.speedup:.2f}x the reference" if self.speedup else "")
 
 
+class Rejected(Exception):  # noqa: N818  a verdict, not an error
+    """A candidate is not ok. `facts` are attributes of its verdict."""
+
+    def __init__(self, stage: str, reason: str, diagnostics: tuple[str, ...] = ()) -> None:
+        super().__init__(reason)
+        self.facts = {"stage": stage, "reason": reason, "diagnostics": diagnostics}
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Candidate:
     """A text to judge."""
