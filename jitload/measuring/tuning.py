@@ -138,8 +138,8 @@ class Tuning:
         figure, axes = plt.subplots(
             len(groups), 1, figsize=(7, height * len(groups)), squeeze=False, layout="constrained"
         )
-        for (place,), rows in zip(axes, groups, strict=True):
-            _draw(place, rows)
+        for (axis,), rows in zip(axes, groups, strict=True):
+            _draw(axis, rows)
         plt.close(figure)  # otherwise, a notebook would show the figure twice
         return figure
 

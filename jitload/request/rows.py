@@ -204,25 +204,17 @@ def _row_of(facts: Mapping[str, Any]) -> Row:
     return Row(**row)
 
 
-def _is_count(value: object) -> bool:
-    return type(value) is int and value >= 0
-
-
-def _is_number(value: object) -> bool:
-    return value is None or (type(value) in (int, float) and 0 <= float(value) < math.inf)  # type: ignore[arg-type]
-
-
-def _is_text(value: object) -> bool:
-    return isinstance(value, str)
+def _is_number(value: Any) -> bool:
+    return value is None or (type(value) in (int, float) and 0 <= value < math.inf)
 
 
 # Whether a field of a row may have a value.
 _IS_VALID: dict[str, Callable[[Any], bool]] = {
-    **dict.fromkeys(("function", "gpu", "reason", "mode", "source"), _is_text),
-    **dict.fromkeys(("number", "samples", "driver"), _is_count),
+    **dict.fromkeys(("function", "gpu", "reason", "mode", "source"), lambda value: isinstance(value, str)),
+    **dict.fromkeys(("number", "samples", "driver"), lambda value: type(value) is int and value >= 0),
     **dict.fromkeys(("median_us", "p10_us", "p90_us", "occupancy", "flop", "peak_gb_per_s"), _is_number),
-    **dict.fromkeys(("registers", "spill_bytes", "shared_bytes", "bytes"), lambda v: v is None or _is_count(v)),
-    "dtypes": lambda pairs: all(map(_is_text, dict(pairs).values())),
-    "key": lambda pairs: all(type(v) is int and -(2**63) <= v < 2**63 for _, v in pairs),
-    "values": lambda pairs: all(isinstance(v, int | str) for _, v in pairs),
+    **dict.fromkeys(("registers", "spill_bytes", "shared_bytes", "bytes"), _is_number),
+    "dtypes": lambda pairs: all(isinstance(dtype, str) for _, dtype in pairs),
+    "key": lambda pairs: all(type(value) is int and -(2**63) <= value < 2**63 for _, value in pairs),
+    "values": lambda pairs: all(isinstance(value, int | str) for _, value in pairs),
 }

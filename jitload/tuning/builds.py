@@ -48,7 +48,7 @@ class Candidate:
     @property
     def name(self) -> str:
         """The name of the function that launches it alone."""
-        return f"v{self.number}"
+        return f"variant_{self.number}"
 
     @property
     def label(self) -> str:

@@ -118,20 +118,20 @@ def tune(  # noqa: PLR0913  how to check and how to measure
             function=name, gpu=clock.model, dtypes=tuple(chosen.dtypes.items()), key=tuple(chosen.key.items()),
             values=(), number=0, mode=method.mode, driver=clock.driver, source=_source_digest(request, name, launch),
         )  # fmt: skip
-    known = _known_rows(request, row)
-    if (best := choose(known.values())) is None:
-        known = {}  # that none was right may be the fault of the reference
-    wanted = [number for number, values in enumerate(space) if values not in known]
-    if wanted and best is not None and best.values in space:
-        wanted.append(space.index(best.values))
-    first = [] if 0 in wanted else [0]  # the other variants are compared with it
-    candidates = [candidate for candidate in candidates if candidate.number in {*wanted, *first}]
-    if wanted:
+    earlier = _earlier_rows(request, row)
+    if (best := choose(earlier.values())) is None:
+        earlier = {}  # that none was right may be the fault of the reference
+    to_measure = [number for number, values in enumerate(space) if values not in earlier]
+    if to_measure and best is not None and best.values in space:
+        to_measure.append(space.index(best.values))
+    first = [] if 0 in to_measure else [0]  # the other variants are compared with it
+    candidates = [candidate for candidate in candidates if candidate.number in {*to_measure, *first}]
+    if to_measure:
         if launch is not None:
             build_candidates(candidates, request, is_shown=progress)
         rows = _Run(candidates, args, method, row).rows(is_shown=progress)
-        known |= {measured.values: measured for measured in rows if measured.number in wanted}
-    return Tuning(replace(known[values], number=number) for number, values in enumerate(space) if values in known)
+        earlier |= {measured.values: measured for measured in rows if measured.number in to_measure}
+    return Tuning(replace(earlier[values], number=number) for number, values in enumerate(space) if values in earlier)
 
 
 def _candidates(function: TypedFunction, request: Request, launch: Launch | None, chosen: Chosen) -> list[Candidate]:
@@ -171,7 +171,7 @@ def _origin(function: object) -> tuple[Request, str, Launch | None]:
     return request, name, launch
 
 
-def _known_rows(request: Request, like: Row) -> dict[Any, Row]:
+def _earlier_rows(request: Request, like: Row) -> dict[Any, Row]:
     """Return the rows in the request's file that were measured as `like` would be, by their values.
 
     All configurations of a Triton kernel are measured again.
