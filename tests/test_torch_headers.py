@@ -139,6 +139,14 @@ def test_declarations_need_torchs_headers(tmp_path: Path, monkeypatch: pytest.Mo
             ["std::vector<at::Tensor>"],
         ),
         ("x.cpp:3: error: no match for ‘operator!’ (operand type is ‘torch::Tensor’ {aka ‘at::Tensor’})", []),
+        (
+            "x.cpp:3: error: no match for ‘operator!’ (operand type is ‘pybind11::object’)",
+            ["operator! of pybind11::object"],
+        ),
+        (
+            "x.cpp:3: error: conversion from ‘pybind11::object’ to non-scalar type ‘pybind11::list’ requested",
+            ["pybind11::object"],
+        ),
         ("x.cpp:3: error: no match for ‘operator&&’ (operand types are ‘at::Tensor’ and ‘at::Tensor’)", []),
         (
             "x.cpp:3: error: no match for ‘operator=’ (operand types are ‘at::Tensor’ and ‘at::Generator’)",

@@ -25,7 +25,18 @@ std::tuple<at::Tensor, at::Tensor> pair(std::vector<at::Tensor> list, std::optio
 std::vector<at::Tensor> pieces(at::Tensor a) { return a.split(1); }
 void fill(at::Tensor& a, int64_t value) { a.fill_(value); }
 at::Tensor meta(const at::Tensor& a, const at::Tensor& b, double alpha) { return at::empty_like(a); }
+at::Tensor scaled(at::Tensor a, double factor) { return a * factor; }
+at::Tensor plain(at::Tensor a, std::optional<at::Tensor>, at::ScalarType type, std::vector<int64_t>) { return a.to(type); }
+at::Tensor plain_meta(at::Tensor a, std::optional<at::Tensor>, at::ScalarType type, at::IntArrayRef) {
+  return at::empty_like(a, a.options().dtype(type));
+}
 TORCH_LIBRARY(jitload_tests, m) {
+  m.def("scaled(Tensor a, int factor) -> Tensor", &scaled);
+  m.def("scaled.pair(Tensor a, float factor) -> Tensor[]");
+  m.impl("scaled.pair", &scaled);
+  m.def("plain(Tensor a, Tensor? b, ScalarType type, SymInt[2] sizes) -> Tensor");
+  m.impl("plain", torch::dispatch(c10::kCPU, &plain));
+  m.impl("jitload_tests::plain", c10::kMeta, &plain_meta);
   m.def("scaled_sum(Tensor a, Tensor b, float alpha=2.0) -> Tensor");
   m.def("sum_over", &sum_over);
   m.def("pair", pair);
@@ -41,6 +52,11 @@ OBJECTS = """
 py::object upper(py::object text) { return text.attr("upper")(); }
 int64_t sizes(py::tuple first, py::list second) { return first.size() * 10 + second.size(); }
 py::tuple together(int64_t number, torch::Tensor x) { return py::make_tuple(number, x, "text"); }
+py::object appended(py::object values) {
+  py::list list(values);
+  list.append(3);
+  return list;
+}
 py::dict same(py::dict values) { return values; }
 int64_t cast(py::object value) { return value.cast<int64_t>(); }
 at::Scalar scalar(at::Scalar value) { return value; }
@@ -58,7 +74,7 @@ std::string caught(torch::Tensor x) {
 }
 int64_t total(std::vector<int64_t> values) { return std::accumulate(values.begin(), values.end(), int64_t(0)); }
 std::uintptr_t address(torch::Tensor x) { return reinterpret_cast<std::uintptr_t>(x.data_ptr()); }
-std::string text(torch::Tensor x) { return c10::str("n=", torch::numel(x), " ", x.type().toString()); }
+std::string text(torch::Tensor x) { return c10::str("n=", torch::numel(x), " ", x.type().scalarType()); }
 py::str shown(py::object value) {
   if (value.is_none()) throw py::value_error("nothing to show");
   return py::str(value);
@@ -77,6 +93,7 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
   m.def("sizes", &sizes);
   m.def("together", &together);
   m.def("same", &same);
+  m.def("appended", &appended);
   m.def("cast", &cast);
   m.def("scalar", &scalar);
   m.def("printed", &printed);
@@ -130,6 +147,20 @@ def test_operators_have_schemas_and_implementations_by_key(operators: object):
     assert operators.scaled_sum(x.to("meta"), x.to("meta")).device.type == "meta"
     compiled = torch.compile(lambda a: operators.scaled_sum(a, a) + 1, backend="eager", fullgraph=True)
     assert torch.equal(compiled(x), x * 3 + 1)
+    for device in ("cpu", "meta"):
+        result = operators.plain(x.to(device), None, torch.float64, [1, 2])
+        assert (result.device.type, result.dtype) == (device, torch.float64)
+
+
+def test_an_implementation_must_have_the_types_of_the_schema(operators: object):
+    x = torch.ones(2)
+    for call, types in (
+        (lambda: operators.scaled(x, 3), "Tensor, int -> Tensor\n  inferred types: Tensor, float -> Tensor"),
+        (lambda: operators.scaled.pair(x, 3.0), "Tensor, float -> List[Tensor]\n"),
+    ):
+        with pytest.raises(RuntimeError, match=r"Inferred operator schema .* doesn't match") as caught:
+            call()
+        assert types in str(caught.value)
 
 
 @pytest.fixture(scope="module")
@@ -150,12 +181,18 @@ def test_objects_of_python_come_and_go(objects: ModuleType):
     assert objects.same(values) is values
     assert [objects.total(values) for values in ([1, 2], (3,), {4, 5}, frozenset((6,)))] == [3, 3, 9, 6]
     assert objects.address(x) == x.data_ptr()
-    assert objects.text(x) == "n=6 CPUFloatType"
+    assert objects.text(x) == "n=6 Float"
     assert [objects.checked(x), objects.is_given(), objects.is_given(x)] == [1, False, True]
     assert [*map(objects.kind, (1, True, np.int64(1), np.True_, np.bool_(0)))] == ["int"] * 3 + ["bool"] * 2
     for refused in (lambda: objects.checked(None), lambda: objects.sizes([1], [1])):
         with pytest.raises(TypeError, match="incompatible function arguments"):
             refused()
+
+
+def test_a_list_that_is_made_of_a_list_is_the_same(objects: ModuleType):
+    values = [1]
+    assert objects.appended(values) is values
+    assert (values, objects.appended((1,))) == ([1, 3], [1, 3])
 
 
 def test_a_tensor_tells_what_python_knows_of_it(objects: ModuleType):

@@ -54,10 +54,6 @@ torch::Tensor on_thread(torch::Tensor a) {
 torch::Tensor blob(int64_t n) {
   return torch::from_blob(new float[n], {n}, [](void* memory) { delete[] static_cast<float*>(memory); });
 }
-torch::Tensor inferred(torch::Tensor x) {
-  c10::InferenceMode guard;
-  return x * 2;
-}
 float first(torch::Tensor x) { return x.data_ptr<float>()[0]; }
 std::string facts(torch::Tensor x) { return c10::str(x.sizes(), " ", x.device(), " ", x.dtype()); }
 std::vector<torch::Tensor> operators(torch::Tensor x) { // each kind of argument and of result
@@ -194,7 +190,6 @@ CALLS: dict[str, Callable[[ModuleType, Any], Any]] = {
     "caught errors": lambda m, x: m.catch_operator(x),
     "arguments that do not fit": lambda m, x: ignore_errors(m.many, [x, None], x),
     "memory of the text": lambda m, _: m.blob(1 << 16) if RELEASE >= (2, 11) else ignore_errors(m.blob, 1 << 16),
-    "guards": lambda m, x: m.inferred(x),
 }
 SLOW = {
     "errors of operators",
@@ -262,7 +257,6 @@ def test_subclasses_and_parameters(module: ModuleType):
 
 def test_modes_and_transforms(module: ModuleType):
     x = torch.ones(2, 3)
-    assert module.inferred(x).is_inference()
     with torch.no_grad():
         assert not module.add(x.requires_grad_(), x).requires_grad
     with torch.inference_mode():

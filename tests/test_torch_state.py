@@ -95,23 +95,35 @@ torch::Tensor scaled_by_symbol(torch::Tensor x, double factor) { return x *= fac
 std::tuple<torch::Tensor, torch::Tensor, torch::Tensor> convolution_gradients(torch::Tensor g, torch::Tensor x, torch::Tensor w) {
   return at::convolution_backward(g, x, w, std::nullopt, {1, 1}, {0, 0}, {1, 1}, false, {0, 0}, 1, {true, true, false});
 }
-torch::Tensor column(torch::Tensor x, torch::Tensor index) { return x.index({torch::Tensor(), index}); }
-torch::Tensor set_column(torch::Tensor x, torch::Tensor index, torch::Tensor value) {
-  return x.index_put_({torch::Tensor(), index}, value);
+torch::Tensor column(torch::Tensor x, std::optional<torch::Tensor> index) {
+  return x.index({torch::Tensor(), index.value_or(torch::Tensor())});
+}
+torch::Tensor set_column(torch::Tensor x, std::optional<torch::Tensor> index, torch::Tensor value) {
+  return x.index_put_({torch::Tensor(), index.value_or(torch::Tensor())}, value);
 }
 torch::Tensor last(torch::Tensor x, std::string text) { return x.index({text.c_str(), -1}); }
 std::vector<torch::Tensor> sums(torch::Tensor x) { return at::_foreach_add({x, x}, 2); }
 torch::Tensor without_gradient(torch::Tensor x) { return x.requires_grad_(false); }
+int64_t no_value() { return static_cast<int64_t>(at::OptionalIntArrayRef().value().size()); }
+template <class T>
+auto has_conversion(int) -> decltype(at::Scalar().to<T>(), true) { return true; }
+template <class T>
+bool has_conversion(...) { return false; }
+std::vector<bool> conversions() { return {has_conversion<int64_t>(0), has_conversion<at::Half>(0), has_conversion<char>(0), has_conversion<long long>(0)}; }
+template <class T>
+auto is_printed(const T& value, int) -> decltype(jitload_torch::append(std::declval<jitload_torch::Message&>(), value), true) { return true; }
+template <class T>
+bool is_printed(const T&, ...) { return false; }
+std::vector<bool> printed() { return {is_printed(2.5, 0), is_printed(torch::kCPU, 0), is_printed(std::hex, 0)}; }
 bool nothing_requires_gradient() { return torch::Tensor().requires_grad(); }
 const char* same_text(const char* text) { return text; }
 int64_t total(at::IntArrayRef numbers) { return std::accumulate(numbers.begin(), numbers.end(), int64_t(0)); }
 int64_t rest(torch::Tensor x, int64_t start) { return x.sizes().slice(start).size(); }
 int64_t part(torch::Tensor x, int64_t start) { return x.sizes().slice(start, 1)[0]; }
 bool truth(bool x) { return x; }
-char letter(char x) { return x; }
 int64_t python_version() { return PY_MAJOR_VERSION * 100 + PY_MINOR_VERSION; }
 """
-FUNCTIONS = ["keep", "kept_tensor", "kept_facts", "unsqueezed", "in_thread", "in_parallel", "failing_in_parallel", "limits", "row_maximum", "constant", "array", "bytes", "wrapped", "too_large", "index_nothing", "address", "spread", "plus_one", "rows", "accumulators", "compared", "scaled", "scaled_by_symbol", "convolution_gradients", "column", "set_column", "last", "sums", "without_gradient", "nothing_requires_gradient", "same_text", "total", "rest", "part", "truth", "letter", "python_version"]  # fmt: skip
+FUNCTIONS = ["keep", "kept_tensor", "kept_facts", "unsqueezed", "in_thread", "in_parallel", "failing_in_parallel", "limits", "row_maximum", "constant", "array", "bytes", "wrapped", "too_large", "index_nothing", "address", "spread", "plus_one", "rows", "accumulators", "compared", "scaled", "scaled_by_symbol", "convolution_gradients", "column", "set_column", "last", "sums", "without_gradient", "nothing_requires_gradient", "no_value", "conversions", "printed", "same_text", "total", "rest", "part", "truth", "python_version"]  # fmt: skip
 
 
 @pytest.fixture(scope="module")
@@ -235,6 +247,9 @@ def test_an_index_means_what_it_means_in_cpp(module: ModuleType):
     x, index = torch.rand(2, 3), torch.tensor([1])
     assert torch.equal(module.column(x, index), x[:, index])
     assert torch.equal(module.set_column(x.clone(), index, torch.tensor(5.0)), x.index_fill(1, index, 5))
+    for call in (lambda: module.column(x, None), lambda: module.set_column(x, None, torch.tensor(5.0))):
+        with pytest.raises(IndexError, match=r"^at least one index must be provided$"):
+            call()
     assert torch.equal(module.last(x, "..."), x[:, 2])
     with pytest.raises(ValueError, match=r'Expected "\.\.\." to represent an ellipsis index, but got "\.\."'):
         module.last(x, "..")
@@ -250,6 +265,13 @@ def test_only_a_leaf_can_be_made_to_require_no_gradient(module: ModuleType):
         module.without_gradient(x * 2)
     assert not module.without_gradient(x).requires_grad
     assert not module.nothing_requires_gradient()
+
+
+def test_what_has_no_value_in_torch_is_refused(module: ModuleType):
+    with pytest.raises(RuntimeError, match="bad optional access"):
+        module.no_value()
+    assert module.conversions() == [True, True, False, False]
+    assert module.printed() == [True, True, False]
 
 
 def test_null_is_none(module: ModuleType):
@@ -271,10 +293,6 @@ def test_a_bool_parameter_takes_what_has_a_truth_value(module: ModuleType):
     for value in (int, "a", [1], numpy.str_("a")):  # without a slot for the truth value, as pybind11 asks
         with pytest.raises(TypeError, match="incompatible function arguments"):
             module.truth(value)
-
-
-def test_a_letter_need_not_be_ascii(module: ModuleType):
-    assert (module.letter("a"), module.letter("é")) == ("a", "é")
 
 
 def test_a_text_may_include_pythons_header(module: ModuleType):

@@ -13,13 +13,13 @@ _UNKNOWN = re.compile(
     r"is not a member of|has no (?:actual )?member|has not been declared|No such file|cannot open source file"
     r"|no matching function|no instance of|does not name a|was not declared|is undefined|no operator|no match for"
     r"|could not convert|cannot convert|no suitable|not a class or|incomplete type|no match found|ambiguous"
-    r"|more than one|headers for torch lack|range-based|deleted function"
+    r"|more than one|headers for torch lack|range-based|deleted function|(?:conver|initial|cast).*pybind11::"
 )
 # Errors of the text itself, which torch would report, too.
 _OF_AUTHOR = re.compile(
     r"__int128|annot convert [‘\"](?:torch|at)::Tensor|could not convert .* from [‘\"](?:torch|at)::Tensor"
     r"|no suitable .* from [‘\"](?:torch|at)::Tensor[’\"] to [‘\"](?:float|double|bool|u?int\w*|(?:unsigned )?long)\b"
-    r"|operator(?:!|&&|\|\||\+\+|--)[’\"]"  # torch's tensors do not have these either
+    r"|operator(?:!|&&|\|\||\+\+|--)[’\"].*Tensor"  # torch's tensors do not have these either
 )
 _OF_TORCH = re.compile(
     r"\b(?:torch|at|c10|ATen|pybind11|py|caffe2|jitload_torch)(?:::|/)"

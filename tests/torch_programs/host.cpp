@@ -421,9 +421,6 @@ void thrown(torch::Tensor x, int how) {
 /// call: either(rand(2)) -> "tensor"
 /// call: no_default()
 /// call: no_default(rand(2)) -> False
-/// call: letter("x") -> "y"
-/// call: letter("xy") !! ValueError: Expected a character, but multi-character string found
-/// call: letter(None) !! ValueError: Cannot convert None to a character
 #include <torch/extension.h>
 PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
   m.def("exact", [](double x, int times) { return x * times; }, py::arg("x").noconvert(), py::arg("times") = 2);
@@ -432,7 +429,6 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
   m.def("either", [](double) { return "float"; });
   m.def("either", [](const std::string&) { return "text"; });
   m.def("no_default", [](c10::optional<torch::Tensor> x) { return !x.has_value(); }, py::arg("x") = py::none());
-  m.def("letter", [](char c) { return static_cast<char>(c + 1); });
 }
 //// other_tensors
 /// functions: facts, first, strides_of
@@ -458,7 +454,7 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
 std::string facts(const torch::Tensor& x) {
   return c10::str(x.sizes(), " ", x.dim(), " ", x.numel(), " ", x.device(), " ", x.dtype(), " ", x.scalar_type(), " ", x.layout(), " ", x.is_sparse(), " ", x.is_meta(), " ",
                   x.is_cpu(), " ", x.is_contiguous(), " ", x.is_floating_point(), " ", x.is_complex(), " ", x.is_signed(), " ", x.requires_grad(), " ", x.element_size(), " ",
-                  x.defined(), " ", x.is_leaf(), " ", x.toString(), " ", x.is_quantized());
+                  x.defined(), " ", x.is_leaf(), " ", x.is_quantized());
 }
 float first(torch::Tensor x) { return *x.data_ptr<float>(); }
 std::vector<int64_t> strides_of(torch::Tensor x) { return x.strides().vec(); }

@@ -302,13 +302,42 @@ int32_t call_torch(const char* name, P... arguments) {
 
 /* torch calls an implementation without saying which, so each has a function of its own. */
 constexpr size_t kMaxKernels = 256;
-Boxed kernels[kMaxKernels];
+struct Implementation : Boxed {
+  const char* name; /* with the namespace; NULL when the types are known to be those of the schema */
+};
+Implementation kernels[kMaxKernels];
 size_t kernel_count;
 
-__attribute__((noinline)) void run_boxed(const Boxed& boxed, uint64_t* stack) {
+std::string types_of(const Object& schema) {
+  std::string types;
+  for (const char* const part : {"arguments", "returns"}) {
+    const Object items = attribute(schema.get(), part);
+    for (size_t i = 0, size = static_cast<size_t>(PySequence_Size(items.get())); i < size; ++i) {
+      const Object type = attribute(sequence_item(items.get(), i).get(), "type");
+      types += text_of(checked(PyObject_Str(type.get())).get()) + (i + 1 == size ? "" : ", ");
+    }
+    if (types.find(" -> ") == types.npos) types += " -> ";
+  }
+  for (size_t at; (at = types.find("SymInt")) != types.npos;) types.replace(at, 6, "int");
+  return types;
+}
+/* Refuses a function whose types are not those of the schema, which is known at the first call. torch refuses it as text. */
+void check_schema(Implementation& kernel) {
+  Gil gil;
+  const char* const dot = strchr(kernel.name, '.');
+  const std::string name(kernel.name, dot != nullptr ? static_cast<size_t>(dot - kernel.name) : strlen(kernel.name));
+  const Object expected = call_path("torch._C._get_schema", "", name, c10::TextArg(dot != nullptr ? dot + 1 : ""));
+  const Object inferred = call_path("torch._C.parse_schema", "", kernel.schema(kernel.name));
+  TORCH_CHECK(types_of(expected) == types_of(inferred), "Inferred operator schema for a C++ kernel function doesn't match the "
+              "expected function schema.\n  operator: ", kernel.name, "\n  expected types: ", types_of(expected),
+              "\n  inferred types: ", types_of(inferred));
+  kernel.name = nullptr;
+}
+__attribute__((noinline)) void run_boxed(Implementation& kernel, uint64_t* stack) {
   const GilNote note(false); /* torch may have released the GIL */
   try {
-    boxed.run(boxed, stack);
+    if (C10_UNLIKELY(kernel.name != nullptr)) check_schema(kernel);
+    kernel.run(kernel, stack);
   } catch (const c10::Error& error) { /* torch has another class of this name */
     throw std::runtime_error(error.what());
   }
@@ -335,10 +364,10 @@ void* new_library(const char* kind, const char* name, const char* key, const cha
 void define_operator(void* library, const char* schema) {
   check(call_torch("aoti_torch_library_def", library, schema), schema);
 }
-void implement_operator(void* library, const char* name, const Boxed& boxed) {
+void implement_operator(void* library, const std::string& name, const Boxed& boxed) {
   TORCH_CHECK(kernel_count != kMaxKernels, "a text can implement ", kMaxKernels, " operators for torch at most");
-  kernels[kernel_count] = boxed;
-  check(call_torch("torch_library_impl", library, name, kKernels[kernel_count++], uint64_t{JITLOAD_TORCH_ABI}), name);
+  kernels[kernel_count] = {boxed, strdup(name.c_str())};
+  check(call_torch("torch_library_impl", library, name.c_str(), kKernels[kernel_count++], uint64_t{JITLOAD_TORCH_ABI}), name.c_str());
 }
 
 // ---- values of the stack --------------------------------------------------------------------------------------------

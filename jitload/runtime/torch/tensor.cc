@@ -174,15 +174,24 @@ jitload_torch::Object indexing::TensorIndex::to_python() const {
     default: return checked(PySlice_New(python(slice_.start).get(), python(slice_.stop).get(), python(slice_.step).get()));
   }
 }
+/* In torch, undefined tensors as indices are full slices only beside a tensor. */
+static void check_indices(ArrayRef<indexing::TensorIndex> indices, const char* name) {
+  TORCH_CHECK_INDEX(!indices.empty(), "Passing an empty index list to Tensor::", name, "() is not valid syntax");
+  int bits = 0;
+  for (const indexing::TensorIndex& index : indices) bits |= index.tensor_bits();
+  TORCH_CHECK_INDEX(bits != 2, "at least one index must be provided");
+}
 Tensor Tensor::index(ArrayRef<indexing::TensorIndex> indices) const {
-  TORCH_CHECK_INDEX(!indices.empty(), "Passing an empty index list to Tensor::index() is not valid syntax");
+  check_indices(indices, "index");
   return Tensor(call_path(".__getitem__", "", *this, indices));
 }
 Tensor& Tensor::index_put_(ArrayRef<indexing::TensorIndex> indices, const Tensor& value, bool accumulate) {
+  check_indices(indices, "index_put_");
   accumulate ? call_path(".index_put_", "", *this, indices, value, true) : call_path(".__setitem__", "", *this, indices, value);
   return *this;
 }
 Tensor& Tensor::index_put_(ArrayRef<indexing::TensorIndex> indices, const Scalar& value) {
+  check_indices(indices, "index_put_");
   return call_path(".__setitem__", "", *this, indices, value), *this;
 }
 Tensor Tensor::index_put(ArrayRef<indexing::TensorIndex> indices, const Tensor& value, bool accumulate) const {
@@ -441,8 +450,5 @@ OptionalDeviceGuard::OptionalDeviceGuard(OptionalArg<Device> device) {
 OptionalDeviceGuard::~OptionalDeviceGuard() {
   if (original >= 0) call_path("torch.cuda.set_device", "", original);
 }
-InferenceMode::InferenceMode(bool enabled)
-    : guard(call_path("torch.autograd.grad_mode._enter_inference_mode", "", enabled)) {}
-InferenceMode::~InferenceMode() { call_path("torch.autograd.grad_mode._exit_inference_mode", "", guard); }
 
 }  // namespace c10

@@ -140,7 +140,6 @@ Object object_of(unsigned code, const void* value) {
     JITLOAD_TORCH_INTEGERS_(X) JITLOAD_TORCH_FLOATS_(X)
 #undef X
     case Type::boolean: return checked(PyBool_FromLong(as<bool>(value)));
-    case Type::character: return checked(PyUnicode_DecodeLatin1(static_cast<const char*>(value), 1, nullptr));
     case Type::c_string: return as<char*>(value) ? text_object(as<char*>(value), strlen(as<char*>(value))) : none();
     case Type::text: return text_object(as<c10::TextArg>(value).data(), as<c10::TextArg>(value).size());
     case Type::string: return text_object(as<std::string>(value).data(), as<std::string>(value).size());
@@ -164,7 +163,7 @@ const char* type_name(unsigned code, bool is_result) {
   switch (static_cast<Type>(code)) {
     case Type::float32: case Type::float64: return is_result ? "float" : "typing.SupportsFloat | typing.SupportsIndex";
     case Type::boolean: return "bool";
-    case Type::character: case Type::c_string: case Type::string: return "str";
+    case Type::c_string: case Type::string: return "str";
     case Type::dtype: return "torch.dtype";
     case Type::layout: return "torch.layout";
     case Type::memory_format: return "torch.memory_format";
@@ -258,19 +257,6 @@ bool load_text(void* object, const char** text, size_t* size) {
   *size = static_cast<size_t>(length);
   return true;
 }
-bool load_character(void* object, char* value) {
-  const char* text = nullptr;
-  size_t size = 0;
-  TORCH_CHECK_VALUE(!is_none(object), "Cannot convert None to a character");
-  if (!load_text(object, &text, &size)) return false;
-  TORCH_CHECK_VALUE(size != 0, "Cannot convert empty string to a character");
-  const unsigned char first = static_cast<unsigned char>(*text);
-  const bool is_latin = size == 2 && first >= 0xc0 && first < 0xc4; /* a character of two bytes in UTF-8 */
-  TORCH_CHECK_VALUE(size == 1 || is_latin || first < 0x80, "Character code point not in range(0x100)");
-  TORCH_CHECK_VALUE(size == 1 || is_latin, "Expected a character, but multi-character string found");
-  *value = is_latin ? static_cast<char>((first & 3) << 6 | (text[1] & 0x3f)) : *text;
-  return true;
-}
 /* Stores the position of an object in an array, for types that are numbers of one byte. */
 template <size_t N>
 bool load_position(void* const (&objects)[N], void* object, void* value) {
@@ -305,7 +291,6 @@ bool load_object(unsigned code, void* object, bool convert, void* value) {
       return load_float(object, convert, &number) && (*static_cast<float*>(value) = static_cast<float>(number), true);
     case Type::float64: return load_float(object, convert, static_cast<double*>(value));
     case Type::boolean: return load_bool(object, convert, static_cast<bool*>(value));
-    case Type::character: return load_character(object, static_cast<char*>(value));
     case Type::c_string: return (convert && is_none(object)) || load_text(object, static_cast<const char**>(value), &size);
     case Type::string:
       return load_text(object, &text, &size) && (static_cast<std::string*>(value)->assign(text, size), true);

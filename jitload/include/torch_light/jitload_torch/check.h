@@ -6,6 +6,7 @@
 namespace jitload_torch {
 
 inline void append(Message& m, const char* value) { m.append(value); }
+template <class R, class... A> void append(Message&, R (*)(A...)) = delete; /* such as std::hex, which is no bool */
 #define X(T, function) \
   inline void append(Message& m, T value) { m.function(value); }
 X(bool, append_integer) X(short, append_integer) X(int, append_integer) X(long, append_integer) X(long long, append_integer)
@@ -123,7 +124,6 @@ void warn_with(const char* file, int line, const Parts&... parts) { warn(file, l
 #endif
 #define TORCH_CHECK_ARG(condition, number, ...) \
   TORCH_CHECK(condition, "invalid argument ", number, ": ", ##__VA_ARGS__)
-#define TORCH_CHECK_IF_NOT_ON_CUDA(condition, ...) TORCH_CHECK(condition, ##__VA_ARGS__)
 #define AT_ASSERT(condition, ...) TORCH_INTERNAL_ASSERT(condition, ##__VA_ARGS__)
 #define AT_ASSERTM(condition, ...) TORCH_INTERNAL_ASSERT(condition, ##__VA_ARGS__)
 #define AT_ERROR(...) ::jitload_torch::fail_check(::jitload_torch::ErrorKind::Error, "", ##__VA_ARGS__)

@@ -30,7 +30,7 @@ using IndicesOf = Indices<__integer_pack(N)...>;
 #define JITLOAD_TORCH_FLOATS_(X) X(float, float32) X(double, float64) X(c10::Half, half) X(c10::BFloat16, bfloat16)
 #define JITLOAD_TORCH_TYPES_(X)                                                                                       \
   JITLOAD_TORCH_INTEGERS_(X) JITLOAD_TORCH_FLOATS_(X)                                                                 \
-  X(bool, boolean) X(char, character) X(const char*, c_string) X(c10::TextArg, text)                                  \
+  X(bool, boolean) X(const char*, c_string) X(c10::TextArg, text)                                                     \
   X(c10::ScalarType, dtype) X(c10::Layout, layout) X(c10::MemoryFormat, memory_format) X(c10::Device, device)         \
   X(c10::Scalar, scalar) X(Object, object) X(at::Tensor, tensor) X(at::indexing::TensorIndex, index)                  \
   X(c10::Generator, nothing)
@@ -164,20 +164,6 @@ struct Caster<std::vector<T>> {
   }
   static void describe(Message& m, bool is_result) {
     describe_held<T>(m, is_result ? "list[" : "collections.abc.Sequence[", "]", is_result);
-  }
-};
-#endif
-#if defined(_GLIBCXX_ARRAY)
-template <class T, size_t N>
-struct Caster<std::array<T, N>> {
-  static Object to_python(const std::array<T, N>& values) { return list_of(values); }
-  static bool load(void* object, bool convert, std::array<T, N>* values) {
-    size_t size = 0;
-    return sequence_size(object, &size) && size == N && load_items(object, convert, values->data(), N);
-  }
-  static void describe(Message& m, bool is_result) {
-    describe_held<T>(m, is_result ? "typing.Annotated[list[" : "typing.Annotated[collections.abc.Sequence[", "], \"FixedSize(", is_result);
-    append_all(m, N, ")\"]");
   }
 };
 #endif

@@ -142,7 +142,10 @@ class OptionalArg {
   OptionalArg(const std::optional<U>& value) : has_value_(value.has_value()), value_(value.has_value() ? T(*value) : T()) {}
   bool has_value() const { return has_value_; }
   explicit operator bool() const { return has_value_; }
-  const T& value() const { return value_; }
+  const T& value() const {
+    if (!has_value_) jitload_torch::fail(jitload_torch::ErrorKind::Error, "bad optional access");
+    return value_;
+  }
   const T& operator*() const { return value_; }
   const T* operator->() const { return &value_; }
   T value_or(T other) const { return has_value_ ? value_ : other; }
@@ -219,7 +222,7 @@ class Scalar {
     return tag_ == Tag::floating ? kDouble : tag_ == Tag::integer ? kLong : tag_ == Tag::boolean ? kBool : kComplexDouble;
   }
   template <class T>
-  T to() const { return convert<T>(); }
+  T to() const = delete; /* but for the types below */
 #define X(T, name) \
   template <class Result = T> \
   Result name() const { return to<Result>(); }

@@ -27,7 +27,7 @@ struct Boxed {
 };
 void* new_library(const char* kind, const char* name, const char* key, const char* file, int line);
 void define_operator(void* library, const char* schema);
-void implement_operator(void* library, const char* name, const Boxed& boxed);
+void implement_operator(void* library, const std::string& name, const Boxed& boxed);
 uint64_t take_optional(uint64_t optional);
 const char* schema_name(unsigned code);
 
@@ -119,7 +119,11 @@ inline const char* key_name(c10::DispatchKey key) {
 #undef X
   return names[static_cast<int>(key)];
 }
-inline const char* key_name(c10::DeviceType type) { return type == c10::kCUDA ? "CUDA" : "CPU"; }
+inline const char* key_name(c10::DeviceType type) {
+#define X(name, number, text) type == c10::DeviceType::name ? #name:
+  return JITLOAD_TORCH_DEVICES_(X) "Undefined";
+#undef X
+}
 
 template <class F>
 struct KeyedFunction { /* the result of torch::dispatch */
@@ -155,7 +159,8 @@ class Library {
   }
   template <class F>
   Library& impl(const char* name, F function) {
-    jitload_torch::implement_operator(library_, name, jitload_torch::box(+function));
+    const std::string text(name), full = text.find("::") == text.npos ? name_ + ("::" + text) : text;
+    jitload_torch::implement_operator(library_, full, jitload_torch::box(+function));
     return *this;
   }
   template <class F>

@@ -182,8 +182,10 @@ struct none : object {};
 #define X(T)                                                                                       \
   struct T : object {                                                                              \
     T() : object(jitload_torch::call_path("builtins." #T, "")) {}                                  \
-    template <class V>                                                                             \
-    explicit T(const V& value) : object(jitload_torch::call_path("builtins." #T, "", value)) {}    \
+    template <class V> /* an object that already is of this type stays the same object */          \
+    explicit T(const V& value) : object(jitload_torch::Caster<V>::to_python(value)) {              \
+      if (!jitload_torch::is_builtin(ptr(), #T)) object_ = jitload_torch::call_path("builtins." #T, "", object_); \
+    }                                                                                              \
   };
 X(tuple) X(list) X(dict) X(str)
 #undef X

@@ -85,12 +85,6 @@ class Tensor {
   const Tensor grad() const; /* as in torch, nothing can be assigned to it */
   void backward(const Tensor& gradient = {}, OptionalArg<bool> retain_graph = {}, bool create_graph = false,
                 OptionalArg<TensorList> inputs = {}) const;
-#if defined(_GLIBCXX_STRING)
-  std::string toString() const {
-    if (!defined()) return "UndefinedType";
-    return std::string(is_sparse() ? "Sparse" : "") + (is_cuda() ? "CUDA" : is_meta() ? "Meta" : "CPU") + at::toString(scalar_type()) + "Type";
-  }
-#endif
 
   /* The result of x.type(). Old texts pass it to AT_DISPATCH_…, or ask it for the scalar type. */
   struct Type {
@@ -99,9 +93,6 @@ class Tensor {
     ScalarType scalarType() const { return scalar; }
     bool is_cuda() const { return cuda; }
     operator ScalarType() const { return scalar; }
-#if defined(_GLIBCXX_STRING)
-    std::string toString() const { return std::string(cuda ? "CUDA" : "CPU") + at::toString(scalar) + "Type"; }
-#endif
   };
   Type type() const { return {scalar_type(), is_cuda()}; }
 
@@ -128,7 +119,6 @@ class Tensor {
   template <class T>
   T* data() const { return data_ptr<T>(); }
   Tensor data() const;
-  Tensor variable_data() const { return data(); }
   template <class T, size_t N>
   TensorAccessor<T, N> accessor() const {
     check_dim(N);
@@ -242,6 +232,7 @@ class TensorIndex {
   TensorIndex(const Slice& slice) : make_(4), slice_(slice) {}
   TensorIndex(const Tensor& tensor) : make_(5), tensor_(tensor) {}
   jitload_torch::Object to_python() const;
+  int tensor_bits() const { return make_ == 5 ? tensor_.defined() ? 1 : 2 : make_ == 3; } /* a bool becomes a tensor, too */
 
  private:
   int make_;
@@ -402,13 +393,6 @@ struct OptionalDeviceGuard {
   int original = -1;
 };
 using DeviceGuard = OptionalDeviceGuard;
-
-struct InferenceMode {
-  explicit InferenceMode(bool enabled = true);
-  InferenceMode(const InferenceMode&) = delete;
-  ~InferenceMode();
-  const jitload_torch::Object guard;
-};
 }  // namespace c10
 namespace at {
 using c10::DeviceGuard, c10::OptionalDeviceGuard;
