@@ -34,6 +34,7 @@ def serve(parent: int, control: int) -> None:
 
     _libc.prctl(_SET_CHILD_SUBREAPER, 1, 0, 0, 0)  # what a candidate leaves behind becomes a child of this process
     os.environ["JITLOAD_LIBRARY"] = "never"  # no builds in the background
+    os.environ["KINETO_LOG_LEVEL"] = "99"  # or torch's profiler would print to a candidate's output
     isolated.is_needed = False  # nor processes that precompile headers: a candidate has a process of its own
     os.environ[_ASKS_NVML] = "1"  # or torch could start CUDA here, to find out whether there is a GPU
     end_with_parent(parent)
