@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 import torch
-from builds import python_env
+from builds import python_command, python_env
 
 import jitload
 from jitload import Launch, Tune
@@ -151,6 +151,36 @@ def test_files_add_up(found, tmp_path):
     assert [p.name for p in tmp_path.iterdir()] == ["other.json"]
     with pytest.raises(JitLoadError, match=r"none.json' cannot be read: No such file"):
         Tuning.load(tmp_path / "none.json")
+
+
+_SAVERS = """
+import os, sys
+from concurrent.futures import ThreadPoolExecutor
+from jitload.measuring.tuning import Tuning
+from jitload.request.rows import Row
+
+def save(first):
+    for n in range(first, first + 10):
+        row = Row(function="f", gpu="cpu", key=(("n", n),), values=(("B", 1),), number=0, median_us=1.0)
+        Tuning([row]).save(sys.argv[1])
+
+for first in (0, 20):
+    if not os.fork():
+        with ThreadPoolExecutor(2) as pool:
+            list(pool.map(save, (first, first + 10)))
+        os._exit(0)
+assert [os.wait()[1] for _ in range(2)] == [0, 0]
+"""
+
+
+def test_processes_and_threads_save_to_one_file(tmp_path):
+    path = tmp_path / "shared.json"
+    done = subprocess.run(
+        [*python_command(_SAVERS), str(path)], env=python_env(), capture_output=True, text=True, check=False
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    assert len(Tuning.load(path).rows) == 40
+    assert [p.name for p in tmp_path.iterdir()] == ["shared.json"]
 
 
 def test_what_cannot_be_tuned_says_why(tmp_path):

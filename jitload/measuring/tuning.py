@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import itertools
 import os
-from collections.abc import Callable, Iterable, Sequence
+import threading
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -52,14 +54,16 @@ class Tuning:
     def save(self, path: str | os.PathLike[str]) -> Path:
         """Write the measurements to a file, and add those that are already there. Return the path.
 
-        Of two measurements of one variant and key, the new one is kept. Missing directories are created.
+        Of two measurements of one variant and key, the new one is kept. Missing directories are created. Several
+        processes may save to one file at the same time.
         """
         target = Path(path)
         target.parent.mkdir(parents=True, exist_ok=True)
-        rows = (Tuning.load(target) | self if target.exists() else self).rows
-        partial = target.with_name(f".{target.name}.{os.getpid()}")
-        partial.write_text(write_rows(rows), encoding="utf-8")
-        partial.replace(target)
+        with _locked(target.parent):
+            rows = (Tuning.load(target) | self if target.exists() else self).rows
+            partial = target.with_name(f".{target.name}.{os.getpid()}.{threading.get_ident()}")
+            partial.write_text(write_rows(rows), encoding="utf-8")
+            partial.replace(target)
         return target
 
     def to_json(self) -> str:
@@ -142,6 +146,20 @@ class Tuning:
             _draw(axis, rows)
         plt.close(figure)  # otherwise, a notebook would show the figure twice
         return figure
+
+
+@contextmanager
+def _locked(directory: Path) -> Iterator[None]:
+    """Lock a directory during the block, so that no other process or thread saves a file there."""
+    import fcntl  # only Linux has it, and the module can be imported elsewhere
+
+    descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        with suppress(OSError):  # over NFS, directories cannot be locked
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(descriptor)
 
 
 def _title(rows: Sequence[Row]) -> str:
