@@ -115,6 +115,15 @@ auto is_printed(const T& value, int) -> decltype(jitload_torch::append(std::decl
 template <class T>
 bool is_printed(const T&, ...) { return false; }
 std::vector<bool> printed() { return {is_printed(2.5, 0), is_printed(torch::kCPU, 0), is_printed(std::hex, 0)}; }
+torch::Tensor to_nothing(torch::Tensor x) {
+  torch::Tensor out;
+  torch::add_out(out, x, x);
+  return out;
+}
+torch::Tensor converted(torch::Tensor x) { return x.to(torch::requires_grad()); }
+std::vector<torch::Tensor> made(torch::Tensor x) {
+  return {x.new_ones({2}, torch::requires_grad()), torch::zeros_like(x, torch::requires_grad()), torch::ones({2}, torch::requires_grad())};
+}
 bool nothing_requires_gradient() { return torch::Tensor().requires_grad(); }
 const char* same_text(const char* text) { return text; }
 int64_t total(at::IntArrayRef numbers) { return std::accumulate(numbers.begin(), numbers.end(), int64_t(0)); }
@@ -123,7 +132,7 @@ int64_t part(torch::Tensor x, int64_t start) { return x.sizes().slice(start, 1)[
 bool truth(bool x) { return x; }
 int64_t python_version() { return PY_MAJOR_VERSION * 100 + PY_MINOR_VERSION; }
 """
-FUNCTIONS = ["keep", "kept_tensor", "kept_facts", "unsqueezed", "in_thread", "in_parallel", "failing_in_parallel", "limits", "row_maximum", "constant", "array", "bytes", "wrapped", "too_large", "index_nothing", "address", "spread", "plus_one", "rows", "accumulators", "compared", "scaled", "scaled_by_symbol", "convolution_gradients", "column", "set_column", "last", "sums", "without_gradient", "nothing_requires_gradient", "no_value", "conversions", "printed", "same_text", "total", "rest", "part", "truth", "python_version"]  # fmt: skip
+FUNCTIONS = ["keep", "kept_tensor", "kept_facts", "unsqueezed", "in_thread", "in_parallel", "failing_in_parallel", "limits", "row_maximum", "constant", "array", "bytes", "wrapped", "too_large", "index_nothing", "address", "spread", "plus_one", "rows", "accumulators", "compared", "scaled", "scaled_by_symbol", "convolution_gradients", "column", "set_column", "last", "sums", "without_gradient", "nothing_requires_gradient", "to_nothing", "converted", "made", "no_value", "conversions", "printed", "same_text", "total", "rest", "part", "truth", "python_version"]  # fmt: skip
 
 
 @pytest.fixture(scope="module")
@@ -265,9 +274,14 @@ def test_only_a_leaf_can_be_made_to_require_no_gradient(module: ModuleType):
         module.without_gradient(x * 2)
     assert not module.without_gradient(x).requires_grad
     assert not module.nothing_requires_gradient()
+    with pytest.raises(RuntimeError, match=r"cannot take a TensorOptions with options\.requires_grad set as true"):
+        module.converted(x)
+    assert [result.requires_grad for result in module.made(x)] == [False, True, True]
 
 
 def test_what_has_no_value_in_torch_is_refused(module: ModuleType):
+    with pytest.raises((RuntimeError, TypeError), match="out"):
+        module.to_nothing(torch.ones(2))
     with pytest.raises(RuntimeError, match="bad optional access"):
         module.no_value()
     assert module.conversions() == [True, True, False, False]

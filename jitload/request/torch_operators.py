@@ -218,8 +218,8 @@ def _definition(function: _Function) -> str:
     result = function.result.replace("const ", "")
     changed = "&" in result
     call = f"jitload_torch::call<{'void' if changed else result}>(op, {function.arguments})"
-    if "TensorOptions options" in function.parameters:
-        call = f"jitload_torch::with_options({call}, options)"
+    if "TensorOptions options" in function.parameters and not function.owner:  # methods do not set requires_grad
+        call = f"jitload_torch::with_options({call.replace('(options, ', '(options.requires_grad(false), ')}, options)"
     call = f"{call}; return {_changed(result, function, names)}" if changed else f"return {call}"
     # As in torch, the integers do not depend on the tensor: without this, autograd would look for a derivative.
     call = f"NoGradGuard guard; {call}" if function.name == "randint_like" else call

@@ -402,7 +402,7 @@ std::string caught(torch::Tensor x, int how) {
 void thrown(torch::Tensor x, int how) {
   if (how == 0) C10_THROW_ERROR(IndexError, "thrown index");
   TORCH_CHECK_WITH(ValueError, how != 1, "thrown value ", how);
-  TORCH_CHECK_ARG(how != 2, 3, "too large");
+  TORCH_CHECK(how != 2, "invalid argument 3: too large");
   TORCH_CHECK_WITH(TypeError, how != 3, "thrown type");
   TORCH_INTERNAL_ASSERT_DEBUG_ONLY(how != 4, "in builds without NDEBUG");
   if (how == 5) { try { x.view({4}); } catch (const c10::Error& error) { TORCH_CHECK(false, "wrapped: ", error.msg()); } }

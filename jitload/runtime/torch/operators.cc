@@ -219,11 +219,12 @@ void run_in_python(Operator& op, const Argument* arguments, size_t count, uint64
     op.quick = find_quick(op);
   }
   PythonArguments objects(count);
-  const bool is_quick = !is_exact && op.quick != nullptr;
+  bool is_quick = !is_exact && op.quick != nullptr;
   const bool is_factory = is_quick && strstr(op.names, "pin_memory ") != nullptr; /* there, pin_memory is not optional */
   for (size_t i = 0; i < count; ++i) {
     Object object = object_of(arguments[i].code, arguments[i].value);
     const bool is_absent = is_factory && arguments[i].code == Code<c10::OptionalArg<bool>>::value && is_none(object.get());
+    is_quick &= arguments[i].code != Code<at::Tensor>::value || !is_none(object.get()); /* `out` may be None in Python */
     objects.add(is_absent ? python(false) : static_cast<Object&&>(object));
   }
   if (is_quick) {

@@ -412,6 +412,8 @@ const char* TypeMeta::name() const { return dtype_of(type_).cpp; }
 namespace impl {
 OptionalArg<MemoryFormat> check_tensor_options_and_extract_memory_format(const TensorOptions& options,
                                                                          const OptionalArg<MemoryFormat>& argument) {
+  TORCH_CHECK(!options.requires_grad(), "Operators taking TensorOptions cannot take a TensorOptions with "
+              "options.requires_grad set as true. This isn't implemented yet.");
   TORCH_CHECK(!options.memory_format_opt().has_value() || !argument.has_value(),
               "Cannot set memory_format both in TensorOptions and explicit argument; please delete the redundant setter.");
   return argument.has_value() ? argument : options.memory_format_opt();

@@ -122,8 +122,6 @@ void warn_with(const char* file, int line, const Parts&... parts) { warn(file, l
 #else
 #define TORCH_INTERNAL_ASSERT_DEBUG_ONLY(...) TORCH_INTERNAL_ASSERT(__VA_ARGS__)
 #endif
-#define TORCH_CHECK_ARG(condition, number, ...) \
-  TORCH_CHECK(condition, "invalid argument ", number, ": ", ##__VA_ARGS__)
 #define AT_ASSERT(condition, ...) TORCH_INTERNAL_ASSERT(condition, ##__VA_ARGS__)
 #define AT_ASSERTM(condition, ...) TORCH_INTERNAL_ASSERT(condition, ##__VA_ARGS__)
 #define AT_ERROR(...) ::jitload_torch::fail_check(::jitload_torch::ErrorKind::Error, "", ##__VA_ARGS__)

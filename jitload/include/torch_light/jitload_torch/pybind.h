@@ -146,7 +146,6 @@ struct arg {
   bool is_exact = false, refuses_none = false;
   void* value = nullptr;
 };
-using arg_v = arg;
 
 /* Objects of Python. Each operation takes the GIL. */
 class object {
