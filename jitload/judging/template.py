@@ -12,6 +12,7 @@ import shutil
 import signal
 import socket
 import sys
+import threading
 import time
 import traceback
 import warnings
@@ -37,22 +38,29 @@ def serve(parent: int, control: int) -> None:
     os.environ["KINETO_LOG_LEVEL"] = "99"  # or torch's profiler would print to a candidate's output
     isolated.is_needed = False  # nor processes that precompile headers: a candidate has a process of its own
     os.environ[_ASKS_NVML] = "1"  # or torch could start CUDA here, to find out whether there is a GPU
-    end_with_parent(parent)
-    _import_modules()
-    _end_nvml()
     descriptors = socket.socket(fileno=control)
     directories: dict[int, str] = {}  # of the processes that run
+    lock = threading.Lock()
 
     def answer(request: str | int) -> int:
-        if isinstance(request, int):
-            return _end(request, directories)
-        pid = _fork(request, descriptors)
-        directories[pid] = request
-        return pid
+        with lock:
+            if isinstance(request, int):
+                return _end(request, directories)
+            pid = _fork(request, descriptors)
+            directories[pid] = request
+            return pid
 
+    def end_all() -> None:
+        """End the processes that a judge has left which was killed itself."""
+        with lock:
+            for pid in [*directories]:
+                _end(pid, directories)
+
+    end_with_parent(parent, end_all)
+    _import_modules()
+    _end_nvml()
     answer_questions(answer)
-    for pid in [*directories]:  # which a judge has left that was killed itself
-        _end(pid, directories)
+    end_all()
     os._exit(0)  # without what modules print at exit
 
 
