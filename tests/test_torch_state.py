@@ -124,6 +124,8 @@ torch::Tensor converted(torch::Tensor x) { return x.to(torch::requires_grad()); 
 std::vector<torch::Tensor> made(torch::Tensor x) {
   return {x.new_ones({2}, torch::requires_grad()), torch::zeros_like(x, torch::requires_grad()), torch::ones({2}, torch::requires_grad())};
 }
+size_t size_of_type(int type) { return c10::elementSize(static_cast<c10::ScalarType>(type)); }
+size_t size_of_nothing() { return torch::Tensor().nbytes(); }
 bool nothing_requires_gradient() { return torch::Tensor().requires_grad(); }
 const char* same_text(const char* text) { return text; }
 int64_t total(at::IntArrayRef numbers) { return std::accumulate(numbers.begin(), numbers.end(), int64_t(0)); }
@@ -132,7 +134,7 @@ int64_t part(torch::Tensor x, int64_t start) { return x.sizes().slice(start, 1)[
 bool truth(bool x) { return x; }
 int64_t python_version() { return PY_MAJOR_VERSION * 100 + PY_MINOR_VERSION; }
 """
-FUNCTIONS = ["keep", "kept_tensor", "kept_facts", "unsqueezed", "in_thread", "in_parallel", "failing_in_parallel", "limits", "row_maximum", "constant", "array", "bytes", "wrapped", "too_large", "index_nothing", "address", "spread", "plus_one", "rows", "accumulators", "compared", "scaled", "scaled_by_symbol", "convolution_gradients", "column", "set_column", "last", "sums", "without_gradient", "nothing_requires_gradient", "to_nothing", "converted", "made", "no_value", "conversions", "printed", "same_text", "total", "rest", "part", "truth", "python_version"]  # fmt: skip
+FUNCTIONS = ["keep", "kept_tensor", "kept_facts", "unsqueezed", "in_thread", "in_parallel", "failing_in_parallel", "limits", "row_maximum", "constant", "array", "bytes", "wrapped", "too_large", "index_nothing", "address", "spread", "plus_one", "rows", "accumulators", "compared", "scaled", "scaled_by_symbol", "convolution_gradients", "column", "set_column", "last", "sums", "without_gradient", "nothing_requires_gradient", "to_nothing", "size_of_type", "size_of_nothing", "converted", "made", "no_value", "conversions", "printed", "same_text", "total", "rest", "part", "truth", "python_version"]  # fmt: skip
 
 
 @pytest.fixture(scope="module")
@@ -280,6 +282,13 @@ def test_only_a_leaf_can_be_made_to_require_no_gradient(module: ModuleType):
 
 
 def test_what_has_no_value_in_torch_is_refused(module: ModuleType):
+    assert module.size_of_type(6) == 4
+    for call in (
+        module.size_of_nothing,
+        lambda: module.size_of_type(16),
+    ):  # torch.quint4x2, which the headers do not know
+        with pytest.raises(RuntimeError, match="Unknown ScalarType"):
+            call()
     with pytest.raises((RuntimeError, TypeError), match="out"):
         module.to_nothing(torch.ones(2))
     with pytest.raises(RuntimeError, match="bad optional access"):

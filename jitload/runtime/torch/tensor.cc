@@ -406,7 +406,9 @@ Dtype dtype_of(ScalarType type) {
 }
 }  // namespace
 const char* toString(ScalarType type) { return dtype_of(type).name; }
-size_t elementSize(ScalarType type) { return dtype_of(type).size; }
+size_t elementSize(ScalarType type) {
+  return dtype_of(type).size != 0 ? dtype_of(type).size : throw Error(jitload_torch::ErrorKind::Error, "Unknown ScalarType");
+}
 const char* TypeMeta::name() const { return dtype_of(type_).cpp; }
 
 namespace impl {

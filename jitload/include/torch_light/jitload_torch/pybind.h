@@ -227,7 +227,6 @@ using gil_scoped_release = jitload_torch::GilRelease;
 using gil_scoped_acquire = jitload_torch::Gil;
 template <class... Guards>
 struct call_guard {};
-enum class return_value_policy { automatic, automatic_reference, take_ownership, copy, move, reference, reference_internal };
 
 class module_ {
  public:
@@ -262,7 +261,6 @@ class module_ {
   static void apply(jitload_torch::Record& record, size_t&, call_guard<Guards...>) {
     if ((false || ... || __is_same(Guards, gil_scoped_release))) record.gil = jitload_torch::GilPolicy::released;
   }
-  static void apply(jitload_torch::Record&, size_t&, return_value_policy) {}
   void* module_pointer_;
 };
 using module = module_;
