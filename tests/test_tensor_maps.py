@@ -23,10 +23,12 @@ if TYPE_CHECKING:
 SOURCE = """
 #include <cuda.h>
 #include <cuda_bf16.h>
+#include <cuda_fp8.h>
 #define MAP const __grid_constant__ CUtensorMap
 extern "C" __global__ void gemm(MAP a_map, MAP b_map, __nv_bfloat16* c, int m, int k) {}
 extern "C" __global__ void both(const float* a, MAP load, MAP store, int n) {}
 extern "C" __global__ void image(MAP x_map, int n) {}
+extern "C" __global__ void pointers(MAP x_map, MAP z_map, const void* x, float2* z, __nv_fp8_e8m0* scales) {}
 template <class T, int B> __global__ void tiled(const T* a, MAP a_map) {}
 """
 A = Tma("a", box=(128, 64), dtype="bfloat16", swizzle="128B")
@@ -38,6 +40,9 @@ FUNCTIONS = {
     "both": Launch(grid=1, block=32, tma={"load": Tma("a", box=(8, 16)), "store": Tma("a", box=("4 * 2", 4))}),
     "image": Launch(grid=1, block=32, tma={"x_map": IM2COL}),
     "interleaved": Launch(grid=1, block=32, kernel="image", tma={"x_map": LARGE}),
+    "pointers": Launch(
+        grid=1, block=32, tma={"x_map": Tma("x", box=(8, 16), dtype="int32"), "z_map": Tma("z", box=(8, 16))}
+    ),
     "tiled": Launch(
         grid=1,
         block=32,
@@ -137,6 +142,18 @@ def test_a_map_is_encoded_again_only_if_the_layout_changes(mod: jitload.Module, 
         assert changed["strides"] == str(2 * (strides or (shape[1], 1))[0])
 
 
+def test_a_map_of_a_pointer_without_a_dtype_and_of_pairs(mod: jitload.Module, stub_driver: StubDriver) -> None:
+    x, z, scales = tensor((8, 16), "int32"), tensor((8, 16)), tensor((8,), "float8_e8m0fnu")
+    mod.pointers(x, z, scales)
+    assert [call["type"] for call in encoded(stub_driver)] == ["3", "7"]
+    assert_refused(TypeError, "'x' must be an int32 CUDA tensor, got float32", mod.pointers, z, z, scales)
+    complex_z = tensor((8, 16), "complex64")  # whose shape and strides do not count float32 elements
+    assert_refused(TypeError, "'z' must be a float32 CUDA tensor, got complex64", mod.pointers, x, complex_z, scales)
+    scale_map = {"x_map": Tma("scales", box=(16,))}
+    with pytest.raises(LaunchSpecError, match=r"tma\['x_map'\].dtype: must be one of uint8.* got float8_e8m0fnu"):
+        build(scale_map, kernel="pointers")
+
+
 def test_dtypes_and_values_of_a_variant(mod: jitload.Module, stub_driver: StubDriver) -> None:
     mod.tiled(tensor((4, 64)))
     mod.tiled(tensor((4, 64), "float16"))
@@ -173,13 +190,17 @@ def test_another_refusal_of_the_driver_names_the_argument(mod: jitload.Module, s
 
 BAD_RECORDS: dict[str, tuple[dict[str, Any], str]] = {
     "name": ({"tensor": "a b"}, "Tma.tensor: must be the name of a tensor, got 'a b'"),
+    "keyword": ({"tensor": "in"}, "Tma.tensor: must be the name of a tensor, got 'in'"),
     "swizzle": ({"swizzle": "16B"}, "Tma.swizzle: must be one of None, '32B', '64B', '128B', got '16B'"),
     "dtype": ({"dtype": "complex64"}, "Tma.dtype: must be one of None, 'uint8'"),
     "box": ({"box": 5}, "Tma.box: must be a tuple of integers, got int"),
     "float": ({"box": (1.5,)}, r"Tma.box: must be int or an expression \(str\), got float"),
-    "neither": ({"box": ()}, "Tma.box: is needed, or else lower, upper, channels and pixels"),
-    "two kinds": ({"channels": 8}, "Tma.box: is needed, or else"),
-    "corners": ({"box": (), "lower": (1,), "channels": 8, "pixels": 8}, "Tma.lower: and upper must have equal lengths"),
+    "neither": ({"box": ()}, "Tma.box: pass either box or, for im2col, lower"),
+    "two kinds": ({"channels": 8}, "Tma.box: pass either box or"),
+    "corners": (
+        {"box": (), "lower": (1,), "channels": 8, "pixels": 8},
+        "Tma.lower: im2col needs lower and upper of equal",
+    ),
     "rank": ({"box": (1,) * 6}, "Tma.box: must be for a tensor of 1 to 5 axes, not 6"),
     "interleave": ({"interleave": "16B"}, "must be for a tensor of 3 to 5 axes for im2col and interleave, not 2"),
     "steps": ({"steps": (1,)}, "Tma.steps: must have 2 numbers, got 1"),
@@ -207,8 +228,11 @@ BAD_LAUNCHES = {
     "expression": (Tma("a", box=("m", 64), dtype="float16"), r"box\[0\]: must be constant when the kernel is compiled"),
     "steps": (Tma("a", box=(8, 8), steps=(9, 1), dtype="float16"), r"steps\[0\]: must be from 1 to 8, got 9"),
     "nan": (Tma("a", box=(8, 8), fill="nan", dtype="int32"), "fill: must be 'zero' for int32, which has no NaN"),
-    "no dtype": (Tma("a", box=(8, 8)), r"tma\['a_map'\].dtype: is needed: uint8, int8"),
-    "other dtype": (Tma("c", box=(8, 8), dtype="float16"), "dtype: must be bfloat16, as 'c' is"),
+    "no dtype": (Tma("a", box=(8, 8)), r"tma\['a_map'\].dtype: must be one of uint8, int8, .*, got None"),
+    "other dtype": (Tma("c", box=(8, 8), dtype="float16"), "dtype: must be bfloat16, as 'c' is, got float16"),
+    "integer": (Tma("k", box=(8, 8), dtype="float16"), r"tensor: must be a pointer of the kernel .* 'k' is int"),
+    "itself": (Tma("a_map", box=(8, 8), dtype="float16"), r"but 'a_map' is CUtensorMap_st"),
+    "other map": (Tma("b_map", box=(8, 8), dtype="float16"), r"but 'b_map' is CUtensorMap_st"),
 }
 
 
@@ -219,19 +243,35 @@ def test_launches_that_are_refused(name: str) -> None:
         build({"a_map": tma, "b_map": B})
 
 
-def build(tma: Any, **options: Any) -> None:
-    functions = {"gemm": Launch(grid=1, block=1, tma=tma)}
-    jitload.load_inline("maps", cuda_sources=SOURCE, functions=functions, **{"arch": ARCH, **options})
+def build(tma: Any, kernel: str = "gemm", **options: Any) -> jitload.Module:
+    functions = {kernel: Launch(grid=1, block=1, tma=tma)}
+    return jitload.load_inline("maps", cuda_sources=SOURCE, functions=functions, **{"arch": ARCH, **options})
 
 
 def test_a_map_of_no_parameter_and_the_cpu_are_refused() -> None:
-    with pytest.raises(LaunchSpecError, match="'c' is no CUtensorMap parameter of gemm") as caught:
+    with pytest.raises(LaunchSpecError, match="'c' is not a CUtensorMap parameter of gemm") as caught:
         build({"c": A})
     assert "a_map, b_map" in str(caught.value)
     with pytest.raises(LaunchSpecError, match="tensor maps exist only on GPUs: build the kernel without"):
         build({"a_map": A}, arch=(ARCH, "cpu"))
     with pytest.raises(LaunchSpecError, match="must be a mapping from names of parameters to Tma records"):
         build({"a_map": (8, 8)})
+
+
+def test_a_pointer_to_a_map_is_not_a_map() -> None:
+    source = SOURCE.replace("image(MAP x_map", "image(const CUtensorMap* x_map")
+    functions = {"image": Launch(grid=1, block=1, tma={"x_map": IM2COL})}
+    with pytest.raises(
+        LaunchSpecError, match=r"Its parameters of this type: none\. Declare it as const __grid_constant"
+    ):
+        jitload.load_inline("maps", cuda_sources=source, functions=functions, arch=ARCH)
+
+
+def test_architectures_may_put_a_map_at_different_offsets(stub_driver: StubDriver) -> None:
+    mod = build({"a_map": A, "b_map": B}, arch=("sm_90a", "sm_120a"))
+    mod.gemm(tensor((4, 64), "bfloat16"), tensor((96, 48), "float8_e4m3fn"), tensor((8,), "bfloat16"), 1, 2)
+    (launch,) = stub_driver.launches()
+    assert [len(argument) for argument in launch.arguments] == [128, 128, 8, 4, 4]
 
 
 def test_a_launch_with_maps_is_a_key_and_can_be_recorded() -> None:

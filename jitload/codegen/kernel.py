@@ -114,7 +114,8 @@ def _param_structure(parameter: Parameter, launch: Launch, argument: int, more: 
     code, bits = dtype_code(parameter.dtype)
     flags = [*pointer_flags(parameter, launch), *more]
     if parameter.kind == "pointer":
-        flags += ["complex"] if is_complex(parameter.type) else []
+        has_map = any(tma.tensor == parameter.name for _, tma in launch.tensor_maps)
+        flags += ["complex"] if is_complex(parameter.type) and not has_map else []
         flags += ["addresses"] if is_pointer_to_pointer(parameter.type) else []
     members = {
         "name": parameter.name, "type": parameter.type, "argument": argument, "size": parameter.size,

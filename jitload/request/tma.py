@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, replace
+from keyword import iskeyword
 from typing import Any, Literal
 
 from jitload.errors import LaunchSpecError
@@ -68,7 +69,7 @@ class Tma:
     writes: bool = False
 
     def __post_init__(self) -> None:
-        if not isinstance(self.tensor, str) or not self.tensor.isidentifier():
+        if not isinstance(self.tensor, str) or not self.tensor.isidentifier() or iskeyword(self.tensor):
             raise _error("tensor", f"must be the name of a tensor, got {self.tensor!r}")
         for name, values in (*MODES.items(), ("dtype", {None: 0, **DTYPES})):
             if (value := getattr(self, name)) not in values:
@@ -90,9 +91,9 @@ class Tma:
     def _check_kind(self) -> None:
         is_im2col = bool(self.lower or self.upper or self.channels or self.pixels)
         if is_im2col == bool(self.box):
-            raise _error("box", "is needed, or else lower, upper, channels and pixels for im2col, but not both")
+            raise _error("box", "pass either box or, for im2col, lower, upper, channels and pixels")
         if is_im2col and not (len(self.lower) == len(self.upper) and self.channels and self.pixels):
-            raise _error("lower", "and upper must have equal lengths, and channels and pixels are needed with them")
+            raise _error("lower", "im2col needs lower and upper of equal lengths, and channels and pixels above 0")
         if not (3 if is_im2col or self.interleave else 1) <= self.rank <= MAX_RANK:
             least = "3 to 5 axes for im2col and interleave" if is_im2col or self.interleave else "1 to 5 axes"
             raise _error("lower" if is_im2col else "box", f"must be for a tensor of {least}, not {self.rank}")

@@ -13,7 +13,7 @@ from jitload.element_types import CPP_TYPES
 from jitload.errors import LaunchSpecError, SignatureError, nearest_name
 from jitload.model import TENSOR_MAP_BYTES, CompiledSource, Cubin, Kernel, Parameter, ParameterSlot
 from jitload.request.launch import Launch
-from jitload.request.tma import DTYPES
+from jitload.request.tma import DTYPES, Tma
 from jitload.request.tune import Choice, Variant
 from jitload.signature.declared import shorten
 from jitload.signature.demangle import is_refused, name_in
@@ -226,25 +226,44 @@ def rename_parameters(name: str, kernel: Kernel, launch: Launch) -> Kernel:
 
 
 def with_tensors(name: str, kernel: Kernel, launch: Launch) -> Kernel:
-    """Return the kernel with a tensor in the place of each tensor map whose tensor is no other parameter."""
+    """Return the kernel with a tensor in the place of each tensor map whose tensor is no other parameter.
+
+    A pointer whose type tells no dtype, such as `void*`, gets the dtype of its map.
+    """
     for field, tma in launch.tensor_maps:
         by_name = {parameter.name: parameter for parameter in kernel.parameters}
         parameter, tensor = by_name.get(field), by_name.get(tma.tensor)
-        if parameter is None or "CUtensorMap" not in parameter.type or parameter.size != TENSOR_MAP_BYTES:
-            names = ", ".join(p.name for p in kernel.parameters if "CUtensorMap" in p.type) or "none"
-            problem = f"{field!r} is no CUtensorMap parameter of {kernel}"
+        if parameter is None or not _is_tensor_map(parameter):
+            names = ", ".join(p.name for p in kernel.parameters if _is_tensor_map(p)) or "none"
+            problem = f"{field!r} is not a CUtensorMap parameter of {kernel}"
             hint = f"Its parameters of this type: {names}. Declare it as const __grid_constant__ CUtensorMap."
             raise LaunchSpecError(problem, kernel=name, field="tma", hint=hint)
-        dtype = tensor.dtype if tensor and tensor.kind == "pointer" else tma.dtype
-        if dtype is None or (tma.dtype or dtype) != dtype or dtype not in DTYPES:
-            expected = f"is needed: {', '.join(DTYPES)}" if dtype is None else f"must be {dtype}, as {tma.tensor!r} is"
-            raise LaunchSpecError(expected, kernel=name, field=f"tma[{field!r}].dtype")
-        if tensor is None:
-            pointer = f"{'' if tma.writes else 'const '}{CPP_TYPES[dtype]}*"
-            passed = parameter._replace(name=tma.tensor, type=pointer, kind="pointer", dtype=dtype, layout="")
-            parameters = (passed if p is parameter else p for p in kernel.parameters)
-            kernel = kernel._replace(parameters=tuple(parameters))
+        dtype = _map_dtype(name, field, tma, tensor)
+        pointer = f"{'' if tma.writes else 'const '}{CPP_TYPES[dtype]}*"
+        passed = tensor or parameter._replace(name=tma.tensor, type=pointer, kind="pointer", layout="")
+        replaced = tensor or parameter
+        parameters = (passed._replace(dtype=dtype) if p is replaced else p for p in kernel.parameters)
+        kernel = kernel._replace(parameters=tuple(parameters))
     return kernel
+
+
+def _is_tensor_map(parameter: Parameter) -> bool:
+    return "CUtensorMap" in parameter.type and parameter.size == TENSOR_MAP_BYTES
+
+
+def _map_dtype(name: str, field: str, tma: Tma, tensor: Parameter | None) -> str:
+    """Return the dtype of the tensor of a map. `tensor` is the kernel's parameter for this tensor, if there is one."""
+    if tensor and tensor.kind != "pointer":
+        problem = f"must be a pointer of the kernel or a new name, but {tma.tensor!r} is {tensor.type}"
+        raise LaunchSpecError(problem, kernel=name, field=f"tma[{field!r}].tensor")
+    dtype = (tensor and tensor.dtype) or tma.dtype
+    if dtype not in DTYPES:
+        problem = f"must be one of {', '.join(DTYPES)}, got {dtype}"
+    elif tma.dtype not in (None, dtype):
+        problem = f"must be {dtype}, as {tma.tensor!r} is, got {tma.dtype}"
+    else:
+        return dtype
+    raise LaunchSpecError(problem, kernel=name, field=f"tma[{field!r}].dtype")
 
 
 # ---- names --------------------------------------------------------------------------------------------------------
@@ -374,8 +393,9 @@ def layout_difference(first: Cubin, second: Cubin) -> str:
 
 
 def _layouts(cubin: Cubin) -> list[tuple[str, list[tuple[object, ...]]]]:
-    """Return the sorted names and parameters of a cubin's kernels, without the kinds of the parameters.
+    """Return the sorted names and parameters of a cubin's kernels, without the kinds and offsets of the parameters.
 
-    Compilers may order kernels differently. They may also disagree on whether an enum is a signed integer.
+    Compilers may order kernels differently. They may also disagree on whether an enum is a signed integer. The driver
+    itself puts each parameter at its offset. These depend on the architecture if a parameter is aligned to 128 bytes.
     """
-    return sorted((k.name, [(p.type, p.size, p.offset, p.alignment) for p in k.parameters]) for k in cubin.kernels)
+    return sorted((k.name, [(p.type, p.size, p.alignment) for p in k.parameters]) for k in cubin.kernels)
