@@ -50,7 +50,7 @@ class Tma:
         upper: For im2col, the upper corner.
         channels: For im2col, the number of channels that one instruction copies.
         pixels: For im2col, the number of pixels that one instruction copies.
-        writes: Whether the kernel may write to a tensor that no pointer of the kernel stands for.
+        writes: Whether the kernel may write to the tensor, if the kernel has no pointer to it.
     """
 
     tensor: str
@@ -95,8 +95,8 @@ class Tma:
         if is_im2col and not (len(self.lower) == len(self.upper) and self.channels and self.pixels):
             raise _error("lower", "im2col needs lower and upper of equal lengths, and channels and pixels above 0")
         if not (3 if is_im2col or self.interleave else 1) <= self.rank <= MAX_RANK:
-            least = "3 to 5 axes for im2col and interleave" if is_im2col or self.interleave else "1 to 5 axes"
-            raise _error("lower" if is_im2col else "box", f"must be for a tensor of {least}, not {self.rank}")
+            axes = "3 to 5 axes for im2col and interleave" if is_im2col or self.interleave else "1 to 5 axes"
+            raise _error("lower" if is_im2col else "box", f"must be for a tensor of {axes}, not {self.rank}")
         if self.steps and len(self.steps) != self.rank:
             raise _error("steps", f"must have {self.rank} numbers, got {len(self.steps)}")
 

@@ -39,7 +39,7 @@ int jitload_read_layout(const jitload_kernel* kernel, const jitload_tensor_map* 
     layout->strides[i] = i >= rank ? 0 : tensor->strides != NULL ? tensor->strides[i] : (int64_t)step;
     if (i < rank) step *= (uint64_t)tensor->shape[i];
   }
-  if (layout->shape[rank - 1] == 1) layout->strides[rank - 1] = 1; /* arbitrary until now */
+  if (layout->shape[rank - 1] == 1) layout->strides[rank - 1] = 1; /* the stride of one element is arbitrary */
   layout->address = jitload_tensor_address(tensor);
   return 0;
 }
