@@ -254,6 +254,8 @@ def test_a_map_of_no_parameter_and_the_cpu_are_refused() -> None:
     assert "a_map, b_map" in str(caught.value)
     with pytest.raises(LaunchSpecError, match="tensor maps exist only on GPUs: build the kernel without"):
         build({"a_map": A}, arch=(ARCH, "cpu"))
+    with pytest.raises(LaunchSpecError, match=r"tma\['b_map'\]: is for 3 axes of 'a', but another map .* is for 2"):
+        build({"a_map": A, "b_map": Tma("a", box=(1, 8, 8))})
     with pytest.raises(LaunchSpecError, match="must be a mapping from names of parameters to Tma records"):
         build({"a_map": (8, 8)})
 

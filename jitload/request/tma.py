@@ -122,9 +122,13 @@ def read_tma(value: object) -> tuple[tuple[str, Tma], ...]:
         pairs = dict(value.items() if isinstance(value, Mapping) else value)  # type: ignore[call-overload]
     except (TypeError, ValueError):
         pairs = {"": None}
+    ranks: dict[str, int] = {}
     for name, tma in pairs.items():
         if not isinstance(name, str) or not isinstance(tma, Tma):
             raise LaunchSpecError("must be a mapping from names of parameters to Tma records", field="tma")
+        if (rank := ranks.setdefault(tma.tensor, tma.rank)) != tma.rank:
+            problem = f"is for {tma.rank} axes of {tma.tensor!r}, but another map of this tensor is for {rank}"
+            raise LaunchSpecError(problem, field=f"tma[{name!r}]")
     return tuple(pairs.items())
 
 
