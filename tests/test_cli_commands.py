@@ -256,6 +256,7 @@ def test_doctor_on_this_machine(cache, capsys):
 def test_doctor_says_what_is_missing(empty_cache, capsys, monkeypatch):
     monkeypatch.setenv("JITLOAD_CXX", "/no/compiler")
     monkeypatch.setenv("JITLOAD_NVRTC", "/no/nvrtc")
+    monkeypatch.setenv("JITLOAD_CUTLASS", "/no/cutlass")
     monkeypatch.setattr("jitload.toolchain.arch.load_driver", lambda: None)
     code, out, _ = run(capsys, "doctor", "--json")
     report = json.loads(out)
@@ -263,6 +264,7 @@ def test_doctor_says_what_is_missing(empty_cache, capsys, monkeypatch):
     assert (code, report["works"]) == (1, False)
     assert "/no/compiler" in missing["C++ compiler"]
     assert "/no/nvrtc" in missing["NVRTC"]
+    assert "JITLOAD_CUTLASS=/no/cutlass: there is no include/cutlass" in missing["CUTLASS"]
     assert "no NVIDIA driver" in missing["driver"]
     assert "kernel on the CPU" in missing
 

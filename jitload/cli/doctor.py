@@ -87,6 +87,7 @@ def _find_tools(settings: Settings) -> Iterator[Finding]:
     from jitload.cache.listing import list_entries
     from jitload.toolchain.arch import current_capability
     from jitload.toolchain.cuda import find_cuda_toolchain, find_nvjitlink
+    from jitload.toolchain.cutlass import find_cutlass
     from jitload.toolchain.host import find_compiler, find_ninja
     from jitload.toolchain.nvcc import find_nvcc
 
@@ -112,16 +113,9 @@ def _find_tools(settings: Settings) -> Iterator[Finding]:
     yield _check("NVRTC", lambda: str(find_cuda_toolchain(settings).nvrtc_path))
     yield _check("nvcc", nvcc)
     yield _check("nvJitLink", nvjitlink)
-    yield from _describe_cutlass()
+    if settings.cutlass or find_cutlass():
+        yield _check("CUTLASS", lambda: str(find_cutlass(settings.cutlass)))
     yield _check("driver", _describe_driver)
-
-
-def _describe_cutlass() -> Iterator[Finding]:
-    from jitload.toolchain.cutlass import find_cutlass
-
-    for cutlass in sorted(find_cutlass(), reverse=True)[:1]:
-        version = ".".join(map(str, cutlass.version))
-        yield Finding("CUTLASS", is_good=True, description=f"{version}, {cutlass.path}")
 
 
 def _check(subject: str, describe: Callable[[], str], use: str = "") -> Finding:

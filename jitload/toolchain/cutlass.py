@@ -1,10 +1,8 @@
-"""Finds CUTLASS, whose headers kernels and C++ may include, in the wheels that contain it."""
+"""Finds CUTLASS, whose headers kernels and C++ may include, in wheels or where `JITLOAD_CUTLASS` says."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
-from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
@@ -19,24 +17,40 @@ _CUTLASS_VERSION = re.compile(r"#define CUTLASS_(?:MAJOR|MINOR|PATCH)\s+(\d+)")
 
 
 class Cutlass(NamedTuple):
-    """CUTLASS in a wheel: its version, (4, 2, 0), and the directory with its `include`."""
+    """A copy of CUTLASS: its version, (4, 2, 0), or () if it is unknown, and the directory with its `include`."""
 
     version: tuple[int, ...]
     path: Path
 
+    def __str__(self) -> str:
+        return f"{'.'.join(map(str, self.version)) or 'unknown version'}, {self.path}"
 
-def find_cutlass() -> Iterator[Cutlass]:
-    """Yield each CUTLASS that an installed wheel contains."""
-    for package, directory in _CUTLASS.items():
-        for root in package_dirs(package):
-            with suppress(OSError):
-                text = (root / directory / "include/cutlass/version.h").read_text("utf-8", "replace")
-                yield Cutlass(tuple(map(int, _CUTLASS_VERSION.findall(text))), root / directory)
+
+def find_cutlass(chosen: str = "") -> Cutlass | None:
+    """Return the CUTLASS that `JITLOAD_CUTLASS` names, or without it the newest that an installed wheel contains.
+
+    Raises:
+        ToolchainError: The directory that `JITLOAD_CUTLASS` names has no headers of CUTLASS.
+    """
+    if chosen:
+        root = _chosen_root(chosen)
+        return Cutlass(_read_version(root), root)
+    roots = (root / path for package, path in _CUTLASS.items() for root in package_dirs(package))
+    copies = (Cutlass(_read_version(root), root) for root in roots)
+    return max((copy for copy in copies if copy.version), default=None)
+
+
+def _read_version(root: Path) -> tuple[int, ...]:
+    try:
+        text = (root / "include/cutlass/version.h").read_text("utf-8", "replace")
+    except OSError:
+        return ()
+    return tuple(map(int, _CUTLASS_VERSION.findall(text)))
 
 
 def wheel_cutlass_dirs() -> tuple[Path, ...]:
     """Return the header directories of the newest CUTLASS in wheels. A compiler is to search these last."""
-    newest = max(find_cutlass(), default=None)
+    newest = find_cutlass()
     return _cutlass_dirs(newest.path) if newest else ()
 
 
@@ -46,13 +60,17 @@ def chosen_cutlass_dirs(path: str) -> tuple[Path, ...]:
     Raises:
         ToolchainError: The directory has no headers of CUTLASS.
     """
+    return _cutlass_dirs(_chosen_root(path))
+
+
+def _chosen_root(path: str) -> Path:
     root = Path(path).expanduser()
-    if not (root / "include/cutlass").is_dir():
-        raise ToolchainError(
-            f"JITLOAD_CUTLASS={path}: there is no include/cutlass. Name the directory of CUTLASS, such as a clone of "
-            "its repository, or unset the variable."
-        )
-    return _cutlass_dirs(root)
+    if (root / "include/cutlass").is_dir():
+        return root
+    raise ToolchainError(
+        f"JITLOAD_CUTLASS={path}: there is no include/cutlass. Name the directory of CUTLASS, such as a clone of "
+        "its repository, or unset the variable."
+    )
 
 
 def _cutlass_dirs(root: Path) -> tuple[Path, ...]:
