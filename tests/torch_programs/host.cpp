@@ -186,7 +186,7 @@ torch::Tensor loop_rows(const torch::Tensor& x) {
 std::string describe(torch::Tensor x) {
   std::ostringstream stream;
   stream << x.sizes() << " " << x.strides() << " " << x.dtype() << " " << x.scalar_type() << " " << x.device() << " " << x.numel() << " " << x.element_size() << " " << x.is_contiguous() << " "
-         << x.requires_grad() << " " << x.storage_offset() << " " << x.dim() << " " << x.nbytes() << " " << x.options().dtype() << " " << x.layout() << " " << torch::toString(x.scalar_type()) << " " << x.toString() << " " << x.is_leaf();
+         << x.requires_grad() << " " << x.storage_offset() << " " << x.dim() << " " << x.nbytes() << " " << x.options().dtype() << " " << x.layout() << " " << torch::toString(x.scalar_type()) << " " << x.is_leaf();
   return stream.str();
 }
 std::tuple<std::string, torch::ScalarType, torch::Device> devices(torch::Device d, torch::ScalarType t) { return {d.str(), t, d}; }
