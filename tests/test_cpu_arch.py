@@ -103,7 +103,7 @@ def test_functions_for_gpus_refuse_the_cpu(build, said):
 
 
 def test_options_of_nvcc_and_gcc_reach_the_compiler():
-    flags = {"extra_cuda_cflags": ["-DN=3", "--use_fast_math", "-std=c++20", "-lineinfo", "-O3"]}
+    flags = {"extra_cuda_cflags": ["-DN=3", "--use_fast_math", "-std=c++20", "-lineinfo", "-O3", "-Ofc", "max"]}
     source = SOURCE.replace("*= 2", "*= N") + "static_assert(__cplusplus == 202002L);"
     mod = jitload.load_inline("options", cuda_sources=source, functions=FUNCTIONS, arch="cpu", **flags)
     x = torch.ones(4)

@@ -37,6 +37,7 @@ _OPTIONS = (
     Option(("-std", "--std"), "--std=", "-std=", "-std="),
     Option(("-maxrregcount", "--maxrregcount"), "--maxrregcount="),
     Option(("-Xptxas", "--ptxas-options"), "--ptxas-options="),
+    Option(("-Ofc", "--Ofast-compile"), "--Ofast-compile="),
     Option(("-Xcompiler", "--compiler-options"), None, ""),
     Option(("-t", "--threads", "-threads")),
 )
@@ -219,8 +220,8 @@ def _check_option(option: str) -> None:
 
 _FOR_GPU_ONLY = (
     r"(?s)--?(?:use_fast_math|fmad|ftz|prec-div|prec-sqrt|restrict|extra-device-vectorization"
-    r"|device-debug|generate-line-info|lineinfo|dopt|split-compile|minimal|default-device|device-int128|time|fast-compile"
-    r"|device-as-default-execution-space|no-source-include|no-cache|frandom-seed|optimization-info|version-ident|Ofast"
+    r"|device-debug|generate-line-info|lineinfo|dopt|split-compile|minimal|default-device|device-int128|time"
+    r"|device-as-default-execution-space|no-source-include|no-cache|frandom-seed|optimization-info|version-ident"
     r"|display-error-number|no-display-error-number|diag-[a-z-]+|disable-warnings|Werror|brief-diagnostics|modify-stack"
     r"-limit|builtin-[a-z-]+|unicode|pch[a-z-]*|relocatable-device-code|resource-usage|source-in-ptx|keep)"
     r"(?:[= ].*)?|-[Gw]"
