@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import subprocess
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 import torch
@@ -75,6 +76,49 @@ QUIET = {
     "shared_of_each_block": "if (t == 0) s[0] = b; __syncthreads(); y[b * 64 + t] = s[0];",
     "reads": "y[b * 64 + t] = x[0] + x[t];",
 }
+# The same in grids of BLOCKS blocks, which several threads of the operating system run at once.
+BLOCKS = 512
+PLANTED_AT_ONCE = {
+    "one_word": "if (t == 0) x[b % 16] = b; //A //B",
+    "sum_without_atomics": "if (t == 0) y[0] += x[b]; //A //B",
+    "one_writer": "y[b * 64 + t] = x[0]; //A\n if (b == 300 && t == 5) x[0] = 1; //B",
+    "writer_after_barrier": "y[b * 64 + t] = x[t % 4]; //A\n __syncthreads(); if (b == 200 && t < 4) x[t] = 1; //B",
+    "two_blocks": (
+        "if (b == 3 || b == 400) y[b * 64 + t] = x[0]; //A\n __syncthreads(); if (b == 400 && t == 0) x[0] = 1; //B"
+    ),
+    "early_reader": "if (b == 511) x[9] = t == 0; //A //B\n if (b == 0) y[t] = x[9]; //A",
+    "next_block": "x[b * 64 + t] = t; //A\n y[b * 64 + t] = x[(b * 64 + t + 64) % 32768]; //B",
+    "one_byte": "((char*)x)[b / 2] = b; //A //B",
+    "byte_in_word": "if (t == 0 && b < 256) ((char*)x)[b] = 1; //A\n if (t == 0 && b >= 256) y[b] = x[b % 64]; //B",
+    "two_vectors": "if (t < 2) ((int4*)x)[b + t] = make_int4(b, b, b, b); //A //B",
+    "only_one_has_atomics": (
+        "if (t == 0) x[b] = 1; //A\n if (t == 0 && b % 2 == 0) atomicAdd(&y[0], 1);\n"
+        " if (t == 0 && b % 2 == 1) y[b] = x[b - 1]; //B"
+    ),
+}
+QUIET_AT_ONCE = {
+    "own_words": "y[b * 64 + t] = x[b] + x[t]; __syncthreads(); y[b * 64 + 63 - t] += x[0];",
+    "neighbouring_bytes": "((char*)y)[b * 64 + t] = ((char*)x)[t]; if (t < 2) ((short*)x)[16384 + 2 * b + t] = t;",
+    "counters": "atomicAdd(&x[t % 16], 1); if (t == 0) atomicMax(&y[0], b);",
+    "last_of_all": (
+        "if (t == 3) y[b] = b; __threadfence(); __syncthreads(); if (t == 0) s[0] = atomicAdd(&x[0], 1);\n"
+        " __syncthreads(); if (s[0] == gridDim.x - 1 && t == 0) for (int i = 0; i < gridDim.x; ++i) y[600] = y[i];"
+    ),
+    "lock": (
+        "if (t == 0) { while (atomicCAS(&x[0], 0, 1) != 0); __threadfence(); x[9] += b; x[10 + b % 3] = x[9];\n"
+        " __threadfence(); atomicExch(&x[0], 0); }"
+    ),
+    "queue": (
+        "while (true) { if (t == 0) s[0] = atomicAdd(&x[0], 1); __syncthreads(); int i = s[0]; __syncthreads();\n"
+        " if (i >= 512) break; y[i * 64 + t] = i; }"
+    ),
+    "flag": (
+        "volatile int* flag = x + 100; if (b == 0 && t == 0) { x[0] = 5; __threadfence(); *flag = 1; }\n"
+        " if (b != 0 && *flag) { __threadfence(); y[b * 64 + t] = x[0]; }"
+    ),
+}
+RACES = {**PLANTED, **PLANTED_AT_ONCE}
+BODIES = {**RACES, **QUIET, **QUIET_AT_ONCE}
 
 
 def text_of(name: str, body: str) -> str:
@@ -82,7 +126,7 @@ def text_of(name: str, body: str) -> str:
     return f"{head} int t = threadIdx.x, b = blockIdx.x;\n {body}\n}}\n"
 
 
-SOURCE = "__device__ int total;\n" + "".join(text_of(name, body) for name, body in {**PLANTED, **QUIET}.items())
+SOURCE = "__device__ int total;\n" + "".join(text_of(name, body) for name, body in BODIES.items())
 SOURCE += 'extern "C" __global__ void before(const int* x, int* y) { y[0] = x[-1]; }'
 
 
@@ -92,8 +136,11 @@ def mod() -> jitload.Module:
 
 
 def run(mod: jitload.Module, name: str) -> None:
-    grid = 2 if re.search(r"\bb\b", {**PLANTED, **QUIET}[name]) else 1
-    mod[name][grid, 64](torch.zeros(128, dtype=torch.int32), torch.zeros(128, dtype=torch.int32))
+    if name in PLANTED_AT_ONCE or name in QUIET_AT_ONCE:
+        grid, size = BLOCKS, 64 * BLOCKS
+    else:
+        grid, size = (2 if re.search(r"\bb\b", BODIES[name]) else 1), 128
+    mod[name][grid, 64](torch.zeros(size, dtype=torch.int32), torch.zeros(size, dtype=torch.int32))
 
 
 def marked_lines(name: str) -> list[int]:
@@ -103,7 +150,7 @@ def marked_lines(name: str) -> list[int]:
     return [number + 1 for mark in "AB" for number in range(first, end) if f"//{mark}" in lines[number]]
 
 
-@pytest.mark.parametrize("name", PLANTED)
+@pytest.mark.parametrize("name", RACES)
 def test_a_planted_race_is_found_with_both_lines_and_both_threads(mod, name):
     with pytest.raises(RuntimeError, match=rf"^{name}\(\): a race: ") as caught:
         run(mod, name)
@@ -116,9 +163,32 @@ def test_a_planted_race_is_found_with_both_lines_and_both_threads(mod, name):
     assert found[1] != found[3] or "of block" in str(caught.value)
 
 
-@pytest.mark.parametrize("name", QUIET)
+@pytest.mark.parametrize("name", {**QUIET, **QUIET_AT_ONCE})
 def test_a_kernel_without_a_race_is_quiet(mod, name):
     run(mod, name)
+
+
+def test_launches_that_follow_each_other_are_ordered_and_hide_no_race(mod):
+    x, y = torch.zeros(128, dtype=torch.int32), torch.zeros(128, dtype=torch.int32)
+    for _ in range(3):
+        mod.reads[2, 64](x, y)
+        mod.reads[2, 64](y, x)
+        mod.warp_barrier[1, 64](x, y)
+        with pytest.raises(RuntimeError, match="a race"):
+            mod.no_syncwarp[1, 64](x, y)
+        mod.own_words[2, 64](x, y)
+
+
+def test_launches_of_several_threads_at_once_are_watched_apart(mod):
+    def found(name: str) -> bool:
+        try:
+            return bool(run(mod, name))
+        except RuntimeError as error:
+            return "a race" in str(error)
+
+    names = ["own_words", "one_word", "counters", "two_blocks"] * 4
+    with ThreadPoolExecutor(4) as pool:
+        assert list(pool.map(found, names)) == [name in RACES for name in names]
 
 
 def test_no_kernel_of_the_table_has_a_race():

@@ -27,7 +27,11 @@ TABLE = "__jitload_cpu_kernels"
 _KERNEL_MARKS = "__patchable_function_entries"  # the section in which the compiler lists `__global__` functions
 _WAITS = frozenset(f"jitload_cpu_{name}" for name in ("barrier", "exchange", "tile_barrier", "active", "yield"))
 _DIVISIONS = frozenset({"__ubsan_handle_divrem_overflow_abort"})  # called if a divisor is zero
-_OWN_THREAD_LOCAL = frozenset({"jitload_cpu_current_worker", "jitload_cpu_thread_memory", "_TLS_MODULE_BASE_"})
+_OWN_THREAD_LOCAL = frozenset(
+    {"_TLS_MODULE_BASE_"}
+    | {f"jitload_cpu_{name}" for name in ("current_worker", "thread_memory", "shared_bytes")}
+    | {f"jitload_cpu_{name}" for name in ("thread_index", "block_index", "block_dim", "grid_dim")}
+)
 _OWN_STATIC_THREAD_LOCAL = (
     *("_ZL9threadIdx", "_ZL8blockIdx", "_ZL8blockDim", "_ZL7gridDim"),
     *("_ZL22__jitload_shared_bytes", "_ZGV"),  # _ZGV: the compiler's guards of variables with a constructor

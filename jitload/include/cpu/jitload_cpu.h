@@ -69,8 +69,16 @@ constexpr int __jitload_most_threads(long long threads, __jitload_t...) {
 
 /* ---- the position of a thread ---------------------------------------------------------------------------------- */
 
+#ifdef __SANITIZE_THREAD__
+/* The compiler does not watch constants. The runtime stores these, and sets threadIdx again before a thread goes on. */
+extern JITLOAD_CPU_HIDDEN __thread const __jitload_index threadIdx __asm__("jitload_cpu_thread_index"),
+    blockIdx __asm__("jitload_cpu_block_index"), blockDim __asm__("jitload_cpu_block_dim"),
+    gridDim __asm__("jitload_cpu_grid_dim");
+extern JITLOAD_CPU_HIDDEN __thread const unsigned __jitload_shared_bytes __asm__("jitload_cpu_shared_bytes");
+#else
 static thread_local __jitload_index threadIdx, blockIdx, blockDim, gridDim;
 static thread_local unsigned __jitload_shared_bytes;
+#endif
 static constexpr int warpSize = 32;
 
 __JITLOAD_INLINE unsigned __jitload_rank() {
@@ -79,20 +87,22 @@ __JITLOAD_INLINE unsigned __jitload_rank() {
 
 __JITLOAD_INLINE unsigned __jitload_lane() { return __jitload_rank() & 31u; }
 
-/* Each thread sets these variables before it goes on. That is no race, so sanitize="race" must not see it. */
-#ifdef __SANITIZE_THREAD__
-#define __JITLOAD_SET(variable, value) jitload_cpu_store(&(variable), (value))
-#else
-#define __JITLOAD_SET(variable, value) ((variable) = (value))
-#endif
-
 /* For functions that run before the kernel's code, whose accesses need no checks with sanitize=. */
 #define __JITLOAD_UNCHECKED __attribute__((no_sanitize("thread"), no_sanitize("kernel-address")))
 
+/* Run a statement that may switch to other threads of the block, which set threadIdx to theirs. */
+#ifdef __SANITIZE_THREAD__
+#define __JITLOAD_KEEP_THREAD_INDEX(...) __VA_ARGS__
+#else
+#define __JITLOAD_KEEP_THREAD_INDEX(...)                                                          \
+  const unsigned __jitload_x = threadIdx.x, __jitload_y = threadIdx.y, __jitload_z = threadIdx.z; \
+  __VA_ARGS__;                                                                                    \
+  __jitload_set(threadIdx, __jitload_x, __jitload_y, __jitload_z)
+
 __JITLOAD_INLINE void __jitload_set(__jitload_index& index, unsigned x, unsigned y, unsigned z) {
-  __JITLOAD_SET(index.x, x);
-  __JITLOAD_SET(index.y, y);
-  __JITLOAD_SET(index.z, z);
+  index.x = x;
+  index.y = y;
+  index.z = z;
 }
 
 __JITLOAD_INLINE void __jitload_set_block(const jitload_cpu_block* block) {
@@ -101,12 +111,7 @@ __JITLOAD_INLINE void __jitload_set_block(const jitload_cpu_block* block) {
   gridDim = {block->grid_dim[0], block->grid_dim[1], block->grid_dim[2]};
   __jitload_shared_bytes = block->shared_bytes;
 }
-
-/* Run a statement that may switch to other threads of the block, which set threadIdx to theirs. */
-#define __JITLOAD_KEEP_THREAD_INDEX(...)                                                          \
-  const unsigned __jitload_x = threadIdx.x, __jitload_y = threadIdx.y, __jitload_z = threadIdx.z; \
-  __VA_ARGS__;                                                                                    \
-  __jitload_set(threadIdx, __jitload_x, __jitload_y, __jitload_z)
+#endif
 
 /* ---- errors ---------------------------------------------------------------------------------------------------- */
 
@@ -124,7 +129,11 @@ __JITLOAD_INLINE void __prof_trigger(int) {}
 
 #ifdef JITLOAD_CPU_PREEMPT
 static thread_local int __jitload_countdown = 4096; /* basic blocks until another thread of the block gets its turn */
-#define __JITLOAD_SET_COUNTDOWN(blocks) __JITLOAD_SET(__jitload_countdown, (blocks))
+#ifdef __SANITIZE_THREAD__ /* which must not see that all threads of the block store this */
+#define __JITLOAD_SET_COUNTDOWN(blocks) jitload_cpu_store(&__jitload_countdown, (blocks))
+#else
+#define __JITLOAD_SET_COUNTDOWN(blocks) (__jitload_countdown = (blocks))
+#endif
 #else
 #define __JITLOAD_SET_COUNTDOWN(blocks) ((void)0)
 #endif
@@ -161,7 +170,7 @@ constexpr __jitload_site __jitload_site_of(const void* location) {
  * turn, so that a loop may wait for what another thread writes. */
 extern "C" __attribute__((no_sanitize_coverage, noinline, used)) void __sanitizer_cov_trace_pc() {
   const int __jitload_left = __jitload_countdown - 1;
-  __JITLOAD_SET(__jitload_countdown, __jitload_left);
+  __JITLOAD_SET_COUNTDOWN(__jitload_left);
   if (__jitload_left <= 0) __jitload_yield();
 }
 #endif
@@ -265,6 +274,7 @@ struct __jitload_indices {};
 
 /* Tell the compiler the limits of a block, so that it knows that `blockIdx.x * blockDim.x + threadIdx.x` does not wrap
  * and that neighbouring threads access neighbouring elements. run_blocks() makes sure that the values do not change. */
+#ifndef __SANITIZE_THREAD__
 #define __JITLOAD_LAST_BLOCK 0x1ffffeu
 __JITLOAD_INLINE unsigned __jitload_bound(unsigned value, unsigned limit) { return ((value - 1) & (limit - 1)) + 1; }
 __JITLOAD_INLINE void __jitload_bound_indices() {
@@ -274,6 +284,7 @@ __JITLOAD_INLINE void __jitload_bound_indices() {
                 __jitload_bound(blockDim.z, 64));
   __jitload_set(gridDim, gridDim.x & 0x7fffffffu, gridDim.y & 0xffffu, gridDim.z & 0xffffu);
 }
+#endif
 
 template <class __jitload_f, __jitload_f* __jitload_k>
 struct __jitload_entry;
@@ -282,6 +293,13 @@ struct __jitload_entry<void(__jitload_a...), __jitload_k> {
   typedef __jitload_layout<typename __jitload_passed<__jitload_a>::type...> layout;
   typedef __jitload_indices<__integer_pack(sizeof...(__jitload_a))...> indices;
 
+#ifdef __SANITIZE_THREAD__
+  /* Never called: cpu/object_file.py reads what it refers to. */
+  static void run_blocks(void* const* params, jitload_cpu_block*, uint32_t) { call(params, indices()); }
+  __JITLOAD_UNCHECKED static void run_thread(void* const* params, const jitload_cpu_block*, const uint32_t*) {
+    call(params, indices());
+  }
+#else
   /* The parameters are copies here, which no store of the kernel can reach, so they stay in registers. */
   __JITLOAD_INLINE void loop(jitload_cpu_block* block, uint32_t count,
                              typename __jitload_passed<__jitload_a>::type... args) {
@@ -343,13 +361,9 @@ struct __jitload_entry<void(__jitload_a...), __jitload_k> {
                                              const uint32_t* thread) {
     __jitload_set_block(block);
     threadIdx = {thread[0], thread[1], thread[2]};
-#ifdef __SANITIZE_THREAD__
-    static_assert(sizeof(threadIdx) == 14, "the number in races.h must be the same");
-    const void* const addresses[] = {&threadIdx, &blockIdx, &blockDim, &gridDim};
-    jitload_cpu_find_indices(addresses);
-#endif
     call(params, indices());
   }
+#endif
   template <unsigned... __jitload_n>
   __JITLOAD_UNCHECKED static void call(void* const* params, __jitload_indices<__jitload_n...>) {
     __jitload_k(__jitload_passed<__jitload_a>::unpack(__jitload_parameter<__jitload_a>(params, __jitload_n))...);

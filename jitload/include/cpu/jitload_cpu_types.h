@@ -45,12 +45,18 @@ __JITLOAD_VECTOR4S(ulonglong4, unsigned long long)
 #define __NV_SILENCE_DEPRECATION_END
 
 /* threadIdx and the like. If the members were adjacent or aligned, the compiler would access several at once through the
- * variable's address, and from then on assume that any pointer may point to it. */
+ * variable's address, and from then on assume that any pointer may point to it. With sanitize="race", the runtime stores
+ * these variables. */
+#ifdef __SANITIZE_THREAD__
+#define __JITLOAD_PADDING
+#else
+#define __JITLOAD_PADDING int : 8;
+#endif
 struct __attribute__((packed)) __jitload_index {
   unsigned int x;
-  int : 8;
+  __JITLOAD_PADDING
   unsigned int y;
-  int : 8;
+  __JITLOAD_PADDING
   unsigned int z;
   constexpr operator uint3() const { return uint3{x, y, z}; }
 };

@@ -41,9 +41,15 @@ enum { JITLOAD_CPU_COUNT, JITLOAD_CPU_AND, JITLOAD_CPU_OR };
 
 #define JITLOAD_CPU_HIDDEN __attribute__((visibility("hidden"), tls_model("local-dynamic")))
 
+#ifdef __SANITIZE_THREAD__ /* which does not watch constants */
+#define JITLOAD_CPU_UNWATCHED const
+#else
+#define JITLOAD_CPU_UNWATCHED
+#endif
+
 /* The worker that runs the kernel on this thread. Kernels pass it to each wait: their code already has its
  * address, whereas the functions below would have to look it up. */
-extern JITLOAD_CPU_HIDDEN __thread struct jitload_cpu_worker* jitload_cpu_current_worker;
+extern JITLOAD_CPU_HIDDEN __thread struct jitload_cpu_worker* JITLOAD_CPU_UNWATCHED jitload_cpu_current_worker;
 
 /* Address and size of this thread's thread-local memory, which holds shared memory. No other thread of the operating
  * system accesses it, so atomics in it need no atomic instructions. The size is 0 with sanitize= and debug=. */
@@ -67,7 +73,6 @@ uint32_t jitload_cpu_active(uint64_t site);
 
 /* Store a number where sanitize="race" does not see it. */
 void jitload_cpu_store(void* variable, uint32_t value);
-void jitload_cpu_find_indices(const void* const* addresses); /* of threadIdx, blockIdx, blockDim and gridDim */
 
 /* Let the other threads of the block run for a while. */
 void jitload_cpu_yield(void);

@@ -140,12 +140,31 @@ void open_barrier(Worker* worker) {
   __builtin_unreachable();
 }
 
+void call_kernel(Worker* worker, const Fiber* fiber) {
+  const jitload_cpu_launch* call = worker->launch->call;
+  set_thread_index(worker, fiber);
+  call->kernel->run_thread(call->params, &worker->block, fiber->index);
+}
+
 void start_fiber() {
   Worker* worker = jitload_cpu_current_worker;
-  const Fiber* fiber = worker->current;
-  const jitload_cpu_launch* call = worker->launch->call;
-  call->kernel->run_thread(call->params, &worker->block, fiber->index);
+  call_kernel(worker, worker->current);
   finish(worker);
+}
+
+/* Run all threads of a block in one fiber, because they never wait. */
+void start_loop() {
+  Worker* worker = jitload_cpu_current_worker;
+  Fiber* fiber = worker->current;
+  const uint32_t* block_dim = worker->block.block_dim;
+  for (fiber->index[2] = 0; fiber->index[2] < block_dim[2]; ++fiber->index[2]) {
+    for (fiber->index[1] = 0; fiber->index[1] < block_dim[1]; ++fiber->index[1]) {
+      for (fiber->index[0] = 0; fiber->index[0] < block_dim[0]; ++fiber->index[0], ++fiber->number) {
+        call_kernel(worker, fiber);
+      }
+    }
+  }
+  leave(worker);
 }
 
 /* ---- a block --------------------------------------------------------------------------------------------------- */
@@ -197,7 +216,13 @@ char* stack_end(const Worker* worker, uint32_t number) {
   return worker->stacks + (number + 1) * kStack - number % 21 * 192;
 }
 
-void run_fibers(Worker* worker) {
+/* Return how many fibers a block needs. */
+uint32_t count_fibers(const Worker* worker) {
+  const uint32_t* block_dim = worker->block.block_dim;
+  return worker->launch->call->mode == JITLOAD_CPU_FIBERS ? block_dim[0] * block_dim[1] * block_dim[2] : 1;
+}
+
+void prepare_fibers(Worker* worker) {
   const uint32_t* block_dim = worker->block.block_dim;
   const uint32_t count = block_dim[0] * block_dim[1] * block_dim[2];
   uint32_t number = 0;
@@ -225,12 +250,23 @@ void run_fibers(Worker* worker) {
   worker->arrived = 0;
   worker->idle = 0;
   worker->true_predicates = 0;
-  if (kWatches) memset(worker->barrier_counts, 0, sizeof worker->barrier_counts), begin_block(worker);
-  worker->current = worker->fibers;
+  if (kWatches) memset(worker->barrier_counts, 0, sizeof worker->barrier_counts);
+}
+
+void run_fibers(Worker* worker) {
+  Fiber* first = worker->fibers;
+  if (worker->launch->call->mode == JITLOAD_CPU_FIBERS) {
+    prepare_fibers(worker);
+  } else {
+    first->number = 0;
+    first->next = first; /* of a switch's prefetch */
+    prepare(&first->context, stack_end(worker, 0), start_loop);
+  }
+  worker->current = first;
   worker->is_in_fibers = 1;
-  worker->races = worker->launch->races;
-  run_kernel(worker, &worker->fibers[0].context);
-  worker->races = NULL;
+  if (kWatches) begin_block(worker);
+  run_kernel(worker, &first->context);
+  if (kWatches) end_block(worker);
   worker->is_in_fibers = 0;
 }
 
@@ -330,10 +366,6 @@ extern "C" uint32_t jitload_cpu_active(uint64_t site) {
 }
 
 extern "C" void jitload_cpu_store(void* variable, uint32_t value) { memcpy(variable, &value, sizeof value); }
-
-extern "C" void jitload_cpu_find_indices(const void* const* addresses) {
-  if (Races* races = jitload_cpu_current_worker->races) find_indices(races, addresses);
-}
 
 extern "C" int64_t jitload_cpu_clock(void) { return now_ns(); }
 

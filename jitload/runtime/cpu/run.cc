@@ -14,7 +14,8 @@ namespace {
 /* Add the source line of an address to the message. */
 void append_line(Launch* launch, const void* address);
 #ifdef JITLOAD_CPU_WATCHES
-Races* watch_races(const Worker* worker, uint64_t blocks);
+bool watch_launch(Worker* worker);
+void forget_order(Worker* worker);
 void forget_races(Races* races);
 #endif
 
@@ -261,11 +262,6 @@ void run_ranges(Worker* worker, Launch* launch) {
 
 /* Run the first blocks alone, twice as many each time, until their times show that helpers pay for the rest. */
 void run_first_blocks(Worker* worker, Launch* launch) {
-#ifdef JITLOAD_CPU_WATCHES
-  if (has_race_checks && (launch->races = watch_races(worker, launch->blocks)) == NULL) {
-    return fail(worker, NULL, "no memory for the checks of sanitize=\"race\"");
-  }
-#endif
   int64_t last_time = now_ns();
   for (uint64_t count = 1; launch->next < launch->blocks; count *= 2) {
     const uint64_t end = launch->next + count < launch->blocks ? launch->next + count : launch->blocks;
@@ -313,6 +309,9 @@ struct ThreadWorker {
     delist(&worker);
     own_worker = NULL;
     release(&worker);
+#ifdef JITLOAD_CPU_WATCHES
+    forget_order(&worker);
+#endif
     if (worker.plain_stack != NULL) munmap(worker.plain_stack, kPlainStack);
   }
 };
@@ -331,8 +330,17 @@ bool has_plain_stack(Worker* worker) {
 
 bool has_stacks(Worker* worker, bool is_helper) {
   if (!runs_fibers(worker->launch->call)) return has_plain_stack(worker);
-  const uint32_t* block_dim = worker->block.block_dim;
-  return reserve(worker, block_dim[0] * block_dim[1] * block_dim[2], is_helper);
+  return reserve(worker, count_fibers(worker), is_helper);
+}
+
+/* Return whether the worker can check for races, if the launch does. */
+bool can_watch(Worker* worker) {
+#ifdef JITLOAD_CPU_WATCHES
+  worker->thread_index = jitload_cpu_thread_index;
+  return !has_race_checks || watch_launch(worker);
+#else
+  return worker != NULL;
+#endif
 }
 
 void work_on(Launch* launch, bool is_launcher, void (*work)(Worker*, Launch*)) {
@@ -352,6 +360,8 @@ void work_on(Launch* launch, bool is_launcher, void (*work)(Worker*, Launch*)) {
   if (!__atomic_load_n(&watch.is_awake, __ATOMIC_RELAXED)) wake_watcher();
   if (!has_stacks(worker, !is_launcher)) {
     if (is_launcher) fail(worker, NULL, "no memory for the stacks of its threads");
+  } else if (!can_watch(worker)) {
+    if (is_launcher) fail(worker, NULL, "no memory for the checks of sanitize=\"race\"");
   } else {
     work(worker, launch);
   }
@@ -366,7 +376,7 @@ void run_with_pool(Launch* launch) {
   clock_gettime(CLOCK_REALTIME, &deadline);
   deadline.tv_nsec += kSignalInterval * 1000000;
   if (deadline.tv_nsec >= 1000000000) deadline.tv_nsec -= 1000000000, ++deadline.tv_sec;
-  if (launch->races != NULL || pthread_mutex_timedlock(&pool.mutex, &deadline) != 0) {
+  if (pthread_mutex_timedlock(&pool.mutex, &deadline) != 0) {
     Range rest;
     divide_blocks(launch, &rest, 1);
     return work_on(launch, true, run_ranges);

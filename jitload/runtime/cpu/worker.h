@@ -139,6 +139,7 @@ struct BarrierCount {
 constexpr uint32_t kBarrierCounts = 61;
 
 struct Launch;
+struct Order;
 struct Races;
 typedef struct jitload_cpu_worker Worker;
 
@@ -171,7 +172,8 @@ struct jitload_cpu_worker {
   Context scheduler;    /* the code that runs kernels, on the thread's own stack */
   Context interrupted;  /* the kernel, if the watcher interrupted it */
   Launch* launch;
-  struct Races* races; /* with sanitize="race", while threads of a block run */
+  struct Order* order; /* with sanitize="race" */
+  uint32_t* thread_index; /* the kernel's threadIdx, with sanitize="race" */
   jitload_cpu_block block;
   BarrierCount barrier_counts[kBarrierCounts]; /* a hash table by site, used with sanitize= and debug= */
   int is_in_fibers;
@@ -193,6 +195,11 @@ struct jitload_cpu_worker {
 extern "C" {
 __thread jitload_cpu_worker* jitload_cpu_current_worker;
 __thread uintptr_t jitload_cpu_thread_memory[2];
+#ifdef JITLOAD_CPU_WATCHES
+/* The threadIdx, blockIdx, blockDim and gridDim of kernels with sanitize="race". */
+JITLOAD_CPU_HIDDEN __thread uint32_t jitload_cpu_thread_index[3], jitload_cpu_block_index[3], jitload_cpu_block_dim[3],
+    jitload_cpu_grid_dim[3], jitload_cpu_shared_bytes;
+#endif
 }
 
 namespace {
@@ -237,13 +244,13 @@ void append_place(char* text, size_t size, const Worker* worker, const uint32_t*
   snprintf(text + used, size - used, ", thread (%u, %u, %u)", thread[0], thread[1], thread[2]);
 }
 
-/* End the launch with an error in the current block, unless it has failed before. `thread` may be NULL. */
-void fail(Worker* worker, const uint32_t* thread, const char* format, ...) {
+/* End the launch with an error in the current block; return whether this is its first error. `thread` may be NULL. */
+bool fail(Worker* worker, const uint32_t* thread, const char* format, ...) {
   Launch* launch = worker->launch;
   int expected = 0;
   worker->is_uninterruptible = 1;
   if (!__atomic_compare_exchange_n(&launch->has_failed, &expected, 1, false, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE)) {
-    return;
+    return false;
   }
   launch->fault_address = worker->fault_address;
   const int used = snprintf(launch->error, sizeof launch->error, "%.256s(): ", launch->call->name);
@@ -252,6 +259,7 @@ void fail(Worker* worker, const uint32_t* thread, const char* format, ...) {
   vsnprintf(launch->error + used, sizeof launch->error - (size_t)used, format, arguments);
   va_end(arguments);
   append_place(launch->error, sizeof launch->error, worker, thread);
+  return true;
 }
 
 /* Abandon the current block. */
@@ -293,11 +301,16 @@ int64_t now_ns() {
   return (int64_t)time.tv_sec * 1000000000 + time.tv_nsec;
 }
 
+void set_thread_index(Worker* worker, const Fiber* fiber) {
+  for (int i = 0; kWatches && i < 3; ++i) worker->thread_index[i] = fiber->index[i];
+}
+
 void switch_to(Worker* worker, Fiber* fiber) {
   Fiber* previous = worker->current;
   worker->current = fiber;
   __builtin_prefetch(fiber->next->context.stack_pointer);
   jitload_cpu_switch(&previous->context, &fiber->context);
+  set_thread_index(worker, previous);
 }
 
 }  // namespace
