@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
 import subprocess
 import textwrap
@@ -62,19 +63,25 @@ def check(judge: Judge, candidates: Sequence[Hostile], directory: Path) -> None:
     assert all(verdict.reason or verdict.ok for verdict in verdicts)
     assert all(len(verdict.output) < 5000 for verdict in verdicts)
     assert left_behind() == []
-    judge._processes._starter.submit(int).result()  # the spare process is there
-    spares = [process._directory for process in judge._processes._spares]
-    assert [str(path) for path in directory.iterdir()] == spares
+    assert [*directory.iterdir()] == []
+
+
+def check_directories(*judges: Judge) -> None:
+    """Check that only processes that wait for a candidate have directories."""
+    spares = {str(judge._processes._spare.result()._pid) for judge in judges}
+    assert {*os.listdir(judges[0]._processes._template.root)} <= spares
 
 
 @pytest.mark.parametrize("count", [2 * len(FAMILIES), pytest.param(1000, marks=pytest.mark.soak)])
 def test_hostile_candidates_have_verdicts_and_leave_nothing_behind(judge, hasty, tmp_path, monkeypatch, count):
     candidates = [*hostile_candidates(count)]
+    monkeypatch.setattr(judge_module, "START_S", 3)  # how long `hasty` waits for a candidate to be loaded
     for chosen, may_hang in ((judge, False), (hasty, True)):
         directory = tmp_path / str(may_hang)
         directory.mkdir()
         monkeypatch.setattr("tempfile.tempdir", str(directory))
         check(chosen, [c for c in candidates if ("hang" in c.stages) is may_hang], directory)
+    check_directories(judge, hasty)
 
 
 @pytest.fixture
@@ -95,7 +102,7 @@ from support.judging import make_judge
 tempfile.tempdir = sys.argv[1]
 judge = make_judge(timeout=600)
 threading.Thread(target=judge.run, args=({_LEAVES_ALL!r},)).start()
-while not [*Path(sys.argv[1]).glob("*/started")]:
+while not [*Path(sys.argv[1]).glob("*/*/started")]:
     time.sleep(0.05)
 os.kill(os.getpid(), signal.SIGKILL)
 """
@@ -156,7 +163,7 @@ def test_a_candidate_that_stops_its_parent_does_not_stop_the_judge(judge):
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSTOP])
 def test_a_candidate_that_ends_or_stops_its_siblings_does_not_stop_the_judge(judge, number):
-    judge._processes._starter.submit(int).result()  # the next process is there
+    judge._processes._spare.result()  # the next process is there
     text = f"""import os
 def f(x, y):
     for task in os.listdir(f"/proc/{{os.getppid()}}/task"):
@@ -170,11 +177,25 @@ def f(x, y):
 
 
 def test_the_time_of_a_process_that_only_sends_is_limited(shared_template):
-    too_many = "while True: os.write(800, b'\\0\\0\\0\\x13' + b'{\"stage\": \"launch\"}')"
+    too_many = "while True: os.write(800, b'\\0\\0\\0\\2{}')"
     in_parts = "os.write(800, b'\\0\\1\\0\\0')\n    while True: os.write(800, b' '), time.sleep(0.01)"
     texts = [f"import os, time\ndef f(x, y):\n    {body}" for body in (too_many, in_parts)]
     with make_judge(timeout=1) as judge:
-        assert [verdict.stage for verdict in judge.map(texts, workers=2, progress=False)] == ["hang", "hang"]
+        assert [verdict.stage for verdict in judge.map(texts, workers=2, progress=False)] == ["cheat", "hang"]
+
+
+def test_compiling_and_loading_has_a_limit_of_its_own(judge, monkeypatch):
+    stages, begin = [], processes.CandidateProcess.begin
+
+    def note(process: processes.CandidateProcess, stage: str, limit_s: float) -> None:
+        stages.append((stage, limit_s))
+        begin(process, stage, limit_s)
+
+    monkeypatch.setattr(processes.CandidateProcess, "begin", note)
+    monkeypatch.setattr(judge, "_limits", judge._limits._replace(timeout=50))
+    assert judge.run(RIGHT).ok
+    assert judge.run(ADD.replace("1.0f", "one"), LAUNCH).stage == "compile"
+    assert stages == [("load", 120), ("launch", 50), ("compile", 120)]
 
 
 def test_the_next_verdict_comes_soon_after_a_death(judge):
@@ -301,13 +322,12 @@ def test_answers_that_compile_with_torch(patient):
 
 def test_a_candidate_that_hung_is_not_run_again(hasty, tmp_path, monkeypatch):
     monkeypatch.setattr(hasty, "_limits", hasty._limits._replace(remember=True))
-    monkeypatch.setattr(hasty._hangs, "_path", tmp_path / "cache" / "hangs.json")
-    compiles = "import os, time\nos.write(800, b'\\0\\0\\0\\x14' + b'{\"stage\": \"compile\"}')\ntime.sleep(99)"
-    assert hasty.run(compiles).reason == "its process is not done after 3 s while it compiled"
-    assert hasty._hangs.read() == {}  # another time, it may take less
+    monkeypatch.setattr(hasty, "_hangs", tmp_path / "cache" / "hangs.json")
+    monkeypatch.setattr(judge_module, "START_S", 4)
+    assert hasty.run("import time\ntime.sleep(99)").reason == "its process is not done after 4 s while it was loaded"
+    assert hasty._read_hangs() == {}  # another time, it may take less
     endless = "def f(x, y):\n    while True: pass"
-    while not hasty._hangs.read():  # on a busy machine, it may be ended before the call
-        assert hasty.run(endless).stage == "hang"
+    assert hasty.run(endless).stage == "hang"
     again = hasty.run(endless)
     assert (again.stage, again.seconds) == ("hang", 0)
     assert again.reason == "it was not done after 3 s in an earlier run, so it was not run again"
@@ -323,6 +343,21 @@ def test_arguments_are_checked():
         make_judge(memory="much")
     with pytest.raises(jitload.JitLoadError, match="a text, a Path or a mapping, got int"):
         make_judge().run(5)
+
+
+@pytest.mark.parametrize(
+    ("tensor", "kind"),
+    [
+        (lambda: torch.rand(3).to_sparse(), "sparse_coo"),
+        (lambda: torch.rand(3, device="meta"), "meta"),
+        (lambda: torch.rand(3).to_mkldnn(), "_mkldnn"),
+    ],
+)
+def test_inputs_and_results_are_dense(tensor, kind):
+    with pytest.raises(jitload.JitLoadError, match=f"inputs= returned a tensor that is a {kind} tensor"):
+        jitload.Judge(reference=lambda x, _: x + 1, inputs=lambda: (torch.rand(3), tensor()))
+    with pytest.raises(jitload.JitLoadError, match=f"the reference returned a tensor that is a {kind} tensor"):
+        jitload.Judge(reference=lambda _: tensor(), inputs=lambda: torch.rand(3))
 
 
 def test_outputs_are_found():

@@ -22,6 +22,8 @@ PROBLEMS = {
             "torch.zeros_like(x)": "wrong",
             "torch.full_like(x, 1 / 20_000)": "wrong",
             "x.as_subclass(Late)": "wrong: result 0 is no torch.Tensor, but of type Late",
+            "torch.softmax(x, 1).to_sparse()": "wrong: result 0 is a sparse_coo tensor, not a dense one",
+            "torch.empty_like(x, device='meta')": "wrong: result 0 is a meta tensor, not a dense one",
         },
     ),
     "a conjugate": (
@@ -155,8 +157,7 @@ CHEATS = {  # the stage, the reason, what the function does, and what comes befo
             frame = frame.f_back
         process = frame.f_locals["self"]
         real = type(process).answer
-        real(process, {{"stage": "launch"}})
-        process.answer = lambda answer: real(process, {{**answer, "us": 1.0}}) if "stage" not in answer else None
+        process.answer = lambda answer: real(process, {{**answer, "us": 1.0}})
         time.sleep(0.02)
         {RIGHT_BODY}
         """,

@@ -61,13 +61,9 @@ def test_python_files_that_launch_kernels(judge):
         (("if (i < n)", "__trap(); if (i < n)"), "launch"),
     ],
 )
-def test_broken_kernels_cost_only_themselves(judge, change, stage):
-    short = judge._processes
-    old, short._timeout = short._timeout, 10.0
-    try:
-        verdict = judge.run(ADD.replace(*change), LAUNCH)
-    finally:
-        short._timeout = old
+def test_broken_kernels_cost_only_themselves(judge, monkeypatch, change, stage):
+    monkeypatch.setattr(judge, "_limits", judge._limits._replace(timeout=10.0))
+    verdict = judge.run(ADD.replace(*change), LAUNCH)
     assert verdict.stage == stage, verdict
     assert judge.run(ADD, LAUNCH).ok
 

@@ -149,17 +149,19 @@ def end_with_parent(parent: int, clean_up: Callable[[], None] = lambda: None) ->
     threading.Thread(target=watch, name="jitload-parent", daemon=True).start()
 
 
-def answer_questions(answer: Callable[[Any], object], *, idle_s: float | None = None) -> None:
+def answer_questions(
+    answer: Callable[[Any], object], *, idle_s: float | None = None, parent: int | None = None
+) -> None:
     """Pass each question on standard input to `answer`, and write the result to standard output.
 
     This is the main loop of a child process. Questions and results are pickled. The loop ends when the parent closes
-    the pipes, or after `idle_s` seconds without a question.
+    the pipes, after `idle_s` seconds without a question, or soon after the end of the process `parent`.
     """
     questions, answers = sys.stdin.buffer, os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)  # the output of tools must not mix with the answers
     with suppress(EOFError, BrokenPipeError, KeyboardInterrupt):
         # The parent sends a question only after the last answer, so that no question is in the buffer.
-        while select.select([questions], [], [], idle_s)[0]:
+        while _has_question(questions, idle_s, parent):
             question = pickle.load(questions)  # noqa: S301  from the process that started this one
             pickle.dump(answer(question), answers)
             answers.flush()
@@ -167,3 +169,10 @@ def answer_questions(answer: Callable[[Any], object], *, idle_s: float | None = 
                 gc.freeze()
                 gc.enable()
     gc.freeze()  # a collection at exit would take longer than the rest of the exit
+
+
+def _has_question(questions: Any, idle_s: float | None, parent: int | None) -> bool:
+    while not select.select([questions], [], [], _POLL_S if parent else idle_s)[0]:
+        if parent is None or os.getppid() != parent:
+            return False
+    return True

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import math
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from jitload.judging.verdict import Rejected
 
@@ -30,6 +30,12 @@ class TensorSpec(NamedTuple):
         """Where its slot ends."""
         return self.start + -(-self.size // ALIGNMENT) * ALIGNMENT + 3 * GUARD
 
+    def view(self, memory: Any, start: int) -> Any:
+        """Return the tensor that lies in `memory`, a tensor of bytes, at `start`."""
+        import torch
+
+        return memory[start : start + self.size].view(getattr(torch, self.dtype)).view(self.shape)
+
 
 class Layout(NamedTuple):
     """The shared memory: first the arguments, then the results that a candidate returns."""
@@ -39,8 +45,56 @@ class Layout(NamedTuple):
     arena: int  # bytes of all arguments
     size: int
 
+    def arguments_in(self, memory: Any, starts: tuple[int, ...]) -> list[Any]:
+        """Return the arguments, with tensors that lie in `memory` at `starts`."""
+        pairs = zip(self.arguments, starts, strict=True)
+        return [spec.view(memory, start) if isinstance(spec, TensorSpec) else spec for spec, start in pairs]
 
-def take_answer(received: bytearray) -> dict[str, Any] | None:
+
+class Setup(NamedTuple):
+    """What a process needs before it gets a candidate."""
+
+    layout: Layout
+    device: str
+    memory: int
+    flushes_l2: bool
+    model_args: tuple[Any, ...]
+    seed: int  # of a model's weights
+
+
+class Call(NamedTuple):
+    """A request to call the candidate.
+
+    `measure` measures the call, and `rehearse` that of a function that computes nothing. `trace` finds out which
+    operators of torch are called, and `fake` which of them are called without any data. `delay` writes the inputs only
+    after the candidate has launched its work, or after `delay_ms` milliseconds.
+    """
+
+    starts: tuple[int, ...]  # where the tensors among the arguments begin
+    arena: int = 0  # the number of the memory in which they lie
+    kind: Literal["measure", "rehearse", "trace", "delay", "fake"] = "measure"
+    delay_ms: int = 0
+
+
+class Answer(NamedTuple):
+    """What a process answers to a request. Nothing of it need be true, except for `seen_us`."""
+
+    error: str = ""
+    is_compile: bool = False
+    diagnostics: tuple[str, ...] = ()
+    registers: int = 0
+    replaced: tuple[str, ...] = ()  # functions that the candidate has replaced
+    operators: tuple[str, ...] = ()
+    everywhere: tuple[str, ...] = ()  # operators of all threads
+    is_ordered: bool = False
+    us: float = 0.0
+    late_us: float = 0.0
+    returned: int = -1  # the number of results
+    problem: str = ""  # what is wrong with them
+    seen_us: float = 0.0  # how long the answer took by the judge's clock
+
+
+def take_answer(received: bytearray) -> Answer | None:
     """Remove the first answer from what a process has sent, and return it, or None if it is not complete."""
     size = int.from_bytes(received[:_HEADER], "big")
     if len(received) >= _HEADER and size > _LONGEST:
@@ -48,13 +102,22 @@ def take_answer(received: bytearray) -> dict[str, Any] | None:
     if len(received) < _HEADER + size:
         return None
     try:
-        answer = json.loads(received[_HEADER : _HEADER + size])
-    except (ValueError, RecursionError) as error:
+        fields = json.loads(received[_HEADER : _HEADER + size])
+        answer = Answer(**{name: _as_field(value, Answer._field_defaults[name]) for name, value in fields.items()})
+    except (ValueError, RecursionError, AttributeError, KeyError, OverflowError) as error:
         raise not_an_answer() from error
-    if not isinstance(answer, dict):
-        raise not_an_answer()
     del received[: _HEADER + size]
     return answer
+
+
+def _as_field(value: Any, default: Any) -> Any:
+    """Return a value of JSON as that of a field, if it has the right type. Numbers must be finite and not negative."""
+    if isinstance(default, tuple) and isinstance(value, list) and all(isinstance(text, str) for text in value):
+        return tuple(value)
+    is_of_type = type(value) is type(default) or (isinstance(default, float) and type(value) is int)
+    if not is_of_type or not (isinstance(value, str) or 0 <= value < math.inf):
+        raise ValueError(value)
+    return type(default)(value)
 
 
 def not_an_answer() -> Rejected:
@@ -62,36 +125,15 @@ def not_an_answer() -> Rejected:
     return Rejected("cheat", "its process wrote to the judge's connection")
 
 
-def number_in(answer: dict[str, Any], key: str) -> float:
-    """Return a number in an answer, which must be finite and not negative."""
-    value = answer.get(key)
-    if isinstance(value, bool) or not isinstance(value, int | float) or not (0 <= value < math.inf):
-        raise not_an_answer()
-    return float(value)
-
-
-def text_in(answer: dict[str, Any], key: str) -> str:
-    """Return a text in an answer, or "" if there is none."""
-    value = answer.get(key)
-    return value if isinstance(value, str) else ""
-
-
-def texts_in(answer: dict[str, Any], key: str) -> tuple[str, ...]:
-    """Return the texts in a list in an answer, or nothing if there is none."""
-    values = answer.get(key)
-    return tuple(map(str, values)) if isinstance(values, list) else ()
-
-
-def view_of(arena: Any, start: int, spec: TensorSpec) -> Any:
-    """Return the tensor that lies in `arena`, a tensor of bytes, at `start`."""
-    import torch
-
-    return arena[start : start + spec.size].view(getattr(torch, spec.dtype)).view(spec.shape)
-
-
 def kind_of(tensor: Any) -> tuple[str, tuple[int, ...]]:
     """Return the name of a tensor's dtype, and its shape."""
     return str(tensor.dtype).removeprefix("torch."), tuple(tensor.shape)
+
+
+def problem_of(tensor: Any) -> str:
+    """Return why the numbers in a tensor cannot be copied one by one, or ""."""
+    kind = "nested" if tensor.is_nested else "meta" if tensor.is_meta else str(tensor.layout).removeprefix("torch.")
+    return "" if kind == "strided" else f"is a {kind} tensor, not a dense one"
 
 
 def bytes_of(tensor: Any) -> Any:

@@ -22,7 +22,9 @@ class Device(NamedTuple):
 
     copy: Callable[[Any, Any], object]  # the bytes of the second tensor to the first one
     upload: Callable[[Any], Any]  # return a copy of shared memory
-    measure: Callable[[_Call, _Call], tuple[float, float, Any]]
+    measure: Callable[
+        [_Call, _Call], tuple[Any, dict[str, Any]]
+    ]  # a call, for which the first function writes the inputs
     # Make the default stream the current one, fill memory with zeros, keep the stream busy, and wait for all streams.
     use_stream: Callable[[], object] = lambda: None
     clear: Callable[[Any], object] = lambda _: None
@@ -58,11 +60,11 @@ def host() -> Device:
     def copy(target: Any, source: Any) -> None:  # with one thread: torch's would take time from the candidate's
         ctypes.memmove(target.data_ptr(), source.data_ptr(), source.numel())
 
-    def measure(write: _Call, call: _Call) -> tuple[float, float, Any]:
+    def measure(write: _Call, call: _Call) -> tuple[Any, dict[str, Any]]:
         write()
         start = now()
         result = call()
-        return (now() - start) / 1000, 0.0, result
+        return result, {"us": (now() - start) / 1000}
 
     return Device(copy=copy, upload=lambda memory: memory, measure=measure)
 
@@ -87,14 +89,14 @@ def gpu(name: str, *, flushes_l2: bool) -> Device:
     end_of_delay, other_stream = driver.cuEventCreate(2)[1], driver.cuStreamCreate(1)[1]  # untimed; non-blocking
     word, now, reset = driver.cuMemAlloc(4)[1], time.perf_counter_ns, driver.cuCtxResetPersistingL2Cache
 
-    def measure(write: _Call, call: _Call) -> tuple[float, float, Any]:
+    def measure(write: _Call, call: _Call) -> tuple[Any, dict[str, Any]]:
         results: list[Any] = []
         clock.wait()
         reset()
         elapsed = clock.time_once(write, lambda: results.append(call()))
         start = now()
         clock.wait()  # work in other streams may go on
-        return elapsed, (now() - start) / 1000, results[0]
+        return results[0], {"us": elapsed, "late_us": (now() - start) / 1000}
 
     def delay(delay_ms: int) -> None:
         sleep(delay_ms * cycles_per_ms)

@@ -15,11 +15,11 @@ from typing import Any, NamedTuple
 
 from jitload.building.progress import progress_bar
 from jitload.building.resources import core_count
-from jitload.errors import JitLoadError, MismatchError
-from jitload.judging.child import Call, Load, Setup
-from jitload.judging.connection import not_an_answer, number_in, text_in, texts_in
+from jitload.cache.entry import find_cache_dir
+from jitload.errors import JitLoadError
+from jitload.judging.connection import Answer, Call, Setup
 from jitload.judging.problem import Case, Problem, read_source
-from jitload.judging.processes import OUT_OF_MEMORY, CandidateProcess, Processes, TemplateDiedError
+from jitload.judging.processes import OUT_OF_MEMORY, START_S, CandidateProcess, Processes, TemplateDiedError
 from jitload.judging.verdict import Candidate, Rejected, Verdict, make_candidate
 from jitload.measuring.difference import Tolerance
 from jitload.settings import parse_size, read_settings
@@ -34,6 +34,7 @@ _LATE_US, _LATE_SHARE = 20.0, 0.5  # how long other streams may work on after a 
 _UNSEEN_US, _UNSEEN_FACTOR = 5000.0, 3.0  # how much longer than its events a call may take by the judge's clock
 _CLOCK_TRIES = 10
 _NULL_FACTOR = 1.5  # how much longer its inputs and results may be on their way than those of a rehearsal
+_measuring = threading.Lock()
 
 
 class _Limits(NamedTuple):
@@ -58,7 +59,8 @@ class Judge:
         inputs: A function that returns new arguments, with random values and always the same shapes.
         outputs: The arguments that candidates write to, by name or position. By default, those that the reference
             changes. If it returns its results, the last arguments, provided that they fit and it does not read them.
-        timeout: How long a candidate may take in all, in seconds.
+        timeout: How long the calls of a candidate may take in all, in seconds. Compiling and loading it has a limit of
+            its own: two minutes, or `timeout` if that is longer.
         memory: How much memory its processes may use, such as "4GB".
         rtol: The allowed relative difference, as for `jitload.compare`. For KernelBench's problems, it is by default
             0.01, or less if results for different inputs would then seem to be equal.
@@ -103,12 +105,12 @@ class Judge:
         if not timeout > 0 or not seconds >= 0 or not size > 0:
             raise JitLoadError(f"timeout={timeout!r}, memory={memory!r} and seconds={seconds!r} must be positive")
         self._limits = _Limits(timeout, seconds, allow_torch, remember)
-        self._source = read_source(reference, inputs)
-        self._problem = Problem(self._source, outputs, Tolerance(rtol, atol))
-        self._setup = Setup(self._problem.layout, self._problem.device, size, flush_l2)
-        self._hangs = _Hangs()
+        source = read_source(reference, inputs)
+        problem = self._problem = Problem(source, outputs, Tolerance(rtol, atol))
+        self._setup = Setup(problem.layout, problem.device, size, flush_l2, source.model_args, source.seed)
+        self._hangs = find_cache_dir(read_settings()) / ".hangs.json"
         self._processes: Processes | None = None
-        self._starting, self._measuring = threading.Lock(), threading.Lock()
+        self._lock = threading.Lock()
 
     def __enter__(self) -> Judge:  # noqa: PYI034  Self is in typing since Python 3.11
         self._start()
@@ -116,7 +118,7 @@ class Judge:
 
     def close(self, *_: object) -> None:
         """End all processes of the judge."""
-        with self._starting:
+        with self._lock:
             if self._processes:
                 self._processes.close()
             self._processes = None
@@ -124,9 +126,9 @@ class Judge:
     __exit__ = close
 
     def _start(self) -> Processes:
-        with self._starting:
+        with self._lock:
             if self._processes is None:
-                self._processes = Processes(self._setup, self._limits.timeout)
+                self._processes = Processes(self._setup)
             return self._processes
 
     def run(self, candidate: Any, functions: Any = None, **options: Any) -> Verdict:
@@ -146,25 +148,26 @@ class Judge:
         Raises:
             JitLoadError: An argument is invalid, or the judge's own processes have died.
         """
-        chosen = make_candidate(candidate, self._source.functions if functions is None else functions, **options)
-        known = self._hangs.read().get(self._digest(chosen), 0) if self._limits.remember else 0
-        if isinstance(known, int | float) and known >= self._limits.timeout:
+        chosen = make_candidate(
+            candidate, self._problem.source.functions if functions is None else functions, **options
+        )
+        known = self._read_hangs().get(self._digest(chosen), 0.0) if self._limits.remember else 0.0
+        if known >= self._limits.timeout:
             reason = f"it was not done after {known:g} s in an earlier run, so it was not run again"
             return Verdict(name=chosen.name, stage="hang", reason=reason)
         started = time.monotonic()
         try:
             facts = self._try(chosen, self._start())
         except TemplateDiedError:  # perhaps because of another candidate, so it is judged with a template of its own
-            with closing(Processes(self._setup, self._limits.timeout)) as alone:
+            with closing(Processes(self._setup)) as alone:
                 facts = self._try(chosen, alone, is_alone=True)
         return Verdict(name=chosen.name, seconds=time.monotonic() - started, **facts)
 
     def _try(self, candidate: Candidate, processes: Processes, *, is_alone: bool = False) -> dict[str, Any]:
         """Return the attributes of the verdict."""
         process = processes.take()
-        trial = _Trial(self, candidate, process)
         try:
-            facts = trial.facts()
+            facts = _Trial(self._problem, self._limits, candidate, process).facts()
             process.end()
         except TemplateDiedError as error:
             if not is_alone or process.stage == "start":
@@ -173,14 +176,19 @@ class Judge:
         finally:
             with suppress(TemplateDiedError):
                 process.end()
-        is_endless = facts["stage"] == "hang" and process.stage == "launch"  # a compiler may be faster the next time
-        if is_endless and self._limits.remember:
-            with self._starting:
-                self._hangs.add(self._digest(candidate), self._limits.timeout)
+        if self._limits.remember and facts["stage"] == "hang" and process.stage == "launch":
+            with self._lock:
+                save_json(self._hangs, {**self._read_hangs(), self._digest(candidate): self._limits.timeout})
         return {**facts, "output": process.output()}
 
     def _digest(self, candidate: Candidate) -> str:
         return candidate.digest(self._problem.device, self._problem.layout)
+
+    def _read_hangs(self) -> dict[str, float]:
+        """Return how long candidates that hung were waited for, by their digests."""
+        with suppress(OSError, ValueError, RecursionError, AttributeError):
+            return {key: known for key, known in load_json(self._hangs).items() if isinstance(known, int | float)}
+        return {}
 
     def map(
         self,
@@ -205,7 +213,7 @@ class Judge:
         """
         if isinstance(candidates, str | bytes | Mapping):
             raise JitLoadError(f"candidates must be an iterable of candidates, got {type(candidates).__name__}")
-        functions = self._source.functions if functions is None else functions
+        functions = self._problem.source.functions if functions is None else functions
         made = [make_candidate(candidate, functions) for candidate in candidates]
         if executor is not None:
             futures = [executor.submit(_judge_elsewhere, self._token, self._arguments, one) for one in made]
@@ -253,70 +261,54 @@ def _judge_elsewhere(token: str, arguments: Mapping[str, Any], candidate: Candid
 class _Trial:
     """The trial of one candidate."""
 
-    def __init__(self, judge: Judge, candidate: Candidate, process: CandidateProcess) -> None:
-        self._judge, self._candidate, self._process = judge, candidate, process
-        self._problem, self._limits = judge._problem, judge._limits  # noqa: SLF001  a part of the judge
-        self._starts, self._calls = self._problem.starts(), 0
+    def __init__(self, problem: Problem, limits: _Limits, candidate: Candidate, process: CandidateProcess) -> None:
+        self._problem, self._limits, self._candidate, self._process = problem, limits, candidate, process
+        self._starts, self._calls = problem.starts(), 0
 
     def facts(self) -> dict[str, Any]:
         """Return the attributes of the verdict."""
-        try:
-            return self._facts()
-        except Rejected as rejection:
-            return rejection.facts
-        except MismatchError as error:
-            return Rejected("wrong", error.message()).facts
-
-    def _facts(self) -> dict[str, Any]:
-        process, source = self._process, self._judge._source  # noqa: SLF001
+        process, limits = self._process, self._limits
         try:
             process.prepare(self._starts)
         except Rejected as rejection:
             raise JitLoadError(f"a candidate cannot be judged: {rejection}:\n{process.output()}") from None
-        arch = "cpu" if self._problem.device == "cpu" else "native"
-        loaded = self._ask(Load(self._candidate, arch, source.model_args, source.seed))
-        process.stage = "launch"
+        try:
+            stage = "compile" if self._candidate.kind in ("cuda", "torch") else "load"
+            process.begin(stage, max(limits.timeout, START_S))
+            registers = self._ask(self._candidate).registers
+            process.begin("launch", limits.timeout)
+            return {"stage": "ok", "registers": registers or None, **self._run()}
+        except Rejected as rejection:
+            return rejection.facts
+
+    def _run(self) -> dict[str, float]:
+        """Call the candidate in all ways. Return its time and that of the reference."""
         answer, _ = self._call("trace")
-        operators = texts_in(answer, "operators")
-        self._check_operators((*operators, *texts_in(answer, "everywhere")))
+        self._check_operators((*answer.operators, *answer.everywhere))
         self._check_order()
         self._call()
-        facts = {"stage": "ok", "registers": loaded["registers"] if isinstance(loaded.get("registers"), int) else None}
-        facts |= self._measure() if self._limits.seconds else {}
-        self._check_operators(operators, is_last=True)
-        return facts
+        times = self._measure() if self._limits.seconds else {}
+        self._check_operators(answer.operators, is_last=True)
+        return times
 
-    def _ask(self, request: Load | Call) -> dict[str, Any]:
+    def _ask(self, request: Candidate | Call) -> Answer:
         answer = self._process.ask(request)
-        if kind := text_in(answer, "failed"):
-            message = text_in(answer, "message").strip()
-            texts = texts_in(answer, "diagnostics")
-            first = next((text for text in texts[:-1]), message.partition("\n")[0])
-            is_memory = OUT_OF_MEMORY.search(f"{kind}: {message}")
-            stage = "compile" if answer.get("is_compile") is True else "memory" if is_memory else self._process.stage
-            raise Rejected(stage, f"{kind}: {first}" if first else kind, texts)
-        if answer.get("replaced"):
-            raise Rejected("cheat", f"it replaces {', '.join(texts_in(answer, 'replaced')) or 'functions'}")
+        if answer.error:
+            is_memory = OUT_OF_MEMORY.search(answer.error)
+            stage = "compile" if answer.is_compile else "memory" if is_memory else self._process.stage
+            raise Rejected(stage, answer.error.partition("\n")[0], answer.diagnostics)
+        if answer.replaced:
+            raise Rejected("cheat", f"it replaces {', '.join(answer.replaced)}")
         return answer
 
-    def _call(self, kind: Any = "measure", delay_ms: int = 0) -> tuple[dict[str, Any], Case]:
+    def _call(self, kind: Any = "measure", delay_ms: int = 0) -> tuple[Answer, Case]:
         """Call the candidate with new inputs, and check all that it did."""
         shared = self._process.shared
         self._calls += 1  # addresses come again at each second call, for candidates that remember what was there
         case = self._problem.new_case(shared, self._problem.starts() if self._calls % 2 else self._starts)
         answer = self._ask(Call(case.starts, self._calls % 2, kind, delay_ms))
         received = shared.clone()  # which no process can change while it is compared
-        stage, reason = self._problem.damage(case, received)
-        if stage:
-            raise Rejected(stage, reason)
-        if problem := text_in(answer, "problem"):
-            raise Rejected("wrong", problem)
-        returned = int(number_in(answer, "returned"))
-        if returned not in (0, len(case.expected)):
-            raise not_an_answer()
-        if not returned and not self._problem.outputs:
-            raise Rejected("wrong", "it returns None, and the reference returns its results")
-        self._problem.check(case, received, self._candidate.name, returned=returned)
+        self._problem.check(case, received, answer, self._candidate.name)
         return answer, case
 
     def _check_order(self) -> None:
@@ -326,7 +318,7 @@ class _Trial:
         """
         for delay_ms in _DELAYS_MS:
             answer, _ = self._call("delay", delay_ms)
-            if answer.get("is_ordered") is True:
+            if answer.is_ordered:
                 return
 
     def _check_operators(self, names: tuple[str, ...], *, is_last: bool = False) -> None:
@@ -346,29 +338,26 @@ class _Trial:
             called: tuple[str, ...] = ()
             self._process.left_s = min(self._process.left_s, _FAKE_S)
             with suppress(Rejected):
-                called = texts_in(self._ask(Call(self._starts, kind="fake")), "operators")
+                called = self._ask(Call(self._starts, kind="fake")).operators
             if called == names:
                 reason = "it computes nothing but with operators of torch, as the reference does"
                 raise Rejected("cheat", f"{reason}: {listed}")
 
-    def _measure(self) -> dict[str, Any]:
+    def _measure(self) -> dict[str, float]:
         """Measure the candidate and the reference. Each sample has new inputs, and its results are checked."""
-        samples: list[tuple[float, ...]] = []
-        with self._judge._measuring:  # noqa: SLF001
+        samples: list[tuple[Answer, Case]] = []
+        with _measuring:
             end = time.monotonic() + self._limits.seconds
             while len(samples) < _MIN_SAMPLES or (len(samples) < _MAX_SAMPLES and time.monotonic() < end):
-                answer, case = self._call()
-                us, late_us = number_in(answer, "us"), number_in(answer, "late_us")
-                samples.append((us, late_us, number_in(answer, "seen_us"), case.reference_us))
-        times, late, seen, reference = zip(*samples, strict=True)
+                samples.append(self._call())
         self._process.rehearse(self._starts)  # the machine may be busier than before
         self._check_order()
-        typical, rest = median(times), median(late)
-        if rest > _LATE_US + _LATE_SHARE * typical:
-            reason = f"its work goes on in other streams, for {rest:.0f} µs after the call of {typical:.0f} µs"
+        typical, late = (median(getattr(answer, name) for answer, _ in samples) for name in ("us", "late_us"))
+        if late > _LATE_US + _LATE_SHARE * typical:
+            reason = f"its work goes on in other streams, for {late:.0f} µs after the call of {typical:.0f} µs"
             raise Rejected("cheat", reason)
-        self._check_clock(typical, min(seen))
-        return {"median_us": typical, "reference_us": median(reference)}
+        self._check_clock(typical, min(answer.seen_us for answer, _ in samples))
+        return {"median_us": typical, "reference_us": median(case.reference_us for _, case in samples)}
 
     def _check_clock(self, typical_us: float, seen_us: float) -> None:
         """Reject a candidate whose calls all take much longer by the clock of this process, also if it is busy."""
@@ -377,26 +366,6 @@ class _Trial:
             if shortest <= _UNSEEN_FACTOR * typical_us + _UNSEEN_US:
                 return
             self._process.rehearse(self._starts)
-            seen_us = min(seen_us, self._call()[0]["seen_us"])
+            seen_us = min(seen_us, self._call()[0].seen_us)
         reason = f"a call takes {typical_us:.0f} µs by its process's clock, but {shortest:.0f} µs by that of the judge"
         raise Rejected("cheat", reason)
-
-
-class _Hangs:
-    """The candidates that hung, in a file in the cache: their digests, and how long they were waited for."""
-
-    def __init__(self) -> None:
-        from jitload.cache.entry import find_cache_dir
-
-        self._path = find_cache_dir(read_settings()) / ".hangs.json"
-
-    def read(self) -> dict[str, Any]:
-        """Return how long candidates were waited for, by their digests."""
-        with suppress(OSError, ValueError, RecursionError):
-            known = load_json(self._path)
-            return known if isinstance(known, dict) else {}
-        return {}
-
-    def add(self, digest: str, seconds: float) -> None:
-        """Remember a candidate. If the cache cannot be written, forget it."""
-        save_json(self._path, {**self.read(), digest: seconds})

@@ -5,14 +5,25 @@ from __future__ import annotations
 import inspect
 import secrets
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from pathlib import Path
 from types import ModuleType
 from typing import Any, NamedTuple
 
-from jitload.errors import JitLoadError
+from jitload.errors import JitLoadError, MismatchError
 from jitload.judging.child import import_file, operators_of
-from jitload.judging.connection import ALIGNMENT, GUARD, Layout, TensorSpec, bytes_of, kind_of, view_of
+from jitload.judging.connection import (
+    ALIGNMENT,
+    GUARD,
+    Answer,
+    Layout,
+    TensorSpec,
+    bytes_of,
+    kind_of,
+    not_an_answer,
+    problem_of,
+)
+from jitload.judging.verdict import Rejected
 from jitload.measuring.clocks import CpuClock, cuda_clock
 from jitload.measuring.difference import Tolerance, agrees, check_agrees, find_differences
 from jitload.measuring.memory import same_bits
@@ -24,7 +35,7 @@ _LOOSE = 0.01  # the relative and the absolute difference that KernelBench allow
 class Case(NamedTuple):
     """Inputs and the right results."""
 
-    starts: tuple[int, ...]  # where the tensors begin in the shared memory
+    starts: tuple[int, ...]  # where the tensors among the arguments begin in the shared memory
     sent: Any  # a copy of what was written there
     expected: list[Any]
     reference_us: float
@@ -39,7 +50,6 @@ class Source(NamedTuple):
     model_args: tuple[Any, ...] = ()
     seed: int = 0  # of the model's weights
     device: str = ""  # where the arguments have to be, or "" for where they are
-    names: tuple[str, ...] = ()  # of the parameters
     is_model: bool = False
 
 
@@ -52,21 +62,21 @@ class Problem:
     def __init__(self, source: Source, outputs: Sequence[str | int] | None, tolerance: Tolerance) -> None:
         import torch
 
-        self._source, is_chosen = source, tolerance != (None, None)
+        self.source, is_chosen = source, tolerance != (None, None)
         self._tolerance = Tolerance(*(_LOOSE if v is None else v for v in tolerance)) if source.is_model else tolerance
         args = self._new_args()
         self._check_inputs(args)
         self.device = next(str(arg.device) for arg in args if isinstance(arg, torch.Tensor))
-        has_names = len(source.names) == len(args)
-        self._names = source.names if has_names else tuple(f"argument {number}" for number in range(len(args)))
+        self._names = _argument_names(source.reference, len(args))
         before = _clone(args)
-        results: list[Any] = []
-        self.operators = operators_of(lambda: results.extend(self._run(args)[0]))
+        self.outputs: tuple[int, ...] = ()
+        (results, _), self.operators = operators_of(lambda: self._run(args))
         self._changed = tuple(
             n for n, arg in enumerate(args) if isinstance(arg, torch.Tensor) and not same_bits(arg, before[n])
         )
         self.outputs = self._find_outputs(args, results, outputs)
-        if not self._agree(self._results_of(_clone(before)), results or [args[number] for number in self.outputs]):
+        expected = results or [args[number] for number in self.outputs]
+        if not self._agree(self._run(_clone(before))[0], expected):
             raise JitLoadError(
                 "the reference computed two different results from the same inputs, so that no candidate can be right: "
                 "let it use no random numbers, and no state that a call changes"
@@ -76,7 +86,7 @@ class Problem:
             self.outputs, self._poisoned = (), []  # they are inputs that only look like the results
         if source.is_model and not is_chosen:
             self._tolerance = self._find_tolerance(results)
-        self.layout = self._make_layout(args, results or [args[number] for number in self.outputs])
+        self.layout = _make_layout(args, expected)
 
     def _new_args(self) -> list[Any]:
         """Return arguments as `inputs` makes them, with random numbers that a candidate cannot know."""
@@ -84,12 +94,13 @@ class Problem:
 
         with torch.random.fork_rng():
             torch.manual_seed(secrets.randbits(63))
-            args = self._source.inputs()
+            args = self.source.inputs()
         if not isinstance(args, tuple | list):
             args = (args,)
+        _check_dense("inputs=", args)
         args = [torch.from_numpy(arg) if type(arg).__module__ == "numpy" and arg.ndim else arg for arg in args]
         return [
-            arg.detach().to(self._source.device or arg.device).contiguous() if isinstance(arg, torch.Tensor) else arg
+            arg.detach().to(self.source.device or arg.device).contiguous() if isinstance(arg, torch.Tensor) else arg
             for arg in args
         ]
 
@@ -108,21 +119,19 @@ class Problem:
             )
 
     def _run(self, args: Sequence[Any]) -> tuple[list[Any], float]:
-        """Call the reference. Return its results, and how long it took."""
+        """Call the reference. Return what it returns, or its outputs, and how long it took."""
         import torch
         from torch.utils._pytree import tree_leaves
 
-        results: list[Any] = []
-
-        def call() -> None:
-            value = self._source.reference(*args)
-            results.extend([] if value is None else tree_leaves(value))
-
+        returned: list[Any] = []
         gpu = torch.device(self.device).index or 0
         clocks = nullcontext(CpuClock()) if self.device == "cpu" else cuda_clock(gpu, None, flushes_l2=True)
         with torch.no_grad(), clocks as clock:
-            elapsed = clock.time_once(lambda: None, call)
-        return [value if isinstance(value, torch.Tensor) else torch.as_tensor(value) for value in results], elapsed
+            elapsed = clock.time_once(lambda: None, lambda: returned.append(self.source.reference(*args)))
+        leaves = [] if returned[0] is None else tree_leaves(returned[0])
+        _check_dense("the reference", leaves)
+        results = [leaf if isinstance(leaf, torch.Tensor) else torch.as_tensor(leaf) for leaf in leaves]
+        return results or [args[number] for number in self.outputs], elapsed
 
     def _find_outputs(
         self, args: Sequence[Any], results: Sequence[Any], outputs: Sequence[str | int] | None
@@ -140,7 +149,7 @@ class Problem:
             if not self._changed:
                 raise JitLoadError("the reference returns None and changes no argument: let it return the right result")
             return self._changed
-        if self._source.is_model:
+        if self.source.is_model:
             return ()
         last = tuple(tensors[-len(results) :])
         return last if [kind_of(args[n]) for n in last] == [*map(kind_of, results)] else ()
@@ -152,14 +161,10 @@ class Problem:
             values = _clone(args)
             _fill_at_random(values[output])
             try:
-                found.append(self._results_of(values))
+                found.append(self._run(values)[0])
             except (RuntimeError, IndexError):  # such as for a wrong index
                 return True
         return not self._agree(*found)
-
-    def _results_of(self, args: Sequence[Any]) -> list[Any]:
-        results, _ = self._run(args)
-        return results or [args[number] for number in self.outputs]
 
     def _agree(self, first: Sequence[Any], second: Sequence[Any]) -> bool:
         pairs = zip(map(_sample, first), map(_sample, second), strict=True)
@@ -168,41 +173,29 @@ class Problem:
     def _find_tolerance(self, results: Sequence[Any]) -> Tolerance:
         """Return the tolerance for a model: `_LOOSE`, or less if results for other inputs then seem to be equal."""
         least = max([1e-4, *(Tolerance(None, None).of(result.dtype)[0] for result in results)])
-        others = self._results_of(self._new_args())
+        others, _ = self._run(self._new_args())
         for exponent in range(2, 9):
             tolerance = Tolerance(max(10.0**-exponent, least), 10.0**-exponent)
-            if all(map(_are_told_apart, results, others, [tolerance] * len(results))):
+            if all(_are_told_apart(a, b, tolerance) for a, b in zip(results, others, strict=True)):
                 return tolerance
         return self._tolerance  # the results hardly depend on the inputs
 
-    def _make_layout(self, args: Sequence[Any], results: Sequence[Any]) -> Layout:
-        import torch
-
-        position = 0
-
-        def spec(tensor: Any) -> TensorSpec:
-            nonlocal position
-            made = TensorSpec(*kind_of(tensor), tensor.numel() * tensor.element_size(), position)
-            position = made.end
-            return made
-
-        arguments = tuple(spec(arg) if isinstance(arg, torch.Tensor) else arg for arg in args)
-        arena = position
-        return Layout(arguments, tuple(map(spec, results)), arena, position)
-
     def starts(self) -> tuple[int, ...]:
-        """Return random places for the tensors."""
+        """Return random places for the tensors among the arguments."""
         places = range(GUARD, 2 * GUARD, ALIGNMENT)
-        return tuple(s.start + secrets.choice(places) for s in self.layout.arguments if isinstance(s, TensorSpec))
+        specs = self.layout.arguments
+        return tuple(s.start + secrets.choice(places) if isinstance(s, TensorSpec) else 0 for s in specs)
 
     def _places(self, starts: tuple[int, ...]) -> Iterator[tuple[int, TensorSpec, slice]]:
         """Yield the positions of the tensors among the arguments, and where they lie in the shared memory."""
-        tensors = ((number, s) for number, s in enumerate(self.layout.arguments) if isinstance(s, TensorSpec))
-        for (number, spec), start in zip(tensors, starts, strict=True):
-            yield number, spec, slice(start, start + spec.size)
+        for number, (spec, start) in enumerate(zip(self.layout.arguments, starts, strict=True)):
+            if isinstance(spec, TensorSpec):
+                yield number, spec, slice(start, start + spec.size)
 
     def new_case(self, shared: Any, starts: tuple[int, ...]) -> Case:
         """Compute the right results for new inputs, and only then write these and random bytes to the shared memory."""
+        import torch
+
         args = self._new_args()
         for spec, arg, name in zip(self.layout.arguments, args, self._names, strict=True):
             if not isinstance(spec, TensorSpec):
@@ -210,41 +203,80 @@ class Problem:
                     raise JitLoadError(f"inputs= returned {arg!r} for {name!r}, and {spec!r} before")
             elif (spec.dtype, spec.shape) != kind_of(arg):
                 raise JitLoadError(f"inputs= must return tensors of the same shapes; {name!r} differs")
-        _fill_with_noise(shared)
+        noise = torch.frombuffer(bytearray(secrets.token_bytes(_NOISE)), dtype=torch.uint8)
+        shared.copy_(noise.repeat(shared.numel() // _NOISE + 1)[: shared.numel()])
         sent = shared[: self.layout.arena].clone()
         for number, spec, place in self._places(starts):
             if number not in self._poisoned:
                 sent[place].copy_(bytes_of(args[number]))
             elif spec.dtype == "bool":
                 sent[place].bitwise_and_(1)
-        results, elapsed = self._run(args)
+        expected, elapsed = self._run(args)
         shared[: self.layout.arena].copy_(sent)  # a process that knew them earlier could be done when its time begins
-        return Case(starts, sent, results or [args[n] for n in self.outputs], elapsed)
+        return Case(starts, sent, expected, elapsed)
 
-    def check(self, case: Case, shared: Any, name: str, *, returned: int) -> None:
+    def check(self, case: Case, shared: Any, answer: Answer, name: str) -> None:
         """Compare what the candidate `name` returned, or the outputs that it wrote, with the right results."""
-        outputs = {number: view_of(shared, place.start, spec) for number, spec, place in self._places(case.starts)}
-        for number, expected in enumerate(case.expected):
-            if returned:
-                spec, result = self.layout.results[number], f"result {number}"
-                actual = view_of(shared, spec.start, spec)
-            else:
-                result, actual = self._names[self.outputs[number]], outputs[self.outputs[number]]
-            check_agrees((name, result, actual), ("the reference", expected.cpu()), self._tolerance, is_sure=True)
+        self._check_unchanged(case, shared)
+        if answer.problem:
+            raise Rejected("wrong", answer.problem)
+        if answer.returned not in (0, len(case.expected)):
+            raise not_an_answer()
+        if not answer.returned and not self.outputs:
+            raise Rejected("wrong", "it returns None, and the reference returns its results")
+        results = [(f"result {n}", spec.view(shared, spec.start)) for n, spec in enumerate(self.layout.results)]
+        if not answer.returned:
+            arguments = self.layout.arguments_in(shared, case.starts)
+            results = [(self._names[number], arguments[number]) for number in self.outputs]
+        try:
+            for (label, result), expected in zip(results, case.expected, strict=True):
+                check_agrees((name, label, result), ("the reference", expected.cpu()), self._tolerance, is_sure=True)
+        except MismatchError as error:
+            raise Rejected("wrong", error.message()) from error
 
-    def damage(self, case: Case, shared: Any) -> tuple[str, str]:
-        """Return the stage and the reason if a candidate changed what it must not change, or two empty texts."""
+    def _check_unchanged(self, case: Case, shared: Any) -> None:
+        """Reject a candidate that changed its inputs, or memory next to tensors."""
         import torch
 
         end, written = 0, (*self.outputs, *self._changed)
         for number, spec, place in self._places(case.starts):
             gaps = slice(end, place.start), slice(place.stop, spec.end)
             if not all(torch.equal(shared[gap], case.sent[gap]) for gap in gaps):
-                return "memory", f"it writes to memory next to {self._names[number]!r}"
+                raise Rejected("memory", f"it writes to memory next to {self._names[number]!r}")
             if number not in written and not torch.equal(shared[place], case.sent[place]):
-                return "cheat", f"it changes its input {self._names[number]!r}"
+                raise Rejected("cheat", f"it changes its input {self._names[number]!r}")
             end = spec.end
-        return "", ""
+
+
+def _argument_names(reference: Any, count: int) -> tuple[str, ...]:
+    """Return the names of the reference's parameters, or others if these are not its arguments one by one."""
+    with suppress(TypeError, ValueError):
+        parameters = inspect.signature(getattr(reference, "forward", reference)).parameters.values()
+        if len(parameters) == count and all(p.kind is not p.VAR_POSITIONAL for p in parameters):
+            return tuple(p.name for p in parameters)
+    return tuple(f"argument {number}" for number in range(count))
+
+
+def _make_layout(args: Sequence[Any], results: Sequence[Any]) -> Layout:
+    import torch
+
+    specs: list[Any] = []
+    end = 0
+    for value in (*args, *results):
+        specs.append(value)
+        if isinstance(value, torch.Tensor):
+            specs[-1] = TensorSpec(*kind_of(value), value.numel() * value.element_size(), end)
+            end = specs[-1].end
+    arguments, results = tuple(specs[: len(args)]), tuple(specs[len(args) :])
+    return Layout(arguments, results, results[0].start, end)
+
+
+def _check_dense(function: str, values: Sequence[Any]) -> None:
+    import torch
+
+    for value in values:
+        if isinstance(value, torch.Tensor) and (problem := problem_of(value)):
+            raise JitLoadError(f"{function} returned a tensor that {problem}: let it return dense tensors")
 
 
 def _clone(args: Sequence[Any]) -> list[Any]:
@@ -273,48 +305,35 @@ def _sample(tensor: Any) -> Any:
     return tensor.reshape(-1)[:: 1 + (tensor.numel() >> 20)]
 
 
-def _fill_with_noise(memory: Any) -> None:
-    import torch
-
-    noise = torch.frombuffer(bytearray(secrets.token_bytes(_NOISE)), dtype=torch.uint8)
-    whole = memory.numel() // _NOISE * _NOISE
-    memory[:whole].view(-1, _NOISE).copy_(noise)
-    memory[whole:].copy_(noise[: memory.numel() - whole])
-
-
 # ---- reading a reference ---------------------------------------------------------------------------------------------
 
 
 def read_source(reference: Any, inputs: Any) -> Source:
     """Return the reference for the arguments of `Judge`."""
     if isinstance(reference, str | Path):
-        return _source_of(_import_reference(Path(reference)), str(reference))
+        return _source_in(Path(reference))
     if not callable(reference) or not callable(inputs):
         raise JitLoadError(
             "a Judge needs reference=, a function of the same arguments as the candidates, and inputs=, a function "
             "that returns new arguments; or reference='file.py'"
         )
-    return Source(reference, inputs, names=_parameter_names(reference))
+    return Source(reference, inputs)
 
 
-def _import_reference(path: Path) -> ModuleType:
+def _source_in(path: Path) -> Source:
     if path.suffix != ".py" or not path.is_file():
         raise JitLoadError(f"there is no Python file {path} with a reference")
     try:
-        return import_file(path, f"jitload_reference_{path.stem}")
+        module = import_file(path, f"jitload_reference_{path.stem}")
     except Exception as error:
         raise JitLoadError(f"the reference {path} cannot be imported: {type(error).__name__}: {error}") from error
-
-
-def _source_of(module: ModuleType, label: str) -> Source:
     if hasattr(module, "Model"):
         return _kernelbench_source(module)
     if not (callable(getattr(module, "reference", None)) and callable(getattr(module, "inputs", None))):
         raise JitLoadError(
-            f"{label} has no functions reference(…) and inputs(), nor Model, get_inputs() and get_init_inputs()"
+            f"{path} has no functions reference(…) and inputs(), nor Model, get_inputs() and get_init_inputs()"
         )
-    functions = getattr(module, "FUNCTIONS", None)
-    return Source(module.reference, module.inputs, functions=functions, names=_parameter_names(module.reference))
+    return Source(module.reference, module.inputs, functions=getattr(module, "FUNCTIONS", None))
 
 
 def _kernelbench_source(module: ModuleType) -> Source:
@@ -325,13 +344,4 @@ def _kernelbench_source(module: ModuleType) -> Source:
     with torch.random.fork_rng():
         torch.manual_seed(seed)
         model = module.Model(*args).to(device)
-    names = _parameter_names(model.forward)
-    return Source(model, module.get_inputs, model_args=args, seed=seed, device=device, names=names, is_model=True)
-
-
-def _parameter_names(function: Any) -> tuple[str, ...]:
-    try:
-        parameters = inspect.signature(function).parameters.values()
-    except (TypeError, ValueError):
-        return ()
-    return tuple(p.name for p in parameters) if all(p.kind is not p.VAR_POSITIONAL for p in parameters) else ()
+    return Source(model, module.get_inputs, model_args=args, seed=seed, device=device, is_model=True)

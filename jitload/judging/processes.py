@@ -15,26 +15,24 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from multiprocessing.connection import Connection
 from pathlib import Path
-from typing import Any
 
 from jitload.building.child_process import ChildProcess, describe_end
 from jitload.errors import JitLoadError
-from jitload.judging.child import Call, Setup
-from jitload.judging.connection import take_answer
+from jitload.judging.connection import Answer, Call, Setup, take_answer
 from jitload.judging.template import children_of
 from jitload.judging.verdict import Rejected
 
 _PROGRAM = (
-    "import sys; parent, control, *sys.path[:] = sys.argv[1:]; from jitload.judging.template import serve; "
-    "serve(int(parent), int(control))"
+    "import sys; parent, control, root, *sys.path[:] = sys.argv[1:]; from jitload.judging.template import serve; "
+    "serve(int(parent), int(control), root)"
 )
 _TICK_S = 0.05  # between checks of the memory and the number of a candidate's processes
 _MAX_PROCESSES = 32
-_START_S = 120.0
+START_S = 120.0  # how long a process may start, and at least, how long a candidate may compile and load
 _SHOWN_OUTPUT = 4000  # bytes
 OUT_OF_MEMORY = re.compile(
     r"out of memory|not enough memory|can't allocate memory|unable to allocate|bad_alloc|MemoryError"
@@ -51,51 +49,60 @@ class Template:
     """The process from which those of candidates are forked, and the socket over which it gets descriptors."""
 
     def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self.root = tempfile.mkdtemp(prefix="jitload-judge-")  # of the directories of all processes
         self._control, theirs = socket.socketpair()
-        arguments = (str(os.getpid()), str(theirs.fileno()), *sys.path)
+        arguments = (str(os.getpid()), str(theirs.fileno()), self.root, *sys.path)
         self._child = ChildProcess(_PROGRAM, *arguments, descriptors=(theirs.fileno(),))
         self.is_alive = self._child.is_alive
         theirs.close()
-        self._lock = threading.Lock()
 
-    def fork(self, directory: str, descriptors: tuple[int, ...]) -> int:
+    def fork(self, descriptors: tuple[int, ...]) -> int:
         """Start a process with copies of the descriptors, and return its id."""
-        with self._lock:
-            with suppress(OSError):  # it has died
-                socket.send_fds(self._control, [b"\0"], list(descriptors))
-            return self._ask(directory)
+        return self._ask(0, descriptors)
 
     def end(self, pid: int) -> int:
         """Kill a process and all that it has started, and return its status."""
-        with self._lock:
-            return self._ask(pid)
+        return self._ask(pid)
 
-    def _ask(self, request: str | int) -> int:
-        self._child.wake()  # a candidate may have stopped it
-        answer = self._child.ask(request, timeout_s=_START_S)
+    def _ask(self, pid: int, descriptors: tuple[int, ...] = ()) -> int:
+        with self._lock:
+            if descriptors:
+                with suppress(OSError):  # it has died
+                    socket.send_fds(self._control, [b"\0"], list(descriptors))
+            self._child.wake()  # a candidate may have stopped it
+            answer = self._child.ask(pid, timeout_s=START_S)
         if answer is None:
+            self._remove_leftovers()
             raise TemplateDiedError(f"the judge's process {self._child.cause_of_death()}")
         return int(answer)
 
+    def _remove_leftovers(self) -> None:
+        for link in Path("/proc").glob("[0-9]*/cwd"):
+            with suppress(OSError):
+                if os.readlink(link).startswith(f"{self.root}/"):
+                    os.kill(int(link.parent.name), signal.SIGKILL)
+        shutil.rmtree(self.root, ignore_errors=True)
+
     def close(self) -> None:
-        """End the template."""
+        """End the template, which ends its processes."""
         self._child.close()
         self._child.await_end()
         self._control.close()
+        self._remove_leftovers()
 
 
 class CandidateProcess:
     """A process for one candidate, and `shared`, the memory that is shared with it, as a tensor of bytes."""
 
-    def __init__(self, template: Template, setup: Setup, timeout: float) -> None:
+    def __init__(self, template: Template, setup: Setup) -> None:
         import torch
 
-        self.stage = "start"  # or `load`, `compile` or `launch`, as far as it says
-        self.left_s = _START_S  # how long it may still work
+        self.stage = "start"  # or `compile`, `load` or `launch`
+        self.limit_s = self.left_s = START_S  # how long this stage may take, and what is left of that
         self.null_us = 0.0  # how long a call takes that computes nothing
         self._received = bytearray()
-        self._memory, self._first_memory, self._template, self._timeout = setup.memory, 0, template, timeout
-        self._directory = tempfile.mkdtemp(prefix="jitload-judge-")  # which the template removes
+        self._memory, self._first_memory, self._template = setup.memory, 0, template
         self._output = tempfile.TemporaryFile()  # noqa: SIM115  closed by end()
         ours, theirs = socket.socketpair()
         ours.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, struct.pack("ll", 0, int(_TICK_S * 1e6)))
@@ -106,11 +113,10 @@ class CandidateProcess:
         fcntl.fcntl(memory, fcntl.F_ADD_SEALS, seals)
         try:
             self.shared = torch.frombuffer(mmap.mmap(memory, setup.layout.size), dtype=torch.uint8)
-            self._pid = template.fork(self._directory, (theirs.fileno(), memory, self._output.fileno()))
+            self._pid = template.fork((theirs.fileno(), memory, self._output.fileno()))
         except TemplateDiedError:
             self._output.close()
             self._connection.close()
-            shutil.rmtree(self._directory)
             raise
         finally:
             os.close(memory)
@@ -121,44 +127,43 @@ class CandidateProcess:
         """Let it go on, and return whether it is alive. A candidate may have stopped or ended it."""
         with suppress(OSError):
             os.kill(self._pid, signal.SIGCONT)
-        return _is_alive(self._pid)
+        return _memory_of(self._pid) > 0
 
     def prepare(self, starts: tuple[int, ...]) -> None:
         """Wait until it is ready, and measure how long a call takes that computes nothing."""
         self._answer()
         self.rehearse(starts)
-        self.stage, self.left_s = "load", self._timeout
         self._first_memory = _memory_of(self._pid)  # a fork seems to have all memory of the template, too
+
+    def begin(self, stage: str, limit_s: float) -> None:
+        """Begin a stage, which may take `limit_s` seconds."""
+        self.stage, self.limit_s, self.left_s = stage, limit_s, limit_s
 
     def rehearse(self, starts: tuple[int, ...]) -> None:
         """Measure how long a call takes that computes nothing. Keep the longest of such times."""
-        times = [self.ask(Call(starts, kind="rehearse"))["seen_us"] for _ in range(3)]
+        times = [self.ask(Call(starts, kind="rehearse")).seen_us for _ in range(3)]
         self.null_us = max(self.null_us, min(times))
 
-    def ask(self, request: object) -> dict[str, Any]:
+    def ask(self, request: object) -> Answer:
         """Send a request, and return the answer, with `seen_us`: how long it took by the clock of this process."""
         start = time.perf_counter()
         with suppress(OSError):  # it has died, as the missing answer will show
             self._connection.send(request)
-        return {**self._answer(), "seen_us": (time.perf_counter() - start) * 1e6}
+        return self._answer()._replace(seen_us=(time.perf_counter() - start) * 1e6)
 
-    def _answer(self) -> dict[str, Any]:
+    def _answer(self) -> Answer:
         """Return the next answer. Check the limits meanwhile, also of a process that sends and sends."""
         start = time.monotonic()
         end, next_check = start + self.left_s, start + _TICK_S
-        while True:
-            if (answer := take_answer(self._received)) is None:
-                self._receive()
-            elif (stage := answer.get("stage")) in ("load", "compile", "launch"):
-                self.stage = stage
-            else:
-                self.left_s = end - time.monotonic()
-                return answer
+        while (answer := take_answer(self._received)) is None:
+            self._receive()
             if (now := time.monotonic()) > end:
-                raise self.rejection(f"is not done after {self._timeout:g} s", "hang")
+                raise self.rejection(f"is not done after {self.limit_s:g} s", "hang")
             if now > next_check:
                 self._check_limits()
                 next_check = time.monotonic() + _TICK_S
+        self.left_s = end - time.monotonic()
+        return answer
 
     def _receive(self) -> None:
         try:
@@ -182,7 +187,7 @@ class CandidateProcess:
     def _lost_connection(self) -> Rejected:
         """Return how the process has died, or that it closed its connection."""
         deadline = time.monotonic() + 0.5
-        while _is_alive(self._pid):
+        while _memory_of(self._pid):
             if time.monotonic() > deadline:
                 return self.rejection("closed its connection to the judge")
             time.sleep(0.001)
@@ -204,13 +209,6 @@ class CandidateProcess:
         self._connection.close()
         try:
             return self._template.end(pid)
-        except TemplateDiedError:
-            for link in Path("/proc").glob("[0-9]*/cwd"):
-                with suppress(OSError):
-                    if os.readlink(link).startswith(self._directory):
-                        os.kill(int(link.parent.name), signal.SIGKILL)
-            shutil.rmtree(self._directory, ignore_errors=True)
-            raise
         finally:
             self.output()
             self._output.close()
@@ -223,12 +221,6 @@ class CandidateProcess:
         return self._shown
 
 
-def _is_alive(pid: int) -> bool:
-    with suppress(OSError):
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    return False
-
-
 def _descendants(pid: int) -> Iterator[int]:
     for child in children_of(pid):
         yield child
@@ -236,7 +228,7 @@ def _descendants(pid: int) -> Iterator[int]:
 
 
 def _memory_of(pid: int) -> int:
-    """Return the bytes of memory that a process uses, without what it maps from files."""
+    """Return the bytes of memory that a process uses, without what it maps from files, or 0 if it has ended."""
     with suppress(OSError):
         lines = Path(f"/proc/{pid}/status").read_text().splitlines()
         return sum(int(line.split()[1]) * 1024 for line in lines if line.startswith(("RssAnon:", "RssShmem:")))
@@ -248,40 +240,33 @@ class Processes:
 
     make_template: Callable[[], Template] = Template
 
-    def __init__(self, setup: Setup, timeout: float) -> None:
-        self._template, self._setup, self._timeout = self.make_template(), setup, timeout
-        self._spares: list[CandidateProcess] = []
+    def __init__(self, setup: Setup) -> None:
+        self._template, self._setup = self.make_template(), setup
         self._starter = ThreadPoolExecutor(1, thread_name_prefix="jitload-judge-spare")
-        self._lock = threading.RLock()
+        self._spare: Future[CandidateProcess] = self._starter.submit(self._start)
+        self._lock = threading.Lock()
 
-    def take(self) -> CandidateProcess:
+    def _start(self) -> CandidateProcess:
+        if not self._template.is_alive():
+            self._template.close()
+            self._template = self.make_template()
+        return CandidateProcess(self._template, self._setup)
+
+    def take(self, *, is_last_try: bool = False) -> CandidateProcess:
         """Return a process for a candidate, and start another one."""
         with self._lock:
-            if not self._template.is_alive():
-                self._end_all()
-                self._template = self.make_template()
-            self._add_spare()
-            process = self._spares.pop()
-            if not process.wake():
-                process.end()
-                self._add_spare()
-                process = self._spares.pop()
-        self._starter.submit(self._add_spare)
-        return process
-
-    def _add_spare(self) -> None:
-        with self._lock:
-            if not self._spares:
-                self._spares.append(CandidateProcess(self._template, self._setup, self._timeout))
-
-    def _end_all(self) -> None:
-        while self._spares:
-            with suppress(TemplateDiedError):
-                self._spares.pop().end()
-        self._template.close()
+            spare, self._spare = self._spare, self._starter.submit(self._start)
+        process = spare.result()
+        if process.wake() or is_last_try:
+            return process
+        with suppress(TemplateDiedError):
+            process.end()
+        return self.take(is_last_try=True)
 
     def close(self) -> None:
         """End all processes."""
         self._starter.shutdown()
-        with self._lock:
-            self._end_all()
+        if not self._spare.exception():
+            with suppress(TemplateDiedError):
+                self._spare.result().end()
+        self._template.close()

@@ -12,14 +12,12 @@ import shutil
 import signal
 import socket
 import sys
-import threading
 import time
 import traceback
-import warnings
 from contextlib import suppress
 from pathlib import Path
 
-from jitload.building.child_process import answer_questions, end_with_parent
+from jitload.building.child_process import answer_questions
 
 _SET_PARENT_DEATH_SIGNAL, _SET_CHILD_SUBREAPER = 1, 36  # of prctl
 _MAX_FILE = 256 << 20  # bytes of a file that a candidate writes
@@ -29,8 +27,11 @@ _CONNECTION, _MEMORY = 800, 801  # numbers of descriptors that nobody closes or 
 _libc = ctypes.CDLL(None)
 
 
-def serve(parent: int, control: int) -> None:
-    """Answer the requests of the process `parent`: a directory for a new process, or the id of one to end."""
+def serve(parent: int, control: int, root: str) -> None:
+    """Answer the requests of the process `parent`: 0 for a new process, or the id of one to end.
+
+    Each process gets a directory in `root`. When the parent ends, so do all processes.
+    """
     from jitload.cuda import isolated
 
     _libc.prctl(_SET_CHILD_SUBREAPER, 1, 0, 0, 0)  # what a candidate leaves behind becomes a child of this process
@@ -39,28 +40,21 @@ def serve(parent: int, control: int) -> None:
     isolated.is_needed = False  # nor processes that precompile headers: a candidate has a process of its own
     os.environ[_ASKS_NVML] = "1"  # or torch could start CUDA here, to find out whether there is a GPU
     descriptors = socket.socket(fileno=control)
-    directories: dict[int, str] = {}  # of the processes that run
-    lock = threading.Lock()
+    os.chdir(root)
+    running: set[int] = set()
 
-    def answer(request: str | int) -> int:
-        with lock:
-            if isinstance(request, int):
-                return _end(request, directories)
-            pid = _fork(request, descriptors)
-            directories[pid] = request
-            return pid
+    def answer(pid: int) -> int:
+        if pid:
+            return _end(pid, running)
+        running.add(pid := _fork(descriptors))
+        return pid
 
-    def end_all() -> None:
-        """End the processes that a judge has left which was killed itself."""
-        with lock:
-            for pid in [*directories]:
-                _end(pid, directories)
-
-    end_with_parent(parent, end_all)
     _import_modules()
     _end_nvml()
-    answer_questions(answer)
-    end_all()
+    answer_questions(answer, parent=parent)
+    for pid in [*running]:
+        _end(pid, running)
+    shutil.rmtree(root, ignore_errors=True)
     os._exit(0)  # without what modules print at exit
 
 
@@ -91,39 +85,32 @@ def _end_nvml() -> None:
             pass
 
 
-def _fork(directory: str, control: socket.socket) -> int:
+def _fork(control: socket.socket) -> int:
     """Start a process with the descriptors that the judge has sent, and return its id."""
     _, descriptors, _, _ = socket.recv_fds(control, 1, 3)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", DeprecationWarning)  # this process has a second thread, which only sleeps
-        pid = os.fork()
+    pid = os.fork()
     if pid == 0:
-        _run(directory, *descriptors)
+        _run(*descriptors)
     for descriptor in descriptors:
         os.close(descriptor)
     return pid
 
 
-def _end(pid: int, directories: dict[int, str]) -> int:
+def _end(pid: int, running: set[int]) -> int:
     """Kill a process and all that it has started, and return its status."""
-    _kill_group(pid)
+    running.remove(pid)
+    for kill in (os.killpg, os.kill):  # before it has a group of its own, there is only the process
+        with suppress(ProcessLookupError, PermissionError):
+            kill(pid, signal.SIGKILL)
     status = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
-    _kill_group(pid)  # a process may have been forked meanwhile
-    directory = directories.pop(pid)
     deadline = time.monotonic() + _CLEAN_UP_S
-    while (orphans := children_of("self") - {*directories}) and time.monotonic() < deadline:
+    while (orphans := children_of("self") - running) and time.monotonic() < deadline:
         for orphan in orphans:
             os.kill(orphan, signal.SIGKILL)  # not waited for, so the id is still its own
         for orphan in orphans:
             os.waitpid(orphan, 0)
-    shutil.rmtree(directory, ignore_errors=True)
+    shutil.rmtree(str(pid), ignore_errors=True)
     return status
-
-
-def _kill_group(pid: int) -> None:
-    for kill in (os.killpg, os.kill):  # before it has a group of its own, there is only the process
-        with suppress(ProcessLookupError, PermissionError):
-            kill(pid, signal.SIGKILL)
 
 
 def children_of(pid: int | str) -> set[int]:
@@ -134,10 +121,10 @@ def children_of(pid: int | str) -> set[int]:
     return set()  # it has ended
 
 
-def _run(directory: str, connection: int, memory: int, output: int) -> None:
+def _run(connection: int, memory: int, output: int) -> None:
     """Run the new process, and never return."""
     try:
-        _prepare(directory, connection, memory, output)
+        _prepare(connection, memory, output)
         from multiprocessing.connection import Connection
 
         from jitload.judging.child import serve_candidate
@@ -150,7 +137,7 @@ def _run(directory: str, connection: int, memory: int, output: int) -> None:
     os._exit(0)
 
 
-def _prepare(directory: str, connection: int, memory: int, output: int) -> None:
+def _prepare(connection: int, memory: int, output: int) -> None:
     import resource
     import tempfile
 
@@ -169,5 +156,6 @@ def _prepare(directory: str, connection: int, memory: int, output: int) -> None:
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     resource.setrlimit(resource.RLIMIT_FSIZE, (_MAX_FILE, _MAX_FILE))
     signal.signal(signal.SIGXFSZ, signal.SIG_IGN)  # writing then fails, which ends no program that only prints
-    os.chdir(directory)
-    os.environ["TMPDIR"] = os.environ["TORCH_EXTENSIONS_DIR"] = tempfile.tempdir = directory
+    os.mkdir(str(os.getpid()))
+    os.chdir(str(os.getpid()))
+    os.environ["TMPDIR"] = os.environ["TORCH_EXTENSIONS_DIR"] = tempfile.tempdir = os.getcwd()
