@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import ctypes
+import itertools
 import logging
+import os
 import subprocess
+import threading
 from pathlib import Path
 
 import builds
 import pytest
 from support.calls import run_python
 
+from jitload.cuda.bindings import load_bindings
 from jitload.cuda.nvrtc import log_warnings
 from jitload.errors import CompileError, ToolchainError
 from jitload.nvrtc import nvrtc_compile
@@ -40,31 +45,70 @@ def test_a_silent_compile_logs_nothing(caplog: pytest.LogCaptureFixture) -> None
 FORK = """
 import os
 from jitload.cuda import program as nvrtc
-inside = nvrtc._compiling()
-inside.__enter__()          # as a thread inside NVRTC does
-child = os.fork()
-if child == 0:
-    try:
-        jitload.compile_cubin("__global__ void k() {}", arch="sm_90a")
-        print("compiled", flush=True)
-    except jitload.JitLoadError as error:
-        print(type(error).__name__, str(error).partition(",")[0], flush=True)
-    os._exit(0)
-os.waitpid(child, 0)
-inside.__exit__(None, None, None)
-child = os.fork()
-if child == 0:
-    jitload.compile_cubin("__global__ void k() {}", arch="sm_90a")
-    print("compiled", flush=True)
-    os._exit(0)
-os.waitpid(child, 0)
+
+def fork_and_compile():
+    child = os.fork()
+    if child == 0:
+        try:
+            jitload.compile_cubin("__global__ void k() {}", arch="sm_90a")
+            print("compiled", flush=True)
+        except jitload.JitLoadError as error:
+            print(type(error).__name__, str(error).partition(",")[0], flush=True)
+        os._exit(0)
+    os.waitpid(child, 0)
+
+def load_and_fork(*arguments, load=nvrtc.load_bindings):
+    fork_and_compile()
+    return load(*arguments)
+
+with nvrtc._compiling():          # as a thread inside NVRTC does
+    fork_and_compile()
+nvrtc.load_bindings = load_and_fork
+nvrtc.load_nvrtc(NVRTC)
+fork_and_compile()
 """
 
 
 def test_a_child_forked_inside_nvrtc_is_told() -> None:
-    told, compiled = run_python(FORK).splitlines()
-    assert told == ("ToolchainError this process was forked while another thread was compiling with NVRTC")
+    path = find_cuda_toolchain(read_settings()).nvrtc_path
+    *told, compiled = run_python(f"from pathlib import Path\nNVRTC = Path({str(path)!r})\n{FORK}").splitlines()
+    assert told == ["ToolchainError this process was forked while another thread was compiling with NVRTC"] * 2
     assert compiled == "compiled"
+
+
+SLOW_LIBRARY = """
+#include <poll.h>
+#include <unistd.h>
+int was_answered;
+__attribute__((constructor)) static void wait_for_an_answer(void) {
+    struct pollfd answer = {ANSWER, POLLIN, 0};
+    write(REQUEST, "", 1);
+    was_answered = poll(&answer, 1, 20000) == 1;
+}
+"""
+
+
+def test_other_threads_work_while_a_library_is_loaded(tmp_path: Path) -> None:
+    pipes = (request, to_request), (answer, to_answer) = os.pipe(), os.pipe()
+    library = tmp_path / "slow.so"
+    command = ["cc", "-shared", "-fPIC", f"-DREQUEST={to_request}", f"-DANSWER={answer}", "-x", "c", "-", "-o", library]
+    subprocess.run(command, input=SLOW_LIBRARY.encode(), check=True)
+    errors: list[ToolchainError] = []
+
+    def load() -> None:
+        with pytest.raises(ToolchainError) as error:
+            load_bindings("nvrtc", library)
+        errors.append(error.value)
+
+    thread = threading.Thread(target=load)
+    thread.start()
+    os.read(request, 1)
+    os.write(to_answer, b"x")
+    thread.join()
+    for descriptor in itertools.chain(*pipes):
+        os.close(descriptor)
+    assert [str(error).partition(":")[0] for error in errors] == [f"{library} is a library, but not NVRTC"]
+    assert ctypes.c_int.in_dll(ctypes.CDLL(str(library)), "was_answered").value == 1
 
 
 def test_an_unknown_suffix_lists_the_architectures() -> None:

@@ -393,10 +393,24 @@ def after_build(cache_dir: Path, settings: Settings) -> None:
 
 def sweep_work_dirs(cache_dir: Path) -> None:
     """Remove the directories of dead builders, and of builds that failed more than a week ago."""
+    root = cache_dir / WORK_DIR
     with suppress(OSError):
-        for name in os.listdir(cache_dir / WORK_DIR):
+        for name in os.listdir(root):
             with suppress(OSError):
-                _sweep_work_dir(cache_dir / WORK_DIR / name)
+                if not _is_kept(f"{root}/{name}"):
+                    _sweep_work_dir(root / name)
+
+
+def _is_kept(work_dir: str) -> bool:
+    """Return whether a work directory is kept for inspection, because its build failed less than a week ago.
+
+    There may be hundreds of such directories, which each build looks at. Therefore the path is a string.
+    """
+    try:
+        failed_at = os.lstat(f"{work_dir}/{FAILED_MARKER}").st_mtime
+    except FileNotFoundError:
+        return False
+    return time.time() - failed_at <= _FAILED_KEPT_S
 
 
 def _sweep_work_dir(work_dir: Path) -> None:
@@ -406,8 +420,7 @@ def _sweep_work_dir(work_dir: Path) -> None:
     dead if their directory is more than a day old.
     """
     if (work_dir / FAILED_MARKER).exists():
-        if _age_s(work_dir / FAILED_MARKER) > _FAILED_KEPT_S:
-            shutil.rmtree(work_dir, ignore_errors=True)
+        shutil.rmtree(work_dir, ignore_errors=True)
         return
     match = _HOST_TAG.search(work_dir.name)
     lock = None

@@ -43,7 +43,8 @@ def load_nvrtc(path: Path) -> Any:
         if "alt" not in builtins.name:
             with suppress(OSError):  # NVRTC will report that the library is missing
                 ctypes.CDLL(str(builtins))
-    return load_bindings("nvrtc", path)
+    with _compiling():  # a process that is forked meanwhile has half of the library
+        return load_bindings("nvrtc", path)
 
 
 def _compile(nvrtc: Any, library_path: Path, job: NvrtcJob, cancellation: Cancellation) -> NvrtcResult:

@@ -89,7 +89,7 @@ def read_symbol(symbol: str, expression: str) -> tuple[str, tuple[str, ...] | No
     if readable is None or not readable.endswith(")"):
         # The symbol lacks the namespaces, which the expression has. But the name in the expression may be a macro: then
         # only the symbol has the real name.
-        is_name = re.fullmatch(rf"(?:::)?(?:\w+::)*{re.escape(symbol)}", expression)
+        is_name = expression.endswith(symbol) and re.fullmatch(r"(?:::)?(?:\w+::)*", expression.removesuffix(symbol))
         return (expression.removeprefix("::") if is_name else symbol), None
     declarator, types = _split_function(readable)
     return split_top_level(declarator, " ")[-1] or symbol, types  # a template's symbol begins with the return type
