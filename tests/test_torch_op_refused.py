@@ -310,6 +310,26 @@ def test_builds_within_a_compiled_function(mod):
         compiled(lambda x: jitload.torch_op("inside::f", mod.add_one)(x))(X)
 
 
+def test_what_a_first_call_measures_is_not_traced():
+    """Otherwise, torch would compile the tuner itself."""
+    launch = jitload.Launch(grid=1, block="B", tune=jitload.Tune(B=(1, 2), measure="first call"))
+    source = "__global__ void increment(float* x) { if (threadIdx.x == 0) *x += 1; }"
+    mod = jitload.load_inline("first", cuda_sources=source, functions={"increment": launch}, arch="cpu")
+    graphs = []
+
+    def count(graph, _):
+        graphs.append(graph)
+        return graph.forward
+
+    def program(x):
+        mod.increment(x)
+        return x + 1
+
+    assert torch.compile(program, backend=count)(torch.zeros(1)) == 2
+    assert mod.increment.variant(torch.zeros(1)).how == "tuned"
+    assert len(graphs) <= 1  # that of `x + 1`
+
+
 def test_jax_call_does_not_need_torch():
     program = "import sys; sys.modules['torch'] = None; import jitload; print(jitload.jax_call.__name__)"
     assert subprocess.check_output([sys.executable, "-c", program], text=True) == "jax_call\n"

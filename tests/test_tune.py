@@ -407,6 +407,16 @@ def test_a_value_that_was_removed_is_not_chosen(stub_driver: StubDriver, tmp_pat
     assert blocks == [32, 64, 96]
 
 
+def test_a_value_of_another_gpu_is_chosen_unless_it_was_removed():
+    tune = Tune(B=(32, "device.multiprocessors"), V=(1, 2), when="B * V != 14")
+    listed = {(b, v): tune.may_have((("B", b), ("V", v))) for b in (32, 7, 132) for v in (1, 2, 4)}
+    assert [pair for pair, may_be in listed.items() if may_be] == [(32, 1), (32, 2), (7, 1), (132, 1), (132, 2)]
+    assert not tune.may_have((("V", 1), ("B", 32)))  # in another order, as of another `Tune`
+    tune = Tune(B=(32, 2048), when="B <= device.multiprocessors")
+    assert [tune.may_have((("B", value),)) for value in (32, 2048, 64)] == [True, True, False]
+    assert not Tune(B=(32, 64), when="B > 32").may_have((("B", 32),))
+
+
 def test_names_and_limits_are_checked(tmp_path):
     launch = Launch(kernel="scale<float, 1>", block="n", tune=Tune(n=(1, 2)))
     options = {"tuned": None, "extra_cuda_cflags": ["-DFACTOR=1"]}

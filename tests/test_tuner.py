@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -20,8 +22,10 @@ from jitload.cli import main
 from jitload.errors import JitLoadError, LaunchSpecError
 from jitload.measuring.tuning import Tuning
 from jitload.prebuilding.files import read_requests
-from jitload.request.rows import Row
+from jitload.request.rows import Row, read_rows, write_rows
+from jitload.request.tuned import Tuned
 from jitload.tuning.jobs import gpu_executor, tune_requests
+from jitload.tuning.tuner import tune as real_tune
 
 pytest_plugins = ["support.gpu_fixtures"]
 
@@ -157,7 +161,8 @@ _SAVERS = """
 import os, sys
 from concurrent.futures import ThreadPoolExecutor
 from jitload.measuring.tuning import Tuning
-from jitload.request.rows import Row
+from jitload.request.rows import Row, read_rows, write_rows
+from jitload.request.tuned import Tuned
 
 def save(first):
     for n in range(first, first + 10):
@@ -171,6 +176,21 @@ for first in (0, 20):
         os._exit(0)
 assert [os.wait()[1] for _ in range(2)] == [0, 0]
 """
+
+
+def test_the_order_of_rows_in_a_file_that_was_edited_by_hand_does_not_matter():
+    """Version control may have merged the file."""
+    row = Row(function="f", gpu="cpu", key=(("n", 1),), values=(("B", 32),), number=0, median_us=2.0)
+    slower = replace(row, values=(("B", 64),), number=1, median_us=9.0)
+    rows = (replace(row, median_us=1.0), slower, replace(row, key=(("n", 2),)), row)
+    content = [json.loads(line.rstrip(",")) for line in write_rows(rows).splitlines()[1:-1]]
+    for order in itertools.permutations(content):
+        read = read_rows(Tuned("f", json.dumps({"format": 1, "rows": order})))
+        assert [(*dict(each.key).values(), *dict(each.values).values()) for each in read] == [(1, 32), (1, 64), (2, 32)]
+        assert (
+            read[0].median_us
+            == [each["median_us"] for each in order if (each["key"], each["number"]) == ({"n": 1}, 0)][-1]
+        )
 
 
 def test_processes_and_threads_save_to_one_file(tmp_path):
@@ -230,11 +250,10 @@ def test_values_can_be_macros_without_a_template():
 
 def test_the_first_call_measures_if_the_launch_says_so(monkeypatch):
     tuned = []
-    real = jitload.tuning.tuner.tune
 
     def tune(function: Any, *args: Any, **options: Any) -> Tuning:
         tuned.append(len(args[0]))
-        return real(function, *args, seconds=0.02, **options)
+        return real_tune(function, *args, seconds=0.02, **options)
 
     monkeypatch.setattr("jitload.tuning.tuner.tune", tune)
     mod = load(B=32, V=(1, 2), measure="first call")
@@ -248,6 +267,46 @@ def test_the_first_call_measures_if_the_launch_says_so(monkeypatch):
         mod.scale(x, 3)
     with pytest.raises(LaunchSpecError, match="measure: must be 'first call' or None, got 'always'"):
         load(measure="always")
+
+
+def test_first_calls_in_threads_measure_each_key_once_and_in_turn(monkeypatch):
+    tuned: list[int] = []
+    running: list[int] = []
+
+    def tune(function: Any, *args: Any, **options: Any) -> Tuning:
+        assert not running, "two threads measure at the same time"
+        running.append(1)
+        tuned.append(len(args[0]))
+        try:
+            return real_tune(function, *args, seconds=0.02, **options)
+        finally:
+            running.pop()
+
+    monkeypatch.setattr("jitload.tuning.tuner.tune", tune)
+    mod = load(B=32, V=(2, 1), measure="first call")
+    sizes = (100, 100, 200, 300)
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(lambda n: mod["scale"](*arguments(n)), sizes))
+    assert sorted(tuned) == [100, 200, 300]
+    assert {mod["scale"].variant(*arguments(n)).how for n in sizes} == {"tuned"}
+
+
+def test_a_configuration_is_never_replaced_by_what_is_tuned():
+    mod = load(B=32, V=(2, 1), measure="first call", when="B * V < 100")
+    x, y = torch.ones(1000), torch.zeros(1000)
+    mod.scale[3, None](x, y)  # does not measure
+    assert (mod.scale.variant(x, y).how, torch.count_nonzero(y)) == ("first", 3 * 32 * 2)
+    mod.scale(x, y)
+    chosen = mod.scale[5, None].variant(x, y)
+    mod.scale[5, None](x, y.zero_())
+    assert (chosen.how, chosen.grid, chosen.block) == ("tuned", (5, 1, 1), (32, 1, 1))
+    assert torch.count_nonzero(y) == 5 * 32 * chosen.values["V"]
+    chosen = mod.scale[None, 64, 8].variant(x, y)
+    assert (chosen.block, chosen.shared_bytes) == ((64, 1, 1), 8)
+    with pytest.raises(
+        JitLoadError, match=r"scale\[5, None\]\(.*cannot be tuned with a configuration: call scale\.tune"
+    ):
+        mod.scale[5, None].tune(x, y)
 
 
 REQUESTS = """

@@ -48,9 +48,10 @@ class Library:  # not a dataclass or a named tuple: creating one takes a tenth o
         origin: The path of the library in its cache entry, or the path that was loaded if there is no entry.
         explain: The library's function that tells what a call would launch.
         request: The request that the library was built for, or None.
+        first_calls: What first calls have measured, by the names of functions.
     """
 
-    __slots__ = ("bind", "configure", "explain", "image", "origin", "request")
+    __slots__ = ("bind", "configure", "explain", "first_calls", "image", "origin", "request")
 
     def __init__(  # noqa: PLR0913  one for each attribute
         self, *, configure: Any, bind: Any, image: Any, origin: Path, explain: Any, request: Any
@@ -61,6 +62,7 @@ class Library:  # not a dataclass or a named tuple: creating one takes a tenth o
         self.origin = origin
         self.explain = explain
         self.request = request
+        self.first_calls: dict[str, Any] = {}
 
 
 class _Kernels(dict[str, "Kernel"]):

@@ -147,7 +147,7 @@ class Module(tvm_ffi.Module):  # type: ignore[misc]  # tvm-ffi is not checked he
                 explain=loader_function(self, "explain"),
                 request=self.__dict__.get("_jitload_request"),
             )
-            self.__dict__["_jitload_functions"] = library
+            library = self.__dict__.setdefault("_jitload_functions", library)  # unless another thread was faster
         return library
 
     def _jitload_names(self) -> Sequence[str]:

@@ -5,11 +5,12 @@ from __future__ import annotations
 import ctypes
 import importlib
 import sys
+import threading
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from jitload.loader.direct_calls import CheckedFunction
-from jitload.loader.function import TypedFunction
+from jitload.loader.function import TypedFunction, in_graphs
 from jitload.loader.untuned import HOW
 from jitload.request.tuned import Tuned
 
@@ -41,7 +42,9 @@ class Chosen(NamedTuple):
 
 def explain_call(function: TypedFunction, args: Sequence[Any]) -> Chosen:
     """Return what a call with these arguments would launch."""
-    function = getattr(function, "_jitload_frozen", None) or function
+    config = function._jitload_config
+    if isinstance(function, MeasuringFunction):
+        function = function._jitload_first_calls.function or function
     facts = function._jitload_facts
     numbers = (ctypes.c_int64 * 21)()
     function._jitload_library.explain(facts["index"], ctypes.addressof(numbers), *args)
@@ -50,38 +53,69 @@ def explain_call(function: TypedFunction, args: Sequence[Any]) -> Chosen:
     variant = tune["variants"].get(str(index), {"values": {}, "dtypes": {}})
     key = dict(zip(tune["key"], rest, strict=False))
     grid, block, cluster = (tuple(rest[start : start + 3]) for start in (8, 11, 14))
+    declared = (grid, block) if any(block) else (None, None)
     return Chosen(
-        **variant, key=key, how=HOW[how], grid=grid if any(block) else None, block=block if any(block) else None,
-        cluster=cluster, shared_bytes=rest[17],
+        **variant, key=key, how=HOW[how], grid=config[2:5] if config[1] else declared[0],
+        block=config[6:9] if config[5] else declared[1], cluster=cluster,
+        shared_bytes=rest[17] if config[9] is None else config[9],
     )  # fmt: skip
+
+
+class _FirstCalls:
+    """What the first calls of a function have measured, which all objects for this function share.
+
+    Attributes:
+        function: The function with the choices so far, or None before the first one.
+        lock: Held while a thread measures.
+    """
+
+    def __init__(self) -> None:
+        self.function: TypedFunction | None = None
+        self.lock = threading.Lock()
 
 
 class MeasuringFunction(CheckedFunction):
     """A function of variants that measures them in the first call with a key that was not tuned.
 
-    The choices last as long as the process. While a CUDA graph is captured, calls do not measure.
+    The choices last as long as the process. Calls with a configuration, `f[grid, block]`, do not measure, and neither
+    do calls while a CUDA graph is captured.
     """
 
-    _jitload_frozen: TypedFunction | None = None  # the function with the choices that were made so far
-
+    @in_graphs
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Call the function. Measure first if the key is new."""
-        frozen = self._jitload_frozen or self
-        torch = sys.modules.get("torch")
-        is_captured = torch is not None and torch.cuda.is_available() and torch.cuda.is_current_stream_capturing()
-        if not (is_captured or kwargs) and explain_call(frozen, args).how != "tuned":
-            frozen = self._jitload_frozen = self._jitload_measure(frozen, args)
-        return CheckedFunction.__call__(frozen, *args, **kwargs)
+        dynamo = sys.modules.get("torch._dynamo")
+        choose = dynamo.disable(_choose) if dynamo else _choose  # torch.compile would trace the tuner
+        return CheckedFunction.__call__(choose(self, args), *args, **kwargs)
 
-    def _jitload_measure(self, frozen: TypedFunction, args: Sequence[Any]) -> TypedFunction:
-        """Tune for a key, and return the function with its choice and all earlier ones."""
-        from jitload.request.rows import merge, read_rows, write_rows  # a cache hit does not need it
+    @property
+    def _jitload_first_calls(self) -> _FirstCalls:
+        first_calls: _FirstCalls = self._jitload_library.first_calls.setdefault(self.__name__, _FirstCalls())
+        return first_calls
 
-        best = frozen.tune(*args, progress=False).best
-        request = frozen._jitload_library.request
-        earlier = read_rows(request.tuned) if request.tuned else ()
-        request = request._replace(tuned=Tuned("the first calls", write_rows(merge((*earlier, best)))))
-        pipeline = importlib.import_module("jitload.pipeline")  # it is above the loader
-        module = pipeline.load_request(request, None, keep_module_alive=True, verbose=False)
-        function: TypedFunction = module[self.__name__]
+
+def _choose(function: MeasuringFunction, args: Sequence[Any]) -> TypedFunction:
+    """Return the function with the choices so far. Measure first if the key of a call is new."""
+    first_calls, torch = function._jitload_first_calls, sys.modules.get("torch")
+    is_captured = torch is not None and torch.cuda.is_available() and torch.cuda.is_current_stream_capturing()
+    if not (is_captured or function._jitload_key) and explain_call(function, args).how != "tuned":
+        with first_calls.lock:
+            if explain_call(function, args).how != "tuned":  # no other thread has measured in the meantime
+                first_calls.function = _measure(first_calls.function or function, args)
+    if first_calls.function is None:
         return function
+    return first_calls.function[function._jitload_key] if function._jitload_key else first_calls.function
+
+
+def _measure(function: TypedFunction, args: Sequence[Any]) -> TypedFunction:
+    """Tune for the key of a call, and return the function with its choice and all earlier ones."""
+    from jitload.request.rows import merge, read_rows, write_rows  # a cache hit does not need it
+
+    best = function.tune(*args, progress=False).best
+    request = function._jitload_library.request
+    earlier = read_rows(request.tuned) if request.tuned else ()
+    request = request._replace(tuned=Tuned("the first calls", write_rows(merge((*earlier, best)))))
+    pipeline = importlib.import_module("jitload.pipeline")  # it is above the loader
+    module = pipeline.load_request(request, None, keep_module_alive=True, verbose=False)
+    measured: TypedFunction = module[function.__name__]
+    return measured

@@ -164,7 +164,7 @@ def write_rows(rows: Iterable[Row]) -> str:
 
 @functools.lru_cache(maxsize=8)
 def read_rows(file: Tuned) -> tuple[Row, ...]:
-    """Return the measurements in a file.
+    """Return the measurements in a file. The rows of a file that was edited by hand are merged like any others.
 
     Raises:
         JitLoadError: `Tuning.save` did not write the file, or another release of jitload did.
@@ -173,7 +173,7 @@ def read_rows(file: Tuned) -> tuple[Row, ...]:
         content = json.loads(file.text)
         if content["format"] != FORMAT:
             raise JitLoadError(f"{file.label} has the format {content['format']!r}; this release reads {FORMAT}")
-        return tuple(_row_of(facts) for facts in content["rows"])
+        return merge(map(_row_of, content["rows"]))
     except (ValueError, TypeError, KeyError, AttributeError) as error:
         reason = f"{error} is missing" if isinstance(error, KeyError) else error
         raise JitLoadError(f"{file.label} is not a file that Tuning.save() wrote: {reason}") from error

@@ -102,6 +102,15 @@ class Tune:
         """Whether the variants depend on the GPU."""
         return bool(_DEVICE.search(repr(self)))
 
+    def may_have(self, values: Values) -> bool:
+        """Return whether a variant may have these values on another GPU."""
+        listed = dict(self.values)
+        if not self.is_for_device or [*listed] != [name for name, _ in values]:
+            return False
+        if any(value not in listed[name] and not _DEVICE.search(repr(listed[name])) for name, value in values):
+            return False
+        return self.when is None or bool(_DEVICE.search(self.when) or evaluate(self.when, dict(values), "when"))
+
     def space(self, device: Device) -> list[Values]:
         """Return the values of all variants, in order.
 

@@ -113,10 +113,10 @@ def _tables(
         message = f"{file.label} was measured with another source or other options than {name!r} has now: tune again."
         warn_once(message, level=logging.WARNING)
 
-    names, known = [name for name, _ in tune.values], set(space)
+    known = set(space)
 
     def is_variant(values: Values) -> bool:
-        return values in known or (tune.is_for_device and [name for name, _ in values] == names)
+        return values in known or tune.may_have(values)
 
     def position(values: Values) -> int:
         if values not in used:

@@ -160,6 +160,8 @@ def _origin(function: object) -> tuple[Request, str, Launch | None]:
     if not isinstance(function, TypedFunction):
         raise TypeError(f"tune() takes a function of a module, mod.f, got {type(function).__name__}")
     name, request = function.__name__, function._jitload_library.request
+    if function._jitload_key:
+        raise JitLoadError(f"{function!r} cannot be tuned with a configuration: call {name}.tune(…)")
     if not isinstance(request, Request):
         raise JitLoadError(f"{name}() cannot be tuned: its source is not at hand. Load it with load_inline() or load()")
     if request.triton is not None and request.triton.choice is not None and name == request.triton.name:
@@ -168,6 +170,9 @@ def _origin(function: object) -> tuple[Request, str, Launch | None]:
     if launch is None or not isinstance(launch.tune, Tune):
         problem = "has no variants: declare them, Launch(tune=Tune(B=(128, 256)))"
         raise LaunchSpecError(problem, kernel=name, field="tune")
+    if missing := next((field for field in ("grid", "block") if getattr(launch, field) is None), None):
+        problem = "must be declared, because tune() measures calls without a configuration"
+        raise LaunchSpecError(problem, kernel=name, field=missing)
     return request, name, launch
 
 

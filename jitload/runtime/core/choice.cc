@@ -124,8 +124,8 @@ static int32_t jitload_nearest_position(const jitload_choice* choice, const jitl
 static int32_t jitload_choose_untuned(const jitload_kernel* kernel, const jitload_table* table, const int64_t* key,
                                       uint64_t hash, int32_t device) {
   const jitload_choice* choice = kernel->choice;
-  const uint64_t position_mask = 0xfff;
-  hash ^= (uint64_t)(device + 1) << 12;
+  const uint64_t position_mask = 0x3fff; /* there are at most 10,000 variants, _MAX_VARIANTS of request/tune.py */
+  hash ^= (uint64_t)(device + 1) << 14;
   uint64_t* place = &choice->state->remembered[(hash >> 32) & (JITLOAD_REMEMBERED - 1)];
   const uint64_t remembered = __atomic_load_n(place, __ATOMIC_RELAXED);
   if (remembered != 0 && ((remembered ^ hash) & ~position_mask) == 0) return (int32_t)(remembered & position_mask) - 1;
