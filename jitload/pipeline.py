@@ -23,6 +23,7 @@ from jitload.request.arguments import absolute_path, output_path
 from jitload.request.request import Request
 from jitload.sources.common import Tools, build_entry, library_key, source_of
 from jitload.toolchain.fingerprints import own_identity
+from jitload.toolchain.private_files import sync_file
 
 if TYPE_CHECKING:
     from jitload.loader.module import Module
@@ -116,6 +117,7 @@ def build_request(request: Request, build_directory: PathLike | None, output: Pa
         entry = find_or_build(request, verbose=verbose)
     if target is None:
         if directory is None:
+            sync_file(entry.product)  # what loads the path later may not check it
             return str(entry.product)
         from jitload.building.outputs import install_library
 

@@ -225,6 +225,16 @@ def test_a_build_does_not_wait_for_the_disk(tmp_path, monkeypatch):
     assert synced == [str(path) for path in (entry.product, entry.dir / "manifest.json", entry.dir, entry.dir.parent)]
 
 
+@pytest.mark.parametrize("keyword", ["output", "build_directory", ""])
+def test_a_path_that_is_returned_is_on_the_disk(cache, tmp_path, monkeypatch, keyword):
+    """Whatever loads the path later need not check it, as a hit does."""
+    synced: list[int] = []
+    monkeypatch.setattr("os.fsync", lambda descriptor: synced.append(os.fstat(descriptor).st_ino))
+    monkeypatch.setattr("jitload.cache.store._sync_later", lambda _: None)
+    path = build(ADD, **({keyword: tmp_path / ("m.so" if keyword == "output" else "m")} if keyword else {}))
+    assert path.stat().st_ino in synced
+
+
 def test_an_entry_is_published_where_no_thread_starts(tmp_path, monkeypatch):
     def refuse(_: threading.Thread) -> None:
         raise RuntimeError("can't start new thread")

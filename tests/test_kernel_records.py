@@ -23,6 +23,7 @@ from jitload.building import background, library
 from jitload.building.native import NAMES, find_native
 from jitload.cache import store
 from jitload.errors import JitLoadError, ToolchainError
+from jitload.inspection.listing import kept_texts
 
 pytest_plugins = ["support.gpu_fixtures"]
 FUNCTIONS = {"k": Launch(grid=1, block=1)}
@@ -203,6 +204,34 @@ def test_damage_is_found(cache: Path) -> None:
         (entry / name).write_bytes((entry / name).read_bytes()[:-1] + b"\1")
         assert load_in_child() == ".record ['k']"
         assert entries(cache)[-1] != entry, "the entry was used"
+
+
+@pytest.mark.parametrize("way", ["in the background", "now"])
+def test_a_library_is_not_made_from_damaged_files(cache: Path, monkeypatch: pytest.MonkeyPatch, way: str) -> None:
+    """A crash of the machine may have truncated files that a hit does not read."""
+    load()
+    (damaged,) = entries(cache)
+    (damaged / "wrapper.json").write_bytes(b"")
+    monkeypatch.setenv("JITLOAD_LIBRARY", "now" if way == "now" else "later")
+    monkeypatch.setattr("jitload.building.background._DELAY_S", 0.0)
+    for _ in range(2):
+        monkeypatch.setattr("jitload.pipeline._modules", {})
+        load()
+        if thread := background._queue.thread:
+            thread.join(60)
+    assert product(entries(cache)[-1]) == "m.so"
+    assert not damaged.exists()
+
+
+def test_damaged_files_are_not_shown(cache: Path) -> None:
+    function = load().k
+    (entry,) = entries(cache)
+    assert kept_texts(entry / "kernels.record") == [kernel("k")]
+    (entry / "source0.cu").write_text("")
+    (entry / "sm_90a.ptx").write_text("")
+    with pytest.raises(jitload.JitLoadError, match=r"sm_90a.ptx is damaged: remove the directory .*build the library"):
+        function.ptx()
+    assert kept_texts(entry / "kernels.record") == []
 
 
 def test_a_header_that_changes_is_read_again_also_for_the_library(

@@ -7,8 +7,9 @@ from pathlib import Path
 
 from jitload.building.ninja import check_is_made, run_ninja, write_ninja
 from jitload.building.runtime import find_objects, library_steps
-from jitload.cache.entry import MANIFEST, Entry, key_dir_of
+from jitload.cache.entry import MANIFEST, Entry, handle_problem, key_dir_of
 from jitload.cache.key import CacheKey
+from jitload.cache.listing import check_leaf
 from jitload.cache.store import Work, claim_entry, prepare_cache
 from jitload.cache.tiers import upload_entry
 from jitload.codegen.wrapper import write_wrapper
@@ -29,6 +30,19 @@ def link_library(request: Request, work_dir: Path, *, verbose: bool = False, is_
     ninja = find_ninja(request.settings)
     run_ninja(ninja, work_dir, name=request.name, verbose=verbose, is_urgent=is_urgent)
     check_is_made(work_dir / request.product, compiler.command)
+
+
+def is_whole(recorded: Entry, cache_dir: Path) -> bool:
+    """Return whether all files of an entry are undamaged. If not, rename the entry if it is in `cache_dir`.
+
+    A hit checks only the files that it loads. The others may be truncated, if the machine crashed after the build.
+    """
+    try:
+        check_leaf(recorded.dir)
+    except (OSError, ValueError, RecursionError) as problem:
+        handle_problem(recorded.dir, problem, may_rename=recorded.dir.is_relative_to(cache_dir))
+        return False
+    return True
 
 
 def publish_library(
@@ -57,7 +71,7 @@ def build_library(recorded: Entry, request: Request, key: CacheKey, cache_dir: P
     find_ninja(request.settings)
     prepare_cache(cache_dir)
     with claim_entry(cache_dir, key, request.settings, needs_library=True) as work:
-        if work.entry:
+        if work.entry or not is_whole(recorded, cache_dir):
             return
         entry = publish_library(recorded, request, work, is_urgent=False)
     upload_entry(entry, key, request.settings)

@@ -17,6 +17,7 @@ from jitload.errors import CacheError, JitLoadError
 from jitload.request.request import Request
 from jitload.toolchain.arch import CPU
 from jitload.toolchain.host import find_compiler, find_ninja
+from jitload.toolchain.private_files import sync_file
 from jitload.words import Argument, Words
 
 
@@ -52,7 +53,10 @@ def copy_file(source: Path, target: Path) -> Path:
 
 @contextmanager
 def _replacing(target: Path) -> Iterator[Path]:
-    """Yield an unused path beside the target. At the end of the block, the file at that path replaces the target."""
+    """Yield an unused path beside the target. At the end of the block, the file at that path replaces the target.
+
+    The file is on the disk by then, because nothing checks it later, as a hit checks the files of the cache.
+    """
     fresh = target.with_name(f".jitload-{secrets.token_hex(8)}")
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
@@ -60,6 +64,7 @@ def _replacing(target: Path) -> Iterator[Path]:
             raise JitLoadError(f"{target} cannot be written: it is not a regular file")
         try:
             yield fresh
+            sync_file(fresh)
             fresh.replace(target)
         finally:
             fresh.unlink(missing_ok=True)

@@ -127,14 +127,14 @@ def find_entry(  # noqa: PLR0913  which entries count
         check_entry_dir(key_dir, cache_dir, settings)
     except OSError as error:
         if not isinstance(error, FileNotFoundError) or os.path.islink(key_dir):
-            _handle_problem(key_dir, error, may_rename=may_rename)
+            handle_problem(key_dir, error, may_rename=may_rename)
         return None
     for leaf_name in leaf_names:
         try:
             check_entry_dir(key_dir / leaf_name, cache_dir, settings)
             entry = _read_entry(key_dir / leaf_name, key, settings, digest)
         except (OSError, ValueError, LookupError, TypeError, RecursionError, CacheError) as problem:
-            _handle_problem(key_dir / leaf_name, problem, may_rename=may_rename)
+            handle_problem(key_dir / leaf_name, problem, may_rename=may_rename)
             continue
         if entry is not None and not (needs_library and entry.is_record):
             if not is_read_only:
@@ -157,7 +157,7 @@ def newest_first(names: Iterable[str]) -> list[str]:
     return [match[0] for match in sorted(matches, key=lambda match: (int(match[1]), match[0]), reverse=True)]
 
 
-def _handle_problem(path: Path, problem: Exception, *, may_rename: bool) -> None:
+def handle_problem(path: Path, problem: Exception, *, may_rename: bool) -> None:
     """Rename a damaged or untrusted entry. If it is inaccessible or `may_rename` is false, only log a warning.
 
     Raises:

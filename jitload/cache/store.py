@@ -51,7 +51,7 @@ from jitload.cache.locks import LOCKS_DIR, hold_lock, host_tag, lock_directory, 
 from jitload.cache.tiers import remember_bundles
 from jitload.errors import CacheError, CacheWriteError, CompileError, JitLoadError, warn_once
 from jitload.settings import Settings
-from jitload.toolchain.private_files import make_private_dir
+from jitload.toolchain.private_files import make_private_dir, sync_file
 
 _FAILED_KEPT_S = 7 * 86400.0
 _LONGEST_BUILD_S = 86400.0
@@ -352,19 +352,10 @@ def _sync_later(paths: list[Path]) -> None:
 
     def sync_all() -> None:
         for path in paths:
-            with suppress(OSError):  # FUSE may refuse to sync directories, and the entry may have been removed
-                _sync(path)
+            sync_file(path)
 
     with suppress(RuntimeError):  # raised at a limit of the system, or when the process is ending
         threading.Thread(target=sync_all, name="jitload-sync", daemon=True).start()
-
-
-def _sync(path: Path) -> None:
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 # ---- after a build ---------------------------------------------------------------------------------------------

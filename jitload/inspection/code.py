@@ -10,10 +10,10 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from jitload.cache.entry import MANIFEST, read_manifest
+from jitload.cache.entry import MANIFEST, check_file, read_manifest
 from jitload.elf.cubin import read_image
 from jitload.elf.file import HEADER_SIZE, file_size
-from jitload.errors import JitLoadError, ToolchainError
+from jitload.errors import CacheError, JitLoadError, ToolchainError
 from jitload.model import Image, ImageKernel
 from jitload.toolchain.arch import CPU, canonical_arch, capability_of, current_capability, is_compatible
 from jitload.words import Argument, Words
@@ -187,12 +187,27 @@ def find_ptx(code: KernelCode) -> Path | None:
     """Return the path of a cubin's PTX in the library's cache entry, or None if the entry has no PTX.
 
     The file of the PTX has the name of the cubin's file, with the suffix `.ptx`.
+
+    Raises:
+        CacheError: The file is damaged.
     """
-    manifest = read_entry(code.origin)
+    manifest = read_entry(code.origin) or {"files": {}}
     digest = hashlib.sha256(code.cubin).hexdigest()
-    names = (name for name, (_, sha256) in (manifest or {"files": {}})["files"].items() if sha256 == digest)
+    names = (name for name, (_, sha256) in manifest["files"].items() if sha256 == digest)
     paths = (code.origin.with_name(name).with_suffix(".ptx") for name in names)
-    return next((path for path in paths if manifest and path.name in manifest["files"] and path.is_file()), None)
+    path = next((path for path in paths if path.name in manifest["files"] and path.is_file()), None)
+    if path and not is_intact(path, manifest):
+        raise CacheError(f"{path} is damaged: remove the directory {path.parent}, and build the library again")
+    return path
+
+
+def is_intact(path: Path, manifest: dict[str, Any]) -> bool:
+    """Return whether an entry has a file, as the entry's manifest states. A crash of the machine may truncate files."""
+    try:
+        check_file(path, *manifest["files"][path.name])
+    except (OSError, ValueError, LookupError, TypeError):
+        return False
+    return True
 
 
 def read_entry(library: Path) -> dict[str, Any] | None:

@@ -22,6 +22,7 @@ from jitload.inspection.code import (
     find_code,
     find_ptx,
     has_machine_code,
+    is_intact,
     read_embedded_ptx,
     read_entry,
 )
@@ -137,7 +138,10 @@ def kept_texts(origin: Path) -> list[str]:
     manifest = read_entry(origin)
     names = [name for name in (manifest["files"] if manifest else ()) if _SOURCE.fullmatch(name)]
     names.sort(key=lambda name: [int(number) for number in re.findall(r"\d+", name)])
-    return [(origin.parent / name).read_text(encoding="utf-8", errors="replace") for name in names]
+    paths = [origin.parent / name for name in names]
+    if manifest is None or not all(is_intact(path, manifest) for path in paths):
+        return []
+    return [path.read_text(encoding="utf-8", errors="replace") for path in paths]
 
 
 def _definition(text: str, line: int) -> str:
@@ -360,7 +364,7 @@ def _source_file(entry_dir: Path, manifest: dict[str, Any], file: str) -> Path |
     number = int(match[1]) if match else 0
     if match or (len(pieces) == 1 and Path(file).name == f"{manifest.get('name')}.cu"):
         path = entry_dir / f"source{number}.cu"
-        return path if path.name in pieces and path.is_file() else None
+        return path if is_intact(path, manifest) else None
     path = Path(file)
     # One second is added, because `created` is rounded down to whole seconds.
     built = min((entry_dir / MANIFEST).stat().st_mtime, manifest.get("created", 0) + 1)

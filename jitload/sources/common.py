@@ -224,9 +224,10 @@ def build_kernels(
     """
     local = request.settings._replace(remote="")  # the remote store has been asked already
     if needs_library and (recorded := find_in_tiers(work.cache_dir, work.key, local)):
-        from jitload.building.library import publish_library
+        from jitload.building.library import is_whole, publish_library
 
-        return publish_library(recorded, request, work, verbose=verbose)  # the kernels have been compiled already
+        if is_whole(recorded, work.cache_dir):  # the kernels have been compiled already
+            return publish_library(recorded, request, work, verbose=verbose)
     images, dependencies = write_kernels()
     if not needs_library:
         return work.publish(RECORD_FILE, dependencies, images)

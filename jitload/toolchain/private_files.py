@@ -1,4 +1,4 @@
-"""Files that only this user can read: directories of the cache, and small files of JSON in it."""
+"""Files of the cache: directories that only this user can read, small files of JSON, and when files reach the disk."""
 
 from __future__ import annotations
 
@@ -19,6 +19,16 @@ def make_private_dir(directory: Path) -> None:
     with suppress(FileExistsError):
         directory.mkdir(mode=0o700)
         directory.chmod(0o700)
+
+
+def sync_file(path: Path) -> None:
+    """Wait until a file or a directory is on the disk, if its file system can do this."""
+    with suppress(OSError):  # FUSE may refuse to sync directories, and an entry may have been removed
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
 
 
 def save_json(path: Path, value: object) -> None:
