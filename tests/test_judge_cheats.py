@@ -8,6 +8,7 @@ from collections.abc import Callable
 import pytest
 
 import jitload
+from jitload.judging import judge as judge_module
 from jitload.judging.devices import call_behind
 
 pytest_plugins = ["support.judging"]
@@ -169,7 +170,8 @@ CHEATS = {  # the stage, the reason, what the function does, and what comes befo
 
 
 @pytest.mark.parametrize("name", CHEATS)
-def test_cheats_are_found(patient, name):
+def test_cheats_are_found(patient, monkeypatch, name):
+    monkeypatch.setattr(judge_module, "_NULL_FACTOR", 0)  # or a busy machine would explain that a call takes longer
     stage, reason, body, top = CHEATS[name]
     body, top = textwrap.indent(textwrap.dedent(body), "    "), textwrap.dedent(top)
     verdict = patient.run(f"import threading, time, torch, numpy\n{top}\ndef f(x, y):\n{body}\n")

@@ -20,6 +20,10 @@ from pathlib import Path
 from types import FunctionType, ModuleType
 from typing import Any
 
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
+
 from jitload import cpp_extension
 from jitload.api import load_inline, load_triton
 from jitload.errors import CompileError, JitLoadError
@@ -81,8 +85,6 @@ def _describe(error: BaseException) -> dict[str, Any]:
 
 class _Process:
     def __init__(self, setup: Setup, connection: Connection, memory: int) -> None:
-        import torch
-
         self._layout, self._setup, self._connection = setup.layout, setup, connection
         self._shared = torch.frombuffer(mmap.mmap(memory, setup.layout.size), dtype=torch.uint8)
         self._arguments = self._shared[: setup.layout.arena]
@@ -113,8 +115,6 @@ class _Process:
 
     def call(self, request: Call) -> dict[str, Any]:
         """Call the candidate once, and copy the arguments and its results to the shared memory."""
-        import torch
-
         device, arena = self._device, self._arenas[request.arena]
         args = self._layout.arguments_in(arena, request.starts)
         device.use_stream()
@@ -136,16 +136,11 @@ class _Process:
 
     def _rehearse(self, *_: Any) -> list[Any]:
         """Return memory for results, in place of a candidate."""
-        import torch
-
         types = ((spec.shape, getattr(torch, spec.dtype)) for spec in self._layout.results)
         return [torch.empty(shape, dtype=dtype, device=self._setup.device) for shape, dtype in types]
 
     def _copy_results(self, returned: Any) -> dict[str, Any]:
         """Copy what the candidate returned to the shared memory. Return their number, and what is wrong with them."""
-        import torch
-        from torch.utils._pytree import tree_leaves
-
         values, expected = [] if returned is None else tree_leaves(returned), self._layout.results
         if values and len(values) != len(expected):
             return {"problem": f"it returns {len(values)} results, and the reference {len(expected)}"}
@@ -183,8 +178,6 @@ def _load_text(candidate: Candidate, setup: Setup) -> Any:
 
 def _load_file(candidate: Candidate, setup: Setup) -> Any:
     """Import a Python file, and return its Triton kernel, its `ModelNew`, or the named or only public function."""
-    import torch
-
     path = Path("candidate.py").absolute()  # where tools look for the source of its functions
     path.write_text(candidate.source, encoding="utf-8")
     file = import_file(path, "candidate")
@@ -251,10 +244,6 @@ def operators_of(call: Callable[[], Any]) -> tuple[Any, frozenset[str]]:
     An operator of another library has the library's name before its own. Operators on single numbers do not count, such
     as that which counts the calls of a `BatchNorm2d`.
     """
-    import torch
-    from torch.utils._python_dispatch import TorchDispatchMode
-    from torch.utils._pytree import tree_leaves
-
     names = set[str]()
 
     class Collector(TorchDispatchMode):  # type: ignore[no-untyped-call]
@@ -304,7 +293,6 @@ def _operators_everywhere(call: Callable[[], Any]) -> tuple[Any, frozenset[str]]
 
 def _operators_without_data(function: Any, arguments: Sequence[Any]) -> list[str]:
     """Call a function with tensors that have no memory, which only operators of torch accept. Return their names."""
-    import torch
     from torch._subclasses.fake_tensor import FakeTensorMode
 
     with FakeTensorMode(allow_non_fake_inputs=True):

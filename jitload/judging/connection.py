@@ -10,6 +10,8 @@ import json
 import math
 from typing import Any, Literal, NamedTuple
 
+import torch
+
 from jitload.judging.verdict import Rejected
 
 _HEADER, _LONGEST = 4, 1 << 20  # bytes of the size before an answer, as `Connection.send_bytes` writes it; of an answer
@@ -32,8 +34,6 @@ class TensorSpec(NamedTuple):
 
     def view(self, memory: Any, start: int) -> Any:
         """Return the tensor that lies in `memory`, a tensor of bytes, at `start`."""
-        import torch
-
         return memory[start : start + self.size].view(getattr(torch, self.dtype)).view(self.shape)
 
 
@@ -138,6 +138,4 @@ def problem_of(tensor: Any) -> str:
 
 def bytes_of(tensor: Any) -> Any:
     """Return the bytes of a tensor as a tensor of bytes on the host."""
-    import torch
-
     return tensor.detach().resolve_conj().resolve_neg().contiguous().reshape(-1).view(torch.uint8).cpu()

@@ -12,6 +12,9 @@ from contextlib import ExitStack
 from types import SimpleNamespace
 from typing import Any, NamedTuple
 
+import torch
+from torch.utils._pytree import tree_map
+
 from jitload.measuring.clocks import CudaClock
 
 _Call = Callable[[], Any]
@@ -22,9 +25,8 @@ class Device(NamedTuple):
 
     copy: Callable[[Any, Any], object]  # the bytes of the second tensor to the first one
     upload: Callable[[Any], Any]  # return a copy of shared memory
-    measure: Callable[
-        [_Call, _Call], tuple[Any, dict[str, Any]]
-    ]  # a call, for which the first function writes the inputs
+    # Call the second function, for which the first one writes the inputs. Return its result, and the times.
+    measure: Callable[[_Call, _Call], tuple[Any, dict[str, float]]]
     # Make the default stream the current one, fill memory with zeros, keep the stream busy, and wait for all streams.
     use_stream: Callable[[], object] = lambda: None
     clear: Callable[[Any], object] = lambda _: None
@@ -60,7 +62,7 @@ def host() -> Device:
     def copy(target: Any, source: Any) -> None:  # with one thread: torch's would take time from the candidate's
         ctypes.memmove(target.data_ptr(), source.data_ptr(), source.numel())
 
-    def measure(write: _Call, call: _Call) -> tuple[Any, dict[str, Any]]:
+    def measure(write: _Call, call: _Call) -> tuple[Any, dict[str, float]]:
         write()
         start = now()
         result = call()
@@ -71,9 +73,6 @@ def host() -> Device:
 
 def gpu(name: str, *, flushes_l2: bool) -> Device:
     """Return a GPU, and start CUDA on it."""
-    import torch
-    from torch.utils._pytree import tree_map
-
     from jitload.cuda.bindings import import_bindings
 
     functions: Any = torch._C  # noqa: SLF001  its functions look up no other ones
@@ -89,7 +88,7 @@ def gpu(name: str, *, flushes_l2: bool) -> Device:
     end_of_delay, other_stream = driver.cuEventCreate(2)[1], driver.cuStreamCreate(1)[1]  # untimed; non-blocking
     word, now, reset = driver.cuMemAlloc(4)[1], time.perf_counter_ns, driver.cuCtxResetPersistingL2Cache
 
-    def measure(write: _Call, call: _Call) -> tuple[Any, dict[str, Any]]:
+    def measure(write: _Call, call: _Call) -> tuple[Any, dict[str, float]]:
         results: list[Any] = []
         clock.wait()
         reset()

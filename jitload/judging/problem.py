@@ -10,6 +10,9 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, NamedTuple
 
+import torch
+from torch.utils._pytree import tree_leaves
+
 from jitload.errors import JitLoadError, MismatchError
 from jitload.judging.child import import_file, operators_of
 from jitload.judging.connection import (
@@ -60,8 +63,6 @@ class Problem:
     """
 
     def __init__(self, source: Source, outputs: Sequence[str | int] | None, tolerance: Tolerance) -> None:
-        import torch
-
         self.source, is_chosen = source, tolerance != (None, None)
         self._tolerance = Tolerance(*(_LOOSE if v is None else v for v in tolerance)) if source.is_model else tolerance
         args = self._new_args()
@@ -90,8 +91,6 @@ class Problem:
 
     def _new_args(self) -> list[Any]:
         """Return arguments as `inputs` makes them, with random numbers that a candidate cannot know."""
-        import torch
-
         with torch.random.fork_rng():
             torch.manual_seed(secrets.randbits(63))
             args = self.source.inputs()
@@ -105,9 +104,6 @@ class Problem:
         ]
 
     def _check_inputs(self, args: Sequence[Any]) -> None:
-        import torch
-        from torch.utils._pytree import tree_leaves
-
         count = sum(isinstance(arg, torch.Tensor) for arg in args)
         if not count or count < sum(isinstance(leaf, torch.Tensor) for leaf in tree_leaves(args)):
             raise JitLoadError("inputs= must return at least one tensor, and none within a list or another object")
@@ -120,9 +116,6 @@ class Problem:
 
     def _run(self, args: Sequence[Any]) -> tuple[list[Any], float]:
         """Call the reference. Return what it returns, or its outputs, and how long it took."""
-        import torch
-        from torch.utils._pytree import tree_leaves
-
         returned: list[Any] = []
         gpu = torch.device(self.device).index or 0
         clocks = nullcontext(CpuClock()) if self.device == "cpu" else cuda_clock(gpu, None, flushes_l2=True)
@@ -137,8 +130,6 @@ class Problem:
         self, args: Sequence[Any], results: Sequence[Any], outputs: Sequence[str | int] | None
     ) -> tuple[int, ...]:
         """Return the positions of outputs: the named ones, those that the reference changes, or the last tensors."""
-        import torch
-
         tensors = [number for number, arg in enumerate(args) if isinstance(arg, torch.Tensor)]
         if outputs is not None:
             names = [outputs] if isinstance(outputs, str | int) else list(outputs)
@@ -194,8 +185,6 @@ class Problem:
 
     def new_case(self, shared: Any, starts: tuple[int, ...]) -> Case:
         """Compute the right results for new inputs, and only then write these and random bytes to the shared memory."""
-        import torch
-
         args = self._new_args()
         for spec, arg, name in zip(self.layout.arguments, args, self._names, strict=True):
             if not isinstance(spec, TensorSpec):
@@ -236,8 +225,6 @@ class Problem:
 
     def _check_unchanged(self, case: Case, shared: Any) -> None:
         """Reject a candidate that changed its inputs, or memory next to tensors."""
-        import torch
-
         end, written = 0, (*self.outputs, *self._changed)
         for number, spec, place in self._places(case.starts):
             gaps = slice(end, place.start), slice(place.stop, spec.end)
@@ -258,8 +245,6 @@ def _argument_names(reference: Any, count: int) -> tuple[str, ...]:
 
 
 def _make_layout(args: Sequence[Any], results: Sequence[Any]) -> Layout:
-    import torch
-
     specs: list[Any] = []
     end = 0
     for value in (*args, *results):
@@ -272,8 +257,6 @@ def _make_layout(args: Sequence[Any], results: Sequence[Any]) -> Layout:
 
 
 def _check_dense(function: str, values: Sequence[Any]) -> None:
-    import torch
-
     for value in values:
         if isinstance(value, torch.Tensor) and (problem := problem_of(value)):
             raise JitLoadError(f"{function} returned a tensor that {problem}: let it return dense tensors")
@@ -285,8 +268,6 @@ def _clone(args: Sequence[Any]) -> list[Any]:
 
 def _fill_at_random(tensor: Any) -> None:
     """Fill a tensor with random numbers. Equal ones would not change the result of a softmax, which reads them."""
-    import torch
-
     has_fractions = tensor.is_floating_point() or tensor.is_complex()
     end = 2 if tensor.dtype == torch.bool else 128
     tensor.copy_(torch.randn(tensor.shape) if has_fractions else torch.randint(0, end, tensor.shape))
@@ -337,8 +318,6 @@ def _source_in(path: Path) -> Source:
 
 
 def _kernelbench_source(module: ModuleType) -> Source:
-    import torch
-
     device, seed = "cuda" if torch.cuda.is_available() else "cpu", secrets.randbits(32)
     args = tuple(getattr(module, "get_init_inputs", list)())
     with torch.random.fork_rng():

@@ -20,6 +20,8 @@ from contextlib import suppress
 from multiprocessing.connection import Connection
 from pathlib import Path
 
+import torch
+
 from jitload.building.child_process import ChildProcess, describe_end
 from jitload.errors import JitLoadError
 from jitload.judging.connection import Answer, Call, Setup, take_answer
@@ -96,8 +98,6 @@ class CandidateProcess:
     """A process for one candidate, and `shared`, the memory that is shared with it, as a tensor of bytes."""
 
     def __init__(self, template: Template, setup: Setup) -> None:
-        import torch
-
         self.stage = "start"  # or `compile`, `load` or `launch`
         self.limit_s = self.left_s = START_S  # how long this stage may take, and what is left of that
         self.null_us = 0.0  # how long a call takes that computes nothing

@@ -40,7 +40,6 @@ def serve(parent: int, control: int, root: str) -> None:
     isolated.is_needed = False  # nor processes that precompile headers: a candidate has a process of its own
     os.environ[_ASKS_NVML] = "1"  # or torch could start CUDA here, to find out whether there is a GPU
     descriptors = socket.socket(fileno=control)
-    os.chdir(root)
     running: set[int] = set()
 
     def answer(pid: int) -> int:
@@ -51,6 +50,7 @@ def serve(parent: int, control: int, root: str) -> None:
 
     _import_modules()
     _end_nvml()
+    os.chdir(root)  # only now, because `sys.path` may be relative
     answer_questions(answer, parent=parent)
     for pid in [*running]:
         _end(pid, running)
