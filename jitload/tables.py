@@ -101,6 +101,23 @@ RATE_COLUMNS: dict[str, Callable[[Rates], str]] = {
 }
 
 
+def measured_grid(
+    rows: Mapping[str, Any],
+    columns: Mapping[str, Callable[[Any], str]],
+    best_us: float | None,
+    notes: Sequence[str] = (),
+) -> list[list[str]]:
+    """Return the rows of a table of measurements: the titles, and then a row for each name.
+
+    Columns without text are left out. If `best_us` is not None, a column compares the times with it.
+    """
+    cells = {title: list(map(text, rows.values())) for title, text in columns.items()}
+    if best_us:
+        cells["time"] = [f"{row.median_us / best_us:.2f}x" if row.median_us else "" for row in rows.values()]
+    cells = {title: column for title, column in {**cells, "note": [*notes]}.items() if any(column)}
+    return [["", *cells], *([name, *(column[n] for column in cells.values())] for n, name in enumerate(rows))]
+
+
 def text_grid(rows: Sequence[Sequence[str]]) -> str:
     """Return a table for a terminal. The first row has the titles, and the first column has names."""
     columns = list(zip(*rows, strict=True))[1:]

@@ -284,10 +284,10 @@ def test_first_calls_in_threads_measure_each_key_once_and_in_turn(monkeypatch):
 
     monkeypatch.setattr("jitload.tuning.tuner.tune", tune)
     mod = load(B=32, V=(2, 1), measure="first call")
-    sizes = (100, 100, 200, 300)
+    sizes = (100, 100, 200)
     with ThreadPoolExecutor(4) as pool:
         list(pool.map(lambda n: mod["scale"](*arguments(n)), sizes))
-    assert sorted(tuned) == [100, 200, 300]
+    assert sorted(tuned) == [100, 200]
     assert {mod["scale"].variant(*arguments(n)).how for n in sizes} == {"tuned"}
 
 

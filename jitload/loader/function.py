@@ -48,7 +48,7 @@ class Library:  # not a dataclass or a named tuple: creating one takes a tenth o
         origin: The path of the library in its cache entry, or the path that was loaded if there is no entry.
         explain: The library's function that tells what a call would launch.
         request: The request that the library was built for, or None.
-        first_calls: What first calls have measured, by the names of functions.
+        first_calls: The functions with what their first calls have chosen, by name.
     """
 
     __slots__ = ("bind", "configure", "explain", "first_calls", "image", "origin", "request")
@@ -62,7 +62,7 @@ class Library:  # not a dataclass or a named tuple: creating one takes a tenth o
         self.origin = origin
         self.explain = explain
         self.request = request
-        self.first_calls: dict[str, Any] = {}
+        self.first_calls: dict[str, TypedFunction] = {}
 
 
 class _Kernels(dict[str, "Kernel"]):

@@ -43,8 +43,7 @@ class Chosen(NamedTuple):
 def explain_call(function: TypedFunction, args: Sequence[Any]) -> Chosen:
     """Return what a call with these arguments would launch."""
     config = function._jitload_config
-    if isinstance(function, MeasuringFunction):
-        function = function._jitload_first_calls.function or function
+    function = function._jitload_library.first_calls.get(function.__name__, function)
     facts = function._jitload_facts
     numbers = (ctypes.c_int64 * 21)()
     function._jitload_library.explain(facts["index"], ctypes.addressof(numbers), *args)
@@ -61,17 +60,7 @@ def explain_call(function: TypedFunction, args: Sequence[Any]) -> Chosen:
     )  # fmt: skip
 
 
-class _FirstCalls:
-    """What the first calls of a function have measured, which all objects for this function share.
-
-    Attributes:
-        function: The function with the choices so far, or None before the first one.
-        lock: Held while a thread measures.
-    """
-
-    def __init__(self) -> None:
-        self.function: TypedFunction | None = None
-        self.lock = threading.Lock()
+_measuring = threading.Lock()  # of first calls, which would disturb each other's measurements
 
 
 class MeasuringFunction(CheckedFunction):
@@ -88,23 +77,18 @@ class MeasuringFunction(CheckedFunction):
         choose = dynamo.disable(_choose) if dynamo else _choose  # torch.compile would trace the tuner
         return CheckedFunction.__call__(choose(self, args), *args, **kwargs)
 
-    @property
-    def _jitload_first_calls(self) -> _FirstCalls:
-        first_calls: _FirstCalls = self._jitload_library.first_calls.setdefault(self.__name__, _FirstCalls())
-        return first_calls
-
 
 def _choose(function: MeasuringFunction, args: Sequence[Any]) -> TypedFunction:
     """Return the function with the choices so far. Measure first if the key of a call is new."""
-    first_calls, torch = function._jitload_first_calls, sys.modules.get("torch")
+    torch, chosen = sys.modules.get("torch"), function._jitload_library.first_calls
     is_captured = torch is not None and torch.cuda.is_available() and torch.cuda.is_current_stream_capturing()
     if not (is_captured or function._jitload_key) and explain_call(function, args).how != "tuned":
-        with first_calls.lock:
+        with _measuring:
             if explain_call(function, args).how != "tuned":  # no other thread has measured in the meantime
-                first_calls.function = _measure(first_calls.function or function, args)
-    if first_calls.function is None:
+                chosen[function.__name__] = _measure(chosen.get(function.__name__, function), args)
+    if (frozen := chosen.get(function.__name__)) is None:
         return function
-    return first_calls.function[function._jitload_key] if function._jitload_key else first_calls.function
+    return frozen[function._jitload_key] if function._jitload_key else frozen
 
 
 def _measure(function: TypedFunction, args: Sequence[Any]) -> TypedFunction:

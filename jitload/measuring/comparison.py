@@ -21,7 +21,7 @@ from jitload.measuring.benchmark import (
 from jitload.measuring.difference import Tolerance, agrees, check_agrees
 from jitload.measuring.loads import only_stores
 from jitload.measuring.memory import copy_tensor, extent_of, same_bits, tensors_in, written_arguments
-from jitload.measuring.plots import PLOTTED_NAME, draw_bars, import_pyplot
+from jitload.measuring.plots import PLOTTED_NAME, draw_bars, make_figure
 from jitload.measuring.poison import (
     POISONS,
     PoisonedRun,
@@ -30,7 +30,7 @@ from jitload.measuring.poison import (
     is_floating,
     poison,
 )
-from jitload.tables import RATE_COLUMNS, TIME_COLUMNS, four_digits, html_grid, shortened, text_grid
+from jitload.tables import RATE_COLUMNS, TIME_COLUMNS, four_digits, html_grid, measured_grid, shortened, text_grid
 from jitload.tracebacks import ends_at_caller
 
 _log = logging.getLogger(__name__)
@@ -55,14 +55,7 @@ class Comparison:
     def rows(self) -> list[list[str]]:
         """Return the rows of the table: the column titles, then one row for each function."""
         fastest = min(benchmark.median_us for benchmark in self.benchmarks.values())
-        columns = {title: list(map(text, self.benchmarks.values())) for title, text in _COLUMNS.items()}
-        columns = {title: cells for title, cells in columns.items() if any(cells)}
-        if len(self) > 1:
-            columns["time"] = [f"{b.median_us / fastest:.2f}x" if fastest else "" for b in self.benchmarks.values()]
-        rows = [["", *columns]]
-        for number, name in enumerate(self.benchmarks):
-            rows.append([name, *(column[number] for column in columns.values())])
-        return rows
+        return measured_grid(self.benchmarks, _COLUMNS, fastest if len(self) > 1 else None)
 
     def __str__(self) -> str:
         return f"{next(iter(self.benchmarks.values())).device}\n{text_grid(self.rows())}"
@@ -77,13 +70,9 @@ class Comparison:
         Raises:
             JitLoadError: matplotlib is not installed.
         """
-        plt = import_pyplot()
         benchmarks = self.benchmarks
         has_roofline = all(b.flop_per_s and b.bytes for b in benchmarks.values())
-        height = max(3.5, 1 + 0.25 * len(benchmarks))
-        figure, axes = plt.subplots(
-            1, 1 + has_roofline, figsize=(6 * (1 + has_roofline), height), squeeze=False, layout="constrained"
-        )
+        figure, axes = make_figure((1, 1 + has_roofline), 6, len(benchmarks))
         draw_bars(
             axes[0][0],
             {n: (b.median_us, b.p10_us, b.p90_us) for n, b in benchmarks.items()},
@@ -91,7 +80,6 @@ class Comparison:
         )
         if has_roofline:
             _draw_roofline(axes[0][1], benchmarks)
-        plt.close(figure)  # otherwise, a notebook would show the figure twice
         return figure
 
 

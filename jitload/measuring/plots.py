@@ -11,13 +11,17 @@ from jitload.tables import shortened
 PLOTTED_NAME = 32  # the greatest width of a name in a plot, in characters
 
 
-def import_pyplot() -> Any:
-    """Return the module `matplotlib.pyplot`."""
+def make_figure(grid: tuple[int, int], width: float, lines: int) -> tuple[Any, Any]:
+    """Return a figure of rows and columns of axes with this width and so many lines of text, and the axes."""
     try:
         import matplotlib.pyplot as plt
     except ImportError as error:
         raise JitLoadError("plot() needs matplotlib: pip install 'jitload[plot]'") from error
-    return plt
+    rows, columns = grid
+    size = width * columns, max(3.5, 1 + 0.25 * lines) * rows
+    figure, axes = plt.subplots(rows, columns, figsize=size, squeeze=False, layout="constrained")
+    plt.close(figure)  # otherwise, a notebook would show the figure twice
+    return figure, axes
 
 
 def draw_bars(axes: Any, times: Mapping[str, tuple[float, float, float]], title: str) -> None:

@@ -12,10 +12,10 @@ from pathlib import Path
 from typing import Any
 
 from jitload.errors import JitLoadError
-from jitload.measuring.plots import draw_bars, import_pyplot
+from jitload.measuring.plots import draw_bars, make_figure
 from jitload.request.rows import Row, choose, merge, read_rows, write_rows
 from jitload.request.tuned import read_tuned
-from jitload.tables import RATE_COLUMNS, TIME_COLUMNS, four_digits, html_grid, text_grid
+from jitload.tables import RATE_COLUMNS, TIME_COLUMNS, four_digits, html_grid, measured_grid, text_grid
 from jitload.tracebacks import ends_at_caller
 
 _CHOSEN = "*"
@@ -90,8 +90,8 @@ class Tuning:
         """
         if len(self.choices) == 1:
             return self.choices[0]
-        problem = f"there are {len(self.choices)} choices: see .choices" if self.choices else "no variant was measured"
-        raise JitLoadError(f"{problem}\n{self}" if not self.choices else problem)
+        several = f"there are {len(self.choices)} choices: see .choices"
+        raise JitLoadError(several if self.choices else f"no variant was measured\n{self}")
 
     def groups(self) -> list[list[Row]]:
         """Return the rows from which one variant is chosen, for each choice."""
@@ -134,17 +134,12 @@ class Tuning:
         Raises:
             JitLoadError: matplotlib is not installed, or nothing was measured.
         """
-        plt = import_pyplot()
         groups = [rows for rows in self.groups() if choose(rows)]
         if not groups:
             raise JitLoadError("no variant was measured, so there is nothing to plot")
-        height = max(3.5, 1 + 0.25 * min(_BARS, max(map(len, groups))))
-        figure, axes = plt.subplots(
-            len(groups), 1, figsize=(7, height * len(groups)), squeeze=False, layout="constrained"
-        )
+        figure, axes = make_figure((len(groups), 1), 7, min(_BARS, max(map(len, groups))))
         for (axis,), rows in zip(axes, groups, strict=True):
             _draw(axis, rows)
-        plt.close(figure)  # otherwise, a notebook would show the figure twice
         return figure
 
 
@@ -178,12 +173,8 @@ def _grid(rows: Sequence[Row], *, has_reasons: bool = False) -> list[list[str]]:
     """Return the rows of a table: the fastest variants first, with the reasons of the others if they have a column."""
     best = choose(rows)
     shown = [row for row in _sorted(rows) if has_reasons or not row.reason]
-    columns = {title: list(map(text, shown)) for title, text in _COLUMNS.items()}
-    if best and best.median_us:
-        columns["time"] = [f"{r.median_us / best.median_us:.2f}x" if r.median_us else "" for r in shown]
-    columns["note"] = [_CHOSEN if row is best else row.reason if has_reasons else "" for row in shown]
-    columns = {title: cells for title, cells in columns.items() if any(cells)}
-    return [["", *columns], *([row.label, *(cells[n] for cells in columns.values())] for n, row in enumerate(shown))]
+    notes = [_CHOSEN if row is best else row.reason for row in shown]
+    return measured_grid({row.label: row for row in shown}, _COLUMNS, best.median_us if best else None, notes)
 
 
 # ---- plots -----------------------------------------------------------------------------------------------------------

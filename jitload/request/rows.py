@@ -98,7 +98,7 @@ def choose_tables(
     rows: Iterable[Row],
     key: tuple[str, ...],
     is_variant: Callable[[Values], bool],
-    position: Callable[[Values], int],
+    used: list[Values],
     label: str,
 ) -> tuple[Table, ...]:
     """Return the tables of the variants that are chosen from sorted rows.
@@ -107,7 +107,7 @@ def choose_tables(
         rows: The rows.
         key: The expressions of the key.
         is_variant: A function that says whether a variant still exists. The others are not chosen.
-        position: A function that returns the position of a chosen variant.
+        used: The variants that the tables refer to by position. Chosen variants are added.
         label: The name of the file, for messages.
 
     Raises:
@@ -125,7 +125,9 @@ def choose_tables(
         if (chosen := choose(row for row in measured if is_variant(row.values))) is None:
             problem = f"{label} has {row.label} and others, none of which is a variant any more: {_ADVICE}"
             raise LaunchSpecError(problem, kernel=row.function, field="tuned")
-        tables.setdefault(row.gpu, {})[tuple(value for _, value in row.key)] = position(chosen.values)
+        if chosen.values not in used:
+            used.append(chosen.values)
+        tables.setdefault(row.gpu, {})[tuple(value for _, value in row.key)] = used.index(chosen.values)
     return tuple(Table(gpu, tuple(sorted(table.items()))) for gpu, table in sorted(tables.items()))
 
 

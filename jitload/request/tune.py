@@ -6,7 +6,7 @@ import itertools
 import keyword
 import os
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Literal, NamedTuple
 
 from jitload.errors import LaunchSpecError
@@ -67,8 +67,6 @@ class Tune:
         self.values = tuple((name, _check_values(name, each)) for name, each in values.items())
         if malformed := next((name for name in values if not name.isidentifier() or keyword.iskeyword(name)), None):
             raise LaunchSpecError(f"{malformed!r} is not a name that expressions can have", field="tune")
-        if when is not None and not isinstance(when, str):
-            raise LaunchSpecError(f"must be an expression (str), got {type(when).__name__}", field="when")
         if reserved := next((name for name in values if name in _RESERVED), None):
             problem = f"{reserved!r} has a meaning of its own in expressions: rename the value"
             raise LaunchSpecError(problem, field="tune")
@@ -80,9 +78,10 @@ class Tune:
             raise LaunchSpecError(f"must be 'first call' or None, got {measure!r}", field="measure")
         if len(self.key) > MAX_KEYS:
             raise LaunchSpecError(f"has {len(self.key)} expressions; at most {MAX_KEYS} are allowed", field="key")
-        for number, text in enumerate(self.key):
+        for field, text in (("when", "" if when is None else when), *(("key", text) for text in self.key)):
             if not isinstance(text, str):
-                raise LaunchSpecError(f"must be an expression (str), got {type(text).__name__}", field="key")
+                raise LaunchSpecError(f"must be an expression (str), got {type(text).__name__}", field=field)
+        for number, text in enumerate(self.key):
             check_expression(text, f"key[{number}]")
 
     def __eq__(self, other: object) -> bool:
@@ -247,6 +246,6 @@ def label_of(values: Values) -> str:
     return " ".join(f"{name}={spelled(value)}" for name, value in values)
 
 
-def parse_names(texts: Iterator[str]) -> set[str]:
+def parse_names(texts: Iterable[str]) -> set[str]:
     """Return the names in texts that stand in braces."""
     return {name for text in texts for name in re.findall(r"\{([A-Za-z_]\w*)\}", text)}

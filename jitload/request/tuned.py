@@ -50,8 +50,6 @@ def read_tuned(value: Any) -> Tuned | None:
     if hasattr(value, "to_json"):
         return Tuned(_FROM_TUNING, value.to_json())
     try:
-        if hasattr(value, "read_text") and not isinstance(value, os.PathLike):
-            return Tuned(str(value), value.read_text(encoding="utf-8"))  # a resource in a zip file
         if not isinstance(value, str | os.PathLike):
             raise JitLoadError(
                 f"a file of measurements must be a path, a resource or a Tuning, got {type(value).__name__}"

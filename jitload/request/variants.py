@@ -8,11 +8,11 @@ import logging
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from typing import Any
 
 from jitload.element_types import CPP_TYPES, ELEMENT_TYPES
 from jitload.errors import LaunchSpecError, nearest_name, warn_once
-from jitload.expressions.parse import Expression
-from jitload.request.launch import Extent, Launch
+from jitload.request.launch import Launch
 from jitload.request.request import Request
 from jitload.request.tune import (
     Choice,
@@ -118,12 +118,7 @@ def _tables(
     def is_variant(values: Values) -> bool:
         return values in known or tune.may_have(values)
 
-    def position(values: Values) -> int:
-        if values not in used:
-            used.append(values)
-        return used.index(values)
-
-    return choose_tables(rows, tune.key, is_variant, position, file.label), used
+    return choose_tables(rows, tune.key, is_variant, used, file.label), used
 
 
 def specialize(launch: Launch, name: str, values: Values, dtypes: Dtypes, choice: Choice | None = None) -> Launch:
@@ -134,24 +129,16 @@ def specialize(launch: Launch, name: str, values: Values, dtypes: Dtypes, choice
     """
     numbers = dict(values)
 
-    def extent(value: Extent | None) -> Extent | None:
-        if value is None or isinstance(value, int | str):
-            return None if value is None else replace_names(value, numbers)
-        return tuple(replace_names(axis, numbers) for axis in value)
-
-    def number(value: Expression) -> Expression:
-        return replace_names(value, numbers)
+    def number(value: Any) -> Any:
+        return tuple(map(number, value)) if isinstance(value, tuple) else replace_names(value, numbers)
 
     try:
         return replace(
             launch,
             kernel=_substitute(launch.kernel, numbers, dtypes),
-            grid=extent(launch.grid),
-            block=extent(launch.block),
-            cluster=extent(launch.cluster),
-            shared_bytes=replace_names(launch.shared_bytes, numbers),
-            args={parameter: replace_names(text, numbers) for parameter, text in launch.args.items()},
-            requires=tuple(str(replace_names(text, numbers)) for text in launch.requires),
+            **{field: number(getattr(launch, field)) for field in ("grid", "block", "cluster", "shared_bytes")},
+            args={parameter: number(text) for parameter, text in launch.args.items()},
+            requires=tuple(str(number(text)) for text in launch.requires),
             tma=tuple((field, tma.substitute(number, dict(dtypes))) for field, tma in launch.tensor_maps),
             tune=Variant(values, dtypes, choice),
         )
@@ -164,7 +151,7 @@ def _substitute(kernel: str | None, values: Mapping[str, Value], dtypes: Dtypes)
     if kernel is None:
         return None
     text = fill(_DTYPE.sub(lambda match: CPP_TYPES[dict(dtypes)[match[1]]], kernel), values)
-    if values and (unknown := parse_names(iter((text,)))):
+    if values and (unknown := parse_names((text,))):
         problem = f"there is no value {min(unknown)!r}, only {', '.join(values)}"
         raise LaunchSpecError(problem, field="kernel", expression=kernel)
     return text
@@ -193,7 +180,7 @@ def groups(request: Request) -> tuple[Request, ...]:
     A function without variants is compiled with the first part.
     """
     options = (*request.options, *request.cpu_flags)
-    names = parse_names(iter(options)) if any("{" in option for option in options) else set()
+    names = parse_names(options)
     if not names or request.functions is None:
         return (request,)
     parts: dict[tuple[tuple[str, Value], ...], list[tuple[str, Launch]]] = {}

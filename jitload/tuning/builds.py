@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from contextlib import contextmanager, nullcontext
@@ -75,9 +76,7 @@ def _limit(launch: Launch) -> str:
     if isinstance(launch.shared_bytes, int) and launch.shared_bytes > _MAX_SHARED:
         return f"{launch.shared_bytes} bytes of dynamic shared memory are more than a block can have"
     extent = launch.cluster if isinstance(launch.cluster, tuple) else (launch.cluster,)
-    blocks = 1
-    for axis in extent:
-        blocks *= axis if isinstance(axis, int) else 1
+    blocks = math.prod(axis for axis in extent if isinstance(axis, int))
     return f"a cluster of {blocks} blocks is larger than {_MAX_CLUSTER}" if blocks > _MAX_CLUSTER else ""
 
 
@@ -88,8 +87,7 @@ def build_candidates(candidates: Sequence[Candidate], request: Request, *, is_sh
     its variants are built one by one.
     """
     pending = [c for c in candidates if c.launch is not None and not c.reason]
-    parts = list(_parts(pending, request))
-    jobs = [(part, members) for part, members in parts if members]
+    jobs = [*_parts(pending, request)]
     with shown_progress(is_shown=is_shown) as show, ThreadPoolExecutor(core_count()) as pool:
         left: list[tuple[Request, list[Candidate]]] = []
         for failed in _all(pool, jobs, show):
@@ -112,8 +110,7 @@ def _alone(part: Request, members: Sequence[Candidate]) -> Request:
     """Return the request for some of a program's variants. Their launches are final."""
     functions = tuple((c.name, replace(c.launch, tune=None)) for c in members if c.launch)
     options = (*(option for option in part.options if option != _SPLIT), *((_SPLIT,) if len(members) > 1 else ()))
-    pieces = part.pieces if any(label == "dtypes" for label, _ in part.pieces) else with_headers(part).pieces
-    return part._replace(functions=functions, options=options, pieces=pieces)
+    return with_headers(part._replace(functions=functions, options=options))
 
 
 def _all(
