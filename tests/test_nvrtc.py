@@ -14,8 +14,8 @@ import builds
 import pytest
 from support.calls import run_python
 
-from jitload.cuda.bindings import load_bindings
 from jitload.cuda.nvrtc import log_warnings
+from jitload.cuda.program import load_nvrtc
 from jitload.errors import CompileError, ToolchainError
 from jitload.nvrtc import nvrtc_compile
 from jitload.settings import read_settings
@@ -97,7 +97,7 @@ def test_other_threads_work_while_a_library_is_loaded(tmp_path: Path) -> None:
 
     def load() -> None:
         with pytest.raises(ToolchainError) as error:
-            load_bindings("nvrtc", library)
+            load_nvrtc(library)
         errors.append(error.value)
 
     thread = threading.Thread(target=load)

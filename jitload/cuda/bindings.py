@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import ctypes
 import importlib
-import os
 import sys
 import threading
 from pathlib import Path
@@ -56,7 +55,6 @@ def load_bindings(name: Literal["nvrtc", "nvjitlink"], path: Path) -> Any:
             process.
     """
     library_name = _LIBRARIES[name]
-    _open_without_gil(path)
     try:
         library = ctypes.CDLL(str(path))
     except OSError as error:
@@ -73,15 +71,6 @@ def load_bindings(name: Literal["nvrtc", "nvjitlink"], path: Path) -> Any:
             "and it can use only one per process. Start a new process, or set JITLOAD_NVRTC to the library in use."
         )
     return bindings
-
-
-def _open_without_gil(path: Path) -> None:
-    """Open a library. `ctypes.CDLL` opens it again at once, and raises the error if there is one.
-
-    A foreign function is called without the GIL, so that other threads work while the dynamic loader relocates the
-    library, which takes 10 ms. `ctypes.CDLL` keeps the GIL.
-    """
-    ctypes.CDLL(None).dlopen(os.fsencode(path), os.RTLD_NOW)
 
 
 def _look_up_functions(name: str, library: ctypes.CDLL) -> dict[str, int]:

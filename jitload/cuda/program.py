@@ -44,7 +44,17 @@ def load_nvrtc(path: Path) -> Any:
             with suppress(OSError):  # NVRTC will report that the library is missing
                 ctypes.CDLL(str(builtins))
     with _compiling():  # a process that is forked meanwhile has half of the library
+        _open_without_gil(path)
         return load_bindings("nvrtc", path)
+
+
+def _open_without_gil(path: Path) -> None:
+    """Open a library. `ctypes.CDLL` then opens it at once, and raises the error if there is one.
+
+    The dynamic loader takes 10 ms to relocate NVRTC. `ctypes.CDLL` keeps the GIL meanwhile, and calls of foreign
+    functions do not.
+    """
+    ctypes.CDLL(None).dlopen(os.fsencode(path), os.RTLD_NOW)
 
 
 def _compile(nvrtc: Any, library_path: Path, job: NvrtcJob, cancellation: Cancellation) -> NvrtcResult:
