@@ -101,12 +101,7 @@ _PLAIN_INCLUDE = re.compile(
     r"|device_launch_parameters\.h|vector_\w+\.h|(?:assert|ctype|errno|float|limits|math|std\w+|string|time)\.h"
     r"|c(?:assert|ctype|errno|float|inttypes|limits|std\w+|time)"
 )
-_LIBRARY_HEADERS = {
-    "cublas": "cublas_v2.h",
-    "cublasLt": "cublasLt.h",
-    "cusparse": "cusparse.h",
-    "cusolver": "cusolverDn.h",
-}
+_LIBRARY_HEADERS = {"cublas": "cublas_v2", "cublasLt": "cublasLt", "cusparse": "cusparse", "cusolver": "cusolverDn"}
 # Headers that torch's common headers include and the light ones do not, each with a pattern for the texts that need it.
 _COMMON_HEADERS = (
     ("torch/library.h", re.compile(r"\bTORCH_LIBRARY")),
@@ -196,8 +191,8 @@ def _prelude(text: str, *, is_cuda: bool, implicit: bool) -> str:
     if is_cuda or "CUDAContext" in text:  # torch's CUDAContext.h includes these libraries' headers
         for word, header in _LIBRARY_HEADERS.items():
             # Not for headers that the text includes: after an __has_include, g++ 12 would not report a missing one.
-            if word in text and header not in text:
-                lines += [f"#if __has_include(<{header}>)", f"#include <{header}>", "#endif"]
+            if word in text and f"{header}.h" not in text:
+                lines += [f"#if __has_include(<{header}.h>)", f"#include <{header}.h>", "#endif"]
     if is_cuda and _CUDA_NAME.search(text):
         lines.append("#include <ATen/cuda/CUDAContext.h>")
     if is_cuda and re.search(r"\bcu[A-Z]\w+|\bCU[a-z]\w+|\bCUDA_SUCCESS\b", text):

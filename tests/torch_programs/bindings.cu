@@ -335,8 +335,8 @@ torch::Tensor on_side_stream(torch::Tensor x, bool high) {
 /// call: add_all(ints(64).float()) -> ints(64).float().sum().reshape(1)
 /// call: add_all(ints(64).double()) -> ints(64).double().sum().reshape(1)
 #include <torch/extension.h>
-#include <ATen/cuda/Atomic.cuh>
-#include <ATen/cuda/DeviceUtils.cuh>
+#include <THC/THCAtomics.cuh>
+#include <THC/THCDeviceUtils.cuh>
 template <typename scalar_t>
 __global__ void C10_LAUNCH_BOUNDS_1(64) add_all_kernel(const scalar_t* x, scalar_t* sum) {
   float v = static_cast<float>(x[threadIdx.x]);

@@ -32,7 +32,7 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
 }
 //// indexing_and_slices
 /// functions: windows, assign, pick
-/// call: windows(rand(6, 8)) -> [rand(6, 8)[1:-1:2], rand(6, 8)[..., 0], rand(6, 8)[None, 2], rand(6, 8)[rand(6, 8)[:, 0] > 0], rand(6, 8)[:, ::3]]
+/// call: windows(rand(6, 8)) -> [rand(6, 8)[1:-1:2], rand(6, 8)[..., 0], rand(6, 8)[None, 2], rand(6, 8)[rand(6, 8)[:, 0] > 0], rand(6, 8)[:, ::3], rand(6, 8)[0:-1]]
 /// call: assign(rand(6, 8)) 
 /// call: pick(rand(6, 8), ints(4).clamp(0, 5)) -> rand(6, 8)[ints(4).clamp(0, 5)]
 /// call: pick(rand(6, 8), rand(4)) !! IndexError: tensors used as indices must be long, int, byte or bool tensors
@@ -40,7 +40,7 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
 #include <torch/extension.h>
 using namespace torch::indexing;
 std::vector<torch::Tensor> windows(torch::Tensor x) {
-  return {x.index({Slice(1, -1, 2)}), x.index({"...", 0}), x.index({None, 2}), x.index({x.index({Slice(), 0}) > 0}), x.index({Ellipsis, Slice(None, None, 3)})};
+  return {x.index({Slice(1, -1, 2)}), x.index({"...", 0}), x.index({None, 2}), x.index({x.index({Slice(), 0}) > 0}), x.index({Ellipsis, Slice(None, None, 3)}), x.index({Slice(0, -1, None)})};
 }
 torch::Tensor assign(torch::Tensor x) {
   auto y = x.clone();

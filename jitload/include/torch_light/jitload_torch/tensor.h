@@ -211,11 +211,11 @@ struct NoneType {};
 const NoneType None{};
 
 struct Slice {
-  Slice(OptionalArg<int64_t> start = {}, OptionalArg<int64_t> stop = {}, OptionalArg<int64_t> step = {})
-      : start(start), stop(stop), step(step) {}
-  Slice(NoneType, OptionalArg<int64_t> stop = {}, OptionalArg<int64_t> step = {}) : stop(stop), step(step) {}
-  Slice(OptionalArg<int64_t> start, NoneType, OptionalArg<int64_t> step = {}) : start(start), step(step) {}
-  Slice(NoneType, NoneType, OptionalArg<int64_t> step = {}) : step(step) {}
+  struct Bound : OptionalArg<int64_t> {
+    using OptionalArg<int64_t>::OptionalArg;
+    Bound(NoneType = {}) {}
+  };
+  Slice(Bound start = {}, Bound stop = {}, Bound step = {}) : start(start), stop(stop), step(step) {}
   OptionalArg<int64_t> start, stop, step;
 };
 
