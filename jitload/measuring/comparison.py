@@ -73,11 +73,8 @@ class Comparison:
         benchmarks = self.benchmarks
         has_roofline = all(b.flop_per_s and b.bytes for b in benchmarks.values())
         figure, axes = make_figure((1, 1 + has_roofline), 6, len(benchmarks))
-        draw_bars(
-            axes[0][0],
-            {n: (b.median_us, b.p10_us, b.p90_us) for n, b in benchmarks.items()},
-            next(iter(benchmarks.values())).device,
-        )
+        draw_bars(axes[0][0], {n: (b.median_us, b.p10_us, b.p90_us) for n, b in benchmarks.items()})
+        axes[0][0].set_title(next(iter(benchmarks.values())).device)
         if has_roofline:
             _draw_roofline(axes[0][1], benchmarks)
         return figure

@@ -24,7 +24,7 @@ def make_figure(grid: tuple[int, int], width: float, lines: int) -> tuple[Any, A
     return figure, axes
 
 
-def draw_bars(axes: Any, times: Mapping[str, tuple[float, float, float]], title: str) -> None:
+def draw_bars(axes: Any, times: Mapping[str, tuple[float, float, float]]) -> None:
     """Draw a bar for each median, with lines from p10 to p90. `times` maps names to (median, p10, p90)."""
     medians = [median for median, _, _ in times.values()]
     spread = [[median - p10 for median, p10, _ in times.values()], [p90 - median for median, _, p90 in times.values()]]
@@ -32,4 +32,3 @@ def draw_bars(axes: Any, times: Mapping[str, tuple[float, float, float]], title:
     axes.set_yticks(range(len(times)), [shortened(name, PLOTTED_NAME) for name in times])
     axes.set_ylim(len(times) - 0.5, -0.5)  # the first function is at the top, as in the table
     axes.set_xlabel("median time in µs, from p10 to p90")
-    axes.set_title(title)

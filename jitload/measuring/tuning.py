@@ -140,6 +140,7 @@ class Tuning:
         figure, axes = make_figure((len(groups), 1), 7, min(_BARS, max(map(len, groups))))
         for (axis,), rows in zip(axes, groups, strict=True):
             _draw(axis, rows)
+            axis.set_title(_title(rows))
         return figure
 
 
@@ -185,10 +186,9 @@ def _draw(axes: Any, rows: Sequence[Row]) -> None:
     varying = [name for name, _ in rows[0].values if len({dict(row.values)[name] for row in rows}) > 1]
     if len(varying) == 2:
         _draw_heat_map(axes, measured, varying, rows)
-        axes.set_title(_title(rows))
     elif len(measured) <= _BARS:
         times = {row.label: (row.median_us or 0.0, row.p10_us or 0.0, row.p90_us or 0.0) for row in measured}
-        draw_bars(axes, times, _title(rows))
+        draw_bars(axes, times)
     else:
         axes.plot([row.median_us for row in measured], ".")
         for rank in (0, len(measured) // 2, len(measured) - 1):
@@ -196,7 +196,6 @@ def _draw(axes: Any, rows: Sequence[Row]) -> None:
             axes.annotate(row.label, (rank, row.median_us), xytext=(4, 6), textcoords="offset points", fontsize="small")
         axes.set_xlabel("variants, the fastest first")
         axes.set_ylabel("median time in µs")
-        axes.set_title(_title(rows))
 
 
 def _draw_heat_map(axes: Any, measured: Sequence[Row], names: Sequence[str], rows: Sequence[Row]) -> None:

@@ -86,31 +86,14 @@ def build_candidates(candidates: Sequence[Candidate], request: Request, *, is_sh
     Variants with the same options are one program, so that their headers are read once. If a program does not compile,
     its variants are built one by one.
     """
-    pending = [c for c in candidates if c.launch is not None and not c.reason]
-    jobs = [*_parts(pending, request)]
-    with shown_progress(is_shown=is_shown) as show, ThreadPoolExecutor(core_count()) as pool:
-        left: list[tuple[Request, list[Candidate]]] = []
-        for failed in _all(pool, jobs, show):
-            left += [(_alone(failed[0], [member]), [member]) for member in failed[1] if len(failed[1]) > 1]
-        _all(pool, left, show)
-
-
-def _parts(pending: Sequence[Candidate], request: Request) -> Iterator[tuple[Request, list[Candidate]]]:
-    """Yield the requests of programs, each with its variants."""
-    names = {candidate.name: candidate for candidate in pending}
-    functions = tuple((name, candidate.launch) for name, candidate in names.items() if candidate.launch)
+    pending = {c.name: c for c in candidates if c.launch is not None and not c.reason}
+    functions = tuple((name, candidate.launch) for name, candidate in pending.items() if candidate.launch)
     settings = request.settings._replace(library="never")
     whole = request._replace(functions=functions, tuned=None, settings=settings)
-    for part in groups(whole) if functions else ():
-        members = [names[name] for name, _ in part.functions or ()]
-        yield _alone(part, members), members
-
-
-def _alone(part: Request, members: Sequence[Candidate]) -> Request:
-    """Return the request for some of a program's variants. Their launches are final."""
-    functions = tuple((c.name, replace(c.launch, tune=None)) for c in members if c.launch)
-    options = (*(option for option in part.options if option != _SPLIT), *((_SPLIT,) if len(members) > 1 else ()))
-    return with_headers(part._replace(functions=functions, options=options))
+    parts = [(part, [pending[name] for name, _ in part.functions or ()]) for part in groups(whole)]
+    with shown_progress(is_shown=is_shown) as show, ThreadPoolExecutor(core_count()) as pool:
+        failed = _all(pool, [(part, members) for part, members in parts if members], show)
+        _all(pool, [(part, [member]) for part, members in failed for member in members], show)
 
 
 def _all(
@@ -126,10 +109,13 @@ def _all(
     return failed
 
 
-def _build(part: Request, members: list[Candidate]) -> bool:
-    """Build a program. Return whether its variants have a function or a reason."""
+def _build(part: Request, members: Sequence[Candidate]) -> bool:
+    """Build some of a program's variants, whose launches are final. Return whether they have a function or a reason."""
+    functions = tuple((c.name, replace(c.launch, tune=None)) for c in members if c.launch)
+    options = (*(option for option in part.options if option != _SPLIT), *((_SPLIT,) if len(members) > 1 else ()))
+    request = with_headers(part._replace(functions=functions, options=options))
     try:
-        module = load_request(part, None, keep_module_alive=True, verbose=False)
+        module = load_request(request, None, keep_module_alive=True, verbose=False)
     except (CompileError, LaunchSpecError, SignatureError) as error:
         if len(members) > 1:
             return False
