@@ -12,7 +12,7 @@ torch = pytest.importorskip("torch")
 
 import jitload
 from jitload.errors import ToolchainError
-from jitload.host_cpp.torch_headers import FORWARDED, find_or_write_torch_headers
+from jitload.host_cpp.torch_headers import FORWARDED, RENAMED, find_or_write_torch_headers
 from jitload.request import torch_operators, torch_text
 from jitload.request.arguments import Options, Sources, TorchText, inline_sources, read_options
 from jitload.host_cpp.torch_errors import missing_names
@@ -240,7 +240,7 @@ def test_the_names_of_torchs_headers_are_written_once_and_whole(tmp_path: Path):
     assert list(directory.parent.iterdir()) == [directory]
     names = {str(path.relative_to(directory)) for path in directory.rglob("*.*h")}
     copied = filter(torch_operators.read_header, torch_operators.COPIED.split())  # some are new in later releases
-    assert names == {*copied, *" ".join(FORWARDED.values()).split(), "Python.h"}
+    assert names == {*copied, *RENAMED, *" ".join(FORWARDED.values()).split(), "Python.h"}
 
 
 def test_small_headers_are_torchs_own():

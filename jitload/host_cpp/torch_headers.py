@@ -34,7 +34,7 @@ FORWARDED = {
     "c10/cuda/CUDAMacros.h c10/cuda/CUDAStream.h",
 }
 # Torch has these headers for older extensions. They only include another of its headers.
-_RENAMED = {"THC/THCAtomics.cuh": "ATen/cuda/Atomic.cuh", "THC/THCDeviceUtils.cuh": "ATen/cuda/DeviceUtils.cuh"}
+RENAMED = {"THC/THCAtomics.cuh": "ATen/cuda/Atomic.cuh", "THC/THCDeviceUtils.cuh": "ATen/cuda/DeviceUtils.cuh"}
 _LEFT_OUT = re.compile(r"(?:torch|ATen|c10)/.*|cuda\.h")
 _INCLUDE = re.compile(r"^#include <(.+)>", re.MULTILINE)
 
@@ -44,7 +44,7 @@ def find_or_write_torch_headers(cache_dir: Path) -> Path:
     tools_dir = cache_dir / ".tools"
     # torch's build also finds Python.h, which includes Python's other headers from its own directory.
     python_header = f'#include "{sysconfig.get_path("include")}/Python.h"\n'
-    facts = repr((FORWARDED, COPIED, _RENAMED, torch_abi(), python_header))
+    facts = repr((FORWARDED, COPIED, RENAMED, torch_abi(), python_header))
     directory = tools_dir / f"torch-headers-{hashlib.sha256(facts.encode()).hexdigest()[:16]}"
     if directory.is_dir():
         return directory
@@ -54,7 +54,7 @@ def find_or_write_torch_headers(cache_dir: Path) -> Path:
         texts = {name: text for name in COPIED.split() if (text := _copy(name))} | {"Python.h": python_header}
         for header, names in FORWARDED.items():
             texts |= dict.fromkeys(names.split(), f'#include "jitload_torch/{header}"\n')
-        texts |= {name: f"#include <{other}>\n" for name, other in _RENAMED.items()}
+        texts |= {name: f"#include <{other}>\n" for name, other in RENAMED.items()}
         for name, text in texts.items():
             (fresh / name).parent.mkdir(parents=True, exist_ok=True)
             (fresh / name).write_text(text)
