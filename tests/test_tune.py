@@ -213,6 +213,14 @@ def test_a_gpu_without_a_table_takes_the_nearest_key_of_all_gpus(stub_driver: St
     assert [*dict.fromkeys(caplog.messages)] == lines
 
 
+def test_a_key_of_another_sign_also_has_a_nearest_key(stub_driver: StubDriver, tmp_path):
+    rows = write(tmp_path / "n.json", "Stub GPU 0", {100: (64, 1, 4)})
+    (tmp_path / "n.json").write_text(json.dumps({"format": 1, "rows": [{**rows[0], "key": {"n - 500": 100}}]}))
+    x = CudaArray(np.zeros(8, np.float32))
+    chosen = load(tmp_path / "n.json", "sm_90a", key="n - 500", nearest="log2").scale.variant(x, x)
+    assert (chosen.values["B"], chosen.how, chosen.key) == (64, "nearest", {"n - 500": -492})
+
+
 def test_hundreds_of_keys_are_found(tmp_path, stub_driver: StubDriver):
     numbers = random.Random(5).sample(range(-(2**40), 2**40), 300)
     rows = [

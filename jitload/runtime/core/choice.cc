@@ -106,7 +106,7 @@ static double jitload_key_distance(int32_t nearest, const int64_t* key, const ji
 /* Return the position of the variant of the nearest tuned key. If no key was tuned on the GPU, which an empty `own` table
  * says, the keys of all GPUs count. */
 static int32_t jitload_nearest_position(const jitload_choice* choice, const jitload_table* own, const int64_t* key) {
-  int32_t best = 0;
+  int32_t best = -1;
   double shortest = __builtin_huge_val();
   const int is_tuned = *own->gpu != '\0';
   for (const jitload_table* table = is_tuned ? own : choice->tables;; ++table) {
@@ -114,7 +114,7 @@ static int32_t jitload_nearest_position(const jitload_choice* choice, const jitl
       const jitload_number* slot = &table->slots[i * (size_t)(choice->key_count + 1)];
       if (slot->value == 0) continue;
       const double distance = jitload_key_distance(choice->nearest, key, slot + 1, choice->key_count);
-      if (distance < shortest) shortest = distance, best = (int32_t)slot->value - 1;
+      if (best < 0 || distance < shortest) shortest = distance, best = (int32_t)slot->value - 1;
     }
     if (is_tuned || table == &choice->tables[choice->table_count - 1]) return best;
   }
