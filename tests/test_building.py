@@ -147,8 +147,12 @@ def watch(thread):
         found.append(late & {*sys.modules})
     start(thread)
 threading.Thread.start = watch
+from jitload.cuda import bindings
+opened, open_nvrtc = [], bindings.open_nvrtc
+bindings.open_nvrtc = lambda path: opened.append(threading.current_thread().name) or open_nvrtc(path)
 builds.load(builds.ADD)
 assert found == [set()], found
+assert opened == ["jitload-build"]  # while the caller makes the job for NVRTC
 """
 
 

@@ -14,8 +14,8 @@ import builds
 import pytest
 from support.calls import run_python
 
+from jitload.cuda.bindings import open_nvrtc
 from jitload.cuda.nvrtc import log_warnings
-from jitload.cuda.program import load_nvrtc
 from jitload.errors import CompileError, ToolchainError
 from jitload.nvrtc import nvrtc_compile
 from jitload.settings import read_settings
@@ -44,7 +44,9 @@ def test_a_silent_compile_logs_nothing(caplog: pytest.LogCaptureFixture) -> None
 
 FORK = """
 import os
-from jitload.cuda import program as nvrtc
+from pathlib import Path
+from types import SimpleNamespace
+from jitload.cuda import bindings
 
 def fork_and_compile():
     child = os.fork()
@@ -57,21 +59,18 @@ def fork_and_compile():
         os._exit(0)
     os.waitpid(child, 0)
 
-def load_and_fork(*arguments, load=nvrtc.load_bindings):
+with bindings.inside_nvrtc():          # as a thread inside NVRTC does
     fork_and_compile()
-    return load(*arguments)
-
-with nvrtc._compiling():          # as a thread inside NVRTC does
-    fork_and_compile()
-nvrtc.load_bindings = load_and_fork
-nvrtc.load_nvrtc(NVRTC)
+ctypes = bindings.ctypes
+bindings.ctypes = SimpleNamespace(CDLL=lambda _: SimpleNamespace(dlopen=lambda *_: fork_and_compile()))
+bindings.open_nvrtc(Path("libnvrtc.so"))
+bindings.ctypes = ctypes
 fork_and_compile()
 """
 
 
 def test_a_child_forked_inside_nvrtc_is_told() -> None:
-    path = find_cuda_toolchain(read_settings()).nvrtc_path
-    *told, compiled = run_python(f"from pathlib import Path\nNVRTC = Path({str(path)!r})\n{FORK}").splitlines()
+    *told, compiled = run_python(FORK).splitlines()
     assert told == ["ToolchainError this process was forked while another thread was compiling with NVRTC"] * 2
     assert compiled == "compiled"
 
@@ -88,26 +87,18 @@ __attribute__((constructor)) static void wait_for_an_answer(void) {
 """
 
 
-def test_other_threads_work_while_a_library_is_loaded(tmp_path: Path) -> None:
+def test_other_threads_work_while_nvrtc_is_opened(tmp_path: Path) -> None:
     pipes = (request, to_request), (answer, to_answer) = os.pipe(), os.pipe()
     library = tmp_path / "slow.so"
     command = ["cc", "-shared", "-fPIC", f"-DREQUEST={to_request}", f"-DANSWER={answer}", "-x", "c", "-", "-o", library]
     subprocess.run(command, input=SLOW_LIBRARY.encode(), check=True)
-    errors: list[ToolchainError] = []
-
-    def load() -> None:
-        with pytest.raises(ToolchainError) as error:
-            load_nvrtc(library)
-        errors.append(error.value)
-
-    thread = threading.Thread(target=load)
+    thread = threading.Thread(target=open_nvrtc, args=[library])
     thread.start()
     os.read(request, 1)
     os.write(to_answer, b"x")
     thread.join()
     for descriptor in itertools.chain(*pipes):
         os.close(descriptor)
-    assert [str(error).partition(":")[0] for error in errors] == [f"{library} is a library, but not NVRTC"]
     assert ctypes.c_int.in_dll(ctypes.CDLL(str(library)), "was_answered").value == 1
 
 

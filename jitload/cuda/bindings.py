@@ -8,8 +8,11 @@ from __future__ import annotations
 
 import ctypes
 import importlib
+import os
 import sys
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, Literal
@@ -19,6 +22,49 @@ from jitload.errors import JitLoadError, ToolchainError
 _LIBRARIES = {"nvrtc": "NVRTC", "nvjitlink": "nvJitLink"}
 _REQUIREMENT = "'cuda-bindings>=12.9.4,<14'"
 _lock = threading.Lock()
+_threads_in_nvrtc: set[int] = set()
+_was_forked_in_nvrtc = False
+
+
+def _after_fork() -> None:
+    global _was_forked_in_nvrtc  # noqa: PLW0603  a fact about the process
+    _was_forked_in_nvrtc = bool(_threads_in_nvrtc)
+
+
+os.register_at_fork(after_in_child=_after_fork)
+
+
+@contextmanager
+def inside_nvrtc() -> Iterator[None]:
+    """Record that this thread compiles with NVRTC, or loads it, while the `with` block runs.
+
+    A process that is forked meanwhile cannot use NVRTC. It inherits half of the library, or held locks, and none of its
+    threads releases them.
+
+    Raises:
+        ToolchainError: This process was forked while a thread was in NVRTC.
+    """
+    if _was_forked_in_nvrtc:
+        raise ToolchainError(
+            "this process was forked while another thread was compiling with NVRTC, and NVRTC cannot be used in it any "
+            "more. Start workers with the 'spawn' or 'forkserver' method, or fork before anything is compiled."
+        )
+    thread = threading.get_ident()
+    _threads_in_nvrtc.add(thread)
+    try:
+        yield
+    finally:
+        _threads_in_nvrtc.discard(thread)
+
+
+def open_nvrtc(path: Path) -> None:
+    """Open NVRTC. `load_bindings` then loads it at once, and raises the error if there is one.
+
+    The dynamic loader takes 10 ms to relocate the library. `ctypes.CDLL` keeps the GIL meanwhile, and calls of foreign
+    functions do not.
+    """
+    with inside_nvrtc():
+        ctypes.CDLL(None).dlopen(os.fsencode(path), os.RTLD_NOW)
 
 
 def import_bindings(name: Literal["nvrtc", "nvjitlink", "driver"]) -> Any:

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from jitload.building.stages import stage
-from jitload.cuda.bindings import load_bindings
+from jitload.cuda.bindings import inside_nvrtc, load_bindings
 from jitload.cuda.interruptible import Cancellation, run_interruptible
 from jitload.cuda.job import SYNTAX_ONLY, NvrtcJob, NvrtcResult
 from jitload.cuda.messages import REPORT, arch_advice, hint_for, parse_diagnostics, read_spills, without_report
@@ -24,8 +24,8 @@ from jitload.toolchain.arch import capability_of, load_driver
 
 def compile_in_process(library_path: Path, job: NvrtcJob) -> NvrtcResult:
     """Run NVRTC once in this process. The errors are those of `run_nvrtc`."""
-    nvrtc = load_nvrtc(library_path)
-    with stage(f"NVRTC compiles {job.name}"), _compiling():
+    with inside_nvrtc(), stage(f"NVRTC compiles {job.name}"):
+        nvrtc = load_nvrtc(library_path)
         return run_interruptible(lambda cancellation: _compile(nvrtc, library_path, job, cancellation))
 
 
@@ -43,18 +43,7 @@ def load_nvrtc(path: Path) -> Any:
         if "alt" not in builtins.name:
             with suppress(OSError):  # NVRTC will report that the library is missing
                 ctypes.CDLL(str(builtins))
-    with _compiling():  # a process that is forked meanwhile has half of the library
-        _open_without_gil(path)
-        return load_bindings("nvrtc", path)
-
-
-def _open_without_gil(path: Path) -> None:
-    """Open a library. `ctypes.CDLL` then opens it at once, and raises the error if there is one.
-
-    The dynamic loader takes 10 ms to relocate NVRTC. `ctypes.CDLL` keeps the GIL meanwhile, and calls of foreign
-    functions do not.
-    """
-    ctypes.CDLL(None).dlopen(os.fsencode(path), os.RTLD_NOW)
+    return load_bindings("nvrtc", path)
 
 
 def _compile(nvrtc: Any, library_path: Path, job: NvrtcJob, cancellation: Cancellation) -> NvrtcResult:
@@ -100,9 +89,7 @@ def _run_program(nvrtc: Any, program: Any, options: Sequence[bytes], cancellatio
     return status, _read(nvrtc, program, "ProgramLog").rstrip(b"\0").decode(errors="replace")
 
 
-_threads_in_nvrtc: set[int] = set()
 _has_compiled = threading.Event()  # set when NVRTC begins the first compile of the process
-_was_forked_during_compile = False
 
 
 def wait_for_compile(at_most_s: float) -> None:
@@ -111,35 +98,11 @@ def wait_for_compile(at_most_s: float) -> None:
 
 
 def _after_fork() -> None:
-    global _has_compiled, _was_forked_during_compile  # noqa: PLW0603  facts about the process
+    global _has_compiled  # noqa: PLW0603  a fact about the process
     _has_compiled = threading.Event()  # another thread may have held the lock of the old one
-    _was_forked_during_compile = bool(_threads_in_nvrtc)
 
 
 os.register_at_fork(after_in_child=_after_fork)
-
-
-@contextmanager
-def _compiling() -> Iterator[None]:
-    """Record that this thread is in NVRTC while the `with` block runs.
-
-    A process that is forked meanwhile cannot use NVRTC. It inherits held locks of NVRTC, and none of its threads
-    releases them.
-
-    Raises:
-        ToolchainError: This process was forked while a thread was in NVRTC.
-    """
-    if _was_forked_during_compile:
-        raise ToolchainError(
-            "this process was forked while another thread was compiling with NVRTC, and NVRTC cannot be used in it any "
-            "more. Start workers with the 'spawn' or 'forkserver' method, or fork before anything is compiled."
-        )
-    thread = threading.get_ident()
-    _threads_in_nvrtc.add(thread)
-    try:
-        yield
-    finally:
-        _threads_in_nvrtc.discard(thread)
 
 
 def _restore_locale() -> None:

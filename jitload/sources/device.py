@@ -54,10 +54,14 @@ def build(request: Request, tools: Tools, work: Work, *, needs_library: bool, ve
 def _prepare_build(request: Request, cuda: CudaToolchain | None, needs_library: object) -> None:
     """Load NVRTC, and then the modules that the build needs next. A background thread calls this function.
 
-    NVRTC comes first because the compile waits for it. NVRTC compiles without the GIL, so the modules are loaded
-    meanwhile.
+    NVRTC comes first because the compile waits for it. NVRTC is opened and compiles without the GIL, so modules are
+    loaded meanwhile: by the caller those that make the job for NVRTC, and here those that read its result.
     """
     if cuda is not None:
+        if not request.settings.isolates:
+            from jitload.cuda.bindings import open_nvrtc
+
+            open_nvrtc(cuda.nvrtc_path)
         from jitload.cuda.nvrtc import prepare_nvrtc
 
         prepare_nvrtc(cuda.nvrtc_path, is_isolated=request.settings.isolates)
