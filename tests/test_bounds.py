@@ -308,7 +308,7 @@ def test_the_work_grows_with_the_number_of_accesses_up_to_a_limit(kernels, monke
 
     assert calls(80) < 2.2 * calls(40)
     for name, limit, reason in (
-        ("_MOST_PLACES", 4, "it accesses tensors in more than 4 places"),
+        ("_MOST_SITES", 4, "more than 4 blocks of instructions access tensors"),
         ("_MOST_INSTRUCTIONS", 9, "it has more than 9 instructions"),
     ):
         with monkeypatch.context() as patch:

@@ -11,15 +11,14 @@ from jitload.bounds.graph import Edge, Graph, Loop
 from jitload.bounds.polynomial import Polynomial
 from jitload.bounds.ptx import Entry, Instruction, PtxError, read_entry
 from jitload.bounds.terms import Term, add, negate
-from jitload.bounds.values import SHARED, Assumption, Comparison, Condition, Value, Values, destinations
+from jitload.bounds.values import SHARED, Assumption, Comparison, Condition, Value, Values
 from jitload.model import Parameter
 
 _SIZE = re.compile(r"[a-z]+(\d+)(?:x(\d))?")
 _ACCESSES = ("ld", "st", "atom", "red", "ldu")
 _SPACES = {"global", "shared", "local", "const", "param"}
 _HARMLESS = ("prefetch", "prefetchu", "bar", "setp", "isspacep", "cvta")
-# More would take seconds. A place is a block of instructions, or an instruction that is executed under a predicate.
-_MOST_INSTRUCTIONS, _MOST_PLACES = 20_000, 300
+_MOST_INSTRUCTIONS, _MOST_SITES = 20_000, 300  # more would take seconds
 _ONE = Polynomial.of(1)
 _BITS = 64
 _MOST = 1 << 62  # larger numbers are not trusted, because terms are computed with 64 bits
@@ -50,10 +49,15 @@ class Access(NamedTuple):
 
 
 class _Batch(NamedTuple):
-    """Comparisons that hold from some place on. Those of a loop hold already where they are evaluated."""
+    """Comparisons that hold from some place on. Those of a loop hold already where they are evaluated.
+
+    Attributes:
+        is_whole: Whether these are all comparisons that decide what comes next.
+    """
 
     constraints: tuple[Polynomial, ...]
     assumptions: frozenset[Assumption]
+    is_whole: bool
     is_of_loop: bool = False
 
 
@@ -80,14 +84,12 @@ def _escapes(values: Values) -> Iterator[Access]:
 
 def _accesses_of(number: int, values: Values, sites: dict[int, _Site]) -> Iterator[Access]:
     instruction = values.entry.instructions[number]
-    if instruction.root not in _HARMLESS and not destinations(instruction):
-        values.use(number)
-    elif instruction.root not in _HARMLESS:
+    if instruction.root not in _HARMLESS:
         values.evaluate(number)
     for place, operand in enumerate(instruction.operands):
         address = values.address(number, operand)
         if operand.startswith("[") and address is None:
-            values.use(number, [operand])
+            values.use(number, operand)
         if address is None or instruction.root.startswith("prefetch"):
             continue
         pointers = sorted(name[1:] for name in address.polynomial.symbols if name.startswith("@"))
@@ -97,10 +99,10 @@ def _accesses_of(number: int, values: Values, sites: dict[int, _Site]) -> Iterat
             reason = "its address is not that of one pointer" if size else "jitload does not know the instruction"
             yield from (Access(pointer, instruction, reason=reason) for pointer in pointers)
         elif pointers:
-            key = ~number if instruction.guard else values.graph.block_of[number]
-            site = sites.get(key) or sites.setdefault(key, _Site(values, number))
-            if len(sites) > _MOST_PLACES:
-                raise PtxError(f"it accesses tensors in more than {_MOST_PLACES} places")
+            block = values.graph.block_of[number]
+            site = sites.get(block) or sites.setdefault(block, _Site(values, block))
+            if len(sites) > _MOST_SITES:
+                raise PtxError(f"more than {_MOST_SITES} blocks of instructions access tensors")
             yield site.access(Access(pointers[0], instruction, size), address)
 
 
@@ -119,17 +121,12 @@ def _size_of(instruction: Instruction, place: int, space: str) -> int:
 
 
 class _Site:
-    """A place in a kernel, and the comparisons under which it is reached.
+    """A block of instructions with accesses, and the comparisons under which it is reached."""
 
-    All instructions of a block are at one place, except for those that are executed under a predicate.
-    """
-
-    def __init__(self, values: Values, number: int) -> None:
-        self.values, self.graph = values, values.graph
-        self.number, self.instruction = number, values.entry.instructions[number]
+    def __init__(self, values: Values, block: int) -> None:
+        self.values, self.graph, self.block = values, values.graph, block
         self.types = {parameter.name: parameter for parameter in values.parameters.values()}
-        self.block = self.graph.block_of[number]
-        self.loops = self.graph.loops_around(self.block)
+        self.loops = self.graph.loops_around(block)
         self.is_exact, self.are_all_kept = not values.has_calls, True
         self.whole: set[Edge] = set()  # the branches whose conditions are known completely
         kept, self.certain = self._usable([*self._batches()]) if self.graph.is_reducible else ([], ())
@@ -138,7 +135,7 @@ class _Site:
         self.exact = tuple(_not_certain(self.domain.exact)) if self._is_reached() else None
 
     def access(self, unknown: Access, address: Value) -> Access:
-        """Return an access at this place with its range."""
+        """Return an access in this block with its range. Under a predicate, fewer threads may make it."""
         offset = address.polynomial - Polynomial.of(f"@{unknown.pointer}")
         if any(name.startswith("@") for name in offset.symbols):
             return unknown._replace(reason="its address is not a sum of the pointer and an offset")
@@ -156,7 +153,7 @@ class _Site:
             return unknown._replace(reason=reason)
         terms = [term for terms in fitting for term in terms or ()]
         certain = tuple(_not_certain((*self.certain, *terms, *range_.signs)))
-        exact = self.exact if range_.is_exact else None
+        exact = self.exact if range_.is_exact and not unknown.instruction.guard else None
         return unknown._replace(range=range_, certain=certain, active=self.active, exact=exact)
 
     def _is_in_scope(self, polynomial: Polynomial) -> bool:
@@ -191,33 +188,23 @@ class _Site:
         places: list[Edge | Loop] = [*self.graph.certain_edges(self.block), *self.loops]
         known: list[Polynomial] = []
         for place in sorted(places, key=self._depth):  # the edge that enters a loop comes before it
-            batch = self._edge_batch(place) if isinstance(place, Edge) else self._loop_batch(place, known)
+            batch = self._batch(self._condition(place)) if isinstance(place, Edge) else self._loop_batch(place, known)
+            if isinstance(place, Edge) and batch.is_whole:
+                self.whole.add(place)
             known += batch.constraints
-            yield batch
-        if self.instruction.guard:
-            is_true = not self.instruction.is_negated
-            condition = self.values.condition(self.number, self.instruction.guard, is_true=is_true)
-            batch, is_whole = self._batch(condition)
-            self.is_exact &= is_whole
             yield batch
 
     def _depth(self, place: Edge | Loop) -> int:
         block = place.target if isinstance(place, Edge) else place.header
         return self.graph.dominators[block].bit_count()
 
-    def _edge_batch(self, edge: Edge) -> _Batch:
-        batch, is_whole = self._batch(self._condition(edge))
-        if is_whole:
-            self.whole.add(edge)
-        return batch
-
     def _condition(self, edge: Edge) -> Condition:
         last = self.graph.blocks[edge.source].stop - 1
         assert edge.taken is not None
         return self.values.condition(last, self.values.entry.instructions[last].guard, is_true=edge.taken)
 
-    def _batch(self, condition: Condition, loop: Loop | None = None) -> tuple[_Batch, bool]:
-        """Return the comparisons of a condition that can be used, and whether these are all."""
+    def _batch(self, condition: Condition, loop: Loop | None = None) -> _Batch:
+        """Return the comparisons of a condition that can be used."""
         constraints: list[Polynomial] = []
         assumptions: frozenset[Assumption] = frozenset()
         is_whole = condition.is_whole
@@ -229,23 +216,23 @@ class _Site:
             constraints.append(comparison.polynomial)
             constraints += [-comparison.polynomial] if comparison.kind == "eq" else []
             assumptions |= comparison.assumptions
-        return _Batch(tuple(constraints), assumptions), is_whole
+        return _Batch(tuple(constraints), assumptions, is_whole)
 
     def _loop_batch(self, loop: Loop, known: Sequence[Polynomial]) -> _Batch:
         """Return the comparisons that hold in each iteration: in the first one, and before each other one."""
         exits = self.graph.exits(loop)
         condition = self._condition(loop.back[0]) if len(loop.back) == 1 and loop.back[0].taken is not None else None
-        batch, is_whole = self._batch(condition or Condition((), is_whole=True), loop)
+        batch = self._batch(condition or Condition((), is_whole=True), loop)
         iteration = f"#{loop.header}"
         minus = Polynomial.of(-1)
         first = [constraint.substitute(iteration, minus) for constraint in batch.constraints]
         if not all(_follows(constraint, known) for constraint in first):
-            batch, is_whole = _Batch((), frozenset()), False
+            batch = _Batch((), frozenset(), is_whole=False)
         if condition is not None:  # the loop ends only where it could also go on
             ends_as_known = all(edge.source == loop.back[0].source for edge in exits)
         else:
             ends_as_known = all(self.graph.dominates(edge.source, self.block) for edge in exits)
-        self.is_exact &= is_whole and len(exits) == 1 and ends_as_known
+        self.is_exact &= batch.is_whole and len(exits) == 1 and ends_as_known
         earlier = Polynomial.of(iteration) - _ONE
         constraints = tuple(constraint.substitute(iteration, earlier) for constraint in batch.constraints)
         return batch._replace(constraints=constraints, is_of_loop=True)

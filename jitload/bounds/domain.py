@@ -54,13 +54,11 @@ class Domain:
         self.active: list[Term] = []
         self.exact: list[Term] = []
         self.is_exact = True
-        self._fixed: list[tuple[str, Polynomial]] = []
         self._ranges: dict[Polynomial, Range | None] = {}
         self._whole: list[Quotient] = []  # those without a remainder
         usable = self._without_quotients([*dict.fromkeys(constraints)])
-        remaining = self._without_implied(self._fix(usable))
         forms: dict[Polynomial, _Form] = {}
-        for constraint in remaining:
+        for constraint in self._without_implied(usable):
             split = constraint.split()
             if split is None:
                 self.is_exact = False
@@ -92,8 +90,7 @@ class Domain:
         """Return whether the other comparisons are known to leave each quotient up to the highest one."""
         sharing = [form for form in self._forms if {*form.coordinates} & quotient.coordinates]
         has_own_form = all(form.form == quotient.dividend and not form.lows for form in sharing)
-        is_alone = not any(symbol in quotient.coordinates for symbol, _ in self._fixed)
-        return has_own_form and is_alone and len(self._whole) == 1 and self._reaches_all(quotient.dividend)
+        return has_own_form and len(self._whole) == 1 and self._reaches_all(quotient.dividend)
 
     def _reaches_all(self, polynomial: Polynomial) -> bool:
         """Return whether a number is known to have each value from 0 to its highest one."""
@@ -102,28 +99,7 @@ class Domain:
             return self._reaches_all(polynomial.quotients[0].dividend)
         is_form = any(form.form == polynomial and not form.lows for form in self._forms)
         is_free = not any(coordinates & {*form.coordinates} for form in self._forms)
-        is_free &= not any(symbol in coordinates for symbol, _ in self._fixed)
         return is_form or (is_free and len(coordinates) == 1 and polynomial == Polynomial.of(*coordinates))
-
-    def _fix(self, constraints: list[Polynomial]) -> list[Polynomial]:
-        """Return constraints with the values of coordinates that they set to one value."""
-        for constraint in [*constraints]:
-            if -constraint not in constraints or (split := constraint.split()) is None:
-                continue
-            symbols, rest = split[0].symbols, split[1]
-            factor = split[0].coefficient(next(iter(symbols))).constant if len(symbols) == 1 else None
-            if factor in (1, -1):
-                (symbol,) = symbols
-                value = -rest if factor == 1 else rest
-                self._fixed.append((symbol, value))
-                self.active.append(value)
-                if (extent := extent_of(symbol)) is not None:
-                    self.active.append(extent - _ONE - value)
-                others = [
-                    other.substitute(symbol, value) for other in constraints if other not in (constraint, -constraint)
-                ]
-                return self._fix(others)
-        return constraints
 
     def _without_implied(self, constraints: list[Polynomial]) -> list[Polynomial]:
         """Return constraints without those of the first iteration of a loop that also has a constraint for all."""
@@ -141,6 +117,9 @@ class Domain:
         leading = min(linear.terms, key=lambda monomial: (len(monomial), monomial))
         unit = math.gcd(*linear.terms.values()) * (1 if linear.terms[leading] > 0 else -1)
         form = Polynomial({monomial: factor // unit for monomial, factor in linear.terms.items()})
+        if len(form.coordinates) == 1 and form != Polynomial.of(*form.coordinates):
+            self.is_exact = False  # a multiple of a coordinate by an unknown factor
+            return
         known = forms.setdefault(form, _Form(form))
         for coordinate in known.coordinates:
             if coordinate.startswith("#"):  # in later iterations, the comparison must not hold again
@@ -177,29 +156,15 @@ class Domain:
             self.active.append(add(high, negate(low)))
 
     def _range_of_form(self, form: _Form) -> tuple[Term | None, Term | None, Term | None, list[Term]]:
-        """Return the lowest and the highest value of a form, a simple bound of it, and what must not be negative.
-
-        For a form of one coordinate, the values are those of the coordinate.
-        """
+        """Return the lowest and the highest value of a form, a simple bound of it, and what must not be negative."""
         lows, highs = [*form.lows], [*form.highs]
-        is_single = len(form.coordinates) == 1
-        factor = _magnitude(form.form.coefficient(form.coordinates[0]))
-        signs: list[Term] = []
-        if is_single and factor.constant != 1:
-            lows = [negate(divide(negate(low), factor)) for low in lows]
-            highs = [divide(high, factor) for high in highs]
-            signs.append(factor - _ONE)
-        simple = highs[:1]
+        bound = highs[0] if highs else None
         low: Polynomial | None = _ZERO
         high: Polynomial | None = _ZERO
         for coordinate in form.coordinates:
             coefficient, extent = form.form.coefficient(coordinate), extent_of(coordinate)
-            is_negative = _is_negative(coefficient)
-            part = coefficient if not is_single else Polynomial.of(-1 if is_negative else 1)
-            if not is_single and not _is_never_negative(_magnitude(coefficient)):
-                signs.append(_magnitude(coefficient))
-            last = None if extent is None else part * (extent - _ONE)
-            if is_negative:
+            last = None if extent is None else coefficient * (extent - _ONE)
+            if _is_negative(coefficient):
                 low = None if low is None or last is None else low + last
             else:
                 high = None if high is None or last is None else high + last
@@ -207,7 +172,8 @@ class Domain:
         highs += [] if high is None else [high]
         lowest = extreme("MAX", lows) if lows else None
         highest = extreme("MIN", highs) if highs else None
-        return lowest, highest, simple[0] if simple else highest, signs
+        signs: list[Term] = [_magnitude(form.form.coefficient(coordinate)) for coordinate in form.coordinates]
+        return lowest, highest, bound or highest, signs
 
     def range_of(self, polynomial: Polynomial) -> Range | None:
         """Return the range of a polynomial, or None if it is not known."""
@@ -257,8 +223,6 @@ class Domain:
         return _sum([remainder, whole], is_exact=is_reached and number.is_exact)
 
     def _range_of_sum(self, polynomial: Polynomial) -> Range | None:
-        for symbol, value in self._fixed:
-            polynomial = polynomial.substitute(symbol, value)
         split = polynomial.split()
         if split is None:
             return None
@@ -314,11 +278,8 @@ def _part(linear: Polynomial, coordinates: Sequence[str]) -> Polynomial:
 
 
 def _quotient(part: Polynomial, form: _Form) -> Polynomial | None:
-    """Return the factor with which a form gives a part, or None. A form of one coordinate counts as the coordinate."""
+    """Return the factor with which a form gives a part, or None."""
     first = form.coordinates[0]
-    if len(form.coordinates) == 1:
-        sign = -1 if _is_negative(form.form.coefficient(first)) else 1
-        return part.coefficient(first) * Polynomial.of(sign)
     if form.form.coefficient(first).constant not in (1, -1):
         return None
     quotient = part.coefficient(first) * form.form.coefficient(first)
@@ -331,11 +292,11 @@ def _scaled(
     """Return the range of a multiple of something with a range."""
     if low is None or high is None or bound is None:
         return None
-    more = () if _is_never_negative(_magnitude(factor)) else (_magnitude(factor),)
+    signs = (*signs, _magnitude(factor))
     ends = multiply(factor, low), multiply(factor, high)
     if _is_negative(factor):
-        return Range(ends[1], ends[0], ends[0], True, (*signs, *more))
-    return Range(*ends, multiply(factor, bound), True, (*signs, *more))
+        return Range(ends[1], ends[0], ends[0], True, signs)
+    return Range(*ends, multiply(factor, bound), True, signs)
 
 
 def _is_negative(factor: Polynomial) -> bool:
@@ -345,10 +306,6 @@ def _is_negative(factor: Polynomial) -> bool:
 
 def _magnitude(factor: Polynomial) -> Polynomial:
     return -factor if _is_negative(factor) else factor
-
-
-def _is_never_negative(factor: Polynomial) -> bool:
-    return all(number >= 0 and not any(name.startswith("$") for name in m) for m, number in factor.terms.items())
 
 
 def _grows_in_one_loop(step: Polynomial) -> bool:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 from jitload.bounds.accesses import Access, find_accesses
 from jitload.bounds.domain import Range
@@ -16,6 +16,7 @@ from jitload.bounds.values import SHARED
 from jitload.expressions.compiler import INT64, Op
 from jitload.model import BoundCheck, Parameter
 
+_Item = TypeVar("_Item")
 _BITS = re.compile(r"\D*(\d+)")
 _ZERO = Op("GE", 1, 0)
 _SHARED_BYTES = 9  # where the plan of a launch has its dynamic shared memory
@@ -114,14 +115,13 @@ def _touched(accesses: Sequence[Access], files: Mapping[int, str], unit: int) ->
     ranges = [(access.range, access.size) for access in accesses if access.range is not None]
     ends = [add(range_.high, Polynomial.of(size)) for range_, size in ranges]
     counts, firsts = _in_units(ends, unit), _in_units([range_.low for range_, _ in ranges], unit)
-    is_in_bytes = unit == 1 or counts is None or firsts is None
     if counts is None or firsts is None:
-        counts, firsts = ends, [range_.low for range_, _ in ranges]
+        return _touched(accesses, files, 1)
     return Extent(
-        text_of(simplified(_largest(counts))),
+        text_of(simplified(extreme("MAX", _largest((count, None, count) for count in counts)))),
         text_of(simplified(extreme("MIN", [simplified(first) for first in firsts]))),
         is_exact=all(access.exact == () for access in accesses),
-        unit="bytes" if is_in_bytes else "elements",
+        unit="bytes" if unit == 1 else "elements",
     )
 
 
@@ -140,14 +140,14 @@ def _in_units(terms: Sequence[Term], unit: int) -> list[Term] | None:
     return None if None in results else [simplified(term) for term in results if term is not None]
 
 
-def _largest(terms: Sequence[Term]) -> Term:
-    """Return the largest of terms. Of those that differ by a constant, only the largest is kept."""
-    best: dict[Term, tuple[int, Term]] = {}
-    for term in terms:
+def _largest(items: Iterable[tuple[Term, object, _Item]]) -> list[_Item]:
+    """Return the items of a term, a group and an item, without those of a group whose term is less by a constant."""
+    best: dict[object, tuple[int, _Item]] = {}
+    for term, group, item in items:
         core, constant = _without_constant(term)
-        if core not in best or constant > best[core][0]:
-            best[core] = constant, term
-    return extreme("MAX", [term for _, term in best.values()])
+        if (core, group) not in best or constant > best[core, group][0]:
+            best[core, group] = constant, item
+    return [item for _, item in best.values()]
 
 
 def _without_constant(term: Term) -> tuple[Term, int]:
@@ -182,14 +182,13 @@ def bound_checks(ptx: str, symbol: str, parameters: Sequence[Parameter]) -> tupl
 
 def _furthest(accesses: Sequence[Access]) -> list[Access]:
     """Return accesses without those that are inside whenever another one that is made with them is."""
-    furthest: dict[object, tuple[int, Access]] = {}
+    items: list[tuple[Term, object, Access]] = []
     for access in accesses:
         assert access.range is not None
-        core, constant = _without_constant(add(access.range.high, Polynomial.of(access.size)))
-        key = (access.pointer, core, access.active, access.exact) if _is_never_before(access.range) else access
-        if key not in furthest or constant > furthest[key][0]:
-            furthest[key] = constant, access
-    return [access for _, access in furthest.values()]
+        is_group = _is_never_before(access.range)
+        group = (access.pointer, access.active, access.exact) if is_group else access
+        items.append((add(access.range.high, Polynomial.of(access.size)), group, access))
+    return _largest(items)
 
 
 def _is_never_before(range_: Range) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from graphlib import CycleError, TopologicalSorter
 from typing import NamedTuple
 
 from jitload.bounds.ptx import Entry
@@ -101,7 +102,7 @@ class Graph:
         for edge in back:
             targets = self._targets_after(self.loops[edge.target], removed) or {self.exit}
             forward += [Edge(edge.source, target, None) for target in targets]
-        self.is_reducible = not _has_cycle(len(self.blocks), forward)
+        self.is_reducible = not _has_cycle(forward)
         reverse = [Edge(edge.target, edge.source, None) for edge in forward]
         after = _dominators(range(len(self.blocks))[::-1], reverse, self.exit)
         self._deciding: dict[int, set[Edge]] = {}
@@ -192,10 +193,8 @@ def _members(blocks: int) -> Iterator[int]:
         blocks &= blocks - 1
 
 
-def _has_cycle(count: int, edges: Sequence[Edge]) -> bool:
-    from graphlib import CycleError, TopologicalSorter
-
-    sorter: TopologicalSorter[int] = TopologicalSorter(dict.fromkeys(range(count), ()))
+def _has_cycle(edges: Sequence[Edge]) -> bool:
+    sorter: TopologicalSorter[int] = TopologicalSorter()
     for edge in edges:
         sorter.add(edge.target, edge.source)
     try:

@@ -93,9 +93,6 @@ class Polynomial:
     def __hash__(self) -> int:
         return hash(frozenset(self.terms.items()))
 
-    def __repr__(self) -> str:
-        return " + ".join("*".join((str(factor), *names)) for names, factor in self.terms.items()) or "0"
-
     @property
     def constant(self) -> int | None:
         """The value, if there are no symbols."""

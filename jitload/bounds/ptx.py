@@ -12,17 +12,7 @@ _FILE = re.compile(r'^\s*\.file\s+(\d+)\s+"([^"]*)"', re.MULTILINE)
 _COMMENT = re.compile(r"//[^\n]*|/\*.*?\*/", re.DOTALL)
 _LABEL = re.compile(r"\s*([\w$]+)\s*:(?!:)")
 _LABELS = re.compile(rf"(?:{_LABEL.pattern})*")
-_DIRECTIVES = (
-    ".reg",
-    ".shared",
-    ".local",
-    ".pragma",
-    ".param",
-    ".branchtargets",
-    ".calltargets",
-    ".callprototype",
-    ".loc",
-)
+_DIRECTIVE = re.compile(r"\.(reg|shared|local|pragma|param|branchtargets|calltargets|callprototype|loc)\b")
 _GUARD = re.compile(r"@(!?)([\w$%]+)\s+")
 _PIECE = re.compile(r"\n|[;{}]|[^\n;{}]+")
 _REGISTER = re.compile(r"(%[A-Za-z_$]+)\d*")
@@ -90,14 +80,14 @@ def read_entry(ptx: str, symbol: str) -> Entry:
     labels: dict[str, int] = {}
     registers: set[str] = set()
     location = None
-    for statement, line in _statements(code[1 : _end_of_body(code)]):
+    for statement, line in _statements(code[1:]):
         location, text = line or location, statement
         while label := _LABEL.match(text):
             _declare({label[1]}, labels)
             labels[label[1]] = len(instructions)
             text = text[label.end() :]
         text = text.strip()
-        if text.startswith(".") and not text.startswith(_DIRECTIVES):
+        if text.startswith(".") and not _DIRECTIVE.match(text):
             raise PtxError(f"unknown directive: {text}")
         if text.startswith(".reg"):
             declared = set(_REGISTER.findall(text))
@@ -124,21 +114,18 @@ def _declare(names: set[str], declared: Collection[str]) -> None:
         raise PtxError(f"{again[0]} is declared in more than one scope")
 
 
-def _end_of_body(code: str) -> int:
-    depth = 0
-    for match in re.finditer(r"[{}]", code):
-        depth += 1 if match[0] == "{" else -1
-        if depth == 0:
-            return match.start()
-    return len(code)
+def _statements(code: str) -> Iterator[tuple[str, tuple[int, int] | None]]:
+    """Yield the statements up to the closing brace, each with the location that a directive before it gives.
 
-
-def _statements(body: str) -> Iterator[tuple[str, tuple[int, int] | None]]:
-    """Yield the statements, each with the location that a directive before it gives. Braces of scopes are skipped."""
-    text = ""
+    Braces of inner scopes are skipped.
+    """
+    text, depth = "", 1
     location: tuple[int, int] | None = None
     in_vector = False
-    for piece in _PIECE.findall(body):
+    for piece in map(re.Match.group, _PIECE.finditer(code)):
+        depth += (piece == "{") - (piece == "}")
+        if depth == 0:
+            break
         if not _LABELS.sub("", text).strip() and (found := _LOCATION.match(piece)):
             location = int(found[1]), int(found[2])
         elif piece == ";" and not in_vector:
@@ -155,13 +142,6 @@ def _statements(body: str) -> Iterator[tuple[str, tuple[int, int] | None]]:
 
 def _instruction(text: str, location: tuple[int, int] | None) -> Instruction:
     guard = _GUARD.match(text)
-    text = text[guard.end() :] if guard else text
-    opcode, _, operands = text.partition(" ") if " " in text else text.partition("\t")
-    opcode, tab, more = opcode.partition("\t")
-    return Instruction(
-        opcode, _operands(f"{more}{tab}{operands}"), guard[2] if guard else "", bool(guard and guard[1]), location
-    )
-
-
-def _operands(text: str) -> tuple[str, ...]:
-    return tuple(operand.strip() for operand in _OPERAND.findall(text) if operand.strip())
+    opcode, *rest = (text[guard.end() :] if guard else text).split(None, 1)
+    operands = tuple(operand.strip() for operand in _OPERAND.findall("".join(rest)) if operand.strip())
+    return Instruction(opcode, operands, guard[2] if guard else "", bool(guard and guard[1]), location)

@@ -8,19 +8,15 @@ from typing import Literal, NamedTuple
 
 from jitload.bounds.graph import Edge, Graph, Loop
 from jitload.bounds.polynomial import MOST_TERMS, Polynomial, Quotient, is_known_at_launch
-from jitload.bounds.ptx import Entry, Instruction, PtxError
+from jitload.bounds.ptx import Entry, Instruction
 from jitload.model import Parameter
 
 _SPECIAL = re.compile(r"%(n?(?:cta|t)id\.[xyz])")
-_OTHER_SPECIAL = re.compile(
-    r"%(?:[a-z]+\d*_\w+(?:\.\w)?|[a-z]*(?:id|size)(?:\.\w)?|(?:clock|envreg|pm|globaltimer)\w*|is_\w+)"
-)
 _TYPE = re.compile(r"([sub])(8|16|32|64)")
 _COUNTED = re.compile(r"n?(?:cta|t)id\.[xyz]|\$\w+(?://\d+)?")  # symbols that are the same in all iterations of loops
 _PARAMETER = re.compile(r"\[([\w$]+)(?:\+(\d+))?\]")
 _ADDRESS = re.compile(r"\[\s*([%\w$]+)\s*(?:\+\s*(-?\d+))?\s*\]")
 _NEGATED = {"lt": "ge", "ge": "lt", "gt": "le", "le": "gt", "eq": "ne", "ne": "eq"}
-_UNSIGNED = {"lo": "lt", "ls": "le", "hi": "gt", "hs": "ge"}
 _INTEGERS = ("int", "uint", "bool")
 SHARED = "shared:"  # begins the names of pointers to shared memory
 _WORD = 4  # registers have at least this many bytes; smaller results are extended in a way that depends on the type
@@ -120,13 +116,16 @@ class Values:
             return Value(Polynomial.of(special[1]))
         if re.fullmatch(r"-?(?:0[xX][0-9a-fA-F]+|\d+)U?", operand):
             return Value(Polynomial.of(int(operand.rstrip("U"), 0)))
-        if not operand.startswith("%") or _OTHER_SPECIAL.fullmatch(operand):
-            return self._unknown(f"{number}_{operand}")
         if operand not in self._definitions:
-            raise PtxError(f"no instruction sets {operand}")
+            return self._unknown(f"{number}_{operand}")
         block = self.graph.block_of[number]
-        earlier = [n for n in self._defined.get((block, operand), ()) if n < number]
-        return self._result(earlier[-1]) if earlier else self._entry_value(block, operand)
+        definition = self._last_before(number, operand)
+        return self._entry_value(block, operand) if definition is None else self._result(definition)
+
+    def _last_before(self, number: int, register: str) -> int | None:
+        """Return the position of the last instruction of a block that sets a register before another one."""
+        numbers = self._defined.get((self.graph.block_of[number], register), ())
+        return next((earlier for earlier in reversed(numbers) if earlier < number), None)
 
     def _unknown(self, name: object) -> Value:
         return Value(Polynomial.of(f"?{name}"))
@@ -197,15 +196,16 @@ class Values:
                     self.escaped.setdefault(symbol[1:], number)
         return self._unknown(name)
 
-    def use(self, number: int, operands: Sequence[str] | None = None) -> None:
-        """Take notice that an instruction stores or passes on its operands, by default all but addresses of memory."""
-        names = [name for operand in operands or () for name in self._names(operand)]
-        values = self._operands_of(number) if operands is None else [self._operand(number, name) for name in names]
-        self._escape(values, number, number)
+    def use(self, number: int, operand: str) -> None:
+        """Take notice that an instruction passes an operand on."""
+        self._escape([self._operand(number, name) for name in self._names(operand)], number, number)
 
     def evaluate(self, number: int) -> None:
-        """Take notice of an instruction with a result."""
-        if not any(register.startswith("%p") for register in destinations(self.entry.instructions[number])):
+        """Take notice of what an instruction does with its operands, other than to access memory."""
+        registers = destinations(self.entry.instructions[number])
+        if not registers:
+            self._escape(self._operands_of(number), number, number)
+        elif not any(register.startswith("%p") for register in registers):
             self._result(number)
 
     # ---- instructions ----
@@ -281,23 +281,20 @@ class Values:
 
     def _definition(self, number: int, register: str) -> int | None:
         """Return the position of the instruction that sets a predicate, if it is the only one that can have done so."""
-        block = self.graph.block_of[number]
-        if earlier := [n for n in self._defined.get((block, register), ()) if n < number]:
-            return earlier[-1]
-        places = self._definitions.get(register, [])
+        if (last := self._last_before(number, register)) is not None:
+            return last
+        block, places = self.graph.block_of[number], self._definitions.get(register, [])
         is_single = len(places) == 1 and self.graph.block_of[places[0]] != block
         return places[0] if is_single and self.graph.dominates(self.graph.block_of[places[0]], block) else None
 
     def _comparison(self, number: int, instruction: Instruction, *, is_true: bool) -> Condition:
         type_ = _TYPE.fullmatch(instruction.modifiers[-1])
         operator = instruction.modifiers[0]
-        if type_ is None or len(instruction.modifiers) != 2 or _UNSIGNED.get(operator, operator) not in _NEGATED:
+        if type_ is None or len(instruction.modifiers) != 2 or operator not in _NEGATED:
             return _NOTHING
-        is_signed = type_[1] != "u" and operator not in _UNSIGNED
-        operator = _UNSIGNED.get(operator, operator)
         operator = operator if is_true else _NEGATED[operator]
         left, right = (
-            _interpreted(self.read(number, operand), int(type_[2]), is_signed=is_signed)
+            _interpreted(self.read(number, operand), int(type_[2]), is_signed=type_[1] != "u")
             for operand in instruction.operands[1:]
         )
         difference = left.polynomial - right.polynomial
@@ -371,16 +368,6 @@ def _convert(instruction: Instruction, source: re.Match[str], values: list[Value
     return _interpreted(values[0], int(source[2]), is_signed=source[1] == "s")
 
 
-def _disjoint_or(instruction: Instruction, type_: re.Match[str], values: list[Value]) -> Value | None:
-    """Evaluate `or` of a multiple of a power of two with a smaller constant, which is a sum."""
-    constant = values[1].polynomial.constant
-    if constant is None or constant < 0:
-        return None
-    unit = 1 << constant.bit_length()
-    is_multiple = all(factor % unit == 0 for factor in values[0].polynomial.terms.values())
-    return _sum(instruction, type_, values) if is_multiple else None
-
-
 def _quotient(instruction: Instruction, type_: re.Match[str], values: list[Value]) -> Value | None:
     """Evaluate `div`, `shr`, `rem` and `and` of a positive number and a constant.
 
@@ -416,5 +403,4 @@ _OPERATIONS = {
     **dict.fromkeys(("div", "shr", "rem", "and"), _quotient),
     "shl": _shift,
     "cvt": _convert,
-    "or": _disjoint_or,
 }

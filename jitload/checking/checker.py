@@ -23,8 +23,6 @@ from jitload.request.variants import specialize, with_headers
 from jitload.toolchain.arch import CPU
 from jitload.tracebacks import ends_at_caller
 
-_CHECKS = Instrumentation(("address", "race"))
-
 
 @ends_at_caller
 def check(function: TypedFunction, *args: Any, on: Literal["cpu", "gpu"] = "cpu") -> None:
@@ -49,7 +47,7 @@ def check(function: TypedFunction, *args: Any, on: Literal["cpu", "gpu"] = "cpu"
     request, name = _request_of(function), function.__name__
     launch = dict(request.functions or ()).get(name)
     if launch is not None:
-        request = _with_launch(request, name, _chosen(function, args, launch))
+        request = with_headers(request._replace(functions=((name, _chosen(function, args, launch)),)))
     if on == "gpu":
         return check_on_gpu(function, request, args)
     on_cpu: TypedFunction = _load_on_cpu(_for_cpu(request), kernel_of(function._jitload_facts).name)[name]
@@ -87,7 +85,7 @@ def _for_cpu(request: Request) -> Request:
         kind="cpu",
         archs=(CPU,),
         cpu_flags=request.cpu_flags or cpu_options(request.options),
-        instrumentation=_CHECKS,
+        instrumentation=Instrumentation(("address", "race")),
         settings=request.settings._replace(checks_for_gpu=False),  # it was compiled for one
     )
 
@@ -115,8 +113,3 @@ def _chosen(function: TypedFunction, args: tuple[Any, ...], launch: Launch) -> L
     return replace(
         specialize(bare, function.__name__, tuple(chosen.values.items()), tuple(chosen.dtypes.items())), tune=None
     )
-
-
-def _with_launch(request: Request, name: str, launch: Launch) -> Request:
-    """Return the request for one function."""
-    return with_headers(request._replace(functions=((name, launch),)))

@@ -16,25 +16,23 @@ void* reserve_cells(size_t count) {
   return cells;
 }
 
+size_t count_words(Memory memory) { return (memory.end + 3) / 4 - memory.begin / 4; }
+
 bool has_cells(Watched* watched) {
-  const size_t bytes = watched->memory.end - watched->memory.begin;
-  watched->words = (Cell*)reserve_cells(bytes / 4);
-  watched->bytes = (Cell*)reserve_cells(bytes);
+  const size_t words = count_words(watched->memory);
+  watched->words = (Cell*)reserve_cells(words);
+  watched->bytes = (Cell*)reserve_cells(words * 4);
   return watched->words != NULL && watched->bytes != NULL;
 }
 
 void free_cells(Watched* watched) {
-  const size_t bytes = watched->memory.end - watched->memory.begin;
-  if (watched->words != NULL) munmap(watched->words, bytes / 4 * sizeof(Cell));
-  if (watched->bytes != NULL) munmap(watched->bytes, bytes * sizeof(Cell));
+  const size_t words = count_words(watched->memory);
+  if (watched->words != NULL) munmap(watched->words, words * sizeof(Cell));
+  if (watched->bytes != NULL) munmap(watched->bytes, words * 4 * sizeof(Cell));
 }
 
-/* Return a range of whole words. */
-Memory words_of(Memory memory) { return {memory.begin & ~(uintptr_t)3, (memory.end + 3) & ~(uintptr_t)3}; }
-
 /* Watch a range. Ranges that overlap, such as those of two tensors of one memory, become one. */
-void watch_memory(Races* races, Memory valid) {
-  Memory memory = words_of(valid);
+void watch_memory(Races* races, Memory memory) {
   if (memory.begin >= memory.end) return;
   for (int i = 0; i < races->count; ++i) {
     Watched* other = &races->watched[i];
@@ -42,10 +40,9 @@ void watch_memory(Races* races, Memory valid) {
     if (other->memory.begin < memory.begin) memory.begin = other->memory.begin;
     if (other->memory.end > memory.end) memory.end = other->memory.end;
     *other = races->watched[--races->count];
-    valid = {};
     i = -1;
   }
-  if (races->count < kMostWatched) races->watched[races->count++] = {memory, valid, false, NULL, NULL};
+  if (races->count < kMostWatched) races->watched[races->count++] = {memory, false, NULL, NULL};
 }
 
 void forget_races(Races* races) {
@@ -88,8 +85,7 @@ bool watch_launch(Worker* worker) {
   if (worker->order == NULL) {
     worker->order = (Order*)calloc(1, sizeof(Order));
     if (worker->order == NULL) return false;
-    const Memory memory = own_memory.thread_local_data;
-    worker->order->shared = {words_of(memory), memory, true, NULL, NULL};
+    worker->order->shared = {own_memory.thread_local_data, true, NULL, NULL};
     if (!has_cells(&worker->order->shared)) return forget_order(worker), false;
   }
   Order* order = worker->order;
@@ -283,7 +279,7 @@ inline __attribute__((always_inline)) void record(const Now* now, Cell* cell) {
 
 /* Watch an access of some of the bytes of a word, or of a word whose bytes have cells of their own. */
 __attribute__((noinline)) void watch_bytes(Now now, Cell* cell, uintptr_t word, uintptr_t begin, uintptr_t end) {
-  Cell* bytes = &now.watched->bytes[word - now.watched->memory.begin];
+  Cell* bytes = &now.watched->bytes[(word / 4 - now.watched->memory.begin / 4) * 4];
   const bool is_whole = word >= begin && word + 4 <= end;
   compare(&now, cell, cell, word < begin ? begin : word);
   cell->write.bits |= kSplit;
@@ -296,7 +292,7 @@ __attribute__((noinline)) void watch_bytes(Now now, Cell* cell, uintptr_t word, 
 
 inline __attribute__((always_inline)) void watch_words(const Now* now, uintptr_t begin, uintptr_t end) {
   for (uintptr_t word = begin & ~(uintptr_t)3; word < end; word += 4) {
-    Cell* cell = &now->watched->words[(word - now->watched->memory.begin) / 4];
+    Cell* cell = &now->watched->words[word / 4 - now->watched->memory.begin / 4];
     const uint64_t flags = __atomic_load_n(&cell->write.bits, __ATOMIC_RELAXED) & ~kLocked;
     if (!now->is_write && flags == kReadByTwo) continue; /* only reads, and no further one need be kept */
     lock(now, cell);
@@ -318,10 +314,10 @@ inline __attribute__((always_inline)) void watch_access(const void* memory, size
   if (order == NULL || !order->is_active || size == 0) return;
   const uintptr_t begin = (uintptr_t)memory, end = begin + size;
   const Watched* watched = find_watched(order, begin, size);
-  const bool is_valid =
-      watched != NULL && (watched->is_shared ? end <= order->shared_end || begin >= order->dynamic_shared.end
-                                             : contains(watched->valid, begin, size));
-  if (__builtin_expect(!is_valid, 0)) check(memory, size, kind == kWrite || kind == kAtomic, code);
+  const bool is_beyond = end > order->shared_end && begin < order->dynamic_shared.end;
+  if (__builtin_expect(watched == NULL || (watched->is_shared && is_beyond), 0)) {
+    check(memory, size, kind == kWrite || kind == kAtomic, code);
+  }
   const uint32_t thread = worker->current->number;
   const bool is_atomic = kind == kAtomic || kind == kAtomicRead;
   if (watched != NULL) {

@@ -49,7 +49,6 @@ struct Cell {
 /* A range of memory, with the cells of its words and of its bytes. Pages without accesses take no memory. */
 struct Watched {
   Memory memory;
-  Memory valid; /* the part in which any access is valid, so that only races need to be checked */
   bool is_shared;
   Cell* words;
   Cell* bytes;
