@@ -151,7 +151,8 @@ class Device(NamedTuple):
         attribute, on_cpu = _DEVICE_FACTS[name]
         value = on_cpu() if self.is_cpu else device_attribute(attribute)
         if value is None:
-            raise LaunchSpecError(f"device.{name} is not known, because this machine has no GPU", field=field)
+            problem = f"device.{name} is not known, because this machine has no GPU"
+            raise LaunchSpecError(problem, field=field, hint="Pass numbers, or build where the GPU is.")
         return value
 
     def substitute(self, text: str, field: str) -> str:
