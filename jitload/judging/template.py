@@ -12,6 +12,7 @@ import shutil
 import signal
 import socket
 import sys
+import tempfile
 import time
 import traceback
 from contextlib import suppress
@@ -40,17 +41,17 @@ def serve(parent: int, control: int, root: str) -> None:
     isolated.is_needed = False  # nor processes that precompile headers: a candidate has a process of its own
     os.environ[_ASKS_NVML] = "1"  # or torch could start CUDA here, to find out whether there is a GPU
     descriptors = socket.socket(fileno=control)
-    running: set[int] = set()
+    running: dict[int, str] = {}  # processes and their directories
 
     def answer(pid: int) -> int:
         if pid:
             return _end(pid, running)
-        running.add(pid := _fork(descriptors))
+        directory = tempfile.mkdtemp(dir=root)
+        running[pid := _fork(directory, descriptors)] = directory
         return pid
 
     _import_modules()
     _end_nvml()
-    os.chdir(root)  # only now, because `sys.path` may be relative
     answer_questions(answer, parent=parent)
     for pid in [*running]:
         _end(pid, running)
@@ -85,31 +86,31 @@ def _end_nvml() -> None:
             pass
 
 
-def _fork(control: socket.socket) -> int:
+def _fork(directory: str, control: socket.socket) -> int:
     """Start a process with the descriptors that the judge has sent, and return its id."""
     _, descriptors, _, _ = socket.recv_fds(control, 1, 3)
     pid = os.fork()
     if pid == 0:
-        _run(*descriptors)
+        _run(directory, *descriptors)
     for descriptor in descriptors:
         os.close(descriptor)
     return pid
 
 
-def _end(pid: int, running: set[int]) -> int:
+def _end(pid: int, running: dict[int, str]) -> int:
     """Kill a process and all that it has started, and return its status."""
-    running.remove(pid)
+    directory = running.pop(pid)
     for kill in (os.killpg, os.kill):  # before it has a group of its own, there is only the process
         with suppress(ProcessLookupError, PermissionError):
             kill(pid, signal.SIGKILL)
     status = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
     deadline = time.monotonic() + _CLEAN_UP_S
-    while (orphans := children_of("self") - running) and time.monotonic() < deadline:
+    while (orphans := children_of("self") - {*running}) and time.monotonic() < deadline:
         for orphan in orphans:
             os.kill(orphan, signal.SIGKILL)  # not waited for, so the id is still its own
         for orphan in orphans:
             os.waitpid(orphan, 0)
-    shutil.rmtree(str(pid), ignore_errors=True)
+    shutil.rmtree(directory, ignore_errors=True)
     return status
 
 
@@ -121,10 +122,10 @@ def children_of(pid: int | str) -> set[int]:
     return set()  # it has ended
 
 
-def _run(connection: int, memory: int, output: int) -> None:
+def _run(directory: str, connection: int, memory: int, output: int) -> None:
     """Run the new process, and never return."""
     try:
-        _prepare(connection, memory, output)
+        _prepare(directory, connection, memory, output)
         from multiprocessing.connection import Connection
 
         from jitload.judging.child import serve_candidate
@@ -137,9 +138,8 @@ def _run(connection: int, memory: int, output: int) -> None:
     os._exit(0)
 
 
-def _prepare(connection: int, memory: int, output: int) -> None:
+def _prepare(directory: str, connection: int, memory: int, output: int) -> None:
     import resource
-    import tempfile
 
     os.setsid()
     _libc.prctl(_SET_PARENT_DEATH_SIGNAL, signal.SIGKILL, 0, 0, 0)
@@ -156,6 +156,5 @@ def _prepare(connection: int, memory: int, output: int) -> None:
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     resource.setrlimit(resource.RLIMIT_FSIZE, (_MAX_FILE, _MAX_FILE))
     signal.signal(signal.SIGXFSZ, signal.SIG_IGN)  # writing then fails, which ends no program that only prints
-    os.mkdir(str(os.getpid()))
-    os.chdir(str(os.getpid()))
-    os.environ["TMPDIR"] = os.environ["TORCH_EXTENSIONS_DIR"] = tempfile.tempdir = os.getcwd()
+    os.chdir(directory)
+    os.environ["TMPDIR"] = os.environ["TORCH_EXTENSIONS_DIR"] = tempfile.tempdir = directory
