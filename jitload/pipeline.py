@@ -115,15 +115,13 @@ def build_request(request: Request, build_directory: PathLike | None, output: Pa
         request = request._replace(host=request.host._replace(is_object=True))
     with shown_log if verbose else nullcontext():
         entry = find_or_build(request, verbose=verbose)
-    if target is None:
-        if directory is None:
-            sync_file(entry.product)  # what loads the path later may not check it
-            return str(entry.product)
-        from jitload.building.outputs import install_library
+    from jitload.building.outputs import copy_file, install_library, write_object
 
+    if target is None and directory is not None:
         return str(install_library(entry, request, directory)[1])
-    from jitload.building.outputs import copy_file, write_object
-
+    if target is None:
+        sync_file(entry.product)  # what loads the path later may not check it
+        return str(entry.product)
     if is_object and request.host is None:
         return str(write_object(entry, request, target))
     return str(copy_file(entry.product, target))
