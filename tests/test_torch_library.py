@@ -88,7 +88,13 @@ std::vector<int64_t> facts(torch::Tensor x, torch::Tensor y) {
 }
 torch::Tensor with_value(torch::Tensor x, torch::Tensor rows, torch::Tensor value) { return x.index_put({rows}, value); }
 int checked(torch::Tensor x) { TORCH_CHECK(x.dim() == 2, "2D") TORCH_CHECK(x.numel() > 0) return 1; }
+py::tuple called(py::object function, torch::Tensor x) {
+  py::object value = py::cast(x);
+  return py::make_tuple(function(x), value.attr("doubled"), py::list(value), value[0]);
+}
 PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
+  m.def("called", &called);
+  m.def("replaced", [](torch::Tensor x, torch::Tensor data) { x.set_data(data); return x * 2; });
   m.def("upper", &upper);
   m.def("sizes", &sizes);
   m.def("together", &together);
@@ -105,6 +111,8 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
   m.def("facts", &facts);
   m.def("with_value", &with_value);
   m.def("checked", &checked, py::arg("x").none(false));
+  m.def("exactly", [](uint8_t x) { return x; }, py::arg("x").noconvert());
+  m.def("exactly", [](std::vector<int64_t> x) { return x; }, py::arg("x").noconvert());
   m.def("kind", [](int64_t) { return "int"; });
   m.def("kind", [](bool) { return "bool"; });
   m.def("is_given", [](std::optional<torch::Tensor> x) { return x.has_value(); }, py::arg("x") = py::none());
@@ -184,7 +192,9 @@ def test_objects_of_python_come_and_go(objects: ModuleType):
     assert objects.text(x) == "n=6 Float"
     assert [objects.checked(x), objects.is_given(), objects.is_given(x)] == [1, False, True]
     assert [*map(objects.kind, (1, True, np.int64(1), np.True_, np.bool_(0)))] == ["int"] * 3 + ["bool"] * 2
-    for refused in (lambda: objects.checked(None), lambda: objects.sizes([1], [1])):
+    assert (objects.exactly(3), objects.exactly((4, np.int64(5)))) == (3, [4, 5])
+    not_exact = (lambda value=value: objects.exactly(value) for value in (torch.tensor(3), np.uint8(3), {3}))
+    for refused in (lambda: objects.checked(None), lambda: objects.sizes([1], [1]), *not_exact):
         with pytest.raises(TypeError, match="incompatible function arguments"):
             refused()
 
@@ -193,6 +203,32 @@ def test_a_list_that_is_made_of_a_list_is_the_same(objects: ModuleType):
     values = [1]
     assert objects.appended(values) is values
     assert (values, objects.appended((1,))) == ([1, 3], [1, 3])
+
+
+class Doubling(torch.Tensor):
+    """A tensor whose functions in Python keep the class, and have effects that C++ must not see."""
+
+    @property
+    def doubled(self) -> torch.Tensor:
+        return self * 2
+
+    @classmethod
+    def __torch_function__(
+        cls, function: object, types: object, args: tuple = (), kwargs: dict | None = None
+    ) -> object:
+        value = super().__torch_function__(function, types, args, kwargs or {})
+        return value + 1 if function is torch.Tensor.mul else value
+
+
+def test_functions_of_python_run_as_if_python_called_them(objects: ModuleType):
+    x = torch.ones(2).as_subclass(Doubling)
+    value, doubled, items, first = objects.called(lambda y: y * 2, x)
+    assert {type(tensor) for tensor in (value, doubled, *items, first)} == {Doubling}
+    assert value.tolist() == doubled.tolist() == [3, 3]
+    with torch.device("meta"):  # a mode, which acts on Python's functions alone
+        assert objects.called(lambda y: torch.ones(2), x)[0].device.type == "meta"
+    replaced = objects.replaced(x, torch.full((3,), 4.0))
+    assert (x.shape, type(replaced), replaced.tolist()) == ((3,), torch.Tensor, [8] * 3)
 
 
 def test_a_tensor_tells_what_python_knows_of_it(objects: ModuleType):

@@ -44,6 +44,7 @@ int64_t in_parallel(torch::Tensor x) {
   });
   return sum;
 }
+void with_grain(int64_t grain_size) { at::parallel_for(0, 100, grain_size, [](int64_t, int64_t) {}); }
 void failing_in_parallel() {
   at::parallel_for(0, 100, 1, [](int64_t begin, int64_t end) { TORCH_CHECK_VALUE(end < 50, "the end is ", 50); });
 }
@@ -134,7 +135,7 @@ int64_t part(torch::Tensor x, int64_t start) { return x.sizes().slice(start, 1)[
 bool truth(bool x) { return x; }
 int64_t python_version() { return PY_MAJOR_VERSION * 100 + PY_MINOR_VERSION; }
 """
-FUNCTIONS = ["keep", "kept_tensor", "kept_facts", "unsqueezed", "in_thread", "in_parallel", "failing_in_parallel", "limits", "row_maximum", "constant", "array", "bytes", "wrapped", "too_large", "index_nothing", "address", "spread", "plus_one", "rows", "accumulators", "compared", "scaled", "scaled_by_symbol", "convolution_gradients", "column", "set_column", "last", "sums", "without_gradient", "nothing_requires_gradient", "to_nothing", "size_of_type", "size_of_nothing", "converted", "made", "no_value", "conversions", "printed", "same_text", "total", "rest", "part", "truth", "python_version"]  # fmt: skip
+FUNCTIONS = ["keep", "kept_tensor", "kept_facts", "unsqueezed", "in_thread", "in_parallel", "with_grain", "failing_in_parallel", "limits", "row_maximum", "constant", "array", "bytes", "wrapped", "too_large", "index_nothing", "address", "spread", "plus_one", "rows", "accumulators", "compared", "scaled", "scaled_by_symbol", "convolution_gradients", "column", "set_column", "last", "sums", "without_gradient", "nothing_requires_gradient", "to_nothing", "size_of_type", "size_of_nothing", "converted", "made", "no_value", "conversions", "printed", "same_text", "total", "rest", "part", "truth", "python_version"]  # fmt: skip
 
 
 @pytest.fixture(scope="module")
@@ -180,6 +181,8 @@ def test_threads_of_the_text_read_and_compute(module: ModuleType):
     x = torch.rand(3, 3)
     assert torch.equal(module.in_thread(x), x * 2 + 3 + x[0])
     assert module.in_parallel(x) == 300
+    with pytest.raises(RuntimeError, match="grain_size >= 0 INTERNAL ASSERT FAILED"):
+        module.with_grain(-1)
     start = time.perf_counter()
     with pytest.raises(ValueError, match=r"^the end is 50$"):
         module.failing_in_parallel()

@@ -26,10 +26,10 @@ Object keyword_tuple(const char* keywords, size_t* count) {
   return tuple;
 }
 
-/* References to arguments in Python; while it lives, nothing of `__torch_function__` runs, as in C++. */
+/* References to arguments in Python. While those for a function of torch live, no `__torch_function__` runs, as in C++. */
 class PythonArguments {
  public:
-  explicit PythonArguments(size_t count) { TORCH_CHECK(count <= kMost, "a call of Python has at most 64 arguments"); }
+  explicit PythonArguments(size_t count, bool is_for_torch = true) : is_for_torch_(is_for_torch) { TORCH_CHECK(count <= kMost, "a call of Python has at most 64 arguments"); }
   PythonArguments(const PythonArguments&) = delete;
   ~PythonArguments() {
     for (size_t i = 0; i < count_; ++i) Py_DecRef(objects_[i]);
@@ -38,7 +38,7 @@ class PythonArguments {
   void add(Object object) { objects_[count_++] = object.release(); }
   /* Calls a function with the arguments, of which the last have these names. */
   Object call(void* function, size_t name_count, void* names) {
-    if (guard_.get() == nullptr && needs_guard()) {
+    if (guard_.get() == nullptr && is_for_torch_ && needs_guard()) {
       guard_ = jitload_torch::call(torch_module().without_modes, {});
       jitload_torch::call(attribute(guard_.get(), "__enter__").get(), {});
     }
@@ -73,6 +73,7 @@ class PythonArguments {
     PyErr_Restore(type, value, trace);
   }
   size_t count_ = 0;
+  bool is_for_torch_;
   void* objects_[kMost];
   Object guard_;
 };
@@ -275,16 +276,14 @@ void run_operator(Operator& op, const Argument* arguments, size_t count, uint64_
 
 Object invoke_path(const char* path, const char* keywords, void** arguments, size_t count) {
   Gil gil;
-  PythonArguments objects(count);
+  PythonArguments objects(count, *path == '.' || strncmp(path, "torch.", 6) == 0);
   for (size_t i = 0; i < count; ++i) objects.add(Object(arguments[i]));
   size_t keyword_count = 0;
   const Object names = keyword_tuple(keywords, &keyword_count);
   if (*path != '.') return objects.call(object_at(path).get(), keyword_count, names.get());
   TORCH_CHECK(!is_none(objects[0]), "Expected a proper Tensor but got None (or an undefined Tensor in C++) for argument #0 'self'");
-  const Object member = attribute(torch_module().tensor_type, path + 1);
-  if (PyCallable_Check(member.get()) == 0) { /* a property */
-    return objects.call(attribute(member.get(), "__get__").get(), keyword_count, names.get());
-  }
+  Object member = attribute(torch_module().tensor_type, path + 1);
+  if (PyCallable_Check(member.get()) == 0) member = attribute(member.get(), "__get__"); /* a property */
   return objects.call(member.get(), keyword_count, names.get());
 }
 

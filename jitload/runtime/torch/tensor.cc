@@ -139,7 +139,7 @@ int64_t Tensor::property(const char* path) const {
 bool Tensor::is_alias_of(const Tensor& other) const {
   return python_value<bool>(call_path("torch._C._is_alias_of", "", *this, other));
 }
-void Tensor::set_data(const Tensor& data) const { call_path("builtins.setattr", "", *this, TextArg("data"), data); }
+void Tensor::set_data(const Tensor& data) const { call_path("torch.Tensor.data.__set__", "", *this, data); }
 const Tensor& Tensor::set_requires_grad(bool value) const {
   if (!defined() || interface().torch_set_requires_grad(handle_, value) != 0) fail_method(handle_, "requires_grad_");
   return *this;

@@ -182,11 +182,11 @@ bool has_failed() {
   PyErr_Clear();
   return true;
 }
-/* An int for an object, as pybind11 accepts it: never of a float, and without `convert` only of an int. */
-Object index_of(void* object, bool convert) {
+/* An int for an object, as pybind11 accepts it: never of a float, and without `convert` only of an int or an index. */
+Object index_of(void* object, bool convert, bool is_signed) {
   if (is_instance(object, &PyFloat_Type)) return Object();
   if (is_instance(object, &PyLong_Type)) return borrow(object);
-  if (!convert && PyIndex_Check(object) == 0) return Object();
+  if (!convert && (!is_signed || PyIndex_Check(object) == 0)) return Object();
   Object index(PyNumber_Index(object));
   if (index.get() == nullptr) {
     PyErr_Clear();
@@ -199,7 +199,7 @@ template <class T>
 bool load_integer(void* object, bool convert, void* value) {
   constexpr bool is_signed = std::is_signed_v<T>;
   using Wide = std::conditional_t<is_signed, long long, unsigned long long>;
-  const Object index = index_of(object, convert);
+  const Object index = index_of(object, convert, is_signed);
   if (index.get() == nullptr) return false;
   const Wide wide = static_cast<Wide>(is_signed ? PyLong_AsLongLong(index.get()) : PyLong_AsUnsignedLongLong(index.get()));
   *static_cast<T*>(value) = static_cast<T>(wide);
@@ -347,10 +347,10 @@ bool is_int_list(void* object, size_t size) {
   }
   return true;
 }
-Object items_of(void* object) {
+Object items_of(void* object, bool convert) {
   Gil gil;
   const bool is_set = is_instance(object, &PySet_Type) || is_instance(object, &PyFrozenSet_Type);
-  return is_set ? checked(PySequence_List(object)) : borrow(object);
+  return is_set && convert ? checked(PySequence_List(object)) : borrow(object);
 }
 Object mapping_items(void* object, bool convert) {
   Gil gil;

@@ -160,7 +160,7 @@ struct Caster<std::vector<T>> {
   static Object to_python(const std::vector<T>& values) { return list_of(values); }
   static bool load(void* object, bool convert, std::vector<T>* values) {
     values->clear();
-    return load_each<T>(items_of(object).get(), convert, [&](T&& value) { values->push_back(static_cast<T&&>(value)); });
+    return load_each<T>(items_of(object, convert).get(), convert, [&](T&& item) { values->push_back(static_cast<T&&>(item)); });
   }
   static void describe(Message& m, bool is_result) {
     describe_held<T>(m, is_result ? "list[" : "collections.abc.Sequence[", "]", is_result);

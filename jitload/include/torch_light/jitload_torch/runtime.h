@@ -74,9 +74,7 @@ class Message {
 };
 
 /* Which class of Python an error becomes. */
-enum class ErrorKind {
-  Error, IndexError, ValueError, TypeError, NotImplementedError, LinAlgError, AcceleratorError
-};
+enum class ErrorKind { Error, IndexError, ValueError, TypeError, NotImplementedError, LinAlgError, AcceleratorError };
 [[noreturn]] void fail(ErrorKind kind, const char* message);
 [[noreturn]] void fail_comparison(const char* file, int line, const char* message);
 [[noreturn]] void fail_cuda(int status, const char* description); /* as torch reports it */
@@ -135,7 +133,7 @@ bool is_none(void* object);
 bool is_builtin(void* object, const char* type); /* such as "tuple" */
 bool sequence_size(void* object, size_t* size);   /* false for an object of another type */
 Object sequence_item(void* object, size_t index);
-Object items_of(void* object); /* a list of a set's items, or the object itself */
+Object items_of(void* object, bool convert); /* a list of a set's items if `convert`, or the object itself */
 bool is_int_list(void* object, size_t size); /* what torch takes for an IntArrayRef: a list or tuple of ints and tensors */
 Object mapping_items(void* object, bool convert); /* a list of pairs, or nothing for another object */
 
