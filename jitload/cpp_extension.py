@@ -157,7 +157,7 @@ def _load(function: str, arguments: Mapping[str, Any], call: Call) -> Any:
         missing = ", ".join(missing_names(error.log, [text for _, text in (*call.sources.host, *call.sources.cuda)]))
         if not missing:
             raise
-        texts = [text for _, text in call.sources.host if re.search(r"[/:]cuda[/:]", text)]
+        texts = [text for _, text in call.sources.host if re.search(r"/cuda/|\b(?:at|c10)::cuda\b", text)]
         if (texts or call.sources.cuda) and importlib.import_module("torch").version.cuda is None:
             error.hint = f"jitload's headers for torch lack {missing}. {_WITHOUT_CUDA}"
             raise
@@ -173,13 +173,8 @@ def _build_with_torch(function: str, arguments: Mapping[str, Any], reason: str) 
     _log.warning("torch builds %r with its own headers, which takes about a minute (%s)", arguments["name"], reason)
     parameters = inspect.signature(globals()[function]).parameters
     # Arguments with default values are left out, as this release of torch may not know them. torch modifies lists.
-    return original(
-        **{
-            key: list(value) if isinstance(value, list | tuple) else value
-            for key, value in arguments.items()
-            if value != parameters[key].default
-        }
-    )
+    given = {key: value for key, value in arguments.items() if value != parameters[key].default}
+    return original(**{key: list(value) if isinstance(value, list | tuple) else value for key, value in given.items()})
 
 
 # ---- in place of torch's functions ---------------------------------------------------------------------------------

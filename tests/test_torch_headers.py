@@ -178,6 +178,27 @@ def test_missing_names_are_those_of_torch(line: str, names: list[str]):
     assert missing_names(line) == names
 
 
+@pytest.mark.parametrize(
+    ("text", "line", "names"),
+    [
+        ("using namespace torch::autograd;", "x.cpp:3: error: ‘autograd’ is not a namespace-name", ["autograd"]),
+        ("namespace nn = torch::nn;", "x.cpp:3: error: ‘nn’ is not a namespace-name", ["nn"]),
+        ("using namespace torch;", "x.cpp:3: error: ‘autograd’ has not been declared", ["autograd"]),
+        ("using namespace at;", "x.cpp:3: error: ‘TensorIteratorConfig’ was not declared in this scope", ["TensorIteratorConfig"]),
+        ("using namespace at;", 'x.cu(3): error: identifier "parallel_reduce" is undefined', ["parallel_reduce"]),
+        ("using namespace c10;", "x.cpp:3: error: ‘IValue’ does not name a type", ["IValue"]),
+        ("using namespace torch; nn::relu(1);", 'x.cu(9): error: name followed by "::" must be a class or namespace name', ["nn::relu"]),
+        ("struct F : autograd::Function<F> {};", "x.cu(9): error: not a class or struct name", ["autograd::Function"]),
+        ("using namespace torch;", "x.cpp:3: error: ‘n’ was not declared in this scope", []),
+        ("using namespace torch;", "x.cpp:3: error: ‘deep’ is not a namespace-name", []),
+        ("namespace at { int f(); }", "x.cpp:3: error: ‘IValue’ was not declared in this scope", []),
+        ("using namespace mine;", "x.cpp:3: error: ‘IValue’ was not declared in this scope", []),
+    ],
+)  # fmt: skip
+def test_a_using_directive_makes_unqualified_names_those_of_torch(text: str, line: str, names: list[str]):
+    assert missing_names(line, [text]) == names
+
+
 def test_unknown_macros_are_missing_where_the_log_names_nothing():
     log = "x.cpp:1:14: error: expected constructor, destructor, or type conversion before ‘(’ token"
     text = """

@@ -346,12 +346,12 @@ LACKING_TYPES = "void h(std::optional<at::Generator> g, at::OptionalIntArrayRef 
 
 
 def test_what_the_headers_lack_is_built_by_torch(torchs_own: list[dict[str, Any]], caplog: pytest.LogCaptureFixture):
-    texts = [LACKING, LACKING_TYPES]
+    texts = [LACKING, LACKING_TYPES, "using namespace torch::autograd; struct S : Function<S> {};"]
     with caplog.at_level(logging.INFO, logger="jitload.cpp_extension"):
         assert cpp_extension.load_inline("lacking", texts, functions=["g", "h"]) == "built by torch"
     torchs_own[0]["cpp_sources"].append("torch extends the list")
-    assert (texts, torchs_own[0]["functions"]) == ([LACKING, LACKING_TYPES], ["g", "h"])
-    assert all(name in caplog.text for name in ("c10::Generator", "OptionalIntArrayRef", "object::operator="))
+    assert (len(texts), torchs_own[0]["functions"]) == (3, ["g", "h"])
+    assert all(name in caplog.text for name in ("autograd", "Generator", "OptionalIntArrayRef", "object::operator="))
     assert "torch builds 'lacking' with its own headers, which takes about a minute (missing: torch::nn" in caplog.text
     with pytest.raises(CompileError, match="These are names of torch's that jitload's headers do not have") as caught:
         jitload.load_inline("lacking", cpp_sources=LACKING, functions=["g"])
@@ -397,11 +397,11 @@ def test_the_error_of_torchs_build_is_the_only_one(monkeypatch: pytest.MonkeyPat
 
 def test_a_torch_for_the_cpu_cannot_build_what_needs_cuda(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(torch.version, "cuda", None)
-    text = "#include <ATen/cuda/CUDAGraph.h>\ntorch::Tensor g(torch::Tensor x) { return x; }"
-    with pytest.raises(
-        CompileError, match=r"lack ATen/cuda/CUDAGraph\.h\. torch's own headers cannot .* built for the CPU"
-    ):
-        cpp_extension.load_inline("events", text, functions=["g"])
+    monkeypatch.setattr(cpp_extension, "_build_with_torch", lambda *call: "built")
+    text = "bool g() { return torch::cuda::is_available(); }"
+    assert cpp_extension.load_inline("any", text, functions=["g"]) == "built"
+    with pytest.raises(CompileError, match=r"lack ATen/cuda/CUDAGraph\.h\. torch's own headers .* built for the CPU"):
+        cpp_extension.load_inline("events", "#include <ATen/cuda/CUDAGraph.h>\nvoid g() {}", functions=["g"])
 
 
 def test_install_replaces_two_functions_until_the_last_block_ends():

@@ -6,13 +6,13 @@ import re
 from collections.abc import Iterable
 
 from jitload.cpptext.lexer import strip_comments
-from jitload.request.torch_operators import COPIED, read_header
+from jitload.request.torch_operators import COPIED, is_declared, read_header
 from jitload.request.torch_text import LIGHT_HEADER_DIR
 
 _UNKNOWN = re.compile(
     r"is not a member of|has no (?:actual )?member|has not been declared|No such file|cannot open source file"
     r"|no matching function|no instance of|does not name a|was not declared|is undefined|no operator|no match for"
-    r"|could not convert|cannot convert|no suitable|not a class or|incomplete type|no match found|ambiguous"
+    r"|could not convert|cannot convert|no suitable|not a class or|incomplete type|no match found|ambiguous|namespace-n"
     r"|more than one|headers for torch lack|range-based|deleted function|(?:conver|initial|cast).*pybind11::"
 )
 # Errors of the text itself, which torch would report, too.
@@ -29,7 +29,9 @@ _OF_TORCH = re.compile(
 )
 _CONVERTED_TYPE = re.compile(r"jitload_torch::(?:Caster|Code)<(.+?) ?>$")
 _MACRO_OF_TORCH = re.compile(r"\b(?:AT|TORCH|C10|PYBIND11|CUDA)_[A-Z]\w*|\bgpuAtomic\w+|\bWARP_[A-Z]\w*")
-_NESTED_NAME = re.compile(r"\b(?:torch|at|c10)(?:::\w+){2,}")
+_NESTED_NAME = re.compile(r"\b(?:torch|at|c10)(?:::\w+){2,}|(?<!:)\b(?:autograd|nn|jit|optim)::\w+")
+_USING_TORCH = re.compile(r"\bnamespace\s+(?:\w+\s*=\s*)?(?:torch|at|c10)\b(?!\s*\{)")
+_UNDECLARED = re.compile(r"[‘\"](\w+)[’\"] (?:(?:was|has|does) not|is undefined|is not a namespace-name)")
 _CAUGHT_NAME = re.compile(r"\bcatch\s*\(\s*(?:const\s+)?((?:torch|at|c10|py|pybind11)::(?!Error\b)\w+)")
 _MACRO_CALL = re.compile(r"\b(?:AT|TORCH|C10|PYBIND11)_[A-Z]\w*(?=\s*\()")
 _MACRO_DEFINITION = re.compile(r"^[ \t]*#[ \t]*define[ \t]+(\w+)", re.MULTILINE)
@@ -61,11 +63,13 @@ def missing_names(log: str, texts: Iterable[str] = ()) -> list[str]:
     names: dict[str, None] = {}
     if "required to use PyTorch" in log:  # an option such as -std=c++14
         return []
+    undeclared = _UNDECLARED if any(map(_USING_TORCH.search, texts)) else re.compile("(?!)")  # which finds nothing
     for line in log.splitlines():
         # A suggestion may be any name of torch's.
         message = _BRACED_VALUE.sub("", line.partition("error")[2].partition("did you mean")[0])
         macro = _MACRO_OF_TORCH.search(message)
-        if not _UNKNOWN.search(message) or _OF_AUTHOR.search(message) or not (macro or _OF_TORCH.search(message)):
+        is_of_torch = macro or _OF_TORCH.search(message) or any(map(is_declared, undeclared.findall(message)))
+        if not _UNKNOWN.search(message) or _OF_AUTHOR.search(message) or not is_of_torch:
             continue
         header = _HEADER.search(message) if "No such file" in message or "cannot open" in message else None
         quoted = [name for name in _QUOTED.findall(message) if name[0] not in "<{" and name != "for"]
@@ -79,7 +83,7 @@ def missing_names(log: str, texts: Iterable[str] = ()) -> list[str]:
         names[_CONVERTED_TYPE.sub(r"\1", name)] = None
     if names:
         return list(names)
-    if match := re.search("(must be a class or namespace name)|expected unqualified-id before ‘[&)]’", log):
+    if match := re.search("((?:be|not) a class or (?!enum))|expected unqualified-id before ‘[&)]’", log):
         pattern = _NESTED_NAME if match[1] else _CAUGHT_NAME
         names = dict.fromkeys(name for text in texts for name in pattern.findall(text))
     return sorted(names) or _undefined_macros(texts)

@@ -27,6 +27,8 @@ COPIED = (
     "torch/headeronly/macros/Macros.h torch/headeronly/macros/cmake_macros.h torch/headeronly/util/Float8_fnuz_cvt.h "
     "torch/headeronly/util/bit_cast.h torch/headeronly/util/floating_point_utils.h "
 ) + " ".join(f"c10/util/Float8_{name}.h torch/headeronly/util/Float8_{name}.h" for name in FLOAT8)
+# The headers in which `torch/extension.h` declares names of the namespaces torch, at and c10.
+_DECLARING = ("c10/*/*.h", "ATen/*.h", "ATen/core/*.h", "torch/csrc/autograd/*.h", "torch/csrc/api/include/**/*.h")
 _CALL = re.compile(r"(?:\.|->|::)\s*(?:template\s+)?([a-z_]\w*)\s*\(")
 _CALL_IN_PART = re.compile(r"\b(linalg|special|fft)\s*::\s*([a-z_]\w*)\s*\(")
 _FUNCTION = re.compile(
@@ -170,6 +172,14 @@ def read_header(header: str) -> str:
         return (_include_dir() / header).read_text(encoding="utf-8")
     except FileNotFoundError:
         return ""
+
+
+@functools.lru_cache(maxsize=256)
+def is_declared(name: str) -> bool:
+    """Return whether a header of torch's declares a class, function or namespace of this name outside of classes."""
+    pattern = re.compile(rf"(?m)^(?!template)\w[^(;={{.`\n]*(?<!>::)\b{name}\b(?=\s*(?:[({{;=]|:(?!:)|final\b|$))")
+    headers = (path for glob in _DECLARING for path in _include_dir().glob(glob))
+    return any(name in (text := path.read_text(encoding="utf-8")) and pattern.search(text) for path in headers)
 
 
 @functools.lru_cache(maxsize=1)

@@ -221,9 +221,8 @@ def _unused_parts(texts: Iterable[str], header_dirs: Sequence[Path]) -> tuple[st
     for text in texts:
         names = {*_STD_NAME.findall(text)} - names_in_tables
         headers = {*included_names(text)} - resolved - _STD_HEADERS.keys()
-        if "namespace std" in text or not all(map(_PLAIN_NAME.fullmatch, names)):
-            return ()
-        if not all(map(_PLAIN_INCLUDE.fullmatch, headers)):
+        is_plain = all(map(_PLAIN_NAME.fullmatch, names)) and all(map(_PLAIN_INCLUDE.fullmatch, headers))
+        if "namespace std" in text or not is_plain:
             return ()
     return _UNUSED_PARTS
 

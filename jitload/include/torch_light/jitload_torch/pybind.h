@@ -219,14 +219,11 @@ template <>
 struct Caster<pybind11::none> : Caster<pybind11::object> {};
 }  // namespace jitload_torch
 namespace pybind11 {
-inline namespace literals {
-constexpr arg operator""_a(const char* name, size_t) { return arg(name); }
-}
+inline namespace literals { constexpr arg operator""_a(const char* name, size_t) { return arg(name); } }
 
 using gil_scoped_release = jitload_torch::GilRelease;
 using gil_scoped_acquire = jitload_torch::Gil;
-template <class... Guards>
-struct call_guard {};
+template <class... Guards> struct call_guard {};
 
 class module_ {
  public:
