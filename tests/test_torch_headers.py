@@ -122,6 +122,7 @@ def test_declarations_need_torchs_headers(tmp_path: Path, monkeypatch: pytest.Mo
             ["std::complex<double>"],
         ),
         ('x.cu(9): error: incomplete type "jitload_torch::Caster<c10::Generator>" is not allowed', ["c10::Generator"]),
+        ("x.cpp:3: error: return type ‘struct c10::complex<float>’ is incomplete", ["struct c10::complex<float>"]),
         ('x.cu(3): error: expected a ";"', []),
         ("x.cpp:3: error: ‘begin’ was not declared in this scope", ["begin"]),
         (

@@ -12,7 +12,7 @@ from jitload.request.torch_text import LIGHT_HEADER_DIR
 _UNKNOWN = re.compile(
     r"is not a member of|has no (?:actual )?member|has not been declared|No such file|cannot open source file"
     r"|no matching function|no instance of|does not name a|was not declared|is undefined|no operator|no match for"
-    r"|could not convert|cannot convert|no suitable|not a class or|incomplete type|no match found|ambiguous|namespace-n"
+    r"|could not convert|cannot convert|no suitable|not a class or|incomplete|no match found|ambiguous|namespace-n"
     r"|more than one|headers for torch lack|range-based|deleted function|(?:conver|initial|cast).*pybind11::"
 )
 # Errors of the text itself, which torch would report, too.
