@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -11,6 +10,7 @@ from jitload.pipeline import build_request, load_request
 from jitload.request.arguments import (
     Call,
     Functions,
+    PathLike,
     Paths,
     Sources,
     Texts,
@@ -33,8 +33,6 @@ from jitload.tracebacks import ends_at_caller
 if TYPE_CHECKING:
     from jitload.loader.module import Module
     from jitload.model import Cubin
-
-PathLike = str | os.PathLike[str]
 
 
 @ends_at_caller

@@ -10,7 +10,6 @@ every program.
 
 from __future__ import annotations
 
-import importlib
 import importlib.abc
 import importlib.machinery
 import inspect
@@ -28,11 +27,12 @@ from typing import Any
 
 from jitload.errors import CompileError, ToolchainError
 from jitload.host_cpp.torch_errors import missing_names
-from jitload.pipeline import PathLike, load_request
+from jitload.pipeline import load_request
 from jitload.request.arguments import (
     OPTION_LISTS,
     Call,
     Functions,
+    PathLike,
     Paths,
     Texts,
     TorchText,

@@ -6,7 +6,6 @@ Read from top to bottom, this file shows what happens to one kernel; each stage 
 from __future__ import annotations
 
 import logging
-import os
 import threading
 import time
 from contextlib import ExitStack, nullcontext
@@ -19,7 +18,7 @@ from jitload.cache.entry import Entry, open_cache, private_cache_dir
 from jitload.cache.key import CacheKey
 from jitload.cache.tiers import claim_build, find_in_tiers, upload_entry
 from jitload.errors import CacheWriteError, JitLoadError, LoadError, warn_once
-from jitload.request.arguments import absolute_path, output_path
+from jitload.request.arguments import PathLike, absolute_path, output_path
 from jitload.request.request import Request
 from jitload.sources.common import Tools, build_entry, library_key, source_of
 from jitload.toolchain.fingerprints import own_identity
@@ -28,7 +27,6 @@ from jitload.toolchain.private_files import sync_file
 if TYPE_CHECKING:
     from jitload.loader.module import Module
 
-PathLike = str | os.PathLike[str]
 _log = logging.getLogger(__name__)
 _GC_PAUSE_S = 1.0  # the longest time for which a build pauses the garbage collector
 _modules: dict[Request, tuple[Entry, Module]] = {}
@@ -115,13 +113,14 @@ def build_request(request: Request, build_directory: PathLike | None, output: Pa
         request = request._replace(host=request.host._replace(is_object=True))
     with shown_log if verbose else nullcontext():
         entry = find_or_build(request, verbose=verbose)
-    from jitload.building.outputs import copy_file, install_library, write_object
-
-    if target is None and directory is not None:
-        return str(install_library(entry, request, directory)[1])
     if target is None:
-        sync_file(entry.product)  # what loads the path later may not check it
-        return str(entry.product)
+        if directory is None:
+            return str(sync_file(entry.product))  # what loads the path later may not check it
+        from jitload.building.outputs import install_library
+
+        return str(install_library(entry, request, directory)[1])
+    from jitload.building.outputs import copy_file, write_object
+
     if is_object and request.host is None:
         return str(write_object(entry, request, target))
     return str(copy_file(entry.product, target))

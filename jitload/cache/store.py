@@ -388,31 +388,31 @@ def sweep_work_dirs(cache_dir: Path) -> None:
     with suppress(OSError):
         for name in os.listdir(root):
             with suppress(OSError):
-                if not _is_kept(f"{root}/{name}"):
-                    _sweep_work_dir(root / name)
+                failed_at = _failed_at(f"{root}/{name}")
+                if failed_at is None:
+                    _remove_if_dead(root / name)
+                elif time.time() - failed_at > _FAILED_KEPT_S:
+                    shutil.rmtree(root / name, ignore_errors=True)
 
 
-def _is_kept(work_dir: str) -> bool:
-    """Return whether a work directory is kept for inspection, because its build failed less than a week ago.
+def _failed_at(work_dir: str) -> float | None:
+    """Return when the build in a work directory failed, or None if it has not failed.
 
-    There may be hundreds of such directories, which each build looks at. Therefore the path is a string.
+    Directories of failed builds are kept for inspection. There may be hundreds of them, which each build looks at.
+    Therefore the path is a string.
     """
     try:
-        failed_at = os.lstat(f"{work_dir}/{FAILED_MARKER}").st_mtime
+        return os.lstat(f"{work_dir}/{FAILED_MARKER}").st_mtime
     except FileNotFoundError:
-        return False
-    return time.time() - failed_at <= _FAILED_KEPT_S
+        return None
 
 
-def _sweep_work_dir(work_dir: Path) -> None:
-    """Remove a work directory if its builder is dead, or if the build failed more than a week ago.
+def _remove_if_dead(work_dir: Path) -> None:
+    """Remove a work directory if its builder is dead.
 
     A builder is dead if this process can lock the directory. Builders on another machine, or without locks, count as
     dead if their directory is more than a day old.
     """
-    if (work_dir / FAILED_MARKER).exists():
-        shutil.rmtree(work_dir, ignore_errors=True)
-        return
     match = _HOST_TAG.search(work_dir.name)
     lock = None
     with suppress(OSError):  # raised if the file system has no locks
@@ -420,7 +420,8 @@ def _sweep_work_dir(work_dir: Path) -> None:
             lock = lock_directory(work_dir)
             if lock is None:
                 return  # the builder is alive
-    if lock is not None or _age_s(work_dir) > _LONGEST_BUILD_S:
+    is_dead = lock is not None or _age_s(work_dir) > _LONGEST_BUILD_S
+    if is_dead and _failed_at(str(work_dir)) is None:  # its build has not failed in the meantime
         shutil.rmtree(work_dir, ignore_errors=True)
     unlock(lock)
 

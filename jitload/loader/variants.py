@@ -61,6 +61,7 @@ def explain_call(function: TypedFunction, args: Sequence[Any]) -> Chosen:
 
 
 _measuring = threading.Lock()  # of first calls, which would disturb each other's measurements
+_untraced: Any = None  # `_choose` as a function that torch.compile does not trace, if torch's tracer is imported
 
 
 class MeasuringFunction(CheckedFunction):
@@ -73,9 +74,10 @@ class MeasuringFunction(CheckedFunction):
     @in_graphs
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Call the function. Measure first if the key is new."""
-        dynamo = sys.modules.get("torch._dynamo")
-        choose = dynamo.disable(_choose) if dynamo else _choose  # torch.compile would trace the tuner
-        return CheckedFunction.__call__(choose(self, args), *args, **kwargs)
+        global _untraced  # noqa: PLW0603  made once, because each `disable` takes 8 µs
+        if _untraced is None and (dynamo := sys.modules.get("torch._dynamo")):
+            _untraced = dynamo.disable(_choose)
+        return CheckedFunction.__call__((_untraced or _choose)(self, args), *args, **kwargs)
 
 
 def _choose(function: MeasuringFunction, args: Sequence[Any]) -> TypedFunction:

@@ -22,7 +22,8 @@ if TYPE_CHECKING:
     from jitload.cpptext.source_kind import SourceKind
 
 Texts = str | Sequence[str]
-Paths = str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
+PathLike = str | os.PathLike[str]
+Paths = PathLike | Sequence[PathLike]
 Pieces = tuple[tuple[str, str], ...]
 
 # Options of compilers and linkers whose value may be a separate word.
@@ -131,7 +132,7 @@ def file_sources(*arguments: Paths | None, embed_cubin: Mapping[str, CubinLike] 
     )
 
 
-def read_source_file(path: str | os.PathLike[str]) -> str:
+def read_source_file(path: PathLike) -> str:
     """Return the text of a UTF-8 source file, without a byte order mark."""
     try:
         return check_text(normalize_newlines(Path(path).read_text(encoding="utf-8-sig")), os.fspath(path))
@@ -334,7 +335,7 @@ def absolute_path(value: object, argument: str) -> Path:
         ) from error
 
 
-def output_path(output: str | os.PathLike[str] | None, directory: Path | None) -> Path | None:
+def output_path(output: PathLike | None, directory: Path | None) -> Path | None:
     """Return the absolute path of `output`, or None. A relative `output` is relative to `directory`, as in tvm-ffi."""
     if output is None or directory is None:
         return None if output is None else absolute_path(output, "output")

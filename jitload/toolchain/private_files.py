@@ -21,14 +21,15 @@ def make_private_dir(directory: Path) -> None:
         directory.chmod(0o700)
 
 
-def sync_file(path: Path) -> None:
-    """Wait until a file or a directory is on the disk, if its file system can do this."""
+def sync_file(path: Path) -> Path:
+    """Wait until a file or a directory is on the disk, if its file system can do this. Return the path."""
     with suppress(OSError):  # FUSE may refuse to sync directories, and an entry may have been removed
         descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
         try:
             os.fsync(descriptor)
         finally:
             os.close(descriptor)
+    return path
 
 
 def save_json(path: Path, value: object) -> None:
