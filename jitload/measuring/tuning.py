@@ -147,12 +147,12 @@ class Tuning:
 @contextmanager
 def _locked(directory: Path) -> Iterator[None]:
     """Lock a directory during the block, so that no other process or thread saves a file there."""
-    import fcntl  # only Linux has it, and the module can be imported elsewhere
+    from filelock import lock_descriptor
 
     descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         with suppress(OSError):  # over NFS, directories cannot be locked
-            fcntl.flock(descriptor, fcntl.LOCK_EX)
+            lock_descriptor(descriptor, blocking=True)
         yield
     finally:
         os.close(descriptor)
