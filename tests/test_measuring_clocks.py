@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import textwrap
+import time
 from contextlib import ExitStack
 from types import SimpleNamespace
 
@@ -37,6 +38,7 @@ class RecordingDriver:
             "cuDeviceGetAttribute": lambda attribute, _: (0, attribute),
             "cuDeviceGetName": lambda size, _: (0, b"GPU".ljust(size, b"\0")),
             "cuEventElapsedTime": lambda *_: (0, 0.1),
+            "cuDriverGetVersion": lambda: (0, 13000),
         }
 
     def __getattr__(self, name):
@@ -78,7 +80,32 @@ def test_the_gpu_is_kept_busy_and_warm_or_its_cache_emptied(flushes_l2):
                 driver.calls.pop(0)
             assert driver.calls == expected
     resources.close()
-    assert driver.calls[-4:] == ["cuMemFree", *["cuEventDestroy"] * 2, "cuMemFree"]
+    assert driver.calls[-5:] == ["cuMemFree", *["cuEventDestroy"] * 3, "cuMemFree"]
+
+
+@pytest.mark.parametrize("release", [12040, 12050])
+def test_a_single_call_and_what_other_streams_do_after_it(release, monkeypatch):
+    """The GPU is kept busy for longer, the longer the host needed for the last call."""
+    driver, host_ns = RecordingDriver(), [0]
+    monkeypatch.setattr(time, "perf_counter_ns", lambda: sum(host_ns))
+    driver.answers["cuDriverGetVersion"] = lambda: (0, release)
+    with ExitStack() as resources:
+        clock = CudaClock(driver, 0, 5, flushes_l2=True, resources=resources)
+
+        def call() -> None:
+            driver.calls.append("launch")
+            host_ns.append(250_000 * (len(clears) < 2))  # a clear takes 100 µs
+
+        clears = []
+        for _ in range(4):
+            driver.calls.clear()
+            times = clock.time_once(lambda: driver.calls.append("refresh"), call)
+            assert times == (100, 100 if release > 12040 else 0)
+            clears.append(driver.calls.index("refresh"))
+            ends = ["cuCtxRecordEvent"] if release > 12040 else []
+            measured = ["cuMemsetD8Async", "cuEventRecord", "launch", "cuEventRecord", *ends, "cuCtxSynchronize"]
+            assert driver.calls[clears[-1] :] == ["refresh", *measured]
+    assert clears == [1, 4, 4, 1]
 
 
 def test_errors_of_the_driver():

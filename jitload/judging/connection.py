@@ -88,7 +88,7 @@ class Answer(NamedTuple):
     everywhere: tuple[str, ...] = ()  # operators of all threads
     is_ordered: bool = False
     us: float = 0.0
-    late_us: float = 0.0
+    late_us: float = 0.0  # how long other streams worked on after the call
     returned: int = -1  # the number of results
     problem: str = ""  # what is wrong with them
     seen_us: float = 0.0  # how long the answer took by the judge's clock

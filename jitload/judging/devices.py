@@ -86,16 +86,14 @@ def gpu(name: str, *, flushes_l2: bool) -> Device:
     rate = driver.CUdevice_attribute.CU_DEVICE_ATTRIBUTE_CLOCK_RATE
     cycles_per_ms = driver.cuDeviceGetAttribute(rate, driver.cuDeviceGet(number)[1])[1]  # in kHz
     end_of_delay, other_stream = driver.cuEventCreate(2)[1], driver.cuStreamCreate(1)[1]  # untimed; non-blocking
-    word, now, reset = driver.cuMemAlloc(4)[1], time.perf_counter_ns, driver.cuCtxResetPersistingL2Cache
+    word, reset = driver.cuMemAlloc(4)[1], driver.cuCtxResetPersistingL2Cache
 
     def measure(write: _Call, call: _Call) -> tuple[Any, dict[str, float]]:
         results: list[Any] = []
         clock.wait()
         reset()
-        elapsed = clock.time_once(write, lambda: results.append(call()))
-        start = now()
-        clock.wait()  # work in other streams may go on
-        return results[0], {"us": elapsed, "late_us": (now() - start) / 1000}
+        elapsed, late = clock.time_once(write, lambda: results.append(call()))
+        return results[0], {"us": elapsed, "late_us": max(0.0, late)}
 
     def delay(delay_ms: int) -> None:
         sleep(delay_ms * cycles_per_ms)

@@ -21,6 +21,7 @@ from jitload.judging.connection import Answer, Call, Setup
 from jitload.judging.problem import Case, Problem, read_source
 from jitload.judging.processes import OUT_OF_MEMORY, START_S, CandidateProcess, Processes, TemplateDiedError
 from jitload.judging.verdict import Candidate, Rejected, Verdict, make_candidate
+from jitload.measuring.clocks import HOST_CLOCK, Clock
 from jitload.measuring.difference import Tolerance
 from jitload.settings import parse_size, read_settings
 from jitload.toolchain.private_files import load_json, save_json
@@ -30,7 +31,7 @@ _FAKE_S = 10.0
 _MIN_SAMPLES, _MAX_SAMPLES = 5, 50
 _MAX_WORKERS = 8
 _KEPT_JUDGES = 2  # in a worker of an executor
-_LATE_US, _LATE_SHARE = 20.0, 0.5  # how long other streams may work on after a call
+_LATE_US, _LATE_SHARE = 3.0, 0.1  # how long other streams may seem to work on after a call
 _UNSEEN_US, _UNSEEN_FACTOR = 5000.0, 3.0  # how much longer than its events a call may take by the judge's clock
 _CLOCK_TRIES = 10
 _NULL_FACTOR = 1.5  # how much longer its inputs and results may be on their way than those of a rehearsal
@@ -44,6 +45,7 @@ class _Limits(NamedTuple):
     seconds: float
     allow_torch: bool
     remember: bool
+    flushes_l2: bool
 
 
 class Judge:
@@ -104,7 +106,7 @@ class Judge:
             raise JitLoadError(f"memory={memory!r}: {error}") from None
         if not timeout > 0 or not seconds >= 0 or not size > 0:
             raise JitLoadError(f"timeout={timeout!r}, memory={memory!r} and seconds={seconds!r} must be positive")
-        self._limits = _Limits(timeout, seconds, allow_torch, remember)
+        self._limits = _Limits(timeout, seconds, allow_torch, remember, flush_l2)
         source = read_source(reference, inputs)
         problem = self._problem = Problem(source, outputs, Tolerance(rtol, atol))
         self._setup = Setup(problem.layout, problem.device, size, flush_l2, source.model_args, source.seed)
@@ -301,11 +303,12 @@ class _Trial:
             raise Rejected("cheat", f"it replaces {', '.join(answer.replaced)}")
         return answer
 
-    def _call(self, kind: Any = "measure", delay_ms: int = 0) -> tuple[Answer, Case]:
-        """Call the candidate with new inputs, and check all that it did."""
+    def _call(self, kind: Any = "measure", delay_ms: int = 0, clock: Clock = HOST_CLOCK) -> tuple[Answer, Case]:
+        """Call the candidate with new inputs, and check all that it did. `clock` measures the reference."""
         shared = self._process.shared
         self._calls += 1  # addresses come again at each second call, for candidates that remember what was there
-        case = self._problem.new_case(shared, self._problem.starts() if self._calls % 2 else self._starts)
+        starts = self._problem.starts() if self._calls % 2 else self._starts
+        case = self._problem.new_case(shared, starts, clock)
         answer = self._ask(Call(case.starts, self._calls % 2, kind, delay_ms))
         received = shared.clone()  # which no process can change while it is compared
         self._problem.check(case, received, answer, self._candidate.name)
@@ -346,15 +349,16 @@ class _Trial:
     def _measure(self) -> dict[str, float]:
         """Measure the candidate and the reference. Each sample has new inputs, and its results are checked."""
         samples: list[tuple[Answer, Case]] = []
-        with _measuring:
+        with _measuring, self._problem.clock(flushes_l2=self._limits.flushes_l2) as clock:
             end = time.monotonic() + self._limits.seconds
             while len(samples) < _MIN_SAMPLES or (len(samples) < _MAX_SAMPLES and time.monotonic() < end):
-                samples.append(self._call())
+                samples.append(self._call(clock=clock))
         self._process.rehearse(self._starts)  # the machine may be busier than before
         self._check_order()
         typical, late = (median(getattr(answer, name) for answer, _ in samples) for name in ("us", "late_us"))
+        late -= self._process.null_late_us
         if late > _LATE_US + _LATE_SHARE * typical:
-            reason = f"its work goes on in other streams, for {late:.0f} µs after the call of {typical:.0f} µs"
+            reason = f"its work goes on in other streams, for {late:.1f} µs after the call of {typical:.1f} µs"
             raise Rejected("cheat", reason)
         self._check_clock(typical, min(answer.seen_us for answer, _ in samples))
         return {"median_us": typical, "reference_us": median(case.reference_us for _, case in samples)}

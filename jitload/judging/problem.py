@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import secrets
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import nullcontext, suppress
+from contextlib import AbstractContextManager, nullcontext, suppress
 from pathlib import Path
 from types import ModuleType
 from typing import Any, NamedTuple
@@ -27,7 +27,7 @@ from jitload.judging.connection import (
     problem_of,
 )
 from jitload.judging.verdict import Rejected
-from jitload.measuring.clocks import CpuClock, cuda_clock
+from jitload.measuring.clocks import HOST_CLOCK, Clock, cuda_clock
 from jitload.measuring.difference import Tolerance, agrees, check_agrees, find_differences
 from jitload.measuring.memory import same_bits
 
@@ -114,13 +114,17 @@ class Problem:
                 "random numbers, without setting a seed"
             )
 
-    def _run(self, args: Sequence[Any]) -> tuple[list[Any], float]:
-        """Call the reference. Return what it returns, or its outputs, and how long it took."""
+    def clock(self, *, flushes_l2: bool) -> AbstractContextManager[Clock]:
+        """Return a context manager with a clock that measures the reference."""
+        if self.device == "cpu":
+            return nullcontext(HOST_CLOCK)
+        return cuda_clock(torch.device(self.device).index or 0, None, flushes_l2=flushes_l2)
+
+    def _run(self, args: Sequence[Any], clock: Clock = HOST_CLOCK) -> tuple[list[Any], float]:
+        """Call the reference. Return what it returns, or its outputs, and how long it took by the clock."""
         returned: list[Any] = []
-        gpu = torch.device(self.device).index or 0
-        clocks = nullcontext(CpuClock()) if self.device == "cpu" else cuda_clock(gpu, None, flushes_l2=True)
-        with torch.no_grad(), clocks as clock:
-            elapsed = clock.time_once(lambda: None, lambda: returned.append(self.source.reference(*args)))
+        with torch.no_grad():
+            elapsed, _ = clock.time_once(lambda: None, lambda: returned.append(self.source.reference(*args)))
         leaves = [] if returned[0] is None else tree_leaves(returned[0])
         _check_dense("the reference", leaves)
         results = [leaf if isinstance(leaf, torch.Tensor) else torch.as_tensor(leaf) for leaf in leaves]
@@ -183,7 +187,7 @@ class Problem:
             if isinstance(spec, TensorSpec):
                 yield number, spec, slice(start, start + spec.size)
 
-    def new_case(self, shared: Any, starts: tuple[int, ...]) -> Case:
+    def new_case(self, shared: Any, starts: tuple[int, ...], clock: Clock = HOST_CLOCK) -> Case:
         """Compute the right results for new inputs, and only then write these and random bytes to the shared memory."""
         args = self._new_args()
         for spec, arg, name in zip(self.layout.arguments, args, self._names, strict=True):
@@ -200,7 +204,7 @@ class Problem:
                 sent[place].copy_(bytes_of(args[number]))
             elif spec.dtype == "bool":
                 sent[place].bitwise_and_(1)
-        expected, elapsed = self._run(args)
+        expected, elapsed = self._run(args, clock)
         shared[: self.layout.arena].copy_(sent)  # a process that knew them earlier could be done when its time begins
         return Case(starts, sent, expected, elapsed)
 

@@ -101,6 +101,7 @@ class CandidateProcess:
         self.stage = "start"  # or `compile`, `load` or `launch`
         self.limit_s = self.left_s = START_S  # how long this stage may take, and what is left of that
         self.null_us = 0.0  # how long a call takes that computes nothing
+        self.null_late_us = 0.0  # how long events seem to need after it
         self._received = bytearray()
         self._memory, self._first_memory, self._template = setup.memory, 0, template
         self._output = tempfile.TemporaryFile()  # noqa: SIM115  closed by end()
@@ -132,17 +133,18 @@ class CandidateProcess:
     def prepare(self, starts: tuple[int, ...]) -> None:
         """Wait until it is ready, and measure how long a call takes that computes nothing."""
         self._answer()
-        self.rehearse(starts)
+        self.null_late_us = min(answer.late_us for answer in self.rehearse(starts))
         self._first_memory = _memory_of(self._pid)  # a fork seems to have all memory of the template, too
 
     def begin(self, stage: str, limit_s: float) -> None:
         """Begin a stage, which may take `limit_s` seconds."""
         self.stage, self.limit_s, self.left_s = stage, limit_s, limit_s
 
-    def rehearse(self, starts: tuple[int, ...]) -> None:
+    def rehearse(self, starts: tuple[int, ...]) -> list[Answer]:
         """Measure how long a call takes that computes nothing. Keep the longest of such times."""
-        times = [self.ask(Call(starts, kind="rehearse")).seen_us for _ in range(3)]
-        self.null_us = max(self.null_us, min(times))
+        answers = [self.ask(Call(starts, kind="rehearse")) for _ in range(3)]
+        self.null_us = max(self.null_us, min(answer.seen_us for answer in answers))
+        return answers
 
     def ask(self, request: object) -> Answer:
         """Send a request, and return the answer, with `seen_us`: how long it took by the clock of this process."""

@@ -12,7 +12,7 @@ from numbers import Real
 from typing import Any
 
 from jitload.errors import JitLoadError
-from jitload.measuring.clocks import Clock, CpuClock, Sample, cuda_clock
+from jitload.measuring.clocks import HOST_CLOCK, Clock, Sample, cuda_clock
 from jitload.measuring.memory import Backup, copy_tensor, extent_of, same_bits, tensors_in, written_arguments
 from jitload.tables import Rates
 from jitload.toolchain.arch import CPU, current_capability
@@ -153,7 +153,7 @@ def open_clock(functions: Sequence[Any], args: Sequence[Any], options: Options) 
     if device is None and not extents and any(map(_runs_on_gpu, functions)):
         device = _current_device()
     if device is None:
-        return nullcontext(CpuClock())
+        return nullcontext(HOST_CLOCK)
     return cuda_clock(device, options.stream, flushes_l2=options.flush_l2)
 
 

@@ -17,6 +17,8 @@ _BATCH_US = 200.0  # a sample should take this long, so that the clock's resolut
 _MAX_LAUNCHES = 50  # in each sample on a GPU; a stream can queue this many launches without blocking the host
 _MAX_CALLS = 1000  # in each sample on the CPU
 _MIN_FLUSH_BYTES = 64 << 20
+_MAX_FLUSHES = 50  # before a sample
+_RECORDS_CONTEXTS = 12050  # the release of the driver that has cuCtxRecordEvent
 _WARM_UP = 2  # launches before the first event of a sample, because the work before it may have emptied the caches
 
 
@@ -63,9 +65,9 @@ class CpuClock:
 
     time_host = time
 
-    def time_once(self, refresh: Callable[[], Any], call: Callable[[], Any]) -> float:
-        """Return the time of a single call, whose arguments `refresh` writes."""
-        return self.time(Sample(call, restore=refresh))
+    def time_once(self, refresh: Callable[[], Any], call: Callable[[], Any]) -> tuple[float, float]:
+        """Return the time of a single call, whose arguments `refresh` writes, and 0: no work goes on after it."""
+        return self.time(Sample(call, restore=refresh)), 0.0
 
     def batch(self, once_us: float) -> int:
         """Return the number of calls for one sample, given the time of one call."""
@@ -105,10 +107,11 @@ class CudaClock:
         self._flush_bytes = max(_MIN_FLUSH_BYTES, 2 * self._get(attribute.CU_DEVICE_ATTRIBUTE_L2_CACHE_SIZE))
         self._buffer = self._allocate(self._flush_bytes)
         self._events = []
-        for _ in range(2):
+        for _ in range(3):
             self._events.append(_checked(driver.cuEventCreate(0)))
             resources.callback(driver.cuEventDestroy, self._events[-1])
-        self._host_us = 0.0
+        self._context = _checked(driver.cuCtxGetCurrent())
+        self._host_us = self._once_us = 0.0
         self._flush_us = max(1.0, self._time(self.empty_cache, self.empty_cache, 1))
 
     def time(self, sample: Sample) -> float:
@@ -117,8 +120,7 @@ class CudaClock:
 
         def prepare() -> None:
             if not self._flushes_l2:
-                for _ in range(min(50, math.ceil((sample.launches + _WARM_UP) * self._host_us / self._flush_us) + 1)):
-                    self.empty_cache()
+                self._stay_busy((sample.launches + _WARM_UP) * self._host_us)
                 for _ in range(_WARM_UP):
                     restore()
                     sample.call()
@@ -128,19 +130,26 @@ class CudaClock:
 
         return self._time(prepare, sample.call, sample.launches)
 
-    def time_once(self, refresh: Callable[[], Any], call: Callable[[], Any]) -> float:
-        """Return the time of a single call, whose arguments `refresh` writes while the device is still busy.
+    def time_once(self, refresh: Callable[[], Any], call: Callable[[], Any]) -> tuple[float, float]:
+        """Return the time of a single call, and how long other streams work on after it.
 
-        Without `flushes_l2`, what `refresh` writes may be in the L2 cache.
+        `refresh` writes the arguments while the device is still busy. Without `flushes_l2`, they may then be in the L2
+        cache. The second time is about 2 µs if there is no such work, and 0 if the driver is older than CUDA 12.5.
         """
-
-        def prepare() -> None:
+        start, stop, end_of_all = self._events
+        began = time.perf_counter_ns()
+        self._stay_busy(self._once_us)
+        refresh()
+        if self._flushes_l2:
             self.empty_cache()
-            refresh()
-            if self._flushes_l2:
-                self.empty_cache()
-
-        return self._time(prepare, call, 1)
+        _checked(self._driver.cuEventRecord(start, self._stream))
+        call()
+        _checked(self._driver.cuEventRecord(stop, self._stream))
+        if self.driver >= _RECORDS_CONTEXTS:
+            _checked(self._driver.cuCtxRecordEvent(self._context, end_of_all))
+        self._once_us = (time.perf_counter_ns() - began) / 1000
+        self.wait()
+        return self._elapsed(start, stop), self._elapsed(stop, end_of_all) if self.driver >= _RECORDS_CONTEXTS else 0.0
 
     def time_host(self, sample: Sample) -> float:
         """Return the time until a call returns to Python while the device is idle."""
@@ -175,14 +184,22 @@ class CudaClock:
         _checked(self._driver.cuMemcpyDtoDAsync(extent.address, copy, extent.span, self._stream))
 
     def _time(self, prepare: Callable[[], Any], call: Callable[[], Any], launches: int) -> float:
-        start, stop = self._events
+        start, stop, _ = self._events
         prepare()
         _checked(self._driver.cuEventRecord(start, self._stream))
         for _ in range(launches):
             call()
         _checked(self._driver.cuEventRecord(stop, self._stream))
         _checked(self._driver.cuEventSynchronize(stop))
-        return float(_checked(self._driver.cuEventElapsedTime(start, stop))) * 1000 / launches
+        return self._elapsed(start, stop) / launches
+
+    def _elapsed(self, start: Any, stop: Any) -> float:
+        return float(_checked(self._driver.cuEventElapsedTime(start, stop))) * 1000
+
+    def _stay_busy(self, host_us: float) -> None:
+        """Enqueue work that takes longer than the host needs for the next launches, but at most some milliseconds."""
+        for _ in range(min(_MAX_FLUSHES, math.ceil(host_us / self._flush_us) + 1)):
+            self.empty_cache()
 
     def empty_cache(self) -> None:
         """Enqueue the clearing of a buffer that is larger than the L2 cache."""
@@ -198,6 +215,7 @@ class CudaClock:
 
 
 Clock = CpuClock | CudaClock
+HOST_CLOCK = CpuClock()
 
 
 @contextmanager
