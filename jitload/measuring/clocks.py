@@ -107,7 +107,7 @@ class CudaClock:
         self._flush_bytes = max(_MIN_FLUSH_BYTES, 2 * self._get(attribute.CU_DEVICE_ATTRIBUTE_L2_CACHE_SIZE))
         self._buffer = self._allocate(self._flush_bytes)
         self._events = []
-        for _ in range(3):
+        for _ in range(4):
             self._events.append(_checked(driver.cuEventCreate(0)))
             resources.callback(driver.cuEventDestroy, self._events[-1])
         self._context = _checked(driver.cuCtxGetCurrent())
@@ -134,22 +134,24 @@ class CudaClock:
         """Return the time of a single call, and how long other streams work on after it.
 
         `refresh` writes the arguments while the device is still busy. Without `flushes_l2`, they may then be in the L2
-        cache. The second time is about 2 µs if there is no such work, and 0 if the driver is older than CUDA 12.5.
+        cache. The second time is at most some microseconds if there is no such work, also below zero, and 0 with a
+        driver older than CUDA 12.5.
         """
-        start, stop, end_of_all = self._events
+        driver, (start, stop, end_of_all, end) = self._driver, self._events
         began = time.perf_counter_ns()
-        self._stay_busy(self._once_us)
+        self._stay_busy(2 * self._once_us)
         refresh()
         if self._flushes_l2:
             self.empty_cache()
-        _checked(self._driver.cuEventRecord(start, self._stream))
+        _checked(driver.cuEventRecord(start, self._stream))
         call()
-        _checked(self._driver.cuEventRecord(stop, self._stream))
-        if self.driver >= _RECORDS_CONTEXTS:
-            _checked(self._driver.cuCtxRecordEvent(self._context, end_of_all))
+        _checked(driver.cuEventRecord(stop, self._stream))
+        if sees_all := self.driver >= _RECORDS_CONTEXTS:
+            _checked(driver.cuCtxRecordEvent(self._context, end_of_all))
+            _checked(driver.cuEventRecord(end, self._stream))  # after it, or an idle device would seem to work on
         self._once_us = (time.perf_counter_ns() - began) / 1000
         self.wait()
-        return self._elapsed(start, stop), self._elapsed(stop, end_of_all) if self.driver >= _RECORDS_CONTEXTS else 0.0
+        return self._elapsed(start, stop), self._elapsed(end, end_of_all) if sees_all else 0.0
 
     def time_host(self, sample: Sample) -> float:
         """Return the time until a call returns to Python while the device is idle."""
@@ -184,7 +186,7 @@ class CudaClock:
         _checked(self._driver.cuMemcpyDtoDAsync(extent.address, copy, extent.span, self._stream))
 
     def _time(self, prepare: Callable[[], Any], call: Callable[[], Any], launches: int) -> float:
-        start, stop, _ = self._events
+        start, stop, *_ = self._events
         prepare()
         _checked(self._driver.cuEventRecord(start, self._stream))
         for _ in range(launches):
