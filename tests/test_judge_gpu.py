@@ -45,11 +45,12 @@ def test_a_kernel_is_right_and_measured(judge):
 
 
 def test_the_time_that_python_needs_is_in_neither_time(judge):
-    """The reference does the same in the same time. Another program may use the GPU meanwhile, so there are five tries."""
-    body = "for _ in range(2000):\n        pass\n    kernel(x, y)"
-    verdicts = (judge.run(f"{TOP}\ndef f(x, y):\n    {body}") for _ in range(5))
+    """The reference does the same. Another program may use the GPU meanwhile, so there are five tries."""
+    source = f"{TOP}\ndef f(x, y):\n    for _ in range(2000):\n        pass\n    kernel(x, y)"
     speedups = []
-    assert any(speedups.append(verdict.speedup) or 0.3 < verdict.speedup < 3 for verdict in verdicts), speedups
+    while not speedups or not 0.3 < speedups[-1] < 3:
+        assert len(speedups) < 5, speedups
+        speedups.append(judge.run(source).speedup)
 
 
 def test_python_files_that_launch_kernels(judge):
