@@ -50,35 +50,34 @@ class RecordingDriver:
 
 
 @pytest.mark.parametrize("flushes_l2", [False, True])
-def test_the_gpu_is_kept_busy_and_warm_or_its_cache_emptied(flushes_l2):
-    driver = RecordingDriver()
+def test_the_gpu_is_kept_busy_and_warm_or_its_cache_emptied(flushes_l2, monkeypatch):
+    driver, host_ns = RecordingDriver(), [0]
+    monkeypatch.setattr(time, "perf_counter_ns", lambda: sum(host_ns))
     resources = ExitStack()
     clock = CudaClock(driver, 0, 5, flushes_l2=flushes_l2, resources=resources)
     assert clock.device == "cuda:0 (GPU)"
     assert clock.peak_bytes_per_s == pytest.approx(4.917e12, rel=1e-3)  # an H200
     extent = Extent(4096, 64, 64, 0)
     backup = Backup([extent], clock.copier)
-    launch = lambda: driver.calls.append("launch")  # noqa: E731
+
+    def launch() -> None:
+        driver.calls.append("launch")
+        host_ns.append(250_000)
+
     driver.calls.clear()
     clock.time_host(Sample(launch))
     assert driver.calls == ["cuCtxSynchronize", "launch"]
     clear, start, stop = ["cuMemsetD8Async"], ["cuEventRecord"], ["cuEventRecord", "cuEventSynchronize"]
-    for sample, expected in (
-        (Sample(launch, 3), ["launch"] * 2 + start + ["launch"] * 3 + stop),
-        (
-            Sample(launch, 1, backup.restore),
-            [*["cuMemcpyDtoDAsync", "launch"] * 2, "cuMemcpyDtoDAsync", *start, "launch", *stop],
-        ),
+    copy = "cuMemcpyDtoDAsync"
+    # A clear takes 100 µs. With flushes_l2, no launches warm the cache.
+    for sample, busy, warm, restoring in (
+        (Sample(launch, 3), 14, ["launch"] * 2, []),
+        (Sample(launch, 1, backup.restore), 9, [copy, "launch"] * 2, [copy]),
     ):
         driver.calls.clear()
         assert clock.time(sample) == pytest.approx(100 / sample.launches)
-        if flushes_l2:
-            restoring = ["cuMemcpyDtoDAsync"] if sample.restore else []
-            assert driver.calls == restoring + clear + start + ["launch"] * sample.launches + stop
-        else:
-            while driver.calls[0] == clear[0]:
-                driver.calls.pop(0)
-            assert driver.calls == expected
+        prepared = restoring + clear if flushes_l2 else warm + restoring
+        assert driver.calls == clear * busy + prepared + start + ["launch"] * sample.launches + stop
     resources.close()
     assert driver.calls[-6:] == ["cuMemFree", *["cuEventDestroy"] * 4, "cuMemFree"]
 

@@ -119,8 +119,8 @@ class CudaClock:
         restore = sample.restore or (lambda: None)
 
         def prepare() -> None:
+            self._stay_busy((sample.launches + _WARM_UP) * self._host_us)
             if not self._flushes_l2:
-                self._stay_busy((sample.launches + _WARM_UP) * self._host_us)
                 for _ in range(_WARM_UP):
                     restore()
                     sample.call()
