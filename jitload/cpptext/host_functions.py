@@ -45,7 +45,7 @@ _FFI_WORDS = frozenset(
 # Headers of libraries that only host code calls.
 _HOST_LIBRARY = (
     r'[<"](?:(?:cublas\w*|cufft\w*|curand|cusolver\w*|cusparse\w*|cudnn\w*|cutensor|nccl|nvml|nvToolsExt|mpi|omp'
-    r'|helper_(?:cuda|functions|image|string|timer))\.h[">]|(?:nvtx3|opencv2|boost)/)'
+    r'|helper_(?:cuda|functions|image|string|timer))\.h[">]|(?:nvtx3|opencv2|boost|cub/device)/)'
 )
 _NUMBER_WORDS = frozenset(
     (
@@ -228,7 +228,8 @@ def without_host_code(texts: tuple[str, ...], mentioned: str = "", *, only_menti
     runs = [list(split_directives(code_tokens(text))) for text in texts]
     device_words = frozenset().union(*map(_device_words, runs))
     always_kept = frozenset() if only_mentioned else device_words
-    parts = [_Parts(text, text_runs, device_words, always_kept) for text, text_runs in zip(texts, runs, strict=True)]
+    host_macros = _instantiating_macros([run for text_runs in runs for run in text_runs], device_words)
+    parts = [_Parts(*part, host_macros, device_words, always_kept) for part in zip(texts, runs, strict=True)]
     reached = {token.text for token in code_tokens(mentioned)}.union(*(part.seeds for part in parts))
     pending = True
     while pending:
@@ -243,6 +244,21 @@ def without_host_code(texts: tuple[str, ...], mentioned: str = "", *, only_menti
 def _device_words(runs: Sequence[Run]) -> frozenset[str]:
     """Return words such as `__device__`, and the names of macros whose bodies contain such a word."""
     return _DEVICE_WORDS.union(macros_with(_DEVICE_WORDS, runs))
+
+
+def _instantiating_macros(runs: Sequence[Run], device_words: frozenset[str]) -> frozenset[str]:
+    """Return the names of macros that stand for explicit instantiations of templates of the host.
+
+    An example is `#define INSTANTIATE(T) template void run<T>(T*, int);`.
+    """
+    bodies = [[token.text for token in run[2:]] for directive, run in runs if directive and directive.name == "define"]
+    found: set[str] = set()
+    for name, *body in bodies:
+        start = body.index(")") + 1 if body[:1] == ["("] and ")" in body else 0
+        instantiates = body[start : start + 1] == ["template"] and body[start + 1 : start + 2] != ["<"]
+        if (instantiates or not found.isdisjoint(body[start : start + 1])) and device_words.isdisjoint(body):
+            found.add(name)
+    return frozenset(found)
 
 
 class _Declaration:
@@ -270,13 +286,18 @@ class _Declaration:
 class _Parts:
     """The declarations that may be left out of a text. `seeds` are the words in all other declarations.
 
-    Functions with one of the words `always_kept` are among the latter.
+    Functions with one of the words `always_kept` are among the latter. Uses of `host_macros` are always left out.
     """
 
     def __init__(
-        self, text: str, runs: Sequence[Run], device_words: frozenset[str], always_kept: frozenset[str]
+        self,
+        text: str,
+        runs: Sequence[Run],
+        host_macros: frozenset[str],
+        device_words: frozenset[str],
+        always_kept: frozenset[str],
     ) -> None:
-        self._text = text
+        self._text, self._host_macros = text, host_macros
         self._device_words, self._always_kept = device_words, always_kept
         self._directives = [run for directive, run in runs if directive]
         self.seeds: set[str] = set()
@@ -285,7 +306,18 @@ class _Parts:
         for run in self._directives:
             if [token.text for token in run[1:2]] == ["define"] and len(run) > 2:
                 self.declarations.append(_Declaration(frozenset((run[2].text,)), run[3:]))
-        self._read(list(_first_branches(runs)))
+        self._read(list(self._without_instantiations(list(_first_branches(runs)))))
+
+    def _without_instantiations(self, code: Sequence[Token]) -> Iterator[Token]:
+        end = -1
+        for index, token in enumerate(code):
+            if index > end and token.text in self._host_macros:
+                has_arguments = [following.text for following in code[index + 1 : index + 2]] == ["("]
+                end = max(index, find_closing(code, index + 1)) if has_arguments else index
+                span = (token.start, code[end].start + len(code[end].text))
+                self.declarations.append(_Declaration(frozenset(), (), span))
+            elif index > end:
+                yield token
 
     def _read(self, code: Sequence[Token]) -> None:
         for declaration in split_declarations(code):
@@ -342,11 +374,11 @@ class _Parts:
         `reached` are the words in kept code.
         """
         text = self._text
-        uses_algorithms = any(re.match(r"(?:thrust|cub)$|(?:THRUST|CUB)_", word) for word in reached)
+        unused = "|".join(name for name in ("cub", "thrust") if not _uses(name, reached))
         for run in self._directives:
             if [token.text for token in run[1:2]] == ["include"] and run[-1].line == run[1].line:
                 start, end = run[0].start, run[-1].start + len(run[-1].text)
-                is_unused = not uses_algorithms and re.search('[<"](?:thrust|cub)/', text[start:end])
+                is_unused = unused and re.search(f'[<"](?:{unused})/', text[start:end])
                 if is_unused or re.search(_HOST_LIBRARY, text[start:end]):
                     text = text[:start] + " " * (end - start) + text[end:]
         for start, end in (
@@ -364,6 +396,10 @@ class _Parts:
                 pieces.append(_blank(text[position:start]) + text[start:end])
                 position = end
         return "".join((*pieces, text[position:]))
+
+
+def _uses(library: str, words: Iterable[str]) -> bool:
+    return any(word == library or word.startswith(f"{library.upper()}_") for word in words)
 
 
 def _is_of_host(words: Sequence[str]) -> bool:

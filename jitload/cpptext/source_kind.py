@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections import deque
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import pairwise
 from pathlib import Path
 from typing import Literal, NamedTuple
@@ -36,6 +37,7 @@ HOST_ALGORITHMS = (
 )
 _DEFINES_DEVICE = r"(?m)^[ \t]*#[ \t]*define[ \t]+__device__"
 _HOST_COMPILER_MACROS = {"__CUDACC__": None, "__NVCC__": None}
+_INCLUDE_LINE = rf"(?m)^([ \t]*#[ \t]*include[ \t]*)(?:{HEADER_NAME})"
 _MAX_HEADERS = 64  # the most headers that a call of load_inline reads; direct includes come first
 
 
@@ -88,7 +90,12 @@ def classify(
 def _without_unused_macros(runs: Sequence[Run]) -> Iterator[Token]:
     named = [(directive.name if directive else "", run) for directive, run in runs]
     definitions = ("define", "undef")  # the third token of such a line is the macro's name, which is not a use
-    words = {token.text for name, run in named for token in (run[3:] if name in definitions else run)}
+    words = {token.text for name, run in named if name not in definitions for token in run}
+    bodies = [(run[2].text, {token.text for token in run[3:]}) for name, run in named if name == "define" and run[2:]]
+    known = 0
+    while known < len(words):
+        known = len(words)
+        words.update(*(body for macro, body in bodies if macro in words))
     for name, run in named:
         if name != "define" or any(token.text in words for token in run[2:3]):
             yield from run
@@ -144,17 +151,36 @@ def read_user_headers(texts: Sequence[str], include_dirs: Sequence[Path]) -> Ite
     include_dirs = [path for path in include_dirs if not (path / "cuda_runtime.h").is_file()]
     waiting: deque[tuple[str, tuple[Path, ...]]] = deque()
     waiting.extend((name, ()) for text in texts for name, _ in included_headers(text))
-    read: set[Path] = set()
+    read: set[str] = set()
     while waiting and len(read) < _MAX_HEADERS:
         name, home = waiting.popleft()
-        parents = (Path("/"),) if name.startswith("/") else (*home, *include_dirs)
-        path = next((path for path in (parent / name for parent in parents) if path.is_file()), None)
-        if path is None or path in read:
+        path = _find_header(name, (*home, *include_dirs))
+        if path is None or os.path.realpath(path) in read:
             continue
-        read.add(path)
+        read.add(os.path.realpath(path))
         text = path.read_text(encoding="utf-8", errors="replace")
         yield UserHeader(name, path, text)
         waiting.extend((header, (path.parent,) if is_quoted else ()) for header, is_quoted in included_headers(text))
+
+
+def _find_header(name: str, directories: Sequence[Path]) -> Path | None:
+    parents = (Path("/"),) if name.startswith("/") else directories
+    return next((path for path in (parent / name for parent in parents) if path.is_file()), None)
+
+
+def with_header_names(text: str, home: Path | None, include_dirs: Sequence[Path], names: Mapping[str, str]) -> str:
+    """Return a text that includes the headers at the paths `names` only by the names there.
+
+    `home` is the directory of the text's own file.
+    """
+
+    def rename(match: re.Match[str]) -> str:
+        directive, quoted, angled = match.groups()
+        path = _find_header(quoted or angled, (*((home,) if home and quoted else ()), *include_dirs))
+        name = names.get(os.path.realpath(path)) if path else None
+        return match[0] if name in (None, quoted, angled) else f'{directive}"{name}"'
+
+    return re.sub(_INCLUDE_LINE, rename, text)
 
 
 def _has_kernels(text: str, options: Sequence[str], words: Sequence[str]) -> bool:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import re
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from typing import TypeVar
 
+from jitload.cpptext.source_kind import with_header_names
 from jitload.cuda.messages import has_host_function, missing_function_hint
 from jitload.errors import CompileError, LaunchSpecError, ToolchainError
 from jitload.kernels.source import DeviceSource
@@ -23,8 +25,7 @@ def compile_kernels_alone(source: DeviceSource, run: Callable[[DeviceSource], _R
 
     If this fails, too, raise the first error: for example, kernels call a function that lacks `__device__`. But if the
     first run reported all errors of the second run, or did not get that far, raise the second error, which is about
-    device code alone. Also raise the first error if different headers have the same name in `#include`, because headers
-    without host code are found by this name.
+    device code alone.
     """
     try:
         return run(source)
@@ -36,10 +37,10 @@ def compile_kernels_alone(source: DeviceSource, run: Callable[[DeviceSource], _R
         with suppress(CompileError, LaunchSpecError):
             return run(source._replace(options=for_device))
     kernels_alone = _without_host_code(source)
-    if kernels_alone is None or not _rejects_host_code(failure, source, kernels_alone):
+    if not _rejects_host_code(failure, source, kernels_alone):
         raise failure
     try:
-        return run(kernels_alone)
+        return run(_with_unique_names(kernels_alone))
     except (LaunchSpecError, ToolchainError):
         raise failure from None
     except CompileError as error:
@@ -66,16 +67,11 @@ def _misspells(source: DeviceSource, log: str) -> bool:
     return missing_function_hint(log, source.exports, texts) != ""
 
 
-def _without_host_code(source: DeviceSource) -> DeviceSource | None:
-    """Return the source without host code in its text and in the user's headers.
-
-    Return None if different headers have the same name.
-    """
+def _without_host_code(source: DeviceSource) -> DeviceSource:
+    """Return the source without host code in its text and in the user's headers."""
     from jitload.cpptext.host_functions import without_host_code
 
     headers = source.reading.headers
-    if len({os.path.normpath(header.name) for header in headers}) < len(headers):
-        return None
     mentioned = " ".join((*source.kernels, *(signature for _, signature in source.signatures)))
     own_texts = (*source.piece_texts, *source.option_lines)
     texts = without_host_code((*own_texts, *(header.text for header in headers)), mentioned)
@@ -85,6 +81,27 @@ def _without_host_code(source: DeviceSource) -> DeviceSource | None:
         pieces=tuple(zip(labels, texts[: len(source.pieces)], strict=True)),
         headers=tuple(header._replace(text=text) for header, text in cut_headers),
         options=_with_default_device(source.options),
+    )
+
+
+def _with_unique_names(source: DeviceSource) -> DeviceSource:
+    """Return the source with a name for each header, by which all `#include` lines include it.
+
+    The compiler finds headers without host code by their names. The user's file may have several names, and two files
+    may have the same.
+    """
+    names: dict[str, str] = {}  # names of headers, and the paths of their files
+    for number, header in enumerate(source.headers):
+        is_taken = os.path.normpath(header.name) in map(os.path.normpath, names)
+        names[f"{number}/{header.path.name}" if is_taken else header.name] = os.path.realpath(header.path)
+    by_path = {path: name for name, path in names.items()}
+    rename = functools.partial(with_header_names, include_dirs=source.include_dirs, names=by_path)
+    return source._replace(
+        pieces=tuple((label, rename(text, None)) for label, text in source.pieces),
+        headers=tuple(
+            header._replace(name=name, text=rename(header.text, header.path.parent))
+            for header, name in zip(source.headers, names, strict=True)
+        ),
     )
 
 
