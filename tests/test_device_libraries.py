@@ -82,6 +82,18 @@ def test_kernels_call_functions_of_headers_that_lack_device(tmp_path: Path):
     assert constant(source, extra_include_paths=[tmp_path]) == 33
 
 
+def test_nvrtc_runs_once_for_headers_that_include_cutlass(tmp_path: Path, nvrtc_runs: list[NvrtcJob]):
+    (tmp_path / "cutlass").mkdir()
+    (tmp_path / "cutlass/size.h").write_text("constexpr int width() { return 33; }\n")
+    (tmp_path / "gemm.cuh").write_text(
+        "#pragma once\n#include <cutlass/size.h>\ntemplate <int N> __global__ void gemm(int* x) {\n"
+        "    cudaGridDependencySynchronize();\n    *x = N * width();\n}\n"
+    )
+    kernels, paths = ["gemm<2>"], [tmp_path]
+    jitload.compile_cubin('#include "gemm.cuh"', kernels=kernels, arch="sm_90a", extra_include_paths=paths)
+    assert len(nvrtc_runs) == 1
+
+
 def test_complex_numbers_of_thrust(nvrtc_runs: list[NvrtcJob]):
     version = re.compile(r"#define CCCL_VERSION (\d+)")
     texts = (path / "cuda/std/__cccl/version.h" for path in find_cuda_toolchain(read_settings()).include_dirs)

@@ -82,6 +82,18 @@ def test_dependent_launches_need_no_include(arch, has_instructions):
     assert (cubin != alone) == has_instructions
 
 
+@pytest.mark.parametrize(
+    "first",
+    [
+        "__device__ void cudaGridDependencySynchronize() {}",
+        "#include <cuda_runtime.h>\n#define cudaGridDependencySynchronize() (void)0",
+    ],
+)
+def test_a_source_may_declare_such_functions_itself(first):
+    own = jitload.compile_cubin(f"{first}\n{kernel('k', 'cudaGridDependencySynchronize();')}", arch="sm_90").data
+    assert own == jitload.compile_cubin(kernel("k", "\n"), arch="sm_90").data
+
+
 def test_the_source_and_the_headers_decide_over_such_names():
     text = "typedef long long int64_t;\n__global__ void k(int64_t* x, uint32_t n) {}\n#include <stddef.h>\n"
     (found,) = compile_text(text).cubin.kernels

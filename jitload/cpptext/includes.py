@@ -13,7 +13,7 @@ from collections.abc import Container, Iterable, Iterator, Sequence
 from pathlib import Path
 
 from jitload.cpptext.lexer import strip_comments
-from jitload.cpptext.preprocessor import HEADER_NAME, INCLUDES, Directive, Macros, read_directives
+from jitload.cpptext.preprocessor import HEADER_NAME, INCLUDES, Directive, Macros, header_directives, read_directives
 
 # Matches header names in a condition. Each may be the argument of `__has_include`, or of a macro that contains it.
 _NAME_IN_CONDITION = r'"[^"\s]+"|<[^<>\s&|]+>'
@@ -87,7 +87,7 @@ class IncludeScan:
         self._macro_includes: list[tuple[str, str]] = []
         self._macro_questions: list[tuple[str, str]] = []
         for text in texts:
-            self._read(text, "")
+            self._read(read_directives(text), "")
         self._follow()
 
     def headers(self, known_dirs: Sequence[Path]) -> tuple[Path, ...]:
@@ -106,9 +106,9 @@ class IncludeScan:
             if name in names and any(map(_is_users_file, self._candidate_paths(name, home)))
         )
 
-    def _read(self, text: str, home: str) -> None:
+    def _read(self, directives: Iterable[Directive], home: str) -> None:
         """Read the directives of a text. `home` is the directory of the text's file, or "" if there is no file."""
-        for directive in dict.fromkeys(read_directives(text)):
+        for directive in dict.fromkeys(directives):
             self._take(directive, home)
 
     def _take(self, directive: Directive, home: str) -> None:
@@ -165,7 +165,8 @@ class IncludeScan:
             # Each file is read only once, because headers that include each other as `a/../x.h` get ever longer paths.
             if real and real not in self._files_read:
                 self._files_read.add(real)
-                self._read(Path(path).read_text(encoding="utf-8", errors="replace"), os.path.dirname(path))
+                text = Path(path).read_text(encoding="utf-8", errors="replace")
+                self._read(header_directives(text), os.path.dirname(path))
 
     def _candidate_paths(self, name: str, home: str) -> list[str]:
         directories = (*((home,) if home else ()), *self._dirs, *(("/",) if name.startswith("/") else ()))

@@ -5,6 +5,7 @@ The lexer knows just enough of C++'s lexical grammar never to mistake a comment 
 
 from __future__ import annotations
 
+import functools
 import re
 from bisect import bisect_right
 from typing import Any, Literal, NamedTuple
@@ -102,6 +103,12 @@ def code_tokens(source: str) -> list[Token]:
 def strip_comments(text: str) -> str:
     """Replace each comment of a C++ text by a space; this is some thirty times as fast as `tokenize`."""
     return re.sub(_COMMENT, lambda match: " " if match[0][0] == "/" else match[0], text)
+
+
+@functools.lru_cache(maxsize=1024)
+def strip_header(text: str) -> str:
+    """Return a header without comments. The result is remembered for the next source that includes the header."""
+    return strip_comments(text)
 
 
 def strip_block_comments(text: str) -> str:

@@ -8,6 +8,7 @@ the text includes a user header, which may define it.
 
 from __future__ import annotations
 
+import functools
 import operator
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
@@ -54,6 +55,12 @@ def read_directives(text: str) -> Iterator[Directive]:
         if "//" in rest:  # may also be a part of a header's name
             rest = strip_comments(f"#{name}{rest}\n").removeprefix(f"#{name}")
         yield Directive(name, rest.strip())
+
+
+@functools.lru_cache(maxsize=1024)
+def header_directives(text: str) -> tuple[Directive, ...]:
+    """Return the directives of a header. They are remembered for the next source that includes the header."""
+    return tuple(read_directives(text))
 
 
 Run = tuple[Directive | None, Sequence[Token]]
@@ -141,9 +148,9 @@ def read_conditionals(tokens: Sequence[Token]) -> Iterator[Conditional]:
                 conditional.sizes[-1] += len(run) if not directive else name in ("define", "include", "error")
 
 
-def included_headers(text: str) -> Iterator[tuple[str, bool]]:
-    """Yield `(name, is_quoted)` for each header that a text includes by its name, not by a macro."""
-    for directive in read_directives(text):
+def included_headers(directives: Iterable[Directive]) -> Iterator[tuple[str, bool]]:
+    """Yield `(name, is_quoted)` for each header that directives include by its name, not by a macro."""
+    for directive in directives:
         if directive.name in INCLUDES and (name := re.match(HEADER_NAME, directive.text)):
             yield name[1] or name[2], bool(name[1])
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from jitload.candidate import Candidate
 from jitload.cpptext.declarations import find_candidates, find_unambiguous
 from jitload.cpptext.includes import IncludeScan
-from jitload.cpptext.lexer import has_matching_brackets, strip_comments
+from jitload.cpptext.lexer import has_matching_brackets, strip_header
 from jitload.cpptext.source_kind import UserHeader, read_user_headers
 from jitload.cpptext.structures import Declarations, declares_variables, find_declarations, may_declare
 
@@ -46,7 +46,7 @@ class SourceReading:
     @cached_property
     def header_texts(self) -> tuple[str, ...]:
         """The texts of the user's headers without comments."""
-        return tuple(strip_comments(header.text) for header in self.headers)
+        return tuple(strip_header(header.text) for header in self.headers)
 
     @cached_property
     def header_candidates(self) -> tuple[Candidate, ...]:

@@ -10,15 +10,17 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Literal, NamedTuple
 
-from jitload.cpptext.lexer import Token, code_tokens, strip_comments
+from jitload.cpptext.lexer import Token, code_tokens, strip_header
 from jitload.cpptext.preprocessor import (
     HEADER_NAME,
     NVRTC_MACROS,
     Macros,
     Run,
+    header_directives,
     included_headers,
     live_tokens,
     macros_with,
+    read_directives,
     split_directives,
 )
 
@@ -123,7 +125,7 @@ def headers_need_nvcc(texts: Sequence[str], include_dirs: Sequence[Path], option
     """
     headers = list(user_headers(texts, include_dirs))
     codes = [*texts, *headers]
-    names = {name for code in codes for name, _ in included_headers(code)}
+    names = {name for code in codes for name, _ in included_headers(read_directives(code))}
     if any(name.startswith(("cub/", "thrust/")) for name in names):
         return True
     words = ["__global__"]
@@ -143,14 +145,14 @@ class UserHeader(NamedTuple):
 
 def user_headers(texts: Sequence[str], include_dirs: Sequence[Path]) -> Iterator[str]:
     """Yield the text of each user header that the texts include, without comments. Direct includes come first."""
-    return (strip_comments(header.text) for header in read_user_headers(texts, include_dirs))
+    return (strip_header(header.text) for header in read_user_headers(texts, include_dirs))
 
 
 def read_user_headers(texts: Sequence[str], include_dirs: Sequence[Path]) -> Iterator[UserHeader]:
     """Yield each user header that the texts include, directly or through other headers. Direct includes come first."""
     include_dirs = [path for path in include_dirs if not (path / "cuda_runtime.h").is_file()]
     waiting: deque[tuple[str, tuple[Path, ...]]] = deque()
-    waiting.extend((name, ()) for text in texts for name, _ in included_headers(text))
+    waiting.extend((name, ()) for text in texts for name, _ in included_headers(read_directives(text)))
     read: set[str] = set()
     while waiting and len(read) < _MAX_HEADERS:
         name, home = waiting.popleft()
@@ -160,7 +162,8 @@ def read_user_headers(texts: Sequence[str], include_dirs: Sequence[Path]) -> Ite
         read.add(os.path.realpath(path))
         text = path.read_text(encoding="utf-8", errors="replace")
         yield UserHeader(name, path, text)
-        waiting.extend((header, (path.parent,) if is_quoted else ()) for header, is_quoted in included_headers(text))
+        included = included_headers(header_directives(text))
+        waiting.extend((header, (path.parent,) if is_quoted else ()) for header, is_quoted in included)
 
 
 def _find_header(name: str, directories: Sequence[Path]) -> Path | None:

@@ -22,12 +22,14 @@ _INTEGERS = {
     "uint64_t": "unsigned long", "uintptr_t": "unsigned long", "uintmax_t": "unsigned long", "ssize_t": "long",
     "uint": "unsigned int", "ushort": "unsigned short", "ulong": "unsigned long",
 }  # fmt: skip
-# Functions that NVRTC lacks, with the bodies that they have in <cuda_device_runtime_api.h>.
+# Functions that NVRTC lacks, with the bodies that they have in <cuda_device_runtime_api.h>. They are templates, so that
+# functions of the same names that the source declares are called instead.
 _DEPENDENT_LAUNCH_FUNCTIONS = {
     "cudaGridDependencySynchronize": 'asm volatile("griddepcontrol.wait;" ::: "memory");',
     "cudaTriggerProgrammaticLaunchCompletion": 'asm volatile("griddepcontrol.launch_dependents;" :::);',
 }
 _DEPENDENT_LAUNCH = """\
+template <class = void>
 static __device__ __forceinline__ void {0}() {{
 #if __CUDA_ARCH__ >= 900
   {1}
@@ -38,8 +40,9 @@ _LIBRARY = "".join(
     f"#include <{name}>\n"
     for name in ("algorithm", "cmath", "cstddef", "cstdlib", "iosfwd", "limits", "new", "type_traits", "utility")
 ).rstrip()
-# Macros that are defined in every source that nvcc compiles, each pattern with the header that defines them for NVRTC.
-_MACROS = {
+# Macros that are defined in every source that nvcc compiles, each pattern with the header that defines them for NVRTC,
+# and the functions above.
+_DECLARED_FIRST = {
     r"(?:U?INT|U?LONG|U?LLONG|U?LONG_LONG|U?CHAR|SCHAR|U?SHRT)_(?:MAX|MIN|WIDTH)|(?:CHAR|LONG|WORD)_BIT": (
         "#include <limits.h>"
     ),
@@ -48,15 +51,15 @@ _MACROS = {
     r"__(?:FLT|DBL|FLOAT|U?INT|SCHAR|SHRT|LONG|CHAR|SIZE|SIZEOF|PTRDIFF|WCHAR|WINT|SIG|BYTE|ORDER|ATOMIC)\w*_\w+": (
         "#include <_jitload/compiler_macros.h>"
     ),
+    **{name: _DEPENDENT_LAUNCH.format(name, asm) for name, asm in _DEPENDENT_LAUNCH_FUNCTIONS.items()},
 }
 _KNOWN_TO_NVCC = {
-    **_MACROS,
+    **_DECLARED_FIRST,
     r"(?:FLT|DBL)_[A-Z0-9_]+": "#include <float.h>",
     r"U?INT(?:_LEAST|_FAST)?\d+_(?:MAX|MIN)|U?INT(?:PTR|MAX)_(?:MAX|MIN)|SIZE_MAX|PTRDIFF_(?:MAX|MIN)|U?INT\d+_C": (
         "#include <stdint.h>"
     ),
     "assert": "#include <assert.h>",
-    **{name: _DEPENDENT_LAUNCH.format(name, asm) for name, asm in _DEPENDENT_LAUNCH_FUNCTIONS.items()},
     **{name: f"typedef {integer} {name};" for name, integer in _INTEGERS.items()},
 }
 
@@ -78,14 +81,15 @@ def declarations_for(error: CompileError, declared: tuple[str, ...]) -> tuple[st
 def declarations_for_texts(texts: Iterable[str]) -> tuple[str, ...]:
     """Return the lines that define the macros in the conditions of texts, such as `#ifdef INT_MAX`, as nvcc does.
 
-    Without these lines, NVRTC would silently compile another branch than nvcc. <thrust/complex.h> needs the C++
-    library, and NVRTC would take seconds to find this out.
+    Without these lines, NVRTC would silently compile another branch than nvcc. Also return the lines that
+    <thrust/complex.h> and functions for dependent launches need. NVRTC may take seconds to find this out.
     """
     texts = tuple(texts)
     lines = (line for text in texts if "#" in text for line in re.findall(_CONDITION, text))
     names = {name for line in lines for name in re.findall(r"\w+", line)}
+    names.update(name for name in _DEPENDENT_LAUNCH_FUNCTIONS if any(name in text for text in texts))
     needs_library = any("thrust/complex.h" in text for text in texts)
-    return (*_lines_for(names, _MACROS), *([_LIBRARY] if needs_library else []))
+    return (*_lines_for(names, _DECLARED_FIRST), *([_LIBRARY] if needs_library else []))
 
 
 def _lines_for(names: Iterable[str], known: dict[str, str]) -> list[str]:

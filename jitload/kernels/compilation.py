@@ -116,7 +116,7 @@ def _compile_for_arch(source: DeviceSource, arch: str, toolchain: CudaToolchain)
     if result.log:
         log_warnings(result.log, own_dirs)
     variables = typed_variables(demangle_variables(image.variables), layouts, compilation.layouts.variables)
-    if compilation.declarations:  # some declarations are #include lines
+    if any("#include" in line for line in compilation.declarations):
         headers = reading.files(own_dirs, compilation.declarations)
     return CompiledSource(
         cubin=Cubin(data=result.cubin, arch=arch, log=result.log, kernels=kernels, variables=variables, ptx=result.ptx),
@@ -198,7 +198,7 @@ class _Compilation:
             name=source.pieces[0][0] if len(source.pieces) == 1 else f"{source.name}.cu",
             directory="/jitload",
             source=source.text,
-            options=(*device_options(self._toolchain.version, self._arch), *source.options),
+            options=(*device_options(self._toolchain.version, self._arch), *source.compiler_options),
             headers=tuple((header.name, text) for header, text in source.header_texts),
             declared=declarations_for_texts((*source.piece_texts, *source.option_lines, *self._headers)),
             is_isolated=source.is_isolated,

@@ -12,8 +12,7 @@ from typing import TypeVar
 from jitload.cpptext.source_kind import with_header_names
 from jitload.cuda.messages import has_host_function, missing_function_hint
 from jitload.errors import CompileError, LaunchSpecError, ToolchainError
-from jitload.kernels.source import DeviceSource
-from jitload.request.kind import DEFAULT_DEVICE
+from jitload.kernels.source import DeviceSource, with_default_device
 
 _CONDITION = r"\s*#\s*(?:el)?if"
 
@@ -33,9 +32,9 @@ def compile_kernels_alone(source: DeviceSource, run: Callable[[DeviceSource], _R
         if _misspells(source, error.log):
             raise
         failure = error
-    if _is_in_headers(failure, source) and (for_device := _with_default_device(source.options)) != source.options:
+    if _is_in_headers(failure, source) and (options := with_default_device(source.options)) != source.compiler_options:
         with suppress(CompileError, LaunchSpecError):
-            return run(source._replace(options=for_device))
+            return run(source._replace(options=options))
     kernels_alone = _without_host_code(source)
     if not _rejects_host_code(failure, source, kernels_alone):
         raise failure
@@ -57,10 +56,6 @@ def _is_in_headers(error: CompileError, source: DeviceSource) -> bool:
     return has_host_function(error.log) and first is not None and first.file not in labels
 
 
-def _with_default_device(options: tuple[str, ...]) -> tuple[str, ...]:
-    return (*options, *(option for option in DEFAULT_DEVICE if option not in options))
-
-
 def _misspells(source: DeviceSource, log: str) -> bool:
     """Return whether an exported name is in no text, because it may misspell the name of a host function."""
     texts = (*source.piece_texts, *source.reading.header_texts)
@@ -80,7 +75,7 @@ def _without_host_code(source: DeviceSource) -> DeviceSource:
     return source._replace(
         pieces=tuple(zip(labels, texts[: len(source.pieces)], strict=True)),
         headers=tuple(header._replace(text=text) for header, text in cut_headers),
-        options=_with_default_device(source.options),
+        options=with_default_device(source.options),
     )
 
 

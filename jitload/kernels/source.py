@@ -84,6 +84,16 @@ class DeviceSource(_Parts):
         """What the texts and the user's headers say."""
         return SourceReading(self.piece_texts, self.option_lines, self.include_dirs)
 
+    @cached_property
+    def compiler_options(self) -> tuple[str, ...]:
+        """The options, and those that headers need whose functions lack `__device__`.
+
+        Without the latter, the first compile may take seconds to fail, before `compile_kernels_alone` adds them.
+        """
+        texts = (*self.piece_texts, *self.reading.header_texts)
+        lacks_device = any(re.search(_LACKS_DEVICE, text) for text in texts)
+        return with_default_device(self.options) if lacks_device else self.options
+
     @property
     def first_expressions(self) -> tuple[str, ...]:
         """C++ expressions for the kernels whose types the first run of a compiler has to report.
@@ -123,13 +133,10 @@ def device_source(request: Request) -> DeviceSource:
     functions = request.functions or ()
     kernels = [launch.kernel for _, launch in functions if launch.kernel]
     includes = any("include" in text for text in (*(text for _, text in request.pieces), *request.options))
-    lacks_device = includes and any(re.search(_LACKS_DEVICE, text) for _, text in request.pieces)
     return DeviceSource(
         name=request.name,
         pieces=request.pieces,
-        # These headers have functions without `__device__`. Without these options, the first compile would take seconds
-        # to fail, and `compile_kernels_alone` would add them.
-        options=(*request.options, *(DEFAULT_DEVICE if lacks_device else ())),
+        options=request.options,
         include_dirs=(*map(Path, request.include_dirs), *(_wheel_cutlass_dirs() if includes else ())),
         kernels=tuple(dict.fromkeys(kernels)),
         signatures=tuple((launch.kernel or name, launch.signature) for name, launch in functions if launch.signature),
@@ -139,6 +146,11 @@ def device_source(request: Request) -> DeviceSource:
         precompiles=request.settings.precompiles,
         exports=tuple(name for name, launch in functions if not launch.kernel),
     )
+
+
+def with_default_device(options: tuple[str, ...]) -> tuple[str, ...]:
+    """Return the options with those that make functions without `__device__` functions of the device."""
+    return (*options, *(option for option in DEFAULT_DEVICE if option not in options))
 
 
 def _wheel_cutlass_dirs() -> tuple[Path, ...]:
