@@ -65,21 +65,42 @@ def test_the_gpu_is_kept_busy_and_warm_or_its_cache_emptied(flushes_l2, monkeypa
         host_ns.append(250_000)
 
     driver.calls.clear()
-    clock.time_host(Sample(launch))
+    host_us = clock.time_host(Sample(launch))
+    assert host_us == 250
     assert driver.calls == ["cuCtxSynchronize", "launch"]
     clear, start, stop = ["cuMemsetD8Async"], ["cuEventRecord"], ["cuEventRecord", "cuEventSynchronize"]
     copy = "cuMemcpyDtoDAsync"
     # A clear takes 100 µs. With flushes_l2, no launches warm the cache.
     for sample, busy, warm, restoring in (
-        (Sample(launch, 3), 14, ["launch"] * 2, []),
-        (Sample(launch, 1, backup.restore), 9, [copy, "launch"] * 2, [copy]),
+        (Sample(launch, 3, None, host_us), 14, ["launch"] * 2, []),
+        (Sample(launch, 1, backup.restore, host_us), 9, [copy, "launch"] * 2, [copy]),
     ):
         driver.calls.clear()
         assert clock.time(sample) == pytest.approx(100 / sample.launches)
         prepared = restoring + clear if flushes_l2 else warm + restoring
         assert driver.calls == clear * busy + prepared + start + ["launch"] * sample.launches + stop
+    assert clock.batch(1, 500) == (1 if flushes_l2 else 8)  # 50 clears are more than ten launches need
     resources.close()
     assert driver.calls[-6:] == ["cuMemFree", *["cuEventDestroy"] * 4, "cuMemFree"]
+
+
+def test_functions_that_are_compared_have_host_times_of_their_own(monkeypatch):
+    """The GPU is kept busy for as long as the host needs for this function, not for the one before it."""
+    driver, host_ns = RecordingDriver(), [0]
+    monkeypatch.setattr(time, "perf_counter_ns", lambda: sum(host_ns))
+    with ExitStack() as resources:
+        clock = CudaClock(driver, 0, 5, flushes_l2=True, resources=resources)
+        arguments = Arguments((), (), clock)
+        subjects = [Subject(lambda us=us: host_ns.append(us * 1000), arguments, f"{us}") for us in (500, 5)]
+        for subject in subjects:
+            subject.prepare(Options())
+        for _ in range(25):
+            clears = []
+            for subject in subjects:
+                driver.calls.clear()
+                subject.take_sample()
+                clears.append(driver.calls.count("cuMemsetD8Async"))
+    assert clears == [17, 3]  # a clear takes 100 µs; two more launches and a clear are added, and one empties the cache
 
 
 @pytest.mark.parametrize("release", [12040, 12050])
@@ -198,6 +219,21 @@ def test_device_time_is_that_of_the_device(spinning, microseconds):
     record = spinning.spin[1, 32].benchmark(torch.zeros(1, device="cuda"), 1000 * microseconds)
     assert microseconds - 2 <= record.median_us <= 1.1 * microseconds + 8
     assert record.host_us < 50
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("flush_l2", [False, True])
+def test_the_time_that_python_needs_is_not_that_of_the_device(spinning, flush_l2):
+    def slow(x, ns):
+        end = time.perf_counter() + 3e-4
+        while time.perf_counter() < end:
+            pass
+        return spinning.spin[1, 32](x, ns)
+
+    functions = {"slow": slow, "fast": spinning.spin[1, 32]}
+    found = jitload.compare(functions, torch.zeros(1, device="cuda"), 20_000, flush_l2=flush_l2)
+    for name in functions:
+        assert 18 <= found[name].median_us <= 40, found
 
 
 @pytest.mark.gpu

@@ -237,12 +237,13 @@ class Subject:
         self._changes_in_place = options.restore or self._differs_when_repeated()
         self._sample = Sample(self.call, restore=self._arguments.restore)
         if not self._clock.is_host:
-            self._clock.time_host(self._sample)
+            self._sample = self._sample._replace(host_us=self._clock.time_host(self._sample))
         is_short = self._clock.time(self._sample) < _SHORT_US
         self.needs_restore = self._changes_in_place or (is_short and not self._is_as_fast_when_repeated())
         if is_short and not (restores or self.needs_restore):
-            once = min(self._clock.time(Sample(self.call, 3)) for _ in range(3))
-            self._sample = Sample(self.call, self._clock.batch(once))
+            self._sample = self._sample._replace(launches=3, restore=None)
+            once = min(self._clock.time(self._sample) for _ in range(3))
+            self._sample = self._sample._replace(launches=self._clock.batch(once, self._sample.host_us))
         start = time.perf_counter()
         self.take_sample()
         cost = time.perf_counter() - start
@@ -270,7 +271,7 @@ class Subject:
             self._arguments.restore()
             self._clock.empty_cache()
 
-        samples = (Sample(self.call, restore=before) for before in (restore, self._clock.empty_cache))
+        samples = [self._sample._replace(restore=before) for before in (restore, self._clock.empty_cache)]
         first, again = (min(self._clock.time(sample) for _ in range(5)) for sample in samples)
         return abs(first - again) <= _SAME_SHARE * first + _SAME_US
 
@@ -278,6 +279,7 @@ class Subject:
         """Measure one sample, and on a GPU also how long the host takes."""
         if not self._clock.is_host and len(self._host_times) < _MAX_HOST_SAMPLES:
             self._host_times.append(self._clock.time_host(self._sample))
+            self._sample = self._sample._replace(host_us=_quantile(sorted(self._host_times), 0.5))
         self._times.append(self._clock.time(self._sample))
 
     def result(self, options: Options) -> Benchmark:

@@ -29,11 +29,13 @@ class Sample(NamedTuple):
         call: A callable that calls the function once.
         launches: The number of calls between two readings of the clock.
         restore: A callable that restores the function's arguments before a sample, or None if that is not needed.
+        host_us: How long a call takes until it returns to Python.
     """
 
     call: Callable[[], Any]
     launches: int = 1
     restore: Callable[[], None] | None = None
+    host_us: float = 0.0
 
 
 class CpuClock:
@@ -69,7 +71,7 @@ class CpuClock:
         """Return the time of a single call, whose arguments `refresh` writes, and 0: no work goes on after it."""
         return self.time(Sample(call, restore=refresh)), 0.0
 
-    def batch(self, once_us: float) -> int:
+    def batch(self, once_us: float, _host_us: float) -> int:
         """Return the number of calls for one sample, given the time of one call."""
         return min(_MAX_CALLS, math.ceil(_BATCH_US / max(once_us, 0.01)))
 
@@ -111,7 +113,7 @@ class CudaClock:
             self._events.append(_checked(driver.cuEventCreate(0)))
             resources.callback(driver.cuEventDestroy, self._events[-1])
         self._context = _checked(driver.cuCtxGetCurrent())
-        self._host_us = self._once_us = 0.0
+        self._once_us = 0.0
         self._flush_us = max(1.0, self._time(self.empty_cache, self.empty_cache, 1))
 
     def time(self, sample: Sample) -> float:
@@ -119,7 +121,7 @@ class CudaClock:
         restore = sample.restore or (lambda: None)
 
         def prepare() -> None:
-            self._stay_busy((sample.launches + _WARM_UP) * self._host_us)
+            self._stay_busy((sample.launches + _WARM_UP) * sample.host_us)
             if not self._flushes_l2:
                 for _ in range(_WARM_UP):
                     restore()
@@ -160,12 +162,15 @@ class CudaClock:
         self.wait()
         start = time.perf_counter_ns()
         sample.call()
-        self._host_us = (time.perf_counter_ns() - start) / 1000
-        return self._host_us
+        return (time.perf_counter_ns() - start) / 1000
 
-    def batch(self, once_us: float) -> int:
-        """Return the number of calls for one sample, given the time of one call. If L2 is emptied, return 1."""
-        return 1 if self._flushes_l2 else min(_MAX_LAUNCHES, math.ceil(_BATCH_US / max(once_us, 0.01)))
+    def batch(self, once_us: float, host_us: float) -> int:
+        """Return the number of calls for one sample, given the time of one call and that until it returns to Python.
+
+        The device can stay busy until all are launched. If L2 is emptied, the number is 1.
+        """
+        most = int(_MAX_FLUSHES * self._flush_us / max(host_us, 0.01)) - _WARM_UP
+        return 1 if self._flushes_l2 else max(1, min(_MAX_LAUNCHES, most, math.ceil(_BATCH_US / max(once_us, 0.01))))
 
     def wait(self) -> None:
         """Wait until the device has done all work."""
