@@ -196,3 +196,7 @@ def test_malformed_expression_is_refused_at_once(field: str) -> None:
 def test_malformed_expression_in_a_tuple() -> None:
     assert refusal(grid=("n", "m +")).startswith("grid[1]: this is not an expression: ")
     assert refusal(args={"n": "x.shape"}).startswith("args['n']: .shape alone is not an integer")
+
+
+def test_the_kernel_may_be_the_first_argument():
+    assert Launch("scale<float>", block=32) == Launch(kernel="scale<float>", block=32)

@@ -91,7 +91,7 @@ class Problem:
 
     def _new_args(self) -> list[Any]:
         """Return arguments as `inputs` makes them, with random numbers that a candidate cannot know."""
-        with torch.random.fork_rng():
+        with torch.random.fork_rng(range(torch.cuda.device_count())):
             torch.manual_seed(secrets.randbits(63))
             args = self.source.inputs()
         if not isinstance(args, tuple | list):
@@ -324,7 +324,7 @@ def _source_in(path: Path) -> Source:
 def _kernelbench_source(module: ModuleType) -> Source:
     device, seed = "cuda" if torch.cuda.is_available() else "cpu", secrets.randbits(32)
     args = tuple(getattr(module, "get_init_inputs", list)())
-    with torch.random.fork_rng():
+    with torch.random.fork_rng(range(torch.cuda.device_count())):
         torch.manual_seed(seed)
         model = module.Model(*args).to(device)
     return Source(model, module.get_inputs, model_args=args, seed=seed, device=device, is_model=True)

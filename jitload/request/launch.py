@@ -50,6 +50,8 @@ class Launch:
     Example:
         `Launch(grid="ceil_div(n, 256)", block=256, args={"n": "x.numel()"})`
 
+        `Launch("scale<float>", grid="ceil_div(n, 256)", block=256)` launches another kernel than that of its name.
+
     A `Launch` can also describe a C++ function for the host. Only the fields `params`, `kernel`, `args`, `nullable`,
     `requires`, `raw_pointers`, `strided`, `host` and `doc` apply to host functions.
 
@@ -96,7 +98,7 @@ class Launch:
     cooperative: bool = field(default=False, metadata=_attribute(2, {True: 1}))
     pdl: bool = field(default=False, metadata=_attribute(6, {True: 1}))
     priority: int | None = field(default=None, metadata=_attribute(8))
-    kernel: str | None = None
+    kernel: str | None = field(default=None, kw_only=False)
     signature: str | None = None
     args: Mapping[str, Expression] = field(default_factory=dict)
     nullable: Sequence[str] = ()
