@@ -54,6 +54,7 @@ def load_inline(
     keep_module_alive: bool = True,
     sanitize: str | Sequence[str] | None = None,
     debug: bool = False,
+    fast_compile: bool = False,
     gpu_check: bool | None = None,
     isolate: bool | None = None,
     tuned: Any = None,
@@ -95,6 +96,8 @@ def load_inline(
             outside shared memory then raises an error, or undefined behaviour, or a data race. The error names the
             kernel, block, thread and line.
         debug: Compile kernels for a debugger; on the CPU with `-g -O0`.
+        fast_compile: Compile large kernels for GPUs faster, to slower code, for tests of their results. This is
+            `--Ofast-compile=mid` in `extra_cuda_cflags`, where another value of the option takes precedence.
         gpu_check: Whether NVRTC, if it is installed, also checks kernels that are built for the CPU alone. The check
             rejects code that a GPU could not run. The default is `JITLOAD_CPU_GPU_CHECK`, or True if that is not set.
         isolate: Whether NVRTC runs in a child process, so that a crash of NVRTC raises a CompileError. The default is
@@ -122,7 +125,9 @@ def load_inline(
     """
     check_flags(debug=debug, gpu_check=gpu_check, isolate=isolate, keep_module_alive=keep_module_alive, verbose=verbose)
     texts = inline_sources(name, cuda_sources, cpp_sources, embed_cubin)
-    options = read_options(extra_cflags, extra_cuda_cflags, extra_ldflags, extra_include_paths, backend)
+    options = read_options(
+        extra_cflags, extra_cuda_cflags, extra_ldflags, extra_include_paths, backend, fast_compile=fast_compile
+    )
     checks, rows = read_instrumentation(sanitize, debug=debug), read_tuned(tuned)
     call = Call(name, texts, "module", functions, options, arch, kind, checks, gpu_check, isolate, rows)
     return load_request(make_request(call), build_directory, keep_module_alive=keep_module_alive, verbose=verbose)
@@ -147,6 +152,7 @@ def build_inline(
     output: PathLike | None = None,
     sanitize: str | Sequence[str] | None = None,
     debug: bool = False,
+    fast_compile: bool = False,
     gpu_check: bool | None = None,
     isolate: bool | None = None,
     tuned: Any = None,
@@ -171,7 +177,9 @@ def build_inline(
     """
     check_flags(debug=debug, gpu_check=gpu_check, isolate=isolate, verbose=verbose)
     texts = inline_sources(name, cuda_sources, cpp_sources, embed_cubin)
-    options = read_options(extra_cflags, extra_cuda_cflags, extra_ldflags, extra_include_paths, backend)
+    options = read_options(
+        extra_cflags, extra_cuda_cflags, extra_ldflags, extra_include_paths, backend, fast_compile=fast_compile
+    )
     checks, rows = read_instrumentation(sanitize, debug=debug), read_tuned(tuned)
     call = Call(name, texts, "library", functions, options, arch, kind, checks, gpu_check, isolate, rows)
     return build_request(make_request(call), build_directory, output, verbose=verbose)
@@ -197,6 +205,7 @@ def load(
     keep_module_alive: bool = True,
     sanitize: str | Sequence[str] | None = None,
     debug: bool = False,
+    fast_compile: bool = False,
     gpu_check: bool | None = None,
     isolate: bool | None = None,
     tuned: Any = None,
@@ -220,7 +229,9 @@ def load(
     """
     check_flags(debug=debug, gpu_check=gpu_check, isolate=isolate, keep_module_alive=keep_module_alive, verbose=verbose)
     files = file_sources(sources, cuda_files, cpp_files, embed_cubin=embed_cubin)
-    options = read_options(extra_cflags, extra_cuda_cflags, extra_ldflags, extra_include_paths, backend)
+    options = read_options(
+        extra_cflags, extra_cuda_cflags, extra_ldflags, extra_include_paths, backend, fast_compile=fast_compile
+    )
     checks, rows = read_instrumentation(sanitize, debug=debug), read_tuned(tuned)
     call = Call(name, files, "module", functions, options, arch, kind, checks, gpu_check, isolate, rows)
     return load_request(make_request(call), build_directory, keep_module_alive=keep_module_alive, verbose=verbose)
@@ -246,6 +257,7 @@ def build(
     output: PathLike | None = None,
     sanitize: str | Sequence[str] | None = None,
     debug: bool = False,
+    fast_compile: bool = False,
     gpu_check: bool | None = None,
     isolate: bool | None = None,
     tuned: Any = None,
@@ -260,7 +272,9 @@ def build(
     """
     check_flags(debug=debug, gpu_check=gpu_check, isolate=isolate, verbose=verbose)
     files = file_sources(sources, cuda_files, cpp_files, embed_cubin=embed_cubin)
-    options = read_options(extra_cflags, extra_cuda_cflags, extra_ldflags, extra_include_paths, backend)
+    options = read_options(
+        extra_cflags, extra_cuda_cflags, extra_ldflags, extra_include_paths, backend, fast_compile=fast_compile
+    )
     checks, rows = read_instrumentation(sanitize, debug=debug), read_tuned(tuned)
     call = Call(name, files, "library", functions, options, arch, kind, checks, gpu_check, isolate, rows)
     return build_request(make_request(call), build_directory, output, verbose=verbose)
@@ -422,16 +436,8 @@ def load_triton(
         from jitload.triton.kernel import CompileSpec
         from jitload.triton.request import make_triton_request
 
-        spec = CompileSpec.of(
-            args,
-            signature=signature,
-            constexprs=constexprs,
-            config=config,
-            variants=variants,
-            num_warps=num_warps,
-            num_stages=num_stages,
-            **more,
-        )
+        more |= {"variants": variants, "num_warps": num_warps, "num_stages": num_stages}
+        spec = CompileSpec.of(args, signature=signature, constexprs=constexprs, config=config, **more)
         check_flags(keep_module_alive=keep_module_alive, verbose=verbose)
         request = make_triton_request(name, kernel, spec, arch=arch, grid=grid, tuned=tuned, nearest=nearest)
         return load_request(request, build_directory, keep_module_alive=keep_module_alive, verbose=verbose)
@@ -485,13 +491,6 @@ def extract_triton(
     from jitload.triton.kernel import CompileSpec
     from jitload.triton.request import extract_cubin
 
-    spec = CompileSpec.of(
-        args,
-        signature=signature,
-        constexprs=constexprs,
-        config=config,
-        num_warps=num_warps,
-        num_stages=num_stages,
-        **more,
-    )
+    more |= {"num_warps": num_warps, "num_stages": num_stages}
+    spec = CompileSpec.of(args, signature=signature, constexprs=constexprs, config=config, **more)
     return extract_cubin(kernel, spec, arch)

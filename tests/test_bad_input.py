@@ -340,7 +340,7 @@ def test_variables_that_turn_something_on_or_off(monkeypatch, variable, field, d
             jitload.load_inline("flags", cuda_sources="__global__ void k() {}")
 
 
-@pytest.mark.parametrize("name", ["isolate", "gpu_check", "debug", "verbose", "keep_module_alive"])
+@pytest.mark.parametrize("name", ["isolate", "gpu_check", "debug", "verbose", "keep_module_alive", "fast_compile"])
 def test_arguments_that_turn_something_on_or_off(name):
     for value in ("yes", "off", 2, [], *(() if name in ("isolate", "gpu_check") else (None,))):
         with pytest.raises(JitLoadError, match=rf"{name}={re.escape(repr(value))} must be True"):

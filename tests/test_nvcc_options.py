@@ -11,8 +11,9 @@ from builds import ADD, ARCH
 from support.nvcc import needs_nvcc
 
 import jitload
+from jitload.cuda.messages import fast_compile_hint
 from jitload.elf.cubin import read_image
-from jitload.errors import ToolchainError
+from jitload.errors import CompileError, ToolchainError
 from jitload.request.arguments import inline_sources, read_flags, read_options
 from jitload.request.options import cpu_options, host_options, nvrtc_options
 from jitload.request.request import Call, make_request
@@ -44,6 +45,37 @@ def test_options_of_nvcc_reach_each_compiler_in_its_own_spelling(words):
     assert cpu_options(nvrtc_options(words)) == FOR_CPU
     with pytest.raises(jitload.JitLoadError, match="extra_cuda_cflags ends with '-std', which takes a value"):
         nvrtc_options(["-std"])
+
+
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        ([], ["--Ofast-compile=mid"]),
+        (["-DN=4"], ["-DN=4", "--Ofast-compile=mid"]),
+        (["-Ofc max"], ["--Ofast-compile=max"]),
+        (["--Ofast-compile", "0"], ["--Ofast-compile=0"]),
+    ],
+)
+def test_fast_compile_is_an_option_that_the_users_own_replaces(options, expected):
+    flags = read_options(extra_cuda_cflags=options, fast_compile=True).cuda
+    assert [*nvrtc_options(flags)] == expected
+    assert not any("fast" in option for option in cpu_options(nvrtc_options(flags)))
+    assert "--Ofast-compile=mid" not in read_options(extra_cuda_cflags=options, fast_compile=False).cuda
+
+
+def test_code_that_was_compiled_fast_is_other_code_with_the_same_contractions():
+    text = 'extern "C" __global__ void k(float* x) { for (int i = 0; i < 8; ++i) x[i] = x[i + 1] * x[0] + x[i + 2]; }'
+    usual, fast = (
+        jitload.load_inline("fast", cuda_sources=text, arch=ARCH, fast_compile=is_fast).k for is_fast in (False, True)
+    )
+    assert usual.sass().count("FFMA") == 8
+    assert "FFMA" in fast.sass()
+    assert "FMUL" not in fast.sass()
+    assert len(fast.sass()) < len(usual.sass())
+    log = "nvcc fatal   : Value 'mid' is not defined for option 'Ofast-compile'"
+    assert "needs CUDA 12.9" in fast_compile_hint(log)
+    with pytest.raises(CompileError, match="which fast_compile=True passes, needs"):
+        jitload.compile_cubin(text, arch=ARCH, extra_cuda_cflags=["-Ofc=middle"])
 
 
 def test_options_name_headers_for_kernels_on_the_gpu_and_on_the_cpu(tmp_path):

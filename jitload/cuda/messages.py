@@ -47,7 +47,7 @@ def arch_advice(number: int, oldest: int, major: int) -> str:
 
 def hint_for(log: str, options: Sequence[str]) -> str:
     """Return advice about a failed compile, or "" if there is none."""
-    return type_hint(log) or _character_hint(log) or _hint(log, options)
+    return type_hint(log) or _character_hint(log) or fast_compile_hint(log) or _hint(log, options)
 
 
 def type_hint(log: str) -> str:
@@ -88,6 +88,13 @@ def _hint(log: str, options: Sequence[str]) -> str:
     from jitload.toolchain.cutlass import cutlass_conflict_hint
 
     return cutlass_conflict_hint(log)
+
+
+def fast_compile_hint(log: str) -> str:
+    """Return advice if NVRTC or nvcc has rejected the option of `fast_compile=True`, otherwise ""."""
+    if not re.search("option '?(?:--)?Ofast-compile", log):
+        return ""
+    return "--Ofast-compile=mid, which fast_compile=True passes, needs CUDA 12.9: leave it out, or install a newer one."
 
 
 def has_host_function(log: str) -> bool:

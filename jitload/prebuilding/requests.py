@@ -141,7 +141,7 @@ def _library_request(fields: Mapping[str, Any]) -> tuple[Request, bool]:
         given["name"],
         sources,
         "library",
-        options=read_options(*(given[name] for name in (*OPTION_LISTS, "backend"))),
+        options=read_options(*(given[name] for name in (*OPTION_LISTS, "backend")), fast_compile=given["fast_compile"]),
         instrumentation=read_instrumentation(given["sanitize"], debug=given["debug"]),
         tuned=read_tuned(given["tuned"]),
         **{name: given[name] for name in ("functions", "arch", "kind", "gpu_check", "isolate")},

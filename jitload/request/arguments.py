@@ -30,7 +30,8 @@ Pieces = tuple[tuple[str, str], ...]
 _TAKE_A_VALUE = """
  -D -U -I -L -l -include -isystem -x -std --std -arch -gencode -code -Xcompiler -Xptxas -Xlinker -Xcudafe -Xnvlink
  -maxrregcount -t --gpu-architecture --gpu-code --generate-code --compiler-options --ptxas-options --linker-options
- --maxrregcount --threads -rdc --relocatable-device-code --include-path -diag-suppress --diag-suppress --param
+ --maxrregcount --threads -rdc --relocatable-device-code --include-path -diag-suppress --diag-suppress --param -Ofc
+ --Ofast-compile
  """.replace("\n", " ")
 CUDA_SUFFIXES = (".cu", ".cuh")
 HOST_SUFFIXES = (".cpp", ".cc", ".cxx", ".c")
@@ -151,7 +152,6 @@ def _printable(label: str) -> str:
 
 # ---- compiler options ------------------------------------------------------------------------------------------
 
-
 OPTION_LISTS = ("extra_cflags", "extra_cuda_cflags", "extra_ldflags", "extra_include_paths")
 
 
@@ -173,18 +173,23 @@ class Options(NamedTuple):
     include_dirs: tuple[Path, ...] = ()
 
 
-def read_options(
+def read_options(  # noqa: PLR0913  the options of a call
     extra_cflags: Sequence[str] | None = None,
     extra_cuda_cflags: Sequence[str] | None = None,
     extra_ldflags: Sequence[str] | None = None,
     extra_include_paths: Paths | None = None,
     backend: str | None = None,
+    *,
+    fast_compile: bool = False,
 ) -> Options:
     """Check the compiler options of a call, and return them as `Options`."""
     if backend not in (None, "cuda"):
         raise JitLoadError(f"backend={backend!r}: jitload builds for CUDA only; leave it out, or pass 'cuda'")
     host, host_dirs = split_includes(read_flags(extra_cflags, "extra_cflags"))
     cuda = read_flags(extra_cuda_cflags, "extra_cuda_cflags")
+    check_flags(fast_compile=fast_compile)
+    if fast_compile and not any(re.match("-Ofc|--Ofast-compile", option) for option in cuda):
+        cuda = (*cuda, "--Ofast-compile=mid")  # with `max`, ptxas does not contract a * b + c
     link = read_flags(extra_ldflags, "extra_ldflags")
     return Options(host, host_dirs, cuda, link, read_paths(extra_include_paths, "extra_include_paths"))
 
@@ -337,9 +342,7 @@ def absolute_path(value: object, argument: str) -> Path:
 
 def output_path(output: PathLike | None, directory: Path | None) -> Path | None:
     """Return the absolute path of `output`, or None. A relative `output` is relative to `directory`, as in tvm-ffi."""
-    if output is None or directory is None:
-        return None if output is None else absolute_path(output, "output")
-    return absolute_path(directory / check_path(output, "output"), "output")
+    return None if output is None else absolute_path((directory or Path()) / check_path(output, "output"), "output")
 
 
 # ---- functions ---------------------------------------------------------------------------------------------------
