@@ -120,7 +120,7 @@ def test_the_file_freezes_the_choice_and_new_values_alone_are_measured(found, tm
     mod = load(tuned=path)
     assert mod.scale.variant(*arguments()).values == dict(found.best.values)
     assert mod.scale.variant(*arguments(5)).how == "first"
-    monkeypatch.setattr("jitload.tuning.tuner._Run", None)  # measures
+    monkeypatch.setattr("jitload.tuning.tuner._measure_candidates", None)
     again = mod.scale.tune(*arguments(), reference=double, **FAST)
     assert again.rows == found.rows
     with pytest.raises(TypeError, match="'NoneType' object is not callable"):  # other variants would be admitted

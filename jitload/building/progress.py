@@ -11,8 +11,14 @@ if TYPE_CHECKING:
 
 
 @contextmanager
-def progress_bar() -> Iterator[ShowProgress | None]:
-    """Yield a function that shows the progress as a bar, or None if stderr is not a terminal or in a notebook."""
+def progress_bar(*, is_shown: bool = True) -> Iterator[ShowProgress | None]:
+    """Yield a function that shows the progress as a bar, or None if stderr is not a terminal or in a notebook.
+
+    Also yield None if `is_shown` is False.
+    """
+    if not is_shown:
+        yield None
+        return
     from rich.console import Console
 
     console = Console(stderr=True)

@@ -8,7 +8,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
-from contextlib import closing, nullcontext, suppress
+from contextlib import closing, suppress
 from pathlib import Path
 from statistics import median
 from typing import Any, NamedTuple
@@ -226,7 +226,7 @@ class Judge:
 
 def _in_order(futures: list[Future[Verdict]], threads: Executor | None, *, is_shown: bool) -> Iterator[Verdict]:
     try:
-        with progress_bar() if is_shown and futures else nullcontext(None) as show:
+        with progress_bar(is_shown=is_shown and bool(futures)) as show:
             for number, future in enumerate(futures):
                 verdict = future.result()
                 if show:

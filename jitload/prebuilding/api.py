@@ -9,7 +9,7 @@ import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import BrokenExecutor, CancelledError, Executor, Future, as_completed
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -263,7 +263,7 @@ def _outcome(future: Future[Outcome], task: Task) -> Outcome | None:
 def _progress(total: int, outcomes: dict[int, Outcome], *, is_shown: bool) -> Iterator[_Done]:
     """Yield a function that adds the outcome of a task to `outcomes` and shows the progress."""
     counts = {"built": 0, "reused": 0, "failed": 0}
-    with progress_bar() if is_shown and total else nullcontext(None) as show:
+    with progress_bar(is_shown=is_shown and total > 0) as show:
         if show:
             show("prebuild", 0, total)
 

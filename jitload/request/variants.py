@@ -164,10 +164,17 @@ def fill(text: str, values: Mapping[str, Value]) -> str:
     return text
 
 
-def source_digest(request: Request, name: str, launch: Launch) -> str:
-    """Return the digest of all that a variant's time depends on, except for its values and the device."""
-    bare = replace(launch, tune=None, doc=None)
-    content = (name, [text for _, text in request.pieces], request.options, bare)
+def source_digest(request: Request, name: str, launch: Launch | None) -> str:
+    """Return the digest of all that a variant's time depends on, except for its values and the device.
+
+    A Triton kernel has no launch.
+    """
+    content: Any
+    if request.triton is not None:
+        content = [part for part in request.triton.parts if part[0] in ("kernel", "globals", "outer")]
+    else:
+        bare = launch and replace(launch, tune=None, doc=None)
+        content = (name, [text for _, text in request.pieces], request.options, bare)
     return hashlib.sha256(repr(content).encode("utf-8", "surrogateescape")).hexdigest()
 
 

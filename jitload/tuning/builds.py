@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
-from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
-from jitload.building.progress import progress_bar
 from jitload.building.resources import core_count
 from jitload.errors import CompileError, JitLoadError, LaunchSpecError, SignatureError
 from jitload.pipeline import load_request
@@ -18,8 +16,7 @@ from jitload.request.tune import Values, label_of
 from jitload.request.variants import Dtypes, groups, specialize, with_headers
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
+    from jitload.cache.prune import ShowProgress
     from jitload.loader.function import TypedFunction
     from jitload.request.launch import Launch
 
@@ -38,6 +35,7 @@ class Candidate:
         launch: Its launch, or None if this exceeds a limit.
         function: The function that launches it alone, once it is built.
         reason: Why it is left out, or "".
+        facts: What is found out about it, by the names of the fields of a `Row`.
     """
 
     number: int
@@ -45,6 +43,7 @@ class Candidate:
     launch: Launch | None = None
     function: TypedFunction | None = None
     reason: str = ""
+    facts: dict[str, Any] = field(default_factory=dict)
 
     @property
     def name(self) -> str:
@@ -80,59 +79,39 @@ def _limit(launch: Launch) -> str:
     return f"a cluster of {blocks} blocks is larger than {_MAX_CLUSTER}" if blocks > _MAX_CLUSTER else ""
 
 
-def build_candidates(candidates: Sequence[Candidate], request: Request, *, is_shown: bool) -> None:
-    """Build variants, and set `function` or `reason`.
-
-    Variants with the same options are one program, so that their headers are read once. If a program does not compile,
-    its variants are built one by one.
-    """
+def build_candidates(candidates: Sequence[Candidate], request: Request, show: ShowProgress | None) -> None:
+    """Build variants, and set `function` or `reason`. Variants with the same options are one program."""
     pending = {c.name: c for c in candidates if c.launch is not None and not c.reason}
     functions = tuple((name, candidate.launch) for name, candidate in pending.items() if candidate.launch)
     settings = request.settings._replace(library="never")
-    whole = request._replace(functions=functions, tuned=None, settings=settings)
-    parts = [(part, [pending[name] for name, _ in part.functions or ()]) for part in groups(whole)]
-    with shown_progress(is_shown=is_shown) as show, ThreadPoolExecutor(core_count()) as pool:
-        failed = _all(pool, [(part, members) for part, members in parts if members], show)
-        _all(pool, [(part, [member]) for part, members in failed for member in members], show)
+    parts = groups(request._replace(functions=functions, tuned=None, settings=settings))
+    programs = [(part, [pending[name] for name, _ in part.functions or ()]) for part in parts if part.functions]
+    with ThreadPoolExecutor(core_count()) as pool:
+        futures = [pool.submit(_build, *program) for program in programs]
+        for count, future in enumerate(as_completed(futures), 1):
+            future.result()
+            if show:
+                show("build variants", count, len(futures))
 
 
-def _all(
-    pool: ThreadPoolExecutor, jobs: Sequence[tuple[Request, list[Candidate]]], show: Any
-) -> list[tuple[Request, list[Candidate]]]:
-    """Build programs. Return those of several variants that failed."""
-    futures = {pool.submit(_build, *job): job for job in jobs}
-    failed = []
-    for count, future in enumerate(as_completed(futures), 1):
-        show("build variants", count, len(futures))
-        if not future.result():
-            failed.append(futures[future])
-    return failed
-
-
-def _build(part: Request, members: Sequence[Candidate]) -> bool:
-    """Build some of a program's variants, whose launches are final. Return whether they have a function or a reason."""
+def _build(part: Request, members: Sequence[Candidate]) -> None:
+    """Build variants as one program, so that its headers are read once, or one by one if it does not compile."""
     functions = tuple((c.name, replace(c.launch, tune=None)) for c in members if c.launch)
     options = (*(option for option in part.options if option != _SPLIT), *((_SPLIT,) if len(members) > 1 else ()))
     request = with_headers(part._replace(functions=functions, options=options))
     try:
         module = load_request(request, None, keep_module_alive=True, verbose=False)
     except (CompileError, LaunchSpecError, SignatureError) as error:
-        if len(members) > 1:
-            return False
-        members[0].reason = f"does not compile: {_reason(error)}"
-        return True
-    for candidate in members:
-        candidate.function = module[candidate.name]
-    return True
+        if len(members) == 1:
+            members[0].reason = f"does not compile: {_problem(error)}"
+            return
+        with ThreadPoolExecutor(core_count()) as pool:
+            list(pool.map(lambda member: _build(part, [member]), members))
+    else:
+        for candidate in members:
+            candidate.function = module[candidate.name]
 
 
-def _reason(error: JitLoadError) -> str:
+def _problem(error: JitLoadError) -> str:
     diagnostics = [d for d in getattr(error, "diagnostics", ()) if "error" in d.severity]
     return diagnostics[0].message if diagnostics else str(error).splitlines()[0]
-
-
-@contextmanager
-def shown_progress(*, is_shown: bool) -> Iterator[Callable[[str, int, int], None]]:
-    """Yield a function that shows progress as a bar, where there is a terminal or a notebook."""
-    with progress_bar() if is_shown else nullcontext(None) as show:
-        yield show or (lambda *_: None)

@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-import hashlib
 import logging
 import math
+import re
 import sys
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from jitload.errors import JitLoadError, LaunchSpecError, MismatchError
+from jitload.building.progress import progress_bar
+from jitload.errors import JitLoadError, LaunchSpecError
 from jitload.loader.function import TypedFunction
 from jitload.loader.variants import Chosen
 from jitload.measuring.benchmark import Arguments, Options, Subject, check_number, open_clock, restore_alike
-from jitload.measuring.clocks import Clock
 from jitload.measuring.comparison import Check, check_reference, output_positions, written_by_any
 from jitload.measuring.difference import Tolerance
 from jitload.measuring.tuning import Tuning
@@ -27,7 +27,10 @@ from jitload.request.rows import Row, choose, read_rows
 from jitload.request.tune import Tune
 from jitload.request.variants import device_of, source_digest
 from jitload.tracebacks import ends_at_caller
-from jitload.tuning.builds import Candidate, build_candidates, make_candidates, shown_progress
+from jitload.tuning.builds import Candidate, build_candidates, make_candidates
+
+if TYPE_CHECKING:
+    from jitload.cache.prune import ShowProgress
 
 _log = logging.getLogger(__name__)
 _SAMPLES = 500  # the most samples of a variant
@@ -112,26 +115,25 @@ def tune(  # noqa: PLR0913  how to check and how to measure
     )  # fmt: skip
     chosen = function.variant(*args)
     candidates = _candidates(function, request, launch, chosen)
-    space = [candidate.values for candidate in candidates]
     with open_clock([function], args, options) as clock:
-        row = Row(
+        like = Row(
             function=name, gpu=clock.model, dtypes=tuple(chosen.dtypes.items()), key=tuple(chosen.key.items()),
-            values=(), number=0, mode=method.mode, driver=clock.driver, source=_source_digest(request, name, launch),
+            values=(), number=0, mode=method.mode, driver=clock.driver, source=source_digest(request, name, launch),
         )  # fmt: skip
-    earlier = _earlier_rows(request, row)
-    if (best := choose(earlier.values())) is None:
-        earlier = {}  # that none was right may be the fault of the reference
-    to_measure = [number for number, values in enumerate(space) if values not in earlier]
-    if to_measure and best is not None and best.values in space:
-        to_measure.append(space.index(best.values))
-    first = [] if 0 in to_measure else [0]  # the other variants are compared with it
-    candidates = [candidate for candidate in candidates if candidate.number in {*to_measure, *first}]
-    if to_measure:
-        if launch is not None:
-            build_candidates(candidates, request, is_shown=progress)
-        rows = _Run(candidates, args, method, row).rows(is_shown=progress)
-        earlier |= {measured.values: measured for measured in rows if measured.number in to_measure}
-    return Tuning(replace(earlier[values], number=number) for number, values in enumerate(space) if values in earlier)
+    rows = _earlier_rows(request, like)
+    if (best := choose(rows.values())) is None:
+        rows = {}  # that none was right may be the fault of the reference
+    if new := {candidate.values for candidate in candidates} - rows.keys():
+        new |= {best.values} if best else set()
+        compared = [c for c in candidates if c.values in new or c.number == 0]  # the first may say what is right
+        with progress_bar(is_shown=progress) as show:
+            if launch is not None:
+                build_candidates(compared, request, show)
+            _measure_candidates(compared, args, method, name, show)
+        rows |= {
+            c.values: replace(like, values=c.values, reason=c.reason, **c.facts) for c in compared if c.values in new
+        }
+    return Tuning(replace(rows[c.values], number=c.number) for c in candidates if c.values in rows)
 
 
 def _candidates(function: TypedFunction, request: Request, launch: Launch | None, chosen: Chosen) -> list[Candidate]:
@@ -145,14 +147,6 @@ def _candidates(function: TypedFunction, request: Request, launch: Launch | None
     bare = replace(launch, kernel=launch.kernel or function._jitload_facts["kernel"]["name"])
     space = launch.tune.space(device_of(request))
     return make_candidates(bare, function.__name__, space, tuple(chosen.dtypes.items()))
-
-
-def _source_digest(request: Request, name: str, launch: Launch | None) -> str:
-    if launch is not None:
-        return source_digest(request, name, launch)
-    assert request.triton is not None
-    parts = [part for part in request.triton.parts if part[0] in ("kernel", "globals", "outer")]
-    return hashlib.sha256(repr(parts).encode("utf-8", "surrogateescape")).hexdigest()
 
 
 def _origin(function: object) -> tuple[Request, str, Launch | None]:
@@ -186,136 +180,106 @@ def _earlier_rows(request: Request, like: Row) -> dict[Any, Row]:
     return {row.values: row for row in rows if (*row.group, row.mode, row.driver, row.source) == facts}
 
 
-class _Run:
-    """The measurement of variants for one set of arguments."""
+def _measure_candidates(
+    candidates: Sequence[Candidate], args: Sequence[Any], method: _Method, name: str, show: ShowProgress | None
+) -> None:
+    """Check and measure the variants that are built. Set `reason` or `facts`."""
+    for candidate in candidates:
+        if candidate.function is not None:
+            candidate.reason = _check_resources(candidate, candidate.function, args)
+    built = [candidate for candidate in candidates if candidate.function is not None and not candidate.reason]
+    if not built:
+        return
+    functions = [candidate.function for candidate in built]
+    with open_clock(functions, args, method.options) as clock:
+        others = [method.reference] if method.reference else []
+        arguments = Arguments(args, written_by_any([*functions, *others], args), clock)
+        with arguments:
+            check = Check(arguments, output_positions(functions, args, method.outputs), method.tolerance)
+            if not check.outputs and method.reference is None:
+                _log.warning("tune() compared nothing: %s() writes to no tensor of the call", name)
+            right = _check_results(built, check, method)
+            _take_samples([subject for _, subject in right], arguments, method.options, show)
+    for candidate, subject in right:
+        result = subject.result(method.options)
+        names = ("median_us", "p10_us", "p90_us", "samples", "bytes", "flop", "peak_gb_per_s")
+        candidate.facts |= {name: getattr(result, name) for name in names}
 
-    def __init__(self, candidates: Sequence[Candidate], args: Sequence[Any], method: _Method, like: Row) -> None:
-        self.candidates, self.args, self.method, self.like = candidates, args, method, like
-        self.facts: dict[int, dict[str, Any]] = {}
-        self.subjects: dict[int, Subject] = {}
 
-    def rows(self, *, is_shown: bool) -> list[Row]:
-        """Check and measure the variants. Return a row for each."""
-        for candidate in self.candidates:
-            if candidate.function is not None:
-                candidate.reason = self._check_resources(candidate, candidate.function)
-        built = [c for c in self.candidates if c.function is not None and not c.reason]
-        functions = [candidate.function for candidate in built]
-        if built:
-            with open_clock(functions, self.args, self.method.options) as clock:
-                others = [self.method.reference] if self.method.reference else []
-                arguments = Arguments(self.args, written_by_any([*functions, *others], self.args), clock)
-                with arguments, shown_progress(is_shown=is_shown) as show:
-                    self._check(built, arguments, clock)
-                    self._measure([c for c in built if not c.reason], arguments, show)
-                    return [self._row(candidate) for candidate in self.candidates]
-        return [self._row(candidate) for candidate in self.candidates]
+def _check_resources(candidate: Candidate, function: TypedFunction, args: Sequence[Any]) -> str:
+    """Note which resources a variant uses. Return why it could not be launched, or ""."""
+    kernel, plan, facts = function.kernel, function.variant(*args), candidate.facts
+    facts |= {"registers": kernel.registers, "spill_bytes": kernel.spill_bytes}
+    if kernel.shared_bytes is not None:
+        facts["shared_bytes"] = kernel.shared_bytes + plan.shared_bytes
+    threads = math.prod(plan.block or (0,))
+    if threads > kernel.max_threads:
+        return f"a block of {threads} threads is larger than the kernel allows, {kernel.max_threads}"
+    is_triton = "triton" in function._jitload_facts
+    if kernel.registers is None or not (threads or is_triton):
+        return ""
+    occupancy = function.occupancy() if is_triton else function.occupancy(threads, plan.shared_bytes)
+    facts["occupancy"] = occupancy.share
+    return "" if occupancy.blocks else f"no block fits on a multiprocessor: {' and '.join(occupancy.limited_by)}"
 
-    def _check_resources(self, candidate: Candidate, function: TypedFunction) -> str:
-        """Note which resources a variant uses. Return why it could not be launched, or ""."""
-        kernel, plan = function.kernel, function.variant(*self.args)
-        dynamic = plan.shared_bytes
-        facts: dict[str, Any] = {"registers": kernel.registers, "spill_bytes": kernel.spill_bytes}
-        if kernel.shared_bytes is not None:
-            facts["shared_bytes"] = kernel.shared_bytes + dynamic
-        self.facts[candidate.number] = facts
-        threads = math.prod(plan.block or (0,))
-        if threads > kernel.max_threads:
-            return f"a block of {threads} threads is larger than the kernel allows, {kernel.max_threads}"
-        is_triton = "triton" in function._jitload_facts
-        if kernel.registers is None or not (threads or is_triton):
-            return ""
-        occupancy = function.occupancy() if is_triton else function.occupancy(threads, dynamic)
-        facts["occupancy"] = occupancy.share
-        return "" if occupancy.blocks else f"no block fits on a multiprocessor: {' and '.join(occupancy.limited_by)}"
 
-    def _check(self, built: Sequence[Candidate], arguments: Arguments, clock: Clock) -> None:
-        """Give variants with wrong results, and those that cannot be launched, a reason."""
-        method, functions = self.method, [candidate.function for candidate in built]
-        check = Check(arguments, output_positions(functions, self.args, method.outputs), method.tolerance)
-        if not check.outputs and method.reference is None:
-            _log.warning("tune() compared nothing: %s() writes to no tensor of the call", self.like.function)
-        keeps = method.options.restore
-        right, first = None, None
-        if method.reference is not None:
-            right = check.expect(
-                Subject(method.reference, arguments, "the reference"), is_sure=True, keeps_outputs=keeps
-            )
-        for candidate in built:
-            subject = Subject(candidate.function, arguments, candidate.label)
-            try:
-                if right is not None:
-                    check.check(subject, right)
-                if first is None and (right is None or method.is_exact):
-                    first = check.expect(subject, is_sure=False, keeps_outputs=keeps or right is not None)
-                elif first is not None:
-                    check._replace(is_exact=method.is_exact).check(subject, first)
-                self.subjects[candidate.number] = self._subject(candidate, arguments)
-                self.subjects[candidate.number].prepare(method.options)
-            except MismatchError as error:
-                candidate.reason = _without_name(str(error), candidate.label)
-            except (RuntimeError, ValueError) as error:
-                clock.wait()  # raises an error if the kernel has made the GPU's context unusable
-                candidate.reason = (
-                    str(error).removeprefix(f"{candidate.label!r}: ").removeprefix(f"{candidate.name}(): ")
-                )
+def _check_results(built: Sequence[Candidate], check: Check, method: _Method) -> list[tuple[Candidate, Subject]]:
+    """Return the variants with right results, prepared to be measured. Give the others a reason.
 
-    def _subject(self, candidate: Candidate, arguments: Arguments) -> Subject:
-        is_captured = self.method.in_graph and not arguments.clock.is_host
-        return Subject(_Captured(candidate.function) if is_captured else candidate.function, arguments, candidate.label)
+    Results are compared with those of the reference. Without one, or to be exact, with those of the first variant that
+    can be launched.
+    """
+    arguments, keeps, expected, prepared = check.arguments, method.options.restore, [], []
+    if method.reference is not None:
+        reference = Subject(method.reference, arguments, "the reference")
+        expected.append((check, check.expect(reference, is_sure=True, keeps_outputs=keeps)))
+    needs_first = method.is_exact or not expected
+    for candidate in built:
+        subject = Subject(candidate.function, arguments, candidate.label)
+        try:
+            for each, right in expected:
+                each.check(subject, right)
+            if needs_first:
+                first = check.expect(subject, is_sure=False, keeps_outputs=keeps or bool(expected))
+                expected.append((check._replace(is_exact=method.is_exact), first))
+                needs_first = False
+            if method.in_graph and not arguments.clock.is_host:
+                subject.function = _captured(subject)
+            subject.prepare(method.options)
+            prepared.append((candidate, subject))
+        except (RuntimeError, ValueError) as error:
+            arguments.clock.wait()  # raises an error if the kernel has made the GPU's context unusable
+            name = f"{re.escape(repr(candidate.label))}(: | (?!and ))|{candidate.name}\\(\\): "
+            candidate.reason = re.sub(f"^({name})+", "", str(error))
+    return prepared
 
-    def _measure(self, alive: Sequence[Candidate], arguments: Arguments, show: Callable[[str, int, int], None]) -> None:
-        """Measure variants in turns. Halve their number until few are left, or the time is used up."""
-        restore_alike([self.subjects[candidate.number] for candidate in alive], self.method.options)
-        rounds = max(1, math.ceil(math.log2(max(1, len(alive)))))
-        end = time.perf_counter() + self.method.options.seconds
-        for number in range(rounds):
-            now = time.perf_counter()
-            until = now + max(0.0, end - now) / (rounds - number)
-            for _ in range(_SAMPLES // rounds + 1):
-                for candidate in alive:
-                    arguments.restore()  # the previous variant may have changed what this one reads
-                    self.subjects[candidate.number].take_sample()
-                if time.perf_counter() >= until:
-                    break
+
+def _captured(subject: Subject) -> Callable[..., None]:
+    """Return a function that replays the launches of a call from a CUDA graph."""
+    torch = sys.modules.get("torch")
+    if torch is None:
+        raise JitLoadError("graph=True captures with torch: import torch, and pass its tensors")
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        subject.call()
+    return lambda *_: graph.replay()
+
+
+def _take_samples(alive: Sequence[Subject], arguments: Arguments, options: Options, show: ShowProgress | None) -> None:
+    """Measure variants in turns. Halve their number until few are left, or the time is used up."""
+    restore_alike(alive, options)
+    rounds = max(1, math.ceil(math.log2(max(1, len(alive)))))
+    end = time.perf_counter() + options.seconds
+    for number in range(rounds):
+        now = time.perf_counter()
+        until = now + max(0.0, end - now) / (rounds - number)
+        for _ in range(_SAMPLES // rounds + 1):
+            for subject in alive:
+                arguments.restore()  # the previous variant may have changed what this one reads
+                subject.take_sample()
+            if time.perf_counter() >= until:
+                break
+        if show:
             show("measure variants", number + 1, rounds)
-            if len(alive) > _LAST:
-                ranked = sorted(alive, key=self._median)[: max(_LAST, math.ceil(len(alive) / 2))]
-                alive = [candidate for candidate in alive if candidate in ranked]
-
-    def _median(self, candidate: Candidate) -> float:
-        return self.subjects[candidate.number].result(self.method.options).median_us
-
-    def _row(self, candidate: Candidate) -> Row:
-        facts = {**self.facts.get(candidate.number, {}), "reason": candidate.reason}
-        if not candidate.reason:
-            result = self.subjects[candidate.number].result(self.method.options)
-            names = ("median_us", "p10_us", "p90_us", "samples", "bytes", "flop", "peak_gb_per_s")
-            facts |= {name: getattr(result, name) for name in names}
-        return replace(self.like, values=candidate.values, number=candidate.number, **facts)
-
-
-def _without_name(message: str, label: str) -> str:
-    """Return a message about a variant without the name of the variant, with which it begins."""
-    rest = message.removeprefix(f"{label!r} ")
-    return message if rest.startswith("and ") else rest
-
-
-class _Captured:
-    """A function whose launches are replayed from a CUDA graph, which its first call captures."""
-
-    def __init__(self, function: Any) -> None:
-        self._function = function
-        self._graph: Any = None
-        self.__name__ = function.__name__
-
-    def __call__(self, *args: Any) -> None:
-        if self._graph is None:
-            torch = sys.modules.get("torch")
-            if torch is None:
-                raise JitLoadError("graph=True captures with torch: import torch, and pass its tensors")
-            graph = torch.cuda.CUDAGraph()
-            with torch.cuda.graph(graph):
-                self._function(*args)
-            self._graph = graph
-        self._graph.replay()
+        ranked = sorted(alive, key=lambda subject: subject.result(options).median_us)
+        alive = [subject for subject in alive if subject in ranked[: max(_LAST, math.ceil(len(alive) / 2))]]
