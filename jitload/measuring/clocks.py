@@ -17,7 +17,7 @@ _BATCH_US = 200.0  # a sample should take this long, so that the clock's resolut
 _MAX_LAUNCHES = 50  # in each sample on a GPU; a stream can queue this many launches without blocking the host
 _MAX_CALLS = 1000  # in each sample on the CPU
 _MIN_FLUSH_BYTES = 64 << 20
-_MAX_FLUSHES = 50  # before a sample
+_MAX_FLUSHES, _MARGIN = 100, 1.5  # before a sample; how much longer they take than the host for the launches
 _RECORDS_CONTEXTS = 12050  # the release of the driver that has cuCtxRecordEvent
 _WARM_UP = 2  # launches before the first event of a sample, because the work before it may have emptied the caches
 
@@ -114,8 +114,7 @@ class CudaClock:
             resources.callback(driver.cuEventDestroy, self._events[-1])
         self._context = _checked(driver.cuCtxGetCurrent())
         self._once_us = 0.0
-        # The first times are longer, because the device was idle.
-        self._flush_us = max(1.0, min(self._time(self.empty_cache, self.empty_cache, 1) for _ in range(5)))
+        self._flush_us = max(1.0, self._time(self.empty_cache, self.empty_cache, 10))
 
     def time(self, sample: Sample) -> float:
         """Return the time of one call on the device, averaged over the launches of a sample."""
@@ -142,7 +141,7 @@ class CudaClock:
         """
         driver, (start, stop, end_of_all, end) = self._driver, self._events
         began = time.perf_counter_ns()
-        self._stay_busy(2 * self._once_us)
+        self._stay_busy(self._once_us)
         refresh()
         if self._flushes_l2:
             self.empty_cache()
@@ -170,7 +169,7 @@ class CudaClock:
 
         The device can stay busy until all are launched. If L2 is emptied, the number is 1.
         """
-        most = int(_MAX_FLUSHES * self._flush_us / max(host_us, 0.01)) - _WARM_UP
+        most = int(_MAX_FLUSHES * self._flush_us / (_MARGIN * max(host_us, 0.01))) - _WARM_UP
         return 1 if self._flushes_l2 else max(1, min(_MAX_LAUNCHES, most, math.ceil(_BATCH_US / max(once_us, 0.01))))
 
     def wait(self) -> None:
@@ -206,7 +205,7 @@ class CudaClock:
 
     def _stay_busy(self, host_us: float) -> None:
         """Enqueue work that takes longer than the host needs for the next launches, but at most some milliseconds."""
-        for _ in range(min(_MAX_FLUSHES, math.ceil(host_us / self._flush_us) + 1)):
+        for _ in range(min(_MAX_FLUSHES, math.ceil(_MARGIN * host_us / self._flush_us) + 1)):
             self.empty_cache()
 
     def empty_cache(self) -> None:

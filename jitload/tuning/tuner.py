@@ -7,6 +7,7 @@ import math
 import re
 import sys
 import time
+import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
@@ -260,7 +261,9 @@ def _captured(subject: Subject) -> Callable[..., None]:
     if torch is None:
         raise JitLoadError("graph=True captures with torch: import torch, and pass its tensors")
     graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
+    # Torch's own stream for captures is on the device of the first capture of the process.
+    with warnings.catch_warnings(), torch.cuda.graph(graph, stream=torch.cuda.Stream()):
+        warnings.filterwarnings("error", "The CUDA Graph is empty")  # its replays would seem to be quick
         subject.call()
     return lambda *_: graph.replay()
 
