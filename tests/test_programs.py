@@ -14,7 +14,7 @@ from support.nvcc import needs_nvcc
 import jitload
 from jitload import Launch, Tune
 from jitload.cli import main
-from jitload.cpptext import host_functions
+from jitload.cpptext import host_functions, source_kind
 from jitload.cpptext.host_functions import find_host_functions, has_main, without_host_code
 from jitload.errors import CompileError, JitLoadError, LaunchSpecError, ToolchainError
 
@@ -167,7 +167,7 @@ def test_host_code_that_gcc_rejects_is_left_out_on_the_cpu(tmp_path):
     assert [(d.file, d.line) for d in caught.value.diagnostics] == [(str(tmp_path / "src/broken.cu"), 4)]
 
 
-def test_headers_without_host_code_are_found_by_all_their_names(tmp_path):
+def test_headers_without_host_code_are_found_by_all_their_names(tmp_path, monkeypatch):
     for number in (1, 2):
         (tmp_path / str(number)).mkdir()
         names = f'#include "value.cuh"\n#include "../{number}/value.cuh"\n#include <{number}/value.cuh>\n'
@@ -187,6 +187,13 @@ def test_headers_without_host_code_are_found_by_all_their_names(tmp_path):
         with pytest.raises(CompileError) as caught:
             jitload.build_inline("m", cuda_sources=text, extra_include_paths=[tmp_path], arch=arch)
         assert (str(tmp_path / "2/value.cuh"), 2) in {(d.file, d.line) for d in caught.value.diagnostics}
+    monkeypatch.setattr(source_kind, "_MAX_HEADERS", 2)  # the third header is not read
+    (tmp_path / "1/other.cuh").write_text('#include "deep.cuh"\n')
+    (tmp_path / "1/deep.cuh").write_text("__device__ int value2() { return 2; }\n")
+    text = '#include "1/value.cuh"\n#include "1/other.cuh"\n__global__ void k(int* x) { *x = value1() + value2(); }\n'
+    module = jitload.load_inline("m", cuda_sources=text, extra_include_paths=[tmp_path], arch=("cpu", ARCH))
+    module.k[1, 1](x)
+    assert x.tolist() == [3, 2]
 
 
 def test_a_kernel_of_a_header_is_a_kernel_beside_launches(tmp_path):

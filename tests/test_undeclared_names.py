@@ -67,6 +67,13 @@ def test_names_without_an_include(build: Callable[[str], None], first: str) -> N
 
 
 @pytest.mark.parametrize("build", [for_the_cpu, for_a_gpu])
+def test_functions_of_gcc(build: Callable[[str], None]) -> None:
+    counts = " + ".join(f"__builtin_{name}(*x)" for name in ("clz", "clzll", "ffs", "ffsll", "popcount", "popcountll"))
+    copies = "__builtin_memcpy(y, x, 4); __builtin_memset(y + 1, 0, 4);"
+    build(f"__global__ void f(const unsigned* x, unsigned* y) {{ {copies} y[2] = {counts}; }}")
+
+
+@pytest.mark.parametrize("build", [for_the_cpu, for_a_gpu])
 def test_types_without_an_include(build: Callable[[str], None]) -> None:
     sizes = {
         "int8_t": 1, "uint16_t": 2, "int32_t": 4, "uint64_t": 8, "size_t": 8, "ptrdiff_t": 8, "uintptr_t": 8,

@@ -174,13 +174,14 @@ def _find_header(name: str, directories: Sequence[Path]) -> Path | None:
 def with_header_names(text: str, home: Path | None, include_dirs: Sequence[Path], names: Mapping[str, str]) -> str:
     """Return a text that includes the headers at the paths `names` only by the names there.
 
-    `home` is the directory of the text's own file.
+    `home` is the directory of the text's own file. Other headers that are found from there are included by their paths.
     """
 
     def rename(match: re.Match[str]) -> str:
         directive, quoted, angled = match.groups()
-        path = _find_header(quoted or angled, (*((home,) if home and quoted else ()), *include_dirs))
-        name = names.get(os.path.realpath(path)) if path else None
+        own = _find_header(quoted, (home,)) if home and quoted else None
+        path = own or _find_header(quoted or angled, include_dirs)
+        name = names.get(os.path.realpath(path), str(own) if own else None) if path else None
         return match[0] if name in (None, quoted, angled) else f'{directive}"{name}"'
 
     return re.sub(_INCLUDE_LINE, rename, text)

@@ -35,6 +35,11 @@ static __device__ __forceinline__ void {0}() {{
   {1}
 #endif
 }}"""
+# Functions of g++ that nvcc compiles for GPUs, too.
+_FUNCTIONS_OF_GCC = {
+    "clz": "__clz", "clzll": "__clzll", "ffs": "__ffs", "ffsll": "__ffsll", "popcount": "__popc",
+    "popcountll": "__popcll", "memcpy": "memcpy", "memset": "memset",
+}  # fmt: skip
 # The headers of the C++ library that cuda_runtime.h includes.
 _LIBRARY = "".join(
     f"#include <{name}>\n"
@@ -60,6 +65,7 @@ _KNOWN_TO_NVCC = {
         "#include <stdint.h>"
     ),
     "assert": "#include <assert.h>",
+    **{f"__builtin_{name}": f"#define __builtin_{name} {to}" for name, to in _FUNCTIONS_OF_GCC.items()},
     **{name: f"typedef {integer} {name};" for name, integer in _INTEGERS.items()},
 }
 

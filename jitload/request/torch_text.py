@@ -74,7 +74,7 @@ _STD_HEADERS = {name: name for name in _SAME_NAMES.split()} | {
     "fstream": "ofstream ifstream",
     "bit": "bit_cast",
 }
-_ATOMIC = "gpuAtomicAdd gpuAtomicAddNoReturn gpuAtomicMax gpuAtomicMin gpuAtomicMul Atomic CUDAApplyUtils"
+_ATOMIC = "gpuAtomicAdd gpuAtomicAddNoReturn gpuAtomicMax gpuAtomicMin gpuAtomicMul Atomic THCAtomics CUDAApplyUtils"
 _WORD_HEADERS = {
     "vector": "TensorList vec CUDAEvent",
     "optional": "optional nullopt CUDAEvent",

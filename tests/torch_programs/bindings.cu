@@ -384,7 +384,11 @@ torch::Tensor counted(torch::Tensor x, int64_t bins) {
 /// call: elapsed(rand(8, 8), True) * 0 -> 0.0
 /// call: elapsed(rand(8, 8), False) !gpu ValueError: Both events must be created with argument 'enable_timing=True'.
 #include <torch/extension.h>
+#include <ATen/Context.h>
+#include <ATen/NumericUtils.h>
+#include <ATen/TensorUtils.h>
 #include <ATen/cuda/CUDAContext.h>
+#include <THC/THCAtomics.cuh>
 #include <ATen/cuda/CUDAEvent.h>
 #include <c10/cuda/CUDACachingAllocator.h>
 __global__ void double_kernel(const float* x, float* memory, int n) {
