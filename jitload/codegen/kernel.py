@@ -25,7 +25,7 @@ from jitload.errors import LaunchSpecError
 from jitload.expressions.compiler import Op, ScopeEntry, compile_expression
 from jitload.model import BoundCheck, Parameter
 from jitload.request.launch import LAUNCH_ATTRIBUTES, Launch, extent_axes
-from jitload.request.tune import Table
+from jitload.request.tune import Table, Values, Variant
 from jitload.signature.exports import Export
 from jitload.signature.types import is_complex, is_pointer_to_pointer
 from jitload.words import Argument, Words
@@ -68,7 +68,7 @@ def kernel_members(export: Export, constants: Mapping[str, ScopeEntry] | None = 
         "argument_count": len(arguments),
         "flags": flags_of(KERNEL_FLAGS, flags),
         "struct_bytes": structs + 64 if structs else 0,
-        "choice": choice_structure(export) if export.choice else None,
+        "choice": choice_structure(export, list(map(_values, export.variants))) if export.choice else None,
         "maps": maps or None,
         "map_count": len(maps),
         "group": export.group,
@@ -168,8 +168,13 @@ def _metadata(arguments: Iterable[Parameter]) -> str:
 _MULTIPLIER, _MASK = 0x9E3779B97F4A7C15, 2**64 - 1  # those of `jitload_hash_key` in runtime/core/choice.h
 
 
-def choice_structure(export: Export) -> Struct:
-    """Return the structure of the choice by which an export chooses."""
+def _values(variant: Export) -> Values:
+    assert isinstance(variant.launch.tune, Variant)
+    return variant.launch.tune.values
+
+
+def choice_structure(export: Export, variants: Sequence[Values]) -> Struct:
+    """Return the structure of the choice by which an export chooses among variants with these values."""
     choice = export.choice
     assert choice is not None
     scope = make_scope(export, {p.name: number for number, p in enumerate(export.arguments)})
@@ -181,7 +186,7 @@ def choice_structure(export: Export) -> Struct:
     members = {
         "program": ops_array(program),
         "expressions": [f"key = {text}" for text in choice.key] or None,
-        "tables": [_table_structure(table) for table in choice.tables] or None,
+        "tables": [_table_structure(table, variants) for table in choice.tables] or None,
         "key_count": len(choice.key),
         "table_count": len(choice.tables),
         "nearest": NEAREST[choice.nearest],
@@ -201,16 +206,16 @@ def requirements_of(launch: Launch) -> list[tuple[str, str]]:
     return [(text, ast.unparse(ast.parse(_inline(text, launch.args), mode="eval"))) for text in launch.requires]
 
 
-def _table_structure(table: Table) -> Struct:
-    """Return a table with its hash table, at most half of whose slots are used."""
+def _table_structure(table: Table, variants: Sequence[Values]) -> Struct:
+    """Return a table with its hash table of positions of variants, at most half of whose slots are used."""
     bits = max(1, (2 * len(table.rows) - 1).bit_length())
     slots: list[tuple[int, ...]] = [()] * (1 << bits)
     width = 1
-    for key, position in table.rows:
+    for key, values in table.rows:
         slot, width = hash_key(key) >> (64 - bits), 1 + len(key)
         while slots[slot]:
             slot = (slot + 1) % len(slots)
-        slots[slot] = (position + 1, *key)
+        slots[slot] = (variants.index(values) + 1, *key)
     numbers = [Struct("number", {"value": number}) for slot in slots for number in slot or (0,) * width]
     return Struct("table", {"gpu": table.gpu, "slots": numbers, "slot_bits": bits})
 

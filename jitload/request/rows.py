@@ -95,25 +95,16 @@ def choose(rows: Iterable[Row]) -> Row | None:
 
 
 def choose_tables(
-    rows: Iterable[Row],
-    key: tuple[str, ...],
-    is_variant: Callable[[Values], bool],
-    used: list[Values],
-    label: str,
+    rows: Iterable[Row], key: tuple[str, ...], is_variant: Callable[[Values], bool], label: str
 ) -> tuple[Table, ...]:
-    """Return the tables of the variants that are chosen from sorted rows.
+    """Return the tables of the variants that are chosen from the sorted rows of the file with this label.
 
-    Args:
-        rows: The rows.
-        key: The expressions of the key.
-        is_variant: A function that says whether a variant still exists. The others are not chosen.
-        used: The variants that the tables refer to by position. Chosen variants are added.
-        label: The name of the file, for messages.
+    Only variants that still exist, as `is_variant` says, are chosen.
 
     Raises:
-        LaunchSpecError: The key has changed, or none of its variants exists any more.
+        LaunchSpecError: The expressions of the key have changed, or no variant exists any more.
     """
-    tables: dict[str, dict[tuple[int, ...], int]] = {}
+    tables: dict[str, list[tuple[tuple[int, ...], Values]]] = {}
     for _, group in itertools.groupby(rows, key=lambda row: row.group):
         measured = [*group]
         if (row := choose(measured)) is None:
@@ -125,10 +116,8 @@ def choose_tables(
         if (chosen := choose(row for row in measured if is_variant(row.values))) is None:
             problem = f"{label} has {row.label} and others, none of which is a variant any more: {_ADVICE}"
             raise LaunchSpecError(problem, kernel=row.function, field="tuned")
-        if chosen.values not in used:
-            used.append(chosen.values)
-        tables.setdefault(row.gpu, {})[tuple(value for _, value in row.key)] = used.index(chosen.values)
-    return tuple(Table(gpu, tuple(sorted(table.items()))) for gpu, table in sorted(tables.items()))
+        tables.setdefault(row.gpu, []).append((tuple(value for _, value in row.key), chosen.values))
+    return tuple(Table(gpu, tuple(chosen)) for gpu, chosen in tables.items())
 
 
 def merge(rows: Iterable[Row]) -> tuple[Row, ...]:

@@ -6,7 +6,7 @@ import itertools
 import keyword
 import os
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Literal, NamedTuple
 
 from jitload.errors import LaunchSpecError
@@ -167,10 +167,10 @@ class Device(NamedTuple):
 
 
 class Table(NamedTuple):
-    """The variants that were chosen on one model of GPU: pairs of a key and the position of its variant."""
+    """The variants that were chosen on one model of GPU: pairs of a key and the values of its variant."""
 
     gpu: str
-    rows: tuple[tuple[tuple[int, ...], int], ...]
+    rows: tuple[tuple[tuple[int, ...], Values], ...]
 
 
 class Choice(NamedTuple):
@@ -185,11 +185,6 @@ class Choice(NamedTuple):
     tables: tuple[Table, ...]
     digest: str
     measures: bool = False
-
-    def moved(self, positions: Sequence[int]) -> Choice:
-        """Return the choice with other positions of the variants."""
-        tables = (Table(gpu, tuple((key, positions[number]) for key, number in rows)) for gpu, rows in self.tables)
-        return self._replace(tables=tuple(tables))
 
 
 class Variant(NamedTuple):

@@ -80,10 +80,10 @@ def _launches(name: str, launch: Launch, request: Request) -> Iterator[tuple[str
             yield name, specialize(launch, name, (), dtypes)
             continue
         space = tune.space(device_of(request))
-        tables, used = _tables(name, launch, dtypes, space, request)
+        tables = _tables(name, launch, dtypes, space, request)
         digest = request.tuned.digest if request.tuned else ""
         choice = Choice(tune.key, tune.nearest, tables, digest, tune.measure is not None)
-        for values in used:
+        for values in dict.fromkeys((space[0], *(chosen for table in tables for _, chosen in table.rows))):
             yield name, specialize(launch, name, values, dtypes, choice)
         _check_used(name, launch, tune, request)
 
@@ -99,13 +99,11 @@ def _check_used(name: str, launch: Launch, tune: Tune, request: Request) -> None
             raise LaunchSpecError(problem, kernel=name, field="tune", hint=hint)
 
 
-def _tables(
-    name: str, launch: Launch, dtypes: Dtypes, space: Sequence[Values], request: Request
-) -> tuple[tuple[Table, ...], list[Values]]:
-    """Return the tables of a function's choices, and the variants that they need, beginning with the first of all."""
-    used, tune, file = [space[0]], launch.tune, request.tuned
+def _tables(name: str, launch: Launch, dtypes: Dtypes, space: Sequence[Values], request: Request) -> tuple[Table, ...]:
+    """Return the tables of a function's choices."""
+    tune, file = launch.tune, request.tuned
     if file is None or not isinstance(tune, Tune):
-        return (), used
+        return ()
     from jitload.request.rows import choose_tables, rows_of
 
     rows = rows_of(file, name, dtypes)
@@ -118,7 +116,7 @@ def _tables(
     def is_variant(values: Values) -> bool:
         return values in known or tune.may_have(values)
 
-    return choose_tables(rows, tune.key, is_variant, used, file.label), used
+    return choose_tables(rows, tune.key, is_variant, file.label)
 
 
 def specialize(launch: Launch, name: str, values: Values, dtypes: Dtypes, choice: Choice | None = None) -> Launch:

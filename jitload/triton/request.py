@@ -260,8 +260,7 @@ def _with_choice(source: TritonSource, file: Tuned | None, nearest: Nearest | No
     from jitload.request.rows import choose_tables, rows_of
 
     choice = source.choice or Choice((), None, (), "")
-    values = [variant.values for variant in source.variants]
-    rows = rows_of(file, source.name) if file else []
-    found = choose_tables(rows, choice.key, values.__contains__, values, file.label if file else "")
-    choice = Choice(choice.key, nearest, found, file.digest if file else "")
+    variants = {variant.values for variant in source.variants}
+    tables = choose_tables(rows_of(file, source.name), choice.key, variants.__contains__, file.label) if file else ()
+    choice = Choice(choice.key, nearest, tables, file.digest if file else "")
     return source._replace(choice=choice, parts=(*source.parts, ("choice", repr(choice))))

@@ -80,7 +80,7 @@ class _KernelCode:
 class _Entry:
     """An exported function. If it has several `codes`, it is a dispatcher, which chooses one of them at each call.
 
-    The positions in `choice` are those of codes, and `values` has the values of their variants.
+    `values` has the values of the variant of each code.
     """
 
     name: str
@@ -146,10 +146,8 @@ def _entries(functions: Sequence[TritonFunction]) -> list[_Entry]:
         ]
         codes = tuple(code for variant_codes in by_variant for code in variant_codes)
         _check_same_arguments(function.name, codes)
-        firsts = [sum(map(len, by_variant[:number])) for number in range(len(by_variant))]
-        choice = function.choice and function.choice.moved(firsts)
         values = tuple(v.values for v, own in zip(function.variants, by_variant, strict=True) for _ in own)
-        entries.append(_Entry(name=function.name, doc=function.doc, codes=codes, choice=choice, values=values))
+        entries.append(_Entry(name=function.name, doc=function.doc, codes=codes, choice=function.choice, values=values))
         if has_dispatcher:
             entries += [_Entry(name=codes[0].name, doc=function.doc, codes=codes) for codes in by_variant]
     _check_distinct([entry.name for entry in entries])
@@ -297,7 +295,7 @@ def _dispatcher_members(entry: _Entry, numbers: Mapping[str, int]) -> dict[str, 
     kept_members = {name: members[name] for name in kept}
     if entry.choice is not None:
         export = first.export(entry.name, entry.doc)._replace(choice=entry.choice)
-        kept_members["choice"] = choice_structure(export)
+        kept_members["choice"] = choice_structure(export, entry.values)
     return {**kept_members, "name": entry.name, "triton": Struct("triton", triton)}
 
 
