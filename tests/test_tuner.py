@@ -357,7 +357,7 @@ def test_the_command_runs_the_jobs_of_requests(tmp_path, capsys):
             tune_requests([request])
     with pytest.raises(JitLoadError, match="no request has jobs"):
         tune_requests([{}])
-    with pytest.raises(JitLoadError, match="'no:such' must be module:name"):
+    with pytest.raises(JitLoadError, match="reference='no:such': the module no cannot be imported"):
         tune_requests([{**request, "tune": {"function": "twice", "reference": "no:such"}}])
 
 

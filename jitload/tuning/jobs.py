@@ -8,13 +8,13 @@ import os
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor, ProcessPoolExecutor, as_completed
-from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from jitload.errors import JitLoadError
 from jitload.measuring.tuning import Tuning
+from jitload.prebuilding.requests import import_object, portable_request
 from jitload.request.rows import read_rows
-from jitload.request.tuned import Tuned, read_tuned
+from jitload.request.tuned import Tuned
 from jitload.toolchain.arch import CPU
 
 if TYPE_CHECKING:
@@ -67,15 +67,13 @@ def tune_requests(
 
 
 def _portable(request: Mapping[str, Any], output: str | os.PathLike[str] | None) -> dict[str, Any]:
-    """Return a request for other processes, with the contents of a file of measurements in place of its path."""
-    try:
-        file = read_tuned(request.get("tuned"))
-    except JitLoadError:
-        names = {Tuned(str(path), "").file_name for path in (request["tuned"], output)}
-        if len(names) > 1 or os.path.exists(str(output)):
-            raise
-        file = None  # this run writes the file
-    return {**request, "tuned": file and file._asdict()}
+    """Return a request for other processes, without a file of measurements that this run writes."""
+    portable: dict[str, Any] = portable_request(request)
+    if isinstance(path := portable.get("tuned"), str | os.PathLike):  # it cannot be read
+        names = {Tuned(str(each), "").file_name for each in (path, output)}
+        if len(names) == 1 and not os.path.exists(str(output)):
+            return {**portable, "tuned": None}
+    return portable
 
 
 def _results(jobs: Sequence[Any], executor: Executor | None) -> Iterator[tuple[Any, Callable[[], str]]]:
@@ -132,8 +130,8 @@ def run_job(request: Mapping[str, Any], job: Mapping[str, Any]) -> str:
     """Run a job in this process. Return the measurements as the text of a file."""
     function = _load(request)[job["function"]]
     options = {name: value for name, value in job.items() if name not in ("function", "args")}
-    if isinstance(options.get("reference"), str):
-        options["reference"] = _import(options["reference"])
+    if isinstance(reference := options.get("reference"), str):
+        options["reference"] = import_object(reference, f"reference={reference!r}")
     device = "cpu" if [*function._jitload_facts["archs"]] == [CPU] else "cuda"  # noqa: SLF001
     args = [_argument(value, device) for value in job.get("args", ())]
     return function.tune(*args, **options).to_json()
@@ -144,18 +142,10 @@ def _load(request: Mapping[str, Any]) -> Module:
 
     fields = {name: value for name, value in request.items() if name != JOBS}
     if (kernel := fields.pop("kernel", None)) is not None:
-        kernel = _import(kernel) if isinstance(kernel, str) else kernel
+        kernel = import_object(kernel, f"kernel={kernel!r}") if isinstance(kernel, str) else kernel
         return load_triton(fields.pop("name"), kernel, *fields.pop("args", ()), **fields)
     has_files = any(fields.get(name) for name in ("sources", "cuda_files", "cpp_files"))
     return (load if has_files else load_inline)(**fields)
-
-
-def _import(path: str) -> Any:
-    module, _, name = path.partition(":")
-    try:
-        return getattr(import_module(module), name)
-    except (ImportError, AttributeError, ValueError) as error:
-        raise JitLoadError(f"{path!r} must be module:name, such as 'torch:relu': {error}") from error
 
 
 def _argument(value: Any, device: str) -> Any:
