@@ -16,6 +16,7 @@ from support.triton import aligned_array
 
 import jitload
 from jitload.errors import LaunchSpecError
+from jitload.request.variants import source_digest
 from jitload.tuning.jobs import tune_requests
 
 pytest.importorskip("triton")
@@ -70,6 +71,17 @@ def test_the_choice_is_in_the_key_of_the_library(tmp_path):
         for tuned in (None, write(tmp_path / "a.json", {7: 1}), write(tmp_path / "b.json", {7: 0}))
     }
     assert len(paths) == 3
+
+
+def test_a_file_for_another_source_of_the_kernel_causes_a_warning(tmp_path, caplog):
+    function = load(tuned=write(tmp_path / "add.json", {7: 1})).tuned_add
+    digest = source_digest(function._jitload_library.request, "tuned_add", None)
+    for source, warned in (("", 0), (digest, 0), ("old", 1)):
+        path = write(tmp_path / f"{len(source)}.json", {7: 1})
+        path.write_text(path.read_text().replace('"median_us"', f'"source": "{source}", "median_us"'))
+        load(tuned=path)
+        messages = [text for text in caplog.messages if "was measured with another source" in text]
+        assert len(messages) == warned
 
 
 def test_a_file_for_another_kernel_is_refused(tmp_path):

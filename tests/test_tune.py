@@ -25,7 +25,7 @@ from jitload.cli import main
 from jitload.codegen.kernel import hash_key
 from jitload.errors import JitLoadError, LaunchSpecError
 from jitload.request.rows import Row, choose, merge, read_rows
-from jitload.request.tune import Device, label_of
+from jitload.request.tune import label_of
 from jitload.request.tuned import Tuned
 
 pytest_plugins = ["support.gpu_fixtures"]
@@ -35,7 +35,6 @@ template <class T, int V> __global__ void scale(const T* x, T* y, int n) {
     int i = (blockIdx.x * blockDim.x + threadIdx.x) * V;
     for (int j = i; j < i + V && j < n; ++j) y[j] = T(float(x[j]) * FACTOR);
 }"""
-CPU = Device(is_cpu=True)
 OPTIONS = ["-DFACTOR={F}"]
 LAUNCH = {
     "kernel": "scale<{x.dtype}, {V}>",
@@ -70,15 +69,15 @@ def load(path: Path | None, arch: str, **tune: Any) -> jitload.Module:
 
 
 def test_the_space_is_the_product_in_order_without_what_the_condition_excludes():
-    labels = [label_of(values) for values in Tune(**TUNE).space(CPU)]
+    labels = [label_of(values) for values in Tune(**TUNE).space(is_cpu=True)]
     assert labels[:3] == ["B=32 V=1 F=3", "B=32 V=1 F=4", "B=32 V=2 F=3"]
     assert len(labels) == 6
     tune = Tune(T=("float", "double"), W=(True, False), N=range(1, 3), M=7, D="2 * device.multiprocessors")
-    values = dict(tune.space(CPU)[0])
-    assert label_of(tune.space(CPU)[0])[:22] == "T=float W=true N=1 M=7"
+    values = dict(tune.space(is_cpu=True)[0])
+    assert label_of(tune.space(is_cpu=True)[0])[:22] == "T=float W=true N=1 M=7"
     assert values["D"] % 2 == 0
-    assert len(tune.space(CPU)) == 8
-    assert Tune(B=("device.l2_bytes", 0)).space(CPU) == [(("B", 0),)]
+    assert len(tune.space(is_cpu=True)) == 8
+    assert Tune(B=("device.l2_bytes", 0)).space(is_cpu=True) == [(("B", 0),)]
     same = Tune(T=["float", "double"], W=(True, False), N=[1, 2], M=7, D=("2 * device.multiprocessors",))
     assert (tune, hash(tune)) == (same, hash(same))
 
@@ -105,13 +104,13 @@ def test_the_space_is_the_product_in_order_without_what_the_condition_excludes()
 )
 def test_a_malformed_space_is_refused(arguments, message):
     with pytest.raises(LaunchSpecError, match=message):
-        Tune(**arguments).space(CPU)
+        Tune(**arguments).space(is_cpu=True)
 
 
 def test_a_fact_about_a_gpu_is_not_guessed(monkeypatch):
     monkeypatch.setattr("jitload.request.tune.device_attribute", lambda _: None)
     with pytest.raises(LaunchSpecError, match=r"this machine has no GPU\s+Pass numbers, or build where"):
-        Tune(B="device.multiprocessors").space(Device(is_cpu=False))
+        Tune(B="device.multiprocessors").space(is_cpu=False)
 
 
 def test_the_first_of_the_fastest_is_chosen_and_the_last_measurement_counts():

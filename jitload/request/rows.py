@@ -170,14 +170,22 @@ def read_rows(file: Tuned) -> tuple[Row, ...]:
         raise JitLoadError(f"{file.label} is not a file that Tuning.save() wrote: {reason}") from error
 
 
-def rows_of(file: Tuned, function: str, dtypes: tuple[tuple[str, str], ...] = ()) -> list[Row]:
-    """Return the measurements of a function for dtypes. If there are none, log that calls launch the first variant."""
+def rows_of(file: Tuned, function: str, source: str, dtypes: tuple[tuple[str, str], ...] = ()) -> list[Row]:
+    """Return the measurements of a function for dtypes.
+
+    If there are none, log that calls launch the first variant. Warn if the digest of the source has changed.
+    """
     rows = [row for row in read_rows(file) if row.function == function]
     found = [row for row in rows if row.dtypes == dtypes]
     if not found:
         types = f" for {', '.join(f'{name}={dtype}' for name, dtype in dtypes)}" if rows and dtypes else ""
         message = f"{file.label} has no measurements of {function}(){types}, so calls launch the first variant"
         warn_once(message, level=logging.INFO if rows else logging.WARNING)
+    if any(row.source not in ("", source) for row in found):
+        message = (
+            f"{file.label} was measured with another source or other options than {function!r} has now: tune again."
+        )
+        warn_once(message, level=logging.WARNING)
     return found
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import keyword
+import math
 import os
 import re
 from collections.abc import Callable, Iterable, Mapping
@@ -110,21 +111,21 @@ class Tune:
             return False
         return self.when is None or bool(_DEVICE.search(self.when) or evaluate(self.when, dict(values), "when"))
 
-    def space(self, device: Device) -> list[Values]:
-        """Return the values of all variants, in order.
+    def space(self, *, is_cpu: bool) -> list[Values]:
+        """Return the values of all variants for the CPU, or else for the current GPU, in order.
 
         Raises:
             LaunchSpecError: No combination of the values fulfils `when`, or there are too many.
         """
         names = [name for name, _ in self.values]
-        columns = [[*dict.fromkeys(device.resolve(value, name) for value in each)] for name, each in self.values]
-        variants = [
-            tuple(zip(names, row, strict=True))
-            for row in itertools.islice(itertools.product(*columns), _MAX_VARIANTS + 1)
+        columns = [
+            [*dict.fromkeys(_evaluate_facts(value, name, is_cpu=is_cpu) for value in each)]
+            for name, each in self.values
         ]
-        if len(variants) > _MAX_VARIANTS:
+        if math.prod(map(len, columns)) > _MAX_VARIANTS:
             raise LaunchSpecError(f"has more than {_MAX_VARIANTS:,} combinations of values", field="tune")
-        when = None if self.when is None else device.substitute(self.when, "when")
+        variants = [tuple(zip(names, row, strict=True)) for row in itertools.product(*columns)]
+        when = None if self.when is None else _with_facts(self.when, "when", is_cpu=is_cpu)
         if when is not None and (unknown := check_expression(when, "when")[1] - {*names}):
             problem = f"there is no value {min(unknown)!r}, only {', '.join(names)}"
             raise LaunchSpecError(problem, field="when", expression=self.when or "")
@@ -134,36 +135,33 @@ class Tune:
         return variants
 
 
-class Device(NamedTuple):
-    """The device whose facts the values of a variant may use: the CPU, or the current GPU."""
+def _with_facts(text: str, field: str, *, is_cpu: bool) -> str:
+    """Return a text with the facts about the CPU, or about the current GPU, in place of their names.
 
-    is_cpu: bool
+    Raises:
+        LaunchSpecError: There is no such fact, or it is not known because there is no GPU.
+    """
 
-    def fact(self, name: str, field: str) -> int:
-        """Return a fact about the device.
-
-        Raises:
-            LaunchSpecError: There is no such fact, or it is not known because there is no GPU.
-        """
+    def fact(match: re.Match[str]) -> str:
+        name = match[1]
         if name not in _DEVICE_FACTS:
             problem = f"there is no 'device.{name}', only {', '.join(f'device.{known}' for known in _DEVICE_FACTS)}"
             raise LaunchSpecError(problem, field=field)
         attribute, on_cpu = _DEVICE_FACTS[name]
-        value = on_cpu() if self.is_cpu else device_attribute(attribute)
+        value = on_cpu() if is_cpu else device_attribute(attribute)
         if value is None:
             problem = f"device.{name} is not known, because this machine has no GPU"
             raise LaunchSpecError(problem, field=field, hint="Pass numbers, or build where the GPU is.")
+        return str(value)
+
+    return _DEVICE.sub(fact, text)
+
+
+def _evaluate_facts(value: Value, field: str, *, is_cpu: bool) -> Value:
+    """Return a value of a `Tune`. Evaluate it if it is an expression of the device."""
+    if not isinstance(value, str) or not _DEVICE.search(value):
         return value
-
-    def substitute(self, text: str, field: str) -> str:
-        """Return a text with the device's facts in place of their names."""
-        return _DEVICE.sub(lambda match: str(self.fact(match[1], field)), text)
-
-    def resolve(self, value: Value, field: str) -> Value:
-        """Return a value of a `Tune`, with expressions of the device replaced by their numbers."""
-        if not isinstance(value, str) or not _DEVICE.search(value):
-            return value
-        return evaluate(self.substitute(value, field), {}, field)
+    return evaluate(_with_facts(value, field, is_cpu=is_cpu), {}, field)
 
 
 class Table(NamedTuple):

@@ -4,19 +4,17 @@ from __future__ import annotations
 
 import hashlib
 import itertools
-import logging
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 from jitload.element_types import CPP_TYPES, ELEMENT_TYPES
-from jitload.errors import LaunchSpecError, nearest_name, warn_once
+from jitload.errors import LaunchSpecError, nearest_name
 from jitload.request.launch import Launch
 from jitload.request.request import Request
 from jitload.request.tune import (
     Choice,
-    Device,
     Table,
     Tune,
     Value,
@@ -54,9 +52,9 @@ def with_headers(request: Request) -> Request:
     return request._replace(pieces=(("dtypes", lines), *request.pieces)) if lines else request
 
 
-def device_of(request: Request) -> Device:
-    """Return the device whose facts the variants of a request use."""
-    return Device(is_cpu=request.archs == (CPU,))
+def space_of(request: Request, tune: Tune) -> list[Values]:
+    """Return the values of all variants for the device of a request."""
+    return tune.space(is_cpu=request.archs == (CPU,))
 
 
 def dtypes_of(launch: Launch) -> list[Dtypes]:
@@ -69,7 +67,7 @@ def dtypes_of(launch: Launch) -> list[Dtypes]:
 def spaces(request: Request) -> tuple[str, ...]:
     """Return the variants that depend on the device, as texts for the key of a library."""
     tunes = [launch.tune for _, launch in request.functions or () if isinstance(launch.tune, Tune)]
-    return tuple(repr(tune.space(device_of(request))) for tune in tunes if tune.is_for_device)
+    return tuple(repr(space_of(request, tune)) for tune in tunes if tune.is_for_device)
 
 
 def _launches(name: str, launch: Launch, request: Request) -> Iterator[tuple[str, Launch]]:
@@ -79,7 +77,7 @@ def _launches(name: str, launch: Launch, request: Request) -> Iterator[tuple[str
         if not isinstance(tune, Tune):
             yield name, specialize(launch, name, (), dtypes)
             continue
-        space = tune.space(device_of(request))
+        space = space_of(request, tune)
         tables = _tables(name, launch, dtypes, space, request)
         digest = request.tuned.digest if request.tuned else ""
         choice = Choice(tune.key, tune.nearest, tables, digest, tune.measure is not None)
@@ -106,17 +104,8 @@ def _tables(name: str, launch: Launch, dtypes: Dtypes, space: Sequence[Values], 
         return ()
     from jitload.request.rows import choose_tables, rows_of
 
-    rows = rows_of(file, name, dtypes)
-    if any(row.source not in ("", source_digest(request, name, launch)) for row in rows):
-        message = f"{file.label} was measured with another source or other options than {name!r} has now: tune again."
-        warn_once(message, level=logging.WARNING)
-
-    known = set(space)
-
-    def is_variant(values: Values) -> bool:
-        return values in known or tune.may_have(values)
-
-    return choose_tables(rows, tune.key, is_variant, file.label)
+    rows, known = rows_of(file, name, source_digest(request, name, launch), dtypes), set(space)
+    return choose_tables(rows, tune.key, lambda values: values in known or tune.may_have(values), file.label)
 
 
 def specialize(launch: Launch, name: str, values: Values, dtypes: Dtypes, choice: Choice | None = None) -> Launch:

@@ -67,7 +67,7 @@ def make_triton_request(  # noqa: PLR0913  the arguments of `load_triton`
 def _choose(request: Request, file: Tuned | None, nearest: Nearest | None) -> Request:
     """Return a request whose function chooses among its variants by the measurements in a file."""
     if request.triton is not None and len(request.triton.variants) > 1 and (file or nearest):
-        return request._replace(triton=_with_choice(request.triton, file, nearest))
+        return request._replace(triton=_with_choice(request, request.triton, file, nearest))
     if file:
         problem = f"tuned={file.label!r} chooses among variants, and there is only one: pass variants='all'"
         raise LaunchSpecError(problem, field="tuned")
@@ -255,12 +255,14 @@ def _untuned_choice(kernel: TritonKernel, plan: Plan) -> Choice | None:
     return Choice(tuple(name for name in kernel.keys if name in integers), None, (), "")
 
 
-def _with_choice(source: TritonSource, file: Tuned | None, nearest: Nearest | None) -> TritonSource:
+def _with_choice(request: Request, source: TritonSource, file: Tuned | None, nearest: Nearest | None) -> TritonSource:
     """Return a source whose function chooses among its variants by the measurements in a file."""
     from jitload.request.rows import choose_tables, rows_of
+    from jitload.request.variants import source_digest
 
     choice = source.choice or Choice((), None, (), "")
     variants = {variant.values for variant in source.variants}
-    tables = choose_tables(rows_of(file, source.name), choice.key, variants.__contains__, file.label) if file else ()
+    rows = rows_of(file, source.name, source_digest(request, source.name, None)) if file else []
+    tables = choose_tables(rows, choice.key, variants.__contains__, file.label if file else "")
     choice = Choice(choice.key, nearest, tables, file.digest if file else "")
     return source._replace(choice=choice, parts=(*source.parts, ("choice", repr(choice))))

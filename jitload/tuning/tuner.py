@@ -26,7 +26,7 @@ from jitload.request.launch import Launch
 from jitload.request.request import Request
 from jitload.request.rows import Row, choose, read_rows
 from jitload.request.tune import Tune
-from jitload.request.variants import device_of, source_digest
+from jitload.request.variants import source_digest, space_of
 from jitload.tracebacks import ends_at_caller
 from jitload.tuning.builds import Candidate, build_candidates, make_candidates
 
@@ -146,7 +146,7 @@ def _candidates(function: TypedFunction, request: Request, launch: Launch | None
         return [Candidate(number, v.values, function=module[v.name]) for number, v in variants]
     assert isinstance(launch.tune, Tune)
     bare = replace(launch, kernel=launch.kernel or function._jitload_facts["kernel"]["name"])
-    space = launch.tune.space(device_of(request))
+    space = space_of(request, launch.tune)
     return make_candidates(bare, function.__name__, space, tuple(chosen.dtypes.items()))
 
 
