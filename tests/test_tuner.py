@@ -134,7 +134,7 @@ def test_the_file_freezes_the_choice_and_new_values_alone_are_measured(found, tm
     more = load(tuned=path, V=(1, 2, 3)).scale.tune(*arguments(), reference=double, **FAST)
     assert (
         {"B=32 V=3", "B=64 V=3"}
-        <= {c.label for c in measured}
+        <= {c.row.label for c in measured}
         <= {"B=32 V=3", "B=64 V=3", found.best.label, "B=32 V=1"}
     )
     assert [row.label for row in more.rows[:4]] == ["B=32 V=1", "B=32 V=2", "B=32 V=3", "B=64 V=1"]

@@ -5,20 +5,21 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from jitload.building.resources import core_count
 from jitload.errors import CompileError, JitLoadError, LaunchSpecError, SignatureError
 from jitload.pipeline import load_request
 from jitload.request.request import Request
-from jitload.request.tune import Values, label_of
-from jitload.request.variants import Dtypes, groups, specialize, with_headers
+from jitload.request.tune import Values
+from jitload.request.variants import groups, specialize, with_headers
 
 if TYPE_CHECKING:
     from jitload.cache.prune import ShowProgress
     from jitload.loader.function import TypedFunction
     from jitload.request.launch import Launch
+    from jitload.request.rows import Row
 
 _MAX_SHARED = 227 << 10  # dynamic shared memory of a block on the GPUs that allow the most
 _MAX_CLUSTER = 16
@@ -30,43 +31,34 @@ class Candidate:
     """A variant that is measured.
 
     Attributes:
-        number: Its position in the space.
-        values: Its values.
-        launch: Its launch, or None if this exceeds a limit.
+        row: What is known about it.
+        launch: Its launch. None if it exceeds a limit, and for a Triton kernel.
         function: The function that launches it alone, once it is built.
-        reason: Why it is left out, or "".
-        facts: What is found out about it, by the names of the fields of a `Row`.
     """
 
-    number: int
-    values: Values
+    row: Row
     launch: Launch | None = None
     function: TypedFunction | None = None
-    reason: str = ""
-    facts: dict[str, Any] = field(default_factory=dict)
 
     @property
     def name(self) -> str:
         """The name of the function that launches it alone."""
-        return f"variant_{self.number}"
+        return f"variant_{self.row.number}"
 
-    @property
-    def label(self) -> str:
-        """The values as text."""
-        return label_of(self.values)
+    def note(self, **facts: Any) -> None:
+        """Change fields of the row."""
+        self.row = replace(self.row, **facts)
 
 
-def make_candidates(launch: Launch, name: str, space: Sequence[Values], dtypes: Dtypes) -> list[Candidate]:
-    """Return the variants of a function. Those whose launches exceed a limit have a reason."""
-    candidates = []
-    for number, values in enumerate(space):
-        candidate = Candidate(number, values)
+def make_candidates(launch: Launch, space: Sequence[Values], like: Row) -> list[Candidate]:
+    """Return the variants of a function, with rows like this one. Those whose launches exceed a limit have a reason."""
+    candidates = [Candidate(replace(like, values=values, number=number)) for number, values in enumerate(space)]
+    for candidate in candidates:
         try:
-            candidate.launch = specialize(launch, name, values, dtypes)
-            candidate.reason = _limit(candidate.launch)
+            candidate.launch = specialize(launch, like.function, candidate.row.values, like.dtypes)
+            candidate.note(reason=_limit(candidate.launch))
         except LaunchSpecError as error:
-            candidate.reason = f"{error.field}: {error.problem}" if error.field else error.problem
-        candidates.append(candidate)
+            candidate.note(reason=f"{error.field}: {error.problem}" if error.field else error.problem)
     return candidates
 
 
@@ -80,8 +72,8 @@ def _limit(launch: Launch) -> str:
 
 
 def build_candidates(candidates: Sequence[Candidate], request: Request, show: ShowProgress | None) -> None:
-    """Build variants, and set `function` or `reason`. Variants with the same options are one program."""
-    pending = {c.name: c for c in candidates if c.launch is not None and not c.reason}
+    """Build variants, and set `function` or note a reason. Variants with the same options are one program."""
+    pending = {c.name: c for c in candidates if c.launch is not None and not c.row.reason}
     functions = tuple((name, candidate.launch) for name, candidate in pending.items() if candidate.launch)
     settings = request.settings._replace(library="never")
     parts = groups(request._replace(functions=functions, tuned=None, settings=settings))
@@ -103,7 +95,7 @@ def _build(part: Request, members: Sequence[Candidate]) -> None:
         module = load_request(request, None, keep_module_alive=True, verbose=False)
     except (CompileError, LaunchSpecError, SignatureError) as error:
         if len(members) == 1:
-            members[0].reason = f"does not compile: {_problem(error)}"
+            members[0].note(reason=f"does not compile: {_problem(error)}")
             return
         with ThreadPoolExecutor(core_count()) as pool:
             list(pool.map(lambda member: _build(part, [member]), members))

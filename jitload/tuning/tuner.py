@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any
 from jitload.building.progress import progress_bar
 from jitload.errors import JitLoadError, LaunchSpecError
 from jitload.loader.function import TypedFunction
-from jitload.loader.variants import Chosen
 from jitload.measuring.benchmark import Arguments, Options, Subject, check_number, open_clock, restore_alike
 from jitload.measuring.comparison import Check, check_reference, output_positions, written_by_any
 from jitload.measuring.difference import Tolerance
@@ -115,39 +114,38 @@ def tune(  # noqa: PLR0913  how to check and how to measure
         in_graph=graph,
     )  # fmt: skip
     chosen = function.variant(*args)
-    candidates = _candidates(function, request, launch, chosen)
     with open_clock([function], args, options) as clock:
         like = Row(
             function=name, gpu=clock.model, dtypes=tuple(chosen.dtypes.items()), key=tuple(chosen.key.items()),
             values=(), number=0, mode=method.mode, driver=clock.driver, source=source_digest(request, name, launch),
         )  # fmt: skip
+    candidates = _candidates(function, request, launch, like)
     rows = _earlier_rows(request, like)
     if (best := choose(rows.values())) is None:
         rows = {}  # that none was right may be the fault of the reference
-    if new := {candidate.values for candidate in candidates} - rows.keys():
+    if new := {candidate.row.values for candidate in candidates} - rows.keys():
         new |= {best.values} if best else set()
-        compared = [c for c in candidates if c.values in new or c.number == 0]  # the first may say what is right
+        compared = [
+            c for c in candidates if c.row.values in new or c.row.number == 0
+        ]  # the first may say what is right
         with progress_bar(is_shown=progress) as show:
             if launch is not None:
                 build_candidates(compared, request, show)
-            _measure_candidates(compared, args, method, name, show)
-        rows |= {
-            c.values: replace(like, values=c.values, reason=c.reason, **c.facts) for c in compared if c.values in new
-        }
-    return Tuning(replace(rows[c.values], number=c.number) for c in candidates if c.values in rows)
+            _measure_candidates(compared, args, method, show)
+        rows |= {candidate.row.values: candidate.row for candidate in compared if candidate.row.values in new}
+    return Tuning(replace(rows[c.row.values], number=c.row.number) for c in candidates if c.row.values in rows)
 
 
-def _candidates(function: TypedFunction, request: Request, launch: Launch | None, chosen: Chosen) -> list[Candidate]:
+def _candidates(function: TypedFunction, request: Request, launch: Launch | None, like: Row) -> list[Candidate]:
     """Return the variants of a function. Those of a Triton kernel are functions of its module."""
     if launch is None:
         assert request.triton is not None
         module = load_request(request, None, keep_module_alive=True, verbose=False)
         variants = enumerate(request.triton.variants)
-        return [Candidate(number, v.values, function=module[v.name]) for number, v in variants]
+        return [Candidate(replace(like, values=v.values, number=n), function=module[v.name]) for n, v in variants]
     assert isinstance(launch.tune, Tune)
     bare = replace(launch, kernel=launch.kernel or function._jitload_facts["kernel"]["name"])
-    space = space_of(request, launch.tune)
-    return make_candidates(bare, function.__name__, space, tuple(chosen.dtypes.items()))
+    return make_candidates(bare, space_of(request, launch.tune), like)
 
 
 def _origin(function: object) -> tuple[Request, str, Launch | None]:
@@ -182,13 +180,13 @@ def _earlier_rows(request: Request, like: Row) -> dict[Any, Row]:
 
 
 def _measure_candidates(
-    candidates: Sequence[Candidate], args: Sequence[Any], method: _Method, name: str, show: ShowProgress | None
+    candidates: Sequence[Candidate], args: Sequence[Any], method: _Method, show: ShowProgress | None
 ) -> None:
-    """Check and measure the variants that are built. Set `reason` or `facts`."""
+    """Check and measure the variants that are built."""
     for candidate in candidates:
         if candidate.function is not None:
-            candidate.reason = _check_resources(candidate, candidate.function, args)
-    built = [candidate for candidate in candidates if candidate.function is not None and not candidate.reason]
+            _note_resources(candidate, candidate.function, args)
+    built = [candidate for candidate in candidates if candidate.function is not None and not candidate.row.reason]
     if not built:
         return
     functions = [candidate.function for candidate in built]
@@ -198,30 +196,30 @@ def _measure_candidates(
         with arguments:
             check = Check(arguments, output_positions(functions, args, method.outputs), method.tolerance)
             if not check.outputs and method.reference is None:
-                _log.warning("tune() compared nothing: %s() writes to no tensor of the call", name)
+                _log.warning("tune() compared nothing: %s() writes to no tensor of the call", built[0].row.function)
             right = _check_results(built, check, method)
             _take_samples([subject for _, subject in right], arguments, method.options, show)
     for candidate, subject in right:
         result = subject.result(method.options)
         names = ("median_us", "p10_us", "p90_us", "samples", "bytes", "flop", "peak_gb_per_s")
-        candidate.facts |= {name: getattr(result, name) for name in names}
+        candidate.note(**{name: getattr(result, name) for name in names})
 
 
-def _check_resources(candidate: Candidate, function: TypedFunction, args: Sequence[Any]) -> str:
-    """Note which resources a variant uses. Return why it could not be launched, or ""."""
-    kernel, plan, facts = function.kernel, function.variant(*args), candidate.facts
-    facts |= {"registers": kernel.registers, "spill_bytes": kernel.spill_bytes}
+def _note_resources(candidate: Candidate, function: TypedFunction, args: Sequence[Any]) -> None:
+    """Note which resources a variant uses, and the reason if it could not be launched."""
+    kernel, plan = function.kernel, function.variant(*args)
+    facts: dict[str, Any] = {"registers": kernel.registers, "spill_bytes": kernel.spill_bytes}
     if kernel.shared_bytes is not None:
         facts["shared_bytes"] = kernel.shared_bytes + plan.shared_bytes
-    threads = math.prod(plan.block or (0,))
+    threads, is_triton = math.prod(plan.block or (0,)), "triton" in function._jitload_facts
     if threads > kernel.max_threads:
-        return f"a block of {threads} threads is larger than the kernel allows, {kernel.max_threads}"
-    is_triton = "triton" in function._jitload_facts
-    if kernel.registers is None or not (threads or is_triton):
-        return ""
-    occupancy = function.occupancy() if is_triton else function.occupancy(threads, plan.shared_bytes)
-    facts["occupancy"] = occupancy.share
-    return "" if occupancy.blocks else f"no block fits on a multiprocessor: {' and '.join(occupancy.limited_by)}"
+        facts["reason"] = f"a block of {threads} threads is larger than the kernel allows, {kernel.max_threads}"
+    elif kernel.registers is not None and (threads or is_triton):
+        occupancy = function.occupancy() if is_triton else function.occupancy(threads, plan.shared_bytes)
+        facts["occupancy"] = occupancy.share
+        if not occupancy.blocks:
+            facts["reason"] = f"no block fits on a multiprocessor: {' and '.join(occupancy.limited_by)}"
+    candidate.note(**facts)
 
 
 def _check_results(built: Sequence[Candidate], check: Check, method: _Method) -> list[tuple[Candidate, Subject]]:
@@ -236,7 +234,7 @@ def _check_results(built: Sequence[Candidate], check: Check, method: _Method) ->
         expected.append((check, check.expect(reference, is_sure=True, keeps_outputs=keeps)))
     needs_first = method.is_exact or not expected
     for candidate in built:
-        subject = Subject(candidate.function, arguments, candidate.label)
+        subject = Subject(candidate.function, arguments, candidate.row.label)
         try:
             for each, right in expected:
                 each.check(subject, right)
@@ -250,8 +248,8 @@ def _check_results(built: Sequence[Candidate], check: Check, method: _Method) ->
             prepared.append((candidate, subject))
         except (RuntimeError, ValueError) as error:
             arguments.clock.wait()  # raises an error if the kernel has made the GPU's context unusable
-            name = f"{re.escape(repr(candidate.label))}(: | (?!and ))|{candidate.name}\\(\\): "
-            candidate.reason = re.sub(f"^({name})+", "", str(error))
+            name = f"{re.escape(repr(candidate.row.label))}(: | (?!and ))|{candidate.name}\\(\\): "
+            candidate.note(reason=re.sub(f"^({name})+", "", str(error)))
     return prepared
 
 
