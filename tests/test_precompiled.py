@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from builds import ARCH, run_python
@@ -205,7 +206,8 @@ def test_headers_are_precompiled_in_a_child_after_a_slow_compile(
 ):
     questions: list[isolated._Question] = []
     monkeypatch.setattr(isolated, "is_needed", True)
-    monkeypatch.setattr(isolated._children, "begin", questions.append)
+    monkeypatch.setattr(isolated, "_start", lambda: SimpleNamespace(is_at_work=False, post=questions.append))
+    monkeypatch.setattr(isolated._children, "_idle", [])
     with suppress(CompileError):
         compiles(text)
     monkeypatch.setattr(isolated, "is_needed", False)  # from now on, this process is the child

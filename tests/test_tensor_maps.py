@@ -117,7 +117,9 @@ def test_im2col_and_interleave(mod: jitload.Module, stub_driver: StubDriver) -> 
     assert (call["lower"], call["upper"], call["steps"]) == ("-2,-1", "2,1", "1,1,1,1")
     mod.interleaved(tensor((2, 8, 4), "float64"), 1)
     assert encoded(stub_driver)[0].items() >= {"interleave": "2", "swizzle": "1", "promotion": "0"}.items()
-    message = r"strides of a multiple of 32 bytes for its tensor map, but axis 1 has 6 elements of 8 bytes"
+    message = (
+        r"strides of a multiple of 32 bytes below 2\*\*40 for its tensor map, but axis 1 has 6 elements of 8 bytes"
+    )
     assert_refused(ValueError, message, mod.interleaved, tensor((2, 8, 4), "float64", (48, 6, 1)), 1)
     assert_refused(ValueError, "aligned to 32 bytes", mod.interleaved, tensor((2, 8, 4), "float64", offset=16), 1)
 
@@ -163,10 +165,13 @@ def test_dtypes_and_values_of_a_variant(mod: jitload.Module, stub_driver: StubDr
 BAD_CALLS = {
     "dimensions": (tensor((4, 64, 8), "bfloat16"), "'a' must have 2 dimensions for its tensor map, got 3"),
     "dtype": (tensor((4, 64)), "'a' must be a bfloat16 CUDA tensor, got float32"),
-    "stride": (tensor((4, 64), "bfloat16", (68, 1)), "of 16 bytes for its tensor map, but axis 0 has 68 elements of 2"),
+    "stride": (
+        tensor((4, 64), "bfloat16", (68, 1)),
+        r"of 16 bytes below 2\*\*40 for its tensor map, but axis 0 has 68 elements of 2",
+    ),
     "column": (tensor((4, 64), "bfloat16", (1, 8)), "must be contiguous in its last axis for its tensor map"),
     "empty": (tensor((4, 0), "bfloat16"), "must have 1 to 4294967296 elements in axis 1 for its tensor map, got 0"),
-    "far": (tensor((2, 64), "bfloat16", (2**40, 1)), r"of less than 2\*\*40 bytes for its tensor map"),
+    "far": (tensor((2, 64), "bfloat16", (2**40, 1)), r"of 16 bytes below 2\*\*40 for its tensor map"),
     "address": (tensor((4, 64), "bfloat16", offset=8), "'a' must be aligned to 16 bytes for its tensor map"),
     "number": (7, "'a' must be a bfloat16 CUDA tensor"),
     "None": (None, "'a' must be a bfloat16 CUDA tensor"),
@@ -204,7 +209,7 @@ BAD_RECORDS: dict[str, tuple[dict[str, Any], str]] = {
     "rank": ({"box": (1,) * 6}, "Tma.box: must be for a tensor of 1 to 5 axes, not 6"),
     "interleave": ({"interleave": "16B"}, "must be for a tensor of 3 to 5 axes for im2col and interleave, not 2"),
     "steps": ({"steps": (1,)}, "Tma.steps: must have 2 numbers, got 1"),
-    "writes": ({"writes": 1}, "Tma.writes: must be True or False, got int"),
+    "writes": ({"writes": "yes"}, "Tma.writes: must be one of False, True, got 'yes'"),
 }
 
 

@@ -19,12 +19,12 @@ from jitload.codegen.record import (
     flags_of,
     ops_array,
 )
-from jitload.codegen.tensor_maps import map_structures
 from jitload.element_types import ELEMENT_TYPES
 from jitload.errors import LaunchSpecError
 from jitload.expressions.compiler import Op, ScopeEntry, compile_expression
 from jitload.model import BoundCheck, Parameter
 from jitload.request.launch import LAUNCH_ATTRIBUTES, Launch, extent_axes
+from jitload.request.tma import DTYPES, MAX_RANK, MODES, TmaNumbers
 from jitload.request.tune import Table, Values, Variant
 from jitload.signature.exports import Export
 from jitload.signature.types import is_complex, is_pointer_to_pointer
@@ -321,3 +321,31 @@ def make_scope(export: Export, positions: Mapping[str, int]) -> dict[str, ScopeE
             is_nullable=parameter.name in export.launch.nullable,
         )
     return scope
+
+
+# ---- tensor maps ---------------------------------------------------------------------------------------------------
+
+
+def map_structures(export: Export) -> Iterator[Struct]:
+    """Yield the structure of each tensor map of an export.
+
+    Raises:
+        LaunchSpecError: A `Tma` does not fit the kernel, or exceeds a limit of the driver.
+    """
+    numbers = {parameter.name: number for number, parameter in enumerate(export.kernel.parameters)}
+    for name, tma in export.launch.tensor_maps:
+        tensor = numbers[tma.tensor]
+        dtype = export.kernel.parameters[tensor].dtype
+        assert dtype is not None
+        size = ELEMENT_TYPES[dtype].size
+        indexes = {"param": numbers.get(name, tensor), "tensor": tensor, "rank": tma.rank}
+        elements = {"type": DTYPES[dtype], "element_bytes": size}
+        modes = {field.removeprefix("l2_"): values[getattr(tma, field)] for field, values in MODES.items()}
+        checked = TmaNumbers(tma, dtype, size, export.name, name)
+        extents = {field: padded(values) for field, values in checked.extents.items()}
+        yield Struct("tensor_map", {**indexes, **elements, **modes, **extents, **checked.numbers})
+
+
+def padded(extents: tuple[int, ...]) -> tuple[int, ...]:
+    """Return extents with zeros for the axes that the tensor does not have."""
+    return (*extents, *(0,) * (MAX_RANK - len(extents)))

@@ -63,8 +63,13 @@ def precompile_later(library_path: Path, job: NvrtcJob) -> None:
     """Make a child process precompile the headers of a job in the background, if NVRTC needs a process of its own."""
     if is_needed:
         with suppress(OSError, JitLoadError):  # the next compile will report the error
-            job = headers_alone(job)._replace(precompiles=True)
-            _children.begin(_Question(library_path, job, dict(os.environ), _working_dir()))
+            child = _children.take()
+            if child is None or not child.is_alive():
+                child = _start()
+            if not child.is_at_work:  # otherwise, the job waits for its next compile
+                job = headers_alone(job)._replace(precompiles=True)
+                child.post(_Question(library_path, job, dict(os.environ), _working_dir()))
+            _children.give_back(child)
 
 
 def _ask(question: _Question) -> NvrtcResult | Exception:
@@ -135,15 +140,6 @@ class _Children:
         with self._lock:
             if not self._idle:
                 self._idle.append(_start())
-
-    def begin(self, question: _Question) -> None:
-        """Give a job to a child, unless it is at work, without waiting for the answer. Its next job waits."""
-        child = self.take()
-        if child is None or not child.is_alive():
-            child = _start()
-        if not child.is_at_work:
-            child.post(question)
-        self.give_back(child)
 
     def kill(self) -> None:
         """End the idle children. Children at work end with this process."""

@@ -12,9 +12,8 @@ import re
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from pathlib import Path
 from typing import Any, NamedTuple
 
 from jitload.building.resources import free_memory
@@ -66,10 +65,9 @@ def split_job(job: NvrtcJob) -> SplitJob | None:
 
 def headers_alone(job: NvrtcJob) -> NvrtcJob:
     """Return a job that has the directives of `job`, which `split_job` can split, and no code of its own."""
-    line = re.match(_LINE, job.source)
-    assert line
-    directives = leading_directives(job.source[line.end() :])
-    return job._replace(source=line[0] + directives, expressions=())
+    split = split_job(job)
+    assert split
+    return job._replace(source=f'#line 1 "{split.label}"\n{split.directives}', expressions=())
 
 
 def leading_directives(text: str) -> str:
@@ -86,19 +84,6 @@ def leading_directives(text: str) -> str:
         if has_include and depth == 0 and part[0].endswith("\n"):
             end, has_include = position, False
     return text[:end]
-
-
-def file_states(paths: Iterable[Path]) -> str:
-    """Return a text that changes with the files at the paths."""
-
-    def state(path: Path) -> str:
-        try:
-            status = path.stat()
-        except OSError:
-            return f"{path}"
-        return f"{path} {status.st_mtime_ns} {status.st_size} {status.st_ino}"
-
-    return "\n".join(map(state, paths))
 
 
 # ---- slow headers --------------------------------------------------------------------------------------------------

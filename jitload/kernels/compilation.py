@@ -21,7 +21,6 @@ from jitload.candidate import Candidate
 from jitload.cuda.headers import STAND_INS, provide_headers
 from jitload.cuda.job import SYNTAX_ONLY, NvrtcJob, NvrtcResult, device_options
 from jitload.cuda.nvrtc import log_warnings, run_nvrtc
-from jitload.cuda.precompiled import file_states
 from jitload.cuda.predefined import declarations_for, declarations_for_texts
 from jitload.errors import CompileError, LaunchSpecError, SignatureError, nearest_name
 from jitload.kernels.host_code import compile_kernels_alone
@@ -34,6 +33,7 @@ from jitload.signature.demangle import demangle_variables
 from jitload.signature.layouts import LAYOUT_DECLARATIONS, layout_queries, read_layouts, typed_variables
 from jitload.toolchain.arch import CPU, machine_arch
 from jitload.toolchain.cuda import CudaToolchain, find_cuda_toolchain, nvrtc_include_dirs
+from jitload.toolchain.fingerprints import find_file_state
 
 if TYPE_CHECKING:
     from jitload.model import CompiledSource, Image
@@ -194,6 +194,7 @@ class _Compilation:
     def _job(self) -> NvrtcJob:
         """The run of NVRTC, without what differs from run to run."""
         source, files = self._source, self._files
+        states = (find_file_state(path) or f"{path}" for path in files or ())
         return NvrtcJob(
             name=source.pieces[0][0] if len(source.pieces) == 1 else f"{source.name}.cu",
             directory="/jitload",
@@ -202,7 +203,7 @@ class _Compilation:
             headers=tuple((header.name, text) for header, text in source.header_texts),
             declared=declarations_for_texts((*source.piece_texts, *source.option_lines, *self._headers)),
             is_isolated=source.is_isolated,
-            header_state="" if files is None else f"{self._toolchain.identity}\n{file_states(files)}",
+            header_state="" if files is None else "\n".join((f"{self._toolchain.identity}", *states)),
         )
 
     def compile(self, expressions: tuple[str, ...]) -> tuple[NvrtcResult, Image]:

@@ -132,12 +132,16 @@ def device_source(request: Request) -> DeviceSource:
     """Return the parts of a request that the compilers of device code need."""
     functions = request.functions or ()
     kernels = [launch.kernel for _, launch in functions if launch.kernel]
-    includes = any("include" in text for text in (*(text for _, text in request.pieces), *request.options))
+    include_dirs = [*map(Path, request.include_dirs)]
+    if any("include" in text for text in (*(text for _, text in request.pieces), *request.options)):
+        from jitload.toolchain.cutlass import cutlass_dirs  # looks for packages, which few sources include
+
+        include_dirs += cutlass_dirs()
     return DeviceSource(
         name=request.name,
         pieces=request.pieces,
         options=request.options,
-        include_dirs=(*map(Path, request.include_dirs), *(_wheel_cutlass_dirs() if includes else ())),
+        include_dirs=tuple(include_dirs),
         kernels=tuple(dict.fromkeys(kernels)),
         signatures=tuple((launch.kernel or name, launch.signature) for name, launch in functions if launch.signature),
         cpu_flags=request.cpu_flags,
@@ -151,12 +155,6 @@ def device_source(request: Request) -> DeviceSource:
 def with_default_device(options: tuple[str, ...]) -> tuple[str, ...]:
     """Return the options with those that make functions without `__device__` functions of the device."""
     return (*options, *(option for option in DEFAULT_DEVICE if option not in options))
-
-
-def _wheel_cutlass_dirs() -> tuple[Path, ...]:
-    from jitload.toolchain.cutlass import wheel_cutlass_dirs  # looks for packages, which few sources include
-
-    return wheel_cutlass_dirs()
 
 
 def join_pieces(pieces: Iterable[tuple[str, str]]) -> str:

@@ -241,9 +241,9 @@ def _make_request(call: Call, settings: Settings) -> Request:
         check_host_functions(call, host)
     include_dirs = (*call.options.include_dirs, *call.sources.directories, *cuda_dirs, *call.options.host_dirs)
     if settings.cutlass:
-        from jitload.toolchain.cutlass import chosen_cutlass_dirs
+        from jitload.toolchain.cutlass import cutlass_dirs
 
-        include_dirs += chosen_cutlass_dirs(settings.cutlass)
+        include_dirs += cutlass_dirs(settings.cutlass)
     archs = () if kind == "host" else _resolve_archs(call, host, option_archs, settings)
     request = Request(
         name=call.name,

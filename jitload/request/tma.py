@@ -71,21 +71,18 @@ class Tma:
     def __post_init__(self) -> None:
         if not isinstance(self.tensor, str) or not self.tensor.isidentifier() or iskeyword(self.tensor):
             raise _error("tensor", f"must be the name of a tensor, got {self.tensor!r}")
-        for name, values in (*MODES.items(), ("dtype", {None: 0, **DTYPES})):
-            if (value := getattr(self, name)) not in values:
-                raise _error(name, f"must be one of {', '.join(map(repr, values))}, got {value!r}")
-        if not isinstance(self.writes, bool):
-            raise _error("writes", f"must be True or False, got {type(self.writes).__name__}")
+        for name, choices in (*MODES.items(), ("dtype", {None: 0, **DTYPES}), ("writes", (False, True))):
+            if (value := getattr(self, name)) not in choices:
+                raise _error(name, f"must be one of {', '.join(map(repr, choices))}, got {value!r}")
+        numbers = [("channels", self.channels), ("pixels", self.pixels)]
         for name in _EXTENTS:
-            values = getattr(self, name)
-            if not isinstance(values, tuple | list):
+            if not isinstance(values := getattr(self, name), tuple | list):
                 raise _error(name, f"must be a tuple of integers, got {type(values).__name__}")
             object.__setattr__(self, name, tuple(values))
-        for name in (*_EXTENTS, "channels", "pixels"):
-            values = getattr(self, name)
-            for value in values if name in _EXTENTS else (values,):
-                if not isinstance(value, int | str) or isinstance(value, bool):
-                    raise _error(name, f"must be int or an expression (str), got {type(value).__name__}")
+            numbers += [(name, value) for value in values]
+        for name, value in numbers:
+            if not isinstance(value, int | str) or isinstance(value, bool):
+                raise _error(name, f"must be int or an expression (str), got {type(value).__name__}")
         self._check_kind()
 
     def _check_kind(self) -> None:
@@ -136,7 +133,7 @@ def read_tma(value: object) -> tuple[tuple[str, Tma], ...]:
 
 
 class TmaNumbers:
-    """The numbers of a `Tma`, which are checked against the driver's limits.
+    """The numbers of a `Tma`, by field, which are checked against the driver's limits.
 
     Raises:
         LaunchSpecError: A number is not constant, or exceeds a limit.
@@ -144,13 +141,15 @@ class TmaNumbers:
 
     def __init__(self, tma: Tma, dtype: str, element_bytes: int, kernel: str, name: str) -> None:
         self._tma, self._kernel, self._name = tma, kernel, name
-        self.box = self._extents("box", 1, 256) or (0,) * tma.rank
-        self.steps = self._extents("steps", 1, 8) or (1,) * tma.rank
-        low, high = {5: (-16, 15), 4: (-128, 127)}.get(tma.rank, (-32768, 32767))
-        self.lower, self.upper = (self._extents(field, low, high) for field in ("lower", "upper"))
-        self.channels = self._number("channels", tma.channels, 0 if tma.box else 1, 256)
-        self.pixels = self._number("pixels", tma.pixels, 0 if tma.box else 1, 1024)
-        self._check_bytes((self.channels or self.box[-1]) * element_bytes, element_bytes)
+        corner = {5: (-16, 15), 4: (-128, 127)}.get(tma.rank, (-32768, 32767))
+        self.extents = {
+            "box": self._extents("box", 1, 256),
+            "steps": self._extents("steps", 1, 8) or (1,) * tma.rank,
+            **{field: (0, *self._extents(field, *corner)) for field in ("lower", "upper")},
+        }
+        limits = {"channels": 256, "pixels": 1024} if not tma.box else {}
+        self.numbers = {field: self._number(field, getattr(tma, field), 1, limits[field]) for field in limits}
+        self._check_bytes((self.numbers.get("channels") or self.extents["box"][-1]) * element_bytes, element_bytes)
         if tma.fill == "nan" and "float" not in dtype:
             raise self._error("fill", f"must be 'zero' for {dtype}, which has no NaN")
         if tma.fill == "nan" and element_bytes == 1:

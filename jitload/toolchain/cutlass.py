@@ -32,12 +32,17 @@ def find_cutlass(chosen: str = "") -> Cutlass | None:
     Raises:
         ToolchainError: The directory that `JITLOAD_CUTLASS` names has no headers of CUTLASS.
     """
-    if chosen:
-        root = _chosen_root(chosen)
+    if not chosen:
+        roots = (root / path for package, path in _CUTLASS.items() for root in package_dirs(package))
+        copies = (Cutlass(_read_version(root), root) for root in roots)
+        return max((copy for copy in copies if copy.version), default=None)
+    root = Path(chosen).expanduser()
+    if (root / "include/cutlass").is_dir():
         return Cutlass(_read_version(root), root)
-    roots = (root / path for package, path in _CUTLASS.items() for root in package_dirs(package))
-    copies = (Cutlass(_read_version(root), root) for root in roots)
-    return max((copy for copy in copies if copy.version), default=None)
+    raise ToolchainError(
+        f"JITLOAD_CUTLASS={chosen}: there is no include/cutlass. Name the directory of CUTLASS, such as a clone of "
+        "its repository, or unset the variable."
+    )
 
 
 def _read_version(root: Path) -> tuple[int, ...]:
@@ -48,33 +53,11 @@ def _read_version(root: Path) -> tuple[int, ...]:
     return tuple(map(int, _CUTLASS_VERSION.findall(text)))
 
 
-def wheel_cutlass_dirs() -> tuple[Path, ...]:
-    """Return the header directories of the newest CUTLASS in wheels. A compiler is to search these last."""
-    newest = find_cutlass()
-    return _cutlass_dirs(newest.path) if newest else ()
-
-
-def chosen_cutlass_dirs(path: str) -> tuple[Path, ...]:
-    """Return the header directories of the CUTLASS that `JITLOAD_CUTLASS` names.
-
-    Raises:
-        ToolchainError: The directory has no headers of CUTLASS.
-    """
-    return _cutlass_dirs(_chosen_root(path))
-
-
-def _chosen_root(path: str) -> Path:
-    root = Path(path).expanduser()
-    if (root / "include/cutlass").is_dir():
-        return root
-    raise ToolchainError(
-        f"JITLOAD_CUTLASS={path}: there is no include/cutlass. Name the directory of CUTLASS, such as a clone of "
-        "its repository, or unset the variable."
-    )
-
-
-def _cutlass_dirs(root: Path) -> tuple[Path, ...]:
-    return tuple(path for path in (root / "include", root / "tools/util/include") if path.is_dir())
+def cutlass_dirs(chosen: str = "") -> tuple[Path, ...]:
+    """Return the header directories of the CUTLASS that is found. A compiler is to search those of a wheel last."""
+    cutlass = find_cutlass(chosen)
+    paths = [cutlass.path / "include", cutlass.path / "tools/util/include"] if cutlass else []
+    return tuple(path for path in paths if path.is_dir())
 
 
 def cutlass_hint(header: str) -> str:

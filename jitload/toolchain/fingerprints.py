@@ -37,7 +37,7 @@ def compiler_identity(compiler: Compiler, cache_dir: Path) -> str:
         return identity
     memory = _compiler_memory_file(compiler, cache_dir)
     words, programs = _ask_compiler(compiler)
-    files = [(path, state) for path in programs if (state := _state_of_file(path))]
+    files = [(path, state) for path in programs if (state := find_file_state(path))]
     _answers[memory] = {"identity": words, "files": files}
     save_json(memory, _answers[memory])
     return _identity_of(compiler, words)
@@ -48,7 +48,7 @@ def recall_compiler_identity(compiler: Compiler, cache_dir: Path) -> str | None:
     memory = _compiler_memory_file(compiler, cache_dir)
     with suppress(OSError, ValueError, KeyError, TypeError, RecursionError):
         answer = _answers.get(memory) or load_json(memory)
-        if all(_state_of_file(path) == state for path, state in answer["files"]):
+        if all(find_file_state(path) == state for path, state in answer["files"]):
             _answers[memory] = answer
             return _identity_of(compiler, answer["identity"])
     return None
@@ -62,13 +62,14 @@ def _identity_of(compiler: Compiler, words: str) -> str:
 
 
 def _compiler_memory_file(compiler: Compiler, cache_dir: Path) -> Path:
-    state = _state_of_file(compiler.path)
+    state = find_file_state(compiler.path)
     if state is None:
         raise ToolchainError(f"the C++ compiler {compiler.path} no longer exists")
     return _memory_file((*compiler.command, state, *compiler.environment), cache_dir)
 
 
-def _state_of_file(path: str | Path) -> str | None:
+def find_file_state(path: str | Path) -> str | None:
+    """Return `file_state(path)`, or None if there is no such file."""
     try:
         return file_state(path)
     except OSError:

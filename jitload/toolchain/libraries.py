@@ -12,7 +12,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from jitload.toolchain.cuda import CudaToolchain, Nvcc
-from jitload.toolchain.cutlass import cutlass_hint, wheel_cutlass_dirs
+from jitload.toolchain.cutlass import cutlass_dirs, cutlass_hint
 from jitload.toolchain.host import package_dirs
 
 # The directory of each library's wheel below `nvidia/`. For CUDA 13, the wheels share the directory `cu13`.
@@ -45,7 +45,7 @@ def library_include_dirs(cuda: CudaToolchain | Nvcc | None) -> tuple[Path, ...]:
     dirs = [root / name / "include" for root in package_dirs("nvidia") for name in names]
     return (
         *(path for path in dirs if path.is_dir() and not (cuda and path in cuda.include_dirs)),
-        *wheel_cutlass_dirs(),
+        *cutlass_dirs(),
     )
 
 

@@ -10,9 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from jitload.codegen.kernel import choice_structure, dtype_code, kernel_members, param_structures
+from jitload.codegen.kernel import choice_structure, dtype_code, kernel_members, padded, param_structures
 from jitload.codegen.record import ASSUMPTIONS, PARTS, Array, Place, Record, Struct, write_record
-from jitload.codegen.tensor_maps import padded
 from jitload.codegen.wrapper import (
     EmbeddedImage,
     describe_function,

@@ -65,17 +65,11 @@ int jitload_check_map_layout(const jitload_kernel* kernel, const jitload_tensor_
     }
     if (i == last || extent == 1) continue;
     const uint64_t step = (uint64_t)stride * (uint64_t)map->element_bytes;
-    if (stride < 0 || step % step_alignment != 0) {
+    if (stride < 0 || step % step_alignment != 0 || step >= UINT64_C(1) << 40) {
       return jitload_fail("ValueError",
-                          "%s(): argument '%s' must have strides of a multiple of %d bytes for %s, but axis %d has %lld "
-                          "elements of %d bytes",
+                          "%s(): argument '%s' must have strides of a multiple of %d bytes below 2**40 for %s, but axis "
+                          "%d has %lld elements of %d bytes",
                           kernel->name, argument, (int)step_alignment, name, (int)i, stride, (int)map->element_bytes);
-    }
-    if (step >= UINT64_C(1) << 40) {
-      return jitload_fail("ValueError",
-                          "%s(): argument '%s' must have strides of less than 2**40 bytes for %s, but axis %d has %lld "
-                          "elements of %d bytes",
-                          kernel->name, argument, name, (int)i, stride, (int)map->element_bytes);
     }
   }
   if (layout->address % alignment == 0) return 0;
@@ -132,16 +126,12 @@ struct jitload_map_cache {
   jitload_kept_map slots[1 << JITLOAD_MAP_SLOT_BITS];
 };
 
-static jitload_kept_map* jitload_find_map_slot(struct jitload_map_cache* cache, const jitload_layout* layout) {
-  const uint64_t hash = ((layout->address >> 4) ^ ((uint64_t)layout->shape[0] << 40)) * UINT64_C(0x9E3779B97F4A7C15);
-  return &cache->slots[hash >> (64 - JITLOAD_MAP_SLOT_BITS)];
-}
-
 /* Copy the map of an equal layout from the cache (`is_store` is 0), or a map to the cache. Return whether it was copied. */
 static int jitload_exchange_map(struct jitload_map_cache* cache, const jitload_layout* layout, unsigned char* map,
                                 int is_store) {
   if (cache == NULL || layout->address == 0 || __atomic_test_and_set(&cache->is_locked, __ATOMIC_ACQUIRE)) return 0;
-  jitload_kept_map* slot = jitload_find_map_slot(cache, layout);
+  const uint64_t hash = ((layout->address >> 4) ^ ((uint64_t)layout->shape[0] << 40)) * UINT64_C(0x9E3779B97F4A7C15);
+  jitload_kept_map* slot = &cache->slots[hash >> (64 - JITLOAD_MAP_SLOT_BITS)];
   const int is_copied = is_store || memcmp(&slot->layout, layout, sizeof *layout) == 0;
   if (is_store) {
     slot->layout = *layout;
