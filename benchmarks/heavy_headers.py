@@ -1,10 +1,10 @@
 """What do heavy headers cost NVRTC, what does a precompiled header save, and which options make compiles faster?
 
-Five sources: block algorithms of CUB, `cuda::std`, CuTe, `thrust::complex`, and a large generated source. The times are
-milliseconds of the processor. All compiles run in this process. The columns with options use no precompiled header, and
-take turns. "Precompiles" is the compile that creates the precompiled header, and "precompiled" are the later ones. The
-second table has NVRTC's own report of its phases, in milliseconds of wall time. With `--rounds 1`, all of it takes two
-minutes on an idle machine.
+Six sources: block algorithms of CUB, `cuda::std`, CuTe, `thrust::complex`, DeepGEMM, and a large generated source. The
+times are milliseconds of the processor. All compiles run in this process. The columns with options use no precompiled
+header, and take turns. "Precompiles" is the compile that creates the precompiled header, and "precompiled" are the
+later ones. The second table has NVRTC's own report of its phases, in milliseconds of wall time. With `--rounds 1`, all
+of it takes two minutes on an idle machine.
 """
 
 from __future__ import annotations
@@ -65,6 +65,17 @@ _THRUST = """
 #include <thrust/complex.h>
 __global__ void k(thrust::complex<float>* z) { z[threadIdx.x] = exp(z[threadIdx.x]) * sqrt(z[NUMBER]); }"""
 
+# A kernel of DeepGEMM for another matrix each time. The wheel sgl-deep-gemm contains its headers, with CUTLASS.
+_DEEPGEMM = """
+#include <deep_gemm/impls/sm90_bf16_gemm.cuh>
+using namespace deep_gemm;
+using cute::UMMA::Major;
+__global__ void k(void** kernel) {
+    constexpr int n = 4096 + 128 * NUMBER;
+    *kernel = (void*)sm90_bf16_gemm_impl<Major::K, Major::K, 0, n, 7168, 1, 128, 128, 64, 128, 128, 128, 4, 128, 256, 1,
+                                         false, 132, GemmType::Normal, false, cutlass::bfloat16_t>;
+}"""
+
 
 def generated_source() -> str:
     """Return twelve kernels with unrolled loops of mathematical functions."""
@@ -81,6 +92,7 @@ SOURCES = {
     "cuda::std": _STD,
     "cute": _CUTE,
     "thrust::complex": _THRUST,
+    "deepgemm": _DEEPGEMM,
     "generated": generated_source(),
 }
 
@@ -96,6 +108,7 @@ def main() -> None:
     parser.add_argument("--sources", default=",".join(SOURCES), help="which sources")
     parser.add_argument("--columns", default=",".join((*WAYS, "precompiled")), help="which columns")
     parser.add_argument("--include", action="append", default=[], help="a directory of headers, such as another CCCL")
+    parser.add_argument("--flag", action="append", default=[], help="an option for all compiles")
     parser.add_argument("--arch", default="sm_90a", help="architecture to compile for")
     options = parser.parse_args()
     machine = machine_line()
@@ -132,7 +145,7 @@ def make_compile(source: str, name: str, options: argparse.Namespace) -> Compile
             name=name,
             arch=options.arch,
             extra_include_paths=options.include,
-            extra_cuda_cflags=flags,
+            extra_cuda_cflags=(*options.flag, *flags),
             isolate=precompiles,  # so that the first compile already precompiles
         ).log
 
