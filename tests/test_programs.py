@@ -118,7 +118,7 @@ def test_host_functions_without_launches_are_left_out(tmp_path):
         "__device__ inline float twice(float x) { return 2 * x; }\n"
     )
     text = (
-        '#include "host.cuh"\n#include <string>\nstd::string name(int n) { return std::to_string(n); }\n'
+        '#include "host.cuh"\n#define CHECK(x) exit(x)\nstd::string name(int n) { return std::to_string(n); }\n'
         "__global__ void k(float* x) { x[0] = twice(x[0]); }\n"
     )
     for functions in (None, ["k"]):
@@ -134,6 +134,14 @@ def test_host_functions_without_launches_are_left_out(tmp_path):
         jitload.build_inline("m", cuda_sources=missing, arch=ARCH)
     with pytest.raises(CompileError, match="Did you mean 'name'"):
         jitload.build_inline("m", cuda_sources=text, functions=["nmae"], extra_include_paths=[tmp_path], arch=ARCH)
+    for functions in ({"f": Launch(kernel="k<float>")}, {"f": Launch(kernel="l")}):
+        with pytest.raises(
+            LaunchSpecError, match=r"kernel 'f', Launch\.kernel: .*(?:k<float>|'l').*\n.*\n.* k\(float\*\)"
+        ):
+            jitload.build_inline("m", cuda_sources=text, functions=functions, extra_include_paths=[tmp_path], arch=ARCH)
+    needs_gpu = text.replace("x[0] = twice", "\n#if __CUDA_ARCH__ >= 700\nx[1] = 1;\n#endif\nx[0] = twice")
+    with pytest.raises(CompileError, match=r"m\.cu:5: GPU only: a branch"):
+        jitload.build_inline("m", cuda_sources=needs_gpu, extra_include_paths=[tmp_path], arch="cpu")
 
 
 def test_host_code_that_gcc_rejects_is_left_out_on_the_cpu(tmp_path):

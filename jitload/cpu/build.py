@@ -58,10 +58,10 @@ _log = logging.getLogger(__name__)
 # by default, would end the process in cases where `sanitize` reports the user's line. -fstack-clash-protection makes a
 # frame that is too large for the rest of its stack touch the guard page below the stack instead of jumping over it.
 _FLAGS = (
-    "-std=c++17", "-O3", "-pipe", "-fPIC", "-fvisibility=hidden", "-ffunction-sections", "-fno-extern-tls-init",
-    "-fno-gnu-unique", "-fno-strict-aliasing", "-fwrapv", "-fno-math-errno", "-fno-trapping-math", "-w",
-    "-U_FORTIFY_SOURCE", "-fstack-clash-protection", "-fsanitize=integer-divide-by-zero",
-    "-fno-sanitize-recover=integer-divide-by-zero",
+    "-std=c++17", "-O3", "-pipe", "-fPIC", "-fvisibility=hidden", "-fno-semantic-interposition", "-ffunction-sections",
+    "-fno-extern-tls-init", "-fno-gnu-unique", "-fno-strict-aliasing", "-fwrapv", "-fno-math-errno",
+    "-fno-trapping-math", "-w", "-U_FORTIFY_SOURCE", "-fstack-clash-protection",
+    "-fsanitize=integer-divide-by-zero", "-fno-sanitize-recover=integer-divide-by-zero",
 )  # fmt: skip
 # Options for kernels whose threads may wait in a loop without a barrier. With these options, each basic block of such a
 # kernel may switch to another thread.

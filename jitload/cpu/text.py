@@ -79,8 +79,9 @@ def cpu_text(
         overloads: Names of `extern "C"` kernels that get C++ linkage, because C or CUDA has functions of these names.
     """
     texts = [text for _, text in source.pieces]
-    needs_c_names = any(_CXX_HEADER.search(text) for text in texts)
-    c_names = set() if needs_c_names else _C_NAMES & set(re.findall(r"\w+", " ".join(texts)))
+    c_names = _C_NAMES & set(re.findall(r"\w+", " ".join(texts)))
+    if c_names and any(_CXX_HEADER.search(text) for text in (*texts, *source.reading.header_texts)):
+        c_names = frozenset()
     renamed = sorted(c_names | {name for text in texts for name in _OWN_C_TYPE.findall(text)})
     head = [
         *(f"#define {name} __jitload_c_{name}" for name in renamed),

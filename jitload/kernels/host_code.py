@@ -24,7 +24,7 @@ def compile_kernels_alone(source: DeviceSource, run: Callable[[DeviceSource], _R
 
     If this fails, too, raise the first error: for example, kernels call a function that lacks `__device__`. But if the
     first run reported all errors of the second run, or did not get that far, raise the second error, which is about
-    device code alone.
+    device code alone. Also raise the second error if no kernel fits a `Launch`, or if kernels need a GPU.
     """
     try:
         return run(source)
@@ -40,10 +40,11 @@ def compile_kernels_alone(source: DeviceSource, run: Callable[[DeviceSource], _R
         raise failure
     try:
         return run(_with_unique_names(kernels_alone))
-    except (LaunchSpecError, ToolchainError):
+    except ToolchainError:
         raise failure from None
     except CompileError as error:
-        raise (error if _was_reported(error, failure) else failure) from None
+        needs_gpu = any(d.message.startswith("GPU only") for d in error.diagnostics)
+        raise (error if needs_gpu or _was_reported(error, failure) else failure) from None
 
 
 def _is_in_headers(error: CompileError, source: DeviceSource) -> bool:

@@ -14,7 +14,8 @@ template <class T, int N> struct Vec {
     return sum;
   }
 };
-__device__ __forceinline__ int fibonacci(int n) { return n < 2 ? n : -1; }
+template <int N> __device__ __forceinline__ int fibonacci(int n);
+template <> __device__ __forceinline__ int fibonacci<1>(int n) { return n < 2 ? n : -1; }
 __device__ __noinline__ int recursive(int n) { return n < 2 ? n : recursive(n - 1) + recursive(n - 2); }
 struct Shape {
   __device__ virtual float area() const { return 0; }
@@ -48,7 +49,7 @@ extern "C" __global__ void __launch_bounds__(64) language(const float* in, float
   float x = in[i], *row = out + 10 * i;
   tools::Vec<float, 4> v = {{x, x + 1, x + 2, x + 3}};
   row[0] = v.dot(v);
-  row[1] = tools::recursive(i % 12) + tools::fibonacci(1);
+  row[1] = tools::recursive(i % 12) + tools::fibonacci<1>(1);
   tools::Square square(x);
   tools::Circle circle(x);
   const tools::Shape* shapes[2] = {&square, &circle};
