@@ -256,6 +256,12 @@ def test_parts_of_the_library_are_left_out_if_only_plain_names_are_used(text: st
     assert bool(torch_text._unused_parts(texts, [tmp_path])) is is_plain
 
 
+@pytest.mark.parametrize("header", ["ATen/cuda/Atomic.cuh", "THC/THCAtomics.cuh", "ATen/cuda/CUDAApplyUtils.cuh"])
+def test_the_halves_of_cuda_are_declared_before_torchs_atomics(header: str):
+    needed = set(torch_text._standard_headers(f"#include <{header}>", is_cuda=True))
+    assert needed == {"cuda_fp16.h", "cuda_bf16.h"}
+
+
 def test_the_names_of_torchs_headers_are_written_once_and_whole(tmp_path: Path):
     with ThreadPoolExecutor(8) as pool:
         (directory,) = {*pool.map(find_or_write_torch_headers, [tmp_path] * 8)}

@@ -339,7 +339,7 @@ torch::Tensor on_side_stream(torch::Tensor x, bool high) {
 #include <THC/THCDeviceUtils.cuh>
 template <typename scalar_t>
 __global__ void C10_LAUNCH_BOUNDS_1(64) add_all_kernel(const scalar_t* x, scalar_t* sum) {
-  float v = static_cast<float>(x[threadIdx.x]);
+  float v = static_cast<float>(__ldg(x + threadIdx.x));
   for (int offset = C10_WARP_SIZE / 2; offset > 0; offset /= 2) v += WARP_SHFL_DOWN(v, offset);
   if (threadIdx.x % 32 == 0) gpuAtomicAdd(sum, static_cast<scalar_t>(v));
 }

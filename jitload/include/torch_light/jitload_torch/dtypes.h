@@ -91,16 +91,16 @@ struct alignas(2) BFloat16 {
 #endif
 };
 
-#undef JITLOAD_TORCH_BITS_
-
+#if defined(__CUDACC__)
+template <class T> __device__ T __ldg(const T* address) { return {::__ldg(&address->x), T::from_bits()}; }
+#endif
 /* Copies of torch's headers define the first five, for texts that name them, and name the last one. */
 struct Float8_e4m3fn;
 struct Float8_e5m2;
 struct Float8_e4m3fnuz;
 struct Float8_e5m2fnuz;
 struct Float8_e8m0fnu;
-template <class T>
-struct complex;
+template <class T> struct complex;
 
 /* Two numbers of this type are combined as floats, and the result has this type. With a float or a double, the result
  * has the other number's type. With an integer, it has this type. */
