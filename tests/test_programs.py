@@ -251,6 +251,13 @@ def test_errors_in_kernels_keep_their_lines():
             "D namespace",
         ),
         ("void h(const int* x, int n = 4) {} __global__ void k(int* x, int n) {}", "__global__"),
+        (
+            (
+                "typedef float R; typedef std::vector<R> hosts; using host = std::vector<R>; typedef R const (*F)(R);"
+                " typedef struct T { R a; } *P; using A = R[4]; __global__ void k(R* x, P p, A a, F f) {}"
+            ),
+            "(*F) *P; using",
+        ),
         ("template <int N = 4> int h(const int* x) {} __global__ void k(int* x) {}", "__global__"),
         ("struct P { int n; }; void h(struct P x) {} __global__ void k(P x) {}", "struct P __global__"),
         (

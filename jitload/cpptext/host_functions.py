@@ -417,8 +417,10 @@ def _declared_words(declaration: Sequence[Token], head: Sequence[Token]) -> froz
     words = [token.text for token in head]
     if words[:1] == ["using"] and "=" not in words:
         return frozenset(token.text for token in head[-2:] if token.kind == "word")
+    if words[:1] == ["typedef"] and {"(", "{", "[", ","}.isdisjoint(token.text for token in declaration):
+        return frozenset((words[-1],))
     counted = declaration if {"enum", "typedef"} & {*words} else [*head, *declaration[-1:]]
-    initializer = words.index("=") if "=" in words and "using" not in words else len(counted)
+    initializer = words.index("=") if "=" in words else len(counted)
     words_in = (token.text for token in counted[:initializer] if token.kind == "word")
     return frozenset(word for word in words_in if word not in _KEYWORDS)
 
