@@ -31,7 +31,6 @@ from common import least_ns, make_library_parser
 import jitload
 from jitload import Launch, Tune
 from jitload.request.rows import Row
-from jitload.request.tune import Device
 from jitload.tuning.builds import build_candidates, make_candidates
 
 EXAMPLES = Path(__file__).parent.parent / "examples" / "tuning"
@@ -61,9 +60,10 @@ def build_ms(header: str, count: int) -> float:
     text = f"{header}// {time.time_ns()}\n{SOURCE}"  # never in the cache
     mod = jitload.load_inline("tune", cuda_sources=text, functions={"row_sum": launch}, arch="sm_90a")
     request = mod.row_sum._jitload_library.request  # noqa: SLF001
-    candidates = make_candidates(launch, "row_sum", tune.space(Device(is_cpu=True))[:count], ())
+    row = Row(function="row_sum", gpu="cpu", values=(), number=0)
+    candidates = make_candidates(launch, tune.space(is_cpu=True)[:count], row)
     started = time.perf_counter()
-    build_candidates(candidates, request, is_shown=False)
+    build_candidates(candidates, request, None)
     assert all(candidate.function is not None for candidate in candidates)
     return (time.perf_counter() - started) * 1000
 
