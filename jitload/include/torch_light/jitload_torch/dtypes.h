@@ -102,8 +102,7 @@ struct Float8_e5m2fnuz;
 struct Float8_e8m0fnu;
 template <class T> struct complex;
 
-/* Two numbers of this type are combined as floats, and the result has this type. With a float or a double, the result
- * has the other number's type. With an integer, it has this type. */
+/* Combined as floats. The result has this type, or that of the other number if it is a float or a double. */
 #define JITLOAD_TORCH_ARITHMETIC_(T, op)                                                                          \
   inline C10_HOST_DEVICE T operator op(const T& a, const T& b) { return static_cast<float>(a) op static_cast<float>(b); } \
   inline C10_HOST_DEVICE T& operator op##=(T & a, const T& b) { return a = a op b; }                              \

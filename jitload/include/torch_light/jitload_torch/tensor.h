@@ -364,6 +364,7 @@ C10_HOST_DEVICE bool _isnan(T value) { /* a name in the copies of torch's header
 /* On torch's threads if the text is compiled with -fopenmp, and else on the calling thread. */
 template <class F>
 void parallel_for(int64_t begin, int64_t end, int64_t grain_size, const F& function) {
+  TORCH_INTERNAL_ASSERT_DEBUG_ONLY(grain_size >= 0);
   if (begin >= end) return;
 #if defined(_OPENMP)
   jitload_torch::parallel_for(
