@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import math
-import re
 import sys
 import time
 import warnings
@@ -125,9 +124,8 @@ def tune(  # noqa: PLR0913  how to check and how to measure
         rows = {}  # that none was right may be the fault of the reference
     if new := {candidate.row.values for candidate in candidates} - rows.keys():
         new |= {best.values} if best else set()
-        compared = [
-            c for c in candidates if c.row.values in new or c.row.number == 0
-        ]  # the first may say what is right
+        # The first may say what is right.
+        compared = [c for c in candidates if c.row.values in new or c.row.number == 0]
         with progress_bar(is_shown=progress) as show:
             if launch is not None:
                 build_candidates(compared, request, show)
@@ -248,9 +246,15 @@ def _check_results(built: Sequence[Candidate], check: Check, method: _Method) ->
             prepared.append((candidate, subject))
         except (RuntimeError, ValueError) as error:
             arguments.clock.wait()  # raises an error if the kernel has made the GPU's context unusable
-            name = f"{re.escape(repr(candidate.row.label))}(: | (?!and ))|{candidate.name}\\(\\): "
-            candidate.note(reason=re.sub(f"^({name})+", "", str(error)))
+            candidate.note(reason=_without_name(str(error), candidate))
     return prepared
+
+
+def _without_name(message: str, candidate: Candidate) -> str:
+    """Return a message about a variant without its names, which stand before the reason."""
+    label = repr(candidate.row.label)
+    rest = message.removeprefix(f"{label}: ").removeprefix(f"{candidate.name}(): ").removeprefix(f"{label} ")
+    return message if rest.startswith("and ") else rest  # "'a' and 'b' differ": it is about both
 
 
 def _captured(subject: Subject) -> Callable[..., None]:
