@@ -1,4 +1,4 @@
-"""CUTLASS and cuRAND in kernels."""
+"""CUTLASS, CUB and cuRAND in kernels."""
 
 from __future__ import annotations
 
@@ -22,6 +22,12 @@ __global__ void k(int* x) { *x = twice(CUTLASS_MINOR); }
 """
 TENSOR = "#pragma once\n#include <cutlass/version.h>\nconstexpr int twice(int x) { return 2 * x; }\n"
 OPTIONS = {"arch": "sm_90a"}
+
+
+def has_header(name: str) -> bool:
+    """Return whether a header of CUDA is installed."""
+    kit = find_cuda_headers(read_settings())
+    return kit is not None and any((path / name).is_file() for path in kit.include_dirs)
 
 
 def make_cutlass(root: Path, minor: int) -> None:
@@ -110,6 +116,43 @@ def test_a_missing_header_names_the_wheel():
         jitload.compile_cubin("#include <cute/nothing.hpp>\n__global__ void k() {}", arch="sm_90a")
 
 
+# ---- CUB ---------------------------------------------------------------------------------------------------------
+
+SORT = """
+#include <cub/cub.cuh>
+extern "C" __global__ void sort(const int* x, int* sorted, int* sum) {
+  using Sort = cub::BlockRadixSort<int, 128, 4>;
+  __shared__ union {
+    typename Sort::TempStorage sort;
+    typename cub::BlockReduce<int, 128>::TempStorage reduce;
+  } memory;
+  int items[4];
+  cub::LoadDirectBlocked(threadIdx.x, x, items);
+  Sort(memory.sort).Sort(items);
+  cub::StoreDirectBlocked(threadIdx.x, sorted, items);
+  __syncthreads();
+  int total = cub::BlockReduce<int, 128>(memory.reduce).Sum(items[0] + items[1] + items[2] + items[3]);
+  if (threadIdx.x == 0) *sum = total;
+}"""
+
+
+@pytest.mark.skipif(not has_header("cub/cub.cuh"), reason="needs the headers of CCCL")
+def test_the_header_of_all_of_cub_compiles_for_kernels():
+    (kernel,) = jitload.compile_cubin(SORT, arch="sm_90a").kernels
+    assert kernel.name == "sort"
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not has_header("cub/cub.cuh"), reason="needs the headers of CCCL")
+def test_a_block_sorts_with_the_header_of_all_of_cub(gpu: None):
+    module = jitload.load_inline("sort", cuda_sources=SORT)
+    x = torch.randint(-1000, 1000, (512,), dtype=torch.int32, device="cuda")
+    results, total = torch.zeros_like(x), torch.zeros(1, dtype=torch.int32, device="cuda")
+    module.sort[1, 128](x, results, total)
+    assert torch.equal(results, x.sort().values)
+    assert total.item() == x.sum().item()
+
+
 # ---- cuRAND ------------------------------------------------------------------------------------------------------
 
 
@@ -129,8 +172,7 @@ extern "C" __global__ void draw(unsigned* bits, float* uniform, float* normal, u
   normal[2 * i + 1] = curand_log_normal(&other, 0.0f, 1.0f);
 }"""
 M32 = 2**32 - 1
-kit = find_cuda_headers(read_settings())
-HAS_CURAND = kit is not None and any((path / "curand_kernel.h").is_file() for path in kit.include_dirs)
+HAS_CURAND = has_header("curand_kernel.h")
 
 
 def philox(counter: list[int], key: list[int]) -> list[int]:

@@ -49,7 +49,7 @@ class Case:
 def shim_headers() -> dict[str, str]:
     """Return names and texts of the headers that NVRTC lacks, without corrections of CUDA's and stand-ins for them."""
     files = {path.relative_to(SHIM_DIR).as_posix(): path for path in SHIM_DIR.rglob("*") if path.is_file()}
-    texts = {name: path.read_text() for name, path in files.items() if not name.startswith("_jitload/")}
+    texts = {name: path.read_text() for name, path in files.items() if not name.startswith(("_jitload/", "cub/"))}
     texts |= {name: text for name, text in headers_in_memory(()) if "<./" not in text and name not in BUILT_IN.split()}
     return dict(sorted(texts.items()))
 
@@ -68,7 +68,7 @@ CUDA_HEADERS = {
     " cuda/std/limits cuda/std/cmath cuda/std/array cuda/std/tuple cuda/std/utility cuda/std/complex cuda/std/chrono"
     " cuda/std/functional cuda/std/bit cuda/std/span cuda/std/ctime cuda/std/cstdlib cuda/std/cassert"
     " cuda/atomic cuda/barrier cuda/ptx cuda/pipeline cuda/semaphore cuda/functional"
-    " cub/block/block_reduce.cuh cub/block/block_scan.cuh cub/block/block_radix_sort.cuh cub/warp/warp_reduce.cuh"
+    " cub/cub.cuh"
     " cooperative_groups.h cooperative_groups/reduce.h cooperative_groups/scan.h cooperative_groups/memcpy_async.h",
 }
 # CUDA 12.4's CCCL wheel has lost every header without a suffix, and with them all of CCCL.
