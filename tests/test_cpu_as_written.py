@@ -11,7 +11,6 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from support.headers import OPTIMIZED
 
 import jitload
 
@@ -101,7 +100,7 @@ def module() -> jitload.Module:
         for number, (before, body, _) in enumerate(KERNELS.values())
     )
     source = "#include <cuda/std/type_traits>\n" + "".join(kernels)
-    return jitload.load_inline("as_written", cuda_sources=source, arch="cpu", extra_cflags=OPTIMIZED)
+    return jitload.load_inline("as_written", cuda_sources=source, arch="cpu")
 
 
 @pytest.mark.parametrize("name", KERNELS)

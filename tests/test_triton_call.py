@@ -60,7 +60,7 @@ def _clusters() -> list[Any]:
     plain = specialize("attributes", ADD, **facts)
     pair = specialize("pair", ADD, num_ctas=2, cluster=(2, 1, 1), hidden_pointers=2)
     old = specialize("old", ADD, num_ctas=4, cluster=(2, 2, 1), grid_multiplies="per_dim", hidden_pointers=0)
-    large = specialize("large", ADD, num_ctas=16, cluster=(16, 1, 1))
+    large = specialize("large", ADD, num_ctas=16, cluster=(8, 2, 1))
     made = {"attributes": plain, "pair": pair, "old": old, "large": large}
     grid = ("n", "2", "1")
     return [function(name, (name, stand_in(spec)), grid=grid) for name, spec in made.items()]
@@ -286,7 +286,7 @@ def test_a_program_of_several_blocks_is_a_cluster_spread_out(mod: jitload.Module
 
 def test_a_cluster_of_sixteen_is_allowed_first(mod: jitload.Module, stub_driver: StubDriver) -> None:
     launch = launched(stub_driver, mod.large, array(), array(), 1)
-    assert (launch.grid, launch.cluster) == ((16, 2, 1), (16, 1, 1))
+    assert (launch.grid, launch.cluster) == ((16, 2, 1), (8, 2, 1))
 
 
 def test_a_grid_is_within_the_limits_in_blocks_too(mod: jitload.Module, stub_driver: StubDriver) -> None:

@@ -173,6 +173,8 @@ def test_triton_s_own_descriptor_says_shape_strides_and_padding(mod: jitload.Mod
     assert struct.unpack("<Q", launch.arguments[0][:8]) == (a.address,)
     mod.one(TensorDescriptor(tensor((64,), "float32"), [64], [1], [64], round_f32_to_tf32=True))
     assert encoded(stub_driver)[1]["type"] == str(TF32)
+    mod.two(TensorDescriptor(tensor((4, 64)), [4, 64], [64, 1], [128, 64]), 7, tensor((5, 6, 64), "bfloat16"))
+    assert encoded(stub_driver)[2]["box"] == "32,128"  # a part of the block
 
 
 def test_the_block_shape_picks_the_variant(mod: jitload.Module, stub_driver: StubDriver) -> None:
