@@ -14,7 +14,7 @@ from support.ptx import compile_to
 
 import jitload
 from jitload import Launch
-from jitload.errors import LaunchSpecError, LoadError, SignatureError
+from jitload.errors import JitLoadError, LaunchSpecError, LoadError, SignatureError
 from jitload.settings import read_settings
 from jitload.toolchain.cuda import find_nvjitlink
 
@@ -101,6 +101,14 @@ def test_no_nvrtc_is_needed(cubin, monkeypatch, tmp_path):
     monkeypatch.setenv("JITLOAD_CACHE_DIR", str(tmp_path))
     monkeypatch.setenv("JITLOAD_NVRTC", "/nowhere")
     assert Path(jitload.build_inline("bare", embed_cubin={"k": cubin}, functions={"scale": SCALE})).is_file()
+
+
+def test_keywords_that_need_source_are_refused(cubin, tmp_path):
+    with pytest.raises(JitLoadError, match="the architecture is that of the cubins"):
+        load(cubin, {"scale": SCALE}, sanitize="address")
+    (tmp_path / "rows.json").write_text('{"jitload": "tuned", "version": 1, "functions": {}}')
+    with pytest.raises(LaunchSpecError, match="chooses variants, but no function has a Launch"):
+        load(cubin, {"scale": SCALE}, tuned=tmp_path / "rows.json")
 
 
 # ---- with a GPU --------------------------------------------------------------------------------------------------

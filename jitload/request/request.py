@@ -224,8 +224,16 @@ def make_request(call: Call) -> Request:
 
 def _make_request(call: Call, settings: Settings) -> Request:
     check_name(call.name)
-    if not call.sources.has_code:
-        return _request_for_cubins(call, settings)
+    request = _request_for_code(call, settings) if call.sources.has_code else _request_for_cubins(call, settings)
+    if call.tuned is not None and not any(launch.tune is not None for _, launch in request.functions or ()):
+        problem = f"{call.tuned.label} chooses variants, but no function has a Launch(tune=…)"
+        raise LaunchSpecError(problem, field="tuned")
+    _check_instrumentation(call.instrumentation, request.archs, has_host_code=request.host is not None)
+    return request
+
+
+def _request_for_code(call: Call, settings: Settings) -> Request:
+    """Return the request for source and object files."""
     call = with_light_torch(call)
     if call.functions is not None:
         call = call._replace(exports=read_functions(call.functions))
@@ -260,15 +268,11 @@ def _make_request(call: Call, settings: Settings) -> Request:
         tuned=call.tuned,
         leaves_host_code_out=leaves_out,
     )
-    if call.tuned is not None and not any(launch.tune is not None for _, launch in request.functions or ()):
-        problem = f"{call.tuned.label} chooses variants, but no function has a Launch(tune=…)"
-        raise LaunchSpecError(problem, field="tuned")
     if host is not None and request.pieces:
         _check_embeddable(request)
     if CPU in archs and (name := next((name for name, launch in request.functions or () if launch.tensor_maps), None)):
         problem = "tensor maps exist only on GPUs: build the kernel without the architecture 'cpu'"
         raise LaunchSpecError(problem, kernel=name, field="tma")
-    _check_instrumentation(request.instrumentation, request.archs, has_host_code=host is not None)
     return _with_cpu_flags(request, call.options.host)
 
 
