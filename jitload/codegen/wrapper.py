@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from jitload.codegen.kernel import (
-    assignments,
     bounds_array,
     kernel_members,
     param_structures,
@@ -153,18 +152,16 @@ def describe_wrapper(wrapper: Wrapper) -> tuple[Record, dict[str, Any]]:
     record = write_record(_module_structure(wrapper))
     kernels = [kernel for export in wrapper.exports for kernel in export.leaves]
     names = [export.name for export in wrapper.exports]
-    facts = wrapper_facts(wrapper.name, wrapper.images, kernels, names, record)
+    facts = wrapper_facts(wrapper.images, kernels, names, record)
     return record, {**facts, "cpu": _cpu_part(wrapper)}
 
 
 def wrapper_facts(
-    name: str, images: Sequence[EmbeddedImage], kernels: Sequence[Export], exports: Sequence[str], record: Record
+    images: Sequence[EmbeddedImage], kernels: Sequence[Export], exports: Sequence[str], record: Record
 ) -> dict[str, Any]:
     """Return what the template of a wrapper needs. The first kernels of the record are exported as `exports`."""
     return {
-        "name": comment(name),
         "images": [{"name": image.name, "file": image.file} for image in images],
-        "comments": [line for kernel in kernels for line in _comment_lines(kernel)],
         "exports": [*exports],
         "hosts": [kernel.kernel.symbol for kernel in kernels if kernel.returns],
         "addresses": [*record.addresses],
@@ -199,12 +196,6 @@ def _cpu_part(wrapper: Wrapper) -> dict[str, Any] | None:
     shared = dict.fromkeys(symbol for cpu in wrapper.cpus for symbol in cpu.dynamic_shared)
     tables = [cpu.table for cpu in wrapper.cpus]
     return {"dynamic_shared": [*shared], "variables": _cpu_symbols(wrapper), "tables": tables}
-
-
-def _comment_lines(export: Export) -> Iterator[str]:
-    """Yield what a wrapper says about a kernel: its signature, and its launch expressions."""
-    yield comment(str(export.kernel))
-    yield from (comment(f"    {assignment.text}") for assignment in assignments(export))
 
 
 def _module_structure(wrapper: Wrapper) -> Struct:
@@ -343,11 +334,6 @@ def c_string(text: str) -> str:
     """Return a C string literal, with octal escapes for `?` and for everything except printable ASCII."""
     escaped = re.sub(rb"[^ -~]|\?", lambda match: b"\\%03o" % match[0][0], text.encode().replace(b"\\", b"\\\\"))
     return '"' + escaped.replace(b'"', b'\\"').decode("ascii") + '"'
-
-
-def comment(text: str) -> str:
-    """Return text that can stand in a line comment: printable ASCII without backslashes."""
-    return re.sub(r"[^ -\[\]-~]", "?", text)
 
 
 # ---- one export ------------------------------------------------------------------------------------------------

@@ -116,7 +116,7 @@ def describe_triton_wrapper(name: str, functions: Sequence[TritonFunction]) -> t
     codes = {code.id: code for entry in entries for code in entry.codes}
     exports = [code.export(code.name, "") for code in codes.values()]
     images = [_image(number, cubin) for number, cubin in cubins]
-    return record, wrapper_facts(name, images, exports, [entry.name for entry in entries], record)
+    return record, wrapper_facts(images, exports, [entry.name for entry in entries], record)
 
 
 def _numbered_cubins(functions: Sequence[TritonFunction]) -> list[tuple[int, Cubin]]:

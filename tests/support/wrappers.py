@@ -14,6 +14,11 @@ from typing import Any
 
 import pytest
 
+from jitload.building import runtime
+from jitload.building.ninja import COMPILE_FLAGS
+from jitload.codegen.record import Record
+from jitload.codegen.wrapper import write_record_files, write_wrapper
+
 SOURCES = Path(__file__).parent.parent / "launcher"
 INCLUDE = Path(__file__).parent.parent.parent / "jitload" / "include"
 
@@ -100,6 +105,17 @@ def run_compiler(arguments: Sequence[str], directory: Path) -> None:
     done = subprocess.run(command, cwd=directory, capture_output=True, text=True, check=False)
     if done.returncode != 0:
         raise AssertionError(f"{done.stderr}\nCommand: {shlex.join(command)}")
+
+
+def compile_strictly(record: Record, facts: Mapping[str, Any], flags: Sequence[str], directory: Path) -> None:
+    """Compile a generated wrapper, and fail with the compiler's words if it warns."""
+    directory.mkdir(exist_ok=True)
+    write_record_files(record, facts, directory)
+    for file in write_wrapper(directory)[:-1]:
+        (directory / file).write_bytes(b"cubin")
+    ours = [flag for flag in COMPILE_FLAGS if flag != "-w"]
+    strict = ["-Wall", "-Wextra", "-Werror", *ours, *runtime.include_flags(), *flags]
+    run_compiler([*strict, "-c", "wrapper.cc", "-o", "wrapper.o"], directory)
 
 
 def find_compiler() -> list[str]:
