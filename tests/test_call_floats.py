@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 
 import jitload
 from jitload import Launch
+from jitload.element_types import ELEMENT_TYPES
 
 if TYPE_CHECKING:
     from support.driver import StubDriver
@@ -29,6 +30,13 @@ FORMATS = {
 }  # fmt: skip
 SMALL = ("half", "bfloat16", "e4m3", "e5m2")
 MANY = 64
+
+
+def test_every_type_of_floats_is_tested_here():
+    """The runtime rounds a type that it does not know as another of the same size."""
+    assert {text for text, _ in FORMATS.values()} == {
+        t.cpp for t in ELEMENT_TYPES.values() if t.kind == "float" and t.cpp
+    }
 
 
 @pytest.fixture(scope="module")

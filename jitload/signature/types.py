@@ -87,9 +87,9 @@ def scalars_in(text: str) -> tuple[str, int, int] | None:
     element = _find_element(parts.base)
     if element is None or element.dtype is None:
         return None
-    size = ELEMENT_TYPES[element.dtype].size
-    kinds = {"float8": "b", "float": "f", "bfloat": "r", "int": "i"}
-    return next((kinds[name] for name in kinds if element.dtype.startswith(name)), "u"), size, element.size // size
+    row = ELEMENT_TYPES[element.dtype]
+    kind = {"float": "b" if row.size == 1 else "f", "int": "i"}.get(row.kind, "u")
+    return "r" if row.dtype == "bfloat16" else kind, row.size, element.size // row.size
 
 
 def is_pointer_to_pointer(text: str) -> bool:

@@ -9,7 +9,6 @@ import subprocess
 import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from string import ascii_lowercase
 from typing import Any
 
 import numpy as np
@@ -17,7 +16,7 @@ import pytest
 
 import jitload
 
-from .arrays import CudaArray
+from .arrays import DTYPES, CudaArray
 
 _numbers = itertools.count()
 ROOT = Path(__file__).parents[2]
@@ -25,9 +24,9 @@ ROOT = Path(__file__).parents[2]
 
 def array(dtype: str = "float32", size: int = 8, device: int = 0, **claims: Any) -> CudaArray:
     """Return an array of `size` elements that claims a dtype and a CUDA device; see `CudaArray` for the claims."""
-    bits = {"bfloat16": 16, "complex64": 64, "complex128": 128, "bool": 8}.get(dtype)
-    bits = bits or (8 if dtype.startswith("float8") else int(dtype.strip(ascii_lowercase)))
-    return CudaArray(np.zeros((size, bits // 8), np.uint8), device, dtype=dtype, **{"shape": (size,), **claims})
+    return CudaArray(
+        np.zeros((size, DTYPES[dtype][1] // 8), np.uint8), device, dtype=dtype, **{"shape": (size,), **claims}
+    )
 
 
 def fresh(path: str | Path) -> jitload.Module:
