@@ -348,6 +348,18 @@ def test_the_members_of_all_kinds_of_structures(tmp_path: Path) -> None:
             mod["k"](*called)
 
 
+def test_a_structure_in_an_anonymous_namespace() -> None:
+    """NVRTC does not report that `__jitload_members` has no definition, but reports functions of the source."""
+    text = """namespace { struct P { float* x; int n; }; __device__ int %s(int n)%s }
+    __global__ void k(P p) { *p.x = f(p.n); }"""
+    (kernel,) = jitload.compile_cubin(text % ("f", " { return n; }"), arch="sm_90a").kernels
+    assert [parameter.layout for parameter in kernel.parameters] == ["u8*1@0;i4*1@8"]
+    with pytest.raises(
+        jitload.errors.CompileError, match=r'^.*kernel.cu:1: function "<unnamed>::f" was referenced but'
+    ):
+        jitload.compile_cubin(text % ("f", ";"), arch="sm_90a")
+
+
 @pytest.mark.parametrize("order", [("kernel_library", "vectors"), ("vectors", "kernel_library")])
 def test_vectors_of_cuda_beside_the_kernel_library_header(order: tuple[str, str]) -> None:
     """tvm-ffi's launcher has a `dim3` of its own, which the kernel library's header declares."""

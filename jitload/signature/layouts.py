@@ -46,7 +46,14 @@ struct __jitload_nth_parameter<0, __jitload_r(__jitload_p, __jitload_a...)> : __
 template<unsigned long __jitload_offset, unsigned long __jitload_size, class __jitload_t> struct __jitload_field;
 template<unsigned long __jitload_name, unsigned long __jitload_size, bool __jitload_is_complete> struct __jitload_whole;
 template<class __jitload_t, class... __jitload_fields> struct __jitload_list;
+#ifdef __CUDACC_RTC__ /* 114: no definition, which is an error if an argument is in an anonymous namespace */
+#pragma nv_diagnostic push
+#pragma nv_diag_suppress 114
+#endif
 template<class __jitload_t, class... __jitload_fields> __global__ void __jitload_members();
+#ifdef __CUDACC_RTC__
+#pragma nv_diagnostic pop
+#endif
 #endif
 """
 
