@@ -40,6 +40,20 @@ def compile_c(directory: Path, *names: str, flags: tuple[str, ...] = ()) -> Path
     return directory / "reader.o"
 
 
+@pytest.fixture(scope="module")
+def reader(tmp_path_factory: pytest.TempPathFactory) -> bytes:
+    """Return an object of C that refers to the cubin `k`."""
+    return compile_c(tmp_path_factory.mktemp("reader"), "k").read_bytes()
+
+
+@pytest.fixture
+def source(reader: bytes, tmp_path: Path) -> Path:
+    """Return a file of one's own with this object."""
+    path = tmp_path / "reader.o"
+    path.write_bytes(reader)
+    return path
+
+
 def link(directory: Path, *objects: Path) -> ctypes.CDLL:
     command = ["-shared", "-Wl,-z,defs", "-Wl,--fatal-warnings", *map(str, objects), "-o", "out.so"]
     run_compiler(command, directory)
@@ -166,15 +180,6 @@ REFUSED = [
     ("cubin", None, 1, "CUBIN file not found: {}"),
     ("cubin", b"//\n.version 8.4\n.target sm_90\n", 2, "{}: these bytes are PTX: compile it with compile_cubin(ptx)"),
     ("cubin", b"\x50\xed\x55\xba" * 9, 2, "{}: this fatbin is damaged or cut off (its header states "),
-    ("cubin", IMAGE[:-100], 2, "{}: this cubin is damaged: "),
-    ("cubin", IMAGE[:40], 2, "{}: this ELF file is cut off after 40 bytes."),
-    ("cubin", b"", 2, "{}: the cubin is empty."),
-    (
-        "cubin",
-        IMAGE[:18] + b"\xb7\0" + IMAGE[20:],
-        2,
-        "{}: this ELF file is for machine 183 (aarch64), so it is not a cubin",
-    ),
     ("object", None, 1, "Input object file not found: {}"),
     ("object", b"", 2, "{} is not an object file: it begins with b'' instead of an ELF header."),
     ("object", b"int f();", 2, "{} is not an object file: it begins with b'int f();' instead of an ELF header."),
@@ -194,12 +199,11 @@ REFUSED = [
 
 @pytest.mark.parametrize(("what", "data", "code", "words"), REFUSED, ids=[row[3][:50] for row in REFUSED])
 def test_other_files_are_refused(  # noqa: PLR0913, PLR0917  a row of the table
-    what: str, data: bytes | None, code: int, words: str, tmp_path: Path, capsys: Any
+    what: str, data: bytes | None, code: int, words: str, source: Path, tmp_path: Path, capsys: Any
 ) -> None:
     bad = tmp_path / "bad file"
     if data is not None:
         bad.write_bytes(data)
-    source = compile_c(tmp_path, "k")
     given = options(bad, source, tmp_path / "out.o") if what == "cubin" else options(CUBIN, bad, tmp_path / "out.o")
     assert main(given) == code
     out, err = capsys.readouterr()
@@ -214,8 +218,7 @@ def test_objects_of_link_time_optimisation(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["", "a-b", "3d", "a b", "ä", "a.b", "k\n", "../k"])
-def test_a_name_that_is_not_a_cpp_name_is_refused(name: str, tmp_path: Path) -> None:
-    source = compile_c(tmp_path, "k")
+def test_a_name_that_is_not_a_cpp_name_is_refused(name: str, source: Path) -> None:
     before = source.read_bytes()
     with pytest.raises(
         JitLoadError, match=r"--name is .*, which is not a C\+\+ name; TVM_FFI_EMBED_CUBIN needs ASCII letters"
@@ -224,8 +227,7 @@ def test_a_name_that_is_not_a_cpp_name_is_refused(name: str, tmp_path: Path) -> 
     assert source.read_bytes() == before
 
 
-def test_paths_that_cannot_be_read_or_written_are_named(tmp_path: Path, capsys: Any) -> None:
-    source = compile_c(tmp_path, "k")
+def test_paths_that_cannot_be_read_or_written_are_named(source: Path, tmp_path: Path, capsys: Any) -> None:
     cubin = tmp_path / "k.cubin"
     cubin.write_bytes(IMAGE)
     with pytest.raises(LoadError, match=r"the output .*k\.cubin is the cubin itself"):
@@ -237,12 +239,11 @@ def test_paths_that_cannot_be_read_or_written_are_named(tmp_path: Path, capsys: 
     assert "Is a directory" in words
     assert "Not a directory" in words or "File exists" in words
     assert tool("--cubin", cubin).returncode == 2  # argparse
-    assert sorted(os.listdir(tmp_path)) == ["file", "k.cubin", "reader.c", "reader.o"]
+    assert sorted(os.listdir(tmp_path)) == ["file", "k.cubin", "reader.o"]
 
 
-def test_damaged_objects_raise_nothing_else(tmp_path: Path) -> None:
+def test_damaged_objects_raise_nothing_else(source: Path, tmp_path: Path) -> None:
     """Bytes of the header and of the tables, one after the other."""
-    source = compile_c(tmp_path, "k")
     data = source.read_bytes()
     (table,) = struct.unpack_from("<Q", data, 40)
     for at in (*range(64), *range(table, len(data), 3)):
@@ -253,9 +254,8 @@ def test_damaged_objects_raise_nothing_else(tmp_path: Path) -> None:
             assert str(source) in str(error)
 
 
-def test_relocations_of_symbols_that_are_not_there_are_damage(tmp_path: Path) -> None:
+def test_relocations_of_symbols_that_are_not_there_are_damage(source: Path, tmp_path: Path) -> None:
     """A section whose kind is changed into one that lists symbols: its bytes are no symbols' numbers."""
-    source = compile_c(tmp_path, "k")
     data = bytearray(source.read_bytes())
     (table,) = struct.unpack_from("<Q", data, 40)
     count = struct.unpack_from("<H", data, 60)[0]

@@ -23,7 +23,11 @@ def compile_text(*pieces: str, **options: object) -> CompiledSource:
 
 
 MACRO_C = '#define KERNEL(name) extern "C" __global__ void name\nKERNEL(made)(float* x) { x[0] = 1; }\n'
-MACRO_CXX = "#define KERNEL(name) __global__ void name##_kernel\nKERNEL(made)(float* x) { x[0] = 1; }\n"
+MACRO_CXX = "#define KERNEL(name) __global__ void name##_kernel\nKERNEL(made)(float* x) { auto first = x; }\n"
+DEPENDENT = """template <class T> struct Traits { struct Big { T x[3]; }; typedef Big type; };
+template <class T> __global__ void k(typename Traits<T>::type x) {}
+template __global__ void k<float>(float*);
+"""
 RUNS = {
     "one kernel": (1, kernel("k")),
     "C++ linkage": (1, "__global__ void k(float* x) {}"),
@@ -36,6 +40,9 @@ RUNS = {
     ),
     "a candidate that is none": (2, "#if 0\n__global__ void no() {}\n#endif\n" + kernel("k")),
     "a macro's extern C kernel": (2, MACRO_C),
+    "a macro's kernel with an enum": (2, "enum E { A };\n" + MACRO_CXX.replace("float*", "E")),
+    "a macro's kernel with a structure": (1, "struct Big { int x[3]; };\n" + MACRO_CXX.replace("float*", "Big")),
+    "a type in a template": (2, DEPENDENT),
     "names that nvcc brings": (2, "__global__ void k(int64_t* x, uint n) { x[n] = 3; }"),
     "such a name of the source's own": (1, "typedef long long int64_t;\n__global__ void k(int64_t* x) {}"),
     "pointers to enums and structs": (1, "enum E { A }; struct S;\n__global__ void k(E* x, const S* y) {}"),
@@ -290,6 +297,10 @@ ZOO = {
             "template __global__ void k<f>(float*);"
         ),
         ["k<&(f(float))>(float* x)"],
+    ),
+    "parameter packs": (
+        "template <class... T> __global__ void k(int n, T... t) {}\ntemplate __global__ void k(int, float, double*);",
+        ["k<float, double*>(int n, float t0, double* t1)"],
     ),
     "macro C": (MACRO_C, ["made(float* arg0)"]),
     "macro C++": (MACRO_CXX, ["made_kernel(float* arg0)"]),
