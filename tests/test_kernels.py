@@ -26,7 +26,7 @@ MACRO_C = '#define KERNEL(name) extern "C" __global__ void name\nKERNEL(made)(fl
 MACRO_CXX = "#define KERNEL(name) __global__ void name##_kernel\nKERNEL(made)(float* x) { auto first = x; }\n"
 DEPENDENT = """template <class T> struct Traits { struct Big { T x[3]; }; typedef Big type; };
 template <class T> __global__ void k(typename Traits<T>::type x) {}
-template __global__ void k<float>(float*);
+template __global__ void k<float>(Traits<float>::type);
 """
 RUNS = {
     "one kernel": (1, kernel("k")),
