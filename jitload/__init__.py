@@ -5,16 +5,7 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
-from jitload.api import (
-    build,
-    build_inline,
-    compile_cubin,
-    extract_triton,
-    load,
-    load_inline,
-    load_module,
-    load_triton,
-)
+from jitload.api import build, build_inline, compile_cubin, load, load_inline, load_module
 from jitload.errors import JitLoadError
 from jitload.request.launch import Launch
 from jitload.request.tune import Tune
@@ -29,6 +20,7 @@ if TYPE_CHECKING:
     from jitload.operators.operator import torch_op as torch_op
     from jitload.prebuilding.api import prebuild as prebuild
     from jitload.request.tma import Tma as Tma
+    from jitload.triton_api import extract_triton, load_triton
     from jitload.tuning.tuner import tune as tune
 
 __version__ = "0.1.0"
@@ -56,9 +48,11 @@ _LATE = {  # names whose modules are slow to import: the loader imports tvm-ffi,
     "Tma": "jitload.request.tma",
     "check": "jitload.checking.checker",
     "compare": "jitload.measuring.comparison",
+    "extract_triton": "jitload.triton_api",
     "global_tensor": "jitload.loader.module",
     "jax_call": "jitload.operators.jax_call",
     "load_ipython_extension": "jitload.notebook",  # for `%load_ext jitload`
+    "load_triton": "jitload.triton_api",
     "prebuild": "jitload.prebuilding.api",
     "to_cpp_dtype": "jitload.dtype",
     "torch_op": "jitload.operators.operator",

@@ -25,12 +25,13 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from jitload import cpp_extension
-from jitload.api import load_inline, load_triton
+from jitload.api import load_inline
 from jitload.errors import CompileError, JitLoadError
 from jitload.judging.connection import Call, Setup, bytes_of, kind_of, problem_of
 from jitload.judging.devices import Device, call_behind, gpu, host
 from jitload.judging.verdict import Candidate
 from jitload.request.launch import Launch
+from jitload.triton_api import load_triton
 
 _LONGEST_MESSAGE = 20_000  # characters
 _COMPILE_ERRORS = ("CompilationError", "SyntaxError", "IndentationError")  # of Triton and Python

@@ -138,7 +138,8 @@ def run_job(request: Mapping[str, Any], job: Mapping[str, Any]) -> str:
 
 
 def _load(request: Mapping[str, Any]) -> Module:
-    from jitload.api import load, load_inline, load_triton
+    from jitload.api import load, load_inline
+    from jitload.triton_api import load_triton
 
     fields = {name: value for name, value in request.items() if name != JOBS}
     if (kernel := fields.pop("kernel", None)) is not None:
