@@ -14,9 +14,10 @@ import builds
 import pytest
 from support.calls import run_python
 
+from jitload import compile_cubin
 from jitload.cuda.bindings import open_nvrtc
 from jitload.cuda.nvrtc import log_warnings
-from jitload.errors import CompileError, ToolchainError
+from jitload.errors import CompileError, SignatureError, ToolchainError
 from jitload.nvrtc import nvrtc_compile
 from jitload.settings import read_settings
 from jitload.toolchain.cuda import find_cuda_toolchain
@@ -119,6 +120,17 @@ def test_nvrtc_compile_knows_the_names_that_nvcc_brings():
     [
         ("__global__ void k(T* x) {}", ["-DT=float"], "also reads one of the macros -DT=float: #define it"),
         ("__global__ void k() {} void run() {}", [], "Put host functions such as main() between"),
+        (
+            "texture<float, 2> t; __global__ void k(float* x) { x[0] = tex2D( t, 0, 0); }",
+            [],
+            "CUDA 12 has removed texture and surface references. Pass a cudaTextureObject_t",
+        ),
+        (
+            "surface<void, 2> s; __global__ void k(int n) { surf2Dwrite(n, s, 0, 0); }",
+            [],
+            "cudaTextureObject_t or cudaSurfaceObject_t to the kernel instead",
+        ),
+        ("__global__ void k() {} __global__ void l() { k<<<1, 1>>>(); }", [], "NVRTC cannot compile kernels that"),
     ],
 )
 def test_an_error_says_what_to_do_next(text: str, options: list[str], words: str):
@@ -126,6 +138,17 @@ def test_an_error_says_what_to_do_next(text: str, options: list[str], words: str
         nvrtc_compile(text, arch="sm_80", extra_opts=options)
     assert words in caught.value.hint
     assert nvrtc_compile("#define T float\n__global__ void k(T* x) {}", arch="sm_80")
+
+
+def test_what_jitload_leaves_out_of_a_source_has_the_same_advice():
+    with pytest.raises(CompileError, match=r"CUDA 12 has removed texture and surface references\. Pass"):
+        compile_cubin("texture<float, 2> t;\n__global__ void k(float* x) { x[0] = tex2D(t, 0, 0); }", arch="sm_80")
+
+
+def test_a_kernel_with_the_name_of_another_function():
+    text = 'namespace n { __device__ int k(int x) { return x; } } using namespace n; extern "C" __global__ void k() {}'
+    with pytest.raises(SignatureError, match=r"because NVRTC or the source has another function of this name\. Give"):
+        compile_cubin(text, arch="sm_80")
 
 
 # ---- cuda.bindings and the file that it calls --------------------------------------------------------------------

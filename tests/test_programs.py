@@ -240,7 +240,7 @@ def test_errors_in_kernels_keep_their_lines():
             "F __global__",
         ),
         ('extern "C" { void h() {} __global__ void k() {} }', 'extern "C" __global__'),
-        ("#include <cublas_v2.h>\n#include <curand.h>\n# include <mpi.h>\n#include <mma.h>\n", "mma.h"),
+        ("#include <cublasXt.h>\n#include <curand.h>\n# include <mpi.h>\n#include <mma.h>\n", "mma.h"),
         ("#include <cub/cub.cuh>\n#include <thrust/random.h>\n__global__ void k(int* cubic) {}", "k"),
         ("#include <cub/cub.cuh>\n__global__ void k(cub::Max m) {}", "cub.cuh"),
         ("#include <cub/device/device_scan.cuh>\n#include <thrust/sort.h>\n__global__ void k(cub::Max m) {}", "k"),
@@ -279,6 +279,25 @@ def test_host_code_is_left_out(text, kept):
     assert ("#include <thrust" in cut or "#include <cub" in cut) == ("thrust/" in kept or "cub." in kept)
     assert "main" not in cut
     assert not any(word in cut for word in ("host", "chrono", "string", "catch", "cublas", "curand", "mpi"))
+
+
+def test_types_of_the_headers_of_libraries():
+    """The headers of CUDA's libraries declare types of numbers, and include the headers of narrow floats."""
+    text = """
+    #include <cublas_v2.h>
+    #include <cufft.h>
+    __global__ void scale(cufftComplex* x, const __half* factor) {
+      __nv_bfloat16 imaginary = __float2bfloat16(4.0f);
+      x[0] = cuCmulf(x[0], make_cuFloatComplex(__half2float(factor[0]), __bfloat162float(imaginary)));
+    }
+    int main() { cufftHandle plan; cublasHandle_t handle; cufftPlan1d(&plan, 256, CUFFT_C2C, 1); }
+    """
+    (kernel,) = jitload.compile_cubin(text, arch=ARCH).kernels
+    assert [parameter.type for parameter in kernel.parameters] == ["float2*", "const __half*"]
+    module = jitload.load_inline("fft", cuda_sources=text, arch="cpu")
+    x = np.array([[1, 2]], np.float32)
+    module.scale[1, 1](x, np.array([3], np.float16))
+    assert x.tolist() == [[-5, 10]]
 
 
 def test_types_that_headers_options_and_names_of_kernels_mention_are_kept(tmp_path):

@@ -10,7 +10,7 @@ import pytest
 from builds import ADD, ARCH
 
 import jitload
-from jitload.errors import ToolchainError
+from jitload.errors import CompileError, LaunchSpecError, ToolchainError
 from jitload.host_cpp.nvcc import find_nvcc_cudart
 from jitload.settings import read_settings
 from jitload.toolchain import nvcc as nvcc_module
@@ -32,20 +32,28 @@ def no_nvcc(monkeypatch, tmp_path):
 
 def test_without_nvcc_the_error_names_the_extra_and_the_alternatives(no_nvcc, empty_cache):
     with pytest.raises(ToolchainError) as caught:
-        jitload.build_inline("m", cuda_sources=BOTH, arch=ARCH)
+        jitload.build_inline("m", cuda_sources=BOTH, functions=["f"], arch=ARCH)
     assert str(caught.value) == (
         "module 'm' launches kernels from C++, which needs nvcc, and nvcc was not found. Install it with: "
         "pip install 'jitload[cu13,nvcc]'  (CUDA 12's wheels have no nvcc: install a toolkit of CUDA 12 and set "
-        "CUDA_HOME to it, or JITLOAD_NVCC to its nvcc). There are two ways without nvcc: pass only the kernels in "
-        "cuda_sources and declare the launch, functions={'f': Launch(grid=…, block=…)}; or compile them with "
+        "CUDA_HOME to it, or JITLOAD_NVCC to its nvcc). There are two ways without nvcc: name only kernels in "
+        "functions= and declare their launches, functions={'f': Launch(grid=…, block=…)}; or compile the kernels with "
         "compile_cubin() and launch them from C++ of your own, with embed_cubin=."
     )
+    with pytest.raises(LaunchSpecError, match=r"is missing[^$]*The host functions are: f. The kernels are: add"):
+        jitload.build_inline("m", cuda_sources=BOTH, arch=ARCH)
+
+
+def test_a_kernel_that_launches_kernels_alone(empty_cache):
+    text = ADD + 'extern "C" __global__ void outer() { add<<<1, 1>>>(0, 0, 0); }'
+    with pytest.raises(CompileError, match=r"NVRTC cannot compile kernels that launch kernels\. For nvcc, name a host"):
+        jitload.build_inline("m", cuda_sources=text, kind="device", arch=ARCH)
 
 
 def test_a_missing_nvcc_that_was_named_is_an_error(monkeypatch, empty_cache, tmp_path):
     monkeypatch.setenv("JITLOAD_NVCC", str(tmp_path / "none"))
     with pytest.raises(ToolchainError, match=r"JITLOAD_NVCC=.*none: no nvcc there. Name its file, or the toolkit's"):
-        jitload.build_inline("m", cuda_sources=BOTH, arch=ARCH)
+        jitload.build_inline("m", cuda_sources=BOTH, functions=["f"], arch=ARCH)
 
 
 def fake_toolkit(home: Path, release: str) -> Path:

@@ -42,9 +42,9 @@ _FFI_WORDS = frozenset(
     )
 )
 
-# Headers of libraries that only host code calls.
+# Headers of libraries that only host code calls. Kernels may use the types of the headers that do not match.
 _HOST_LIBRARY = (
-    r'[<"](?:(?:cublas\w*|cufft\w*|curand|cusolver\w*|cusparse\w*|cudnn\w*|cutensor|nccl|nvml|nvToolsExt|mpi|omp'
+    r'[<"](?:(?:cublas(?!Lt\.|_v2\.|\.)\w+|curand|cusolver(?!Dn\.)\w+|cudnn\w*|cutensor|nvml|nvToolsExt|mpi|omp'
     r'|helper_(?:cuda|functions|image|string|timer))\.h[">]|(?:nvtx3|opencv2|boost|cub/device)/)'
 )
 _NUMBER_WORDS = frozenset(

@@ -38,6 +38,7 @@ from jitload.cpu.text import (
     taken_names,
     without_table_errors,
 )
+from jitload.cuda.headers import LIBRARIES
 from jitload.errors import CompileError, ToolchainError
 from jitload.kernels.compilation import no_such_kernel
 from jitload.kernels.host_code import compile_kernels_alone
@@ -81,18 +82,16 @@ _SANITIZER_FLAGS = {
         "-fno-sanitize-recover=undefined,float-cast-overflow", "-fno-wrapv",
     ),
 }  # fmt: skip
-# Headers of at most one line, in addition to the files in include/cpu. Most are empty, because jitload_cpu.h, which
-# comes before every text, has their declarations. The classes called `pipeline` are for GPUs only.
+# Headers in addition to the files in include/cpu. Most are empty, because jitload_cpu.h, which comes before every text,
+# has their declarations. The classes called `pipeline` are for GPUs only.
+_EMPTY_HEADERS = """
+    cuda_runtime.h device_atomic_functions.h device_functions.h device_launch_parameters.h math_functions.h
+    sm_20_atomic_functions.h sm_20_intrinsics.h sm_30_intrinsics.h sm_32_atomic_functions.h sm_32_intrinsics.h
+    sm_60_atomic_functions.h sm_61_intrinsics.h vector_functions.h vector_types.h
+"""
 SHORT_HEADERS = {
-    **dict.fromkeys(
-        (
-            *("cuda_runtime.h", "device_atomic_functions.h", "device_functions.h", "device_launch_parameters.h"),
-            *("math_functions.h", "sm_20_atomic_functions.h", "sm_20_intrinsics.h", "sm_30_intrinsics.h"),
-            *("sm_32_atomic_functions.h", "sm_32_intrinsics.h", "sm_60_atomic_functions.h", "sm_61_intrinsics.h"),
-            *("vector_functions.h", "vector_types.h"),
-        ),
-        "",
-    ),
+    **dict.fromkeys(_EMPTY_HEADERS.split(), ""),
+    **LIBRARIES,
     "cuda/pipeline": "#include <cuda/barrier>\n",
     "cuda_pipeline.h": "#include <cuda_pipeline_primitives.h>\n",
 }

@@ -16,11 +16,11 @@ from pathlib import Path
 # Headers that kernel files often include for their host code. Device code cannot use these headers.
 _HOST_ONLY = """
     aio.h alloca.h any arpa/inet.h barrier bitset cctype cerrno charconv clocale codecvt condition_variable coroutine
-    csetjmp csignal ctype.h cublas.h cublasLt.h cublas_v2.h cudaTypedefs.h cuda_gl_interop.h cuda_profiler_api.h cuchar
-    cudnn.h cufft.h cusolverDn.h cusparse.h cwchar cwctype cxxabi.h deque dirent.h dlfcn.h emmintrin.h err.h errno.h
+    csetjmp csignal ctype.h cudaTypedefs.h cuda_gl_interop.h cuda_profiler_api.h cuchar
+    cudnn.h cwchar cwctype cxxabi.h deque dirent.h dlfcn.h emmintrin.h err.h errno.h
     error.h exception execinfo.h execution fcntl.h features.h filesystem fnmatch.h format forward_list ftw.h
     future getopt.h glob.h grp.h immintrin.h langinfo.h latch libgen.h list locale locale.h
-    malloc.h map memory_resource mutex nccl.h netdb.h netinet/in.h nvToolsExt.h nvml.h nvrtc.h nvtx3/nvToolsExt.h omp.h
+    malloc.h map memory_resource mutex netdb.h netinet/in.h nvToolsExt.h nvml.h nvrtc.h nvtx3/nvToolsExt.h omp.h
     poll.h pthread.h pwd.h queue random ranges regex regex.h sched.h scoped_allocator search.h semaphore
     semaphore.h set setjmp.h shared_mutex signal.h source_location spawn.h stack stdatomic.h stdnoreturn.h
     stop_token string string_view strstream sys/epoll.h sys/file.h sys/ioctl.h sys/mman.h sys/queue.h
@@ -28,6 +28,20 @@ _HOST_ONLY = """
     sys/uio.h sys/utsname.h sys/wait.h syncstream syslog.h system_error termios.h thread threads.h typeindex typeinfo
     uchar.h ucontext.h unordered_map unordered_set utime.h valarray variant vector wchar.h wctype.h wordexp.h
     x86intrin.h xmmintrin.h
+"""
+# Headers of CUDA's libraries, whose functions only host code can call, each with the headers of types that it includes.
+_LIBRARY_TYPES = {
+    **dict.fromkeys(
+        ("cublas.h", "cublasLt.h", "cublas_v2.h", "cusolverDn.h", "nccl.h"),
+        ("cuComplex.h", "cuda_bf16.h", "cuda_fp16.h"),
+    ),
+    **dict.fromkeys(("cufft.h", "cufftXt.h", "cusparse.h"), ("cuComplex.h",)),
+}
+_FFT_TYPES = """\
+typedef float cufftReal;
+typedef double cufftDoubleReal;
+typedef cuComplex cufftComplex;
+typedef cuDoubleComplex cufftDoubleComplex;
 """
 # Device code needs nothing of these headers. The operators of <iso646.h>, such as `and`, are part of C++, and libraries
 # include <ciso646> only to find out which standard library is in use.
@@ -331,9 +345,17 @@ inline namespace _LIBCUDACXX_ABI_NAMESPACE {{
 """
 
 
+def _library_header(name: str) -> str:
+    types = _FFT_TYPES if name.startswith("cufft") else ""
+    lines = "".join(f"#include <{header}>\n" for header in _LIBRARY_TYPES[name])
+    return f"#if __has_include(<cuComplex.h>)\n{lines}{types}#endif\n"
+
+
+LIBRARIES = {name: _once(name, _library_header(name)) for name in _LIBRARY_TYPES}
 _HEADERS = tuple(
     {
         **dict.fromkeys(_HOST_ONLY.split(), "// This header is for host code. Device code cannot use it.\n"),
+        **LIBRARIES,
         **dict.fromkeys(_STREAMS, "#include <iosfwd>\n"),
         **dict.fromkeys(_EMPTY, "// NVRTC needs nothing of this header.\n"),
         **{name: _c_header(*row) for name, row in _C_HEADERS.items()},

@@ -22,6 +22,10 @@ _NARROW_FLOATS = (
 )
 _UNKNOWN_NAME = r"identifier \"(\w+)\" is undefined|[\u2018'](\w+)[\u2019'] (?:was not|has not|does not)"
 _MISSING_HEADER = r'(?:cannot|could not) open source file "(?:\./)?([^"]+)"'
+_TEXTURE_REFERENCE = (
+    r"\b(?:texture|surface) is not a template"
+    r'|identifier "(\w+)" is undefined\n.*\b(?:tex[123C]|surf[123C])\w*[ \t]*\([^;\n]*\b\1\b'
+)
 _FOR_HOST_CODE = r"(?:torch|ATen|c10|pybind11)/"
 _HOST_FUNCTION = "is considered a host function"
 
@@ -47,7 +51,8 @@ def arch_advice(number: int, oldest: int, major: int) -> str:
 
 def hint_for(log: str, options: Sequence[str]) -> str:
     """Return advice about a failed compile, or "" if there is none."""
-    return type_hint(log) or _character_hint(log) or fast_compile_hint(log) or _hint(log, options)
+    hints = (type_hint, _character_hint, _texture_hint, _launch_hint, fast_compile_hint)
+    return next(filter(None, (hint(log) for hint in hints)), "") or _hint(log, options)
 
 
 def type_hint(log: str) -> str:
@@ -67,6 +72,24 @@ def _character_hint(log: str) -> str:
     )
 
 
+def _texture_hint(log: str) -> str:
+    if not re.search(_TEXTURE_REFERENCE, log):
+        return ""
+    return (
+        "CUDA 12 has removed texture and surface references. Pass a cudaTextureObject_t or cudaSurfaceObject_t to the "
+        "kernel instead, and give functions such as tex2D<float>() the type of the elements."
+    )
+
+
+def _launch_hint(log: str) -> str:
+    if "device-side kernel launch could not be processed" not in log or _HOST_FUNCTION in log:
+        return ""
+    return (
+        "NVRTC cannot compile kernels that launch kernels. For nvcc, name a host function that launches them, "
+        "functions=['run'], and pass extra_cuda_cflags=['-rdc=true'] and extra_ldflags=['-lcudadevrt']."
+    )
+
+
 def _hint(log: str, options: Sequence[str]) -> str:
     if missing := missing_header(log):
         return missing_header_hint(missing, "NVRTC")
@@ -78,7 +101,7 @@ def _hint(log: str, options: Sequence[str]) -> str:
         return f"NVRTC's own header also reads one of the macros {', '.join(macros)}: #define it in the source instead."
     if '"__global__" does not apply here' in log and (undeclared := re.search(UNDECLARED, log)):
         return f"The type {undeclared[1]!r} is not declared: define it before the kernel, or include its header."
-    if _HOST_FUNCTION in log or "device-side kernel launch could not be processed" in log:
+    if _HOST_FUNCTION in log:
         return Words(
             "Functions that kernels call need __device__. Put host functions such as main() between "
             "#ifndef __CUDACC_RTC__ and #endif, where NVRTC does not read them. To call host functions from Python, ",

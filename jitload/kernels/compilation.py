@@ -298,8 +298,8 @@ class _Compilation:
         """
         if builtin := next((kernel for kernel in self.expressions if kernel not in result.lowered), None):
             raise SignatureError(
-                f"kernel {builtin!r} cannot be compiled, because NVRTC has a built-in function of this name. "
-                "Give the kernel another name."
+                f"kernel {builtin!r} cannot be compiled, because NVRTC or the source has another function of this "
+                "name. Give the kernel another name."
             )
         return {
             kernel: (result.lowered[kernel], result.lowered.get(probe.probe_expression(kernel), ""))

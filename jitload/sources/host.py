@@ -6,6 +6,7 @@ import hashlib
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from jitload.errors import ToolchainError
 from jitload.request.request import Request
 from jitload.sources.common import Parts, Tools, embeds_paths, find_tools, libc_version, source_label
 from jitload.toolchain.cuda import CudaToolchain, Nvcc, find_cuda_headers, find_cuda_toolchain
@@ -23,7 +24,13 @@ def tools(request: Request, cache_dir: Path) -> Tools:
         if request.host is not None and request.host.is_mixed:
             from jitload.toolchain.nvcc import find_nvcc
 
-            return find_nvcc(request.settings, cache_dir, name=request.name)
+            try:
+                return find_nvcc(request.settings, cache_dir, name=request.name)
+            except ToolchainError:
+                from jitload.host_cpp.functions import check_has_exports
+
+                check_has_exports(request)  # nvcc would not help
+                raise
         return find_cuda_toolchain(request.settings) if request.archs else find_cuda_headers(request.settings)
 
     return find_tools(request, cache_dir, find_cuda, builder="jitload.host_cpp.library")

@@ -16,9 +16,9 @@ from jitload.toolchain.fingerprints import file_state, remembered
 from jitload.toolchain.host import package_dirs, run_tool
 
 _WITHOUT_NVCC = (
-    "There are two ways without nvcc: pass only the kernels in cuda_sources and declare the launch, "
-    "functions={'f': Launch(grid=…, block=…)}; or compile them with compile_cubin() and launch them from C++ of your "
-    "own, with embed_cubin=."
+    "There are two ways without nvcc: name only kernels in functions= and declare their launches, "
+    "functions={'f': Launch(grid=…, block=…)}; or compile the kernels with compile_cubin() and launch them from C++ of "
+    "your own, with embed_cubin=."
 )
 _INSTALL = "pip install 'jitload[cu13,nvcc]'"
 # The wheels that nvcc consists of, and a file of each wheel below `nvidia/cu13`.
