@@ -11,13 +11,9 @@ from jitload.request.arguments import (
     Functions,
     PathLike,
     Paths,
-    Sources,
     Texts,
     absolute_path,
     check_flags,
-    file_sources,
-    inline_sources,
-    label_pieces,
     read_instrumentation,
     read_kernels,
     read_options,
@@ -25,6 +21,7 @@ from jitload.request.arguments import (
 )
 from jitload.request.cubins import CubinLike
 from jitload.request.request import make_request
+from jitload.request.sources import Sources, file_sources, inline_sources, label_pieces
 from jitload.request.tuned import read_tuned
 from jitload.tracebacks import ends_at_caller
 

@@ -36,12 +36,11 @@ from jitload.request.arguments import (
     Paths,
     Texts,
     TorchText,
-    file_sources,
-    inline_sources,
     read_options,
     read_texts,
 )
 from jitload.request.request import make_request
+from jitload.request.sources import file_sources, inline_sources
 from jitload.request.torch_operators import has_stable_interface
 from jitload.settings import read_flag
 from jitload.toolchain.arch import NATIVE_HINT

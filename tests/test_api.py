@@ -16,8 +16,9 @@ from builds import ADD, ARCH, build, kernel, load, message
 import jitload
 from jitload import Launch
 from jitload.nvrtc import nvrtc_compile
-from jitload.request.arguments import inline_sources, read_flags, read_options
+from jitload.request.arguments import read_flags, read_options
 from jitload.request.request import Call, make_request
+from jitload.request.sources import inline_sources
 from jitload.toolchain import arch
 
 TWO = kernel("first") + kernel("second")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import os
 import re
 from typing import Any
@@ -340,9 +341,17 @@ def test_variables_that_turn_something_on_or_off(monkeypatch, variable, field, d
             jitload.load_inline("flags", cuda_sources="__global__ void k() {}")
 
 
-@pytest.mark.parametrize("name", ["isolate", "gpu_check", "debug", "verbose", "keep_module_alive", "fast_compile"])
+FLAGS = {
+    name: parameter.annotation
+    for name, parameter in inspect.signature(jitload.load_inline).parameters.items()
+    if parameter.annotation in ("bool", "bool | None")
+}
+
+
+@pytest.mark.parametrize("name", FLAGS)
 def test_arguments_that_turn_something_on_or_off(name):
-    for value in ("yes", "off", 2, [], *(() if name in ("isolate", "gpu_check") else (None,))):
+    assert {"isolate", "debug"} <= FLAGS.keys()
+    for value in ("yes", "off", 2, [], *(() if "None" in FLAGS[name] else (None,))):
         with pytest.raises(JitLoadError, match=rf"{name}={re.escape(repr(value))} must be True"):
             jitload.load_inline("flags", cuda_sources="__global__ void k() {}", **{name: value})
     with pytest.raises(JitLoadError, match="isolate='yes' must be True, False or None"):

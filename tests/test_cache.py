@@ -18,8 +18,9 @@ from cheap import get, make_key
 import jitload
 from jitload.cache.entry import find_entry
 from jitload.cache.key import CacheKey
-from jitload.request.arguments import Call, inline_sources, read_options
+from jitload.request.arguments import Call, read_options
 from jitload.request.request import make_request
+from jitload.request.sources import inline_sources
 from jitload.settings import read_settings
 from jitload.sources.common import Tools, library_key
 from jitload.toolchain.cuda import find_cuda_toolchain

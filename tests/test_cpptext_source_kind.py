@@ -6,8 +6,9 @@ import pytest
 
 from jitload import Launch
 from jitload.cpptext.source_kind import SourceKind, classify
-from jitload.request.arguments import Call, Options, inline_sources
+from jitload.request.arguments import Call, Options
 from jitload.request.request import make_request
+from jitload.request.sources import inline_sources
 
 KINDS: dict[str, tuple[bool, SourceKind]] = {
     "__global__ void k() {}": (False, "device"),

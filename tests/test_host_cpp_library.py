@@ -17,9 +17,10 @@ from jitload import Launch
 from jitload.elf.file import read_dynamic_symbols
 from jitload.errors import CompileError, LaunchSpecError, LoadError
 from jitload.model import Cubin
-from jitload.request.arguments import Call, Sources, read_options
+from jitload.request.arguments import Call, read_options
 from jitload.request.cubins import read_embedded_cubins
 from jitload.request.request import make_request
+from jitload.request.sources import Sources
 from jitload.sources.common import Tools, library_key
 
 CUBIN = (ROOT / "tests" / "data" / "stub_kernels.sm_90.cubin").read_bytes()

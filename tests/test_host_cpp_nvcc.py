@@ -18,8 +18,9 @@ from jitload import Launch
 from jitload.building.ninja import Step
 from jitload.errors import CompileError, LaunchSpecError, ToolchainError
 from jitload.host_cpp.nvcc import is_of_nvcc, nvcc_failure
-from jitload.request.arguments import Call, Options, Sources
+from jitload.request.arguments import Call, Options
 from jitload.request.request import make_request
+from jitload.request.sources import Sources
 from jitload.toolchain.cuda import Nvcc
 
 pytest_plugins = ["support.gpu_fixtures"]

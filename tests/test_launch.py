@@ -15,7 +15,7 @@ import pytest
 
 from jitload.errors import LaunchSpecError
 from jitload.expressions.parse import python_name
-from jitload.request.launch import Launch
+from jitload.request.launch import LAUNCH_ATTRIBUTES, Launch
 
 
 def refusal(**fields: Any) -> str:
@@ -39,6 +39,11 @@ def test_documentation_names_every_field() -> None:
     assert sorted(name for row in rows for name in re.findall(r"\w+", row)) == sorted(names)
     assert Launch.__doc__ is not None
     assert sorted(re.findall(r"^ {8}(\w+): ", Launch.__doc__, re.MULTILINE)) == sorted(names)
+
+
+def test_the_manual_says_what_each_attribute_does_on_the_cpu() -> None:
+    page = (Path(__file__).parent.parent / "docs" / "cpu.md").read_text(encoding="utf-8")
+    assert [name for name in LAUNCH_ATTRIBUTES if not re.search(rf"\b{name}\b", page)] == []
 
 
 def test_all_fields_have_defaults() -> None:

@@ -10,8 +10,8 @@ from support.nvcc import needs_nvcc
 import jitload
 from jitload.errors import CompileError, LaunchSpecError
 from jitload.host_cpp.functions import choose_host_exports, export_hint
-from jitload.request.arguments import inline_sources
 from jitload.request.request import Call, make_request
+from jitload.request.sources import inline_sources
 
 KERNEL = "__global__ void one(float* x) { *x = 1; }\n"
 MIXED = f"{KERNEL}void run_it(float* data, int count) {{ one<<<1, 1>>>(data); }}\n"

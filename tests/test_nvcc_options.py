@@ -14,9 +14,10 @@ import jitload
 from jitload.cuda.messages import fast_compile_hint
 from jitload.elf.cubin import read_image
 from jitload.errors import CompileError, ToolchainError
-from jitload.request.arguments import inline_sources, read_flags, read_options
+from jitload.request.arguments import read_flags, read_options
 from jitload.request.options import cpu_options, host_options, nvrtc_options
 from jitload.request.request import Call, make_request
+from jitload.request.sources import inline_sources
 from jitload.toolchain import arch
 
 

@@ -14,7 +14,8 @@ import jitload
 from jitload.errors import ToolchainError
 from jitload.host_cpp.torch_headers import FORWARDED, RENAMED, find_or_write_torch_headers
 from jitload.request import torch_operators, torch_text
-from jitload.request.arguments import Options, Sources, TorchText, inline_sources, read_options
+from jitload.request.arguments import Options, TorchText, read_options
+from jitload.request.sources import Sources, inline_sources
 from jitload.host_cpp.torch_errors import missing_names
 from jitload.request.kind import is_torch_text
 from jitload.request.torch_text import torch_sources

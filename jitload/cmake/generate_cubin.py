@@ -18,8 +18,9 @@ from pathlib import Path
 from jitload.cuda.fatbin import make_fatbin
 from jitload.errors import ToolchainError
 from jitload.kernels.compilation import compile_cubins
-from jitload.request.arguments import Call, Sources, read_kernels, read_options, read_source_file
+from jitload.request.arguments import Call, read_kernels, read_options
 from jitload.request.request import make_request
+from jitload.request.sources import Sources, read_source_file
 from jitload.settings import read_settings
 from jitload.toolchain.arch import machine_arch, resolve_gpu_arch
 from jitload.toolchain.cuda import find_cuda_toolchain

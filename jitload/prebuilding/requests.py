@@ -118,16 +118,9 @@ def _library_request(fields: Mapping[str, Any]) -> tuple[Request, bool]:
     If `fields` names files, the request is for `build`.
     """
     from jitload.api import build, build_inline
-    from jitload.request.arguments import (
-        OPTION_LISTS,
-        Call,
-        check_flags,
-        file_sources,
-        inline_sources,
-        read_instrumentation,
-        read_options,
-    )
+    from jitload.request.arguments import OPTION_LISTS, Call, check_flags, read_instrumentation, read_options
     from jitload.request.request import make_request
+    from jitload.request.sources import file_sources, inline_sources
 
     has_files = any(fields.get(name) for name in ("sources", "cuda_files", "cpp_files"))
     given = _with_defaults(build if has_files else build_inline, fields)

@@ -14,8 +14,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from jitload.errors import CompileError, Diagnostic, JitLoadError, LaunchSpecError
-from jitload.request.arguments import Call, Functions, Pieces, Sources, TorchText, split_includes
+from jitload.request.arguments import Call, Functions, Pieces, TorchText, split_includes
 from jitload.request.launch import LAUNCH_ATTRIBUTES, Launch
+from jitload.request.sources import Sources
 from jitload.toolchain.arch import CPU
 from jitload.words import Argument, Words
 

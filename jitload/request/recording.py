@@ -15,9 +15,10 @@ from pathlib import Path
 from typing import Any
 
 from jitload.errors import JitLoadError, warn_once
-from jitload.request.arguments import Call, Instrumentation, Options, Sources, TorchText
+from jitload.request.arguments import Call, Instrumentation, Options, TorchText
 from jitload.request.cubins import read_labelled_cubins
 from jitload.request.launch import Launch
+from jitload.request.sources import Sources
 from jitload.request.tma import Tma
 from jitload.request.tune import Tune
 from jitload.request.tuned import Tuned

@@ -9,15 +9,12 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from jitload.errors import JitLoadError, LaunchSpecError
 from jitload.request.arguments import (
-    HOST_SUFFIXES,
     NO_INSTRUMENTATION,
     Call,
     Instrumentation,
     Pieces,
-    Sources,
     absolute_path,
     check_name,
-    file_sources,
     read_functions,
     read_options,
 )
@@ -33,6 +30,7 @@ from jitload.request.kind import (
 )
 from jitload.request.launch import Launch
 from jitload.request.options import cpu_options, take_archs, take_libraries, translate_cuda_options
+from jitload.request.sources import HOST_SUFFIXES, Sources, file_sources
 from jitload.request.tune import Choice, Values
 from jitload.request.tuned import Tuned
 from jitload.settings import Settings, read_settings

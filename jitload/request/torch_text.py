@@ -12,7 +12,8 @@ from itertools import chain
 from pathlib import Path
 
 from jitload.errors import JitLoadError
-from jitload.request.arguments import CUDA_SUFFIXES, HOST_SUFFIXES, Functions, Options, Pieces, Sources, TorchText
+from jitload.request.arguments import Functions, Options, Pieces, TorchText
+from jitload.request.sources import CUDA_SUFFIXES, HOST_SUFFIXES, Sources
 from jitload.request.torch_operators import FLOAT8, operator_declarations, torch_abi
 from jitload.toolchain.host import INCLUDE_DIR
 
