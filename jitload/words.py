@@ -38,7 +38,8 @@ class Argument:
             return self.python
         if "{" in option:
             return option.format(*self.value)
-        return option + self.value[0] if self.value else option.rstrip(" =")
+        is_flag = "=" not in option and " " not in option
+        return option + self.value[0] if self.value and not is_flag else option.rstrip(" =")
 
 
 class Words(str):
@@ -73,7 +74,8 @@ def in_options(error: Exception, options: Mapping[str, str]) -> str:
     Args:
         error: The error.
         options: The option for each `Argument`, with the space or `=` before its value, `{"arch": "--arch "}`, or with
-            the places of its values, `{"launch": "--launch '{0}: kernel={1}'"}`.
+            the places of its values, `{"launch": "--launch '{0}: kernel={1}'"}`. One without both is a flag, which is
+            shown without the value.
     """
     shown = copy.copy(error)
     shown.args = tuple(_in_options(value, options) for value in error.args)

@@ -15,6 +15,7 @@ from builds import ARCH, build, kernel, python_env
 from support.kernels import SPILLS
 
 import jitload
+from jitload import notebook
 from jitload.cli import main
 from jitload.cli.inspecting import print_kernels
 from jitload.cli.main import _OPTIONS
@@ -158,6 +159,11 @@ def test_the_spelling_of_options_leaves_the_output_of_compilers_alone():
     lines = in_options(pickle.loads(pickle.dumps(error)), _OPTIONS).splitlines()
     assert log in lines
     assert lines[-2] == "leave --cuda-flags=-lineinfo out of arch='sm_90a'"
+
+
+def test_an_option_is_spelled_with_its_value_and_a_flag_without_it():
+    hint = Words("pass ", Argument("sanitize", "address"), " and ", Argument("arch", "cpu"))
+    assert hint.in_options(notebook._OPTIONS) == "pass --sanitize and --arch cpu"
 
 
 def test_a_source_without_kernels_is_named(source, capsys):
