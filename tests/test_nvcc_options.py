@@ -39,8 +39,9 @@ FOR_HOST = ("-isystem/x", "-I/y", "-DN=4", "-DM=1", "-UN", "-includea.h", "-std=
 FOR_CPU = ("-I/x", "-I/y", "-DN=4", "-DM=1", "-UN", "-include", "a.h", "-std=c++17")
 
 
-@pytest.mark.parametrize("words", [[*chain(*OPTIONS)], ["=".join(option) for option in OPTIONS]])
+@pytest.mark.parametrize("words", [[*chain(*OPTIONS)], *([mark.join(option) for option in OPTIONS] for mark in "= ")])
 def test_options_of_nvcc_reach_each_compiler_in_its_own_spelling(words):
+    words = read_flags(words, "extra_cuda_cflags")
     assert nvrtc_options(words) == FOR_NVRTC
     assert host_options(words) == FOR_HOST
     assert cpu_options(nvrtc_options(words)) == FOR_CPU

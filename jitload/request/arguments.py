@@ -25,13 +25,6 @@ PathLike = str | os.PathLike[str]
 Paths = PathLike | Sequence[PathLike]
 Pieces = tuple[tuple[str, str], ...]
 
-# Options of compilers and linkers whose value may be a separate word.
-_TAKE_A_VALUE = """
- -D -U -I -L -l -include -isystem -x -std --std -arch -gencode -code -Xcompiler -Xptxas -Xlinker -Xcudafe -Xnvlink
- -maxrregcount -t --gpu-architecture --gpu-code --generate-code --compiler-options --ptxas-options --linker-options
- --maxrregcount --threads -rdc --relocatable-device-code --include-path -diag-suppress --diag-suppress --param -Ofc
- --Ofast-compile
- """.replace("\n", " ")
 Functions = str | Sequence[str] | Mapping[str, Launch | Sequence[Launch] | str | None]
 
 SANITIZERS = ("address", "undefined", "race")
@@ -183,7 +176,9 @@ def _split_words(option: str, argument: str) -> Sequence[str]:
         words = shlex.split(option)
     except ValueError:
         words = []
-    are_options = all(word.startswith("-") or f" {before} " in _TAKE_A_VALUE for before, word in pairwise(words))
+    from jitload.request.options import TAKE_A_VALUE  # imported here because few options have a space
+
+    are_options = all(word.startswith("-") or before in TAKE_A_VALUE for before, word in pairwise(words))
     if is_quoted and not (words and are_options) and not option.startswith("-I"):  # a path may have any characters
         raise JitLoadError(
             f"{argument} has {option!r}, whose quotes are wrong for a shell. A macro that is a string is written "

@@ -42,6 +42,12 @@ _OPTIONS = (
     Option(("-t", "--threads", "-threads")),
 )
 _BY_NAME = {name: option for option in _OPTIONS for name in option.names}
+# Options of compilers and linkers whose value may be a separate word.
+TAKE_A_VALUE = frozenset((
+    *_BY_NAME, "-L", "-l", "-x", "-arch", "-gencode", "-code", "-Xlinker", "-Xcudafe", "-Xnvlink", "--gpu-architecture",
+    "--gpu-code", "--generate-code", "--linker-options", "-rdc", "--relocatable-device-code", "-diag-suppress",
+    "--diag-suppress", "--param",
+))  # fmt: skip
 # This and the following regular expressions are texts, which are compiled at their first use, because most calls have
 # no options. This one matches options of nvcc without a value that have no meaning to NVRTC.
 _IGNORED = r"-O[0-3]|--?expt-relaxed-constexpr|--?(?:expt-)?extended-lambda"
