@@ -20,12 +20,14 @@ from jitload.errors import ToolchainError
 # the light headers and the other copies.
 FLOAT8 = ("e4m3fn", "e4m3fnuz", "e5m2", "e5m2fnuz", "e8m0fnu")
 COPIED = (
-    "ATen/Dispatch.h ATen/Dispatch_v2.h ATen/cuda/Atomic.cuh ATen/cuda/CUDAEvent.h ATen/cuda/DeviceUtils.cuh "
-    "ATen/cuda/NumericLimits.cuh ATen/cuda/detail/KernelUtils.h c10/cuda/CUDAEvent.h c10/cuda/CUDAMathCompat.h "
+    "ATen/AccumulateType.h ATen/Dispatch.h ATen/Dispatch_v2.h ATen/cuda/Atomic.cuh "
+    "ATen/cuda/CUDAEvent.h ATen/cuda/DeviceUtils.cuh ATen/cuda/NumericLimits.cuh ATen/cuda/detail/KernelUtils.h "
+    "c10/cuda/CUDAEvent.h c10/cuda/CUDAMathCompat.h c10/util/TypeSafeSignMath.h c10/util/irange.h "
     "torch/headeronly/core/Dispatch.h torch/headeronly/core/Dispatch_v2.h torch/headeronly/cuda/Atomic.h "
     "torch/headeronly/cuda/AtomicAdd.h torch/headeronly/cuda/KernelUtils.h torch/headeronly/macros/Export.h "
     "torch/headeronly/macros/Macros.h torch/headeronly/macros/cmake_macros.h torch/headeronly/util/Float8_fnuz_cvt.h "
-    "torch/headeronly/util/bit_cast.h torch/headeronly/util/floating_point_utils.h "
+    "torch/headeronly/util/TypeSafeSignMath.h torch/headeronly/util/bit_cast.h "
+    "torch/headeronly/util/floating_point_utils.h "
 ) + " ".join(f"c10/util/Float8_{name}.h torch/headeronly/util/Float8_{name}.h" for name in FLOAT8)
 # The headers in which `torch/extension.h` declares names of the namespaces torch, at and c10.
 _DECLARING = ("c10/*/*.h", "ATen/*.h", "ATen/core/*.h", "torch/csrc/autograd/*.h", "torch/csrc/api/include/**/*.h")
@@ -57,9 +59,11 @@ _SUPPORTED_RESULT = re.compile(
     r"(?:const )?Tensor ?&?|bool|int64_t|double|void|ScalarType|Scalar"
     r"|std::(?:tuple|vector)<Tensor ?&?(?:,Tensor ?&?)*>"
 )
-_RESULTS = (("Tensor", "t"), ("Tensor[]", "v"), ("bool", "b"), ("float", "d"), ("int", "i"), ("SymInt", "i"))
-_LETTERS = dict((*_RESULTS, ("Scalar", "s"), ("ScalarType", "c")))
+_LETTERS = {"Tensor": "t", "Tensor[]": "v", "bool": "b", "float": "d", "int": "i", "SymInt": "i", "Scalar": "s"}
+_LETTERS["ScalarType"] = "c"
 _ALIAS = re.compile(r"\([\w|]+(?: -> \*)?(!?)\)")
+# Operators that make a tensor, for which torch has functions of C.
+_FACTORIES = {"empty.memory_format": "e", "zeros": "z", "full": "f"}
 # Overloads that torch's headers define by hand, so that an integer is a dimension and not the flag `unbiased`.
 _WITH_DIMENSION = ("std", "var", "std_mean", "var_mean")
 # Methods and functions that the light headers define themselves.
@@ -225,6 +229,8 @@ def _definition(function: _Function) -> str:
             _result_letters(schema["results"]),
         )
     )
+    factory = _FACTORIES.get(function.schema.partition("(")[0])
+    fields += ", JITLOAD_TORCH_ABI" + (f", false, '{factory}'" if factory else "")
     result = function.result.replace("const ", "")
     changed = "&" in result
     call = f"jitload_torch::call<{'void' if changed else result}>(op, {function.arguments})"
@@ -236,7 +242,7 @@ def _definition(function: _Function) -> str:
     const = " const" if function.owner else ""
     return (
         f"inline {function.result} {function.owner}{function.name}({function.parameters}){const} "
-        f"{{ static jitload_torch::Operator op{{{fields}, JITLOAD_TORCH_ABI}}; {call}; }}"
+        f"{{ static jitload_torch::Operator op{{{fields}}}; {call}; }}"
     )
 
 

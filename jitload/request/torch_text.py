@@ -80,6 +80,7 @@ _WORD_HEADERS = {
     "vector": "TensorList vec CUDAEvent",
     "optional": "optional nullopt CUDAEvent",
     **dict.fromkeys(("functional", "memory", "mutex"), "CUDAEvent"),
+    "algorithm": "irange",
     "cmath": "sqrt exp log pow fabs expf logf sqrtf powf tanhf fabsf INFINITY NAN M_PI HUGE_VALF fmaxf fminf isnan "
     "isinf floor ceil tanh sin cos roundf rintf floorf ceilf erff log1pf",
     "cstdio": "printf fprintf snprintf stderr",
@@ -107,6 +108,7 @@ _LIBRARY_HEADERS = {"cublas": "cublas_v2", "cublasLt": "cublasLt", "cusparse": "
 _COMMON_HEADERS = (
     ("torch/library.h", re.compile(r"\bTORCH_LIBRARY")),
     ("ATen/Dispatch.h", re.compile(r"\bAT_(?:DISPATCH|PRIVATE)_")),
+    ("c10/util/irange.h", re.compile(r"\birange\b")),
     ("ATen/cuda/detail/KernelUtils.h", re.compile(r"\bCUDA_KERNEL_LOOP|\bGET_BLOCKS\b")),
     ("ATen/cuda/Atomic.cuh", re.compile(r"\bgpuAtomic|/(?:Atomic|CUDAApplyUtils)\.cuh")),
     *((f"c10/util/Float8_{name}.h", re.compile(rf"Float8_{name}\b|FLOAT8_TYPES")) for name in FLOAT8),

@@ -22,13 +22,14 @@ namespace jitload_torch {
   X(aoti_torch_get_dim, Handle, int64_t*) X(aoti_torch_get_numel, Handle, int64_t*)                                  \
   X(aoti_torch_get_dtype, Handle, int32_t*) X(aoti_torch_get_device_type, Handle, int32_t*)                          \
   X(aoti_torch_get_device_index, Handle, int32_t*) X(aoti_torch_get_layout, Handle, int32_t*)                        \
-  X(aoti_torch_get_storage_offset, Handle, int64_t*) X(aoti_torch_get_storage_size, Handle, int64_t*)                \
+  X(aoti_torch_get_storage_offset, Handle, int64_t*)                                                                 \
   X(aoti_torch_is_contiguous, Handle, bool*) X(aoti_torch_is_defined, Handle, bool*)                                 \
   X(aoti_torch_new_tensor_handle, Handle, Handle*) X(aoti_torch_new_uninitialized_tensor, Handle*)                   \
   X(aoti_torch_delete_tensor_object, Handle)                                                                         \
   X(aoti_torch_create_tensor_from_blob, void*, int64_t, const int64_t*, const int64_t*, int64_t, int32_t,            \
     int32_t, int32_t, Handle*)                                                                                       \
-  X(aoti_torch_empty_strided, int64_t, const int64_t*, const int64_t*, int32_t, int32_t, int32_t, Handle*)
+  X(aoti_torch_empty_strided, int64_t, const int64_t*, const int64_t*, int32_t, int32_t, int32_t, Handle*)           \
+  X(aoti_torch_item_float64, Handle, double*) X(aoti_torch_item_int64, Handle, int64_t*) X(aoti_torch_item_bool, Handle, bool*)
 
 struct Interface {
 #define X(name, ...) int32_t (*name)(__VA_ARGS__);
@@ -43,6 +44,10 @@ struct Interface {
   int32_t (*tensor_from_object)(void*, Handle*);             /* 2.14, as is the next */
   int32_t (*tensor_to_object)(Handle, void*, void**);
   int32_t (*new_stable_ivalue)(uint64_t**);                  /* 2.13 */
+  /* Operators that take C's types, of aoti_torch/generated/c_shim_aten.h, which go through torch's dispatcher, too. */
+  int32_t (*new_empty)(Handle, const int64_t*, int64_t, int32_t*, int32_t*, int32_t*, int32_t, int32_t*, Handle*);
+  int32_t (*new_zeros)(Handle, const int64_t*, int64_t, int32_t*, int32_t*, int32_t*, int32_t, int32_t*, Handle*);
+  int32_t (*full)(const int64_t*, int64_t, double, int32_t*, int32_t*, int32_t*, int32_t, int32_t*, Handle*);
   int32_t (*from_blob)(void*, int64_t, const int64_t*, const int64_t*, int64_t, int32_t, int32_t, int32_t, Handle*, int32_t,
                        const uint8_t*, int64_t, void (*)(void*, void*), void*); /* 2.11, with a deleter */
 

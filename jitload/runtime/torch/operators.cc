@@ -78,72 +78,9 @@ class PythonArguments {
   Object guard_;
 };
 
-// ---- arguments ------------------------------------------------------------------------------------------------------
+template <class T>
+const T& as(const Argument& argument) { return *static_cast<const T*>(argument.value); }
 
-/* A value of the stack for a value of C++. */
-uint64_t bits_of(Type type, const void* value) {
-  uint64_t bits = 0;
-  switch (type) {
-    case Type::tensor: {
-      const at::Tensor& tensor = *static_cast<const at::Tensor*>(value);
-      return reinterpret_cast<uint64_t>(copy_handle(tensor.defined() ? tensor.handle() : interface().undefined));
-    }
-    case Type::text:
-    case Type::string: {
-      const auto text = type == Type::text ? *static_cast<const c10::TextArg*>(value)
-                                           : c10::TextArg(*static_cast<const std::string*>(value));
-      void* handle = nullptr;
-      check(interface().torch_new_string_handle(text.data(), text.size(), &handle), "a text");
-      return reinterpret_cast<uint64_t>(handle);
-    }
-    case Type::dtype:
-    case Type::layout:
-    case Type::memory_format: return static_cast<uint32_t>(*static_cast<const int8_t*>(value));
-    case Type::device: {
-      const c10::Device& device = *static_cast<const c10::Device*>(value);
-      return static_cast<uint64_t>(device.type()) << 32 | static_cast<uint32_t>(static_cast<int32_t>(device.index()));
-    }
-    case Type::boolean: return *static_cast<const bool*>(value);
-    case Type::int64:
-    case Type::float64: memcpy(&bits, value, sizeof bits); return bits; /* faster with a size that is known */
-    default: memcpy(&bits, value, size_of(static_cast<unsigned>(type))); return bits;
-  }
-}
-}  // namespace
-
-uint64_t stack_value(unsigned code, const void* value) {
-  if (holder_of(code) == kPlain) return bits_of(static_cast<Type>(code), value);
-  const unsigned inner = inner_of(code);
-  if (holder_of(code) == kOptional) {
-    const void* const present = optional_value(inner, value);
-    return present != nullptr ? new_optional(stack_value(inner, present)) : 0;
-  }
-  const auto& values = *static_cast<const c10::ArrayRef<char>*>(value);
-  const uint64_t list = new_list(values.size());
-  const size_t size = size_of(inner);
-  for (size_t i = 0; i < values.size(); ++i) push_item(list, stack_value(inner, values.data() + i * size));
-  return list;
-}
-uint64_t new_optional(uint64_t bits) {
-  uint64_t* value = nullptr; /* torch frees it */
-  if (interface().new_stable_ivalue == nullptr) {
-    value = new uint64_t;
-  } else {
-    check(interface().new_stable_ivalue(&value), "a value");
-  }
-  *value = bits;
-  return reinterpret_cast<uint64_t>(value);
-}
-uint64_t new_list(size_t size) {
-  void* list = nullptr;
-  check(interface().torch_new_list_reserve_size(size, &list), "a list");
-  return reinterpret_cast<uint64_t>(list);
-}
-void push_item(uint64_t list, uint64_t item) {
-  check(interface().torch_list_push_back(reinterpret_cast<void*>(list), item), "a list");
-}
-
-namespace {
 /* The stable interface has no Scalar (torch 2.10 to 2.14). */
 bool is_scalar(const Argument& argument) {
   const bool is_present = holder_of(argument.code) != kOptional || *static_cast<const bool*>(argument.value);
@@ -162,7 +99,7 @@ uint64_t tensor_bits(const Object& object) {
 template <class T>
 uint64_t bits_of(const Object& object) {
   const T value = python_value<T>(object);
-  return bits_of(static_cast<Type>(Code<T>::value), &value);
+  return stack_value(Code<T>::value, &value);
 }
 void take_python(const char* letters, const Object& object, uint64_t* results) {
   const size_t count = strlen(letters);
@@ -240,9 +177,28 @@ void run_in_python(Operator& op, const Argument* arguments, size_t count, uint64
   take_python(op.results, objects.call(op.exact, count - 1, op.keyword_names), results);
 }
 
-void throw_pending_error() {
-  Gil gil;
-  if (PyErr_Occurred() != nullptr) throw PythonError();
+/* Calls torch's C function for `empty`, `zeros` or `full`, which takes less time than values in boxes. NULL if it is missing, if
+ * it does not have an option, or after an error. The first two are methods of a tensor, which says nothing if there is a dtype. */
+Handle make_tensor(char kind, const Argument* arguments) {
+  const auto& sizes = as<c10::IntArrayRef>(arguments[0]);
+  const Argument* const options = arguments + (kind == 'f' ? 2 : 1);
+  const auto& dtype = as<c10::OptionalArg<c10::ScalarType>>(options[0]);
+  const auto layout = as<c10::OptionalArg<c10::Layout>>(options[1]).value_or(c10::kStrided);
+  const auto device = as<c10::OptionalArg<c10::Device>>(options[2]).value_or(c10::kCPU);
+  const bool has_format = kind == 'e' && as<c10::OptionalArg<c10::MemoryFormat>>(options[4]).has_value();
+  const bool is_pinned = as<c10::OptionalArg<bool>>(options[3]).value_or(false);
+  if (!dtype.has_value() || layout != c10::kStrided || is_pinned || has_format) return nullptr;
+  auto type = static_cast<int32_t>(*dtype), device_type = static_cast<int32_t>(device.type());
+  const auto dim = static_cast<int64_t>(sizes.size());
+  const auto method = kind == 'e' ? interface().new_empty : interface().new_zeros;
+  static const Handle self = empty_tensor(static_cast<int8_t>(c10::kFloat), nullptr, 0);
+  Handle result = nullptr;
+  if (kind != 'f') {
+    if (method != nullptr) method(self, sizes.data(), dim, &type, nullptr, &device_type, device.index(), nullptr, &result);
+  } else if (const auto& number = as<c10::Scalar>(arguments[1]); interface().full != nullptr && number.is_double(false)) {
+    interface().full(sizes.data(), dim, number.real(), &type, nullptr, &device_type, device.index(), nullptr, &result);
+  }
+  return result;
 }
 bool changes_arguments(const Operator& op) {
   return op.name[strlen(op.name) - 1] == '_' || strchr(op.results, '_') != nullptr || *op.results == '\0';
@@ -251,6 +207,12 @@ bool changes_arguments(const Operator& op) {
 }  // namespace
 
 void run_operator(Operator& op, const Argument* arguments, size_t count, uint64_t* results) {
+  if (op.factory != '\0') {
+    results[0] = reinterpret_cast<uint64_t>(make_tensor(op.factory, arguments));
+    if (results[0] != 0) return;
+    Gil gil;
+    PyErr_Clear(); /* what follows raises the error, too */
+  }
   if (op.needs_python || *op.results == 's' || std::any_of(arguments, arguments + count, is_scalar)) {
     return run_in_python(op, arguments, count, results, false);
   }
@@ -263,7 +225,8 @@ void run_operator(Operator& op, const Argument* arguments, size_t count, uint64_
     }
     return;
   }
-  throw_pending_error(); /* an operator or a mode that is written in Python has raised it */
+  Gil gil;
+  if (PyErr_Occurred() != nullptr) throw PythonError(); /* by an operator or a mode that is written in Python */
   /* The C interface does not tell the class of an error. The same call raises it in Python. */
   const std::string message = interface().last_message != nullptr ? interface().last_message() : "";
   run_in_python(op, arguments, count, results, true);

@@ -33,8 +33,7 @@ void *PyEval_SaveThread(void), *PyObject_Type(void*), *PyObject_GetAttrString(vo
     *PyList_New(ptrdiff_t), *PyTuple_New(ptrdiff_t), *PyMapping_Items(void*), *PySequence_List(void*),
     *PySequence_GetItem(void*, ptrdiff_t), *PySlice_New(void*, void*, void*),
     *PyCapsule_New(void*, const char*, void (*)(void*)), *PyCapsule_GetPointer(void*, const char*),
-    *PyCMethod_New(PyMethodDef*, void*, void*, void*), *PyErr_Occurred(void), *PyType_GetSlot(void*, int),
-    *PyUnicode_DecodeLatin1(const char*, ptrdiff_t, const char*);
+    *PyCMethod_New(PyMethodDef*, void*, void*, void*), *PyErr_Occurred(void), *PyType_GetSlot(void*, int);
 long long PyLong_AsLongLong(void*);
 unsigned long long PyLong_AsUnsignedLongLong(void*);
 double PyFloat_AsDouble(void*), PyComplex_RealAsDouble(void*), PyComplex_ImagAsDouble(void*);

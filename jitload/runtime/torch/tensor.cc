@@ -3,7 +3,6 @@
 #include <string.h>
 
 #include <sstream>
-#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -213,28 +212,14 @@ Tensor Tensor::operator[](const Tensor& index) const {
 
 // ---- copies ---------------------------------------------------------------------------------------------------------
 
-namespace {
-template <class T>
-bool read_item(const char* name, Handle tensor, Scalar* value) {
-  T item{};
-  const auto function = reinterpret_cast<int32_t (*)(Handle, T*)>(dlsym(interface().library, name));
-  if (function == nullptr || function(tensor, &item) != 0) return false;
-  *value = item;
-  return true;
-}
-bool read_item(ScalarType type, Handle tensor, Scalar* value) {
-  switch (type) {
-#define X(T, name, number, python, cpp) \
-  case k##name: return read_item<T>("aoti_torch_item_" python, tensor, value);
-    JITLOAD_TORCH_SCALAR_TYPES(X)
-#undef X
-    default: return false;
-  }
-}
-}  // namespace
 Scalar Tensor::item() const {
-  Scalar value;
-  if (defined() && read_item(scalar_type(), handle_, &value)) return value;
+  const ScalarType type = defined() ? scalar_type() : ScalarType::Undefined;
+  double number = 0;
+  int64_t integer = 0;
+  bool flag = false;
+  if (isFloatingType(type) && interface().aoti_torch_item_float64(handle_, &number) == 0) return number;
+  if (isIntegralType(type, false) && interface().aoti_torch_item_int64(handle_, &integer) == 0) return integer;
+  if (type == kBool && interface().aoti_torch_item_bool(handle_, &flag) == 0) return flag;
   return python_value<Scalar>(call_path(".item", "", *this)); /* or throws torch's error */
 }
 Tensor Tensor::contiguous(MemoryFormat format) const {
@@ -260,13 +245,31 @@ Tensor Tensor::toType(ScalarType type) const { return type == scalar_type() ? *t
 
 // ---- operators ------------------------------------------------------------------------------------------------------
 
+/* The number as a tensor with the dtype of `x`, to which torch would convert it. Undefined where an operator may treat the two
+ * differently: for bools, numbers that overflow, and tensors of modes and transforms. */
+static Tensor number_like(const Tensor& x, const Scalar& number) {
+  const void* data = nullptr;
+  Handle result = nullptr;
+  if (!x.defined() || number.isBoolean() || !number.is_double(true) || x.layout() != kStrided) return {};
+  auto dtype = static_cast<int32_t>(x.scalar_type());
+  if ((x.scalar_type() != kFloat && x.scalar_type() != kDouble) || !(x.is_cpu() || x.is_cuda())) return {};
+  if (interface().torch_get_const_data_ptr(x.handle(), &data) != 0 || data == nullptr || interface().full == nullptr) return {};
+  if (interface().full(nullptr, 0, number.real(), &dtype, nullptr, nullptr, -1, nullptr, &result) == 0) return Tensor(result);
+  Gil gil;
+  return PyErr_Clear(), Tensor();
+}
+#define JITLOAD_TORCH_SHORTCUT_Tensor_(x, symbol, other)
+#define JITLOAD_TORCH_SHORTCUT_Scalar_(x, symbol, number) \
+  if (const Tensor tensor = number_like(x, number); tensor.defined()) return x symbol tensor;
 #define JITLOAD_TORCH_CHANGE_(Other, symbol, name, has_alpha)                                      \
   Tensor& Tensor::operator symbol(const Other & other) {                                           \
+    JITLOAD_TORCH_SHORTCUT_##Other##_(*this, symbol, other)                                        \
     static Operator op{"aten::" name, #Other, "other ", "_", JITLOAD_TORCH_ABI, has_alpha};        \
     return call<void>(op, *this, other), *this;                                                    \
   }
 #define JITLOAD_TORCH_BINARY_(Other, symbol, name, has_alpha)                                      \
   Tensor operator symbol(const Tensor& a, const Other& b) {                                        \
+    JITLOAD_TORCH_SHORTCUT_##Other##_(a, symbol, b)                                                \
     static Operator op{"aten::" name, #Other, "other ", "t", JITLOAD_TORCH_ABI, has_alpha}; return call<Tensor>(op, a, b); \
   }
 #define X(kind, ...) JITLOAD_TORCH_##kind##_(Tensor, __VA_ARGS__) JITLOAD_TORCH_##kind##_(Scalar, __VA_ARGS__)
@@ -276,14 +279,12 @@ X(CHANGE, *=, "mul_", false) X(BINARY, *, "mul", false) X(CHANGE, /=, "div_", fa
 X(CHANGE, &=, "bitwise_and_", false) X(CHANGE, |=, "bitwise_or_", false) X(CHANGE, ^=, "bitwise_xor_", false)
 X(BINARY, %, "remainder", false)
 #undef X
-#define X(symbol, name, swapped)                             \
-  JITLOAD_TORCH_BINARY_(Tensor, symbol, name, false)         \
-  JITLOAD_TORCH_BINARY_(Scalar, symbol, name, false)         \
-  Tensor operator symbol(const Scalar& a, const Tensor& b) { \
-    static Operator op{"aten::" swapped, "Scalar", "other ", "t"}; return call<Tensor>(op, b, a); \
-  }
-X(<, "lt", "gt") X(<=, "le", "ge") X(>, "gt", "lt") X(>=, "ge", "le") X(==, "eq", "eq") X(!=, "ne", "ne")
-X(&, "bitwise_and", "bitwise_and") X(|, "bitwise_or", "bitwise_or") X(^, "bitwise_xor", "bitwise_xor")
+#define X(symbol, name, swapped)                     \
+  JITLOAD_TORCH_BINARY_(Tensor, symbol, name, false) \
+  JITLOAD_TORCH_BINARY_(Scalar, symbol, name, false) \
+  Tensor operator symbol(const Scalar& a, const Tensor& b) { return b swapped a; }
+X(<, "lt", >) X(<=, "le", >=) X(>, "gt", <) X(>=, "ge", <=) X(==, "eq", ==) X(!=, "ne", !=)
+X(&, "bitwise_and", &) X(|, "bitwise_or", |) X(^, "bitwise_xor", ^)
 #undef X
 #undef JITLOAD_TORCH_BINARY_
 #undef JITLOAD_TORCH_CHANGE_
@@ -291,20 +292,14 @@ Tensor operator+(const Scalar& a, const Tensor& b) { return b + a; }
 Tensor operator*(const Scalar& a, const Tensor& b) { return b * a; }
 /* For operators whose first operand is a number: a new tensor like `other` that is filled with the number. */
 static Tensor filled_like(const Scalar& number, const Tensor& other) {
-  static Operator op{"aten::empty_like", "", "dtype layout device pin_memory memory_format ", "t"};
+  static Operator op{"aten::full_like", "", "fill_value dtype layout device pin_memory memory_format ", "t"};
   const TensorOptions options;
-  Tensor result = call<Tensor>(op, other, options.dtype_opt(), options.layout_opt(), options.device_opt(),
-                               options.pinned_memory_opt(), options.memory_format_opt());
-  static_cast<Tensor&&>(result) = number;
-  return result;
+  return call<Tensor>(op, other, number, options.dtype_opt(), options.layout_opt(), options.device_opt(),
+                      options.pinned_memory_opt(), options.memory_format_opt());
 }
 Tensor operator-(const Scalar& a, const Tensor& b) { return filled_like(a, b) -= b; }
 Tensor operator/(const Scalar& a, const Tensor& b) { return filled_like(a, b) /= b; }
-Tensor operator%(const Scalar& a, const Tensor& b) {
-  static Operator op{"aten::remainder_", "Tensor", "other ", "_"};
-  Tensor result = filled_like(a, b);
-  return call<void>(op, result, b), result;
-}
+Tensor operator%(const Scalar& a, const Tensor& b) { return filled_like(a, b) % b; }
 #define X(symbol, name) Tensor Tensor::operator symbol() const { static Operator op{name, "", "", "t"}; return call<Tensor>(op, *this); }
 X(-, "aten::neg") X(~, "aten::bitwise_not")
 #undef X

@@ -174,6 +174,71 @@ const char* type_name(unsigned code, bool is_result) {
   }
 }
 
+// ---- values of torch's stack ------------------------------------------------------------------------------------------------------
+
+namespace {
+uint64_t bits_of(Type type, const void* value) {
+  uint64_t bits = 0;
+  switch (type) {
+    case Type::tensor: {
+      const at::Tensor& tensor = *static_cast<const at::Tensor*>(value);
+      return reinterpret_cast<uint64_t>(copy_handle(tensor.defined() ? tensor.handle() : interface().undefined));
+    }
+    case Type::text:
+    case Type::string: {
+      const auto text = type == Type::text ? *static_cast<const c10::TextArg*>(value)
+                                           : c10::TextArg(*static_cast<const std::string*>(value));
+      void* handle = nullptr;
+      check(interface().torch_new_string_handle(text.data(), text.size(), &handle), "a text");
+      return reinterpret_cast<uint64_t>(handle);
+    }
+    case Type::dtype:
+    case Type::layout:
+    case Type::memory_format: return static_cast<uint32_t>(*static_cast<const int8_t*>(value));
+    case Type::device: {
+      const c10::Device& device = *static_cast<const c10::Device*>(value);
+      return static_cast<uint64_t>(device.type()) << 32 | static_cast<uint32_t>(static_cast<int32_t>(device.index()));
+    }
+    case Type::boolean: return *static_cast<const bool*>(value);
+    case Type::int64:
+    case Type::float64: memcpy(&bits, value, sizeof bits); return bits; /* faster with a size that is known */
+    default: memcpy(&bits, value, size_of(static_cast<unsigned>(type))); return bits;
+  }
+}
+}  // namespace
+
+uint64_t stack_value(unsigned code, const void* value) {
+  if (holder_of(code) == kPlain) return bits_of(static_cast<Type>(code), value);
+  const unsigned inner = inner_of(code);
+  if (holder_of(code) == kOptional) {
+    const void* const present = optional_value(inner, value);
+    return present != nullptr ? new_optional(stack_value(inner, present)) : 0;
+  }
+  const auto& values = *static_cast<const c10::ArrayRef<char>*>(value);
+  const uint64_t list = new_list(values.size());
+  const size_t size = size_of(inner);
+  for (size_t i = 0; i < values.size(); ++i) push_item(list, stack_value(inner, values.data() + i * size));
+  return list;
+}
+uint64_t new_optional(uint64_t bits) {
+  uint64_t* value = nullptr; /* torch frees it */
+  if (interface().new_stable_ivalue == nullptr) {
+    value = new uint64_t;
+  } else {
+    check(interface().new_stable_ivalue(&value), "a value");
+  }
+  *value = bits;
+  return reinterpret_cast<uint64_t>(value);
+}
+uint64_t new_list(size_t size) {
+  void* list = nullptr;
+  check(interface().torch_new_list_reserve_size(size, &list), "a list");
+  return reinterpret_cast<uint64_t>(list);
+}
+void push_item(uint64_t list, uint64_t item) {
+  check(interface().torch_list_push_back(reinterpret_cast<void*>(list), item), "a list");
+}
+
 // ---- values of Python -----------------------------------------------------------------------------------------------
 
 namespace {

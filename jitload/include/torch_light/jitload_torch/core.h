@@ -228,6 +228,11 @@ class Scalar {
   Result name() const { return to<Result>(); }
   X(double, toDouble) X(float, toFloat) X(int64_t, toLong) X(int, toInt)
 #undef X
+  /* Whether torch converts a double to the same element, of any dtype. An unsigned dtype takes -1, but not -1.0. */
+  bool is_double(bool may_be_negative) const {
+    const bool is_exact = __builtin_fabs(real()) < 9007199254740992 && (may_be_negative || real() >= 0);
+    return isFloatingPoint() || (is_exact && !isComplex());
+  }
   bool toBool() const { return has_float() ? float_ != 0 : integer_ != 0; }
   Scalar operator-() const;
   double real() const { return has_float() ? float_ : static_cast<double>(integer_); }
@@ -326,24 +331,6 @@ inline TensorOptions requires_grad(bool value = true) { return TensorOptions().r
 template <class T>
 struct scalar_value_type : jitload_torch::identity<T> {};
 
-/* for (const auto i : c10::irange(n)) */
-template <class I>
-struct Range {
-  struct iterator {
-    I value;
-    I operator*() const { return value; }
-    void operator++() { ++value; }
-    bool operator!=(const iterator& other) const { return value != other.value; }
-  };
-  iterator begin() const { return {first}; }
-  iterator end() const { return {last < first ? first : last}; }
-  I first, last;
-};
-template <class A, class B>
-Range<B> irange(A begin, B end) { return {static_cast<B>(begin), end}; }
-template <class I>
-Range<I> irange(I end) { return irange(I(), end); }
-
 }  // namespace c10
 
 namespace at {
@@ -360,20 +347,6 @@ X(Half) X(BFloat16) X(Float8_e4m3fn) X(Float8_e5m2) X(Float8_e4m3fnuz) X(Float8_
 #undef X
 template <class T>
 using opmath_type = typename OpMathType<T>::type;
-/* acc_type<float, true> is float on a GPU and double on the CPU, as in torch. It is float for shorter types on both. */
-template <class T, bool is_cuda>
-auto accumulator() {
-  if constexpr (!__is_same(T, opmath_type<T>)) return opmath_type<T>();
-  else if constexpr (static_cast<T>(1.5) == 1) return int64_t();
-  else if constexpr (is_cuda && sizeof(T) == sizeof(float)) return float();
-  else return double();
-}
-template <class T, bool is_cuda>
-struct AccumulateType : jitload_torch::identity<decltype(accumulator<T, is_cuda>())> {};
-template <bool is_cuda>
-struct AccumulateType<bool, is_cuda> : jitload_torch::identity<bool> {};
-template <class T, bool is_cuda>
-using acc_type = typename AccumulateType<T, is_cuda>::type;
 }  // namespace at
 
 namespace torch {

@@ -11,7 +11,7 @@ struct Argument {
   const void* value;
 };
 
-/* An operator of ATen. What follows `version` is found at its first call. */
+/* An operator of ATen. What follows `factory` is found at its first call. */
 struct Operator {
   const char* name; /* such as "aten::sum" */
   const char* overload;
@@ -21,6 +21,7 @@ struct Operator {
   const char* results;
   uint64_t version = 0x020A000000000000;
   bool needs_python = false;
+  char factory = '\0'; /* e, z and f for `empty`, `zeros` and `full` */
   void *quick = nullptr, *exact = nullptr; /* functions of Python */
   void* keyword_names = nullptr;
 };
@@ -35,6 +36,7 @@ uint64_t list_item(uint64_t list, size_t index);
 void delete_list(uint64_t list);
 void take_value(unsigned code, uint64_t bits, void* value); /* the stack no longer owns it */
 void run_operator(Operator& op, const Argument* arguments, size_t count, uint64_t* results);
+at::Tensor with_options(at::Tensor tensor, const c10::TensorOptions& options);
 
 /* Takes a value from the stack. */
 template <class T>

@@ -4,8 +4,6 @@
 #if __cplusplus < 201703L
 #error "C++17 or later compatible compiler is required to use PyTorch: leave -std=c++14 or older out"
 #endif
-#include <stddef.h>
-
 #include <cstddef>
 #include <cstdint>
 #include <initializer_list>

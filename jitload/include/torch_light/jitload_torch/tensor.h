@@ -193,12 +193,6 @@ using TensorBase = Tensor;
 
 #include "operators.h"
 
-namespace jitload_torch {
-
-at::Tensor with_options(at::Tensor tensor, const c10::TensorOptions& options);
-
-}  // namespace jitload_torch
-
 namespace at {
 
 // ---- indexing -----------------------------------------------------------------------------------------------------
@@ -308,6 +302,7 @@ inline Tensor tensor(const detail::TensorDataContainer& data, const TensorOption
 }
 }  // namespace at
 namespace torch {
+using Tensor = at::Tensor; /* as compilers' messages name it */
 inline at::Tensor tensor(const at::detail::TensorDataContainer& data, const at::TensorOptions& options = {}) {
   return data.to_tensor(options, false);
 }
@@ -380,6 +375,11 @@ int get_num_threads();
 void set_num_threads(int count);
 TypeMeta get_default_dtype();
 void manual_seed(uint64_t seed);
+#if defined(_GLIBCXX_OSTREAM)
+inline std::ostream& operator<<(std::ostream& stream, const Tensor& tensor) { return stream << jitload_torch::Text(tensor).text(); }
+#endif
+/* The device of a tensor on a GPU, or nothing for a tensor on the CPU. */
+OptionalArg<Device> device_of(const Tensor& tensor);
 }  // namespace at
 
 namespace c10 {
@@ -394,15 +394,3 @@ struct OptionalDeviceGuard {
 };
 using DeviceGuard = OptionalDeviceGuard;
 }  // namespace c10
-namespace at {
-using c10::DeviceGuard, c10::OptionalDeviceGuard;
-#if defined(_GLIBCXX_OSTREAM)
-inline std::ostream& operator<<(std::ostream& stream, const Tensor& tensor) { return stream << jitload_torch::Text(tensor).text(); }
-#endif
-/* The device of a tensor on a GPU, or nothing for a tensor on the CPU. */
-OptionalArg<Device> device_of(const Tensor& tensor);
-}  // namespace at
-namespace torch {
-using Tensor = at::Tensor;
-using IntArrayRef = at::IntArrayRef;
-}  // namespace torch
