@@ -17,6 +17,7 @@ from jitload import Launch
 from jitload.building.ninja import compile_step, link_step, ninja_text
 from jitload.building.runtime import include_flags
 from jitload.codegen import record as records
+from jitload.codegen.kernel import _FIRST_VALUE
 from jitload.codegen.wrapper import (
     EmbeddedImage,
     Wrapper,
@@ -171,6 +172,7 @@ CONSTANTS = {
     **{f"JITLOAD_{name.upper()}": number for name, number in records.ASSUMPTIONS.items()},
     **{f"JITLOAD_{name.upper()}": number for name, number in records.PARTS.items()},
     **{f"JITLOAD_OP_{name}": number for number, name in enumerate(OP_NAMES)},
+    "JITLOAD_FIRST_VALUE": _FIRST_VALUE,
     "JITLOAD_LAUNCH_COOPERATIVE": LAUNCH_ATTRIBUTES["cooperative"].number,
     "JITLOAD_LAUNCH_CLUSTER": LAUNCH_ATTRIBUTES["cluster"].number,
 }

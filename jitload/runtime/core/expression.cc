@@ -79,7 +79,11 @@ extern "C" int jitload_evaluate(const jitload_op* program, jitload_eval* e, jitl
   for (const jitload_op* op = program;; ++op) {
     switch (op->code) {
       case JITLOAD_OP_END: return JITLOAD_EVAL_OK;
-      case JITLOAD_OP_STORE: *(op->operand < 10 ? &plan->grid[op->operand] : &plan->values[op->operand - 10]) = *--top; break;
+      case JITLOAD_OP_STORE: {
+        const int32_t slot = op->operand;
+        *(slot < JITLOAD_FIRST_VALUE ? &plan->grid[slot] : &plan->values[slot - JITLOAD_FIRST_VALUE]) = *--top;
+        break;
+      }
       case JITLOAD_OP_SET: plan->grid[op->operand] = op->value; break;
       case JITLOAD_OP_SKIP_GRID: op += plan->needs_grid ? 0 : op->operand; break;
       case JITLOAD_OP_SKIP_BLOCK: op += plan->needs_block ? 0 : op->operand; break;

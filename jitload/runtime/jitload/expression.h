@@ -17,7 +17,7 @@ extern "C" {
 enum {
   JITLOAD_OP_END,
   JITLOAD_OP_STORE,       /* pop into the plan: 0 to 2 are the grid, 3 to 5 the block, 6 to 8 the cluster, 9 the shared
-                             memory; 10 is the first parameter */
+                             memory; JITLOAD_FIRST_VALUE is the first parameter */
   JITLOAD_OP_SET,         /* store `value` in the plan */
   JITLOAD_OP_SKIP_GRID,   /* skip steps unless the plan needs its grid */
   JITLOAD_OP_SKIP_BLOCK,

@@ -82,6 +82,9 @@ typedef struct jitload_plan {
   int32_t needs_shared_bytes;
 } jitload_plan;
 
+/* The slot of the first parameter, after those of the plan's own numbers. */
+enum { JITLOAD_FIRST_VALUE = __builtin_offsetof(jitload_plan, values) / sizeof(int64_t) };
+
 /* What a kernel's `Launch` declares. */
 enum {
   JITLOAD_HAS_GRID = 1,
