@@ -63,6 +63,26 @@ def test_names_of_functions_that_headers_declare() -> None:
         assert (x == 3).all(), name
 
 
+def test_types_that_headers_of_c_declare() -> None:
+    """A source may declare them differently, and jitload's functions keep working."""
+    text = """
+    typedef long long ssize_t;
+    typedef short off_t;
+    typedef short time_t;
+    using loff_t = char;
+    namespace n { typedef float div_t; }
+    using namespace n;
+    __global__ void sizes(ssize_t* x, off_t* y, loff_t z) {
+      x[0] = 100 * sizeof(off_t) + 10 * sizeof(loff_t) + sizeof(div_t);
+      y[0] = sizeof(time_t) + z;
+      printf("%lld\\n", x[0]);
+    }"""
+    mod = jitload.load_inline("sizes", cuda_sources=text, arch="cpu")
+    x, y = np.zeros(1, np.int64), np.zeros(1, np.int16)
+    mod.sizes[1, 1](x, y, 5)
+    assert (x[0], y[0]) == (214, 7)
+
+
 @pytest.mark.parametrize(("arch", "name"), [("cpu", "main"), ("sm_90", "memcpy")])
 def test_a_name_that_cannot_be_had(arch: str, name: str) -> None:
     text = f'extern "C" __global__ void {name}(float* x, int n) {{ x[0] = n; }}'

@@ -54,7 +54,8 @@ _C_NAMES = frozenset(
 _CXX_HEADER = re.compile(r"#[ \t]*include[ \t]*<(?!cuda|cooperative)")
 # Matches a source's own declaration of a type that C's headers declare, too.
 _OWN_C_TYPE = re.compile(
-    r"\b(?:typedef\b[^;{}]*?|using\s+)\b(u?int(?:8|16|32|64|max|ptr)_t|u(?:int|short|long))\s*[;=]"
+    r"\b(?:typedef\b[^;{}]*?|using\s+)\b"
+    r"(u?int(?:8|16|32|64|max|ptr)_t|u(?:int|short|long)|u_(?:char|short|int|long)|(?:ssize|l?off|time|l?div)_t)\s*[;=]"
 )
 # NVIDIA's header for cooperative groups includes its header for atomics. jitload's header for cooperative groups
 # does so only if the source uses atomics.
