@@ -247,11 +247,8 @@ def test_nobody_can_change_a_module_that_others_hold():
         f"#if _A\n#elif true\n#elif B\n{LAUNCH}\n#endif\n",
     ],
 )
-def test_launches_in_branches_that_are_not_compiled_do_not_count(dead, monkeypatch):
-    for variable in ("CUDA_HOME", "CUDA_PATH", "JITLOAD_NVCC"):
-        monkeypatch.delenv(variable, raising=False)
+def test_launches_in_branches_that_are_not_compiled_do_not_count(dead):
     assert classify([dead + ADD], has_embed_cubin=False) == "device"
-    assert list(load(dead + ADD)) == ["add"]
 
 
 @pytest.mark.parametrize(
@@ -286,7 +283,6 @@ def test_launches_in_a_branch_that_an_option_enables_count(flags):
 def test_launches_hidden_from_nvrtc_leave_the_kernels_loadable(guard):
     text = f"{guard}\n{LAUNCH}\n#endif\n{ADD}"
     assert list(load(text)) == ["add"]
-    assert jitload.compile_cubin(text, arch=ARCH).kernels[0].name == "add"
     assert list(jitload.load_inline("m", cuda_sources=text, arch="cpu")) == ["add"]
     exported = f"{guard}\n{LAUNCH}\nTVM_FFI_DLL_EXPORT_TYPED_FUNC(start, start);\n#endif\n{ADD}"
     assert classify([exported], has_embed_cubin=False, for_nvrtc=True) == "mixed"

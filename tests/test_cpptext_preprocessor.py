@@ -28,8 +28,10 @@ def macros_of(text: str) -> Macros:
 DIRECTIVES = {
     "#if A /* b */ && \\\n C // d\nint e;\n#\n  #  endif": [("if", "A   &&  C"), ("", ""), ("endif", "")],
     "#define F(a) a /* b\n */ + 1\n#undef F": [("define", "F(a) a   + 1"), ("undef", "F")],
-    "int a; #if\n// #if\n/*\n#if\n*/": [],
+    "int a; #if\n// #if\n/* /*\n#if\n*/": [],
     '/* a\n */ #include <b//c.h>\r\n#import "d.h"': [("include", "<b//c.h>"), ("import", '"d.h"')],
+    'const char* s = "/*";\n#define A "//" // b\n#include </*>': [("define", 'A "//"'), ("include", "</*>")],
+    '// /*\n#define A\n// */\nauto s = R"(\n/*)";\n#define B': [("define", "A"), ("define", "B")],
 }
 
 
@@ -135,21 +137,6 @@ def test_conditionals_outside_of_if_0_are_read():
     assert conditional.line == 1
     assert conditional.conditions == [("if", "A"), ("elif", "B"), ("else", "")]
     assert conditional.sizes == [3, 0, 1]
-
-
-@pytest.mark.parametrize(
-    ("text", "directives"),
-    [
-        ("/* #define A\n*/ #define B /* c\nd */ 1 // e\n", [("define", "B   1")]),
-        ('const char* s = "/*";\n#define A "//" // b\n', [("define", 'A "//"')]),
-        ("// /*\n#define A\n// */\n", [("define", "A")]),
-        ("#include <a//b>\n#include </*>\n#define A\n", [("include", "<a//b>"), ("include", "</*>"), ("define", "A")]),
-        ('auto s = R"(\n/*)";\n#define A\n', [("define", "A")]),
-        ("#define A \\\n /* b \\\n c */ 2\n", [("define", "A    2")]),
-    ],
-)
-def test_directives_are_read_without_comments(text: str, directives: list[tuple[str, str]]):
-    assert [tuple(directive) for directive in read_directives(text)] == directives
 
 
 def test_a_large_header_is_read_quickly():
