@@ -123,7 +123,7 @@ def test_a_header_that_only_the_gpu_reads_counts(cache: Path, tmp_path: Path) ->
         load(text, extra_include_paths=[tmp_path])
 
 
-@pytest.mark.parametrize("missing", ["NVRTC", "cuda-bindings", "headers"])
+@pytest.mark.parametrize("missing", ["NVRTC", "a new NVRTC", "cuda-bindings", "headers"])
 def test_without_nvrtc_it_says_so_once(
     missing: str, cache: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -131,6 +131,8 @@ def test_without_nvrtc_it_says_so_once(
     toolchain = find_cuda_toolchain(read_settings())
     if missing == "NVRTC":
         toolchain = None
+    elif missing == "a new NVRTC":
+        toolchain = toolchain._replace(version=(12, 3))
     elif missing == "headers":
         toolchain = toolchain._replace(include_dirs=())
         text = f"#include <cooperative_groups.h>\n{text}"
@@ -141,7 +143,7 @@ def test_without_nvrtc_it_says_so_once(
     library.warn_once.cache_clear()
     with caplog.at_level(logging.INFO, "jitload"):
         load(text)
-        if missing == "NVRTC":
+        if "NVRTC" in missing:
             load(f"{text}\n")
     messages = [record for record in caplog.records if "not checked for GPUs" in record.message]
     assert [record.levelname for record in messages] == ["INFO"]

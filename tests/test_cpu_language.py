@@ -374,6 +374,14 @@ GPU_ONLY = {
 }
 
 
+def test_a_gpu_only_header_in_a_header_of_the_user(tmp_path: Path) -> None:
+    header = tmp_path / "number.cuh"
+    header.write_text("// Numbers.\n#include <thrust/complex.h>\nusing number = thrust::complex<float>;\n")
+    text = '\n\n#include "number.cuh"\n__global__ void k(number* x) { x[0] = x[0] * x[1]; }'
+    with pytest.raises(CompileError, match=rf"{header}:2: GPU only: thrust, which"):
+        jitload.load_inline("m", cuda_sources=text, arch="cpu", extra_include_paths=[tmp_path])
+
+
 @pytest.mark.parametrize("case", GPU_ONLY)
 def test_what_only_a_gpu_has_names_its_line(case: str) -> None:
     text, said = GPU_ONLY[case]

@@ -32,6 +32,7 @@ from jitload.cpu.text import (
     explain,
     find_lost_branch,
     gpu_header,
+    gpu_include_lines,
     gpu_only_error,
     has_ptx,
     may_spin,
@@ -434,7 +435,8 @@ class _Compilation:
         report GPU-only features.
         """
         if feature := gpu_header(self.files_read):
-            raise gpu_only_error(self._source.name, self._source.pieces[0][0], 1, feature)
+            file, line = next(gpu_include_lines(headers), (self._source.pieces[0][0], 1))
+            raise gpu_only_error(self._source.name, file, line, feature)
         _refuse_lost_branches(self._source.name, headers, self._toolchain)
         if any(has_ptx(text) for _, text in headers):
             self._compile("cpu.i", "-E")

@@ -154,8 +154,8 @@ def _check(request: Request, toolchain: CudaToolchain | None) -> tuple[Path, ...
 
     If NVRTC or a CUDA header is missing, log once that kernels are not checked, and return an empty tuple.
     """
-    reason = "there is no NVRTC. Install it with: pip install 'jitload[cu13]'"
-    if toolchain is not None:
+    reason = "there is no NVRTC of CUDA 12.4 or newer. Install it with: pip install 'jitload[cu13]'"
+    if toolchain is not None and toolchain.version >= (12, 4):
         try:
             with naming_exports(request):
                 checked = [check_device_code(device_source(part), _ARCH, toolchain) for part in groups(request)]

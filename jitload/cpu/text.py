@@ -285,6 +285,13 @@ def _gpu_includes(tokens: Sequence[Token]) -> Iterator[tuple[int, str]]:
             yield run[0].start, f"{feature}, which {name} declares"
 
 
+def gpu_include_lines(texts: Iterable[tuple[str, str]]) -> Iterator[tuple[str, int]]:
+    """Yield the file and the line of each `#include` of a GPU-only header in the (file, text) pairs."""
+    for file, text in texts:
+        for start, _ in _gpu_includes(code_tokens(text)):
+            yield file, text.count("\n", 0, start) + 1
+
+
 def _inline_ptx(tokens: Sequence[Token]) -> Iterator[Token]:
     """Yield the first token of each `asm` statement that is not empty."""
     for index, token in enumerate(tokens):
