@@ -195,7 +195,8 @@ Handle make_tensor(char kind, const Argument* arguments) {
   Handle result = nullptr;
   if (kind != 'f') {
     if (method != nullptr) method(self, sizes.data(), dim, &type, nullptr, &device_type, device.index(), nullptr, &result);
-  } else if (const auto& number = as<c10::Scalar>(arguments[1]); interface().full != nullptr && number.is_double(false)) {
+  } else if (const auto& number = as<c10::Scalar>(arguments[1]); interface().full != nullptr && number.is_double() &&
+             (number.isFloatingPoint() || number.real() >= 0)) { /* an unsigned dtype takes -1, but not -1.0 */
     interface().full(sizes.data(), dim, number.real(), &type, nullptr, &device_type, device.index(), nullptr, &result);
   }
   return result;

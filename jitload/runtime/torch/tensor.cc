@@ -246,14 +246,17 @@ Tensor Tensor::toType(ScalarType type) const { return type == scalar_type() ? *t
 // ---- operators ------------------------------------------------------------------------------------------------------
 
 /* The number as a tensor with the dtype of `x`, to which torch would convert it. Undefined where an operator may treat the two
- * differently: for bools, numbers that overflow, and tensors of modes and transforms. */
+ * differently, for bools, numbers that overflow, and tensors of modes and transforms, and for GPUs, which convert it themselves. */
 static Tensor number_like(const Tensor& x, const Scalar& number) {
+  static bool is_off = interface().full == nullptr; /* or after an error, if torch (2.10 to 2.12) writes errors to its log */
   const void* data = nullptr;
   Handle result = nullptr;
-  if (!x.defined() || number.isBoolean() || !number.is_double(true) || x.layout() != kStrided) return {};
+  if (is_off || !x.is_cpu() || number.isBoolean() || !number.is_double() || x.layout() != kStrided) return {};
   auto dtype = static_cast<int32_t>(x.scalar_type());
-  if ((x.scalar_type() != kFloat && x.scalar_type() != kDouble) || !(x.is_cpu() || x.is_cuda())) return {};
-  if (interface().torch_get_const_data_ptr(x.handle(), &data) != 0 || data == nullptr || interface().full == nullptr) return {};
+  const bool fits = __builtin_fabs(number.real()) <= __FLT_MAX__ || number.real() - number.real() != 0;
+  if (x.scalar_type() != kDouble && !(x.scalar_type() == kFloat && fits)) return {};
+  if (interface().torch_get_const_data_ptr(x.handle(), &data) != 0) is_off = interface().last_message == nullptr;
+  if (data == nullptr) return {};
   if (interface().full(nullptr, 0, number.real(), &dtype, nullptr, nullptr, -1, nullptr, &result) == 0) return Tensor(result);
   Gil gil;
   return PyErr_Clear(), Tensor();

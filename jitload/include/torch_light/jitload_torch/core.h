@@ -228,11 +228,8 @@ class Scalar {
   Result name() const { return to<Result>(); }
   X(double, toDouble) X(float, toFloat) X(int64_t, toLong) X(int, toInt)
 #undef X
-  /* Whether torch converts a double to the same element, of any dtype. An unsigned dtype takes -1, but not -1.0. */
-  bool is_double(bool may_be_negative) const {
-    const bool is_exact = __builtin_fabs(real()) < 9007199254740992 && (may_be_negative || real() >= 0);
-    return isFloatingPoint() || (is_exact && !isComplex());
-  }
+  /* Whether a double holds the number. */
+  bool is_double() const { return isFloatingPoint() || (!isComplex() && __builtin_fabs(real()) < 9007199254740992); }
   bool toBool() const { return has_float() ? float_ != 0 : integer_ != 0; }
   Scalar operator-() const;
   double real() const { return has_float() ? float_ : static_cast<double>(integer_); }
