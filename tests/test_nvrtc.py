@@ -14,7 +14,7 @@ import builds
 import pytest
 from support.calls import run_python
 
-from jitload import compile_cubin
+from jitload import Launch, build_inline, compile_cubin
 from jitload.cuda.bindings import open_nvrtc
 from jitload.cuda.nvrtc import log_warnings
 from jitload.errors import CompileError, SignatureError, ToolchainError
@@ -147,8 +147,12 @@ def test_what_jitload_leaves_out_of_a_source_has_the_same_advice():
 
 def test_a_kernel_with_the_name_of_another_function():
     text = 'namespace n { __device__ int k(int x) { return x; } } using namespace n; extern "C" __global__ void k() {}'
-    with pytest.raises(SignatureError, match=r"because NVRTC or the source has another function of this name\. Give"):
+    message = (
+        r"because NVRTC or the source has another function of this name\. Give .* functions={'f': Launch\('k\(\)', "
+    )
+    with pytest.raises(SignatureError, match=message):
         compile_cubin(text, arch="sm_80")
+    assert build_inline("m", cuda_sources=text, functions={"f": Launch("k()", grid=1, block=1)}, arch="sm_80")
 
 
 # ---- cuda.bindings and the file that it calls --------------------------------------------------------------------
