@@ -15,9 +15,11 @@ from pathlib import Path
 import pytest
 from builds import kernel, load, run_python
 
+from jitload.building import native, ninja
 from jitload.building.files_read import read_depfile, unversioned_headers
 from jitload.building.resources import collect_young_objects, pause_garbage_collection
 from jitload.building.stages import shown_log, stage
+from jitload.elf.file import read_dynamic_symbols
 from jitload.errors import CompileError
 
 
@@ -227,3 +229,15 @@ HEADERS = [
 @pytest.mark.parametrize(("path", "is_recorded"), HEADERS)
 def test_headers_of_other_packages_are_recorded(path, is_recorded):
     assert list(unversioned_headers([Path(path)], [Path("/versioned")])) == [Path(path)] * is_recorded
+
+
+@pytest.mark.parametrize("flags", [ninja.LINK_FLAGS, native._LINK_FLAGS])
+def test_libraries_contain_what_gcc_calls_by_itself(tmp_path, flags):
+    """On aarch64, these are also the functions for atomic operations, and without them no library could be loaded."""
+    source = tmp_path / "divide.cc"
+    source.write_text('extern "C" __int128 divide(__int128 a, __int128 b) { return a / b; }')
+    library = tmp_path / "divide.so"
+    subprocess.run(["g++", "-fPIC", source, "-o", library, *flags], check=True)
+    symbols = read_dynamic_symbols(library.read_bytes())
+    assert "divide" in symbols.defined
+    assert symbols.undefined == ()

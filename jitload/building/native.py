@@ -39,9 +39,9 @@ _SOURCES: dict[NativeName, dict[str, tuple[str, ...]]] = {
 }
 NAMES: tuple[NativeName, ...] = (*_SOURCES, "shared")
 # The runtime as a library of its own, for kernels that are launched from memory. libc is not linked, because the
-# process has loaded it already.
+# process has loaded it already. libgcc.a has what GCC calls by itself, such as its functions for atomic operations.
 _SHARED_PARTS: tuple[NativeName, ...] = ("runtime", "triton_runtime")
-_LINK_FLAGS = ("-shared", "-s", "-Wl,-z,now,-z,nodelete,-z,noexecstack", "-nostartfiles", "-nodefaultlibs")
+_LINK_FLAGS = ("-shared", "-s", "-Wl,-z,now,-z,nodelete,-z,noexecstack", "-nostartfiles", "-nodefaultlibs", "-lgcc")
 
 
 class NativeBuildError(Exception):

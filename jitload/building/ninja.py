@@ -33,9 +33,13 @@ _running: set[subprocess.Popen[str]] = set()
 
 # With these options, only exported symbols are visible. Symbols are bound when the library is loaded, so an undefined
 # symbol is an error at that time and not at the first call. The library is never unloaded. libc is not linked, because
-# the process has loaded it already, and linking it would take as long as the rest of the link.
+# the process has loaded it already, and linking it would take as long as the rest of the link. libgcc.a has what GCC
+# calls by itself, such as its functions for atomic operations on aarch64.
 COMPILE_FLAGS = ("-O0", "-pipe", "-fPIC", "-fvisibility=hidden", "-fno-exceptions", "-fno-rtti", "-w")
-LINK_FLAGS = ("-shared", "-s", "-Wl,-z,now", "-Wl,-z,nodelete", "-Wl,-z,noexecstack", "-nostartfiles", "-nodefaultlibs")
+LINK_FLAGS = (
+    *("-shared", "-s", "-Wl,-z,now", "-Wl,-z,nodelete", "-Wl,-z,noexecstack", "-nostartfiles", "-nodefaultlibs"),
+    "-lgcc",
+)
 
 
 os.register_at_fork(after_in_child=_running.clear)
