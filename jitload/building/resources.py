@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import _thread
 import gc
 import os
 import re
@@ -44,16 +45,22 @@ def pause_garbage_collection(*, at_most_s: float | None = None) -> Iterator[None
         if gc.isenabled():
             gc.disable()
             _pauses.is_disabled = True
-    timer = None if at_most_s is None else threading.Timer(at_most_s, _resume)
-    if timer:
-        timer.daemon = True
-        timer.start()
+    running = _thread.allocate_lock()
+    running.acquire()
+    if at_most_s is not None:
+        # Unlike `threading.Timer.start()`, this does not wait until the thread runs.
+        _thread.start_new_thread(_resume_after, (running, at_most_s))
     try:
         yield
     finally:
-        if timer:
-            timer.cancel()
+        running.release()
         _end_pause()
+
+
+def _resume_after(running: _thread.LockType, at_most_s: float) -> None:
+    """Enable the collector after some seconds, unless the lock is released before."""
+    if not running.acquire(timeout=at_most_s):
+        _resume()
 
 
 def _end_pause() -> None:

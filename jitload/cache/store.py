@@ -6,6 +6,7 @@ using its own build, because on a network file system it may not see the winner'
 
 from __future__ import annotations
 
+import _thread
 import atexit
 import errno
 import hashlib
@@ -13,9 +14,7 @@ import json
 import logging
 import os
 import re
-import secrets
 import shutil
-import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -262,7 +261,7 @@ def _make_work_dir(cache_dir: Path, key: CacheKey) -> tuple[Path, int | None]:
     locks it, another directory is made.
     """
     while True:
-        work_dir = cache_dir / WORK_DIR / f"{key.name}-{host_tag()}-{os.getpid()}-{secrets.token_hex(6)}"
+        work_dir = cache_dir / WORK_DIR / f"{key.name}-{host_tag()}-{os.getpid()}-{os.urandom(6).hex()}"
         work_dir.mkdir(mode=0o700)
         try:
             work_dir.chmod(0o700)
@@ -317,11 +316,12 @@ def _keep_failure(work_dir: Path) -> None:
 def _write_manifest(work: Work, product: str, dependencies: tuple[Dependency, ...], images: tuple[str, ...]) -> int:
     """Write the manifest. Return the size in bytes of all other files."""
     key = work.key
-    for path in work.dir.glob(".ninja_*"):  # ninja's own records, which are not needed in the cache
-        path.unlink()
-    files = {
-        path.name: (path.stat().st_size, digest_file(path)) for path in sorted(work.dir.iterdir()) if path.is_file()
-    }
+    files = {}
+    for path in sorted(work.dir.iterdir()):
+        if path.name.startswith(".ninja_"):  # ninja's own records, which are not needed in the cache
+            path.unlink()
+        elif path.is_file():
+            files[path.name] = path.stat().st_size, digest_file(path)
     embeds_paths = key.embeds_paths or may_embed_paths(dependencies, key.anchors)
     total = sum(size for size, _ in files.values())
     manifest: dict[str, Any] = {
@@ -354,8 +354,9 @@ def _sync_later(paths: list[Path]) -> None:
         for path in paths:
             sync_file(path)
 
+    # Unlike `threading.Thread.start()`, this does not wait until the thread runs.
     with suppress(RuntimeError):  # raised at a limit of the system, or when the process is ending
-        threading.Thread(target=sync_all, name="jitload-sync", daemon=True).start()
+        _thread.start_new_thread(sync_all, ())
 
 
 # ---- after a build ---------------------------------------------------------------------------------------------

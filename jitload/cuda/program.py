@@ -39,10 +39,10 @@ def load_nvrtc(path: Path) -> Any:
     - NVRTC's builtins library. NVRTC in the 13.0 wheel has no RUNPATH, and does not find this library.
     """
     load_driver()
-    for builtins in sorted(path.parent.glob("libnvrtc-builtins.so.*")):
-        if "alt" not in builtins.name:
+    for name in sorted(os.listdir(path.parent)):
+        if name.startswith("libnvrtc-builtins.so.") and "alt" not in name:
             with suppress(OSError):  # NVRTC will report that the library is missing
-                ctypes.CDLL(str(builtins))
+                ctypes.CDLL(str(path.parent / name))
     return load_bindings("nvrtc", path)
 
 

@@ -15,6 +15,9 @@ if TYPE_CHECKING:
     from jitload.cache.entry import Entry
     from jitload.cache.store import Work
 
+# The NVRTC that is loaded, and whether the modules that link libraries are.
+_prepared: set[tuple[Path | None, bool]] = set()
+
 
 def tools(request: Request, cache_dir: Path) -> Tools:
     """Return NVRTC and its headers."""
@@ -31,7 +34,10 @@ def build(request: Request, tools: Tools, work: Work, *, needs_library: bool, ve
 
     def write_kernels() -> tuple[tuple[str, ...], tuple[Path, ...]]:
         assert not isinstance(tools.cuda, Nvcc)
-        run_in_background(_prepare_build, request, tools.cuda, needs_library)
+        preparation = (tools.cuda and tools.cuda.nvrtc_path, needs_library)
+        if request.settings.isolates or preparation not in _prepared:
+            _prepared.add(preparation)
+            run_in_background(_prepare_build, request, tools.cuda, needs_library)
 
         from jitload.kernels.bounds import add_bound_checks
         from jitload.kernels.compilation import compile_device_code
