@@ -134,7 +134,7 @@ def test_wrappers_compile_without_a_warning(more, tmp_path):
         compile_strictly(record, facts, [more], tmp_path / name)
 
 
-LINK_FLAGS = "-shared -s -Wl,-z,now -Wl,-z,nodelete -Wl,-z,noexecstack -nostartfiles -nodefaultlibs"
+LINK_FLAGS = "-shared -s -Wl,-z,now -Wl,-z,nodelete -Wl,-z,noexecstack -nostartfiles -nodefaultlibs -lgcc"
 BUILD_FILE = f"""\
 rule step0
   command = c++ -m64 -O0 '-I/with space/$$x:y' '-DQ='"'"'"'"'"'' -c wrapper.cc -o wrapper.o
