@@ -15,7 +15,6 @@ from builds import ARCH, build, kernel, python_env
 from support.kernels import SPILLS
 
 import jitload
-from jitload import notebook
 from jitload.cli import main
 from jitload.cli.inspecting import print_kernels
 from jitload.cli.main import _OPTIONS
@@ -163,6 +162,7 @@ def test_the_spelling_of_options_leaves_the_output_of_compilers_alone():
 
 def test_an_option_is_spelled_with_its_value_and_a_flag_without_it():
     hint = Words("pass ", Argument("sanitize", "address"), " and ", Argument("arch", "cpu"))
+    notebook = pytest.importorskip("jitload.notebook", exc_type=ImportError)  # which needs IPython
     assert hint.in_options(notebook._OPTIONS) == "pass --sanitize and --arch cpu"
 
 
