@@ -31,6 +31,8 @@ torch::Tensor negative(torch::Tensor x) { return torch::empty({-1}, x.options())
 torch::Tensor in_order(torch::Tensor x) {
   return torch::empty({1, 2, 3, 4}, x.options().memory_format(torch::MemoryFormat::ChannelsLast));
 }
+void scale(torch::Tensor x, double n) { x *= n; }
+void multiply(torch::Tensor x, torch::Tensor y) { x *= y; }
 torch::Tensor half() { return torch::full({2}, 0.5); }
 """
 SYMBOLS: tuple[Callable[[Any, Any], Any], ...] = (
@@ -52,7 +54,7 @@ VALUES = torch.tensor([1.0, -2.0, 0.3, 0.0, -0.0, 1e4, float("inf"), float("nan"
 
 @pytest.fixture(scope="module")
 def module() -> ModuleType:
-    names = "with_float with_integer full full_of_floats zeros empty negative in_order half"
+    names = "with_float with_integer full full_of_floats zeros empty negative in_order half scale multiply"
     return cpp_extension.load_inline("numbers_of_torch", TEXT, functions=names.split())
 
 
@@ -107,3 +109,13 @@ def test_new_tensors_in_modes(module: ModuleType):
         fake = mode.from_tensor(x)
         assert {*map(type, (module.zeros(fake), module.full(fake, 7), *module.with_float(fake, 0.5)))} == {FakeTensor}
     assert torch.equal(torch.vmap(module.with_float, in_dims=(0, None))(x, 0.5)[3], x * 0.5)
+
+
+@pytest.mark.skipif(torch.__version__ < (2, 13), reason="the message of the error cannot be read")
+@pytest.mark.parametrize(("name", "factor"), [("scale", 3.0), ("multiply", torch.tensor(3.0))])
+def test_an_inference_tensor_changes_only_once_before_torch_refuses_that(module: ModuleType, name: str, factor: object):
+    with torch.inference_mode():
+        x = torch.ones(2)
+    with pytest.raises(RuntimeError, match=r"^Inplace update to inference tensor outside InferenceMode"):
+        getattr(module, name)(x, factor)
+    assert x.tolist() == [3, 3]

@@ -230,6 +230,8 @@ void run_operator(Operator& op, const Argument* arguments, size_t count, uint64_
   if (PyErr_Occurred() != nullptr) throw PythonError(); /* by an operator or a mode that is written in Python */
   /* The C interface does not tell the class of an error. The same call raises it in Python. */
   const std::string message = interface().last_message != nullptr ? interface().last_message() : "";
+  /* torch raises this error after it has written, so the call is not repeated. */
+  TORCH_CHECK(message.find("Inplace update to inference tensor") == message.npos, message);
   run_in_python(op, arguments, count, results, true);
   /* Nothing has run where the dispatcher cannot take a type, or a rule of vmap cannot take its lists. */
   op.needs_python = message.find("Not yet supported conversion") != std::string::npos ||

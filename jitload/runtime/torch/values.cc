@@ -176,8 +176,7 @@ const char* type_name(unsigned code, bool is_result) {
 
 // ---- values of torch's stack ------------------------------------------------------------------------------------------------------
 
-namespace {
-uint64_t bits_of(Type type, const void* value) {
+static uint64_t bits_of(Type type, const void* value) {
   uint64_t bits = 0;
   switch (type) {
     case Type::tensor: {
@@ -205,7 +204,6 @@ uint64_t bits_of(Type type, const void* value) {
     default: memcpy(&bits, value, size_of(static_cast<unsigned>(type))); return bits;
   }
 }
-}  // namespace
 
 uint64_t stack_value(unsigned code, const void* value) {
   if (holder_of(code) == kPlain) return bits_of(static_cast<Type>(code), value);
