@@ -31,7 +31,7 @@ from common import least_ns, make_library_parser
 import jitload
 from jitload import Launch, Tune
 from jitload.request.rows import Row
-from jitload.tuning.builds import build_candidates, make_candidates
+from jitload.tuning.builds import Candidate, build_candidates
 
 EXAMPLES = Path(__file__).parent.parent / "examples" / "tuning"
 SOURCE = r"""
@@ -60,10 +60,10 @@ def build_ms(header: str, count: int) -> float:
     text = f"{header}// {time.time_ns()}\n{SOURCE}"  # never in the cache
     mod = jitload.load_inline("tune", cuda_sources=text, functions={"row_sum": launch}, arch="sm_90a")
     request = mod.row_sum._jitload_library.request  # noqa: SLF001
-    row = Row(function="row_sum", gpu="cpu", values=(), number=0)
-    candidates = make_candidates(launch, tune.space(is_cpu=True)[:count], row)
+    variants = enumerate(tune.space(is_cpu=True)[:count])
+    candidates = [Candidate(Row(function="row_sum", gpu="cpu", values=values, number=n)) for n, values in variants]
     started = time.perf_counter()
-    build_candidates(candidates, request, None)
+    build_candidates(candidates, request, launch, None)
     assert all(candidate.function is not None for candidate in candidates)
     return (time.perf_counter() - started) * 1000
 

@@ -78,9 +78,8 @@ def test_variants_that_are_wrong_or_cannot_run_have_reasons(found):
     for label in ("B=32 V=1", "B=32 V=2", "B=64 V=1", "B=64 V=2"):
         assert reasons.pop(label) == ""
     for block in (32, 64):
-        assert reasons.pop(f"B={block} V=4").startswith(
-            "is wrong: its 'y' differs from that of the reference at 1000 of"
-        )
+        reason = reasons.pop(f"B={block} V=4")
+        assert reason.startswith(f"'B={block} V=4' is wrong: its 'y' differs from that of the reference at 1000 of")
         assert reasons.pop(f"B={block} V=8") == "does not compile: static assertion failed: too many elements"
     assert set(reasons.values()) == {"block: must be from 1 to 1024, got 2048"}
     assert found.best.label in ("B=32 V=1", "B=32 V=2", "B=64 V=1", "B=64 V=2")
@@ -104,7 +103,7 @@ def test_without_a_reference_the_first_variant_is_right():
     assert [bool(row.reason) for row in found.rows] == [False, True]
     assert found.rows[1].reason.startswith("'B=32 V=4' and 'B=32 V=1' disagree: 'y' differs from that of")
     exact = mod.scale.tune(*arguments(), rtol=1, exact=True, **FAST)
-    assert exact.rows[1].reason == "is not exact: bits of its 'y' differ from those of B=32 V=1"
+    assert exact.rows[1].reason == "'B=32 V=4' is not exact: bits of its 'y' differ from those of B=32 V=1"
     assert exact.best.mode == "eager, exact"
     loose = mod.scale.tune(*arguments(), rtol=1, **FAST)
     assert [row.reason for row in loose.rows] == ["", ""]
@@ -128,9 +127,12 @@ def test_the_file_freezes_the_choice_and_new_values_alone_are_measured(found, tm
     monkeypatch.undo()
     measured = []
     real = jitload.tuning.builds._build
-    monkeypatch.setattr(
-        "jitload.tuning.builds._build", lambda part, members: measured.extend(members) or real(part, members)
-    )
+
+    def build(part: Any, candidates: Any) -> None:
+        measured.extend(candidates[name] for name, _ in part.functions)
+        real(part, candidates)
+
+    monkeypatch.setattr("jitload.tuning.builds._build", build)
     more = load(tuned=path, V=(1, 2, 3)).scale.tune(*arguments(), reference=double, **FAST)
     assert (
         {"B=32 V=3", "B=64 V=3"}
@@ -219,9 +221,9 @@ def test_what_cannot_be_tuned_says_why(tmp_path):
 def test_what_a_call_of_the_tuner_cannot_mean_is_refused(caplog):
     tune, (x, y) = load(B=32, V=(1, 2)).scale.tune, arguments(10)
     for option, error, message in (
-        ({"exact": "no"}, JitLoadError, "exact='no' must be True or False"),
-        ({"graph": 2}, JitLoadError, "graph=2 must be True or False"),
-        ({"cold": None}, JitLoadError, "cold=None must be True or False"),
+        ({"exact": "no"}, TypeError, "exact='no': it must be True or False"),
+        ({"graph": 2}, TypeError, "graph=2: it must be True or False"),
+        ({"cold": None}, TypeError, "flush_l2=None: it must be True or False"),
         ({"reference": "torch:relu"}, TypeError, "reference= must be a function of the same arguments, got str"),
         ({"outputs": []}, ValueError, r"outputs=\[\]: name an argument, or leave outputs= out"),
     ):

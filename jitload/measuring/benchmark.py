@@ -82,7 +82,7 @@ class Benchmark(Rates):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Options:
-    """The options of a measurement.
+    """The options of `benchmark`, `compare` and `tune`: how functions are measured, and how they are checked.
 
     Attributes:
         stream: The handle of the stream to measure in, or None for the current stream.
@@ -91,6 +91,12 @@ class Options:
         flop: The number of floating-point operations of a call, or None if it is not known.
         restore: Whether the tensors are always restored before each call.
         seconds: Roughly how long to measure.
+        reference: A function that is known to be right, or None.
+        outputs: The arguments to compare, by name or position. None stands for those that a function may write to.
+        rtol: The allowed relative difference, or None for a default that depends on the dtype.
+        atol: The allowed absolute difference, likewise.
+        exact: Whether results must be equal bit for bit.
+        graph: Whether launches of a captured CUDA graph are measured.
     """
 
     stream: int | None = None
@@ -99,20 +105,29 @@ class Options:
     flop: float | None = None
     restore: bool = False
     seconds: float = 0.25
+    reference: Callable[..., Any] | None = None
+    outputs: Sequence[str | int] | str | int | None = None
+    rtol: float | None = None
+    atol: float | None = None
+    exact: bool = False
+    graph: bool = False
 
     def __post_init__(self) -> None:
         """Check the values."""
-        check_number("seconds", self.seconds, is_optional=False)
-        for field in ("bytes", "flop"):
-            check_number(field, getattr(self, field))
+        _check_number("seconds", self.seconds, is_optional=False)
+        for field in ("bytes", "flop", "rtol", "atol"):
+            _check_number(field, getattr(self, field), may_be_infinite=field in ("rtol", "atol"))
         if not self.seconds:
             raise ValueError(f"seconds={self.seconds}: it must be positive")
-        for field in ("flush_l2", "restore"):
+        for field in ("flush_l2", "restore", "exact", "graph"):
             if not isinstance(getattr(self, field), bool):
                 raise TypeError(f"{field}={getattr(self, field)!r}: it must be True or False")
+        if self.reference is not None and not callable(self.reference):
+            kind = type(self.reference).__name__
+            raise TypeError(f"reference= must be a function of the same arguments, got {kind}")
 
 
-def check_number(name: str, number: object, *, is_optional: bool = True, may_be_infinite: bool = False) -> None:
+def _check_number(name: str, number: object, *, is_optional: bool = True, may_be_infinite: bool = False) -> None:
     """Raise TypeError or ValueError unless an argument is a finite number that is at least 0.
 
     `is_optional` allows None, and `may_be_infinite` allows infinity.
@@ -209,7 +224,7 @@ class Subject:
     def __init__(self, function: Any, arguments: Arguments, name: str = "") -> None:
         self.name = name or str(getattr(function, "__name__", None) or type(function).__name__)
         self.sample_count = _MIN_SAMPLES
-        self.function, self._arguments, self._clock = function, arguments, arguments.clock
+        self.function, self.arguments, self._clock = function, arguments, arguments.clock
         self._sample = Sample(self.call)
         self.needs_restore = False
         self._changes_in_place = False
@@ -218,11 +233,11 @@ class Subject:
 
     def call(self) -> Any:
         """Call the function once."""
-        return self.function(*self._arguments.values)
+        return self.function(*self.arguments.values)
 
     def run(self, overwrite: Callable[[], None] = lambda: None) -> Any:
         """Restore the arguments, call `overwrite`, and call the function. Return the result once the device is done."""
-        self._arguments.restore()
+        self.arguments.restore()
         overwrite()
         result = self.call()
         self._clock.wait()
@@ -235,7 +250,7 @@ class Subject:
         """
         self.run()
         self._changes_in_place = options.restore or self._differs_when_repeated()
-        self._sample = Sample(self.call, restore=self._arguments.restore)
+        self._sample = Sample(self.call, restore=self.arguments.restore)
         if not self._clock.is_host:
             self._sample = self._sample._replace(host_us=self._clock.time_host(self._sample))
         is_short = self._clock.time(self._sample) < _SHORT_US
@@ -253,10 +268,10 @@ class Subject:
 
     def _differs_when_repeated(self) -> bool:
         """Return whether a second call has different results if the arguments are not restored before it."""
-        first = self._arguments.outputs()
+        first = self.arguments.outputs()
         self.call()
         self._clock.wait()
-        return not all(map(same_bits, first, self._arguments.outputs()))
+        return not all(map(same_bits, first, self.arguments.outputs()))
 
     def _is_as_fast_when_repeated(self) -> bool:
         """Return whether a call takes the same time if the arguments are not restored before it.
@@ -264,11 +279,11 @@ class Subject:
         For example, sorting in place may be faster when the values are sorted already. The cache is emptied before both
         calls, because the copies that restore the arguments leave other lines in it than a call does.
         """
-        if not self._arguments.written_extents:
+        if not self.arguments.written_extents:
             return True
 
         def restore() -> None:
-            self._arguments.restore()
+            self.arguments.restore()
             self._clock.empty_cache()
 
         samples = [self._sample._replace(restore=before) for before in (restore, self._clock.empty_cache)]
@@ -285,7 +300,7 @@ class Subject:
     def result(self, options: Options) -> Benchmark:
         """Return the `Benchmark` for the samples taken so far."""
         times = sorted(self._times)
-        arguments = self._arguments
+        arguments = self.arguments
         twice = arguments.written_extents if self._changes_in_place else []
         estimate = sum(extent.size for extent in (*arguments.extents, *twice))
         peak = self._clock.peak_bytes_per_s
@@ -313,6 +328,13 @@ def restore_alike(subjects: Sequence[Subject], options: Options) -> None:
         for subject in subjects:
             if not subject.needs_restore:
                 subject.prepare(options, restores=True)
+
+
+def take_turns(subjects: Sequence[Subject]) -> None:
+    """Measure one sample of each function."""
+    for subject in subjects:
+        subject.arguments.restore()  # the previous function may have changed what this function reads
+        subject.take_sample()
 
 
 def _quantile(times: Sequence[float], share: float) -> float:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from numbers import Number
 from typing import Any, NamedTuple
@@ -14,9 +15,9 @@ from jitload.measuring.benchmark import (
     Benchmark,
     Options,
     Subject,
-    check_number,
     open_clock,
     restore_alike,
+    take_turns,
 )
 from jitload.measuring.difference import Tolerance, agrees, check_agrees
 from jitload.measuring.loads import only_stores
@@ -140,44 +141,37 @@ def compare(  # noqa: PLR0913  the parts of a launch, and how to measure
     Example:
         `print(jitload.compare({"v1": mod1.add, "v2": mod2.add}, x, y, reference=lambda x, y: x + 1))`
     """
-    _check_callables(functions, reference)
-    for name, number in (("rtol", rtol), ("atol", atol)):
-        check_number(name, number, may_be_infinite=True)
-    options = Options(flush_l2=flush_l2, bytes=bytes, flop=flop, restore=restore, seconds=seconds)
-    if any(part is not None for part in (grid, block, shared_bytes)):
-        functions = {n: f[grid, block, shared_bytes] if hasattr(f, "kernel") else f for n, f in functions.items()}
-    callables = [*functions.values(), *([reference] if reference is not None else [])]
-    with open_clock(list(functions.values()), args, options) as clock:
-        arguments = Arguments(args, written_by_any(callables, args), clock)
-        with arguments:
-            subjects = [Subject(function, arguments, name) for name, function in functions.items()]
-            check = Check(arguments, output_positions(list(functions.values()), args, outputs), Tolerance(rtol, atol))
-            right = None if reference is None else Subject(reference, arguments, "the reference")
-            check.run(subjects, right, keeps_outputs=restore)
-            for subject in subjects:
-                subject.prepare(options)
-            restore_alike(subjects, options)
-            for _ in range(min(subject.sample_count for subject in subjects)):
-                for subject in subjects:
-                    arguments.restore()  # the previous function may have changed what this function reads
-                    subject.take_sample()
-            check.run(subjects, right, keeps_outputs=restore)
-            return Comparison({subject.name: subject.result(options) for subject in subjects})
-
-
-def _check_callables(functions: object, reference: object) -> None:
     items = functions.items() if isinstance(functions, Mapping) else ()
     if not items or not all(isinstance(name, str) and callable(function) for name, function in items):
-        raise TypeError(
-            "the first argument of compare() must be a dict of functions by name, {'v1': mod1.f, 'v2': mod2.f}"
-        )
-    check_reference(reference)
+        problem = "must be a dict of functions by name, {'v1': mod1.f, 'v2': mod2.f}"
+        raise TypeError(f"the first argument of compare() {problem}")
+    options = Options(
+        flush_l2=flush_l2, bytes=bytes, flop=flop, restore=restore, seconds=seconds, reference=reference,
+        outputs=outputs, rtol=rtol, atol=atol,
+    )  # fmt: skip
+    if any(part is not None for part in (grid, block, shared_bytes)):
+        functions = {n: f[grid, block, shared_bytes] if hasattr(f, "kernel") else f for n, f in functions.items()}
+    with open_check([*functions.values()], args, options) as check:
+        subjects = [Subject(function, check.arguments, name) for name, function in functions.items()]
+        check.run(subjects)
+        for subject in subjects:
+            subject.prepare(options)
+        restore_alike(subjects, options)
+        for _ in range(min(subject.sample_count for subject in subjects)):
+            take_turns(subjects)
+        check.run(subjects)
+        return Comparison({subject.name: subject.result(options) for subject in subjects})
 
 
-def check_reference(reference: object) -> None:
-    """Raise TypeError unless `reference=` is a function or None."""
-    if reference is not None and not callable(reference):
-        raise TypeError(f"reference= must be a function of the same arguments, got {type(reference).__name__}")
+@contextmanager
+def open_check(functions: Sequence[Any], args: Sequence[Any], options: Options) -> Iterator[Check]:
+    """Yield what checks the results of functions. Afterwards, restore the values of the tensors."""
+    callables = [*functions, *([options.reference] if options.reference else [])]
+    with open_clock(functions, args, options) as clock:
+        arguments = Arguments(args, written_by_any(callables, args), clock)
+        with arguments:
+            reference = Subject(options.reference, arguments, "the reference") if options.reference else None
+            yield Check(arguments, output_positions(functions, args, options.outputs), options, reference)
 
 
 def written_by_any(functions: Sequence[Any], args: Sequence[Any]) -> list[bool]:
@@ -246,6 +240,7 @@ class Expected(NamedTuple):
         tensors: The output tensors to poison, by the number of their result.
         runs: The runs with these tensors poisoned.
         is_sure: Whether the function is known to be right.
+        is_exact: Whether results must be equal bit for bit.
     """
 
     name: str
@@ -253,40 +248,47 @@ class Expected(NamedTuple):
     tensors: dict[int, Any]
     runs: dict[int, list[PoisonedRun]]
     is_sure: bool
+    is_exact: bool
 
 
 class Check(NamedTuple):
-    """Compares the values that functions return. For functions that return None, compares `outputs`.
-
-    If `is_exact` is set, results must be equal bit for bit.
-    """
+    """Compares the values that functions return. For functions that return None, compares `outputs`."""
 
     arguments: Arguments
     outputs: list[_Output]
-    tolerance: Tolerance
-    is_exact: bool = False
+    options: Options
+    reference: Subject | None
 
-    def run(self, subjects: Sequence[Subject], reference: Subject | None, *, keeps_outputs: bool) -> None:
+    @property
+    def tolerance(self) -> Tolerance:
+        """The differences that are allowed."""
+        return Tolerance(self.options.rtol, self.options.atol)
+
+    def run(self, subjects: Sequence[Subject]) -> None:
         """Run each function, and compare its results with those of the reference or the first function."""
-        right, *others = [reference, *subjects] if reference else subjects
-        expected = self.expect(right, is_sure=bool(reference), keeps_outputs=keeps_outputs)
+        right, *others = [self.reference, *subjects] if self.reference else subjects
+        expected = self.expect(right)
         if others and not expected.values:
             raise JitLoadError(f"{right.name} has no results to compare: it returns None and writes to no tensor")
         for subject in others:
             self.check(subject, expected)
-        if not reference and expected.runs and all(r.is_unchanged() for runs in expected.runs.values() for r in runs):
+        if (
+            not self.reference
+            and expected.runs
+            and all(r.is_unchanged() for runs in expected.runs.values() for r in runs)
+        ):
             _log.warning("compare() compared nothing: %s does not change its outputs", right.name)
 
-    def expect(self, right: Subject, *, is_sure: bool, keeps_outputs: bool) -> Expected:
-        """Run the function that is right.
+    def expect(self, right: Subject, *, is_exact: bool = False) -> Expected:
+        """Run the function that is right, the reference or another one. Results must then agree, or be exactly equal.
 
         An output may have some of the right values before the call. A function that does not write them would then seem
-        right. Unless `keeps_outputs` is set, poison the outputs, run the function again, and do all this twice.
+        right. Unless `options.restore` is set, poison the outputs, run the function again, and do all this twice.
         """
         values = self._results(right)
-        tensors = {} if keeps_outputs else self._tensors_to_poison([value for _, value in values])
+        tensors = {} if self.options.restore else self._tensors_to_poison([value for _, value in values])
         runs = self._poisoned_runs(right, self._poisonable(right, tensors)) if tensors else {}
-        return Expected(right.name, values, tensors, runs, is_sure)
+        return Expected(right.name, values, tensors, runs, right is self.reference, is_exact)
 
     def check(self, subject: Subject, expected: Expected) -> None:
         """Run a function. Raise MismatchError if its results are not the expected ones."""
@@ -299,7 +301,7 @@ class Check(NamedTuple):
             )
         for (name, result), (_, value) in zip(results, expected.values, strict=True):
             check_agrees((subject.name, name, result), (expected.name, value), self.tolerance, is_sure=is_sure)
-            if self.is_exact and not (same_bits(result, value) if _has_tensor(value) else result == value):
+            if expected.is_exact and not (same_bits(result, value) if _has_tensor(value) else result == value):
                 problem = f"{subject.name!r} is not exact: bits of its {name!r} differ from those of {expected.name}"
                 raise MismatchError(problem, function=subject.name, output=name)
         if not expected.tensors:

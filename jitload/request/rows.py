@@ -9,17 +9,22 @@ import logging
 import math
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass, fields
+from types import NoneType
 from typing import Any
 
 from jitload.errors import JitLoadError, LaunchSpecError, warn_once
-from jitload.request.tune import Table, Values, label_of
+from jitload.request.tune import Choice, Table, Values, label_of
 from jitload.request.tuned import Tuned
 from jitload.tables import Rates
 
 FORMAT = 1
 _TIE = 1.01  # times that differ by this factor or less count as equal
-_ADVICE = "tune again, and save to a new file"  # which does not keep the old rows
 _PAIRS = ("dtypes", "key", "values")  # fields that a file has as mappings
+# The types of the values that a field with this annotation has in a file.
+_TYPES: dict[str, tuple[type, ...]] = {
+    "str": (str,), "int": (int,), "int | None": (int, NoneType), "float | None": (int, float, NoneType),
+    "tuple[tuple[str, str], ...]": (str,), "tuple[tuple[str, int], ...]": (int,), "Values": (int, bool, str),
+}  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,6 +84,11 @@ class Row(Rates):
         return self.function, self.gpu, self.dtypes, self.key
 
     @property
+    def method(self) -> tuple[Any, ...]:
+        """What the rows share whose times can be compared."""
+        return self.mode, self.driver, self.source
+
+    @property
     def label(self) -> str:
         """The values as text."""
         return label_of(self.values)
@@ -86,38 +96,10 @@ class Row(Rates):
 
 def choose(rows: Iterable[Row]) -> Row | None:
     """Return the row of the fastest variant: of those that tie, the first. Return None if none was measured."""
-    measured = [row for row in rows if row.median_us is not None and not row.reason]
-    if not measured:
-        return None
-    fastest = min(row.median_us or 0.0 for row in measured)
-    ties = [row for row in measured if (row.median_us or 0.0) <= _TIE * fastest]
-    return min(ties, key=lambda row: (row.number, row.values))
-
-
-def choose_tables(
-    rows: Iterable[Row], key: tuple[str, ...], is_variant: Callable[[Values], bool], label: str
-) -> tuple[Table, ...]:
-    """Return the tables of the variants that are chosen from the sorted rows of the file with this label.
-
-    Only variants that still exist, as `is_variant` says, are chosen.
-
-    Raises:
-        LaunchSpecError: The expressions of the key have changed, or no variant exists any more.
-    """
-    tables: dict[str, list[tuple[tuple[int, ...], Values]]] = {}
-    for _, group in itertools.groupby(rows, key=lambda row: row.group):
-        measured = [*group]
-        if (row := choose(measured)) is None:
-            continue
-        if tuple(text for text, _ in row.key) != key:
-            was = ", ".join(text for text, _ in row.key) or "no key"
-            problem = f"{label} has choices by {was}, but the key is {', '.join(key) or 'empty'}: {_ADVICE}"
-            raise LaunchSpecError(problem, kernel=row.function, field="tuned")
-        if (chosen := choose(row for row in measured if is_variant(row.values))) is None:
-            problem = f"{label} has {row.label} and others, none of which is a variant any more: {_ADVICE}"
-            raise LaunchSpecError(problem, kernel=row.function, field="tuned")
-        tables.setdefault(row.gpu, []).append((tuple(value for _, value in row.key), chosen.values))
-    return tuple(Table(gpu, tuple(chosen)) for gpu, chosen in tables.items())
+    times = [(row.median_us, row) for row in rows if row.median_us is not None and not row.reason]
+    slowest = _TIE * min((time for time, _ in times), default=0.0)
+    ties = (row for time, row in times if time <= slowest)
+    return min(ties, key=lambda row: (row.number, row.values), default=None)
 
 
 def merge(rows: Iterable[Row]) -> tuple[Row, ...]:
@@ -126,17 +108,50 @@ def merge(rows: Iterable[Row]) -> tuple[Row, ...]:
     Times that were measured in another mode, with another driver or of another source cannot be compared. Of a group of
     rows, only those count that were measured like the last.
     """
-    merged: dict[tuple[Any, ...], dict[Values, Row]] = {}
-    for row in rows:
-        group = merged.setdefault(row.group, {})
-        group.pop(row.values, None)
-        group[row.values] = row
-    kept = []
-    for group in merged.values():
-        last = [*group.values()][-1]
-        same = (last.mode, last.driver, last.source)
-        kept += [row for row in group.values() if (row.mode, row.driver, row.source) == same]
-    return tuple(sorted(kept, key=lambda row: (row.function, row.gpu, row.dtypes, row.key, row.number, row.values)))
+    rows = [*rows]
+    last = {row.group: row.method for row in rows}
+    merged = {(row.group, row.values): row for row in rows if row.method == last[row.group]}
+    return tuple(sorted(merged.values(), key=lambda row: (*row.group, row.number, row.values)))
+
+
+def with_tables(choice: Choice, file: Tuned | None, like: Row, is_variant: Callable[[Values], bool]) -> Choice:
+    """Return a choice with tables of the variants that are chosen from the measurements in a file.
+
+    Log if there are none, or if they are of another source.
+
+    Args:
+        choice: The choice without tables.
+        file: The file. With None, the choice stays as it is.
+        like: A row with the function, the dtypes and the source for which the variants are chosen.
+        is_variant: Whether a variant with these values still exists.
+
+    Raises:
+        LaunchSpecError: The expressions of the key have changed, or no variant exists any more.
+    """
+    if file is None:
+        return choice
+    rows = [row for row in read_rows(file) if row.function == like.function]
+    own = [row for row in rows if row.dtypes == like.dtypes]
+    if not own:
+        types = f" for {', '.join(f'{name}={dtype}' for name, dtype in like.dtypes)}" if rows and like.dtypes else ""
+        message = f"{file.label} has no measurements of {like.function}(){types}, so calls launch the first variant"
+        warn_once(message, level=logging.INFO if rows else logging.WARNING)
+    if any(row.source not in ("", like.source) for row in own):
+        problem = f"was measured with another source or other options than {like.function!r} has now: tune again"
+        warn_once(f"{file.label} {problem}", level=logging.WARNING)
+    tables: dict[str, list[tuple[tuple[int, ...], Values]]] = {}
+    for _, group in itertools.groupby(own, key=lambda row: row.group):
+        if (row := choose(measured := [*group])) is None:
+            continue
+        chosen = choose(row for row in measured if is_variant(row.values))
+        problem = "" if chosen else f"{row.label} and others, none of which is a variant any more"
+        if (key := tuple(text for text, _ in row.key)) != choice.key:
+            problem = f"choices by {', '.join(key) or 'no key'}, but the key is {', '.join(choice.key) or 'empty'}"
+        if problem or chosen is None:
+            problem = f"{file.label} has {problem}: tune again, and save to a new file"  # which has no old rows
+            raise LaunchSpecError(problem, kernel=like.function, field="tuned")
+        tables.setdefault(row.gpu, []).append((tuple(value for _, value in row.key), chosen.values))
+    return choice._replace(tables=tuple(Table(gpu, tuple(pairs)) for gpu, pairs in tables.items()), digest=file.digest)
 
 
 # ---- the file -------------------------------------------------------------------------------------------------------
@@ -170,50 +185,15 @@ def read_rows(file: Tuned) -> tuple[Row, ...]:
         raise JitLoadError(f"{file.label} is not a file that Tuning.save() wrote: {reason}") from error
 
 
-def rows_of(file: Tuned, function: str, source: str, dtypes: tuple[tuple[str, str], ...] = ()) -> list[Row]:
-    """Return the measurements of a function for dtypes.
-
-    If there are none, log that calls launch the first variant. Warn if the digest of the source has changed.
-    """
-    rows = [row for row in read_rows(file) if row.function == function]
-    found = [row for row in rows if row.dtypes == dtypes]
-    if not found:
-        types = f" for {', '.join(f'{name}={dtype}' for name, dtype in dtypes)}" if rows and dtypes else ""
-        message = f"{file.label} has no measurements of {function}(){types}, so calls launch the first variant"
-        warn_once(message, level=logging.INFO if rows else logging.WARNING)
-    if any(row.source not in ("", source) for row in found):
-        message = (
-            f"{file.label} was measured with another source or other options than {function!r} has now: tune again."
-        )
-        warn_once(message, level=logging.WARNING)
-    return found
-
-
 def _row_of(facts: Mapping[str, Any]) -> Row:
-    """Return a row of a file.
-
-    Raises:
-        ValueError: A field is missing or unknown, or has a value that no measurement has.
-    """
-    pairs = {name: tuple(facts[name].items()) for name in _PAIRS if name in facts}
-    row = {**{field.name: field.default for field in fields(Row)}, **facts, **pairs}
-    for name, value in row.items():
-        if name not in _IS_VALID or not _IS_VALID[name](value):
-            raise ValueError(f"a row has {name} = {facts.get(name)!r}")
-    return Row(**row)
-
-
-def _is_number(value: Any) -> bool:
-    return value is None or (type(value) in (int, float) and 0 <= value < math.inf)
-
-
-# Whether a field of a row may have a value.
-_IS_VALID: dict[str, Callable[[Any], bool]] = {
-    **dict.fromkeys(("function", "gpu", "reason", "mode", "source"), lambda value: isinstance(value, str)),
-    **dict.fromkeys(("number", "samples", "driver"), lambda value: type(value) is int and value >= 0),
-    **dict.fromkeys(("median_us", "p10_us", "p90_us", "occupancy", "flop", "peak_gb_per_s"), _is_number),
-    **dict.fromkeys(("registers", "spill_bytes", "shared_bytes", "bytes"), _is_number),
-    "dtypes": lambda pairs: all(isinstance(dtype, str) for _, dtype in pairs),
-    "key": lambda pairs: all(type(value) is int and -(2**63) <= value < 2**63 for _, value in pairs),
-    "values": lambda pairs: all(isinstance(value, int | str) for _, value in pairs),
-}
+    """Return a row of a file. Raise an error if a field is missing or unknown, or has a value of another type."""
+    row = Row(**{**facts, **{name: tuple(facts[name].items()) for name in _PAIRS if name in facts}})
+    for field in fields(Row):
+        value = getattr(row, field.name)
+        is_pairs = field.name in _PAIRS
+        low, high = (-(2**63), 2**63) if is_pairs else (0, math.inf)
+        for item in (item for _, item in value) if is_pairs else (value,):
+            is_number = isinstance(item, int | float)
+            if type(item) not in _TYPES[str(field.type)] or (is_number and not low <= item < high):
+                raise ValueError(f"a row has {field.name} = {facts[field.name]!r}")
+    return row

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Literal, NamedTuple
 
 from jitload.errors import LaunchSpecError
-from jitload.expressions.compiler import check_expression, compile_expression
+from jitload.expressions.compiler import check_expression
 from jitload.expressions.parse import Expression
 from jitload.toolchain.arch import device_attribute
 
@@ -66,24 +66,21 @@ class Tune:
         self.key = tuple(key) if isinstance(key, tuple | list) else (key,)
         self.when, self.nearest, self.measure = when, nearest, measure
         self.values = tuple((name, _check_values(name, each)) for name, each in values.items())
-        if malformed := next((name for name in values if not name.isidentifier() or keyword.iskeyword(name)), None):
-            raise LaunchSpecError(f"{malformed!r} is not a name that expressions can have", field="tune")
-        if reserved := next((name for name in values if name in _RESERVED), None):
-            problem = f"{reserved!r} has a meaning of its own in expressions: rename the value"
-            raise LaunchSpecError(problem, field="tune")
-        if not values:
-            raise LaunchSpecError("has no values: name some, Tune(B=(128, 256))", field="tune")
-        if nearest not in (None, *NEAREST):
-            raise LaunchSpecError(f"must be {' or '.join(map(repr, NEAREST))}, got {nearest!r}", field="nearest")
-        if measure not in (None, "first call"):
-            raise LaunchSpecError(f"must be 'first call' or None, got {measure!r}", field="measure")
-        if len(self.key) > MAX_KEYS:
-            raise LaunchSpecError(f"has {len(self.key)} expressions; at most {MAX_KEYS} are allowed", field="key")
-        for field, text in (("when", "" if when is None else when), *(("key", text) for text in self.key)):
+        names = [name for name in values if not name.isidentifier() or keyword.iskeyword(name) or name in _RESERVED]
+        for is_wrong, field, problem in (
+            (not values, "tune", "has no values: name some, Tune(B=(128, 256))"),
+            (names, "tune", f"{names} cannot be names of values: they have a meaning in expressions, or are none"),
+            (nearest not in (None, *NEAREST), "nearest", f"must be 'log2' or 'linear', got {nearest!r}"),
+            (measure not in (None, "first call"), "measure", f"must be 'first call' or None, got {measure!r}"),
+            (len(self.key) > MAX_KEYS, "key", f"has {len(self.key)} expressions; at most {MAX_KEYS} are allowed"),
+        ):
+            if is_wrong:
+                raise LaunchSpecError(problem, field=field)
+        for field, text in (("when", when or ""), *((f"key[{number}]", text) for number, text in enumerate(self.key))):
             if not isinstance(text, str):
                 raise LaunchSpecError(f"must be an expression (str), got {type(text).__name__}", field=field)
-        for number, text in enumerate(self.key):
-            check_expression(text, f"key[{number}]")
+            if field != "when":
+                check_expression(text, field)
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Tune) and repr(self) == repr(other)
@@ -97,15 +94,10 @@ class Tune:
             f"Tune(when={self.when!r}, key={self.key!r}, nearest={self.nearest!r}, measure={self.measure!r}, {values})"
         )
 
-    @property
-    def is_for_device(self) -> bool:
-        """Whether the variants depend on the GPU."""
-        return bool(_DEVICE.search(repr(self)))
-
     def may_have(self, values: Values) -> bool:
-        """Return whether a variant may have these values on another GPU."""
+        """Return whether a variant has these values, here or perhaps on another GPU."""
         listed = dict(self.values)
-        if not self.is_for_device or [*listed] != [name for name, _ in values]:
+        if [*listed] != [name for name, _ in values]:
             return False
         if any(value not in listed[name] and not _DEVICE.search(repr(listed[name])) for name, value in values):
             return False
@@ -117,22 +109,25 @@ class Tune:
         Raises:
             LaunchSpecError: No combination of the values fulfils `when`, or there are too many.
         """
-        names = [name for name, _ in self.values]
         columns = [
-            [*dict.fromkeys(_evaluate_facts(value, name, is_cpu=is_cpu) for value in each)]
-            for name, each in self.values
+            [*dict.fromkeys(_on_device(value, name, is_cpu=is_cpu) for value in each)] for name, each in self.values
         ]
         if math.prod(map(len, columns)) > _MAX_VARIANTS:
             raise LaunchSpecError(f"has more than {_MAX_VARIANTS:,} combinations of values", field="tune")
+        names = [name for name, _ in self.values]
         variants = [tuple(zip(names, row, strict=True)) for row in itertools.product(*columns)]
-        when = None if self.when is None else _with_facts(self.when, "when", is_cpu=is_cpu)
-        if when is not None and (unknown := check_expression(when, "when")[1] - {*names}):
-            problem = f"there is no value {min(unknown)!r}, only {', '.join(names)}"
-            raise LaunchSpecError(problem, field="when", expression=self.when or "")
-        variants = [values for values in variants if when is None or evaluate(when, dict(values), "when")]
+        if self.when is not None:
+            when = _with_facts(self.when, "when", is_cpu=is_cpu)
+            variants = [values for values in variants if evaluate(when, dict(values), "when")]
         if not variants:
             raise LaunchSpecError("holds for no combination of the values", field="when", expression=self.when or "")
         return variants
+
+
+def _on_device(value: Value, field: str, *, is_cpu: bool) -> Value:
+    """Return a value of a `Tune`. Evaluate it if it is an expression of the device."""
+    is_expression = isinstance(value, str) and _DEVICE.search(value)
+    return evaluate(_with_facts(str(value), field, is_cpu=is_cpu), {}, field) if is_expression else value
 
 
 def _with_facts(text: str, field: str, *, is_cpu: bool) -> str:
@@ -157,13 +152,6 @@ def _with_facts(text: str, field: str, *, is_cpu: bool) -> str:
     return _DEVICE.sub(fact, text)
 
 
-def _evaluate_facts(value: Value, field: str, *, is_cpu: bool) -> Value:
-    """Return a value of a `Tune`. Evaluate it if it is an expression of the device."""
-    if not isinstance(value, str) or not _DEVICE.search(value):
-        return value
-    return evaluate(_with_facts(value, field, is_cpu=is_cpu), {}, field)
-
-
 class Table(NamedTuple):
     """The variants that were chosen on one model of GPU: pairs of a key and the values of its variant."""
 
@@ -179,9 +167,9 @@ class Choice(NamedTuple):
     """
 
     key: tuple[str, ...]
-    nearest: Nearest | None
-    tables: tuple[Table, ...]
-    digest: str
+    nearest: Nearest | None = None
+    tables: tuple[Table, ...] = ()
+    digest: str = ""
     measures: bool = False
 
 
@@ -196,8 +184,11 @@ class Variant(NamedTuple):
 def evaluate(text: str, values: Mapping[str, Value], field: str) -> int:
     """Return the value of an expression over values of a `Tune`."""
     replaced = replace_names(text, values)
-    steps = compile_expression(replaced, {}, kernel="", field=field) if isinstance(replaced, str) else ()
-    return int(replaced) if isinstance(replaced, int) else steps[0].value
+    number, names = (replaced, ()) if isinstance(replaced, int) else check_expression(replaced, field)
+    if number is None:
+        problem = f"there is no value {min(names)!r}, only {', '.join(values)}"
+        raise LaunchSpecError(problem, field=field, expression=text)
+    return number
 
 
 def replace_names(expression: Expression, values: Mapping[str, Value]) -> Expression:

@@ -6,6 +6,7 @@ import hashlib
 import os
 import re
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any, NamedTuple
 
 from jitload.errors import JitLoadError
@@ -49,18 +50,17 @@ def read_tuned(value: Any) -> Tuned | None:
         return Tuned(**value)
     if hasattr(value, "to_json"):
         return Tuned(_FROM_TUNING, value.to_json())
+    if not isinstance(value, str | os.PathLike):
+        raise JitLoadError(f"a file of measurements must be a path, a resource or a Tuning, got {type(value).__name__}")
+    path = os.fspath(value)
     try:
-        if not isinstance(value, str | os.PathLike):
-            raise JitLoadError(
-                f"a file of measurements must be a path, a resource or a Tuning, got {type(value).__name__}"
-            )
-        if is_resource(os.fspath(value)):
+        file: Any = Path(path)
+        if is_resource(path):
             from importlib.resources import files
 
-            package, _, name = os.fspath(value).partition(":")
-            return Tuned(str(value), (files(package) / name).read_text(encoding="utf-8"))
-        with open(value, encoding="utf-8") as file:
-            return Tuned(os.fspath(value), file.read())
+            package, _, name = path.partition(":")
+            file = files(package) / name
+        return Tuned(path, file.read_text(encoding="utf-8"))
     except (OSError, ImportError, TypeError, UnicodeDecodeError) as error:  # TypeError: a module, not a package
         reason = getattr(error, "strerror", None) or error
-        raise JitLoadError(f"the measurements in {str(value)!r} cannot be read: {reason}") from error
+        raise JitLoadError(f"the measurements in {path!r} cannot be read: {reason}") from error

@@ -15,7 +15,6 @@ from jitload.request.launch import Launch
 from jitload.request.request import Request
 from jitload.request.tune import (
     Choice,
-    Table,
     Tune,
     Value,
     Values,
@@ -52,60 +51,44 @@ def with_headers(request: Request) -> Request:
     return request._replace(pieces=(("dtypes", lines), *request.pieces)) if lines else request
 
 
-def space_of(request: Request, tune: Tune) -> list[Values]:
+def space_of(request: Request, tune: Tune | Variant) -> list[Values]:
     """Return the values of all variants for the device of a request."""
-    return tune.space(is_cpu=request.archs == (CPU,))
+    return tune.space(is_cpu=request.archs == (CPU,)) if isinstance(tune, Tune) else [tune.values]
 
 
-def dtypes_of(launch: Launch) -> list[Dtypes]:
+def _launches(name: str, launch: Launch, request: Request) -> Iterator[tuple[str, Launch]]:
+    """Yield the launches of a function: for each combination of dtypes, the first variant and the chosen ones."""
+    from jitload.request.rows import Row, with_tables  # a cache hit does not need it
+
+    tune = launch.tune
+    for dtypes in _dtypes_of(launch):
+        if not isinstance(tune, Tune):
+            yield name, specialize(launch, name, (), dtypes)
+            continue
+        space = space_of(request, tune)
+        digest = source_digest(request, name, launch)
+        like = Row(function=name, gpu="", dtypes=dtypes, values=(), number=0, source=digest)
+        untuned = Choice(tune.key, tune.nearest, measures=tune.measure is not None)
+        choice = with_tables(untuned, request.tuned, like, tune.may_have)
+        for values in dict.fromkeys((space[0], *(chosen for table in choice.tables for _, chosen in table.rows))):
+            yield name, specialize(launch, name, values, dtypes, choice)
+        _check_used(name, launch, tune, request)
+
+
+def _dtypes_of(launch: Launch) -> list[Dtypes]:
     """Return the combinations of dtypes for which a launch has kernels, as (argument, dtype) pairs."""
     names = dict.fromkeys(_DTYPE.findall(launch.kernel or ""))
     rows = itertools.product(launch.dtypes, repeat=len(names))
     return [tuple(zip(names, row, strict=True)) for row in rows]
 
 
-def spaces(request: Request) -> tuple[str, ...]:
-    """Return the variants that depend on the device, as texts for the key of a library."""
-    tunes = [launch.tune for _, launch in request.functions or () if isinstance(launch.tune, Tune)]
-    return tuple(repr(space_of(request, tune)) for tune in tunes if tune.is_for_device)
-
-
-def _launches(name: str, launch: Launch, request: Request) -> Iterator[tuple[str, Launch]]:
-    """Yield the launches of a function: for each combination of dtypes, the first variant and the chosen ones."""
-    tune = launch.tune
-    for dtypes in dtypes_of(launch):
-        if not isinstance(tune, Tune):
-            yield name, specialize(launch, name, (), dtypes)
-            continue
-        space = space_of(request, tune)
-        tables = _tables(name, launch, dtypes, space, request)
-        digest = request.tuned.digest if request.tuned else ""
-        choice = Choice(tune.key, tune.nearest, tables, digest, tune.measure is not None)
-        for values in dict.fromkeys((space[0], *(chosen for table in tables for _, chosen in table.rows))):
-            yield name, specialize(launch, name, values, dtypes, choice)
-        _check_used(name, launch, tune, request)
-
-
 def _check_used(name: str, launch: Launch, tune: Tune, request: Request) -> None:
     """Raise LaunchSpecError if a value is used nowhere, such as one that is meant to be an argument of `Tune`."""
     text = repr((replace(launch, tune=None, doc=None), request.options, request.cpu_flags))
-    for value, _ in tune.values:
-        if not re.search(rf"\b{value}\b", text):
-            problem = f"the value {value!r} stands in no expression of the Launch, in its kernel= or in an option"
-            near = nearest_name(value, ("key", "when", "nearest", "measure"))
-            hint = f"Did you mean {near}=?" if near else ""
-            raise LaunchSpecError(problem, kernel=name, field="tune", hint=hint)
-
-
-def _tables(name: str, launch: Launch, dtypes: Dtypes, space: Sequence[Values], request: Request) -> tuple[Table, ...]:
-    """Return the tables of a function's choices."""
-    tune, file = launch.tune, request.tuned
-    if file is None or not isinstance(tune, Tune):
-        return ()
-    from jitload.request.rows import choose_tables, rows_of
-
-    rows, known = rows_of(file, name, source_digest(request, name, launch), dtypes), set(space)
-    return choose_tables(rows, tune.key, lambda values: values in known or tune.may_have(values), file.label)
+    if unused := next((value for value, _ in tune.values if not re.search(rf"\b{value}\b", text)), None):
+        near = nearest_name(unused, ("key", "when", "nearest", "measure"))
+        problem = f"the value {unused!r} stands in no expression of the Launch, in its kernel= or in an option"
+        raise LaunchSpecError(problem, kernel=name, field="tune", hint=f"Did you mean {near}=?" if near else "")
 
 
 def specialize(launch: Launch, name: str, values: Values, dtypes: Dtypes, choice: Choice | None = None) -> Launch:

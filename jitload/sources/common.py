@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
@@ -167,16 +167,15 @@ def library_key(request: Request, tools: Tools, own: str) -> CacheKey:
     return key._replace(unknown_parts=tools.unknown_parts)
 
 
-def _tune_parts(request: Request) -> Parts:
-    """Return the key's parts for variants: the digest of the measurements, and values that depend on the device."""
-    parts: list[tuple[str, Part]] = []
+def _tune_parts(request: Request) -> Iterator[tuple[str, Part]]:
+    """Yield the key's parts for variants: the digest of the measurements, and values that depend on the device."""
     if request.tuned is not None:
-        parts.append(("tuned", request.tuned.digest))
-    if any("device." in repr(launch.tune) for _, launch in request.functions or () if launch.tune is not None):
-        from jitload.request.variants import spaces
+        yield "tuned", request.tuned.digest
+    tunes = [launch.tune for _, launch in request.functions or () if launch.tune is not None]
+    if tunes := [tune for tune in tunes if "device." in repr(tune)]:
+        from jitload.request.variants import space_of
 
-        parts.append(("variants", spaces(request)))
-    return tuple(parts)
+        yield "variants", tuple(repr(space_of(request, tune)) for tune in tunes)
 
 
 def _flags(request: Request) -> list[str]:

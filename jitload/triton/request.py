@@ -46,7 +46,10 @@ def make_triton_request(  # noqa: PLR0913  the arguments of `load_triton`
     If the settings ask for a record, record the call.
     """
     file = read_tuned(tuned)
-    request = _choose(_make_request(name, kernel, spec, arch=arch, grid=grid), file, nearest)
+    request = _make_request(name, kernel, spec, arch=arch, grid=grid, tuned=(file, nearest))
+    if file and (request.triton is None or request.triton.choice is None):
+        problem = f"tuned={file.label!r} chooses among variants, and there is only one: pass variants='all'"
+        raise LaunchSpecError(problem, field="tuned")
     if request.settings.record:
         from jitload.request.recording import record_item
 
@@ -57,20 +60,11 @@ def make_triton_request(  # noqa: PLR0913  the arguments of `load_triton`
 
         def is_same(item: dict[str, Any]) -> bool:
             repeated = CompileSpec.of((), **{word: item[word] for word in item if word not in target})
-            again = _make_request(name, kernel, repeated, arch=item["archs"], grid=item["grid"])
-            return bool(item["kernel"]) and _choose(again, read_tuned(item["tuned"]), item["nearest"]) == request
+            how = read_tuned(item["tuned"]), item["nearest"]
+            again = _make_request(name, kernel, repeated, arch=item["archs"], grid=item["grid"], tuned=how)
+            return bool(item["kernel"]) and again == request
 
         record_item(request.settings.record, {**target, **_portable_arguments(spec, request)}, is_same)
-    return request
-
-
-def _choose(request: Request, file: Tuned | None, nearest: Nearest | None) -> Request:
-    """Return a request whose function chooses among its variants by the measurements in a file."""
-    if request.triton is not None and len(request.triton.variants) > 1 and (file or nearest):
-        return request._replace(triton=_with_choice(request, request.triton, file, nearest))
-    if file:
-        problem = f"tuned={file.label!r} chooses among variants, and there is only one: pass variants='all'"
-        raise LaunchSpecError(problem, field="tuned")
     return request
 
 
@@ -82,7 +76,16 @@ def _portable_arguments(spec: CompileSpec, request: Request) -> dict[str, Any]:
     return {**own, **spec.options}
 
 
-def _make_request(name: str, kernel: Any, spec: CompileSpec, *, arch: str | Sequence[str], grid: Any) -> Request:
+def _make_request(  # noqa: PLR0913  the arguments of `make_triton_request`
+    name: str,
+    kernel: Any,
+    spec: CompileSpec,
+    *,
+    arch: str | Sequence[str],
+    grid: Any,
+    tuned: tuple[Tuned | None, Nearest | None],
+) -> Request:
+    """Return a request. `tuned` is the file by which its function chooses among variants, and the rule for new keys."""
     settings = read_settings()
     check_name(name)
     cubins = tuple(kernel) if isinstance(kernel, list | tuple) else (kernel,)
@@ -102,20 +105,16 @@ def _make_request(name: str, kernel: Any, spec: CompileSpec, *, arch: str | Sequ
         from jitload.triton.variants import specs_of_variants
 
         variants = specs_of_variants(kernel, spec)
-    plans = [(label, make_plan(kernel, variant, triton, capability)) for label, variant, _ in variants]
+    plans = [(label, make_plan(kernel, each, triton, capability), values) for label, each, values in variants]
     if len(plans) > 1:
         from jitload.triton.variants import check_distinct
 
         check_distinct(kernel, plans)
     source, is_cacheable = _source_of_plans(kernel, spec, plans=plans, grid=grid, triton=triton)
-    values = [row_values for _, _, row_values in variants]
-    sources = tuple(v._replace(values=own) for v, own in zip(source.variants, values, strict=True))
-    choice = _untuned_choice(kernel, plans[0][1]) if len(plans) > 1 else None
-    parts = (*source.parts, ("key", choice.key)) if choice else source.parts
-    source = source._replace(variants=sources, choice=choice, parts=parts)
     if not is_cacheable:  # no other call may find the library
         settings = settings._replace(cache_dir=str(private_cache_dir()))
-    return _request(name, source, _distinct_archs(archs), settings)
+    request = _request(name, source, _distinct_archs(archs), settings)
+    return _with_choice(request, source, plans[0][1], *tuned) if len(plans) > 1 else request
 
 
 def extract_cubin(kernel: Any, spec: CompileSpec, arch: str) -> Cubin:
@@ -198,15 +197,15 @@ def _request_for_cubins(
 
 
 def _source_of_plans(
-    kernel: TritonKernel, spec: CompileSpec, *, plans: Sequence[tuple[str, Plan]], grid: Any, triton: Triton
+    kernel: TritonKernel, spec: CompileSpec, *, plans: Sequence[tuple[str, Plan, Values]], grid: Any, triton: Triton
 ) -> tuple[TritonSource, bool]:
     """Return a library's source, and whether its cache key is complete. An incomplete key prevents caching."""
     parts, is_complete = kernel_parts(kernel, triton)
-    texts = [(label, *plan_parts(plan)) for label, plan in plans]
+    texts = [(label, *plan_parts(plan)) for label, plan, _ in plans]
     source = TritonSource(
         parts=(*parts, *((f"variant {label}", text) for label, text, _ in texts), ("grid", grid_key(grid))),
         name=kernel.name,
-        variants=tuple(VariantSource(name=label, plan=plan) for label, plan in plans),
+        variants=tuple(VariantSource(name=label, plan=plan, values=values) for label, plan, values in plans),
         grid=grid,
         kernel=kernel,
         triton=triton,
@@ -247,22 +246,21 @@ def _request(name: str, source: TritonSource, archs: tuple[str, ...], settings: 
 # ---- choices by key ------------------------------------------------------------------------------------------------
 
 
-def _untuned_choice(kernel: TritonKernel, plan: Plan) -> Choice | None:
-    """Return the choice by the integers among Triton's own key, without choices, or None for another kernel."""
-    if not kernel.configs:
-        return None
-    integers = {name for name, type_ in plan.types if isinstance(type_, str) and type_.startswith(("i", "u"))}
-    return Choice(tuple(name for name in kernel.keys if name in integers), None, (), "")
+def _with_choice(
+    request: Request, source: TritonSource, plan: Plan, file: Tuned | None, nearest: Nearest | None
+) -> Request:
+    """Return a request whose function chooses by the integers in Triton's own key, and by measurements in a file."""
+    assert isinstance(source.kernel, TritonKernel)
+    if not (source.kernel.configs or file or nearest):
+        return request
+    types = dict(plan.types)
+    choice = Choice(tuple(n for n in source.kernel.keys if str(types.get(n, "")).startswith(("i", "u"))), nearest)
+    if file is not None:
+        from jitload.request.rows import Row, with_tables
+        from jitload.request.variants import source_digest
 
-
-def _with_choice(request: Request, source: TritonSource, file: Tuned | None, nearest: Nearest | None) -> TritonSource:
-    """Return a source whose function chooses among its variants by the measurements in a file."""
-    from jitload.request.rows import choose_tables, rows_of
-    from jitload.request.variants import source_digest
-
-    choice = source.choice or Choice((), None, (), "")
-    variants = {variant.values for variant in source.variants}
-    rows = rows_of(file, source.name, source_digest(request, source.name, None)) if file else []
-    tables = choose_tables(rows, choice.key, variants.__contains__, file.label if file else "")
-    choice = Choice(choice.key, nearest, tables, file.digest if file else "")
-    return source._replace(choice=choice, parts=(*source.parts, ("choice", repr(choice))))
+        digest = source_digest(request, source.name, None)
+        like = Row(function=source.name, gpu="", values=(), number=0, source=digest)
+        choice = with_tables(choice, file, like, {variant.values for variant in source.variants}.__contains__)
+    source = source._replace(choice=choice, parts=(*source.parts, ("choice", repr(choice))))
+    return request._replace(triton=source, tuned=file)

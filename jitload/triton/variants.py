@@ -30,10 +30,10 @@ def specs_of_variants(kernel: TritonKernel, spec: CompileSpec) -> list[tuple[str
     return [(name, *pair) for name, pair in variants.items()]
 
 
-def check_distinct(kernel: TritonKernel, plans: Sequence[tuple[str, Plan]]) -> None:
+def check_distinct(kernel: TritonKernel, plans: Sequence[tuple[str, Plan, Values]]) -> None:
     """Raise SignatureError if two variants would have the same machine code."""
-    for number, (name, plan) in enumerate(plans):
-        for earlier, (_, earlier_plan) in enumerate(plans[:number]):
+    for number, (name, plan, _) in enumerate(plans):
+        for earlier, (_, earlier_plan, _) in enumerate(plans[:number]):
             if plan.is_same(earlier_plan):
                 constants = {kernel.params[path[0]].name: value for path, value in plan.constants.items()}
                 raise SignatureError(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
@@ -12,7 +12,6 @@ from jitload.building.resources import core_count
 from jitload.errors import CompileError, JitLoadError, LaunchSpecError, SignatureError
 from jitload.pipeline import load_request
 from jitload.request.request import Request
-from jitload.request.tune import Values
 from jitload.request.variants import groups, specialize, with_headers
 
 if TYPE_CHECKING:
@@ -28,16 +27,9 @@ _SPLIT = "--split-compile=0"  # NVRTC optimizes the instances of a program on al
 
 @dataclass(slots=True)
 class Candidate:
-    """A variant that is measured.
-
-    Attributes:
-        row: What is known about it.
-        launch: Its launch. None if it exceeds a limit, and for a Triton kernel.
-        function: The function that launches it alone, once it is built.
-    """
+    """A variant that is measured: what is known about it, and the function that launches it alone, once it is built."""
 
     row: Row
-    launch: Launch | None = None
     function: TypedFunction | None = None
 
     @property
@@ -50,58 +42,57 @@ class Candidate:
         self.row = replace(self.row, **facts)
 
 
-def make_candidates(launch: Launch, space: Sequence[Values], like: Row) -> list[Candidate]:
-    """Return the variants of a function, with rows like this one. Those whose launches exceed a limit have a reason."""
-    candidates = [Candidate(replace(like, values=values, number=number)) for number, values in enumerate(space)]
-    for candidate in candidates:
+def build_candidates(
+    candidates: Sequence[Candidate], request: Request, launch: Launch, show: ShowProgress | None
+) -> None:
+    """Build variants of a launch, and set `function` or note a reason.
+
+    Those whose launches exceed a limit are not built. The others with the same options are one program.
+    """
+    by_name = {candidate.name: candidate for candidate in candidates}
+    functions = []
+    for name, candidate in by_name.items():
         try:
-            candidate.launch = specialize(launch, like.function, candidate.row.values, like.dtypes)
-            candidate.note(reason=_limit(candidate.launch))
+            special = specialize(launch, candidate.row.function, candidate.row.values, candidate.row.dtypes)
+            _check_limits(special)
+            functions.append((name, special))
         except LaunchSpecError as error:
             candidate.note(reason=f"{error.field}: {error.problem}" if error.field else error.problem)
-    return candidates
-
-
-def _limit(launch: Launch) -> str:
-    """Return which limit of all GPUs a launch exceeds, or ""."""
-    if isinstance(launch.shared_bytes, int) and launch.shared_bytes > _MAX_SHARED:
-        return f"{launch.shared_bytes} bytes of dynamic shared memory are more than a block can have"
-    extent = launch.cluster if isinstance(launch.cluster, tuple) else (launch.cluster,)
-    blocks = math.prod(axis for axis in extent if isinstance(axis, int))
-    return f"a cluster of {blocks} blocks is larger than {_MAX_CLUSTER}" if blocks > _MAX_CLUSTER else ""
-
-
-def build_candidates(candidates: Sequence[Candidate], request: Request, show: ShowProgress | None) -> None:
-    """Build variants, and set `function` or note a reason. Variants with the same options are one program."""
-    pending = {c.name: c for c in candidates if c.launch is not None and not c.row.reason}
-    functions = tuple((name, candidate.launch) for name, candidate in pending.items() if candidate.launch)
     settings = request.settings._replace(library="never")
-    parts = groups(request._replace(functions=functions, tuned=None, settings=settings))
-    programs = [(part, [pending[name] for name, _ in part.functions or ()]) for part in parts if part.functions]
+    parts = groups(request._replace(functions=tuple(functions), tuned=None, settings=settings)) if functions else ()
     with ThreadPoolExecutor(core_count()) as pool:
-        futures = [pool.submit(_build, *program) for program in programs]
+        futures = [pool.submit(_build, part, by_name) for part in parts]
         for count, future in enumerate(as_completed(futures), 1):
             future.result()
             if show:
                 show("build variants", count, len(futures))
 
 
-def _build(part: Request, members: Sequence[Candidate]) -> None:
+def _check_limits(launch: Launch) -> None:
+    """Raise LaunchSpecError if a launch exceeds a limit of all GPUs."""
+    if isinstance(launch.shared_bytes, int) and launch.shared_bytes > _MAX_SHARED:
+        raise LaunchSpecError(f"{launch.shared_bytes} bytes are more than a block can have", field="shared_bytes")
+    extent = launch.cluster if isinstance(launch.cluster, tuple) else (launch.cluster,)
+    if (blocks := math.prod(axis for axis in extent if isinstance(axis, int))) > _MAX_CLUSTER:
+        raise LaunchSpecError(f"{blocks} blocks are more than {_MAX_CLUSTER}", field="cluster")
+
+
+def _build(part: Request, candidates: Mapping[str, Candidate]) -> None:
     """Build variants as one program, so that its headers are read once, or one by one if it does not compile."""
-    functions = tuple((c.name, replace(c.launch, tune=None)) for c in members if c.launch)
-    options = (*(option for option in part.options if option != _SPLIT), *((_SPLIT,) if len(members) > 1 else ()))
+    functions = tuple((name, replace(launch, tune=None)) for name, launch in part.functions or ())
+    options = (*part.options, *((_SPLIT,) if len(functions) > 1 else ()))
     request = with_headers(part._replace(functions=functions, options=options))
     try:
         module = load_request(request, None, keep_module_alive=True, verbose=False)
     except (CompileError, LaunchSpecError, SignatureError) as error:
-        if len(members) == 1:
-            members[0].note(reason=f"does not compile: {_problem(error)}")
+        if len(functions) == 1:
+            candidates[functions[0][0]].note(reason=f"does not compile: {_problem(error)}")
             return
         with ThreadPoolExecutor(core_count()) as pool:
-            list(pool.map(lambda member: _build(part, [member]), members))
+            list(pool.map(lambda pair: _build(part._replace(functions=(pair,)), candidates), functions))
     else:
-        for candidate in members:
-            candidate.function = module[candidate.name]
+        for name, _ in functions:
+            candidates[name].function = module[name]
 
 
 def _problem(error: JitLoadError) -> str:
