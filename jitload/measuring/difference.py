@@ -112,16 +112,25 @@ def find_differences(actual: Any, value: Any, relative: float, absolute: float) 
         pair = [t.reshape(-1).astype(np.complex128 if is_complex else np.float64) for t in (actual, value)]
         is_exact = all(t.dtype.kind in "biu" for t in (actual, value))
     first, second = pair
+    is_exact = is_exact and actual.dtype == value.dtype
+    equal = _find_equal(actual.reshape(-1), value.reshape(-1)) if is_exact else _find_equal(first, second)
+    if equal.all():
+        return ~equal, xp.zeros_like(first.real)
     difference = abs(first - second)
-    equal = (first == second) | (xp.isnan(first) & xp.isnan(second))
-    if is_exact and actual.dtype == value.dtype:  # different integers above 2**53 may be equal as floats
-        equal = (actual == value).reshape(-1)
+    if is_exact:  # different integers above 2**53 may be equal as floats
         difference = xp.where(equal, difference * 0, xp.where(difference > 0, difference, difference * 0 + 1))
-    is_near = xp.isfinite(difference) & (difference <= absolute + relative * abs(second))
-    wrong = ~(equal | is_near)
-    difference = xp.where(xp.isnan(difference), xp.full_like(difference, float("inf")), difference)
-    difference = xp.where(wrong, difference, xp.zeros_like(difference))
-    return wrong, difference
+    infinity = float("inf")
+    wrong = ~(equal | ((difference < infinity) & (difference <= absolute + relative * abs(second))))
+    if not wrong.any():
+        return wrong, xp.zeros_like(difference)
+    difference = xp.where(xp.isnan(difference), xp.full_like(difference, infinity), difference)
+    return wrong, xp.where(wrong, difference, xp.zeros_like(difference))
+
+
+def _find_equal(first: Any, second: Any) -> Any:
+    """Return which elements are equal, of two arrays of one dtype. NaN equals NaN."""
+    equal = first == second
+    return equal if equal.all() else equal | ((first != first) & (second != second))  # noqa: PLR0124  only NaN does
 
 
 def _unravel(position: int, shape: tuple[int, ...]) -> tuple[int, ...]:

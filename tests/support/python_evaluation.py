@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import operator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -97,50 +98,28 @@ class Int:
     def __bool__(self) -> bool:
         return bool(self.value)
 
-    def __add__(self, other: Int) -> Int:
-        return self.python.fit(self.value + other.value, self.value, other.value)
-
-    def __sub__(self, other: Int) -> Int:
-        return self.python.fit(self.value - other.value, self.value, other.value)
-
-    def __mul__(self, other: Int) -> Int:
-        return self.python.fit(self.value * other.value, self.value, other.value)
-
-    def __floordiv__(self, other: Int) -> Int:
-        if other.value == 0:
-            return self.python.fail(DIVISION_BY_ZERO, self.value, other.value)
-        return self.python.fit(self.value // other.value, self.value, other.value)
-
-    def __mod__(self, other: Int) -> Int:
-        if other.value == 0:
-            return self.python.fail(DIVISION_BY_ZERO, self.value, other.value)
-        return self.python.number(self.value % other.value)
-
     def __neg__(self) -> Int:
         return self.python.number(0) - self
 
     def __pos__(self) -> Int:
         return self
 
-    def __lt__(self, other: Int) -> Int:
-        return self.python.number(self.value < other.value)
 
-    def __le__(self, other: Int) -> Int:
-        return self.python.number(self.value <= other.value)
+def _define(name: str) -> None:
+    """Give `Int` an operator, such as `add`."""
+    operation = getattr(operator, name)
 
-    def __gt__(self, other: Int) -> Int:
-        return self.python.number(self.value > other.value)
+    def calculate(left: Int, right: Int) -> Int:
+        a, b = left.value, right.value
+        if name in ("floordiv", "mod") and b == 0:
+            return left.python.fail(DIVISION_BY_ZERO, a, b)
+        return left.python.fit(operation(a, b), a, b)
 
-    def __ge__(self, other: Int) -> Int:
-        return self.python.number(self.value >= other.value)
+    setattr(Int, f"__{name}__", calculate)
 
-    def __eq__(self, other: object) -> Int:  # type: ignore[override]  # as a launch expression has it
-        assert isinstance(other, Int)
-        return self.python.number(self.value == other.value)
 
-    def __ne__(self, other: object) -> Int:  # type: ignore[override]
-        assert isinstance(other, Int)
-        return self.python.number(self.value != other.value)
+for _name in ("add", "sub", "mul", "floordiv", "mod", "lt", "le", "gt", "ge", "eq", "ne"):
+    _define(_name)
 
 
 class TensorView:
